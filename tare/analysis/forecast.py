@@ -18,7 +18,7 @@ from tare.core.errors import IntegrityError, UserError
 from tare.core.files import project_root, read_json
 from tare.machine import facts
 from tare.model.journals.sealed import ROUNDS, SEALED, read_sealed
-from tare.model.journals.units import compared, share_of
+from tare.model.journals.units import compared, share_of, shares
 from tare.model.registry import DISTRIBUTED, SHARED
 from tare.model.studies import arms
 from tare.model.studies.study import Study, campaigns, sampling_beside, sampling_of
@@ -149,7 +149,7 @@ def from_campaign(sealed: Path) -> Experience | None:
     return Experience(
         source=f"from {sealed.parent}{'' if same else ', of another machine or other CPUs'}",
         spread=max(spreads),
-        unit_s=float(np.mean([unit.cost_s for unit in own])),
+        unit_s=shares(own, compared(plan)) * float(np.mean([unit.cost_s for unit in own])),
         first_s=sum(unit.cost_s for unit in campaign.units if unit.discarded),
         environments=len(compared(plan)),
     )

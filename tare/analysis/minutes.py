@@ -23,7 +23,7 @@ from tare.machine import facts
 from tare.machine.fitting import images_folder
 from tare.model.journals.ledger import set_aside_folders
 from tare.model.journals.sealed import PLAN, SEALED, SealedCampaign, read_sealed
-from tare.model.journals.units import compared, family_alpha, planned_alpha, share_of
+from tare.model.journals.units import compared, family_alpha, planned_alpha, share_of, shares, unsliced
 from tare.model.studies import expected
 from tare.model.studies.minutes import Declared, Minutes, asked_of, declared, with_budgets
 from tare.model.studies.study import CampaignId, Chosen, Rounds, Study, headlines
@@ -115,7 +115,9 @@ def earlier_of(campaign: SealedCampaign) -> Earlier | None:
     counted = campaign.counted
     found = tuple(_comparisons(campaign))
     seconds = [unit.cost_s for unit in counted]
-    runs = log_ratios_of([run_values(unit) for unit in counted], campaign.plan.environments)
+    apart = unsliced(campaign.plan, campaign.units)
+    sliced = [name for name in campaign.plan.environments if name not in apart]
+    runs = log_ratios_of([run_values(unit) for unit in counted], sliced)
     spreads = [float(np.std(ratios, ddof=1)) for ratios in runs.values() if len(ratios) >= FEWEST_UNITS]
     if not found or not spreads or not sum(seconds):
         return None
@@ -125,7 +127,7 @@ def earlier_of(campaign: SealedCampaign) -> Earlier | None:
         comparisons=found,
         run_spread=max(spreads),
         first_s=first_s,
-        round_s=float(np.mean(seconds)),
+        round_s=shares(counted, compared(campaign.plan)) * float(np.mean(seconds)),
     )
 
 

@@ -16,6 +16,7 @@ import pandas as pd
 
 from tare.analysis.choice import METRIC_OF
 from tare.model.journals.sealed import SealedCampaign
+from tare.model.journals.units import compared, shares
 from tare.model.registry import BASELINE, CONTROL, HOST
 from tare.model.tables import INCONCLUSIVE
 from tare.stats.intervals import MOST_UNITS, Interval, judge, t_quantile
@@ -150,9 +151,9 @@ def _judged(row: Any, margin: float) -> str:
 
 
 def _unit_s(campaign: SealedCampaign) -> float:
-    """Seconds of machine time of a round."""
+    """Seconds of machine time of a round, of all rounds that have each environment once where they differ."""
     own = campaign.counted
-    return sum(unit.cost_s for unit in own) / len(own)
+    return shares(own, compared(campaign.plan)) * sum(unit.cost_s for unit in own) / len(own)
 
 
 def of_one_more(campaigns: Iterable[SealedCampaign]) -> float:

@@ -18,7 +18,7 @@ from dataclasses import dataclass
 
 import pandas as pd
 
-from tare.analysis.sliced_rounds import is_sliced
+from tare.analysis.sliced_rounds import is_sliced, sliced_units
 from tare.analysis.verdicts import contrasts, design_of, estimate_of
 from tare.model.journals.sealed import SealedCampaign
 from tare.model.journals.units import both_hosts, measured_steps, planned_alpha, real_s
@@ -168,11 +168,11 @@ def hyperfine_like(hosts: Hosts) -> Speed | None:
 def paired(campaign: SealedCampaign) -> Interval:
     """Tare's own control: the interval of the second host's log-ratio to the first, unit by unit."""
     level = campaign.level
-    found = {
-        unit.unit: run_values(unit) if level is None else step_values(unit, level) for unit in campaign.counted
-    }
+    in_slices = is_sliced(campaign)
+    units = [unit for unit in campaign.counted if not in_slices or unit.unit in sliced_units(campaign)]
+    found = {unit.unit: run_values(unit) if level is None else step_values(unit, level) for unit in units}
     values = pd.DataFrame(found).T
     pairs = contrasts(values.reindex(columns=[HOST, CONTROL]), CONTROL, HOST)
-    pilot = sorted(unit.unit for unit in campaign.counted)[: campaign.plan.sampling.pilot or 0]
-    estimate = estimate_of(pairs, design_of(campaign), pilot, sliced=is_sliced(campaign))
+    pilot = sorted(found)[: campaign.plan.sampling.pilot or 0]
+    estimate = estimate_of(pairs, design_of(campaign), pilot, sliced=in_slices)
     return estimate.interval(planned_alpha(campaign.plan))

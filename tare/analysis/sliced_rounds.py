@@ -13,12 +13,13 @@ from typing import Any
 
 from tare.analysis.launch_rows import Row
 from tare.model.journals.sealed import ROUNDS, STEPS, SealedCampaign
-from tare.model.journals.units import real_s
+from tare.model.journals.units import real_s, unsliced
 from tare.model.records.campaigns import Unit
 from tare.model.records.launches import LaunchRecord
 from tare.model.records.slices import Slices
 from tare.model.registry import CONTROL, HOST
 from tare.model.rows import measured
+from tare.model.studies.arms import environment_of
 from tare.stats.intervals import Estimate
 from tare.stats.sliced.whole import Once, whole_run
 
@@ -39,11 +40,13 @@ def is_sliced(campaign: SealedCampaign, env: str | None = None) -> bool:
 
     Args:
         campaign: of any kind.
-        env: of the units in which this launch ran; None for those without a launch that can't be sliced
-            (`Plan.unsliced`), where there are others.
+        env: of the units in which this launch ran; None, or a launch of the host, for those without a launch that
+            can't be sliced (`tare.model.journals.units.unsliced`), where there are others.
     """
-    apart = campaign.plan.unsliced
-    if env is None:
+    apart = unsliced(campaign.plan, campaign.units)
+    if env in apart:
+        return False
+    if env is None or environment_of(env) == HOST:
         own = [unit for unit in campaign.counted if not any(_ran(unit, name) for name in apart)]
         units = own or list(campaign.counted)
     else:
@@ -71,8 +74,9 @@ def unsliced_reason(campaign: SealedCampaign, env: str | None = None) -> str | N
     """
     if campaign.kind not in (ROUNDS, STEPS):
         return None
-    if env in campaign.plan.unsliced:
-        return campaign.plan.unsliced[str(env)]
+    apart = unsliced(campaign.plan, campaign.units)
+    if env in apart:
+        return apart[str(env)]
     if is_sliced(campaign, env):
         return None
     told = (str(unit.slicing["refused"]) for unit in campaign.counted if unit.slicing and unit.slicing["refused"])

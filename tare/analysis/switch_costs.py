@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from tare.analysis.sliced_rounds import sliced_units, terms_of
 from tare.model.journals.sealed import SealedCampaign
 from tare.model.journals.units import TRAIN
 from tare.model.records.launches import LaunchRecord, TrainResults
@@ -27,11 +28,11 @@ NOTE_SHARE = 0.25  # of the margin, which the difference has to move a ratio by
 
 @dataclass(frozen=True, kw_only=True)
 class Switching:
-    """Costs of a switch in a campaign, and how often launches are stopped in a second of their own time.
+    """Costs of a switch in a campaign, and how often launches are stopped in a second of their time.
 
     Attributes:
         costs: seconds.
-        rates: of whole runs, without the window in which they measure steps.
+        rates: of whole runs, start and exit included, without the window in which they measure steps.
         step_rates: of measured steps.
     """
 
@@ -80,7 +81,9 @@ class Switching:
 def switching(campaign: SealedCampaign) -> Switching | None:
     """Costs and rates of a campaign in slices; None where its launches time no steps, or too few."""
     names = list(campaign.plan.environments)
-    rounds = [_round(unit.launches, names) for unit in campaign.counted]
+    wanted = set(sliced_units(campaign))
+    units = [unit for unit in campaign.counted if unit.unit in wanted]
+    rounds = [_round(unit.launches, names) for unit in units]
     if not rounds or not {HOST, CONTROL} <= set(names):
         return None
     steps = max(table.shape[1] for table in rounds)
@@ -89,8 +92,7 @@ def switching(campaign: SealedCampaign) -> Switching | None:
     own, switches, assigned = np.moveaxis(np.array([_padded(table, steps) for table in rounds]), 1, 0)
     rates, step_rates = {}, {}
     for number, name in enumerate(names):
-        found = [unit.launches[name].slices for unit in campaign.counted if name in unit.launches]
-        parts = [_whole_run_switches(one) for one in found if one is not None and one.is_sliced]
+        parts = [part for unit in units if (part := _whole_run_switches(unit.launches.get(name))) is not None]
         if parts:
             rates[name] = sum(count for count, _ in parts) / sum(seconds for _, seconds in parts)
         seen = np.isfinite(own[:, :, number])
@@ -101,16 +103,14 @@ def switching(campaign: SealedCampaign) -> Switching | None:
     return Switching(costs=switch_cost(own, switches, assigned, names), rates=rates, step_rates=step_rates)
 
 
-def _whole_run_switches(slices: Slices) -> tuple[int, float]:
-    """Slices outside of the gates, and their seconds."""
-    first = slices.gates_us[0] if slices.gates_us else None
-    last = slices.gates_us[-1] if slices.gates_us else 0
-    outside = [
-        quiet
-        for began, quiet in zip(slices.began_us, slices.quiet_us, strict=True)
-        if first is None or began < first or began >= last
-    ]
-    return len(outside), sum(outside) / 1e6
+def _whole_run_switches(launch: LaunchRecord | None) -> tuple[int, float] | None:
+    """Slices of a whole run outside of its gates, and its seconds; None of one that was not sliced or failed."""
+    terms = terms_of(launch)
+    if launch is None or launch.slices is None or not launch.slices.is_sliced or terms is None:
+        return None
+    gates = launch.slices.gates_us or (0, 0)
+    outside = sum(not gates[0] <= began < gates[-1] for began in launch.slices.began_us)
+    return outside, terms.start_s + terms.body_s + terms.exit_s
 
 
 def _round(launches: Mapping[str, LaunchRecord], names: Sequence[str]) -> np.ndarray:

@@ -25,7 +25,7 @@ from tare.analysis.metrics import pivot
 from tare.analysis.sliced_rounds import is_sliced, long_tail, sliced_units, unsliced_reason, whole_run_estimate
 from tare.analysis.switch_costs import switching
 from tare.model.journals.sealed import ROUNDS, STEPS, SealedCampaign
-from tare.model.journals.units import compared, family_alpha, measured_steps
+from tare.model.journals.units import compared, family_alpha, measured_steps, unsliced
 from tare.model.registry import ALONE, BASELINE, CONTROL, HOST
 from tare.model.studies.arms import stack_of
 from tare.stats.families import holm_levels, selected_level
@@ -271,16 +271,17 @@ class _Table:
         self.is_total = total == metric
         self.totals = self.values if self.is_total else pivot(metrics, total).reindex(columns=found.names)
         self.total_ends = self.ends if self.is_total else dict.fromkeys(keys, Ends())
-        self.sliced = is_sliced(self.campaign)
+        self.sliced, self.apart = is_sliced(self.campaign), unsliced(plan, self.campaign.units)
         self.switching = switching(self.campaign) if self.sliced and metric in PRIMARY_METRICS else None
         self.margin = margin_of(self.campaign)
         self.design = design_of(self.campaign)
         self.units = sorted(metrics["rep"].dropna().unique())
-        self._known: dict[tuple[bool, tuple[str, str]], pd.DataFrame] = {}
+        self._known: dict[tuple[bool, tuple[str, str], bool | None], pd.DataFrame] = {}
         pilot = self.units[: self.campaign.pilot]
-        first = self.units[: plan.sampling.pilot or 0]  # the control is in every unit
-        self.control = self._estimate((CONTROL, HOST), first)
-        self.typical = {key: self.control if key[0] == CONTROL else self._estimate(key, pilot) for key in keys}
+        kinds = {self.is_sliced(key) for key in pairs} or {self.sliced}
+        self.controls = {kind: self._control(kind) for kind in kinds}
+        control = self.controls[self.sliced if self.sliced in kinds else not self.sliced]
+        self.typical = {key: control if key[0] == CONTROL else self._estimate(key, pilot) for key in keys}
         self.total = {key: self._student(self.totals, key) for key in keys}
         whole = [key for key in keys if not self.is_sliced(key)]
         for estimates in (self.typical, self.total):
@@ -302,47 +303,65 @@ class _Table:
                 self.values.loc[number, name] = self.limit
         return {key: ends_of(stopped, *key, contrasts(self.values, *key).index) for key in keys}
 
-    def contrasts(self, values: pd.DataFrame, key: tuple[str, str]) -> pd.DataFrame:
-        """As the function, of the typical values or of the totals, whose bounds are in place by then."""
-        place = (values is self.values, key)
+    def contrasts(self, values: pd.DataFrame, key: tuple[str, str], sliced: bool | None = None) -> pd.DataFrame:
+        """As the function, of the typical values or of the totals, whose bounds are in place by then.
+
+        Without units that are sliced where the comparison's are not, or the other way round: those are of other
+        launches, or of what was found not to be sliced. `sliced`: of this kind of units; None for the comparison's.
+        """
+        place = (values is self.values, key, sliced)
         if place not in self._known:
-            self._known[place] = self._of_its_kind(contrasts(values, *key), key)
+            found = contrasts(values, *key)
+            if self.apart:
+                in_slices = found.index.isin(sliced_units(self.campaign))
+                kind = self.is_sliced(key) if sliced is None else sliced
+                found = found[in_slices if kind else ~in_slices]
+            self._known[place] = found
         return self._known[place]
 
-    def _pairs(self, values: pd.DataFrame, key: tuple[str, str]) -> pd.DataFrame:
+    def _pairs(self, values: pd.DataFrame, key: tuple[str, str], sliced: bool | None = None) -> pd.DataFrame:
         """As `contrasts`, without units in which both sides were stopped."""
-        found, silent = self.contrasts(values, key), self.ends[key].silent
+        found, silent = self.contrasts(values, key, sliced), self.ends[key].silent
         return found.drop(index=sorted(silent)) if silent else found
+
+    def _control(self, sliced: bool) -> Estimate:
+        """Of the second host, which is in every unit, over those of a kind."""
+        key = (CONTROL, HOST)
+        found = self._pairs(self.values, key, sliced)
+        return self._estimate(key, list(found.index[: self.campaign.plan.sampling.pilot or 0]), sliced)
 
     def ratios(self, key: tuple[str, str]) -> pd.Series:
         """Per unit, the log-ratio of the typical time."""
         return self._pairs(self.values, key).mean(axis=1)
 
-    def _of_its_kind(self, pairs: pd.DataFrame, key: tuple[str, str]) -> pd.DataFrame:
-        """Of both hosts, the units in slices alone, where there are any: the others are those of other launches."""
-        if key[0] != CONTROL or not self.sliced or not self.campaign.plan.unsliced:
-            return pairs
-        return pairs[pairs.index.isin(sliced_units(self.campaign))]
-
-    def _estimate(self, key: tuple[str, str], pilot: Sequence[int]) -> Estimate:
+    def _estimate(self, key: tuple[str, str], pilot: Sequence[int], sliced: bool | None = None) -> Estimate:
         """Of the typical time; with a bound among the values nothing is trimmed, or it would be the bound."""
         if self.ends[key].open:
             return self._student(self.values, key)
-        pairs = self._pairs(self.values, key)
-        sliced = self.is_sliced(key)
-        found = estimate_of(pairs, self.design, pilot, sliced=sliced)
-        terms = sliced and self.metric == WHOLE_RUN  # start, body and exit are put together
+        pairs = self._pairs(self.values, key, sliced)
+        kind = self.is_sliced(key) if sliced is None else sliced
+        found = estimate_of(pairs, self.design, pilot, sliced=kind)
+        terms = kind and self.metric == WHOLE_RUN  # start, body and exit are put together
         whole = whole_run_estimate(self.campaign, *key, pairs.index) if terms else None
         if whole is not None:
             found = replace(found, mean=whole.mean, spreads=(*whole.spreads, *found.spreads[1:]))
-        found = replace(found, lasting=self.found.lasting(*key))
-        whole_runs = self.switching is not None and self.metric == WHOLE_RUN and key[1] == HOST
-        return self.switching.at_long_quanta(found, key[0]) if self.switching and whole_runs else found
+        return self._without_switches(replace(found, lasting=self.found.lasting(*key)), key)
+
+    def _without_switches(self, found: Estimate, key: tuple[str, str]) -> Estimate:
+        """Of a whole run in slices, at the limit of long quanta."""
+        switching = self.switching if self.metric == WHOLE_RUN and self.is_sliced(key) and key[1] == HOST else None
+        return switching.at_long_quanta(found, key[0]) if switching else found
+
+    def switch_factor(self, key: tuple[str, str]) -> float | None:
+        """What the correction for switches multiplies the ratio by; None where there is none."""
+        plain = Estimate(n=1, mean=0.0)
+        found = self._without_switches(plain, key)
+        return None if found is plain or found.lasting is None else _exp(found.mean)
 
     def _student(self, values: pd.DataFrame, key: tuple[str, str]) -> Estimate:
         """Of all units, untrimmed."""
         found = student(self._pairs(values, key).mean(axis=1).to_numpy())
-        return replace(found, lasting=self.found.lasting(*key))
+        return self._without_switches(replace(found, lasting=self.found.lasting(*key)), key)
 
     def _within(self, keys: Sequence[tuple[str, str]]) -> float | None:
         """The smallest margin that holds all environments together, typical and all time."""
@@ -408,7 +427,7 @@ class _Comparison:
         stalls = None if table.is_total else tellable(t_interval(self._beyond(ratios), alpha))
         control_ends = table.ends[CONTROL, HOST]
         control = control_ends.cut(
-            tellable(table.control.interval(table.share * family_alpha(table.campaign.plan)))
+            tellable(table.controls[table.is_sliced(key)].interval(table.share * family_alpha(table.campaign.plan)))
         )
         check = bootstrap_interval(ratios.to_numpy(), alpha)
         verdict, total_verdict = self._verdict(interval, total, stalls)
@@ -428,7 +447,7 @@ class _Comparison:
             "ci_high": _exp(interval.high),
             "total_ratio": None
             if table.metric in NO_TOTAL
-            else total_ratio(table.totals, self.env, self.reference),
+            else total_ratio(table.totals.loc[table.contrasts(table.totals, key).index], self.env, self.reference),
             "total_ci_low": _exp(total.low),
             "total_ci_high": _exp(total.high),
             "total_verdict": total_verdict,
@@ -466,7 +485,8 @@ class _Comparison:
         told = None if more is None or self.reference != HOST else more.interval(self.family_alpha)
         values = (None, None, None) if told is None else (told.mean, told.low, told.high)
         names = ("switch_more_ms", "switch_more_ci_low_ms", "switch_more_ci_high_ms")
-        return {name: None if value is None else 1e3 * value for name, value in zip(names, values, strict=True)}
+        found = {name: None if value is None else 1e3 * value for name, value in zip(names, values, strict=True)}
+        return {"switch_factor": self.table.switch_factor((self.env, self.reference)), **found}
 
     def _beyond(self, ratios: pd.Series) -> list[float]:
         """Per unit, the log-ratio of all time less that of the typical time."""

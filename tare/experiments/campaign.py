@@ -300,7 +300,14 @@ def pilot_is_whole(plan: Plan, done: Sequence[Unit], shares: int) -> bool:
 def _decide(folder: Path, design: Design, plan: Plan, done: Sequence[Unit], shares: int) -> Decision:
     """How many units, from the pilot alone; where an environment is in one unit of `shares`, that many for each."""
     pilot, sampling = measured.counted(done), plan.sampling
-    ratios = log_ratios_of([design.values(unit) for unit in pilot], plan.environments)
+    apart = measured.unsliced(plan, done)  # which vary far more, and have no say where others are sliced
+    own = [name for name in plan.environments if name not in apart]
+    together = [
+        unit for unit in pilot if not any(unit.launches[name].ok for name in apart if name in unit.launches)
+    ]
+    ratios = log_ratios_of(
+        [design.values(unit) for unit in together or pilot], own if together else plan.environments
+    )
     if shares > 1:  # the second host is in every unit, the others in their share of them
         ratios = {name: values[: sampling.pilot] for name, values in ratios.items()}
     found = decide(

@@ -32,7 +32,7 @@ from tare.launch.slicing.rounds import Way, run_launches
 from tare.launch.transport import transport_of
 from tare.machine import others
 from tare.machine.memory import available_memory_bytes
-from tare.model.journals.units import COLD, TRAIN, WARM, given_up, groups_of, others_in
+from tare.model.journals.units import COLD, TRAIN, WARM, given_up, groups_of, others_in, unsliced
 from tare.model.records.campaigns import Others, Plan, Unit
 from tare.model.records.launches import LaunchRecord, TrainResults
 from tare.model.registry import CONTROL, HOST, SINGLE
@@ -48,7 +48,7 @@ MOST_VOID = 3  # rounds in a row, after which they are no longer sliced
 # By which the hosts' processor times may differ in the calibration: more, and it can pace no round that counts.
 MOST_APART = 0.03
 EMPTY_LAUNCHES = 2  # groups of them in each round
-LEFT_OUT = "left out: it has rounds of its own"
+LEFT_OUT = "left out: this round is of other launches"
 NOTHING = CommandProgram(("/bin/sh", "-c", ":"))
 QUOTAS = ("cpu.max", "cpu.cfs_quota_us")
 
@@ -116,15 +116,16 @@ def run_unit(plan: Plan, sites: Mapping[str, Site], done: Sequence[Unit], progra
 
     Args:
         plan: of the campaign; `slicing` says why it can't be sliced.
-        sites: by name of the launch; those of `plan.unsliced` have units of their own, in which nothing is held.
+        sites: by name of the launch; those that can't be sliced have units of their own, in which nothing is held.
         done: the units before it.
         program_of: what a launch of this name runs; None for the plan's own job.
     """
-    order, pads = unit_order(plan, done, plan.environments)
+    order, pads = unit_order(plan, done, plan.environments, every=len(groups(plan, done)))
     gone = given_up(done)
     calibration = calibration_of(done)
     group = _group(plan, done)
-    if calibration is not None and not plan.unsliced.keys().isdisjoint(group):
+    apart = unsliced(plan, done)
+    if calibration is not None and not apart.keys().isdisjoint(group):
         return _apart(plan, sites, done, order, pads, group)
     refused = (
         plan.slicing_refused
@@ -133,7 +134,7 @@ def run_unit(plan: Plan, sites: Mapping[str, Site], done: Sequence[Unit], progra
     )
     rehearsal = None if calibration is None or refused else rehearses(done, calibration)
     counting = None if rehearsal else calibration
-    tried = [name for name in order if name not in gone and name in group and name not in plan.unsliced]
+    tried = [name for name in order if name not in gone and name in group and name not in apart]
     asked = {
         name: Order(
             site=sites[name],
@@ -156,8 +157,8 @@ def run_unit(plan: Plan, sites: Mapping[str, Site], done: Sequence[Unit], progra
         found.voided = f"files may have come from the disk, and it is made once more: {reason}"
     records = dict(found.records)
     if calibration is None and found.voided is None:  # what can't be held runs as well once, for the page cache
-        apart = [name for name in order if name in plan.unsliced and name not in gone]
-        records |= unheld(plan, sites, done, apart, pads)["launches"] if apart else {}
+        more = [name for name in order if name in apart and name not in gone]
+        records |= unheld(plan, sites, done, more, pads)["launches"] if more else {}
     launches = {name: records.get(name) or skipped(gone.get(name, LEFT_OUT)) for name in order}
     seen = others_in(used)
     return {
@@ -172,7 +173,9 @@ def run_unit(plan: Plan, sites: Mapping[str, Site], done: Sequence[Unit], progra
             "seed": seed,
             "refused": refused if calibration is not None else None,
             "pace": {name: list(phases) for name, phases in pace.phases.items()} if pace else None,
-            "rehearsal": rehearsal is not None and found.voided is None,
+            "rehearsal": rehearsal is not None
+            and found.voided is None
+            and all(launches[name].ok for name in tried),
             "unsliced": bills_apart(launches, plan.margins),
             **({"together": most_together(launches)} if calibration is None else {}),
         },
@@ -280,7 +283,7 @@ def measured_cpus(plan: Plan, number: int) -> list[int]:
 
 
 def bills_apart(launches: Mapping[str, LaunchRecord], margins: Mapping[str, float] | None) -> list[str]:
-    """Launches of a unit that should run unsliced: it matters how the time of their servers is billed."""
+    """Launches of a unit of which it matters how the time of their servers is billed."""
     if margins is None:
         return []
     found = {name: one.slices for name, one in launches.items() if one.ok and one.slices is not None}
@@ -317,7 +320,7 @@ def often_void(done: Sequence[Unit]) -> str | None:
     """Why no more rounds are sliced, where several in a row were void; None where they were not."""
     row = 0
     for unit in done:
-        row = row + 1 if unit.voided is not None else 0
+        row = row + 1 if unit.voided is not None and not unit.is_rehearsal else 0
         if row >= MOST_VOID:
             return f"{MOST_VOID} sliced rounds in a row were void: {unit.voided}"
     return None
@@ -325,7 +328,7 @@ def often_void(done: Sequence[Unit]) -> str | None:
 
 def hopeless(done: Sequence[Unit]) -> str | None:
     """Why a campaign can't go on, where rounds are void without end; None where they are not."""
-    last = [unit.voided for unit in done[-2 * MOST_VOID :]]
+    last = [None if unit.is_rehearsal else unit.voided for unit in done[-2 * MOST_VOID :]]
     if len(last) == 2 * MOST_VOID and all(reason is not None for reason in last):
         return f"{2 * MOST_VOID} rounds in a row were void: {last[-1]}"
     return None
@@ -376,18 +379,31 @@ def pace_of(done: Sequence[Unit], names: Sequence[str]) -> Pace:
     weight in a ratio to the noise that it met (docs/proof.md).
     """
     sliced, calibration = _sliced_before(done), calibration_of(done)
-    if not sliced and (calibration is None or rehearses(done, calibration) is not None):
-        return Pace.equal(names)
+    alone = {} if calibration is None else _seconds([calibration], names, of_cpu=True)
+    beside = _seconds(sliced, names, of_cpu=False)
+    if not sliced:
+        refused = calibration is None or rehearses(done, calibration) is not None
+        return Pace.equal(names) if refused or len(alone) < len(names) else Pace(phases=_paced(alone))
+    hosts = [name for name in beside.keys() & alone.keys() if environment_of(name) == HOST]
+    if len(beside) < len(names) and hosts:  # those of another group, or that failed before: by the calibration
+        scale = sum(beside[name] for name in hosts) / sum(alone[name] for name in hosts)
+        beside = {**{name: scale * seconds for name, seconds in alone.items()}, **beside}
+    return Pace(phases=_paced(beside)) if len(beside) == len(names) else Pace.equal(names)
+
+
+def _paced(seconds: Mapping[str, float]) -> dict[str, tuple[float, ...]]:
+    return {name: (each,) for name, each in seconds.items()}
+
+
+def _seconds(units: Sequence[Unit], names: Sequence[str], *, of_cpu: bool) -> dict[str, float]:
+    """Median seconds of launches to their first gates, by name; without those that no unit has."""
     found: dict[str, list[float]] = {name: [] for name in names}
-    for unit in sliced or [unit for unit in done if unit.voided is None]:
+    for unit in units:
         for name in names:
             launch = unit.launches.get(name)
             if launch is not None and launch.ok and launch.slices is not None:
-                own = launch.slices
-                found[name].append(own.first_part_s if sliced else own.first_part_cpu_s)
-    if not all(found.values()):
-        return Pace.equal(names)
-    return Pace(phases={name: (statistics.median(lengths),) for name, lengths in found.items()})
+                found[name].append(launch.slices.first_part_cpu_s if of_cpu else launch.slices.first_part_s)
+    return {name: statistics.median(values) for name, values in found.items() if values}
 
 
 def phases_of(launch: LaunchRecord) -> tuple[float, ...]:
@@ -400,7 +416,12 @@ def phases_of(launch: LaunchRecord) -> tuple[float, ...]:
 
 
 def _group(plan: Plan, done: Sequence[Unit]) -> list[str]:
-    """The launches of the next unit: all that fit in memory together, both hosts among them."""
+    """The launches of the next unit: all that fit in memory together, both hosts among them.
+
+    Of the calibration, all: they run one after the other.
+    """
+    if calibration_of(done) is None:
+        return [name for name in plan.environments if name not in given_up(done)]
     found = groups(plan, done)
     return found[sum(unit.counts for unit in done) % len(found)]
 
@@ -408,17 +429,15 @@ def _group(plan: Plan, done: Sequence[Unit]) -> list[str]:
 def groups(plan: Plan, done: Sequence[Unit]) -> list[list[str]]:
     """Launches that are alive together, for each unit in turn, without those that were given up.
 
-    Those that can't be sliced come after the others, in groups without them. Until it is known how many fit into
-    memory all are together.
+    Those that can't be sliced come after the others, in groups without them.
     """
     gone, calibration = given_up(done), calibration_of(done)
     names = [name for name in plan.environments if name not in gone]
-    if calibration is None:
-        return [names]
-    most = None if calibration.slicing is None else calibration.slicing.get("together")
+    most = None if calibration is None or calibration.slicing is None else calibration.slicing.get("together")
     hosts = [name for name in names if environment_of(name) == HOST]
-    sliced = [name for name in names if name not in plan.unsliced]
-    apart = [name for name in names if name in hosts or name in plan.unsliced]
+    whole = unsliced(plan, done)
+    sliced = [name for name in names if name not in whole]
+    apart = [name for name in names if name in hosts or name in whole]
     found = groups_of(sliced, most) if len(sliced) > len(hosts) or len(apart) == len(hosts) else []
     return found + (groups_of(apart, None) if len(apart) > len(hosts) else [])
 

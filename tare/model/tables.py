@@ -100,6 +100,7 @@ VERDICT_TABLE = _strict(
         "control_reaches": pa.Column(pd.BooleanDtype(), nullable=True),
         "sliced": pa.Column(pd.BooleanDtype(), nullable=True),
         "unsliced_reason": pa.Column(TEXT, nullable=True),
+        "switch_factor": pa.Column(float, nullable=True),
         "switch_more_ms": pa.Column(float, nullable=True),
         "switch_more_ci_low_ms": pa.Column(float, nullable=True),
         "switch_more_ci_high_ms": pa.Column(float, nullable=True),

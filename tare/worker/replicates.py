@@ -62,16 +62,19 @@ def measure(
     in_place: List[str] = []  # levels that this process itself was brought to
     for level in wanted["levels"]:
         lacking = why_not(level, in_place)
+        if lacking is None and reason is None:
+            found += forked(framework, build, batches, spec, level)
+            continue
+        meet(spec["record"])
         if lacking is not None:
             left_out[level] = lacking
-        elif reason is None:
-            found += forked(framework, build, batches, spec, level)
         else:
             allocator.use(level)
             in_place.append(level)
-            meet(spec["record"])
             made = steps_of(framework, training, batches, wanted)
             found.append(dict(made, allocator=level, replicate=0, forked=False, reason=reason, pad_bytes=0))
+        for _ in range(1, wanted["replicates"]):  # others make theirs
+            meet(spec["record"])
     meet(spec["record"])
     return {"replicates": found, "levels_left_out": left_out}
 

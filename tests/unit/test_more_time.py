@@ -23,7 +23,8 @@ NAMES = ("host", "host.control", "docker", "apptainer")
 
 def campaign(units=6, *, name="rounds.apptainer+docker+host", workload="mnist_cnn", cost_s=20.0, **sampling):
     """A sealed campaign of so many units after one that is discarded."""
-    made = [SimpleNamespace(cost_s=cost_s) for _ in range(units + 1)]
+    launches = {name: SimpleNamespace(status="ok") for name in NAMES}
+    made = [SimpleNamespace(cost_s=cost_s, launches=launches) for _ in range(units + 1)]
     fixed = {"confidence": 0.95, "units": units, **sampling}
     return SimpleNamespace(
         workload=workload, name=name, kind=name.split(".")[0], arm=arms.of_campaign(name),

@@ -2,12 +2,14 @@
 
 import math
 import os
+import subprocess
 import time
 
 import inside_code
 import pytest
 
 from tare.core.errors import IntegrityError
+from tare.launch.barrier import Gate
 from tare.model.records.launches import Inside, Replicate, TrainResults
 from tare.model.schema import parse
 from tare.worker import allocator, apart, frameworks, replicates
@@ -290,3 +292,44 @@ def test_a_replicate_is_read_strictly():
     ):
         with pytest.raises(IntegrityError):
             parse(Replicate, {**FULL, **wrong}, "a replicate")
+
+
+def gates_passed(launches, **spec):
+    """How often a launch came to a gate; all were open."""
+    command = launches.prepare({"measured": BOTH, **spec})
+    gate = Gate(launches.own)
+    gate.open(99)
+    subprocess.run(command, env={**os.environ, **launches.variables}, timeout=60, check=False)
+    assert launches.record()["status"] == "ok"
+    came = 0
+    while gate.has_come():
+        came += 1
+    gate.close()
+    return came
+
+
+def test_every_launch_comes_to_as_many_gates_whether_it_forks_or_not(launches):
+    """Before each replicate of both levels, and after the last."""
+    assert gates_passed(launches) == 2 * 2 + 1
+    assert gates_passed(launches, framework="apart") == 2 * 2 + 1
+
+
+def test_a_launch_waits_at_a_gate_until_it_is_opened(tmp_path):
+    gate = Gate(tmp_path)
+    child = os.fork()
+    if child == 0:
+        replicates.meet(str(tmp_path / "record.json"))
+        os._exit(7)
+    while not gate.has_come():
+        time.sleep(0.01)
+    time.sleep(0.2)
+    assert os.waitpid(child, os.WNOHANG) == (0, 0), "it waits"
+    gate.open()
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 7
+    gate.close()
+
+
+def test_where_nobody_waits_there_is_no_gate(tmp_path):
+    started = time.monotonic()
+    replicates.meet(str(tmp_path / "record.json"))
+    assert time.monotonic() - started < 1

@@ -20,8 +20,10 @@ from tare.experiments.campaign import _asked, run_campaign
 from tare.experiments.designs import Setup
 from tare.machine import memory
 from tare.model.journals.sealed import SEALED, UNITS, read_rows, read_sealed, views
-from tare.model.journals.units import groups_of, measured_steps, real_s
+from tare.model.journals.units import groups_of, measured_steps, real_s, shares, unsliced
 from tare.model.records.campaigns import Measured, Unit
+from tare.model.records.launches import LaunchRecord
+from tare.model.records.slices import Slices
 from tare.model.schema import parse
 from tare.model.studies.study import CONTROL, HOST
 from tare.stats.fits import step_values
@@ -259,6 +261,34 @@ def test_what_cannot_be_held_has_units_of_its_own_beside_both_hosts(tmp_path, pi
     assert still_running(pids) == []
 
 
+def test_a_launch_whose_bills_differ_in_the_first_sliced_round_is_no_longer_sliced(tmp_path, pids, monkeypatch):
+    named = iter([["docker"]])
+    both = lambda launches, margins: next(named, []) if launches[HOST].slices.is_sliced else []  # noqa: E731
+    monkeypatch.setattr(sliced, "bills_apart", both)
+    found = run(tmp_path / "c", fakes_of(pids, (*NAMES, "podman"), work_s=0.05), units=6, steps=None)
+    ran = [
+        {
+            name: bool(launch.slices and launch.slices.is_sliced)
+            for name, launch in unit.launches.items()
+            if launch.ok
+        }
+        for unit in found.counted
+    ]
+    assert ran[0] == dict.fromkeys((*NAMES, "podman"), True)
+    assert ran[1] == dict.fromkeys(NAMES, False) and ran[2] == dict.fromkeys((HOST, CONTROL, "podman"), True)
+    rows = verdicts.verdict_rows(found, pd.DataFrame(campaign_metrics(found)))
+    seen = {
+        row["env"]: (row["sliced"], row["n_units"], row["unsliced_reason"])
+        for row in rows
+        if row["metric"] == "real_s"
+    }
+    assert seen["podman"] == (True, 6, None)
+    assert (
+        seen["docker"][:2] == (False, sum("docker" in names for names in ran[1:]))
+        and "two ways" in seen["docker"][2]
+    )
+
+
 def test_verdicts_of_a_campaign_in_part_of_slices_say_which(tmp_path, pids):
     found = run(
         tmp_path / "c", {**fakes_of(pids, work_s=0.05), "qemu": Guest(pids, work_s=0.05)}, units=6, steps=None
@@ -331,7 +361,10 @@ def test_launches_that_do_not_fit_in_memory_together_take_turns_in_rounds(tmp_pa
     ran = [{name for name, launch in unit.launches.items() if launch.ok} for unit in counted]
     assert ran == [{HOST, CONTROL, other} for other in ("docker", "podman")] * 2
     assert found.sealed.units == 4, "two rounds of every environment"
-    assert counted[0].launches["podman"].status == "skipped" and "no room" in counted[0].launches["podman"].reason
+    assert (
+        counted[0].launches["podman"].status == "skipped"
+        and "other launches" in counted[0].launches["podman"].reason
+    )
     assert found.sealed.failures == {}
 
 
@@ -497,3 +530,100 @@ def test_units_of_a_round_are_read_back_as_they_were_written(tmp_path, pids):
     slices = found.counted[0].launches[HOST].slices
     with pytest.raises(Exception, match="overlap"):
         parse(type(slices), copy.deepcopy(slices.to_json()) | {"began_us": [0] * len(slices.began_us)}, "slices")
+
+
+# --- what earlier units decide
+
+
+def held(seconds, cpu_s=None, *, sliced=True, gate_s=None):
+    """A launch in slices, or in one."""
+    us = round(1e6 * seconds)
+    slices = Slices(
+        means="cgroup2",
+        spawn_ns=0,
+        arrived_ns=0,
+        ended_ns=1000 * us,
+        end_ns=1000 * us,
+        began_us=(0,),
+        length_us=(us,),
+        quiet_us=(us,),
+        quantum_ms=(40 if sliced else 0,),
+        waited_us=(0,),
+        cpu_us=(round(1e6 * (cpu_s or seconds)),),
+        gates_us=() if gate_s is None else (round(1e6 * gate_s),),
+        gates_cpu_us=() if gate_s is None else (round(1e6 * gate_s),),
+    )
+    return LaunchRecord(status="ok", reason=None, inside=None, deviations=(), slices=slices)
+
+
+def unit_of(number, launches, *, discarded=False, voided=None, rehearsal=False, unsliced=()):
+    return Unit(
+        unit=number,
+        discarded=discarded,
+        voided=voided,
+        cost_s=1.0,
+        order=tuple(launches),
+        launches=launches,
+        slicing={"pace": None if discarded else {}, "rehearsal": rehearsal, "unsliced": list(unsliced)},
+    )
+
+
+def calibrated(**seconds):
+    return unit_of(0, {name: held(value, sliced=False) for name, value in seconds.items()}, discarded=True)
+
+
+def test_only_hosts_that_differ_ask_for_a_rehearsal(monkeypatch):
+    monkeypatch.setattr(sliced, "MOST_APART", 0.03)
+    alike = calibrated(**{HOST: 1.0, CONTROL: 1.02, "docker": 3.0})
+    assert sliced.rehearses([alike], alike) is None
+    apart = calibrated(**{HOST: 1.0, CONTROL: 1.1, "docker": 1.0})
+    assert "10% apart" in sliced.rehearses([apart], apart)
+    done = [apart, unit_of(1, {HOST: held(1.0)}, voided="sets the pace", rehearsal=True)]
+    assert sliced.rehearses(done, apart) is None, "one is enough"
+    failed = [apart, unit_of(1, {HOST: held(1.0)}, voided="it did not stop")]
+    assert sliced.rehearses(failed, apart) is not None, "it was none"
+
+
+def test_the_pace_is_that_to_the_first_gate():
+    first = calibrated(**{HOST: 1.0, CONTROL: 1.0, "docker": 2.0})
+    names = [HOST, CONTROL, "docker"]
+    assert sliced.pace_of([first], names).phases == {HOST: (1.0,), CONTROL: (1.0,), "docker": (2.0,)}
+    rounds_of = [
+        unit_of(
+            number, {HOST: held(9.0, gate_s=gate), CONTROL: held(9.0, gate_s=4.0), "docker": held(9.0, gate_s=8.0)}
+        )
+        for number, gate in ((1, 3.0), (2, 4.0), (3, 9.0))
+    ]
+    assert sliced.pace_of([first, *rounds_of], names).phases == {HOST: (4.0,), CONTROL: (4.0,), "docker": (8.0,)}
+
+
+def test_the_first_round_of_another_group_is_paced_by_the_calibration():
+    """Both hosts took twice as long in slices as it says."""
+    first = calibrated(**{HOST: 1.0, CONTROL: 1.0, "docker": 1.5, "podman": 3.0})
+    done = [first, unit_of(1, {HOST: held(2.0), CONTROL: held(2.0), "docker": held(3.0)})]
+    found = sliced.pace_of(done, [HOST, CONTROL, "podman"])
+    assert found.phases == {HOST: (2.0,), CONTROL: (2.0,), "podman": (6.0,)}
+
+
+def test_a_rehearsal_is_no_void_round():
+    void = [unit_of(number, {}, voided="it did not stop") for number in range(1, 3)]
+    rehearsal = unit_of(3, {}, voided="sets the pace", rehearsal=True)
+    assert sliced.often_void([*void, rehearsal]) is None
+    assert "it did not stop" in sliced.often_void([*void, unit_of(3, {}, voided="it did not stop")])
+    assert sliced.hopeless([*void, rehearsal, *void, void[0]]) is None
+
+
+def test_each_launch_is_judged_by_its_first_sliced_round(tmp_path, pids):
+    plan = rounds.rounds(setup_of(fakes_of(pids, (*NAMES, "podman", "docker.headline")))).plan
+    first = calibrated(**{HOST: 1.0, CONTROL: 1.0})
+    one = unit_of(1, {HOST: held(1.0), CONTROL: held(1.0), "podman": held(1.0)})
+    two = unit_of(2, {HOST: held(1.0), CONTROL: held(1.0), "docker": held(1.0)}, unsliced=["docker"])
+    late = unit_of(3, {HOST: held(1.0), CONTROL: held(1.0), "podman": held(1.0)}, unsliced=["podman"])
+    assert unsliced(plan, [first, one]) == {}
+    apart = unsliced(plan, [first, one, two, late])
+    assert set(apart) == {"docker", "docker.headline"}, "with its baseline, and not by a later round"
+    assert sliced.groups(plan, [first, one, two, late]) == [
+        [HOST, CONTROL, "podman"],
+        [HOST, CONTROL, "docker", "docker.headline"],
+    ]
+    assert shares([one, two, late], ["docker", "podman"]) == 3 and shares([one, one], ["podman"]) == 1

@@ -10,6 +10,7 @@ from campaign_builders import in_slices, rounds_campaign, sealed_campaign, steps
 
 from tare.analysis import switch_costs, verdicts
 from tare.analysis.metrics import campaign_metrics
+from tare.analysis.sliced_rounds import terms_of
 from tare.analysis.switch_costs import switching
 from tare.model.records.slices import Slices
 from tare.model.registry import CONTROL, HOST
@@ -64,9 +65,8 @@ def test_rates_are_switches_by_own_second_of_launches_in_slices():
     units = campaign().counted
     own = [unit.launches["docker"].slices for unit in units]
     assert set(found.step_rates) == set(EVERYBODY)
-    assert found.rates["docker"] == pytest.approx(
-        sum(len(one.began_us) for one in own) / sum(one.body_s for one in own)
-    )
+    whole_s = sum(sum(vars(terms_of(unit.launches["docker"])).values()) for unit in units)
+    assert found.rates["docker"] == pytest.approx(sum(len(one.began_us) for one in own) / whole_s)
     assert set(found.rates) == set(EVERYBODY)
     assert switching(campaign(lambda unit: unit)) is None, "no slices, no switches"
     assert switching(campaign(units=0)) is None
@@ -123,24 +123,15 @@ def test_whole_runs_are_corrected_and_steps_are_not(monkeypatch):
     assert whole["ratio"] == pytest.approx(wanted)
 
 
-def test_switches_of_a_whole_run_are_those_outside_of_the_gates():
-    slices = Slices(
-        means="cgroup2",
-        spawn_ns=0,
-        arrived_ns=0,
-        ended_ns=900_000_000,
-        end_ns=10**9,
-        began_us=(0, 100_000, 200_000, 300_000, 400_000),
-        length_us=(20_000, 40_000, 30_000, 20_000, 10_000),
-        quiet_us=(20_000, 40_000, 30_000, 20_000, 10_000),
-        quantum_ms=(20, 40, 40, 20, 20),
-        waited_us=(0,) * 5,
-        cpu_us=(20_000, 60_000, 90_000, 110_000, 120_000),
-        gates_us=(140_000, 320_000),
-    )
-    assert switch_costs._whole_run_switches(slices) == (3, pytest.approx(0.07))
-    assert switch_costs._whole_run_switches(slices.replace(gates_us=())) == (5, pytest.approx(0.12))
-    assert slices.first_part_s == pytest.approx(0.06)
+def test_switches_of_a_whole_run_are_those_outside_of_the_gates_by_all_its_time():
+    launch = campaign().counted[0].launches["docker"]
+    terms, began = terms_of(launch), launch.slices.began_us
+    whole_s = terms.start_s + terms.body_s + terms.exit_s
+    assert switch_costs._whole_run_switches(launch) == (len(began), pytest.approx(whole_s))
+    gated = launch.replace(slices=launch.slices.replace(gates_us=(began[3], began[9], began[-2])))
+    assert switch_costs._whole_run_switches(gated) == (3 + 2, pytest.approx(whole_s))
+    assert gated.slices.first_part_s == pytest.approx(3 * launch.slices.quiet_us[0] / 1e6)
+    assert switch_costs._whole_run_switches(None) is None
 
 
 def test_a_difference_that_may_be_chance_is_not_named(monkeypatch):

@@ -16,6 +16,7 @@ COLD, WARM, AS_FOUND = "cold", "warm", "as_found"  # the page cache before a sta
 DRAWN_ANEW, KEPT = "drawn anew", "kept"  # the pages under a unit's launches
 # Why a launch of a discarded unit was not made.
 IN_MEMORY = "left out: this workload trained here before, and the kernel has kept all pages since"
+TWO_BILLS = "its servers' time can be billed in two ways, which differ by more than a quarter of the margin"
 COLD_MEANS = "this machine's page cache was empty; the disk's own may not be"
 
 
@@ -91,6 +92,30 @@ def groups_of(names: Sequence[str], most: int | None) -> list[list[str]]:
             groups.append([])
         groups[-1] += cluster
     return [[name for name in names if name in hosts or name in group] for group in groups] or [list(names)]
+
+
+def unsliced(plan: Plan, units: Sequence[Unit]) -> dict[str, str]:
+    """Why launches have rounds of their own that are not sliced, by name of the launch.
+
+    They can't be held, or the first sliced round of one has shown that it matters how the time of its servers is
+    billed. A launch and its baseline go together.
+    """
+    judged: dict[str, bool] = {}
+    for unit in units:
+        if not unit.slicing or not (unit.counts or unit.is_rehearsal):
+            continue
+        for name, launch in unit.launches.items():
+            if launch.ok and launch.slices is not None and launch.slices.is_sliced:
+                judged.setdefault(name, name in unit.slicing.get("unsliced", ()))
+    named = {**{name: TWO_BILLS for name, apart in judged.items() if apart}, **plan.unsliced}
+    reasons = {environment_of(name): reason for name, reason in named.items() if environment_of(name) != HOST}
+    return {name: reasons[own] for name in plan.environments if (own := environment_of(name)) in reasons}
+
+
+def shares(units: Sequence[Unit], names: Sequence[str]) -> int:
+    """How many units that count it took to have each of some launches once: more where they had their own units."""
+    ran = [sum(name in one.launches and one.launches[name].status != "skipped" for one in units) for name in names]
+    return max(1, round(len(units) / min((count for count in ran if count), default=len(units) or 1)))
 
 
 def launched_ns(launch: LaunchRecord) -> tuple[int, int]:

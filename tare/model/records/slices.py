@@ -115,13 +115,18 @@ class Slices(Record):
     def bills_differ(self, margin: float) -> bool:
         """Whether it matters for an equivalence margin how the time is billed in which only servers were running.
 
+        Up to its first gate, where it has one: what comes after it is no part of a whole run.
+
         A server may work ahead of its program in that time, or only for it: where both bills are further apart than
         a quarter of the margin, the launch has to be run unsliced.
 
         Args:
             margin: of the ratio of two times, such as 0.05.
         """
-        return self.body_s - self.body_without_servers_s > margin / 4 * self.body_without_servers_s
+        first = self.gates_us[0] if self.gates_us else self.began_us[-1] + 1
+        number = sum(began < first for began in self.began_us)
+        quiet, length = sum(self.quiet_us[:number]), sum(self.length_us[:number])
+        return quiet - length > margin / 4 * length
 
     def own_ns(self, at_ns: Any) -> Any:
         """Instants had the launch run alone and without a pause: the start as it was, then own time.

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from tare.analysis.copies import matters
 from tare.analysis.sliced_rounds import is_sliced, unsliced_reason
-from tare.model.journals.units import IN_MEMORY
+from tare.model.journals.units import IN_MEMORY, unsliced
 from tare.model.records.campaigns import SHARED, Plan
 from tare.model.records.measured import CopiesRecord
 from tare.model.registry import BASELINE
@@ -74,7 +74,7 @@ def _advance(campaign: Campaign) -> str:
     """How the launches of a round shared the processors."""
     order = _ordered(campaign.plan)
     if is_sliced(campaign):
-        apart = campaign.plan.unsliced
+        apart = unsliced(campaign.plan, campaign.units)
         others = (
             f" Not in slices, and in rounds of their own beside both hosts: "
             f"{listed([f'{env_title(name)} ({reason})' for name, reason in apart.items()])}."

@@ -1,0 +1,119 @@
+"""Whole campaigns with a known effect: how often is 3% told from zero, and is it inside the interval?
+
+    .venv/bin/snakemake --cores 1 results/data/mnist.json results/images/torch-2.13/host.json
+    .venv/bin/python benchmarks/planted_campaigns.py --times 10 --budget-s 240
+
+Each campaign has the host, its control, a launch whose steps take 3% more processor time (`waste` of
+tests/planted_program.py) and one whose steps take no more. The settings are the default study's, with a budget of
+`--budget-s` for everything. Verdicts of training steps are corrected for the two comparisons of a campaign, at
+95%. Each campaign is a row of `--out`, so that an interrupted benchmark goes on. A row has workload, at, load_1min,
+seconds, n_units; ratio, ci_low, ci_high and verdict for `zero` and `wasteful`; and the control's interval. The table
+says how often the truth was inside, and how often the ratio was told from one.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+
+ROOT = Path(__file__).resolve().parent.parent
+sys.path[:0] = [str(ROOT / "benchmarks"), str(ROOT / "tests"), str(ROOT)]
+
+from harness import show  # noqa: E402
+from planted import planted  # noqa: E402
+
+from tare.analysis import metrics, verdicts  # noqa: E402
+from tare.core.files import Journal  # noqa: E402
+from tare.experiments import campaign, rounds  # noqa: E402
+from tare.experiments.alone import alone_on_this_machine  # noqa: E402
+from tare.experiments.designs import Setup  # noqa: E402
+from tare.launch.place import Site  # noqa: E402
+from tare.launch.sites import sites  # noqa: E402
+from tare.machine.fitting import settled  # noqa: E402
+from tare.model.journals.sealed import SEALED, read_sealed, views  # noqa: E402
+from tare.model.registry import CONTROL, HOST  # noqa: E402
+from tare.model.studies.study import load_checked  # noqa: E402
+
+EFFECT = 0.03
+TRUTHS = {"zero": 1.0, "wasteful": 1.0 + EFFECT}
+OF_VERDICT = ("ratio", "ci_low", "ci_high", "verdict")
+
+
+def once(study: dict[str, Any], workload: str, site: Site, folder: Path) -> dict[str, Any]:
+    """One campaign; the row that is kept."""
+    wastes = {HOST: 0.0, CONTROL: 0.0, "zero": 0.0, "wasteful": EFFECT}
+    found = {name: planted(site, waste=waste) for name, waste in wastes.items()}
+    row = {
+        "workload": workload,
+        "at": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
+        "load_1min": os.getloadavg()[0],
+    }
+    started = time.monotonic()
+    campaign.run_campaign(folder, rounds.rounds(Setup(study=study, workload=workload, sites=found)))
+    row["seconds"] = time.monotonic() - started
+    (level,) = study["rounds"]["steps"]["levels"]
+    steps = next(view for view in views(read_sealed(folder / SEALED)) if view.level == level)
+    rows = verdicts.verdict_rows(steps, pd.DataFrame(metrics.campaign_metrics(steps)))
+    for one in rows:
+        row["n_units"] = one["n_units"]
+        row[one["env"]] = {name: one[name] for name in OF_VERDICT}
+        row["control"] = [one["control_ratio"], one["control_ci_low"], one["control_ci_high"]]
+    return row
+
+
+def table(rows: list[dict[str, Any]]) -> None:
+    """Print how often the truth was inside, by planted effect."""
+    lines = []
+    for name, truth in TRUTHS.items():
+        own = [row[name] for row in rows if row[name]["ci_low"] is not None]
+        inside = sum(one["ci_low"] <= truth <= one["ci_high"] for one in own)
+        told = sum(one["ci_low"] > 1 or one["ci_high"] < 1 for one in own)
+        widths = sorted((one["ci_high"] - one["ci_low"]) / 2 for one in own)
+        middle = f"±{widths[len(widths) // 2]:.2%}" if widths else "–"
+        lines.append([f"{truth - 1:+.0%}", f"{inside} of {len(rows)}", f"{told} of {len(rows)}", middle])
+    show(("planted", "truth inside", "told from zero", "median half-width"), lines)
+
+
+def main() -> int:
+    """Run what is missing, and print the table."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("--times", type=int, default=10)
+    parser.add_argument("--budget-s", type=float, default=240.0)
+    parser.add_argument("--workload", default="mnist_cnn")
+    parser.add_argument("--images", type=Path, default=ROOT / "results/images/torch-2.13")
+    parser.add_argument("--data", type=Path, default=ROOT / "results/data/mnist.json")
+    parser.add_argument("--out", type=Path, default=ROOT / "results/benchmarks/planted_campaigns.jsonl")
+    arguments = parser.parse_args()
+    study = settled(load_checked("config/config.yaml")).to_json()
+    study["rounds"] |= {"budget_s": arguments.budget_s, "arm_budget_s": arguments.budget_s}
+    arguments.out.parent.mkdir(parents=True, exist_ok=True)
+    journal = Journal(arguments.out)
+    rows = [row for row in journal.read() if row["workload"] == arguments.workload]
+    with (
+        alone_on_this_machine(),
+        sites(study, arguments.workload, [HOST], arguments.images, arguments.data) as (available, _, _),
+    ):
+        for number in range(len(rows), arguments.times):
+            with tempfile.TemporaryDirectory() as folder:
+                own = {**study, "seed": study["seed"] + number, "study": "planted"}
+                row = once(own, arguments.workload, available[HOST], Path(folder))
+            journal.append(row)
+            rows.append(row)
+            print(
+                f"{number + 1}: {row['wasteful']} {row['zero']} in {row['seconds']:.0f} s",
+                file=sys.stderr,
+                flush=True,
+            )
+    table(rows)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
