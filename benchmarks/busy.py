@@ -7,14 +7,14 @@ python busy.py bursts SEED    copies memory for a while, rests for a while; leng
 
 from __future__ import annotations
 
+import argparse
 import os
 import random
-import sys
 import time
 
 MEAN_S = 2.0
 COPIED_BYTES = 16 << 20  # beyond most last caches: it takes bandwidth too
-LOOKS = 100_000  # turns of the loop between two looks at the parent
+LOOKS = 100_000  # passes of the loop between two looks at the parent
 
 
 def loop(cpu: str) -> None:
@@ -37,4 +37,8 @@ def bursts(seed: str) -> None:
 
 
 if __name__ == "__main__":
-    {"loop": loop, "bursts": bursts}[sys.argv[1]](sys.argv[2])
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("kind", choices=("loop", "bursts"))
+    parser.add_argument("number", help="the CPU, or the seed")
+    chosen = parser.parse_args()
+    {"loop": loop, "bursts": bursts}[chosen.kind](chosen.number)

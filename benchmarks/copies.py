@@ -24,8 +24,8 @@ copies that it made are removed (--keep: they stay, so that more minutes can be 
 results/benchmarks/copies.json, made from the rows each time, holds
 
     schema, workload, stack, tree, allocator (of the steps), page_cache, at, cpu, kernel, copies
-    blocks, draws, cycles   rounds that count, replicates of a launch, steps of a replicate
-    burst         {discard: steps of warm-up, steps: that count}
+    rounds        that count
+    replicates    of a launch; warmup_steps of each, before the steps that count
     pages         what is said of them
     load          others_cpus: CPUs that other programs took during rounds, median and highest; load_1min alike
     sd_between    {value, low, high} of the log of a step, at 95%; value is 0 where copies differ less than the rest
@@ -78,7 +78,7 @@ from tare.model.studies import arms  # noqa: E402
 from tare.model.studies.study import load_checked  # noqa: E402
 from tare.stats.fits import step_values  # noqa: E402
 
-SCHEMA = 1
+SCHEMA = 2
 JOURNAL = ROOT / "results/benchmarks/copies.jsonl"
 ALLOCATOR = "steady"  # of the measured steps
 REPLICATES, WARMUP, STEPS = 4, 2, 12
@@ -172,9 +172,9 @@ def row_of(unit: Unit, number: int, page_cache: str) -> Record:
     """A round as a row: seconds of a step by copy, or why it is void."""
     seen = unit.others
     return {
-        "block": number,
+        "round": number,
         "at": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
-        "settings": {"warmup": WARMUP, "replicates": REPLICATES, "steps": STEPS},
+        "settings": {"warmup_steps": WARMUP, "replicates": REPLICATES, "steps": STEPS},
         "pages": dict.fromkeys(unit.launches, of_whole_runs(page_cache)),
         "machine_s": unit.cost_s,
         "voided": unit.voided,
@@ -191,22 +191,22 @@ def components(logs: Sequence[Sequence[float]]) -> Record:
         `sd_between`, `sd_within`: value, low, high; `p` of the F test; `effects`: of each column.
     """
     table = np.asarray(logs, dtype=float)
-    blocks, copies = table.shape
+    rows, copies = table.shape
     effects = table.mean(axis=0) - table.mean()
     rest = table - table.mean(axis=1, keepdims=True) - effects
-    of_copies, of_rest = copies - 1, (copies - 1) * (blocks - 1)
-    squares, within = blocks * float((effects**2).sum()), float((rest**2).sum())
+    of_copies, of_rest = copies - 1, (copies - 1) * (rows - 1)
+    squares, within = rows * float((effects**2).sum()), float((rest**2).sum())
     ratio = squares / of_copies / (within / of_rest)
     tails = ((1 - LEVEL) / 2, (1 + LEVEL) / 2)
     low, high = (
         math.sqrt(
             max(0.0, squares * (1 - stats.f.ppf(tail, of_copies, of_rest) / ratio))
-            / (blocks * stats.chi2.ppf(tail, of_copies))
+            / (rows * stats.chi2.ppf(tail, of_copies))
         )
         for tail in reversed(tails)
     )
     low_within, high_within = (math.sqrt(within / stats.chi2.ppf(tail, of_rest)) for tail in reversed(tails))
-    between = max(0.0, squares / of_copies - within / of_rest) / blocks
+    between = max(0.0, squares / of_copies - within / of_rest) / rows
     return {
         "sd_between": {"value": math.sqrt(between), "low": low, "high": high},
         "sd_within": {"value": math.sqrt(within / of_rest), "low": low_within, "high": high_within},
@@ -241,10 +241,8 @@ def summary(rows: Sequence[Record], key: Record, half_width: float) -> Record:
         **key,
         "at": whole[-1]["at"],
         "cpu": describe()["cpu_model"],
-        "blocks": len(whole),
-        "draws": settings["replicates"],
-        "cycles": settings["steps"],
-        "burst": {"discard": settings["warmup"], "steps": settings["steps"]},
+        "rounds": len(whole),
+        **{name: settings[name] for name in ("replicates", "warmup_steps", "steps")},
         "pages": sorted({told for row in whole for told in row["pages"].values()}),
         "load": {
             name: {"median": statistics.median(seen), "highest": max(seen)}
@@ -271,7 +269,7 @@ def tell(found: Record) -> None:
     factors = [f"{found['widened'][end]:.2f}" for end in ("value", "high")]
     rows = [
         [
-            f"{len(found['copies'])} copies, {found['blocks']} rounds",
+            f"{len(found['copies'])} copies, {found['rounds']} rounds",
             interval("sd_between"),
             interval("sd_within"),
             f"{found['p']:.2g}",
@@ -335,8 +333,8 @@ def measure(
     """
     journal = Journal(arguments.out.with_suffix(".jsonl"))
     rows = journal.read()
-    if any("replicates" not in row["settings"] for row in rows):
-        raise UserError(f"{journal.path} has blocks of an earlier instrument: name another --out, or remove it")
+    if any(row.get("key", {}).get("schema") != SCHEMA for row in rows):
+        raise UserError(f"{journal.path} is of another version of this benchmark: name another --out, or remove it")
     with (
         alone_on_this_machine(),
         sites(study, arguments.workload, [HOST], None, None) as (available, _, provenance),

@@ -47,8 +47,9 @@ def show(header: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
 
 
 def spans_s(launches: Sequence[Mapping[str, Any]]) -> float:
-    """Seconds in which at least one of these launches was alive."""
-    spans = sorted((row["spawn_ns"], row["end_ns"]) for row in launches if row.get("spawn_ns") is not None)
+    """Seconds in which one of these launches at least was alive, by the clock: sliced ones have their own time."""
+    clocks = (row.get("slices") or row for row in launches)
+    spans = sorted((row["spawn_ns"], row["end_ns"]) for row in clocks if row.get("spawn_ns") is not None)
     total, until = 0, 0
     for start, end in spans:
         total += max(0, end - max(start, until))
@@ -64,6 +65,8 @@ def account(study: Mapping[str, Any]) -> list[tuple[str, float, float]]:
         units = [unit.to_json() for unit in read_sealed(sealed).units]
         cost_s = sum(unit["cost_s"] for unit in units)
         alive_s = sum(spans_s(list(unit["launches"].values())) for unit in units)
+        empty = [one for unit in units for group in unit.get("empty_launches", ()) for one in group.values()]
+        alive_s += sum(one["start_s"] + one["exit_s"] for one in empty)
         found.append((f"{sealed.parent.parent.name} {sealed.parent.name}, {len(units)} units", cost_s, alive_s))
     records = [*(ROOT / "results/profiles" / study["study"]).glob("*/*/profile.json"), results / "ceilings.json"]
     alive_s = spans_s([read_json(path) for path in records if path.exists()])

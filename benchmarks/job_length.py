@@ -1,31 +1,29 @@
 """Check what the cost by job length forecasts against whole runs that train several times as long.
 
-    .venv/bin/snakemake --cores 1 results/campaigns/nyu2022/mnist_cnn/rounds.charliecloud+host/sealed.json \\
-        results/campaigns/nyu2022/mnist_cnn/turns.charliecloud+host/sealed.json
+    .venv/bin/snakemake --cores 1 results/campaigns/nyu2022/mnist_cnn/rounds.charliecloud+host/sealed.json
     .venv/bin/python benchmarks/job_length.py --campaigns results/campaigns/nyu2022/mnist_cnn \\
         --environments charliecloud --out results/benchmarks/job_length
 
-The forecast comes from the two sealed campaigns. The long runs are a campaign of rounds of their own, of the same
-workload and conditions, with `epochs` of training in each launch instead of one. Prints, by environment, what the
-host's steps took, the forecast's range at that length, and the interval of what was measured; exits with 1 where
-the two do not overlap.
+The forecast comes from a sealed campaign of rounds, whose runs measured training steps too. The long runs are a
+campaign of rounds of their own, of the same workload and conditions, with `epochs` of training in each launch
+instead of one, and no steps after them. Prints, by environment, what the host's steps took, the forecast's range at
+that length, and the interval of what was measured, as verdicts have it; exits with 1 where the two do not overlap.
 """
 
 from __future__ import annotations
 
 import argparse
-import math
 import sys
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pandas as pd
 from harness import show
 
 from tare.analysis import extract
 from tare.analysis.job_length import forecast
-from tare.analysis.metrics import campaign_metrics, pivot
-from tare.analysis.verdicts import log_ratios
+from tare.analysis.metrics import pivot
 from tare.core.errors import TareError, UserError
 from tare.experiments import rounds
 from tare.experiments.alone import measuring
@@ -38,9 +36,8 @@ from tare.model.records.campaigns import Sampling
 from tare.model.studies.study import CONTROL, HOST, RoundsPart, campaign_name, load_part
 from tare.report.words.labels import seconds
 from tare.report.words.wording import signed
-from tare.stats.intervals import t_interval
 
-ALPHA = 0.05
+RUN = "real_s"
 
 
 def train_longer(arguments: argparse.Namespace, workload: str) -> SealedCampaign:
@@ -60,11 +57,24 @@ def train_longer(arguments: argparse.Namespace, workload: str) -> SealedCampaign
             design = rounds.rounds(setup)
             spec = {**design.plan.spec, "epochs": arguments.epochs}
             sampling = Sampling(units=arguments.units, confidence=design.plan.sampling.confidence)
-            run_campaign(sealed.parent, replace(design, plan=design.plan.replace(spec=spec, sampling=sampling)))
+            plan = design.plan.replace(spec=spec, sampling=sampling, measured=None)
+            run_campaign(sealed.parent, replace(design, plan=plan))
     campaign = read_sealed(sealed)
     if campaign.plan.spec.get("epochs") != arguments.epochs:
         raise UserError(f"{sealed} has runs of {campaign.plan.spec.get('epochs')} epochs: name another --out")
     return campaign
+
+
+def measured(verdicts: pd.DataFrame, env: str) -> dict[str, Any]:
+    """What the verdicts say of whole runs of an environment.
+
+    Raises:
+        UserError: nothing, or no interval.
+    """
+    own = verdicts[(verdicts["metric"] == RUN) & (verdicts["env"] == env)].dropna(subset=["ci_low", "ci_high"])
+    if own.empty:
+        raise UserError(f"{env} has too few complete rounds for an interval: more --units in another --out")
+    return dict(own.iloc[0])
 
 
 def main() -> int:
@@ -78,36 +88,31 @@ def main() -> int:
     parser.add_argument("--out", type=Path, required=True, help="folder of the long runs' campaign")
     arguments = parser.parse_args()
     names = [HOST, *arguments.environments]
-    paths = [arguments.campaigns / campaign_name(kind, names) / SEALED for kind in ("rounds", "turns")]
-    for path in paths:
-        if not path.exists():
-            raise UserError(f"no campaign {path}: make it with `snakemake --cores 1 {path}`")
-    table = extract.build(paths, [])["job_length"]
-    campaign = train_longer(arguments, read_sealed(paths[0]).workload)
-    metrics = pd.DataFrame(campaign_metrics(campaign))
-    runs, steps = pivot(metrics, "real_s"), pivot(metrics, "epoch_rest_s")
-    length_s = float(steps[[HOST, CONTROL]].mean(axis=1).mean())
+    path = arguments.campaigns / campaign_name("rounds", names) / SEALED
+    if not path.exists():
+        raise UserError(f"no campaign {path}: make it with `snakemake --cores 1 {path}`")
+    table = extract.build([path], [])["job_length"]
+    costs = {env: forecast(table, env) for env in arguments.environments}
+    campaign = train_longer(arguments, read_sealed(path).workload)
+    long = extract.build([campaign.path], [])
+    length_s = float(pivot(long["metrics"], "epoch_rest_s")[[HOST, CONTROL]].mean(axis=1).mean())
     rows, agree = [], True
-    for env in arguments.environments:
-        middle, box = forecast(table, env)
+    for env, (middle, box) in costs.items():
         low, high = box.at(length_s)
-        found = t_interval(log_ratios(runs, env).to_numpy(), ALPHA)
-        if found.told is None:
-            raise UserError(f"{env} has {found.n} complete rounds: too few for an interval; ask for more --units")
-        overlap = math.expm1(found.told[1]) <= high and low <= math.expm1(found.told[2])
+        found = measured(long["verdicts"], env)
+        overlap = found["ci_low"] - 1 <= high and low <= found["ci_high"] - 1
         agree = agree and overlap
-        measured = f"{math.expm1(found.told[0]):+.2%} ({signed(math.exp(found.told[1]), math.exp(found.told[2]))})"
         rows.append(
             [
                 f"{campaign.workload}, {env}",
-                f"{arguments.epochs} epochs, {found.n} rounds",
+                f"{arguments.epochs} epochs, {found['n_units']} rounds",
                 seconds(length_s),
                 f"{middle.at(length_s):+.2%} ({signed(1 + low, 1 + high)})",
-                measured,
+                f"{found['ratio'] - 1:+.2%} ({signed(found['ci_low'], found['ci_high'])})",
                 "yes" if overlap else "no",
             ]
         )
-    show(["job", "long runs", "its steps on the host", "forecast", "measured (95%)", "do they overlap"], rows)
+    show(["job", "long runs", "its steps on the host", "forecast", "measured", "do they overlap"], rows)
     return 0 if agree else 1
 
 

@@ -1,9 +1,11 @@
 """The proof of the instrument, with more campaigns than its tests run: writes docs/proof.md.
 
-    .venv/bin/python benchmarks/proof.py [--campaigns 1000]
+    .venv/bin/python benchmarks/proof.py [--campaigns 1000] [--out docs/proof.md]
 
-Simulated campaigns of turns, campaigns of units that are normal, and recorded host-host units drawn again, all
-through the functions that real campaigns go through (tests/proving.py). Seeds are fixed: the same page each time.
+Simulated campaigns of steps, campaigns of units that are normal or of other worlds, and recorded host-host units
+drawn again, all through the functions that real campaigns go through (tests/proving.py). Seeds are fixed: the same
+page each time. The last section, on sliced rounds, is written from what benchmarks/simulate_slices.py has kept:
+nothing is simulated for it here.
 """
 
 from __future__ import annotations
@@ -25,6 +27,7 @@ from proving import (  # noqa: E402
     ONCE_S,
     PLANTED_S,
     RECORDED,
+    RECORDED_HALF_WIDTH,
     RUN_WORLDS,
     UNIT_WORLDS,
     Design,
@@ -51,10 +54,7 @@ from slices_page import page  # noqa: E402
 
 from tare.core.files import read_json, write_text  # noqa: E402
 from tare.model.studies.study import CONTROL, load_checked  # noqa: E402
-from tare.stats.planning import CYCLES, DRAWS  # noqa: E402
 
-EFFECTS = {"0%": 0.0, "0.5%": 0.005, "2%": 0.02}
-FAMILY = 0.85  # of three together: each interval says 95%
 HEAD = ["covers the truth", "told from zero", "equivalent", "different", "units, mean (most)"]
 
 
@@ -75,45 +75,18 @@ def table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> Iterator[str]
         yield f"| {' | '.join(row)} |"
 
 
-def simulated(campaigns: int) -> Iterator[str]:
-    """Turns on a machine that drifts, jumps and stalls, at the designs that are deployed."""
-    world = World(effects=EFFECTS, draws=DRAWS[0], cycles=CYCLES[0])  # as little as a campaign may do
-    designs = {f"{units} blocks": Design(half_width=None, confidence=FAMILY, cap=units) for units in (6, 9, 12)}
-    designs["Stein, ±1% wanted"] = Design(half_width=0.01, confidence=FAMILY)
-    rows = []
-    for title, design in designs.items():
-        generator = np.random.default_rng(2022)
-        outcomes = [simulate(world, generator, design) for _ in range(campaigns)]
-        for name, effect in {**EFFECTS, CONTROL: 0.0}.items():
-            rows.append([title, "control" if name == CONTROL else name, *cells(summary(outcomes, name, effect))])
-        together = share([all(covers(o.intervals[n], e) for n, e in EFFECTS.items()) for o in outcomes])
-        rows.append([title, "all three", f"{100 * together:.1f}%", "", "", "", ""])
-    yield "## Simulated turns"
-    yield ""
-    yield prose(f"""
-        {campaigns} campaigns of each design. Per turn: a random walk of the machine's speed of
-        {100 * world.drift:g}%, {100 * world.jump_share:g}% of turns change it for good by {100 * world.jump:g}%
-        (standard deviation), {100 * world.stall_share:g}% of turns are 10 to {100 * world.stall:g}% slower on
-        their own, noise of {100 * world.turn_spread:g}%; launches vary by {100 * world.launch_spread:g}%, draws
-        by {100 * world.draw_spread:g}%; {world.draws} draws of {world.cycles} cycles. Each interval says 95%,
-        the three environments together {100 * FAMILY:g}%; the margin is 2%. A share of 95% has a standard error
-        of {100 * binomial_error(0.95, campaigns):.1f} points.
-    """)
-    yield ""
-    yield from table(["design", "true effect", *HEAD], rows)
-
-
-CALM = {"turn_spread": 0.01, "drift": 0.003, "jump_share": 0.0, "stall_share": 0.0, "launch_spread": 0.002}
+GROUPS = {"replicates": 3, "groups": 4}  # of steps, of each launch
+CALM = {"group_spread": 0.01, "drift": 0.003, "jump_share": 0.0, "stall_share": 0.0, "launch_spread": 0.002}
 PLANTED = (0.03, 0.5)
 
 
 def stalls(campaigns: int) -> Iterator[str]:
     """Stalls planted in one environment, on a calm machine and on one that stalls by itself."""
-    rows = []
-    for (machine, changes), steps, units in product({"calm": CALM, "as above": {}}.items(), (1, 4), (6, 12, 20)):
+    rows, usual = [], World(effects={})
+    for (machine, changes), steps, units in product({"calm": CALM, "unquiet": {}}.items(), (1, 4), (6, 12, 20)):
         world = World(
-            effects={"none": 0.0, "stalls": 0.0}, draws=DRAWS[0], cycles=CYCLES[0], steps=steps, step_spread=0.01,
-            stalled={"stalls": PLANTED}, **changes,
+            effects={"none": 0.0, "stalls": 0.0}, steps=steps, step_spread=0.01, stalled={"stalls": PLANTED},
+            **GROUPS, **changes,
         )  # fmt: skip
         generator, design = np.random.default_rng(5), Design(half_width=None, confidence=0.95, cap=units)
         found = [simulate(world, generator, design) for _ in range(campaigns)]
@@ -132,16 +105,21 @@ def stalls(campaigns: int) -> Iterator[str]:
     yield "## Stalls"
     yield ""
     yield prose(f"""
-        {campaigns} campaigns each. One environment's typical step is the host's, and {100 * PLANTED[0]:g}% of its
-        steps take {100 * PLANTED[1]:g}% longer: {100 * PLANTED[0] * PLANTED[1]:.2g}% more of all time, inside the
-        margin of 2%. Each interval says 97.5%. “Equivalent” without more words is to be said of it in at most 5% of
-        campaigns. On the machine as above 4% of all turns stall on their own, in every environment: what is planted
-        is less than that, and “but for stalls” is then said of the environment without any as well, since the
-        interval of all time is wider than the margin. So it is where few steps are timed: what none of them showed
-        may still be there (the rule of three; a turn has {DRAWS[0]} draws of {CYCLES[0]} cycles).
+        {campaigns} campaigns each, of units in which each launch has {math.prod(GROUPS.values())} short groups of
+        steps (“steps” below: in each). A unit's typical step is fitted as in a sliced round, launch + step by
+        medians of pairs; its interval is that of rounds that ran whole. One environment's typical step is the
+        host's, and {100 * PLANTED[0]:g}% of its steps take {100 * PLANTED[1]:g}% longer:
+        {100 * PLANTED[0] * PLANTED[1]:.2g}% more of all time, inside the margin of 2%. Each interval says 97.5%.
+        “Equivalent” without more words is to be said of it in at most 5% of campaigns. On the unquiet machine
+        speed is a random walk of {100 * usual.drift:g}% a group, {100 * usual.jump_share:g}% of groups change it
+        for good by {100 * usual.jump:g}% (standard deviation), and {100 * usual.stall_share:g}% are 10 to
+        {100 * usual.stall:g}% slower on their own, in every environment: what is planted is less than that, and
+        “but for stalls” is then said of the environment without any as well, since the interval of all time is
+        wider than the margin. So it is where few steps are timed: what none of them showed may still be there (the
+        rule of three).
     """)
     yield ""
-    head = ["machine", "blocks", "steps a turn", "stalls", "equivalent", "equivalent but for stalls"]
+    head = ["machine", "units", "steps", "stalls", "equivalent", "equivalent but for stalls"]
     yield from table([*head, "all time covered", "its half-width"], rows)
 
 
@@ -179,11 +157,11 @@ def seconds(campaigns: int) -> Iterator[str]:
     yield "## Start seconds"
     yield ""
     yield prose(f"""
-        {campaigns} campaigns of as many rounds and blocks. The host takes {ONCE_S:g} s once (start, imports, exit);
-        three environments take {", ".join(planted[:-1])} and {planted[-1]} more, and
-        {", ".join(f"{100 * step:g}%" for _, step in PLANTED_S.values())} more in every step, whose launches vary by
-        {100 * NORMAL_SPREAD:g}%. Each interval of the seconds says {100 * (1 - alpha / 2):.2f}%; such a share has a
-        standard error of {100 * binomial_error(1 - alpha / 2, campaigns):.2f} points. “Told from zero” is by
+        {campaigns} campaigns of as many rounds of whole runs as of steps. The host takes {ONCE_S:g} s once (start,
+        imports, exit); three environments take {", ".join(planted[:-1])} and {planted[-1]} more, and
+        {", ".join(f"{100 * step:g}%" for _, step in PLANTED_S.values())} more in every step, whose launches vary
+        by {100 * NORMAL_SPREAD:g}%. Each interval of the seconds says {100 * (1 - alpha / 2):.2f}%; such a share
+        has a standard error of {100 * binomial_error(1 - alpha / 2, campaigns):.2f} points. “Told from zero” is by
         environment, in the same order. A box of both parts says {100 * (1 - alpha):.2f}%: it has to hold the true
         cost of jobs of 1 s to 12 days, and the length beyond which that is below 1%; the column is of the
         environment for which it does least often.
@@ -252,8 +230,7 @@ def recorded(campaigns: int) -> Iterator[str]:
         yield f"Unavailable: `{RECORDED.relative_to(ROOT)}` is missing; record it, then run this again."
         return
     logs = control_logs(read_recorded(RECORDED))
-    study = load_checked(ROOT / "config/config.yaml")
-    half_width, margin = study.turns.half_width, study.margins.step
+    half_width, margin = RECORDED_HALF_WIDTH, load_checked(ROOT / "config/config.yaml").margins.step
     size = decided_size(logs, half_width, 0.95)
     designs = {
         f"Stein, ±{100 * half_width:g}% wanted": Design(half_width=half_width, confidence=0.95, margin=margin),
@@ -265,17 +242,18 @@ def recorded(campaigns: int) -> Iterator[str]:
         for swap in (True, False):
             outcomes: list[Outcome] = resample(logs, design, campaigns, np.random.default_rng(1), swap=swap)
             rows.append([title, "yes" if swap else "no", *cells(summary(outcomes, CONTROL, 0.0))])
-    cpu = read_json(RECORDED.with_suffix(".json")).get("cpu_model", "a machine without a name")
+    cpu = read_json(RECORDED.with_suffix(".json"))["cpu_model"]
     error = logs.std(ddof=1) / math.sqrt(len(logs))
     held = consecutive(logs, 6, 0.05)
     yield prose(f"""
-        `results/reference/{RECORDED.name}`: {len(logs)} blocks of host against host on {cpu}.
-        Log-ratios: mean {100 * logs.mean():+.2f}% ± {100 * error:.2f} (standard error), standard deviation
-        {100 * logs.std(ddof=1):.2f}%, largest {100 * np.abs(logs).max():.1f}%. {campaigns} pseudo-campaigns of
-        each kind, drawn with replacement; the true difference is zero. With the hosts exchanged at random (they are
-        told apart by name alone) the pool's mean is zero as well; without, a pseudo-campaign is about the pool,
-        whose own mean is not quite zero. “Told from zero” is the share of false alarms, “different” those that
-        also claim to lie beyond the margin of {100 * margin:g}%.
+        `results/reference/{RECORDED.name}`: {len(logs)} units of host against host on an {cpu}, of an earlier
+        design in which launches alternated on bursts of steps. Log-ratios: mean {100 * logs.mean():+.2f}% ±
+        {100 * error:.2f} (standard error), standard deviation {100 * logs.std(ddof=1):.2f}%, largest
+        {100 * np.abs(logs).max():.1f}%. {campaigns} pseudo-campaigns of each kind, drawn with replacement; the
+        true difference is zero. With the hosts exchanged at random (they are told apart by name alone) the pool's
+        mean is zero as well; without, a pseudo-campaign is about the pool, whose own mean is not quite zero. “Told
+        from zero” is the share of false alarms, “different” those that also claim to lie beyond the margin of
+        {100 * margin:g}%.
     """)
     yield ""
     yield from table(["design", "hosts exchanged", *HEAD], rows)
@@ -292,14 +270,19 @@ def main() -> None:
     """Write the page."""
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("--campaigns", type=int, default=1000)
-    campaigns = parser.parse_args().campaigns
+    parser.add_argument("--out", type=Path, default=ROOT / "docs/proof.md", help="the page")
+    arguments = parser.parse_args()
+    campaigns = arguments.campaigns
     lines = [
         "# The proof of the instrument",
         "",
-        "Written by `benchmarks/proof.py`. `tests/unit/test_proof.py` tests the same with fewer campaigns, "
-        "and `tests/conformance/test_planted.py` plants 0% and 3% on the real machine (more where that is noisy).",
-        "",
-        *simulated(campaigns),
+        prose("""
+            Simulations of the statistics that decide (`benchmarks/proof.py`). `tests/unit/test_proof.py` tests the
+            same with fewer campaigns, and `tests/conformance/test_planted.py` plants 0% and 3% on the real machine
+            (more where that is noisy). [Sliced rounds](#sliced-rounds-simulated), which give whole runs and steps,
+            come last; the sections before them are about the intervals of rounds that ran whole, and about rules
+            that both share: stalls, families, the number of rounds.
+        """),
         "",
         *stalls(campaigns),
         "",
@@ -315,7 +298,7 @@ def main() -> None:
         "",
         *page(read_json(FOUND)),
     ]
-    write_text(ROOT / "docs/proof.md", "\n".join(lines) + "\n")
+    write_text(arguments.out, "\n".join(lines) + "\n")
 
 
 if __name__ == "__main__":

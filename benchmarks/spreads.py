@@ -1,35 +1,41 @@
 """Keep what finished campaigns say of spreads and costs, for `python -m tare plan` on machines without records.
 
-    python benchmarks/spreads.py results/campaigns/nyu2022
+    .venv/bin/python benchmarks/spreads.py results/campaigns/nyu2022
 
-Writes results/reference/spreads.json: by workload and kind of campaign, the widest spread of a unit's log-ratios,
-the seconds of a unit and, for turns, variance components with their costs; and the machine that they come from.
+Writes results/reference/spreads.json: the machine, and by workload and by kind, arm and scenario of each campaign
+of whole runs the widest spread of a unit's log-ratios, the seconds of a unit and of those before the first that
+counts, and how many environments were compared.
 """
 
 from __future__ import annotations
 
+import argparse
 import dataclasses
 import sys
 from pathlib import Path
 
 from tare.analysis import forecast
+from tare.core.errors import TareError, UserError
 from tare.core.files import write_json
-from tare.experiments.campaign import SEALED
 from tare.machine import facts
+from tare.model.journals.sealed import ROUNDS, SEALED
 
 
-def main(folder: Path) -> None:
-    """Read every sealed campaign of a study's folder."""
+def main() -> None:
+    """Read every sealed campaign of whole runs of a study's folder."""
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser.add_argument("folder", type=Path, help="of a study's campaigns")
+    folder = parser.parse_args().folder
     found: dict[str, dict] = {}
-    for sealed in sorted(folder.glob(f"*/*/{SEALED}")):
-        kind, *rest = sealed.parent.name.split(".")
-        if kind not in forecast.VALUES_OF:
-            continue
+    for sealed in sorted(folder.glob(f"*/{ROUNDS}.*/{SEALED}")):
+        kind, _, *rest = sealed.parent.name.split(".")
         experience = forecast.from_campaign(sealed)
         if experience is not None:
             record = dataclasses.asdict(experience)
             del record["source"]
-            found.setdefault(sealed.parent.parent.name, {})[".".join([kind, *rest[1:]])] = record
+            found.setdefault(sealed.parent.parent.name, {})[".".join([kind, *rest])] = record
+    if not found:
+        raise UserError(f"{folder} has no sealed campaign of whole runs with two units that count")
     here = facts.describe()
     name = f"{here['cpu_model']}, {len(facts.identity()['cpus'])} logical CPUs, kernel {here['kernel']}"
     write_json(forecast.REFERENCE, {"machine": name, "campaigns": found})
@@ -37,4 +43,8 @@ def main(folder: Path) -> None:
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]))
+    try:
+        main()
+    except TareError as error:
+        print(f"spreads: {error}", file=sys.stderr)
+        sys.exit(error.exit_code)

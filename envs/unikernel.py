@@ -16,7 +16,7 @@ from tare.model.registry import register
 from tare.runtimes.programs import which
 
 TOOLS = {"capstan": "OSv", "kraft": "Unikraft", "ops": "Nanos"}
-NO_FORM = "no stack has been made one: its single process can't fork draws, nor a loader's workers"
+NO_FORM = "no stack has been made one: its single process can't fork replicates, nor a loader's workers"
 
 
 @register("unikernel")

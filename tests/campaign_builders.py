@@ -445,7 +445,7 @@ def copies_record(**changes: Any) -> CopiesRecord:
     found = {
         **{"workload": "mnist_cnn", "stack": "torch-2.13", "tree": "sha256:0", "allocator": "steady"},
         **{"page_cache": "warm", "kernel": "6.1.0", "copies": list("abcdef"), "at": "2026-01-02T03:04:05Z"},
-        **{"cpu": "Example", "blocks": 9, "draws": 4, "cycles": 6, "burst": {"discard": 1, "steps": 2}},
+        **{"cpu": "Example", "rounds": 9, "replicates": 4, "warmup_steps": 1, "steps": 6},
         **{"pages": ["drawn anew"], "load": {"load_1min": {"median": 0.1, "highest": 0.2}}, "p": 0.4},
         **{"sd_between": {"value": 0.0004, "low": 0.0, "high": 0.002}, "effects": dict.fromkeys("abcdef", 0.0)},
         **{"sd_within": {"value": 0.006, "low": 0.005, "high": 0.007}, "half_width": 0.005},

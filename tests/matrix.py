@@ -115,7 +115,7 @@ def workloads_of(name):
 
 
 def workloads_in_turn(name):
-    """Workloads whose turns a run of the tests takes: on the host one in turn of each data set's, as its own."""
+    """Of the workloads of an environment one in turn of each data set's."""
     workloads = workloads_of(name)
     sets = sorted({describe_workload(workload)["dataset"] for workload in workloads})
     rows = [[one for one in workloads if describe_workload(one)["dataset"] == dataset] for dataset in sets]

@@ -38,6 +38,7 @@ from tare.stats.planning import decide
 from tare.stats.sliced.steps import step_seconds
 
 RECORDED = project_root() / "results/reference/host_host_turns.csv"
+RECORDED_HALF_WIDTH = 0.005  # that campaigns of steps wanted in the study in which they were recorded
 PILOT = 6
 UNIT_S = 10.0
 NORMAL_SPREAD = 0.008  # of a launch's log step time
@@ -51,32 +52,32 @@ class World:
 
     Attributes:
         effects: by name of the environment, what it adds to a step: 0.02 is two per cent.
-        launch_spread, draw_spread, turn_spread: standard deviations of log step times by level.
-        drift: of the machine's log speed, a random walk's standard deviation per turn.
-        jump_share, jump: how many turns see the machine change its speed for good, and by how much.
-        stall_share, stall: how many turns are slower on their own, and by how much at most, from a tenth up.
-        steps: of a turn; `step_spread`: standard deviation of their logs.
+        replicates: of a launch; `groups`: of steps, of each replicate; `steps`: of each group.
+        launch_spread, replicate_spread, group_spread, step_spread: standard deviations of log step times by level.
+        drift: of the machine's log speed, a random walk's standard deviation per group.
+        jump_share, jump: how many groups see the machine change its speed for good, and by how much.
+        stall_share, stall: how many groups are slower on their own, and by how much at most, from a tenth up.
         stalled: by environment, the share of its steps that are longer, and by how much: (0.03, 0.5) adds 1.5%.
     """
 
     effects: Mapping[str, float]
     launch_spread: float = 0.004
-    draw_spread: float = 0.006
-    turn_spread: float = 0.02
+    replicate_spread: float = 0.006
+    group_spread: float = 0.02
     drift: float = 0.01
     jump_share: float = 0.01
     jump: float = 0.15
     stall_share: float = 0.04
     stall: float = 1.0
-    draws: int = 1
-    cycles: int = 10
+    replicates: int = 1
+    groups: int = 10
     steps: int = 1
     step_spread: float = 0.0
     stalled: Mapping[str, tuple[float, float]] = field(default_factory=dict)
 
     @property
     def names(self) -> list[str]:
-        """Launches of a block."""
+        """Launches of a unit."""
         return [HOST, CONTROL, *self.effects]
 
 
@@ -89,17 +90,17 @@ class Machine:
         self.mood = 0.0
 
     def unit(self) -> np.ndarray:
-        """Step times of one unit, seconds, shape [replicate, cycle, launch, step]."""
+        """Step times of one unit, seconds, shape [replicate, group, launch, step]."""
         world, generator, names = self.world, self.generator, self.world.names
-        shape = (world.draws, world.cycles, len(names))
+        shape = (world.replicates, world.groups, len(names))
         moves = generator.normal(0, world.drift, shape)
         moves += (generator.random(shape) < world.jump_share) * generator.normal(0, world.jump, shape)
         moods = self.mood + np.cumsum(moves).reshape(shape)  # in the order of time
         self.mood = float(moods[-1, -1, -1]) * 0.98  # speeds come back, or a long campaign would end at nothing
-        places = np.argsort(generator.random(shape), axis=2)  # the order of every cycle is random
+        places = np.argsort(generator.random(shape), axis=2)  # launches make each group in random order
         logs = np.take_along_axis(moods, places, axis=2)
-        logs = logs + generator.normal(0, world.turn_spread, shape)
-        logs += generator.normal(0, world.draw_spread, (world.draws, 1, len(names)))
+        logs = logs + generator.normal(0, world.group_spread, shape)
+        logs += generator.normal(0, world.replicate_spread, (world.replicates, 1, len(names)))
         logs += generator.normal(0, world.launch_spread, len(names))
         stalled = generator.random(shape) < world.stall_share
         logs += stalled * np.log1p(generator.uniform(0.1, world.stall, shape))
@@ -113,7 +114,7 @@ class Machine:
 
 
 def values_of(times: np.ndarray, names: Sequence[str]) -> dict[str, float]:
-    """Seconds of a typical step by launch, as campaigns fit them; `times` is [replicate, cycle, launch, step]."""
+    """Seconds of a typical step by launch, as campaigns fit them; `times` is [replicate, group, launch, step]."""
     rows = np.moveaxis(times, 2, -1).reshape(-1, len(names))
     return step_seconds(np.log(rows), names)
 
@@ -213,7 +214,7 @@ def _stalls(units: Sequence[Mapping[str, float]], name: str) -> np.ndarray:
 
 
 def simulate(world: World, generator: np.random.Generator, design: Design) -> Outcome:
-    """One campaign in a world; with more than one step a turn, or stalls, all time is judged as well."""
+    """One campaign in a world; with more than one step a group, or stalls, all time is judged as well."""
     machine = Machine(world, generator)
     totals = world.steps > 1 or bool(world.stalled)
 
@@ -221,7 +222,7 @@ def simulate(world: World, generator: np.random.Generator, design: Design) -> Ou
         times = machine.unit()
         return values_of(times, world.names) | (means_of(times, world.names) if totals else {})
 
-    steps = world.draws * world.cycles * world.steps if totals else 0
+    steps = world.replicates * world.groups * world.steps if totals else 0
     return campaign(next_unit, world.names, design, steps=steps)
 
 
@@ -347,7 +348,7 @@ class Seconds:
 
 
 def planted_seconds(world: str, units: int, campaigns: int, alpha: float, seed: int = 1) -> Seconds:
-    """Campaigns of rounds and of blocks, judged as `job_length` does: each part at half of alpha."""
+    """Campaigns of whole runs and of steps, judged as `job_length` does: each part at half of alpha."""
     generator, names = np.random.default_rng(seed), [HOST, CONTROL, *PLANTED_S]
     held: dict[str, dict[str, list[bool]]] = {kind: {name: [] for name in PLANTED_S} for kind in ("s", "0", "box")}
     widths = []

@@ -163,9 +163,6 @@ def from_reference(path: Path, workload: str, name: str) -> Experience | None:
     row = record["campaigns"].get(workload, {}).get(name)
     if row is None:
         return None
-    told = {name: row[name] for name in ("spread", "unit_s", "first_s", "environments")}
-    return Experience(
-        source=f"from {path.relative_to(project_root()) if path.is_relative_to(project_root()) else path}: "
-        f"{record['machine']}",
-        **told,
-    )
+    told = [record["machine"], *([record["note"]] if "note" in record else [])]
+    place = path.relative_to(project_root()) if path.is_relative_to(project_root()) else path
+    return Experience(source=f"from {place}: {'; '.join(told)}", **row)

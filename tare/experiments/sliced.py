@@ -149,7 +149,7 @@ def run_unit(plan: Plan, sites: Mapping[str, Site], done: Sequence[Unit], progra
     warm = plan.conditions["page_cache"] == WARM
     pages = read_again({name: sites[name] for name in tried}, WARM) if warm and calibration is not None else {}
     used: list[Others | None] = []
-    with others.watched(used):
+    with others.watched(used, lambda: unreaped_s(found.records)):
         found = run_launches(asked, Way(pace=pace, orders=_orders(tried, pace, seed), seed=seed))
         skips = found.voided or calibration is None or rehearsal
         empty = [] if skips else list(empty_launches(asked, found.records))
@@ -208,6 +208,15 @@ def unheld(
     """
     program = _program(plan, "", calibration_of(done), [], None)
     return one_after_other(plan, sites, done, order, pads, lambda name: program, needed=(HOST,))
+
+
+def unreaped_s(launches: Mapping[str, LaunchRecord]) -> float:
+    """Processor time of launches that their clients have not reaped: of those that a daemon started."""
+    return sum(
+        max(0.0, one.slices.cpu_s - (one.client_user_s or 0.0) - (one.client_system_s or 0.0))
+        for one in launches.values()
+        if one.slices is not None
+    )
 
 
 def empty_launches(

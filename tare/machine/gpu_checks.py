@@ -126,8 +126,9 @@ def _settings_of(device: dict[str, Any]) -> Iterator[Check]:
     )
     if device["compute_mode"] in ("exclusive thread", "exclusive process"):
         yield lacking(
-            f"GPU {number} for turns",
-            "its compute mode lets one process at a time compute, and turns keep several launches alive",
+            f"GPU {number} for several jobs",
+            "its compute mode lets one process at a time compute: enough for rounds, but groups of instances and "
+            "second jobs keep several alive",
             f"nvidia-smi -i {number} -c DEFAULT",
         )
 

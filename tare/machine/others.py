@@ -1,9 +1,9 @@
 """Who else used the machine's processors while something of ours ran: the kernel's counts, less what we know of.
 
 /proc/stat counts the time in which processors ran something, and what a hypervisor took from them while they wanted
-to run (steal). What we used is CPU time of this process and of those that it has started and reaped, and what live
-launches say of themselves; the rest is others'. A runtime's daemon is nobody's child, so what it works is others'
-too: those are watched while the host's own launches run, or while launches take turns and no daemon has a part.
+to run (steal). What we used is CPU time of this process, of those that it has started and reaped, and of launches
+that a daemon started; the rest is others'. What a daemon itself works is others' too. Of launches one after the
+other only the host's own are watched.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from __future__ import annotations
 import contextlib
 import resource
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -55,7 +55,7 @@ def between(before: Instant | None, after: Instant | None, launches_s: float = 0
 
     Args:
         before, after: None where there was nothing to read.
-        launches_s: CPU time of live launches, which nobody has reaped yet.
+        launches_s: CPU time of launches that are no children of ours.
     """
     if before is None or after is None or after.at_s <= before.at_s:
         return None
@@ -69,8 +69,8 @@ def between(before: Instant | None, after: Instant | None, launches_s: float = 0
 
 
 @contextlib.contextmanager
-def watched(found: list[Others | None]) -> Iterator[None]:
-    """Watch while the block runs, and add what others used to a list."""
+def watched(found: list[Others | None], launches_s: Callable[[], float] = lambda: 0.0) -> Iterator[None]:
+    """Watch while the block runs, and add what others used to a list; `launches_s` as of `between`, at its end."""
     before = instant()
     yield
-    found.append(between(before, instant()))
+    found.append(between(before, instant(), launches_s()))

@@ -35,13 +35,13 @@ def copies():
         yield module
 
 
-def table(generator, between, within, blocks=9, copies=6):
-    logs = generator.normal(0, within, (blocks, copies)) + generator.normal(0, between, copies)
-    return logs + generator.normal(0, 0.05, (blocks, 1))  # each block has a mood
+def table(generator, between, within, rounds=9, copies=6):
+    logs = generator.normal(0, within, (rounds, copies)) + generator.normal(0, between, copies)
+    return logs + generator.normal(0, 0.05, (rounds, 1))  # each round has a mood
 
 
 def test_the_components_by_hand(copies):
-    # Two blocks, three copies; effects -1, 0, 1, and residuals of 0.5 that cancel in rows and columns.
+    # Two rounds, three copies; effects -1, 0, 1, and residuals of 0.5 that cancel in rows and columns.
     logs = np.array([[-1.0, 0, 1], [-1, 0, 1]]) + 0.5 * np.array([[1, -1, 0], [-1, 1, 0]]) + [[10], [20]]
     found = copies.components(logs)
     assert found["effects"] == pytest.approx([-1, 0, 1])
@@ -81,9 +81,9 @@ def test_the_ratio_to_two_hosts_holds_three_halves_of_the_variance_between_copie
 
 def row(number, machine_s=30.0, voided=None, **values):
     return {
-        **{"block": number, "machine_s": machine_s, "voided": voided, "at": "2026-01-01T00:00:00Z"},
+        **{"round": number, "machine_s": machine_s, "voided": voided, "at": "2026-01-01T00:00:00Z"},
         **{"others_cpus": 0.1 * number, "load_1min": 1.0, "pages": {"a": "drawn anew"}},
-        **{"settings": {"warmup": 2, "replicates": 4, "steps": 12}, "step_s": values},
+        **{"settings": {"warmup_steps": 2, "replicates": 4, "steps": 12}, "step_s": values},
     }
 
 
@@ -93,7 +93,7 @@ def test_the_minutes_hold_what_was_measured_before(copies):
     assert copies.next_row(rows, 120.0) == 3 and copies.next_row(rows, 119.0) is None
 
 
-def test_void_blocks_count_for_nothing_and_too_few_are_refused(copies):
+def test_void_rounds_count_for_nothing_and_too_few_are_refused(copies):
     generator = np.random.default_rng(5)
     names = ["a", "b", "c"]
     key = {"copies": names, "workload": "mnist_cnn", "stack": "s"}
@@ -102,7 +102,7 @@ def test_void_blocks_count_for_nothing_and_too_few_are_refused(copies):
         for number in range(4)
     ]
     found = copies.summary([*good, row(4, voided="a: it died")], key, 0.005)
-    assert found["blocks"] == 4 and found["load"]["others_cpus"] == pytest.approx({"median": 0.15, "highest": 0.3})
+    assert found["rounds"] == 4 and found["load"]["others_cpus"] == pytest.approx({"median": 0.15, "highest": 0.3})
     assert set(found["effects"]) == set(names) and found["widened"]["value"] >= 1
     with pytest.raises(UnavailableError, match="1 whole rounds say nothing of copies"):
         copies.summary(good[:1], key, 0.005)
@@ -120,7 +120,7 @@ def test_what_it_writes_is_read_by_the_tables(copies, tmp_path):
     rows = [row(number, a=0.05, b=0.0501 + 1e-6 * number, c=0.0502) for number in range(3)]
     write_json(tmp_path / "copies.json", copies.summary(rows, key, 0.005))
     found = read(CopiesRecord, tmp_path / "copies.json")
-    assert (found.blocks, found.draws, found.cycles, found.burst) == (3, 4, 12, {"discard": 2, "steps": 12})
+    assert (found.rounds, found.replicates, found.warmup_steps, found.steps) == (3, 4, 2, 12)
     assert found.sd_between.value == pytest.approx(0.002, rel=0.01) and found.p < 0.05
     write_json(tmp_path / "copies.json", {"schema": copies.SCHEMA})
     with pytest.raises(IntegrityError, match=r"copies\.json: .* missing") as told:
@@ -189,7 +189,7 @@ def journal(copies, tmp_path, monkeypatch):
 def test_calibration_is_paid_for_and_is_no_row(copies, journal):
     rows = []
     copies.take_rounds(journal, rows, {"workload": "w"}, Rounds(), 120.0)
-    assert [row["block"] for row in journal.read()] == [0, 1, 2] and len(rows) == 3
+    assert [row["round"] for row in journal.read()] == [0, 1, 2] and len(rows) == 3
 
 
 def test_two_void_rounds_in_a_row_end_it(copies, journal):

@@ -36,7 +36,7 @@ def level(**fields):
 
 
 def environment(env="docker", **fields):
-    return row(**{"env": env, "metric": "step_s", "campaign": "turns.docker+host", "group": ENVIRONMENT, **fields})
+    return row(**{"env": env, "metric": "step_s", "campaign": "steps.docker+host", "group": ENVIRONMENT, **fields})
 
 
 def test_rows_are_environments_of_the_headline_and_levels_on_the_host_farthest_first(verdicts):

@@ -245,13 +245,13 @@ def test_the_way_into_each_runtime_or_what_it_lacks(with_gpu, monkeypatch, tmp_p
         ({"persistence_mode": "off"}, "GPU 0 persistence", "set", "nvidia-smi -i 0 -pm 1"),
         ({"mps": "/tmp/nvidia-mps"}, "GPU 0 unshared", "(/tmp/nvidia-mps)", "nvidia-cuda-mps-control"),
         ({"compute_mode": "prohibited"}, "GPU 0 compute mode", "prohibits contexts", "-c DEFAULT"),
-        ({"compute_mode": "exclusive process"}, "GPU 0 for turns", "one process at a time", "-c DEFAULT"),
+        ({"compute_mode": "exclusive process"}, "GPU 0 for several jobs", "one process at a time", "-c DEFAULT"),
     ],
 )
 def test_settings_that_change_a_measurement_come_with_a_command(with_gpu, changes, name, words, remedy):
     fine = with_gpu()
     assert all(check.available for check in fine.values() if check.name.startswith("GPU 0"))
-    assert "GPU 0 for turns" not in fine
+    assert "GPU 0 for several jobs" not in fine
     check = with_gpu({**GPU_FACTS, **changes})[name]
     assert not check.available and words in check.reason and remedy in check.remedy
 

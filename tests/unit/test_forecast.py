@@ -85,10 +85,11 @@ def test_what_was_never_run_has_no_number(study, tmp_path):
 
 def test_the_reference_serves_where_nothing_was_recorded(study, tmp_path, monkeypatch):
     row = {"spread": 0.01, "unit_s": 20.0, "first_s": 40.0, "environments": 3}
-    write_json(tmp_path / "r.json", {"machine": "some machine", "campaigns": {"mnist_cnn": {"rounds": row}}})
+    record = {"machine": "some machine", "note": "in some way", "campaigns": {"mnist_cnn": {"rounds": row}}}
+    write_json(tmp_path / "r.json", record)
     monkeypatch.setattr(forecast, "REFERENCE", tmp_path / "r.json")
     rows = by_kind(forecast.forecasts(study, [], half_width=0.01, budget_s=60))
-    assert "some machine" in rows["rounds"].note
+    assert rows["rounds"].note.endswith(": some machine; in some way")
     assert rows["rounds"].capped
 
 

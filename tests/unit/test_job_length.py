@@ -87,7 +87,7 @@ def test_the_two_corners_hold_the_range_over_the_whole_box():
 
 
 def test_the_box_covers_all_lengths_together_with_hosts_that_vary_too():
-    """Simulated rounds and blocks: the true cost lies in the range at every length, and so does its limit."""
+    """Simulated whole runs and steps: the true cost lies in the range at every length, and so does its limit."""
     generator, campaigns, units, covered = np.random.default_rng(8), 600, 8, 0
     truth = Cost(host_s=3.0, fixed_s=0.5, step=0.004)
     lengths = [1, 30, 1000, 1e6]

@@ -93,8 +93,8 @@ def test_a_question_between_zero_and_the_margin_takes_the_units_that_its_verdict
 def test_settings_and_other_kinds_have_no_prospect():
     one = campaign(name="causes.apptainer+docker+host")
     assert prospects([one], pd.DataFrame([verdict(0.1)])) == []
-    level = verdict(0.1, campaign="turns.host.amp-bf16", reference="host.headline", metric="step_s")
-    assert prospects([campaign(name="turns.host.amp-bf16")], pd.DataFrame([level])) == []
+    level = verdict(0.1, campaign="steps.host.amp-bf16", reference="host.headline", metric="step_s")
+    assert prospects([campaign(name="steps.host.amp-bf16")], pd.DataFrame([level])) == []
 
 
 def test_one_environment_more_takes_a_launchs_share_of_every_unit():

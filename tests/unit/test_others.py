@@ -88,6 +88,17 @@ def test_a_program_of_another_is_seen_and_our_own_is_not():
     assert after.own_s - before.own_s > 0.2
 
 
+def test_launches_of_a_daemon_are_ours(monkeypatch):
+    ticking = iter([(0.0, 0.0), (5.0, 4.0)])
+    monkeypatch.setattr(others, "instant", lambda: Instant(
+        **dict(zip(("at_s", "busy_s"), next(ticking), strict=True)), stolen_s=0.0, own_s=0.0, processors=2,
+    ))  # fmt: skip
+    seen = []
+    with others.watched(seen, lambda: 3.5):
+        pass
+    assert seen[0].cpu_s == 0.5
+
+
 # --- in units
 
 

@@ -1,4 +1,4 @@
-"""The proof of the instrument: coverage, false alarms and power, on simulated turns and on recorded units.
+"""The proof of the instrument: coverage, false alarms and power, on simulated steps and on recorded units.
 
 Limits are three standard errors of a share, unless it says otherwise. Seeds are fixed: a failure is a change of the
 method. The same functions, with more campaigns, make docs/proof.md (`benchmarks/proof.py`).
@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from proving import (
     RECORDED,
+    RECORDED_HALF_WIDTH,
     RUN_WORLDS,
     UNIT_WORLDS,
     Design,
@@ -38,7 +39,7 @@ from tare.model.studies.study import CONTROL
 from tare.stats.intervals import log_ratios_of, moderated, student
 
 EFFECTS = {"none": 0.0, "half": 0.005, "two": 0.02}
-WORLD = World(effects=EFFECTS, draws=3, cycles=5)
+WORLD = World(effects=EFFECTS, replicates=3, groups=5)
 CAMPAIGNS = 100
 CONFIDENCE = 0.85  # of three together, so that each interval says 95%
 STEIN = Design(half_width=0.01, confidence=CONFIDENCE)
@@ -81,7 +82,7 @@ LOW = 0.95 - 3 * binomial_error(0.95, CAMPAIGNS)
 
 @pytest.mark.parametrize("design", ["stein", "capped"])
 def test_intervals_cover_known_effects_as_often_as_they_say(design, request):
-    """Drift, jumps, stalls, launch and draw effects: 95% of intervals or more hold the truth, each for itself."""
+    """Drift, jumps, stalls, launches that differ: 95% of intervals or more hold the truth, each for itself."""
     outcomes = request.getfixturevalue(design)
     for name, effect in {**EFFECTS, CONTROL: 0.0}.items():
         found = summary(outcomes, name, effect)
@@ -174,9 +175,9 @@ def test_a_moderated_spread_alone_would_cover_too_little():
 
 
 def test_stalls_that_a_robust_centre_hides_never_pass_for_equivalence():
-    """+50% in 3% of steps of one environment, three draws, nine blocks; the one without any is found equivalent."""
+    """+50% in 3% of steps of one environment, nine units; the one without any is found equivalent."""
     world = World(
-        effects={"none": 0.0, "stalls": 0.0}, draws=3, cycles=5, steps=4, step_spread=0.01, turn_spread=0.01,
+        effects={"none": 0.0, "stalls": 0.0}, replicates=3, groups=5, steps=4, step_spread=0.01, group_spread=0.01,
         drift=0.003, jump_share=0.0, stall_share=0.0, launch_spread=0.002, stalled={"stalls": (0.03, 0.5)},
     )  # fmt: skip
     generator, design = np.random.default_rng(6), Design(half_width=None, confidence=0.95, cap=9)
@@ -231,7 +232,7 @@ PSEUDO = 200
 @pytest.mark.parametrize("kind", ["stein", "pilot", "decided"])
 def test_recorded_units_drawn_again_find_nothing_more_often_than_they_say(kind, recorded):
     """True difference: zero. Intervals of 95%, of Stein's design and of fixed numbers of units."""
-    half_width, margin = 0.005, 0.02  # of the default study
+    half_width, margin = RECORDED_HALF_WIDTH, 0.02
     design = {
         "stein": Design(half_width=half_width, confidence=0.95, margin=margin),
         "pilot": Design(half_width=None, confidence=0.95, margin=margin, cap=6),

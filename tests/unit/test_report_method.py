@@ -337,7 +337,7 @@ def test_what_copies_differ_by_is_told_and_whether_it_counts(evidence):
     text = sentences(replace(evidence, copies=copies_record()), own)
     assert (
         "From copy to copy of the files of torch-2.13 a step differs by 0.040% (0% to 0.20%, standard deviation; "
-        "6 copies, 9 blocks, 2026-01-02), by no more than chance: no interval but the control's holds it. What may "
+        "6 copies, 9 rounds, 2026-01-02), by no more than chance: no interval but the control's holds it. What may "
         "be hidden there would make ±0.5% up to 1.6 times as wide." in text
     )
     text = sentences(replace(evidence, copies=copies_record(p=0.001)), own)

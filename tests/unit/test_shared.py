@@ -158,9 +158,9 @@ def test_the_smoke_preset_has_a_slice_and_nthu2018_the_papers_neighbour():
     )}  # fmt: skip
 
 
-def test_steps_have_no_neighbour_and_a_study_without_one_is_told_so():
-    with pytest.raises(UserError, match="the scenario shared is of whole runs: there are no turns in it"):
-        beside.design_of("turns", {"shared": {}})
+def test_causes_have_no_neighbour_and_a_study_without_one_is_told_so():
+    with pytest.raises(UserError, match="the scenario shared is of whole runs: there are no causes in it"):
+        beside.design_of("causes", {"shared": {}})
     with pytest.raises(UserError, match="config: shared: it is missing"):
         beside.design_of("rounds", {})
 

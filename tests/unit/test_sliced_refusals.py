@@ -3,7 +3,7 @@
 import pytest
 import truths
 
-from tare.experiments.sliced import bills_apart
+from tare.experiments.sliced import bills_apart, unreaped_s
 from tare.model.records.launches import LaunchRecord
 from tare.model.records.slices import Slices
 
@@ -50,3 +50,11 @@ def test_launches_whose_bills_differ_are_named_where_they_were_sliced():
     }
     assert bills_apart(launches, {"run": 0.05, "step": 0.02}) == ["apptainer"]
     assert bills_apart(launches, None) == []
+
+
+def test_what_a_daemon_started_is_no_work_of_others():
+    """0.9 s of each launch: all of it in what its client has reaped, or nothing but the client's own."""
+    reaped = launch().replace(client_user_s=1.1, client_system_s=0.1)
+    of_a_daemon = launch().replace(client_user_s=0.04, client_system_s=0.01)
+    gone = LaunchRecord(status="failed", reason="it died", inside=None, deviations=())
+    assert unreaped_s({"host": reaped, "docker": of_a_daemon, "podman": gone}) == pytest.approx(0.85)

@@ -240,10 +240,10 @@ class CopiesRecord(FileRecord):
     results/benchmarks/copies.json
 
     Attributes:
-        blocks: rounds; `draws`: replicates of a launch; `cycles`: steps of each that count.
+        replicates: of a launch; `warmup_steps`: of each, before the `steps` that count.
     """
 
-    VERSION: ClassVar[int] = 1
+    VERSION: ClassVar[int] = 2
     REMAKE: ClassVar[str] = "remove it, or run benchmarks/copies.py again"
 
     workload: str
@@ -255,10 +255,10 @@ class CopiesRecord(FileRecord):
     copies: tuple[str, ...] = Field(min_length=3)
     at: str
     cpu: str | None
-    blocks: int
-    draws: int
-    cycles: int
-    burst: Mapping[str, int]
+    rounds: int
+    replicates: int
+    warmup_steps: int
+    steps: int
     pages: tuple[str, ...]
     load: Mapping[str, Mapping[str, float]]
     sd_between: Deviation

@@ -148,7 +148,7 @@ def _between_copies(found: CopiesRecord | None) -> str:
         )
     return (
         f"From copy to copy of the files of {found.stack} a step differs by {spread_text(between.value)} ({low} to "
-        f"{high}, standard deviation; {len(found.copies)} copies, {found.blocks} blocks, {found.at[:10]}), {said}."
+        f"{high}, standard deviation; {len(found.copies)} copies, {found.rounds} rounds, {found.at[:10]}), {said}."
     )
 
 

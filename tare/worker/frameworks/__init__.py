@@ -79,8 +79,8 @@ class Framework(object):
     Attributes:
         name: of its module.
         facts_key: under which a launch's facts hold what it says of itself.
-        can_fork: a process that has imported it can fork others that train. Where that is False each draw is a
-            fresh process, which imports for itself.
+        can_fork: a process that has imported it can fork others that train. Where that is False a
+            run measures its steps in its own process.
         module: what `import_` gave; workloads get it.
         rank, size: of this process among those that train together; 0 of 1 alone.
         workers: how many of those train; the others, the last ranks, serve parameters.

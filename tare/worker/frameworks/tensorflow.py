@@ -1,6 +1,6 @@
 """TensorFlow on a CPU, from 1.14 on: a graph that a session runs until 2, functions from then on.
 
-Its pools of threads are gone in a forked process, so that each draw is a fresh one.
+Its pools of threads are gone in a forked process, so that a run measures its steps in its own.
 """
 
 import os

@@ -11,7 +11,7 @@ from tare.worker.frameworks import Framework, Unable
 def samples(
     framework: Framework, job: Any, count: int, level: str, spec: Mapping[str, Any]
 ) -> "Optional[SameBatch]":
-    """An epoch of one batch; None at `real`. In turns it begins in the host's memory: each draw moves it once.
+    """An epoch of one batch; None at `real`.
 
     Raises:
         Unable: the workload makes no such batch.
@@ -20,9 +20,9 @@ def samples(
         return None
     if not hasattr(job, "synthetic"):
         raise Unable("input=synthetic needs a workload that makes such a batch: one with synthetic(torch, …)")
-    device = "cpu" if spec["mode"] == "turns" else framework.device  # nothing of a device before a fork
     framework.module.manual_seed(spec["seed"])
-    return SameBatch(job.synthetic(framework.module, device, spec["batch"], spec.get("options")), count)
+    batch = job.synthetic(framework.module, framework.device, spec["batch"], spec.get("options"))
+    return SameBatch(batch, count)
 
 
 class SameBatch(object):

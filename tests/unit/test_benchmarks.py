@@ -1,0 +1,118 @@
+"""The programs in benchmarks/: each can be loaded, and the proof writes its page. Nothing is measured here."""
+
+from __future__ import annotations
+
+import contextlib
+import importlib.util
+import random
+import sys
+from dataclasses import replace
+
+import campaign_builders as builders
+import pytest
+
+from tare.analysis import forecast
+from tare.core.errors import UserError
+from tare.core.files import project_root
+from tare.model.studies.study import campaign_name
+
+BENCHMARKS = project_root() / "benchmarks"
+
+
+def load(name, patch):
+    """A program as a module, which finds the other programs as it does when it is run."""
+    patch.setattr(sys, "path", [str(BENCHMARKS), *sys.path])
+    spec = importlib.util.spec_from_file_location(f"benchmark_{name}", BENCHMARKS / f"{name}.py")
+    module = importlib.util.module_from_spec(spec)
+    patch.setitem(sys.modules, spec.name, module)
+    spec.loader.exec_module(module)
+    return module
+
+
+@pytest.mark.parametrize("name", sorted(path.stem for path in BENCHMARKS.glob("*.py")))
+def test_every_program_can_be_loaded_and_says_what_it_does(name, monkeypatch):
+    assert load(name, monkeypatch).__doc__
+
+
+def test_the_proof_writes_the_sections_and_tables_of_its_page(monkeypatch, tmp_path):
+    monkeypatch.setattr(sys, "argv", ["proof.py", "--campaigns", "2", "--out", str(tmp_path / "proof.md")])
+    load("proof", monkeypatch).main()
+    page, written = (path.read_text() for path in (project_root() / "docs/proof.md", tmp_path / "proof.md"))
+    assert outline(written) == outline(page)
+    section = "## Sliced rounds, simulated"  # of recorded simulations: it is the same each time
+    assert written[written.index(section) :] == page[page.index(section) :]
+
+
+EPOCHS = 10
+
+
+def write_rounds(folder, *, epochs=1, more=1.0, units=8):
+    """A sealed campaign of the host and Docker, where the epochs take `more` times as long; returns its parent."""
+    factors = {
+        "host": {"epoch_rest": epochs},
+        "docker": builders.FACTORS["docker"] | {"epoch_rest": epochs * more},
+    }
+    own = random.Random(epochs)
+    plan, rows = builders.rounds_campaign("nyu2022", "mnist_cnn", list(factors), {}, units, own, factors)
+    plan["spec"]["epochs"] = epochs
+    path = folder / "mnist_cnn" / campaign_name("rounds", factors)
+    path.mkdir(parents=True)
+    builders.write_campaign(path, plan, rows)
+    return path.parent
+
+
+@pytest.mark.parametrize(("more", "agrees"), [(builders.FACTORS["docker"]["step"], True), (1.4, False)])
+def test_what_a_long_job_costs_is_held_against_its_forecast(more, agrees, monkeypatch, tmp_path, capsys):
+    program = load("job_length", monkeypatch)
+    options = ["--environments", "docker", "--out", str(tmp_path / "long")]
+    options += ["--campaigns", str(write_rounds(tmp_path / "short"))]
+    write_rounds(tmp_path / "long", epochs=EPOCHS, more=more)
+    monkeypatch.setattr(sys, "argv", ["job_length.py", *options])
+    assert program.main() == (0 if agrees else 1)
+    told = capsys.readouterr().out
+    assert "| mnist_cnn, docker | 10 epochs, 8 rounds | 14.0 s |" in told
+    assert told.endswith(f"| {'yes' if agrees else 'no'} |\n")
+
+
+def test_long_runs_of_other_epochs_or_too_few_are_refused(monkeypatch, tmp_path):
+    program = load("job_length", monkeypatch)
+    options = ["--environments", "docker", "--out", str(tmp_path / "long")]
+    options += ["--campaigns", str(write_rounds(tmp_path / "short"))]
+    write_rounds(tmp_path / "long", epochs=EPOCHS, units=1)
+    for more, said in (["--epochs", "3"], "has runs of 10 epochs"), ([], "too few complete rounds"):
+        monkeypatch.setattr(sys, "argv", ["job_length.py", *options, *more])
+        with pytest.raises(UserError, match=said):
+            program.main()
+
+
+def test_a_sliced_launch_is_alive_until_the_clock_says_that_it_ended(monkeypatch):
+    _, rows = builders.rounds_campaign("s", "mnist_cnn", ["host", "docker"], {}, 1, random.Random(1))
+    launches = list(builders.in_slices(rows[0])["launches"].values())
+    spans_s = load("harness", monkeypatch).spans_s
+    ends = max(one["slices"]["end_ns"] for one in launches) - launches[0]["spawn_ns"]
+    own_s = max(one["end_ns"] for one in launches) - launches[0]["spawn_ns"]
+    assert spans_s([*launches, {"status": "skipped"}]) == pytest.approx(ends / 1e9) and ends > 1.5 * own_s
+
+
+def test_kept_spreads_forecast_as_the_campaigns_that_they_are_of(monkeypatch, tmp_path, capsys):
+    program = load("spreads", monkeypatch)
+    monkeypatch.setattr(forecast, "REFERENCE", tmp_path / "spreads.json")
+    [sealed] = write_rounds(tmp_path / "study").glob("*/sealed.json")
+    name, told = sealed.parent.name, forecast.from_campaign(sealed)
+    sealed.parent.rename(sealed.parent.with_name(f"{name}.amp-bf16"))
+    for folder, said in (tmp_path, "no sealed campaign"), (tmp_path / "study", None):
+        monkeypatch.setattr(sys, "argv", ["spreads.py", str(folder)])
+        with pytest.raises(UserError, match=said) if said else contextlib.nullcontext():
+            program.main()
+    found = forecast.experience([], "mnist_cnn", f"{name}.amp-bf16")
+    assert replace(found, source="") == replace(told, source="")
+    assert "1 campaigns of 1 workloads" in capsys.readouterr().out
+    assert forecast.experience([], "mnist_cnn", name) is None, "of the headline nothing was recorded"
+
+
+def outline(page):
+    """Headings, heads of tables, and how a row begins."""
+    lines = page.splitlines()
+    heads = {number - 1 for number, line in enumerate(lines) if line.startswith("| --- ")}
+    rows = (line if number in heads else line.split("|")[1] for number, line in enumerate(lines) if "|" in line[:1])
+    return [line for line in lines if line.startswith("#")], list(rows)
