@@ -204,9 +204,6 @@ class _Sums:
         part = self.part(name)
         if lost := int(part["avg"].isna().sum()):
             return f"{name} is n/a or overflowed for {lost} of {len(part)} kernels"
-        every = self.table["kernel_index"].nunique()
-        if part.index.nunique() < every:
-            return f"{name} is there for {part.index.nunique()} of {every} kernels"
         unit = base_unit_of(name)
         known = {unit, "1"} if self.of_nvprof and unit == "B" else {unit}  # nvprof prints some bytes as counts
         other = next((one for one in part["unit"] if one not in known), None)

@@ -168,8 +168,8 @@ def _nsys(text: str, path: Path) -> Log:
 
 
 def _ncu(text: str, path: Path) -> Log:
-    metrics = ncu.read_metrics(text, str(path))
-    return Log(path=path, form="ncu, CSV", source="ncu", metrics=metrics, warnings=ncu.warnings(text, str(path)))
+    metrics, warnings = ncu.read_log(text, str(path))
+    return Log(path=path, form="ncu, CSV", source="ncu", metrics=metrics, warnings=warnings)
 
 
 def _nvprof(text: str, path: Path) -> Log:

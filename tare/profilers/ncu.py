@@ -7,6 +7,7 @@ the launches of a kernel).
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Iterable, Iterator
 from typing import Any
@@ -142,13 +143,16 @@ def read(text: str, where: str) -> pd.DataFrame:
         UserError: there is no table, with the profiler's reason if it gives one; or numbers can be read both ways.
         IntegrityError: the table is cut short or damaged, or launches are missing from it.
     """
+    return _launches(tables(text, where), text, where)
+
+
+def _launches(found: list[Table], text: str, where: str) -> pd.DataFrame:
     if failed := FAILED.findall(text):
         why = reason_of(text)
         raise IntegrityError(
             f"{where} is no whole profile: {len(failed)} launches could not be profiled, the first of {failed[0]}"
             + (f": {why[0]} (mend it: {why[1]})" if why else "")
         )
-    found = tables(text, where)
     if any(table.form == SUMMARY for table in found):
         raise UserError(f"{where} sums up launches: read it as a summary, or profile without --print-summary")
     numerals = Numerals(where, decide(_tokens(found, where), where))
@@ -167,10 +171,26 @@ def read_metrics(text: str, where: str) -> pd.DataFrame:
     Raises:
         UserError, IntegrityError: as `read`.
     """
+    return read_log(text, where)[0]
+
+
+def read_log(text: str, where: str) -> tuple[pd.DataFrame, tuple[str, ...]]:
+    """As `read_metrics`, with what ncu says beside its table, and whether nothing shows that the table is whole.
+
+    Raises:
+        UserError, IntegrityError: as `read`.
+    """
     found = tables(text, where)
+    metrics = _metrics(found, text, where)
+    ended = LAUNCHED.search(text) is not None or found[-1].followed
+    said = tuple(dict.fromkeys(SAID.findall(text)))
+    return metrics, said if ended else (*said, NO_END.format(line=found[-1].line))
+
+
+def _metrics(found: list[Table], text: str, where: str) -> pd.DataFrame:
     summaries = [table for table in found if table.form == SUMMARY]
     if not summaries:
-        return as_metrics(read(text, where))
+        return as_metrics(_launches(found, text, where))
     if len(summaries) < len(found):
         raise UserError(f"{where} holds launches and summaries of them: give each a file of its own")
     numerals = Numerals(where, decide(_tokens(found, where), where))
@@ -202,14 +222,6 @@ def tables(text: str, where: str) -> list[Table]:
         for line, row in table.rows:
             refuse_replaced((row[place] for place in read_columns), f"{where} line {line}")
     return found
-
-
-def warnings(text: str, where: str) -> tuple[str, ...]:
-    """What ncu says beside its table, and whether something shows that the table is whole."""
-    found = tables(text, where)
-    ended = bool(LAUNCHED.search(text)) or not found or found[-1].followed
-    said = tuple(dict.fromkeys(SAID.findall(text)))
-    return said if ended else (*said, NO_END.format(line=found[-1].line))
 
 
 def _nothing(text: str, where: str) -> str:
@@ -264,22 +276,30 @@ class _Launches:
             raise IntegrityError(
                 f"{self.where} is cut short: {profiled} launches were profiled, and {there} have rows"
             )
-        if found[-1].form != LONG:
-            return
-        own: dict[int, set[str]] = {
-            launch: set() for (table, *_), launch in self._numbers.items() if table == len(found) - 1
+        for place, table in enumerate(found):
+            if table.form == LONG:
+                self._complete(place, is_last=place == len(found) - 1)
+
+    def _complete(self, place: int, *, is_last: bool) -> None:
+        """Metrics that a launch lacks and others of its table have are missing values: no sum leaves it out."""
+        own: dict[int, dict[str, dict[str, Any]]] = {
+            launch: {} for (table, *_), launch in self._numbers.items() if table == place
         }
         for row in self.rows:
             if row["launch"] in own:
-                own[row["launch"]].add(row["metric"])
-        if len(own) < 2:
-            return
-        last = max(own)
-        others = set.intersection(*(names for launch, names in own.items() if launch != last))
-        if lost := others - own[last]:
-            raise IntegrityError(
-                f"{self.where} is cut short: the last launch has no {min(lost)}, which all others have"
-            )
+                own[row["launch"]][row["metric"]] = row
+        every = {metric: row for rows in own.values() for metric, row in rows.items()}
+        last = max(own, default=0)
+        for launch, rows in own.items():
+            lost = [metric for metric in every if metric not in rows]
+            if lost and is_last and launch == last:
+                gone = set(lost).intersection(*(one for number, one in own.items() if number != launch))
+                if gone:
+                    raise IntegrityError(
+                        f"{self.where} is cut short: the last launch has no {min(gone)}, which all others have"
+                    )
+            kernel = next((row["kernel"] for row in rows.values()), "")
+            self.rows += [{**every[name], "launch": launch, "kernel": kernel, "value": math.nan} for name in lost]
 
 
 def _tokens(found: Iterable[Table], where: str) -> Iterator[Token]:
@@ -294,7 +314,7 @@ def _tokens(found: Iterable[Table], where: str) -> Iterator[Token]:
                         yield _token(row[place], name, units[place], line)
             continue
         values = ("metric value",) if table.form == LONG else ("minimum", "maximum", "average")
-        places = [place for place, column_name in enumerate(table.names()) if column_name in values]
+        places = [place for place, column_name in enumerate(table.names) if column_name in values]
         metric, unit = _place(table, "Metric Name"), _place(table, "Metric Unit")
         for line, row in table.rows:
             for place in places:
@@ -308,7 +328,7 @@ def _token(text: str, name: str, unit: str, line: int) -> Token:
 
 
 def _place(table: Table, name: str, where: str = "") -> int:
-    names = table.names()
+    names = table.names
     if name.lower() not in names:
         raise IntegrityError(f"{where} line {table.line}: the table has no column {name}: {CUT}")
     return names.index(name.lower())

@@ -117,8 +117,11 @@ class _Report:
     columns: list[tuple[str, str]]  # name and unit
     spans: list[tuple[int, int]] = field(default_factory=list)  # of columns of text; empty where it is CSV
 
+    def __post_init__(self) -> None:
+        self._places = {name: place for place, (name, _) in reversed(list(enumerate(self.columns)))}
+
     def place(self, name: str) -> int | None:
-        return next((place for place, (one, _) in enumerate(self.columns) if one == name), None)
+        return self._places.get(name)
 
     def cell(self, row: list[str], name: str) -> str:
         place = self.place(name)
@@ -346,7 +349,7 @@ def _header_cells(line: str, below: str) -> tuple[list[str] | None, list[tuple[i
     if DASHES.match(below):
         spans = [found.span() for found in re.finditer(r"-+", below)]
         return _cut(line, spans) or [], spans
-    if line.count(",") < 4 or _numbers(line):
+    if line.lstrip('"')[:1].isdecimal() or line.count(",") < 4 or _numbers(line):
         return None, []
     texts = cells(line) or []
     return (texts, []) if texts and all(texts) else (None, [])

@@ -25,7 +25,7 @@ _TITLES = {POINT: "decimal point", COMMA: "decimal comma"}
 def _pattern(decimal: str) -> re.Pattern[str]:
     group = re.escape(COMMA if decimal == POINT else POINT)
     return re.compile(
-        rf"([+-]?)([1-9]\d{{0,2}}(?:{group}\d{{3}})+|\d{{1,25}})(?:{re.escape(decimal)}(\d{{1,25}}))?"
+        rf"([+-]?)([1-9]\d{{0,2}}(?:{group}\d{{3}})+|0|[1-9]\d{{0,24}})(?:{re.escape(decimal)}(\d{{1,25}}))?"
         r"(?:e([+-]?\d{1,3}))?",
         re.ASCII | re.IGNORECASE,
     )

@@ -13,6 +13,7 @@ import re
 import zlib
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 
 from tare.core.errors import IntegrityError, UserError
@@ -129,6 +130,7 @@ class Table:
     followed: bool = False
     mark: tuple[str, str] = ("", "")
 
+    @cached_property
     def names(self) -> list[str]:
         """Columns in lower case, without their units."""
         return [split_header(cell)[0] for cell in self.header]
@@ -191,10 +193,10 @@ class CsvTables:
         header = table.header
         needed, row = len(header), cells(line)
         if table.form in self._last_needed:
-            needed = table.names().index(self._last_needed[table.form]) + 1
+            needed = table.names.index(self._last_needed[table.form]) + 1
             if row is not None and len(row) >= needed:
                 row += [""] * (len(header) - len(row))
-        if row is not None and len(row) > len(header) and table.names()[-1] == "name":
+        if row is not None and len(row) > len(header) and table.names[-1] == "name":
             name = row[len(header) - 1 :]  # some wrote names without quotes, whose arguments have a few numbers
             if sum(parse(cell) is not None for cell in name) < 4:
                 row = [*row[: len(header) - 1], ", ".join(name)]

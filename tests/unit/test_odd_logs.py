@@ -15,6 +15,7 @@ NCU = (
     '"Device","CC","Section Name","Metric Name","Metric Unit","Metric Value"\n'
 )
 LAUNCH = '"0","1","app","127.0.0.1","k","1","7","(128, 1, 1)","(8, 1, 1)","0","8.0"'
+SECOND = LAUNCH.replace("0", "1", 1)
 NVPROF = "==1== NVPROF is profiling process 1, command: ./a\n==1== Profiling result:\n"
 GPU_ROW = " GPU activities:  100.00%  1.0000ms         1  1.0000ms  1.0000ms  1.0000ms  k(float*)\n"
 HEADER = "            Type  Time(%)      Time     Calls       Avg       Min       Max  Name\n"
@@ -117,6 +118,13 @@ RIGHT = {
     "a count is whole, with points between thousands": (
         f'{NCU}{LAUNCH},"Command line","dram__sectors_read.sum","sector","1.024"\n',
         {"dram_read_sectors": 1024},
+    ),
+    "a metric that one launch lacks": (
+        f'{NCU}{LAUNCH},"S","dram__bytes_read.sum","byte","100"\n'
+        f'{LAUNCH},"S","gpu__time_duration.sum","us","1.50"\n{SECOND},"S","gpu__time_duration.sum","us","1.50"\n'
+        f'{SECOND.replace("1", "2", 1)},"S","dram__bytes_read.sum","byte","100"\n'
+        f'{SECOND.replace("1", "2", 1)},"S","gpu__time_duration.sum","us","1.50"\n',
+        {"dram_read_bytes": None, "counted_kernel_s": 4.5e-6, "counted_kernels": 3},
     ),
     "counters of Blackwell": (
         f'{NCU}{LAUNCH},"Command line","dram__bytes_op_read.sum","Kbyte","2.50"\n'
@@ -321,7 +329,7 @@ def test_names_of_ncu_and_nvprof_are_told_apart():
         ("1,234,567.8", 1234567.8, None), ("1.234.567,8", None, 1234567.8), ("1e3", 1000, 1000), ("-5", -5, -5),
         ("1.2.3", None, None), ("1,23,456", None, None), ("٣", None, None), ("1e999", None, None), ("", None, None),
         ("1" * 400, None, None), ("0x10", None, None), ("1_000", None, None), ("nan", None, None),
-        (" 1", None, None),
+        (" 1", None, None), ("012", None, None), ("0", 0, 0),
     ],
 )  # fmt: skip
 def test_a_number_is_read_in_one_way(text, point, comma):
