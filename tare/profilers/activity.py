@@ -65,8 +65,10 @@ def named_kind(name: str, at: str) -> str:
     """Kind of a row by the name that nsys or nvprof prints: operations on memory stand in brackets.
 
     Raises:
-        IntegrityError: it stands in brackets and is no operation that is known, or lost one of them.
+        IntegrityError: it is empty, or stands in brackets and is no operation that is known, or lost one of them.
     """
+    if not name:
+        raise IntegrityError(f"{at}: a row without a name: the file is damaged")
     bracketed = name.startswith("[")
     if not bracketed and not OPERATION.search(name):
         return "kernel"

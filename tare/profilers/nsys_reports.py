@@ -329,9 +329,6 @@ class _Scan:
         row = _cut(line, report.spans) if report.spans else cells(line)
         columns = len(report.columns)
         if row is None or len(row) != columns or (not report.spans and line.count('"') % 2) or not row[-1]:
-            if not _numbers(line) and 2 * line.count(",") < columns - 1 and not line.startswith((" ", '"')):
-                self._close()  # a line of the profiler, such as "Generated:"
-                return
             have = "that does not fit its header" if row is None else f"of {len(row)} cells under {columns} columns"
             raise IntegrityError(f"{self.where} line {number}: a row {have}: {CUT}")
         report.table.rows.append((number, row))

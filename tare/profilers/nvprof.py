@@ -48,6 +48,7 @@ INSTANCE = re.compile(r" \(\d+\)$")
 OVERFLOW = "<OVERFLOW>"
 MOVED = {f"{source} To {target}": f"{source[0]}to{target[0]}" for source in ("Host", "Device")
          for target in ("Host", "Device")}  # fmt: skip
+TRACED = {"start", "duration", "device", "stream", "name"}
 WITHOUT_KERNEL = {"device", "context", "stream", "kernel", "correlation_id"}  # columns that are no metrics
 # What nvprof prints where it has nothing to show, in its own words.
 WORDS = re.compile(
@@ -154,7 +155,7 @@ class _Found:
             )
         own.add(name)
         smallest, largest, mean = (value_of(cell, at) for cell in cells[2:5])
-        slack = 1e-3 * abs(largest.value)  # of rounding in another unit
+        slack = 1e-2 * abs(largest.value)  # averages of throughputs are of their sums, and a little beside
         if smallest.value - slack > mean.value or mean.value - slack > largest.value:
             raise IntegrityError(f"{at}: the average of {name} is not between its min and max: the file is damaged")
         unit = next((one.unit for one in (mean, largest, smallest) if not math.isnan(one.value)), "1")
@@ -232,8 +233,9 @@ class _Found:
         """One row of unified memory: pages that moved, faults, and the like."""
         at = f"{self.where} line {line}"
         counted = self.numerals.count(count, line, "count")
-        if all(cell in ("", "-") for cell in sizes.values()):
-            return  # faults, throttles: they moved nothing
+        sized = any(cell not in ("", "-") for cell in sizes.values())
+        if name not in MOVED and not (sized and total_time):
+            return  # faults, thrashes, mappings: they have no size or no time
         if name not in MOVED:
             raise IntegrityError(f"{at}: {name[:80]!r} is no copy of unified memory that is known")
         total, mean = (_size(sizes[key], at) for key in ("total size", "avg size"))
@@ -542,6 +544,8 @@ def _plain_summary(found: _Found, part: Part) -> None:
 
 def _plain_trace(found: _Found, part: Part) -> None:
     columns = re.split(r"\s{2,}", part.table.header[0].strip())
+    if lost := TRACED - {name.lower() for name in columns}:
+        raise IntegrityError(f"{found.where} line {part.table.line}: the table has no column {min(lost)}: {CUT}")
     for number, line in _lines(found, part):
         cells = re.split(r"\s{2,}", line.strip(), maxsplit=len(columns) - 1)
         if len(cells) != len(columns):

@@ -104,6 +104,8 @@ class Scan:
             return
         elif line.startswith("No ") and line.rstrip().endswith("profiled."):
             self._wanted = None  # says so itself
+        elif line.startswith("Total ") and self._wanted is not None and number == self._wanted[1] + 1:
+            self._wanted = None  # faults alone
         elif self._last is not None and not self._last.is_csv:
             self._feed(self._last, number, line)
         elif line.strip():
@@ -177,7 +179,10 @@ class Scan:
         self._refuse_lost()
         if self.tables:
             last = self.tables[-1]
-            refuse_unended(text, self._csv.open is not None if last.is_csv else not last.whole, self.where)
+            is_open = self._csv.open is not None if last.is_csv else not last.whole
+            # Their last row ends with a name, which is checked; shares, or a warning, say whether it is the last.
+            is_open = is_open and (last.table.form not in (SUMMARY, UNIFIED) or last.table.followed)
+            refuse_unended(text, is_open, self.where)
             if self._orphan is not None:
                 raise IntegrityError(
                     f"{self.where} line {self._orphan}: a row below no header that is known: {CUT}"

@@ -147,7 +147,10 @@ RIGHT = {
         {"dram_read_sectors": 210, "dram_write_sectors": 110, "counted_kernels": 2},
     ),
     "unified memory of nvprof": (
-        f"{NVPROF}{HEADER}{GPU_ROW}{MANAGED}{UNIFIED}Total CPU Page faults: 154\n",
+        f"{NVPROF}{HEADER}{GPU_ROW}{MANAGED}{UNIFIED}"
+        "      20         -         -         -           -  3.041344ms  Gpu page fault groups\n"
+        "      48  4.0000KB  4.0000KB  4.0000KB  192.0000KB           -  Memory thrashes\n"
+        "Total CPU Page faults: 154\n",
         {"htod_calls": 31, "dtoh_calls": 24, "htod_bytes": 896 * 1024, "htod_s": 118.432e-6, "kernel_calls": 1},
     ),
     "marks of old steps": (old_steps(), {"kernel_calls": 1, "kernel_s": 1e-5}),
