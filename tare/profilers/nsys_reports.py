@@ -83,6 +83,7 @@ TITLED = {
     ("CUDA Memory Operation", "by size in KiB"): "gpumemsizesum",
 }  # fmt: skip
 DASHES = re.compile(r"^\s*-{2,}(?:\s+-{2,})+\s*$")
+NOTES = re.compile(r"^(?:Generat(?:ing|ed)|Using|NOTICE|WARNING|ERROR|FATAL|Report file|Exported)\b")
 SKIPPED = re.compile(r"SKIPPED: (.*\S)")
 REMEDY = (
     "export it with nsys stats --format csv --report cuda_gpu_trace FILE, or with nsys export --type sqlite FILE"
@@ -250,6 +251,8 @@ class _Scan:
             self._close()
         elif self._header(number, line, below) or DASHES.match(line):
             return
+        elif NOTES.match(line):
+            self._close()
         elif self._open is not None:
             self._row(self._open, number, line)
         elif self._foreign:

@@ -2,8 +2,8 @@
 
 Four forms: the summary ("GPU activities", "API calls", and the copies of unified memory below),
 `--print-gpu-trace`, `--metrics` or `--events` by kernel, and both together, which is a row of metrics per launch.
-A file may hold several processes, warnings, and what the program itself printed. nvprof prints numbers with a point
-in every locale.
+A file may hold several processes, warnings, and what the program itself printed. Its numbers have a point before
+decimals.
 """
 
 from __future__ import annotations
