@@ -19,6 +19,7 @@ from tare.core.errors import IntegrityError
 KINDS = ("kernel", "memset", "htod", "dtoh", "dtod", "htoh", "ptop", "copy")
 CROSSING = ("htod", "dtoh")  # copies with one side on the host
 HOST_MEMORY = ("pinned", "pageable")
+OTHERS = ("htoh", "ptop", "copy")  # copies between hosts, between devices, and of no known direction
 RESOLUTION_S = 1e-9  # of the finest clock among the profilers: less between two pieces is rounding, not idleness
 ACTIVITY = pa.DataFrameSchema(
     {
@@ -41,6 +42,8 @@ TOTAL_COLUMNS = ["calls", "total_s", "bytes", "pinned_bytes", "pageable_bytes"]
 DIRECTION = re.compile(
     r"\b(?:copy)?(h|d|a|p)(?:ost|evice|rray|eer)?[- ]?to[- ]?(h|d|a|p)(?:ost|evice|rray|eer)?\b", re.IGNORECASE
 )
+OPERATION = re.compile(r"\bmem(?:cpy|set)\b.*\]$", re.IGNORECASE)
+UNDIRECTED = re.compile(r"^\[CUDA memcpy(?: Unknown)?\]$")
 
 
 def operation_kind(name: str) -> str:
@@ -56,6 +59,23 @@ def operation_kind(name: str) -> str:
     source, target = (side.lower().replace("a", "d") for side in found.groups())
     kind = f"{source}to{target}"
     return kind if kind in KINDS else "copy"
+
+
+def named_kind(name: str, at: str) -> str:
+    """Kind of a row by the name that nsys or nvprof prints: operations on memory stand in brackets.
+
+    Raises:
+        IntegrityError: it is empty, or stands in brackets and is no operation that is known, or lost one of them.
+    """
+    if not name:
+        raise IntegrityError(f"{at}: a row without a name: the file is damaged")
+    bracketed = name.startswith("[")
+    if not bracketed and not OPERATION.search(name):
+        return "kernel"
+    kind = operation_kind(name)
+    if not bracketed or (kind == "copy" and not DIRECTION.search(name) and not UNDIRECTED.match(name)):
+        raise IntegrityError(f"{at}: {name[:80]!r} is no operation on memory that is known")
+    return kind
 
 
 def host_side(kind: str, source: str | None, target: str | None) -> str | None:

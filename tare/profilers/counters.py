@@ -18,6 +18,7 @@ Hierarchical Roofline analysis for GPUs, 2020; the tensor roofline of ncu has th
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
@@ -48,13 +49,16 @@ AMPERE = {
 }  # fmt: skip
 ADA = {**AMPERE, "fp8": ("fp8",)}
 HOPPER = {**ADA, "fp16": ("fp16",)}
+BLACKWELL = (10, 0)
 # First capability of each generation, the newest first; later ones are not verified, and get no tensor counter.
 GENERATIONS: tuple[tuple[tuple[int, int], Mapping[str, tuple[str, ...]]], ...] = (
-    ((10, 0), {}), ((9, 0), HOPPER), ((8, 9), ADA), ((8, 0), AMPERE), ((7, 5), TURING), ((7, 0), VOLTA),
+    (BLACKWELL, {}), ((9, 0), HOPPER), ((8, 9), ADA), ((8, 0), AMPERE), ((7, 5), TURING), ((7, 0), VOLTA),
 )  # fmt: skip
+# Blackwell's counters of its memory have other names.
+DRAM = tuple(f"dram__{what}_{way}.sum" for what in ("bytes", "sectors") for way in ("read", "write"))
+BLACKWELL_DRAM = tuple(f"dram__{what}_op_{way}.sum" for what in ("bytes", "sectors") for way in ("read", "write"))
 COMMON = (
     DURATION,
-    "dram__bytes_read.sum", "dram__bytes_write.sum", "dram__sectors_read.sum", "dram__sectors_write.sum",
     *(
         f"smsp__sass_thread_inst_executed_op_{letter}{operation}_pred_on.sum"
         for letter in ARITHMETIC.values()
@@ -70,6 +74,10 @@ UNITS = {
 RATES = {"dram_read_bytes_per_s": "B/s", "dram_write_bytes_per_s": "B/s"}
 VOLTAS = ((7, 0), (7, 2))
 NO_TENSOR = "nvprof has no count of what tensor cores computed"
+NCU, NVPROF = "ncu", "nvprof"
+# What names of metrics end with or contain, and the base unit that their values have to have.
+BASE_UNITS = (("_throughput", "B/s"), ("_bytes", "B"), ("bytes_", "B"), ("time_duration", "s"),
+              ("_efficiency", "%"), ("_hit_rate", "%"))  # fmt: skip
 
 
 def ncu_metrics(capability: tuple[int, int]) -> tuple[str, ...]:
@@ -86,7 +94,8 @@ def ncu_metrics(capability: tuple[int, int]) -> tuple[str, ...]:
             f"ncu knows no device of compute capability {capability[0]}.{capability[1]}", "profile with nvprof"
         )
     paths = next(found for first, found in GENERATIONS if capability >= first)
-    return (*COMMON, *(f"{PATH}{name}.sum" for names in paths.values() for name in names))
+    dram = BLACKWELL_DRAM if capability >= BLACKWELL else DRAM
+    return (*dram, *COMMON, *(f"{PATH}{name}.sum" for names in paths.values() for name in names))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -113,16 +122,17 @@ class Quantity:
         return made(name, self.value / divisor, self.unit, source)
 
 
-def quantities(metrics: pd.DataFrame) -> dict[str, Quantity]:
+def quantities(metrics: pd.DataFrame, source: str | None = None) -> dict[str, Quantity]:
     """Every quantity of a profile by the project's name of it: UNITS, RATES, `counted_kernel_s`, `counted_kernels`.
 
     Args:
-        metrics: a table of tare.profilers.printed.METRIC_COLUMNS, of ncu or nvprof.
+        metrics: a table of tare.profilers.printed.METRIC_COLUMNS.
+        source: whose it is, NCU or NVPROF; None tells them apart by the names of the metrics.
     """
-    sums = _Sums(metrics)
+    sums = _Sums(metrics, source)
     found = {"counted_kernels": sums.kernels(), "counted_kernel_s": sums.seconds()}
     for way in ("read", "write"):
-        found[f"dram_{way}_sectors"] = sums.first("1", f"dram__sectors_{way}.sum", f"dram_{way}_transactions")
+        found[f"dram_{way}_sectors"] = sums.first("1", *sums.dram("sectors", way), f"dram_{way}_transactions")
         found[f"dram_{way}_bytes"] = sums.moved(way)
     found["hbm_transactions"] = _plus(found["dram_read_sectors"], found["dram_write_sectors"])
     for kind in ARITHMETIC:
@@ -146,7 +156,7 @@ def metric_rows(metrics: pd.DataFrame, steps: int, source: str) -> list[dict[str
         steps: how many.
         source: the tool.
     """
-    found = quantities(metrics)
+    found = quantities(metrics, source)
     return [found[name].row(name, source, steps if name in UNITS else 1) for name in {**UNITS, **RATES}]
 
 
@@ -162,13 +172,26 @@ def _plus(*parts: Quantity) -> Quantity:
     )
 
 
+def base_unit_of(name: str) -> str:
+    """Base unit that the values of a metric have to have, by its name; a count has 1."""
+    return next((unit for part, unit in BASE_UNITS if part in name), "1")
+
+
+def _is_ncus(name: str) -> bool:
+    """Whether a name is one of ncu's: a unit of the chip, two underscores and a quantity, or a label with blanks.
+
+    nvprof has names that begin with two underscores.
+    """
+    return re.match(r"^[a-z]\w*?__\w", name) is not None or not name.isidentifier()
+
+
 class _Sums:
     """Sums over the kernels of one table of metrics."""
 
-    def __init__(self, metrics: pd.DataFrame) -> None:
+    def __init__(self, metrics: pd.DataFrame, source: str | None) -> None:
         self.table = metrics
         self.names = set(metrics["metric"])
-        self.of_nvprof = not any("__" in name for name in self.names)
+        self.of_nvprof = source == NVPROF if source in (NCU, NVPROF) else not any(map(_is_ncus, self.names))
 
     def part(self, name: str) -> pd.DataFrame:
         """Rows of one metric by kernel."""
@@ -178,8 +201,18 @@ class _Sums:
         """Why a metric cannot be summed; None where it can."""
         if name not in self.names:
             return f"{name} was not collected"
-        lost = int(self.part(name)["avg"].isna().sum())
-        return f"{name} is n/a or overflowed for {lost} of {len(self.part(name))} kernels" if lost else None
+        part = self.part(name)
+        if lost := int(part["avg"].isna().sum()):
+            return f"{name} is n/a or overflowed for {lost} of {len(part)} kernels"
+        unit = base_unit_of(name)
+        known = {unit, "1"} if self.of_nvprof and unit == "B" else {unit}  # nvprof prints some bytes as counts
+        other = next((one for one in part["unit"] if one not in known), None)
+        return None if other is None else f"{name} is in {other!r}, not in {unit!r}"
+
+    def dram(self, what: str, way: str) -> tuple[str, str]:
+        """ncu's names of a counter of the device's memory, the one that the table has first."""
+        names = (f"dram__{what}_{way}.sum", f"dram__{what}_op_{way}.sum")
+        return names if names[1] not in self.names else (names[1], names[0])
 
     def total(self, name: str, factor: float = 1.0) -> float:
         """Sum over kernels of invocations x average."""
@@ -187,16 +220,16 @@ class _Sums:
         return factor * float((rows["invocations"] * rows["avg"]).sum())
 
     def first(self, unit: str, *names: str) -> Quantity:
-        """The sum of the first of these metrics that was collected."""
-        name = next((one for one in names if one in self.names), names[self.of_nvprof and len(names) > 1])
+        """The sum of the first of these metrics that was collected; nvprof's name stands last."""
+        name = next((one for one in names if one in self.names), names[-1 if self.of_nvprof else 0])
         if reason := self.missing(name):
             return Quantity(value=None, unit=unit, note=reason)
         return Quantity(value=self.total(name), unit=unit, note=f"invocations x {name}")
 
     def kernels(self) -> Quantity:
-        """How many invocations were counted: of the metric that saw most."""
-        counts = self.table.groupby("metric")["invocations"].sum()
-        return Quantity(value=float(counts.max()), unit="1", note="invocations of all kernels")
+        """How many invocations were counted: each kernel once, however many tables and metrics it has."""
+        counts = self.table.groupby("kernel_index")["invocations"].max()
+        return Quantity(value=float(counts.sum()), unit="1", note="invocations of all kernels")
 
     def durations(self) -> pd.Series | None:
         """Seconds of each kernel, all its invocations: by ncu's clock, or what its reads took at their rate.
@@ -225,7 +258,7 @@ class _Sums:
 
     def moved(self, way: str) -> Quantity:
         """Bytes from or to the device's memory."""
-        found = self.first("B", f"dram__bytes_{way}.sum", f"dram_{way}_bytes")
+        found = self.first("B", *self.dram("bytes", way), f"dram_{way}_bytes")
         transactions = f"dram_{way}_transactions"
         if found.value is None and self.missing(transactions) is None:
             value = self.total(transactions, SECTOR_BYTES)
@@ -294,9 +327,9 @@ class _Sums:
         return None
 
     def capability(self) -> tuple[int, int] | None:
-        """Of the device, where the table says it."""
-        found = [self.part(f"{CAPABILITY}_{part}")["avg"].dropna() for part in ("major", "minor")]
-        return (int(found[0].iloc[0]), int(found[1].iloc[0])) if all(map(len, found)) else None
+        """Of the device, where the table says it and has no others."""
+        found = [set(self.part(f"{CAPABILITY}_{part}")["avg"].dropna()) for part in ("major", "minor")]
+        return (int(min(found[0])), int(min(found[1]))) if all(len(one) == 1 for one in found) else None
 
     def tensor_idle(self) -> bool:
         """Whether nvprof saw every kernel leave the tensor cores alone."""

@@ -14,14 +14,16 @@ import pandas as pd
 
 from tare.core.errors import IntegrityError, UserError
 from tare.core.files import is_gzip
-from tare.profilers import counters, ncu, nsys, nvprof, timeline, torch_trace
-from tare.profilers.printed import has_header, read_text
+from tare.profilers import counters, ncu, nsys, nsys_reports, nvprof, nvprof_tables, timeline, torch_trace
+from tare.profilers.activity import KINDS
+from tare.profilers.printed import decoded, has_header, read_text
 
 KNOWN = (
     "nvprof (--csv or plain: summary, --print-gpu-trace, --metrics), ncu (--csv), nsys (export --type sqlite, or "
     "stats --format csv), torch.profiler (Chrome trace, also as .gz)"
 )
 WHOLE, STEP = "whole log", "training step"
+OF_NVPROF = re.compile(r"^=+(?:\d+=+)? *(?:NVPROF|Profiling|Error:|Warning:)", re.MULTILINE)
 NOT_DIVIDED = {*counters.RATES, *timeline.NOT_PER_STEP, "warp_execution_efficiency", "tex_cache_hit_rate"}
 
 
@@ -37,8 +39,9 @@ class Log:
         window: in which idleness counts; None takes from the first activity to the last.
         steps: profiled steps that the file itself marks.
         summary: sums by operation.
+        covered: kinds of activity that the sums would have if they occurred.
         metrics: counters by kernel.
-        warnings: of the profiler.
+        warnings: of the profiler, and of what the reader had to replace or can't know.
     """
 
     path: Path
@@ -48,6 +51,7 @@ class Log:
     window: tuple[float, float] | None = None
     steps: int | None = None
     summary: pd.DataFrame | None = None
+    covered: frozenset[str] = frozenset(KINDS)
     metrics: pd.DataFrame | None = None
     warnings: tuple[str, ...] = ()
 
@@ -67,12 +71,32 @@ def read(path: Path) -> Log:
         raise IntegrityError(f"{path} is cut short or damaged: {error}") from error
     if begin.startswith(nsys.MAGIC):
         return Log(path=path, form="nsys, SQLite", source="nsys", activity=nsys.read_sqlite(path))
-    if re.match(rb"\s*(\[\s*)?\{", begin):
-        return _torch(path)
     if not begin.strip():
         raise UserError(f"{path} is empty")
+    if re.match(r"\s*(\[\s*)?\{|\s*\[\s*\]\s*$", decoded(begin)):
+        return _torch(path)
     text = read_text(path)
-    return _reader(text, path)(text, path)
+    log = _reader(text, path)(text, path)
+    _refuse_contradiction(log)
+    return log
+
+
+def _refuse_contradiction(log: Log) -> None:
+    """A trace and sums of one file are of one recording; the trace is what is told.
+
+    Raises:
+        IntegrityError: they count different calls.
+    """
+    if log.activity is None or log.summary is None:
+        return
+    traced = log.activity.groupby("kind").size()
+    summed = log.summary.groupby("kind")["calls"].sum()
+    for kind in log.covered:
+        if (in_trace := int(traced.get(kind, 0))) != (in_sums := int(summed.get(kind, 0))):
+            raise IntegrityError(
+                f"{log.path}: its trace has {in_trace} of {kind}, its sums have {in_sums}: it is cut short, or of "
+                "several recordings: give each a file of its own"
+            )
 
 
 def _beginning(path: Path) -> bytes:
@@ -83,50 +107,69 @@ def _beginning(path: Path) -> bytes:
 
 
 def _torch(path: Path) -> Log:
-    events = torch_trace.read_events(path)
+    trace = torch_trace.read_trace(path)
+    events = trace.events
     steps = len(torch_trace.step_windows(events))
     activity, window = torch_trace.steps_activity(events) if steps else (torch_trace.device_events(events), None)
     if activity.empty:
-        raise UserError(f"{path} holds no activity of a device: profile with ProfilerActivity.CUDA, on a GPU")
+        raise UserError(f"{path} {_no_device(events, steps)}")
+    told = list(trace.warnings)
+    if outside := len(torch_trace.device_events(events)) - len(activity):
+        told.append(f"pieces of activity that no profiled step launched are left out: {outside}")
     return Log(
         path=path, form="torch.profiler, trace", source="torch.profiler", activity=activity, window=window,
-        steps=steps or None,
+        steps=steps or None, warnings=tuple(told),
     )  # fmt: skip
+
+
+def _no_device(events: list[dict[str, Any]], steps: int) -> str:
+    """Why a trace has no activity to tell of, and what to do."""
+    if any(event.get("pid") == "CUDA functions" for event in events):
+        return (
+            "is of torch.autograd's old profiler, which timed operators on the device and not its kernels: profile "
+            "with torch.profiler"
+        )
+    if steps and not torch_trace.device_events(events).empty:
+        return "holds activity of a device, but none that its profiled steps launched"
+    return "holds no activity of a device: profile with ProfilerActivity.CUDA, on a GPU"
 
 
 def _reader(text: str, path: Path) -> Callable[[str, Path], Log]:
     """The reader of the profiler that a text is of: by its tables, then by its own lines."""
-    profilers = {"nsys": (nsys.FORMS, _nsys), "ncu": (ncu.FORMS, _ncu), "nvprof": (nvprof.FORMS, _nvprof)}
-    named = [name for name, (forms, _) in profilers.items() if has_header(text, forms)]
+    profilers = {"nsys": _nsys, "ncu": _ncu, "nvprof": _nvprof}
+    has_table = {
+        "nsys": nsys_reports.has_reports(text),
+        "ncu": has_header(text, ncu.FORMS),
+        "nvprof": has_header(text, nvprof_tables.FORMS) or nvprof_tables.has_plain_header(text),
+    }
+    named = [name for name, found in has_table.items() if found]
     if len(named) > 1:
         raise UserError(
             f"{path} holds tables of {' and of '.join(named)}: give each profiler's log a file of its own"
         )
     if named:
-        return profilers[named[0]][1]
+        return profilers[named[0]]
     if re.search(r"^==(PROF|ERROR|WARNING)==", text, re.MULTILINE):
         return _ncu
-    if re.search(r"^==\d+== (NVPROF|Profiling)|^=+ Profiling result|Time\(%\)\s+Time\s+Calls", text, re.MULTILINE):
+    if OF_NVPROF.search(text):
         return _nvprof
-    if any(pattern.match(line) for line in text.splitlines() for pattern in nvprof.PLAIN_HEADER.values()):
-        return _nvprof
-    if "does not contain CUDA" in text or re.search(
-        r"^\[\d+/\d+\] Executing '.*' stats report", text, re.MULTILINE
-    ):
-        raise UserError(f"{path} {nsys.NOTHING}")
     if reason := ncu.reason_of(text):
         raise UserError(f"{path} holds no profile: {reason[0]} (mend it: {reason[1]})")
     raise UserError(f"{path} has no form that is known: {KNOWN}")
 
 
 def _nsys(text: str, path: Path) -> Log:
-    activity, summary = nsys.read_csv(text, str(path))
-    form = "nsys, GPU trace" if activity is not None else "nsys, sums"
-    return Log(path=path, form=form, source="nsys", activity=activity, summary=summary)
+    found = nsys_reports.read_reports(text, str(path))
+    form = "nsys, GPU trace" if found.activity is not None else "nsys, sums"
+    return Log(
+        path=path, form=form, source="nsys", activity=found.activity, summary=found.summary,
+        covered=found.covered, warnings=found.warnings,
+    )  # fmt: skip
 
 
 def _ncu(text: str, path: Path) -> Log:
-    return Log(path=path, form="ncu, CSV", source="ncu", metrics=ncu.read_metrics(text, str(path)))
+    metrics, warnings = ncu.read_log(text, str(path))
+    return Log(path=path, form="ncu, CSV", source="ncu", metrics=metrics, warnings=warnings)
 
 
 def _nvprof(text: str, path: Path) -> Log:
@@ -151,9 +194,9 @@ def rows(log: Log, steps: int | None) -> list[dict[str, Any]]:
     if log.activity is not None:
         found += timeline.rows(log.activity, log.window, divisor or 1, log.source)
     elif log.summary is not None:
-        found += timeline.summary_rows(log.summary, divisor or 1, log.source)
+        found += timeline.summary_rows(log.summary, divisor or 1, log.source, log.covered)
     if log.metrics is not None:
-        for name, quantity in counters.quantities(log.metrics).items():
+        for name, quantity in counters.quantities(log.metrics, log.source).items():
             by = 1 if name in NOT_DIVIDED else divisor or 1
             found.append(quantity.row(name, log.source, by))
     per = STEP if divisor else WHOLE

@@ -7,14 +7,27 @@ the launches of a kernel).
 
 from __future__ import annotations
 
+import math
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 import pandas as pd
 
 from tare.core.errors import IntegrityError, UserError
-from tare.profilers.printed import CAPABILITY, METRIC_COLUMNS, SECONDS, column, csv_tables, number, scale
+from tare.profilers.numerals import ANY, POINT, WHOLE, Numerals, Token, decide, parse
+from tare.profilers.printed import (
+    CAPABILITY,
+    CUT,
+    METRIC_COLUMNS,
+    NO_END,
+    SECONDS,
+    Table,
+    column,
+    csv_tables,
+    refuse_replaced,
+    scale,
+)
 
 LAUNCH_COLUMNS = ["launch", "kernel", "metric", "value", "unit"]
 SUMMARY, LONG, WIDE = "summary", "long", "wide"
@@ -30,8 +43,13 @@ IDENTITY = ("ID", "Process ID", "Process Name", "Host Name", "Kernel Name", "Ker
             "Block Size", "Grid Size", "Device", "CC", "Section Name", "Invocations")  # fmt: skip
 BYTES = re.compile(r"^([KMGTP]?)byte(?:(/)(s|second|block))?$")
 HERTZ = re.compile(r"^([KMGTP]?)hz$", re.IGNORECASE)
+COUNTS = ("", "inst", "sector", "byte")  # units of sums that are whole
+UNREAD = ("Process Name", "Host Name", "Kernel Time", "Context", "Stream", "Block Size", "Grid Size",
+          "Rule Name", "Rule Type", "Rule Description")  # fmt: skip
+LAUNCHED = re.compile(r'^==PROF== Profiling ".*" - (\d+)\b', re.MULTILINE)
+SAID = re.compile(r"^==(?:ERROR|WARNING)== (.*\S)", re.MULTILINE)
 COUNTED = re.compile(r"^([KMGTP]?)(inst|sector|cycle|warp|thread|request|register|block)?$")
-INSTANCES = re.compile(r"^(\S+) \([^()]*;.*\)$")  # a sum, and in brackets what each instance has
+INSTANCES = re.compile(r"^(\S+) \((?!!).*\)$")  # a sum, and in brackets what each instance has
 FAILED = re.compile(r'^==ERROR== Failed to profile "([^"]*)"', re.MULTILINE)
 # What the profiler prints where it cannot count, the deeper cause first, the reason (None: what it says itself) and
 # what mends it; Nsight Compute 2024.1 has these sentences.
@@ -122,29 +140,29 @@ def read(text: str, where: str) -> pd.DataFrame:
     capability that a whole page has.
 
     Raises:
-        UserError: there is no table, with the profiler's reason if it gives one; or numbers have decimal commas.
-        IntegrityError: the table is cut short, or launches are missing from it.
+        UserError: there is no table, with the profiler's reason if it gives one; or numbers can be read both ways.
+        IntegrityError: the table is cut short or damaged, or launches are missing from it.
     """
+    return _launches(tables(text, where), text, where)
+
+
+def _launches(found: list[Table], text: str, where: str) -> pd.DataFrame:
     if failed := FAILED.findall(text):
         why = reason_of(text)
         raise IntegrityError(
             f"{where} is no whole profile: {len(failed)} launches could not be profiled, the first of {failed[0]}"
             + (f": {why[0]} (mend it: {why[1]})" if why else "")
         )
-    rows: list[dict[str, Any]] = []
-    launches: dict[tuple[int, str, str], int] = {}
-    for table, (form, header, lines) in enumerate(tables(text, where)):
-        if form == SUMMARY:
-            raise UserError(f"{where} sums up launches: read it as a summary, or profile without --print-summary")
-        if form == WIDE:
-            rows += _wide(table, header, lines, launches, where)
-        else:
-            rows += _long(table, header, lines, launches)
-    if not rows:
+    if any(table.form == SUMMARY for table in found):
+        raise UserError(f"{where} sums up launches: read it as a summary, or profile without --print-summary")
+    numerals = Numerals(where, decide(_tokens(found, where), where))
+    launches = _Launches(where)
+    for number, table in enumerate(found):
+        (_wide if table.form == WIDE else _long)(number, table, launches, numerals)
+    if not launches.rows:
         raise UserError(_nothing(text, where))
-    found = pd.DataFrame(rows, columns=LAUNCH_COLUMNS)
-    # Sections of a page repeat metrics.
-    return found.drop_duplicates(["launch", "metric", "unit"], ignore_index=True)
+    launches.check(text, found)
+    return pd.DataFrame(launches.rows, columns=LAUNCH_COLUMNS)
 
 
 def read_metrics(text: str, where: str) -> pd.DataFrame:
@@ -153,14 +171,39 @@ def read_metrics(text: str, where: str) -> pd.DataFrame:
     Raises:
         UserError, IntegrityError: as `read`.
     """
-    rows = []
-    for form, header, lines in tables(text, where):
-        if form == SUMMARY:
-            rows += _summed(header, lines, where)
-    if rows:
-        table = pd.DataFrame(rows, columns=METRIC_COLUMNS)
-        return table.drop_duplicates(["kernel_index", "metric"], ignore_index=True)
-    return as_metrics(read(text, where))
+    return read_log(text, where)[0]
+
+
+def read_log(text: str, where: str) -> tuple[pd.DataFrame, tuple[str, ...]]:
+    """As `read_metrics`, with what ncu says beside its table, and whether nothing shows that the table is whole.
+
+    Raises:
+        UserError, IntegrityError: as `read`.
+    """
+    found = tables(text, where)
+    metrics = _metrics(found, text, where)
+    ended = LAUNCHED.search(text) is not None or found[-1].followed
+    said = tuple(dict.fromkeys(SAID.findall(text)))
+    return metrics, said if ended else (*said, NO_END.format(line=found[-1].line))
+
+
+def _metrics(found: list[Table], text: str, where: str) -> pd.DataFrame:
+    summaries = [table for table in found if table.form == SUMMARY]
+    if not summaries:
+        return as_metrics(_launches(found, text, where))
+    if len(summaries) < len(found):
+        raise UserError(f"{where} holds launches and summaries of them: give each a file of its own")
+    numerals = Numerals(where, decide(_tokens(found, where), where))
+    kernels: dict[tuple[Any, ...], int] = {}
+    rows = [row for number, table in enumerate(summaries) for row in _summed(number, table, numerals, kernels)]
+    if not rows:
+        raise UserError(_nothing(text, where))
+    made = pd.DataFrame(rows, columns=METRIC_COLUMNS)
+    every = set(made["metric"])
+    for index, own in made.groupby("kernel_index")["metric"]:
+        if missing := every - set(own):
+            raise IntegrityError(f"{where}: kernel {index} has no {min(missing)}, which other kernels have: {CUT}")
+    return made.drop_duplicates(["kernel_index", "metric", "unit"], ignore_index=True)
 
 
 def as_metrics(launches: pd.DataFrame) -> pd.DataFrame:
@@ -171,96 +214,214 @@ def as_metrics(launches: pd.DataFrame) -> pd.DataFrame:
     return table[METRIC_COLUMNS]
 
 
-def tables(text: str, where: str) -> Iterator[tuple[str, list[str], list[tuple[int, list[str]]]]]:
+def tables(text: str, where: str) -> list[Table]:
     """The tables of a text; empty lines of the program do not end them."""
-    return csv_tables(text, FORMS, where, last_needed=LAST_NEEDED, empty_line_ends=False)
+    found = csv_tables(text, FORMS, where, last_needed=LAST_NEEDED, empty_line_ends=False)
+    for table in found:
+        read_columns = [place for place, name in enumerate(table.header) if name not in UNREAD]
+        for line, row in table.rows:
+            refuse_replaced((row[place] for place in read_columns), f"{where} line {line}")
+    return found
 
 
 def _nothing(text: str, where: str) -> str:
     reason = reason_of(text)
     if reason is not None:
         return f"{where} holds no counters: {reason[0]} (mend it: {reason[1]})"
-    return f"{where} holds no table of ncu: profile with ncu --csv --page raw --log-file FILE"
+    said = f"; ncu says {found[1]!r}" if (found := SAID.search(text)) else ""
+    return f"{where} holds no table of ncu{said}: profile with ncu --csv --page raw --log-file FILE"
 
 
-def _launch(launches: dict[tuple[int, str, str], int], table: int, header: list[str], row: list[str]) -> int:
-    process = column(header, "process id")
-    key = (table, row[process[0]] if process else "", row[header.index("ID")])
-    return launches.setdefault(key, len(launches) + 1)
+class _Launches:
+    """Rows of launches found so far."""
+
+    def __init__(self, where: str) -> None:
+        self.where = where
+        self.rows: list[dict[str, Any]] = []
+        self._numbers: dict[tuple[int, str, str], int] = {}
+        self._known: dict[tuple[int, str, str], tuple[int, str]] = {}  # line and what is printed
+
+    def number(self, table: int, header: list[str], row: list[str], line: int) -> int:
+        """Number of the launch that a row is of."""
+        process, place = column(header, "process id"), column(header, "id")
+        owner, own = (row[process[0]] if process else "0"), (row[place[0]] if place else "")
+        if not re.fullmatch(r"[\d,.]+", own) or not re.fullmatch(r"[\d,.]+", owner):
+            raise IntegrityError(
+                f"{self.where} line {line}: {own[:40]!r} of process {owner[:40]!r} is no number of a launch: {CUT}"
+            )
+        return self._numbers.setdefault((table, owner, own), len(self._numbers) + 1)
+
+    def add(self, line: int, launch: int, kernel: str, metric: str, printed: str, cell: dict[str, Any]) -> None:
+        """One metric of one launch; sections of a page repeat metrics, and are counted once.
+
+        Raises:
+            IntegrityError: it has another value than before, in the same unit.
+        """
+        key = (launch, metric, cell["unit"])
+        if key not in self._known:
+            self._known[key] = (line, printed)
+            self.rows.append({"launch": launch, "kernel": kernel, "metric": metric, **cell})
+            return
+        before, known = self._known[key]
+        if known != printed and known.partition(" ")[2] == printed.partition(" ")[2]:
+            raise IntegrityError(
+                f"{self.where} line {line}: launch {launch} has another {metric} in line {before}: two launches "
+                "have one number, or the file is damaged"
+            )
+
+    def check(self, text: str, found: list[Table]) -> None:
+        """Refuse a table from which launches, or metrics of the last one, are missing."""
+        there, profiled = len({own for _, _, own in self._numbers}), len(set(LAUNCHED.findall(text)))
+        if there < profiled:  # some versions count them from 1, and rows from 0
+            raise IntegrityError(
+                f"{self.where} is cut short: {profiled} launches were profiled, and {there} have rows"
+            )
+        for place, table in enumerate(found):
+            if table.form == LONG:
+                self._complete(place, is_last=place == len(found) - 1)
+
+    def _complete(self, place: int, *, is_last: bool) -> None:
+        """Metrics that a launch lacks and others of its table have are missing values: no sum leaves it out."""
+        own: dict[int, dict[str, dict[str, Any]]] = {
+            launch: {} for (table, *_), launch in self._numbers.items() if table == place
+        }
+        for row in self.rows:
+            if row["launch"] in own:
+                own[row["launch"]][row["metric"]] = row
+        every = {metric: row for rows in own.values() for metric, row in rows.items()}
+        last = max(own, default=0)
+        for launch, rows in own.items():
+            lost = [metric for metric in every if metric not in rows]
+            if lost and is_last and launch == last:
+                gone = set(lost).intersection(*(one for number, one in own.items() if number != launch))
+                if gone:
+                    raise IntegrityError(
+                        f"{self.where} is cut short: the last launch has no {min(gone)}, which all others have"
+                    )
+            kernel = next((row["kernel"] for row in rows.values()), "")
+            self.rows += [{**every[name], "launch": launch, "kernel": kernel, "value": math.nan} for name in lost]
 
 
-def _long(
-    table: int, header: list[str], lines: list[tuple[int, list[str]]], launches: dict[Any, int]
-) -> list[dict[str, Any]]:
+def _tokens(found: Iterable[Table], where: str) -> Iterator[Token]:
+    """Every number of the tables, with what ncu promises of it: sums of counts are whole."""
+    for table in found:
+        header = table.header
+        if table.form == WIDE:
+            units = _units(table, where)
+            for line, row in table.rows[1:]:
+                for place, name in enumerate(header):
+                    if name not in IDENTITY:
+                        yield _token(row[place], name, units[place], line)
+            continue
+        values = ("metric value",) if table.form == LONG else ("minimum", "maximum", "average")
+        places = [place for place, column_name in enumerate(table.names) if column_name in values]
+        metric, unit = _place(table, "Metric Name"), _place(table, "Metric Unit")
+        for line, row in table.rows:
+            for place in places:
+                yield _token(row[place], row[metric] if table.form == LONG else "", row[unit], line)
+
+
+def _token(text: str, name: str, unit: str, line: int) -> Token:
+    if instances := INSTANCES.match(text):
+        text = instances[1]
+    return Token(text, line, WHOLE if name.endswith(".sum") and unit in COUNTS else ANY)
+
+
+def _place(table: Table, name: str, where: str = "") -> int:
+    names = table.names
+    if name.lower() not in names:
+        raise IntegrityError(f"{where} line {table.line}: the table has no column {name}: {CUT}")
+    return names.index(name.lower())
+
+
+def _long(number: int, table: Table, launches: _Launches, numerals: Numerals) -> None:
+    header = table.header
     kernel, name, unit, value = (
-        header.index(one) for one in ("Kernel Name", "Metric Name", "Metric Unit", "Metric Value")
+        _place(table, one, numerals.where) for one in ("Kernel Name", "Metric Name", "Metric Unit", "Metric Value")
     )
-    rows = []
-    for _, row in lines:
-        cell = base_value(row[value], row[unit]) if row[name] else None
+    for line, row in table.rows:
+        cell = _cell(row[value], row[unit], numerals, line, row[name]) if row[name] else None
         if cell is not None:
-            own = {"launch": _launch(launches, table, header, row), "kernel": row[kernel]}
+            launch = launches.number(number, header, row, line)
             metric = LABELS.get(row[name], row[name])
-            rows += [{**own, "metric": metric, **cell}, *({**own, **one} for one in _capability(header, row))]
-    return rows
+            launches.add(line, launch, row[kernel], metric, f"{row[value]} {row[unit]}", cell)
+            _add_capability(line, launch, row[kernel], header, row, launches)
+
+
+def _add_capability(
+    line: int, launch: int, kernel: str, header: list[str], row: list[str], launches: _Launches
+) -> None:
+    for one in _capability(header, row):
+        cell = {"value": one["value"], "unit": one["unit"]}
+        launches.add(line, launch, kernel, one["metric"], str(one["value"]), cell)
 
 
 def _capability(header: list[str], row: list[str]) -> list[dict[str, Any]]:
     """Major and minor number of the column CC as metrics."""
-    text = row[header.index("CC")] if "CC" in header else ""
-    parts = text.split(".")
-    if len(parts) != 2 or not all(part.isdecimal() for part in parts):
+    found = re.fullmatch(r"(\d{1,3})\.(\d{1,3})", row[header.index("CC")], re.ASCII) if "CC" in header else None
+    if found is None:
         return []
     return [
         {"metric": f"{CAPABILITY}_{name}", "value": float(part), "unit": "1"}
-        for name, part in zip(("major", "minor"), parts, strict=True)
+        for name, part in zip(("major", "minor"), found.groups(), strict=True)
     ]
 
 
-def _wide(
-    table: int, header: list[str], lines: list[tuple[int, list[str]]], launches: dict[Any, int], where: str
-) -> list[dict[str, Any]]:
-    if not lines:
+def _units(table: Table, where: str) -> list[str]:
+    """The row of units below the header of a raw page."""
+    if not table.rows:
         return []
-    units = lines[0][1]
-    if units[header.index("ID")]:
-        raise IntegrityError(f"{where} line {lines[0][0]}: the row of units is missing below the header")
+    line, units = table.rows[0]
+    if units[_place(table, "ID")]:
+        raise IntegrityError(f"{where} line {line}: the row of units is missing below the header")
+    return units
+
+
+def _wide(number: int, table: Table, launches: _Launches, numerals: Numerals) -> None:
+    header = table.header
+    if not table.rows:
+        return
+    units = _units(table, numerals.where)
     metrics = [place for place, name in enumerate(header) if name not in IDENTITY]
-    kernel = header.index("Kernel Name")
-    rows = []
-    for _, row in lines[1:]:
-        own = {"launch": _launch(launches, table, header, row), "kernel": row[kernel]}
+    kernel = _place(table, "Kernel Name")
+    for line, row in table.rows[1:]:
+        launch = launches.number(number, header, row, line)
         for place in metrics:
-            cell = base_value(row[place], units[place])
+            cell = _cell(row[place], units[place], numerals, line, header[place])
             if cell is not None:
-                rows.append({**own, "metric": header[place], **cell})
-        rows += [{**own, **one} for one in _capability(header, row)]
-    return rows
+                printed = f"{row[place]} {units[place]}"
+                launches.add(line, launch, row[kernel], header[place], printed, cell)
+        _add_capability(line, launch, row[kernel], header, row, launches)
 
 
-def _summed(header: list[str], lines: list[tuple[int, list[str]]], where: str) -> list[dict[str, Any]]:
-    place = {name: header.index(name) for name in ("Kernel Name", "Invocations", "Metric Name", "Metric Unit",
-                                                   "Minimum", "Maximum", "Average")}  # fmt: skip
-    kernels: dict[tuple[str, ...], int] = {}
+def _summed(
+    number: int, table: Table, numerals: Numerals, kernels: dict[tuple[Any, ...], int]
+) -> list[dict[str, Any]]:
+    place = {
+        name: _place(table, name, numerals.where)
+        for name in ("Kernel Name", "Invocations", "Metric Name", "Metric Unit", "Minimum", "Maximum", "Average")
+    }
     rows = []
-    for line, row in lines:
+    for line, row in table.rows:
+        name = row[place["Metric Name"]]
         found = [
-            base_value(row[place[one]], row[place["Metric Unit"]]) for one in ("Minimum", "Maximum", "Average")
+            _cell(row[place[one]], row[place["Metric Unit"]], numerals, line, name)
+            for one in ("Minimum", "Maximum", "Average")
         ]
-        invocations = number(row[place["Invocations"]])
-        if invocations is None:
-            raise IntegrityError(f"{where} line {line}: {row[place['Invocations']]!r} is no number of invocations")
-        if not row[place["Metric Name"]] or None in found:
+        invocations = numerals.count(row[place["Invocations"]], line, "number of invocations")
+        if not name or None in found:
             continue
         smallest, largest, mean = (cell for cell in found if cell is not None)
-        owner = tuple(row[: place["Invocations"]])  # process, name, sizes of block and grid, device
+        owner = (number, *row[: place["Invocations"]])  # process, name, sizes of block and grid, device
         own = {
             "kernel_index": kernels.setdefault(owner, len(kernels) + 1),
             "kernel": row[place["Kernel Name"]],
-            "invocations": int(invocations),
+            "invocations": invocations,
         }
-        rows.append({**own, "metric": row[place["Metric Name"]], **_statistics(smallest, largest, mean)})
-        rows += [{**own, "metric": one["metric"], **_statistics(one, one, one)} for one in _capability(header, row)]
+        rows.append({**own, "metric": LABELS.get(name, name), **_statistics(smallest, largest, mean)})
+        rows += [
+            {**own, "metric": one["metric"], **_statistics(one, one, one)} for one in _capability(table.header, row)
+        ]
     return rows
 
 
@@ -269,19 +430,33 @@ def _statistics(smallest: dict[str, Any], largest: dict[str, Any], mean: dict[st
     return {"unit": mean["unit"], **values, "max_printed": largest["value"], "max_unit": largest["unit"]}
 
 
-def base_value(text: str, unit: str) -> dict[str, Any] | None:
+def base_value(text: str, unit: str, decimal: str = POINT) -> dict[str, Any] | None:
     """`value` and `unit` of a printed number in base units; None for a word, a missing value for n/a.
 
-    Raises:
-        UserError: the number has a decimal comma.
+    Args:
+        text: the number; in brackets behind it may stand what each instance has.
+        unit: as it is printed.
+        decimal: sign before decimals.
     """
     if instances := INSTANCES.match(text):
         text = instances[1]
     factor, base = base_unit(unit)
-    if text.lower().removeprefix("(!)").strip() in ("n/a", "nan", "-nan", "inf"):
+    if text.startswith("(!)") or text.lower() in ("n/a", "nan", "-nan", "inf"):
         return {"value": float("nan"), "unit": base}
-    value = number(text)
-    return None if value is None else {"value": value * factor, "unit": base}
+    found = parse(text, decimal)
+    return None if found is None else {"value": found.value * factor, "unit": base}
+
+
+def _cell(text: str, unit: str, numerals: Numerals, line: int, name: str) -> dict[str, Any] | None:
+    """As `base_value`.
+
+    Raises:
+        IntegrityError: it is no number, and the metric has a unit or counts something.
+    """
+    found = base_value(text, unit, numerals.decimal)
+    if found is None and text and (unit or name.endswith(".sum")):
+        numerals.number(text, line, name)
+    return found
 
 
 def base_unit(unit: str) -> tuple[float, str]:

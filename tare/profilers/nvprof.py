@@ -1,14 +1,17 @@
 """Reads what nvprof writes, the profiler of devices before compute capability 8.0: as CSV and as a plain log.
 
-Three forms: the summary ("GPU activities", "API calls"), `--print-gpu-trace`, and `--metrics` or `--events` by
-kernel. A file may hold several processes, warnings, and what the program itself printed.
+Four forms: the summary ("GPU activities", "API calls", and the copies of unified memory below),
+`--print-gpu-trace`, `--metrics` or `--events` by kernel, and both together, which is a row of metrics per launch.
+A file may hold several processes, warnings, and what the program itself printed. Its numbers have a point before
+decimals.
 """
 
 from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterator, Mapping
+from collections import Counter
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,33 +19,43 @@ import pandas as pd
 
 from tare.core.errors import IntegrityError, UserError
 from tare.profilers import activity
-from tare.profilers.printed import METRIC_COLUMNS, NOISE, SECONDS, csv_tables, refuse_again, scale, split_header
+from tare.profilers.numerals import REMEDY, Numerals, Printed, check_mean, check_shares, parse
+from tare.profilers.nvprof_tables import (
+    BYTES,
+    DEVICE,
+    DURATION,
+    EVENTS,
+    LAUNCHES,
+    METRICS,
+    SUMMARY,
+    SUMMARY_ROW,
+    TRACE,
+    UNIFIED,
+    UNITS,
+    Part,
+    Scan,
+)
+from tare.profilers.printed import CUT, METRIC_COLUMNS, SECONDS, lines_of, refuse_replaced, scale, split_header
 
-SUMMARY, TRACE, METRICS, EVENTS, OTHER = "summary", "trace", "metrics", "events", "other"
-FORMS = {
-    METRICS: ("invocations", "metric name", "min", "max", "avg"),
-    EVENTS: ("invocations", "event name", "min", "max", "avg"),
-    TRACE: ("start", "duration", "stream", "name"),
-    SUMMARY: ("time", "calls", "avg", "min", "max", "name"),
-    OTHER: ("count", "avg size", "total size"),
-}
-PLAIN_HEADER = {
-    SUMMARY: re.compile(r"^\s*(?:Type\s+)?Time\(%\)\s+Time\s+Calls\s+Avg\s+Min\s+Max\s+Name\s*$"),
-    TRACE: re.compile(r"^\s*Start\s{2,}Duration\s{2,}.*\bStream\b.*\bName\s*$"),
-    METRICS: re.compile(r"^\s*Invocations\s+Metric Name\s+Metric Description\s+Min\s+Max\s+Avg\s*$"),
-    EVENTS: re.compile(r"^\s*Invocations\s+Event Name\s+Min\s+Max\s+Avg(\s+Total)?\s*$"),
-    OTHER: re.compile(r"^\s*Count\s+Avg Size\s+Min Size"),
-}
-SUMMARY_ROW = re.compile(r"^\s*(?:([A-Z][\w ()]*):\s+)?([\d.]+)%\s+(\S+)\s+(\d+)\s+(\S+)\s+(\S+)\s+(\S+)\s+(\S.*)$")
+BY_RANGE = "NVTX result:"  # below it the same again, by range
+GPU, API_CALLS = "GPU activities", "API calls"
+OTHER_SECTIONS = re.compile(r"^(?:API calls|OpenACC \((?:excl|incl)\))$")
+MANAGED = ("cudaMallocManaged", "cuMemAllocManaged")
 API = re.compile(r"^cu(da)?[A-Z]\w*$")
 CORRELATION = re.compile(r"\s\[\d+\]$")
-DURATION = re.compile(r"^([\d.]+(?:e[+-]?\d+)?)(s|ms|us|ns|min)$")
-BYTES = re.compile(r"^([\d.]+(?:e[+-]?\d+)?)([KMGTP]?)B(/s)?$")
-LEVEL = re.compile(r"^(?:Idle|Low|Mid|High|Max) \((\d+)\)$")
-PLAIN_NUMBER = re.compile(r"^-?[\d.]+(?:e[+-]?\d+)?$")
+LEVEL = re.compile(r"^(?:Idle|Low|Mid|High|Max) \((\d{1,3})\)$")
+INSTANCE = re.compile(r" \(\d+\)$")
 OVERFLOW = "<OVERFLOW>"
-UNITS = {"", "%", *SECONDS, *(f"{prefix}B{rate}" for prefix in ("", *"KMGT") for rate in ("", "/s"))}
-SHARE_SLACK = 0.02  # per cent that rounding may take from each share of a summary
+MOVED = {f"{source} To {target}": f"{source[0]}to{target[0]}" for source in ("Host", "Device")
+         for target in ("Host", "Device")}  # fmt: skip
+TRACED = {"start", "duration", "device", "stream", "name"}
+WITHOUT_KERNEL = {"device", "context", "stream", "kernel", "correlation_id"}  # columns that are no metrics
+# What nvprof prints where it has nothing to show, in its own words.
+WORDS = re.compile(
+    r"^(?:=+(?:\d+=+)? *)?((?:Error: .*|No (?:kernels|events/metrics|API activities)[^\n]* profiled.*|"
+    r"Warning: (?:No CUDA application|nvprof is not supported).*)\S)",
+    re.MULTILINE,
+)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -53,7 +66,7 @@ class NvprofLog:
         activity: of traces, an ACTIVITY table; start is the profiler's own clock.
         summary: of summaries, activity.SUMMARY_COLUMNS; what the device did, without calls of the API.
         metrics: METRIC_COLUMNS.
-        warnings: of the profiler, such as records that were lost.
+        warnings: of the profiler, such as records that were lost, and of the reader.
     """
 
     activity: pd.DataFrame | None
@@ -70,26 +83,33 @@ def read(text: str, where: str) -> NvprofLog:
         where: begins the messages: the file.
 
     Raises:
-        UserError: it holds none of the forms.
-        IntegrityError: it is cut short, or kernels' headers are missing, so that numbers have no owner.
+        UserError: it holds none of the forms; the message has what nvprof itself says.
+        IntegrityError: it is cut short or damaged, or headers of kernels are missing: numbers have no owner then.
     """
+    scan = Scan(where)
+    for number, line in lines_of(text):
+        scan.take(number, line)
+    scan.end(text)
     found = _Found(where)
-    for number, (form, header, rows) in enumerate(csv_tables(text, FORMS, where)):
-        _read_csv_table(found, number, form, header, rows)
-    _read_plain(found, text)
+    for plain in scan.tables:
+        _READERS[plain.table.form, plain.is_csv](found, plain)
     found.check()
     if not (found.pieces or found.sums or found.metrics):
-        nothing = "No kernels were profiled" in text
-        reason = "says that no kernels were profiled" if nothing else "holds no table of nvprof"
-        raise UserError(
-            f"{where} {reason}: profile with nvprof --csv --log-file FILE, on a program that uses the GPU"
-        )
+        raise UserError(f"{where} {_nothing(text, bool(scan.tables))}")
+    said = re.findall(r"^=+(?:\d+=+)? *(?:Warning: |(?=Error: ))(.*\S)", text, re.MULTILINE)
     return NvprofLog(
         activity=activity.make(found.pieces, where) if found.pieces else None,
         summary=activity.make_summary(found.sums) if found.sums else None,
-        metrics=pd.DataFrame(found.metrics, columns=METRIC_COLUMNS) if found.metrics else None,
-        warnings=tuple(re.findall(r"^==\d*=*\s*Warning: (.*\S)", text, re.MULTILINE)),
+        metrics=pd.DataFrame(found.counted(), columns=METRIC_COLUMNS) if found.metrics else None,
+        warnings=(*said, *found.warnings(scan), *scan.unended()),
     )
+
+
+def _nothing(text: str, has_tables: bool) -> str:
+    remedy = "profile with nvprof --csv --log-file FILE, on a program that uses the GPU"
+    if said := WORDS.search(text):
+        return f"holds no profile; nvprof says {said[1]!r}: {remedy}"
+    return f"{'saw the GPU do nothing' if has_tables else 'holds no table of nvprof'}: {remedy}"
 
 
 class _Found:
@@ -97,78 +117,174 @@ class _Found:
 
     def __init__(self, where: str) -> None:
         self.where = where
+        self.numerals = Numerals(where)
         self.pieces: list[dict[str, Any]] = []
         self.sums: list[dict[str, Any]] = []
         self.metrics: list[dict[str, Any]] = []
         self._kernels: dict[Any, int] = {}
-        self._seen: set[tuple[int, str]] = set()
-        self._shares: dict[Any, list[float]] = {}
+        self._seen: dict[tuple[str, Any], dict[int, set[str]]] = {}  # by form and device: metrics of each kernel
+        self._blocks: Counter[tuple[str, str]] = Counter()
+        self._shares: dict[int, list[tuple[Printed, Printed]]] = {}
+        self._api_shares: dict[int, list[Printed]] = {}
+        self._has_managed = False
 
-    def add_metric(self, line: int, owner: Any, kernel: str, cells: list[str]) -> None:
-        """One metric of one kernel: invocations, name, min, max, avg as printed."""
+    def block(self, part: Part) -> tuple[str, int]:
+        """The results that a table of metrics or events belongs to: both of one process count the same kernels."""
+        key = (part.table.mark[0], part.table.form)
+        self._blocks[key] += 1
+        return part.table.mark[0], self._blocks[key]
+
+    def add_metric(self, line: int, form: str, owner: tuple[Any, ...], kernel: str, cells: list[str]) -> None:
+        """One metric of one kernel: invocations, name, min, max, avg as printed.
+
+        Args:
+            line: where it stands.
+            form: METRICS, EVENTS or LAUNCHES.
+            owner: block and device, and what else tells the kernel from others.
+            kernel: its name.
+            cells: as said.
+        """
         at = f"{self.where} line {line}"
         index = self._kernels.setdefault(owner, len(self._kernels) + 1)
-        invocations, name = int(cells[0]), cells[1]
-        if (index, name) in self._seen:
+        invocations, name = self.numerals.count(cells[0], line, "invocations"), cells[1]
+        own = self._seen.setdefault((form, owner[:2]), {}).setdefault(index, set())
+        if name in own:
             raise IntegrityError(
                 f"{at}: {name} stands twice under one kernel: the headers of kernels are missing, so that numbers "
                 "have no owner; profile again with --csv --log-file"
             )
-        self._seen.add((index, name))
+        own.add(name)
         smallest, largest, mean = (value_of(cell, at) for cell in cells[2:5])
+        slack = 1e-2 * abs(largest.value)  # averages of throughputs are of their sums, and a little beside
+        if smallest.value - slack > mean.value or mean.value - slack > largest.value:
+            raise IntegrityError(f"{at}: the average of {name} is not between its min and max: the file is damaged")
         unit = next((one.unit for one in (mean, largest, smallest) if not math.isnan(one.value)), "1")
         printed = {"max_printed": largest.printed, "max_unit": largest.printed_unit}
         self.metrics.append(
             {
                 "kernel_index": index, "kernel": kernel, "invocations": invocations, "metric": name, "unit": unit,
-                "min": smallest.value, "max": largest.value, "avg": mean.value, **printed,
+                "min": smallest.value, "max": largest.value, "avg": mean.value, **printed, "form": form,
             }
         )  # fmt: skip
+
+    def counted(self) -> list[dict[str, Any]]:
+        """Metrics and events, without events that have the name of a metric of the same kernel."""
+        named = {(row["kernel_index"], row["metric"]) for row in self.metrics if row["form"] == METRICS}
+        return [
+            row
+            for row in self.metrics
+            if row["form"] != EVENTS or (row["kernel_index"], row["metric"]) not in named
+        ]
+
+    def add_call(self, table: int, line: int, share: str, name: str) -> None:
+        """A call of an API: of no account but for its share, and for what it says of unified memory."""
+        printed = self.numerals.number(share.removesuffix("%"), line, "share of the time")
+        self._api_shares.setdefault(table, []).append(printed)
+        self._has_managed = self._has_managed or name in MANAGED
+
+    def warnings(self, scan: Scan) -> list[str]:
+        """What is not known of the device's work."""
+        if self.sums and self._has_managed and not scan.has_unified():
+            return [
+                "the program has unified memory, and the log no part that says what it moved: copies from and to "
+                "the device are those besides it"
+            ]
+        return []
 
     def check(self) -> None:
         """Refuse a file that lost rows: shares that are no whole, kernels with fewer metrics than others."""
         for shares in self._shares.values():
-            if sum(shares) < 100 - 0.05 - SHARE_SLACK * len(shares):
+            check_shares(shares, self.where, GPU)
+        for table, calls in self._api_shares.items():
+            if sum(one.value for one in calls) < 100 - 0.05 - sum(one.digit for one in calls):
                 raise IntegrityError(
-                    f"{self.where} is cut short: the shares of its GPU activities add up to {sum(shares):.2f} %"
+                    f"{self.where} is cut short: the shares of the API calls below line {table} add up to "
+                    f"{sum(one.value for one in calls):.2f} %"
                 )
-        by_table: dict[Any, set[str]] = {}
-        own: dict[int, set[str]] = {}
-        for index, metric in self._seen:
-            own.setdefault(index, set()).add(metric)
-        for owner, index in self._kernels.items():
-            by_table.setdefault(owner[0], set()).update(own[index])
-        for owner, index in self._kernels.items():
-            if missing := by_table[owner[0]] - own[index]:
-                raise IntegrityError(
-                    f"{self.where} is cut short: kernel {index} has no {min(missing)}, which other kernels have"
-                )
+        both: dict[Any, dict[str, set[int]]] = {}
+        for (form, (block, _)), kernels in self._seen.items():
+            both.setdefault(block, {}).setdefault(form, set()).update(kernels)
+        if any(len(forms) > 1 and forms[EVENTS] != forms[METRICS] for forms in both.values()):
+            raise IntegrityError(f"{self.where}: its events and its metrics are of other kernels: {CUT}")
+        for kernels in self._seen.values():
+            every = set().union(*kernels.values())
+            for index, own in kernels.items():
+                if missing := every - own:
+                    raise IntegrityError(
+                        f"{self.where} is cut short: kernel {index} has no {min(missing)}, which other kernels have"
+                    )
 
-    def add_sum(self, table: Any, share: str, name: str, calls: str, seconds: Mapping[str, float]) -> None:
+    def add_sum(
+        self, table: int, line: int, share: str, name: str, calls: str, times: Mapping[str, Printed]
+    ) -> None:
         """One row of a summary, with its share of its table in per cent."""
-        self._shares.setdefault(table, []).append(float(share.rstrip("%")))
-        self.sums.append({"kind": _kind(name), "name": name, "calls": int(calls), "bytes": None, **seconds})
+        at = f"{self.where} line {line}"
+        printed = self.numerals.number(share.removesuffix("%"), line, "share of the time")
+        counted = self.numerals.count(calls, line, "number of calls")
+        check_mean(times["total_s"], counted, _cut_to(times["mean_s"], 1e-9), at)
+        self._shares.setdefault(table, []).append((times["total_s"], printed))
+        seconds = {key: one.value for key, one in times.items()}
+        kind = activity.named_kind(name, at)
+        self.sums.append({"kind": kind, "name": name, "calls": counted, "bytes": None, **seconds})
 
-    def add_piece(self, name: str, start_s: float, duration_s: float, moved: float | None, **rest: str) -> None:
-        """One row of a trace; faults of pages and the like are no activity."""
-        kind = _kind(name)
+    def add_moved(
+        self, line: int, name: str, count: str, sizes: Mapping[str, str], total_time: Printed | None
+    ) -> None:
+        """One row of unified memory: pages that moved, faults, and the like."""
+        at = f"{self.where} line {line}"
+        counted = self.numerals.count(count, line, "count")
+        sized = any(cell not in ("", "-") for cell in sizes.values())
+        if name not in MOVED and not (sized and total_time):
+            return  # faults, thrashes, mappings: they have no size or no time
+        if name not in MOVED:
+            raise IntegrityError(f"{at}: {name[:80]!r} is no copy of unified memory that is known")
+        total, mean = (_size(sizes[key], at) for key in ("total size", "avg size"))
+        check_mean(total, counted, _cut_to(mean, 1.0), at)
+        kind = activity.operation_kind(MOVED[name])
+        way = name.replace(" To ", "to").replace("Host", "H").replace("Device", "D")
+        self.sums.append(
+            {
+                "kind": kind, "name": f"[Unified Memory Memcpy {way}]", "calls": counted,
+                "bytes": self.numerals.size(total.value, line, "total size"),
+                "total_s": None if total_time is None else total_time.value, "min_s": None, "max_s": None,
+                "mean_s": None if total_time is None or not counted else total_time.value / counted,
+            }
+        )  # fmt: skip
+
+    def add_piece(
+        self, line: int, name: str, start: str, duration: str, moved: str, rest: Mapping[str, str]
+    ) -> None:
+        """One row of a trace; faults of pages and the like are no activity.
+
+        Args:
+            line: where it stands.
+            name: of the kernel or operation.
+            start, duration: with their units.
+            moved: a size with its unit, or nothing.
+            rest: other cells by the name of their column.
+        """
+        at = f"{self.where} line {line}"
         if name.startswith("[Unified Memory") and "Memcpy" not in name:
             return
+        start_s, duration_s = _seconds(start, at).value, _seconds(duration, at).value
+        kind = activity.named_kind(name, at)
+        size = None
+        if moved not in ("", "-"):
+            if kind == "kernel":
+                raise IntegrityError(f"{at}: {name[:80]!r} moved bytes and is no operation on memory")
+            size = self.numerals.size(_size(moved, at).value, line, "size")
+        stream = rest.get("stream", "")
         self.pieces.append(
             {
                 "kind": kind,
                 "name": CORRELATION.sub("", name) if kind == "kernel" else name,
                 "start_s": start_s,
                 "duration_s": duration_s,
-                "bytes": None if moved is None or kind == "kernel" else round(moved),
+                "bytes": size,
                 "host_memory": activity.host_side(kind, rest.get("srcmemtype"), rest.get("dstmemtype")),
-                "stream": int(rest["stream"]) if rest.get("stream", "").isdecimal() else None,
+                "stream": None if stream in ("", "-") else self.numerals.count(stream, line, "stream"),
             }
         )
-
-
-def _kind(name: str) -> str:
-    return activity.operation_kind(name) if name.startswith(("[CUDA mem", "[Unified Memory")) else "kernel"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -191,170 +307,272 @@ def value_of(text: str, at: str) -> Value:
         return Value(value=math.nan, unit="1", printed=math.nan, printed_unit="1")
     if found := LEVEL.match(text):
         return Value(value=float(found[1]), unit="1", printed=float(found[1]), printed_unit="1")
-    if text.endswith("%") and PLAIN_NUMBER.match(text[:-1]):
-        return Value(value=float(text[:-1]), unit="%", printed=float(text[:-1]), printed_unit="%")
-    if found := BYTES.match(text):
-        size, unit = scale(found[2], 1024), f"B{found[3] or ''}"
-        return Value(value=float(found[1]) * size, unit=unit, printed=float(found[1]), printed_unit=found[2] + unit)
-    if PLAIN_NUMBER.match(text):
-        return Value(value=float(text), unit="1", printed=float(text), printed_unit="1")
-    raise IntegrityError(f"{at}: {text!r} is no value of a metric: the file is cut short or was changed")
+    if text.endswith("%") and (share := _plain(text[:-1])) is not None:
+        return Value(value=share.value, unit="%", printed=share.value, printed_unit="%")
+    if (found := BYTES.match(text)) and (size := _plain(found[1])) is not None:
+        unit = f"B{found[3] or ''}"
+        factor = scale(found[2], 1024)
+        return Value(value=size.value * factor, unit=unit, printed=size.value, printed_unit=found[2] + unit)
+    if (plain := _plain(text)) is not None:
+        return Value(value=plain.value, unit="1", printed=plain.value, printed_unit="1")
+    hint = f" ({REMEDY})" if "," in text else ""
+    raise IntegrityError(f"{at}: {text[:80]!r} is no value of a metric: the file is cut short or was changed{hint}")
 
 
-def _seconds(text: str, at: str) -> float:
+def _plain(text: str) -> Printed | None:
+    """A number as nvprof prints it: without groups of thousands."""
+    return None if "," in text else parse(text)
+
+
+def _seconds(text: str, at: str) -> Printed:
     found = DURATION.match(text)
-    if found is None:
-        raise IntegrityError(f"{at}: {text!r} is no duration: the file is cut short or was changed")
-    return float(found[1]) * SECONDS[found[2]]
+    printed = _plain(found[1]) if found else None
+    if found is None or printed is None or printed.value < 0:
+        raise IntegrityError(f"{at}: {text[:80]!r} is no duration: the file is cut short or was changed")
+    return printed.times(SECONDS[found[2]])
 
 
-def _read_csv_table(
-    found: _Found, number: int, form: str, header: list[str], rows: list[tuple[int, list[str]]]
-) -> None:
-    names = [split_header(cell)[0] for cell in header]
-    if form in (METRICS, EVENTS):
-        first = names.index("invocations")
-        kernel = names.index("kernel")
-        picked = [first, names.index(f"{form[:-1]} name"), *(names.index(one) for one in ("min", "max", "avg"))]
-        for line, row in rows:
-            found.add_metric(line, (number, *row[:first]), row[kernel], [row[place] for place in picked])
-        return
-    if form == OTHER or not rows:
-        return
-    units = rows[0][1]  # the row below the header; each column has its own, and some have none
-    if all(cell in UNITS for cell in units):
-        rows = rows[1:]
-    else:
-        units = [""] * len(header)
-    for line, row in rows:
-        at = f"{found.where} line {line}"
-        if form == SUMMARY:
-            _csv_summary(found, number, header, names, units, row, at)
-        else:
-            _csv_piece(found, header, names, units, row, at)
+def _size(text: str, at: str) -> Printed:
+    found = BYTES.match(text)
+    printed = _plain(found[1]) if found else None
+    if found is None or printed is None or found[3] or printed.value < 0:
+        raise IntegrityError(f"{at}: {text[:80]!r} is no size: the file is cut short or was changed")
+    return printed.times(scale(found[2], 1024))
 
 
-def _csv_seconds(header: list[str], units: list[str], row: list[str], name: str, at: str) -> float | None:
-    # "Time(%)" and "Time" have one name; the share has its unit in the header.
-    place = next(i for i, cell in enumerate(header) if cell.lower() == name)
-    if row[place] in ("", "-"):
-        return None
-    return _seconds(row[place] if DURATION.match(row[place]) else row[place] + units[place], at)
+def _cut_to(mean: Printed, unit: float) -> Printed:
+    """nvprof cuts means to whole nanoseconds and bytes, whatever it prints of them."""
+    return Printed(mean.value, mean.digit + unit, mean.whole)
 
 
-def _csv_summary(
-    found: _Found, number: int, header: list[str], names: list[str], units: list[str], row: list[str], at: str
-) -> None:
-    kind = row[names.index("type")] if "type" in names else ""
-    name = row[names.index("name")]
-    if (kind and kind != "GPU activities") or (not kind and API.match(name)):
+def _section_is_gpus(section: str, at: str) -> bool:
+    """Whether a part of a summary is of the device; False for calls of an API.
+
+    Raises:
+        IntegrityError: it is no part that is known.
+    """
+    if section != GPU and not OTHER_SECTIONS.match(section):
+        raise IntegrityError(f"{at}: {section[:40]!r} is no part of a summary that is known: the file is damaged")
+    return section == GPU
+
+
+class _Csv:
+    """A table of CSV: its cells by the names of their columns, and the units in the row below the header."""
+
+    def __init__(self, found: _Found, part: Part) -> None:
+        self.where = found.where
+        # "Time(%)" and "Time" have one name without their units.
+        self.names = ["share" if split_header(cell) == ("time", "%") else split_header(cell)[0]
+                      for cell in part.table.header]  # fmt: skip
+        self.line = part.table.line
+        self.rows = part.table.rows
+        self.units = [""] * len(self.names)
+        for line, row in self.rows:
+            refuse_replaced(row, f"{self.where} line {line}")
+        if self.rows and all(cell in UNITS for cell in self.rows[0][1]):
+            self.units, self.rows = self.rows[0][1], self.rows[1:]
+
+    def place(self, name: str) -> int:
+        """Where a column stands.
+
+        Raises:
+            IntegrityError: the table has none.
+        """
+        if name not in self.names:
+            title = "Time(%)" if name == "share" else name
+            raise IntegrityError(f"{self.where} line {self.line}: the table has no column {title}: {CUT}")
+        return self.names.index(name)
+
+    def cell(self, row: list[str], name: str) -> str:
+        """A cell with its unit."""
+        place = self.place(name)
+        text, unit = row[place], self.units[place]
+        return text + unit if parse(text) else text
+
+
+def _csv_metrics(found: _Found, part: Part) -> None:
+    table, form = _Csv(found, part), part.table.form
+    first, kernel, block = table.place("invocations"), table.place("kernel"), found.block(part)
+    picked = [first, *(table.place(one) for one in (f"{form[:-1]} name", "min", "max", "avg"))]
+    device = table.place("device")
+    for line, row in table.rows:
+        owner = (block, row[device], *row[:first])
+        found.add_metric(line, form, owner, row[kernel], [row[place] for place in picked])
+
+
+def _csv_launches(found: _Found, part: Part) -> None:
+    """`--metrics` with `--print-gpu-trace`: a row per launch, a column per metric."""
+    table, block = _Csv(found, part), found.block(part)
+    places = [place for place, name in enumerate(table.names) if name not in WITHOUT_KERNEL]
+    if instances := [part.table.header[place] for place in places if INSTANCE.search(part.table.header[place])]:
+        raise UserError(
+            f"{found.where} line {part.table.line}: {instances[0]} is of one instance: profile without "
+            "--aggregate-mode off"
+        )
+    kernel, device = table.place("kernel"), table.place("device")
+    for line, row in table.rows:
+        owner = (block, row[device], line)
+        for place in places:
+            name = table.names[place]
+            value = table.cell(row, name)
+            found.add_metric(line, LAUNCHES, owner, row[kernel], ["1", name, value, value, value])
+
+
+def _csv_summary(found: _Found, part: Part) -> None:
+    table = _Csv(found, part)
+    has_type = "type" in table.names
+    names = [row[table.place("name")] for _, row in table.rows]
+    if part.table.mark[1] == BY_RANGE or (not has_type and not _of_the_device(part.table.mark[1], names)):
+        part.whole = True
         return
     keys = {"total_s": "time", "mean_s": "avg", "min_s": "min", "max_s": "max"}
-    seconds = {key: _csv_seconds(header, units, row, one, at) or 0.0 for key, one in keys.items()}
-    share = row[next(place for place, cell in enumerate(header) if cell.lower() == "time(%)")]
-    found.add_sum(("csv", number), share, name, row[names.index("calls")], seconds)
+    for (line, row), name in zip(table.rows, names, strict=True):
+        at = f"{found.where} line {line}"
+        share = row[table.place("share")]
+        if has_type and not _section_is_gpus(row[table.place("type")], at):
+            if row[table.place("type")] == API_CALLS:
+                part.whole = True
+                found.add_call(part.table.line, line, share, name)
+            continue
+        times = {key: _seconds(table.cell(row, one), at) for key, one in keys.items()}
+        calls = row[table.place("calls")]
+        found.add_sum(part.table.line, line, share, name, calls, times)
 
 
-def _csv_piece(
-    found: _Found, header: list[str], names: list[str], units: list[str], row: list[str], at: str
-) -> None:
-    start, duration = (_csv_seconds(header, units, row, one, at) for one in ("start", "duration"))
-    if start is None or duration is None:
+def _of_the_device(section: str, names: list[str]) -> bool:
+    """Whether a summary without types is of the device: by what stands above it, else by its names."""
+    if section.startswith(("API calls", "OpenACC", "NVTX")):
+        return False
+    return not names or not all(API.match(name) for name in names)
+
+
+def _csv_trace(found: _Found, part: Part) -> None:
+    table = _Csv(found, part)
+    for line, row in table.rows:
+        start, duration = table.cell(row, "start"), table.cell(row, "duration")
+        if duration in ("", "-"):
+            _refuse_without_duration(found, line, row[table.place("name")])
+            continue
+        cells = dict(zip(table.names, row, strict=True))
+        key = next((one for one in ("size", "unified memory") if cells.get(one)), None)
+        moved = "" if key is None else table.cell(row, key)
+        found.add_piece(line, cells["name"], start, duration, moved, cells)
+
+
+def _refuse_without_duration(found: _Found, line: int, name: str) -> None:
+    if not name.startswith("[Unified Memory"):
+        raise IntegrityError(f"{found.where} line {line}: {name[:80]!r} has no duration: {CUT}")
+
+
+def _csv_unified(found: _Found, part: Part) -> None:
+    table = _Csv(found, part)
+    for line, row in table.rows:
+        at = f"{found.where} line {line}"
+        sizes = {one: table.cell(row, one) for one in ("avg size", "total size")}
+        took = table.cell(row, "total time") if "total time" in table.names else ""
+        total = _seconds(took, at) if DURATION.match(took) else None  # some have no unit of the time
+        if total is None and took and parse(took) is None and took != "-":
+            raise IntegrityError(f"{at}: {took[:80]!r} is no time")
+        found.add_moved(line, row[-1], row[table.place("count")], sizes, total)
+
+
+def _name(found: _Found, line: int, text: str) -> str:
+    """A name at the end of a plain row; no name has two blanks side by side.
+
+    Raises:
+        IntegrityError: it does, so that the next row stands in the same line.
+    """
+    name = text.strip()
+    if "  " in name:
+        raise IntegrityError(f"{found.where} line {line}: two rows in one line, or a damaged one: {CUT}")
+    return name
+
+
+def _lines(found: _Found, part: Part) -> list[tuple[int, str]]:
+    for number, row in part.table.rows:
+        refuse_replaced(row, f"{found.where} line {number}")
+    return [(number, row[0]) for number, row in part.table.rows]
+
+
+def _plain_metrics(found: _Found, part: Part) -> None:
+    """The plain forms have columns that are two or more blanks apart."""
+    form, block = part.table.form, found.block(part)
+    device, kernel, times = "", "", Counter[tuple[str, str]]()
+    for number, line in _lines(found, part):
+        if named := DEVICE.match(line):
+            device, kernel = named[1], ""
+            continue
+        if line.strip().startswith("Kernel:"):
+            kernel = _name(found, number, line.split("Kernel:", 1)[1])
+            times[device, kernel] += 1
+            continue
+        cells = re.split(r"\s{2,}", line.strip())
+        if len(cells) not in ((6,) if form == METRICS else (5, 6)):
+            raise IntegrityError(f"{found.where} line {number}: {len(cells)} cells, where a row has 5 or 6: {CUT}")
+        if not kernel:
+            raise IntegrityError(f"{found.where} line {number}: {cells[1]} of no kernel: lines above are missing")
+        picked = [*cells[:2], *(cells[-3:] if form == METRICS else cells[2:5])]
+        found.add_metric(number, form, (block, device, kernel, times[device, kernel]), kernel, picked)
+
+
+def _plain_summary(found: _Found, part: Part) -> None:
+    section, rows = "", []
+    if part.table.mark[1] == BY_RANGE:
+        part.whole = True
         return
-    cells = dict(zip(names, row, strict=True))
-    moved = None
-    if key := next((one for one in ("size", "unified memory") if cells.get(one)), None):
-        text = cells[key] + units[names.index(key)]
-        moved = value_of(text, at).value if BYTES.match(text) else None
-    rest = {key: cells[key] for key in ("srcmemtype", "dstmemtype", "stream") if key in cells}
-    found.add_piece(cells["name"], start, duration, moved, **rest)
-
-
-def _read_plain(found: _Found, text: str) -> None:
-    """The plain forms: columns are two or more blanks apart."""
-    _refuse_repeated(found, text)
-    form, columns, kernel, table, section = "", [""], "", 0, ""
-    for number, line in _lines(text):
-        header = next((name for name, pattern in PLAIN_HEADER.items() if pattern.match(line)), None)
-        if header is not None:
-            form, columns, kernel, section = header, re.split(r"\s{2,}", line.strip()), "", ""
-            table += 1
-        elif form in (METRICS, EVENTS):
-            if line.strip().startswith("Kernel:"):
-                kernel, place = line.split("Kernel:", 1)[1].strip(), number
-            elif not kernel:
-                _refuse_ownerless(found, number, line, form)
-            else:
-                _plain_metric(found, number, line, kernel, (f"plain {table}", place), form)
-        elif form == SUMMARY:
-            section = _plain_sum(found, number, line, section, table)
-        elif form == TRACE:
-            _plain_piece(found, number, line, columns)
-
-
-def _refuse_repeated(found: _Found, text: str) -> None:
-    seen: dict[int, int] = {}
-    header: list[str] = []
-    rows: list[tuple[int, list[str]]] = []
-    for number, line in _lines(text):
-        if any(pattern.match(line) for pattern in PLAIN_HEADER.values()):
-            refuse_again(seen, header, rows, found.where)
-            header, rows = [line], []
-        elif header and re.search(r"^\s*Kernel:|\S\s{2,}\S", line):  # what the program prints has no columns
-            rows.append((number, [line]))
-    refuse_again(seen, header, rows, found.where)
-
-
-def _lines(text: str) -> Iterator[tuple[int, str]]:
-    for index, line in enumerate(text.splitlines()):
-        if line.strip() and not NOISE.match(line):
-            yield index + 1, line
-
-
-def _metric_cells(line: str, form: str) -> list[str] | None:
-    """Invocations, name, min, max and avg of a row; None where the line is none."""
-    cells = re.split(r"\s{2,}", line.strip())
-    if len(cells) not in ((6,) if form == METRICS else (5, 6)) or not cells[0].isdecimal():
-        return None
-    return [*cells[:2], *(cells[-3:] if form == METRICS else cells[2:5])]
-
-
-def _refuse_ownerless(found: _Found, number: int, line: str, form: str) -> None:
-    if cells := _metric_cells(line, form):
-        raise IntegrityError(f"{found.where} line {number}: {cells[1]} of no kernel: lines above are missing")
-
-
-def _plain_metric(found: _Found, number: int, line: str, kernel: str, owner: Any, form: str) -> None:
-    if cells := _metric_cells(line, form):
-        found.add_metric(number, owner, kernel, cells)
-
-
-def _plain_sum(found: _Found, number: int, line: str, section: str, table: int) -> str:
-    """Add a row of a summary; returns its section, which later rows do not repeat."""
-    row = SUMMARY_ROW.match(line)
-    if row is None:
-        return section
-    section = row[1] or section
-    name = row[8].strip()
-    if (section and section != "GPU activities") or (not section and API.match(name)):
-        return section
-    at = f"{found.where} line {number}"
-    keys = {"total_s": row[3], "mean_s": row[5], "min_s": row[6], "max_s": row[7]}
-    found.add_sum(("plain", table), row[2], name, row[4], {key: _seconds(one, at) for key, one in keys.items()})
-    return section
-
-
-def _plain_piece(found: _Found, number: int, line: str, columns: list[str]) -> None:
-    cells = re.split(r"\s{2,}", line.strip(), maxsplit=len(columns) - 1)
-    at = f"{found.where} line {number}"
-    if not DURATION.match(cells[0]):
+    for number, line in _lines(found, part):
+        row = SUMMARY_ROW.match(line)
+        if row is None:
+            raise IntegrityError(f"{found.where} line {number}: no row of a summary: {CUT}")
+        section = row[1] or section
+        rows.append((number, section, row))
+    if not any(section for _, section, _ in rows) and not _of_the_device(
+        part.table.mark[1], [row[8].strip() for *_, row in rows]
+    ):
         return
-    if len(cells) != len(columns):
-        raise IntegrityError(f"{at}: {len(cells)} cells under {len(columns)} columns: the file is cut short")
-    if not DURATION.match(cells[1]):
-        return
-    row = {name.lower(): cell for name, cell in zip(columns, cells, strict=True)}
-    size = next((row[key] for key in ("size", "unified memory") if BYTES.match(row.get(key, ""))), None)
-    moved = None if size is None else value_of(size, at).value
-    rest = {key: row[key] for key in ("srcmemtype", "dstmemtype", "stream") if key in row}
-    found.add_piece(row["name"], _seconds(cells[0], at), _seconds(cells[1], at), moved, **rest)
+    for number, section, row in rows:
+        at = f"{found.where} line {number}"
+        if section and not _section_is_gpus(section, at):
+            if section == API_CALLS:
+                part.whole = True
+                found.add_call(part.table.line, number, row[2], row[8].strip())
+            continue
+        keys = {"total_s": row[3], "mean_s": row[5], "min_s": row[6], "max_s": row[7]}
+        times = {key: _seconds(one, at) for key, one in keys.items()}
+        found.add_sum(part.table.line, number, row[2], _name(found, number, row[8]), row[4], times)
+
+
+def _plain_trace(found: _Found, part: Part) -> None:
+    columns = re.split(r"\s{2,}", part.table.header[0].strip())
+    if lost := TRACED - {name.lower() for name in columns}:
+        raise IntegrityError(f"{found.where} line {part.table.line}: the table has no column {min(lost)}: {CUT}")
+    for number, line in _lines(found, part):
+        cells = re.split(r"\s{2,}", line.strip(), maxsplit=len(columns) - 1)
+        if len(cells) != len(columns):
+            raise IntegrityError(
+                f"{found.where} line {number}: {len(cells)} cells under {len(columns)} columns: {CUT}"
+            )
+        row = {name.lower(): cell for name, cell in zip(columns, cells, strict=True)}
+        row["name"] = _name(found, number, row["name"])
+        if row["duration"] == "-":
+            _refuse_without_duration(found, number, row["name"])
+            continue
+        moved = next((row[key] for key in ("size", "unified memory") if row.get(key, "-") != "-"), "-")
+        found.add_piece(number, row["name"], row["start"], row["duration"], moved, row)
+
+
+def _plain_unified(found: _Found, part: Part) -> None:
+    for number, line in _lines(found, part):
+        cells = re.split(r"\s{2,}", line.strip())
+        if len(cells) != 7:
+            raise IntegrityError(f"{found.where} line {number}: {len(cells)} cells under 7 columns: {CUT}")
+        took = None if cells[5] == "-" else _seconds(cells[5], f"{found.where} line {number}")
+        found.add_moved(number, cells[6], cells[0], {"avg size": cells[1], "total size": cells[4]}, took)
+
+
+_READERS = {
+    (METRICS, True): _csv_metrics, (EVENTS, True): _csv_metrics, (LAUNCHES, True): _csv_launches,
+    (SUMMARY, True): _csv_summary, (TRACE, True): _csv_trace, (UNIFIED, True): _csv_unified,
+    (METRICS, False): _plain_metrics, (EVENTS, False): _plain_metrics, (SUMMARY, False): _plain_summary,
+    (TRACE, False): _plain_trace, (UNIFIED, False): _plain_unified,
+}  # fmt: skip

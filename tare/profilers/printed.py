@@ -1,4 +1,4 @@
-"""Numbers as NVIDIA's profilers print them: unit prefixes, groups of digits, and lines that are no table.
+"""Text as NVIDIA's profilers print it: lines, tables of CSV, unit prefixes, and lines that are no table.
 
 nvprof's K, M and G are powers of 1024: 262,144 bytes in 26.016 us are printed as 256.00KB and 9.3842GB/s, and the
 throughputs among its metrics follow the same rule (transactions of 32 bytes that a kernel reads and writes in one
@@ -11,11 +11,14 @@ import csv
 import gzip
 import re
 import zlib
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 
 from tare.core.errors import IntegrityError, UserError
 from tare.core.files import is_gzip
+from tare.profilers.numerals import parse
 
 # One row per kernel and metric. `kernel_index` tells kernels of one name apart; min, max and avg are over the
 # kernel's invocations, in base units, and missing where a counter overflowed; `max_printed` is the number as it is
@@ -29,9 +32,14 @@ SECONDS = {
     "usecond": 1e-6, "ns": 1e-9, "nsec": 1e-9, "nsecond": 1e-9, "min": 60.0,
 }  # fmt: skip
 PREFIXES = "KMGTP"
-NUMBER = re.compile(r"^-?(?:\d+|\d{1,3}(?:,\d{3})+)(?:\.\d+)?(?:e[+-]?\d+)?$", re.IGNORECASE)
-OTHER_LOCALE = re.compile(r"^-?\d{1,3}(?:\.\d{3}){2,}(?:,\d+)?$|^-?\d+(?:\.\d{3})*,(?:\d{1,2}|\d{4,})$")
 NOISE = re.compile(r"^==\d*=?=?(?:[A-Z]+)?==|^=====+")  # "==123== …", "==PROF== …", "======== …"
+REPLACED = "\ufffd"  # stands for bytes that are no text
+NO_END = (
+    "nothing behind the table at line {line} shows that it is whole: rows that were cut off at the end of the file "
+    "can't be noticed"
+)
+CUT = "the file is cut short, or another program wrote into it"
+Line = tuple[int, str]
 
 
 def scale(prefix: str, base: int) -> float:
@@ -39,53 +47,193 @@ def scale(prefix: str, base: int) -> float:
     return float(base) ** (PREFIXES.index(prefix.upper()) + 1) if prefix else 1.0
 
 
-def number(text: str) -> float | None:
-    """A number with or without groups of thousands; None where the text is none.
+def decoded(data: bytes) -> str:
+    """The text of some bytes; a mark of UTF-8 or UTF-16 in front is heeded, bytes that are no text are replaced."""
+    if data[:2] in (b"\xff\xfe", b"\xfe\xff"):
+        return data.decode("utf-16", errors="replace")
+    return data.decode("utf-8-sig", errors="replace")
+
+
+def read_bytes(path: Path) -> bytes:
+    """A file's content, unpacked if it is packed with gzip.
 
     Raises:
-        UserError: it has a decimal comma.
+        UserError: it cannot be read.
+        IntegrityError: it is cut short.
     """
-    stripped = text.strip()
-    if NUMBER.match(stripped):
-        return float(stripped.replace(",", ""))
-    if OTHER_LOCALE.match(stripped):
-        raise UserError(
-            f"{stripped!r} has a decimal comma or points between thousands: profile again with LC_ALL=C"
-        )
-    return None
+    try:
+        return gzip.decompress(path.read_bytes()) if is_gzip(path) else path.read_bytes()
+    except (EOFError, zlib.error, gzip.BadGzipFile) as error:
+        raise IntegrityError(f"{path} is cut short or damaged: {error}") from error
+    except OSError as error:
+        raise UserError(f"cannot read {path}: {error.strerror or error}") from error
 
 
 def read_text(path: Path) -> str:
-    """A log's text, unpacked if it is packed with gzip; a mark of UTF-16 in front is heeded.
+    """A log's text.
 
     Raises:
         UserError: it cannot be read.
         IntegrityError: it is cut short, or not a text.
     """
-    try:
-        data = gzip.decompress(path.read_bytes()) if is_gzip(path) else path.read_bytes()
-    except (EOFError, zlib.error, gzip.BadGzipFile) as error:
-        raise IntegrityError(f"{path} is cut short or damaged: {error}") from error
-    except OSError as error:
-        raise UserError(f"cannot read {path}: {error.strerror or error}") from error
-    if data[:2] in (b"\xff\xfe", b"\xfe\xff"):
-        return data.decode("utf-16", errors="replace")
-    if b"\0" in data[:4096]:
+    text = decoded(read_bytes(path))
+    if "\0" in text[:4096]:
         raise IntegrityError(
             f"{path} is not a text: export it first (nsys export --type sqlite, ncu --import --csv)"
         )
-    return data.decode("utf-8-sig", errors="replace")
+    if "\0" in text:
+        line = text.count("\n", 0, text.index("\0")) + 1
+        raise IntegrityError(f"{path} line {line}: a byte of zero, which no log has: the file is damaged")
+    return text
 
 
-def cells(line: str) -> list[str]:
-    """The cells of one line of CSV, without blanks around them."""
-    return [cell.strip() for cell in next(csv.reader([line], skipinitialspace=True), [])]
+def lines_of(text: str) -> list[Line]:
+    """Lines with their numbers; what a bar of progress overwrote is a line of its own with the same number."""
+    found: list[Line] = []
+    for number, line in enumerate(text.split("\n"), 1):
+        found += [(number, part) for part in line.removesuffix("\r").split("\r")]
+    return found[:-1] if text.endswith("\n") else found
+
+
+def cells(line: str) -> list[str] | None:
+    """The cells of one line of CSV, without blanks around them; None where its quotes do not fit."""
+    try:
+        row = next(csv.reader([line.strip()], skipinitialspace=True, strict=True), [])
+    except csv.Error:
+        return None
+    return [cell.strip() for cell in row]
 
 
 def split_header(cell: str) -> tuple[str, str]:
     """Name in lower case and unit of a column: "Total Time (ns)" is "total time" and "ns", "Name" has no unit."""
     found = re.match(r"^(.*?)\s*\(([^()]*)\)$", cell.strip())
     return (found.group(1).lower(), found.group(2)) if found else (cell.strip().lower(), "")
+
+
+@dataclass(kw_only=True)
+class Table:
+    """One table of a text.
+
+    Attributes:
+        form: which of the reader's.
+        header: its cells, as printed.
+        line: of the header.
+        rows: with the numbers of their lines.
+        followed: something stands behind it, so that its last row is not the end of the file.
+        mark: what the profiler printed before it: the process, and the title of its results.
+    """
+
+    form: str
+    header: list[str]
+    line: int
+    rows: list[tuple[int, list[str]]] = field(default_factory=list)
+    followed: bool = False
+    mark: tuple[str, str] = ("", "")
+
+    @cached_property
+    def names(self) -> list[str]:
+        """Columns in lower case, without their units."""
+        return [split_header(cell)[0] for cell in self.header]
+
+
+class CsvTables:
+    """Collects the tables of CSV in a text, line by line.
+
+    A table begins at a header and ends at the next one, or at an empty line. Lines of the profiler and of the
+    program in between are left out, but for those that look like rows: then the file is damaged.
+
+    Args:
+        is_header: by form, the columns (lower case, without units) that a header of it has.
+        where: begins the messages: the file.
+        last_needed: by form, the column behind which rows may end early; they are filled up with empty cells.
+        empty_line_ends: whether an empty line ends a table too, as where tables of other forms follow.
+    """
+
+    def __init__(
+        self,
+        is_header: Mapping[str, Sequence[str]],
+        where: str,
+        *,
+        last_needed: Mapping[str, str] | None = None,
+        empty_line_ends: bool = True,
+    ) -> None:
+        self.found: list[Table] = []
+        self._is_header = is_header
+        self._where = where
+        self._last_needed = last_needed or {}
+        self._empty_line_ends = empty_line_ends
+        self._open: Table | None = None
+        self._last: Table | None = None
+
+    def take(self, number: int, line: str, mark: tuple[str, str] = ("", "")) -> bool:
+        """Whether a line, that is none of the profiler's notes, belongs to a table of CSV.
+
+        Raises:
+            IntegrityError: it looks like a row of one and is none.
+        """
+        if form := header_form(line, self._is_header):
+            self.close()
+            self._open = Table(form=form, header=cells(line) or [], line=number, mark=mark)
+            self._last = self._open
+            self.found.append(self._open)
+            return True
+        if not line.strip():
+            if self._empty_line_ends:
+                self.close()
+            return False
+        if self._last is None:
+            return False
+        if self._open is None:
+            if _like_a_row(line, len(self._last.header)):
+                raise IntegrityError(f"{self._where} line {number}: a row outside of a table: {CUT}")
+            return False
+        return self._row(self._open, number, line)
+
+    def _row(self, table: Table, number: int, line: str) -> bool:
+        header = table.header
+        needed, row = len(header), cells(line)
+        if table.form in self._last_needed:
+            needed = table.names.index(self._last_needed[table.form]) + 1
+            if row is not None and len(row) >= needed:
+                row += [""] * (len(header) - len(row))
+        if row is not None and len(row) > len(header) and table.names[-1] == "name":
+            name = row[len(header) - 1 :]  # some wrote names without quotes, whose arguments have a few numbers
+            if sum(parse(cell) is not None for cell in name) < 4:
+                row = [*row[: len(header) - 1], ", ".join(name)]
+        if row is not None and len(row) == len(header) and line.count('"') % 2 == 0:
+            table.rows.append((number, row))
+            table.followed = False
+            return True
+        if _like_a_row(line, needed) or line.startswith('"'):
+            have = len(row) if row is not None else len(line.split(","))
+            raise IntegrityError(
+                f"{self._where} line {number}: a row of {have} cells under {len(header)} columns: {CUT}"
+            )
+        return False
+
+    def close(self) -> None:
+        """End the open table: something stands behind it."""
+        if self._open is not None:
+            self._open.followed = True
+        self._open = None
+
+    def follow(self) -> None:
+        """A line that is none of the open table's stands behind what it has so far."""
+        if self._open is not None:
+            self._open.followed = True
+
+    @property
+    def open(self) -> Table | None:
+        """The table that the last line belongs to."""
+        return self._open
+
+
+def _like_a_row(line: str, columns: int) -> bool:
+    """Whether a line has at least half of the separators of a row: one of two pieces of a row always has.
+
+    Of rows with many empty cells a separator may be where they part.
+    """
+    return columns > 2 and 2 * line.count(",") >= columns - (2 if columns > 12 else 1)
 
 
 def csv_tables(
@@ -95,82 +243,80 @@ def csv_tables(
     *,
     last_needed: Mapping[str, str] | None = None,
     empty_line_ends: bool = True,
-) -> Iterator[tuple[str, list[str], list[tuple[int, list[str]]]]]:
-    """Each table of CSV in a text: its form, its header and its rows with their line numbers.
-
-    A table begins at a header and ends at the next one. Lines of the profiler and of the program in between are
-    left out.
-
-    Args:
-        text: the log.
-        is_header: by form, the columns (lower case, without units) that a header of it has.
-        where: begins the messages: the file.
-        last_needed: by form, the column behind which rows may end early; they are filled up with empty cells.
-        empty_line_ends: whether an empty line ends a table too, as where tables of other forms follow.
+) -> list[Table]:
+    """Each table of CSV in a text (CsvTables).
 
     Raises:
         IntegrityError: a row is cut short, or a whole table stands there twice.
     """
-    seen: dict[int, int] = {}
-    lines = text.splitlines()
-    last = max((index for index, line in enumerate(lines) if line.strip()), default=-1)
-    form = ""
-    header: list[str] = []
-    rows: list[tuple[int, list[str]]] = []
-    for index, line in enumerate(lines):
-        found = _form(line, is_header)
-        if found or (empty_line_ends and not line.strip()):
-            if form:
-                refuse_again(seen, header, rows, where)
-                yield form, header, rows
-            form, header, rows = found or "", cells(line) if found else [], []
-            continue
-        if not form or not line.strip() or NOISE.match(line):
-            continue
-        row = cells(line)
-        if form in (last_needed or {}) and len(row) > _place(header, (last_needed or {})[form]):
-            row += [""] * (len(header) - len(row))
-        if len(row) > len(header) and split_header(header[-1])[0] == "name":  # some wrote names without quotes
-            row = [*row[: len(header) - 1], ", ".join(row[len(header) - 1 :])]
-        if len(row) == len(header) and line.count('"') % 2 == 0:
-            rows.append((index + 1, row))
-        elif line.startswith('"') or (index == last and line[0].isdecimal() and "," in line):
-            raise IntegrityError(
-                f"{where} line {index + 1}: a row of {len(row)} cells under {len(header)} columns: the file is cut "
-                "short, or another program wrote into it"
-            )
-    if form:
-        refuse_again(seen, header, rows, where)
-        yield form, header, rows
+    scanner = CsvTables(is_header, where, last_needed=last_needed, empty_line_ends=empty_line_ends)
+    for number, line in lines_of(text):
+        if NOISE.match(line) or (not scanner.take(number, line) and line.strip()):
+            scanner.follow()
+    refuse_repeated(scanner.found, where)
+    refuse_unended(text, scanner.open is not None, where)
+    return scanner.found
 
 
 def has_header(text: str, is_header: Mapping[str, Sequence[str]]) -> bool:
     """Whether a line of a text is the header of one of these forms."""
-    return any(_form(line, is_header) for line in text.splitlines())
+    return any(header_form(line, is_header) for _, line in lines_of(text))
 
 
-def refuse_again(seen: dict[int, int], header: list[str], rows: list[tuple[int, list[str]]], where: str) -> None:
-    """Sums over a table that stands there twice would be twice too large."""
-    if not any(row[0] for _, row in rows):
-        return
-    key = hash((*header, *(tuple(row) for _, row in rows)))
-    if key in seen:
-        raise IntegrityError(
-            f"{where} line {rows[0][0]}: the same table as at line {seen[key]}: the file holds it twice"
-        )
-    seen[key] = rows[0][0]
-
-
-def _place(header: Sequence[str], name: str) -> int:
-    return next(place for place, cell in enumerate(header) if split_header(cell)[0] == name)
-
-
-def _form(line: str, is_header: Mapping[str, Sequence[str]]) -> str | None:
+def header_form(line: str, is_header: Mapping[str, Sequence[str]]) -> str | None:
+    """Which form's header a line of CSV is; None where it is none."""
     lower = line.lower()
     if "," not in line or not any(all(name in lower for name in wanted) for wanted in is_header.values()):
         return None
-    names = {split_header(cell)[0] for cell in cells(line)}
+    names = {split_header(cell)[0] for cell in cells(line) or ()}
     return next((form for form, wanted in is_header.items() if names.issuperset(wanted)), None)
+
+
+def refuse_repeated(tables: Iterable[Table], where: str) -> None:
+    """Sums over a table that stands there twice would be twice too large.
+
+    Raises:
+        IntegrityError: one does.
+    """
+    seen: dict[tuple[object, ...], int] = {}
+    for table in tables:
+        if not any(row[0] for _, row in table.rows):
+            continue
+        key = (*table.header, *(tuple(row) for _, row in table.rows))
+        if key in seen:
+            raise IntegrityError(
+                f"{where} line {table.rows[0][0]}: the same table as at line {seen[key]}: the file holds it twice"
+            )
+        seen[key] = table.rows[0][0]
+
+
+def refuse_unended(text: str, is_open: bool, where: str) -> None:
+    """A last line of a table without its end is cut short.
+
+    Args:
+        text: the whole of it.
+        is_open: whether its last line may be of a table.
+        where: begins the message: the file.
+
+    Raises:
+        IntegrityError: the text ends so.
+    """
+    if is_open and not text.endswith(("\n", "\r")):
+        raise IntegrityError(
+            f"{where} line {text.count(chr(10)) + 1}: the file is cut short: its last line has no end (if it is "
+            "whole, add one)"
+        )
+
+
+def refuse_replaced(row: Iterable[str], at: str) -> None:
+    """A cell of a table with bytes that are no text is damaged.
+
+    Raises:
+        IntegrityError: there is one.
+    """
+    for cell in row:
+        if REPLACED in cell:
+            raise IntegrityError(f"{at}: {cell[:80]!r} has bytes that are no text: the file is damaged")
 
 
 def column(header: Iterable[str], *names: str) -> tuple[int, str] | None:

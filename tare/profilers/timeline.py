@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from typing import Any
 
 import pandas as pd
@@ -22,11 +23,16 @@ UNITS = {
     "device_gaps": "1",
     "device_longest_gap_s": "s",
 }
+# Copies that hardly ever occur have rows only where they do, so that none vanishes.
+OTHER_UNITS = {f"{kind}_{what}": unit for kind in activity.OTHERS for what, unit in (("s", "s"), ("calls", "1"),
+                                                                                  ("bytes", "B"))}  # fmt: skip
 NOT_PER_STEP = ("device_longest_gap_s",)
 EMPTY = "the profile holds no activity of a device: the launch ran on the CPU, or the driver recorded nothing"
 NO_BYTES = "the profiler does not say how many bytes each of them moved"
 NO_MEMORY = "the profiler does not say of each copy how the host's memory was allocated"
 NO_WINDOW = "needs the times of single pieces of activity"
+NO_TIMES = "the log does not say how long each of them took"
+NOT_COVERED = "the log has no report of it"
 
 
 def missing_rows(source: str, reason: str) -> list[dict[str, Any]]:
@@ -51,33 +57,54 @@ def rows(
     if window is None:
         window = (float(table["start_s"].min()), float((table["start_s"] + table["duration_s"]).max()))
     idle = activity.gaps(table, *window)
-    values = _sums(activity.totals(table)) | {
+    totals = activity.totals(table)
+    values = _sums(totals) | {
         "device_busy_s": idle.busy_s,
         "device_gap_s": idle.gap_s,
         "device_gaps": idle.gaps,
         "device_longest_gap_s": idle.longest_gap_s,
     }
-    return [_row(name, values[name], steps, source) for name in UNITS]
+    return [_row(name, values[name], steps, source) for name in (*UNITS, *_others(totals["calls"]))]
 
 
-def summary_rows(summary: pd.DataFrame, steps: float, source: str) -> list[dict[str, Any]]:
+def summary_rows(
+    summary: pd.DataFrame, steps: float, source: str, covered: Collection[str] = activity.KINDS
+) -> list[dict[str, Any]]:
     """The same from sums alone (activity.SUMMARY_COLUMNS): without gaps, and without what no sum tells.
 
     A kind of operation that has sizes but no times, or the other way round, has the other unavailable.
+
+    Args:
+        summary: the sums.
+        steps: how many.
+        source: the profiler.
+        covered: kinds that would have sums if they occurred; of others nothing is known.
     """
     kinds = summary.groupby("kind")
     found: dict[str, Any] = {}
-    for kind in (*MOVES, "kernel"):
+    for kind in (*MOVES, "kernel", *activity.OTHERS):
         part = kinds.get_group(kind) if kind in kinds.groups else summary.iloc[:0]
         found[f"{kind}_calls"] = int(part["calls"].sum())
         found[f"{kind}_s"] = pd.NA if part["total_s"].isna().any() else float(part["total_s"].sum())
         found[f"{kind}_bytes"] = pd.NA if part["bytes"].isna().any() else int(part["bytes"].sum())
-    return [_row(name, found.get(name, pd.NA), steps, source) for name in UNITS]
+    others = _others({kind: found[f"{kind}_calls"] for kind in activity.OTHERS})
+    rows = []
+    for name in (*UNITS, *others):
+        kind, _, what = name.partition("_")
+        if kind in activity.KINDS and kind not in covered:
+            rows.append(unavailable(name, (UNITS | OTHER_UNITS)[name], source, NOT_COVERED))
+        else:
+            rows.append(_row(name, found.get(name, pd.NA), steps, source, NO_TIMES if what == "s" else None))
+    return rows
+
+
+def _others(calls: Any) -> list[str]:
+    return [name for name in OTHER_UNITS if calls[name.partition("_")[0]]]
 
 
 def _sums(totals: pd.DataFrame) -> dict[str, Any]:
     found: dict[str, Any] = {}
-    for kind in (*MOVES, "kernel"):
+    for kind in (*MOVES, "kernel", *activity.OTHERS):
         found[f"{kind}_s"] = totals.loc[kind, "total_s"]
         found[f"{kind}_calls"] = totals.loc[kind, "calls"]
         found[f"{kind}_bytes"] = totals.loc[kind, "bytes"]
@@ -85,8 +112,9 @@ def _sums(totals: pd.DataFrame) -> dict[str, Any]:
     return found
 
 
-def _row(name: str, value: Any, steps: float, source: str) -> dict[str, Any]:
+def _row(name: str, value: Any, steps: float, source: str, reason: str | None = None) -> dict[str, Any]:
+    unit = (UNITS | OTHER_UNITS)[name]
     if pd.isna(value):
-        reason = NO_MEMORY if "pinned" in name else NO_BYTES if name.endswith("_bytes") else NO_WINDOW
-        return unavailable(name, UNITS[name], source, reason)
-    return measured(name, float(value) / (1 if name in NOT_PER_STEP else steps), UNITS[name], source)
+        lacking = NO_MEMORY if "pinned" in name else NO_BYTES if name.endswith("_bytes") else NO_WINDOW
+        return unavailable(name, unit, source, reason or lacking)
+    return measured(name, float(value) / (1 if name in NOT_PER_STEP else steps), unit, source)

@@ -2,25 +2,28 @@
 
 Times are microseconds in the trace and seconds here. An operator's own time is its duration less that of the
 operators called inside it on the same thread.
+
+torch writes names of functions as they are, so that some traces are no JSON: backslashes of Windows' paths, control
+characters, bytes of other encodings. What has to be replaced to read them stands in a warning.
 """
 
 from __future__ import annotations
 
-import gzip
 import json
 import re
-import zlib
 from bisect import bisect_right
+from collections import Counter
 from collections.abc import Iterable
+from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from typing import Any
 
 import pandas as pd
 
-from tare.core.errors import IntegrityError
-from tare.core.files import is_gzip
-from tare.profilers import activity
+from tare.core.errors import IntegrityError, UserError
+from tare.profilers import activity, fields
+from tare.profilers.printed import REPLACED, decoded, read_bytes
 from tare.worker.families import caller_family, family
 
 OPERATOR_COLUMNS = ["name", "calls", "total_s", "self_s"]
@@ -33,10 +36,35 @@ DEVICE_CATEGORIES = {
     "Memset": "memset",
 }  # fmt: skip
 ANNOTATION = "user_annotation"
-# What a program or torch itself marks: torch 1.11 wrote it as operators.
+OPERATOR = "cpu_op"
+# What a program or torch itself marks: torch up to 1.11 wrote it as operators.
 MARKED = (STEP_NAME, "Optimizer.", "enumerate(DataLoader)")
 LAUNCH_CATEGORIES = ("cuda_runtime", "cuda_driver", "Runtime")
+OPERATOR_CATEGORIES = (OPERATOR, "Operator")
+READ_CATEGORIES = {*DEVICE_CATEGORIES, *LAUNCH_CATEGORIES, *OPERATOR_CATEGORIES, ANNOTATION}
+# Of no account here: events of others, and those that only lead from one to another.
+OTHER_CATEGORIES = {
+    "gpu_user_annotation", "cpu_instant_event", "python_function", "PythonFunction", "overhead", "Overhead",
+    "cuda_sync", "cuda_event", "cuda_profiler_range", "external_correlation", "collective_comm", "Trace", "async",
+    "ac2g", "fwdbwd",
+}  # fmt: skip
+CONTROL = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f]")
+DIRECTED = re.compile(rf".*{activity.DIRECTION.pattern}", re.IGNORECASE)
+ESCAPE = re.compile(r'\\(?:["\\/bfnrt]|u[0-9a-fA-F]{4})|\\')
 OwnTimes = list[tuple[dict[str, Any], str | None, float]]  # of operators: event, family of its caller, own seconds
+
+
+@dataclass(frozen=True, kw_only=True)
+class Trace:
+    """What one file holds.
+
+    Attributes:
+        events: the complete ('X') events, their times and arguments checked.
+        warnings: what was replaced to read them, and what is left out.
+    """
+
+    events: list[dict[str, Any]]
+    warnings: tuple[str, ...]
 
 
 def read_events(path: Path) -> list[dict[str, Any]]:
@@ -45,21 +73,190 @@ def read_events(path: Path) -> list[dict[str, Any]]:
     Raises:
         IntegrityError: the file is cut short, not a trace, or holds no event.
     """
+    return read_trace(path).events
+
+
+def read_trace(path: Path) -> Trace:
+    """A trace, in the form of an object or in the older one of a list.
+
+    Raises:
+        UserError: it cannot be read, or is what another profiler writes as JSON.
+        IntegrityError: it is cut short, damaged, not a trace, or holds no event.
+    """
     try:
-        opener = gzip.open if is_gzip(path) else open
-        with opener(path, "rt", encoding="utf-8") as handle:
-            content = json.load(handle)
-        events = [event for event in content["traceEvents"] if event.get("ph") == "X"]
-        for event in events:
-            _ = event["name"]
-            event["ts"], event["dur"] = float(event["ts"]), float(event["dur"])
-            if event.get("cat") == "cpu_op" and event["name"].startswith(MARKED):
-                event["cat"] = ANNOTATION
-    except (OSError, EOFError, ValueError, KeyError, TypeError, AttributeError, zlib.error) as error:
-        raise IntegrityError(f"{path} is no whole torch.profiler trace ({error}); run the profile again") from error
+        data = read_bytes(path)
+    except IntegrityError as error:
+        raise IntegrityError(f"{error}: copy it again, or run the profile again") from error
+    text = decoded(data)
+    content, warnings = _parsed(text, path)
+    events = content.get("traceEvents") if isinstance(content, dict) else content
+    if not isinstance(events, list):
+        raise IntegrityError(
+            f"{path} is no whole torch.profiler trace (it has no list of traceEvents); run the profile again"
+        )
     if not events:
         raise IntegrityError(f"{path} holds no event: the profiler recorded nothing; run the profile again")
-    return events
+    if not any(isinstance(event, dict) and "ph" in event for event in events):
+        raise UserError(f"{path} {_instead(events)}")
+    check = _Check(text, path)
+    found = [event for place, event in enumerate(events) if check.keeps(place, event)]
+    if not found:
+        raise UserError(f"{path} holds no complete event (ph X): it is no trace of torch.profiler")
+    return Trace(events=found, warnings=(*warnings, *check.left_out()))
+
+
+def _instead(events: list[Any]) -> str:
+    """What a list without any event is, and what to do."""
+    if any(isinstance(event, dict) and {"Total Time (ns)", "Start (ns)"} & set(event) for event in events):
+        return "is JSON of nsys stats: print it with --format csv"
+    return "is no trace of torch.profiler: no event has a ph"
+
+
+def _parsed(text: str, path: Path) -> tuple[Any, list[str]]:
+    """What a text of JSON holds, and what was replaced in it first."""
+    warnings = []
+    if replaced := text.count(REPLACED):
+        warnings.append(f"bytes that are no UTF-8 were replaced: {replaced}")
+    try:
+        try:
+            return json.loads(text), warnings
+        except json.JSONDecodeError as error:
+            if not error.msg.startswith("Invalid"):
+                raise
+        if controls := len(CONTROL.findall(text)):
+            warnings.append(f"control characters in names were kept: {controls}")
+        escaped = 0
+
+        def double(found: re.Match[str]) -> str:
+            nonlocal escaped
+            if len(found[0]) > 1:
+                return found[0]
+            escaped += 1
+            return "\\\\"
+
+        text = ESCAPE.sub(double, text)
+        if escaped:
+            warnings.append(f"backslashes that JSON does not know, such as those of paths, were kept: {escaped}")
+        return json.loads(text, strict=False), warnings
+    except json.JSONDecodeError as error:
+        cut = error.pos >= len(text.rstrip()) or error.msg.startswith("Unterminated")
+        how = "it is cut short: copy it again, or run the profile again" if cut else "it is damaged: copy it again"
+        raise IntegrityError(
+            f"{path} line {error.lineno}: no whole torch.profiler trace ({error.msg}, column {error.colno}); {how}"
+        ) from error
+    except (ValueError, RecursionError) as error:
+        said = "it is nested deeper than any trace" if isinstance(error, RecursionError) else str(error)
+        raise IntegrityError(f"{path} is no whole torch.profiler trace ({said}); it is damaged") from error
+
+
+class _Check:
+    """Checks the fields of events that are read, and makes those of older versions the same as of later ones."""
+
+    def __init__(self, text: str, path: Path) -> None:
+        self._text = text
+        self._path = path
+        self._unknown: Counter[str] = Counter()
+        self._undirected: Counter[str] = Counter()
+        self._strange = not text.isascii() or CONTROL.search(text) is not None
+
+    def keeps(self, place: int, event: Any) -> bool:
+        """Whether an event is a complete one; its fields are of their types then.
+
+        Raises:
+            IntegrityError: a field is missing or of another type.
+        """
+
+        def at() -> str:
+            return f"{self._path}{self._line(place)}: event {place + 1}"
+
+        if not isinstance(event, dict):
+            raise IntegrityError(f"{at()} is {str(event)[:40]!r}, no object: the file is damaged")
+        category = fields.text(event.get("cat", ""), "cat", at)
+        if self._strange:
+            _refuse_strange(event, at)
+        phase = fields.text(event.get("ph"), "ph", at)
+        if phase != "X":
+            if category in DEVICE_CATEGORIES or str(event.get("name")).startswith(STEP_NAME):
+                raise IntegrityError(f"{at()} ({category}) has no begin and duration: ph is {phase[:40]!r}")
+            return False
+        name = fields.text(event.get("name"), "name", at)
+        if _is_almost_a_step(name):
+            raise IntegrityError(f"{at()}: {name[:40]!r} looks like the mark of a step: the file is damaged")
+        event["ts"] = fields.number(event.get("ts"), "ts", at, printed=True)
+        read = category in READ_CATEGORIES
+        if not read and category not in OTHER_CATEGORIES:
+            self._unknown[category] += 1
+        event["dur"] = fields.number(event.get("dur", None if read else 0.0), "dur", at, printed=True)
+        if read and event["dur"] < 0:
+            raise IntegrityError(f"{at()} ends before it starts: the file is damaged")
+        if category in OPERATOR_CATEGORIES:
+            event["cat"] = ANNOTATION if name.startswith(MARKED) else OPERATOR
+        if category in DEVICE_CATEGORIES or category in LAUNCH_CATEGORIES:
+            _check_arguments(event, at)
+        if DEVICE_CATEGORIES.get(category) == "copy" and not DIRECTED.match(name):
+            self._undirected[name[:60]] += 1
+        if category in (*OPERATOR_CATEGORIES, ANNOTATION):
+            for key in ("pid", "tid"):
+                if not isinstance(event.get(key), str | int | float | None):
+                    raise IntegrityError(f"{at()}: {key} is {str(event[key])[:40]!r}: the file is damaged")
+        return True
+
+    def _line(self, place: int) -> str:
+        """Where an event begins, as it is said; nothing where that can't be told."""
+        decoder = json.JSONDecoder(strict=False)
+        found = re.match(r'\s*(?:\{(?s:.*?)"traceEvents"\s*:\s*)?\[\s*', self._text)
+        if found is None:
+            return ""
+        position = found.end()
+        try:
+            for _ in range(place):
+                _, position = decoder.raw_decode(self._text, position)
+                position = re.compile(r"\s*,?\s*").match(self._text, position).end()  # type: ignore[union-attr]
+        except ValueError:
+            return ""
+        return f" line {self._text.count(chr(10), 0, position) + 1}"
+
+    def left_out(self) -> list[str]:
+        """Warnings of events whose category or direction is not known."""
+        unknown = [
+            f"events of the category {category!r}, which is not known, are left out: {count}"
+            for category, count in self._unknown.most_common(5)
+        ]
+        return unknown + [
+            f"copies whose direction is not known, counted as copy_calls: {name!r}, {count}"
+            for name, count in self._undirected.most_common(5)
+        ]
+
+
+def _is_almost_a_step(name: str) -> bool:
+    """Whether one letter of a step's mark was changed."""
+    half = len(STEP_NAME) // 2
+    if not (name.startswith(STEP_NAME[:half]) or name[half : len(STEP_NAME)] == STEP_NAME[half:]):
+        return False
+    return sum(one != other for one, other in zip(name, STEP_NAME, strict=False)) == 1
+
+
+def _refuse_strange(event: dict[str, Any], at: fields.At) -> None:
+    """Names of functions may hold anything; the words of the format itself do not."""
+    args = event.get("args")
+    words = [*event, event.get("cat", ""), event.get("ph", ""), *(args if isinstance(args, dict) else ())]
+    for word in words:
+        if not isinstance(word, str) or not word.isascii() or not word.isprintable():
+            raise IntegrityError(f"{at()}: {str(word)[:40]!r} has bytes that are no text: the file is damaged")
+
+
+def _check_arguments(event: dict[str, Any], at: fields.At) -> None:
+    args = event.get("args")
+    if args is None:
+        args = event["args"] = {}
+    if not isinstance(args, dict):
+        raise IntegrityError(f"{at()}: args is {str(args)[:40]!r}, no object: the file is damaged")
+    if "bytes" in args:
+        args["bytes"] = fields.count(args["bytes"], "bytes", at, printed=True)
+    if not isinstance(args.get("correlation"), int | str | None):
+        raise IntegrityError(f"{at()}: correlation is {str(args['correlation'])[:40]!r}: the file is damaged")
+    if not isinstance(args.get("stream"), int | str | None):
+        raise IntegrityError(f"{at()}: stream is {str(args['stream'])[:40]!r}: the file is damaged")
 
 
 def operators(events: Iterable[dict[str, Any]], own: OwnTimes | None = None) -> pd.DataFrame:

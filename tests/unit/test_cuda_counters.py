@@ -70,7 +70,7 @@ def test_floating_point_on_tensor_cores_is_asked_for_whole():
 def test_devices_that_ncu_does_not_know_and_those_that_nobody_verified():
     with pytest.raises(UnavailableError, match=r"6\.1.*nvprof"):
         counters.ncu_metrics((6, 1))
-    assert counters.ncu_metrics((12, 0)) == counters.COMMON
+    assert counters.ncu_metrics((12, 0)) == (*counters.BLACKWELL_DRAM, *counters.COMMON)
 
 
 def test_work_of_launches_is_added():

@@ -23,7 +23,7 @@ from tare.report.words.wording import listed
 LAUNCH = "The launch and its operators"
 # Headings in their order, each with the beginnings of its metrics' names; the first that fits takes a metric.
 GROUPS = {
-    "Memset and copies, on the device": ("memset_", "htod_", "dtoh_", "dtod_"),
+    "Memset and copies, on the device": ("memset_", "htod_", "dtoh_", "dtod_", "htoh_", "ptop_", "copy_"),
     "Kernels and idle time, on the device": ("kernel_", "device_"),
     "Memory traffic of the device, counted": ("dram_", "hbm_", "l2_", "counted_"),
     "FLOPs of the device by precision, counted": ("flops_measured", "flops_fp", "flops_tensor_"),

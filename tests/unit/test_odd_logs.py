@@ -1,0 +1,350 @@
+"""Small logs that are easily taken wrong: each has its numbers, or a line that says what is wrong."""
+
+import json
+import sqlite3
+
+import pytest
+from log_variants import C, nsys_table, nsys_text, write_sqlite
+
+from tare.core.errors import IntegrityError, TareError, UserError
+from tare.profilers import counters, fields, logs, numerals
+
+NSYS = "Time (%),Total Time (ns),Instances,Avg (ns),Med (ns),Min (ns),Max (ns),StdDev (ns)"
+NCU = (
+    '"ID","Process ID","Process Name","Host Name","Kernel Name","Context","Stream","Block Size","Grid Size",'
+    '"Device","CC","Section Name","Metric Name","Metric Unit","Metric Value"\n'
+)
+LAUNCH = '"0","1","app","127.0.0.1","k","1","7","(128, 1, 1)","(8, 1, 1)","0","8.0"'
+SECOND = LAUNCH.replace("0", "1", 1)
+NVPROF = "==1== NVPROF is profiling process 1, command: ./a\n==1== Profiling result:\n"
+GPU_ROW = " GPU activities:  100.00%  1.0000ms         1  1.0000ms  1.0000ms  1.0000ms  k(float*)\n"
+HEADER = "            Type  Time(%)      Time     Calls       Avg       Min       Max  Name\n"
+MANAGED = "      API calls:  100.00%  2.0000ms         1  2.0000ms  2.0000ms  2.0000ms  cudaMallocManaged\n"
+UNIFIED = (
+    '\n==1== Unified Memory profiling result:\nDevice "GPU (0)"\n'
+    "   Count  Avg Size  Min Size  Max Size  Total Size  Total Time  Name\n"
+    "      31  28.902KB  4.0000KB  64.000KB  896.0000KB  118.4320us  Host To Device\n"
+    "      24  21.000KB  4.0000KB  188.00KB  504.0000KB  57.31200us  Device To Host\n"
+)
+
+
+def kernel(**changes):
+    return {"ph": "X", "cat": "kernel", "name": "k", "pid": 0, "tid": 7, "ts": 20, "dur": 10, **changes}
+
+
+def trace(*events):
+    return json.dumps({"traceEvents": list(events)})
+
+
+def old_steps():
+    """torch up to 1.10: marks of steps are operators, as everything that the host does."""
+    events = []
+    for place in range(2):
+        start = 100 * place
+        events += [
+            kernel(cat="Operator", name=f"ProfilerStep#{5 + place}", ts=start, dur=100),
+            kernel(cat="Runtime", name="cudaLaunchKernel", ts=start + 10, dur=1, args={"correlation": place}),
+            kernel(cat="Kernel", ts=start + 20, args={"correlation": place, "stream": 7}),
+        ]
+    return trace(*events)
+
+
+RIGHT = {
+    "sums by grid": (
+        f"{NSYS},GridXYZ,BlockXYZ,Name\n"
+        '60.0,6000,2,3000.0,3000.0,2900,3100,1.0," 256    1    1"," 128    1    1","gemm(float *)"\n'
+        '40.0,4000,4,1000.0,1000.0,900,1100,1.0,"  64    1    1"," 128    1    1","gemm(float *)"\n',
+        {"kernel_s": 1e-5, "kernel_calls": 6, "htod_calls": None},
+    ),
+    "ranks in one file": (
+        f"{NSYS},Name\n100.0,6000,2,3000.0,3000.0,2900,3100,1.0,k\n"
+        f"{NSYS},Name\n100.0,4000,1,4000.0,4000.0,4000,4000,0.0,k\n",
+        {"kernel_s": 1e-5, "kernel_calls": 3},
+    ),
+    "decimal commas": (
+        "Total (MB),Count,Avg (MB),Med (MB),Min (MB),Max (MB),StdDev (MB),Operation\n"
+        '"482,333",3,"160,778","160,778","160,778","160,778","0,000",[CUDA memcpy Device-to-Host]\n'
+        '"321,555",2,"160,778","160,778","160,778","160,778","0,000",[CUDA memcpy Host-to-Device]\n',
+        {"dtoh_bytes": 482_333_000, "htod_bytes": 321_555_000, "kernel_calls": None},
+    ),
+    "unified memory of nsys": (
+        "Time (%),Total Time (ns),Count,Avg (ns),Med (ns),Min (ns),Max (ns),StdDev (ns),Operation\n"
+        "70.0,7000,7,1000.0,1000.0,900,1100,1.0,[CUDA Unified Memory memcpy HtoD]\n"
+        "30.0,3000,3,1000.0,1000.0,900,1100,1.0,[CUDA Unified Memory memcpy DtoH]\n",
+        {"htod_calls": 7, "dtoh_calls": 3, "kernel_calls": None},
+    ),
+    "sizes in KiB": (
+        "Total,Operations,Average,Minimum,Maximum,Operation\n"
+        '524288.000,8,65536.000,65536.000,65536.000,"[CUDA memcpy HtoD]"\n',
+        {"htod_bytes": 536_870_912, "htod_calls": 8, "htod_s": None},
+    ),
+    "calls of an API among them": (
+        f"{NSYS},Category,Operation\n90.0,90000,2,45000.0,45000.0,1,1,1.0,CUDA_API,cudaLaunchKernel\n"
+        '6.0,6000,2,3000.0,3000.0,2900,3100,1.0,CUDA_KERNEL,"gemm(float *)"\n'
+        '4.0,4000,4,1000.0,1000.0,900,1100,1.0,MEMORY_OPER,"[CUDA memcpy Host-to-Device]"\n',
+        {"kernel_s": 6e-6, "kernel_calls": 2, "htod_calls": 4, "htod_s": 4e-6},
+    ),
+    "directions that have no row else": (
+        "Time (%),Total Time (ns),Count,Avg (ns),Min (ns),Max (ns),Operation\n"
+        "50.0,5000,1,5000.0,5000,5000,[CUDA memcpy Peer-to-Peer]\n"
+        "30.0,3000,1,3000.0,3000,3000,[CUDA memcpy Host-to-Host]\n"
+        "20.0,2000,2,1000.0,1000,1000,[CUDA memcpy Unknown]\n",
+        {"ptop_calls": 1, "ptop_s": 5e-6, "htoh_calls": 1, "copy_calls": 2, "copy_s": 2e-6, "htod_calls": 0},
+    ),
+    "columns of text and a report that was skipped": (
+        "Processing [a.sqlite] with [/opt/reports/cuda_gpu_kern_sum.py]... \n\n"
+        " ** CUDA GPU Kernel Summary (cuda_gpu_kern_sum):\n\n"
+        " Time (%)  Total Time (ns)  Instances  Avg (ns)  Med (ns)  Min (ns)  Max (ns)  StdDev (ns)  Name\n"
+        " --------  ---------------  ---------  --------  --------  --------  --------  -----------  ----\n"
+        "    100.0            6,000          2   3,000.0   3,000.0     2,900     3,100        100.0  k   \n\n"
+        "Processing [a.sqlite] with [/opt/reports/cuda_gpu_mem_time_sum.py]... \n"
+        "SKIPPED: a.sqlite does not contain GPU memory data.\n",
+        {"kernel_s": 6e-6, "kernel_calls": 2, "htod_calls": 0},
+    ),
+    "a metric in two sections": (
+        f'{NCU}{LAUNCH},"GPU Speed Of Light Throughput","Memory Throughput","%","12.34"\n'
+        f'{LAUNCH},"GPU Speed Of Light Throughput","Duration","us","56.06"\n'
+        f'{LAUNCH},"Memory Workload Analysis","Memory Throughput","Gbyte/s","123.45"\n',
+        {"counted_kernels": 1, "counted_kernel_s": 56.06e-6},
+    ),
+    "ncu with a decimal comma": (
+        f'{NCU}{LAUNCH},"Command line","dram__bytes_read.sum","Mbyte","0,125"\n',
+        {"dram_read_bytes": 125_000},
+    ),
+    "a count is whole": (
+        f'{NCU}{LAUNCH},"Command line","dram__sectors_read.sum","sector","1,024"\n',
+        {"dram_read_sectors": 1024},
+    ),
+    "a count is whole, with points between thousands": (
+        f'{NCU}{LAUNCH},"Command line","dram__sectors_read.sum","sector","1.024"\n',
+        {"dram_read_sectors": 1024},
+    ),
+    "a metric that one launch lacks": (
+        f'{NCU}{LAUNCH},"S","dram__bytes_read.sum","byte","100"\n'
+        f'{LAUNCH},"S","gpu__time_duration.sum","us","1.50"\n{SECOND},"S","gpu__time_duration.sum","us","1.50"\n'
+        f'{SECOND.replace("1", "2", 1)},"S","dram__bytes_read.sum","byte","100"\n'
+        f'{SECOND.replace("1", "2", 1)},"S","gpu__time_duration.sum","us","1.50"\n',
+        {"dram_read_bytes": None, "counted_kernel_s": 4.5e-6, "counted_kernels": 3},
+    ),
+    "counters of Blackwell": (
+        f'{NCU}{LAUNCH},"Command line","dram__bytes_op_read.sum","Kbyte","2.50"\n'
+        f'{LAUNCH},"Command line","dram__sectors_op_write.sum","sector","64"\n',
+        {"dram_read_bytes": 2500, "dram_write_sectors": 64, "dram_write_bytes": None},
+    ),
+    "events and metrics": (
+        '==1== Event result:\n"Device","Kernel","Invocations","Event Name","Min","Max","Avg"\n'
+        '"K40c (0)","k(float*)",4,"__l1_global_load_transactions",10,10,10\n'
+        '"K40c (0)","k(float*)",4,"inst_executed",5,5,5\n'
+        '==1== Metric result:\n'
+        '"Device","Kernel","Invocations","Metric Name","Metric Description","Min","Max","Avg"\n'
+        '"K40c (0)","k(float*)",4,"flop_count_sp","Floating Point Operations(Single Precision)",100,100,100\n'
+        '"K40c (0)","k(float*)",4,"inst_executed","Instructions Executed",5,5,5\n',
+        {"flops_fp32": 400, "counted_kernels": 4},
+    ),
+    "metrics by launch": (
+        f'{NVPROF}"Device","Context","Stream","Kernel","dram_read_transactions","dram_write_transactions"\n,,,,,\n'
+        '"GPU (0)","1","7","k(float*)",100,50\n"GPU (0)","1","7","k(float*)",110,60\n',
+        {"dram_read_sectors": 210, "dram_write_sectors": 110, "counted_kernels": 2},
+    ),
+    "unified memory of nvprof": (
+        f"{NVPROF}{HEADER}{GPU_ROW}{MANAGED}{UNIFIED}"
+        "      20         -         -         -           -  3.041344ms  Gpu page fault groups\n"
+        "      48  4.0000KB  4.0000KB  4.0000KB  192.0000KB           -  Memory thrashes\n"
+        "Total CPU Page faults: 154\n",
+        {"htod_calls": 31, "dtoh_calls": 24, "htod_bytes": 896 * 1024, "htod_s": 118.432e-6, "kernel_calls": 1},
+    ),
+    "marks of old steps": (old_steps(), {"kernel_calls": 1, "kernel_s": 1e-5}),
+    "a list of events": (json.dumps([kernel()]), {"kernel_calls": 1}),
+    "numbers as text": (trace(kernel(ts="20", dur="10.0")), {"kernel_s": 1e-5}),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", RIGHT)
+def test_the_numbers_are_right(tmp_path, name):
+    content, right = RIGHT[name]
+    path = tmp_path / "log"
+    path.write_text(content)
+    found = {row["metric"]: row["value"] for row in logs.rows(logs.read(path), None)}
+    for metric, value in right.items():
+        assert found.get(metric) == (None if value is None else pytest.approx(value)), metric
+
+
+NAMED = trace(kernel(cat="python_function", name="NAME"), kernel())
+
+
+@pytest.mark.parametrize(
+    ("content", "word"),
+    [
+        (NAMED.replace("NAME", r"C:\Users\x\__init__.py"), "backslashes"),
+        (NAMED.replace("NAME", "f.py(0): \x01"), "control characters"),
+        (NAMED.encode().replace(b"NAME", b"gr\xf6\xdfe"), "no UTF-8"),
+        (trace(kernel(), kernel(cat="kxrnel")), "'kxrnel', which is not known, are left out: 1"),
+        (trace(kernel(), kernel(cat="gpu_memcpy", name="Memcpy <unknown>")), "direction is not known"),
+        (trace(kernel(), kernel(cat="user_annotation", name="ProfilerStep#1", ts=0, dur=25), kernel(ts=90)),
+         "no profiled step"),
+        (f"{NVPROF}{HEADER}{GPU_ROW}{MANAGED}", "no part that says what it moved"),
+        (f"{NVPROF}{HEADER}{GPU_ROW}", "nothing behind the summary"),
+        (f"======== Error: Application returned non-zero code 1\n{NVPROF}{HEADER}{GPU_ROW}", "non-zero code 1"),
+        (f'==ERROR== The application returned an error code (1).\n{NCU}{LAUNCH},"S","Duration","us","56.06"\n',
+         "The application returned an error code"),
+    ],
+)  # fmt: skip
+def test_what_was_replaced_or_is_not_known_is_told(tmp_path, content, word):
+    path = tmp_path / "log"
+    path.write_bytes(content if isinstance(content, bytes) else content.encode())
+    log = logs.read(path)
+    assert any(word in warning for warning in log.warnings), log.warnings
+    assert {row["metric"]: row["value"] for row in logs.rows(log, None)}.get("kernel_calls", 1) == 1
+
+
+WRONG = {
+    "sums of another report": (f"{NSYS},Source,Name\n90.0,90000,2,45000.0,45000.0,1,1,1.0,MPI,MPI_Allreduce\n",
+                               "no report of what ran on a device, but source / name"),
+    "a report whose columns are not known": (
+        f"[1/1] Executing 'cuda_gpu_kern_sum' stats report\n\n{NSYS},Source,Name\n1,1,1,1,1,1,1,1,a,k\n",
+        "line 3: the report cuda_gpu_kern_sum has columns that are not known"),
+    "an open locale": (f'{NCU}{LAUNCH},"S","gpu__time_duration.sum","us","1,234"\n',
+                       "line 2: '1,234' is 1234 or 1.234, and no number says which"),
+    "an open locale of the other kind": (f'{NCU}{LAUNCH},"S","gpu__time_duration.sum","us","1.234"\n',
+                                         "line 2: '1.234' is 1.234 or 1234"),
+    "two locales": (f'{NCU}{LAUNCH},"S","a.sum","us","1,5"\n{LAUNCH},"S","b.sum","us","1.5"\n',
+                    "'1,5' in line 2 has a decimal comma and '1.5' in line 3 has a decimal point"),
+    "two launches of one number": (f'{NCU}{LAUNCH},"S","a.sum","us","1.5"\n{LAUNCH},"S","a.sum","us","2.5"\n',
+                                   "line 3: launch 1 has another a.sum in line 2"),
+    "times and sizes of other recordings": (
+        nsys_text(("cuda_gpu_mem_time_sum",), "2024", C, "csv").decode()
+        + nsys_text(("cuda_gpu_mem_size_sum",), "2024", C, "csv").decode().replace("2.048,1,", "4.096,2,"),
+        "1 times and 2 sizes of"),
+    "one report under two names": (
+        f"{NSYS},Name\n100.0,6000,2,3000.0,3000.0,2900,3100,1.0,k\n"
+        f"{NSYS},Name\n100.0,6000,2,3000.0,3000.0,2900,3100,1.0,void k\n",
+        "line 3: as many calls and as much as in the table at line 1"),
+    "a total that is not its calls times their mean": (
+        f"{NSYS},Name\n100.0,6000,2,4000.0,4000.0,2900,3100,1.0,k\n", "line 2: a total of 6000 is not 2 x 4000"),
+    "a metric of two points": (
+        '"Device","Kernel","Invocations","Metric Name","Metric Description","Min","Max","Avg"\n'
+        '"GPU (0)","k",3,"flop_count_sp","F",1.2.3,1,1\n', "line 2: '1.2.3' is no value of a metric"),
+    "a share of two points": (HEADER + GPU_ROW.replace("100.00%", "1.0.0%"), "line 2: share of the time: '1.0.0'"),
+    "a summary without shares": ('"Time","Calls","Avg","Min","Max","Name"\nms,,us,us,us,\n1.5,1,1500.0,1,1,"k"\n',
+                                 r"line 1: the table has no column Time\(%\)"),
+    "a decimal comma of nvprof": (HEADER + GPU_ROW.replace("1.0000ms", "1,0000ms"), "line 2: '1,0000ms' is no"),
+    "nvprof's own error": ("======== Error: Application received signal 9\n", "'Error: Application received sig"),
+    "nvprof's own words": (f"{NVPROF}No events/metrics were profiled.\n", "'No events/metrics were profiled.'"),
+    "ncu's own error": ("==ERROR== Cannot open the report.\n", "ncu says 'Cannot open the report.'"),
+    "nsys' own words": (
+        "Processing [a.sqlite] with [cuda_gpu_kern_sum.py]... \n"
+        "SKIPPED: a.sqlite does not contain CUDA kernel data.\n",
+        "nsys says 'SKIPPED: a.sqlite does not contain CUDA kernel data.'"),
+    "metrics by launch as text": (f"{NVPROF}  Device   Context   Stream   Kernel   dram_read\n", "with --csv"),
+    "metrics by instance": ('"Device","Context","Stream","Kernel","local_load (0)"\n"GPU (0)","1","7","k",1\n',
+                            "--aggregate-mode off"),
+    "a part of unified memory that is gone": (
+        f"{NVPROF}{HEADER}{GPU_ROW}{MANAGED}{UNIFIED}".replace("Avg Size", "Avg"),
+        "no table that is known below 'Unified Memory profiling result:'"),
+    "a trace without its legend": (
+        "   Start  Duration    Grid Size   Regs*   Device   Context    Stream  Name\n"
+        "1.0000s  1.0000ms     (1 1 1)      16     GPU (0)     1         7     k\n", "its trace has no legend"),
+    "arguments that are a list": (trace(kernel(args=[1])), r"line 1: event 1: args is '\[1\]', no object"),
+    "an event that is none": ('{"traceEvents": [\n{"ph":"i"},\n1\n]}', "line 3: event 2 is '1', no object"),
+    "a name that is none": (trace(kernel(name=None)), "event 1: name is null, no text"),
+    "a time that is none": (trace(kernel(), kernel(ts=True)), "line 1: event 2: ts is True, no number"),
+    "a time that is no number": (trace(kernel(dur=1)).replace('"dur": 1', '"dur": NaN'), "dur is nan, no number"),
+    "no duration": (trace({"ph": "X", "cat": "kernel", "name": "k", "ts": 1}), "dur is null, no number"),
+    "a negative duration": (trace(kernel(dur=-1)), "ends before it starts"),
+    "half a byte": (trace(kernel(cat="gpu_memset", args={"bytes": 0.5})), "bytes is 0.5, no whole number"),
+    "a correlation that is none": (trace(kernel(args={"correlation": [1]})), "correlation is"),
+    "a category that is none": (trace(kernel(cat=1)), "cat is 1, no text"),
+    "deep nesting": ('{"traceEvents":' + "[" * 100_000, "nested deeper than any trace"),
+    "sums of nsys as JSON": ('[{"Time (%)": 1, "Total Time (ns)": 1}]', "nsys stats: print it with --format csv"),
+    "another JSON": ('[{"a": 1}]', "no trace of torch.profiler"),
+    "times of operators": (
+        json.dumps([{"ph": "X", "name": "mm", "ts": 1, "dur": 1, "pid": "CUDA functions", "tid": 0}]),
+        "old profiler, which timed operators"),
+    "a damaged mark of a step": (trace(kernel(cat="user_annotation", name="ProfilexStep#1")), "mark of a step"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", WRONG)
+def test_what_is_wrong_is_one_line(tmp_path, name):
+    content, said = WRONG[name]
+    path = tmp_path / "log"
+    path.write_text(content)
+    with pytest.raises(TareError, match=said) as refused:
+        logs.read(path)
+    assert isinstance(refused.value, UserError | IntegrityError)
+    assert str(path) in str(refused.value) and "\n" not in str(refused.value)
+    if name not in ("deep nesting",):
+        assert "run the profile again" not in str(refused.value)
+
+
+def test_a_row_of_a_database_without_an_end_is_named(tmp_path):
+    path = tmp_path / "r.sqlite"
+    connection = sqlite3.connect(path)
+    connection.executescript("""
+        CREATE TABLE CUPTI_ACTIVITY_KIND_KERNEL (start, end, deviceId, streamId, demangledName, shortName);
+        INSERT INTO CUPTI_ACTIVITY_KIND_KERNEL VALUES (10, NULL, 0, 7, 1, 1);
+    """)
+    connection.close()
+    with pytest.raises(IntegrityError, match=r"row 1 of CUPTI_ACTIVITY_KIND_KERNEL: end is null, no number"):
+        logs.read(path)
+
+
+def test_a_database_of_nvprof_is_none_of_nsys(tmp_path):
+    path = write_sqlite(tmp_path / "prof.sqlite")
+    connection = sqlite3.connect(path)
+    connection.execute("CREATE TABLE CUPTI_ACTIVITY_KIND_CONCURRENT_KERNEL (start INTEGER, end INTEGER)")
+    connection.close()
+    with pytest.raises(UserError, match="is a database of nvprof: print it with nvprof --import-profile"):
+        logs.read(path)
+
+
+def test_a_trace_and_sums_that_count_differently_are_refused(tmp_path):
+    from log_variants import nsys_trace
+
+    path = tmp_path / "log"
+    sums = nsys_text(("cuda_gpu_kern_sum",), "2022", C, "csv").decode()
+    sums = sums.replace(",6000,2,3000.0,", ",6000,1,6000.0,")
+    path.write_text("[1/2] Executing 'gputrace' stats report\n\n" + nsys_trace(C, "csv").decode() + "\n" + sums)
+    with pytest.raises(IntegrityError, match="its trace has 3 of kernel, its sums have 2"):
+        logs.read(path)
+
+
+def test_reports_that_overlap_count_once():
+    from tare.profilers.nsys_reports import read_reports
+
+    text = nsys_text(("cuda_gpu_sum", "cuda_gpu_kern_sum", "cuda_gpu_kern_gb_sum"), "2024", C, "csv").decode()
+    kernels = read_reports(text, "log").summary.query("kind == 'kernel'")
+    assert kernels["calls"].sum() == 3
+    assert nsys_table("cuda_gpu_kern_sum", "2024", C)[1][0][2] == "2"
+
+
+def test_names_of_ncu_and_nvprof_are_told_apart():
+    assert counters._is_ncus("dram__bytes_read.sum") and counters._is_ncus("Duration (us)")
+    assert not counters._is_ncus("__l1_global_load_transactions") and not counters._is_ncus("flop_count_sp")
+    assert counters.ncu_metrics((10, 0))[0] == "dram__bytes_op_read.sum"
+    assert "dram__bytes_read.sum" in counters.ncu_metrics((9, 0))
+
+
+@pytest.mark.parametrize(
+    ("text", "point", "comma"),
+    [
+        ("482,333", 482333, 482.333), ("1.500", 1.5, 1500), ("0,125", None, 0.125), ("0.125", 0.125, None),
+        ("1,234,567.8", 1234567.8, None), ("1.234.567,8", None, 1234567.8), ("1e3", 1000, 1000), ("-5", -5, -5),
+        ("1.2.3", None, None), ("1,23,456", None, None), ("٣", None, None), ("1e999", None, None), ("", None, None),
+        ("1" * 400, None, None), ("0x10", None, None), ("1_000", None, None), ("nan", None, None),
+        (" 1", None, None), ("012", None, None), ("0", 0, 0),
+    ],
+)  # fmt: skip
+def test_a_number_is_read_in_one_way(text, point, comma):
+    for decimal, value in ((".", point), (",", comma)):
+        found = numerals.parse(text, decimal)
+        assert (None if found is None else found.value) == value
+
+
+@pytest.mark.parametrize("value", [None, True, "1", [1], {}, float("nan"), float("inf"), 10**400])
+def test_a_field_is_a_number_or_one_line(value):
+    with pytest.raises(IntegrityError, match=r"here: x is .*, no number"):
+        fields.number(value, "x", lambda: "here")
+    if value is not None:
+        with pytest.raises(IntegrityError):
+            fields.count(value, "x", lambda: "here")
