@@ -65,10 +65,10 @@ def limits_of(pid: int | None = None) -> dict[str, Limit]:
     """
     process = PROC / (str(pid) if pid is not None else "self")
     chains = list(group_chains(process))
-    return {**_of_groups(chains), **_of_process(process, pid or os.getpid())}
+    return {**of_groups(chains), **_of_process(process, pid or os.getpid())}
 
 
-def group_chains(process: Path, mountinfo: Path = PROC / "self/mountinfo") -> Iterator[list[Group]]:
+def group_chains(process: Path = PROC / "self", mountinfo: Path = PROC / "self/mountinfo") -> Iterator[list[Group]]:
     """The control groups of a process in each hierarchy, its own first, up to the root of what is mounted.
 
     Args:
@@ -97,7 +97,8 @@ def group_chains(process: Path, mountinfo: Path = PROC / "self/mountinfo") -> It
         ]
 
 
-def _of_groups(chains: list[list[Group]]) -> dict[str, Limit]:
+def of_groups(chains: list[list[Group]]) -> dict[str, Limit]:
+    """The limits that control groups set, by name."""
     found: dict[str, Limit] = {}
     for chain in chains:
         for name, least in LEAST.items():
@@ -108,9 +109,9 @@ def _of_groups(chains: list[list[Group]]) -> dict[str, Limit]:
                 if before is None or number < float(before.value.split()[0]):
                     found[name] = Limit(value=text, where=where)
         for name, files in SUMS.items():
-            seen = [(text, group) for group in chain for file in files if (text := _set(group.folder / file))]
-            if seen:
-                found[name] = Limit(value="; ".join(text for text, _ in seen), where=str(seen[0][1].folder))
+            told = [(said, group) for group in chain for file in files if (said := _set(group.folder / file))]
+            if told:
+                found[name] = Limit(value="; ".join(said for said, _ in told), where=str(told[0][1].folder))
     return found
 
 
@@ -185,8 +186,6 @@ def _of_process(process: Path, pid: int) -> dict[str, Limit]:
         found["scheduling class"] = Limit(value=value, where=str(process / "stat"))
     if (io := _io_class(pid)) is not None:
         found["I/O class"] = Limit(value=io, where="ioprio_get")
-    if (score := _read(process / "oom_score_adj")) not in (None, "0"):
-        found["out-of-memory score"] = Limit(value=str(score), where=str(process / "oom_score_adj"))
     for line in (_read(process / "limits") or "").splitlines()[1:]:
         name, soft = line[:25].strip(), line[26:46].strip()
         if name in RLIMITS and soft != "unlimited":
@@ -233,11 +232,22 @@ def unequal(ours: Limits, theirs: Limits, *, ours_alone: frozenset[str] = frozen
     return found
 
 
-def parent_of_containers(chains: list[list[Group]], *, systemd: bool = False) -> str | None:
-    """The group below which a daemon's containers live under the limits of this process's groups; pure but for reads.
+def refused(pid: int, *, ours_alone: frozenset[str] = frozenset()) -> str | None:
+    """Why a launch can't be compared with others: it does not live under the limits of this process; or None.
 
-    It is the nearest group of a chain that holds all that is limited, has no processes of its own (in version 2 no group
-    has both processes and groups with controllers), and is the same in every hierarchy that limits something.
+    Args:
+        pid: of its first process.
+        ours_alone: names of limits that it was asked to have otherwise.
+    """
+    different = unequal(limits_of(), limits_of(pid), ours_alone=ours_alone)
+    return f"it does not live under the limits of this session: {'; '.join(different)}" if different else None
+
+
+def parent_of_containers(chains: list[list[Group]], *, systemd: bool = False) -> str | None:
+    """The group below which a daemon's containers live under the limits of this process's groups.
+
+    It is the nearest group of a chain that holds all that is limited, has no processes of its own (in version 2 no
+    group has both processes and groups with controllers), and is the same in every hierarchy that limits something.
 
     Args:
         chains: of this process (`group_chains`).
@@ -248,7 +258,7 @@ def parent_of_containers(chains: list[list[Group]], *, systemd: bool = False) ->
     """
     found = set()
     for chain in chains:
-        limited = [number for number, group in enumerate(chain) if _of_groups([[group]])]
+        limited = [number for number, group in enumerate(chain) if of_groups([[group]])]
         if not limited:
             continue
         below = [
@@ -261,6 +271,20 @@ def parent_of_containers(chains: list[list[Group]], *, systemd: bool = False) ->
             return None
         found.add(below[0].path)
     return found.pop() if len(found) == 1 else None
+
+
+def remove_empty(path: str, mountinfo: Path = PROC / "self/mountinfo") -> None:
+    """Remove a group where it is empty: a container's runtime makes the group's path in hierarchies that lack it.
+
+    Args:
+        path: as `parent_of_containers` gives it. A group that has processes or groups stays: the kernel sees to it.
+        mountinfo: of this process.
+    """
+    for line in mountinfo.read_text().splitlines():
+        left, _, right = line.partition(" - ")
+        if right.split(" ", 1)[0] in ("cgroup", "cgroup2") and path.strip("/"):
+            with contextlib.suppress(OSError):
+                (Path(left.split(" ")[4].replace("\\040", " ")) / path.strip("/")).rmdir()
 
 
 def _read(path: Path) -> str | None:

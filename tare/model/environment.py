@@ -189,6 +189,7 @@ class Environment(ABC):
     `own_network`: what a launch is on where nobody chooses, the host's network or a bridge of its daemon's; None
     where that is not to be had here.
     `starts_elsewhere`: `command` starts the same on another machine that has its programs and its form.
+    `own_limits`: limits that its runtime sets for each launch whatever we ask, as tare.machine.caller names them.
     `sets_quotas`: `command` asks its runtime for a quota of CPU time; it enters the group that has one elsewhere.
     `trial_s`: seconds after which a trial launch is given up.
     `packages`: programs, and Debian's package of each, that are installed where a study names the environment and
@@ -207,6 +208,7 @@ class Environment(ABC):
     unseen: ClassVar[tuple[str, ...]] = ()
     joins_networks: ClassVar[bool] = True
     sets_quotas: ClassVar[bool] = False
+    own_limits: ClassVar[frozenset[str]] = frozenset()
     draws_boot_id: ClassVar[bool] = False
     has_daemon: ClassVar[bool] = False
     shares_networks: ClassVar[bool] = False
