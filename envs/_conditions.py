@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import os
 import pwd
-import resource
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -21,15 +20,6 @@ SECCOMP = {"seccomp": ("default", "unconfined")}  # the factor that Docker and P
 # How the NVIDIA devices come in: by the runtime's own way, or as device files and a folder of libraries.
 GPU = {"gpu": ("toolkit", "plain")}
 GPU_PLAIN = {"gpu": ("plain",)}
-# Limits of a process by Docker's words for them; open files are a condition of the study.
-INHERITED = {
-    "cpu": resource.RLIMIT_CPU,
-    "fsize": resource.RLIMIT_FSIZE,
-    "data": resource.RLIMIT_DATA,
-    "stack": resource.RLIMIT_STACK,
-    "rss": resource.RLIMIT_RSS,
-    "memlock": resource.RLIMIT_MEMLOCK,
-}
 ENTER = 'echo $$ > "$0/cgroup.procs" && exec "$@"'
 
 
@@ -72,13 +62,11 @@ def quota_flags(launch: Launch) -> list[str]:
     return ["--cpu-period", str(launch.quota.period_us), "--cpu-quota", str(launch.quota.quota_us)]
 
 
-def rlimit_flags() -> list[str]:
+def rlimit_flags(launch: Launch) -> list[str]:
     """Docker's and Podman's options for the limits that programs here inherit, and a daemon's containers do not."""
-    flags = []
-    for word, number in INHERITED.items():
-        soft, hard = (-1 if value == resource.RLIM_INFINITY else value for value in resource.getrlimit(number))
-        flags += ["--ulimit", f"{word}={soft}:{hard}"]
-    return flags
+    return [
+        part for name, (soft, hard) in launch.inherited.items() for part in ("--ulimit", f"{name}={soft}:{hard}")
+    ]
 
 
 def network_flags(launch: Launch) -> list[str]:

@@ -127,7 +127,7 @@ class Docker(Environment):
             *network_flags(launch),
             *("--cpuset-cpus", cpu_list(launch), "--shm-size", str(launch.shm_bytes), "--ulimit", limits),
             *quota_flags(launch),
-            *rlimit_flags(),
+            *rlimit_flags(launch),
             *self._group_flags(),
             *("--user", f"{launch.uid}:{launch.gid}", "--workdir", str(launch.workdir)),
             *("--read-only", "--tmpfs", "/tmp:rw,exec,mode=1777"),

@@ -159,7 +159,7 @@ class Podman(Environment):
             *("--user", f"{launch.uid}:{launch.gid}", "--workdir", str(launch.workdir)),
             *("--read-only", "--tmpfs", "/tmp:rw,exec,mode=1777"),
             *seccomp_flags(launch),
-            *rlimit_flags(),
+            *rlimit_flags(launch),
             *binds,
             *(["--device", "nvidia.com/gpu=all"] if gpu_mode(launch) == "toolkit" else []),
             *device_flags(launch),

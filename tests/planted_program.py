@@ -69,7 +69,7 @@ if __name__ == "__main__":
 
     from tare.worker import main as program
 
-    with open(spec_path) as handle:
+    with open(spec_path) as handle:  # noqa: PTH123
         spec = json.load(handle)
     for job in spec.get("jobs", [spec]):
         plant(importlib.import_module("workloads." + job["workload"]).Training, json.loads(fault_json))

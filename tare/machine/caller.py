@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import os
+import resource
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
@@ -30,6 +31,15 @@ RLIMITS = {
     "Max resident set": "resident set (ulimit -m)",
     "Max locked memory": "locked memory (ulimit -l)",
     "Max address space": "address space (ulimit -v)",
+}
+# Limits of a process by Docker's words for them; open files are a condition of the study.
+INHERITED = {
+    "cpu": resource.RLIMIT_CPU,
+    "fsize": resource.RLIMIT_FSIZE,
+    "data": resource.RLIMIT_DATA,
+    "stack": resource.RLIMIT_STACK,
+    "rss": resource.RLIMIT_RSS,
+    "memlock": resource.RLIMIT_MEMLOCK,
 }
 CPU_QUOTA, MEMORY, PROCESSES = "CPU quota", "memory", "processes"
 
@@ -211,6 +221,15 @@ def _io_class(pid: int) -> str | None:
     if value < 0 or kind == 0 or (kind, level) == KERNELS_IO:
         return None
     return f"{IO_CLASSES.get(kind, kind)} {level}"
+
+
+def inherited_limits() -> dict[str, tuple[int, int]]:
+    """Limits of this process that its children inherit, soft and hard, by Docker's names; -1 for none."""
+    found = {}
+    for name, number in INHERITED.items():
+        soft, hard = (-1 if value == resource.RLIM_INFINITY else value for value in resource.getrlimit(number))
+        found[name] = (soft, hard)
+    return found
 
 
 def unequal(ours: Limits, theirs: Limits, *, ours_alone: frozenset[str] = frozenset()) -> list[str]:

@@ -128,6 +128,8 @@ class Launch:
         counters: the program may read the device's counters, which drivers reserve for CAP_SYS_ADMIN.
         options: levels of the factors that the adapter itself varies (`Environment.factors`), by factor.
         quota: CPU time that it may use; None for all of its CPUs'.
+        inherited: limits of this process that what it starts itself inherits, and a daemon's containers do not, as
+            Docker names them: soft and hard, -1 for none.
     """
 
     name: str
@@ -149,6 +151,7 @@ class Launch:
     counters: bool = False
     options: Mapping[str, str] = field(default_factory=dict)
     quota: Quota | None = None
+    inherited: Mapping[str, tuple[int, int]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, kw_only=True)

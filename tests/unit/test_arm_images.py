@@ -1,7 +1,7 @@
 """Records of arms: which there are, how a trial decides, what the record tells launches; nothing is launched."""
 
 import pytest
-from test_images import STACK, world
+from test_images import STACK, world  # noqa: F401
 
 from tare.cli.main import main
 from tare.core.errors import UnavailableError, UserError
@@ -16,7 +16,7 @@ WORKS = Probe(available=True, details={"isolates_network": True})
 
 
 @pytest.fixture
-def site(world, monkeypatch):
+def site(world, monkeypatch):  # noqa: F811
     """The world of images, its adapters known here as well; `tried` are the options of each trial launch."""
     known = {"docker": world.runtime, "host": world.host}
     monkeypatch.setattr(arm_images, "environment", known.__getitem__)

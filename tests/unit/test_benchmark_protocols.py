@@ -23,7 +23,7 @@ from tare.stats.intervals import t_interval
 BENCHMARKS = project_root() / "benchmarks"
 sys.path.insert(0, str(BENCHMARKS))
 
-import protocols
+import protocols  # noqa: E402
 
 SEED = 2022
 A = [1.00, 1.02, 0.98, 1.01, 0.99]

@@ -372,7 +372,7 @@ def test_a_disk_without_room_is_said_before_anything_is_done(checkout, monkeypat
     ]
     monkeypatch.setenv("TARE_CACHE", str(tmp_path / "cache"))
     space = shutil.disk_usage(checkout)
-    usage = lambda path: space._replace(free=9**3 if path == full.resolve() else 1 << 40)
+    usage = lambda path: space._replace(free=9**3 if path == full.resolve() else 1 << 40)  # noqa: E731
     monkeypatch.setattr(bootstrap.shutil, "disk_usage", usage)
     monkeypatch.setattr(bootstrap, "start_runtimes", lambda: pytest.fail("it began"))
     assert bootstrap.main(["run"]) == 3

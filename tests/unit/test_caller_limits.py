@@ -4,6 +4,7 @@ import os
 import resource
 import subprocess
 import sys
+from types import SimpleNamespace
 
 import pytest
 
@@ -143,8 +144,9 @@ def test_a_real_process_has_the_limits_that_it_was_given():
 
 
 def test_docker_is_given_the_limits_that_others_inherit(monkeypatch):
-    monkeypatch.setattr(
-        _conditions.resource, "getrlimit", lambda number: (7, 9) if number == resource.RLIMIT_STACK else (-1, -1)
-    )
-    flags = _conditions.rlimit_flags()
-    assert "stack=7:9" in flags and "memlock=-1:-1" in flags and flags.count("--ulimit") == 6
+    stack = resource.RLIMIT_STACK
+    monkeypatch.setattr(caller.resource, "getrlimit", lambda number: (7, 9) if number == stack else (-1, -1))
+    found = caller.inherited_limits()
+    assert found["stack"] == (7, 9) and found["memlock"] == (-1, -1) and len(found) == 6
+    launch = SimpleNamespace(inherited={"stack": (7, 9), "rss": (-1, -1)})
+    assert _conditions.rlimit_flags(launch) == ["--ulimit", "stack=7:9", "--ulimit", "rss=-1:-1"]

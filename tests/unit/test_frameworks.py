@@ -321,7 +321,7 @@ class Recorded:
 
     def __init__(self, devices):
         self.calls = []
-        note = lambda name: lambda *args, **named: self.calls.append((name, *args, named))
+        note = lambda name: lambda *args, **named: self.calls.append((name, *args, named))  # noqa: E731
         self.cuda = SimpleNamespace(device_count=lambda: devices, set_device=note("device"))
         self.distributed = SimpleNamespace(init_process_group=note("group"))
 

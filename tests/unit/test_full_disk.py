@@ -18,7 +18,7 @@ import nbformat
 import pytest
 from test_launch import CONDITIONS, SPEC, Bare, site_of
 from test_oci import CONFIG, Registry
-from test_stacks import installer, make_stack, make_wheel, sha256
+from test_stacks import installer, make_stack, make_wheel, sha256  # noqa: F401
 
 from tare.cli.main import main
 from tare.core import files, store
@@ -164,7 +164,7 @@ def test_a_layer_from_a_registry_that_finds_no_room_is_not_one_that_cannot_be_re
     ), line
 
 
-def test_wheels_that_find_no_room_name_their_folder(small, tmp_path, installer, monkeypatch):
+def test_wheels_that_find_no_room_name_their_folder(small, tmp_path, installer, monkeypatch):  # noqa: F811
     monkeypatch.setenv("TARE_CACHE", str(tmp_path / "disk"))
     wheel = make_wheel(installer)
     with zipfile.ZipFile(wheel, "a") as archive:

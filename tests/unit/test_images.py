@@ -32,7 +32,7 @@ class Runtime(Environment):
 
     name = "docker"
     contained = True
-    factors = {"fit": ("tight", "loose")}
+    factors = {"fit": ("tight", "loose")}  # noqa: RUF012
 
     def __init__(self):
         self.calls = 0

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 from campaign_builders import ROUND_S, rounds_campaign
-from test_campaign import TO_THE_PILOT, clock, run, unit
+from test_campaign import TO_THE_PILOT, clock, run, unit  # noqa: F401  (a fixture: each unit takes as long)
 
 from tare.core import progress, status
 from tare.experiments import campaign, outlook

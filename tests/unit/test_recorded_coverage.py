@@ -18,8 +18,8 @@ from tare.stats.intervals import t_interval
 BENCHMARKS = project_root() / "benchmarks"
 sys.path.insert(0, str(BENCHMARKS))
 
-import recorded
-import recorded_coverage as coverage
+import recorded  # noqa: E402
+import recorded_coverage as coverage  # noqa: E402
 
 
 def a_campaign(folder, count=8, seed=1, **more):

@@ -18,9 +18,9 @@ from tare.model.studies.study import load_checked
 BENCHMARKS = project_root() / "benchmarks"
 sys.path.insert(0, str(BENCHMARKS))
 
-import launch_variance
-import recorded
-import round_variance
+import launch_variance  # noqa: E402
+import recorded  # noqa: E402
+import round_variance  # noqa: E402
 
 SPREADS = {"mood": 0.3, "launch": 0.02, "replicate": 0.01, "epoch": 0.03}
 

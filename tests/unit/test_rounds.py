@@ -131,7 +131,7 @@ def test_a_quota_of_a_group_above_is_found_in_both_versions(tmp_path, kind, own,
 
     def read(self, *_, **__):
         texts = {"/proc/self/mounts": mounts, "/proc/self/cgroup": own}
-        return texts[str(self)] if str(self) in texts else open(self).read()
+        return texts[str(self)] if str(self) in texts else open(self).read()  # noqa: PTH123
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(sliced.Path, "read_text", read)
@@ -263,7 +263,7 @@ def test_what_cannot_be_held_has_units_of_its_own_beside_both_hosts(tmp_path, pi
 
 def test_a_launch_whose_bills_differ_in_the_first_sliced_round_is_no_longer_sliced(tmp_path, pids, monkeypatch):
     named = iter([["docker"]])
-    both = lambda launches, margins: next(named, []) if launches[HOST].slices.is_sliced else []
+    both = lambda launches, margins: next(named, []) if launches[HOST].slices.is_sliced else []  # noqa: E731
     monkeypatch.setattr(sliced, "bills_apart", both)
     found = run(tmp_path / "c", fakes_of(pids, (*NAMES, "podman"), work_s=0.05), units=6, steps=None)
     ran = [

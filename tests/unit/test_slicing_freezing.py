@@ -297,7 +297,7 @@ def test_a_group_that_a_daemon_has_removed_is_a_stop_error(tmp_path):
         child.kill()
         child.wait()
         used = holder.clock()
-        os.rmdir(holder.note()["group"])
+        os.rmdir(holder.note()["group"])  # noqa: PTH106
         assert holder.clock() == used
         with pytest.raises(StopError, match="can't be used any more"):
             holder.stop()
