@@ -62,6 +62,13 @@ def quota_flags(launch: Launch) -> list[str]:
     return ["--cpu-period", str(launch.quota.period_us), "--cpu-quota", str(launch.quota.quota_us)]
 
 
+def rlimit_flags(launch: Launch) -> list[str]:
+    """Docker's and Podman's options for the limits that programs here inherit, and a daemon's containers do not."""
+    return [
+        part for name, (soft, hard) in launch.inherited.items() for part in ("--ulimit", f"{name}={soft}:{hard}")
+    ]
+
+
 def network_flags(launch: Launch) -> list[str]:
     """Docker's and Podman's option for no network, that of another container, the host's, or, of Docker's daemon, a
     bridge; Podman enters any."""

@@ -23,12 +23,14 @@ from envs._conditions import (
     mount_option,
     network_flags,
     quota_flags,
+    rlimit_flags,
     seccomp_flags,
 )
 from envs._layers import layer_folders
 from tare.core.errors import IntegrityError, TareError, UnavailableError
 from tare.core.process import Finished, run
 from tare.launch.trial import probe_by_trial
+from tare.machine.caller import group_chains, of_groups, parent_of_containers, remove_empty
 from tare.model.environment import Environment, Launch, OciImage, Prepared, Probe
 from tare.model.registry import register
 from tare.runtimes import daemon_images
@@ -77,7 +79,11 @@ class Docker(Environment):
             UnavailableError: none can be had.
         """
         with docker_endpoint():
-            yield
+            try:
+                yield
+            finally:
+                if parent := self._parent():
+                    remove_empty(parent)
 
     def prepare(self, image: OciImage, folder: Path) -> Prepared:
         """Load the archive where the daemon lacks the image; the reference is the image ID.
@@ -121,6 +127,8 @@ class Docker(Environment):
             *network_flags(launch),
             *("--cpuset-cpus", cpu_list(launch), "--shm-size", str(launch.shm_bytes), "--ulimit", limits),
             *quota_flags(launch),
+            *rlimit_flags(launch),
+            *self._group_flags(),
             *("--user", f"{launch.uid}:{launch.gid}", "--workdir", str(launch.workdir)),
             *("--read-only", "--tmpfs", "/tmp:rw,exec,mode=1777"),
             *seccomp_flags(launch),
@@ -175,6 +183,18 @@ class Docker(Environment):
         if self.runtime not in known:
             missing = "is not installed" if which(self.runtime) is None else "is installed, and not told to it"
             raise UnavailableError(f"the Docker daemon knows no runtime {self.runtime}, which {missing}")
+
+    def _group_flags(self) -> list[str]:
+        """What puts a container below our own control group, where that limits something."""
+        parent = self._parent()
+        return ["--cgroup-parent", parent] if parent else []
+
+    def _parent(self) -> str | None:
+        chains = list(group_chains())
+        if not any(of_groups([chain]) for chain in chains):
+            return None
+        driver = self._call("info", "--format", "{{.CgroupDriver}}").stdout.strip()
+        return parent_of_containers(chains, systemd=driver == "systemd")
 
     def _has(self, image_id: str) -> bool:
         found = self._call("image", "inspect", "--format", "{{.Id}}", image_id, check=False)

@@ -29,6 +29,7 @@ from envs._conditions import (
     mount_option,
     network_flags,
     quota_flags,
+    rlimit_flags,
     seccomp_flags,
 )
 from envs._layers import layer_folders
@@ -100,6 +101,7 @@ class Podman(Environment):
     packages: ClassVar[Mapping[str, str]] = {"podman": "podman"}
     factors: ClassVar[Mapping[str, tuple[str, ...]]] = {**SECCOMP, **GPU}
     sets_quotas = True
+    own_limits = frozenset({"processes"})  # 2048 in each container, of which a training job is far away
     own_network = None  # a bridge, for which nothing here asks it
 
     def __init__(self, setup: Setup | None = None) -> None:
@@ -157,6 +159,7 @@ class Podman(Environment):
             *("--user", f"{launch.uid}:{launch.gid}", "--workdir", str(launch.workdir)),
             *("--read-only", "--tmpfs", "/tmp:rw,exec,mode=1777"),
             *seccomp_flags(launch),
+            *rlimit_flags(launch),
             *binds,
             *(["--device", "nvidia.com/gpu=all"] if gpu_mode(launch) == "toolkit" else []),
             *device_flags(launch),

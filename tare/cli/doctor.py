@@ -29,6 +29,7 @@ SECTIONS = {
     "profilers": "Profilers and counters",
     "devices": "Devices",
     "gpu": "GPU: ways in, settings, tests",
+    "limits": "Limits of this session, which hold in every environment or end its comparison",
     "network": "Networks of instances that train together",
     "data": "Data sources",
     "stacks": "Software stacks",
@@ -79,6 +80,16 @@ def network_checks() -> list[Check]:
     if shutil.which("iperf3"):
         return [*found, Check(name="iperf3", available=True)]
     return [*found, lacking("iperf3", "it is not installed", "apt-get install iperf3")]
+
+
+def limit_checks() -> list[Check]:
+    """Limits under which everything that is started here lives."""
+    from tare.machine.caller import limits_of
+
+    found = [
+        Check(name=name, available=True, version=f"{one.value} ({one.where})") for name, one in limits_of().items()
+    ]
+    return found or [Check(name="limits", available=True, version="none")]
 
 
 def stack_checks() -> list[Check]:
@@ -144,6 +155,7 @@ def _tasks() -> list[tuple[str, str, Callable[[], list[Check]]]]:
         ("devices", "GPUs", profiler_checks.gpu_devices),
         ("devices", "device memory", _one(profiler_checks.device_memory_counters)),
         ("gpu", "GPU", gpu_checks),
+        ("limits", "limits", limit_checks),
         ("network", "networks", network_checks),
         ("stacks", "stacks", stack_checks),
     ]

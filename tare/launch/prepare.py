@@ -29,6 +29,7 @@ from tare.launch.limits import Share
 from tare.launch.place import Site
 from tare.launch.program import Cargo, Place, Runnable, as_program
 from tare.launch.transport import FETCH_S, Ready, transport_of
+from tare.machine.caller import inherited_limits
 from tare.model.environment import Environment, Launch
 
 FOLDER = "{folder}"  # stands for the launch's own folder in the words of a wrapper
@@ -133,6 +134,7 @@ def ready(
             cpus=own.cpus if (own := member or share) else choose_cpus(conditions["cpus"]),
             shm_bytes=shared_memory_bytes(),
             nofile=conditions["open_files"],
+            inherited=inherited_limits(),
             uid=os.getuid(),
             gid=os.getgid(),
             isolate_network=site.isolates_network,

@@ -128,6 +128,8 @@ class Launch:
         counters: the program may read the device's counters, which drivers reserve for CAP_SYS_ADMIN.
         options: levels of the factors that the adapter itself varies (`Environment.factors`), by factor.
         quota: CPU time that it may use; None for all of its CPUs'.
+        inherited: limits of this process that what it starts itself inherits, and a daemon's containers do not, as
+            Docker names them: soft and hard, -1 for none.
     """
 
     name: str
@@ -149,6 +151,7 @@ class Launch:
     counters: bool = False
     options: Mapping[str, str] = field(default_factory=dict)
     quota: Quota | None = None
+    inherited: Mapping[str, tuple[int, int]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -189,6 +192,7 @@ class Environment(ABC):
     `own_network`: what a launch is on where nobody chooses, the host's network or a bridge of its daemon's; None
     where that is not to be had here.
     `starts_elsewhere`: `command` starts the same on another machine that has its programs and its form.
+    `own_limits`: limits that its runtime sets for each launch whatever we ask, as tare.machine.caller names them.
     `sets_quotas`: `command` asks its runtime for a quota of CPU time; it enters the group that has one elsewhere.
     `trial_s`: seconds after which a trial launch is given up.
     `packages`: programs, and Debian's package of each, that are installed where a study names the environment and
@@ -207,6 +211,7 @@ class Environment(ABC):
     unseen: ClassVar[tuple[str, ...]] = ()
     joins_networks: ClassVar[bool] = True
     sets_quotas: ClassVar[bool] = False
+    own_limits: ClassVar[frozenset[str]] = frozenset()
     draws_boot_id: ClassVar[bool] = False
     has_daemon: ClassVar[bool] = False
     shares_networks: ClassVar[bool] = False

@@ -28,6 +28,7 @@ from tare.launch.slicing.freezing import Holder, descendants, hold, notes_of
 from tare.launch.slicing.pacing import Pace
 from tare.launch.slicing.slicer import Job, Limits, RoundVoid, hold_all, run_round, run_whole
 from tare.launch.transport import Ready
+from tare.machine import caller
 from tare.model.records.launches import LaunchRecord
 from tare.model.records.slices import Slices, own_results
 
@@ -170,6 +171,8 @@ def _arrive(one: _Held, name: str, others: Sequence[Mapping[str, Any]], lease: L
     try:
         one.arrived_ns = one.barrier.wait(START_S, one.talk.has_ended)
         root = one.barrier.root()
+        if reason := caller.refused(root, ours_alone=ours_alone(one)):
+            raise UnavailableError(reason)
         one.notes = [note for group in groups for note in notes_of(group)]
         note_stopped(one.prepared.folder, one.notes)
         lease.hold([*others, *one.notes])
@@ -186,6 +189,12 @@ def _arrive(one: _Held, name: str, others: Sequence[Mapping[str, Any]], lease: L
     one.notes += [holder.note() for holder in holders]
     note_stopped(one.prepared.folder, one.notes)
     return None
+
+
+def ours_alone(one: _Held) -> frozenset[str]:
+    """Limits that a launch is asked to have otherwise than this process."""
+    asked = {caller.CPU_QUOTA} if one.prepared.planned.quota else set()
+    return one.prepared.environment.own_limits | asked
 
 
 def servers_of(launch: str, client: int, root: int) -> list[int]:
