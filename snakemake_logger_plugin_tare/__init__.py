@@ -23,7 +23,7 @@ from snakemake_interface_logger_plugins.base import LogHandlerBase
 from snakemake_interface_logger_plugins.common import LogEvent
 
 from snakemake_logger_plugin_tare.line import Line, is_live
-from tare.core import progress, status
+from tare.core import progress, status, streams
 from tare.core.errors import TareError
 from tare.core.remaining import Durations, Remaining, planned
 from tare.core.timeline import Timeline
@@ -74,6 +74,7 @@ class LogHandler(LogHandlerBase):
 
     def __post_init__(self) -> None:
         """Start the clock and the counts."""
+        streams.prepare()
         self._started = time.monotonic()
         self._total = 0
         self._due: dict[str, int] = {}
@@ -303,8 +304,9 @@ class LogHandler(LogHandlerBase):
             else:
                 self._stream.write(text + "\n")
                 self._stream.flush()
-        except BrokenPipeError:
-            pass
+        except OSError as error:
+            if streams.give_up(error) is None and not isinstance(error, BrokenPipeError):
+                raise
 
 
 def _wrong_study(words: Sequence[str], here: Path) -> str | None:

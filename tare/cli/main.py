@@ -4,21 +4,19 @@ from __future__ import annotations
 
 import argparse
 import importlib
-import os
-import select
 import signal
 import sys
 from collections.abc import Sequence
-from typing import NoReturn
+from typing import Any, NoReturn
 
 from tare import __version__
-from tare.core.errors import TareError, explain_os_error
+from tare.core import streams
+from tare.core.errors import TareError, UnavailableError, explain_defect, explain_os_error
 
 GROUPS = (
     "doctor_command", "probe", "runtimes", "data", "images", "runs", "image_costs", "plan", "analysis", "read_log",
     "report", "reference",
 )  # fmt: skip
-ENDED_BY_PIPE = 141  # as a shell tells of a program that SIGPIPE ended
 
 
 class Parser(argparse.ArgumentParser):
@@ -27,6 +25,11 @@ class Parser(argparse.ArgumentParser):
     def error(self, message: str) -> NoReturn:
         """End with the status of a user's mistake."""
         self.exit(2, f"{self.prog}: {message}; `{self.prog} --help` tells more\n")
+
+    def _print_message(self, message: str, file: Any = None) -> None:
+        """As argparse has it, but an error of the stream is none that nobody hears of."""
+        if message:
+            (file or sys.stderr).write(message)
 
 
 def build_parser() -> argparse.ArgumentParser:
@@ -41,38 +44,40 @@ def build_parser() -> argparse.ArgumentParser:
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command; its exit status is that of tare.core.errors."""
-    arguments = build_parser().parse_args(argv)
-    signal.signal(signal.SIGTERM, _interrupt)
+    streams.prepare()
     try:
-        status: int = arguments.run(arguments) or 0
-        sys.stdout.flush()
-        return status
+        return streams.finish(_run(argv))
+    except SystemExit as ended:  # of the parser: its help, or what is wrong with the command line
+        status = ended.code if isinstance(ended.code, int) else 1
+        raise SystemExit(streams.finish(status)) from None
+
+
+def _run(argv: Sequence[str] | None) -> int:
+    """The exit status; every failure that is no defect of Tare is told in one line."""
+    try:
+        arguments = build_parser().parse_args(argv)
+        signal.signal(signal.SIGTERM, _interrupt)
+        return arguments.run(arguments) or 0
     except TareError as error:
-        print(f"tare: {error}", file=sys.stderr)
+        streams.tell(f"tare: {error}")
         return error.exit_code
-    except BrokenPipeError:
-        if not _reader_has_gone():
-            raise
-        return ENDED_BY_PIPE
     except OSError as error:
+        if (status := streams.give_up(error)) is not None:
+            return status
         line = explain_os_error(error)
         if line is None:
             raise
-        print(f"tare: {line}", file=sys.stderr)
+        streams.tell(f"tare: {line}")
         return 2
     except KeyboardInterrupt:
-        print("tare: interrupted; finished units are kept, the next run carries on", file=sys.stderr)
+        streams.tell("tare: interrupted; finished units are kept, the next run carries on")
         return 130
-
-
-def _reader_has_gone() -> bool:
-    """Whether nobody reads what we say any more, as after `head`; what is still to be said then goes nowhere."""
-    asked = select.poll()
-    asked.register(sys.stdout.fileno(), 0)
-    if not any(found & select.POLLERR for _, found in asked.poll(0)):
-        return False
-    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-    return True
+    except (RuntimeError, MemoryError, ImportError) as error:
+        line = explain_defect(error)
+        if line is None:
+            raise
+        streams.tell(f"tare: {line}")
+        return UnavailableError.exit_code
 
 
 def _interrupt(number: int, frame: object) -> None:

@@ -11,29 +11,37 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator
-from functools import cache
 from pathlib import Path
 from typing import Any
 
 from tare.core.errors import IntegrityError, UserError
+from tare.core.places import cache_root
+from tare.core.places import project_root as project_root
 
 CHUNK_BYTES = 1 << 20
 MOVE_AWAY = "move the folder away to start this campaign again"
 
 
-@cache
-def project_root() -> Path:
-    """The checkout that holds config/, envs/ and workloads/."""
-    return Path(__file__).resolve().parents[2]
+def home_dir() -> Path:
+    """The user's home.
+
+    Raises:
+        UserError: nobody says where it is.
+    """
+    try:
+        return Path.home()
+    except RuntimeError:
+        raise UserError(f"user {os.getuid()} has no home: set HOME to a folder that may be written") from None
 
 
 def cache_dir(*parts: str) -> Path:
     """A folder of the user's cache, made if missing: in $TARE_CACHE, $XDG_CACHE_HOME/tare or ~/.cache/tare."""
-    if chosen := os.environ.get("TARE_CACHE"):
-        root = Path(chosen)
-    else:
-        root = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "tare"
-    folder = root.joinpath(*parts)
+    try:
+        folder = cache_root().joinpath(*parts)
+    except RuntimeError:
+        raise UserError(
+            f"user {os.getuid()} has no home: point TARE_CACHE at a folder that may be written"
+        ) from None
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
@@ -50,8 +58,8 @@ def sha256_file(path: Path) -> str:
 
 
 def sha256_text(text: str) -> str:
-    """Hexadecimal SHA-256 of a text in UTF-8."""
-    return hashlib.sha256(text.encode()).hexdigest()
+    """Hexadecimal SHA-256 of a text in UTF-8; bytes of a path that are none count as they are."""
+    return hashlib.sha256(text.encode(errors="surrogateescape")).hexdigest()
 
 
 def canonical_json(value: Any) -> str:

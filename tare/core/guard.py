@@ -149,7 +149,7 @@ def family(pids: dict[str, int]) -> list[int]:
 def started_at(pid: int) -> int | None:
     """When a process was started, in ticks since the machine was; None where it has ended."""
     try:
-        after = (pathlib.Path("/proc") / str(pid) / "stat").read_text().rpartition(")")[2].split()
+        after = (pathlib.Path("/proc") / str(pid) / "stat").read_text(errors="replace").rpartition(")")[2].split()
     except OSError:
         return None
     return None if after[0] in "ZX" else int(after[19])

@@ -83,7 +83,7 @@ def process_stamp(pid: int) -> str | None:
 def _stat(pid: int) -> list[str] | None:
     """Fields of /proc/<pid>/stat behind the name: state, parent, …, start time at index 19."""
     try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+        return Path(f"/proc/{pid}/stat").read_text(errors="replace").rpartition(")")[2].split()
     except OSError:
         return None
 

@@ -128,7 +128,7 @@ class PrivateApt:
         for name in ("state/lists/partial", "cache/archives/partial", "parts"):
             (folder / name).mkdir(parents=True)
         sources = folder / "sources.list"
-        sources.write_text(f"deb [signed-by={keyring}] {address} {suite} main\n")
+        sources.write_text(f"deb [signed-by={keyring}] {address} {suite} main\n", encoding="utf-8")
         (folder / "status").touch()
         self._options = [
             part

@@ -190,7 +190,10 @@ def check_room(wanted: int) -> None:
 
 def stamp(name: str) -> str:
     """What a finished installation of one lock is known by: the lock, the project file, this Python, this place."""
-    texts = [Path("requirements", f"{name}.txt").read_text(), Path("pyproject.toml").read_text()]
+    texts = [
+        Path("requirements", f"{name}.txt").read_text(encoding="utf-8"),
+        Path("pyproject.toml").read_text(encoding="utf-8"),
+    ]
     return f"{name} {sha256_text(chr(0).join([*texts, sys.version, str(Path.cwd())]))}"
 
 
@@ -199,7 +202,7 @@ def read_stamps() -> list[str]:
     path = VENV / "tare.stamps"
     if not path.exists() or not (VENV / "bin" / "python").exists():
         return []
-    return path.read_text().splitlines()
+    return path.read_text(encoding="utf-8").splitlines()
 
 
 def make_venv() -> None:

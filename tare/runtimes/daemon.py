@@ -117,7 +117,7 @@ def _context_answers() -> bool:
     """Whether the user's own client settings lead to a daemon (a rootless one, a remote one)."""
     settings = Path(os.environ.get("DOCKER_CONFIG") or Path.home() / ".docker") / "config.json"
     try:
-        context = json.loads(settings.read_text()).get("currentContext", "default")
+        context = json.loads(settings.read_text(encoding="utf-8")).get("currentContext", "default")
     except (OSError, ValueError, AttributeError):
         return False
     if context == "default" or shutil.which("docker") is None:
@@ -259,7 +259,7 @@ def daemon_with_data(data: Path, *, network_of: int | None = None) -> Iterator[d
     with scratch_folder("daemon") as scratch:
         places = State(folder=Path("/run") / key, data=data, log=scratch / "dockerd.log")
         places.folder.mkdir(mode=0o700)
-        (places.folder / "daemon.json").write_text(daemon_settings(places.folder))
+        (places.folder / "daemon.json").write_text(daemon_settings(places.folder), encoding="utf-8")
         with places.log.open("wb") as log, at_death(key, folder=places.folder):
             argv = daemon_argv(places, program, network_of)
             daemon = start(argv, env=None, cwd=scratch, stdin=subprocess.PIPE, stdout=log, stderr=log)
@@ -338,7 +338,7 @@ def watch(places: State, program: str, linger_s: float) -> int:
         fcntl.flock(alive, fcntl.LOCK_EX)
         shutil.rmtree(places.folder, ignore_errors=True)
         places.folder.mkdir(mode=0o700, parents=True)
-        (places.folder / "daemon.json").write_text(daemon_settings(places.folder))
+        (places.folder / "daemon.json").write_text(daemon_settings(places.folder), encoding="utf-8")
         argv = daemon_argv(places, program)
         daemon = subprocess.Popen(argv, stdin=subprocess.PIPE, pass_fds=[alive.fileno()])
 
