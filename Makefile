@@ -8,6 +8,9 @@ MAKEFLAGS += --no-print-directory
 .DEFAULT_GOAL := help
 .PHONY: study-file help report smoke test test-quick setup setup-test doctor lock reference reference-input clean clean-runtimes clean-cache
 
+# Packages of another Python's are not for ours.
+unexport PYTHONPATH PYTHONHOME
+
 STUDY ?= $(or $(CONFIG),config/config.yaml)
 CORES ?= all
 
@@ -74,6 +77,7 @@ lock: setup ## resolve requirements/*.in again (UPGRADE=1: to the newest version
 # Needs no .venv: on a machine without a network it uses the Python that has the framework there.
 REFERENCE_PYTHON ?= python3
 BUDGET_S ?= 540
+reference: export PYTHONPATH := $(PYTHONPATH)
 reference: ## a reference campaign of this machine in ten minutes (NAME=folder, BUDGET_S=540, MORE=1 carries on)
 	@$(REFERENCE_PYTHON) -m tare reference --budget-s "$(BUDGET_S)" $(if $(NAME),--out "results/reference/$(NAME)") $(if $(MORE),--more)
 

@@ -1,8 +1,10 @@
-"""Where things lie: the checkout, and the root of the cache. Standard library only; makes nothing."""
+"""Where things lie: the checkout, the root of the cache, an environment's own packages. Standard library only."""
 
 from __future__ import annotations
 
+import contextlib
 import os
+import sys
 from functools import cache
 from pathlib import Path
 
@@ -22,3 +24,19 @@ def cache_root() -> Path:
     if chosen := os.environ.get("TARE_CACHE"):
         return Path(chosen)
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "tare"
+
+
+def own_first() -> None:
+    """Have a virtual environment's own packages come before those that PYTHONPATH names.
+
+    What Tare itself has put there stays where it is: the checkout, and packages that lie in its cache. Without a
+    virtual environment PYTHONPATH may be how this Python's packages are found.
+    """
+    if sys.prefix == sys.base_prefix:
+        return
+    ours = [project_root()]
+    with contextlib.suppress(RuntimeError, OSError):
+        ours.append(cache_root().resolve())
+    named = {Path(word).absolute() for word in os.environ.get("PYTHONPATH", "").split(os.pathsep) if word}
+    foreign = {path for path in named if not any(path.is_relative_to(folder) for folder in ours)}
+    sys.path.sort(key=lambda path: Path(path).absolute() in foreign)

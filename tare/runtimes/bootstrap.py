@@ -75,6 +75,12 @@ TEST_TOOLS = (
     ("iperf3", ("iperf3",), "the tests of networks"),
     ("openssh-server", ("sshd",), "the tests of instances on other hosts"),
 )
+OWN_FIRST = "0-own-packages-first.pth"  # read before that of the project, whose place is as it is found
+# One line that Python runs when it starts: what PYTHONPATH names comes behind the environment's own packages.
+OWN_FIRST_TEXT = (
+    "import os, sys; sys.path.sort(key=lambda path, of=os.path.abspath, named=frozenset(map(os.path.abspath, "
+    "filter(None, os.environ.get('PYTHONPATH', '').split(os.pathsep)))): of(path) in named)\n"
+)
 # Compiling all modules takes a minute; importing what the workflow imports compiles just those. Launches have a
 # tree of their own.
 WARM = (
@@ -133,6 +139,7 @@ def set_up(purpose: str) -> int:
                     install_project()
                 finished = [name for name in LOCKS["test"] if name in wanted or stamp(name) in done]
                 write_text(VENV / "tare.stamps", "".join(f"{stamp(name)}\n" for name in finished))
+            write_path_files()
             finish_ahead(ahead)
         except KeyboardInterrupt:
             runtimes.terminate()
@@ -294,7 +301,10 @@ def _get(address: str) -> bytes:
 
 
 def lean_environment() -> dict[str, str]:
-    """Ours without what would change a pip in .venv: another Python's paths, a user install, no bytecode."""
+    """Ours without what would change a pip in .venv: another Python's paths, a user install, no bytecode.
+
+    What pip and setuptools write of paths is UTF-8, whatever the locale.
+    """
     drop = (
         "PYTHONPATH",
         "PYTHONHOME",
@@ -304,7 +314,7 @@ def lean_environment() -> dict[str, str]:
         "PIP_PREFIX",
         "PIP_NO_DEPS",
     )
-    return {key: value for key, value in os.environ.items() if key not in drop}
+    return {**{key: value for key, value in os.environ.items() if key not in drop}, "LC_ALL": "C.UTF-8"}
 
 
 # --- Python packages
@@ -424,6 +434,22 @@ def install_project() -> None:
     finished = _pip(*options, "--editable", ".")
     if not finished.ok:
         raise UnavailableError(f"pip could not install the project itself: {_pip_reason(finished)}")
+
+
+def write_path_files() -> None:
+    """Have .venv's own packages come before those of a PYTHONPATH, and name the checkout in ASCII alone.
+
+    Python reads these files in the encoding of its locale, and ends where a character is none: so a checkout whose
+    path has an umlaut is named by its place as seen from .venv.
+    """
+    for folder in VENV.glob("lib/python3*/site-packages"):
+        texts = {OWN_FIRST: OWN_FIRST_TEXT}
+        checkout = os.path.relpath(Path.cwd(), folder.absolute()) + "\n"
+        texts |= {path.name: checkout for path in folder.glob("__editable__.tare-*.pth")}
+        for name, text in texts.items():
+            path = folder / name
+            if not path.exists() or path.read_bytes() != text.encode():
+                write_text(path, text)
 
 
 def start_warm_up() -> subprocess.Popen[bytes]:
