@@ -24,6 +24,15 @@ CACHES = test -z "$${TARE_CACHE:-}" || test -w "$${XDG_CACHE_HOME:-$$HOME}" || e
 REPORT_PATH = import pathlib, sys; from tare.model.studies import study; \
 	print(pathlib.Path(study.results_folder(study.load_checked(sys.argv[1]).study), "report", "index.html").resolve())
 
+# A name that is mistyped on make's command line would change nothing, without a word.
+KNOWN = STUDY CONFIG SCENARIOS MINUTES RUNTIMES CORES PYTHON WORKERS PYTEST_ARGS UPGRADE REFERENCE_PYTHON BUDGET_S NAME MORE
+GIVEN = $(foreach name,$(.VARIABLES),$(if $(filter command,$(origin $(name))),$(name)))
+UNKNOWN := $(firstword $(filter-out $(KNOWN) TARE_% PIP_% UV_% %_proxy %_PROXY DOCKER_% SNAKEMAKE_PROFILE TMPDIR SHELL,$(GIVEN)))
+NEAREST = import sys; from tare.model.words import nearest; print(nearest(sys.argv[1].upper(), sys.argv[2:]))
+ifneq ($(UNKNOWN),)
+$(error tare: make knows no variable $(UNKNOWN): $(or $(shell $(PYTHON) -c '$(NEAREST)' $(UNKNOWN) $(KNOWN) 2>/dev/null),(known: $(KNOWN))))
+endif
+
 help: ## what there is
 	@sed -nE 's/^([a-z-]+):[^#]*## (.*)/  make \1\t\2/p' Makefile | expand -t 20
 
@@ -35,6 +44,7 @@ report: study-file setup ## environment, runtimes, data, images, runs, report (M
 study-file: # said before the set-up, which takes a minute
 	@$(NEED_PYTHON)
 	@test -f "$(STUDY)" || { echo "tare: there is no study file $(STUDY): there are $$(grep -ls '^study:' config/*.yaml | xargs)" >&2; exit 2; }
+	@grep -Eq '(^|[{,])[[:space:]]*"?study"?[[:space:]]*:' "$(STUDY)" || { echo "tare: $(STUDY): study missing: its results would be taken for those of the default study; give it a name of its own, as in \`study: mine\`" >&2; exit 2; }
 
 smoke: ## the whole workflow on small settings
 	@$(MAKE) report STUDY=config/smoke.yaml

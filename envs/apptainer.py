@@ -22,7 +22,7 @@ from typing import Any, ClassVar
 from envs import _orphans
 from envs._conditions import GPU, confirm_gpu, gpu_mode, image_of, mount_option, prefix
 from tare.core.errors import UnavailableError
-from tare.core.files import cache_dir, project_root
+from tare.core.files import cache_dir, cache_path, home_dir, project_root
 from tare.core.manifest import allocated_bytes
 from tare.core.process import run
 from tare.launch.trial import Trial, probe_by_trial
@@ -214,14 +214,14 @@ class Apptainer(Environment):
     @contextlib.contextmanager
     def session(self) -> Iterator[None]:
         """End what launches left whose harness was killed itself."""
-        _orphans.end_orphans(cache_dir())
+        _orphans.end_orphans(cache_path())
         yield
 
     def environment_variables(self) -> dict[str, str]:
         """A PATH that has the FUSE helpers, and settings and cache away from the user's own."""
         own = cache_dir("apptainer")
         path = f"{os.environ.get('PATH', '')}:/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
-        return {"PATH": path.lstrip(":"), "HOME": str(Path.home()), "APPTAINER_CONFIGDIR": str(own / "config")}
+        return {"PATH": path.lstrip(":"), "HOME": str(home_dir()), "APPTAINER_CONFIGDIR": str(own / "config")}
 
     def _build_environment(self, folder: Path) -> dict[str, str]:
         """spython calls its program `singularity`, so a link of that name leads to ours."""

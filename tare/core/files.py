@@ -34,21 +34,26 @@ def home_dir() -> Path:
         raise UserError(f"user {os.getuid()} has no home: set HOME to a folder that may be written") from None
 
 
-def cache_dir(*parts: str) -> Path:
-    """A folder of the user's cache, made if missing: in $TARE_CACHE, $XDG_CACHE_HOME/tare or ~/.cache/tare."""
+def cache_path(*parts: str) -> Path:
+    """A place in the user's cache, whether anything is there or not."""
     try:
-        folder = cache_root().joinpath(*parts)
+        return cache_root().joinpath(*parts).resolve()
     except RuntimeError:
         raise UserError(
             f"user {os.getuid()} has no home: point TARE_CACHE at a folder that may be written"
         ) from None
+
+
+def cache_dir(*parts: str) -> Path:
+    """A folder of the user's cache, made if missing: in $TARE_CACHE, $XDG_CACHE_HOME/tare or ~/.cache/tare."""
+    folder = cache_path(*parts)
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise UserError(
             f"cannot use {folder} as the cache: {error.strerror}; point TARE_CACHE at a folder that may be written"
         ) from error
-    return folder.resolve()
+    return folder
 
 
 def sha256_file(path: Path) -> str:

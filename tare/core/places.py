@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import pwd
 import sys
 from functools import cache
 from pathlib import Path
@@ -24,6 +25,22 @@ def cache_root() -> Path:
     if chosen := os.environ.get("TARE_CACHE"):
         return Path(chosen)
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "tare"
+
+
+def in_home(*parts: str) -> Path:
+    """A place in the user's home to look at; where there is no home, one where nothing is."""
+    try:
+        return Path.home().joinpath(*parts)
+    except RuntimeError:
+        return Path(os.devnull).joinpath(*parts)
+
+
+def user_name() -> str:
+    """Login name of this process's user, or its number where it has none."""
+    try:
+        return pwd.getpwuid(os.getuid()).pw_name
+    except KeyError:
+        return str(os.getuid())
 
 
 def own_first() -> None:

@@ -33,6 +33,7 @@ from pathlib import Path
 
 from tare.core.errors import TareError, UnavailableError, UserError, explain_os_error
 from tare.core.files import cache_dir, locked, sha256_text, write_text
+from tare.core.places import in_home
 from tare.core.process import Finished, ended, run, scratch_folder, start
 from tare.core.progress import duration, say, step
 from tare.core.remedies import no_index, through_proxy
@@ -173,7 +174,7 @@ def check_python() -> None:
 
 
 def check_room(wanted: int) -> None:
-    """Refuse disks that would be full at once; later stages say it themselves.
+    """Refuse folders that can't be written, and disks that would be full at once; later stages say it themselves.
 
     Args:
         wanted: bytes in the checkout; in the cache and among the temporary files it is ROOM_BYTES.
@@ -186,6 +187,9 @@ def check_room(wanted: int) -> None:
         (cache_dir(), ROOM_BYTES, "TARE_CACHE"),
         (Path(tempfile.gettempdir()), ROOM_BYTES, "TMPDIR"),
     )
+    for place, _, name in places:
+        if not os.access(place, os.W_OK):
+            raise UnavailableError(f"{place} can't be written", f"move {name} to a folder that can")
     for place, needed, name in places:
         free = shutil.disk_usage(place).free
         if free < needed:
@@ -288,8 +292,8 @@ def index_address() -> str | None:
     if chosen := os.environ.get("PIP_INDEX_URL"):
         return chosen
     settings = configparser.ConfigParser(interpolation=None, strict=False)
-    home = Path(os.environ.get("XDG_CONFIG_HOME") or Path.home() / ".config")
-    settings.read(["/etc/pip.conf", Path.home() / ".pip/pip.conf", home / "pip/pip.conf"])
+    home = Path(os.environ.get("XDG_CONFIG_HOME") or in_home(".config"))
+    settings.read(["/etc/pip.conf", in_home(".pip/pip.conf"), home / "pip/pip.conf"])
     return settings.get("global", "index-url", fallback=None)
 
 

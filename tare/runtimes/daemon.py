@@ -18,7 +18,6 @@ import contextlib
 import fcntl
 import json
 import os
-import pwd
 import re
 import shutil
 import signal
@@ -32,7 +31,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tare.core.errors import UnavailableError
-from tare.core.files import cache_dir, locked, project_root, sha256_text
+from tare.core.files import cache_path, locked, project_root, sha256_text
+from tare.core.places import in_home, user_name
 from tare.core.process import MARK, at_death, ended, run, scratch_folder, start
 
 DEFAULT_SOCKET = Path("/var/run/docker.sock")
@@ -93,8 +93,8 @@ class State:
 
 
 def state() -> State:
-    """The private daemon's places, one set per user and cache; makes no folder but the cache's."""
-    cache = cache_dir("docker")
+    """The private daemon's places, one set per user and cache; makes no folder."""
+    cache = cache_path("docker")
     key = f"tare-{os.getuid()}-{sha256_text(str(cache))[:8]}"
     run_folder = Path("/run")
     base = run_folder if os.access(run_folder, os.W_OK) else Path("/tmp")
@@ -115,7 +115,7 @@ def answers(path: Path) -> bool:
 
 def _context_answers() -> bool:
     """Whether the user's own client settings lead to a daemon (a rootless one, a remote one)."""
-    settings = Path(os.environ.get("DOCKER_CONFIG") or Path.home() / ".docker") / "config.json"
+    settings = Path(os.environ.get("DOCKER_CONFIG") or in_home(".docker")) / "config.json"
     try:
         context = json.loads(settings.read_text(encoding="utf-8")).get("currentContext", "default")
     except (OSError, ValueError, AttributeError):
@@ -183,7 +183,7 @@ def _program() -> str:
     program = _find("dockerd")
     if os.getuid() != 0:
         if DEFAULT_SOCKET.exists() and not os.access(DEFAULT_SOCKET, os.W_OK):
-            name = pwd.getpwuid(os.getuid()).pw_name
+            name = user_name()
             raise UnavailableError(
                 f"{name} may not use {DEFAULT_SOCKET}", f"usermod --append --groups docker {name}"
             )

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from tare.core.errors import as_we_can
-from tare.core.files import cache_dir, read_json, write_json
+from tare.core.files import cache_dir, cache_path, home_dir, read_json, write_json
 from tare.core.process import Finished, run
 from tare.core.progress import say, step
 
@@ -55,7 +55,7 @@ WANTED = (
 
 def relocated_prefix() -> Path:
     """Where an Apptainer of a newer Debian suite lies, with its own libc."""
-    return cache_dir("runtimes") / "apptainer"
+    return cache_path("runtimes", "apptainer")
 
 
 def which(name: str) -> Path | None:
@@ -92,12 +92,12 @@ def missing() -> list[Want]:
 
 def lock_path() -> Path:
     """Held by whoever installs."""
-    return cache_dir("runtimes") / "lock"
+    return cache_path("runtimes", "lock")
 
 
 def record_path() -> Path:
     """The record of what was installed, and how."""
-    return cache_dir("runtimes") / "installed.json"
+    return cache_path("runtimes", "installed.json")
 
 
 def installed() -> dict[str, Any]:
@@ -121,7 +121,7 @@ def failed_lately(name: str) -> bool:
 
 def added_path() -> Path:
     """The record of packages that were not here before Tare installed them."""
-    return cache_dir("runtimes") / "packages.json"
+    return cache_path("runtimes", "packages.json")
 
 
 def added(kind: str = "all") -> list[str]:
@@ -152,7 +152,7 @@ def apt(*arguments: str, timeout_s: float = APT_S, patience_s: float = 0.0, cwd:
     variables = {
         **{key: value for key, value in os.environ.items() if key.lower().endswith("_proxy")},
         "PATH": SYSTEM_PATH,
-        "HOME": str(Path.home()),
+        "HOME": str(home_dir()),
         "LC_ALL": "C.UTF-8",
         "DEBIAN_FRONTEND": "noninteractive",
     }

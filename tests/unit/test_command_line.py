@@ -64,3 +64,37 @@ def test_a_command_whose_reader_has_gone_ends_without_a_word():
     done = subprocess.run(argv, stdout=writer, stderr=subprocess.PIPE, text=True, cwd=project_root(), check=False)
     os.close(writer)
     assert (done.returncode, done.stderr) == (141, "")
+
+
+@pytest.mark.parametrize(
+    ("word", "says"),
+    [
+        (
+            "STUDDY=config/smoke.yaml",
+            "make knows no variable STUDDY: did you mean 'STUDY'? (known: BUDGET_S, CONFIG, ",
+        ),
+        ("minutes=60", "make knows no variable minutes: did you mean 'MINUTES'? (known: "),
+        ("SCENARIO=single", "make knows no variable SCENARIO: did you mean 'SCENARIOS'? (known: "),
+    ],
+)
+def test_a_variable_that_make_does_not_know_is_refused_before_anything_is_done(word, says):
+    done = subprocess.run(["make", "report", word], capture_output=True, text=True, cwd=project_root(), check=False)
+    (line,) = done.stderr.splitlines()
+    assert (done.returncode, done.stdout) == (2, "") and says in line
+
+
+def test_variables_that_make_hands_on_are_no_mistake():
+    words = ["TARE_CACHE=/tmp/c", "PIP_INDEX_URL=x", "https_proxy=x", "TMPDIR=/tmp", "STUDY=x", "SCENARIOS=single"]
+    done = subprocess.run(["make", "help", *words], capture_output=True, text=True, cwd=project_root(), check=False)
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+@pytest.mark.parametrize("text", ["seed: 5\n", "# study: mine\n"])
+def test_a_study_file_without_a_name_is_refused_before_the_set_up(tmp_path, text):
+    (tmp_path / "mine.yaml").write_text(text)
+    command = ["make", "study-file", f"STUDY={tmp_path}/mine.yaml"]
+    done = subprocess.run(command, capture_output=True, text=True, cwd=project_root(), check=False)
+    said = [line for line in done.stderr.splitlines() if not line.startswith("make")]
+    assert (
+        done.returncode == 2 and len(said) == 1 and said[0].startswith(f"tare: {tmp_path}/mine.yaml: study missing")
+    )
