@@ -95,6 +95,7 @@ reference-input: setup ## .reference: what a machine without a network needs for
 	@.venv/bin/python -m tare pack-reference-input
 
 clean: ## results and .venv; downloads and images in the cache stay
+	@test -z "$(PYTHON)" || $(PYTHON) -m tare.runtimes.remove --check-folder .
 	@rm -rf .venv .snakemake *.egg-info
 	@find results -mindepth 1 -maxdepth 1 ! -name reference ! -name .gitkeep -exec rm -rf {} +
 
@@ -103,6 +104,7 @@ clean-runtimes: ## takes away what `make` installed on this machine, and images 
 	@$(PYTHON) -m tare.runtimes.remove
 
 clean-cache: ## the cache as well, after asking
+	@test -z "$(PYTHON)" || $(PYTHON) -m tare.runtimes.remove --check
 	@cache="$${TARE_CACHE:-$${XDG_CACHE_HOME:-$$HOME/.cache}/tare}"; \
 	grep -q '"all": \[$$' "$$cache/runtimes/packages.json" 2>/dev/null \
 		&& echo "What tells which packages are ours goes with it: make clean-runtimes takes them away before"; \

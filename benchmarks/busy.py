@@ -37,4 +37,6 @@ def bursts(seed: str) -> None:
 
 
 if __name__ == "__main__":
+    if len(sys.argv) != 3 or {"-h", "--help"} & set(sys.argv):
+        sys.exit(__doc__)
     {"loop": loop, "bursts": bursts}[sys.argv[1]](sys.argv[2])

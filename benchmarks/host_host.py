@@ -65,4 +65,6 @@ def main(folder: Path) -> None:
 
 
 if __name__ == "__main__":
+    if len(sys.argv) != 2 or {"-h", "--help"} & set(sys.argv):
+        sys.exit(__doc__)
     main(Path(sys.argv[1]))

@@ -5,11 +5,11 @@ Standard library only, so that it runs as a file: `python envs/_orphans.py IMAGE
 
 from __future__ import annotations
 
+import argparse
 import contextlib
 import os
 import re
 import signal
-import sys
 from pathlib import Path
 
 
@@ -55,4 +55,6 @@ def end_orphans(image: Path) -> int:
 
 
 if __name__ == "__main__":
-    end_orphans(Path(sys.argv[1]))
+    parser = argparse.ArgumentParser(description="End the FUSE servers of images whose launch was killed.")
+    parser.add_argument("image", type=Path, help="an image, or a folder that images lie in")
+    end_orphans(parser.parse_args().image)

@@ -6,6 +6,7 @@ installation), `fuse` (a FUSE server, in a user namespace), `unpacked` (a folder
 
 from __future__ import annotations
 
+import argparse
 import contextlib
 import os
 import re
@@ -256,7 +257,12 @@ def build_with_spython(recipe: str, target: str, options: list[str]) -> None:
 
 
 if __name__ == "__main__":
+    parser = argparse.ArgumentParser(prog="python -m envs.apptainer", description="Build an image through spython.")
+    parser.add_argument("recipe", help="what it is built from, such as docker-archive:FILE")
+    parser.add_argument("target", help="file or folder to make")
+    parser.add_argument("options", nargs=argparse.REMAINDER, help="of `apptainer build`")
+    asked = parser.parse_args()
     try:
-        build_with_spython(sys.argv[1], sys.argv[2], sys.argv[3:])
+        build_with_spython(asked.recipe, asked.target, asked.options)
     except subprocess.CalledProcessError as error:
         sys.exit(error.returncode or 1)

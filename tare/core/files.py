@@ -151,10 +151,24 @@ def _tell(text: str) -> None:
 
 
 @contextlib.contextmanager
-def locked(path: Path, *, waiting_for: str, tell: Callable[[str], None] = _tell) -> Iterator[bool]:
+def locked(
+    path: Path,
+    *,
+    waiting_for: str,
+    tell: Callable[[str], None] = _tell,
+    doing: str | None = None,
+    busy: Callable[[str], None] | None = None,
+) -> Iterator[bool]:
     """Hold an exclusive lock on `path`, which ends with this process, however that ends.
 
     The file says who holds it: one that waits names the holder's process and since when it holds it.
+
+    Args:
+        path: of the lock's file.
+        waiting_for: what its holders do, for whoever waits.
+        tell: is told of whom is waited for.
+        doing: what this holder does, where that is something else.
+        busy: is told instead, where another process has the lock; it raises where that is not to be waited for.
 
     Yields:
         Whether another process had to be waited for.
@@ -167,12 +181,17 @@ def locked(path: Path, *, waiting_for: str, tell: Callable[[str], None] = _tell)
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             waited = True
-            holder = os.pread(descriptor, 200, 0).decode(errors="replace").strip() or "it has just begun"
-            tell(f"waiting for another process: {waiting_for} ({holder})")
+            holder, _, other = os.pread(descriptor, 400, 0).decode(errors="replace").strip().partition("\n")
+            said = f"{other or waiting_for} ({holder or 'it has just begun'})"
+            if busy is not None:
+                busy(said)
+            tell(f"waiting for another process: {said}")
             fcntl.flock(descriptor, fcntl.LOCK_EX)
         with contextlib.suppress(OSError):  # another user's file may be locked, though not written
             os.ftruncate(descriptor, 0)
-            os.pwrite(descriptor, f"process {os.getpid()}, since {time.strftime('%H:%M:%S')}\n".encode(), 0)
+            said = f"process {os.getpid()}, since {time.strftime('%H:%M:%S')}\n"
+            said += f"{doing}\n" if doing not in (None, waiting_for) else ""
+            os.pwrite(descriptor, said.encode(), 0)
         yield waited
     finally:
         os.close(descriptor)

@@ -218,6 +218,10 @@ def wait_for(group: int, patience_s: float) -> None:
 
 
 if __name__ == "__main__":
+    if len(sys.argv) != 4 or {"-h", "--help"} & set(sys.argv):
+        asked = bool({"-h", "--help"} & set(sys.argv))
+        print(__doc__, file=sys.stdout if asked else sys.stderr)
+        sys.exit(0 if asked else 2)
     for ignored in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(ignored, signal.SIG_IGN)
     told = watch(int(sys.argv[1]))

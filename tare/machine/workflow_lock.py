@@ -7,11 +7,12 @@ and the lock is not another machine's, it is removed.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import platform
 from pathlib import Path
 
-from tare.core.errors import IntegrityError
+from tare.core.errors import IntegrityError, TareError
 from tare.core.files import read_json, write_json
 
 LOCKS = Path(".snakemake/locks")
@@ -51,6 +52,19 @@ def release_stale(folder: Path, *, dry: bool = False) -> str | None:
     for lock in locks:
         lock.unlink(missing_ok=True)
     return "the last workflow here was killed; its lock is removed, and this one carries on"
+
+
+def running() -> list[tuple[int, Path]]:
+    """Workflows that run on this machine, in whichever folder: process and folder of each."""
+    found = []
+    for entry in Path("/proc").glob("[0-9]*"):
+        with contextlib.suppress(
+            OSError, ValueError, TareError, KeyError, TypeError
+        ):  # it has ended, or is another's
+            folder = (entry / "cwd").readlink()
+            if (folder / HOLDER).exists() and read_json(folder / HOLDER)["pid"] == int(entry.name):
+                found.append((int(entry.name), folder))
+    return sorted(found)
 
 
 def _holder_host(folder: Path) -> str | None:

@@ -31,7 +31,9 @@ import urllib.request
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
-from tare.core.errors import TareError, UnavailableError, UserError, explain_os_error
+from tare.core import streams
+from tare.core.arguments import Parser, status_of
+from tare.core.errors import UnavailableError, UserError, explain_os_error
 from tare.core.files import cache_dir, locked, sha256_text, write_text
 from tare.core.places import in_home
 from tare.core.process import Finished, ended, run, scratch_folder, start
@@ -92,22 +94,25 @@ WARM = (
 
 def main(argv: Sequence[str]) -> int:
     """`python3 -m tare.runtimes.bootstrap run|test`."""
-    if len(argv) != 1 or argv[0] not in LOCKS:
-        print(f"usage: python3 -m tare.runtimes.bootstrap {'|'.join(LOCKS)}", file=sys.stderr)
-        return 2
+    parser = Parser(
+        prog="python3 -m tare.runtimes.bootstrap",
+        description="Fill .venv from the locks in requirements/, and install the container runtimes beside it.",
+        epilog="RUNTIMES=system installs no runtime; `make clean` and `make clean-runtimes` take all away.",
+    )
+    parser.add_argument("purpose", choices=LOCKS, help="the workflow, or its tests as well")
+    return status_of(lambda: _main(parser.parse_args(argv).purpose), "interrupted; the next run carries on")
+
+
+def _main(purpose: str) -> int:
+    """The exit status of a set-up; an error of a disk is one of .venv where nothing else is named."""
     try:
-        return set_up(argv[0])
-    except TareError as error:
-        print(f"tare: {error}", file=sys.stderr)
-        return error.exit_code
+        return set_up(purpose)
     except OSError as error:
-        error.filename = error.filename or VENV
-        told = explain_os_error(error) or f"{error.filename}: {error.strerror or error}"
-        print(f"tare: {told}", file=sys.stderr)
+        if error.filename in streams.NAMES:
+            raise
+        error.filename = error.filename or str(VENV)
+        streams.tell(f"tare: {explain_os_error(error) or f'{error.filename}: {error.strerror or error}'}")
         return 2
-    except KeyboardInterrupt:
-        print("tare: interrupted; the next run carries on", file=sys.stderr)
-        return 130
 
 
 def interrupt(number: int, frame: object) -> None:
@@ -235,13 +240,12 @@ def make_venv() -> None:
 
 def ensure_ensurepip() -> None:
     """Install Debian's package of ensurepip where this Python lacks it, no index is named for pip, and we may."""
-    from tare.runtimes.install import without_services
-    from tare.runtimes.programs import lock_path as installing
+    from tare.runtimes.install import installing
     from tare.runtimes.programs import may_install
 
     if importlib.util.find_spec("ensurepip") or index_address() is not None or may_install() is not None:
         return
-    with locked(installing(), waiting_for="the installation of the runtimes"), without_services():
+    with installing():
         reason = install_package(venv_package(), "this Python's pip")
     importlib.invalidate_caches()
     if reason is not None:
@@ -524,6 +528,7 @@ def finish(runtimes: subprocess.Popen[bytes]) -> None:
 
 def ensure_test_tools() -> None:
     """What the tests need of the distribution, where we may install; a test that lacks its tool says so."""
+    from tare.runtimes.install import installing
     from tare.runtimes.programs import may_install, which
 
     for package, programs, purpose in TEST_TOOLS:
@@ -531,7 +536,8 @@ def ensure_test_tools() -> None:
             continue
         reason = may_install()
         if reason is None:
-            reason = install_package(package, purpose)
+            with installing():
+                reason = install_package(package, purpose)
         if reason is not None:
             say(f"{package} is missing and was not installed ({reason}): {purpose} will say so")
 

@@ -26,20 +26,24 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import IO
 
+from tare.core.arguments import Parser
 from tare.core.errors import UnavailableError
 from tare.core.files import cache_path, locked, project_root, sha256_text
 from tare.core.places import in_home, user_name
 from tare.core.process import MARK, at_death, ended, run, scratch_folder, start
+from tare.core.progress import say
 
 DEFAULT_SOCKET = Path("/var/run/docker.sock")
 START_S = 60.0
 PING_S = 2.0
 LINGER_S = 20.0
 STOP_S = 20
+LOOK_S = 0.2
 # A private daemon is told of those that are installed, with their arguments. Its containers have no network, and
 # runsc would want one.
 OTHER_RUNTIMES = {"runsc": ["--network=none"], "kata-runtime": []}
@@ -172,6 +176,60 @@ def docker_endpoint() -> Iterator[dict[str, str]]:
             if not answers(places.socket):
                 _start(places, program)
         yield {"DOCKER_HOST": f"unix://{places.socket}"}
+
+
+@contextlib.contextmanager
+def without_users() -> Iterator[None]:
+    """While the block runs no private daemon runs, and none is started of this cache; one that lingers has ended.
+
+    Raises:
+        UnavailableError: somebody uses one, who is named.
+    """
+    places, told = state(), False
+    for socket_path in places.folder.parent.glob("tare-*/docker.sock"):
+        if socket_path != places.socket and answers(socket_path):
+            raise UnavailableError(
+                f"another private Docker daemon runs and answers at {socket_path}: wait until it has ended"
+            )
+    if not places.users.exists():
+        yield
+        return
+    with places.users.open("a") as users, places.alive.open("a") as alive:
+        while not _taken(users) or not _taken(alive):
+            if names := using(places.users):
+                raise UnavailableError(f"the private Docker daemon has users: {'; '.join(names)}; wait for them")
+            fcntl.flock(users, fcntl.LOCK_UN)
+            if not told:
+                say(f"waiting for the private Docker daemon, which ends {LINGER_S:.0f} s after its last user")
+                told = True
+            time.sleep(LOOK_S)
+        yield
+
+
+def _taken(handle: IO[str]) -> bool:
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
+
+
+def using(path: Path) -> list[str]:
+    """Processes that share the lock of a file, with how they were called, by the kernel's list of locks."""
+    number, found = path.stat().st_ino, []
+    with contextlib.suppress(OSError):
+        for line in Path("/proc/locks").read_text(encoding="ascii").splitlines():
+            words = line.split()
+            if words[1:4] == ["FLOCK", "ADVISORY", "READ"] and words[5].rpartition(":")[2] == str(number):
+                found.append(_called(int(words[4])))
+    return found
+
+
+def _called(pid: int) -> str:
+    with contextlib.suppress(OSError):
+        words = Path(f"/proc/{pid}/cmdline").read_bytes().decode(errors="replace").split("\0")
+        return f"process {pid} ({' '.join(words)[:80].strip()})"
+    return f"process {pid}"
 
 
 def _program() -> str:
@@ -358,6 +416,16 @@ def watch(places: State, program: str, linger_s: float) -> int:
             shutil.rmtree(places.folder, ignore_errors=True)
 
 
+def main(argv: Sequence[str]) -> int:
+    """The command line, which whoever needs the daemon gives."""
+    parser = Parser(prog="python -m tare.runtimes.daemon", description="Run a private Docker daemon and watch it.")
+    parser.add_argument("folder", type=Path, help="of its socket, which goes with it")
+    parser.add_argument("data", type=Path, help="folder of its data, which stays")
+    parser.add_argument("program", help="dockerd")
+    parser.add_argument("linger_s", type=float, help="seconds that it lives without a user")
+    asked = parser.parse_args(argv)
+    return watch(State(folder=asked.folder, data=asked.data, log=Path(os.devnull)), asked.program, asked.linger_s)
+
+
 if __name__ == "__main__":
-    folder, data = Path(sys.argv[1]), Path(sys.argv[2])
-    sys.exit(watch(State(folder=folder, data=data, log=Path(os.devnull)), sys.argv[3], float(sys.argv[4])))
+    sys.exit(main(sys.argv[1:]))

@@ -135,6 +135,25 @@ def added(kind: str = "all") -> list[str]:
     return [name for name in names if present.get(name, "config-files") != "config-files"]
 
 
+def removed_path() -> Path:
+    """The record of packages that were wanted by name and that `make clean-runtimes` took away."""
+    return cache_path("runtimes", "removed.json")
+
+
+def note_removed(gone: Iterable[str]) -> None:
+    """Write down which of these were wanted by name, for a runtime or a stack: the next set-up brings them back."""
+    wanted = [name for name in gone if installed().get(name, {}).get("how") is not None]
+    if wanted:
+        write_json(removed_path(), sorted({*taken_away(), *wanted}))
+
+
+def taken_away() -> list[str]:
+    """Those that were, and are not here again."""
+    names = read_json(removed_path()) if removed_path().exists() else []
+    present = packages_by_status() if names else {}
+    return [name for name in names if present.get(name, "config-files") == "config-files"]
+
+
 def packages_by_status() -> dict[str, str]:
     """Every package that dpkg has anything of, with its state."""
     shown = run(["dpkg-query", "--show", "--showformat=${Package} ${db:Status-Status}\\n"], timeout_s=60)
