@@ -29,12 +29,14 @@ from tare.core.process import run
 from tare.launch.trial import Trial, probe_by_trial
 from tare.model.environment import Environment, Launch, OciImage, Prepared, Probe
 from tare.model.registry import register
-from tare.runtimes.programs import find_apptainer, origin
+from tare.runtimes.apptainer import unfit
+from tare.runtimes.programs import find_apptainer, installed, origin, relocated_prefix
 
 BUILD_S = 600.0
 COMPRESSION = ("-comp", "zstd", "-Xcompression-level", "3")
 GUIDE = "https://apptainer.org/docs/admin/main/installation.html"
 REMEDY = "python -m tare runtimes install" if os.getuid() == 0 else f"ask an administrator for Apptainer: {GUIDE}"
+ELSEWHERE = "point TARE_CACHE at a folder whose path has no blank, and run `make setup`"
 # /tmp is a scratch folder and /dev/shm the host's; nothing else of the host is seen but the launch's binds.
 HIDDEN = "home,tmp,cwd,bind-paths,hostfs"
 # Levels of the factor, each with the mounts that show it.
@@ -98,6 +100,8 @@ class Apptainer(Environment):
     def probe(self) -> Probe:
         """Build the trial image, launch it, and see how it is mounted."""
         found = find_apptainer()
+        if reason := self._unfit(found):
+            return Probe(available=False, reason=reason, remedy=ELSEWHERE)
         if found is None:
             return Probe(available=False, reason="neither apptainer nor singularity is installed", remedy=REMEDY)
         try:
@@ -116,6 +120,12 @@ class Apptainer(Environment):
             return {"mount_mode": mode, "origin": origin(found), "userns": self.userns}
 
         return probe_by_trial(self, version, remedy=REMEDY, examine=examine)
+
+    def _unfit(self, found: Path | None) -> str | None:
+        """Why the relocated Apptainer, where it is the one that is here or was to be had, can't be used."""
+        reason = unfit(relocated_prefix())
+        was_tried = found is None and installed().get("apptainer", {}).get("how", "") is None
+        return reason if was_tried or (found is not None and origin(found) == "relocated") else None
 
     def prepare(self, image: OciImage, folder: Path) -> Prepared:
         """Build the .sif with zstd, in `folder`.

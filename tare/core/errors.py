@@ -131,8 +131,8 @@ def explain_defect(error: BaseException) -> str | None:
 
 
 def reason_of(error: TareError | OSError) -> str:
-    """Why something could not be had, in a record: one line, with what a user can do where a disk is full."""
-    return (explain_os_error(error) if is_full(error) else None) or str(error)
+    """Why something could not be had, in a record: one line, with what a user can do about a disk or a limit."""
+    return (explain_os_error(error) if isinstance(error, OSError) else None) or str(error)
 
 
 def as_we_can(remedy: str) -> str:

@@ -19,6 +19,7 @@ from tare.core.places import cache_root
 from tare.core.places import project_root as project_root
 
 CHUNK_BYTES = 1 << 20
+SEPARATORS = frozenset(':,\\"\t\n')  # of mounts, in options of runtimes and of file systems
 MOVE_AWAY = "move the folder away to start this campaign again"
 
 
@@ -47,6 +48,11 @@ def cache_path(*parts: str) -> Path:
 def cache_dir(*parts: str) -> Path:
     """A folder of the user's cache, made if missing: in $TARE_CACHE, $XDG_CACHE_HOME/tare or ~/.cache/tare."""
     folder = cache_path(*parts)
+    if wrong := sorted(SEPARATORS & set(str(folder))):
+        raise UserError(
+            f"cannot use {folder} as the cache: container runtimes take {wrong[0]!r} for more than a character of "
+            "a path; point TARE_CACHE at a folder whose path has none"
+        )
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:

@@ -291,7 +291,8 @@ def probe_by_trial(
         details |= examine(trial)
     except (TareError, OSError) as error:
         reason = getattr(error, "reason", None) or reason_of(error)
-        mend = getattr(error, "remedy", None) or namespaces_remedy(reason) or remedy
+        itself = isinstance(error, UserError | OSError)  # it says what mends it
+        mend = getattr(error, "remedy", None) or namespaces_remedy(reason) or (None if itself else remedy)
         return Probe(available=False, version=version, reason=reason, remedy=mend, details=details)
     return Probe(available=True, version=version, details=details)
 

@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 from processes import finished
 
+from envs import apptainer as adapter
 from tare.core import errors, machine_lock
 from tare.core.errors import UnavailableError, UserError
 from tare.core.files import locked, project_root
@@ -329,6 +330,37 @@ def test_an_installation_waits_for_whoever_measures_and_names_it(machine, policy
         f"waiting for another process: it measures on this machine (process {os.getpid()}"
         in capsys.readouterr().out
     )
+
+
+@pytest.mark.parametrize("character", list(':,\\"\t\n'))
+def test_a_cache_whose_path_runtimes_would_read_otherwise_is_refused(tmp_path, monkeypatch, character):
+    monkeypatch.setenv("TARE_CACHE", str(tmp_path / f"a{character}b"))
+    with pytest.raises(UserError, match="for more than a character of a path; point TARE_CACHE at a folder whose"):
+        programs.cache_dir("runtimes")
+    assert not (tmp_path / f"a{character}b").exists()
+
+
+def test_the_relocated_apptainer_is_not_put_below_a_blank(tmp_path, monkeypatch):
+    """It would start, and wait for a mount of its own until it gives up."""
+    monkeypatch.setenv("TARE_CACHE", str(tmp_path / "my cache"))
+    monkeypatch.setattr(apptainer, "debian_archive", lambda: pytest.fail("it was fetched"))
+    with pytest.raises(UnavailableError) as told:
+        apptainer.from_newest_suite()
+    prefix = programs.relocated_prefix()
+    assert str(told.value).startswith(
+        f"{prefix} has a blank in its path, and the relocated Apptainer finds no mount"
+    )
+    for tried in (True, False):  # it was refused; or it lies there since before
+        if tried:
+            programs.note("apptainer", how=None, tried_before=[str(told.value)])
+            monkeypatch.setattr(adapter, "find_apptainer", lambda: None)
+        else:
+            monkeypatch.setattr(adapter, "find_apptainer", lambda: prefix / "usr/bin/apptainer")
+        probe = adapter.Apptainer().probe()
+        assert (probe.reason, probe.remedy) == (str(told.value), adapter.ELSEWHERE)
+    monkeypatch.setenv("TARE_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setattr(adapter, "find_apptainer", lambda: None)
+    assert adapter.Apptainer().probe().reason == "neither apptainer nor singularity is installed"
 
 
 def test_who_measures_installs_in_its_own_time_and_others_are_told_what_is_done(capsys):
