@@ -222,6 +222,32 @@ def test_method_comes_from_the_plan(evidence):
     assert "Arms vary one factor" in text and "beside them a launch as in the headline" in text
 
 
+@pytest.mark.parametrize(
+    ("units", "attempt", "says"),
+    [
+        (1, 1, "No interval: it takes 2 rounds, and there is 1."),
+        (2, 1, "No interval: that of 2 rounds would reach beyond a factor of 1,000 at this level."),
+        (
+            2,
+            2,
+            "No interval: that of 2 rounds would reach beyond a factor of 1,000 at this level; this is try 2 of "
+            "its question, which has 15% of alpha where the first has 61%, and the less alpha, the wider is an "
+            "interval.",
+        ),
+    ],
+)
+def test_the_first_screen_says_why_there_is_no_interval(evidence, units, attempt, says):
+    assert answer.without_interval(evidence) == []
+    verdicts = evidence.verdicts.copy()
+    own = (verdicts["env"] == "docker") & (verdicts["metric"] == "real_s")
+    verdicts.loc[own, ["ci_low", "ci_high"]] = float("nan")
+    verdicts.loc[own, ["n_units", "attempt"]] = [units, attempt]
+    changed = replace(evidence, verdicts=verdicts)
+    assert answer.without_interval(changed) == [says]
+    cells = [cell for glance in answer.glances(changed) for row in glance.rows for cell, _ in row[2]]
+    assert "no interval" in cells
+
+
 def test_what_was_mapped_names_the_files_that_differ(evidence):
     rows = {(row[0], row[1]): row[2:] for row in material.mapped_table(evidence).rows}
     assert rows[("CNN on MNIST", "Docker")] == ["2", "1 of 1", "libc.so.6", "none"]
