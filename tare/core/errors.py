@@ -124,7 +124,10 @@ def explain_defect(error: BaseException) -> str | None:
     if isinstance(error, ModuleNotFoundError) and (error.name or "").partition(".")[0] not in OURS:
         root = project_root()
         own = root / ".venv/bin/python"
-        return f"{sys.executable} has no {error.name}: call {own}, which `make setup` in {root} makes"
+        mended = f"call {own}, which `make setup` in {root} makes"
+        if Path(sys.executable) == own:
+            mended = f"`make setup` in {root} installs it"
+        return f"{sys.executable} has no {error.name}: {mended}"
     if isinstance(error, ImportError) and any(words in str(error) for words in NOT_MAPPED):
         return f"there was no memory left to load {error.name}: raise this shell's limit (ulimit -v)"
     return None

@@ -38,10 +38,16 @@ def home_dir() -> Path:
 def cache_path(*parts: str) -> Path:
     """A place in the user's cache, whether anything is there or not."""
     try:
-        return cache_root().joinpath(*parts).resolve()
+        root = cache_root()
     except RuntimeError:
         raise UserError(
             f"user {os.getuid()} has no home: point TARE_CACHE at a folder that may be written"
+        ) from None
+    try:
+        return root.joinpath(*parts).resolve()
+    except (OSError, RuntimeError):  # which of the two hangs on the version of Python
+        raise UserError(
+            f"cannot use {root} as the cache: it leads nowhere; point TARE_CACHE at a folder that may be written"
         ) from None
 
 
