@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
+import signal
 import sys
 from collections.abc import Callable
 from typing import Any, NoReturn
@@ -37,6 +39,8 @@ def status_of(work: Callable[[], int], interrupted: str | None = None) -> int:
         SystemExit: the command line asks for help, or is wrong.
     """
     streams.prepare()
+    with contextlib.suppress(ValueError):  # a thread can't, and need not
+        signal.signal(signal.SIGCHLD, signal.SIG_DFL)  # where whoever started us ignores it nobody could wait
     try:
         return streams.finish(_status_of(work, interrupted))
     except SystemExit as ended:
