@@ -382,6 +382,25 @@ def test_a_disk_without_room_is_said_before_anything_is_done(checkout, monkeypat
     assert line.count("\n") == 1 and str(full) in line and "0.0 GB free" in line
 
 
+@pytest.mark.parametrize("place", ["the checkout", "TARE_CACHE", "TMPDIR"])
+def test_a_place_that_can_not_be_written_is_said_before_anything_is_done(
+    checkout, monkeypatch, tmp_path, capsys, place
+):
+    """As a checkout on a file system that is mounted to be read."""
+    places = {"the checkout": checkout, "TARE_CACHE": tmp_path / "cache", "TMPDIR": tmp_path / "temporary"}
+    for folder in places.values():
+        folder.mkdir(exist_ok=True)
+    monkeypatch.setenv("TARE_CACHE", str(places["TARE_CACHE"]))
+    monkeypatch.setattr(bootstrap.tempfile, "gettempdir", lambda: str(places["TMPDIR"]))
+    allowed = os.access
+    monkeypatch.setattr(bootstrap.os, "access", lambda path, how: path != places[place] and allowed(path, how))
+    monkeypatch.setattr(bootstrap, "start_runtimes", lambda: pytest.fail("something was begun"))
+    assert bootstrap.main(["run"]) == 3
+    said = capsys.readouterr().err
+    assert said == f"tare: {places[place]} can't be written (mend it: move {place} to a folder that can)\n"
+    assert not (checkout / ".venv").exists()
+
+
 def test_a_second_set_up_beside_the_first_waits_and_names_it(checkout, monkeypatch, tmp_path, capsys):
     monkeypatch.setenv("TARE_CACHE", str(tmp_path / "cache"))
 
