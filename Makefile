@@ -8,6 +8,9 @@ MAKEFLAGS += --no-print-directory
 .DEFAULT_GOAL := help
 .PHONY: study-file help report smoke test test-quick setup setup-test doctor lock reference reference-input clean clean-runtimes clean-cache
 
+# Packages of another Python's are not for ours.
+unexport PYTHONPATH PYTHONHOME
+
 STUDY ?= $(or $(CONFIG),config/config.yaml)
 CORES ?= all
 
@@ -21,6 +24,15 @@ CACHES = test -z "$${TARE_CACHE:-}" || test -w "$${XDG_CACHE_HOME:-$$HOME}" || e
 REPORT_PATH = import pathlib, sys; from tare.model.studies import study; \
 	print(pathlib.Path(study.results_folder(study.load_checked(sys.argv[1]).study), "report", "index.html").resolve())
 
+# A name that is mistyped on make's command line would change nothing, without a word.
+KNOWN = STUDY CONFIG SCENARIOS MINUTES RUNTIMES CORES PYTHON WORKERS PYTEST_ARGS UPGRADE REFERENCE_PYTHON BUDGET_S NAME MORE
+GIVEN = $(foreach name,$(.VARIABLES),$(if $(filter command,$(origin $(name))),$(name)))
+UNKNOWN := $(firstword $(filter-out $(KNOWN) TARE_% PIP_% UV_% %_proxy %_PROXY DOCKER_% SNAKEMAKE_PROFILE TMPDIR SHELL,$(GIVEN)))
+NEAREST = import sys; from tare.model.words import nearest; print(nearest(sys.argv[1].upper(), sys.argv[2:]))
+ifneq ($(UNKNOWN),)
+$(error tare: make knows no variable $(UNKNOWN): $(or $(shell $(PYTHON) -c '$(NEAREST)' $(UNKNOWN) $(KNOWN) 2>/dev/null),(known: $(KNOWN))))
+endif
+
 help: ## what there is
 	@sed -nE 's/^([a-z-]+):[^#]*## (.*)/  make \1\t\2/p' Makefile | expand -t 20
 
@@ -32,6 +44,7 @@ report: study-file setup ## environment, runtimes, data, images, runs, report (M
 study-file: # said before the set-up, which takes a minute
 	@$(NEED_PYTHON)
 	@test -f "$(STUDY)" || { echo "tare: there is no study file $(STUDY): there are $$(grep -ls '^study:' config/*.yaml | xargs)" >&2; exit 2; }
+	@grep -Eq '(^|[{,])[[:space:]]*"?study"?[[:space:]]*:' "$(STUDY)" || { echo "tare: $(STUDY): study missing: its results would be taken for those of the default study; give it a name of its own, as in \`study: mine\`" >&2; exit 2; }
 
 smoke: ## the whole workflow on small settings
 	@$(MAKE) report STUDY=config/smoke.yaml
@@ -74,6 +87,7 @@ lock: setup ## resolve requirements/*.in again (UPGRADE=1: to the newest version
 # Needs no .venv: on a machine without a network it uses the Python that has the framework there.
 REFERENCE_PYTHON ?= python3
 BUDGET_S ?= 540
+reference: export PYTHONPATH := $(PYTHONPATH)
 reference: ## a reference campaign of this machine in ten minutes (NAME=folder, BUDGET_S=540, MORE=1 carries on)
 	@$(REFERENCE_PYTHON) -m tare reference --budget-s "$(BUDGET_S)" $(if $(NAME),--out "results/reference/$(NAME)") $(if $(MORE),--more)
 
@@ -81,6 +95,7 @@ reference-input: setup ## .reference: what a machine without a network needs for
 	@.venv/bin/python -m tare pack-reference-input
 
 clean: ## results and .venv; downloads and images in the cache stay
+	@test -z "$(PYTHON)" || $(PYTHON) -m tare.runtimes.remove --check-folder .
 	@rm -rf .venv .snakemake *.egg-info
 	@find results -mindepth 1 -maxdepth 1 ! -name reference ! -name .gitkeep -exec rm -rf {} +
 
@@ -89,6 +104,7 @@ clean-runtimes: ## takes away what `make` installed on this machine, and images 
 	@$(PYTHON) -m tare.runtimes.remove
 
 clean-cache: ## the cache as well, after asking
+	@test -z "$(PYTHON)" || $(PYTHON) -m tare.runtimes.remove --check
 	@cache="$${TARE_CACHE:-$${XDG_CACHE_HOME:-$$HOME/.cache}/tare}"; \
 	grep -q '"all": \[$$' "$$cache/runtimes/packages.json" 2>/dev/null \
 		&& echo "What tells which packages are ours goes with it: make clean-runtimes takes them away before"; \

@@ -6,8 +6,6 @@ what is measured has no extra parent. The CPU set and the limit are inherited by
 
 from __future__ import annotations
 
-import os
-import pwd
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -153,11 +151,3 @@ def confirm_seccomp(options: Mapping[str, str], facts: Mapping[str, Any]) -> dic
             f"/proc/self/status, and not {wanted}"
         )
     return {}
-
-
-def user_name() -> str:
-    """Login name of this process's user, or its number where it has none."""
-    try:
-        return pwd.getpwuid(os.getuid()).pw_name
-    except KeyError:
-        return str(os.getuid())

@@ -5,24 +5,24 @@ Standard library only, so that it runs as a file: `python envs/_orphans.py IMAGE
 
 from __future__ import annotations
 
+import argparse
 import contextlib
 import os
 import re
 import signal
-import sys
 from pathlib import Path
 
 
 def parent_of(process: Path) -> int:
     """Number of a process's parent."""
-    found = re.search(r"^PPid:\s+(\d+)", (process / "status").read_text(), re.MULTILINE)
+    found = re.search(r"^PPid:\s+(\d+)", (process / "status").read_text(errors="replace"), re.MULTILINE)
     return int(found.group(1)) if found else 0
 
 
 def name_of(pid: int) -> str:
     """Name of a process's program, which anybody may read; empty where it has ended."""
     try:
-        return Path(f"/proc/{pid}/comm").read_text().strip()
+        return Path(f"/proc/{pid}/comm").read_text(errors="replace").strip()
     except OSError:
         return ""
 
@@ -35,7 +35,7 @@ def orphans(image: Path) -> list[int]:
     found = []
     for process in Path("/proc").glob("[0-9]*"):
         with contextlib.suppress(OSError):
-            if not (process / "comm").read_text().startswith("squashfuse"):
+            if not (process / "comm").read_text(errors="replace").startswith("squashfuse"):
                 continue
             held = [link.readlink() for link in (process / "fd").iterdir()]
             if not any(path.is_relative_to(image) for path in held):
@@ -55,4 +55,6 @@ def end_orphans(image: Path) -> int:
 
 
 if __name__ == "__main__":
-    end_orphans(Path(sys.argv[1]))
+    parser = argparse.ArgumentParser(description="End the FUSE servers of images whose launch was killed.")
+    parser.add_argument("image", type=Path, help="an image, or a folder that images lie in")
+    end_orphans(parser.parse_args().image)

@@ -6,6 +6,7 @@ installation), `fuse` (a FUSE server, in a user namespace), `unpacked` (a folder
 
 from __future__ import annotations
 
+import argparse
 import contextlib
 import os
 import re
@@ -22,18 +23,20 @@ from typing import Any, ClassVar
 from envs import _orphans
 from envs._conditions import GPU, confirm_gpu, gpu_mode, image_of, mount_option, prefix
 from tare.core.errors import UnavailableError
-from tare.core.files import cache_dir, project_root
+from tare.core.files import cache_dir, cache_path, home_dir, project_root
 from tare.core.manifest import allocated_bytes
 from tare.core.process import run
 from tare.launch.trial import Trial, probe_by_trial
 from tare.model.environment import Environment, Launch, OciImage, Prepared, Probe
 from tare.model.registry import register
-from tare.runtimes.programs import find_apptainer, origin
+from tare.runtimes.apptainer import unfit
+from tare.runtimes.programs import find_apptainer, installed, origin, relocated_prefix
 
 BUILD_S = 600.0
 COMPRESSION = ("-comp", "zstd", "-Xcompression-level", "3")
 GUIDE = "https://apptainer.org/docs/admin/main/installation.html"
 REMEDY = "python -m tare runtimes install" if os.getuid() == 0 else f"ask an administrator for Apptainer: {GUIDE}"
+ELSEWHERE = "point TARE_CACHE at a folder whose path has no blank, and run `make setup`"
 # /tmp is a scratch folder and /dev/shm the host's; nothing else of the host is seen but the launch's binds.
 HIDDEN = "home,tmp,cwd,bind-paths,hostfs"
 # Levels of the factor, each with the mounts that show it.
@@ -97,6 +100,8 @@ class Apptainer(Environment):
     def probe(self) -> Probe:
         """Build the trial image, launch it, and see how it is mounted."""
         found = find_apptainer()
+        if reason := self._unfit(found):
+            return Probe(available=False, reason=reason, remedy=ELSEWHERE)
         if found is None:
             return Probe(available=False, reason="neither apptainer nor singularity is installed", remedy=REMEDY)
         try:
@@ -115,6 +120,12 @@ class Apptainer(Environment):
             return {"mount_mode": mode, "origin": origin(found), "userns": self.userns}
 
         return probe_by_trial(self, version, remedy=REMEDY, examine=examine)
+
+    def _unfit(self, found: Path | None) -> str | None:
+        """Why the relocated Apptainer, where it is the one that is here or was to be had, can't be used."""
+        reason = unfit(relocated_prefix())
+        was_tried = found is None and installed().get("apptainer", {}).get("how", "") is None
+        return reason if was_tried or (found is not None and origin(found) == "relocated") else None
 
     def prepare(self, image: OciImage, folder: Path) -> Prepared:
         """Build the .sif with zstd, in `folder`.
@@ -214,14 +225,14 @@ class Apptainer(Environment):
     @contextlib.contextmanager
     def session(self) -> Iterator[None]:
         """End what launches left whose harness was killed itself."""
-        _orphans.end_orphans(cache_dir())
+        _orphans.end_orphans(cache_path())
         yield
 
     def environment_variables(self) -> dict[str, str]:
         """A PATH that has the FUSE helpers, and settings and cache away from the user's own."""
         own = cache_dir("apptainer")
         path = f"{os.environ.get('PATH', '')}:/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
-        return {"PATH": path.lstrip(":"), "HOME": str(Path.home()), "APPTAINER_CONFIGDIR": str(own / "config")}
+        return {"PATH": path.lstrip(":"), "HOME": str(home_dir()), "APPTAINER_CONFIGDIR": str(own / "config")}
 
     def _build_environment(self, folder: Path) -> dict[str, str]:
         """spython calls its program `singularity`, so a link of that name leads to ours."""
@@ -256,7 +267,12 @@ def build_with_spython(recipe: str, target: str, options: list[str]) -> None:
 
 
 if __name__ == "__main__":
+    parser = argparse.ArgumentParser(prog="python -m envs.apptainer", description="Build an image through spython.")
+    parser.add_argument("recipe", help="what it is built from, such as docker-archive:FILE")
+    parser.add_argument("target", help="file or folder to make")
+    parser.add_argument("options", nargs=argparse.REMAINDER, help="of `apptainer build`")
+    asked = parser.parse_args()
     try:
-        build_with_spython(sys.argv[1], sys.argv[2], sys.argv[3:])
+        build_with_spython(asked.recipe, asked.target, asked.options)
     except subprocess.CalledProcessError as error:
         sys.exit(error.returncode or 1)

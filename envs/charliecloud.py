@@ -12,9 +12,11 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from envs._conditions import GPU_PLAIN, confirm_gpu, image_of, prefix, user_name
+from envs._conditions import GPU_PLAIN, confirm_gpu, image_of, prefix
 from envs._unpacked import make_folders, points_in_folder, prepare_folder
 from tare.core.errors import UnavailableError
+from tare.core.files import home_dir
+from tare.core.places import user_name
 from tare.core.process import run
 from tare.launch.trial import probe_by_trial
 from tare.model.environment import Environment, Launch, OciImage, Prepared, Probe
@@ -79,7 +81,7 @@ class Charliecloud(Environment):
     def environment_variables(self) -> dict[str, str]:
         """ch-run refuses to start without $USER."""
         path = os.environ.get("PATH", "/usr/bin:/bin")
-        return {"PATH": path, "USER": user_name(), "HOME": str(Path.home())}
+        return {"PATH": path, "USER": user_name(), "HOME": str(home_dir())}
 
 
 def make_entries(root: Path) -> None:

@@ -95,6 +95,65 @@ def study_files():
     return [] if workflow.modifier.skip_configfile else workflow.overwrite_configfiles
 
 
+def study_sources():
+    """Name and content of all that the configuration was laid together from, in order, for what is said of it."""
+    files = [(os.path.relpath(path), study_module.load(path)) for path in study_files()]
+    if workflow.modifier.skip_configfile:
+        files = [("the module's config", config)]
+    return [*files, ("--config", workflow.config_settings.config or {})]
+
+
+def refuse_nameless_study():
+    """A study file of a person's that has no name of its own: it would be taken for the default study."""
+    default = project_root() / "config/config.yaml"
+    files = [
+        path
+        for path in workflow.overwrite_configfiles
+        if Path(path).resolve() != default
+    ]
+    chosen = [(os.path.relpath(path), study_module.load(path)) for path in files]
+    if chosen and "study" not in (workflow.config_settings.config or {}):
+        study_module.refuse_nameless(chosen)
+
+
+# What only a person says of one run, on its command line: in a profile it would change what is measured, or how often.
+# What else a profile might change of that stands in profiles/default, which counts more than a user's own.
+NOT_OF_A_PROFILE = (
+    *(
+        "config",
+        "configfile",
+        "configfiles",
+        "forcerun",
+        "until",
+        "omit-from",
+        "allowed-rules",
+    ),
+    *("batch", "consider-ancient", "set-threads", "set-resources", "target-jobs"),
+)
+
+
+def refuse_choices_of_profiles():
+    """A user's own profile (SNAKEMAKE_PROFILE, --profile) that chooses what is measured."""
+    from snakemake.cli import get_profile_dir
+
+    words = [
+        part
+        for word in sys.argv[1:]
+        for part in (word.split("=", 1) if word.startswith("--profile=") else [word])
+    ]
+    given = [value for name, value in zip(words, words[1:]) if name == "--profile"]
+    for profile in given or filter(None, [os.environ.get("SNAKEMAKE_PROFILE")]):
+        found = None if profile == "none" else get_profile_dir(profile)
+        if found is None or Path(found[1]).is_relative_to(project_root() / "profiles"):
+            continue
+        says = study_module.load(found[1])
+        if chosen := [key for key in NOT_OF_A_PROFILE if says.get(key)]:
+            raise WorkflowError(
+                f"{found[1]} says {', '.join(chosen)}, which is said of one run, on its command line: leave the profile "
+                "out (--profile none), or drop it there"
+            )
+
+
 def within_minutes(study, minutes):
     """The study with budgets of its headline campaigns for as many minutes as --config says, and how they were chosen.
 
@@ -120,15 +179,19 @@ def within_minutes(study, minutes):
 
 try:
     refuse_part_of_module()
+    if workflow.is_main_process and workflow.modifier.is_main_snakefile():
+        refuse_choices_of_profiles()
     for path in (path for path in study_files() if Path(path).suffix != ".json"):
         # Snakemake would take the last of two equal keys
-        study_module.refuse_minutes(study_module.load(path))
+        study_module.refuse_minutes(study_module.load(path), os.path.relpath(path))
     if workflow.modifier.skip_configfile:  # the module's `config:` is laid over it
         config = study_module.merge(
             study_module.load(project_root() / "config/config.yaml"), config
         )
-    STUDIED = study_module.check(
-        {key: value for key, value in config.items() if key != "minutes"}
+    refuse_nameless_study()
+    STUDIED = study_module.checked_from(
+        study_sources(),
+        {key: value for key, value in config.items() if key != "minutes"},
     )
     STUDIED, CHOSEN = within_minutes(STUDIED, config.get("minutes"))
     config = STUDIED.to_json()
@@ -140,7 +203,9 @@ except TareError as error:
     raise WorkflowError(str(error))
 
 if workflow.is_main_process:
-    if told := workflow_lock.release_stale(Path.cwd()):
+    if told := workflow_lock.release_stale(
+        Path.cwd(), dry=workflow.output_settings.dryrun
+    ):
         say(told)
 attempts.attend(workflow)  # whether a sealed campaign is measured again
 
@@ -456,7 +521,8 @@ def refuse_rule_names(taken):
     for name in ENVIRONMENTS:
         if name in taken:
             raise WorkflowError(
-                f"config: environments: {name} is the name of a rule; give envs/{name}.py another name"
+                f"{study_module.holder('environments', study_sources())}: environments: {name} is the name of a "
+                f"rule; give envs/{name}.py another name"
             )
 
 
@@ -464,6 +530,8 @@ def refuse_mistyped_environments(taken):
     """A word of the command line that is almost an environment's name, or an environment that the study lacks."""
     if not workflow.modifier.is_main_snakefile():
         return  # the command line names what the calling workflow has
+    if workflow.is_main_process:
+        refuse_mistyped_rules(taken)
     names = [*ENVIRONMENTS, "all"]
     for word in sys.argv[1:]:
         if (
@@ -478,6 +546,26 @@ def refuse_mistyped_environments(taken):
             )
         if get_close_matches(word, names, cutoff=0.75):
             raise WorkflowError(f"no environment {word!r}: {nearest(word, names)}")
+
+
+# What is chosen by the names of rules; Snakemake would tell a mistyped one raw, or pass it over.
+CHOOSING = (
+    *("-R", "--forcerun", "-U", "--until", "-O", "--omit-from", "--allowed-rules"),
+    *("-P", "--prioritize"),
+)
+
+
+def refuse_mistyped_rules(taken):
+    """A word behind an option that chooses rules, which is neither a rule nor a file."""
+    option = None
+    for word in sys.argv[1:]:
+        name, _, value = word.partition("=")
+        if word.startswith("-"):
+            option, word = (name if name in CHOOSING else None), value
+        if option is None or not word or "/" in word:
+            continue
+        if word not in taken and not Path(word).exists():
+            raise WorkflowError(f"{option}: no rule {word!r}: {nearest(word, taken)}")
 
 
 def tell_what_stays():

@@ -11,6 +11,7 @@ from __future__ import annotations
 import builtins
 import logging
 import os
+import re
 import shutil
 import sys
 import threading
@@ -23,8 +24,8 @@ from snakemake_interface_logger_plugins.base import LogHandlerBase
 from snakemake_interface_logger_plugins.common import LogEvent
 
 from snakemake_logger_plugin_tare.line import Line, is_live
-from tare.core import progress, status
-from tare.core.errors import TareError
+from tare.core import progress, status, streams
+from tare.core.errors import TareError, explain_os_error
 from tare.core.remaining import Durations, Remaining, planned
 from tare.core.timeline import Timeline
 
@@ -56,6 +57,7 @@ NOISE = (
     "Processed ",
     "This was a dry-run",
     "Reasons:",
+    "Error: Directory cannot be locked. Another",  # of a dry run, which goes on
 )
 # Said better by the line of the failed job, by the last line, or in profiles/default.
 SAID_ELSEWHERE = (
@@ -66,6 +68,13 @@ SAID_ELSEWHERE = (
 )
 
 
+# An error of ours in a function of the rules, as Snakemake tells it with a traceback.
+OF_OURS = re.compile(r"\s*(?:UserError|UnavailableError|IntegrityError|TareError): (.+)")
+OF_OUR_RULES = re.compile(r"WorkflowError in file \"[^\"]*(?:/Snakefile|/rules/\w+\.smk)\", line \d+:$")
+NO_RULE = re.compile(r"No rule to produce (\S+)")
+OS_ERROR = re.compile(r"\[Errno (\d+)\] (.*): '(.*)'")
+
+
 class LogHandler(LogHandlerBase):
     """Prints one line per job on standard error (a dry run: on standard output).
 
@@ -74,6 +83,7 @@ class LogHandler(LogHandlerBase):
 
     def __post_init__(self) -> None:
         """Start the clock and the counts."""
+        streams.prepare()
         self._started = time.monotonic()
         self._total = 0
         self._due: dict[str, int] = {}
@@ -258,8 +268,14 @@ class LogHandler(LogHandlerBase):
             self._print(f"tare: {wrong}")
         elif name == "LockException":
             self._print("tare: nothing was done: another workflow has locked this folder")
+        elif ours := next((found[1] for line in lines if (found := OF_OURS.match(line))), None):
+            self._print(f"tare: {ours}")
+        elif name == "WorkflowError" and OF_OUR_RULES.match(lines[0]) and len(lines) > 1:
+            self._print(f"tare: {lines[1].strip()}")
+        elif name == "MissingRuleException" and (found := NO_RULE.search(record.getMessage())):
+            self._print(f"tare: no rule makes {found[1]}: `snakemake --list` names all rules")
         elif of_the_disk:
-            self._print(f"tare: Snakemake ended with {lines[-1]}")
+            self._print(f"tare: {_of_the_disk(lines[-1])}")
         else:
             self._message(record)
 
@@ -303,8 +319,16 @@ class LogHandler(LogHandlerBase):
             else:
                 self._stream.write(text + "\n")
                 self._stream.flush()
-        except BrokenPipeError:
-            pass
+        except OSError as error:
+            if streams.give_up(error) is None and not isinstance(error, BrokenPipeError):
+                raise
+
+
+def _of_the_disk(line: str) -> str:
+    """What a user can do about the error of a disk with which Snakemake ended: by its traceback's last line."""
+    found = OS_ERROR.search(line)
+    told = explain_os_error(OSError(int(found[1]), found[2], found[3])) if found else None
+    return told or f"Snakemake ended with {line}"
 
 
 def _wrong_study(words: Sequence[str], here: Path) -> str | None:

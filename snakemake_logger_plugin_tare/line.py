@@ -11,14 +11,13 @@ from __future__ import annotations
 import contextlib
 import os
 import shutil
-import sys
 import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import TextIO
 
-from tare.core import progress, status
+from tare.core import progress, status, streams
 from tare.core.remaining import Outlook, Remaining
 from tare.core.timeline import Timeline
 
@@ -126,7 +125,7 @@ class Line:
         """Print a line of its own, above this one."""
         with self._turn:
             self._clear()
-            self._stream.write(_written(text, self._stream) + "\n")
+            self._stream.write(streams.written(text, self._stream.encoding) + "\n")
             self._stream.flush()
 
     def look(self) -> Outlook:
@@ -145,7 +144,7 @@ class Line:
                 self.write(f"{self._head()} {'; '.join(pieces(outlook))}")
                 return
             text = fitted(f"{self._head()} ", pieces(outlook), self._columns() - 1)
-            self._stream.write(f"{progress.CLEAR}{_written(text, self._stream)}\r")
+            self._stream.write(f"{progress.CLEAR}{streams.written(text, self._stream.encoding)}\r")
             self._stream.flush()
             self._drawn = True
 
@@ -171,17 +170,3 @@ class Line:
             return max(FEWEST_COLUMNS, os.get_terminal_size(self._stream.fileno()).columns or 80)
         except OSError:
             return 80
-
-
-def _written(text: str, stream: TextIO) -> str:
-    """A text in what the stream can write: an old terminal has no ±."""
-    encoding = stream.encoding or sys.getdefaultencoding()
-    return text.replace("±", "+-").encode(encoding, "replace").decode(encoding) if _lacks(encoding) else text
-
-
-def _lacks(encoding: str) -> bool:
-    try:
-        "±…".encode(encoding)
-    except (UnicodeError, LookupError):
-        return True
-    return False

@@ -9,6 +9,10 @@ if sys.version_info < (3, 11):  # noqa: UP036
     sys.exit(3)
 
 if __name__ == "__main__":
+    from tare.core.places import own_first
+
+    own_first()
+
     from tare.cli.main import main
 
     sys.exit(main())

@@ -103,6 +103,8 @@ def play(folder, words):
 
 
 if __name__ == "__main__":
+    if len(sys.argv) < 3 or {"-h", "--help"} & set(sys.argv):
+        sys.exit(__doc__)
     what, where, *given = sys.argv[1:]
     if what == "play":
         play(where, given)

@@ -63,6 +63,8 @@ def plant(training, fault):
 
 
 if __name__ == "__main__":
+    if len(sys.argv) != 4 or {"-h", "--help"} & set(sys.argv):
+        sys.exit(__doc__)
     code, fault_json, spec_path = sys.argv[1:]
     sys.path[0] = code
     import importlib

@@ -97,4 +97,6 @@ def main(name: str, folder: Path) -> None:
 
 
 if __name__ == "__main__":
+    if len(sys.argv) != 3 or {"-h", "--help"} & set(sys.argv):
+        sys.exit(__doc__)
     main(sys.argv[1], Path(sys.argv[2]))

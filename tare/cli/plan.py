@@ -33,6 +33,10 @@ def add(subparsers: Any) -> None:
     parser.set_defaults(run=run_plan)
 
 
+def _over(arguments: argparse.Namespace) -> dict[str, Any] | None:
+    return {"scenarios": arguments.scenarios} if arguments.scenarios else None
+
+
 def _fraction(text: str) -> float:
     value = _number(text)
     if not 0 < value <= 1:
@@ -77,11 +81,9 @@ def run_plan(arguments: argparse.Namespace) -> int:
     from tare.core.progress import duration, say
     from tare.literature import claims, published
     from tare.model.studies.expected import whole_s
-    from tare.model.studies.study import PRIMARY, check, load_checked, merge, settings_of
+    from tare.model.studies.study import PRIMARY, load_checked, settings_of
 
-    study = load_checked(arguments.study)
-    if arguments.scenarios:
-        study = check(merge(study.to_json(), {"scenarios": arguments.scenarios}))
+    study = load_checked(arguments.study, _over(arguments))
     if arguments.workload:
         study = study.replace(workloads={arguments.workload: settings_of(study.workloads, arguments.workload)})
     own = Path("results/campaigns") / study.study
@@ -127,15 +129,13 @@ def _plan_minutes(arguments: argparse.Namespace) -> int:
     from tare.core.errors import UserError
     from tare.core.progress import say
     from tare.model.studies.minutes import declare, path_of
-    from tare.model.studies.study import check, load_checked, merge
+    from tare.model.studies.study import load_checked
 
     for name in ("workload", "half_width", "budget", "campaigns"):
         if getattr(arguments, name) is not None:
             option = f"--{name.replace('_', '-')}"
             raise UserError(f"--minutes is of the whole study and chooses its budgets itself: leave {option} out")
-    study = load_checked(arguments.study)
-    if arguments.scenarios:
-        study = check(merge(study.to_json(), {"scenarios": arguments.scenarios}))
+    study = load_checked(arguments.study, _over(arguments))
     own, chosen, before = laid_over(study, arguments.minutes, Path("results/campaigns"))
     for line in chosen.lines():
         say(line)

@@ -27,9 +27,11 @@ def add(subparsers: Any) -> None:
 
 
 def run_read_log(arguments: argparse.Namespace) -> int:
-    """`tare read-log`."""
+    """`tare read-log`: a file that is refused hides nothing of the others; the exit status is that of the first."""
     import pandas as pd
 
+    from tare.core import streams
+    from tare.core.errors import TareError
     from tare.core.files import atomic_path
     from tare.literature import own_log, published
     from tare.profilers import logs
@@ -39,24 +41,32 @@ def run_read_log(arguments: argparse.Namespace) -> int:
     told: list[dict[str, Any]] = []
     beside: list[dict[str, Any]] = []
     lines: list[str] = []
+    refused: list[TareError] = []
     for path in arguments.files:
-        log = logs.read(path)
-        rows = logs.rows(log, arguments.steps)
+        try:
+            log = logs.read(path)
+            rows = logs.rows(log, arguments.steps)
+            whole = logs.rows(log, 1) if study is not None else []
+        except TareError as error:
+            refused.append(error)
+            continue
         told += [{"file": str(path), "form": log.form, **row} for row in rows]
         lines += [f"{path}: {log.form}", *(f"  warning: {warning}" for warning in log.warnings)]
         lines += _table(rows, ["metric", "value", "unit", "per", "source", "reason"])
         if study is not None:
-            whole = logs.rows(log, 1)
             found = own_log.beside(study, arguments.workload, arguments.env, whole, log.metrics)
             beside += [{"file": str(path), **row} for row in found]
             lines += ["", f"beside {study.paper}, {arguments.workload} in {arguments.env}:"]
             lines += _table(found, ["metric", "where", "published", "value", "unit", "agrees", "note"])
     for out, table, columns in ((arguments.out, told, COLUMNS), (arguments.paper_out, beside, PAPER_COLUMNS)):
-        if out is not None:
+        if out is not None and len(refused) < len(arguments.files):
             with atomic_path(out) as temporary:
                 pd.DataFrame(table, columns=columns).to_csv(temporary, index=False)
-    print("\n".join(lines))
-    return 0
+    if lines:
+        print("\n".join(lines))
+    for why in refused:
+        streams.tell(f"tare: {why}")
+    return refused[0].exit_code if refused else 0
 
 
 def _check(arguments: argparse.Namespace) -> None:

@@ -4,16 +4,34 @@
 lacks; 4 data that fails its check; 130 interrupted. The last four print one line and no traceback.
 """
 
+import contextlib
 import errno
 import grp
 import os
 import shutil
+import sys
 from pathlib import Path
 from typing import TypeGuard
+
+from tare.core.places import cache_root, project_root
 
 APT_LISTS = Path("/var/lib/apt/lists")
 ROOT_COMMANDS = ("apt-get ", "chmod ", "dpkg ", "sysctl ", "systemctl ", "usermod ")
 ADMINISTRATORS = {"sudo", "wheel", "admin"}
+OURS = {"tare", "envs", "workloads", "snakemake_logger_plugin_tare"}
+NOT_MAPPED = ("cannot allocate memory", "failed to map segment")  # as the loader says it
+# Limits of a process and of the machine: what happened, what mends it.
+LIMITS = {
+    errno.EFBIG: ("a file would be larger than this shell's limit", "raise it (ulimit -f)"),
+    errno.EMFILE: ("more files are open than this shell's limit", "raise it (ulimit -n)"),
+    errno.ENFILE: ("more files are open than this machine allows", "close other programs, or raise fs.file-max"),
+    errno.EAGAIN: ("no further process or thread may be started", "close some, or raise the limit (ulimit -u)"),
+    errno.ENOMEM: ("there was no memory left", "close other programs, or raise this shell's limit (ulimit -v)"),
+}
+UNUSABLE = {
+    errno.ENOENT, errno.ENOTDIR, errno.EISDIR, errno.ENAMETOOLONG, errno.ENODEV, errno.ELOOP, errno.EIO,
+    errno.ESTALE, errno.ENXIO, errno.EEXIST, errno.EINVAL,
+}  # fmt: skip
 
 
 class TareError(Exception):
@@ -57,21 +75,67 @@ def is_full(error: BaseException) -> TypeGuard[OSError]:
 
 
 def explain_os_error(error: OSError) -> str | None:
-    """One line for the failures of a disk that a user can mend; None for the others."""
+    """One line for failures that a user can mend, of a disk or of a process's limits; None for the others."""
     where = error.filename or "a file"
     if is_full(error):
         where = error.filename2 or where  # of a copy the second is written
         return f"no space left while writing {where}: free some, or point TARE_CACHE at a larger disk"
     if error.errno in (errno.EACCES, errno.EPERM, errno.EROFS):
-        return f"no permission for {where}: {os.strerror(error.errno)}"
-    if error.errno in (errno.ENOENT, errno.ENOTDIR, errno.EISDIR, errno.ENAMETOOLONG, errno.ENODEV):
+        return f"no permission for {where}: {os.strerror(error.errno)}{_instead(error.filename)}"
+    if error.errno == errno.ENOENT and not _has_working_directory():
+        return "the working directory has been removed: change into another one"
+    if error.errno in LIMITS:
+        what, mended = LIMITS[error.errno]
+        return f"{what}: {mended}"
+    if error.errno in UNUSABLE:
         return f"cannot use {where}: {os.strerror(error.errno)}"
     return None
 
 
+def _instead(name: object) -> str:
+    """What to do where a file can't be written: by the place that it is in."""
+    if not isinstance(name, str) or not name:
+        return ""
+    path = Path(name).absolute()
+    with contextlib.suppress(RuntimeError, OSError):
+        root = cache_root()
+        if path.is_relative_to(root.absolute()) or path.is_relative_to(root.resolve()):
+            return "; point TARE_CACHE at a folder that may be written"
+    if path.is_relative_to(project_root()):
+        return "; copy the checkout, or run the workflow in a folder that may be written (--directory FOLDER)"
+    return "; name another place, or have its owner let you use it"
+
+
+def _has_working_directory() -> bool:
+    try:
+        Path.cwd()
+    except OSError:
+        return False
+    return True
+
+
+def explain_defect(error: BaseException) -> str | None:
+    """One line for an exception that the Python or the limits are the cause of; None for a defect of Tare."""
+    if isinstance(error, MemoryError):
+        return "there was no memory left: close other programs, or raise this shell's limit (ulimit -v)"
+    if isinstance(error, RuntimeError) and "start new thread" in str(error):
+        what, mended = LIMITS[errno.EAGAIN]
+        return f"{what}: {mended}"
+    if isinstance(error, ModuleNotFoundError) and (error.name or "").partition(".")[0] not in OURS:
+        root = project_root()
+        own = root / ".venv/bin/python"
+        mended = f"call {own}, which `make setup` in {root} makes"
+        if Path(sys.executable) == own:
+            mended = f"`make setup` in {root} installs it"
+        return f"{sys.executable} has no {error.name}: {mended}"
+    if isinstance(error, ImportError) and any(words in str(error) for words in NOT_MAPPED):
+        return f"there was no memory left to load {error.name}: raise this shell's limit (ulimit -v)"
+    return None
+
+
 def reason_of(error: TareError | OSError) -> str:
-    """Why something could not be had, in a record: one line, with what a user can do where a disk is full."""
-    return (explain_os_error(error) if is_full(error) else None) or str(error)
+    """Why something could not be had, in a record: one line, with what a user can do about a disk or a limit."""
+    return (explain_os_error(error) if isinstance(error, OSError) else None) or str(error)
 
 
 def as_we_can(remedy: str) -> str:

@@ -11,36 +11,61 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator
-from functools import cache
 from pathlib import Path
 from typing import Any
 
 from tare.core.errors import IntegrityError, UserError
+from tare.core.places import cache_root
+from tare.core.places import project_root as project_root
 
 CHUNK_BYTES = 1 << 20
+SEPARATORS = frozenset(':,\\"\t\n')  # of mounts, in options of runtimes and of file systems
 MOVE_AWAY = "move the folder away to start this campaign again"
 
 
-@cache
-def project_root() -> Path:
-    """The checkout that holds config/, envs/ and workloads/."""
-    return Path(__file__).resolve().parents[2]
+def home_dir() -> Path:
+    """The user's home.
+
+    Raises:
+        UserError: nobody says where it is.
+    """
+    try:
+        return Path.home()
+    except RuntimeError:
+        raise UserError(f"user {os.getuid()} has no home: set HOME to a folder that may be written") from None
+
+
+def cache_path(*parts: str) -> Path:
+    """A place in the user's cache, whether anything is there or not."""
+    try:
+        root = cache_root()
+    except RuntimeError:
+        raise UserError(
+            f"user {os.getuid()} has no home: point TARE_CACHE at a folder that may be written"
+        ) from None
+    try:
+        return root.joinpath(*parts).resolve()
+    except (OSError, RuntimeError):  # which of the two hangs on the version of Python
+        raise UserError(
+            f"cannot use {root} as the cache: it leads nowhere; point TARE_CACHE at a folder that may be written"
+        ) from None
 
 
 def cache_dir(*parts: str) -> Path:
     """A folder of the user's cache, made if missing: in $TARE_CACHE, $XDG_CACHE_HOME/tare or ~/.cache/tare."""
-    if chosen := os.environ.get("TARE_CACHE"):
-        root = Path(chosen)
-    else:
-        root = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "tare"
-    folder = root.joinpath(*parts)
+    folder = cache_path(*parts)
+    if wrong := sorted(SEPARATORS & set(str(folder))):
+        raise UserError(
+            f"cannot use {folder} as the cache: container runtimes take {wrong[0]!r} for more than a character of "
+            "a path; point TARE_CACHE at a folder whose path has none"
+        )
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise UserError(
             f"cannot use {folder} as the cache: {error.strerror}; point TARE_CACHE at a folder that may be written"
         ) from error
-    return folder.resolve()
+    return folder
 
 
 def sha256_file(path: Path) -> str:
@@ -50,8 +75,8 @@ def sha256_file(path: Path) -> str:
 
 
 def sha256_text(text: str) -> str:
-    """Hexadecimal SHA-256 of a text in UTF-8."""
-    return hashlib.sha256(text.encode()).hexdigest()
+    """Hexadecimal SHA-256 of a text in UTF-8; bytes of a path that are none count as they are."""
+    return hashlib.sha256(text.encode(errors="surrogateescape")).hexdigest()
 
 
 def canonical_json(value: Any) -> str:
@@ -138,10 +163,24 @@ def _tell(text: str) -> None:
 
 
 @contextlib.contextmanager
-def locked(path: Path, *, waiting_for: str, tell: Callable[[str], None] = _tell) -> Iterator[bool]:
+def locked(
+    path: Path,
+    *,
+    waiting_for: str,
+    tell: Callable[[str], None] = _tell,
+    doing: str | None = None,
+    busy: Callable[[str], None] | None = None,
+) -> Iterator[bool]:
     """Hold an exclusive lock on `path`, which ends with this process, however that ends.
 
     The file says who holds it: one that waits names the holder's process and since when it holds it.
+
+    Args:
+        path: of the lock's file.
+        waiting_for: what its holders do, for whoever waits.
+        tell: is told of whom is waited for.
+        doing: what this holder does, where that is something else.
+        busy: is told instead, where another process has the lock; it raises where that is not to be waited for.
 
     Yields:
         Whether another process had to be waited for.
@@ -154,12 +193,17 @@ def locked(path: Path, *, waiting_for: str, tell: Callable[[str], None] = _tell)
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             waited = True
-            holder = os.pread(descriptor, 200, 0).decode(errors="replace").strip() or "it has just begun"
-            tell(f"waiting for another process: {waiting_for} ({holder})")
+            holder, _, other = os.pread(descriptor, 400, 0).decode(errors="replace").strip().partition("\n")
+            said = f"{other or waiting_for} ({holder or 'it has just begun'})"
+            if busy is not None:
+                busy(said)
+            tell(f"waiting for another process: {said}")
             fcntl.flock(descriptor, fcntl.LOCK_EX)
         with contextlib.suppress(OSError):  # another user's file may be locked, though not written
             os.ftruncate(descriptor, 0)
-            os.pwrite(descriptor, f"process {os.getpid()}, since {time.strftime('%H:%M:%S')}\n".encode(), 0)
+            said = f"process {os.getpid()}, since {time.strftime('%H:%M:%S')}\n"
+            said += f"{doing}\n" if doing not in (None, waiting_for) else ""
+            os.pwrite(descriptor, said.encode(), 0)
         yield waited
     finally:
         os.close(descriptor)

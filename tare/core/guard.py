@@ -149,7 +149,7 @@ def family(pids: dict[str, int]) -> list[int]:
 def started_at(pid: int) -> int | None:
     """When a process was started, in ticks since the machine was; None where it has ended."""
     try:
-        after = (pathlib.Path("/proc") / str(pid) / "stat").read_text().rpartition(")")[2].split()
+        after = (pathlib.Path("/proc") / str(pid) / "stat").read_text(errors="replace").rpartition(")")[2].split()
     except OSError:
         return None
     return None if after[0] in "ZX" else int(after[19])
@@ -218,6 +218,10 @@ def wait_for(group: int, patience_s: float) -> None:
 
 
 if __name__ == "__main__":
+    if len(sys.argv) != 4 or {"-h", "--help"} & set(sys.argv):
+        asked = bool({"-h", "--help"} & set(sys.argv))
+        print(__doc__, file=sys.stdout if asked else sys.stderr)
+        sys.exit(0 if asked else 2)
     for ignored in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(ignored, signal.SIG_IGN)
     told = watch(int(sys.argv[1]))

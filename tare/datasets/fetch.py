@@ -173,7 +173,7 @@ def download(url: str, path: Path, label: str) -> None:
     """
     part = cache_dir("data", "partial") / sha256_text(url)[:32]
     version = part.with_suffix(".version")
-    known = version.read_text() if version.exists() and part.exists() else None
+    known = version.read_text(encoding="utf-8") if version.exists() and part.exists() else None
     done = part.stat().st_size if known else 0
     asked = {"Range": f"bytes={done}-", "If-Range": known} if known else {}
     try:
@@ -187,7 +187,7 @@ def download(url: str, path: Path, label: str) -> None:
             done = 0
         tag = response.headers.get("ETag") or response.headers.get("Last-Modified")
         if tag and not tag.startswith("W/"):
-            version.write_text(tag)
+            version.write_text(tag, encoding="utf-8")
         else:
             unless_kept.callback(part.unlink, missing_ok=True)
             version.unlink(missing_ok=True)

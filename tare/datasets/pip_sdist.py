@@ -6,6 +6,7 @@ own mirrors, certificates, proxies and credentials. They are no public interface
 program of its own (`python pip_sdist.py NAME VERSION [FILE]`) so that a change in pip ends here, with one line.
 """
 
+import argparse
 import sys
 from pathlib import Path
 
@@ -39,10 +40,17 @@ def main(name: str, version: str, destination: str | None) -> str:
 
 
 if __name__ == "__main__":
+    parser = argparse.ArgumentParser(description="Ask pip for a source archive without running any code of it.")
+    parser.add_argument("name", help="of the package")
+    parser.add_argument("version")
+    parser.add_argument(
+        "destination", nargs="?", help="file to write; without it pip only says whether there is one"
+    )
+    asked = parser.parse_args()
     try:
-        problem = main(sys.argv[1], sys.argv[2], sys.argv[3] if len(sys.argv) > 3 else None)
+        problem = main(asked.name, asked.version, asked.destination)
     except Exception as error:  # whatever a future pip does differently is a source that does not answer
-        problem = f"pip could not fetch {sys.argv[1]} {sys.argv[2]}: {type(error).__name__}: {error}"
+        problem = f"pip could not fetch {asked.name} {asked.version}: {type(error).__name__}: {error}"
     if problem:
         print(" ".join(problem.split())[:400], file=sys.stderr)
         sys.exit(3)

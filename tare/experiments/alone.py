@@ -16,13 +16,13 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from tare.core.errors import UnavailableError
-from tare.core.files import cache_dir, locked
+from tare.core.files import locked
+from tare.core.machine_lock import LOCKS, alone_on_this_machine
 from tare.core.progress import say
 
+__all__ = ["LOCKS", "alone_on_this_machine"]
 LOCK = ".lock"  # of a folder that is measured into
 WORKFLOW = "TARE_WORKFLOW"  # process and start of the workflow that gave this command, as `process_stamp` writes it
-LOCKS = "TARE_LOCKS"  # another folder for the machine-wide lock, as tests have it
-SHARED_LOCKS = Path("/run/lock")
 STARTERS = ("snakemake", "make", "-m tare ")  # programs that start measuring commands
 GRACE_S = 10.0  # for an orderly end, after which nothing is asked any more
 
@@ -63,17 +63,6 @@ def writing(folder: Path) -> Iterator[bool]:
             del _written[key]
 
 
-@contextlib.contextmanager
-def alone_on_this_machine() -> Iterator[None]:
-    """Be the only command on this machine that measures, whatever study, checkout or user another one has."""
-    chosen = os.environ.get(LOCKS)
-    folder = Path(chosen) if chosen else SHARED_LOCKS
-    if not chosen and not os.access(folder, os.W_OK | os.X_OK):
-        folder = cache_dir()
-    with locked(folder / "tare-measures.lock", waiting_for="it measures on this machine", tell=say):
-        yield
-
-
 def process_stamp(pid: int) -> str | None:
     """A process and its start, which no later process has; None where there is no such process."""
     stat = _stat(pid)
@@ -83,7 +72,7 @@ def process_stamp(pid: int) -> str | None:
 def _stat(pid: int) -> list[str] | None:
     """Fields of /proc/<pid>/stat behind the name: state, parent, …, start time at index 19."""
     try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+        return Path(f"/proc/{pid}/stat").read_text(errors="replace").rpartition(")")[2].split()
     except OSError:
         return None
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import pwd
 import resource
 import tempfile
 from collections.abc import Iterator, Sequence
@@ -17,6 +16,7 @@ from pathlib import Path
 
 from tare.core.errors import UnavailableError
 from tare.core.files import cache_dir
+from tare.core.places import user_name
 from tare.core.process import at_death, run
 from tare.core.progress import say
 from tare.images import build
@@ -137,14 +137,6 @@ def _built(way: Way, definition: Path, program: Sequence[str], adapter: Environm
         bytes=size.st_size,
         disk_bytes=size.st_blocks * 512,
     )
-
-
-def user_name() -> str:
-    """Our name; our number where there is none."""
-    try:
-        return pwd.getpwuid(os.getuid()).pw_name
-    except KeyError:
-        return str(os.getuid())
 
 
 def _check(image: Path, program: Sequence[str], adapter: Environment) -> None:

@@ -83,7 +83,8 @@ def not_held(site: Site) -> str | None:
 def quota_here() -> str | None:
     """The control group above us that has a quota of processor time; None where none has."""
     try:
-        mounts, own = Path("/proc/self/mounts").read_text(), Path("/proc/self/cgroup").read_text()
+        files = (Path("/proc/self/mounts"), Path("/proc/self/cgroup"))
+        mounts, own = (path.read_text(errors="surrogateescape") for path in files)
     except OSError:
         return None
     for folder in _cpu_groups(mounts, own):

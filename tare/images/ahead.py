@@ -7,9 +7,9 @@ says nothing and decides nothing: what can't be had is left to the workflow, whi
 from __future__ import annotations
 
 import contextlib
-import sys
 from concurrent.futures import ThreadPoolExecutor
 
+from tare.core.arguments import Parser
 from tare.core.errors import TareError
 from tare.images.build import build
 from tare.images.interpreter import with_interpreter
@@ -43,5 +43,8 @@ def _variant(name: str, device: str) -> str:
 
 
 if __name__ == "__main__":
+    parser = Parser(prog="python -m tare.images.ahead", description="Make ahead what a study's images begin with.")
+    parser.add_argument("study", help="a study file")
+    asked = parser.parse_args()
     with contextlib.suppress(TareError):
-        make_ahead(sys.argv[1])
+        make_ahead(asked.study)

@@ -19,6 +19,7 @@ from types import MappingProxyType
 
 from tare.core.elf import is_glibc, read_dynamic
 from tare.core.errors import UnavailableError
+from tare.core.places import in_home
 from tare.core.process import run
 from tare.model.studies.stacks import Stack
 from tare.runtimes import portable, programs
@@ -142,7 +143,7 @@ def _on_path(version: str) -> list[str]:
 
 
 def _of_pyenv(version: str) -> list[str]:
-    return sorted(map(str, (Path.home() / ".pyenv" / "versions").glob(f"{version}.*/bin/python{version}")))
+    return sorted(map(str, in_home(".pyenv", "versions").glob(f"{version}.*/bin/python{version}")))
 
 
 def _ask(candidate: str) -> Interpreter | None:

@@ -30,7 +30,7 @@ from packaging.utils import canonicalize_name
 from tare.core import store
 from tare.core.elf import read_dynamic
 from tare.core.errors import UnavailableError
-from tare.core.files import cache_dir, sha256_file
+from tare.core.files import cache_dir, home_dir, sha256_file
 from tare.core.manifest import allocated_bytes, manifest_digest
 from tare.core.process import run, scratch_folder
 from tare.core.store import Kept
@@ -153,7 +153,7 @@ def find(key: str) -> Kept | None:
 def _install(path: Path, stack: Stack, wheels: Sequence[Wheel], interpreter: Interpreter) -> dict[str, float]:
     """Make it in place, since a virtual environment can't be moved; seconds of each stage."""
     python = path / "bin" / "python"
-    variables = {"PATH": "/usr/bin:/bin", "HOME": str(Path.home()), "LANG": "C.UTF-8"}
+    variables = {"PATH": "/usr/bin:/bin", "HOME": str(home_dir()), "LANG": "C.UTF-8"}
     started = time.monotonic()
     environment = [str(interpreter.executable), "-I", "-m", "venv", "--without-pip", str(path)]
     run(environment, timeout_s=INSTALL_S, env=variables, check=True)

@@ -68,7 +68,7 @@ class Skeleton:
         for path, target in self.links.items():
             (root / path).symlink_to(target)
         for path, text in self.texts.items():
-            (root / path).write_text(text)
+            (root / path).write_text(text, encoding="utf-8")
         for path, source in self.files.items():
             (root / path).parent.mkdir(parents=True, exist_ok=True)
             shutil.copy(source, root / path)

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from tare.core.errors import UserError
+from tare.core.files import home_dir
 from tare.model.environment import Environment, Launch
 from tare.model.records.launches import Facts
 
@@ -64,7 +65,7 @@ def program_environment(
 def launcher_environment(adapter: Environment) -> dict[str, str]:
     """The allow-listed environment of a runtime's client: nothing of ours leaks through it."""
     kept = {name: os.environ[name] for name in ("USER", "LOGNAME", "XDG_RUNTIME_DIR") if name in os.environ}
-    return {"PATH": PATH, "HOME": str(Path.home()), "LANG": "C.UTF-8", **kept, **adapter.environment_variables()}
+    return {"PATH": PATH, "HOME": str(home_dir()), "LANG": "C.UTF-8", **kept, **adapter.environment_variables()}
 
 
 def choose_cpus(count: int) -> tuple[int, ...]:

@@ -97,7 +97,7 @@ def quota_group(quota_us: int) -> Iterator[Path]:
     Raises:
         UnavailableError: none can be made here.
     """
-    parent, is_v2 = cpu_hierarchy(MOUNTS.read_text(), OWN_CGROUP.read_text())
+    parent, is_v2 = cpu_hierarchy(*(path.read_text(errors="surrogateescape") for path in (MOUNTS, OWN_CGROUP)))
     group = parent / f"tare-{os.getpid()}-{uuid.uuid4().hex[:8]}"
     with at_death(group.name, commands=[["sh", "-c", REMOVE, str(group)]], env={"PATH": PATH}):
         try:

@@ -230,7 +230,7 @@ def ended_with_us(adapter: Environment, planned: Launch, folder: Path) -> Iterat
     own = [str(point) for point in own_mount_points(adapter, planned)]
     commands = [*adapter.cleanup(planned), *([["rmdir", *own]] if own else [])]
     client = launcher_environment(adapter)
-    (folder / OWNER).write_text(json.dumps({"commands": commands, "env": client}))
+    (folder / OWNER).write_text(json.dumps({"commands": commands, "env": client}), encoding="utf-8")
     with at_death(planned.name, commands=commands, env=client, folder=folder):
         yield
 
@@ -265,14 +265,14 @@ def _end_leftovers_in(launches: Path) -> None:
 
 def note_stopped(folder: Path, stopped: Sequence[Mapping[str, Any]]) -> None:
     """Note in a launch's folder what can be stopped of it, for `end_leftovers`."""
-    (folder / f".{STOPPED}").write_text(json.dumps([dict(one) for one in stopped]))
+    (folder / f".{STOPPED}").write_text(json.dumps([dict(one) for one in stopped]), encoding="utf-8")
     (folder / f".{STOPPED}").rename(folder / STOPPED)
 
 
 def _read(path: Path, otherwise: Any) -> Any:
     """What a JSON file holds; a maker that was killed may have left half of it, or none."""
     try:
-        return json.loads(path.read_text())
+        return json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError):
         return otherwise
 

@@ -170,6 +170,10 @@ def say(word: str, values: Mapping[str, Any]) -> None:
 
 
 if __name__ == "__main__":
+    if len(sys.argv) != 2 or {"-h", "--help"} & set(sys.argv):
+        asked = bool({"-h", "--help"} & set(sys.argv))
+        print(__doc__, file=sys.stdout if asked else sys.stderr)
+        sys.exit(0 if asked else 2)
     try:
         asked = json.loads(sys.argv[1])
         pids, subnet = build(asked), OVERLAY if asked["overlay"] else SUBNET

@@ -438,7 +438,9 @@ def same_clock(here: Mapping[str, Any]) -> bool:
 def first_program() -> bytes:
     """The text of tare.worker.boot with what it imports, which starts itself."""
     root = project_root()
-    modules = [(name.removesuffix(".py").replace("/", "."), (root / name).read_text()) for name in WORKER]
+    modules = [
+        (name.removesuffix(".py").replace("/", "."), (root / name).read_text(encoding="utf-8")) for name in WORKER
+    ]
     return (
         "import sys, types\n"
         f"for name, text in {modules!r}:\n"

@@ -11,13 +11,14 @@ import math
 import os
 import re
 import resource
+import traceback
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import IO, Any
 
-from tare.core.errors import TareError, UnavailableError, reason_of
-from tare.core.files import cache_dir, locked
+from tare.core.errors import TareError, UnavailableError, UserError, reason_of
+from tare.core.files import cache_dir, home_dir, locked
 from tare.core.process import NAMESPACES, run
 from tare.images.trial_image import trial_image
 from tare.launch.prepare import clean_up, ended_with_us, mount_points, own_folder
@@ -213,7 +214,7 @@ def try_launch(
             name, reference, scratch, contained=adapter.contained, isolated=isolated, shares_files=shares
         )
         launch = replace(launch, options=options)
-        variables = {"PATH": os.environ.get("PATH", "/usr/bin:/bin"), "HOME": str(Path.home())}
+        variables = {"PATH": os.environ.get("PATH", "/usr/bin:/bin"), "HOME": str(home_dir())}
         variables |= adapter.environment_variables()
         with mount_points(adapter, launch), ended_with_us(adapter, launch, scratch), _token(shares) as stdin:
             ended = run(adapter.command(launch), timeout_s=adapter.trial_s, env=variables, stdin=stdin)
@@ -290,7 +291,8 @@ def probe_by_trial(
         details |= examine(trial)
     except (TareError, OSError) as error:
         reason = getattr(error, "reason", None) or reason_of(error)
-        mend = getattr(error, "remedy", None) or namespaces_remedy(reason) or remedy
+        itself = isinstance(error, UserError | OSError)  # it says what mends it
+        mend = getattr(error, "remedy", None) or namespaces_remedy(reason) or (None if itself else remedy)
         return Probe(available=False, version=version, reason=reason, remedy=mend, details=details)
     return Probe(available=True, version=version, details=details)
 
@@ -304,9 +306,29 @@ def namespaces_remedy(reason: str) -> str | None:
     return None
 
 
+def told_of(error: Exception, module: str) -> str:
+    """What an adapter raised, in one line, with the line of its own module."""
+    frames = traceback.extract_tb(error.__traceback__)
+    own = f"{module.replace('.', '/')}.py"
+    lines = [frame.lineno for frame in frames if frame.filename.endswith(own)]
+    said = (str(error).strip().splitlines() or [""])[0]
+    return f"{own}{f' line {lines[-1]}' if lines else ''}: {type(error).__name__}: {said}"
+
+
 def probe_record(adapter: Environment) -> ProbeRecord:
-    """What the probe of an environment gave, and the programs that it found."""
-    found = adapter.probe()
+    """What the probe of an environment gave, and the programs that it found.
+
+    Raises:
+        UserError: its module raises what no probe may.
+    """
+    try:
+        found = adapter.probe()
+    except (TareError, OSError):
+        raise
+    except Exception as error:  # an adapter may be anybody's
+        raise UserError(
+            f"the probe of {adapter.name} failed: {told_of(error, type(adapter).__module__)}"
+        ) from error
     return ProbeRecord(
         env=adapter.name,
         title=adapter.title,

@@ -138,7 +138,7 @@ def running(name: str, processes: Path = Path("/proc")) -> list[int]:
     found = []
     for path in processes.glob("[0-9]*/comm"):
         try:
-            if path.read_text().strip() == name[:15]:
+            if path.read_text(errors="replace").strip() == name[:15]:
                 found.append(int(path.parent.name))
         except OSError:
             continue

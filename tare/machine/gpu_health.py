@@ -60,7 +60,7 @@ def _next(descriptor: int) -> bytes:
 def process_name(nvml_module: Any, pid: int) -> str:
     """Name of a process, from the system or else from the driver; a number of another namespace has none."""
     try:
-        return Path(f"/proc/{pid}/comm").read_text().strip()
+        return Path(f"/proc/{pid}/comm").read_text(errors="replace").strip()
     except OSError:
         pass
     try:

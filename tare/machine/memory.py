@@ -56,8 +56,8 @@ def _room_in_cgroups(mounts: Path, own: Path) -> list[int]:
     """
     found = []
     with contextlib.suppress(OSError):
-        paths = dict(_hierarchies(own.read_text()))
-        for line in mounts.read_text().splitlines():
+        paths = dict(_hierarchies(own.read_text(errors="surrogateescape")))
+        for line in mounts.read_text(errors="surrogateescape").splitlines():
             left, _, right = line.partition(" - ")
             kind, _, options = right.split(" ", 2)
             key = "" if kind == "cgroup2" else "memory" if "memory" in options.split(",") else None

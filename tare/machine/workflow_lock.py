@@ -7,11 +7,12 @@ and the lock is not another machine's, it is removed.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import platform
 from pathlib import Path
 
-from tare.core.errors import IntegrityError
+from tare.core.errors import IntegrityError, TareError
 from tare.core.files import read_json, write_json
 
 LOCKS = Path(".snakemake/locks")
@@ -24,22 +25,46 @@ def note_holder(folder: Path) -> None:
     write_json(folder / HOLDER, {"host": platform.node(), "pid": os.getpid()})
 
 
-def release_stale(folder: Path) -> str | None:
-    """Remove locks that a dead Snakemake left in a folder; what to tell a person, None where nothing is locked."""
+TOLD = "what it has not made yet is told as still to be made"
+
+
+def release_stale(folder: Path, *, dry: bool = False) -> str | None:
+    """Remove locks that a dead Snakemake left in a folder; what to tell a person, None where nothing is locked.
+
+    Args:
+        folder: that the workflow runs in.
+        dry: nothing is run, which no lock stops.
+    """
     locks = sorted((folder / LOCKS).glob("*"))
     if not locks:
         return None
     if others := _at_work(folder):
-        return f"process {others[0]} runs the workflow in {folder}: wait for it, or end it with `kill {others[0]}`"
+        mended = TOLD if dry else f"wait for it, or end it with `kill {others[0]}`"
+        return f"process {others[0]} runs the workflow in {folder}: {mended}"
     host = _holder_host(folder)
     if host not in (None, platform.node()):
-        return f"the lock in {folder} is of {host}: end its workflow there, or run `snakemake --unlock`"
+        mended = TOLD if dry else "end its workflow there, or run `snakemake --unlock`"
+        return f"the lock in {folder} is of {host}: {mended}"
     strangers = [lock for lock in locks if lock.stat().st_uid != os.getuid()]
     if host is None and strangers:
-        return f"another user's workflow locks {folder}: if it has ended, run `snakemake --unlock`"
+        mended = TOLD if dry else "if it has ended, run `snakemake --unlock`"
+        return f"another user's workflow locks {folder}: {mended}"
     for lock in locks:
         lock.unlink(missing_ok=True)
     return "the last workflow here was killed; its lock is removed, and this one carries on"
+
+
+def running() -> list[tuple[int, Path]]:
+    """Workflows that run on this machine, in whichever folder: process and folder of each."""
+    found = []
+    for entry in Path("/proc").glob("[0-9]*"):
+        with contextlib.suppress(
+            OSError, ValueError, TareError, KeyError, TypeError
+        ):  # it has ended, or is another's
+            folder = (entry / "cwd").readlink()
+            if (folder / HOLDER).exists() and read_json(folder / HOLDER)["pid"] == int(entry.name):
+                found.append((int(entry.name), folder))
+    return sorted(found)
 
 
 def _holder_host(folder: Path) -> str | None:

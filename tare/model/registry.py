@@ -7,6 +7,7 @@ one line, before anything is launched.
 
 from __future__ import annotations
 
+import difflib
 import importlib
 from collections.abc import Callable, Mapping
 from functools import cache
@@ -33,6 +34,9 @@ _ENVIRONMENTS: dict[str, type[Environment]] = {}
 TEXTS, COUNTS = ("title", "dataset", "optimizer", "loss"), ("parameters", "samples", "batch")  # of a DESCRIPTION
 VERBS = ("load", "step", "end_epoch")  # that every class of training jobs has
 WORKLOAD_PAGE = "docs/add-a-workload.md"
+ENVIRONMENT_PAGE = "docs/add-an-environment.md"
+TOLD = ("title", "description")  # of an environment, in records and on pages
+ALMOST = 0.8  # names that are as much alike are taken for a slip of the pen
 NO_OPTIONS: Mapping[str, int | float] = {}
 
 
@@ -109,12 +113,32 @@ def environment(name: str) -> Environment:
     """The adapter called `name`.
 
     Raises:
-        UserError: there is none; the message has the nearest name.
+        UserError: there is none, and the message has the nearest name; or it is not what docs/add-an-environment.md
+            says.
     """
     known = environments()
     if name not in known:
         raise UserError(f"no environment {name!r} in envs/: {nearest(name, known)}")
+    if wrong := wrong_adapter(known[name]):
+        raise UserError(f"envs/{environment_module(name)}.py: {wrong}: {ENVIRONMENT_PAGE} says what it needs")
     return known[name]()
+
+
+def wrong_adapter(adapter: type[Environment]) -> str | None:
+    """What is wrong with the class of an environment, by the names that it defines; None where nothing is."""
+    known = {name for name in (*dir(Environment), *Environment.__annotations__) if not name.startswith("_")}
+    classes = (one for one in adapter.__mro__ if one.__module__.partition(".")[0] != "tare")
+    own = {name for one in classes for name in vars(one) if not name.startswith("_")}
+    if missing := sorted(adapter.__abstractmethods__):
+        near = difflib.get_close_matches(missing[0], own - known, n=1)
+        return f"class {adapter.__name__} has no {missing[0]}" + (f"; is its {near[0]!r} meant?" if near else "")
+    for name in sorted(own - known):
+        if near := difflib.get_close_matches(name, known - own, n=1, cutoff=ALMOST):
+            return f"class {adapter.__name__}: {name!r} is nothing that is asked for; is {near[0]!r} meant?"
+    for name in TOLD:
+        if not isinstance(getattr(adapter, name, None), str):
+            return f"class {adapter.__name__} has no {name}, a text"
+    return None
 
 
 def workload(name: str) -> ModuleType:

@@ -15,7 +15,7 @@ from tare.report.answers import advice, answer, instances, job_length, minutes, 
 from tare.report.arms import choices, settings, stacks
 from tare.report.evidence import Evidence
 from tare.report.images import break_even, image_costs, naive_image
-from tare.report.machine import conditions, facts, gpus, material, others, pipeline, profiles, rooflines
+from tare.report.machine import conditions, differing, facts, gpus, material, others, pipeline, profiles, rooflines
 from tare.report.methods import designs, failures, instrument, losses, method, tries
 from tare.report.papers import audit_tables, paper, reference_section
 from tare.report.reasons import count_tables, why
@@ -158,6 +158,7 @@ def _machine(evidence: Evidence) -> Context:
 def _conditions(evidence: Evidence) -> Context:
     return {
         "conditions": conditions.conditions_table(evidence),
+        "differing": differing.differing_table(evidence),
         "others": others.others_table(evidence),
         "deviations": conditions.deviation_sentences(evidence),
     }

@@ -128,7 +128,7 @@ class PrivateApt:
         for name in ("state/lists/partial", "cache/archives/partial", "parts"):
             (folder / name).mkdir(parents=True)
         sources = folder / "sources.list"
-        sources.write_text(f"deb [signed-by={keyring}] {address} {suite} main\n")
+        sources.write_text(f"deb [signed-by={keyring}] {address} {suite} main\n", encoding="utf-8")
         (folder / "status").touch()
         self._options = [
             part
@@ -168,8 +168,10 @@ def from_newest_suite() -> str:
     """Apptainer of the newest Debian suite in a prefix of its own in the cache, with its own libc.
 
     Raises:
-        UnavailableError: no Debian archive, no such package there, or the result does not run.
+        UnavailableError: no Debian archive, no such package there, its place is unfit, or the result does not run.
     """
+    if reason := unfit(relocated_prefix()):
+        raise UnavailableError(reason)
     address, keyring = debian_archive()
     if not which("patchelf") and (failed := install_packages(["patchelf"])):
         raise UnavailableError(f"patchelf is missing: {failed['patchelf']}")
@@ -192,6 +194,16 @@ def from_newest_suite() -> str:
     finally:
         shutil.rmtree(building, ignore_errors=True)
     return f"relocated from the archive's suite {NEWEST_SUITE} ({', '.join(versions)})"
+
+
+def unfit(prefix: Path) -> str | None:
+    """Why a relocated Apptainer can't lie at a place; None where it can.
+
+    Its mounts are below it, and it looks for them in /proc/self/mountinfo, where a blank is written as \\040.
+    """
+    if any(character.isspace() for character in str(prefix)):
+        return f"{prefix} has a blank in its path, and the relocated Apptainer finds no mount of its own below one"
+    return None
 
 
 def unpack(private: PrivateApt, packages: list[str], root: Path) -> list[str]:

@@ -31,8 +31,11 @@ import urllib.request
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
-from tare.core.errors import TareError, UnavailableError, UserError, explain_os_error
+from tare.core import streams
+from tare.core.arguments import Parser, status_of
+from tare.core.errors import UnavailableError, UserError, explain_os_error
 from tare.core.files import cache_dir, locked, sha256_text, write_text
+from tare.core.places import in_home
 from tare.core.process import Finished, ended, run, scratch_folder, start
 from tare.core.progress import duration, say, step
 from tare.core.remedies import no_index, through_proxy
@@ -75,6 +78,12 @@ TEST_TOOLS = (
     ("iperf3", ("iperf3",), "the tests of networks"),
     ("openssh-server", ("sshd",), "the tests of instances on other hosts"),
 )
+OWN_FIRST = "0-own-packages-first.pth"  # read before that of the project, whose place is as it is found
+# One line that Python runs when it starts: what PYTHONPATH names comes behind the environment's own packages.
+OWN_FIRST_TEXT = (
+    "import os, sys; sys.path.sort(key=lambda path, of=os.path.abspath, named=frozenset(map(os.path.abspath, "
+    "filter(None, os.environ.get('PYTHONPATH', '').split(os.pathsep)))): of(path) in named)\n"
+)
 # Compiling all modules takes a minute; importing what the workflow imports compiles just those. Launches have a
 # tree of their own.
 WARM = (
@@ -85,22 +94,25 @@ WARM = (
 
 def main(argv: Sequence[str]) -> int:
     """`python3 -m tare.runtimes.bootstrap run|test`."""
-    if len(argv) != 1 or argv[0] not in LOCKS:
-        print(f"usage: python3 -m tare.runtimes.bootstrap {'|'.join(LOCKS)}", file=sys.stderr)
-        return 2
+    parser = Parser(
+        prog="python3 -m tare.runtimes.bootstrap",
+        description="Fill .venv from the locks in requirements/, and install the container runtimes beside it.",
+        epilog="RUNTIMES=system installs no runtime; `make clean` and `make clean-runtimes` take all away.",
+    )
+    parser.add_argument("purpose", choices=LOCKS, help="the workflow, or its tests as well")
+    return status_of(lambda: _main(parser.parse_args(argv).purpose), "interrupted; the next run carries on")
+
+
+def _main(purpose: str) -> int:
+    """The exit status of a set-up; an error of a disk is one of .venv where nothing else is named."""
     try:
-        return set_up(argv[0])
-    except TareError as error:
-        print(f"tare: {error}", file=sys.stderr)
-        return error.exit_code
+        return set_up(purpose)
     except OSError as error:
-        error.filename = error.filename or VENV
-        told = explain_os_error(error) or f"{error.filename}: {error.strerror or error}"
-        print(f"tare: {told}", file=sys.stderr)
+        if error.filename in streams.NAMES:
+            raise
+        error.filename = error.filename or str(VENV)
+        streams.tell(f"tare: {explain_os_error(error) or f'{error.filename}: {error.strerror or error}'}")
         return 2
-    except KeyboardInterrupt:
-        print("tare: interrupted; the next run carries on", file=sys.stderr)
-        return 130
 
 
 def interrupt(number: int, frame: object) -> None:
@@ -133,6 +145,7 @@ def set_up(purpose: str) -> int:
                     install_project()
                 finished = [name for name in LOCKS["test"] if name in wanted or stamp(name) in done]
                 write_text(VENV / "tare.stamps", "".join(f"{stamp(name)}\n" for name in finished))
+            write_path_files()
             finish_ahead(ahead)
         except KeyboardInterrupt:
             runtimes.terminate()
@@ -166,7 +179,7 @@ def check_python() -> None:
 
 
 def check_room(wanted: int) -> None:
-    """Refuse disks that would be full at once; later stages say it themselves.
+    """Refuse folders that can't be written, and disks that would be full at once; later stages say it themselves.
 
     Args:
         wanted: bytes in the checkout; in the cache and among the temporary files it is ROOM_BYTES.
@@ -179,6 +192,9 @@ def check_room(wanted: int) -> None:
         (cache_dir(), ROOM_BYTES, "TARE_CACHE"),
         (Path(tempfile.gettempdir()), ROOM_BYTES, "TMPDIR"),
     )
+    for place, _, name in places:
+        if not os.access(place, os.W_OK):
+            raise UnavailableError(f"{place} can't be written", f"move {name} to a folder that can")
     for place, needed, name in places:
         free = shutil.disk_usage(place).free
         if free < needed:
@@ -190,7 +206,10 @@ def check_room(wanted: int) -> None:
 
 def stamp(name: str) -> str:
     """What a finished installation of one lock is known by: the lock, the project file, this Python, this place."""
-    texts = [Path("requirements", f"{name}.txt").read_text(), Path("pyproject.toml").read_text()]
+    texts = [
+        Path("requirements", f"{name}.txt").read_text(encoding="utf-8"),
+        Path("pyproject.toml").read_text(encoding="utf-8"),
+    ]
     return f"{name} {sha256_text(chr(0).join([*texts, sys.version, str(Path.cwd())]))}"
 
 
@@ -199,7 +218,7 @@ def read_stamps() -> list[str]:
     path = VENV / "tare.stamps"
     if not path.exists() or not (VENV / "bin" / "python").exists():
         return []
-    return path.read_text().splitlines()
+    return path.read_text(encoding="utf-8").splitlines()
 
 
 def make_venv() -> None:
@@ -221,13 +240,12 @@ def make_venv() -> None:
 
 def ensure_ensurepip() -> None:
     """Install Debian's package of ensurepip where this Python lacks it, no index is named for pip, and we may."""
-    from tare.runtimes.install import without_services
-    from tare.runtimes.programs import lock_path as installing
+    from tare.runtimes.install import installing
     from tare.runtimes.programs import may_install
 
     if importlib.util.find_spec("ensurepip") or index_address() is not None or may_install() is not None:
         return
-    with locked(installing(), waiting_for="the installation of the runtimes"), without_services():
+    with installing():
         reason = install_package(venv_package(), "this Python's pip")
     importlib.invalidate_caches()
     if reason is not None:
@@ -278,8 +296,8 @@ def index_address() -> str | None:
     if chosen := os.environ.get("PIP_INDEX_URL"):
         return chosen
     settings = configparser.ConfigParser(interpolation=None, strict=False)
-    home = Path(os.environ.get("XDG_CONFIG_HOME") or Path.home() / ".config")
-    settings.read(["/etc/pip.conf", Path.home() / ".pip/pip.conf", home / "pip/pip.conf"])
+    home = Path(os.environ.get("XDG_CONFIG_HOME") or in_home(".config"))
+    settings.read(["/etc/pip.conf", in_home(".pip/pip.conf"), home / "pip/pip.conf"])
     return settings.get("global", "index-url", fallback=None)
 
 
@@ -291,7 +309,10 @@ def _get(address: str) -> bytes:
 
 
 def lean_environment() -> dict[str, str]:
-    """Ours without what would change a pip in .venv: another Python's paths, a user install, no bytecode."""
+    """Ours without what would change a pip in .venv: another Python's paths, a user install, no bytecode.
+
+    What pip and setuptools write of paths is UTF-8, whatever the locale.
+    """
     drop = (
         "PYTHONPATH",
         "PYTHONHOME",
@@ -301,7 +322,7 @@ def lean_environment() -> dict[str, str]:
         "PIP_PREFIX",
         "PIP_NO_DEPS",
     )
-    return {key: value for key, value in os.environ.items() if key not in drop}
+    return {**{key: value for key, value in os.environ.items() if key not in drop}, "LC_ALL": "C.UTF-8"}
 
 
 # --- Python packages
@@ -423,6 +444,22 @@ def install_project() -> None:
         raise UnavailableError(f"pip could not install the project itself: {_pip_reason(finished)}")
 
 
+def write_path_files() -> None:
+    """Have .venv's own packages come before those of a PYTHONPATH, and name the checkout in ASCII alone.
+
+    Python reads these files in the encoding of its locale, and ends where a character is none: so a checkout whose
+    path has an umlaut is named by its place as seen from .venv.
+    """
+    for folder in VENV.glob("lib/python3*/site-packages"):
+        texts = {OWN_FIRST: OWN_FIRST_TEXT}
+        checkout = os.path.relpath(Path.cwd(), folder.absolute()) + "\n"
+        texts |= {path.name: checkout for path in folder.glob("__editable__.tare-*.pth")}
+        for name, text in texts.items():
+            path = folder / name
+            if not path.exists() or path.read_bytes() != text.encode():
+                write_text(path, text)
+
+
 def start_warm_up() -> subprocess.Popen[bytes]:
     """Begin to import once what the workflow imports, so that its bytecode lies ready; beside the rest."""
     code = "import sys\nfor name in sys.argv[1:]:\n try: __import__(name)\n except Exception: pass"
@@ -491,6 +528,7 @@ def finish(runtimes: subprocess.Popen[bytes]) -> None:
 
 def ensure_test_tools() -> None:
     """What the tests need of the distribution, where we may install; a test that lacks its tool says so."""
+    from tare.runtimes.install import installing
     from tare.runtimes.programs import may_install, which
 
     for package, programs, purpose in TEST_TOOLS:
@@ -498,7 +536,8 @@ def ensure_test_tools() -> None:
             continue
         reason = may_install()
         if reason is None:
-            reason = install_package(package, purpose)
+            with installing():
+                reason = install_package(package, purpose)
         if reason is not None:
             say(f"{package} is missing and was not installed ({reason}): {purpose} will say so")
 

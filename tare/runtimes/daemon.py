@@ -18,7 +18,6 @@ import contextlib
 import fcntl
 import json
 import os
-import pwd
 import re
 import shutil
 import signal
@@ -27,19 +26,24 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import IO
 
+from tare.core.arguments import Parser
 from tare.core.errors import UnavailableError
-from tare.core.files import cache_dir, locked, project_root, sha256_text
+from tare.core.files import cache_path, locked, project_root, sha256_text
+from tare.core.places import in_home, user_name
 from tare.core.process import MARK, at_death, ended, run, scratch_folder, start
+from tare.core.progress import say
 
 DEFAULT_SOCKET = Path("/var/run/docker.sock")
 START_S = 60.0
 PING_S = 2.0
 LINGER_S = 20.0
 STOP_S = 20
+LOOK_S = 0.2
 # A private daemon is told of those that are installed, with their arguments. Its containers have no network, and
 # runsc would want one.
 OTHER_RUNTIMES = {"runsc": ["--network=none"], "kata-runtime": []}
@@ -93,8 +97,8 @@ class State:
 
 
 def state() -> State:
-    """The private daemon's places, one set per user and cache; makes no folder but the cache's."""
-    cache = cache_dir("docker")
+    """The private daemon's places, one set per user and cache; makes no folder."""
+    cache = cache_path("docker")
     key = f"tare-{os.getuid()}-{sha256_text(str(cache))[:8]}"
     run_folder = Path("/run")
     base = run_folder if os.access(run_folder, os.W_OK) else Path("/tmp")
@@ -115,9 +119,9 @@ def answers(path: Path) -> bool:
 
 def _context_answers() -> bool:
     """Whether the user's own client settings lead to a daemon (a rootless one, a remote one)."""
-    settings = Path(os.environ.get("DOCKER_CONFIG") or Path.home() / ".docker") / "config.json"
+    settings = Path(os.environ.get("DOCKER_CONFIG") or in_home(".docker")) / "config.json"
     try:
-        context = json.loads(settings.read_text()).get("currentContext", "default")
+        context = json.loads(settings.read_text(encoding="utf-8")).get("currentContext", "default")
     except (OSError, ValueError, AttributeError):
         return False
     if context == "default" or shutil.which("docker") is None:
@@ -174,6 +178,60 @@ def docker_endpoint() -> Iterator[dict[str, str]]:
         yield {"DOCKER_HOST": f"unix://{places.socket}"}
 
 
+@contextlib.contextmanager
+def without_users() -> Iterator[None]:
+    """While the block runs no private daemon runs, and none is started of this cache; one that lingers has ended.
+
+    Raises:
+        UnavailableError: somebody uses one, who is named.
+    """
+    places, told = state(), False
+    for socket_path in places.folder.parent.glob("tare-*/docker.sock"):
+        if socket_path != places.socket and answers(socket_path):
+            raise UnavailableError(
+                f"another private Docker daemon runs and answers at {socket_path}: wait until it has ended"
+            )
+    if not places.users.exists():
+        yield
+        return
+    with places.users.open("a") as users, places.alive.open("a") as alive:
+        while not _taken(users) or not _taken(alive):
+            if names := using(places.users):
+                raise UnavailableError(f"the private Docker daemon has users: {'; '.join(names)}; wait for them")
+            fcntl.flock(users, fcntl.LOCK_UN)
+            if not told:
+                say(f"waiting for the private Docker daemon, which ends {LINGER_S:.0f} s after its last user")
+                told = True
+            time.sleep(LOOK_S)
+        yield
+
+
+def _taken(handle: IO[str]) -> bool:
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
+
+
+def using(path: Path) -> list[str]:
+    """Processes that share the lock of a file, with how they were called, by the kernel's list of locks."""
+    number, found = path.stat().st_ino, []
+    with contextlib.suppress(OSError):
+        for line in Path("/proc/locks").read_text(encoding="ascii").splitlines():
+            words = line.split()
+            if words[1:4] == ["FLOCK", "ADVISORY", "READ"] and words[5].rpartition(":")[2] == str(number):
+                found.append(_called(int(words[4])))
+    return found
+
+
+def _called(pid: int) -> str:
+    with contextlib.suppress(OSError):
+        words = Path(f"/proc/{pid}/cmdline").read_bytes().decode(errors="replace").split("\0")
+        return f"process {pid} ({' '.join(words)[:80].strip()})"
+    return f"process {pid}"
+
+
 def _program() -> str:
     """The daemon's program, where one can be started.
 
@@ -183,7 +241,7 @@ def _program() -> str:
     program = _find("dockerd")
     if os.getuid() != 0:
         if DEFAULT_SOCKET.exists() and not os.access(DEFAULT_SOCKET, os.W_OK):
-            name = pwd.getpwuid(os.getuid()).pw_name
+            name = user_name()
             raise UnavailableError(
                 f"{name} may not use {DEFAULT_SOCKET}", f"usermod --append --groups docker {name}"
             )
@@ -259,7 +317,7 @@ def daemon_with_data(data: Path, *, network_of: int | None = None) -> Iterator[d
     with scratch_folder("daemon") as scratch:
         places = State(folder=Path("/run") / key, data=data, log=scratch / "dockerd.log")
         places.folder.mkdir(mode=0o700)
-        (places.folder / "daemon.json").write_text(daemon_settings(places.folder))
+        (places.folder / "daemon.json").write_text(daemon_settings(places.folder), encoding="utf-8")
         with places.log.open("wb") as log, at_death(key, folder=places.folder):
             argv = daemon_argv(places, program, network_of)
             daemon = start(argv, env=None, cwd=scratch, stdin=subprocess.PIPE, stdout=log, stderr=log)
@@ -338,7 +396,7 @@ def watch(places: State, program: str, linger_s: float) -> int:
         fcntl.flock(alive, fcntl.LOCK_EX)
         shutil.rmtree(places.folder, ignore_errors=True)
         places.folder.mkdir(mode=0o700, parents=True)
-        (places.folder / "daemon.json").write_text(daemon_settings(places.folder))
+        (places.folder / "daemon.json").write_text(daemon_settings(places.folder), encoding="utf-8")
         argv = daemon_argv(places, program)
         daemon = subprocess.Popen(argv, stdin=subprocess.PIPE, pass_fds=[alive.fileno()])
 
@@ -358,6 +416,16 @@ def watch(places: State, program: str, linger_s: float) -> int:
             shutil.rmtree(places.folder, ignore_errors=True)
 
 
+def main(argv: Sequence[str]) -> int:
+    """The command line, which whoever needs the daemon gives."""
+    parser = Parser(prog="python -m tare.runtimes.daemon", description="Run a private Docker daemon and watch it.")
+    parser.add_argument("folder", type=Path, help="of its socket, which goes with it")
+    parser.add_argument("data", type=Path, help="folder of its data, which stays")
+    parser.add_argument("program", help="dockerd")
+    parser.add_argument("linger_s", type=float, help="seconds that it lives without a user")
+    asked = parser.parse_args(argv)
+    return watch(State(folder=asked.folder, data=asked.data, log=Path(os.devnull)), asked.program, asked.linger_s)
+
+
 if __name__ == "__main__":
-    folder, data = Path(sys.argv[1]), Path(sys.argv[2])
-    sys.exit(watch(State(folder=folder, data=data, log=Path(os.devnull)), sys.argv[3], float(sys.argv[4])))
+    sys.exit(main(sys.argv[1:]))

@@ -10,7 +10,7 @@ import shutil
 from collections.abc import Mapping
 from pathlib import Path
 
-from tare.core.files import cache_dir, locked, read_json, write_json
+from tare.core.files import cache_path, locked, read_json, write_json
 from tare.core.process import run
 from tare.core.progress import say
 
@@ -20,7 +20,7 @@ GONE = "No such image"
 
 def path() -> Path:
     """The record: by the daemon's address, which is empty for the client's own choice, the images' IDs."""
-    return cache_dir("runtimes") / "daemon-images.json"
+    return cache_path("runtimes", "daemon-images.json")
 
 
 def noted() -> dict[str, list[str]]:

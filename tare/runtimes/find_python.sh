@@ -2,6 +2,8 @@
 # Prints the Python that Tare is set up with: a CPython 3.11, 3.12 or 3.13 that starts, the oldest first, and one that
 # brings ensurepip before one that does not. Where there is none it says in one line what to do, with status 3.
 
+unset PYTHONPATH PYTHONHOME  # packages of another Python's
+
 CODE='
 import platform, sys
 fits = platform.python_implementation() == "CPython" and "%d.%d" % sys.version_info[:2] == sys.argv[1]

@@ -15,8 +15,10 @@ import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 
-from tare.core.errors import TareError, UserError, apt_has_lists, as_we_can
+from tare.core.arguments import Parser, status_of
+from tare.core.errors import UserError, apt_has_lists, as_we_can
 from tare.core.files import locked, write_text
+from tare.core.machine_lock import alone_on_this_machine
 from tare.core.process import MARK, at_death, run
 from tare.core.progress import say
 from tare.runtimes.apptainer import install_apptainer
@@ -35,6 +37,8 @@ from tare.runtimes.programs import (
     missing,
     note_added,
     record_path,
+    removed_path,
+    taken_away,
     which,
 )
 
@@ -58,7 +62,7 @@ def install() -> int:
         raise UserError(f"RUNTIMES={os.environ['RUNTIMES']!r}: it may be 'system' (install nothing) or unset")
     if added_path().exists() and added("unsettled"):
         keep_services_off()
-    wants = missing()
+    wants = wanted()
     if not wants and find_apptainer():
         return 0
     if reason := may_install():
@@ -69,9 +73,11 @@ def install() -> int:
         if reason == ONLY_ROOT and (command := command_for(wants)):
             say(f"to have them: {as_we_can(command)}")
         return 0
-    with locked(lock_path(), waiting_for="the installation of the runtimes"), without_services():
-        if wants := [want for want in missing() if not any(failed_lately(name) for name in want.packages)]:
+    with installing():
+        if wants := [want for want in wanted() if not any(failed_lately(name) for name in want.packages)]:
             install_missing(wants)
+        if not taken_away():
+            removed_path().unlink(missing_ok=True)
         if not find_apptainer() and not failed_lately("apptainer"):
             install_apptainer()
     given_up = [want.programs[0] for want in missing()] + ([] if find_apptainer() else ["apptainer"])
@@ -79,6 +85,28 @@ def install() -> int:
     if given_up:
         say(f"still missing: {', '.join(given_up)}; tried again in 6 hours, or at once without {record_path()}")
     return 0
+
+
+def wanted() -> list[Want]:
+    """What is wanted and not here: for every study, and what was taken away that some study had wanted."""
+    found = missing()
+    known = {name for want in found for name in want.packages}
+    again = [name for name in taken_away() if name not in known]
+    return [*found, *(Want(programs=(name,), packages=(name,), purpose="what used it before") for name in again)]
+
+
+@contextlib.contextmanager
+def installing() -> Iterator[None]:
+    """Be the only one that installs, on a machine on which nobody measures, and without services that start.
+
+    Whoever measures is named and waited for.
+    """
+    with (
+        alone_on_this_machine("it installs what measurements take"),
+        locked(lock_path(), waiting_for="the installation of the runtimes"),
+        without_services(),
+    ):
+        yield
 
 
 def command_for(wants: list[Want]) -> str | None:
@@ -114,7 +142,7 @@ def install_for(
     ]
     if not wants or may_install():
         return
-    with locked(lock_path(), waiting_for="the installation of the runtimes"), without_services():
+    with installing():
         install_missing([want for want in wants if not find(want.programs[0])])
     keep_services_off()
 
@@ -127,7 +155,8 @@ def without_services() -> Iterator[None]:
     """
     if POLICY.exists() and "Written by Tare" in POLICY.read_text(errors="replace"):
         # Of an installation that was killed with its guard: it removes itself.
-        subprocess.run(["/bin/sh", str(POLICY)], timeout=20, check=False, env={"PATH": SYSTEM_PATH})
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            subprocess.run(["/bin/sh", str(POLICY)], timeout=20, check=False, env={"PATH": SYSTEM_PATH})
     if POLICY.exists():
         yield
         return
@@ -168,12 +197,21 @@ def interrupt(number: int, frame: object) -> None:
     raise KeyboardInterrupt
 
 
+def main(argv: Sequence[str]) -> int:
+    """The command line."""
+    parser = Parser(
+        prog="python3 -m tare.runtimes.install",
+        description="Install the container runtimes that are missing, as root on Debian and its family.",
+        epilog="RUNTIMES=system forbids it; `make clean-runtimes` takes away what it installed.",
+    )
+
+    def work() -> int:
+        parser.parse_args(argv)
+        signal.signal(signal.SIGTERM, interrupt)
+        return install()
+
+    return status_of(work)
+
+
 if __name__ == "__main__":
-    signal.signal(signal.SIGTERM, interrupt)
-    try:
-        sys.exit(install())
-    except KeyboardInterrupt:
-        sys.exit(130)
-    except (TareError, OSError, subprocess.SubprocessError) as error:
-        print(f"tare: {error}", file=sys.stderr)
-        sys.exit(getattr(error, "exit_code", 2))
+    sys.exit(main(sys.argv[1:]))

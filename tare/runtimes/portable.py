@@ -12,7 +12,7 @@ import time
 from pathlib import Path
 
 from tare.core.errors import UnavailableError
-from tare.core.files import cache_dir, locked, project_root, write_text
+from tare.core.files import cache_dir, cache_path, locked, project_root, write_text
 from tare.core.process import Finished, run, scratch_folder
 from tare.core.progress import step
 from tare.runtimes import uv
@@ -52,7 +52,7 @@ def bring(version: str) -> None:
 
 
 def _folder() -> Path:
-    return cache_dir("pythons")
+    return cache_path("pythons")
 
 
 def _install(version: str) -> str:

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from tare.core.errors import as_we_can
-from tare.core.files import cache_dir, read_json, write_json
+from tare.core.files import cache_dir, cache_path, home_dir, read_json, write_json
 from tare.core.process import Finished, run
 from tare.core.progress import say, step
 
@@ -55,7 +55,7 @@ WANTED = (
 
 def relocated_prefix() -> Path:
     """Where an Apptainer of a newer Debian suite lies, with its own libc."""
-    return cache_dir("runtimes") / "apptainer"
+    return cache_path("runtimes", "apptainer")
 
 
 def which(name: str) -> Path | None:
@@ -92,12 +92,12 @@ def missing() -> list[Want]:
 
 def lock_path() -> Path:
     """Held by whoever installs."""
-    return cache_dir("runtimes") / "lock"
+    return cache_path("runtimes", "lock")
 
 
 def record_path() -> Path:
     """The record of what was installed, and how."""
-    return cache_dir("runtimes") / "installed.json"
+    return cache_path("runtimes", "installed.json")
 
 
 def installed() -> dict[str, Any]:
@@ -121,7 +121,7 @@ def failed_lately(name: str) -> bool:
 
 def added_path() -> Path:
     """The record of packages that were not here before Tare installed them."""
-    return cache_dir("runtimes") / "packages.json"
+    return cache_path("runtimes", "packages.json")
 
 
 def added(kind: str = "all") -> list[str]:
@@ -133,6 +133,25 @@ def added(kind: str = "all") -> list[str]:
     names = read_json(added_path())[kind] if added_path().exists() else []
     present = packages_by_status()
     return [name for name in names if present.get(name, "config-files") != "config-files"]
+
+
+def removed_path() -> Path:
+    """The record of packages that were wanted by name and that `make clean-runtimes` took away."""
+    return cache_path("runtimes", "removed.json")
+
+
+def note_removed(gone: Iterable[str]) -> None:
+    """Write down which of these were wanted by name, for a runtime or a stack: the next set-up brings them back."""
+    wanted = [name for name in gone if installed().get(name, {}).get("how") is not None]
+    if wanted:
+        write_json(removed_path(), sorted({*taken_away(), *wanted}))
+
+
+def taken_away() -> list[str]:
+    """Those that were, and are not here again."""
+    names = read_json(removed_path()) if removed_path().exists() else []
+    present = packages_by_status() if names else {}
+    return [name for name in names if present.get(name, "config-files") == "config-files"]
 
 
 def packages_by_status() -> dict[str, str]:
@@ -152,7 +171,7 @@ def apt(*arguments: str, timeout_s: float = APT_S, patience_s: float = 0.0, cwd:
     variables = {
         **{key: value for key, value in os.environ.items() if key.lower().endswith("_proxy")},
         "PATH": SYSTEM_PATH,
-        "HOME": str(Path.home()),
+        "HOME": str(home_dir()),
         "LC_ALL": "C.UTF-8",
         "DEBIAN_FRONTEND": "noninteractive",
     }

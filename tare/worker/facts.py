@@ -10,6 +10,8 @@ import sys
 from typing import Any, Dict, List, Optional, Tuple
 
 STATUS_KEYS = ("Seccomp", "NoNewPrivs", "Speculation_Store_Bypass", "SpeculationIndirectBranch", "CapEff")
+SCHEDULING = {os.SCHED_OTHER: "other", os.SCHED_BATCH: "batch", os.SCHED_IDLE: "idle", os.SCHED_FIFO: "fifo"}
+SCHEDULING[os.SCHED_RR] = "rr"
 NAMESPACES = ("cgroup", "ipc", "mnt", "net", "pid", "time", "user", "uts")
 
 
@@ -123,6 +125,8 @@ def collect(framework: Any = None) -> Dict[str, Any]:
         "gid": os.getgid(),
         "cwd": os.getcwd(),
         "affinity": sorted(os.sched_getaffinity(0)),
+        "niceness": os.getpriority(os.PRIO_PROCESS, 0),
+        "scheduling": SCHEDULING.get(os.sched_getscheduler(0)),
         "open_files": {"soft": soft, "hard": hard},
         "shm_bytes": shared_memory_bytes(),
         "environment_names": sorted(os.environ),

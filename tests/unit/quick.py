@@ -11,6 +11,7 @@ SIMULATION = "simulates hundreds of campaigns"
 STACKS = "makes virtual environments and images"
 PROCESSES = "starts launches or commands that wait for one another"
 SNAKEMAKE = "starts Snakemake"
+CONDITIONS = "starts a command for each of many conditions of the machine"
 TYPES = "reads the types of the whole project"
 
 LEFT_OUT = {
@@ -48,6 +49,7 @@ LEFT_OUT = {
     "test_notebooks.py::test_a_notebook_in_turn": NOTEBOOKS,
     "test_notebooks.py::test_a_notebook_runs": NOTEBOOKS,
     "test_notebooks.py::test_the_": PAGES,
+    "test_odd_machines.py::": CONDITIONS,
     "test_process.py::test_what_must_not_be_cut_short": PROCESSES,
     "test_progress_line.py::test_on_a_terminal": SNAKEMAKE,
     "test_proof.py::": SIMULATION,

@@ -1,5 +1,6 @@
 """The exact argument lists of each adapter, with no runtime installed."""
 
+import importlib.util
 import sys
 from dataclasses import replace
 from pathlib import Path
@@ -13,9 +14,10 @@ from envs.docker import Docker
 from envs.docker_in_gvisor import DockerInGvisor
 from envs.host import Host
 from envs.podman import Podman, Setup
-from tare.core.errors import UnavailableError
+from tare.core.errors import UnavailableError, UserError
+from tare.launch.trial import probe_record
 from tare.model.environment import Bind, Device, Launch, Prepared, Quota
-from tare.model.registry import environments
+from tare.model.registry import environments, wrong_adapter
 
 LAUNCH = Launch(
     name="tare-7",
@@ -204,6 +206,64 @@ def test_every_adapter_describes_itself_and_wants_an_image_if_it_contains(name):
     if adapter.contained:
         with pytest.raises(UnavailableError, match="names no prepared image"):
             adapter.command(replace(LAUNCH, reference=None))
+
+
+@pytest.mark.parametrize("name", sorted(environments()))
+def test_every_adapter_is_what_is_asked_for(name):
+    assert wrong_adapter(environments()[name]) is None
+
+
+NAMESPACES = """
+from tare.model.environment import Environment, Prepared, Probe
+
+
+class Namespaces(Environment):
+    title = "Namespaces"
+    description = "Fresh namespaces."
+
+    def probe(self):
+        return Probe(available=True)
+
+    def prepare(self, image, folder):
+        return Prepared(reference="", bytes=None)
+
+    def command(self, launch):
+        return []
+
+    def cleanup(self, launch):
+        return []
+"""
+
+
+@pytest.mark.parametrize(
+    ("right", "wrong", "says"),
+    [
+        ("command(", "comand(", "class Namespaces has no command; is its 'comand' meant?"),
+        ("command(", "_command(", "class Namespaces has no command"),
+        ("cleanup(", "clean_up(", "class Namespaces: 'clean_up' is nothing that is asked for; is 'cleanup' meant?"),
+        ("title =", "titel =", "class Namespaces: 'titel' is nothing that is asked for; is 'title' meant?"),
+        ("description =", "says =", "class Namespaces has no description, a text"),
+        ("cleanup(", "helper(", None),
+    ],
+)
+def test_a_name_that_is_mistyped_is_told(right, wrong, says):
+    space = {"__name__": "envs.namespaces"}
+    exec(NAMESPACES.replace(right, wrong), space)
+    assert wrong_adapter(space["Namespaces"]) == says
+
+
+def test_what_a_probe_raises_is_one_line_with_its_place(tmp_path, monkeypatch):
+    path = tmp_path / "envs/broken.py"
+    path.parent.mkdir()
+    path.write_text(NAMESPACES.replace("return Probe(available=True)", "return self.launched()"))
+    spec = importlib.util.spec_from_file_location("envs.broken", path)
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    module.Namespaces.name = "broken"
+    with pytest.raises(UserError) as told:
+        probe_record(module.Namespaces())
+    said = "'Namespaces' object has no attribute 'launched'"
+    assert str(told.value) == f"the probe of broken failed: envs/broken.py line 10: AttributeError: {said}"
 
 
 def test_every_adapter_ends_with_the_program_at_every_level(monkeypatch):

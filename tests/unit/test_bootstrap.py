@@ -14,11 +14,13 @@ import sys
 import threading
 import time
 import tomllib
+import venv
 from pathlib import Path
 
 import pytest
 from processes import finished
 
+from tare.core import places
 from tare.core.errors import UnavailableError, UserError
 from tare.core.files import locked
 from tare.model.studies.stacks import load_stack
@@ -380,6 +382,25 @@ def test_a_disk_without_room_is_said_before_anything_is_done(checkout, monkeypat
     assert line.count("\n") == 1 and str(full) in line and "0.0 GB free" in line
 
 
+@pytest.mark.parametrize("place", ["the checkout", "TARE_CACHE", "TMPDIR"])
+def test_a_place_that_can_not_be_written_is_said_before_anything_is_done(
+    checkout, monkeypatch, tmp_path, capsys, place
+):
+    """As a checkout on a file system that is mounted to be read."""
+    places = {"the checkout": checkout, "TARE_CACHE": tmp_path / "cache", "TMPDIR": tmp_path / "temporary"}
+    for folder in places.values():
+        folder.mkdir(exist_ok=True)
+    monkeypatch.setenv("TARE_CACHE", str(places["TARE_CACHE"]))
+    monkeypatch.setattr(bootstrap.tempfile, "gettempdir", lambda: str(places["TMPDIR"]))
+    allowed = os.access
+    monkeypatch.setattr(bootstrap.os, "access", lambda path, how: path != places[place] and allowed(path, how))
+    monkeypatch.setattr(bootstrap, "start_runtimes", lambda: pytest.fail("something was begun"))
+    assert bootstrap.main(["run"]) == 3
+    said = capsys.readouterr().err
+    assert said == f"tare: {places[place]} can't be written (mend it: move {place} to a folder that can)\n"
+    assert not (checkout / ".venv").exists()
+
+
 def test_a_second_set_up_beside_the_first_waits_and_names_it(checkout, monkeypatch, tmp_path, capsys):
     monkeypatch.setenv("TARE_CACHE", str(tmp_path / "cache"))
 
@@ -416,6 +437,54 @@ def test_what_makes_a_tree_is_installed_before_the_rest_and_begins_then(checkout
     first = {*bootstrap.FIRST, *bootstrap.EARLY}
     assert first <= run
     assert done[:3] == [first, "ahead", run] and done[-1] == test and done.count("ahead") == 1
+
+
+@pytest.mark.parametrize("locale", ["C", "POSIX", "xx_XX.UTF-8", "C.UTF-8"])
+def test_an_environment_in_a_folder_with_an_umlaut_starts_in_every_locale(tmp_path, monkeypatch, locale):
+    """Its own packages come first, and the checkout is found, ahead of what PYTHONPATH names."""
+    folder, foreign = tmp_path / "prüf stand", tmp_path / "foreign"
+    (folder / "tare").mkdir(parents=True)
+    foreign.mkdir()
+    venv.create(folder / ".venv", with_pip=False, symlinks=True)
+    (packages,) = folder.glob(".venv/lib/python3*/site-packages")
+    (packages / "__editable__.tare-0.1.0.pth").write_text(f"{folder}\n", encoding="utf-8")
+    (packages / "both.py").write_text("")
+    for name in ("both", "random", "alone"):
+        (foreign / f"{name}.py").write_text("")
+    monkeypatch.chdir(folder)
+    bootstrap.write_path_files()
+    code = "import both, random, alone, sys\n"
+    code += "print(both.__file__, random.__file__, alone.__file__, *sys.path, sep=chr(10))"
+    environment = {"LC_ALL": locale, "PYTHONPATH": str(foreign), "PYTHONIOENCODING": "utf-8"}
+    argv = [str(folder / ".venv/bin/python"), "-c", code]
+    done = subprocess.run(argv, cwd=tmp_path, env=environment, capture_output=True, check=False)
+    both, random, alone, *paths = done.stdout.decode().splitlines()
+    assert (both, alone) == (str(packages / "both.py"), str(foreign / "alone.py")), done.stderr
+    assert not random.startswith(str(tmp_path))
+    assert str(folder) in paths
+    written = {path: path.stat().st_mtime_ns for path in packages.glob("*.pth")}
+    bootstrap.write_path_files()
+    assert written == {path: path.stat().st_mtime_ns for path in packages.glob("*.pth")}
+
+
+def test_packages_of_a_foreign_path_come_behind_our_own(monkeypatch, tmp_path):
+    foreign, carried = tmp_path / "foreign", tmp_path / "cache/reference/packages"
+    monkeypatch.setenv("TARE_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join(map(str, (ROOT, carried, foreign))))
+    monkeypatch.setattr(sys, "path", ["", str(ROOT), str(carried), str(foreign), "/usr/lib/python3"])
+    places.own_first()
+    assert sys.path == ["", str(ROOT), str(carried), "/usr/lib/python3", str(foreign)]
+
+
+def test_make_hands_no_foreign_packages_on_but_to_what_needs_no_environment(checkout):
+    with (checkout / "Makefile").open("a") as file:
+        file.write('told:\n\t@echo "$${PYTHONPATH-} $${PYTHONHOME-}"\n')
+    variables = {**os.environ, "PYTHONPATH": "/foreign", "PYTHONHOME": "/another"}
+    told = subprocess.run(["make", "told"], env=variables, capture_output=True, text=True, check=True).stdout
+    assert told == " \n"
+    words = ["make", "reference", "REFERENCE_PYTHON=echo $$PYTHONPATH"]
+    told = subprocess.run(words, env=variables, capture_output=True, text=True, check=True).stdout
+    assert told.startswith("/foreign -m tare reference")
 
 
 def test_only_a_study_that_is_named_is_begun_ahead(checkout, monkeypatch):

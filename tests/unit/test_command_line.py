@@ -64,3 +64,80 @@ def test_a_command_whose_reader_has_gone_ends_without_a_word():
     done = subprocess.run(argv, stdout=writer, stderr=subprocess.PIPE, text=True, cwd=project_root(), check=False)
     os.close(writer)
     assert (done.returncode, done.stderr) == (141, "")
+
+
+@pytest.mark.parametrize(
+    ("word", "says"),
+    [
+        (
+            "STUDDY=config/smoke.yaml",
+            "make knows no variable STUDDY: did you mean 'STUDY'? (known: BUDGET_S, CONFIG, ",
+        ),
+        ("minutes=60", "make knows no variable minutes: did you mean 'MINUTES'? (known: "),
+        ("SCENARIO=single", "make knows no variable SCENARIO: did you mean 'SCENARIOS'? (known: "),
+    ],
+)
+def test_a_variable_that_make_does_not_know_is_refused_before_anything_is_done(word, says):
+    done = subprocess.run(["make", "report", word], capture_output=True, text=True, cwd=project_root(), check=False)
+    (line,) = done.stderr.splitlines()
+    assert (done.returncode, done.stdout) == (2, "") and says in line
+
+
+def test_variables_that_make_hands_on_are_no_mistake():
+    words = ["TARE_CACHE=/tmp/c", "PIP_INDEX_URL=x", "https_proxy=x", "TMPDIR=/tmp", "STUDY=x", "SCENARIOS=single"]
+    done = subprocess.run(["make", "help", *words], capture_output=True, text=True, cwd=project_root(), check=False)
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+@pytest.mark.parametrize("text", ["seed: 5\n", "# study: mine\n"])
+def test_a_study_file_without_a_name_is_refused_before_the_set_up(tmp_path, text):
+    (tmp_path / "mine.yaml").write_text(text)
+    command = ["make", "study-file", f"STUDY={tmp_path}/mine.yaml"]
+    done = subprocess.run(command, capture_output=True, text=True, cwd=project_root(), check=False)
+    said = [line for line in done.stderr.splitlines() if not line.startswith("make")]
+    assert (
+        done.returncode == 2 and len(said) == 1 and said[0].startswith(f"tare: {tmp_path}/mine.yaml: study missing")
+    )
+
+
+MAIN = '\nif __name__ == "__main__":\n'
+FOLDERS = ("tare", "envs", "workloads", "snakemake_logger_plugin_tare", "benchmarks", "tests")
+RUN = [
+    path
+    for folder in FOLDERS
+    for path in sorted((project_root() / folder).rglob("*.py"))
+    if MAIN in path.read_text(encoding="utf-8")
+]
+# As they are called; others run as files.
+MODULES = ("tare/__main__.py", "tare/runtimes/", "tare/images/", "envs/apptainer.py")
+
+
+def test_the_modules_that_can_be_run_are_found():
+    names = {str(path.relative_to(project_root())) for path in RUN}
+    assert {"tare/__main__.py", "tare/runtimes/remove.py", "tare/core/guard.py", "benchmarks/proof.py"} <= names
+
+
+@pytest.mark.parametrize("path", RUN, ids=lambda path: str(path.relative_to(project_root())))
+def test_every_module_that_can_be_run_knows_help(path):
+    """Those that the project starts are asked; of the others it is read that they parse their arguments."""
+    name = str(path.relative_to(project_root()))
+    text = path.read_text(encoding="utf-8")
+    assert "ArgumentParser(" in text or "Parser(" in text or '"--help"' in text or name == "tare/__main__.py"
+    if not name.startswith(("tare/", "envs/")):
+        return
+    words = ["-m", name.removesuffix(".py").removesuffix("/__main__").replace("/", ".")]
+    words = words if name.startswith(MODULES) else ["-I", name]
+    asked = subprocess.run(
+        [sys.executable, *words, "--help"],
+        cwd=project_root(),
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert (asked.returncode, asked.stderr) == (0, "") and asked.stdout
+    wrong = subprocess.run(
+        [sys.executable, *words, "--hlep", "x", "y", "z", "a"], cwd=project_root(), stdin=subprocess.DEVNULL,
+        capture_output=True, text=True, timeout=60, check=False,
+    )  # fmt: skip
+    assert wrong.returncode == 2 and wrong.stderr and "Traceback" not in wrong.stderr

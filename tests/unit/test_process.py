@@ -22,6 +22,20 @@ def test_output_status_and_cpu_time():
     assert 0.25 < busy.user_s + busy.system_s < busy.wall_s + 0.5  # one process is never busier than the clock
 
 
+def test_where_children_are_ignored_ours_are_waited_for_all_the_same():
+    """As a program does that was started by one that ignores SIGCHLD: the kernel would reap them itself."""
+    code = (
+        "import signal, sys; signal.signal(signal.SIGCHLD, signal.SIG_IGN)\n"
+        "from tare.core.arguments import status_of\n"
+        "from tare.core.process import run\n"
+        "sys.exit(status_of(lambda: run(['sh', '-c', 'exit 7'], timeout_s=10).returncode))"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code], cwd=process.GUARD.parents[2], capture_output=True, check=False
+    )
+    assert (done.returncode, done.stderr) == (7, b"")
+
+
 def test_a_program_that_found_the_disk_full_says_so_and_what_to_do():
     done = run(["sh", "-c", "echo 'wrote'; echo '/x/y: No space left on device' >&2; exit 1"], timeout_s=10)
     assert done.explain() == "sh found no space left: free some, or point TARE_CACHE and TMPDIR at a larger disk"

@@ -73,6 +73,22 @@ def test_a_log_that_stands_twice_in_its_file_is_not_counted_twice(name, tmp_path
         logs.read(path)
 
 
+def test_a_file_that_is_refused_hides_nothing_of_the_others(tmp_path, capsys):
+    empty, missing = tmp_path / "empty.csv", tmp_path / "missing.csv"
+    empty.write_text("")
+    alone = run(capsys, DATA / "nsys_sums.csv")
+    status, out, err = run(capsys, empty, DATA / "nsys_sums.csv", missing, "--out", tmp_path / "table.csv")
+    assert (status, out) == (2, alone[1])
+    assert err == f"tare: {empty} is empty\ntare: cannot read {missing}: No such file or directory\n"
+    assert set(pd.read_csv(tmp_path / "table.csv")["file"]) == {str(DATA / "nsys_sums.csv")}
+
+
+def test_where_all_files_are_refused_nothing_is_written(tmp_path, capsys):
+    status, out, err = run(capsys, tmp_path / "a", tmp_path / "b", "--out", tmp_path / "table.csv")
+    assert (status, out, err.count("\n")) == (2, "", 2)
+    assert not (tmp_path / "table.csv").exists()
+
+
 def test_logs_of_two_profilers_in_one_file_are_refused(tmp_path):
     path = tmp_path / "both.csv"
     path.write_bytes((DATA / "nvprof_metrics.csv").read_bytes() + (DATA / "ncu_raw.csv").read_bytes())

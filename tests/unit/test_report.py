@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import random
 import re
 import shutil
 from dataclasses import replace
@@ -21,7 +22,7 @@ from tare.model.schema import read
 from tare.report import build, figures
 from tare.report.answers import answer
 from tare.report.evidence import gather
-from tare.report.machine import conditions, facts, material, profiles
+from tare.report.machine import conditions, differing, facts, material, profiles
 from tare.report.methods import designs, losses, method
 from tare.report.words.wording import percent, signed
 
@@ -221,6 +222,32 @@ def test_method_comes_from_the_plan(evidence):
     assert "Arms vary one factor" in text and "beside them a launch as in the headline" in text
 
 
+@pytest.mark.parametrize(
+    ("units", "attempt", "says"),
+    [
+        (1, 1, "No interval: it takes 2 rounds, and there is 1."),
+        (2, 1, "No interval: that of 2 rounds would reach beyond a factor of 1,000 at this level."),
+        (
+            2,
+            2,
+            "No interval: that of 2 rounds would reach beyond a factor of 1,000 at this level; this is try 2 of "
+            "its question, which has 15% of alpha where the first has 61%, and the less alpha, the wider is an "
+            "interval.",
+        ),
+    ],
+)
+def test_the_first_screen_says_why_there_is_no_interval(evidence, units, attempt, says):
+    assert answer.without_interval(evidence) == []
+    verdicts = evidence.verdicts.copy()
+    own = (verdicts["env"] == "docker") & (verdicts["metric"] == "real_s")
+    verdicts.loc[own, ["ci_low", "ci_high"]] = float("nan")
+    verdicts.loc[own, ["n_units", "attempt"]] = [units, attempt]
+    changed = replace(evidence, verdicts=verdicts)
+    assert answer.without_interval(changed) == [says]
+    cells = [cell for glance in answer.glances(changed) for row in glance.rows for cell, _ in row[2]]
+    assert "no interval" in cells
+
+
 def test_what_was_mapped_names_the_files_that_differ(evidence):
     rows = {(row[0], row[1]): row[2:] for row in material.mapped_table(evidence).rows}
     assert rows[("CNN on MNIST", "Docker")] == ["2", "1 of 1", "libc.so.6", "none"]
@@ -262,6 +289,35 @@ def test_conditions_are_the_headlines_own(evidence):
     assert set(facts_of) == {"host", "host.control", "docker", "apptainer", "charliecloud"}
     note = conditions.conditions_table(evidence).note
     assert "allocator of whole runs: default" in note and "allocator of training steps: steady, default" in note
+
+
+def test_an_environments_own_condition_is_listed_by_itself(evidence):
+    """A launch that is nicer than the host's tells so; what all have alike stands in no row."""
+    units = json_units(evidence.campaigns[0])
+    for unit in units:
+        for env, launch in unit["launches"].items():
+            launch["inside"]["facts"]["niceness"] = 10 if env == "docker" else 0
+            launch["inside"]["facts"]["environment_bytes"] = random.randrange(4096)
+    changed = replace(evidence, campaigns=(with_units(evidence.campaigns[0], units),))
+    table = differing.differing_table(changed)
+    rows = {row[0]: dict(zip(table.columns[1:], row[1:], strict=True)) for row in table.rows}
+    assert rows["niceness"] == {"Host": "0", "Docker": "10", "Apptainer": "0", "Charliecloud": "0"}
+    assert rows["status: Seccomp"]["Docker"] == "2" and rows["root mount: type"]["Host"] == "ext4"
+    assert not {"environment bytes", "kernel", "hostname", "torch: threads"} & set(rows)
+    assert "kernel" in table.note and "torch: threads" in table.note and "niceness" not in table.note
+    plain = {row[0] for row in differing.differing_table(evidence).rows}
+    assert plain == set(rows) - {"niceness"}
+
+
+def test_a_fact_that_varies_on_the_host_itself_differs_only_where_nothing_is_shared(evidence):
+    units = json_units(evidence.campaigns[0])
+    for number, unit in enumerate(units):
+        for env, launch in unit["launches"].items():
+            launch["inside"]["facts"]["affinity"] = [number % 2 if env != "docker" else 2]
+            launch["inside"]["facts"]["gid"] = number % 3
+    changed = replace(evidence, campaigns=(with_units(evidence.campaigns[0], units),))
+    rows = {row[0]: row[1:] for row in differing.differing_table(changed).rows}
+    assert rows["affinity"][:2] == ["0 or 1", "2"] and "gid" not in rows
 
 
 def test_provenance_lists_every_campaign_with_its_machine_time(evidence):

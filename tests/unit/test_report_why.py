@@ -8,7 +8,7 @@ import builders
 import pytest
 from campaign_builders import FACTORS
 
-from tare.analysis.causes import PhaseCost
+from tare.analysis.causes import ALL_OPERATORS, OperatorTime, PhaseCost
 from tare.report import figures
 from tare.report.evidence import gather
 from tare.report.reasons import why
@@ -150,6 +150,25 @@ def test_a_later_try_has_wider_intervals_of_phases_and_operators(evidence):
     for name in ("costs", "times"):
         pairs = list(zip(getattr(first, name), getattr(third, name), strict=True))
         assert pairs and all(width(one) < width(other) for one, other in pairs)
+
+
+@pytest.mark.parametrize(
+    ("units", "says"),
+    [
+        (1, "an interval of all together needs 2 units, and this is 1"),
+        (2, "all together have no interval: that of 2 units would reach beyond a factor of 1,000"),
+        (7, "all together have no interval: that of 7 units would reach beyond a factor of 1,000"),
+    ],
+)
+def test_why_operators_have_no_interval_is_told_by_their_units(units, says):
+    ends = {"low": None, "high": None, "control_low": 1.0, "control_high": 1.1, "units": units, "differs": False}
+    times = [
+        OperatorTime(operator=name, env="docker", share=1.0, host_s=1.0, ratio=1.0, **ends)
+        for name in (ALL_OPERATORS, "aten::mm")
+    ]
+    assert why_words.operator_sentences(times)[1:] == [
+        f"Docker: no operator is told apart from the host's; {says}."
+    ]
 
 
 def width(one):

@@ -5,6 +5,7 @@ import json
 import os
 import subprocess
 import sys
+import threading
 import time
 import urllib.request
 from pathlib import Path
@@ -12,21 +13,29 @@ from pathlib import Path
 import pytest
 from processes import finished
 
-from tare.core import errors
+from envs import apptainer as adapter
+from tare.core import errors, machine_lock
 from tare.core.errors import UnavailableError, UserError
-from tare.core.files import project_root
+from tare.core.files import locked, project_root
 from tare.core.process import MARK
 from tare.model.environment import Probe
-from tare.runtimes import apptainer, install, programs, remove
+from tare.runtimes import apptainer, daemon, install, programs, remove
 from tare.runtimes.apptainer import debian_archive, relocate
 
 ROOT = project_root()
 WEIGHED = ("Docker", "Charliecloud")
 
 
+def daemon_places(folder):
+    return daemon.State(folder=folder / "run/tare-0-1", data=folder / "data", log=folder / "dockerd.log")
+
+
 @pytest.fixture(autouse=True)
 def own_cache(tmp_path, monkeypatch):
     monkeypatch.setenv("TARE_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setenv(machine_lock.LOCKS, str(tmp_path))
+    monkeypatch.setattr(remove.workflow_lock, "running", list)
+    monkeypatch.setattr(remove.daemon, "state", lambda: daemon_places(tmp_path / "cache/docker"))
     monkeypatch.delenv("DOCKER_HOST", raising=False)
     monkeypatch.delenv("RUNTIMES", raising=False)
 
@@ -224,6 +233,162 @@ def test_removing_takes_what_was_added_and_nothing_that_was_there(machine, capsy
     assert "removing containerd, docker.io" in said and "removed 2 of 2 packages" in said
     assert remove.remove() == 0
     assert "no package is here that Tare installed" in capsys.readouterr().out
+
+
+@pytest.fixture
+def policy_free(monkeypatch):
+    """No policy of services, which lies outside of what a test may write."""
+    monkeypatch.setattr(install, "without_services", contextlib.nullcontext)
+    monkeypatch.setattr(install, "keep_services_off", lambda: None)
+
+
+def test_asked_for_help_nothing_goes_and_a_dry_run_tells_what_would(machine, capsys):
+    programs.install_packages(["docker.io"])
+    there = dict(machine.there)
+    for words, status in ((["--help"], 0), (["--hlep"], 2), (["all"], 2)):
+        with pytest.raises(SystemExit) as ended:
+            remove.main(words)
+        assert ended.value.code == status
+    capsys.readouterr()
+    assert remove.main(["--dry-run"]) == 0
+    said = capsys.readouterr().out
+    assert said.strip() == "to go: 2 packages, as far as nothing else needs them: containerd, docker.io"
+    assert machine.there == there and not [call for call in machine.calls if "purge" in call]
+
+
+@pytest.mark.parametrize("answer", ["", "n", "no", "yes!"])
+def test_on_a_terminal_a_person_is_asked_and_nothing_goes_without_a_yes(machine, monkeypatch, capsys, answer):
+    programs.install_packages(["docker.io"])
+    there = dict(machine.there)
+    monkeypatch.setattr("builtins.input", lambda _: answer)
+    assert remove.remove(asks=True) == 0
+    assert machine.there == there and capsys.readouterr().out.splitlines()[-1].strip() == "kept"
+    monkeypatch.setattr("builtins.input", lambda _: "y")
+    assert remove.remove(asks=True) == 0
+    assert machine.there == {"libc6": "installed"}
+
+
+def test_nothing_goes_while_anything_measures_or_a_study_runs(machine, monkeypatch, capsys):
+    programs.install_packages(["docker.io"])
+    there = dict(machine.there)
+    with locked(machine_lock.lock_path(), waiting_for=machine_lock.MEASURES):
+        assert remove.main(["--yes"]) == 3
+    said = capsys.readouterr().err
+    assert said.startswith(
+        f"tare: another process has this machine: it measures on this machine (process {os.getpid()}"
+    )
+    monkeypatch.setattr(remove.workflow_lock, "running", lambda: [(17, Path("/some/where"))])
+    assert remove.main(["--yes"]) == remove.main(["--check"]) == remove.main(["--check-folder", "/some/where"]) == 3
+    assert "tare: a study runs: process 17 in /some/where; wait until it has ended" in capsys.readouterr().err
+    assert remove.main(["--check-folder", "/some"]) == 0
+    assert machine.there == there
+    monkeypatch.setattr(remove.workflow_lock, "running", list)
+    assert remove.main(["--yes"]) == 0 and machine.there == {"libc6": "installed"}
+
+
+def test_nothing_goes_while_the_private_daemon_has_users_and_one_that_lingers_is_waited_for(
+    machine, monkeypatch, capsys
+):
+    programs.install_packages(["docker.io"])
+    places = daemon.state()
+    places.data.mkdir(parents=True)
+    code = "import fcntl, sys; f = open(sys.argv[1], 'a'); fcntl.flock(f, fcntl.LOCK_SH); "
+    code += "print(flush=True); sys.stdin.read()"
+    argv = [sys.executable, "-c", code, str(places.users)]
+    with subprocess.Popen(argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as user:
+        user.stdout.readline()
+        assert remove.main(["--yes"]) == 3
+        user.stdin.close()
+    said = capsys.readouterr().err
+    assert (
+        f"tare: the private Docker daemon has users: process {user.pid} ({sys.executable} -c import fcntl" in said
+    )
+    monkeypatch.setattr(daemon, "LOOK_S", 0.01)
+    with locked(places.alive, waiting_for="it lives") as _:
+        lingering = threading.Thread(target=remove.main, args=(["--yes"],))
+        lingering.start()
+        lingering.join(0.3)
+        assert lingering.is_alive() and "docker.io" in machine.there
+    lingering.join(20)
+    assert machine.there == {"libc6": "installed"}
+    assert "waiting for the private Docker daemon, which ends 20 s after its last user" in capsys.readouterr().out
+
+
+def test_an_installation_waits_for_whoever_measures_and_names_it(machine, policy_free, monkeypatch, capsys):
+    machine.brings["qemu-system-x86"] = ["qemu-system-x86"]
+    monkeypatch.setattr(programs, "candidate", lambda name: "1.0")
+    monkeypatch.setattr(install, "may_install", lambda: None)
+    wanted = ("Virtual machine", {"qemu": "qemu-system-x86"}, lambda name: "qemu-system-x86" in machine.there)
+    with locked(machine_lock.lock_path(), waiting_for=machine_lock.MEASURES):
+        waiting = threading.Thread(target=install.install_for, args=wanted)
+        waiting.start()
+        waiting.join(0.2)
+        assert waiting.is_alive() and "qemu-system-x86" not in machine.there
+    waiting.join(20)
+    assert "qemu-system-x86" in machine.there
+    assert (
+        f"waiting for another process: it measures on this machine (process {os.getpid()}"
+        in capsys.readouterr().out
+    )
+
+
+@pytest.mark.parametrize("character", list(':,\\"\t\n'))
+def test_a_cache_whose_path_runtimes_would_read_otherwise_is_refused(tmp_path, monkeypatch, character):
+    monkeypatch.setenv("TARE_CACHE", str(tmp_path / f"a{character}b"))
+    with pytest.raises(UserError, match="for more than a character of a path; point TARE_CACHE at a folder whose"):
+        programs.cache_dir("runtimes")
+    assert not (tmp_path / f"a{character}b").exists()
+
+
+def test_the_relocated_apptainer_is_not_put_below_a_blank(tmp_path, monkeypatch):
+    """It would start, and wait for a mount of its own until it gives up."""
+    monkeypatch.setenv("TARE_CACHE", str(tmp_path / "my cache"))
+    monkeypatch.setattr(apptainer, "debian_archive", lambda: pytest.fail("it was fetched"))
+    with pytest.raises(UnavailableError) as told:
+        apptainer.from_newest_suite()
+    prefix = programs.relocated_prefix()
+    assert str(told.value).startswith(
+        f"{prefix} has a blank in its path, and the relocated Apptainer finds no mount"
+    )
+    for tried in (True, False):  # it was refused; or it lies there since before
+        if tried:
+            programs.note("apptainer", how=None, tried_before=[str(told.value)])
+            monkeypatch.setattr(adapter, "find_apptainer", lambda: None)
+        else:
+            monkeypatch.setattr(adapter, "find_apptainer", lambda: prefix / "usr/bin/apptainer")
+        probe = adapter.Apptainer().probe()
+        assert (probe.reason, probe.remedy) == (str(told.value), adapter.ELSEWHERE)
+    monkeypatch.setenv("TARE_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setattr(adapter, "find_apptainer", lambda: None)
+    assert adapter.Apptainer().probe().reason == "neither apptainer nor singularity is installed"
+
+
+def test_who_measures_installs_in_its_own_time_and_others_are_told_what_is_done(capsys):
+    with machine_lock.alone_on_this_machine("it installs what measurements take"), install.alone_on_this_machine():
+        holder = machine_lock.lock_path().read_text().splitlines()
+    assert holder[0].startswith(f"process {os.getpid()}, since ") and holder[1:] == [
+        "it installs what measurements take"
+    ]
+
+
+def test_the_next_set_up_brings_back_what_was_taken_away_also_of_other_studies(
+    machine, policy_free, monkeypatch, capsys
+):
+    """As the Open MPI of CNTK's stack, which no other study needs."""
+    machine.brings["libopenmpi3"] = ["libopenmpi3", "libhwloc15"]
+    monkeypatch.setattr(programs, "candidate", lambda name: "1.0")
+    monkeypatch.setattr(install, "may_install", lambda: None)
+    monkeypatch.setattr(install, "missing", list)
+    monkeypatch.setattr(install, "find_apptainer", lambda: Path("/x"))
+    install.install_for("cntk-2.7", {"libmpi.so.40": "libopenmpi3"}, lambda name: "libopenmpi3" in machine.there)
+    before = dict(machine.there)
+    assert remove.remove() == 0
+    assert machine.there == {"libc6": "installed"} and programs.taken_away() == ["libopenmpi3"]
+    assert install.install() == 0
+    assert machine.there == before and programs.added() == ["libhwloc15", "libopenmpi3"]
+    assert not programs.removed_path().exists()
+    calls = len(machine.calls)
+    assert install.install() == 0 and len(machine.calls) == calls
 
 
 def test_a_package_that_something_else_has_come_to_need_stays(machine, capsys):

@@ -2,6 +2,7 @@
 
 import copy
 import json
+import os
 import re
 
 import pytest
@@ -192,7 +193,44 @@ def test_a_key_of_an_earlier_version_is_refused_in_one_line_that_names_what_repl
     said = str(caught.value)
     assert said.startswith(begins) and instead in said and "drop it" in said and "\n" not in said
     assert main(["plan", "--study", json.dumps(change)]) == 2
-    assert capsys.readouterr().err == f"tare: {said}\n"
+    assert capsys.readouterr().err == f"tare: {said.replace('config', 'the inline study', 1)}\n"
+
+
+def test_a_mistake_is_told_with_the_file_that_holds_it(tmp_path):
+    """A study file, what it is laid over, or what the command line lays over both."""
+    path = tmp_path / "mine.yaml"
+    base = os.path.relpath(project_root() / "config/config.yaml")
+    for text, over, says in (
+        ("study: mine\nsede: 1\n", None, f"{path}: unknown key 'sede': did you mean 'seed'"),
+        ("study: mine\nseed: -1\n", None, f"{path}: seed: -1 must be at least 0"),
+        ("study: mine\nenvironments: [docker]\n", None, f"{path}: environments: host is missing"),
+        (
+            "study: mine\narms: {rounds: [stack=nativ]}\n",
+            None,
+            f"{path}: arms: rounds: arm stack=nativ: stack has no",
+        ),
+        ("study: mine\nconditions: {threads: 9}\n", None, f"{path}: conditions: threads is larger than cpus"),
+        ("study: mine\n", {"scenarios": ["sinlge"]}, "the command line: scenarios: 0: 'sinlge' is not allowed"),
+        ("study: mine\nminutes: 5\n", None, f"{path}: minutes: no study file holds it"),
+    ):
+        path.write_text(text)
+        with pytest.raises(UserError) as told:
+            study.load_checked(path, over)
+        assert str(told.value).startswith(says) and "\n" not in str(told.value)
+    laid = [(base, {"seed": 1, "margins": {}}), ("mine", {"seed": 2}), ("other", {})]
+    assert [study.holder(key, laid) for key in ("margins", "seed", "none")] == [base, "mine", "other"]
+
+
+@pytest.mark.parametrize("text", ["seed: 5\n", "{seed: 5}", "# study: mine\nseed: 5\n"])
+def test_a_study_file_without_a_name_would_be_taken_for_the_default_study(tmp_path, text):
+    path = tmp_path / "mine.yaml"
+    path.write_text(text)
+    with pytest.raises(UserError) as told:
+        study.load_checked(path)
+    assert str(told.value).startswith(
+        f"{path}: study missing: its results would be taken for those of nyu2022; give "
+    )
+    study.load_checked('{"seed": 5}')  # given inline it is of one command, which says where its results go
 
 
 def test_steps_are_measured_unless_a_study_gives_them_nothing(config):

@@ -53,7 +53,7 @@ def test_other_minutes_measure_the_headline_campaigns_again_and_nothing_else(fin
 def test_what_is_no_number_of_minutes_is_one_clear_line(finished, value):
     done = snakemake(finished, "-n", *COMMAND, "--config", f"minutes={value}", check=False)
     said = done.stdout + done.stderr
-    lines = [line for line in said.splitlines() if "config: minutes: " in line]
+    lines = [line for line in said.splitlines() if line.startswith("tare: minutes: ")]
     assert done.returncode != 0 and len(lines) == 1 and "Traceback" not in said
 
 

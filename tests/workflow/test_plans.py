@@ -75,6 +75,14 @@ def test_rules_of_one_checkout_and_a_package_of_another_are_refused_in_one_line(
     assert snakemake(link, "-n", "--cores", "1", "results/machine.json", PYTHONPATH=str(link)).returncode == 0
 
 
+OF_SNAKEMAKE = ("Using ", "Config file ")  # what it says before it reads the rules
+
+
+def own_lines(done):
+    """What was said but for that."""
+    return [line for line in (done.stdout + done.stderr).splitlines() if not line.startswith(OF_SNAKEMAKE)]
+
+
 SCHEDULED = """
 import sys
 from snakemake.cli import main
@@ -111,19 +119,76 @@ def test_one_environment_touches_nothing_of_the_others(checkout):
         (["--config", "seed=-1"], "seed: -1 must be at least 0"),
         (
             ["--config", "turns={units: 4}"],
-            "config: turns: this key has gone: training steps are",
+            "tare: --config: turns: this key has gone: training steps are",
         ),
         (["--config", "environments=[host, dokcer]"], "did you mean 'docker'"),
+        (
+            ["--configfile", "config/nameless.yaml"],
+            "tare: config/nameless.yaml: study missing: its results would be",
+        ),
+        (["--configfile", "config/mistyped.yaml"], "tare: config/mistyped.yaml: unknown key 'sede'"),
+        (["-R", "run_round"], "tare: -R: no rule 'run_round': did you mean 'run_rounds'?"),
+        (["--omit-from=run_round"], "tare: --omit-from: no rule 'run_round': did you mean 'run_rounds'?"),
+        (["results/nope.json"], "tare: no rule makes results/nope.json"),
         (["dokcer"], "no environment 'dokcer': did you mean 'docker'"),
         (["podman"], "podman is no environment of the study"),
     ],
 )
 def test_bad_configuration_is_one_clear_line(checkout, arguments, says):
+    for name, text in (("nameless", "seed: 5\n"), ("mistyped", "study: mistyped\nsede: 5\n")):
+        (checkout / f"config/{name}.yaml").write_text(text)
     done = snakemake(checkout, "-n", "--cores", "1", "all", *arguments, check=False)
-    output = done.stdout + done.stderr
+    for name in ("nameless", "mistyped"):
+        (checkout / f"config/{name}.yaml").unlink()
+    (line,) = own_lines(done)
+    assert done.returncode != 0 and says in line
+
+
+PROFILE_OF_A_USER = """
+retries: 3
+forceall: true
+rerun-triggers: [mtime]
+rerun-incomplete: true
+touch: true
+max-checksum-file-size: 0
+"""
+
+
+def test_a_users_own_profile_does_not_change_what_is_measured_and_how_often(checkout, tmp_path):
+    path = tmp_path / "profile.yaml"
+    words = ("-n", "--cores", "1", "results/machine.json")
+
+    def with_profile(text):
+        path.write_text(text)
+        return snakemake(checkout, *words, check=False, SNAKEMAKE_PROFILE=str(tmp_path))
+
+    take_for_done(checkout, ("results/machine.json",))
+    plain, done = snakemake(checkout, *words), with_profile(PROFILE_OF_A_USER)
+    assert done.returncode == 0 and own_lines(done) == own_lines(plain) and "would" not in plain.stdout
+    done = with_profile("forcerun: [describe_machine]\n")
+    (line,) = own_lines(done)
     assert done.returncode != 0
-    assert says in output
-    assert "Traceback" not in output
+    assert line.startswith(f"tare: {path} says forcerun, which is said of one run, on its command line: ")
+    (checkout / "results/machine.json").unlink()
+
+
+def test_a_dry_run_beside_a_running_workflow_says_so_in_one_line(checkout):
+    held = subprocess.Popen(["bash", "-c", "exec -a snakemake sleep 60"], cwd=checkout)
+    lock = checkout / ".snakemake/locks/0.output.lock"
+    lock.parent.mkdir(parents=True, exist_ok=True)
+    lock.write_text("results/machine.json\n")
+    try:
+        done = snakemake(checkout, "-n", *DESCRIBE)
+    finally:
+        held.kill()
+        held.wait()
+        lock.unlink()
+    told = (
+        f"process {held.pid} runs the workflow in {checkout}: what it has not made yet is told as still to be made"
+    )
+    said = (done.stdout + done.stderr).splitlines()
+    assert [line.strip() for line in said if str(held.pid) in line] == [told]
+    assert "would describe this machine" in done.stdout and not [line for line in said if "lock" in line.lower()]
 
 
 def test_a_data_set_of_ones_own_that_is_refused_is_refused_once(checkout, tmp_path):
@@ -143,7 +208,7 @@ def test_an_environment_that_is_called_like_a_rule_is_refused(checkout, tmp_path
     done = snakemake(folder, "-n", "--cores", "1", "all", "--config", "environments=[host, all]", check=False)
     assert done.returncode != 0
     assert (
-        "config: environments: all is the name of a rule; give envs/all.py another name"
+        "--config: environments: all is the name of a rule; give envs/all.py another name"
         in done.stderr + done.stdout
     )
 

@@ -394,7 +394,7 @@ def _grouped(hierarchy: Hierarchy, roots: Sequence[int], name: str) -> Holder:
 
 def group_of(pid: int, hierarchy: Hierarchy) -> Path:
     """The group of a process in a hierarchy of version 2."""
-    for line in (PROC / str(pid) / "cgroup").read_text().splitlines():
+    for line in (PROC / str(pid) / "cgroup").read_text(errors="surrogateescape").splitlines():
         if line.startswith("0::"):
             if line.startswith("0::/.."):
                 raise OSError(f"the control group of process {pid} can't be seen from here")
@@ -405,7 +405,7 @@ def group_of(pid: int, hierarchy: Hierarchy) -> Path:
 def machine_hierarchies() -> list[Hierarchy]:
     """Those of this machine."""
     try:
-        return hierarchies(MOUNTS.read_text(), OWN_CGROUP.read_text())
+        return hierarchies(*(path.read_text(errors="surrogateescape") for path in (MOUNTS, OWN_CGROUP)))
     except OSError:
         return []
 
@@ -444,7 +444,7 @@ def thread_states(pid: int) -> list[str]:
 def state_of(stat: Path) -> str | None:
     """The letter of a thread's state; None where it has gone."""
     try:
-        return stat.read_text().rsplit(")", 1)[1].split(None, 1)[0]
+        return stat.read_text(errors="replace").rsplit(")", 1)[1].split(None, 1)[0]
     except (OSError, IndexError):
         return None
 

@@ -107,6 +107,8 @@ class Facts(Record):
     own_namespaces: tuple[str, ...] | None = None
     boot_id: str | None = None
     cpu_model: str | None = None
+    niceness: int | None = None
+    scheduling: str | None = None
     framework: FrameworkFacts | None = Field(
         default=None, validation_alias=AliasChoices("framework", "torch"), serialization_alias="torch"
     )

@@ -155,9 +155,9 @@ def parse(text: str) -> Arm:
             for name, levels in adapter.factors.items():
                 known.setdefault(name, set()).update(levels)
     if not sign or factor not in known:
-        raise UserError(f"config: arms: {text!r} is no factor=level: {nearest(factor, known)}")
+        raise UserError(f"arm {text!r} is no factor=level: {nearest(factor, known)}")
     if level not in known[factor]:
-        raise UserError(f"config: arms: {factor} has no level {level!r}: {nearest(level, known[factor])}")
+        raise UserError(f"arm {text}: {factor} has no level {level!r}: {nearest(level, known[factor])}")
     return Arm(factor=factor, level=level)
 
 

@@ -74,7 +74,7 @@ def checked(value: Any) -> Minutes:
             number = float(value)
     if not FEWEST <= number <= MOST:
         raise UserError(
-            f"config: minutes: {value!r} is no number from {FEWEST} to {MOST:,}: say how long the whole study may "
+            f"minutes: {value!r} is no number from {FEWEST} to {MOST:,}: say how long the whole study may "
             "take, as in `make report MINUTES=60`"
         )
     return int(number) if number.is_integer() else number

@@ -10,7 +10,8 @@ import ipaddress
 import json
 import math
 import os
-from collections.abc import Iterable, Iterator, Mapping
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self, TypeVar, cast
@@ -697,9 +698,9 @@ def load(source: str | Path) -> dict[str, Any]:
     inline = str(source).lstrip().startswith("{")
     if not inline and not Path(source).exists():
         raise UserError(f"there is no study file {source}: there are {' '.join(study_files())}")
-    config = parse_yaml(str(source), "the inline study") if inline else read_yaml(Path(source), "the study")
+    config = parse_yaml(str(source), INLINE) if inline else read_yaml(Path(source), "the study")
     if not isinstance(config, dict):
-        where = "the inline study" if inline else source
+        where = INLINE if inline else source
         raise UserError(f"{where} must hold keys and values, not {type(config).__name__}")
     return config
 
@@ -711,9 +712,69 @@ def study_files() -> list[str]:
     return [os.path.relpath(path) for path in found if begin in f"\n{path.read_text(errors='replace')}"]
 
 
-def load_checked(source: str | Path) -> Study:
-    """A whole study from a file or inline JSON: a partial preset is completed from config/config.yaml."""
-    return _checked(load(source))
+Sources = Sequence[tuple[str, Mapping[str, Any]]]  # what a study was laid together from: name and content, in order
+INLINE = "the inline study"
+CONFIG = "config: "  # how a message of `check` begins
+
+
+def load_checked(source: str | Path, over: Mapping[str, Any] | None = None) -> Study:
+    """A whole study from a file or inline JSON: a partial preset is completed from config/config.yaml.
+
+    Args:
+        source: file or inline JSON.
+        over: laid over it, from the command line.
+    """
+    return _checked(load(source), source, over)
+
+
+def checked_from(sources: Sources, config: Mapping[str, Any] | None = None) -> Study:
+    """The study that is laid together from these; a mistake is told with the name of what holds it.
+
+    Args:
+        sources: name and content of each, in order.
+        config: what they come to, where it is known.
+
+    Raises:
+        UserError: as `check`.
+    """
+    if config is None:
+        config = {}
+        for _, found in sources:
+            config = merge(config, found)
+    try:
+        return check(config)
+    except UserError as error:
+        raise UserError(_placed(str(error), sources)) from None
+
+
+def _placed(message: str, sources: Sources) -> str:
+    """A message of `check`, with the name of the last source that has the key that it begins with."""
+    found = re.match(rf"{CONFIG}(?:unknown key ')?(\w+)", message)
+    if found is None or not sources:
+        return message
+    return f"{holder(found[1], sources)}: {message.removeprefix(CONFIG)}"
+
+
+def holder(key: str, sources: Sources) -> str:
+    """Name of the last of these that has a key; of the last of all where none has it."""
+    return ([name for name, content in sources if key in content] or [sources[-1][0]])[-1]
+
+
+def refuse_nameless(sources: Sources) -> None:
+    """See that one of those that are laid over config/config.yaml names the study.
+
+    Raises:
+        UserError: none does; its results would be taken for the default study's.
+    """
+    if sources and not any("study" in content for _, content in sources):
+        raise UserError(
+            f"{sources[-1][0]}: study missing: its results would be taken for those of {DEFAULT_STUDY}; give it a "
+            "name of its own, as in `study: mine`"
+        )
+
+
+def _name_of(source: str | Path) -> str:
+    return INLINE if str(source).lstrip().startswith("{") else str(source)
 
 
 def load_part(kind: type[AnyPart], source: str | Path) -> AnyPart:
@@ -725,17 +786,21 @@ def load_part(kind: type[AnyPart], source: str | Path) -> AnyPart:
     found = load(source)
     name = found.pop(PART, None)
     if name is None:
-        return cast(AnyPart, _checked(found))  # a study is each of its parts
+        return cast(AnyPart, _checked(found, source))  # a study is each of its parts
     if PARTS.get(str(name)) is not kind:
         raise UserError(f"the inline study is the part for {name!r}, which is not what this command runs")
     return parse(kind, found, f"the study's part for {name}", UserError)
 
 
-def _checked(found: Mapping[str, Any]) -> Study:
+def _checked(found: Mapping[str, Any], source: str | Path, over: Mapping[str, Any] | None = None) -> Study:
     needed = {name for name, field in Study.model_fields.items() if field.is_required()}
-    if needed <= set(found):  # a whole study stays as it is: what it dropped does not come back
-        return check(found)
-    return check(merge(load(project_root() / "config/config.yaml"), found))
+    sources: list[tuple[str, Mapping[str, Any]]] = [(_name_of(source), found)]
+    if not needed <= set(found):  # a whole study stays as it is: what it dropped does not come back
+        if sources[0][0] != INLINE:
+            refuse_nameless(sources)
+        base = project_root() / "config/config.yaml"
+        sources.insert(0, (os.path.relpath(base), load(base)))
+    return checked_from([*sources, *([("the command line", over)] if over else [])])
 
 
 # Keys of earlier versions, and what says now what they said.
@@ -890,6 +955,7 @@ def _check_distributed(study: Study) -> None:
             raise UserError(f"{where}: it is missing: the scenario distributed needs its workers; `{{}}` takes two")
         return
     _check_chosen(study, own, where)
+    varied = {text: _arm_of(f"{where}: arms", text) for text in own.arms}
     for name in own.trained(study.workloads):
         warmup = describe_workload(name, study.workloads[name].options).get("warmup_steps", 0)
         if own.steps is not None and own.steps <= warmup:
@@ -897,8 +963,7 @@ def _check_distributed(study: Study) -> None:
     if own.network in ("host", "own", "hosts") and own.delay_ms:
         raise UserError(f"{where}: delay_ms: the network of a host is left as it is; take network: switch")
     _check_hosts(study, own, where)
-    for text in own.arms:
-        arm = arms.parse(text)
+    for text, arm in varied.items():
         wrong = None
         if not arm.is_grouped and arm.factor not in arms.INPUTS:
             wrong = f"is no factor of a group: those are {', '.join((*arms.GROUPED, *arms.INPUTS))}"
@@ -937,15 +1002,15 @@ PRIMARY = (
 )
 
 
-def refuse_minutes(config: Mapping[str, Any]) -> Mapping[str, Any]:
-    """What a study file holds, as it is.
+def refuse_minutes(config: Mapping[str, Any], name: str = "config") -> Mapping[str, Any]:
+    """What a study file of this name holds, as it is.
 
     Raises:
         UserError: it says for how many minutes it is to be run, which is said of a run and not of a study.
     """
     if "minutes" in config:
         raise UserError(
-            "config: minutes: no study file holds it, it is said of one run: `make report MINUTES=60`, "
+            f"{name}: minutes: no study file holds it, it is said of one run: `make report MINUTES=60`, "
             "`snakemake --config minutes=60` or `tare plan --minutes 60`; drop the key"
         )
     return config
@@ -970,8 +1035,15 @@ def _refuse_unknown(where: str, what: str, name: str, known: Iterable[str]) -> N
         raise UserError(f"config: {where}: no {what.format(name)}: {nearest(name, known)}")
 
 
+def _arm_of(where: str, text: str) -> arms.Arm:
+    try:
+        return arms.parse(text)
+    except UserError as error:
+        raise UserError(f"{where}: {error}") from None
+
+
 def _check_arm(study: Study, text: str) -> None:
-    arm = arms.parse(text)
+    arm = _arm_of("config: arms: rounds", text)
     wrong = None
     if arm.factor == "allocator" and arm.level == study.rounds.allocator:
         wrong = "is what rounds already run at; name another level"

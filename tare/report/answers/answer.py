@@ -11,6 +11,7 @@ from markupsafe import Markup
 
 from tare.analysis.choice import METRIC_OF, headlines
 from tare.model.journals.sealed import STEPS
+from tare.model.journals.units import share_of
 from tare.model.studies.study import CONTROL, HOST, campaigns
 from tare.report.arms.fault_costs import beside_measured
 from tare.report.evidence import Evidence
@@ -25,6 +26,7 @@ from tare.report.words.labels import (
     metric_title,
     seconds,
     sentence_case,
+    units_text,
     workload_title,
 )
 from tare.report.words.layout import Comparison
@@ -38,7 +40,7 @@ from tare.report.words.wording import (
     tally,
     verdict_sentence,
 )
-from tare.stats.intervals import BUT_FOR_STALLS, RULE_OF_THREE
+from tare.stats.intervals import BUT_FOR_STALLS, FEWEST_UNITS, LARGEST_RATIO, RULE_OF_THREE
 
 HEADLINES = ("real_s", "step_s")
 KINDS = {"real_s": "Whole runs", "step_s": "Training steps"}
@@ -142,6 +144,30 @@ def glances(evidence: Evidence | Reference) -> list[Glance]:
         columns = [asked_title(asked) for asked in shown]
         found.append(Glance(title=workload_title(workload), columns=columns, rows=lines))
     return found
+
+
+def without_interval(evidence: Evidence) -> list[str]:
+    """Why the first screen says "no interval" where it does: too few units, or too small an alpha for them."""
+    verdicts = headlines(evidence.verdicts)
+    shown = verdicts[verdicts["workload"].isin(evidence.workloads) & verdicts["metric"].isin(HEADLINES)]
+    lacking = shown[shown["ci_low"].isna() & shown["ci_high"].isna()]
+    found = dict.fromkeys(
+        (int(row["n_units"]), 1 if missing(row["attempt"]) else int(row["attempt"]))
+        for row in lacking.to_dict("records")
+    )
+    return [f"No interval: {_why_none(units, attempt)}." for units, attempt in found]
+
+
+def _why_none(units: int, attempt: int) -> str:
+    said = f"that of {units_text(units, 'rounds')} would reach beyond a factor of {LARGEST_RATIO:,} at this level"
+    if units < FEWEST_UNITS:
+        said = f"it takes {units_text(FEWEST_UNITS, 'rounds')}, and there {'is' if units == 1 else 'are'} {units}"
+    if attempt == 1:
+        return said
+    return (
+        f"{said}; this is try {attempt} of its question, which has {percent(share_of(attempt))} of alpha where the "
+        f"first has {percent(share_of(1))}, and the less alpha, the wider is an interval"
+    )
 
 
 def _asked(rows: pd.DataFrame) -> list[str]:

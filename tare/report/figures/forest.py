@@ -145,7 +145,9 @@ def interval_bar(
     if pd.notna(low) and pd.notna(high):
         axes.plot([math.log(low), math.log(high)], [place, place], color=point["color"], **look)
     elif pd.isna(middle):
-        axes.text(0, place, f" no interval: n = {row['n_units']}", fontsize=8, color=style.MUTED, va="center")
+        again = f", try {row['attempt']}" if pd.notna(row.get("attempt")) and row["attempt"] > 1 else ""
+        text = f" no interval: n = {row['n_units']}{again}"
+        axes.text(0, place, text, fontsize=8, color=style.MUTED, va="center")
     if pd.notna(middle):
         alpha = {"alpha": 0.5} if faint else {}
         axes.plot(math.log(middle), place, linestyle="none", **point, **alpha)

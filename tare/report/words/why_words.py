@@ -16,7 +16,7 @@ from tare.analysis.causes import (
 from tare.analysis.suspects import FileDifference, Suspicion
 from tare.report.words.labels import env_title, metric_title, seconds, significant
 from tare.report.words.wording import TIMES_FROM, between, listed, percent
-from tare.stats.intervals import Interval
+from tare.stats.intervals import FEWEST_UNITS, LARGEST_RATIO, Interval
 
 MOST_SHARE = 2.0
 NAMED = 4  # names that a sentence holds; the table has all
@@ -128,12 +128,19 @@ def _operators_body(times: Sequence[OperatorTime], env: str) -> str:
     if together and together.low is not None and together.high is not None:
         all_of_them = f"all together {between(OWN_TIME, together.low, together.high)}"
     elif together:
-        all_of_them = "an interval needs two units"
+        all_of_them = _no_interval(together.units)
     if not different:
         return f"no operator is told apart from the host's; {all_of_them}"
     parts = [f"{time.operator} {between(OWN_TIME, time.low, time.high)}" for time in different[:NAMED]]
     more = f" and {len(different) - NAMED} more" if len(different) > NAMED else ""
     return f"{listed(parts)}{more}; {all_of_them}"
+
+
+def _no_interval(units: int) -> str:
+    """Why there is none of all operators together."""
+    if units < FEWEST_UNITS:
+        return f"an interval of all together needs {FEWEST_UNITS} units, and this is {units}"
+    return f"all together have no interval: that of {units} units would reach beyond a factor of {LARGEST_RATIO:,}"
 
 
 def phase_body(costs: Sequence[PhaseCost]) -> str:

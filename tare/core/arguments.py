@@ -1,0 +1,74 @@
+"""Command lines: what is wrong with one in one line, and how a program of ours ends. Standard library only."""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import signal
+import sys
+from collections.abc import Callable
+from typing import Any, NoReturn
+
+from tare.core import streams
+from tare.core.errors import TareError, UnavailableError, explain_defect, explain_os_error
+
+INTERRUPTED = 130
+
+
+class Parser(argparse.ArgumentParser):
+    """Says what is wrong with a command line in one line, as everything else is said."""
+
+    def error(self, message: str) -> NoReturn:
+        """End with the status of a user's mistake."""
+        self.exit(2, f"{self.prog}: {message}; `{self.prog} --help` tells more\n")
+
+    def _print_message(self, message: str, file: Any = None) -> None:
+        """As argparse has it, but an error of the stream is none that nobody hears of."""
+        if message:
+            (file or sys.stderr).write(message)
+
+
+def status_of(work: Callable[[], int], interrupted: str | None = None) -> int:
+    """Do the work of a program; its exit status is that of tare.core.errors, and each is told in one line.
+
+    Args:
+        work: gives the status where nothing is raised.
+        interrupted: what is said where a person has interrupted it.
+
+    Raises:
+        SystemExit: the command line asks for help, or is wrong.
+    """
+    streams.prepare()
+    with contextlib.suppress(ValueError):  # a thread can't, and need not
+        signal.signal(signal.SIGCHLD, signal.SIG_DFL)  # where whoever started us ignores it nobody could wait
+    try:
+        return streams.finish(_status_of(work, interrupted))
+    except SystemExit as ended:
+        status = ended.code if isinstance(ended.code, int) else 1
+        raise SystemExit(streams.finish(status)) from None
+
+
+def _status_of(work: Callable[[], int], interrupted: str | None) -> int:
+    try:
+        return work()
+    except TareError as error:
+        streams.tell(f"tare: {error}")
+        return error.exit_code
+    except OSError as error:
+        if (status := streams.give_up(error)) is not None:
+            return status
+        line = explain_os_error(error)
+        if line is None:
+            raise
+        streams.tell(f"tare: {line}")
+        return 2
+    except KeyboardInterrupt:
+        if interrupted:
+            streams.tell(f"tare: {interrupted}")
+        return INTERRUPTED
+    except (RuntimeError, MemoryError, ImportError) as error:
+        line = explain_defect(error)
+        if line is None:
+            raise
+        streams.tell(f"tare: {line}")
+        return UnavailableError.exit_code

@@ -1,0 +1,59 @@
+"""The machine's lock: of whoever measures on it, and of whoever installs or removes what measurements take.
+
+It is the kernel's (flock) and ends with its holder, however that ends. Whoever waits says for whom.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+from tare.core.errors import UnavailableError
+from tare.core.files import cache_dir, locked
+from tare.core.progress import say
+
+LOCKS = "TARE_LOCKS"  # another folder for it, as tests have it
+SHARED_LOCKS = Path("/run/lock")
+MEASURES = "it measures on this machine"
+
+_holds = 0  # how often this process has taken it
+
+
+@contextlib.contextmanager
+def alone_on_this_machine(doing: str = MEASURES, *, waits: bool = True) -> Iterator[None]:
+    """Be the only command on this machine that measures, whatever study, checkout or user another one has.
+
+    A process that has the lock may take it again.
+
+    Args:
+        doing: what is told to others.
+        waits: for whoever has it; else that is refused.
+
+    Raises:
+        UnavailableError: another process has it, and it is not waited for.
+    """
+    global _holds
+
+    def refuse(what: str) -> None:
+        raise UnavailableError(f"another process has this machine: {what}; wait until it has ended")
+
+    if _holds:
+        yield
+        return
+    with locked(lock_path(), waiting_for=MEASURES, tell=say, doing=doing, busy=None if waits else refuse):
+        _holds += 1
+        try:
+            yield
+        finally:
+            _holds -= 1
+
+
+def lock_path() -> Path:
+    """Where the lock lies, which is the same for all users where it can be."""
+    chosen = os.environ.get(LOCKS)
+    folder = Path(chosen) if chosen else SHARED_LOCKS
+    if not chosen and not os.access(folder, os.W_OK | os.X_OK):
+        folder = cache_dir()
+    return folder / "tare-measures.lock"

@@ -1,0 +1,140 @@
+"""The standard streams as they may be: closed, full, without a reader, or with an encoding that lacks characters.
+
+A program calls `prepare` before it prints, and ends with `finish`. Standard library only.
+"""
+
+from __future__ import annotations
+
+import codecs
+import contextlib
+import io
+import os
+import sys
+from typing import Any, TextIO
+
+ENDED_BY_PIPE = 141  # as a shell tells of a program that SIGPIPE ended
+UNWRITTEN = 2
+HANDLER = "tare-plain"
+# What we print beside ASCII, in ASCII; any other character is told by its number.
+PLAIN = {
+    "±": "+-", "…": "...", "–": "-", "—": "-", "×": "x", "·": "-", "µ": "u", "°": " degrees", "≤": "<=", "≥": ">=",
+    "’": "'", "‘": "'", "“": '"', "”": '"', "→": "->", "²": "^2", "³": "^3", "\u00a0": " ",
+}  # fmt: skip
+NAMES = ("standard input", "standard output", "standard error")
+
+
+class _Named(io.FileIO):
+    """A standard stream's descriptor, whose errors name it."""
+
+    def __init__(self, number: int) -> None:
+        super().__init__(number, "w", closefd=False)
+
+    def write(self, data: Any) -> int:
+        """Write bytes; how many were."""
+        try:
+            return super().write(data)
+        except OSError as error:
+            raise OSError(error.errno, error.strerror, NAMES[self.fileno()]) from None
+
+
+def prepare() -> None:
+    """See that all three streams are there, that each character can be printed, and that errors name the stream.
+
+    A descriptor that is closed leads to /dev/null from now on: the next file that is opened would get its number,
+    and programs that we start would print into that file.
+    """
+    codecs.register_error(HANDLER, _plain)
+    for number, name in enumerate(("stdin", "stdout", "stderr")):
+        if not _is_open(number):
+            _lead(number, os.O_RDWR)
+        stream = getattr(sys, name)
+        if stream is None:
+            opened = open(number, "w" if number else "r", encoding="utf-8", closefd=False)  # noqa: SIM115
+            setattr(sys, name, opened)
+        elif number and stream is getattr(sys, f"__{name}__"):  # another one is somebody else's, as in tests
+            setattr(sys, name, _named(stream, number))
+
+
+def _named(stream: TextIO, number: int) -> TextIO:
+    buffered = isinstance(stream.buffer, io.BufferedWriter)
+    stream.flush()
+    raw = _Named(number)
+    return io.TextIOWrapper(
+        io.BufferedWriter(raw) if buffered else raw,
+        encoding=stream.encoding,
+        errors=HANDLER,
+        line_buffering=bool(stream.line_buffering),
+        write_through=not buffered,
+    )
+
+
+def written(text: str, encoding: str | None) -> str:
+    """A text as a stream of an encoding shows it; None for one that keeps any text."""
+    if encoding is None:
+        return text
+    codecs.register_error(HANDLER, _plain)
+    try:
+        return text.encode(encoding, HANDLER).decode(encoding, "replace")
+    except LookupError:
+        return text.encode("ascii", HANDLER).decode("ascii", "replace")
+
+
+def tell(line: str) -> None:
+    """Print a line on standard error, if anybody can read it."""
+    with contextlib.suppress(OSError, ValueError):
+        print(line, file=sys.stderr, flush=True)
+
+
+def finish(status: int) -> int:
+    """Flush what was printed; the exit status: `status`, or what becomes of it where it could not be written."""
+    for stream in (sys.stdout, sys.stderr):
+        try:
+            stream.flush()
+        except OSError as error:
+            status = status or give_up(error) or status
+        except ValueError:  # it was closed meanwhile
+            continue
+    return status
+
+
+def give_up(error: OSError) -> int | None:
+    """Where an error is of a standard stream: say so once, and nothing more there; the exit status, else None.
+
+    A reader that has gone, as after `head`, is no error that anybody needs to be told of.
+    """
+    if error.filename not in NAMES:
+        return None
+    number = NAMES.index(error.filename)
+    _lead(number, os.O_WRONLY)
+    if isinstance(error, BrokenPipeError):
+        return ENDED_BY_PIPE
+    tell(f"tare: {error.filename} can't be written: {error.strerror}; lead it to a file or a terminal that can")
+    return UNWRITTEN
+
+
+def _lead(number: int, flags: int) -> None:
+    """Have a descriptor lead to /dev/null, as programs that we start get it too."""
+    null = os.open(os.devnull, flags)
+    if null != number:
+        os.dup2(null, number)
+        os.close(null)
+    os.set_inheritable(number, True)
+
+
+def _is_open(number: int) -> bool:
+    try:
+        os.fstat(number)
+    except OSError:
+        return False
+    return True
+
+
+def _plain(error: UnicodeError) -> tuple[str | bytes, int]:
+    """Handler of a character that an encoding lacks: in ASCII, or the bytes of a file's name as they are."""
+    if not isinstance(error, UnicodeEncodeError):
+        raise error
+    character = error.object[error.start]
+    if "\udc80" <= character <= "\udcff":
+        return bytes([ord(character) - 0xDC00]), error.start + 1
+    plain = PLAIN.get(character) or character.encode("ascii", "backslashreplace").decode("ascii")
+    return plain, error.start + 1
