@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 from matrix import in_matrix
+from own_time import MARKS, phases_of
 
 from tare.experiments import rounds, sliced
 from tare.experiments.campaign import run_campaign
@@ -78,8 +79,8 @@ def test_every_launch_succeeds_whole_and_in_slices(own, measured):
 
 def test_own_time_of_the_phases_adds_up_to_the_body(own):
     for launch in own:
-        phases = sliced.phases_of(launch)
-        assert len(phases) == len(sliced.PHASES) + 1 and min(phases) >= 0
+        phases = phases_of(launch)
+        assert len(phases) == len(MARKS) + 1 and min(phases) >= 0
         assert sum(phases) == pytest.approx(launch.slices.body_s, rel=1e-3)
         assert sum(launch.slices.length_us) <= sum(launch.slices.quiet_us)
 
