@@ -43,7 +43,6 @@ MOST_IDLE = 0.1  # of a run's time in which nothing of it can run: more, and it 
 # In which it waits for the clock or a disk beside its own work: so much is hidden for each other job of a round.
 MOST_WAITING = 0.01
 FEWEST_LOOKS = 3  # fewer may be chance
-PHASES = ("entry", "imports", "first_step", "epoch_end", "measured_end")  # marks between which a launch is paced
 MOST_VOID = 3  # rounds in a row, after which they are no longer sliced
 # By which the hosts' processor times may differ in the calibration: more, and it can pace no round that counts.
 MOST_APART = 0.03
@@ -160,7 +159,7 @@ def run_unit(plan: Plan, sites: Mapping[str, Site], done: Sequence[Unit], progra
     if calibration is None and found.voided is None:  # what can't be held runs as well once, for the page cache
         more = [name for name in order if name in apart and name not in gone]
         records |= unheld(plan, sites, done, more, pads)["launches"] if more else {}
-    launches = {name: records.get(name) or skipped(gone.get(name, LEFT_OUT)) for name in order}
+    launches = _all_of(order, records, gone)
     seen = others_in(used)
     return {
         "order": list(order),
@@ -194,10 +193,16 @@ def _apart(
 ) -> Row:
     """A unit of both hosts and launches that can't be held, one after the other."""
     row = unheld(plan, sites, done, [name for name in order if name in group], pads)
-    gone = given_up(done)
-    launches = {name: row["launches"].get(name) or skipped(gone.get(name, LEFT_OUT)) for name in order}
+    launches = _all_of(order, row["launches"], given_up(done))
     kept = {name: of_whole_runs(conditions_of(plan, name)["page_cache"]) for name in order}
     return {**row, "order": list(order), "launches": launches, "pages": {**kept, **row["pages"]}}
+
+
+def _all_of(
+    order: Sequence[str], records: Mapping[str, LaunchRecord], gone: Mapping[str, str]
+) -> dict[str, LaunchRecord]:
+    """Every launch of a campaign: its record, or why this unit has none."""
+    return {name: records.get(name) or skipped(gone.get(name, LEFT_OUT)) for name in order}
 
 
 def unheld(
@@ -309,14 +314,6 @@ def step_of(unit: Unit) -> float | None:
     return statistics.median(per_step) if per_step else None
 
 
-def seconds_of(replicate: Mapping[str, Any]) -> list[float]:
-    """Seconds of each step of a replicate."""
-    if replicate.get("step_s") is not None:
-        return list(replicate["step_s"])
-    ends = [replicate["started_ns"], *replicate["step_ends_ns"]]
-    return [(later - earlier) / 1e9 for earlier, later in itertools.pairwise(ends)]
-
-
 def often_void(done: Sequence[Unit]) -> str | None:
     """Why no more rounds are sliced, where several in a row were void; None where they were not."""
     row = 0
@@ -405,15 +402,6 @@ def _seconds(units: Sequence[Unit], names: Sequence[str], *, of_cpu: bool) -> di
             if launch is not None and launch.ok and launch.slices is not None:
                 found[name].append(launch.slices.first_part_cpu_s if of_cpu else launch.slices.first_part_s)
     return {name: statistics.median(values) for name, values in found.items() if values}
-
-
-def phases_of(launch: LaunchRecord) -> tuple[float, ...]:
-    """Own seconds of the phases of a launch, from its program's first instruction to its program's end."""
-    slices = launch.slices
-    assert slices is not None
-    marks = [] if launch.inside is None else [mark for mark in launch.inside.marks if mark.name in PHASES]
-    instants = [slices.arrived_ns, *(mark.at_ns for mark in marks), int(slices.own_ns(slices.ended_ns))]
-    return tuple(max(0.0, (later - earlier) / 1e9) for earlier, later in itertools.pairwise(instants))
 
 
 def _group(plan: Plan, done: Sequence[Unit]) -> list[str]:

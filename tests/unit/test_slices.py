@@ -97,8 +97,3 @@ def test_results_are_moved_with_their_instants():
         "loss": 1.0,
         "replicates": [{"started_ns": ARRIVED + 5_000, "level": "x"}],
     }
-
-
-def test_switches_are_counted_between_two_instants():
-    found = slices([0, 20, 50], [10, 10, 10])
-    assert [found.switches_in(0.0, end) for end in (5e-6, 11e-6, 30e-6)] == [0, 1, 2]

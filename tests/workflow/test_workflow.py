@@ -60,9 +60,11 @@ def test_a_broken_environment_fails_alone_in_a_round_and_is_given_up(extended):
         assert rows.loc["broken", "n_units"] == 0, campaign
     path = next(extended.glob("results/campaigns/tiny/softmax_mnist/rounds.broken+*+namespaces/sealed.json"))
     found = read_sealed(path)
-    assert (found.sealed.units, found.sealed.voided) == (2, 0)
+    assert found.sealed.units == 2
+    assert all("only sets the pace" in unit.voided for unit in found.units if unit.voided is not None)
     assert "broken on purpose" in found.sealed.failures["broken"]
-    assert [unit.launches["broken"].status for unit in found.units] == ["failed", "failed", "skipped"]
+    statuses = [unit.launches["broken"].status for unit in found.units]
+    assert statuses == ["failed", "failed", *["skipped"] * (len(found.units) - 2)]
     assert all(unit.launches["host"].slices.is_sliced for unit in found.counted)
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from itertools import accumulate
 from typing import Any, Literal, Self
 
 import numpy as np
@@ -144,11 +143,6 @@ class Slices(Record):
         ended = float(self.ended_ns - self.arrived_ns)
         moved = np.where(since <= 0, since, np.where(since > ended, used[-1] + (since - ended), inside))
         return (self.arrived_ns + np.rint(moved)).astype(np.int64)
-
-    def switches_in(self, from_own_s: float, to_own_s: float) -> int:
-        """Slices that began strictly between two instants of own time, seconds since the first instruction."""
-        starts = list(accumulate(self.quiet_us))[:-1]
-        return sum(from_own_s < start / 1e6 < to_own_s for start in starts)
 
 
 def own_results(results: Mapping[str, Any], slices: Slices) -> dict[str, Any]:

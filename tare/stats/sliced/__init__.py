@@ -4,9 +4,9 @@ A round launches every environment and the host a second time. A launch's own ti
 is a payment, not an observation: the round is the unit of every interval.
 """
 
-from tare.stats.sliced.ratios import body_contrasts, body_estimates, body_log_ratios, rounds_needed
-from tare.stats.sliced.steps import StepFit, batch_variance, step_effects, step_seconds
-from tare.stats.sliced.switches import SwitchCost, SwitchCosts, at_long_quantum, long_quantum, switch_cost
+from tare.stats.sliced.ratios import body_estimates, body_log_ratios, rounds_needed
+from tare.stats.sliced.steps import StepFit, step_effects, step_seconds
+from tare.stats.sliced.switches import SwitchCost, SwitchCosts, at_long_quantum, switch_cost
 from tare.stats.sliced.whole import Once, WholeRun, whole_run
 
 __all__ = [
@@ -16,11 +16,8 @@ __all__ = [
     "SwitchCosts",
     "WholeRun",
     "at_long_quantum",
-    "batch_variance",
-    "body_contrasts",
     "body_estimates",
     "body_log_ratios",
-    "long_quantum",
     "rounds_needed",
     "step_effects",
     "step_seconds",

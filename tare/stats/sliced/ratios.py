@@ -5,9 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 
-import numpy as np
-
-from tare.model.registry import CONTROL, HOST
 from tare.stats.intervals import FEWEST_UNITS, MOST_UNITS, Estimate, log_ratios_of, student, t_quantile
 
 Round = Mapping[str, float | None]
@@ -24,24 +21,6 @@ def body_log_ratios(rounds: Sequence[Round], names: Sequence[str]) -> dict[str, 
         Log-ratios by name, without the rounds that lack the launch or a host.
     """
     return log_ratios_of([_known(one) for one in rounds], names)
-
-
-def body_contrasts(rounds: Sequence[Round], names: Sequence[str]) -> dict[str, np.ndarray]:
-    """Per round, log of a launch's own time by that of either host.
-
-    Returns:
-        By name, shape [2, rounds]: to the host and to the second host. Of the second host both rows are to the
-        host. Rounds that lack the launch or a host are left out.
-    """
-    found: dict[str, list[tuple[float, float]]] = {name: [] for name in names if name != HOST}
-    for values in map(_known, rounds):
-        logs = {name: math.log(value) for name, value in values.items()}
-        if HOST not in logs or CONTROL not in logs:
-            continue
-        for name in found.keys() & logs.keys():
-            second = HOST if name == CONTROL else CONTROL
-            found[name].append((logs[name] - logs[HOST], logs[name] - logs[second]))
-    return {name: np.array(pairs, dtype=float).reshape(-1, 2).T for name, pairs in found.items()}
 
 
 def body_estimates(rounds: Sequence[Round], names: Sequence[str]) -> dict[str, Estimate]:

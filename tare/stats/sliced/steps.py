@@ -1,6 +1,6 @@
-"""Training steps in own time: launch + row by medians of pairs, and their variance within a round.
+"""Training steps in own time: launch + row by medians of pairs.
 
-Sources: David 1988 (The Method of Paired Comparisons: scores from all pairs), Conway 1963 (batch means).
+Source: David 1988 (The Method of Paired Comparisons: scores from all pairs).
 """
 
 from __future__ import annotations
@@ -12,9 +12,6 @@ from dataclasses import dataclass
 import numpy as np
 
 from tare.stats.intervals import MAD_TO_SD
-
-BATCH_S = 2.0
-FEWEST_BATCHES = 2
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -86,34 +83,6 @@ def step_seconds(matrix: np.ndarray, names: Sequence[str]) -> dict[str, float]:
     return {
         name: math.exp(float(effect)) for name, effect in zip(names, effects, strict=True) if math.isfinite(effect)
     }
-
-
-def batch_variance(rounds: Sequence[Sequence[float]], row_s: float, batch_s: float = BATCH_S) -> float | None:
-    """Variance that the noise within a round gives a round's mean log-ratio: for planning, never for an interval.
-
-    Batch means: consecutive steps in batches so long that batches hardly depend on each other.
-
-    Args:
-        rounds: by round, the log-ratio of every step in order; NaN where a step is missing.
-        row_s: seconds from one step of a launch to its next, on the wall: the steps of all launches together.
-        batch_s: least length of a batch, seconds on the wall.
-
-    Returns:
-        The variance, pooled over rounds; None where no round is long enough for FEWEST_BATCHES.
-    """
-    size = max(1, math.ceil(batch_s / row_s - 1e-9))
-    squares, degrees, batches = 0.0, 0, []
-    for values in rounds:
-        sample = np.asarray(values, dtype=float)
-        sample = sample[np.isfinite(sample)]
-        count = len(sample) // size
-        if count < FEWEST_BATCHES:
-            continue
-        means = sample[: count * size].reshape(count, size).mean(axis=1)
-        squares += float(((means - means.mean()) ** 2).sum())
-        degrees += count - 1
-        batches.append(len(sample) / size)
-    return squares / degrees / float(np.mean(batches)) if degrees else None
 
 
 def _median(values: np.ndarray, axis: int) -> np.ndarray:

@@ -93,18 +93,6 @@ def switch_cost(
     )
 
 
-def long_quantum(own_s: float, switches: float, cost_s: float) -> float:
-    """Own seconds at the limit of long quanta: without what the switches cost.
-
-    Raises:
-        ValueError: nothing would be left.
-    """
-    left = own_s - switches * cost_s
-    if left <= 0:
-        raise ValueError(f"{switches:g} switches of {cost_s:g} s are no part of {own_s:g} s")
-    return left
-
-
 def at_long_quantum(
     estimate: Estimate, costs: SwitchCosts, name: str, rates: tuple[float, float], *, alike: bool = False
 ) -> Estimate:
