@@ -180,7 +180,7 @@ def sentence(fixed, step, below):
     _, box = rows_of.cost_of(4.0, (0, *fixed), (0, *step))
     assert box.below(0.01) == pytest.approx(below, rel=0.01)
     for item, length_s, ends in (
-        ("cost", rows_of.HOUR, box.at(rows_of.HOUR)), ("step_share", None, step),
+        ("cost", rows_of.HOUR, box.at(rows_of.HOUR)), ("step_share", None, step), ("fixed_s", None, fixed),
         ("length_below", None, box.below(0.01)),
     ):  # fmt: skip
         own = (rows["item"] == item) & (rows["length_s"].eq(length_s) if length_s else True)
@@ -190,19 +190,22 @@ def sentence(fixed, step, below):
 
 def test_the_sentence_says_what_the_box_says():
     assert sentence((0.4, 0.8), (0.001, 0.004), (40, 126.67)) == (
-        "A job of an hour takes between 0.11% and 0.42% longer in Docker; beyond 2.2 minutes it is below 1%"
+        "Docker costs 400 ms to 800 ms once, and 0.10% to 0.40% of each step. "
+        "A job of an hour takes between 0.11% and 0.42% longer; beyond 2.2 minutes it is below 1%."
     )
-    assert sentence((0.4, 0.8), (-0.002, 0.004), (30, 126.67)).endswith(
-        "beyond 2.2 minutes it is below 1%; whether its steps are longer or shorter can't be told "
-        "(−0.20% to +0.40%)"
+    assert sentence((0.4, 0.8), (-0.002, 0.004), (30, 126.67)) == (
+        "Docker costs 400 ms to 800 ms once, and no more than 0.40% of each step. "
+        "A job of an hour takes no more than 0.43% longer; beyond 2.2 minutes it is below 1%."
     )
-    assert (
-        "whether there is a length beyond which it is below 1% can't be told, as its steps take between"
-        in sentence((0.4, 0.8), (-0.002, 0.014), (30, NEVER))
+    assert sentence((0.4, 0.8), (-0.002, 0.014), (30, NEVER)).endswith("takes no more than 1.5% longer.")
+    assert sentence((-0.1, 0.1), (-0.002, 0.014), (0, NEVER)).startswith(
+        "Docker costs nothing that was measurable: no more than 100 ms once, and no more than 1.4% of each step."
     )
-    assert "there is no length beyond which it is below 1%" in sentence((0.4, 0.8), (0.02, 0.03), (NEVER, NEVER))
-    quicker = sentence((-0.3, -0.1), (-0.03, -0.02), (0, 0))
-    assert quicker.startswith("A job of an hour takes between 2.0% and 3.0% shorter in Docker; at any length")
+    assert sentence((0.4, 0.8), (0.02, 0.03), (NEVER, NEVER)).endswith("; at no length is it below 1%.")
+    assert sentence((-0.3, -0.1), (-0.03, -0.02), (0, 0)) == (
+        "Docker costs 100 ms to 300 ms less once, and 2.0% to 3.0% less of each step. "
+        "A job of an hour takes between 2.0% and 3.0% shorter; at any length it is below 1%."
+    )
 
 
 @pytest.mark.parametrize(

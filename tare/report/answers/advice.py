@@ -10,14 +10,14 @@ import math
 import pandas as pd
 
 from tare.analysis.choice import joint
-from tare.analysis.job_length import STEP
+from tare.analysis.job_length import HOUR, STEP
 from tare.model.registry import HOST
-from tare.report.answers.job_length import WHAT, duration
+from tare.report.answers.job_length import WHAT, duration, longer
 from tare.report.arms import choices
 from tare.report.evidence import Evidence
 from tare.report.figures.job_length import cost_environments, job_rows
-from tare.report.words.labels import env_order, env_title, workload_title
-from tare.report.words.wording import listed, missing
+from tare.report.words.labels import env_order, env_title, seconds, workload_title
+from tare.report.words.wording import listed
 
 
 def lines(evidence: Evidence) -> list[str]:
@@ -39,21 +39,44 @@ def _by_environment(evidence: Evidence) -> list[str]:
 
 
 def _of_environment(env: str, rows: dict[str, pd.DataFrame]) -> str | None:
-    """From which length on jobs in an environment cost little, over all workloads; None where nobody knows."""
-    below = {name: own[(own["env"] == env) & (own["item"] == "length_below")] for name, own in rows.items()}
-    known = {name: own.iloc[0] for name, own in below.items() if len(own) and missing(own.iloc[0]["reason"])}
-    if not known:
+    """What jobs in an environment cost, by the worst of all workloads; None where nobody knows."""
+    below = _known(env, rows, "length_below")
+    if not below:
         return None
-    longest = max(row["high"] for row in known.values())
-    costly = [workload_title(name) for name, row in known.items() if math.isinf(row["low"])]
+    longest = max(row["high"] for row in below.values())
+    costly = [workload_title(name) for name, row in below.items() if math.isinf(row["low"])]
     if costly:
         return f"a long job of {listed(costly)} pays for it with every step; look at what differs there."
+    of_which = listed([workload_title(name) for name in below])
     if math.isinf(longest):
-        unsure = [workload_title(name) for name, row in known.items() if math.isinf(row["high"])]
-        return f"whether a long job of {listed(unsure)} pays for it can't be told yet; it takes more units."
-    of_which = listed([workload_title(name) for name in known])
+        hours = _known(env, rows, "cost", HOUR)
+        worst = max(hours, key=lambda name: hours[name]["high"])
+        which = f" ({workload_title(worst)}, the widest)" if len(hours) > 1 else ""
+        return f"a job of {of_which} of an hour takes {longer(hours[worst])}{which}{_once(env, rows)}."
     length = f"whose steps take longer than {duration(longest)}" if longest > 0 else "of any length"
     return f"a job of {of_which} {length} pays {WHAT}: choose it, or not, for other reasons than speed."
+
+
+def _known(
+    env: str, rows: dict[str, pd.DataFrame], item: str, length_s: float | None = None
+) -> dict[str, pd.Series]:
+    """The row of an item of an environment by workload, of those that have one without a reason."""
+    found = {}
+    for name, own in rows.items():
+        chosen = own[(own["env"] == env) & (own["item"] == item) & own["reason"].isna()]
+        chosen = chosen if length_s is None else chosen[chosen["length_s"] == length_s]
+        if len(chosen):
+            found[name] = chosen.iloc[0]
+    return found
+
+
+def _once(env: str, rows: dict[str, pd.DataFrame]) -> str:
+    """What is paid by every job, however short, where that is sure."""
+    fixed = _known(env, rows, "fixed_s")
+    if not fixed or min(row["low"] for row in fixed.values()) <= 0:
+        return ""
+    low, high = min(row["low"] for row in fixed.values()), max(row["high"] for row in fixed.values())
+    return f"; {seconds(low)} to {seconds(high)} of it once, which counts in short jobs"
 
 
 def _stalls(evidence: Evidence, env: str) -> str:

@@ -110,7 +110,7 @@ def _together(rows: pd.DataFrame) -> list[str]:
     """How close all environments of a workload are to the host together, as one statement."""
     told = []
     for workload, own in rows[rows["all_within"].notna()].groupby("workload"):
-        if len(own) < 2:  # of one the interval says it
+        if len(own) < 2 or (own["verdict"] == "different").any():  # of one the interval says it; they are not close
             continue
         first = own.iloc[0]
         limit, confidence = percent(first["all_within"], up=True), 100 * (1 - first["family_alpha"])

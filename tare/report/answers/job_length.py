@@ -6,6 +6,7 @@ A length is the time of steps on the host; the words say what the range over the
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,7 +17,7 @@ from tare.report.evidence import Evidence
 from tare.report.figures.job_length import cost_environments, job_rows, lengths_text
 from tare.report.words.labels import env_title, seconds, workload_title
 from tare.report.words.layout import Cell, Row, Table
-from tare.report.words.wording import between, margin_text, missing, signed
+from tare.report.words.wording import between, margin_text, missing, percent, signed
 
 METRIC = "real_s"  # what takes longer or shorter
 WHAT = f"below {margin_text(LIMIT)}"
@@ -64,7 +65,7 @@ def _lacking(rows: pd.DataFrame) -> str | None:
 
 
 def sentence(rows: pd.DataFrame, env: str) -> str:
-    """What a job of an hour costs in an environment, and from which length on the cost is small.
+    """What an environment costs once and at each step, and with them a job of an hour.
 
     Args:
         rows: of one workload, as `job_rows`.
@@ -73,21 +74,43 @@ def sentence(rows: pd.DataFrame, env: str) -> str:
     hour, below, title = _row(rows, env, "cost", HOUR), _row(rows, env, "length_below"), env_title(env, short=True)
     if not missing(hour["reason"]):
         return f"{title}: what a job costs can't be told yet: {hour['reason']}"
-    told = between(METRIC, 1 + hour["low"], 1 + hour["high"])
-    return f"A job of an hour takes {told} in {title}; {_beyond(below, _row(rows, env, 'step_share'))}"
+    return f"{title} costs {_parts(rows, env)}. A job of an hour takes {longer(hour)}{_beyond(below)}."
 
 
-def _beyond(below: dict[str, Any], step: dict[str, Any]) -> str:
-    """From which length on the cost is small, as far as the box can tell, and what is not known of steps."""
-    steps = between("step_s", 1 + step["low"], 1 + step["high"])
-    if math.isinf(below["low"]):
-        return f"there is no length beyond which it is {WHAT}, as its steps take {steps}"
-    if math.isinf(below["high"]):
-        return f"whether there is a length beyond which it is {WHAT} can't be told, as its steps take {steps}"
-    said = f"beyond {duration(below['high'])} it is {WHAT}" if below["high"] > 0 else f"at any length it is {WHAT}"
-    if step["low"] <= 0 <= step["high"]:
-        return f"{said}; whether its steps are longer or shorter can't be told ({_percent(step)})"
+def _parts(rows: pd.DataFrame, env: str) -> str:
+    """The two parts of a cost in words: "0.21 s to 0.49 s once, and no more than 0.93% of each step"."""
+    once, step = _row(rows, env, "fixed_s"), _row(rows, env, "step_share")
+    said = f"{_range(once, seconds, 'once')}, and {_range(step, percent, 'of each step')}"
+    if all(part["low"] <= 0 <= part["high"] for part in (once, step)):
+        return f"nothing that was measurable: {said}"
     return said
+
+
+def _range(part: dict[str, Any], unit: Callable[[float], str], when: str) -> str:
+    """An interval of a cost: from where to where, or no more than what where it includes zero."""
+    low, high = part["low"], part["high"]
+    if low <= 0 <= high:
+        return f"no more than {unit(high)} {when}"
+    ends = " to ".join(unit(abs(end)) for end in sorted((low, high), key=abs))
+    return f"{ends} {'less ' if high < 0 else ''}{when}"
+
+
+def longer(cost: dict[str, Any]) -> str:
+    """A relative cost: "no more than 1.1% longer" where its interval includes zero, otherwise both ends."""
+    if cost["low"] <= 0 <= cost["high"]:
+        return f"no more than {percent(cost['high'], up=True)} longer"
+    return between(METRIC, 1 + cost["low"], 1 + cost["high"])
+
+
+def _beyond(below: dict[str, Any]) -> str:
+    """From which length on the cost is small, where that is known."""
+    if math.isinf(below["low"]):
+        return f"; at no length is it {WHAT}"
+    if math.isinf(below["high"]):
+        return ""
+    return (
+        f"; beyond {duration(below['high'])} it is {WHAT}" if below["high"] > 0 else f"; at any length it is {WHAT}"
+    )
 
 
 def duration(length_s: float) -> str:
