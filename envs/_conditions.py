@@ -98,13 +98,28 @@ def csv_field(key: str, value: str) -> str:
     return text
 
 
-def mount_option(bind: Bind, *, target: str = "target", read_only: str = "readonly") -> str:
+def mount_option(
+    bind: Bind, *, target: str = "target", read_only: str = "readonly", more: tuple[str, ...] = ()
+) -> str:
     """Value of --mount for one bind; a CSV line, so that commas, spaces and colons in paths are safe.
 
-    `target` and `read_only` are how a runtime spells these two fields.
+    `target` and `read_only` are how a runtime spells these two fields, `more` further ones of its own.
     """
     fields = ["type=bind", csv_field("source", str(bind.source)), csv_field(target, str(bind.target))]
-    return ",".join(fields if bind.writable else [*fields, read_only])
+    return ",".join([*fields, *(() if bind.writable else (read_only,)), *more])
+
+
+def labelled_volume(bind: Bind) -> str:
+    """Value of Docker's --volume for one bind that SELinux labels for containers, which --mount can't ask for.
+
+    Raises:
+        UnavailableError: its path has a colon, which ends a path there.
+    """
+    if any(":" in str(path) for path in (bind.source, bind.target)):
+        raise UnavailableError(
+            f"SELinux is enforcing, and Docker labels no folder whose path has a colon: {bind.source}"
+        )
+    return f"{bind.source}:{bind.target}:{'z' if bind.writable else 'ro,z'}"
 
 
 def seccomp_flags(launch: Launch) -> list[str]:

@@ -78,6 +78,7 @@ class Apptainer(Environment):
         *("fusermount3", "fusermount", "newuidmap"),
     )
     factors: ClassVar[Mapping[str, tuple[str, ...]]] = {**SIF, **GPU}  # /dev is the host's: plain needs no option
+    in_user_namespace = True  # but for an installation that is set-uid
 
     def __init__(self, program: str | None = None, userns: bool | None = None) -> None:
         self._program = program

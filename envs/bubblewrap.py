@@ -32,6 +32,7 @@ class Bubblewrap(Environment):
     packages: ClassVar[Mapping[str, str]] = {"bwrap": "bubblewrap"}
     factors = GPU_PLAIN
     starts_elsewhere = True
+    in_user_namespace = True
 
     def probe(self) -> Probe:
         """Unpack the trial image and launch it."""

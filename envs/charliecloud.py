@@ -38,6 +38,7 @@ class Charliecloud(Environment):
     # /dev is the host's, and ch-fromhost would write the driver into the image: a bound folder leaves it as it is.
     factors = GPU_PLAIN
     starts_elsewhere = True
+    in_user_namespace = True
 
     def probe(self) -> Probe:
         """Unpack the trial image and launch it."""

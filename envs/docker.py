@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import contextlib
 import copy
-import json
 import os
 import time
 from collections.abc import Iterator, Mapping
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import Any, ClassVar, Literal
 
 from envs._conditions import (
@@ -20,6 +19,7 @@ from envs._conditions import (
     device_flags,
     gpu_mode,
     image_of,
+    labelled_volume,
     mount_option,
     network_flags,
     quota_flags,
@@ -28,18 +28,23 @@ from envs._conditions import (
 )
 from envs._layers import layer_folders
 from tare.core.errors import IntegrityError, TareError, UnavailableError
+from tare.core.files import cache_path, home_dir, project_root
 from tare.core.process import Finished, run
 from tare.launch.trial import probe_by_trial
 from tare.machine.caller import group_chains, of_groups, parent_of_containers, remove_empty
-from tare.model.environment import Environment, Launch, OciImage, Prepared, Probe
+from tare.machine.security import enforces_selinux
+from tare.model.environment import Bind, Environment, Launch, OciImage, Prepared, Probe
 from tare.model.registry import register
 from tare.runtimes import daemon_images
 from tare.runtimes.daemon import docker_endpoint, endpoint_variables, is_private
+from tare.runtimes.docker_info import DockerInfo, ask, follows_from
+from tare.runtimes.findings import details_of, is_of_the_system, refuse
 from tare.runtimes.programs import which
 
 CALL_S = 30.0
 LOAD_S = 900.0
 REMEDY = "apt-get install docker.io"
+USUAL = DockerInfo(version="", driver="overlay2")
 
 
 @register("docker")
@@ -59,13 +64,34 @@ class Docker(Environment):
     remedy: ClassVar[str] = REMEDY
     reached: Mapping[str, str] | None = None  # variables of a client; None for those of the daemon in use
 
+    def __init__(self, info: DockerInfo | None = None) -> None:
+        self._info = info
+
+    @property
+    def info(self) -> DockerInfo:
+        """What the daemon says of itself, asked once."""
+        if self._info is None:
+            self._info = ask(client_environment())
+        return self._info
+
+    @property
+    def told(self) -> DockerInfo:
+        """What the daemon has said, in `session` or before; the usual of one that nobody asked; pure."""
+        return self._info or USUAL
+
     def probe(self) -> Probe:
         """Load and launch the trial image; starts a private daemon where none answers and we may."""
         try:
             with docker_endpoint():
-                version = self._call("version", "--format", "{{.Server.Version}}").stdout.strip()
+                follows = follows_from(
+                    self.info,
+                    enforcing=enforces_selinux(),
+                    folders=(cache_path(), project_root()),
+                    home=home_dir(),
+                )
+                refuse(follows)
                 self.check_runtime()
-                return probe_by_trial(self, version)
+                return probe_by_trial(self, self.info.version, examine=lambda trial: details_of(follows))
         except TareError as error:
             reason = getattr(error, "reason", str(error))
             remedy = getattr(error, "remedy", None) or (self.remedy if "not installed" in reason else None)
@@ -79,6 +105,7 @@ class Docker(Environment):
             UnavailableError: none can be had.
         """
         with docker_endpoint():
+            _ = self.info  # before a launch's arguments are asked for
             try:
                 yield
             finally:
@@ -86,7 +113,7 @@ class Docker(Environment):
                     remove_empty(parent)
 
     def prepare(self, image: OciImage, folder: Path) -> Prepared:
-        """Load the archive where the daemon lacks the image; the reference is the image ID.
+        """Load the archive where the daemon lacks the image; the reference is what the daemon calls the image's ID.
 
         What is loaded into the machine's own daemon is noted, so that `make clean-runtimes` takes it away.
 
@@ -96,30 +123,32 @@ class Docker(Environment):
         """
         with docker_endpoint():
             seconds = {}
-            if not self._has(image.image_id):
+            reference = self.info.reference(image)
+            if not self._has(reference):
                 reached = endpoint_variables()  # by which the client is called
                 if not is_private(reached):
-                    daemon_images.note(reached.get("DOCKER_HOST", ""), image.image_id)
+                    daemon_images.note(reached.get("DOCKER_HOST", ""), reference)
                 started = time.monotonic()
                 self._call("load", "--quiet", "--input", str(image.archive), timeout_s=LOAD_S)
                 seconds["load"] = time.monotonic() - started
-            if not self._has(image.image_id):
-                raise IntegrityError(
-                    f"{image.archive} did not give the image {image.image_id} that its record names"
-                )
-            size = self._call("image", "inspect", "--format", "{{.Size}}", image.image_id).stdout.strip()
-            driver = self._call("info", "--format", "{{.Driver}}").stdout.strip()
+            if not self._has(reference):
+                raise IntegrityError(f"{image.archive} did not give the image {reference} that its record names")
+            size = self._call("image", "inspect", "--format", "{{.Size}}", reference).stdout.strip()
         return Prepared(
-            reference=image.image_id,
+            reference=reference,
             bytes=int(size),
             seconds=seconds,
-            details={"storage_driver": driver, "loaded_now": bool(seconds)},
+            details={
+                "storage_driver": self.info.driver,
+                "image_store": "containerd" if self.info.containerd_store else "classic",
+                "loaded_now": bool(seconds),
+            },
         )
 
     def command(self, launch: Launch) -> list[str]:
         """`docker run` with every condition as an option of its own."""
         limits = f"nofile={launch.nofile}:{launch.nofile}"
-        binds = [part for bind in launch.binds for part in ("--mount", mount_option(bind))]
+        binds = [part for bind in launch.binds for part in self._bind(bind)]
         return [
             *("docker", "run", "--rm", "--interactive", "--init=false", "--pull=never"),
             *("--name", launch.name),
@@ -129,7 +158,9 @@ class Docker(Environment):
             *quota_flags(launch),
             *rlimit_flags(launch),
             *self._group_flags(),
-            *("--user", f"{launch.uid}:{launch.gid}", "--workdir", str(launch.workdir)),
+            *(["--userns", "host"] if self.told.remaps else []),
+            *("--user", "0:0" if self.told.rootless else f"{launch.uid}:{launch.gid}"),
+            *("--workdir", str(launch.workdir)),
             *("--read-only", "--tmpfs", "/tmp:rw,exec,mode=1777"),
             *seccomp_flags(launch),
             *binds,
@@ -144,6 +175,10 @@ class Docker(Environment):
         """The filter is seen to be off where it was to be off; a way to the GPU needs a driver."""
         return confirm_seccomp(options, facts) | confirm_gpu(options)
 
+    def unseen_here(self) -> tuple[str, ...]:
+        """The root of a rootless daemon's containers is this user, whose number they do not see."""
+        return (*self.unseen, "user") if self.told.rootless else self.unseen
+
     def cleanup(self, launch: Launch) -> list[list[str]]:
         """The daemon keeps a container whose client was killed."""
         return [["docker", "rm", "--force", launch.name]]
@@ -153,6 +188,7 @@ class Docker(Environment):
         if not self.shares_networks:
             return None
         other = copy.copy(self)
+        other._info = None
         other.reached = {name: value for name, value in variables.items() if name == "DOCKER_HOST"}
         return other
 
@@ -161,8 +197,14 @@ class Docker(Environment):
         return endpoint_variables() if self.reached is None else dict(self.reached)
 
     def places(self, prepared: Prepared) -> tuple[Path, ...]:
-        """The folders of the image's layers, where the daemon is on this machine and we may look."""
+        """The folders of the image's layers, where the daemon is on this machine and we may look.
+
+        Raises:
+            UnavailableError: the daemon does not tell them, or this user may not look.
+        """
         with docker_endpoint():
+            if self.info.containerd_store:
+                raise UnavailableError("containerd's image store does not tell where the layers of an image lie")
             answer = self._call("image", "inspect", "--format", "{{json .GraphDriver}}", prepared.reference)
         return layer_folders(answer.stdout)
 
@@ -179,26 +221,37 @@ class Docker(Environment):
         """
         if self.runtime is None:
             return
-        known = json.loads(self._call("info", "--format", "{{json .Runtimes}}").stdout)
-        if self.runtime not in known:
+        if self.runtime not in self.info.runtimes:
             missing = "is not installed" if which(self.runtime) is None else "is installed, and not told to it"
             raise UnavailableError(f"the Docker daemon knows no runtime {self.runtime}, which {missing}")
+
+    def _bind(self, bind: Bind) -> tuple[str, str]:
+        """Docker's option for one bind: --mount takes every path, and asks for no label."""
+        if enforces_selinux() and self.told.labels and not is_of_the_system(bind.source):
+            return "--volume", labelled_volume(bind)
+        return "--mount", mount_option(bind)
 
     def _group_flags(self) -> list[str]:
         """What puts a container below our own control group, where that limits something."""
         parent = self._parent()
-        return ["--cgroup-parent", parent] if parent else []
+        if parent is None:
+            return []
+        # systemd knows a slice by its name, which says where it lies.
+        return ["--cgroup-parent", PurePosixPath(parent).name if self._by_systemd() else parent]
 
     def _parent(self) -> str | None:
+        """The group below which containers live; None of a rootless daemon, whose systemd is the user's own."""
         chains = list(group_chains())
-        if not any(of_groups([chain]) for chain in chains):
+        if not any(of_groups([chain]) for chain in chains) or self.told.rootless:
             return None
-        driver = self._call("info", "--format", "{{.CgroupDriver}}").stdout.strip()
-        return parent_of_containers(chains, systemd=driver == "systemd")
+        return parent_of_containers(chains, systemd=self._by_systemd())
 
-    def _has(self, image_id: str) -> bool:
-        found = self._call("image", "inspect", "--format", "{{.Id}}", image_id, check=False)
-        return found.ok and found.stdout.strip() == image_id
+    def _by_systemd(self) -> bool:
+        return self.told.cgroup_driver == "systemd"
+
+    def _has(self, reference: str) -> bool:
+        found = self._call("image", "inspect", "--format", "{{.Id}}", reference, check=False)
+        return found.ok and found.stdout.strip() == reference
 
     def _call(self, *arguments: str, timeout_s: float = CALL_S, check: bool = True) -> Finished:
         return run(["docker", *arguments], timeout_s=timeout_s, env=client_environment(), check=check)

@@ -81,7 +81,7 @@ class DockerInVm(Nested):
         return {**super().variables(), "DOCKER_HOST": SOCKET}
 
     def bring(self, image: OciImage, root: Path) -> Prepared:
-        """A daemon's store that has the image, under the name that the launch calls it by.
+        """A daemon's classic store that has the image, under the name that the launch calls it by.
 
         Raises:
             UnavailableError: no daemon can be started here, or it refuses the archive.
@@ -89,7 +89,7 @@ class DockerInVm(Nested):
         (root / "etc/docker").mkdir()
         (root / "var/run").symlink_to("../run")
         started = time.monotonic()
-        with daemon_with_data(root / "forms/docker") as variables:
+        with daemon_with_data(root / "forms/docker", containerd_store=False) as variables:
             calls = (["load", "--quiet", "--input", str(image.archive)], ["tag", image.image_id, self.form_name])
             for words, limit_s in zip(calls, (LOAD_S, CALL_S), strict=True):
                 run(["docker", *words], timeout_s=limit_s, env=variables, check=True)

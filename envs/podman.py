@@ -12,7 +12,7 @@ import shutil
 import tempfile
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any, ClassVar
@@ -33,13 +33,16 @@ from envs._conditions import (
     seccomp_flags,
 )
 from envs._layers import layer_folders
-from tare.core.errors import IntegrityError, UnavailableError
+from tare.core.errors import IntegrityError, TareError, UnavailableError
 from tare.core.files import cache_dir, sha256_text
 from tare.core.process import Finished, run
 from tare.launch.trial import probe_by_trial
 from tare.machine import facts as machine
-from tare.model.environment import Environment, Launch, OciImage, Prepared, Probe
+from tare.machine.security import enforces_selinux, switch_behind
+from tare.model.environment import Bind, Environment, Launch, OciImage, Prepared, Probe
 from tare.model.registry import register
+from tare.runtimes.findings import details_of, is_of_the_system, refuse
+from tare.runtimes.podman_info import PodmanInfo, follows_from, parse_info, suspect
 
 CALL_S = 60.0
 LOAD_S = 900.0
@@ -101,16 +104,22 @@ class Podman(Environment):
     packages: ClassVar[Mapping[str, str]] = {"podman": "podman"}
     factors: ClassVar[Mapping[str, tuple[str, ...]]] = {**SECCOMP, **GPU}
     sets_quotas = True
+    in_user_namespace = True
     own_limits = frozenset({"processes"})  # 2048 in each container, of which a training job is far away
     own_network = None  # a bridge, for which nothing here asks it
 
-    def __init__(self, setup: Setup | None = None) -> None:
-        self._setup = setup
+    def __init__(self, setup: Setup | None = None, info: PodmanInfo | None = None) -> None:
+        self._setup, self._info = setup, info
 
     @cached_property
     def setup(self) -> Setup:
         """How Podman has to be called here."""
         return self._setup or setup_here()
+
+    @cached_property
+    def info(self) -> PodmanInfo:
+        """What Podman says of itself, asked once."""
+        return self._info or parse_info(self._call("info", "--format", "json").stdout)
 
     def probe(self) -> Probe:
         """Load and launch the trial image."""
@@ -118,8 +127,19 @@ class Podman(Environment):
             version = run(["podman", "--version"], timeout_s=10, check=True).stdout.strip().rpartition(" ")[2]
         except UnavailableError as error:
             return Probe(available=False, reason=error.reason, remedy=REMEDY)
-        runtime = self.setup.runtime or "podman's own choice"
-        return probe_by_trial(self, version, examine=lambda trial: {"oci_runtime": runtime})
+        try:
+            follows = follows_from(self.info, enforcing=enforces_selinux())
+            refuse(follows)
+        except TareError as error:
+            reason, mend = getattr(error, "reason", str(error)), getattr(error, "remedy", None)
+            if switch := switch_behind(reason, in_namespace=True):
+                reason, mend = f"{reason}; {switch.says}", switch.remedy
+            return Probe(available=False, version=version, reason=reason, remedy=mend)
+        told = {"oci_runtime": self.setup.runtime or "podman's own choice", **details_of(follows)}
+        probe = probe_by_trial(self, version, examine=lambda trial: told)
+        if not probe.available and probe.remedy is None and (likely := suspect(self.info)):
+            return replace(probe, reason=f"{probe.reason}; {likely.says}", remedy=likely.remedy)
+        return probe
 
     def prepare(self, image: OciImage, folder: Path) -> Prepared:
         """Load the archive where the storage lacks the image; the reference is the image ID.
@@ -136,17 +156,16 @@ class Podman(Environment):
         if not self._has(image.image_id):
             raise IntegrityError(f"{image.archive} did not give the image {image.image_id} that its record names")
         size = self._call("image", "inspect", "--format", "{{.Size}}", image.image_id).stdout.strip()
-        driver = self._call("info", "--format", "{{.Store.GraphDriverName}}").stdout.strip()
         return Prepared(
             reference=image.image_id,
             bytes=int(size),
             seconds=seconds,
-            details={"storage_driver": driver, "loaded_now": bool(seconds)},
+            details={"storage_driver": self.info.driver, "loaded_now": bool(seconds)},
         )
 
     def command(self, launch: Launch) -> list[str]:
         """`podman run` with every condition as an option of its own."""
-        binds = [part for bind in launch.binds for part in ("--mount", mount_option(bind))]
+        binds = [part for bind in launch.binds for part in ("--mount", self._mount(bind))]
         return [
             *self._program(),
             *("run", "--rm", "--interactive", "--pull=never", "--name", launch.name),
@@ -198,6 +217,11 @@ class Podman(Environment):
             *(["--cgroup-manager", setup.cgroup_manager] if setup.cgroup_manager else []),
             *(["--runtime", setup.runtime] if setup.runtime else []),
         ]
+
+    def _mount(self, bind: Bind) -> str:
+        """Value of --mount for one bind, which SELinux labels for containers where it has to."""
+        labelled = enforces_selinux() and self.info.labels and not is_of_the_system(bind.source)
+        return mount_option(bind, more=("relabel=shared",) if labelled else ())
 
     def _has(self, image_id: str) -> bool:
         found = self._call("image", "inspect", "--format", "{{.Id}}", image_id, check=False)

@@ -30,6 +30,7 @@ SECTIONS = {
     "devices": "Devices",
     "gpu": "GPU: ways in, settings, tests",
     "limits": "Limits of this session, which hold in every environment or end its comparison",
+    "kernel": "What this kernel lets programs do",
     "network": "Networks of instances that train together",
     "data": "Data sources",
     "stacks": "Software stacks",
@@ -90,6 +91,16 @@ def limit_checks() -> list[Check]:
         Check(name=name, available=True, version=f"{one.value} ({one.where})") for name, one in limits_of().items()
     ]
     return found or [Check(name="limits", available=True, version="none")]
+
+
+def namespace_check() -> Check:
+    """Whether a switch of the kernel keeps programs of this user from user namespaces."""
+    from tare.machine.security import is_privileged, namespaces_off
+
+    name = "user namespaces"
+    if switch := namespaces_off():
+        return lacking(name, switch.says, switch.remedy)
+    return Check(name=name, available=True, version="by root" if is_privileged() else "by every program")
 
 
 def stack_checks() -> list[Check]:
@@ -156,6 +167,7 @@ def _tasks() -> list[tuple[str, str, Callable[[], list[Check]]]]:
         ("devices", "device memory", _one(profiler_checks.device_memory_counters)),
         ("gpu", "GPU", gpu_checks),
         ("limits", "limits", limit_checks),
+        ("kernel", "user namespaces", _one(namespace_check)),
         ("network", "networks", network_checks),
         ("stacks", "stacks", stack_checks),
     ]
@@ -221,6 +233,8 @@ def _lines(checks: Iterable[dict[str, Any]], width: int) -> list[str]:
         mark = "yes" if check["available"] else "no "
         tail = "  ".join(part for part in (check["version"], _note(check) if check["available"] else "") if part)
         lines.append(f"  {mark}   {check['name']:{NAME_WIDTH}} {tail}".rstrip())
+        for text in check["details"].get("follows", ()):
+            lines += _wrapped("note", text, width)
         for label, key in (("why", "reason"), ("mend it", "remedy")):
             if not check["available"] and check[key]:
                 lines += _wrapped(label, check[key], width)

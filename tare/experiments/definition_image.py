@@ -29,7 +29,7 @@ from tare.images.tree import build_tree
 from tare.images.wheels import Wheel
 from tare.launch.conditions import launcher_environment, shared_memory_bytes
 from tare.launch.prepare import ended_with_us, own_folder
-from tare.launch.trial import namespaces_remedy
+from tare.machine.security import switch_behind
 from tare.model.environment import Environment, Launch
 from tare.model.records.naive_image import DefinitionBuild, DefinitionBuilds, Way
 from tare.model.registry import environment
@@ -126,7 +126,8 @@ def _built(way: Way, definition: Path, program: Sequence[str], adapter: Environm
             cwd=definition.parent,
         )
         if error := ways.refused(finished, user_name(), ways.subuid()):
-            raise UnavailableError(error.reason, error.remedy or namespaces_remedy(error.reason))
+            switch = switch_behind(error.reason)
+            raise UnavailableError(error.reason, error.remedy or (switch.remedy if switch else None))
         _check(target, program, adapter)
         size = target.stat()
     return DefinitionBuild(

@@ -218,7 +218,8 @@ class _Comparison:
                 yield self.client.docker.prepare(self._image(folder, made), folder)
             finally:
                 self.client.call(*removal, check=False)
-                daemon_images.forget(endpoint_variables().get("DOCKER_HOST", ""), made["image_id"])
+                for name in (made["image_id"], made["digest"]):  # one of them is what the daemon called it
+                    daemon_images.forget(endpoint_variables().get("DOCKER_HOST", ""), name)
 
     def _naive(self, tree: Tree) -> tuple[MadeImage, Sequence[naive.SavedLayer], int]:
         """Built cold, built again, built with another line of code; checked, saved, converted."""

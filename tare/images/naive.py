@@ -14,7 +14,7 @@ import tarfile
 import zlib
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from tare.core.errors import UnavailableError
@@ -32,17 +32,28 @@ TOUCHED = "code/tare/worker/main.py"  # the file of the context of which a line 
 GZIP_LEVEL = 6  # what Docker's and containerd's writers take where nobody chooses
 GZIP_WINDOW = 31  # of zlib: the largest window, in gzip's own frame
 COMPRESSION = f"gzip, level {GZIP_LEVEL}"
+GZIP_SIGN, ZSTD_SIGN = b"\x1f\x8b", b"\x28\xb5\x2f\xfd"  # with which a compressed layer begins
 COPY_BYTES = 4 << 20
 
 
 @dataclass(frozen=True, kw_only=True)
 class SavedLayer:
-    """A layer in an archive that a daemon saved, or that we wrote; `digest` is its `sha256:…`."""
+    """A layer in an archive that a daemon saved, or that we wrote.
+
+    Attributes:
+        blob: where it lies.
+        bytes: of its tar.
+        digest: `sha256:…` of its tar.
+        made_by: in words.
+        gzip_bytes: what it takes in the archive where it is compressed there, as containerd's store keeps it; None
+            where its tar lies there as it is.
+    """
 
     blob: Blob
     bytes: int
     digest: str
     made_by: str
+    gzip_bytes: int | None = None
 
 
 def write_context(folder: Path, tree: Tree, wheels: Sequence[Wheel]) -> None:
@@ -123,7 +134,11 @@ def touch_code(context: Path) -> None:
 
 
 def saved_layers(archive: Path) -> list[SavedLayer]:
-    """The layers of the one image of a Docker archive, lowest first."""
+    """The layers of the one image of a Docker archive, lowest first.
+
+    Raises:
+        UnavailableError: a layer is compressed as nothing here can read.
+    """
     with tarfile.open(archive) as tar:
 
         def part(name: str) -> bytes:
@@ -142,8 +157,22 @@ def saved_layers(archive: Path) -> list[SavedLayer]:
                 target = member.linkname if member.islnk() else str(Path(member.name).parent / member.linkname)
                 member = tar.getmember(_plain(target))
             blob = Blob(path=archive, offset=member.offset_data)
-            found.append(SavedLayer(blob=blob, bytes=member.size, digest=digest, made_by=_step(step)))
+            layer = SavedLayer(blob=blob, bytes=member.size, digest=digest, made_by=_step(step))
+            found.append(_unpacked(layer))
     return found
+
+
+def _unpacked(layer: SavedLayer) -> SavedLayer:
+    """The same layer with the bytes of its tar, whether it is compressed in the archive or not."""
+    with layer.blob.path.open("rb") as handle:
+        handle.seek(layer.blob.offset)
+        begins = handle.read(len(ZSTD_SIGN))
+    if begins == ZSTD_SIGN:
+        raise UnavailableError(f"{layer.blob.path} has a layer that is compressed by zstd: {layer.digest}")
+    if not begins.startswith(GZIP_SIGN):
+        return layer
+    packed = replace(layer, gzip_bytes=layer.bytes)
+    return replace(packed, bytes=sum(len(chunk) for chunk in _chunks(packed)))
 
 
 def _plain(path: str) -> str:
@@ -174,11 +203,33 @@ def _gzip_bytes(layer: SavedLayer) -> int:
 
 
 def _chunks(layer: SavedLayer) -> Iterator[bytes]:
-    with layer.blob.path.open("rb") as handle:
-        handle.seek(layer.blob.offset)
-        left = layer.bytes
-        while left and (chunk := handle.read(min(COPY_BYTES, left))):
-            left -= len(chunk)
+    """The tar of a layer, in parts."""
+    if layer.gzip_bytes is None:
+        yield from _stored(layer.blob, layer.bytes)
+        return
+    unpacker = zlib.decompressobj(GZIP_WINDOW)
+    try:
+        for chunk in _stored(layer.blob, layer.gzip_bytes):
+            while chunk:
+                if unpacker.eof:  # gzip may be in several parts
+                    unpacker = zlib.decompressobj(GZIP_WINDOW)
+                yield unpacker.decompress(chunk, COPY_BYTES)
+                chunk = unpacker.unconsumed_tail or unpacker.unused_data
+        yield unpacker.flush()
+    except zlib.error as error:
+        raise UnavailableError(
+            f"{layer.blob.path} has a layer that is no gzip: {layer.digest} ({error})"
+        ) from error
+    if not unpacker.eof:
+        raise UnavailableError(f"{layer.blob.path} has a compressed layer that is cut short: {layer.digest}")
+
+
+def _stored(blob: Blob, size: int) -> Iterator[bytes]:
+    """What lies at a place of an archive, in parts."""
+    with blob.path.open("rb") as handle:
+        handle.seek(blob.offset)
+        while size and (chunk := handle.read(min(COPY_BYTES, size))):
+            size -= len(chunk)
             yield chunk
 
 

@@ -213,7 +213,7 @@ def _pad(sink: BinaryIO, block: int) -> None:
 def _image_config(
     layers: Sequence[Layer], digests: Sequence[str], config: Mapping[str, Any], labels: Mapping[str, str]
 ) -> bytes:
-    """The image's configuration; its hash is what Docker and Podman call the image ID."""
+    """The image's configuration; its hash is what Podman, and Docker's classic store, call the image ID."""
     machine = os.uname().machine
     return canonical_json(
         {
@@ -233,7 +233,7 @@ def _image_config(
 
 
 def _image_manifest(config: bytes, layers: Sequence[tuple[str, int]]) -> bytes:
-    """The OCI manifest; its hash is the image's digest."""
+    """The OCI manifest; its hash is the image's digest, and its ID in containerd's store."""
 
     def blob(kind: str, digest: str, size: int) -> dict[str, Any]:
         return {"mediaType": f"application/vnd.oci.image.{kind}", "digest": digest, "size": size}
@@ -260,7 +260,11 @@ def _image_index(digest: str, size: int, tag: str) -> bytes:
                     "digest": digest,
                     "size": size,
                     "platform": {"architecture": ARCHITECTURES.get(machine, machine), "os": "linux"},
-                    "annotations": {"org.opencontainers.image.ref.name": tag.partition(":")[2]},
+                    # Without the second, containerd's store would take the bare tag for the image's name.
+                    "annotations": {
+                        "org.opencontainers.image.ref.name": tag.partition(":")[2],
+                        "io.containerd.image.name": f"docker.io/{tag}",
+                    },
                 }
             ],
         }

@@ -58,7 +58,7 @@ def record_of(finished: Finished, prepared: Ready, conditions: Mapping[str, Any]
             values["reason"] = console_reason(result.reason or finished.explain(), finished.stderr)
     elsewhere = inside is not None and not own_boot_id and on_another_kernel(inside.facts)
     blind = OTHER_KERNEL if elsewhere else () if program.kind == WORKER else CONDITIONS_INSIDE
-    unseen = tuple(dict.fromkeys((*prepared.environment.unseen, *blind)))
+    unseen = tuple(dict.fromkeys((*prepared.environment.unseen_here(), *blind)))
     if unseen:
         values["unseen"] = unseen
     if result.status == "ok" and inside is not None:

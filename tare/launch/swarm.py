@@ -24,6 +24,7 @@ from tare.core.files import cache_dir, locked
 from tare.core.process import ended, kill_group, run, start
 from tare.images.trial_image import trial_image
 from tare.runtimes.daemon import daemon_with_data
+from tare.runtimes.docker_info import ask
 
 NO_SWARM = "a group has no swarm"
 SUBNET = "10.85.0.0/24"  # within the namespaces alone
@@ -78,13 +79,15 @@ def swarm_of(
         addresses: of the hosts.
         name: that no other launch has.
         image: one that every daemon is to have, by its ID, and the environment of a client of the daemon that has
-            it; None for none.
+            it, whose kind of store the others get: an ID is of one kind of store; None for none.
 
     Raises:
         UnavailableError: only root can start a daemon, a part of Docker is missing, or it refuses a step.
     """
     stores = cache_dir("docker", "swarm")
     tiny = trial_image()
+    containerd_store = image is not None and ask(image[1]).containerd_store
+    tiny_id = tiny.digest if containerd_store else tiny.image_id
     with contextlib.ExitStack() as stack:
         stack.enter_context(locked(stores / "lock", waiting_for="another group's swarm ends"))
         clients = []
@@ -92,9 +95,10 @@ def swarm_of(
             store = stores / str(number)
             for part in OF_A_SWARM:
                 shutil.rmtree(store / part, ignore_errors=True)
-            clients.append(stack.enter_context(daemon_with_data(store, network_of=host)))
+            daemon = daemon_with_data(store, containerd_store=containerd_store, network_of=host)
+            clients.append(stack.enter_context(daemon))
         for client in clients:
-            _load(client, tiny.image_id, ["--input", str(tiny.archive)])
+            _load(client, tiny_id, ["--input", str(tiny.archive)])
             if image is not None:
                 _copy(client, *image)
         _join(clients, addresses)
@@ -102,7 +106,7 @@ def swarm_of(
         ends = []
         for number, client in enumerate(clients):
             container = f"{name}-end-{number}"
-            _docker(client, *words, "--name", container, tiny.image_id, "sleep", "infinity")
+            _docker(client, *words, "--name", container, tiny_id, "sleep", "infinity")
             where = f"{{{{.NetworkSettings.Networks.{NETWORK}.IPAddress}}}}"
             namespace = ("stat", "--dereference", "--format", "%i", "/proc/self/ns/net")
             ends.append(

@@ -19,11 +19,12 @@ from typing import IO, Any
 
 from tare.core.errors import TareError, UnavailableError, UserError, reason_of
 from tare.core.files import cache_dir, home_dir, locked
-from tare.core.process import NAMESPACES, run
+from tare.core.process import run
 from tare.images.trial_image import trial_image
 from tare.launch.prepare import clean_up, ended_with_us, mount_points, own_folder
 from tare.launch.record import console_reason
 from tare.launch.transport import transport_of
+from tare.machine.security import switch_behind
 from tare.model.environment import Bind, Environment, Launch, Probe
 from tare.model.records.images import ProbeRecord
 from tare.runtimes.programs import where
@@ -32,17 +33,6 @@ NO_OPTIONS: Mapping[str, str] = {}
 # Interfaces that exist in every new network namespace, without an address or a way out.
 INERT = {"lo", "tunl0", "gre0", "gretap0", "erspan0", "ip_vti0", "ip6_vti0", "sit0", "ip6tnl0", "ip6gre0"}
 OWN_VARIABLES = {"PATH", "PWD", "TRIAL_WRITABLE", "TRIAL_READONLY", "TRIAL_ROOT"}
-
-# By which users may make no namespaces: a kernel's switch, what it holds then, and the command that mends it.
-NAMESPACE_SWITCHES = (
-    (Path("/proc/sys/user/max_user_namespaces"), "0", "sysctl user.max_user_namespaces=15000"),
-    (Path("/proc/sys/kernel/unprivileged_userns_clone"), "0", "sysctl kernel.unprivileged_userns_clone=1"),
-    (
-        Path("/proc/sys/kernel/apparmor_restrict_unprivileged_userns"),
-        "1",
-        "sysctl kernel.apparmor_restrict_unprivileged_userns=0",
-    ),
-)
 
 SECTIONS = (
     "environment",
@@ -224,7 +214,7 @@ def try_launch(
             raise UnavailableError(f"a trial launch failed: {ended.explain()}")
         if adapter.virtual_machine(launch) is not None and "end" not in sections(ended.stdout):
             raise UnavailableError(console_reason("a trial launch did not come to its end", ended.stderr))
-        trial = judge(launch, ended.stdout, contained=adapter.contained, unseen=adapter.unseen)
+        trial = judge(launch, ended.stdout, contained=adapter.contained, unseen=adapter.unseen_here())
         return replace(
             trial,
             facts={**trial.facts, "trial_s": round(ended.wall_s, 3)},
@@ -291,19 +281,13 @@ def probe_by_trial(
         details |= examine(trial)
     except (TareError, OSError) as error:
         reason = getattr(error, "reason", None) or reason_of(error)
+        own = getattr(error, "remedy", None)
         itself = isinstance(error, UserError | OSError)  # it says what mends it
-        mend = getattr(error, "remedy", None) or namespaces_remedy(reason) or (None if itself else remedy)
+        mend = own or (None if itself else remedy)
+        if own is None and (switch := switch_behind(reason, in_namespace=adapter.in_user_namespace)):
+            reason, mend = f"{reason}; {switch.says}", switch.remedy
         return Probe(available=False, version=version, reason=reason, remedy=mend, details=details)
     return Probe(available=True, version=version, details=details)
-
-
-def namespaces_remedy(reason: str) -> str | None:
-    """What lets users make namespaces, where a launch failed for the lack and a switch of the kernel is why."""
-    if any(word in reason for word in NAMESPACES):
-        for switch, off, command in NAMESPACE_SWITCHES:
-            if switch.exists() and switch.read_text().strip() == off:
-                return command
-    return None
 
 
 def told_of(error: Exception, module: str) -> str:

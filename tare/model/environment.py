@@ -73,8 +73,8 @@ class OciImage:
 
     Attributes:
         archive: a tar that is an OCI layout and a Docker archive at once.
-        digest: of the OCI manifest, `sha256:…`.
-        image_id: of the image's configuration, `sha256:…`: what Docker and Podman call the image ID.
+        digest: of the OCI manifest, `sha256:…`: the image ID where Docker keeps images in containerd's store.
+        image_id: of the image's configuration, `sha256:…`: the image ID in Docker's classic store and in Podman's.
         tag: the name under which a daemon loads it, `tare/<stack>:<first digits of the digest>`.
         tree: where the stack's tree lies inside the image.
     """
@@ -192,6 +192,7 @@ class Environment(ABC):
     `own_network`: what a launch is on where nobody chooses, the host's network or a bridge of its daemon's; None
     where that is not to be had here.
     `starts_elsewhere`: `command` starts the same on another machine that has its programs and its form.
+    `in_user_namespace`: an ordinary user's launches are made in a user namespace, which a kernel may forbid.
     `own_limits`: limits that its runtime sets for each launch whatever we ask, as tare.machine.caller names them.
     `sets_quotas`: `command` asks its runtime for a quota of CPU time; it enters the group that has one elsewhere.
     `trial_s`: seconds after which a trial launch is given up.
@@ -211,6 +212,7 @@ class Environment(ABC):
     unseen: ClassVar[tuple[str, ...]] = ()
     joins_networks: ClassVar[bool] = True
     sets_quotas: ClassVar[bool] = False
+    in_user_namespace: ClassVar[bool] = False
     own_limits: ClassVar[frozenset[str]] = frozenset()
     draws_boot_id: ClassVar[bool] = False
     has_daemon: ClassVar[bool] = False
@@ -226,6 +228,10 @@ class Environment(ABC):
         if kind != "overlay-of-containers":
             return kind
         return "overlay" if self.contained and not self.bridges_networks else "switch"
+
+    def unseen_here(self) -> tuple[str, ...]:
+        """`unseen`, and what can't be set or seen on this machine."""
+        return self.unseen
 
     @abstractmethod
     def probe(self) -> Probe:

@@ -301,11 +301,14 @@ def last_error(log: Path) -> str:
 
 
 @contextlib.contextmanager
-def daemon_with_data(data: Path, *, network_of: int | None = None) -> Iterator[dict[str, str]]:
+def daemon_with_data(
+    data: Path, *, containerd_store: bool, network_of: int | None = None
+) -> Iterator[dict[str, str]]:
     """A daemon of the block's own, with its store in a folder that stays; the environment of its clients.
 
     Args:
         data: the folder, which is made where it is missing.
+        containerd_store: it keeps images in containerd's store, and not in the classic one.
         network_of: a process whose network namespace is the daemon's host's; None for a new one.
 
     Raises:
@@ -317,7 +320,8 @@ def daemon_with_data(data: Path, *, network_of: int | None = None) -> Iterator[d
     with scratch_folder("daemon") as scratch:
         places = State(folder=Path("/run") / key, data=data, log=scratch / "dockerd.log")
         places.folder.mkdir(mode=0o700)
-        (places.folder / "daemon.json").write_text(daemon_settings(places.folder), encoding="utf-8")
+        settings = daemon_settings(places.folder, containerd_store)
+        (places.folder / "daemon.json").write_text(settings, encoding="utf-8")
         with places.log.open("wb") as log, at_death(key, folder=places.folder):
             argv = daemon_argv(places, program, network_of)
             daemon = start(argv, env=None, cwd=scratch, stdin=subprocess.PIPE, stdout=log, stderr=log)
@@ -359,18 +363,27 @@ def daemon_argv(places: State, program: str, network_of: int | None = None) -> l
     ]
 
 
-def daemon_settings(folder: Path) -> str:
+def daemon_settings(folder: Path, containerd_store: bool | None = None) -> str:
     """The daemon's settings file: the OCI runtimes besides its own, and where a Docker before 23 puts its key.
 
     It would make /etc/docker for it, which stays. Later ones have no such key and ignore the setting.
+
+    Args:
+        folder: of the daemon.
+        containerd_store: whether images are kept in containerd's store; None for the daemon's own choice, which
+            from version 29 on is containerd's for a new store.
     """
     found = {
         name: {"path": path, "runtimeArgs": words}
         for name, words in OTHER_RUNTIMES.items()
         if (path := _find(name))
     }
-    key = {"deprecated-key-path": str(folder / "key.json")}
-    return json.dumps({**key, "runtimes": found} if found else key)
+    settings: dict[str, object] = {"deprecated-key-path": str(folder / "key.json")}
+    if found:
+        settings["runtimes"] = found
+    if containerd_store is not None:
+        settings["features"] = {"containerd-snapshotter": containerd_store}
+    return json.dumps(settings)
 
 
 def wait_until_idle(users: int, linger_s: float) -> None:

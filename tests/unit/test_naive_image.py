@@ -125,6 +125,55 @@ def test_layers_are_counted_as_they_lie_in_an_archive(tmp_path):
     assert naive.stack_begins(found) == 0
 
 
+def saved_by_containerd(folder, texts, packed):
+    """An archive as `docker save` writes it from containerd's store, where layers are compressed."""
+    archive, layers = archive_of(folder, texts)
+    target = folder / "saved.tar"
+    with tarfile.open(archive) as ours, tarfile.open(target, "w") as tar:
+        listed = json.load(ours.extractfile("manifest.json"))
+        for member in ours:
+            data = ours.extractfile(member).read() if member.isfile() else b""
+            if member.name in listed[0]["Layers"]:
+                data = packed(data)
+            member.size = len(data)
+            tar.addfile(member, io.BytesIO(data))
+    return target, layers
+
+
+def in_two_parts(data):
+    return gzip.compress(data[:1000]) + gzip.compress(data[1000:])
+
+
+@pytest.mark.parametrize("packed", [gzip.compress, in_two_parts], ids=["whole", "in parts"])
+def test_layers_that_containerds_store_keeps_compressed_are_counted_as_their_tars(tmp_path, monkeypatch, packed):
+    monkeypatch.setattr(naive, "COPY_BYTES", 4096)
+    archive, layers = saved_by_containerd(tmp_path, (b"a" * 70_000, bytes(range(256)) * 40), packed)
+    found = naive.saved_layers(archive)
+    assert [layer.digest for layer in found] == [layer.digest for layer in layers]
+    assert [layer.bytes for layer in found] == [layer.path.stat().st_size for layer in layers]
+    for layer, own in zip(found, layers, strict=True):
+        assert layer.gzip_bytes < layer.bytes
+        naive.copy_layer(layer, tmp_path / "copy.tar")
+        assert (tmp_path / "copy.tar").read_bytes() == own.path.read_bytes()
+    plain, _ = archive_of(tmp_path, (b"a" * 70_000, bytes(range(256)) * 40))
+    assert naive.gzip_sizes(found) == naive.gzip_sizes(naive.saved_layers(plain))
+
+
+@pytest.mark.parametrize(
+    ("packed", "said"),
+    [
+        (lambda data: naive.ZSTD_SIGN + data, "compressed by zstd"),
+        (lambda data: gzip.compress(data)[:-20], "cut short"),
+        (lambda data: naive.GZIP_SIGN + data, "that is no gzip"),
+    ],
+    ids=["zstd", "cut", "wrong"],
+)
+def test_a_saved_layer_that_can_not_be_read_is_named(tmp_path, packed, said):
+    archive, layers = saved_by_containerd(tmp_path, (b"a" * 5000,), packed)
+    with pytest.raises(UnavailableError, match=f"saved.tar has a .*{said}.*{layers[0].digest}"):
+        naive.saved_layers(archive)
+
+
 def test_equal_layers_that_a_daemon_saved_once_are_both_counted(tmp_path):
     """Older daemons save a second, equal layer as a link to the first."""
     layer = b"x" * 1024

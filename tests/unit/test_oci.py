@@ -132,6 +132,7 @@ def test_archive_is_an_oci_layout_and_a_docker_archive_of_one_image(tree, tmp_pa
     digests = [layer["digest"] for layer in manifest["layers"]]
     assert config["rootfs"]["diff_ids"] == digests == image["layers"]
     assert [layer["size"] for layer in manifest["layers"]] == [len(blob(name)) for name in digests]
+    assert descriptor["annotations"]["io.containerd.image.name"] == f"docker.io/{image['tag']}"
     (entry,) = docker
     assert entry["RepoTags"] == [image["tag"]] == [f"tare/tiny:{image['digest'][7:19]}"]
     assert digest(blobs[entry["Config"]]) == image["image_id"]

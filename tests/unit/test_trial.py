@@ -92,24 +92,6 @@ def test_each_condition_that_does_not_hold_is_named(old, new, violation):
     assert any(violation in text for text in found), found
 
 
-@pytest.mark.parametrize(
-    ("held", "reason", "remedy"),
-    [
-        ("0", "unshare: unshare failed: No space left on device", "sysctl mend"),
-        ("0", "bwrap: No permissions to create new namespace", "sysctl mend"),
-        ("15000", "unshare: unshare failed: Operation not permitted", None),
-        ("0", "error: too tight", None),
-    ],
-)
-def test_a_kernel_that_lets_users_make_no_namespaces_is_told_with_what_mends_it(
-    monkeypatch, tmp_path, held, reason, remedy
-):
-    (tmp_path / "switch").write_text(held + "\n")
-    switches = ((tmp_path / "missing", "0", "x"), (tmp_path / "switch", "0", "sysctl mend"))
-    monkeypatch.setattr(trial, "NAMESPACE_SWITCHES", switches)
-    assert trial.namespaces_remedy(f"a trial launch failed: {reason}") == remedy
-
-
 def test_options_reach_each_trial_launch_and_its_form():
     seen, forms = [], []
 

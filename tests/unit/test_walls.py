@@ -32,6 +32,7 @@ from tare.model import closure, registry
 from tare.model.environment import Quota
 from tare.model.studies import study
 from tare.runtimes import daemon
+from tare.runtimes.docker_info import DockerInfo
 
 NESTED = (CharliecloudInVm, ApptainerInVm, DockerInVm)
 
@@ -132,12 +133,10 @@ def test_another_runtime_of_dockers_is_one_option_more(adapter, runtime):
 def test_a_runtime_that_the_daemon_does_not_know_is_told(monkeypatch):
     adapter = DockerInGvisor()
     monkeypatch.setattr("envs.docker.which", lambda name: None)
-    answer = '{"runc":{"path":"runc"}}'
-    monkeypatch.setattr(DockerInGvisor, "_call", lambda *_: type("Answer", (), {"stdout": answer}))
+    adapter._info = DockerInfo(version="20", driver="overlay2", runtimes=frozenset({"runc"}))
     with pytest.raises(UnavailableError, match="knows no runtime runsc, which is not installed"):
         adapter.check_runtime()
-    answer = '{"runc":{"path":"runc"},"runsc":{"path":"/usr/bin/runsc"}}'
-    monkeypatch.setattr(DockerInGvisor, "_call", lambda *_: type("Answer", (), {"stdout": answer}))
+    adapter._info = replace(adapter.info, runtimes=frozenset({"runc", "runsc"}))
     adapter.check_runtime()
     Docker().check_runtime()
 
