@@ -7,6 +7,7 @@ The launch runs TURNS turns of a loop. The line printed is JSON: status, reason,
 
 from __future__ import annotations
 
+import argparse
 import itertools
 import json
 import sys
@@ -38,4 +39,7 @@ def main(name: str, turns: str) -> None:
 
 
 if __name__ == "__main__":
-    main(*sys.argv[1:])
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("name", help="the environment")
+    parser.add_argument("turns", help="of the shell's loop")
+    main(**vars(parser.parse_args()))

@@ -76,7 +76,7 @@ def _install(version: str) -> str:
             "UV_NATIVE_TLS": "1",
             "UV_HTTP_TIMEOUT": "5",
             "UV_HTTP_RETRIES": "0",
-            "UV_PYTHON_INSTALL_DIR": str(_folder()),
+            "UV_PYTHON_INSTALL_DIR": str(cache_dir("pythons")),
             "UV_PYTHON_INSTALL_BIN": "0",  # no links in the user's home
             "UV_CACHE_DIR": str(scratch / "cache"),
             "TMPDIR": str(scratch),

@@ -42,6 +42,7 @@ def client(tmp_path, monkeypatch):
     (programs / "docker").chmod(0o755)
     monkeypatch.setenv("PATH", f"{programs}:/usr/bin:/bin")
     monkeypatch.setenv("TARE_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setenv("TARE_LOCKS", str(tmp_path))
     monkeypatch.delenv("DOCKER_HOST", raising=False)
     monkeypatch.setattr(daemon, "answers", lambda path: path == daemon.DEFAULT_SOCKET)
     monkeypatch.setattr(remove, "remove_packages", lambda: 0)

@@ -191,6 +191,14 @@ def limit(kind, value):
     return lambda place: resource.setrlimit(kind, (value, resource.getrlimit(kind)[1]))
 
 
+def no_further_file(place):
+    """Commands are imported anew, which takes a file."""
+    for name in [name for name in sys.modules if name.startswith("tare.cli.")]:
+        del sys.modules[name]
+        delattr(sys.modules["tare.cli"], name.split(".")[2])
+    resource.setrlimit(resource.RLIMIT_NOFILE, (3, resource.getrlimit(resource.RLIMIT_NOFILE)[1]))
+
+
 def go(name):
     def prepare(place):
         folder = place.folder / os.fsdecode(name)
@@ -305,7 +313,7 @@ CONDITIONS = {
     ),
     "few files may be open": Condition(limit(resource.RLIMIT_NOFILE, 16)),
     "no further file may be open": Condition(
-        limit(resource.RLIMIT_NOFILE, 3),
+        no_further_file,
         dict.fromkeys(COMMANDS, r"tare: more files are open than this shell's limit: raise it \(ulimit -n\)"),
     ),
     "files must be empty": Condition(

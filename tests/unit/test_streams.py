@@ -80,6 +80,8 @@ def test_a_process_whose_name_is_no_text_is_read_as_any(tmp_path):
             while b"\xff" not in Path(f"/proc/{process.pid}/comm").read_bytes() and time.monotonic() < deadline:
                 time.sleep(0.01)
             assert guard.started_at(process.pid) is not None
+            while freezing.thread_states(process.pid) == ["R"] and time.monotonic() < deadline:
+                time.sleep(0.01)
             assert freezing.thread_states(process.pid) == ["S"]
         finally:
             process.kill()
