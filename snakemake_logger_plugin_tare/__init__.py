@@ -31,6 +31,7 @@ TAIL_LINES = 12
 TAIL_BYTES = 64 << 10
 LINE_CHARACTERS = 300
 INDENT = " " * 4
+ON_REQUEST = ("Will exit after finishing", "Terminating processes")  # what follows a person's signal
 # An error of ours in a function of the rules, as Snakemake tells it with a traceback.
 OF_OURS = re.compile(r"\s*(?:UserError|UnavailableError|IntegrityError|TareError): (.+)")
 OF_OUR_RULES = re.compile(r"WorkflowError in file \"[^\"]*(?:/Snakefile|/rules/\w+\.smk)\", line \d+:$")
@@ -187,7 +188,7 @@ class LogHandler(LogHandlerBase):
         """A warning or worse; what Snakemake adds once something has failed is in the complete log."""
         has_event = getattr(record, "event", None) is not None
         text = record.getMessage().strip() if record.msg is not None else ""
-        if record.levelno < logging.WARNING:
+        if record.levelno < logging.WARNING and not text.startswith(ON_REQUEST):
             self._before += [] if has_event or self._begun or not text else [text]
         elif text and (has_event or not (self._failed or self._ended)):
             self._print(text)
@@ -198,7 +199,7 @@ class LogHandler(LogHandlerBase):
         if name == "RuleException" and self._jobs:
             self._because = lines[-1]
             return
-        if name == "WorkflowError" and self._jobs and (self._failed or self._ended):
+        if name == "WorkflowError" and (self._failed or self._ended):
             return  # that not all jobs were done
         self._ended = True
         kind = getattr(builtins, name, None)
