@@ -53,9 +53,6 @@ onstart:
         minutes_module.declare(STUDIED, CHOSEN)
     attempts.pass_on_forced(workflow)
     schedule_where_a_job_ends()
-    remaining.expect(
-        replace(remaining.planned(), order=remaining.order_of(workflow.dag))
-    )
 
 
 onsuccess:

@@ -2,7 +2,6 @@
 import os
 import shlex
 import sys
-from dataclasses import replace
 from difflib import get_close_matches
 from functools import cache
 from pathlib import Path
@@ -19,6 +18,7 @@ if rules_of.parent != package_of:
         f"{rules_of.parent}/.venv (`make setup` there installs it), or set PYTHONPATH={shlex.quote(str(rules_of.parent))}"
     )
 
+import snakemake_logger_plugin_tare
 from tare.model import closure
 from tare.model.studies import arms, expected, papers
 from tare.model.studies import minutes as minutes_module
@@ -28,7 +28,6 @@ from tare.core import remedies
 from tare.core.files import project_root, sha256_file, sha256_text
 from tare.core.process import remove_when_killed
 from tare.core.progress import say
-from tare.core import remaining, status
 from tare.machine import workflow_lock
 from tare.machine.fitting import images_folder
 from tare.model.registry import (
@@ -58,8 +57,6 @@ if Path.cwd() != project_root():  # it runs elsewhere (--directory, a module)
     os.environ["PYTHONPATH"] = os.pathsep.join(
         filter(None, [str(project_root()), os.environ.get("PYTHONPATH")])
     )
-if status.FOLDER in os.environ:  # the logger began before --directory was entered
-    os.environ[status.FOLDER] = os.path.abspath(os.environ[status.FOLDER])
 # What measures ends with the workflow that started it, however that ends.
 os.environ[alone.WORKFLOW] = alone.process_stamp(os.getpid())
 
@@ -209,7 +206,7 @@ if workflow.is_main_process:
         say(told)
 attempts.attend(workflow)  # whether a sealed campaign is measured again
 
-remaining.expect(expected.plan(STUDIED))  # for the line of progress
+snakemake_logger_plugin_tare.expect(expected.by_rule(STUDIED))
 
 
 def schedule_where_a_job_ends():

@@ -1,82 +1,63 @@
-"""What a person sees of the workflow: one line per job, and for a failure why, where, and its log's last lines.
+"""What a person sees of the workflow: a line when a job starts, and of a failure why, and the end of its log.
 
 Snakemake finds this package by its name; `--logger tare` and profiles/default choose it. The lines that a job
-prints itself pass between these. At the end of a terminal stands one line of progress, above which jobs have their
-line when they are done; elsewhere when they begin, and the progress is said once a minute. `--verbose` and
-`--debug-dag` give Snakemake's own output back; the complete log is kept in .snakemake/log either way.
+prints itself pass between these. It goes by the events of Snakemake's records; of those without one it prints
+warnings and errors, and the rest is in the complete log, .snakemake/log. `--verbose` and `--debug-dag` give
+Snakemake's own output back.
 """
 
 from __future__ import annotations
 
+import argparse
 import builtins
 import logging
-import os
 import re
-import shutil
 import sys
-import threading
 import time
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from snakemake_interface_logger_plugins.base import LogHandlerBase
 from snakemake_interface_logger_plugins.common import LogEvent
 
-from snakemake_logger_plugin_tare.line import Line, is_live
-from tare.core import progress, status, streams
+from tare.core import streams
 from tare.core.errors import TareError, explain_os_error
-from tare.core.remaining import Durations, Remaining, planned
-from tare.core.timeline import Timeline
+from tare.core.progress import duration, time_left
 
-STUDY_OPTIONS = ("--configfile", "--configfiles")
 TAIL_LINES = 12
 TAIL_BYTES = 64 << 10
 LINE_CHARACTERS = 300
 INDENT = " " * 4
-TOLD = Path(".snakemake/tare-status")  # a folder for each run, in which its jobs tell how far they are
-# Lines of Snakemake that tell a person nothing; any other passes.
-NOISE = (
-    "Using shell:",
-    "Building DAG of jobs",
-    "Assuming unrestricted shared filesystem",
-    "Conda environments: ignored",
-    "Singularity containers: ignored",
-    "Group jobs: inactive",
-    "Select jobs to execute",
-    "Execute ",
-    "Complete log(s):",
-    "Elapsed time:",
-    "Trying to restart job",
-    "Shutting down, this might take some time",
-    "host: ",
-    "Updating checkpoint dependencies",
-    "Removing output files of failed job",
-    "Removing temporary output",
-    "Touching output file",
-    "Processed ",
-    "This was a dry-run",
-    "Reasons:",
-    "Error: Directory cannot be locked. Another",  # of a dry run, which goes on
-)
-# Said better by the line of the failed job, by the last line, or in profiles/default.
-SAID_ELSEWHERE = (
-    "--keep-incomplete mode is set",
-    "At least one job did not complete successfully",
-    "returned non-zero exit status",
-    "Exiting because a job execution failed",
-)
-
-
+ON_REQUEST = ("Will exit after finishing", "Terminating processes")  # what follows a person's signal
 # An error of ours in a function of the rules, as Snakemake tells it with a traceback.
 OF_OURS = re.compile(r"\s*(?:UserError|UnavailableError|IntegrityError|TareError): (.+)")
 OF_OUR_RULES = re.compile(r"WorkflowError in file \"[^\"]*(?:/Snakefile|/rules/\w+\.smk)\", line \d+:$")
 NO_RULE = re.compile(r"No rule to produce (\S+)")
 OS_ERROR = re.compile(r"\[Errno (\d+)\] (.*): '(.*)'")
 
+_expected: dict[str, float] = {}
+
+
+def expect(seconds: Mapping[str, float]) -> None:
+    """Say about how long a job takes, by its rule; of what is not said no time left is told."""
+    _expected.clear()
+    _expected.update(seconds)
+
+
+@dataclass
+class _Job:
+    number: int
+    rule: str
+    title: str
+    started_s: float
+    runs: bool = True
+
 
 class LogHandler(LogHandlerBase):
-    """Prints one line per job on standard error (a dry run: on standard output).
+    """Prints a line for each job on standard error (a dry run: on standard output).
 
     A record of Snakemake has the attributes of its event, which no type tells: those methods take anything.
     """
@@ -84,40 +65,33 @@ class LogHandler(LogHandlerBase):
     def __post_init__(self) -> None:
         """Start the clock and the counts."""
         streams.prepare()
-        self._started = time.monotonic()
-        self._total = 0
-        self._due: dict[str, int] = {}
-        self._jobs: dict[int, dict[str, Any]] = {}
-        self._failures: dict[int, int] = {}
-        self._finished: set[int] = set()
+        self._started_s = time.monotonic()
         self._stream = sys.stdout if self.common_settings.stdout else sys.stderr
-        self._plain = self.common_settings.verbose or self.common_settings.debug_dag
-        self._turn = threading.RLock()
-        self._line: Line | None = None
-        self._remaining: Remaining | None = None
-        self._timeline = Timeline()
-        self._live = not self._plain and not self.common_settings.dryrun and is_live(sys.stderr, sys.stdout)
         self._here = Path.cwd()  # as --configfile is meant; the workflow may run elsewhere
-        self._told = TOLD / str(os.getpid())  # where the workflow runs, which is known when its rules are read
-        if not self._plain and not self.common_settings.dryrun:
-            os.environ[status.FOLDER] = str(self._told)
-            os.environ[progress.LIVE] = "1" if self._live else ""
-        self._shown = {
+        self._total = 0
+        self._waiting: Counter[str] = Counter()
+        self._jobs: dict[int, _Job] = {}
+        self._finished: set[int] = set()
+        self._failed: dict[int, str] = {}
+        self._told_left = ""
+        self._because = ""
+        self._begun = self._ended = False
+        self._before: list[str] = []
+        self._shown: dict[object, Callable[[Any], None]] = {
+            LogEvent.WORKFLOW_STARTED: self._workflow_started,
             LogEvent.RUN_INFO: self._run_info,
-            LogEvent.JOB_INFO: self._job_info,
-            LogEvent.JOB_ERROR: self._job_error,
-            LogEvent.JOB_FINISHED: self._job_finished,
             LogEvent.PROGRESS: self._progress,
+            LogEvent.JOB_INFO: self._job_info,
             LogEvent.SHELLCMD: self._shellcmd,
-            LogEvent.GROUP_ERROR: self._message,
+            LogEvent.JOB_FINISHED: self._job_finished,
+            LogEvent.JOB_ERROR: self._job_error,
             LogEvent.ERROR: self._error,
-            None: self._message,
         }
 
     @property
     def writes_to_stream(self) -> bool:
-        """Yes: it replaces Snakemake's own stream handler."""
-        return True
+        """Whether it replaces Snakemake's own stream handler: not where a person asks for all that this says."""
+        return not (self.common_settings.verbose or self.common_settings.debug_dag)
 
     @property
     def writes_to_file(self) -> bool:
@@ -131,7 +105,7 @@ class LogHandler(LogHandlerBase):
 
     @property
     def has_formatter(self) -> bool:
-        """No: Snakemake's own formatter serves for --verbose."""
+        """No: nothing is formatted."""
         return False
 
     @property
@@ -141,81 +115,49 @@ class LogHandler(LogHandlerBase):
 
     def emit(self, record: logging.LogRecord) -> None:
         """Print what a record means to a person, if it means anything."""
+        if not self.writes_to_stream:
+            return
         try:
-            if self._plain:
-                text = self.format(record)
-                if text and text != "None":
-                    self._print(text)
-                return
-            show = self._shown.get(getattr(record, "event", None))
-            if show is not None:
-                with self._turn:
-                    show(record)
+            self._shown.get(getattr(record, "event", None), self._message)(record)
         except Exception:  # a logger must never end a workflow
             self.handleError(record)
 
     def close(self) -> None:
-        """Print the last line: how many jobs, how long, what failed. Keep what the jobs took for the next run."""
-        line, self._line = self._line, None
-        if line is not None:
-            line.end()
-        if self._jobs and not self._plain:
+        """Print the last line: how many jobs, how long, what failed."""
+        if self._because:
+            self._print(self._because)
+        if self._jobs:
             self._print(self._last_line())
-        self._jobs = {}
-        if self._remaining is not None and (study := planned().study) is not None:
-            Durations(study).add(self._remaining.durations())
-        self._remaining = None
+        elif self.writes_to_stream and not self._ended and not self.common_settings.quiet:
+            if self._begun:
+                self._print("Nothing to be done: all that was asked for is there and up to date.")
+            for line in [] if self._begun else self._before:  # of --unlock and the like
+                streams.tell(line)
+        self._because, self._jobs, self._ended = "", {}, True
         super().close()
 
     # --- one method per kind of record
 
+    def _workflow_started(self, record: Any) -> None:
+        self._begun = True
+
     def _run_info(self, record: Any) -> None:
-        self._due = dict(record.stats)
-        self._total = self._due.pop("total", 0)
+        if not self._jobs:
+            self._waiting = Counter(record.stats)
+            self._total = self._waiting.pop("total", 0)
 
     def _progress(self, record: Any) -> None:
         self._total = record.total
 
     def _job_info(self, record: Any) -> None:
-        again = record.jobid in self._jobs
-        self._jobs.setdefault(record.jobid, {"number": len(self._jobs) + 1, "title": _title(record)})
-        title = self._jobs[record.jobid]["title"]
+        number = len(self._jobs) + 1 if record.jobid not in self._jobs else self._jobs[record.jobid].number
+        job = _Job(number, record.rule_name, _title(record), time.monotonic())
+        self._jobs[record.jobid] = job
+        self._waiting[job.rule] -= 1
         if self.common_settings.dryrun:
-            self._print(f"would {title}  ({' '.join(str(record.reason).split())[:LINE_CHARACTERS]})")
-            return
-        shown = bool(record.shellcmd or record.rule_msg or not _is_target(record))
-        self._jobs[record.jobid]["shown"] = shown
-        if shown and not self._live:
-            self._print(f"{self._head(record.jobid)} {title}{' (again)' if again else ''}")
-        if self._line is None:
-            self._begin()
-        outs = [str(path).split(" (")[0] for path in record.output or ()]
-        assert self._remaining is not None
-        now_s = time.monotonic()
-        self._remaining.start(record.jobid, record.rule_name, title, outs, now_s)
-        self._timeline.add("start", now_s, job=record.jobid, rule=record.rule_name, title=title, outs=outs)
-
-    def _begin(self) -> None:
-        """Begin the line of progress, in a folder of its own: those of runs that were killed go."""
-        for old in TOLD.glob("*"):
-            if not status.is_alive(old.name) or old.name == str(os.getpid()):
-                shutil.rmtree(old, ignore_errors=True)
-        plan = planned()
-        earlier = Durations(plan.study).read() if plan.study is not None else {}
-        self._remaining = Remaining(plan, cores=os.cpu_count() or 1, earlier=earlier, started_s=self._started)
-        self._remaining.due(self._due)
-        self._timeline.add("study", self._started, study=plan.settings)
-        self._timeline.add("due", self._started, counts=self._due)
-        self._line = Line(
-            self._stream,
-            turn=self._turn,
-            live=self._live,
-            remaining=self._remaining,
-            folder=self._told.absolute(),
-            head=lambda: self._counted(len(self._finished)),
-            timeline=self._timeline,
-        )
-        self._line.begin()
+            self._print(f"would {job.title}  ({_one_line(record.reason)})")
+        elif record.output or record.shellcmd or record.rule_msg:  # else it does nothing but ask for files
+            self._print(f"{self._head(number)} {job.title}{self._left()}")
 
     def _shellcmd(self, record: Any) -> None:
         if command := getattr(record, "shellcmd", None) or getattr(record, "cmd", None):
@@ -223,28 +165,19 @@ class LogHandler(LogHandlerBase):
 
     def _job_finished(self, record: Any) -> None:
         self._finished.add(record.job_id)
-        self._ended(record.job_id, succeeded=True)
-        job = self._jobs.get(record.job_id, {})
-        if self._live and job.get("shown") and self._remaining is not None:
-            took = progress.duration(self._remaining.seconds(record.job_id) or 0.0)
-            self._print(f"{self._counted(len(self._finished))} {job['title']}: {took}")
-
-    def _ended(self, jobid: int, *, succeeded: bool) -> None:
-        now_s = time.monotonic()
-        self._timeline.add("end", now_s, job=jobid, succeeded=succeeded)
-        if self._remaining is not None:
-            self._remaining.end(jobid, now_s, succeeded=succeeded)
+        if job := self._jobs.get(record.job_id):
+            job.runs = False
 
     def _job_error(self, record: Any) -> None:
-        self._failures[record.jobid] = self._failures.get(record.jobid, 0) + 1
-        self._ended(record.jobid, succeeded=False)
-        title = self._jobs.get(record.jobid, {}).get("title", record.rule_name)
+        job = self._jobs.get(record.jobid) or _Job(0, record.rule_name, record.rule_name, 0.0)
+        job.runs, self._failed[record.jobid] = False, job.title
         logs = [Path(path.split(" (")[0]) for path in record.log]
         tail = [line for path in logs for line in _tail(path)]
         reason = next((line for line in reversed(tail) if line.startswith("tare: ")), None)
-        reason = (reason or record.rule_msg or (tail[-1] if tail else "it ended with an error")).strip()
-        self._print(f"{self._head(record.jobid)} FAILED: rule {record.rule_name}, {title}")
-        self._print(f"{INDENT}{' '.join(str(reason).split())[:LINE_CHARACTERS]}")
+        reason = reason or record.rule_msg or (tail[-1] if tail else self._because or "it ended with an error")
+        self._because = ""
+        self._print(f"{self._head(job.number)} FAILED: rule {job.rule}, {job.title}")
+        self._print(f"{INDENT}{_one_line(reason)}")
         for path in logs:
             self._print(f"{INDENT}its log: {path}")
         if len(tail) > 1:
@@ -252,16 +185,23 @@ class LogHandler(LogHandlerBase):
                 self._print(f"{INDENT}| {line[:LINE_CHARACTERS]}")
 
     def _message(self, record: Any) -> None:
-        text = record.getMessage() if record.msg is not None else ""
-        if not text.strip() or text == "None" or any(words in text for words in SAID_ELSEWHERE):
-            return
-        if record.levelno < logging.WARNING and text.lstrip().startswith(NOISE):
-            return
-        self._print(text.rstrip())
+        """A warning or worse; what Snakemake adds once something has failed is in the complete log."""
+        has_event = getattr(record, "event", None) is not None
+        text = record.getMessage().strip() if record.msg is not None else ""
+        if record.levelno < logging.WARNING and not text.startswith(ON_REQUEST):
+            self._before += [] if has_event or self._begun or not text else [text]
+        elif text and (has_event or not (self._failed or self._ended)):
+            self._print(text)
 
     def _error(self, record: Any) -> None:
-        """What ended Snakemake itself; for what a user can mend it has a traceback or a page."""
+        """What ended a job, which is told with it, or Snakemake; that has a traceback or a page for some of it."""
         name, lines = str(getattr(record, "exception", None)), record.getMessage().strip().splitlines()
+        if name == "RuleException" and self._jobs:
+            self._because = lines[-1]
+            return
+        if name == "WorkflowError" and (self._failed or self._ended):
+            return  # that not all jobs were done
+        self._ended = True
         kind = getattr(builtins, name, None)
         of_the_disk = isinstance(kind, type) and issubclass(kind, OSError) and "Traceback" in lines[0]
         if not self._jobs and (wrong := _wrong_study(sys.argv[1:], self._here)):
@@ -281,30 +221,32 @@ class LogHandler(LogHandlerBase):
 
     # --- pieces of lines
 
-    def _head(self, jobid: int) -> str:
-        return self._counted(self._jobs.get(jobid, {}).get("number", 0))
-
-    def _counted(self, number: int) -> str:
-        gone = int(time.monotonic() - self._started)
-        clock = (
-            f"{gone // 60:02d}:{gone % 60:02d}"
-            if gone < 3600
-            else f"{gone // 3600}:{gone // 60 % 60:02d}:{gone % 60:02d}"
-        )
+    def _head(self, number: int) -> str:
+        gone = int(time.monotonic() - self._started_s)
+        clock = f"{gone // 60:02d}:{gone % 60:02d}"
+        if gone >= 3600:
+            clock = f"{gone // 3600}:{gone // 60 % 60:02d}:{gone % 60:02d}"
         total = max(self._total, len(self._jobs))
         return f"[{number:{len(str(total))}d}/{total} {clock:>6}]"
+
+    def _left(self) -> str:
+        """About how long all jobs will take yet, where that is not what was said last."""
+        now_s, running = time.monotonic(), [job for job in self._jobs.values() if job.runs]
+        left_s = sum(max(0.0, _expected.get(job.rule, 0.0) - (now_s - job.started_s)) for job in running)
+        left_s += sum(_expected.get(rule, 0.0) * count for rule, count in self._waiting.items() if count > 0)
+        told = time_left(left_s) if _expected else ""
+        if told == self._told_left:
+            return ""
+        self._told_left = told
+        # Jobs behind one that failed are counted, and will not be run.
+        return f" ({'at most ' if self._failed else ''}{told} in all)"
 
     def _last_line(self) -> str:
         if self.common_settings.dryrun:
             return f"{_jobs(len(self._jobs))} would run"
-        seconds = round(time.monotonic() - self._started)
-        took = f"{seconds} s" if seconds < 60 else f"{seconds // 60} min {seconds % 60:02d} s"
-        failed = [
-            self._jobs[job]["title"] for job in self._failures if job in self._jobs and job not in self._finished
-        ]
-        total = max(self._total, len(self._jobs))
+        took, total = duration(time.monotonic() - self._started_s), max(self._total, len(self._jobs))
         done = f"{len(self._finished)} of {_jobs(total)} done in {took}"
-        if failed:
+        if failed := [title for job, title in self._failed.items() if job not in self._finished]:
             return (
                 f"{done}, {len(failed)} failed: {'; '.join(failed)}. What is done is kept; the next run carries on."
             )
@@ -314,11 +256,8 @@ class LogHandler(LogHandlerBase):
 
     def _print(self, text: str) -> None:
         try:
-            if self._line is not None:
-                self._line.write(text)
-            else:
-                self._stream.write(text + "\n")
-                self._stream.flush()
+            self._stream.write(text + "\n")
+            self._stream.flush()
         except OSError as error:
             if streams.give_up(error) is None and not isinstance(error, BrokenPipeError):
                 raise
@@ -339,10 +278,11 @@ def _wrong_study(words: Sequence[str], here: Path) -> str | None:
     # Imported where something has gone wrong: no other line needs to know what a study is.
     from tare.model.studies.study import load
 
-    for path in _study_files(words):
-        path = path if here == Path.cwd() else str(here / path)
+    parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
+    parser.add_argument("--configfile", "--configfiles", nargs="*", action="extend", default=[])
+    for path in parser.parse_known_args(words)[0].configfile:
         try:
-            load(path)
+            load(path if here == Path.cwd() else str(here / path))
         except TareError as error:
             # Snakemake takes all words behind the option for files.
             hint = "" if Path(path).suffix else "; what is to be made stands before --configfile"
@@ -350,26 +290,12 @@ def _wrong_study(words: Sequence[str], here: Path) -> str | None:
     return None
 
 
-def _study_files(words: Sequence[str]) -> list[str]:
-    """What a command line names with --configfile."""
-    found, named = [], False
-    for word in words:
-        option, _, value = word.partition("=")
-        if word.startswith("-"):
-            named = option in STUDY_OPTIONS
-            found += [value] if named and value else []
-        elif named:
-            found.append(word)
-    return found
-
-
 def _jobs(count: int) -> str:
     return f"{count} job" if count == 1 else f"{count} jobs"
 
 
-def _is_target(record: Any) -> bool:
-    """A rule that does nothing but ask for files."""
-    return not record.output
+def _one_line(text: object) -> str:
+    return " ".join(str(text).split())[:LINE_CHARACTERS]
 
 
 def _title(record: Any) -> str:

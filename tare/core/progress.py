@@ -1,33 +1,23 @@
-"""Progress that a person can follow: what is being done, n of m, time gone; a long step shows that it lives.
+"""Progress that a person can follow: what is being done, n of m, time left; a long step shows that it lives.
 
 Lines go to standard output, which the workflow shows; details and errors go to standard error, which the
-workflow keeps in the rule's log. Where the workflow has a line of progress at the end of the terminal, that line
-shows that a step lives and how many units are done: they are not printed, and what is printed clears it first.
+workflow keeps in the rule's log.
 """
 
 from __future__ import annotations
 
 import contextlib
-import os
-import sys
 import threading
 import time
 from collections.abc import Iterator
 
 HEARTBEAT_S = 10.0
 TELLING_S = 1.0  # units that took less say nothing of those to come
-LIVE = "TARE_LIVE"  # the workflow draws a line of progress at the end of the terminal that jobs print to
-CLEAR = "\r\x1b[2K"  # the line of a terminal in which the cursor stands
 
 
 def say(text: str) -> None:
     """Print one progress line at once."""
-    print(f"{CLEAR if below_a_line() else ''}    {text}", flush=True)
-
-
-def below_a_line() -> bool:
-    """Whether a line of progress is drawn on the terminal that is printed to."""
-    return bool(os.environ.get(LIVE)) and sys.stdout.isatty()
+    print(f"    {text}", flush=True)
 
 
 def duration(seconds: float) -> str:
@@ -38,6 +28,16 @@ def duration(seconds: float) -> str:
     if minutes < 60:
         return f"{minutes} min {rest:02d} s"
     return f"{minutes // 60} h {minutes % 60:02d} min"
+
+
+def time_left(seconds: float) -> str:
+    """Time left no more exactly than it is known: in minutes, below two in tens of seconds."""
+    if seconds < 10:
+        return "a few seconds left"
+    if seconds < 115:
+        return f"about {round(seconds, -1):.0f} s left"
+    minutes = round(seconds / 60)
+    return f"about {minutes} min left" if minutes < 100 else f"about {minutes // 60} h {minutes % 60:02d} min left"
 
 
 @contextlib.contextmanager
@@ -57,9 +57,6 @@ def step(text: str, announced: bool = True) -> Iterator[None]:
 
     if announced:
         say(text)
-    if below_a_line():
-        yield
-        return
     thread = threading.Thread(target=beat, daemon=True)
     thread.start()
     try:
@@ -70,7 +67,7 @@ def step(text: str, announced: bool = True) -> Iterator[None]:
 
 
 class Counter:
-    """n of m with the time gone and, once one is done, about the time left."""
+    """n of m, and about the time left by what those so far have taken."""
 
     def __init__(self, what: str, total: int, done: int = 0) -> None:
         self.what = what
@@ -78,20 +75,13 @@ class Counter:
         self.done = self._first = done
         self._started = time.monotonic()
 
-    def advance(self, note: str = "", left_s: float | None = None) -> None:
-        """Count one and print the line; where a line of progress tells it, only what there is to note.
-
-        Args:
-            note: at the end of the line.
-            left_s: seconds left, where more is known than what those that are done have taken.
-        """
+    def advance(self, note: str = "", of: str = "") -> None:
+        """Count one and print the line; `of`: what has so many in all; `note` ends the line."""
         self.done += 1
-        if below_a_line():
-            if note:
-                say(f"{self.what} {self.done} of {self.total}: {note}")
-            return
-        gone = time.monotonic() - self._started
-        if left_s is None and gone >= TELLING_S:
-            left_s = gone / (self.done - self._first) * (self.total - self.done)
-        tail = f", about {duration(left_s)} left" if left_s is not None and self.done < self.total else ""
-        say(f"{self.what} {self.done} of {self.total} after {duration(gone)}{tail}{'  ' + note if note else ''}")
+        gone_s = time.monotonic() - self._started
+        line = f"{self.what} {self.done} of {self.total}{of}"
+        if self.done >= self.total:
+            line += f" after {duration(gone_s)}"
+        elif gone_s >= TELLING_S:
+            line += f", {time_left(gone_s / (self.done - self._first) * (self.total - self.done))}"
+        say(f"{line}; {note}" if note else line)

@@ -68,17 +68,6 @@ def _named(stream: TextIO, number: int) -> TextIO:
     )
 
 
-def written(text: str, encoding: str | None) -> str:
-    """A text as a stream of an encoding shows it; None for one that keeps any text."""
-    if encoding is None:
-        return text
-    codecs.register_error(HANDLER, _plain)
-    try:
-        return text.encode(encoding, HANDLER).decode(encoding, "replace")
-    except LookupError:
-        return text.encode("ascii", HANDLER).decode("ascii", "replace")
-
-
 def tell(line: str) -> None:
     """Print a line on standard error, if anybody can read it."""
     with contextlib.suppress(OSError, ValueError):

@@ -14,11 +14,10 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
-from tare.core import status
 from tare.core.errors import IntegrityError, TareError, UnavailableError
 from tare.core.files import Journal, read_json, sha256_file, sync_directory, write_text
-from tare.core.progress import Counter, below_a_line, say
-from tare.experiments import attempts, ledger, outlook
+from tare.core.progress import Counter, say
+from tare.experiments import attempts, ledger
 from tare.experiments.alone import writing
 from tare.experiments.designs import Design, Due, Row, identity, order_seed, uses_gpu
 from tare.launch import scenarios
@@ -103,10 +102,8 @@ def run_campaigns(
                 attempts.command_ends(folder)
                 say(f"{design.what}: all its units are measured; it is sealed as it stands")
                 found[folder] = settled
-        _tell(running)
         while due := [one for one in running if one.goes_on()]:
             _run_units(due, run_units)
-            _tell(running)
         for one in running:
             if one.error is None:
                 found[one.folder] = close(one.folder, one.journal, one.plan, one.ended)
@@ -146,7 +143,6 @@ class _Running:
         self.folder, self.design, self.plan = folder, design, plan
         self.journal = Journal(folder / UNITS)
         self.done, self.decision = list(rows.units), rows.decision
-        self._values: list[Mapping[str, float]] = []
         self.ended: str | None = None
         self.error: UnavailableError | None = None
         if self.done:
@@ -191,20 +187,6 @@ class _Running:
         """Keep a unit."""
         self.journal.append(unit.to_json())
         self.done.append(unit)
-
-    def ahead(self) -> outlook.Outlook:
-        """How far it is."""
-        own = measured.counted(self.done)
-        self._values += [self.design.values(unit) for unit in own[len(self._values) :]]
-        total = finished(self.done) if self.ended else self.counter.total
-        undecided = self.decision is None and not self.ended
-        return outlook.of(self.design, self.plan, self.done, self._values, total, undecided=undecided)
-
-
-def _tell(running: Sequence[_Running]) -> None:
-    """Tell the line of progress how far the campaigns of this command are, if there is one."""
-    if running and status.is_heard():
-        outlook.tell({one.folder / SEALED: one.ahead() for one in running})
 
 
 def _total(design: Design, plan: Plan, decision: Decision | None, done: Sequence[Unit]) -> int:
@@ -265,10 +247,9 @@ def _run_units(
             "cost_s": round(row.get("own_s", 0.0) + shared_s, 3),
         }
         one.add(parse(Unit, whole, f"{one.folder}: unit {len(one.done)}"))
-    left_s = outlook.left_s(one.ahead() for one in due)
     for one in due:
         if one.folder in found:
-            _progress(one, left_s)
+            _progress(one)
 
 
 def _made(
@@ -322,17 +303,14 @@ def _decide(folder: Path, design: Design, plan: Plan, done: Sequence[Unit], shar
     return parse(Decision, {**found, "pilot": len(pilot)}, str(folder))
 
 
-def _progress(one: _Running, left_s: float | None) -> None:
-    """Print what became of a unit; `left_s`: of all campaigns that its launches serve."""
+def _progress(one: _Running) -> None:
+    """Print what became of a unit."""
     unit, plan = one.done[-1], one.plan
     if unit.voided:
         say(f"{one.design.what}: a unit is void and is repeated: {unit.voided}")
         return
-    note = failures_note(unit)
-    if one.decision is None and plan.sampling.units is None and not below_a_line():
-        note = f"(pilot; the number of units follows) {note}".strip()
-    one.counter.total = one.ahead().total
-    one.counter.advance(note, left_s)
+    undecided = one.decision is None and plan.sampling.units is None
+    one.counter.advance(failures_note(unit), of=" of the pilot" if undecided else "")
 
 
 def machine_change(before: Machine) -> str | None:

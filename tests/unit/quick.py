@@ -51,7 +51,6 @@ LEFT_OUT = {
     "test_notebooks.py::test_the_": PAGES,
     "test_odd_machines.py::": CONDITIONS,
     "test_process.py::test_what_must_not_be_cut_short": PROCESSES,
-    "test_progress_line.py::test_on_a_terminal": SNAKEMAKE,
     "test_proof.py::": SIMULATION,
     "test_replicates.py::test_a_parent_that_trained_with_pytorch": FRAMEWORK,
     "test_report.py::test_a_campaign_that_was_changed": PAGES,

@@ -502,6 +502,21 @@ def test_a_unit_beside_a_scenario_that_does_not_last_is_void_and_one_that_never_
     assert unit.voided and unit.launches == {} and unit.scenario["began_ns"] is None
 
 
+def test_a_campaign_prints_its_own_units_and_about_how_long_the_others_take(tmp_path, capsys):
+    run(tmp_path / "fixed", lambda k, done: unit(k, done, status="failed" if k == 1 else "ok"))
+    assert [line.strip() for line in capsys.readouterr().out.splitlines()] == [
+        "test 1 of 4, about 20 s left",
+        "test 2 of 4, about 10 s left; failed: docker",
+        "test 3 of 4, a few seconds left",
+        "test 4 of 4 after 20 s",
+    ]
+    run(tmp_path / "decided", sampling=TO_THE_PILOT)
+    lines = [line.strip() for line in capsys.readouterr().out.splitlines()]
+    assert lines[0] == "test 1 of 5 of the pilot, about 20 s left"
+    assert lines[4] == "test 5 of 5 of the pilot after 25 s"
+    assert len(lines) > 5 and "pilot" not in "".join(lines[5:])
+
+
 def test_the_seal_is_of_the_rows_as_they_stand(tmp_path):
     """A unit that another version wrote in other words, such as a default that it names, is sealed as written."""
     with pytest.raises(KeyboardInterrupt):

@@ -105,10 +105,7 @@ def test_campaigns_of_groups_are_whole_runs_with_a_name_of_their_own(config):
     for one in own:
         arm = arms.of_campaign(one.name)
         assert (arm.name if arm else None) == one.arm
-    whole = expected.plan(found)
-    assert {f"results/campaigns/nyu2022/mnist_cnn/{one.name}/sealed.json" for one in own} <= {
-        out for job in whole.jobs for out in job.outs
-    }
+        assert expected.campaign_s(found, one) > 0
 
 
 def test_a_group_is_part_of_its_own_campaigns_alone(config):

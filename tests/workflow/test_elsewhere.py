@@ -55,7 +55,6 @@ def test_what_a_run_makes_lies_in_its_folder_and_nothing_in_the_checkout(checkou
     assert made == {"results", ".snakemake"}
     assert json.loads((runs / "results/probe/host.json").read_text())["available"]
     assert (runs / "results/logs/probe/host.log").exists()
-    assert not list((runs / ".snakemake/tare-status").glob("*"))
     done = snakemake(checkout, "-n", *words)
     assert "nothing to be done" in (done.stdout + done.stderr).lower()
     (runs / "edited.yaml").write_text("study: other\nenvironments: [host, dokker]\n")
