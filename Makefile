@@ -36,7 +36,6 @@ endif
 help: ## what there is
 	@sed -nE 's/^([a-z-]+):[^#]*## (.*)/  make \1\t\2/p' Makefile | expand -t 20
 
-report: export TARE_AHEAD = $(STUDY)
 report: study-file setup ## environment, runtimes, data, images, runs, report (MINUTES=60: in about so long)
 	@$(CACHES); .venv/bin/snakemake --cores $(CORES) --configfile "$(STUDY)" $(ONLY) -- all
 	@echo "The report: $$(.venv/bin/python -c '$(REPORT_PATH)' "$(STUDY)")"
@@ -75,11 +74,10 @@ doctor: setup ## what this machine can measure
 # the lock is for anyway is no marker of its lines.
 LOCKED_FOR = platform_machine == 'x86_64' and platform_python_implementation == 'CPython' and sys_platform == 'linux'
 lock: setup ## resolve requirements/*.in again (UPGRADE=1: to the newest versions)
-	@.venv/bin/python -m pip install --quiet --target .venv/uv uv
 	@export UV_FIND_LINKS="$$(.venv/bin/python -m pip config get global.find-links 2>/dev/null || true)"; \
 	test -n "$$UV_FIND_LINKS" || export UV_EXTRA_INDEX_URL=https://download.pytorch.org/whl/cpu UV_INDEX_STRATEGY=unsafe-best-match; \
 	for name in run test uv; do \
-		.venv/uv/bin/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes $(if $(UPGRADE),--upgrade) \
+		.venv/bin/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes $(if $(UPGRADE),--upgrade) \
 			--custom-compile-command "make lock" --output-file requirements/$$name.txt requirements/$$name.in; \
 		sed -i "s/ ; $(LOCKED_FOR)//; s/ and $(LOCKED_FOR)//" requirements/$$name.txt; \
 	done

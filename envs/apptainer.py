@@ -30,12 +30,13 @@ from tare.launch.trial import Trial, probe_by_trial
 from tare.model.environment import Environment, Launch, OciImage, Prepared, Probe
 from tare.model.registry import register
 from tare.runtimes.apptainer import unfit
-from tare.runtimes.programs import find_apptainer, installed, origin, relocated_prefix
+from tare.runtimes.programs import find_apptainer, may_install, origin, relocated_prefix
 
 BUILD_S = 600.0
 COMPRESSION = ("-comp", "zstd", "-Xcompression-level", "3")
 GUIDE = "https://apptainer.org/docs/admin/main/installation.html"
-REMEDY = "python -m tare runtimes install" if os.getuid() == 0 else f"ask an administrator for Apptainer: {GUIDE}"
+AS_ROOT = f"python -m tare runtimes install, or where that finds none {GUIDE}"
+REMEDY = AS_ROOT if os.getuid() == 0 else f"ask an administrator for Apptainer: {GUIDE}"
 ELSEWHERE = "point TARE_CACHE at a folder whose path has no blank, and run `make setup`"
 # /tmp is a scratch folder and /dev/shm the host's; nothing else of the host is seen but the launch's binds.
 HIDDEN = "home,tmp,cwd,bind-paths,hostfs"
@@ -125,8 +126,8 @@ class Apptainer(Environment):
     def _unfit(self, found: Path | None) -> str | None:
         """Why the relocated Apptainer, where it is the one that is here or was to be had, can't be used."""
         reason = unfit(relocated_prefix())
-        was_tried = found is None and installed().get("apptainer", {}).get("how", "") is None
-        return reason if was_tried or (found is not None and origin(found) == "relocated") else None
+        ours = may_install() is None if found is None else origin(found) == "relocated"
+        return reason if ours else None
 
     def prepare(self, image: OciImage, folder: Path) -> Prepared:
         """Build the .sif with zstd, in `folder`.

@@ -1,4 +1,4 @@
-"""`tare runtimes`: install the container runtimes that are missing, or list what was installed and how."""
+"""`tare runtimes`: install the container runtimes that are missing, or list what is here and what was installed."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ def add(subparsers: Any) -> None:
     actions = parser.add_subparsers(dest="action", required=True, metavar="ACTION")
     install = actions.add_parser("install", help="install what is missing (as root, on Debian and its family)")
     install.set_defaults(run=run_install)
-    listing = actions.add_parser("list", help="what is here, what is missing, what Tare installed and how")
+    listing = actions.add_parser("list", help="what is here, what is missing, what Tare installed")
     listing.set_defaults(run=run_list)
 
 
@@ -24,16 +24,14 @@ def run_install(arguments: argparse.Namespace) -> int:
 
 
 def run_list(arguments: argparse.Namespace) -> int:
-    """One line per wanted program."""
+    """One line per wanted program, and the packages that are ours."""
     from tare.core.progress import say
-    from tare.runtimes.programs import WANTED, find_apptainer, installed, origin, which
+    from tare.runtimes.programs import added, origin, which
+    from tare.runtimes.table import WANTED
 
     for want in WANTED:
         found = next((path for name in want.programs if (path := which(name))), None)
-        say(f"{want.programs[0]:14} {found or 'missing'}  (for {want.purpose})")
-    apptainer = find_apptainer()
-    say(f"{'apptainer':14} {f'{apptainer} ({origin(apptainer)})' if apptainer else 'missing'}")
-    for name, facts in installed().items():
-        how = f"installed by Tare: {facts['how']}" if facts["how"] else "could not be had"
-        say(f"{facts['at']}  {name}: {how}")
+        say(f"{want.programs[0]:14} {f'{found} ({origin(found)})' if found else 'missing'}  (for {want.purpose})")
+    if packages := added():
+        say(f"packages that Tare added: {', '.join(packages)}")
     return 0

@@ -1,105 +1,24 @@
-"""Installs Apptainer: upstream's package by hash, else the distribution's, else a relocated newer one.
+"""Relocates Apptainer from a newer suite of the machine's own Debian archive, where its release has none.
 
-Relocated means: from the newest suite of the machine's own Debian archive, unpacked into the cache, with that
-suite's libc beside it, and nothing of the system replaced. Its signatures are checked by apt as ever.
+It is unpacked into the cache, with that suite's libc beside it, and nothing of the system replaced. Its signatures
+are checked by apt as ever.
 """
 
 from __future__ import annotations
 
-import os
-import platform
+import re
 import shutil
-import urllib.error
-import urllib.request
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from tare.core.errors import TareError, UnavailableError, reason_of
-from tare.core.files import cache_dir, sha256_file
+from tare.core.errors import UnavailableError
 from tare.core.process import run
-from tare.core.progress import say, step
-from tare.core.remedies import through_proxy
-from tare.runtimes.programs import (
-    apt,
-    candidate,
-    find_apptainer,
-    install_packages,
-    note,
-    origin,
-    relocated_prefix,
-    which,
-)
+from tare.core.progress import step
+from tare.runtimes.programs import apt, install_packages, relocated_prefix, which
+from tare.runtimes.table import RELOCATED, RELOCATED_SUITE
 
-VERSION = "1.4.5"
-UPSTREAM = f"https://github.com/apptainer/apptainer/releases/download/v{VERSION}/apptainer_{VERSION}_amd64.deb"
-UPSTREAM_SHA256 = "70f19af846501acfbc2e42e7cfeee9ee11ddbbfa1c3502d0d99cde34e8e0af05"
-UPSTREAM_CONNECT_S = 5.0
-NEWEST_SUITE = "unstable"
 KEYRING = Path("/usr/share/keyrings/debian-archive-keyring.gpg")
 PATCH_S = 60.0
-
-
-def install_apptainer() -> None:
-    """Try each source in turn, say which one gave it or why none did, and record it."""
-    refusals = []
-    for source in (from_upstream, from_distribution, from_newest_suite):
-        try:
-            how = source()
-        except (TareError, OSError) as error:
-            refusals.append(getattr(error, "reason", None) or reason_of(error))
-            continue
-        found = find_apptainer()
-        if found is None:
-            refusals.append(f"{how}: installed, but no apptainer is found")
-            continue
-        version = run([str(found), "--version"], timeout_s=20).stdout.strip()
-        note("apptainer", how=how, origin=origin(found), version=version, tried_before=refusals)
-        say(f"{version}: {how}")
-        return
-    note("apptainer", how=None, tried_before=refusals)
-    say("Apptainer could not be had: " + "; ".join(refusals))
-
-
-def from_upstream() -> str:
-    """Upstream's own package, installed only if its hash is the one recorded here.
-
-    Raises:
-        UnavailableError: another architecture, no answer, another hash, or apt refuses it.
-    """
-    if platform.machine() != "x86_64":
-        raise UnavailableError(f"no hash is recorded of upstream's package for {platform.machine()}")
-    target = cache_dir("runtimes") / UPSTREAM.rpartition("/")[2]
-    try:
-        with (
-            urllib.request.urlopen(UPSTREAM, timeout=UPSTREAM_CONNECT_S) as answer,
-            target.open("wb") as file,
-            step(f"downloading Apptainer {VERSION} from upstream"),
-        ):
-            shutil.copyfileobj(answer, file)
-    except (urllib.error.URLError, TimeoutError, ConnectionError) as error:
-        proxy = "" if isinstance(error, urllib.error.HTTPError) else through_proxy(UPSTREAM)
-        raise UnavailableError(f"upstream does not answer ({getattr(error, 'reason', error)}){proxy}") from error
-    try:
-        if (found := sha256_file(target)) != UPSTREAM_SHA256:
-            raise UnavailableError(f"{target.name} has SHA-256 {found}, not {UPSTREAM_SHA256}: not installed")
-        if failed := install_packages([str(target)]):
-            raise UnavailableError(f"upstream's package: {failed[str(target)]}")
-    finally:
-        target.unlink(missing_ok=True)
-    return f"upstream's package {VERSION}, by hash"
-
-
-def from_distribution() -> str:
-    """The distribution's own package.
-
-    Raises:
-        UnavailableError: it has none.
-    """
-    for name in ("apptainer", "singularity-container"):
-        if version := candidate(name):
-            if failed := install_packages([name]):
-                raise UnavailableError(f"the distribution's package: {failed[name]}")
-            return f"the distribution's package {name} {version}"
-    raise UnavailableError("this release of the distribution has no package of it")
 
 
 def debian_archive() -> tuple[str, str]:
@@ -120,80 +39,68 @@ def debian_archive() -> tuple[str, str]:
     raise UnavailableError("apt reads from no Debian archive here, so none has a newer suite")
 
 
-class PrivateApt:
-    """apt with a state of its own that knows one suite of one archive; the system's lists stay untouched."""
+def private_apt(folder: Path, address: str, keyring: str) -> Callable[..., str]:
+    """apt with a state of its own that knows RELOCATED_SUITE of one archive; the system's lists stay untouched.
 
-    def __init__(self, folder: Path, address: str, keyring: str, suite: str) -> None:
-        self.folder = folder
-        for name in ("state/lists/partial", "cache/archives/partial", "parts"):
-            (folder / name).mkdir(parents=True)
-        sources = folder / "sources.list"
-        sources.write_text(f"deb [signed-by={keyring}] {address} {suite} main\n", encoding="utf-8")
-        (folder / "status").touch()
-        self._options = [
-            part
-            for option in (
-                f"Dir::State={folder}/state",
-                f"Dir::State::status={folder}/status",
-                f"Dir::Cache={folder}/cache",
-                f"Dir::Etc::SourceList={sources}",
-                f"Dir::Etc::SourceParts={folder}/parts",
-                f"Dir::Etc::Preferences={folder}/none",
-                f"Dir::Etc::PreferencesParts={folder}/parts",
-                "APT::Sandbox::User=root",
-                "APT::Update::Post-Invoke-Success=",
-            )
-            for part in ("-o", option)
-        ]
+    What it returns gives the standard output of apt-get or apt-cache, or raises UnavailableError.
+    """
+    for name in ("state/lists/partial", "cache/archives/partial", "parts"):
+        (folder / name).mkdir(parents=True)
+    sources = folder / "sources.list"
+    sources.write_text(f"deb [signed-by={keyring}] {address} {RELOCATED_SUITE} main\n", encoding="utf-8")
+    (folder / "status").touch()
+    settings = (
+        f"Dir::State={folder}/state",
+        f"Dir::State::status={folder}/status",
+        f"Dir::Cache={folder}/cache",
+        f"Dir::Etc::SourceList={sources}",
+        f"Dir::Etc::SourceParts={folder}/parts",
+        f"Dir::Etc::Preferences={folder}/none",
+        f"Dir::Etc::PreferencesParts={folder}/parts",
+        "APT::Sandbox::User=root",
+        "APT::Update::Post-Invoke-Success=",
+    )
+    options = [part for setting in settings for part in ("-o", setting)]
 
-    def __call__(self, program: str, *arguments: str) -> str:
-        """Standard output of apt-get or apt-cache.
-
-        Raises:
-            UnavailableError: it failed.
-        """
-        done = apt(program, *self._options, *arguments)
+    def ask(program: str, *arguments: str, cwd: Path | None = None) -> str:
+        done = apt(program, *options, *arguments, cwd=cwd)
         if not done.ok:
             raise UnavailableError(done.explain())
         return done.stdout
 
-    def library_packages(self, package: str) -> list[str]:
-        """The shared-library packages on which a package depends directly."""
-        lines = [line.strip() for line in self("apt-cache", "depends", package).splitlines()]
-        names = [line.removeprefix("Depends: ") for line in lines if line.startswith("Depends: lib")]
-        return [name for name in names if "<" not in name]
+    return ask
 
 
-def from_newest_suite() -> str:
-    """Apptainer of the newest Debian suite in a prefix of its own in the cache, with its own libc.
+def install_relocated() -> str:
+    """Apptainer of RELOCATED_SUITE in a prefix of its own in the cache, with its own libc; what it consists of.
 
     Raises:
         UnavailableError: no Debian archive, no such package there, its place is unfit, or the result does not run.
     """
-    if reason := unfit(relocated_prefix()):
+    prefix = relocated_prefix()
+    if reason := unfit(prefix):
         raise UnavailableError(reason)
     address, keyring = debian_archive()
     if not which("patchelf") and (failed := install_packages(["patchelf"])):
         raise UnavailableError(f"patchelf is missing: {failed['patchelf']}")
-    prefix = relocated_prefix()
     building = prefix.with_name("apptainer.building")
     shutil.rmtree(building, ignore_errors=True)
     try:
-        with step("fetching Apptainer from the newest suite of the distribution's archive"):
-            private = PrivateApt(building / "apt", address, keyring, NEWEST_SUITE)
-            private("apt-get", "update")
-            packages = ["apptainer", *private.library_packages("apptainer")]
-            versions = unpack(private, packages, building / "root")
+        with step(f"fetching Apptainer from the suite {RELOCATED_SUITE} of the distribution's archive"):
+            ask = private_apt(building / "apt", address, keyring)
+            ask("apt-get", "update")
+            needs = re.findall(r"^ *Depends: (lib[^<\s]+)$", ask("apt-cache", "depends", RELOCATED), re.MULTILINE)
+            versions = unpack(ask, [RELOCATED, *needs], building)
             relocate(building / "root", prefix)
         shutil.rmtree(prefix, ignore_errors=True)
         (building / "root").rename(prefix)
-        check_relocated(prefix)
+        run([str(prefix / "usr/bin/apptainer"), "--version"], timeout_s=20, check=True)
     except BaseException:
         shutil.rmtree(prefix, ignore_errors=True)
         raise
     finally:
         shutil.rmtree(building, ignore_errors=True)
-    return f"relocated from the archive's suite {NEWEST_SUITE} ({', '.join(versions)})"
+    return ", ".join(versions)
 
 
 def unfit(prefix: Path) -> str | None:
@@ -206,20 +113,16 @@ def unfit(prefix: Path) -> str | None:
     return None
 
 
-def unpack(private: PrivateApt, packages: list[str], root: Path) -> list[str]:
-    """Download packages, signatures checked by apt, and unpack them into `root`; returns name=version of each."""
-    archives = private.folder / "archives"
+def unpack(ask: Callable[..., str], packages: Sequence[str], folder: Path) -> list[str]:
+    """Download packages, signatures checked by apt, and unpack them into folder/root; name=version of each."""
+    archives, root = folder / "archives", folder / "root"
     archives.mkdir()
     root.mkdir()
-    here = Path.cwd()
-    os.chdir(archives)  # apt-get download writes into the working directory
-    try:
-        private("apt-get", "download", *packages)
-    finally:
-        os.chdir(here)
-    for archive in archives.glob("*.deb"):
+    ask("apt-get", "download", *packages, cwd=archives)
+    found = sorted(archives.glob("*.deb"))
+    for archive in found:
         run(["dpkg-deb", "--extract", str(archive), str(root)], timeout_s=PATCH_S, check=True)
-    return sorted("=".join(archive.name.split("_")[:2]) for archive in archives.glob("*.deb"))
+    return ["=".join(archive.name.split("_")[:2]) for archive in found]
 
 
 def relocate(root: Path, prefix: Path) -> None:
@@ -236,26 +139,9 @@ def relocate(root: Path, prefix: Path) -> None:
         (root / "usr/bin/apptainer", f"$ORIGIN/../lib/{libraries.name}"),
         (libraries / "apptainer/bin/starter", "$ORIGIN/../.."),
     ):
-        interpreter = str(prefix / inside / loader.name)
-        argv = [
-            "patchelf",
-            "--set-interpreter",
-            interpreter,
-            "--force-rpath",
-            "--set-rpath",
-            library_path,
-            str(program),
-        ]
+        interpreter = ["--set-interpreter", str(prefix / inside / loader.name)]
+        argv = ["patchelf", *interpreter, "--force-rpath", "--set-rpath", library_path, str(program)]
         run(argv, timeout_s=PATCH_S, check=True)
     for base in (root / "usr", root / "usr/lib"):
         shutil.copytree(root / "etc/apptainer", base / "etc/apptainer")
         (base / "var/lib/apptainer/mnt/session").mkdir(parents=True)
-
-
-def check_relocated(prefix: Path) -> None:
-    """Run it once.
-
-    Raises:
-        UnavailableError: it does not start.
-    """
-    run([str(prefix / "usr/bin/apptainer"), "--version"], timeout_s=20, check=True)

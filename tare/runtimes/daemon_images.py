@@ -5,9 +5,10 @@ What lies in the private daemon goes with the cache. Standard library only, as a
 
 from __future__ import annotations
 
+import contextlib
 import os
 import shutil
-from collections.abc import Mapping
+from collections.abc import Iterator
 from pathlib import Path
 
 from tare.core.files import cache_path, locked, read_json, write_json
@@ -30,21 +31,14 @@ def noted() -> dict[str, list[str]]:
 
 def note(address: str, image_id: str) -> None:
     """Write down an image that is about to be loaded; one whose load fails is found to be gone later."""
-    with locked(path().with_suffix(".lock"), waiting_for="images of a Docker daemon are noted"):
-        images = noted()
-        write_json(path(), {**images, address: sorted({*images.get(address, []), image_id})})
+    with _record() as images:
+        images[address] = [*images.get(address, []), image_id]
 
 
 def forget(address: str, image_id: str) -> None:
     """An image that whoever loaded it has removed."""
-    with locked(path().with_suffix(".lock"), waiting_for="images of a Docker daemon are noted"):
-        images = noted()
-        left = [one for one in images.get(address, []) if one != image_id]
-        others = {name: ids for name, ids in images.items() if name != address}
-        if left or others:
-            write_json(path(), {**others, **({address: left} if left else {})})
-        else:
-            path().unlink(missing_ok=True)
+    with _record() as images:
+        images[address] = [one for one in images.get(address, []) if one != image_id]
 
 
 def remove() -> bool:
@@ -52,40 +46,39 @@ def remove() -> bool:
 
     An image of which a container is left, or that has another name since, stays and is named.
     """
+    with _record() as images:
+        for address, image_ids in images.items():
+            images[address] = _remove(address, image_ids)
+        return not any(images.values())
+
+
+@contextlib.contextmanager
+def _record() -> Iterator[dict[str, list[str]]]:
+    """The record, to be changed by nobody else meanwhile; written at the end, and gone where it is empty."""
     with locked(path().with_suffix(".lock"), waiting_for="images of a Docker daemon are noted"):
         images = noted()
-        staying = {address: left for address, ids in images.items() if (left := _remove(address, ids))}
-        if staying:
-            write_json(path(), staying)
+        yield images
+        if any(images.values()):
+            write_json(path(), {address: sorted(set(ids)) for address, ids in images.items() if ids})
         else:
             path().unlink(missing_ok=True)
-    return not staying
 
 
 def _remove(address: str, image_ids: list[str]) -> list[str]:
     """Those that stay."""
+    at = f" at {address}" if address else ""
     if shutil.which("docker") is None:
-        say(
-            f"{len(image_ids)} images stay in a Docker daemon{_at(address)}: there is no docker to ask it by "
-            f"({path()} names them)"
-        )
+        here = f"there is no docker to ask it by ({path()} names them)"
+        say(f"{len(image_ids)} images stay in a Docker daemon{at}: {here}")
         return image_ids
+    variables = {key: os.environ[key] for key in ("PATH", "HOME", "DOCKER_CONFIG") if key in os.environ}
+    variables |= {"DOCKER_HOST": address} if address else {}
     staying, removed = [], 0
     for image_id in image_ids:
-        done = run(["docker", "image", "rm", image_id], timeout_s=REMOVE_S, env=_variables(address))
+        done = run(["docker", "image", "rm", image_id], timeout_s=REMOVE_S, env=variables)
         if not done.ok and GONE not in done.stderr:
-            say(f"{image_id} stays in the Docker daemon{_at(address)}: {done.explain()}")
+            say(f"{image_id} stays in the Docker daemon{at}: {done.explain()}")
             staying.append(image_id)
         removed += done.ok
-    if removed:
-        say(f"removed {removed} images that Tare had loaded into the Docker daemon{_at(address)}")
+    say(f"removed {removed} images that Tare had loaded into the Docker daemon{at}")
     return staying
-
-
-def _at(address: str) -> str:
-    return f" at {address}" if address else ""
-
-
-def _variables(address: str) -> Mapping[str, str]:
-    kept = {key: os.environ[key] for key in ("PATH", "HOME", "DOCKER_CONFIG") if key in os.environ}
-    return {**kept, **({"DOCKER_HOST": address} if address else {})}

@@ -1,7 +1,7 @@
-"""Installs the container runtimes that are missing, as root on a Debian-family machine.
+"""Installs what the table (tare.runtimes.table) names and this machine lacks, as root on a Debian-family machine.
 
-Standard library only: `python3.11 -m tare.runtimes.install` works before the virtual environment exists.
-RUNTIMES=system forbids any installation.
+Standard library only: `python3 -m tare.runtimes.install run` works before the virtual environment exists.
+RUNTIMES=system forbids any installation, and `--dry-run` says what would be done.
 """
 
 from __future__ import annotations
@@ -10,106 +10,75 @@ import contextlib
 import os
 import re
 import signal
-import subprocess
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 from tare.core.arguments import Parser, status_of
-from tare.core.errors import UserError, apt_has_lists, as_we_can
+from tare.core.errors import TareError, UserError, apt_has_lists, as_we_can, reason_of
 from tare.core.files import locked, write_text
 from tare.core.machine_lock import alone_on_this_machine
-from tare.core.process import MARK, at_death, run
+from tare.core.process import at_death, run
 from tare.core.progress import say
-from tare.runtimes.apptainer import install_apptainer
+from tare.runtimes.apptainer import install_relocated
 from tare.runtimes.programs import (
+    INSTALL,
     ONLY_ROOT,
     SYSTEM_PATH,
-    Want,
     added,
-    added_path,
     choose_packages,
-    failed_lately,
     find_apptainer,
     install_missing,
     lock_path,
     may_install,
     missing,
-    note_added,
-    record_path,
-    removed_path,
-    taken_away,
     which,
 )
+from tare.runtimes.table import FOR, RELOCATED, RELOCATED_SUITE, Want
 
 POLICY = Path("/usr/sbin/policy-rc.d")
+POLICY_TEXT = "#!/bin/sh\n# Written by Tare: no service starts while it installs; then this file goes.\nexit 101\n"
 ENABLED = Path("/etc/systemd/system")
 UNIT = re.compile(r"/systemd/system/[^/@]+\.(?:path|service|socket|timer)$")
-# An installation that outlives us for a while has the mark of what we start.
-POLICY_TEXT = """#!/bin/sh
-# Written by Tare: no service starts for a package that its process {pid} installs; afterwards this file goes.
-[ -n "${mark}" ] && exit 101
-set -- $(sed 's/.*) //' /proc/{pid}/stat 2>/dev/null)
-[ "${{20}}" = {ticks} ] && [ "$1" != Z ] && exit 0
-rm -f "$0"
-exit 0
-"""
 
 
-def install() -> int:
-    """Install what is missing, or say what is and why it is left; always 0, since Tare reports what it lacks."""
+def install(purpose: str = "run", *, dry_run: bool = False) -> int:
+    """Install what is missing, or say what is and why it is left; always 0, since Tare reports what it lacks.
+
+    Args:
+        purpose: `run`, the workflow, or `test`, its tests as well.
+        dry_run: only say what would be done.
+    """
     if os.environ.get("RUNTIMES", "") not in ("", "auto", "system"):
         raise UserError(f"RUNTIMES={os.environ['RUNTIMES']!r}: it may be 'system' (install nothing) or unset")
-    if added_path().exists() and added("unsettled"):
-        keep_services_off()
-    wants = wanted()
-    if not wants and find_apptainer():
-        return 0
-    if reason := may_install():
-        for want in wants:
-            say(f"missing: {want.programs[0]} (for {want.purpose}); not installed ({reason})")
-        if not find_apptainer():
-            say(f"missing: apptainer; not installed ({reason})")
-        if reason == ONLY_ROOT and (command := command_for(wants)):
+    wants, reason = missing(FOR[purpose]), may_install()
+    if wants and (reason or dry_run):
+        say(f"missing, and not installed ({reason or 'a dry run'}): {told(wants)}")
+        if (dry_run or reason == ONLY_ROOT) and (command := command_for(wants)):
             say(f"to have them: {as_we_can(command)}")
-        return 0
-    with installing():
-        if wants := [want for want in wanted() if not any(failed_lately(name) for name in want.packages)]:
-            install_missing(wants)
-        if not taken_away():
-            removed_path().unlink(missing_ok=True)
-        if not find_apptainer() and not failed_lately("apptainer"):
-            install_apptainer()
-    given_up = [want.programs[0] for want in missing()] + ([] if find_apptainer() else ["apptainer"])
-    keep_services_off()
-    if given_up:
-        say(f"still missing: {', '.join(given_up)}; tried again in 6 hours, or at once without {record_path()}")
+        if dry_run and not find_apptainer():
+            say(f"{RELOCATED}, where this release has none: of the archive's suite {RELOCATED_SUITE}, in the cache")
+    elif wants:
+        with installing():
+            install_missing(missing(FOR[purpose]))
+            if not find_apptainer():
+                try:
+                    say(
+                        f"{RELOCATED}: relocated from the archive's suite {RELOCATED_SUITE} ({install_relocated()})"
+                    )
+                except (TareError, OSError) as error:
+                    say(f"{RELOCATED} could not be had: {getattr(error, 'reason', None) or reason_of(error)}")
+        if left := missing(FOR[purpose]):
+            say(f"still missing: {told(left)}; what needs it will say so, and the next set-up tries again")
     return 0
 
 
-def wanted() -> list[Want]:
-    """What is wanted and not here: for every study, and what was taken away that some study had wanted."""
-    found = missing()
-    known = {name for want in found for name in want.packages}
-    again = [name for name in taken_away() if name not in known]
-    return [*found, *(Want(programs=(name,), packages=(name,), purpose="what used it before") for name in again)]
+def told(wants: Sequence[Want]) -> str:
+    """Programs and what they are for, as a person reads them."""
+    return ", ".join(f"{want.programs[0]} (for {want.purpose})" for want in wants)
 
 
-@contextlib.contextmanager
-def installing() -> Iterator[None]:
-    """Be the only one that installs, on a machine on which nobody measures, and without services that start.
-
-    Whoever measures is named and waited for.
-    """
-    with (
-        alone_on_this_machine("it installs what measurements take"),
-        locked(lock_path(), waiting_for="the installation of the runtimes"),
-        without_services(),
-    ):
-        yield
-
-
-def command_for(wants: list[Want]) -> str | None:
+def command_for(wants: Sequence[Want]) -> str | None:
     """The command that installs what is missing; None where the distribution has nothing of it.
 
     Where apt has no lists yet it is not known what this release calls them: then those that every release has,
@@ -119,8 +88,9 @@ def command_for(wants: list[Want]) -> str | None:
         packages, _ = choose_packages(wants)
         options = ["--no-install-recommends"]
     else:
-        packages, options = list(dict.fromkeys(want.packages[-1] for want in wants)), []
-    return " ".join(["apt-get", "install", *options, *packages]) if packages else None
+        every = [want.packages[-1] for want in wants if RELOCATED not in want.packages]
+        packages, options = list(dict.fromkeys(every)), []
+    return " ".join([*INSTALL[:2], *options, *packages]) if packages else None
 
 
 def install_for(
@@ -134,17 +104,33 @@ def install_for(
         find: says whether one is on this machine; None for programs on its paths.
     """
     find = find or which
-    named = {name: (one,) if isinstance(one, str) else tuple(one) for name, one in packages.items()}
     wants = [
-        Want(programs=(name,), packages=brings, purpose=purpose)
-        for name, brings in named.items()
-        if not find(name) and not any(map(failed_lately, brings))
+        Want(programs=(name,), packages=(brings,) if isinstance(brings, str) else tuple(brings), purpose=purpose)
+        for name, brings in packages.items()
+        if not find(name)
     ]
     if not wants or may_install():
         return
     with installing():
         install_missing([want for want in wants if not find(want.programs[0])])
-    keep_services_off()
+
+
+@contextlib.contextmanager
+def installing() -> Iterator[None]:
+    """Be the only one that installs, on a machine on which nobody measures, and without services that start.
+
+    Whoever measures is named and waited for.
+    """
+    with (
+        alone_on_this_machine("it installs what measurements take"),
+        locked(lock_path(), waiting_for="the installation of the runtimes"),
+        without_services(),
+    ):
+        before = added()
+        try:
+            yield
+        finally:
+            keep_services_off([name for name in added() if name not in before])
 
 
 @contextlib.contextmanager
@@ -153,33 +139,26 @@ def without_services() -> Iterator[None]:
 
     The daemon that a measurement uses is started when it is needed, and not beside it.
     """
-    if POLICY.exists() and "Written by Tare" in POLICY.read_text(errors="replace"):
-        # Of an installation that was killed with its guard: it removes itself.
-        with contextlib.suppress(subprocess.TimeoutExpired):
-            subprocess.run(["/bin/sh", str(POLICY)], timeout=20, check=False, env={"PATH": SYSTEM_PATH})
-    if POLICY.exists():
+    if POLICY.exists() and "Written by Tare" not in POLICY.read_text(errors="replace"):
         yield
         return
-    me = os.getpid()
-    ticks = Path(f"/proc/{me}/stat").read_text().rpartition(")")[2].split()[19]
     with at_death(str(POLICY), commands=[["rm", "-f", str(POLICY)]], env={"PATH": SYSTEM_PATH}):
         try:
-            write_text(POLICY, POLICY_TEXT.format(mark=MARK, pid=me, ticks=ticks))
+            write_text(POLICY, POLICY_TEXT)
             POLICY.chmod(0o755)
             yield
         finally:
             POLICY.unlink(missing_ok=True)
 
 
-def keep_services_off() -> None:
+def keep_services_off(packages: Sequence[str]) -> None:
     """Services of packages that we added do not start with the machine either; says which.
 
     A unit's link goes as `systemctl disable` takes it, which is not there on every machine with packages of units.
     """
-    names = added("unsettled")
-    if not names:
+    if not packages:
         return
-    files = run(["dpkg", "--listfiles", *names], timeout_s=60).stdout.splitlines()
+    files = run(["dpkg", "--listfiles", *packages], timeout_s=60).stdout.splitlines()
     units = {Path(line).name for line in files if UNIT.search(line)}
     links = [link for link in ENABLED.glob("*.wants/*") if link.name in units]
     for link in links:
@@ -189,7 +168,6 @@ def keep_services_off() -> None:
             run(["update-rc.d", Path(line).name, "disable"], timeout_s=60, env={"PATH": SYSTEM_PATH})
     if links:
         say(f"installed, and off until they are enabled: {', '.join(sorted({link.name for link in links}))}")
-    note_added(added(), [])
 
 
 def interrupt(number: int, frame: object) -> None:
@@ -204,11 +182,13 @@ def main(argv: Sequence[str]) -> int:
         description="Install the container runtimes that are missing, as root on Debian and its family.",
         epilog="RUNTIMES=system forbids it; `make clean-runtimes` takes away what it installed.",
     )
+    parser.add_argument("purpose", choices=FOR, nargs="?", default="run", help="the workflow, or its tests as well")
+    parser.add_argument("--dry-run", "-n", action="store_true", help="say what would be done, and install nothing")
 
     def work() -> int:
-        parser.parse_args(argv)
+        asked = parser.parse_args(argv)
         signal.signal(signal.SIGTERM, interrupt)
-        return install()
+        return install(asked.purpose, dry_run=asked.dry_run)
 
     return status_of(work)
 

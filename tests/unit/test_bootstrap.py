@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import hashlib
-import http.server
 import os
 import re
 import shutil
@@ -24,7 +22,7 @@ from tare.core import places
 from tare.core.errors import UnavailableError, UserError
 from tare.core.files import locked
 from tare.model.studies.stacks import load_stack
-from tare.runtimes import bootstrap, install, programs
+from tare.runtimes import bootstrap
 
 ROOT = Path(__file__).resolve().parents[2]
 LOCK, TEST_LOCK = ROOT / "requirements/run.txt", ROOT / "requirements/test.txt"
@@ -82,7 +80,9 @@ def test_a_stamp_follows_the_lock_the_project_and_the_place(checkout, tmp_path, 
     lock.write_text(lock.read_text() + "\n")
     second = bootstrap.stamp("run")
     (checkout / "pyproject.toml").write_text("")
-    assert len({first, second, bootstrap.stamp("run")}) == 3
+    third = bootstrap.stamp("run")
+    (checkout / "requirements/uv.txt").write_text("uv==0\n")
+    assert len({first, second, third, bootstrap.stamp("run")}) == 4
     assert bootstrap.read_stamps() == [], "there is no .venv, so nothing is installed"
 
 
@@ -112,146 +112,63 @@ def test_the_pythons_are_those_of_the_project_the_stack_and_the_page():
     assert f"for version in {' '.join(versions)};" in FIND_PYTHON.read_text()
 
 
-@pytest.mark.parametrize("version", ["3.11", "3.12", "3.13"])
-def test_the_first_python_that_fits_is_found(tmp_path, version):
-    for name, answers in (("python3.10", "3.10"), (f"python{version}", version), ("python3.14", "3.14")):
-        program = tmp_path / name
-        program.write_text(f'#!/bin/sh\n[ "$3" = {answers} ]\n')
-        program.chmod(0o755)
-    assert find_python(tmp_path).stdout == f"python{version}\n"
-
-
-def find_python(path: Path, *, system: str = "Linux", groups: str = "users") -> subprocess.CompletedProcess[str]:
-    """Run find_python.sh where no Python of this machine's is seen."""
-    for name, text in {
-        "uname": f"[ $1 = -s ] && echo {system} || echo x86_64",
-        "id": f"[ $1 = -u ] && echo 7 || echo {groups}",
-    }.items():
+def find_python(path: Path, **programs: str) -> subprocess.CompletedProcess[str]:
+    """Run find_python.sh where these programs alone are seen; each is told Python's code by `-c`."""
+    for name, text in programs.items():
         (path / name).write_text(f"#!/bin/sh\n{text}\n")
         (path / name).chmod(0o755)
-    for name in ("apt-get", "sudo"):
-        (path / name).symlink_to("/bin/true")
-    (path / "sed").symlink_to(shutil.which("sed"))
     script = path / "find_python.sh"
     script.write_text(re.sub(r"/usr/(local/)?bin/python", "/nowhere/python", FIND_PYTHON.read_text()))
-    return subprocess.run(
-        ["/bin/sh", script], env={"PATH": str(path), "HOME": "/nowhere"}, capture_output=True, text=True, timeout=60
-    )
+    return subprocess.run(["/bin/sh", script], env={"PATH": str(path)}, capture_output=True, text=True, timeout=60)
 
 
-@pytest.mark.parametrize(
-    ("candidate", "groups", "says"),
-    [
-        ("3.13.5-1", "users", "ask an administrator for `apt-get install --yes python3`"),
-        ("3.12.3-0ubuntu2", "users sudo", "mend it: sudo apt-get install --yes python3)"),
-        ("(none)", "sudo", "sudo apt-get update && sudo apt-get install --yes python3)"),
-        ("3.9.2-3", "sudo", "mend it: put a CPython 3.13 on PATH as python3.13, as this distribution"),
-        ("3.13.5-1", "users", "or as yourself put a CPython 3.13 on PATH as python3.13)"),
-    ],
-)
-def test_without_a_python_the_line_says_what_this_user_can_do(tmp_path, candidate, groups, says):
-    policy = tmp_path / "apt-cache"
-    policy.write_text(f"#!/bin/sh\n[ $1 = policy ] && echo '  Candidate: {candidate}'\n")
-    policy.chmod(0o755)
-    done = find_python(tmp_path, groups=groups)
-    assert done.returncode == 3 and done.stdout == ""
-    assert "Tare needs CPython 3.11, 3.12 or 3.13, and there is none here" in done.stderr
-    assert says in done.stderr and done.stderr.count("\n") == 1
+def answering(version: str, ensurepip: bool = True) -> str:
+    """A program that fits where the code asks for a version, and imports ensurepip or does not."""
+    lacks = "" if ensurepip else "case $2 in *ensurepip*) exit 1 ;; esac; "
+    return f"{lacks}case $2 in *\\'{version}\\'*) exit 0 ;; esac; exit 1"
 
 
-def test_pyenv_is_named_where_it_is(tmp_path):
-    for name, text in (("pyenv", ""), ("apt-cache", "[ $1 = policy ] && echo '  Candidate: 3.9.2-3'\n")):
-        (tmp_path / name).write_text(f"#!/bin/sh\n{text}")
-        (tmp_path / name).chmod(0o755)
-    assert "(mend it: pyenv install 3.13, as this distribution" in find_python(tmp_path, groups="users").stderr
+@pytest.mark.parametrize("version", ["3.11", "3.12", "3.13"])
+def test_the_first_python_that_fits_is_found(tmp_path, version):
+    names = {f"python{one}": answering(one) for one in ("3.10", version, "3.14")}
+    assert find_python(tmp_path, **names).stdout == f"python{version}\n"
 
 
-def test_a_mac_is_told_what_is_needed_before_anything_else(tmp_path):
-    done = find_python(tmp_path, system="Darwin")
-    assert done.returncode == 3 and done.stderr.count("\n") == 1
-    assert "Tare needs Linux on x86-64, and this is Darwin on x86_64" in done.stderr
+def test_a_python_that_makes_environments_comes_before_an_older_one_that_does_not(tmp_path):
+    found = find_python(tmp_path, **{"python3.11": answering("3.11", False), "python3.12": answering("3.12")})
+    assert found.stdout == "python3.12\n"
+    (tmp_path / "python3.12").unlink()
+    assert find_python(tmp_path, **{"python3.11": answering("3.11", False)}).stdout == "python3.11\n"
 
 
-@pytest.fixture
-def index(monkeypatch):
-    """A package index of this machine that has one file, named as the lock's pip; what it serves can be set."""
-    name = re.search(r"pip==([\w.]+)", LOCK.read_text())[1]
-    served = {"data": b"", "name": f"pip-{name}-py3-none-any.whl"}
-
-    class Index(http.server.BaseHTTPRequestHandler):
-        def do_GET(self):
-            page = f'<a href="../files/{served["name"]}#sha256=0">x</a>'.encode()
-            body = page if self.path == "/simple/pip/" else served["data"]
-            self.send_response(200)
-            self.send_header("Content-Length", str(len(body)))
-            self.end_headers()
-            self.wfile.write(body)
-
-        def log_message(self, *_):
-            pass
-
-    with http.server.HTTPServer(("127.0.0.1", 0), Index) as server:
-        threading.Thread(target=server.serve_forever, daemon=True).start()
-        monkeypatch.setenv("PIP_INDEX_URL", f"http://127.0.0.1:{server.server_port}/simple")
-        monkeypatch.setenv("no_proxy", "127.0.0.1")
-        yield served
-        server.shutdown()
+def test_our_own_python_is_one_that_fits():
+    done = subprocess.run(["/bin/sh", FIND_PYTHON], capture_output=True, text=True, check=True)
+    version = subprocess.run([done.stdout.strip(), "--version"], capture_output=True, text=True, check=True).stdout
+    assert re.match(r"Python 3\.1[123]\.", version)
 
 
-def test_without_ensurepip_the_pip_of_the_lock_is_fetched_and_checked(checkout, index, tmp_path):
-    with pytest.raises(UnavailableError, match="has another pip-"):
-        bootstrap.fetch_pip(tmp_path)
-    index["data"] = b"a wheel"
-    lock = checkout / "requirements/run.txt"
-    text = lock.read_text()
-    start = text.index("\npip==") + 1
-    good = hashlib.sha256(b"a wheel").hexdigest()
-    lock.write_text(text[:start] + HASH.sub(f"--hash=sha256:{good}", text[start:], count=1))
-    assert bootstrap.fetch_pip(tmp_path).read_bytes() == b"a wheel"
-    index["name"] = "pip-1.0-py3-none-any.whl"
-    with pytest.raises(UnavailableError, match=r"lacks ensurepip, and http://\S+ has no pip-"):
-        bootstrap.fetch_pip(tmp_path)
+def test_without_a_python_one_line_says_what_to_install(tmp_path):
+    done = find_python(tmp_path)
+    assert done.returncode == 3 and done.stdout == "" and done.stderr.count("\n") == 1
+    assert "Tare needs a CPython 3.11, 3.12 or 3.13 on Linux, and there is none here" in done.stderr
+    assert "apt-get install python3 python3-venv" in done.stderr
 
 
-def test_without_ensurepip_and_index_the_package_to_install_is_named(checkout, monkeypatch, tmp_path):
-    monkeypatch.setenv("PIP_INDEX_URL", "http://127.0.0.1:9/simple")
-    version = ".".join(map(str, sys.version_info[:2]))
-    with pytest.raises(UnavailableError, match=rf"does not answer .*apt-get install --yes python{version}-venv"):
-        bootstrap.fetch_pip(tmp_path)
+@pytest.mark.parametrize("comes", [True, False])
+def test_a_python_without_ensurepip_gets_its_package_or_the_line_names_it(monkeypatch, comes):
+    there, asked = [], []
 
+    def install_for(purpose, packages, find):
+        asked.append(packages)
+        there.extend(["ensurepip"] * comes)
 
-@pytest.mark.parametrize(
-    ("ensurepip", "index", "reason", "installs"),
-    [
-        (None, None, None, True),
-        (None, "https://mirror.example/simple", None, False),
-        (object(), None, None, False),
-        (None, None, "only root can", False),
-    ],
-)
-def test_root_gets_ensurepip_of_the_distribution_where_no_index_is_named(
-    monkeypatch, tmp_path, capsys, ensurepip, index, reason, installs
-):
-    asked = []
-    monkeypatch.setenv("TARE_CACHE", str(tmp_path))
-    monkeypatch.setattr(bootstrap.importlib.util, "find_spec", lambda name: ensurepip)
-    monkeypatch.setattr(bootstrap, "index_address", lambda: index)
-    monkeypatch.setattr(programs, "may_install", lambda: reason)
-    monkeypatch.setattr(programs, "candidate", lambda package: "1")
-    monkeypatch.setattr(programs, "install_packages", lambda packages: asked.extend(packages) or {})
-    monkeypatch.setattr(install, "without_services", contextlib.nullcontext)
-    bootstrap.ensure_ensurepip()
+    monkeypatch.setattr(bootstrap.importlib.util, "find_spec", lambda name: name if name in there else None)
+    monkeypatch.setattr(bootstrap, "install_for", install_for)
     package = f"python{sys.version_info[0]}.{sys.version_info[1]}-venv"
-    assert asked == ([package] if installs else [])
-    assert (f"installing {package}, for this Python's pip" in capsys.readouterr().out) == installs
-
-
-def test_the_index_is_that_of_pips_own_settings(monkeypatch, tmp_path):
-    monkeypatch.delenv("PIP_INDEX_URL", raising=False)
-    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
-    (tmp_path / "pip").mkdir()
-    (tmp_path / "pip/pip.conf").write_text("[global]\nindex-url = https://mirror.example/simple\n")
-    assert bootstrap.index_address() == "https://mirror.example/simple"
+    says = rf"^this Python lacks ensurepip \(mend it: .*{re.escape(package)}"
+    with contextlib.nullcontext() if comes else pytest.raises(UnavailableError, match=says):
+        bootstrap.ensure_ensurepip()
+    assert asked == [{"ensurepip": package}]
 
 
 NO_NETWORK = (
@@ -281,21 +198,19 @@ def test_pip_without_a_network_is_one_line_that_names_the_proxy(monkeypatch, bro
     for name in ("https_proxy", "HTTPS_PROXY"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("https_proxy", proxy)
-    monkeypatch.setattr(bootstrap, "_pip", lambda *_: finished(returncode=1, stderr=NO_NETWORK.format(broken)))
+    monkeypatch.setattr(bootstrap, "asked", lambda *_: finished(returncode=1, stderr=NO_NETWORK.format(broken)))
     with pytest.raises(UnavailableError, match="no package index answers") as caught:
         bootstrap.pip_install(Path("lock.txt"))
     assert says in str(caught.value) and "\n" not in str(caught.value)
 
 
 def test_a_set_up_behind_a_proxy_that_refuses_says_so_in_seconds(checkout, monkeypatch):
-    """The real pip, asked for uv first."""
+    """The real pip."""
     for name in [name for name in os.environ if name.startswith("PIP_") or name.lower().endswith("_proxy")]:
         monkeypatch.delenv(name)
     monkeypatch.setenv("PIP_CONFIG_FILE", os.devnull)
     monkeypatch.setenv("PIP_INDEX_URL", "https://mirror.example/simple")
     monkeypatch.setenv("https_proxy", "http://127.0.0.1:9")
-    for name in ("run", "uv"):
-        Path("requirements", f"{name}.txt").write_text(f"no-such-package==1.0 --hash=sha256:{'0' * 64}\n")
     python = checkout / ".venv/bin/python"
     python.parent.mkdir(parents=True)
     python.write_text(f"#!/bin/sh\nexec '{sys.executable}' \"$@\"\n")
@@ -314,12 +229,12 @@ NO_TORCH = "ERROR: No matching distribution found for torch==2.13.0+cpu\n"
 def test_torch_is_looked_for_in_its_own_index_and_nothing_else_is(checkout, monkeypatch):
     calls = []
 
-    def pip(*arguments):
-        calls.append(arguments)
-        lacks = len(calls) == 1 or (not answers and bootstrap.TORCH_INDEX in arguments)
+    def pip(command):
+        calls.append(command)
+        lacks = len(calls) == 1 or (not answers and bootstrap.TORCH_INDEX in command)
         return finished(returncode=int(lacks), stderr=NO_TORCH if lacks else "")
 
-    monkeypatch.setattr(bootstrap, "_pip", pip)
+    monkeypatch.setattr(bootstrap, "asked", pip)
     (checkout / ".venv").mkdir()
     answers = True
     bootstrap.pip_install(Path("requirements/test.txt"))
@@ -329,7 +244,7 @@ def test_torch_is_looked_for_in_its_own_index_and_nothing_else_is(checkout, monk
     calls.clear()
     answers = False
     with pytest.raises(
-        UnavailableError, match=r"torch==2\S+ for CPython 3\.\d+\.\d+ is neither where pip looks nor at"
+        UnavailableError, match=r"could not install requirements/test.txt: No matching .* torch==2"
     ) as one:
         bootstrap.pip_install(Path("requirements/test.txt"))
     assert "PIP_FIND_LINKS" in str(one.value) and "\n" not in str(one.value)
@@ -337,7 +252,7 @@ def test_torch_is_looked_for_in_its_own_index_and_nothing_else_is(checkout, monk
 
 def test_a_full_disk_while_pip_installs_is_one_line(monkeypatch):
     full = "ERROR: Could not install packages due to an OSError: [Errno 28] No space left on device\n"
-    monkeypatch.setattr(bootstrap, "_pip", lambda *_: finished(returncode=1, stderr=full))
+    monkeypatch.setattr(bootstrap, "asked", lambda *_: finished(returncode=1, stderr=full))
     says = rf"{re.escape(str(Path('.venv').resolve()))} or \S+ is full: program found no space left: free some"
     with pytest.raises(UnavailableError, match=says) as caught:
         bootstrap.pip_install(Path("lock.txt"))
@@ -367,37 +282,64 @@ def test_pip_installs_by_hash_and_refuses_another_hash(checkout):
     assert not list(bootstrap.VENV.glob("lib/python*/site-packages/six*"))
 
 
-@pytest.mark.parametrize("place", ["checkout", "cache", "temporary"])
-def test_a_disk_without_room_is_said_before_anything_is_done(checkout, monkeypatch, tmp_path, capsys, place):
-    full = {"checkout": checkout, "cache": tmp_path / "cache", "temporary": Path(bootstrap.tempfile.gettempdir())}[
-        place
+def test_uv_comes_by_its_hash_installs_by_hash_and_leaves_what_it_can_not_do_to_pip(checkout):
+    lock = bootstrap.read_lock(Path("requirements/run.txt"))
+    first = "".join(lock[name] for name in bootstrap.FIRST)
+    run = Path("requirements/run.txt")
+    bootstrap.make_venv()
+    run.write_text(first + lock["six"] + lock["connection-pool"])
+    bootstrap.install_lock("run")
+    for name in ("six", "connection_pool"):  # of which the latter has no wheel
+        (found,) = bootstrap.VENV.glob(f"lib/python*/site-packages/{name}-*.dist-info")
+        assert "uv" in (found / "INSTALLER").read_text()
+    assert not (bootstrap.VENV / "uv-cache").exists()
+    run.write_text(first + HASH.sub("--hash=sha256:" + "0" * 64, lock["idna"]))
+    with pytest.raises(UnavailableError, match=r"pip could not install requirements/run\.txt"):
+        bootstrap.install_lock("run")
+    assert not list(bootstrap.VENV.glob("lib/python*/site-packages/idna*"))
+
+
+def test_what_pip_is_told_uv_is_told_and_the_environment_counts_last():
+    settings = [
+        ":env:.index-url='https://near.example/simple'",
+        "global.extra-index-url='https://a.example/simple\\nfile:///b'",
+        "global.find-links='/c /d'",
+        "global.index-url='https://far.example/simple'",
+        "global.timeout='20'",
+        "install.trusted-host='near.example'",
+        ":env:.cert='/etc/a.crt'",
     ]
-    monkeypatch.setenv("TARE_CACHE", str(tmp_path / "cache"))
-    space = shutil.disk_usage(checkout)
-    usage = lambda path: space._replace(free=9**3 if path == full.resolve() else 1 << 40)  # noqa: E731
-    monkeypatch.setattr(bootstrap.shutil, "disk_usage", usage)
-    monkeypatch.setattr(bootstrap, "start_runtimes", lambda: pytest.fail("it began"))
-    assert bootstrap.main(["run"]) == 3
-    line = capsys.readouterr().err
-    assert line.count("\n") == 1 and str(full) in line and "0.0 GB free" in line
+    assert bootstrap.uv_variables("\n".join(settings)) == {
+        "UV_DEFAULT_INDEX": "https://near.example/simple",
+        "UV_INDEX": "https://a.example/simple file:///b",
+        "UV_FIND_LINKS": "/c,/d",
+        "UV_INSECURE_HOST": "near.example",
+        "SSL_CERT_FILE": "/etc/a.crt",
+    }
+    assert bootstrap.uv_variables("") == {}
 
 
-@pytest.mark.parametrize("place", ["the checkout", "TARE_CACHE", "TMPDIR"])
-def test_a_place_that_can_not_be_written_is_said_before_anything_is_done(
-    checkout, monkeypatch, tmp_path, capsys, place
-):
-    """As a checkout on a file system that is mounted to be read."""
-    places = {"the checkout": checkout, "TARE_CACHE": tmp_path / "cache", "TMPDIR": tmp_path / "temporary"}
-    for folder in places.values():
-        folder.mkdir(exist_ok=True)
-    monkeypatch.setenv("TARE_CACHE", str(places["TARE_CACHE"]))
-    monkeypatch.setattr(bootstrap.tempfile, "gettempdir", lambda: str(places["TMPDIR"]))
-    allowed = os.access
-    monkeypatch.setattr(bootstrap.os, "access", lambda path, how: path != places[place] and allowed(path, how))
-    monkeypatch.setattr(bootstrap, "start_runtimes", lambda: pytest.fail("something was begun"))
-    assert bootstrap.main(["run"]) == 3
-    said = capsys.readouterr().err
-    assert said == f"tare: {places[place]} can't be written (mend it: move {place} to a folder that can)\n"
+@pytest.mark.parametrize(
+    "line", ["global.no-index='true'", ":env:.no-binary='six'", "global.proxy='http://p:3128'"]
+)
+def test_with_a_setting_that_uv_can_not_be_told_pip_installs(monkeypatch, tmp_path, line):
+    monkeypatch.chdir(tmp_path)
+    assert bootstrap.uv_variables(line) is None
+    monkeypatch.setattr(bootstrap, "asked", lambda command: finished(line))
+    assert bootstrap.uv_install(Path("a.txt")) is False
+
+
+def test_a_dry_run_prints_the_commands_and_runs_none(checkout, monkeypatch, capsys):
+    monkeypatch.setenv("RUNTIMES", "system")
+    for name in ("run", "asked", "locked"):
+        monkeypatch.setattr(bootstrap, name, lambda *_, name=name, **__: pytest.fail(f"{name} was called"))
+    assert bootstrap.main(["test", "--dry-run"]) == 0
+    lines = [line.strip() for line in capsys.readouterr().out.splitlines()]
+    begins = [" ".join(bootstrap.VENV_COMMAND), ".venv/bin/python -m pip", ".venv/bin/uv pip install"]
+    begins += [".venv/bin/python -m pip"] * 2
+    assert [line.startswith(begin) for line, begin in zip(lines[-5:], begins, strict=True)] == [True] * 5
+    assert lines[-3].endswith("--require-hashes --requirement requirements/run.txt")
+    assert lines[-2].endswith("--editable .") and lines[-1].endswith("--requirement requirements/test.txt")
     assert not (checkout / ".venv").exists()
 
 
@@ -407,7 +349,7 @@ def test_a_second_set_up_beside_the_first_waits_and_names_it(checkout, monkeypat
     def its_turn(_):
         raise UserError("it has its turn")
 
-    monkeypatch.setattr(bootstrap, "check_room", its_turn)
+    monkeypatch.setattr(bootstrap, "install", its_turn)
     first = contextlib.ExitStack()
     first.enter_context(locked(bootstrap.lock_path(), waiting_for="nobody"))
     release = threading.Timer(0.3, first.close)
@@ -419,24 +361,6 @@ def test_a_second_set_up_beside_the_first_waits_and_names_it(checkout, monkeypat
         f"waiting for another process: another set-up of this checkout (process {os.getpid()}, since "
     )
     assert ends == "tare: it has its turn"
-
-
-def test_what_makes_a_tree_is_installed_before_the_rest_and_begins_then(checkout, monkeypatch):
-    (checkout / ".venv").mkdir()
-    done = []
-
-    def install(path, *options):
-        done.append(set(bootstrap.read_lock(path)))
-
-    monkeypatch.setattr(bootstrap, "pip_install", install)
-    monkeypatch.setattr(bootstrap.uv, "told", lambda _: None)
-    monkeypatch.setattr(bootstrap, "_asked", lambda *_: finished(returncode=0, stderr=""))
-    bootstrap.install_lock("run", lambda: done.append("ahead"))
-    bootstrap.install_lock("test", lambda: done.append("ahead"))
-    run, test = (set(bootstrap.read_lock(Path("requirements", f"{name}.txt"))) for name in ("run", "test"))
-    first = {*bootstrap.FIRST, *bootstrap.EARLY}
-    assert first <= run
-    assert done[:3] == [first, "ahead", run] and done[-1] == test and done.count("ahead") == 1
 
 
 @pytest.mark.parametrize("locale", ["C", "POSIX", "xx_XX.UTF-8", "C.UTF-8"])
@@ -485,38 +409,6 @@ def test_make_hands_no_foreign_packages_on_but_to_what_needs_no_environment(chec
     words = ["make", "reference", "REFERENCE_PYTHON=echo $$PYTHONPATH"]
     told = subprocess.run(words, env=variables, capture_output=True, text=True, check=True).stdout
     assert told.startswith("/foreign -m tare reference")
-
-
-def test_only_a_study_that_is_named_is_begun_ahead(checkout, monkeypatch):
-    asked = []
-    monkeypatch.setattr(bootstrap, "start", lambda argv, **how: asked.append((argv, how)))
-    monkeypatch.delenv(bootstrap.AHEAD, raising=False)
-    assert bootstrap.start_ahead() == [] and asked == []
-    monkeypatch.setenv(bootstrap.AHEAD, "config/a study.yaml")
-    assert len(bootstrap.start_ahead()) == 1
-    [(argv, how)] = asked
-    assert argv == [".venv/bin/python", "-m", "tare.images.ahead", "config/a study.yaml"]
-    assert how["stdout"] is how["stderr"] is subprocess.DEVNULL
-
-
-def test_what_was_begun_ahead_is_waited_for_or_ended():
-    quick = subprocess.Popen(["true"], start_new_session=True)
-    bootstrap.finish_ahead([quick])
-    slow = subprocess.Popen(["sleep", "987127"], start_new_session=True)
-    bootstrap.end_ahead([quick, slow])
-    assert (quick.returncode, slow.returncode) == (0, -signal.SIGTERM)
-
-
-def test_make_report_alone_begins_ahead(checkout):
-    (checkout / "config").mkdir()
-    (checkout / "config/mine.yaml").write_text("study: mine\n")
-    told = "setup:\n\t@echo ahead: $${TARE_AHEAD:-}; exit 1\n"
-    text = (checkout / "Makefile").read_text()
-    begin, end = text.index("setup: ##"), text.index("setup-test:")
-    (checkout / "Makefile").write_text(text[:begin] + told + text[end:])
-    python = f"PYTHON={sys.executable}"  # the copy has nothing that looks for one
-    assert make("report", "STUDY=config/mine.yaml", python).stdout == "ahead: config/mine.yaml\n"
-    assert make("doctor", python).stdout == "ahead:\n"
 
 
 def test_make_report_of_a_study_file_that_there_is_not_sets_nothing_up(checkout):
@@ -596,3 +488,14 @@ def test_make_clean_keeps_the_cache_and_the_reference(checkout, tmp_path):
         ["make", "clean-cache"], env={**os.environ, "TARE_CACHE": str(cache)}, input="n\n", text=True, timeout=60
     )
     assert asked.returncode == 0 and cache.exists(), "the cache was deleted although the answer was no"
+
+
+def test_a_place_that_can_not_be_written_is_one_line(checkout, monkeypatch, tmp_path, capsys):
+    """As a checkout on a file system that is mounted to be read."""
+    monkeypatch.setenv("TARE_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setenv("RUNTIMES", "system")
+    said = "Error: [Errno 30] Read-only file system: '/checkout/.venv'"
+    monkeypatch.setattr(bootstrap, "VENV_COMMAND", ["/bin/sh", "-c", f'echo "{said}" >&2; exit 1'])
+    assert bootstrap.main(["run"]) == 3
+    line = capsys.readouterr().err
+    assert line.count("\n") == 1 and line.startswith("tare: ") and said in line

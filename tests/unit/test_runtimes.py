@@ -1,13 +1,14 @@
-"""What is installed, in which order, and why not; nothing is installed here."""
+"""What is installed, from where, and why not; what goes again.
 
-import contextlib
-import json
+No package of the machine's own is touched: dpkg works in a folder, on packages that are made here.
+"""
+
 import os
+import shutil
 import subprocess
 import sys
 import threading
 import time
-import urllib.request
 from pathlib import Path
 
 import pytest
@@ -17,13 +18,15 @@ from envs import apptainer as adapter
 from tare.core import errors, machine_lock
 from tare.core.errors import UnavailableError, UserError
 from tare.core.files import locked, project_root
-from tare.core.process import MARK
 from tare.model.environment import Probe
-from tare.runtimes import apptainer, daemon, install, programs, remove
+from tare.runtimes import apptainer, daemon, install, programs, remove, table
 from tare.runtimes.apptainer import debian_archive, relocate
 
 ROOT = project_root()
 WEIGHED = ("Docker", "Charliecloud")
+with_dpkg = pytest.mark.skipif(
+    os.getuid() != 0 or shutil.which("dpkg-deb") is None, reason="unpacking packages takes root and dpkg"
+)
 
 
 def daemon_places(folder):
@@ -50,14 +53,21 @@ def test_runs_before_there_is_a_virtual_environment():
     assert done.stdout.strip() == "[]"
 
 
+def test_the_table_names_each_program_once_and_a_package_for_it():
+    wants = table.FOR["test"]
+    names = [name for want in wants for name in want.programs]
+    assert len(names) == len(set(names)) and all(want.packages for want in wants)
+    assert table.FOR["run"] == wants[: len(table.WANTED)]
+
+
 def test_system_runtimes_forbid_installation(monkeypatch, capsys):
     monkeypatch.setenv("RUNTIMES", "system")
     monkeypatch.setattr(programs, "which", lambda name: None)
     monkeypatch.setattr(programs, "apt", lambda *_, **__: pytest.fail("apt was called"))
     assert install.install() == 0
-    lines = capsys.readouterr().out.splitlines()
-    assert len(lines) == len(programs.WANTED) + 1
-    assert all("missing: " in line and "RUNTIMES=system" in line for line in lines)
+    (line,) = capsys.readouterr().out.splitlines()
+    assert line.strip().startswith("missing, and not installed (RUNTIMES=system): dockerd (for Docker), ")
+    assert all(f"{want.programs[0]} (for" in line for want in programs.WANTED)
 
 
 def test_an_unknown_word_in_runtimes_is_refused(monkeypatch):
@@ -127,7 +137,7 @@ def test_where_apt_has_no_lists_a_remedy_begins_with_them(monkeypatch, tmp_path,
     ],
 )
 def test_an_ordinary_user_is_told_packages_that_this_release_has(monkeypatch, tmp_path, capsys, known, says):
-    monkeypatch.setattr(install, "missing", lambda: [w for w in programs.WANTED if w.purpose in WEIGHED])
+    monkeypatch.setattr(install, "missing", lambda rows: [w for w in rows if w.purpose in WEIGHED])
     monkeypatch.setattr(install, "find_apptainer", lambda: Path("/x"))
     monkeypatch.setattr(install, "may_install", lambda: install.ONLY_ROOT)
     monkeypatch.setattr(install, "which", Path)
@@ -144,6 +154,23 @@ def test_an_ordinary_user_is_told_packages_that_this_release_has(monkeypatch, tm
     )
 
 
+def test_a_dry_run_says_what_would_be_installed_from_where_and_installs_nothing(monkeypatch, capsys):
+    monkeypatch.setattr(install, "missing", lambda rows: [w for w in rows if w.purpose in WEIGHED])
+    monkeypatch.setattr(install, "find_apptainer", lambda: None)
+    monkeypatch.setattr(install, "may_install", lambda: None)
+    monkeypatch.setattr(install, "apt_has_lists", lambda: True)
+    monkeypatch.setattr(install, "as_we_can", str)
+    monkeypatch.setattr(install, "which", Path)
+    monkeypatch.setattr(install, "installing", lambda: pytest.fail("it installs"))
+    monkeypatch.setattr(programs, "candidate", lambda name: "1")
+    assert install.main(["--dry-run"]) == 0
+    lines = [line.strip() for line in capsys.readouterr().out.splitlines()]
+    assert lines[1] == (
+        "to have them: apt-get install --no-install-recommends docker.io docker-cli charliecloud-runtime"
+    )
+    assert lines[2] == "apptainer, where this release has none: of the archive's suite unstable, in the cache"
+
+
 def test_the_first_package_that_apt_knows_is_chosen(monkeypatch):
     monkeypatch.setattr(programs, "candidate", {"docker.io": "20", "charliecloud-runtime": "0.31"}.get)
     wants = [want for want in programs.WANTED if want.programs[0] in ("dockerd", "docker", "ch-run", "newuidmap")]
@@ -152,60 +179,100 @@ def test_the_first_package_that_apt_knows_is_chosen(monkeypatch):
     assert [want.packages for want in unknown] == [("uidmap",)]
 
 
+NEEDS = {
+    "libc6": (), "containerd": (), "docker.io": ("containerd",), "fuse3": (), "uidmap": (), "qemu-system-x86": (),
+    "libopenmpi3t64": (), "kubernetes": ("containerd",),
+}  # fmt: skip
+CONTROL = "Package: {name}\nVersion: 1\nArchitecture: all\nMaintainer: a <a@b>\nDescription: x\n"
+
+
+class Machine:
+    """A dpkg in a folder and an apt-get that knows NEEDS: what is asked of them, and what there is."""
+
+    def __init__(self, folder):
+        self.folder, self.programs = folder, folder / "bin"
+        self.calls, self.bad = [], set()
+        for name in ("bin", "root/var/lib/dpkg/info", "root/var/lib/dpkg/updates"):
+            (folder / name).mkdir(parents=True)
+        (folder / "root/var/lib/dpkg/status").touch()
+        for name, option in (
+            ("dpkg", f"--root={folder}/root --log=/dev/null"),
+            ("dpkg-query", f"--admindir={folder}/root/var/lib/dpkg"),
+        ):
+            program = self.programs / name
+            program.write_text(f'#!/bin/sh\nexec {shutil.which(name)} {option} "$@"\n')
+            program.chmod(0o755)
+        self.add("libc6")
+
+    def ask(self, program, *words):
+        return subprocess.run([self.programs / program, *words], capture_output=True, text=True)
+
+    def there(self):
+        return set(self.ask("dpkg-query", "--show", "--showformat=${Package} ").stdout.split())
+
+    def new(self, *names):
+        """Packages and what they need, as far as they are not there."""
+        there = self.there()
+        every = dict.fromkeys(one for name in names for one in (*NEEDS[name], name))
+        return [name for name in every if name not in there]
+
+    def add(self, *names):
+        """Make packages, and have dpkg install them."""
+        for name in self.new(*names):
+            tree, archive = self.folder / name, self.folder / f"{name}.deb"
+            for place in ("DEBIAN", f"usr/share/{name}", "usr/lib/systemd/system"):
+                (tree / place).mkdir(parents=True)
+            if name == "docker.io":
+                (tree / "usr/lib/systemd/system/docker.service").touch()
+            needs = f"Depends: {', '.join(NEEDS[name])}\n" if NEEDS[name] else ""
+            (tree / "DEBIAN/control").write_text(CONTROL.format(name=name) + needs)
+            subprocess.run(["dpkg-deb", "--build", tree, archive], check=True, stdout=subprocess.DEVNULL)
+            self.ask("dpkg", "--install", str(archive)).check_returncode()
+
+    def apt(self, program, *words, **_):
+        """In place of programs.apt."""
+        self.calls.append((program, *words))
+        if program == "dpkg":
+            done = self.ask(program, *words)
+            return finished(done.stdout, done.returncode, done.stderr, argv=("dpkg",))
+        names = [name for name in words if name in NEEDS]
+        if self.bad & set(names):
+            return finished(returncode=100, stderr=f"E: {names[0]} cannot be had")
+        if "--simulate" in words:
+            return finished("".join(f"Inst {name} (1 Debian)\n" for name in self.new(*names)))
+        if "install" in words and "--download-only" not in words:
+            self.add(*names)
+        return finished()
+
+
 @pytest.fixture
-def machine(monkeypatch):
-    """A dpkg and an apt-get of which packages are known: what is asked of them, and what there is."""
-
-    class Machine:
-        def __init__(self):
-            self.there = {"libc6": "installed"}
-            self.brings = {"docker.io": ["containerd", "docker.io"], "fuse3": ["fuse3"]}
-            self.needed_by = {}
-            self.calls = []
-            self.bad = set()
-
-        def apt(self, program, *arguments, **_):
-            self.calls.append((program, *arguments))
-            names = [word for word in arguments if not word.startswith("-")]
-            action, packages = names[0] if names else "", [name for name in names[1:] if "::" not in name]
-            if self.bad & set(packages):
-                return finished(returncode=100, stderr=f"E: {packages[0]} cannot be had")
-            if action == "install":
-                new = [name for package in packages for name in self.brings[package] if name not in self.there]
-                if "--simulate" in arguments:
-                    return finished("".join(f"Inst {name} (1.0 Debian)\n" for name in new))
-                if "--download-only" not in arguments:
-                    self.there |= dict.fromkeys(new, "installed")
-            if action == "purge":
-                gone = set(packages).union(*(self.needed_by.get(name, set()) for name in packages))
-                if "--simulate" in arguments:
-                    return finished("".join(f"Purg {name} [1.0]\n" for name in gone))
-                self.there = {name: state for name, state in self.there.items() if name not in gone}
-            return finished()
-
-    world = Machine()
+def machine(tmp_path, monkeypatch):
+    """A machine that we may install on, without a policy of services."""
+    world = Machine(tmp_path / "machine")
+    monkeypatch.setenv("PATH", f"{world.programs}:{os.environ['PATH']}")
     monkeypatch.setattr(programs, "apt", world.apt)
     monkeypatch.setattr(remove, "apt", world.apt)
-    monkeypatch.setattr(programs, "packages_by_status", lambda: world.there)
     monkeypatch.setattr(programs.os, "getuid", lambda: 0)
-    monkeypatch.setattr(programs, "DPKG_JOURNAL", Path("/nowhere"))
+    monkeypatch.setattr(programs, "candidate", lambda name: "1" if name in NEEDS else None)
+    monkeypatch.setattr(install, "POLICY", tmp_path / "policy-rc.d")
+    monkeypatch.setattr(install, "ENABLED", tmp_path / "units")
     return world
 
 
+@with_dpkg
 def test_one_package_that_fails_does_not_spoil_the_others(machine):
     machine.bad = {"uidmap"}
     failed = programs.install_packages(["uidmap", "fuse3"])
-    assert list(failed) == ["uidmap"]
-    assert "cannot be had" in failed["uidmap"] and "fuse3" in machine.there
+    assert list(failed) == ["uidmap"] and "cannot be had" in failed["uidmap"]
+    assert machine.there() == {"libc6", "fuse3"}
 
 
+@with_dpkg
 def test_what_an_installation_adds_is_recorded_before_it_is_added(machine, monkeypatch):
     seen = []
-    monkeypatch.setattr(programs, "write_json", lambda path, value: seen.append((value, dict(machine.there))))
+    monkeypatch.setattr(programs, "write_json", lambda path, value: seen.append((value, machine.there())))
     assert programs.install_packages(["docker.io"]) == {}
-    assert seen == [
-        ({"all": ["containerd", "docker.io"], "unsettled": ["containerd", "docker.io"]}, {"libc6": "installed"})
-    ]
+    assert seen == [({"all": ["containerd", "docker.io"]}, {"libc6"})]
     assert not (programs.cache_dir("runtimes") / "archives").exists(), "what apt downloaded is gone"
 
 
@@ -221,30 +288,25 @@ def test_apt_gets_the_proxy_of_the_environment_and_nothing_else_of_it(monkeypatc
     assert set(seen) == {"PATH", "HOME", "LC_ALL", "DEBIAN_FRONTEND"}
 
 
+@with_dpkg
 def test_removing_takes_what_was_added_and_nothing_that_was_there(machine, capsys):
-    machine.there["fuse3"] = "installed"
+    machine.add("fuse3")
     assert programs.install_packages(["docker.io", "fuse3"]) == {}
     prefix = programs.relocated_prefix()
     prefix.mkdir(parents=True)
-    assert remove.remove() == 0
-    assert machine.there == {"libc6": "installed", "fuse3": "installed"}
+    assert remove.main(["--yes"]) == 0
+    assert machine.there() == {"libc6", "fuse3"}
     assert not prefix.exists() and not programs.added_path().exists()
     said = capsys.readouterr().out
+    assert "to go: the relocated Apptainer of" in said
     assert "removing containerd, docker.io" in said and "removed 2 of 2 packages" in said
-    assert remove.remove() == 0
-    assert "no package is here that Tare installed" in capsys.readouterr().out
+    assert remove.main(["--yes"]) == 0
+    assert "nothing is here that Tare installed" in capsys.readouterr().out
 
 
-@pytest.fixture
-def policy_free(monkeypatch):
-    """No policy of services, which lies outside of what a test may write."""
-    monkeypatch.setattr(install, "without_services", contextlib.nullcontext)
-    monkeypatch.setattr(install, "keep_services_off", lambda: None)
-
-
+@with_dpkg
 def test_asked_for_help_nothing_goes_and_a_dry_run_tells_what_would(machine, capsys):
     programs.install_packages(["docker.io"])
-    there = dict(machine.there)
     for words, status in ((["--help"], 0), (["--hlep"], 2), (["all"], 2)):
         with pytest.raises(SystemExit) as ended:
             remove.main(words)
@@ -253,24 +315,25 @@ def test_asked_for_help_nothing_goes_and_a_dry_run_tells_what_would(machine, cap
     assert remove.main(["--dry-run"]) == 0
     said = capsys.readouterr().out
     assert said.strip() == "to go: 2 packages, as far as nothing else needs them: containerd, docker.io"
-    assert machine.there == there and not [call for call in machine.calls if "purge" in call]
+    assert machine.there() == {"libc6", "containerd", "docker.io"}
 
 
+@with_dpkg
 @pytest.mark.parametrize("answer", ["", "n", "no", "yes!"])
 def test_on_a_terminal_a_person_is_asked_and_nothing_goes_without_a_yes(machine, monkeypatch, capsys, answer):
-    programs.install_packages(["docker.io"])
-    there = dict(machine.there)
+    programs.install_packages(["fuse3"])
+    monkeypatch.setattr(sys.stdin, "isatty", lambda: True)
     monkeypatch.setattr("builtins.input", lambda _: answer)
-    assert remove.remove(asks=True) == 0
-    assert machine.there == there and capsys.readouterr().out.splitlines()[-1].strip() == "kept"
+    assert remove.main([]) == 0
+    assert "fuse3" in machine.there() and capsys.readouterr().out.splitlines()[-1].strip() == "kept"
     monkeypatch.setattr("builtins.input", lambda _: "y")
-    assert remove.remove(asks=True) == 0
-    assert machine.there == {"libc6": "installed"}
+    assert remove.main([]) == 0
+    assert machine.there() == {"libc6"}
 
 
+@with_dpkg
 def test_nothing_goes_while_anything_measures_or_a_study_runs(machine, monkeypatch, capsys):
-    programs.install_packages(["docker.io"])
-    there = dict(machine.there)
+    programs.install_packages(["fuse3"])
     with locked(machine_lock.lock_path(), waiting_for=machine_lock.MEASURES):
         assert remove.main(["--yes"]) == 3
     said = capsys.readouterr().err
@@ -281,11 +344,12 @@ def test_nothing_goes_while_anything_measures_or_a_study_runs(machine, monkeypat
     assert remove.main(["--yes"]) == remove.main(["--check"]) == remove.main(["--check-folder", "/some/where"]) == 3
     assert "tare: a study runs: process 17 in /some/where; wait until it has ended" in capsys.readouterr().err
     assert remove.main(["--check-folder", "/some"]) == 0
-    assert machine.there == there
+    assert "fuse3" in machine.there()
     monkeypatch.setattr(remove.workflow_lock, "running", list)
-    assert remove.main(["--yes"]) == 0 and machine.there == {"libc6": "installed"}
+    assert remove.main(["--yes"]) == 0 and machine.there() == {"libc6"}
 
 
+@with_dpkg
 def test_nothing_goes_while_the_private_daemon_has_users_and_one_that_lingers_is_waited_for(
     machine, monkeypatch, capsys
 ):
@@ -308,24 +372,23 @@ def test_nothing_goes_while_the_private_daemon_has_users_and_one_that_lingers_is
         lingering = threading.Thread(target=remove.main, args=(["--yes"],))
         lingering.start()
         lingering.join(0.3)
-        assert lingering.is_alive() and "docker.io" in machine.there
+        assert lingering.is_alive() and "docker.io" in machine.there()
     lingering.join(20)
-    assert machine.there == {"libc6": "installed"}
+    assert machine.there() == {"libc6"}
     assert "waiting for the private Docker daemon, which ends 20 s after its last user" in capsys.readouterr().out
 
 
-def test_an_installation_waits_for_whoever_measures_and_names_it(machine, policy_free, monkeypatch, capsys):
-    machine.brings["qemu-system-x86"] = ["qemu-system-x86"]
-    monkeypatch.setattr(programs, "candidate", lambda name: "1.0")
+@with_dpkg
+def test_an_installation_waits_for_whoever_measures_and_names_it(machine, monkeypatch, capsys):
     monkeypatch.setattr(install, "may_install", lambda: None)
-    wanted = ("Virtual machine", {"qemu": "qemu-system-x86"}, lambda name: "qemu-system-x86" in machine.there)
+    wanted = ("Virtual machine", {"qemu": "qemu-system-x86"}, lambda name: "qemu-system-x86" in machine.there())
     with locked(machine_lock.lock_path(), waiting_for=machine_lock.MEASURES):
         waiting = threading.Thread(target=install.install_for, args=wanted)
         waiting.start()
         waiting.join(0.2)
-        assert waiting.is_alive() and "qemu-system-x86" not in machine.there
+        assert waiting.is_alive() and "qemu-system-x86" not in machine.there()
     waiting.join(20)
-    assert "qemu-system-x86" in machine.there
+    assert "qemu-system-x86" in machine.there()
     assert (
         f"waiting for another process: it measures on this machine (process {os.getpid()}"
         in capsys.readouterr().out
@@ -345,21 +408,18 @@ def test_the_relocated_apptainer_is_not_put_below_a_blank(tmp_path, monkeypatch)
     monkeypatch.setenv("TARE_CACHE", str(tmp_path / "my cache"))
     monkeypatch.setattr(apptainer, "debian_archive", lambda: pytest.fail("it was fetched"))
     with pytest.raises(UnavailableError) as told:
-        apptainer.from_newest_suite()
+        apptainer.install_relocated()
     prefix = programs.relocated_prefix()
     assert str(told.value).startswith(
         f"{prefix} has a blank in its path, and the relocated Apptainer finds no mount"
     )
-    for tried in (True, False):  # it was refused; or it lies there since before
-        if tried:
-            programs.note("apptainer", how=None, tried_before=[str(told.value)])
-            monkeypatch.setattr(adapter, "find_apptainer", lambda: None)
-        else:
-            monkeypatch.setattr(adapter, "find_apptainer", lambda: prefix / "usr/bin/apptainer")
+    monkeypatch.setattr(adapter, "may_install", lambda: None)
+    for found in (None, prefix / "usr/bin/apptainer"):  # it was refused; or it lies there since before
+        monkeypatch.setattr(adapter, "find_apptainer", lambda found=found: found)
         probe = adapter.Apptainer().probe()
         assert (probe.reason, probe.remedy) == (str(told.value), adapter.ELSEWHERE)
-    monkeypatch.setenv("TARE_CACHE", str(tmp_path / "cache"))
     monkeypatch.setattr(adapter, "find_apptainer", lambda: None)
+    monkeypatch.setattr(adapter, "may_install", lambda: "not a Debian-family machine")
     assert adapter.Apptainer().probe().reason == "neither apptainer nor singularity is installed"
 
 
@@ -371,117 +431,41 @@ def test_who_measures_installs_in_its_own_time_and_others_are_told_what_is_done(
     ]
 
 
-def test_the_next_set_up_brings_back_what_was_taken_away_also_of_other_studies(
-    machine, policy_free, monkeypatch, capsys
-):
-    """As the Open MPI of CNTK's stack, which no other study needs."""
-    machine.brings["libopenmpi3"] = ["libopenmpi3", "libhwloc15"]
-    monkeypatch.setattr(programs, "candidate", lambda name: "1.0")
-    monkeypatch.setattr(install, "may_install", lambda: None)
-    monkeypatch.setattr(install, "missing", list)
-    monkeypatch.setattr(install, "find_apptainer", lambda: Path("/x"))
-    install.install_for("cntk-2.7", {"libmpi.so.40": "libopenmpi3"}, lambda name: "libopenmpi3" in machine.there)
-    before = dict(machine.there)
-    assert remove.remove() == 0
-    assert machine.there == {"libc6": "installed"} and programs.taken_away() == ["libopenmpi3"]
-    assert install.install() == 0
-    assert machine.there == before and programs.added() == ["libhwloc15", "libopenmpi3"]
-    assert not programs.removed_path().exists()
-    calls = len(machine.calls)
-    assert install.install() == 0 and len(machine.calls) == calls
-
-
+@with_dpkg
 def test_a_package_that_something_else_has_come_to_need_stays(machine, capsys):
     programs.install_packages(["docker.io"])
-    machine.there["kubernetes"] = "installed"
-    machine.needed_by["containerd"] = {"kubernetes"}
-    assert remove.remove() == 3
-    assert set(machine.there) == {"libc6", "kubernetes", "containerd"}
-    assert "containerd stay: something that was installed since needs them" in capsys.readouterr().out
+    machine.add("kubernetes")
+    assert remove.main(["--yes"]) == 3
+    assert machine.there() == {"libc6", "kubernetes", "containerd"}
+    said = capsys.readouterr().out
+    assert "removed 1 of 2 packages" in said and "containerd stay: kubernetes depends on containerd\n" in said
     assert programs.added() == ["containerd"]
 
 
-def test_who_may_not_remove_is_told_and_nothing_is_asked_of_apt(machine, monkeypatch, capsys):
+@with_dpkg
+def test_who_may_not_remove_is_told_and_nothing_is_asked_of_dpkg(machine, monkeypatch, capsys):
     programs.install_packages(["fuse3"])
     machine.calls.clear()
     monkeypatch.setattr(programs.os, "getuid", lambda: 1000)
     assert remove.remove() == 3
     assert machine.calls == [] and "fuse3 stay: only root can" in capsys.readouterr().out
+    assert programs.added() == ["fuse3"]
 
 
-def test_an_interrupted_installation_of_others_is_left_to_them(machine, monkeypatch, tmp_path):
-    (tmp_path / "0001").touch()
-    monkeypatch.setattr(programs, "DPKG_JOURNAL", tmp_path)
-    machine.there["theirs"] = "half-configured"
-    failed = programs.install_packages(["fuse3"])
-    assert failed == {"fuse3": "an installation of theirs was interrupted; mend it: dpkg --configure --pending"}
-    assert machine.calls == []
-
-
-def cut_short(machine, monkeypatch, folder, package):
-    """A package of ours that dpkg had unpacked when it was killed."""
-    journal = folder / "0001"
-    machine.there[package] = "unpacked"
-    journal.touch()
-    monkeypatch.setattr(programs, "DPKG_JOURNAL", folder)
-    whole = machine.apt
-
-    def apt(*arguments, **options):
-        if arguments == ("dpkg", "--configure", "--pending"):
-            machine.there[package] = "installed"
-            journal.unlink()
-        return whole(*arguments, **options)
-
-    monkeypatch.setattr(programs, "apt", apt)
-
-
-def test_an_interrupted_installation_of_ours_is_finished(machine, monkeypatch, tmp_path):
-    programs.install_packages(["docker.io"])
-    cut_short(machine, monkeypatch, tmp_path, "docker.io")
-    assert programs.install_packages(["fuse3"]) == {}
-    assert machine.there == dict.fromkeys(["libc6", "docker.io", "containerd", "fuse3"], "installed")
-
-
-def test_what_an_interrupted_apt_left_is_brought_to_its_end_and_then_removed(machine, monkeypatch, tmp_path):
-    programs.install_packages(["docker.io"])
-    cut_short(machine, monkeypatch, tmp_path, "docker.io")
-    assert remove.remove() == 0
-    assert machine.there == {"libc6": "installed"} and not programs.added_path().exists()
-
-
-def test_nothing_is_removed_where_an_installation_of_others_was_interrupted(machine, monkeypatch, tmp_path, capsys):
-    programs.install_packages(["fuse3"])
-    machine.there["theirs"] = "half-configured"
-    (tmp_path / "0001").touch()
-    monkeypatch.setattr(programs, "DPKG_JOURNAL", tmp_path)
-    machine.calls.clear()
-    assert remove.remove() == 3
-    said = capsys.readouterr().out.splitlines()[-1].strip()
-    assert said == "fuse3 stay: an installation of theirs was interrupted; mend it: dpkg --configure --pending"
-    assert machine.calls == [] and "fuse3" in machine.there
-
-
-def test_services_of_what_was_added_do_not_start_with_the_machine(machine, monkeypatch, tmp_path, capsys):
-    programs.install_packages(["docker.io"])
-    wants = tmp_path / "multi-user.target.wants"
-    wants.mkdir()
+@with_dpkg
+def test_services_of_what_was_added_do_not_start_with_the_machine(machine, tmp_path, capsys):
+    wants = tmp_path / "units/multi-user.target.wants"
+    wants.mkdir(parents=True)
     for name in ("docker.service", "ssh.service"):
         (wants / name).touch()
-    asked = []
-
-    def answer(argv, **_):
-        asked.append(argv)
-        return finished("/usr/lib/systemd/system/docker.service\n/usr/bin/dockerd\n/etc/init.d/docker\n")
-
-    monkeypatch.setattr(install, "ENABLED", tmp_path)
-    monkeypatch.setattr(install, "run", answer)
-    install.keep_services_off()
-    assert asked == [["dpkg", "--listfiles", "containerd", "docker.io"], ["update-rc.d", "docker", "disable"]]
+    with install.installing():
+        programs.install_packages(["docker.io"])
     assert [path.name for path in wants.iterdir()] == ["ssh.service"]
     assert "off until they are enabled: docker.service" in capsys.readouterr().out
-    asked.clear()
-    install.keep_services_off()
-    assert asked == [], "who enables one afterwards keeps it"
+    (wants / "docker.service").touch()
+    with install.installing():
+        programs.install_packages(["fuse3"])
+    assert (wants / "docker.service").exists(), "who enables one afterwards keeps it"
 
 
 def test_candidate_versions_as_apt_prints_them(monkeypatch):
@@ -490,28 +474,6 @@ def test_candidate_versions_as_apt_prints_them(monkeypatch):
     assert programs.candidate("apptainer") == "1.4.5-2"
     monkeypatch.setattr(programs, "apt", lambda *_, **__: finished(text.format("(none)")))
     assert programs.candidate("apptainer") is None
-
-
-def test_upstreams_package_with_another_hash_is_refused(monkeypatch, tmp_path):
-    fake = tmp_path / "apptainer_amd64.deb"
-    fake.write_bytes(b"not it")
-    monkeypatch.setattr(apptainer, "UPSTREAM", fake.as_uri())
-    monkeypatch.setattr(apptainer.platform, "machine", lambda: "x86_64")
-    monkeypatch.setattr(apptainer, "install_packages", lambda *_: pytest.fail("it was installed"))
-    with pytest.raises(UnavailableError, match=r"has SHA-256 [0-9a-f]{64}, not [0-9a-f]{64}: not installed"):
-        apptainer.from_upstream()
-
-
-def test_a_proxy_in_the_way_of_upstream_is_named(monkeypatch):
-    for name in ("no_proxy", "NO_PROXY", "HTTPS_PROXY"):
-        monkeypatch.delenv(name, raising=False)
-    monkeypatch.setenv("https_proxy", "http://127.0.0.1:9")
-    monkeypatch.setattr(urllib.request, "_opener", None)  # which has the proxies of its first address
-    monkeypatch.setattr(apptainer.platform, "machine", lambda: "x86_64")
-    with pytest.raises(
-        UnavailableError, match=r"does not answer .* proxy http://127\.0\.0\.1:9: unset https_proxy"
-    ):
-        apptainer.from_upstream()
 
 
 def test_the_archive_comes_from_the_machines_own_configuration(monkeypatch, tmp_path):
@@ -527,6 +489,65 @@ def test_the_archive_comes_from_the_machines_own_configuration(monkeypatch, tmp_
     monkeypatch.setattr(apptainer, "apt", lambda *_, **__: finished(listing.replace("|Debian|", "|Ubuntu|")))
     with pytest.raises(UnavailableError, match="no Debian archive"):
         debian_archive()
+
+
+@pytest.mark.parametrize(
+    ("known", "installed", "says"),
+    [
+        (["singularity-container"], ["singularity-container"], "installing singularity-container"),
+        ([], [], "apptainer: relocated from the archive's suite unstable (apptainer=1.4.5-2)"),
+    ],
+)
+def test_apptainer_is_the_distributions_where_it_has_one_else_relocated(
+    monkeypatch, tmp_path, capsys, known, installed, says
+):
+    asked, row = [], [want for want in table.WANTED if "apptainer" in want.programs]
+    monkeypatch.setattr(install, "FOR", {"run": row})
+    monkeypatch.setattr(install, "missing", lambda rows: [] if asked else row)
+    monkeypatch.setattr(install, "find_apptainer", lambda: asked)
+    monkeypatch.setattr(install, "may_install", lambda: None)
+    monkeypatch.setattr(install, "POLICY", tmp_path / "policy-rc.d")
+    monkeypatch.setattr(install, "install_relocated", lambda: "apptainer=1.4.5-2")
+    monkeypatch.setattr(programs, "apt", lambda *_, **__: finished())
+    monkeypatch.setattr(programs, "candidate", lambda name: "1" if name in known else None)
+    monkeypatch.setattr(programs, "install_packages", lambda names: asked.extend(names) or {})
+    assert install.install() == 0
+    assert asked == installed and says in capsys.readouterr().out
+
+    def refuse():
+        raise UnavailableError("apt reads from no Debian archive here", "nothing")
+
+    monkeypatch.setattr(install, "install_relocated", refuse)
+    if not installed:
+        assert install.install() == 0
+        assert "apptainer could not be had: apt reads from no Debian archive here\n" in capsys.readouterr().out
+
+
+@with_dpkg
+def test_packages_of_a_newer_suite_are_unpacked_beside_the_system(machine, tmp_path):
+    machine.add("fuse3", "uidmap")
+
+    def ask(program, *words, cwd):
+        for name in words[1:]:
+            shutil.copy(machine.folder / f"{name}.deb", cwd / f"{name}_3.1-1_all.deb")
+
+    assert apptainer.unpack(ask, ["uidmap", "fuse3"], tmp_path) == ["fuse3=3.1-1", "uidmap=3.1-1"]
+    assert sorted(path.name for path in (tmp_path / "root/usr/share").iterdir()) == ["fuse3", "uidmap"]
+
+
+def test_apt_asks_one_suite_of_one_archive_and_keeps_its_lists_to_itself(tmp_path, monkeypatch):
+    seen = []
+    monkeypatch.setattr(apptainer, "apt", lambda *words, cwd: seen.append(words) or finished("told"))
+    ask = apptainer.private_apt(tmp_path, "http://mirror/debian/", "/keyring.gpg")
+    assert ask("apt-get", "update") == "told"
+    source = (tmp_path / "sources.list").read_text()
+    assert source == "deb [signed-by=/keyring.gpg] http://mirror/debian/ unstable main\n"
+    ((program, *options, action),) = seen
+    assert (program, action) == ("apt-get", "update")
+    assert all(option == "-o" or str(tmp_path) in option or "Dir::" not in option for option in options)
+    monkeypatch.setattr(apptainer, "apt", lambda *words, cwd: finished(returncode=100, stderr="E: no such suite"))
+    with pytest.raises(UnavailableError, match="no such suite"):
+        ask("apt-get", "update")
 
 
 def test_relocation_patches_both_programs_and_puts_settings_where_each_looks(monkeypatch, tmp_path):
@@ -580,25 +601,13 @@ with install.without_services():
 """
 
 
-@pytest.fixture
-def policy(monkeypatch, tmp_path):
-    """A place for the policy that invoke-rc.d asks."""
-    monkeypatch.setattr(install, "POLICY", tmp_path / "policy-rc.d")
-    return install.POLICY
-
-
-def asks(policy, **variables):
-    """The answer that a package's script gets: 101 forbids that a service starts."""
-    return subprocess.run([policy, "docker", "start"], env={"PATH": os.environ["PATH"], **variables}).returncode
-
-
 @pytest.mark.parametrize("end", ["killed", "in order"])
-def test_services_start_again_however_an_installation_ends(policy, end):
+def test_services_start_again_however_an_installation_ends(tmp_path, end):
+    policy = tmp_path / "policy-rc.d"
     argv = [sys.executable, "-c", INSTALLER, str(policy)]
     with subprocess.Popen(argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, cwd=ROOT) as installer:
         assert installer.stdout.readline() == "in\n"
-        assert asks(policy, **{MARK: "1-2"}) == 101
-        assert asks(policy) == 0 and policy.exists(), "what others install is their business"
+        assert subprocess.run([policy, "docker", "start"]).returncode == 101, "as invoke-rc.d asks"
         if end == "in order":
             installer.communicate("go\n", timeout=60)
         else:
@@ -609,76 +618,56 @@ def test_services_start_again_however_an_installation_ends(policy, end):
         assert not policy.exists()
 
 
-def test_a_policy_of_others_stays_and_what_we_left_goes(policy):
+def test_a_policy_of_others_stays_and_what_we_left_goes(tmp_path, monkeypatch):
+    policy = tmp_path / "policy-rc.d"
+    monkeypatch.setattr(install, "POLICY", policy)
     theirs = "#!/bin/sh\n# no services in this image\nexit 101\n"
     policy.write_text(theirs)
     with install.without_services():
         pass
     assert policy.read_text() == theirs
-    assert policy.exists()
+    policy.write_text(install.POLICY_TEXT)
+    with install.without_services():
+        pass
+    assert not policy.exists()
 
 
-def test_what_one_environment_needs_is_installed_once_and_where_it_is_missing(machine, policy, monkeypatch, capsys):
-    machine.brings["qemu-system-x86"] = ["qemu-system-x86"]
-    monkeypatch.setattr(programs, "candidate", lambda name: "1.0")
-    monkeypatch.setattr(
-        install, "which", lambda name: None if "qemu-system-x86" not in machine.there else Path("/q")
-    )
+@with_dpkg
+def test_what_one_environment_needs_is_installed_once_and_where_it_is_missing(machine, monkeypatch, capsys):
+    monkeypatch.setattr(install, "which", lambda name: "qemu-system-x86" in machine.there())
+    wanted = ("Virtual machine", {"qemu": "qemu-system-x86"})
     monkeypatch.setattr(install, "may_install", lambda: "RUNTIMES=system")
-    install.install_for("Virtual machine", {"qemu": "qemu-system-x86"})
+    install.install_for(*wanted)
     assert machine.calls == [], "who forbids installations gets none"
     monkeypatch.setattr(install, "may_install", lambda: None)
     install.install_for("Virtual machine", {})
     assert machine.calls == []
-    install.install_for("Virtual machine", {"qemu": "qemu-system-x86"})
-    assert (
-        machine.there["qemu-system-x86"] == "installed" and "installing qemu-system-x86" in capsys.readouterr().out
-    )
+    install.install_for(*wanted)
+    assert "qemu-system-x86" in machine.there() and "installing qemu-system-x86" in capsys.readouterr().out
     asked = len(machine.calls)
-    install.install_for("Virtual machine", {"qemu": "qemu-system-x86"})
+    install.install_for(*wanted)
     assert len(machine.calls) == asked
 
 
-def test_a_library_comes_by_the_package_that_this_release_has(machine, policy, monkeypatch, capsys):
-    machine.brings["libopenmpi3t64"] = ["libopenmpi3t64"]
-    monkeypatch.setattr(programs, "candidate", lambda name: "4.1" if name == "libopenmpi3t64" else None)
+@with_dpkg
+def test_a_library_comes_by_the_package_that_this_release_has(machine, monkeypatch, capsys):
     monkeypatch.setattr(install, "may_install", lambda: None)
     wanted = {"libmpi_cxx.so.40": ("libopenmpi3", "libopenmpi3t64")}
-    install.install_for("cntk-2.7", wanted, lambda soname: "libopenmpi3t64" in machine.there)
-    assert machine.there["libopenmpi3t64"] == "installed"
+    install.install_for("cntk-2.7", wanted, lambda soname: "libopenmpi3t64" in machine.there())
+    assert "libopenmpi3t64" in machine.there()
     assert "installing libopenmpi3t64" in capsys.readouterr().out
-    asked = len(machine.calls)
-    install.install_for("cntk-2.7", wanted, lambda soname: "libopenmpi3t64" in machine.there)
-    assert len(machine.calls) == asked
 
 
-def test_the_record_of_installations_keeps_what_was_there():
-    programs.note("fuse3", how="the distribution's package")
-    programs.note("uidmap", how="the distribution's package")
-    assert set(json.loads(programs.record_path().read_text())) == {"fuse3", "uidmap"}
-
-
-def test_what_failed_is_not_tried_again_at_once(monkeypatch):
-    programs.note("uidmap", how=None)
-    assert programs.failed_lately("uidmap")
-    monkeypatch.setattr(programs.time, "time", lambda: 1e10)
-    assert not programs.failed_lately("uidmap")
-    programs.note("fuse3", how="the distribution's package")
-    assert not programs.failed_lately("fuse3")
-
-
-def test_installing_gives_up_with_one_line_and_status_0(monkeypatch, capsys):
-    monkeypatch.setattr(
-        programs, "WANTED", (programs.Want(programs=("nonsense",), packages=("no-such",), purpose="x"),)
-    )
+def test_what_can_not_be_had_is_one_line_and_stops_nothing(monkeypatch, tmp_path, capsys):
+    nonsense = table.Want(programs=("nonsense",), packages=("no-such",), purpose="x")
+    monkeypatch.setattr(install, "FOR", {"run": (nonsense,)})
     monkeypatch.setattr(install, "may_install", lambda: None)
-    monkeypatch.setattr(programs, "candidate", lambda name: None)
-    monkeypatch.setattr(install, "without_services", contextlib.nullcontext)
     monkeypatch.setattr(install, "find_apptainer", lambda: Path("/x"))
+    monkeypatch.setattr(install, "POLICY", tmp_path / "policy-rc.d")
+    monkeypatch.setattr(programs, "candidate", lambda name: None)
     calls = []
     monkeypatch.setattr(programs, "apt", lambda *argv, **_: calls.append(argv) or finished())
     assert install.install() == 0
     assert calls == [("apt-get", "update")]
-    assert "still missing: nonsense" in capsys.readouterr().out
-    assert install.install() == 0
-    assert len(calls) == 1
+    said = capsys.readouterr().out
+    assert "nonsense (for x): no package no-such here" in said and "still missing: nonsense (for x)" in said
