@@ -132,7 +132,7 @@ def _images(evidence: Evidence) -> Context:
 
 
 def _naive(evidence: Evidence) -> Context | None:
-    found = naive_image.section(evidence)
+    found = naive_image.table(evidence)
     return {"naive": found} if found else None
 
 

@@ -35,18 +35,6 @@ def note(address: str, image_id: str) -> None:
         write_json(path(), {**images, address: sorted({*images.get(address, []), image_id})})
 
 
-def forget(address: str, image_id: str) -> None:
-    """An image that whoever loaded it has removed."""
-    with locked(path().with_suffix(".lock"), waiting_for="images of a Docker daemon are noted"):
-        images = noted()
-        left = [one for one in images.get(address, []) if one != image_id]
-        others = {name: ids for name, ids in images.items() if name != address}
-        if left or others:
-            write_json(path(), {**others, **({address: left} if left else {})})
-        else:
-            path().unlink(missing_ok=True)
-
-
 def remove() -> bool:
     """Remove what is noted from its daemon, and say so; false where something had to stay.
 

@@ -49,7 +49,6 @@ KERNEL_STEPS = 3  # of a launch that looks at kernels, beside those that the stu
 GRADIENT_BITS = 32
 BEGIN_S = 5.0  # of any campaign: copies, places of its launches
 CURVES_S = 6.0  # of another stack, where losses without dropout are held against the headline's
-DEFINED_S = 110.0  # the definition file alone, where no Docker builds the image beside it
 REFUSED_S = 2.0  # a campaign of what this machine can't do, sealed with the reason
 
 # By rule: the stage, seconds of a job where the cache is empty, whether it has the machine for itself.
@@ -72,7 +71,7 @@ RULES: Mapping[str, Expected] = {
     "run_profile_of_stack": Expected(stage=ARMS, seconds=10, alone=True),
     "measure_starts": Expected(stage=STARTS, seconds=90, alone=True),
     "measure_pipeline": Expected(stage=PROFILES, seconds=20, alone=True),
-    "build_naive_image": Expected(stage=IMAGES, seconds=280, alone=True),
+    "build_naive_image": Expected(stage=IMAGES, seconds=180, alone=True),
     "measure_network": Expected(stage=PROFILES, seconds=30, alone=True),
     "count_image_costs": Expected(stage=TABLES, seconds=3),
     "extract_tables": Expected(stage=TABLES, seconds=15),
@@ -147,8 +146,6 @@ def whole_s(study: Study) -> float:
         "measure_network": int(study.distributed is not None),
     }
     beside = sum(count * RULES[rule].seconds for rule, count in once.items())
-    if study.naive_image and "docker" not in study.environments:
-        beside -= RULES["build_naive_image"].seconds - DEFINED_S
     return beside + sum(job.seconds for job in jobs(study))
 
 

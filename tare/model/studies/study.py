@@ -658,7 +658,7 @@ class Study(RoundsPart, CausesPart, SweepPart, ProfilePart, StartsPart, Ceilings
         distributed: the group, where `scenarios` names `distributed`; None elsewhere, as `shared`.
         workloads: modules of workloads/ with their settings.
         papers: files of config/published; the page shows those of which the study trains something.
-        naive_image: whether the stack's image is made as people write it too, to be compared with ours.
+        naive_image: whether the stack's image is also built as a user would write it by hand, to be compared.
     """
 
     workloads: Annotated[Mapping[Name, WorkloadSettings], Field(min_length=1)]
