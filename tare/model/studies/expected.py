@@ -77,7 +77,6 @@ RULES: Mapping[str, Expected] = {
     "extract_tables": Expected(stage=TABLES, seconds=15),
     "judge_published": Expected(stage=TABLES, seconds=5),
     "summarize_environment": Expected(stage=TABLES, seconds=5),
-    "reference_tables": Expected(stage=TABLES, seconds=5),
     "draw_notebooks": Expected(stage=FIGURES, seconds=15),
     "build_report": Expected(stage=PAGE, seconds=8),
     "all": Expected(stage=PAGE, seconds=0),
