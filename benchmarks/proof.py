@@ -246,7 +246,7 @@ def recorded(campaigns: int) -> Iterator[str]:
     error = logs.std(ddof=1) / math.sqrt(len(logs))
     held = consecutive(logs, 6, 0.05)
     yield prose(f"""
-        `results/reference/{RECORDED.name}`: {len(logs)} units of host against host on an {cpu}, of an earlier
+        `benchmarks/{RECORDED.name}`: {len(logs)} units of host against host on an {cpu}, of an earlier
         design in which launches alternated on bursts of steps. Log-ratios: mean {100 * logs.mean():+.2f}% ±
         {100 * error:.2f} (standard error), standard deviation {100 * logs.std(ddof=1):.2f}%, largest
         {100 * np.abs(logs).max():.1f}%. {campaigns} pseudo-campaigns of each kind, drawn with replacement; the

@@ -2,7 +2,7 @@
 
     .venv/bin/python benchmarks/simulate_slices.py [--campaigns 2000]
 
-Writes results/reference/sliced_rounds_simulated.json, from which docs/proof.md has its section (slices_page.py).
+Writes benchmarks/sliced_rounds_simulated.json, from which docs/proof.md has its section (slices_page.py).
 Seeds are fixed. The simulated machine is in tests/slicing.py.
 """
 
@@ -38,7 +38,7 @@ from tare.model.registry import CONTROL, HOST  # noqa: E402
 from tare.stats.intervals import MOST_PRIOR, TRIM, TRIM_FROM, TRIM_WIDER, t_quantile  # noqa: E402
 from tare.stats.sliced import Once, at_long_quantum, body_estimates, step_effects, switch_cost, whole_run  # noqa: E402
 
-FOUND = ROOT / "results/reference/sliced_rounds_simulated.json"
+FOUND = ROOT / "benchmarks/sliced_rounds_simulated.json"
 EFFECTS = {"0%": 0.0, "3%": 0.03, "10%": 0.1, "40%": 0.4}
 NAMES = [HOST, CONTROL, *EFFECTS]
 ALPHA = 0.05 / 3

@@ -59,7 +59,7 @@ def _range(values: Sequence[float]) -> str:
 def _page_of_pacing(found: Mapping[str, Any]) -> Iterator[str]:
     like, both = found["machine"], found["paced"][0]["launches"]["40%"]
     yield _prose(f"""
-        Written from `results/reference/sliced_rounds_simulated.json` (`benchmarks/simulate_slices.py`). On the
+        Written from `benchmarks/sliced_rounds_simulated.json` (`benchmarks/simulate_slices.py`). On the
         simulated machine equal runs one after the other differ by {_percent(like["sequential_sd"], 0)} (standard
         deviation), its slowdown is correlated by {like["step_correlation"]:.2f} from one step of 30 ms to the
         next and by {like["correlation_1600_ms"]:.2f} over 1.6 s, and storms are one-sided. A round has two hosts

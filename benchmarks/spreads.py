@@ -2,7 +2,7 @@
 
     .venv/bin/python benchmarks/spreads.py results/campaigns/nyu2022
 
-Writes results/reference/spreads.json: the machine, and by workload and by kind, arm and scenario of each campaign
+Writes benchmarks/spreads.json: the machine, and by workload and by kind, arm and scenario of each campaign
 of whole runs the widest spread of a unit's log-ratios, the seconds of a unit and of those before the first that
 counts, and how many environments were compared.
 """

@@ -18,13 +18,11 @@ sys.modules.setdefault("rfc3987_syntax", None)  # two seconds of grammars, see n
 # comes when they are finished, before the many short parts, and what needs quiet last: it waits for them, and the
 # other process waits for it.
 QUIET = tuple(f"conformance/test_{name}.py" for name in ("lost_image", "starts", "ceilings", "planted"))
-# Both build in one scratch folder, and one looks that nothing is left there: one after the other.
-BUILDS = ("conformance/test_definition_image.py", "conformance/test_naive_image.py")
 ORDER = (
     "conformance/test_images.py", "browser", "conformance/test_launches.py", "conformance/test_arms.py",
     "conformance/test_contract.py", "conformance/test_shared.py", "conformance/test_vm.py", "conformance",
     "workflow/test_killing.py", "workflow/test_plans.py", "unit/test_notebooks.py", "unit/test_device_report.py",
-    "unit/test_report", "workflow", *BUILDS, "unit", "gpu", *QUIET,
+    "unit/test_report", "workflow", "conformance/test_naive_image.py", "unit", "gpu", *QUIET,
 )  # fmt: skip
 
 
@@ -37,7 +35,7 @@ def place(path: str) -> int:
 def part(nodeid: str) -> str:
     """The part that a test belongs to: its file, or the first of those that run one after the other."""
     path = nodeid.partition("::")[0].removeprefix("tests/")
-    return next((files[0] for files in (QUIET, BUILDS) if path in files), path)
+    return QUIET[0] if path in QUIET else path
 
 
 def pytest_configure(config):

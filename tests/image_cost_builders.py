@@ -131,49 +131,26 @@ def starts_record(
     }  # fmt: skip
 
 
-def naive_record(reason: str | None = None) -> dict[str, Any]:
-    """The record of a naive image beside ours, or of none with the reason."""
-    common = {"schema": NaiveImageRecord.VERSION, "stack": STACK, "variant": "cpu", "reason": reason}
-    common["definition"] = definition_builds()
-    if reason:
-        return {**common, "status": "unavailable"}
-
-    def layers(**sizes: int) -> list[dict[str, Any]]:
-        return [
-            {"made_by": name, "digest": f"sha256:{name}", "bytes": 3 * size, "gzip_bytes": size}
-            for name, size in sizes.items()
-        ]
-
-    def forms(seconds: float, size: int) -> dict[str, Any]:
-        podman = {"seconds": None, "disk_bytes": None, "reason": "Podman keeps its images in a store of its own"}
-        cost = {"seconds": seconds, "disk_bytes": size, "reason": None}
-        return {"docker": {**cost, "seconds": None}, "apptainer": cost, "podman": podman}
-
-    naive = {
-        "seconds": {"build": 90.0, "build_cached": 4.0, "build_code": 5.0},
-        "layers": layers(base=8_000_000, python=27_000_000, wheels=240_000_000, pip=250_000_000, code=50_000),
-        "new_with_stack": [2, 3, 4],
-        "new_with_code": [4],
-        "forms": forms(40.0, 700_000_000),
-    }
-    ours = {
-        "seconds": {"tree": 20.0, "assemble": 6.0, "load": 10.0},
-        "layers": layers(base=8_000_000, tree=262_000_000),
-        "new_with_stack": [1],
-        "new_with_code": [],
-        "forms": forms(18.0, 250_000_000),
-    }
-    made = {"builder": "docker build, classic builder, Docker 20.10.24", "compression": "gzip, level 6", "steps": 8}
-    return {**common, **made, "status": "ok", "same_digest": True, "naive": naive, "ours": ours}
-
-
-def definition_builds() -> dict[str, Any]:
-    """The definition file, built two ways; the third is refused."""
-    nothing = dict.fromkeys(("seconds", "bytes", "disk_bytes"))
-    refused = {"way": "root", "status": "unavailable", "reason": "%post failed: too few capabilities", **nothing}
-    made = {"status": "ok", "reason": None, "bytes": 650_000_000, "disk_bytes": 651_000_000}
-    ways = [{"way": "fakeroot", "seconds": 81.0, **made}, {"way": "namespace", "seconds": 79.0, **made}]
-    return {"builder": "Apptainer 1.4.5", "builds": [refused, *ways]}
+def naive_record(**reasons: str) -> dict[str, Any]:
+    """The record of both naive builds; one that can't be had has a reason, by its builder."""
+    sizes = {"docker": ("20.10.24", 90.0, 1_600_000_000), "apptainer": ("1.4.5", 79.0, 651_000_000)}
+    builds = [
+        {
+            "builder": name,
+            "status": "unavailable",
+            "reason": reasons[name],
+            "version": None,
+            "seconds": None,
+            "bytes": None,
+        }
+        if name in reasons
+        else {"builder": name, "status": "ok", "reason": None, "version": version, "seconds": took, "bytes": size}
+        for name, (version, took, size) in sizes.items()
+    ]
+    return {
+        "schema": NaiveImageRecord.VERSION, "stack": STACK, "variant": "cpu",
+        "packages": [{"name": "torch", "version": "2.13.0", "sha256": None}], "builds": builds,
+    }  # fmt: skip
 
 
 def image_cost_tables(root: Path, names: Sequence[str], unavailable: Mapping[str, str], **starting: Any) -> None:

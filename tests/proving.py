@@ -37,7 +37,7 @@ from tare.stats.job_length import Cost, CostBox
 from tare.stats.planning import decide
 from tare.stats.sliced.steps import step_seconds
 
-RECORDED = project_root() / "results/reference/host_host_turns.csv"
+RECORDED = project_root() / "benchmarks/host_host_turns.csv"
 RECORDED_HALF_WIDTH = 0.005  # that campaigns of steps wanted in the study in which they were recorded
 PILOT = 6
 UNIT_S = 10.0

@@ -27,7 +27,6 @@ SHIFTS: Mapping[str, Sequence[str]] = {
     ),
     "variations": ("varied", "conformance/test_arms.py", "conformance/test_settings.py"),
     "guests": (
-        "conformance/test_definition_image.py",
         "conformance/test_naive_image.py",
         "conformance/test_vm.py::test_a_guest_",
         "conformance/test_vm.py::test_a_quota_",

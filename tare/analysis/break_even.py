@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 import pandas as pd
 
-from tare.analysis import image_costs, naive_images
+from tare.analysis import image_costs
 from tare.analysis.choice import METRIC_OF, of_rounds
 from tare.model.registry import HOST
 
@@ -24,9 +24,9 @@ class Built:
 
     Attributes:
         env: that runs it.
-        whose: OURS, or NAIVE: that of a Dockerfile as people write it, of which no run was measured.
+        whose: OURS, or NAIVE: the image that a user would write by hand, of which no run was measured.
         build_s: measured, once.
-        size_bytes: that a pull moves; None where it was not counted.
+        size_bytes: that a pull moves, as far as it was counted: of Docker's not compressed.
         low_s, high_s: ends of the seconds that a run saves; below zero where it takes longer than on the host.
     """
 
@@ -54,24 +54,11 @@ def built(
         saved = saved_seconds(verdicts, metrics, workload, env)
         if env == HOST or saved is None:
             continue
-        found = [(OURS, image_costs.cost(costs, stack, env, "ready_s"), _pulled_bytes(costs, stack, env))]
-        if env == "docker":
-            image = naive_images.IMAGE
-            names = ("naive_build_s", "naive_push_bytes")
-            build_s, size = (image_costs.cost(costs, stack, image, name) for name in names)
-            found.append((NAIVE, build_s, size))
-        for whose, build_s, size in found:
+        items = {OURS: ("ready_s", "archive_bytes"), NAIVE: (image_costs.NAIVE_BUILD, image_costs.NAIVE_BYTES)}
+        for whose, names in items.items():
+            build_s, size = (image_costs.cost(costs, stack, env, name) for name in names)
             if build_s is not None:
                 yield Built(env=env, whose=whose, build_s=build_s, size_bytes=size, low_s=saved[0], high_s=saved[1])
-
-
-def _pulled_bytes(costs: pd.DataFrame, stack: str, env: str) -> float | None:
-    """What another machine gets: the form that is one file, else the image, compressed where that was counted."""
-    own = costs[(costs["stack"] == stack) & (costs["env"] == env) & (costs["item"] == "archive_bytes")]
-    packed = image_costs.cost(costs, stack, naive_images.IMAGE, "ours_push_bytes")
-    if packed is not None and (own["source"] == image_costs.OCI_ARCHIVE).any():
-        return packed
-    return image_costs.cost(costs, stack, env, "archive_bytes")
 
 
 def saved_seconds(

@@ -25,7 +25,7 @@ from tare.model.studies.study import Study, campaigns, sampling_beside, sampling
 from tare.stats.fits import run_values
 from tare.stats.intervals import log_ratios_of, stein_units
 
-REFERENCE = project_root() / "results/reference/spreads.json"
+REFERENCE = project_root() / "benchmarks/spreads.json"
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -13,7 +13,6 @@ from typing import Any
 
 import pandas as pd
 
-from tare.analysis import naive_images
 from tare.analysis.launch_rows import failure
 from tare.core.errors import IntegrityError
 from tare.core.remedies import require
@@ -52,12 +51,14 @@ ITEMS = {
 # Items that a form without a number still gets, each with the reason.
 FORM_ITEMS = ("ready_s", "archive_bytes", "disk_bytes", "added_bytes")
 OCI_ARCHIVE = "OCI archive, not compressed"
+NAIVE = "naive"  # campaign of the images that a user would write by hand; their environment is that of the builder
+NAIVE_BUILD, NAIVE_BYTES = "naive_build_s", "naive_bytes"
 DAEMON_HAD_IT = "the runtime had the image already when its record was made: nothing was converted"
 
 
 @dataclass(frozen=True, kw_only=True)
 class Forms:
-    """The image records of one stack: of its tree, its image, every environment, and a naive image beside it."""
+    """The image records of one stack: of its tree, its image, every environment, and of its naive images."""
 
     stack: str
     tree: TreeRecord | None
@@ -73,7 +74,7 @@ def read_forms(folder: Path, stack: str, environments: Sequence[str], naive: Pat
         folder: of the image records of all stacks.
         stack: its name.
         environments: those whose forms are counted.
-        naive: record of a naive image of the same stack, where the study has one.
+        naive: record of the naive images of the same stack, where the study has them.
 
     Raises:
         UserError: records of environments are missing.
@@ -187,8 +188,8 @@ def build(study: str, forms: Sequence[Forms], starts: Starts | None, runs: Start
         for env, row in _form_rows(one):
             about = {"campaign": "images", "workload": ALL_WORKLOADS, "arm": "stack=same", "env": env}
             rows.append({**identity, **about, **row})
-        about = {"campaign": naive_images.CAMPAIGN, "workload": ALL_WORKLOADS, "arm": "stack=same"}
-        for env, row in naive_images.rows(one.naive) if one.naive else ():
+        about = {"campaign": NAIVE, "workload": ALL_WORKLOADS, "arm": "stack=same"}
+        for env, row in _naive_rows(one.naive) if one.naive else ():
             rows.append({**identity, **about, "env": env, **row})
         own = starts if starts is not None and starts.stack == one.stack else None
         about = _about(starts) if starts else {"campaign": "starts", "workload": ALL_WORKLOADS, "arm": "stack=same"}
@@ -226,6 +227,19 @@ def _lacks(item: str, source: str, reason: str | None) -> dict[str, Any]:
 def unit_of(item: str) -> str:
     """Unit of an item, by the end of its name."""
     return next(unit for end, unit in UNITS.items() if item.endswith(end))
+
+
+def _naive_rows(record: NaiveImageRecord) -> Iterator[tuple[str, dict[str, Any]]]:
+    for one in record.builds:
+        how = f"{one.builder} build {one.version}, once, nothing cached"
+        size = (
+            "bytes as `docker image inspect` states them"
+            if one.builder == "docker"
+            else "allocated blocks of the .sif"
+        )
+        for item, value, source in ((NAIVE_BUILD, one.seconds, how), (NAIVE_BYTES, one.bytes, size)):
+            lacks = _lacks(item, "record of the naive image", one.reason)
+            yield one.builder, lacks if value is None else _has(item, value, source)
 
 
 def _form_rows(forms: Forms) -> Iterator[tuple[str, dict[str, Any]]]:

@@ -28,14 +28,10 @@ def add(subparsers: Any) -> None:
     costs.set_defaults(run=run_image_costs)
 
     naive = subparsers.add_parser(
-        "naive-image", help="a stack's image as people write it, beside ours: both made now"
+        "naive-image", help="two timed builds of a stack's image as a user would write it: docker, apptainer"
     )
     naive.add_argument("--stack", required=True, help="folder of containers/stacks/")
     naive.add_argument("--variant", default="auto", help="cpu, cuda, or auto: what fits this machine")
-    naive.add_argument(
-        "--environments", nargs="*", default=[], help="whose forms are made of both; none: only images"
-    )
-    naive.add_argument("--images", type=Path, help="folder of image records (default results/images/<stack>)")
     naive.add_argument("--out", type=Path, required=True, help="record to write (JSON)")
     naive.set_defaults(run=run_naive_image)
 
@@ -68,16 +64,9 @@ def run_image_costs(arguments: argparse.Namespace) -> int:
 
 def run_naive_image(arguments: argparse.Namespace) -> int:
     """`tare naive-image`."""
-    from tare.core.remedies import require
     from tare.experiments.naive_image import measure_naive_image
     from tare.machine.fitting import AUTO, fitting_device
-    from tare.model.records.images import ImageRecord
-    from tare.model.schema import read
 
     variant = fitting_device(arguments.stack)[0] if arguments.variant == AUTO else arguments.variant
-    folder = arguments.images or Path("results/images") / arguments.stack
-    paths = [folder / f"{name}.json" for name in arguments.environments]
-    require(paths)
-    forms = [read(ImageRecord, path) for path in paths]
-    measure_naive_image(arguments.stack, variant, forms, arguments.out)
+    measure_naive_image(arguments.stack, variant, arguments.out)
     return 0

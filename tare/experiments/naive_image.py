@@ -1,367 +1,275 @@
-"""What an image of a naive Dockerfile costs beside ours: both made here, one after the other, from the same parts.
+"""Two timed builds of the image that a user would write by hand: one `docker build`, one `apptainer build`.
 
-Both take the same base, interpreter and wheels, which lie on this machine already: neither downloads anything. Ours
-is made as always, but in an empty folder, so that nothing comes from the cache. The other is built by the Docker
-daemon, without its layer cache, then again with it, then with another line of code. Each is made once: there are no
-intervals. What a push and a pull move is counted, not moved: the layers, compressed as a registry keeps them.
+containers/naive/ has the Dockerfile and the definition file. Both begin with the base and the interpreter of Tare's
+own image and install the same wheels by pip. Packages are fetched and checked against their hashes before, and a
+build has no network. Each image is built once with nothing cached: measured seconds and bytes, without an interval.
+A build counts once its image imports the stack.
 """
 
 from __future__ import annotations
 
 import contextlib
+import importlib.util
+import os
+import resource
+import shutil
 import tempfile
-import time
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
 
-from tare.core.errors import TareError, UnavailableError
-from tare.core.files import cache_dir
-from tare.core.manifest import manifest_digest, read_manifest
+from tare.core.errors import UnavailableError
+from tare.core.files import cache_dir, project_root
 from tare.core.process import Finished, at_death, run
 from tare.core.progress import say
 from tare.experiments.alone import measuring
-from tare.experiments.definition_image import build_definitions, without
-from tare.images import build, naive
-from tare.images.base import Base
+from tare.images import build
 from tare.images.interpreter import Interpreter, with_interpreter
-from tare.images.native import import_code, pip_version
-from tare.images.oci import ARCHIVE, FolderLayer, TarLayer, assemble, write_layer
+from tare.images.native import import_code
+from tare.images.oci import ARCHIVE, assemble
 from tare.images.recipe import load_recipe
-from tare.images.storage import storage_of
-from tare.images.tree import Tree, build_tree, fill_tree
+from tare.images.tree import Tree, build_tree
 from tare.images.wheels import Wheel, fetch_fitting, packages_of
-from tare.launch.conditions import launcher_environment
-from tare.model.environment import Environment, OciImage, Prepared
-from tare.model.records.images import ImageRecord
-from tare.model.records.naive_image import CountedLayer, FormCost, MadeImage, NaiveImageRecord
+from tare.launch.conditions import launcher_environment, shared_memory_bytes
+from tare.launch.prepare import ended_with_us, own_folder
+from tare.model.environment import Environment, Launch
+from tare.model.records.naive_image import Builder, NaiveBuild, NaiveImageRecord
 from tare.model.registry import environment
 from tare.model.studies.stacks import Stack, load_stack
-from tare.runtimes import daemon_images
-from tare.runtimes.daemon import endpoint_variables
+from tare.runtimes.programs import find_apptainer
 
-DOCKER = "docker"
-CALL_S = 120.0
-BUILD_S = 3600.0
-TAG, CHANGED = "tare/naive:built", "tare/naive:changed"
-CHECKER = "tare-naive-check"  # the container that imports the stack
+DOCKERFILE, DEFINITION = "containers/naive/Dockerfile", "containers/naive/apptainer.def"
+BASE, BASE_ARCHIVE = "tare/naive-base", "base.tar"  # as the Dockerfile and the definition name it
+LABEL = "tare.naive"  # of the base, which what is built upon it inherits
+TAG = "tare/naive:built"
+CODE = ("tare/worker", "workloads")
+PYTHON = "/usr/bin/python3"
+CALL_S, BUILD_S = 600.0, 3600.0
+COMPRESSION = "-comp zstd -Xcompression-level 3"  # of every .sif here
+# Root in %post is the user in a namespace of its own, which has no network: root of a container lacks capabilities.
+AS_ROOT = ("unshare", "--user", "--map-root-user", "--net", "--")
 
 
-def measure_naive_image(name: str, variant: str, forms: Sequence[ImageRecord], out: Path) -> None:
-    """Make both images, build the definition file, and write their record; what can't be had has its reason.
+@dataclass(frozen=True, kw_only=True)
+class Parts:
+    """What both builds begin with, in one scratch folder.
+
+    Attributes:
+        folder: the scratch folder; BASE_ARCHIVE and `context` lie in it.
+        tag: of the image in BASE_ARCHIVE.
+        code: Python that the image has to run to its end.
+    """
+
+    folder: Path
+    tag: str
+    code: str
+
+    @property
+    def context(self) -> Path:
+        """What Dockerfile and definition copy, with both of them."""
+        return self.folder / "context"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Built:
+    """An image that was built; `reference` is what its runtime launches."""
+
+    reference: str
+    seconds: float
+    bytes: int
+
+
+def measure_naive_image(name: str, variant: str, out: Path) -> None:
+    """Build both images and write their record; what can't be had has its reason.
 
     Args:
         name: of the stack.
         variant: `cpu` or `cuda`.
-        forms: image records of the environments; those whose form lies in a file or a folder are compared. Where
-            there are some and Docker's is not among them, the definition file is built alone.
         out: the record.
 
     Raises:
         IntegrityError: something fetched is not what its hash says.
     """
     stack, interpreter = with_interpreter(load_stack(name, variant))
+    wheels: Sequence[Wheel] = ()
     with measuring(out):
         try:
             stack, fetched = fetch_fitting(stack)
+            wheels = fetched.wheels
+            builds = build_both(stack, wheels, interpreter)
         except UnavailableError as error:
-            record, definition = _none(stack, error), without(str(error))
-        else:
-            record = _compared(stack, fetched.wheels, interpreter, forms)
-            definition = build_definitions(stack, fetched.wheels, interpreter)
-        record.replace(definition=definition).write(out)
+            builds = tuple(_unavailable(builder, error) for builder in BUILDERS)
+        record = NaiveImageRecord(
+            stack=stack.name, variant=stack.variant, packages=packages_of(wheels), builds=builds
+        )
+        record.write(out)
 
 
-def _compared(
-    stack: Stack, wheels: Sequence[Wheel], interpreter: Interpreter, forms: Sequence[ImageRecord]
-) -> NaiveImageRecord:
-    try:
-        if forms and DOCKER not in {form.env for form in forms}:
-            raise UnavailableError(f"{DOCKER}, which builds it, is none of the study's environments")
-        return compare(stack, wheels, interpreter, forms)
-    except UnavailableError as error:
-        return _none(stack, error)
-
-
-def _none(stack: Stack, error: UnavailableError) -> NaiveImageRecord:
-    say(f"no naive image of {stack.name}: {error}")
-    return NaiveImageRecord(stack=stack.name, variant=stack.variant, status="unavailable", reason=str(error))
-
-
-def compare(
-    stack: Stack, wheels: Sequence[Wheel], interpreter: Interpreter, forms: Sequence[ImageRecord]
-) -> NaiveImageRecord:
-    """Make both images and count what they cost.
-
-    Args:
-        stack: of both.
-        wheels: its packages.
-        interpreter: of both.
-        forms: as `measure_naive_image`.
+def build_both(stack: Stack, wheels: Sequence[Wheel], interpreter: Interpreter) -> tuple[NaiveBuild, ...]:
+    """Build a stack's image by each builder; one that can't says why.
 
     Raises:
-        UnavailableError: no daemon, a build that fails, an image that does not import the stack.
+        UnavailableError: no base or no interpreter to build upon.
     """
-    recipe, docker = load_recipe(), environment(DOCKER)
-    tree = build_tree(stack, wheels, interpreter)
+    recipe, tree = load_recipe(), build_tree(stack, wheels, interpreter)
     base = build.base_for(tree, recipe)
-    with docker.session(), tempfile.TemporaryDirectory(prefix="making-", dir=cache_dir("naive")) as name:
-        client = Client(docker)
-        images = ["docker", "image", "rm", "--force", TAG, CHANGED, naive.BASE]
-        ends = [["docker", "rm", "--force", CHECKER], images, client.pruning()]
-        with at_death(name, commands=ends, env=client.variables, folder=Path(name)):
-            try:
-                return _Comparison(stack, wheels, base, recipe, forms, client, Path(name)).run(interpreter, tree)
-            finally:
-                client.remove(TAG, CHANGED, naive.BASE)
+    made = tempfile.TemporaryDirectory(prefix="naive-", dir=cache_dir("naive"))
+    with made as name, at_death(name, folder=Path(name)):
+        folder = Path(name)
+        image = assemble(base.layers, config=recipe["config"], labels={LABEL: "1"}, name=BASE, folder=folder)
+        (folder / ARCHIVE).rename(folder / BASE_ARCHIVE)
+        parts = Parts(folder=folder, tag=image["tag"], code=import_code(stack))
+        write_context(parts.context, tree, wheels)
+        return tuple(_tried(builder, parts) for builder in BUILDERS)
 
 
-class Client:
-    """The Docker client, with the classic builder, which every daemon has and which needs no further program."""
+def write_context(folder: Path, tree: Tree, wheels: Sequence[Wheel]) -> None:
+    """Make a folder with what Dockerfile and definition copy: interpreter with pip, wheels, their lock, code.
 
-    def __init__(self, docker: Environment) -> None:
-        self.docker = docker
-        self.variables = {**launcher_environment(docker), "DOCKER_BUILDKIT": "0"}
+    Args:
+        folder: not there yet.
+        tree: whose interpreter and standard library are taken, without its packages.
+        wheels: checked against their hashes by whoever fetched them; pip checks them again.
 
-    def call(self, *arguments: str, timeout_s: float = CALL_S, check: bool = True) -> Finished:
-        """`docker ARGUMENTS`."""
-        return run(["docker", *arguments], timeout_s=timeout_s, env=self.variables, check=check)
-
-    def pruning(self) -> list[str]:
-        """What removes the images without a name that our builds left; pure."""
-        return ["docker", "image", "prune", "--force", "--filter", f"label={naive.LABEL}"]
-
-    def remove(self, *tags: str) -> None:
-        """Remove images, and what was made on the way to them."""
-        self.call("image", "rm", "--force", *tags, check=False)
-        run(self.pruning(), timeout_s=CALL_S, env=self.variables)
-
-
-class _Comparison:
-    """Both images, in one scratch folder."""
-
-    def __init__(
-        self,
-        stack: Stack,
-        wheels: Sequence[Wheel],
-        base: Base,
-        recipe: dict[str, Any],
-        forms: Sequence[ImageRecord],
-        client: Client,
-        folder: Path,
-    ) -> None:
-        self.stack, self.wheels, self.base, self.recipe = stack, wheels, base, recipe
-        self.forms, self.client, self.folder = forms, client, folder
-
-    def run(self, interpreter: Interpreter, tree: Tree) -> NaiveImageRecord:
-        """Ours first, then the other; `tree` is the one of the cache, whose digest ours must have again."""
-        ours, our_layers, same = self._ours(interpreter, tree)
-        other, layers, steps = self._naive(tree)
-        counted = _counted([*our_layers, *layers])  # once nothing is timed any more: it takes both processors
-        version = self.client.call("version", "--format", "{{.Server.Version}}").stdout.strip()
-        return NaiveImageRecord(
-            stack=self.stack.name,
-            variant=self.stack.variant,
-            status="ok",
-            reason=None,
-            packages=packages_of(self.wheels),
-            builder=f"docker build, classic builder, Docker {version}",
-            installer=pip_version(),
-            compression=naive.COMPRESSION,
-            steps=steps,
-            same_digest=same,
-            naive=other.replace(layers=counted[len(our_layers) :]),
-            ours=ours.replace(layers=counted[: len(our_layers)]),
-        )
-
-    def _ours(self, interpreter: Interpreter, cached: Tree) -> tuple[MadeImage, Sequence[naive.SavedLayer], bool]:
-        """Tree and image, made again in empty folders, and loaded into the daemon that does not have it then."""
-        root, archive = self.folder / "tree", self._new("ours")
-        root.mkdir()
-        say(f"making the image of {self.stack.name} once more")
-        timer = _Timer()
-        fill_tree(root, self.stack, self.wheels, interpreter)
-        entries = read_manifest(root)
-        timer.stage("tree")
-        made = build.assemble_tree(self.stack, root, entries, self.base, self.recipe, archive)
-        timer.stage("assemble")
-        image = self._image(archive, made)
-        layers = naive.saved_layers(image.archive)
-        with self._loaded(root, entries) as prepared:
-            seconds = {**timer.seconds, **prepared.seconds}
-            forms = self._made_forms(image, prepared)
-        found = MadeImage(
-            seconds=_rounded(seconds),
-            layers=(),
-            new_with_stack=(len(layers) - 1,),
-            new_with_code=(),  # code is bound into a launch, and in no image
-            forms=forms,
-        )
-        return found, layers, manifest_digest(entries) == cached.digest
-
-    @contextlib.contextmanager
-    def _loaded(self, root: Path, entries: Sequence[dict[str, Any]]) -> Iterator[Prepared]:
-        """Ours in the daemon, upon a small layer of its own: so it has none of these layers, whatever it holds."""
-        folder = self._new("loaded")
-        mark = FolderLayer(
-            entries=[{"path": "tare-mark", "text": str(time.time_ns()), "mode": 0o644}], made_by="mark"
-        )
-        with (folder / "mark.tar").open("wb") as sink:
-            digest, _ = write_layer(mark, sink)
-        lowest = TarLayer(path=folder / "mark.tar", digest=digest, made_by=mark.made_by)
-        base = replace(self.base, layers=(lowest, *self.base.layers))
-        made = build.assemble_tree(self.stack, root, entries, base, self.recipe, folder)
-        removal = ["image", "rm", "--force", made["tag"]]
-        with at_death(made["tag"], commands=[["docker", *removal]], env=self.client.variables):
-            try:
-                yield self.client.docker.prepare(self._image(folder, made), folder)
-            finally:
-                self.client.call(*removal, check=False)
-                for name in (made["image_id"], made["digest"]):  # one of them is what the daemon called it
-                    daemon_images.forget(endpoint_variables().get("DOCKER_HOST", ""), name)
-
-    def _naive(self, tree: Tree) -> tuple[MadeImage, Sequence[naive.SavedLayer], int]:
-        """Built cold, built again, built with another line of code; checked, saved, converted."""
-        context, archive = self._new("context"), self._new("naive")
-        naive.write_context(context, tree, self.wheels)
-        self._load_base()
-        say(f"building the naive image of {self.stack.name}")
-        timer = _Timer()
-        built = self._build(context, TAG, cached=False)
-        timer.stage("build")
-        self._build(context, TAG, cached=True)
-        timer.stage("build_cached")
-        self._check()
-        naive.touch_code(context)
-        timer = _Timer(timer.seconds)
-        self._build(context, CHANGED, cached=True)
-        timer.stage("build_code")
-        say("counting and converting both")
-        saved = archive / "saved.tar"
-        self.client.call("save", "--output", str(saved), TAG, timeout_s=BUILD_S)
-        layers = naive.saved_layers(saved)
-        digests = [layer.digest for layer in layers]
-        changed = self.client.call("image", "inspect", "--format", '{{join .RootFS.Layers " "}}', CHANGED)
-        image = self._rewritten(layers, archive)
-        image_id = self.client.call("image", "inspect", "--format", "{{.Id}}", TAG).stdout.strip()
-        found = MadeImage(
-            seconds=_rounded(timer.seconds),
-            layers=(),
-            new_with_stack=tuple(range(naive.stack_begins(layers), len(layers))),
-            new_with_code=tuple(range(naive.first_difference(digests, changed.stdout.split()), len(layers))),
-            forms=self._made_forms(image, Prepared(reference=image_id, bytes=None)),
-        )
-        return found, layers, naive.steps_of(built.stdout)
-
-    def _load_base(self) -> None:
-        """The base of ours, as an image of the daemon with the name that the Dockerfile gives it."""
-        folder = self._new("base")
-        made = assemble(
-            self.base.layers,
-            config=self.recipe["config"],
-            labels={naive.LABEL: "1"},
-            name=naive.BASE,
-            folder=folder,
-        )
-        self.client.call("load", "--quiet", "--input", str(self._image(folder, made).archive))
-        self.client.call("tag", made["tag"], f"{naive.BASE}:latest")
-        self.client.call("image", "rm", made["tag"])
-
-    def _build(self, context: Path, tag: str, *, cached: bool) -> Finished:
-        command = naive.build_command(context, tag, cached=cached)
-        finished = run(command, timeout_s=BUILD_S, env=self.client.variables)
-        if not finished.ok:
-            raise UnavailableError(f"the naive image can't be built: {finished.explain()}")
-        return finished
-
-    def _check(self) -> None:
-        """The image is of use: its Python imports the stack."""
-        code = import_code(self.stack)
-        limits = ("--rm", "--name", CHECKER, "--network", "none", "--entrypoint", "/usr/bin/python3")
-        finished = self.client.call("run", *limits, TAG, "-c", code, timeout_s=BUILD_S, check=False)
-        if not finished.ok:
-            raise UnavailableError(f"the naive image does not import {self.stack.name}: {finished.explain()}")
-
-    def _rewritten(self, layers: Sequence[naive.SavedLayer], folder: Path) -> OciImage:
-        """The same layers in an archive as every runtime takes it."""
-        tars = []
-        for number, layer in enumerate(layers):
-            path = folder / f"layer{number}.tar"
-            naive.copy_layer(layer, path)
-            tars.append(TarLayer(path=path, digest=layer.digest, made_by=layer.made_by))
-        made = assemble(tars, config=self.recipe["config"], labels={}, name="tare/naive", folder=folder)
-        for tar in tars:
-            tar.path.unlink()
-        return self._image(folder, made)
-
-    def _made_forms(self, image: OciImage, loaded: Prepared) -> dict[str, FormCost]:
-        """Every form that lies in a file or a folder, made now; Docker's, which is there, is counted."""
-        found = {}
-        for form in self.forms:
-            adapter = environment(form.env)
-            if not adapter.contained:
-                continue
-            if form.env == DOCKER:
-                found[form.env] = _form_cost(adapter, loaded, loaded.seconds)
-            elif form.status != "ok":
-                found[form.env] = FormCost(seconds=None, disk_bytes=None, reason=form.reason)
-            elif form.path is None:
-                reason = f"{adapter.title} keeps its images in a store of its own, which is left alone here"
-                found[form.env] = FormCost(seconds=None, disk_bytes=None, reason=reason)
-            else:
-                found[form.env] = self._form(adapter, image)
-        return found
-
-    def _form(self, adapter: Environment, image: OciImage) -> FormCost:
-        with tempfile.TemporaryDirectory(prefix=f"{adapter.name}-", dir=self.folder) as folder:
-            try:
-                prepared = adapter.prepare(image, Path(folder))
-            except TareError as error:
-                return FormCost(seconds=None, disk_bytes=None, reason=str(error))
-            return _form_cost(adapter, prepared, prepared.seconds)
-
-    def _image(self, folder: Path, made: Mapping[str, Any]) -> OciImage:
-        return OciImage(
-            archive=folder / ARCHIVE,
-            digest=made["digest"],
-            image_id=made["image_id"],
-            tag=made["tag"],
-            tree=self.stack.inside,
-        )
-
-    def _new(self, name: str) -> Path:
-        folder = self.folder / name
-        folder.mkdir()
-        return folder
+    Raises:
+        UnavailableError: this Python has no pip that could be taken along.
+    """
+    pip = importlib.util.find_spec("pip")
+    if pip is None or pip.origin is None:
+        raise UnavailableError("this Python has no pip to take along")
+    library = next(Path(entry["path"]).parent for entry in tree.entries if entry["path"].endswith("/os.py"))
+    packages, python = library / "site-packages", folder / "python"
+    for entry in tree.entries:
+        path = Path(entry["path"])
+        if path.is_relative_to(packages):
+            continue
+        target = python / path
+        target.parent.mkdir(parents=True, exist_ok=True)
+        if "link" in entry:
+            target.symlink_to(entry["link"])
+        else:
+            shutil.copyfile(tree.path / path, target)
+            target.chmod(entry["mode"])
+    unwritten = shutil.ignore_patterns("__pycache__")
+    shutil.copytree(Path(pip.origin).parent, python / packages / "pip", ignore=unwritten)
+    (folder / "wheels").mkdir()
+    for wheel in wheels:
+        shutil.copyfile(wheel.path, folder / "wheels" / wheel.path.name)
+    lines = (f"{wheel.name}=={wheel.version} --hash=sha256:{wheel.sha256}\n" for wheel in wheels)
+    (folder / "requirements.txt").write_text("".join(lines), encoding="utf-8")
+    for name in CODE:
+        shutil.copytree(project_root() / name, folder / "code" / name, ignore=unwritten)
+    for name in (DOCKERFILE, DEFINITION):
+        shutil.copyfile(project_root() / name, folder / Path(name).name)
 
 
-class _Timer:
-    """Seconds of stages that follow each other."""
+def _tried(builder: Builder, parts: Parts) -> NaiveBuild:
+    adapter = environment(builder)
+    say(f"building the naive image with {adapter.title}")
+    try:
+        probe = adapter.probe()
+        if not probe.available:
+            raise UnavailableError(probe.reason or f"{adapter.title} is not available", probe.remedy)
+        with adapter.session(), BUILDERS[builder](adapter, parts) as built:
+            _check(adapter, built.reference, parts.code)
+            return NaiveBuild(
+                builder=builder,
+                status="ok",
+                reason=None,
+                version=probe.version,
+                seconds=round(built.seconds, 3),
+                bytes=built.bytes,
+            )
+    except UnavailableError as error:
+        return _unavailable(builder, error)
 
-    def __init__(self, seconds: Mapping[str, float] | None = None) -> None:
-        self.seconds = dict(seconds or {})
-        self._since = time.monotonic()
 
-    def stage(self, name: str) -> None:
-        """One has ended, the next begins."""
-        now = time.monotonic()
-        self.seconds[name], self._since = now - self._since, now
-
-
-def _rounded(seconds: Mapping[str, float]) -> dict[str, float]:
-    return {name: round(value, 3) for name, value in seconds.items()}
-
-
-def _counted(layers: Sequence[naive.SavedLayer]) -> tuple[CountedLayer, ...]:
-    sizes = naive.gzip_sizes(layers)
-    return tuple(
-        CountedLayer(made_by=layer.made_by, digest=layer.digest, bytes=layer.bytes, gzip_bytes=size)
-        for layer, size in zip(layers, sizes, strict=True)
+def _unavailable(builder: Builder, error: UnavailableError) -> NaiveBuild:
+    say(f"no naive image by {builder}: {error}")
+    return NaiveBuild(
+        builder=builder, status="unavailable", reason=str(error), version=None, seconds=None, bytes=None
     )
 
 
-def _form_cost(adapter: Environment, prepared: Prepared, seconds: Mapping[str, float]) -> FormCost:
-    storage = storage_of(adapter, prepared, None)
-    took = round(sum(seconds.values()), 3) if seconds else None
-    return FormCost(seconds=took, disk_bytes=storage.disk_bytes, reason=storage.reason)
+@contextlib.contextmanager
+def _docker(adapter: Environment, parts: Parts) -> Iterator[Built]:
+    """Built by the classic builder, which every daemon has; removed afterwards, with the base."""
+    variables = {**launcher_environment(adapter), "DOCKER_BUILDKIT": "0"}
+
+    def call(*arguments: str, timeout_s: float = CALL_S) -> Finished:
+        return run(["docker", *arguments], timeout_s=timeout_s, env=variables, check=True)
+
+    prune = ["docker", "image", "prune", "--force", "--filter", f"label={LABEL}"]
+    ends = [["docker", "image", "rm", "--force", TAG, BASE, parts.tag], prune]
+    with at_death(f"{parts.folder} in Docker", commands=ends, env=variables):
+        try:
+            call("load", "--quiet", "--input", str(parts.folder / BASE_ARCHIVE))
+            call("tag", parts.tag, f"{BASE}:latest")
+            built = call(*docker_arguments(parts.context), timeout_s=BUILD_S)
+            shown = call("image", "inspect", "--format", "{{.Id}} {{.Size}}", TAG).stdout.split()
+            yield Built(reference=shown[0], seconds=built.wall_s, bytes=int(shown[1]))
+        finally:
+            for command in ends:
+                run(command, timeout_s=CALL_S, env=variables)
+
+
+def docker_arguments(context: Path) -> list[str]:
+    """Of `docker`: a build without a network, with nothing pulled and nothing cached; pure."""
+    return ["build", "--network", "none", "--pull=false", "--force-rm", "--no-cache", "--tag", TAG, str(context)]
+
+
+@contextlib.contextmanager
+def _apptainer(adapter: Environment, parts: Parts) -> Iterator[Built]:
+    """Built in a user namespace of its own without a network."""
+    program, target = find_apptainer(), parts.folder / "naive.sif"
+    if program is None:
+        raise UnavailableError("neither apptainer nor singularity is installed")
+    temporary = dict.fromkeys(("APPTAINER_TMPDIR", "SINGULARITY_TMPDIR"), str(parts.folder))
+    argv = apptainer_command(program, target, parts.context, len(os.sched_getaffinity(0)))
+    variables = {**launcher_environment(adapter), **temporary}
+    built = run(argv, timeout_s=BUILD_S, env=variables, cwd=parts.context)
+    if not built.ok:
+        raise UnavailableError(explain(built))
+    yield Built(reference=str(target), seconds=built.wall_s, bytes=target.stat().st_blocks * 512)
+
+
+def apptainer_command(program: Path, target: Path, context: Path, processors: int) -> list[str]:
+    """The argument list of a build to a .sif, compressed as every .sif here; pure."""
+    options = ("--disable-cache", "--mksquashfs-args", f"{COMPRESSION} -processors {processors}")
+    return [*AS_ROOT, str(program), "build", *options, str(target), str(context / Path(DEFINITION).name)]
+
+
+def explain(finished: Finished) -> str:
+    """One line on `apptainer build` that failed: what %post said last, where that is what failed; pure."""
+    lines = finished.stderr.splitlines()
+    if any("FATAL" in line and "%post" in line for line in lines):
+        lines = [line for line in lines if "FATAL" not in line]
+    return replace(finished, argv=("apptainer build",), stderr="\n".join(lines)).explain()
+
+
+BUILDERS: Mapping[Builder, Callable[[Environment, Parts], AbstractContextManager[Built]]] = {
+    "docker": _docker,
+    "apptainer": _apptainer,
+}
+
+
+def _check(adapter: Environment, reference: str, code: str) -> None:
+    """The image is of use: it imports the stack, launched as its runtime launches any image here."""
+    with own_folder() as (name, folder):
+        launch = Launch(
+            name=name,
+            argv=(PYTHON, "-c", code),
+            reference=reference,
+            binds=(),
+            workdir=Path("/"),
+            cpus=tuple(sorted(os.sched_getaffinity(0))),
+            shm_bytes=shared_memory_bytes(),
+            nofile=resource.getrlimit(resource.RLIMIT_NOFILE)[0],
+            uid=os.getuid(),
+            gid=os.getgid(),
+        )
+        with ended_with_us(adapter, launch, folder):
+            finished = run(adapter.command(launch), timeout_s=CALL_S, env=launcher_environment(adapter))
+    if not finished.ok:
+        raise UnavailableError(f"the image was built, and does not import the stack: {finished.explain()}")

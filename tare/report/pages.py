@@ -46,7 +46,6 @@ NOTEBOOKS = {
     "image_costs": "What an image costs",
     "choices": "Environment or settings",
     "device": "The device",
-    "reference": "Reference machines",
     "batch_size": "Batch size",
     "roofline": "Roofline",
 }
@@ -99,7 +98,7 @@ AFTER_PAPERS = (
     ),
     Page(
         "machine", "Machine", "This machine, and what was held equal",
-        "Processor, memory, software; the conditions of every launch, as seen inside; reference machines.",
+        "Processor, memory, software; the conditions of every launch, as seen inside.",
     ),
     Page(
         "method", "Method", "How it was measured",

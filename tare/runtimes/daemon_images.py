@@ -35,12 +35,6 @@ def note(address: str, image_id: str) -> None:
         images[address] = [*images.get(address, []), image_id]
 
 
-def forget(address: str, image_id: str) -> None:
-    """An image that whoever loaded it has removed."""
-    with _record() as images:
-        images[address] = [one for one in images.get(address, []) if one != image_id]
-
-
 def remove() -> bool:
     """Remove what is noted from its daemon, and say so; false where something had to stay.
 

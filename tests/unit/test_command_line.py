@@ -6,8 +6,9 @@ import sys
 
 import pytest
 
-from tare.cli.main import build_parser
+from tare.cli.main import build_parser, main
 from tare.core.files import project_root
+from tare.model.studies.study import NO_REFERENCE
 
 HEAVY = {"pydantic", "numpy", "pandas", "scipy", "yaml", "torch", "jinja2", "matplotlib", "fastjsonschema"}
 
@@ -71,7 +72,7 @@ def test_a_command_whose_reader_has_gone_ends_without_a_word():
     [
         (
             "STUDDY=config/smoke.yaml",
-            "make knows no variable STUDDY: did you mean 'STUDY'? (known: BUDGET_S, CONFIG, ",
+            "make knows no variable STUDDY: did you mean 'STUDY'? (known: CONFIG, ",
         ),
         ("minutes=60", "make knows no variable minutes: did you mean 'MINUTES'? (known: "),
         ("SCENARIO=single", "make knows no variable SCENARIO: did you mean 'SCENARIOS'? (known: "),
@@ -81,6 +82,31 @@ def test_a_variable_that_make_does_not_know_is_refused_before_anything_is_done(w
     done = subprocess.run(["make", "report", word], capture_output=True, text=True, cwd=project_root(), check=False)
     (line,) = done.stderr.splitlines()
     assert (done.returncode, done.stdout) == (2, "") and says in line
+
+
+@pytest.mark.parametrize("words", ["reference NAME=h100", "reference-input"])
+def test_make_says_what_came_in_the_place_of_reference(words):
+    command = ["make", *words.split()]
+    done = subprocess.run(command, capture_output=True, text=True, cwd=project_root(), check=False)
+    (line,) = done.stderr.splitlines()
+    assert (done.returncode, done.stdout) == (2, "") and f"make reference: {NO_REFERENCE}" in line
+
+
+@pytest.mark.parametrize(
+    "words", ["reference", "check-reference results/reference/h100", "plan --study config/reference.yaml"]
+)
+def test_a_command_that_names_a_reference_says_what_came_in_its_place(words, capsys):
+    assert main(words.split()) == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line.startswith("tare: ") and line.endswith(NO_REFERENCE)
+
+
+def test_an_older_python_is_told_so_before_anything_is_imported():
+    started = project_root() / "tare/__main__.py"
+    code = f"import runpy, sys; sys.version_info = (3, 9, 1); runpy.run_path({str(started)!r}, run_name='__main__')"
+    ended = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert ended.returncode == 3
+    assert ended.stderr.count("\n") == 1 and "needs Python 3.11 or later" in ended.stderr
 
 
 def test_variables_that_make_hands_on_are_no_mistake():

@@ -100,7 +100,7 @@ def costs(ours=60.0, naive=200.0):
         "arm": "stack=same", "batch": None, "rep": None, "unit": "s", "kind": "measured", "source": "test",
         "reason": None,
     }  # fmt: skip
-    found = {("docker", "ready_s"): ours, ("oci", "naive_build_s"): naive}
+    found = {("docker", "ready_s"): ours, ("docker", "naive_build_s"): naive}
     return tables.make(
         "image_costs", [{**about, "env": env, "item": item, "value": value} for (env, item), value in found.items()]
     )

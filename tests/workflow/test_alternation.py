@@ -123,7 +123,7 @@ def test_each_job_that_seals_a_campaign_hands_on_the_hash_of_its_programs(planne
 
 
 def test_beside_a_gpu_a_study_on_the_cpu_has_its_own_images(checkout):
-    words = ("config/config.yaml", "config/modak2020.yaml", "config/on-cpu.yaml", "config/reference.yaml")
+    words = ("config/config.yaml", "config/modak2020.yaml", "config/on-cpu.yaml")
     found = by_output(checkout, "--with-gpu", *words)
     assert conflicts(found) == []
     images = {study: {path for path in jobs if path.startswith("results/images/")} for study, jobs in found.items()}

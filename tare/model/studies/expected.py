@@ -36,7 +36,7 @@ JOB_S: Mapping[str, float] = {
     "bind_stack": 6,
     "derive_image": 5,
     "derive_arm": 28,
-    "build_naive_image": 280,
+    "build_naive_image": 180,
     "describe_machine": 1,
     "probe_environment": 2,
     "take_ceilings": 0,
@@ -46,13 +46,11 @@ JOB_S: Mapping[str, float] = {
     "extract_tables": 15,
     "judge_published": 5,
     "summarize_environment": 3,
-    "reference_tables": 3,
     "draw_notebooks": 15,
     "build_report": 8,
     "all": 0,
 }
 ALWAYS = ("count_image_costs", "extract_tables", "draw_notebooks", "build_report")
-DEFINED_S = 110.0  # build_naive_image, where no Docker builds the image beside Apptainer's definition file
 
 BEGIN_S = 5.0  # a campaign: copies, places of its launches
 RUN_S = 2.5  # a whole run beyond its steps, of a workload that doesn't say it
@@ -99,8 +97,7 @@ def by_rule(study: Study) -> dict[str, float]:
     found = defaultdict(list)
     for rule, seconds in jobs(study):
         found[rule].append(seconds)
-    naive = {} if "docker" in study.environments else {"build_naive_image": DEFINED_S}
-    return {**JOB_S, **naive, **{rule: statistics.fmean(each) for rule, each in found.items()}}
+    return {**JOB_S, **{rule: statistics.fmean(each) for rule, each in found.items()}}
 
 
 def whole_s(study: Study) -> float:

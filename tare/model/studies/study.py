@@ -50,8 +50,8 @@ Kind = Literal["rounds", "causes", "sweep"]
 
 _LETTERS = "must be lower-case letters, digits and hyphens"
 _FOLDERS = (
-    "images", "data", "campaigns", "ceilings", "profiles", "tables", "figures", "notebooks", "report", "reference",
-    "reference-tables", "logs", "probe", "benchmarks", "environments",
+    "images", "data", "campaigns", "ceilings", "profiles", "tables", "figures", "notebooks", "report", "logs",
+    "probe", "benchmarks", "environments",
 )  # fmt: skip
 
 
@@ -658,7 +658,7 @@ class Study(RoundsPart, CausesPart, SweepPart, ProfilePart, StartsPart, Ceilings
         distributed: the group, where `scenarios` names `distributed`; None elsewhere, as `shared`.
         workloads: modules of workloads/ with their settings.
         papers: files of config/published; the page shows those of which the study trains something.
-        naive_image: whether the stack's image is made as people write it too, to be compared with ours.
+        naive_image: whether the stack's image is also built as a user would write it by hand, to be compared.
     """
 
     workloads: Annotated[Mapping[Name, WorkloadSettings], Field(min_length=1)]
@@ -689,6 +689,13 @@ PARTS: dict[str, type[Record]] = {
 AnyPart = TypeVar("AnyPart", bound=Record)
 
 
+REFERENCE_FILE = "reference.yaml"  # the study of `make reference`
+NO_REFERENCE = (
+    "removed in this version: run a study on that machine and keep its results (`stack: bound` takes the framework "
+    "that is installed there); `tare archive` comes in its place"
+)
+
+
 def load(source: str | Path) -> dict[str, Any]:
     """What stands in a YAML or JSON file, or in inline JSON, before it is checked.
 
@@ -696,6 +703,8 @@ def load(source: str | Path) -> dict[str, Any]:
         UserError: not there, unreadable, not YAML, a key twice, or not a mapping.
     """
     inline = str(source).lstrip().startswith("{")
+    if not inline and Path(source).name == REFERENCE_FILE and not Path(source).exists():
+        raise UserError(f"{source}: {NO_REFERENCE}")
     if not inline and not Path(source).exists():
         raise UserError(f"there is no study file {source}: there are {' '.join(study_files())}")
     config = parse_yaml(str(source), INLINE) if inline else read_yaml(Path(source), "the study")

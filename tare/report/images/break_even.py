@@ -77,7 +77,7 @@ def choices(evidence: Evidence) -> Iterator[Choice]:
         given = (evidence.image_costs, evidence.verdicts, evidence.metrics, workload, evidence.study.stack)
         for one in sorted(built(*given), key=lambda image: env_order(image.env)):
             title = f"{env_title(one.env)}, {workload_title(workload)}"
-            title += ", naive Dockerfile" if one.whose == NAIVE else ""
+            title += ", naive image" if one.whose == NAIVE else ""
             if one.size_bytes is not None:
                 yield _choice(title, one.build_s, one.size_bytes, (one.low_s, one.high_s))
 
@@ -151,8 +151,8 @@ def _table(evidence: Evidence, found: list[Choice]) -> Table:
         note=(
             f"A run saves: the {level:g}% interval of the verdict on whole runs, times the median of the host's; "
             "below zero, a run takes longer than on the host. Build: all stages from locked packages to what can "
-            "be started. Pull: what is carried to another machine, by the rate of the link alone. Of the naive "
-            "Dockerfile no run was measured: those of our image stand for it."
+            "be started. Pull: what is carried to another machine, by the rate of the link alone; images of Docker "
+            "are counted without compression. Of naive images no run was measured: those of ours stand for them."
         ),
         wide=True,
     )

@@ -1,1 +1,1 @@
-"""Published studies and recorded reference campaigns beside what is measured here."""
+"""Published studies beside what is measured here."""

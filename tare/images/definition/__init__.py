@@ -1,1 +1,0 @@
-"""Images by Apptainer's own definition files, as people write them."""
