@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import copy
 import json
 import os
 import time
@@ -57,7 +56,6 @@ class Docker(Environment):
     own_network: ClassVar[Literal["host", "bridge"] | None] = "bridge"
     runtime: ClassVar[str | None] = None  # the daemon's name of the OCI runtime; None for its own choice
     remedy: ClassVar[str] = REMEDY
-    reached: Mapping[str, str] | None = None  # variables of a client; None for those of the daemon in use
 
     def probe(self) -> Probe:
         """Load and launch the trial image; starts a private daemon where none answers and we may."""
@@ -148,17 +146,9 @@ class Docker(Environment):
         """The daemon keeps a container whose client was killed."""
         return [["docker", "rm", "--force", launch.name]]
 
-    def of_daemon(self, variables: Mapping[str, str]) -> Environment | None:
-        """A container of that daemon; None where nobody can tell which network is whose (`shares_networks`)."""
-        if not self.shares_networks:
-            return None
-        other = copy.copy(self)
-        other.reached = {name: value for name, value in variables.items() if name == "DOCKER_HOST"}
-        return other
-
     def environment_variables(self) -> dict[str, str]:
         """Where the daemon listens."""
-        return endpoint_variables() if self.reached is None else dict(self.reached)
+        return endpoint_variables()
 
     def places(self, prepared: Prepared) -> tuple[Path, ...]:
         """The folders of the image's layers, where the daemon is on this machine and we may look."""

@@ -1,7 +1,6 @@
 """What members of a group meet on: a loopback that nobody else is in, a switch, the host's network, other hosts'.
 
-`Wires` ask for a switch (tare.launch.switch): every member in a network namespace of its own, or, as a host, with a
-Docker daemon of its own in there, which joins the others' in a swarm (tare.launch.swarm). An environment that
+`Wires` ask for a switch (tare.launch.switch): every member in a network namespace of its own. An environment that
 enters no namespace by its path, but that of another launch of its own (Docker), has one launch more for each
 member, which computes nothing and holds the namespace, as a pod's first container does. One whose launches are
 machines of their own has a bridge in each namespace, from the cable to a tap device. Nothing here outlives the
@@ -17,7 +16,7 @@ import os
 import socket
 import sys
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
@@ -29,7 +28,6 @@ from tare.launch.conditions import launcher_environment
 from tare.launch.hosts import Hosts, There, members
 from tare.launch.place import Site
 from tare.launch.prepare import clean_up, ended_with_us, own_folder
-from tare.launch.swarm import End, meet, swarm_of
 from tare.model.environment import Environment, Launch
 from tare.model.records.launches import Network
 
@@ -71,13 +69,11 @@ class Wires:
         rate_bit_per_s: of each member's cable, either way; None for as fast as the machine is.
         delay_ms: that a member's packets are held back; a round trip takes twice as long.
         overlay: members are on a VXLAN between the switch's ends, which then stand for hosts.
-        swarm: the same, by a swarm of Docker's daemons, one at each of those ends.
     """
 
     rate_bit_per_s: float | None
     delay_ms: float = 0.0
     overlay: bool = False
-    swarm: bool = False
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -120,7 +116,7 @@ def meeting(site: Site, size: int, wanted: Wires | Hosts | Literal["host", "own"
         UnavailableError: it can't be had here, or not by this environment.
     """
     if isinstance(wanted, Wires):
-        with (_in_a_swarm if wanted.swarm else _switched)(site, size, wanted) as found:
+        with _switched(site, size, wanted) as found:
             yield found
     elif isinstance(wanted, Hosts):
         yield _on_hosts(site, size, wanted)
@@ -183,7 +179,7 @@ def _loopback(site: Site) -> Iterator[str]:
 def barred(environment: Environment, kind: str) -> str | None:
     """Why launches of an environment can't meet on a network of this machine; None where they can.
 
-    `kind` is `switch`, `overlay`, `swarm`, `host` or `own`.
+    `kind` is `switch`, `overlay`, `host` or `own`.
     """
     if kind == OWN_NETWORK and environment.own_network is None:
         return f"{environment.title}: its own network is not to be had here; its instances meet on a switch"
@@ -226,58 +222,6 @@ def _switched(site: Site, size: int, wires: Wires) -> Iterator[Meeting]:
 
 
 @contextlib.contextmanager
-def _in_a_swarm(site: Site, size: int, wires: Wires) -> Iterator[Meeting]:
-    """Each member at an end of a swarm's overlay: of the daemon there, or in the namespace of its container."""
-    if reason := barred(site.environment, "swarm"):
-        raise UnavailableError(reason)
-    client = launcher_environment(site.environment)
-    by_path = site.environment.joins_networks
-    image = None if by_path or site.reference is None else (site.reference, client)
-    with _swarm(client, size, wires, image) as (ends, pids):
-        moved = () if by_path else tuple(_started_there(site, end) for end in ends)
-        networks = (
-            [f"/proc/{pid}/ns/net" for pid in pids] if by_path else [f"launch:{end.container}" for end in ends]
-        )
-        yield Meeting(
-            networks=tuple(networks),
-            address=ends[0].address,
-            port=PORT,
-            interface=switch.INTERFACE,
-            interfaces=(switch.INTERFACE, "lo"),
-            sites=moved,
-            record=Network(
-                kind="swarm",
-                rate_bit_per_s=wires.rate_bit_per_s,
-                delay_ms=wires.delay_ms,
-                by_launches=True,
-            ),
-        )
-
-
-def _started_there(site: Site, end: End) -> Site:
-    there = site.environment.of_daemon(end.variables)
-    if there is None:
-        raise UnavailableError(f"{site.environment.title} is started by its own daemon alone: it has no swarm")
-    return replace(site, environment=there)
-
-
-@contextlib.contextmanager
-def _swarm(
-    client: Mapping[str, str], size: int, wires: Wires, image: tuple[str, Mapping[str, str]] | None = None
-) -> Iterator[tuple[list[End], list[int]]]:
-    """A swarm at the ends of a switch: ends of its overlay, which reach each other, and a process at each."""
-    cables = replace(wires, swarm=False)
-    with contextlib.ExitStack() as stack:
-        name, folder = stack.enter_context(own_folder())
-        stack.enter_context(at_death(name, folder=folder))
-        told = stack.enter_context(switch_of(client, size, cables))
-        ends = stack.enter_context(swarm_of(told["pids"], told["addresses"], name, image))
-        pids = [process_in(end.namespace) for end in ends]
-        meet(pids, [end.address for end in ends])
-        yield ends, pids
-
-
-@contextlib.contextmanager
 def _on_a_bridge(site: Site, size: int) -> Iterator[Meeting]:
     """Each member in the namespace of a container on its daemon's bridge, which computes nothing, as in a pod."""
     if reason := barred(site.environment, OWN_NETWORK):
@@ -299,10 +243,6 @@ def _on_a_bridge(site: Site, size: int) -> Iterator[Meeting]:
 @contextlib.contextmanager
 def switched(client: Mapping[str, str], size: int, wires: Wires) -> Iterator[list[int]]:
     """A network with a namespace for each member while the block runs: a process in each. As `switch_of`."""
-    if wires.swarm:
-        with _swarm(client, size, wires) as (_, pids):
-            yield pids
-        return
     with switch_of(client, size, wires) as told:
         yield [int(pid) for pid in told["pids"]]
 

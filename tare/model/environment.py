@@ -290,13 +290,6 @@ class Environment(ABC):
         """Commands that end a launch for good after its process group was killed; pure."""
         return []
 
-    def of_daemon(self, variables: Mapping[str, str]) -> Environment | None:
-        """The same, started by the daemon of this machine that a client with these variables reaches; pure.
-
-        None where no daemon starts its launches, or none but its own can.
-        """
-        return None
-
     def virtual_machine(self, launch: Launch) -> VirtualMachine | None:
         """The virtual machine that `command` starts; None where a launch runs on this machine's kernel; pure."""
         return None

@@ -301,12 +301,11 @@ def last_error(log: Path) -> str:
 
 
 @contextlib.contextmanager
-def daemon_with_data(data: Path, *, network_of: int | None = None) -> Iterator[dict[str, str]]:
+def daemon_with_data(data: Path) -> Iterator[dict[str, str]]:
     """A daemon of the block's own, with its store in a folder that stays; the environment of its clients.
 
     Args:
         data: the folder, which is made where it is missing.
-        network_of: a process whose network namespace is the daemon's host's; None for a new one.
 
     Raises:
         UnavailableError: only root can start one, a part of Docker is missing, or it does not answer.
@@ -319,7 +318,7 @@ def daemon_with_data(data: Path, *, network_of: int | None = None) -> Iterator[d
         places.folder.mkdir(mode=0o700)
         (places.folder / "daemon.json").write_text(daemon_settings(places.folder), encoding="utf-8")
         with places.log.open("wb") as log, at_death(key, folder=places.folder):
-            argv = daemon_argv(places, program, network_of)
+            argv = daemon_argv(places, program)
             daemon = start(argv, env=None, cwd=scratch, stdin=subprocess.PIPE, stdout=log, stderr=log)
             try:
                 deadline = time.monotonic() + START_S
@@ -339,18 +338,15 @@ def daemon_with_data(data: Path, *, network_of: int | None = None) -> Iterator[d
 # --- the watcher
 
 
-def daemon_argv(places: State, program: str, network_of: int | None = None) -> list[str]:
-    """The daemon in namespaces of its own, but for a network that is another process's.
+def daemon_argv(places: State, program: str) -> list[str]:
+    """The daemon in namespaces of its own.
 
     Its network is a namespace too: what containers get there, Docker's bridge and packet filters, or the network of
     "the host", is not the machine's, whose rules stay untouched.
     """
-    entered = [] if network_of is None else ["nsenter", f"--net=/proc/{network_of}/ns/net", "--"]
     return [
-        *entered,
         *("unshare", "--pid", "--fork", "--kill-child", "--mount", "--mount-proc", "--propagation", "slave"),
-        *(() if entered else ("--net",)),
-        "--",
+        *("--net", "--"),
         *("/bin/sh", "-c", FIRST_PROCESS, "sh", str(places.folder), program),
         *("--config-file", str(places.folder / "daemon.json")),
         *("--host", f"unix://{places.socket}", "--pidfile", str(places.folder / "docker.pid")),

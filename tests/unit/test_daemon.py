@@ -11,7 +11,6 @@ import time
 import pytest
 
 from tare.core.errors import UnavailableError
-from tare.launch import swarm
 from tare.runtimes import daemon
 
 
@@ -112,17 +111,6 @@ def test_without_dockerd_the_reason_names_it(places, monkeypatch):
     with pytest.raises(UnavailableError, match="dockerd is not installed") as caught, daemon.docker_endpoint():
         pass
     assert caught.value.remedy == daemon.INSTALL
-
-
-def test_without_dockerd_there_is_no_swarm_and_another_may_come(places, monkeypatch):
-    monkeypatch.setattr(daemon.os, "getuid", lambda: 0)
-    monkeypatch.setattr(daemon, "_find", lambda name: None)
-    for _ in range(2):  # the first lets go of what it locked
-        with (
-            pytest.raises(UnavailableError, match="dockerd is not installed"),
-            swarm.swarm_of([os.getpid()], ["10.83.0.1"], "tare-x"),
-        ):
-            pass
 
 
 def test_a_docker_host_that_does_not_answer_is_said_and_none_is_started(places, monkeypatch, tmp_path):

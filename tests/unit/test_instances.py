@@ -62,6 +62,8 @@ def config():
         ({"exchange": "ring"}, "distributed: exchange: 'ring' is not allowed"),
         ({"rate_mbit_per_s": 0.0}, "distributed: rate_mbit_per_s: 0.0 must be at least 1"),
         ({"network": "host", "delay_ms": 1.0}, "take network: switch"),
+        ({"network": "swarm"}, "network=swarm: this level has gone: take network=overlay"),
+        ({"arms": ["network=swarm"]}, "network=swarm: this level has gone: take network=overlay"),
         ({"environments": ["host", "podman"]}, "podman is none of the study's environments"),
         ({"environments": ["docker"]}, "host is missing"),
         ({"workloads": ["mnist_cn"]}, "did you mean 'mnist_cnn'"),
@@ -143,7 +145,7 @@ def test_a_scenario_says_who_can_not_train_together_and_how_it_launches():
     guest = {"vm": replace(SITE, environment=Vm())}
     assert barred("distributed", guest, "switch") == {}
     assert barred("distributed", {**sites, **guest}, "overlay-of-containers") == {}
-    for kind in ("overlay", "swarm", "host", "own"):
+    for kind in ("overlay", "host", "own"):
         assert barred("distributed", guest, kind)["vm"].endswith("its guests meet on a switch alone")
     (reason,) = barred("distributed", {"gvisor": replace(SITE, environment=Gvisor())}, "switch").values()
     assert reason.endswith("enters no network of this machine: its instances can't train together")
@@ -151,8 +153,6 @@ def test_a_scenario_says_who_can_not_train_together_and_how_it_launches():
     assert set(barred("distributed", others, "switch")) == set(others), (
         "their kernels' numbers name none of our namespaces"
     )
-    assert set(barred("distributed", others, "swarm")) == set(others)
-    assert barred("distributed", sites, "swarm") == {}
     assert list(barred("distributed", {**sites, **guest}, "hosts")) == ["docker", "vm"]
     assert barred("distributed", sites, "own") == {}
     (reason,) = barred("distributed", {"podman": replace(SITE, environment=Podman())}, "own").values()

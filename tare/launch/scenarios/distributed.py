@@ -25,7 +25,6 @@ from tare.model.studies.study import NamedHost
 
 SERVED = "parameter-server"
 SWITCH, OVERLAY, OVERLAY_OF_CONTAINERS, OTHER_HOSTS = "switch", "overlay", "overlay-of-containers", "hosts"
-SWARM = "swarm"
 
 
 @contextlib.contextmanager
@@ -89,5 +88,4 @@ def network_of(
         rate_bit_per_s=None if rate is None else rate * 1e6,
         delay_ms=group["delay_ms"],
         overlay=kind in (OVERLAY, OVERLAY_OF_CONTAINERS),
-        swarm=kind == SWARM,
     )

@@ -42,7 +42,6 @@ PIPELINE_SAMPLE_S = 0.0011  # of the input alone, in the mean of its passes
 START_S = 3.5  # a first start
 BESIDE_TIMES = 1.4  # a whole run beside a neighbour, by the same run alone
 GROUP_S = 3.3  # a whole run of a group, beyond its steps and the starts of its instances, which share the CPUs
-SWARM_S = 12.0  # more of a group in a swarm: its daemons, their overlay, and their end
 GROUP_TIMES = 1.5  # its step, by that of an instance alone
 COMPILED_S = {"inductor": 33.0}  # a whole run more, where a compiler takes long
 KERNEL_STEPS = 3  # of a launch that looks at kernels, beside those that the study names
@@ -249,8 +248,7 @@ def _group_s(group: Distributed, name: str, settings: Batch, cpus: int) -> float
     exchange_s = times * GRADIENT_BITS * described["parameters"] / (rate * 1e6) if rate else 0.0
     instances = group.workers + (group.exchange == "parameter-server")
     starts_s = _start_s(name, settings) * max(1.0, instances / cpus)
-    begin_s = GROUP_S + (SWARM_S if group.network == "swarm" else 0.0)
-    return begin_s + starts_s + steps * (GROUP_TIMES * _step_s(name, settings) + exchange_s)
+    return GROUP_S + starts_s + steps * (GROUP_TIMES * _step_s(name, settings) + exchange_s)
 
 
 def _measured_s(study: Study, step_s: float) -> float:

@@ -383,9 +383,8 @@ class Distributed(Record):
         workers: how many train; a parameter server is one instance more.
         exchange: how they exchange gradients: DistributedDataParallel's all-reduce, or a parameter server.
         network: a switch, with a network namespace for each instance; an overlay (VXLAN) over such a switch, of all
-            or of containers alone; the overlay of a swarm, with a Docker daemon for each instance; the host's own
-            network; what each environment has where nobody chooses, Docker its bridge and others the host's; that
-            of other hosts.
+            or of containers alone; the host's own network; what each environment has where nobody chooses, Docker
+            its bridge and others the host's; that of other hosts.
         hosts: those on which the instances are, in the order of their ranks, a parameter server last.
         rate_mbit_per_s: of an instance's cable to the switch, either way; None for as fast as it is.
         delay_ms: that the switch's packets are held back, one way.
@@ -401,7 +400,7 @@ class Distributed(Record):
 
     workers: Annotated[int, Field(ge=2, le=16)] = 2
     exchange: Literal["all-reduce", "parameter-server"] = "all-reduce"
-    network: Literal["switch", "overlay", "overlay-of-containers", "swarm", "host", "own", "hosts"] = "switch"
+    network: Literal["switch", "overlay", "overlay-of-containers", "host", "own", "hosts"] = "switch"
     hosts: Annotated[tuple[NamedHost, ...], Distinct] = ()
     rate_mbit_per_s: Annotated[float, Field(ge=1, le=400_000)] | None = 1000.0
     delay_ms: Annotated[float, Field(ge=0, le=1000)] = 0.0
@@ -811,7 +810,7 @@ REMOVED: Mapping[tuple[str, ...], str] = {
 
 
 def _refuse_removed(config: Mapping[str, Any]) -> None:
-    """Name what replaces a key of an earlier version.
+    """Name what replaces a key or a level of an earlier version.
 
     Raises:
         UserError: there is one.
@@ -822,6 +821,10 @@ def _refuse_removed(config: Mapping[str, Any]) -> None:
             inner = inner.get(key) if isinstance(inner, Mapping) else None
         if isinstance(inner, Mapping) and keys[-1] in inner:
             raise UserError(f"config: {': '.join(keys)}: this key has gone: {instead}; drop it")
+    group = config.get("distributed")
+    level = f"network={group.get('network')}" if isinstance(group, Mapping) else ""
+    if level in arms.REMOVED:
+        raise UserError(f"config: distributed: {level}: this level has gone: take {arms.REMOVED[level]}")
     kinds = config.get("stack_kinds")
     if isinstance(kinds, list | tuple) and "turns" in kinds:
         raise UserError(

@@ -40,7 +40,6 @@ NETWORKS = {
     "switch": "switch",
     "overlay": "overlay",
     "overlay-of-containers": "overlay for containers, switch for others",
-    "swarm": "overlay of a Docker swarm",
     "host": "host's network",
     "own": "its own",
     "hosts": "other hosts",
@@ -125,7 +124,6 @@ def _wires(wanted: Distributed) -> str:
     overlays = {
         "overlay": "an overlay (VXLAN) over one switch",
         "overlay-of-containers": "one switch, containers over an overlay (VXLAN) of their own on it",
-        "swarm": "the overlay (VXLAN) of a Docker swarm, with a daemon for each at one switch",
     }
     over = overlays.get(wanted.network, "one switch")
     return f"each in a network namespace of its own on {over}, {cable}{late}"

@@ -219,7 +219,6 @@ LEVELS = {
     "network=switch": "a switch of its own",
     "network=overlay": "an overlay network (VXLAN)",
     "network=overlay-of-containers": "an overlay network (VXLAN) of containers alone",
-    "network=swarm": "the overlay network of a Docker swarm",
     "network=host": "the host's network",
     "network=own": "the network that each environment brings",
     "network=hosts": "other hosts",
