@@ -8,7 +8,7 @@ import os
 import time
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar
 
 from envs._conditions import (
     GPU,
@@ -53,7 +53,6 @@ class Docker(Environment):
     joins_networks = False  # the daemon enters those of its own containers only
     has_daemon = True
     shares_networks = True
-    own_network: ClassVar[Literal["host", "bridge"] | None] = "bridge"
     runtime: ClassVar[str | None] = None  # the daemon's name of the OCI runtime; None for its own choice
     remedy: ClassVar[str] = REMEDY
 

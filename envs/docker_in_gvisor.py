@@ -26,4 +26,3 @@ class DockerInGvisor(Docker):
     transport = "channel"
     unseen: ClassVar[tuple[str, ...]] = ("affinity",)
     shares_networks = False  # its own kernel numbers namespaces: which one is whose, nobody can tell
-    own_network = None

@@ -102,7 +102,6 @@ class Podman(Environment):
     factors: ClassVar[Mapping[str, tuple[str, ...]]] = {**SECCOMP, **GPU}
     sets_quotas = True
     own_limits = frozenset({"processes"})  # 2048 in each container, of which a training job is far away
-    own_network = None  # a bridge, for which nothing here asks it
 
     def __init__(self, setup: Setup | None = None) -> None:
         self._setup = setup

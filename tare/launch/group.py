@@ -61,7 +61,7 @@ def launch_group(
     *,
     size: int,
     pad_bytes: int = 0,
-    network: Wires | Hosts | Literal["host", "own"] | None = None,
+    network: Wires | Hosts | Literal["host"] | None = None,
 ) -> LaunchRecord:
     """Run `size` launches that train together; one record, with a part for each where there are several.
 
@@ -88,7 +88,7 @@ def _launch_once(
     conditions: Mapping[str, Any],
     size: int,
     pad_bytes: int,
-    network: Wires | Hosts | Literal["host", "own"] | None,
+    network: Wires | Hosts | Literal["host"] | None,
 ) -> LaunchRecord:
     """One try of a group of several. Arguments as for `launch_group`."""
     with contextlib.ExitStack() as stack:

@@ -35,7 +35,6 @@ START_S = 120.0  # for what holds a network to come to its first line
 PACKAGES: Mapping[str, str] = {"ip": "iproute2"}  # programs of a switch, and Debian's package of each
 LOOPBACK, PORT = "127.0.0.1", 29500
 HOST_NETWORK: Literal["host"] = "host"
-OWN_NETWORK: Literal["own"] = "own"
 NO_SWITCH = "a group has no network of its own"
 # Sets its loopback up (ioctl SIOCSIFFLAGS, flags IFF_UP and IFF_RUNNING), and lives until its input ends.
 LOOPBACK_ALONE = f"""\
@@ -45,18 +44,10 @@ with socket.socket() as any_one:
 print("{switch.PROTOCOL} up {{}}", flush=True)
 sys.stdin.read()
 """
-# Says which network namespace it is in, and its address where it has one (ioctl SIOCGIFADDR); lives until its input
-# ends.
+# Says which network namespace it is in, and lives until its input ends.
 HOLD = f"""\
-import fcntl, json, os, socket, struct, sys
-told = {{"inode": os.stat("/proc/self/ns/net").st_ino}}
-with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as any_one:
-    try:
-        asked = fcntl.ioctl(any_one, 0x8915, struct.pack("256s", b"{switch.INTERFACE}"))
-        told["address"] = socket.inet_ntoa(asked[20:24])
-    except OSError:
-        pass
-print("{switch.PROTOCOL} up", json.dumps(told), flush=True)
+import json, os, sys
+print("{switch.PROTOCOL} up", json.dumps({{"inode": os.stat("/proc/self/ns/net").st_ino}}), flush=True)
 sys.stdin.read()
 """
 
@@ -103,14 +94,14 @@ class Meeting:
 
 
 @contextlib.contextmanager
-def meeting(site: Site, size: int, wanted: Wires | Hosts | Literal["host", "own"] | None) -> Iterator[Meeting]:
+def meeting(site: Site, size: int, wanted: Wires | Hosts | Literal["host"] | None) -> Iterator[Meeting]:
     """A place for a group to meet, for as long as the block runs.
 
     Args:
         site: of its members.
         size: how many they are.
-        wanted: a switch, other hosts, this one's network, what the environment has where nobody chooses, or None: a
-            loopback in a namespace of its own, and the host's network where nobody can enter one.
+        wanted: a switch, other hosts, this one's network, or None: a loopback in a namespace of its own, and the
+            host's network where nobody can enter one.
 
     Raises:
         UnavailableError: it can't be had here, or not by this environment.
@@ -120,9 +111,6 @@ def meeting(site: Site, size: int, wanted: Wires | Hosts | Literal["host", "own"
             yield found
     elif isinstance(wanted, Hosts):
         yield _on_hosts(site, size, wanted)
-    elif wanted == OWN_NETWORK and site.environment.own_network != HOST_NETWORK:
-        with _on_a_bridge(site, size) as found:
-            yield found
     elif wanted is None and site.isolates_network and site.environment.joins_networks:
         with _loopback(site) as path:
             yield Meeting(networks=(path,) * size, address=LOOPBACK, port=PORT, interface="lo", interfaces=("lo",))
@@ -179,10 +167,8 @@ def _loopback(site: Site) -> Iterator[str]:
 def barred(environment: Environment, kind: str) -> str | None:
     """Why launches of an environment can't meet on a network of this machine; None where they can.
 
-    `kind` is `switch`, `overlay`, `host` or `own`.
+    `kind` is `switch`, `overlay` or `host`.
     """
-    if kind == OWN_NETWORK and environment.own_network is None:
-        return f"{environment.title}: its own network is not to be had here; its instances meet on a switch"
     if environment.bridges_networks:
         return None if kind == "switch" else f"{environment.title}: its guests meet on a switch alone"
     if environment.joins_networks or environment.shares_networks:
@@ -200,7 +186,7 @@ def _switched(site: Site, size: int, wires: Wires) -> Iterator[Meeting]:
         held: list[tuple[str, int]] = []
         if not (site.environment.joins_networks or bridged):
             launched = [stack.enter_context(_held_by_a_launch(site)) for _ in range(size)]
-            held = [(name, process_in(int(told["inode"]))) for name, told in launched]
+            held = [(name, process_in(inode)) for name, inode in launched]
         client = launcher_environment(site.environment)
         told = stack.enter_context(switch_of(client, size, wires, [pid for _, pid in held], taps=bridged))
         pids = told["pids"]
@@ -218,25 +204,6 @@ def _switched(site: Site, size: int, wires: Wires) -> Iterator[Meeting]:
                 delay_ms=wires.delay_ms,
                 by_launches=bool(held),
             ),
-        )
-
-
-@contextlib.contextmanager
-def _on_a_bridge(site: Site, size: int) -> Iterator[Meeting]:
-    """Each member in the namespace of a container on its daemon's bridge, which computes nothing, as in a pod."""
-    if reason := barred(site.environment, OWN_NETWORK):
-        raise UnavailableError(reason)
-    with contextlib.ExitStack() as stack:
-        held = [stack.enter_context(_held_by_a_launch(site, "bridge")) for _ in range(size)]
-        if any("address" not in told for _, told in held):
-            raise UnavailableError(f"{NO_SWITCH}: {site.environment.title} gave its container no address")
-        yield Meeting(
-            networks=tuple(f"launch:{name}" for name, _ in held),
-            address=held[0][1]["address"],
-            port=PORT,
-            interface=switch.INTERFACE,
-            interfaces=(switch.INTERFACE, "lo"),
-            record=Network(kind="bridge", by_launches=True),
         )
 
 
@@ -282,8 +249,8 @@ def switch_of(
 
 
 @contextlib.contextmanager
-def _held_by_a_launch(site: Site, network: str | None = None) -> Iterator[tuple[str, dict[str, Any]]]:
-    """A launch that holds a network namespace, and computes nothing: its name, and what it says of that."""
+def _held_by_a_launch(site: Site) -> Iterator[tuple[str, int]]:
+    """A launch that holds a network namespace, and computes nothing: its name, and the namespace's number."""
     with own_folder() as (name, folder):
         planned = Launch(
             name=name,
@@ -296,13 +263,12 @@ def _held_by_a_launch(site: Site, network: str | None = None) -> Iterator[tuple[
             nofile=1024,
             uid=os.getuid(),
             gid=os.getgid(),
-            network=network,
         )
         argv, client = site.environment.command(planned), launcher_environment(site.environment)
         with ended_with_us(site.environment, planned, folder):
             try:
                 with _holding(argv, client, folder) as (_, told):
-                    yield name, told
+                    yield name, int(told["inode"])
             finally:
                 clean_up(site.environment, planned)
 

@@ -48,14 +48,10 @@ LOOK_S = 0.2
 # runsc would want one.
 OTHER_RUNTIMES = {"runsc": ["--network=none"], "kata-runtime": []}
 INSTALL = "apt-get install docker.io"
-# A bridge takes iproute2 and packet filters, which a kernel may lack.
-WITHOUT_BRIDGE = "--bridge=none --iptables=false"
 # The first process of the namespaces, with the folder and the daemon's arguments. It ends the daemon when its input
 # closes, in order or after STOP_S by force; all that is left then ends with it.
 FIRST_PROCESS = f"""
 exec 3<&0; folder=$1; shift
-PATH=$PATH:/usr/sbin:/sbin
-(ip link set dev lo up && iptables --list --numeric) > /dev/null 2>&1 || set -- "$@" {WITHOUT_BRIDGE}
 "$@" < /dev/null 3<&- & daemon=$!
 {{ read -r _; kill -TERM $daemon; sleep {STOP_S}; kill -KILL $daemon; }} <&3 &
 wait $daemon; status=$?
@@ -341,17 +337,16 @@ def daemon_with_data(data: Path) -> Iterator[dict[str, str]]:
 def daemon_argv(places: State, program: str) -> list[str]:
     """The daemon in namespaces of its own.
 
-    Its network is a namespace too: what containers get there, Docker's bridge and packet filters, or the network of
-    "the host", is not the machine's, whose rules stay untouched.
+    No bridge and no packet filter: containers run without network or in one that is held for them, and the
+    machine's rules stay untouched.
     """
     return [
-        *("unshare", "--pid", "--fork", "--kill-child", "--mount", "--mount-proc", "--propagation", "slave"),
-        *("--net", "--"),
+        *("unshare", "--pid", "--fork", "--kill-child", "--mount", "--mount-proc", "--propagation", "slave", "--"),
         *("/bin/sh", "-c", FIRST_PROCESS, "sh", str(places.folder), program),
         *("--config-file", str(places.folder / "daemon.json")),
         *("--host", f"unix://{places.socket}", "--pidfile", str(places.folder / "docker.pid")),
         *("--data-root", str(places.data), "--exec-root", str(places.folder / "exec")),
-        *("--ip6tables=false", "--ip-forward=false"),
+        *("--bridge=none", "--iptables=false", "--ip6tables=false", "--ip-forward=false"),
     ]
 
 

@@ -1,8 +1,6 @@
 """When the private Docker daemon ends, and what is said where none can be had; no daemon is started here."""
 
 import fcntl
-import os
-import signal
 import subprocess
 import sys
 import threading
@@ -136,23 +134,9 @@ def test_the_logs_last_serious_line(tmp_path):
     assert daemon.last_error(log) == "it logged nothing"
 
 
-def test_the_daemons_bridge_and_rules_are_its_own_namespaces_and_no_settings_are_touched(places):
+def test_the_daemon_touches_no_bridge_no_rules_and_no_settings(places):
     argv = daemon.daemon_argv(places, "/usr/sbin/dockerd")
-    assert {"unshare", "--pid", "--mount", "--net", "--kill-child"} <= set(argv)
-    assert {"--ip6tables=false", "--ip-forward=false"} <= set(argv)
+    assert {"unshare", "--pid", "--mount", "--kill-child"} <= set(argv)
+    assert {"--bridge=none", "--iptables=false", "--ip6tables=false", "--ip-forward=false"} <= set(argv)
     assert argv[argv.index("--data-root") + 1] == str(places.data)
     assert argv[argv.index("--host") + 1] == f"unix://{places.socket}"
-
-
-@pytest.mark.parametrize(("status", "told"), [(0, "x\n"), (1, f"x {daemon.WITHOUT_BRIDGE}\n")])
-def test_a_kernel_without_packet_filters_gets_a_daemon_without_a_bridge(tmp_path, monkeypatch, status, told):
-    for name in ("ip", "iptables"):
-        (tmp_path / name).write_text(f"#!/bin/sh\nexit {status}\n")
-        (tmp_path / name).chmod(0o755)
-    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
-    argv = ["sh", "-c", daemon.FIRST_PROCESS, "sh", str(tmp_path / "folder"), "echo", "x"]
-    with subprocess.Popen(argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, process_group=0) as first:
-        try:
-            assert first.stdout.readline() == told
-        finally:
-            os.killpg(first.pid, signal.SIGKILL)

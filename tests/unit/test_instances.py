@@ -19,7 +19,6 @@ from envs.docker_in_gvisor import DockerInGvisor
 from envs.docker_in_kata import DockerInKata
 from envs.gvisor import Gvisor
 from envs.host import Host
-from envs.podman import Podman
 from envs.vm import Vm
 from tare.analysis import choice, launch_rows, network
 from tare.core.errors import UnavailableError, UserError
@@ -63,6 +62,7 @@ def config():
         ({"rate_mbit_per_s": 0.0}, "distributed: rate_mbit_per_s: 0.0 must be at least 1"),
         ({"network": "host", "delay_ms": 1.0}, "take network: switch"),
         ({"network": "swarm"}, "network=swarm: this level has gone: take network=overlay"),
+        ({"network": "own"}, "network=own: this level has gone: take network=switch"),
         ({"arms": ["network=swarm"]}, "network=swarm: this level has gone: take network=overlay"),
         ({"environments": ["host", "podman"]}, "podman is none of the study's environments"),
         ({"environments": ["docker"]}, "host is missing"),
@@ -145,7 +145,7 @@ def test_a_scenario_says_who_can_not_train_together_and_how_it_launches():
     guest = {"vm": replace(SITE, environment=Vm())}
     assert barred("distributed", guest, "switch") == {}
     assert barred("distributed", {**sites, **guest}, "overlay-of-containers") == {}
-    for kind in ("overlay", "host", "own"):
+    for kind in ("overlay", "host"):
         assert barred("distributed", guest, kind)["vm"].endswith("its guests meet on a switch alone")
     (reason,) = barred("distributed", {"gvisor": replace(SITE, environment=Gvisor())}, "switch").values()
     assert reason.endswith("enters no network of this machine: its instances can't train together")
@@ -154,9 +154,6 @@ def test_a_scenario_says_who_can_not_train_together_and_how_it_launches():
         "their kernels' numbers name none of our namespaces"
     )
     assert list(barred("distributed", {**sites, **guest}, "hosts")) == ["docker", "vm"]
-    assert barred("distributed", sites, "own") == {}
-    (reason,) = barred("distributed", {"podman": replace(SITE, environment=Podman())}, "own").values()
-    assert reason == "Podman: its own network is not to be had here; its instances meet on a switch"
     assert barred("single", sites, "switch") == {} and launcher("single") is None and launcher("busy") is None
     assert launcher("distributed") is distributed.launched
 
@@ -165,8 +162,6 @@ def test_a_member_enters_the_namespace_of_a_launch_by_its_name_or_of_a_process_b
     inside = replace(LAUNCH, network="launch:tare-1", interfaces=("eth0", "lo"))
     argv = Docker().command(inside)
     assert argv[argv.index("--network") + 1] == "container:tare-1"
-    argv = Docker().command(replace(LAUNCH, network="bridge"))
-    assert argv[argv.index("--network") + 1] == "bridge"
     argv = Charliecloud().command(replace(LAUNCH, network="/proc/7/ns/net"))
     assert argv[6:9] == ["nsenter", "--net=/proc/7/ns/net", "--"]
 

@@ -14,7 +14,7 @@ from typing import Any, Literal
 from tare.launch import hosts, networks
 from tare.launch.group import launch_group
 from tare.launch.hosts import Hosts
-from tare.launch.networks import HOST_NETWORK, OWN_NETWORK, Wires, switched
+from tare.launch.networks import HOST_NETWORK, Wires, switched
 from tare.launch.place import Site
 from tare.launch.program import Runnable, with_more
 from tare.launch.scenarios import Around, Problem
@@ -72,7 +72,7 @@ def size_of(group: Mapping[str, Any]) -> int:
 
 def network_of(
     conditions: Mapping[str, Any], environment: Environment | None = None
-) -> Wires | Hosts | Literal["host", "own"]:
+) -> Wires | Hosts | Literal["host"]:
     """What a group of an environment meets on, by its conditions; of None, as those that have an overlay."""
     group = conditions["group"]
     kind = environment.network_of(group["network"]) if environment is not None else group["network"]
@@ -81,8 +81,6 @@ def network_of(
         return Hosts(named=tuple(named), cpus=conditions["cpus"])
     if group["network"] == HOST_NETWORK:
         return HOST_NETWORK
-    if group["network"] == OWN_NETWORK:
-        return OWN_NETWORK
     rate = group["rate_mbit_per_s"]
     return Wires(
         rate_bit_per_s=None if rate is None else rate * 1e6,

@@ -383,8 +383,7 @@ class Distributed(Record):
         workers: how many train; a parameter server is one instance more.
         exchange: how they exchange gradients: DistributedDataParallel's all-reduce, or a parameter server.
         network: a switch, with a network namespace for each instance; an overlay (VXLAN) over such a switch, of all
-            or of containers alone; the host's own network; what each environment has where nobody chooses, Docker
-            its bridge and others the host's; that of other hosts.
+            or of containers alone; the host's own network; that of other hosts.
         hosts: those on which the instances are, in the order of their ranks, a parameter server last.
         rate_mbit_per_s: of an instance's cable to the switch, either way; None for as fast as it is.
         delay_ms: that the switch's packets are held back, one way.
@@ -400,7 +399,7 @@ class Distributed(Record):
 
     workers: Annotated[int, Field(ge=2, le=16)] = 2
     exchange: Literal["all-reduce", "parameter-server"] = "all-reduce"
-    network: Literal["switch", "overlay", "overlay-of-containers", "host", "own", "hosts"] = "switch"
+    network: Literal["switch", "overlay", "overlay-of-containers", "host", "hosts"] = "switch"
     hosts: Annotated[tuple[NamedHost, ...], Distinct] = ()
     rate_mbit_per_s: Annotated[float, Field(ge=1, le=400_000)] | None = 1000.0
     delay_ms: Annotated[float, Field(ge=0, le=1000)] = 0.0
@@ -963,7 +962,7 @@ def _check_distributed(study: Study) -> None:
         warmup = describe_workload(name, study.workloads[name].options).get("warmup_steps", 0)
         if own.steps is not None and own.steps <= warmup:
             raise UserError(f"{where}: steps: {own.steps} leave none to time: {warmup} of {name} warm up")
-    if own.network in ("host", "own", "hosts") and own.delay_ms:
+    if own.network in ("host", "hosts") and own.delay_ms:
         raise UserError(f"{where}: delay_ms: the network of a host is left as it is; take network: switch")
     _check_hosts(study, own, where)
     for text, arm in varied.items():

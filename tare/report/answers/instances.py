@@ -41,7 +41,6 @@ NETWORKS = {
     "overlay": "overlay",
     "overlay-of-containers": "overlay for containers, switch for others",
     "host": "host's network",
-    "own": "its own",
     "hosts": "other hosts",
 }
 
@@ -116,8 +115,6 @@ def _wires(wanted: Distributed) -> str:
     """What instances on this machine meet on."""
     if wanted.network == "host":
         return "all on the host's own network, without a limit"
-    if wanted.network == "own":
-        return "over what each environment brings, Docker its bridge and others the host's network, without a limit"
     rate, delay = wanted.rate_mbit_per_s, wanted.delay_ms
     cable = "as fast as this machine is" if rate is None else f"{significant(rate)} Mbit/s either way (tc tbf)"
     late = f", packets held back by {significant(delay)} ms (netem)" if delay else ""
