@@ -31,7 +31,6 @@ class Bubblewrap(Environment):
     programs = ("bwrap",)
     packages: ClassVar[Mapping[str, str]] = {"bwrap": "bubblewrap"}
     factors = GPU_PLAIN
-    starts_elsewhere = True
 
     def probe(self) -> Probe:
         """Unpack the trial image and launch it."""

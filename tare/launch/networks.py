@@ -1,11 +1,10 @@
-"""What members of a group meet on: a loopback that nobody else is in, a switch, the host's network, other hosts'.
+"""What members of a group meet on: a loopback that nobody else is in, a switch, or the host's network.
 
 `Wires` ask for a switch (tare.launch.switch): every member in a network namespace of its own. An environment that
 enters no namespace by its path, but that of another launch of its own (Docker), has one launch more for each
 member, which computes nothing and holds the namespace, as a pod's first container does. One whose launches are
 machines of their own has a bridge in each namespace, from the cable to a tap device. Nothing here outlives the
-program that holds it: the kernel ends a namespace, and what is in it, with its last process. `Hosts` ask for other
-machines, whose network is left as it is (tare.launch.hosts).
+program that holds it: the kernel ends a namespace, and what is in it, with its last process.
 """
 
 from __future__ import annotations
@@ -25,7 +24,6 @@ from tare.core.process import at_death
 from tare.launch import switch
 from tare.launch.channel import Conversation, ConversationError
 from tare.launch.conditions import launcher_environment
-from tare.launch.hosts import Hosts, There, members
 from tare.launch.place import Site
 from tare.launch.prepare import clean_up, ended_with_us, own_folder
 from tare.model.environment import Environment, Launch
@@ -77,8 +75,6 @@ class Meeting:
         interface: that members talk over.
         interfaces: all that a member should see; None where that is whatever the host has.
         addresses: of each member, where it has to be told.
-        sites: of each member, where they are not the group's.
-        there: of each member, where they are on other hosts; then `interface` and CPUs are its own.
         record: what the launch's record says of it; None for a loopback.
     """
 
@@ -88,20 +84,18 @@ class Meeting:
     interface: str
     interfaces: tuple[str, ...] | None
     addresses: tuple[str, ...] = ()
-    sites: tuple[Site, ...] = ()
-    there: tuple[There, ...] = ()
     record: Network | None = None
 
 
 @contextlib.contextmanager
-def meeting(site: Site, size: int, wanted: Wires | Hosts | Literal["host"] | None) -> Iterator[Meeting]:
+def meeting(site: Site, size: int, wanted: Wires | Literal["host"] | None) -> Iterator[Meeting]:
     """A place for a group to meet, for as long as the block runs.
 
     Args:
         site: of its members.
         size: how many they are.
-        wanted: a switch, other hosts, this one's network, or None: a loopback in a namespace of its own, and the
-            host's network where nobody can enter one.
+        wanted: a switch, the host's network, or None: a loopback in a namespace of its own, and the host's network
+            where nobody can enter one.
 
     Raises:
         UnavailableError: it can't be had here, or not by this environment.
@@ -109,8 +103,6 @@ def meeting(site: Site, size: int, wanted: Wires | Hosts | Literal["host"] | Non
     if isinstance(wanted, Wires):
         with _switched(site, size, wanted) as found:
             yield found
-    elif isinstance(wanted, Hosts):
-        yield _on_hosts(site, size, wanted)
     elif wanted is None and site.isolates_network and site.environment.joins_networks:
         with _loopback(site) as path:
             yield Meeting(networks=(path,) * size, address=LOOPBACK, port=PORT, interface="lo", interfaces=("lo",))
@@ -123,20 +115,6 @@ def meeting(site: Site, size: int, wanted: Wires | Hosts | Literal["host"] | Non
             interfaces=("lo",) if wanted is None else None,
             record=None if wanted is None else Network(kind=HOST_NETWORK),
         )
-
-
-def _on_hosts(site: Site, size: int, wanted: Hosts) -> Meeting:
-    there, port = members(site, size, wanted)
-    return Meeting(
-        networks=(HOST_NETWORK,) * len(there),
-        address=wanted.named[0].address,
-        port=port,
-        interface=there[0].interface,
-        interfaces=None,
-        sites=tuple(one.site for one in there),
-        there=tuple(there),
-        record=Network(kind="hosts", hosts=tuple(one.host for one in there)),
-    )
 
 
 def free_port() -> int:

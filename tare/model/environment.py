@@ -188,7 +188,6 @@ class Environment(ABC):
     conditions that can't be set or seen in it, as deviations name them. `joins_networks`: `command` can enter a
     network namespace by its path; `shares_networks`: that of another launch of this environment, by its name;
     `bridges_networks`: a launch is a machine of its own, on a tap device in the namespace that `command` enters.
-    `starts_elsewhere`: `command` starts the same on another machine that has its programs and its form.
     `own_limits`: limits that its runtime sets for each launch whatever we ask, as tare.machine.caller names them.
     `sets_quotas`: `command` asks its runtime for a quota of CPU time; it enters the group that has one elsewhere.
     `trial_s`: seconds after which a trial launch is given up.
@@ -213,7 +212,6 @@ class Environment(ABC):
     has_daemon: ClassVar[bool] = False
     shares_networks: ClassVar[bool] = False
     bridges_networks: ClassVar[bool] = False
-    starts_elsewhere: ClassVar[bool] = False
     trial_s: float = 20.0
     packages: ClassVar[Mapping[str, str]] = {}
 

@@ -76,7 +76,6 @@ TEST_TOOLS = (
     ("runsc", ("runsc",), "the tests of environments"),
     ("iproute2", ("ip",), "the tests of networks"),
     ("iperf3", ("iperf3",), "the tests of networks"),
-    ("openssh-server", ("sshd",), "the tests of instances on other hosts"),
 )
 OWN_FIRST = "0-own-packages-first.pth"  # read before that of the project, whose place is as it is found
 # One line that Python runs when it starts: what PYTHONPATH names comes behind the environment's own packages.

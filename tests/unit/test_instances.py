@@ -63,6 +63,8 @@ def config():
         ({"network": "host", "delay_ms": 1.0}, "take network: switch"),
         ({"network": "swarm"}, "network=swarm: this level has gone: take network=overlay"),
         ({"network": "own"}, "network=own: this level has gone: take network=switch"),
+        ({"network": "hosts"}, "network=hosts: this level has gone: take network=switch"),
+        ({"hosts": []}, "distributed: hosts: this key has gone: instances train on one machine"),
         ({"arms": ["network=swarm"]}, "network=swarm: this level has gone: take network=overlay"),
         ({"environments": ["host", "podman"]}, "podman is none of the study's environments"),
         ({"environments": ["docker"]}, "host is missing"),
@@ -153,7 +155,6 @@ def test_a_scenario_says_who_can_not_train_together_and_how_it_launches():
     assert set(barred("distributed", others, "switch")) == set(others), (
         "their kernels' numbers name none of our namespaces"
     )
-    assert list(barred("distributed", {**sites, **guest}, "hosts")) == ["docker", "vm"]
     assert barred("single", sites, "switch") == {} and launcher("single") is None and launcher("busy") is None
     assert launcher("distributed") is distributed.launched
 
@@ -530,7 +531,7 @@ def test_points_of_the_network_roofline_by_hand():
     assert host["n"] == 2 and host["intensity"] == 1000 and host["rate"] == pytest.approx(1e10)
     assert host["alone"] == pytest.approx(1e9 / 0.06)
     assert host["modelled_s"] == pytest.approx(1e-4 + 1e6 / 1e8)
-    elsewhere = network_record().replace(group={"workers": 2, "network": "hosts"})
+    elsewhere = network_record().replace(group={"workers": 2, "network": "overlay"})
     assert network.points(metrics_table(), elsewhere)["modelled_s"].isna().all(), "of another network"
     mixed = metrics_table()
     mixed["arm"] = mixed["arm"].str.replace("network=switch", "network=overlay-of-containers")

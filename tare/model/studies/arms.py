@@ -62,12 +62,13 @@ BESIDE = {"neighbour": ("large", "small"), "limits": ("none", "cpuset", "quota")
 # How instances that train together exchange gradients, and over what; factors of the scenario `distributed` alone.
 GROUPED = {
     "exchange": ("all-reduce", "parameter-server"),
-    "network": ("switch", "overlay", "overlay-of-containers", "host", "hosts"),
+    "network": ("switch", "overlay", "overlay-of-containers", "host"),
 }
 # Levels of earlier versions, and what to take instead.
 REMOVED: Mapping[str, str] = {
     "network=swarm": "network=overlay, a VXLAN over the switch",
     "network=own": "network=switch, or network=host for the host's own",
+    "network=hosts": "network=switch, on one machine",
 }
 NEEDS_CUDA = {
     "tf32": "TF32 is a mode of tensor cores",

@@ -244,7 +244,7 @@ def _group_s(group: Distributed, name: str, settings: Batch, cpus: int) -> float
     described = describe_workload(name, settings.options)
     steps = group.steps or math.ceil(int(described["samples"]) / settings.batch) * described.get("epochs", 1)
     times = 2 * group.workers if group.exchange == "parameter-server" else 2 * (group.workers - 1) / group.workers
-    rate = None if group.network in ("host", "hosts") else group.rate_mbit_per_s
+    rate = None if group.network == "host" else group.rate_mbit_per_s
     exchange_s = times * GRADIENT_BITS * described["parameters"] / (rate * 1e6) if rate else 0.0
     instances = group.workers + (group.exchange == "parameter-server")
     starts_s = _start_s(name, settings) * max(1.0, instances / cpus)

@@ -41,7 +41,6 @@ NETWORKS = {
     "overlay": "overlay",
     "overlay-of-containers": "overlay for containers, switch for others",
     "host": "host's network",
-    "hosts": "other hosts",
 }
 
 
@@ -99,12 +98,6 @@ def about(evidence: Evidence) -> str:
 def _together(wanted: Distributed) -> str:
     served = " and one more that serves parameters" if wanted.exchange == "parameter-server" else ""
     together = f"{wanted.workers} instances train together{served}, by {WAYS[wanted.exchange]}"
-    if wanted.hosts:
-        names = ", ".join(host.ssh for host in wanted.hosts)
-        return (
-            f"{together}, each on a machine of its own ({names}), over the network that these have. Nobody keeps "
-            "other work away from those."
-        )
     return (
         f"{together}, {_wires(wanted)}. All run on this one machine and share its CPUs, memory and caches: what is "
         "measured is the network's and the runtime's part, not what more machines would add."
@@ -112,7 +105,7 @@ def _together(wanted: Distributed) -> str:
 
 
 def _wires(wanted: Distributed) -> str:
-    """What instances on this machine meet on."""
+    """What instances meet on."""
     if wanted.network == "host":
         return "all on the host's own network, without a limit"
     rate, delay = wanted.rate_mbit_per_s, wanted.delay_ms

@@ -220,7 +220,6 @@ LEVELS = {
     "network=overlay": "an overlay network (VXLAN)",
     "network=overlay-of-containers": "an overlay network (VXLAN) of containers alone",
     "network=host": "the host's network",
-    "network=hosts": "other hosts",
     "graph=capture": "CUDA graph of the step",
     "cudnn=benchmark": "kernels picked by trial (cuDNN)",
     "onednn=off": "no oneDNN",
