@@ -54,7 +54,7 @@ SEED = os.environ.get(VARIABLE) or days_of_work(project_root())
 # What a test machine is meant to have: a missing one fails, and is not skipped. Others are tested where they work.
 REQUIRED = {"host", "docker", "apptainer", "charliecloud"}
 # Tried in every run (test_probe.py), and of which one in turn has the matrix; `make setup-test` installs them.
-WALLS = ("bubblewrap", "nspawn", "podman")
+WALLS = ("nspawn", "podman")
 # What takes too long to start for the matrix has a test file of its own: tests/conformance/test_vm.py.
 # What is inside of something else is reached over its streams, and only tried.
 APART = ("vm", "microvm")

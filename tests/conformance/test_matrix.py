@@ -96,7 +96,7 @@ def test_the_host_has_every_workload_and_every_environment_has_one():
 
 
 def test_over_the_days_each_file_has_every_usual_environment(monkeypatch):
-    """As many days as four cells and three walls take to meet."""
+    """As many days as four cells and two walls take to meet."""
     found = set()
     for day in range(12):
         monkeypatch.setattr(matrix, "in_turn", functools.partial(in_turn, seed=str(day)))

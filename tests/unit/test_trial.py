@@ -96,7 +96,7 @@ def test_each_condition_that_does_not_hold_is_named(old, new, violation):
     ("held", "reason", "remedy"),
     [
         ("0", "unshare: unshare failed: No space left on device", "sysctl mend"),
-        ("0", "bwrap: No permissions to create new namespace", "sysctl mend"),
+        ("0", "a runtime: No permissions to create new namespace", "sysctl mend"),
         ("15000", "unshare: unshare failed: Operation not permitted", None),
         ("0", "error: too tight", None),
     ],

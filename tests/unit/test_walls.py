@@ -13,7 +13,6 @@ from test_vm import ALONE, SETUP, unpacked, words
 
 from envs import docker_in_vm, gvisor, nspawn
 from envs.apptainer_in_vm import ApptainerInVm
-from envs.bubblewrap import Bubblewrap
 from envs.charliecloud_in_vm import CharliecloudInVm
 from envs.docker import Docker
 from envs.docker_in_gvisor import DockerInGvisor
@@ -36,17 +35,6 @@ from tare.runtimes import daemon
 NESTED = (CharliecloudInVm, ApptainerInVm, DockerInVm)
 
 
-def test_bubblewrap():
-    assert Bubblewrap().command(LAUNCH) == [
-        *PREFIX,
-        *("bwrap", "--unshare-ipc", "--unshare-pid", "--unshare-uts", "--die-with-parent"),
-        *("--ro-bind", "/cache/image", "/", "--proc", "/proc", "--ro-bind", "/sys", "/sys", "--dev", "/dev"),
-        *("--perms", "1777", "--size", "1073741824", "--tmpfs", "/dev/shm", "--perms", "1777", "--tmpfs", "/tmp"),
-        *("--ro-bind", "/data/my set", "/data/my set", "--bind", "/out", "/out"),
-        *("--chdir", "/out", "--", *LAUNCH.argv),
-    ]
-
-
 def test_nspawn():
     launch = replace(LAUNCH, binds=(*LAUNCH.binds, replace(LAUNCH.binds[0], target=Path("/a:b\\c"))))
     assert Nspawn().command(launch) == [
@@ -66,7 +54,7 @@ def test_nspawn():
 
 @pytest.mark.parametrize(
     ("adapter", "launch"),
-    [*((one, LAUNCH) for one in (Bubblewrap(), Nspawn())), *((kind(SETUP), ALONE) for kind in (Vm, *NESTED))],
+    [(Nspawn(), LAUNCH), *((kind(SETUP), ALONE) for kind in (Vm, *NESTED))],
     ids=lambda one: getattr(one, "name", ""),
 )
 def test_a_quota_of_cpu_time_is_a_group_that_all_of_it_is_started_in(adapter, launch):
@@ -84,7 +72,7 @@ def test_dockers_other_runtimes_get_the_quota_by_its_options(adapter):
     assert " --cpu-period 100000 --cpu-quota 50000 " in " ".join(adapter.command(limited))
 
 
-@pytest.mark.parametrize("adapter", [Bubblewrap(), Nspawn()], ids=lambda one: one.name)
+@pytest.mark.parametrize("adapter", [Nspawn()], ids=lambda one: one.name)
 def test_what_enters_a_folder_needs_mount_points_and_shows_named_devices_alone(adapter):
     assert adapter.mount_points(LAUNCH)[:2] == (Path("/cache/image/data/my set"), Path("/cache/image/out"))
     shown = adapter.command(replace(LAUNCH, gpu="plain", devices=DEVICES))
@@ -95,8 +83,8 @@ def test_what_enters_a_folder_needs_mount_points_and_shows_named_devices_alone(a
 
 @pytest.mark.parametrize(
     ("adapter", "name"),
-    [(Bubblewrap(), "bwrap"), (Nspawn(), "systemd-nspawn"), (Gvisor(), "runsc")],
-    ids=["bubblewrap", "nspawn", "gvisor"],
+    [(Nspawn(), "systemd-nspawn"), (Gvisor(), "runsc")],
+    ids=["nspawn", "gvisor"],
 )
 def test_a_wall_that_is_not_installed_is_unavailable_with_the_remedy(monkeypatch, adapter, name):
     monkeypatch.setattr(type(adapter), "environment_variables", lambda self: {"PATH": "/nowhere"})
@@ -315,6 +303,32 @@ def test_a_module_of_something_inside_of_something_has_a_dot_in_its_name():
     assert {"envs/docker_in_vm.py", "envs/_nested.py", "envs/docker.py", "envs/vm.py"} <= set(
         closure.adapters(["docker.vm"])
     )
+
+
+@pytest.mark.parametrize("name", registry.REMOVED)
+def test_an_environment_that_has_gone_is_named_with_what_to_take_instead(name):
+    says = f"{name} has gone: take {registry.REMOVED[name]} (docs/walls.md"
+    config = study.load_checked("config/smoke.yaml").to_json()
+    for changed, where in (
+        ({"environments": ["host", name]}, "environments"),
+        ({"stack_environments": [name]}, "stack_environments"),
+        ({"distributed": {"environments": ["host", name]}}, "distributed: environments"),
+        ({"shared": {**config["shared"], "environments": ["host", name]}}, "shared: environments"),
+    ):
+        with pytest.raises(UserError) as caught:
+            study.check(config | changed)
+        assert str(caught.value).startswith(f"config: {where}: {says}") and "\n" not in str(caught.value)
+    with pytest.raises(UserError) as caught:
+        registry.environment(name)
+    assert str(caught.value).startswith(f"environment {says}")
+    assert registry.REMOVED[name] in registry.environment_names()
+    assert f"| `{name}` |" in Path("docs/walls.md").read_text()
+
+
+def test_an_environment_of_ones_own_may_have_a_name_that_has_gone(monkeypatch):
+    name = next(iter(registry.REMOVED))
+    monkeypatch.setattr(registry, "environment_names", lambda: [name])
+    assert registry.removed(name) is None and registry.removed("docker") is None
 
 
 def test_campaigns_of_something_inside_of_something_are_told_apart_by_their_names():

@@ -31,6 +31,7 @@ from tare.model.registry import (
     environment,
     environment_names,
     module_names,
+    removed,
     scenario_names,
     whole_options,
 )
@@ -786,8 +787,17 @@ REMOVED: Mapping[tuple[str, ...], str] = {
 }
 
 
+# Where a study names environments.
+ENVIRONMENT_LISTS = (
+    ("environments",),
+    ("stack_environments",),
+    ("shared", "environments"),
+    ("distributed", "environments"),
+)
+
+
 def _refuse_removed(config: Mapping[str, Any]) -> None:
-    """Name what replaces a key or a level of an earlier version.
+    """Name what replaces a key, a level or an environment of an earlier version.
 
     Raises:
         UserError: there is one.
@@ -802,11 +812,23 @@ def _refuse_removed(config: Mapping[str, Any]) -> None:
     level = f"network={group.get('network')}" if isinstance(group, Mapping) else ""
     if level in arms.REMOVED:
         raise UserError(f"config: distributed: {level}: this level has gone: take {arms.REMOVED[level]}")
+    for where in ENVIRONMENT_LISTS:
+        for name in _named(config, where):
+            if gone := removed(name):
+                raise UserError(f"config: {': '.join(where)}: {gone}")
     kinds = config.get("stack_kinds")
     if isinstance(kinds, list | tuple) and "turns" in kinds:
         raise UserError(
             "config: stack_kinds: turns has gone: rounds measures whole runs and training steps; drop it"
         )
+
+
+def _named(config: Mapping[str, Any], keys: Sequence[str]) -> list[str]:
+    """The names in a list of a study that nobody has checked; none where there is no list."""
+    found: Any = config
+    for key in keys:
+        found = found.get(key) if isinstance(found, Mapping) else None
+    return [name for name in found if isinstance(name, str)] if isinstance(found, list | tuple) else []
 
 
 def merge(base: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
