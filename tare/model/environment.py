@@ -193,7 +193,6 @@ class Environment(ABC):
     `trial_s`: seconds after which a trial launch is given up.
     `packages`: programs, and Debian's package of each, that are installed where a study names the environment and
     they are missing; what every study may need is installed before.
-    `draws_boot_id`: the runtime shows each launch a boot ID of its own, which tells of no other kernel then.
     `has_daemon`: a daemon starts its launches, which may have ended since the last one (tare.launch.warmth).
     """
 
@@ -208,7 +207,6 @@ class Environment(ABC):
     joins_networks: ClassVar[bool] = True
     sets_quotas: ClassVar[bool] = False
     own_limits: ClassVar[frozenset[str]] = frozenset()
-    draws_boot_id: ClassVar[bool] = False
     has_daemon: ClassVar[bool] = False
     shares_networks: ClassVar[bool] = False
     bridges_networks: ClassVar[bool] = False

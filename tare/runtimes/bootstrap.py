@@ -70,7 +70,6 @@ TEST_TOOLS = (
     ),
     ("likwid", ("likwid-bench",), "the check of the ceilings"),
     ("qemu-system-x86", ("qemu-system-x86_64",), "the tests of virtual machines"),
-    ("systemd-container", ("systemd-nspawn",), "the tests of environments"),
     ("podman", ("podman",), "the tests of environments"),
     ("runsc", ("runsc",), "the tests of environments"),
     ("iproute2", ("ip",), "the tests of networks"),

@@ -8,10 +8,10 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
-from test_adapters import DEVICES, ENTERING, LAUNCH, PREFIX
+from test_adapters import ENTERING, LAUNCH, PREFIX
 from test_vm import ALONE, SETUP, unpacked, words
 
-from envs import docker_in_vm, gvisor, nspawn
+from envs import docker_in_vm, gvisor
 from envs.apptainer_in_vm import ApptainerInVm
 from envs.charliecloud_in_vm import CharliecloudInVm
 from envs.docker import Docker
@@ -19,11 +19,9 @@ from envs.docker_in_gvisor import DockerInGvisor
 from envs.docker_in_kata import DockerInKata
 from envs.docker_in_vm import DockerInVm
 from envs.gvisor import Gvisor
-from envs.nspawn import KILL, Nspawn
 from envs.unikernel import Unikernel
 from envs.vm import Vm
 from tare.core.errors import UnavailableError, UserError
-from tare.core.process import Finished
 from tare.images import guest
 from tare.images.skeleton import Skeleton
 from tare.launch import inside as record
@@ -35,34 +33,13 @@ from tare.runtimes import daemon
 NESTED = (CharliecloudInVm, ApptainerInVm, DockerInVm)
 
 
-def test_nspawn():
-    launch = replace(LAUNCH, binds=(*LAUNCH.binds, replace(LAUNCH.binds[0], target=Path("/a:b\\c"))))
-    assert Nspawn().command(launch) == [
-        *PREFIX,
-        *("systemd-nspawn", "--quiet", "--register=no", "--keep-unit", "--settings=no", "--console=pipe"),
-        *("--link-journal=no", "--resolv-conf=off", "--timezone=off", "--machine=tare-7"),
-        *("--directory=/cache/image", "--read-only", "--rlimit=NOFILE=1024"),
-        "--tmpfs=/dev/shm:mode=1777,size=1073741824",
-        *("--bind-ro=/data/my set:/data/my set", "--bind=/out:/out", "--bind-ro=/data/my set:/a\\:b\\\\c"),
-        *("--chdir=/out", "--", *LAUNCH.argv),
-    ]
-    assert Nspawn().mount_points(LAUNCH)[2:] == (Path("/run/systemd/nspawn/propagate/tare-7"),)
-    killing, removing = Nspawn().cleanup(LAUNCH)
-    assert killing == ["sh", "-c", KILL, "sh", "/systemd/nspawn/propagate/tare-7"]
-    assert removing == ["rm", "-rf", "--one-file-system", "/run/systemd/nspawn/propagate/tare-7"]
-
-
-@pytest.mark.parametrize(
-    ("adapter", "launch"),
-    [(Nspawn(), LAUNCH), *((kind(SETUP), ALONE) for kind in (Vm, *NESTED))],
-    ids=lambda one: getattr(one, "name", ""),
-)
-def test_a_quota_of_cpu_time_is_a_group_that_all_of_it_is_started_in(adapter, launch):
+@pytest.mark.parametrize("adapter", [kind(SETUP) for kind in (Vm, *NESTED)], ids=lambda one: one.name)
+def test_a_quota_of_cpu_time_is_a_group_that_all_of_it_is_started_in(adapter):
     limited = replace(
-        launch, quota=Quota(period_us=100_000, quota_us=50_000, group=Path("/sys/fs/cgroup/cpu/tare-1"))
+        ALONE, quota=Quota(period_us=100_000, quota_us=50_000, group=Path("/sys/fs/cgroup/cpu/tare-1"))
     )
     assert not adapter.sets_quotas
-    assert adapter.command(limited) == [*ENTERING, *adapter.command(launch)]
+    assert adapter.command(limited) == [*ENTERING, *adapter.command(ALONE)]
 
 
 @pytest.mark.parametrize("adapter", [DockerInGvisor(), DockerInKata()], ids=lambda one: one.name)
@@ -72,19 +49,10 @@ def test_dockers_other_runtimes_get_the_quota_by_its_options(adapter):
     assert " --cpu-period 100000 --cpu-quota 50000 " in " ".join(adapter.command(limited))
 
 
-@pytest.mark.parametrize("adapter", [Nspawn()], ids=lambda one: one.name)
-def test_what_enters_a_folder_needs_mount_points_and_shows_named_devices_alone(adapter):
-    assert adapter.mount_points(LAUNCH)[:2] == (Path("/cache/image/data/my set"), Path("/cache/image/out"))
-    shown = adapter.command(replace(LAUNCH, gpu="plain", devices=DEVICES))
-    more = [part for part in shown if part not in adapter.command(LAUNCH)]
-    assert ["/stub/nvidiactl" in part for part in more].count(True) == 1
-    assert adapter.command(replace(LAUNCH, gpu="toolkit", devices=DEVICES)) == adapter.command(LAUNCH)
-
-
 @pytest.mark.parametrize(
     ("adapter", "name"),
-    [(Nspawn(), "systemd-nspawn"), (Gvisor(), "runsc")],
-    ids=["nspawn", "gvisor"],
+    [(Gvisor(), "runsc")],
+    ids=["gvisor"],
 )
 def test_a_wall_that_is_not_installed_is_unavailable_with_the_remedy(monkeypatch, adapter, name):
     monkeypatch.setattr(type(adapter), "environment_variables", lambda self: {"PATH": "/nowhere"})
@@ -92,17 +60,6 @@ def test_a_wall_that_is_not_installed_is_unavailable_with_the_remedy(monkeypatch
     probe = adapter.probe()
     assert not probe.available and probe.reason == f"{name} is not installed"
     assert probe.remedy.endswith(f"apt-get install {adapter.packages[name]}")
-
-
-def test_who_is_not_root_starts_no_nspawn(monkeypatch):
-    answer = Finished(
-        argv=("x",), returncode=0, stdout="systemd 252 (252.38)\n+PAM\n", stderr="", started_ns=0, ended_ns=1,
-        user_s=0.0, system_s=0.0, timed_out=False,
-    )  # fmt: skip
-    monkeypatch.setattr(nspawn, "run", lambda *_, **__: answer)
-    monkeypatch.setattr(nspawn.os, "getuid", lambda: 1000)
-    probe = Nspawn().probe()
-    assert (probe.available, probe.version, probe.reason) == (False, "252", "only root can start systemd-nspawn")
 
 
 @pytest.mark.parametrize(
@@ -341,13 +298,12 @@ def test_campaigns_of_something_inside_of_something_are_told_apart_by_their_name
         study.check(config)
 
 
-def test_a_runtime_that_draws_a_boot_id_is_on_this_kernel_all_the_same(tmp_path, monkeypatch):
+@pytest.mark.parametrize(("boot_id", "own"), [("another", None), (record.boot_id(), ("net",))])
+def test_namespaces_of_a_launch_on_another_kernel_are_compared_with_nothing(tmp_path, monkeypatch, boot_id, own):
     monkeypatch.setattr(record, "read_json", lambda path: {"schema": 1})
-    facts = SimpleNamespace(boot_id="another", namespaces={"net": "net:[1]"}, replace=lambda **kept: kept)
+    facts = SimpleNamespace(boot_id=boot_id, namespaces={"net": "net:[1]"}, replace=lambda **kept: kept)
     inside = SimpleNamespace(facts=facts, replace=lambda facts: facts)
     monkeypatch.setattr(record, "parse", lambda *_: inside)
     (tmp_path / "record.json").touch()
-    for own, namespaces in ((False, None), (True, ("net",))):
-        found, _ = record.read_inside(tmp_path / "record.json", own_boot_id=own)
-        assert found == {"own_namespaces": namespaces}
-    assert Nspawn.draws_boot_id and not Docker.draws_boot_id
+    found, _ = record.read_inside(tmp_path / "record.json")
+    assert found == {"own_namespaces": own}
