@@ -58,8 +58,6 @@ INSTALLED = {"podman"}
 # What takes too long to start for the matrix has a test file of its own: tests/conformance/test_vm.py.
 # What is inside of something else is reached over its streams, and only tried.
 APART = ("vm", "microvm")
-# Reached over its streams, as what is inside of another: only tried.
-STREAMS = "gvisor"
 
 
 def tried():
@@ -69,7 +67,7 @@ def tried():
 
 def in_matrix():
     """Of those that are tried, all that are inside of nothing else."""
-    return [name for name in tried() if "." not in name and name != STREAMS]
+    return [name for name in tried() if "." not in name]
 
 
 def in_turn(row: int, cells: Sequence[Cell], seed: str = SEED) -> list[Cell]:

@@ -8,17 +8,17 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
-from test_adapters import ENTERING, LAUNCH, PREFIX
+from test_adapters import ENTERING, LAUNCH
 from test_vm import ALONE, SETUP, unpacked, words
 
-from envs import docker_in_vm, gvisor
+from envs import docker_in_vm
 from envs.apptainer_in_vm import ApptainerInVm
 from envs.charliecloud_in_vm import CharliecloudInVm
 from envs.docker import Docker
 from envs.docker_in_gvisor import DockerInGvisor
 from envs.docker_in_kata import DockerInKata
 from envs.docker_in_vm import DockerInVm
-from envs.gvisor import Gvisor
+from envs.podman import Podman
 from envs.unikernel import Unikernel
 from envs.vm import Vm
 from tare.core.errors import UnavailableError, UserError
@@ -49,17 +49,11 @@ def test_dockers_other_runtimes_get_the_quota_by_its_options(adapter):
     assert " --cpu-period 100000 --cpu-quota 50000 " in " ".join(adapter.command(limited))
 
 
-@pytest.mark.parametrize(
-    ("adapter", "name"),
-    [(Gvisor(), "runsc")],
-    ids=["gvisor"],
-)
-def test_a_wall_that_is_not_installed_is_unavailable_with_the_remedy(monkeypatch, adapter, name):
-    monkeypatch.setattr(type(adapter), "environment_variables", lambda self: {"PATH": "/nowhere"})
+def test_a_wall_that_is_not_installed_is_unavailable_with_the_remedy(monkeypatch):
     monkeypatch.setenv("PATH", "/nowhere")
-    probe = adapter.probe()
-    assert not probe.available and probe.reason == f"{name} is not installed"
-    assert probe.remedy.endswith(f"apt-get install {adapter.packages[name]}")
+    probe = Podman().probe()
+    assert not probe.available and probe.reason == "podman is not installed"
+    assert probe.remedy.endswith(f"apt-get install {Podman.packages['podman']}")
 
 
 @pytest.mark.parametrize(
@@ -93,46 +87,6 @@ def test_a_private_daemon_is_told_of_the_runtimes_that_are_there_and_keeps_its_k
     assert told["runtimes"] == {"runsc": {"path": "/opt/runsc", "runtimeArgs": ["--network=none"]}}
     monkeypatch.setattr(daemon, "_find", lambda name: None)
     assert json.loads(daemon.daemon_settings(tmp_path)) == {"deprecated-key-path": str(tmp_path / "key.json")}
-
-
-def test_gvisor_alone_is_told_everything_in_its_bundle():
-    argv = Gvisor().command(LAUNCH)
-    assert argv[: len(PREFIX)] == PREFIX
-    shell, text, rest = argv[len(PREFIX) : -8], argv[-9], argv[-8:]
-    bundle = "/run/tare-gvisor/tare-7"
-    assert shell[:-1] == ["/bin/sh", "-c", gvisor.WITH_BUNDLE, "bundle", bundle]
-    ours = ["runsc", "--root", f"{bundle}/state", "--network=none"]
-    assert rest == [*ours, "run", "--bundle", bundle, "tare-7"]
-    told = json.loads(text)
-    assert told["root"] == {"path": "/cache/image", "readonly": True}
-    assert told["process"]["args"] == list(LAUNCH.argv) and told["process"]["cwd"] == "/out"
-    assert told["process"]["rlimits"] == [{"type": "RLIMIT_NOFILE", "hard": 1024, "soft": 1024}]
-    shm = next(mount for mount in told["mounts"] if mount["destination"] == "/dev/shm")
-    assert shm["options"] == ["mode=1777", "size=1073741824"]
-    shown = {mount["destination"]: mount["options"] for mount in told["mounts"] if mount["type"] == "bind"}
-    assert shown == {"/data/my set": ["rbind", "ro"], "/out": ["rbind", "rw"]}
-    assert Gvisor().cleanup(LAUNCH) == [[*ours, "delete", "--force", "tare-7"], ["rm", "-rf", bundle]]
-    with pytest.raises(UnavailableError, match="has no network here"):
-        Gvisor().command(replace(LAUNCH, network="host"))
-
-
-def test_a_bundle_is_there_for_the_launch_alone(tmp_path):
-    bundle = tmp_path / "a b"
-    text = '{"a": "it\'s $HOME"}'
-    argv = [
-        "sh",
-        "-c",
-        gvisor.WITH_BUNDLE,
-        "bundle",
-        bundle,
-        text,
-        "sh",
-        "-c",
-        'cat "$0/config.json"; exit 3',
-        bundle,
-    ]
-    ended = subprocess.run(argv, capture_output=True, text=True, timeout=10)
-    assert (ended.returncode, ended.stdout) == (3, text) and not bundle.exists()
 
 
 def test_a_unikernel_is_a_row_with_its_reason(monkeypatch):
