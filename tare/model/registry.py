@@ -32,7 +32,12 @@ BASELINE = ".headline"  # ends the name of an arm's launch that runs as the head
 ALONE = ".alone"  # ends the name of a launch without its scenario's neighbour, in the unit of the one beside it
 _ENVIRONMENTS: dict[str, type[Environment]] = {}
 # Environments of earlier versions, and what comes nearest; docs/walls.md says what was found about each.
-REMOVED: Mapping[str, str] = {"bubblewrap": "charliecloud", "nspawn": "podman", "gvisor": "vm"}
+REMOVED: Mapping[str, str] = {
+    "bubblewrap": "charliecloud",
+    "nspawn": "podman",
+    "gvisor": "vm",
+    "docker.gvisor": "docker.vm",
+}
 TEXTS, COUNTS = ("title", "dataset", "optimizer", "loss"), ("parameters", "samples", "batch")  # of a DESCRIPTION
 VERBS = ("load", "step", "end_epoch")  # that every class of training jobs has
 WORKLOAD_PAGE = "docs/add-a-workload.md"

@@ -71,7 +71,6 @@ TEST_TOOLS = (
     ("likwid", ("likwid-bench",), "the check of the ceilings"),
     ("qemu-system-x86", ("qemu-system-x86_64",), "the tests of virtual machines"),
     ("podman", ("podman",), "the tests of environments"),
-    ("runsc", ("runsc",), "the tests of environments"),
     ("iproute2", ("ip",), "the tests of networks"),
     ("iperf3", ("iperf3",), "the tests of networks"),
 )

@@ -44,9 +44,8 @@ PING_S = 2.0
 LINGER_S = 20.0
 STOP_S = 20
 LOOK_S = 0.2
-# A private daemon is told of those that are installed, with their arguments. Its containers have no network, and
-# runsc would want one.
-OTHER_RUNTIMES = {"runsc": ["--network=none"], "kata-runtime": []}
+# A private daemon is told of those that are installed.
+OTHER_RUNTIMES = ("kata-runtime",)
 INSTALL = "apt-get install docker.io"
 # The first process of the namespaces, with the folder and the daemon's arguments. It ends the daemon when its input
 # closes, in order or after STOP_S by force; all that is left then ends with it.
@@ -355,11 +354,7 @@ def daemon_settings(folder: Path) -> str:
 
     It would make /etc/docker for it, which stays. Later ones have no such key and ignore the setting.
     """
-    found = {
-        name: {"path": path, "runtimeArgs": words}
-        for name, words in OTHER_RUNTIMES.items()
-        if (path := _find(name))
-    }
+    found = {name: {"path": path} for name in OTHER_RUNTIMES if (path := _find(name))}
     key = {"deprecated-key-path": str(folder / "key.json")}
     return json.dumps({**key, "runtimes": found} if found else key)
 
