@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import json
 import os
 import time
 from collections.abc import Iterator, Mapping
@@ -26,7 +25,7 @@ from envs._conditions import (
     seccomp_flags,
 )
 from envs._layers import layer_folders
-from tare.core.errors import IntegrityError, TareError, UnavailableError
+from tare.core.errors import IntegrityError, TareError
 from tare.core.process import Finished, run
 from tare.launch.trial import probe_by_trial
 from tare.machine.caller import group_chains, of_groups, parent_of_containers, remove_empty
@@ -34,7 +33,6 @@ from tare.model.environment import Environment, Launch, OciImage, Prepared, Prob
 from tare.model.registry import register
 from tare.runtimes import daemon_images
 from tare.runtimes.daemon import docker_endpoint, endpoint_variables, is_private
-from tare.runtimes.programs import which
 
 CALL_S = 30.0
 LOAD_S = 900.0
@@ -53,19 +51,16 @@ class Docker(Environment):
     joins_networks = False  # the daemon enters those of its own containers only
     has_daemon = True
     shares_networks = True
-    runtime: ClassVar[str | None] = None  # the daemon's name of the OCI runtime; None for its own choice
-    remedy: ClassVar[str] = REMEDY
 
     def probe(self) -> Probe:
         """Load and launch the trial image; starts a private daemon where none answers and we may."""
         try:
             with docker_endpoint():
                 version = self._call("version", "--format", "{{.Server.Version}}").stdout.strip()
-                self.check_runtime()
                 return probe_by_trial(self, version)
         except TareError as error:
             reason = getattr(error, "reason", str(error))
-            remedy = getattr(error, "remedy", None) or (self.remedy if "not installed" in reason else None)
+            remedy = getattr(error, "remedy", None) or (REMEDY if "not installed" in reason else None)
             return Probe(available=False, reason=reason, remedy=remedy)
 
     @contextlib.contextmanager
@@ -120,7 +115,6 @@ class Docker(Environment):
         return [
             *("docker", "run", "--rm", "--interactive", "--init=false", "--pull=never"),
             *("--name", launch.name),
-            *(["--runtime", self.runtime] if self.runtime else []),
             *network_flags(launch),
             *("--cpuset-cpus", cpu_list(launch), "--shm-size", str(launch.shm_bytes), "--ulimit", limits),
             *quota_flags(launch),
@@ -159,19 +153,6 @@ class Docker(Environment):
         """Whether the daemon still has the image."""
         with docker_endpoint():
             return self._has(prepared.reference)
-
-    def check_runtime(self) -> None:
-        """See that the daemon knows the OCI runtime that is asked for.
-
-        Raises:
-            UnavailableError: it does not, or does not answer.
-        """
-        if self.runtime is None:
-            return
-        known = json.loads(self._call("info", "--format", "{{json .Runtimes}}").stdout)
-        if self.runtime not in known:
-            missing = "is not installed" if which(self.runtime) is None else "is installed, and not told to it"
-            raise UnavailableError(f"the Docker daemon knows no runtime {self.runtime}, which {missing}")
 
     def _group_flags(self) -> list[str]:
         """What puts a container below our own control group, where that limits something."""

@@ -37,6 +37,7 @@ REMOVED: Mapping[str, str] = {
     "nspawn": "podman",
     "gvisor": "vm",
     "docker.gvisor": "docker.vm",
+    "docker.kata": "docker.vm",
 }
 TEXTS, COUNTS = ("title", "dataset", "optimizer", "loss"), ("parameters", "samples", "batch")  # of a DESCRIPTION
 VERBS = ("load", "step", "end_epoch")  # that every class of training jobs has

@@ -44,8 +44,6 @@ PING_S = 2.0
 LINGER_S = 20.0
 STOP_S = 20
 LOOK_S = 0.2
-# A private daemon is told of those that are installed.
-OTHER_RUNTIMES = ("kata-runtime",)
 INSTALL = "apt-get install docker.io"
 # The first process of the namespaces, with the folder and the daemon's arguments. It ends the daemon when its input
 # closes, in order or after STOP_S by force; all that is left then ends with it.
@@ -350,13 +348,11 @@ def daemon_argv(places: State, program: str) -> list[str]:
 
 
 def daemon_settings(folder: Path) -> str:
-    """The daemon's settings file: the OCI runtimes besides its own, and where a Docker before 23 puts its key.
+    """The daemon's settings file: where a Docker before 23 puts its key.
 
     It would make /etc/docker for it, which stays. Later ones have no such key and ignore the setting.
     """
-    found = {name: {"path": path} for name in OTHER_RUNTIMES if (path := _find(name))}
-    key = {"deprecated-key-path": str(folder / "key.json")}
-    return json.dumps({**key, "runtimes": found} if found else key)
+    return json.dumps({"deprecated-key-path": str(folder / "key.json")})
 
 
 def wait_until_idle(users: int, linger_s: float) -> None:

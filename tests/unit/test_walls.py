@@ -15,7 +15,6 @@ from envs import docker_in_vm
 from envs.apptainer_in_vm import ApptainerInVm
 from envs.charliecloud_in_vm import CharliecloudInVm
 from envs.docker import Docker
-from envs.docker_in_kata import DockerInKata
 from envs.docker_in_vm import DockerInVm
 from envs.podman import Podman
 from envs.unikernel import Unikernel
@@ -41,13 +40,6 @@ def test_a_quota_of_cpu_time_is_a_group_that_all_of_it_is_started_in(adapter):
     assert adapter.command(limited) == [*ENTERING, *adapter.command(ALONE)]
 
 
-def test_dockers_other_runtime_gets_the_quota_by_its_options():
-    adapter = DockerInKata()
-    limited = replace(LAUNCH, quota=Quota(period_us=100_000, quota_us=50_000, group=Path("/tare-1")))
-    assert adapter.sets_quotas
-    assert " --cpu-period 100000 --cpu-quota 50000 " in " ".join(adapter.command(limited))
-
-
 def test_a_wall_that_is_not_installed_is_unavailable_with_the_remedy(monkeypatch):
     monkeypatch.setenv("PATH", "/nowhere")
     probe = Podman().probe()
@@ -55,32 +47,7 @@ def test_a_wall_that_is_not_installed_is_unavailable_with_the_remedy(monkeypatch
     assert probe.remedy.endswith(f"apt-get install {Podman.packages['podman']}")
 
 
-def test_another_runtime_of_dockers_is_one_option_more():
-    adapter, runtime = DockerInKata(), "kata-runtime"
-    plain = Docker().command(LAUNCH)
-    at = plain.index("tare-7") + 1
-    assert adapter.command(LAUNCH) == [*plain[:at], "--runtime", runtime, *plain[at:]]
-    assert adapter.transport == "channel", "its clock is not the host's"
-
-
-def test_a_runtime_that_the_daemon_does_not_know_is_told(monkeypatch):
-    adapter = DockerInKata()
-    monkeypatch.setattr("envs.docker.which", lambda name: None)
-    answer = '{"runc":{"path":"runc"}}'
-    monkeypatch.setattr(DockerInKata, "_call", lambda *_: type("Answer", (), {"stdout": answer}))
-    with pytest.raises(UnavailableError, match="knows no runtime kata-runtime, which is not installed"):
-        adapter.check_runtime()
-    answer = '{"runc":{"path":"runc"},"kata-runtime":{"path":"/usr/bin/kata-runtime"}}'
-    monkeypatch.setattr(DockerInKata, "_call", lambda *_: type("Answer", (), {"stdout": answer}))
-    adapter.check_runtime()
-    Docker().check_runtime()
-
-
-def test_a_private_daemon_is_told_of_the_runtimes_that_are_there_and_keeps_its_key_to_itself(monkeypatch, tmp_path):
-    monkeypatch.setattr(daemon, "_find", lambda name: "/opt/kata" if name == "kata-runtime" else None)
-    told = json.loads(daemon.daemon_settings(tmp_path))
-    assert told["runtimes"] == {"kata-runtime": {"path": "/opt/kata"}}
-    monkeypatch.setattr(daemon, "_find", lambda name: None)
+def test_a_private_daemon_keeps_its_key_to_itself(tmp_path):
     assert json.loads(daemon.daemon_settings(tmp_path)) == {"deprecated-key-path": str(tmp_path / "key.json")}
 
 
