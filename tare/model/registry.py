@@ -38,6 +38,7 @@ REMOVED: Mapping[str, str] = {
     "gvisor": "vm",
     "docker.gvisor": "docker.vm",
     "docker.kata": "docker.vm",
+    "microvm": "vm",
 }
 TEXTS, COUNTS = ("title", "dataset", "optimizer", "loss"), ("parameters", "samples", "batch")  # of a DESCRIPTION
 VERBS = ("load", "step", "end_epoch")  # that every class of training jobs has

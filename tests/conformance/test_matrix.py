@@ -57,7 +57,7 @@ def test_shifts_name_tests_and_studies_that_there_are():
 def test_a_test_belongs_to_the_shift_of_its_study_or_its_file():
     assert shift_of("tests/workflow/test_workflow.py::test_x", ["tmp_path", "smoke"]) == "preset"
     assert shift_of("conformance/test_shared.py::test_x[a]", []) == "together"
-    assert shift_of("tests/conformance/test_vm.py::test_a_launch_boots_a_kernel[vm]", []) is None
+    assert shift_of("tests/conformance/test_vm.py::test_a_launch_boots_a_kernel", []) is None
     assert shift_of("tests/unit/test_written.py::test_extended", ["tmp_path"]) is None
 
 
