@@ -39,6 +39,7 @@ REMOVED: Mapping[str, str] = {
     "docker.gvisor": "docker.vm",
     "docker.kata": "docker.vm",
     "microvm": "vm",
+    "unikernel": "vm",
 }
 TEXTS, COUNTS = ("title", "dataset", "optimizer", "loss"), ("parameters", "samples", "batch")  # of a DESCRIPTION
 VERBS = ("load", "step", "end_epoch")  # that every class of training jobs has

@@ -8,7 +8,7 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
-from test_adapters import ENTERING, LAUNCH
+from test_adapters import ENTERING
 from test_vm import ALONE, SETUP, unpacked, words
 
 from envs import docker_in_vm
@@ -17,9 +17,8 @@ from envs.charliecloud_in_vm import CharliecloudInVm
 from envs.docker import Docker
 from envs.docker_in_vm import DockerInVm
 from envs.podman import Podman
-from envs.unikernel import Unikernel
 from envs.vm import Vm
-from tare.core.errors import UnavailableError, UserError
+from tare.core.errors import UserError
 from tare.images import guest
 from tare.images.skeleton import Skeleton
 from tare.launch import inside as record
@@ -49,16 +48,6 @@ def test_a_wall_that_is_not_installed_is_unavailable_with_the_remedy(monkeypatch
 
 def test_a_private_daemon_keeps_its_key_to_itself(tmp_path):
     assert json.loads(daemon.daemon_settings(tmp_path)) == {"deprecated-key-path": str(tmp_path / "key.json")}
-
-
-def test_a_unikernel_is_a_row_with_its_reason(monkeypatch):
-    monkeypatch.setattr("envs.unikernel.which", lambda name: None)
-    assert Unikernel().probe().reason.startswith("none of capstan (OSv), kraft (Unikraft), ops (Nanos) is")
-    monkeypatch.setattr("envs.unikernel.which", lambda name: Path("/x") if name == "ops" else None)
-    probe = Unikernel().probe()
-    assert not probe.available and probe.reason.startswith("ops (Nanos): installed, but no stack")
-    with pytest.raises(UnavailableError, match="can't be launched"):
-        Unikernel().command(LAUNCH)
 
 
 # --- inside a virtual machine
