@@ -10,10 +10,10 @@ from types import SimpleNamespace
 import fakes
 import pandas as pd
 import pytest
+from campaign_builders import verdict_rows
 from fakes import Fake, site, still_running
 from own_time import phases_of
 
-from tare.analysis import verdicts
 from tare.analysis.metrics import campaign_metrics
 from tare.analysis.sliced_rounds import is_sliced, unsliced_reason, whole_run_estimate
 from tare.experiments import rounds, sliced
@@ -285,7 +285,7 @@ def test_a_launch_whose_bills_differ_in_the_first_sliced_round_is_no_longer_slic
     ]
     assert ran[0] == dict.fromkeys((*NAMES, "podman"), True)
     assert ran[1] == dict.fromkeys(NAMES, False) and ran[2] == dict.fromkeys((HOST, CONTROL, "podman"), True)
-    rows = verdicts.verdict_rows(found, pd.DataFrame(campaign_metrics(found)))
+    rows = verdict_rows(found, pd.DataFrame(campaign_metrics(found)))
     seen = {
         row["env"]: (row["sliced"], row["n_units"], row["unsliced_reason"])
         for row in rows
@@ -304,7 +304,7 @@ def test_verdicts_of_a_campaign_in_part_of_slices_say_which(tmp_path, pids, gues
     )
     rows = {
         row["env"]: row
-        for row in verdicts.verdict_rows(found, pd.DataFrame(campaign_metrics(found)))
+        for row in verdict_rows(found, pd.DataFrame(campaign_metrics(found)))
         if row["metric"] == "real_s"
     }
     assert {env: (row["sliced"], row["n_units"]) for env, row in rows.items()} == {

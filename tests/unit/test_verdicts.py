@@ -7,7 +7,14 @@ import campaign_builders
 import numpy as np
 import pandas as pd
 import pytest
-from campaign_builders import copies_record, rounds_campaign, sealed_campaign, steps_of, write_campaign
+from campaign_builders import (
+    copies_record,
+    rounds_campaign,
+    sealed_campaign,
+    steps_of,
+    verdict_rows,
+    write_campaign,
+)
 
 from tare.analysis import verdicts
 from tare.analysis.copies import between_copies, part_of
@@ -63,7 +70,7 @@ def rows_of(metric, values, first_rep=1, arms=None):
 def table_of(plan, rows, units=(), share=1.0, **seal):
     """Of a headline, unless the campaign has another name."""
     seal = {"name": f"{plan['kind']}.docker+host", **seal}
-    return pd.DataFrame(verdicts.verdict_rows(sealed_campaign(plan, units, **seal), pd.DataFrame(rows), share))
+    return pd.DataFrame(verdict_rows(sealed_campaign(plan, units, **seal), pd.DataFrame(rows), share))
 
 
 def noisy(generator, effect=0.0, units=6, noise=0.001):
