@@ -60,7 +60,8 @@ def once(study: dict[str, Any], workload: str, site: Site, folder: Path) -> dict
     row["seconds"] = time.monotonic() - started
     (level,) = study["rounds"]["steps"]["levels"]
     steps = next(view for view in views(read_sealed(folder / SEALED)) if view.level == level)
-    rows = verdicts.verdict_rows(steps, pd.DataFrame(metrics.campaign_metrics(steps)))
+    measured = verdicts.Measured(campaign=steps, metrics=pd.DataFrame(metrics.campaign_metrics(steps)))
+    rows = verdicts.study_rows([measured])
     for one in rows:
         row["n_units"] = one["n_units"]
         row[one["env"]] = {name: one[name] for name in OF_VERDICT}

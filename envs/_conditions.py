@@ -68,10 +68,9 @@ def rlimit_flags(launch: Launch) -> list[str]:
 
 
 def network_flags(launch: Launch) -> list[str]:
-    """Docker's and Podman's option for no network, that of another container, the host's, or, of Docker's daemon, a
-    bridge; Podman enters any."""
-    if launch.network in ("host", "bridge"):
-        return ["--network", launch.network]
+    """Docker's and Podman's option for no network, that of another container, or the host's; Podman enters any."""
+    if launch.network == "host":
+        return ["--network", "host"]
     if launch.network is not None:
         word, _, name = launch.network.partition(":")
         inside = f"container:{name}" if word == "launch" else f"ns:{launch.network}"

@@ -37,7 +37,6 @@ class Charliecloud(Environment):
     programs = ("ch-run",)
     # /dev is the host's, and ch-fromhost would write the driver into the image: a bound folder leaves it as it is.
     factors = GPU_PLAIN
-    starts_elsewhere = True
     in_user_namespace = True
 
     def probe(self) -> Probe:

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import contextlib
-import copy
 import os
 import time
 from collections.abc import Iterator, Mapping
 from pathlib import Path, PurePosixPath
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar
 
 from envs._conditions import (
     GPU,
@@ -39,7 +38,6 @@ from tare.runtimes import daemon_images
 from tare.runtimes.daemon import docker_endpoint, endpoint_variables, is_private
 from tare.runtimes.docker_info import DockerInfo, ask, follows_from
 from tare.runtimes.findings import details_of, is_of_the_system, refuse
-from tare.runtimes.programs import which
 
 CALL_S = 30.0
 LOAD_S = 900.0
@@ -59,10 +57,6 @@ class Docker(Environment):
     joins_networks = False  # the daemon enters those of its own containers only
     has_daemon = True
     shares_networks = True
-    own_network: ClassVar[Literal["host", "bridge"] | None] = "bridge"
-    runtime: ClassVar[str | None] = None  # the daemon's name of the OCI runtime; None for its own choice
-    remedy: ClassVar[str] = REMEDY
-    reached: Mapping[str, str] | None = None  # variables of a client; None for those of the daemon in use
 
     def __init__(self, info: DockerInfo | None = None) -> None:
         self._info = info
@@ -90,11 +84,10 @@ class Docker(Environment):
                     home=home_dir(),
                 )
                 refuse(follows)
-                self.check_runtime()
                 return probe_by_trial(self, self.info.version, examine=lambda trial: details_of(follows))
         except TareError as error:
             reason = getattr(error, "reason", str(error))
-            remedy = getattr(error, "remedy", None) or (self.remedy if "not installed" in reason else None)
+            remedy = getattr(error, "remedy", None) or (REMEDY if "not installed" in reason else None)
             return Probe(available=False, reason=reason, remedy=remedy)
 
     @contextlib.contextmanager
@@ -152,7 +145,6 @@ class Docker(Environment):
         return [
             *("docker", "run", "--rm", "--interactive", "--init=false", "--pull=never"),
             *("--name", launch.name),
-            *(["--runtime", self.runtime] if self.runtime else []),
             *network_flags(launch),
             *("--cpuset-cpus", cpu_list(launch), "--shm-size", str(launch.shm_bytes), "--ulimit", limits),
             *quota_flags(launch),
@@ -183,18 +175,9 @@ class Docker(Environment):
         """The daemon keeps a container whose client was killed."""
         return [["docker", "rm", "--force", launch.name]]
 
-    def of_daemon(self, variables: Mapping[str, str]) -> Environment | None:
-        """A container of that daemon; None where nobody can tell which network is whose (`shares_networks`)."""
-        if not self.shares_networks:
-            return None
-        other = copy.copy(self)
-        other._info = None
-        other.reached = {name: value for name, value in variables.items() if name == "DOCKER_HOST"}
-        return other
-
     def environment_variables(self) -> dict[str, str]:
         """Where the daemon listens."""
-        return endpoint_variables() if self.reached is None else dict(self.reached)
+        return endpoint_variables()
 
     def places(self, prepared: Prepared) -> tuple[Path, ...]:
         """The folders of the image's layers, where the daemon is on this machine and we may look.
@@ -212,18 +195,6 @@ class Docker(Environment):
         """Whether the daemon still has the image."""
         with docker_endpoint():
             return self._has(prepared.reference)
-
-    def check_runtime(self) -> None:
-        """See that the daemon knows the OCI runtime that is asked for.
-
-        Raises:
-            UnavailableError: it does not, or does not answer.
-        """
-        if self.runtime is None:
-            return
-        if self.runtime not in self.info.runtimes:
-            missing = "is not installed" if which(self.runtime) is None else "is installed, and not told to it"
-            raise UnavailableError(f"the Docker daemon knows no runtime {self.runtime}, which {missing}")
 
     def _bind(self, bind: Bind) -> tuple[str, str]:
         """Docker's option for one bind: --mount takes every path, and asks for no label."""

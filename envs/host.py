@@ -19,7 +19,6 @@ class Host(Environment):
     title = "Bare host"
     description = "The process runs on the machine itself, without a container."
     contained = False
-    starts_elsewhere = True
     programs = ("taskset", "prlimit", "unshare")
 
     def probe(self) -> Probe:

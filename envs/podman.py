@@ -106,7 +106,6 @@ class Podman(Environment):
     sets_quotas = True
     in_user_namespace = True
     own_limits = frozenset({"processes"})  # 2048 in each container, of which a training job is far away
-    own_network = None  # a bridge, for which nothing here asks it
 
     def __init__(self, setup: Setup | None = None, info: PodmanInfo | None = None) -> None:
         self._setup, self._info = setup, info

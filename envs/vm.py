@@ -43,7 +43,8 @@ from tare.model.virtual_machine import GUEST_MARK, VirtualMachine, pinned_cpus
 PROGRAM = "qemu-system-x86_64"
 REMEDY = "apt-get install --no-install-recommends qemu-system-x86"
 MOST_MEMORY_BYTES = 4 << 30
-KVM, CPUINFO = Path("/dev/kvm"), Path("/proc/cpuinfo")
+KVM = Path("/dev/kvm")
+MACHINE = "q35"  # QEMU's name of what it makes
 TRY_S = {"kvm": 20.0, "tcg": 90.0}
 RETRY_S = 3600.0  # after which KVM is tried again that booted no guest
 # Without AVX, which costs an emulated guest dearly: ResNet50's shortened run took 324 s with it and 116 s without,
@@ -101,7 +102,6 @@ class Setup:
         kernel, initramfs: files that it boots.
         kernel_version: the kernel's package and its version.
         huge_pages: this machine's setting of transparent huge pages, of which the guest's memory is made.
-        tsc_khz: rate of this machine's processors, in kHz, by which an emulated guest's clock counts.
         vfio: PCI addresses of devices that the guest has for itself.
     """
 
@@ -112,7 +112,6 @@ class Setup:
     initramfs: Path
     kernel_version: str
     huge_pages: str | None = None
-    tsc_khz: int | None = None
     vfio: tuple[str, ...] = ()
 
 
@@ -132,15 +131,8 @@ def setup_with(accelerator: str, reason: str | None = None) -> Setup:
         initramfs=boots.initramfs,
         kernel_version=boots.version,
         huge_pages=machine.describe()["transparent_huge_pages"],
-        tsc_khz=rate_khz(CPUINFO.read_text()),
         vfio=vfio_addresses(os.environ.get("TARE_VFIO", "")),
     )
-
-
-def rate_khz(cpuinfo: str) -> int | None:
-    """The rate of the first processor, in kHz, of the text of /proc/cpuinfo; None where it has none; pure."""
-    found = re.search(r"^cpu MHz\s*:\s*(\d+(?:\.\d+)?)$", cpuinfo, re.MULTILINE)
-    return round(float(found.group(1)) * 1000) if found else None
 
 
 def vfio_addresses(text: str) -> tuple[str, ...]:
@@ -170,7 +162,6 @@ class Vm(Environment):
     bridges_networks = True
     trial_s = TRY_S["tcg"]
     kernel_words: ClassVar[str] = KERNEL_WORDS
-    machine: ClassVar[str] = "q35"  # QEMU's name of what it makes, with options
     factors: ClassVar[Mapping[str, tuple[str, ...]]] = {
         "root": tuple(ROOTS),
         "vcpus": (FREE, PINNED),
@@ -239,7 +230,7 @@ class Vm(Environment):
             PROGRAM,
             *("-name", f"{launch.name},debug-threads=on" if pinned else launch.name),
             *("-nodefaults", "-no-user-config", "-display", "none", "-no-reboot"),
-            *("-machine", self.machine, "-accel", setup.accelerator, "-cpu", CPU_MODELS[setup.accelerator]),
+            *("-machine", MACHINE, "-accel", setup.accelerator, "-cpu", CPU_MODELS[setup.accelerator]),
             *("-smp", str(len(launch.cpus)), "-m", f"{setup.memory_bytes >> 20}M", *cable(launch)),
             *("-kernel", str(setup.kernel), "-initrd", str(setup.initramfs)),
             *("-append", self.boot_words()),
@@ -303,7 +294,7 @@ class Vm(Environment):
             accelerator=setup.accelerator,
             emulated=setup.accelerator == "tcg",
             reason=setup.reason,
-            machine=self.machine.partition(",")[0],
+            machine=MACHINE,
             cpu_model=CPU_MODELS[setup.accelerator],
             vcpus=len(launch.cpus),
             cpus=launch.cpus,

@@ -12,6 +12,9 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import pandas as pd
+
+from tare.analysis import verdicts
 from tare.core.files import Journal, canonical_json, sha256_file, sha256_text
 from tare.experiments import rounds
 from tare.model.journals.sealed import (
@@ -338,6 +341,11 @@ def write_campaign(
         **{"machine_s": sum(unit["cost_s"] for unit in units), "sealed_at": "2026-01-02T03:04:05Z"},
     }
     parse(Sealed, seal, "seal").write(folder / SEALED)
+
+
+def verdict_rows(campaign: SealedCampaign, metrics: pd.DataFrame, share: float = 1.0) -> list[dict[str, Any]]:
+    """Rows of the verdict table for one campaign, as if it were the whole study."""
+    return verdicts.study_rows([verdicts.Measured(campaign=campaign, metrics=metrics, share=share)])
 
 
 def with_units(campaign: SealedCampaign, units: Sequence[Mapping[str, Any]]) -> SealedCampaign:

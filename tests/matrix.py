@@ -53,24 +53,20 @@ SEED = os.environ.get(VARIABLE) or days_of_work(project_root())
 
 # What a test machine is meant to have: a missing one fails, and is not skipped. Others are tested where they work.
 REQUIRED = {"host", "docker", "apptainer", "charliecloud"}
-# Tried in every run (test_probe.py), and of which one in turn has the matrix; `make setup-test` installs them.
-WALLS = ("bubblewrap", "nspawn", "podman")
-# What takes too long to start for the matrix has a test file of its own: tests/conformance/test_vm.py.
-# What is inside of something else is reached over its streams, and only tried.
-APART = ("vm", "microvm")
-# Reached over its streams, as what is inside of another: only tried.
-STREAMS = "gvisor"
+# Beside those, what `make setup-test` installs where it may.
+INSTALLED = {"podman"}
+# It takes too long to start for the matrix, and has a test file of its own: tests/conformance/test_vm.py.
+APART = "vm"
 
 
 def tried():
     """Every environment that there is, but for virtual machines and what is inside of them."""
-    return [name for name in environment_names() if name.rpartition(".")[2] not in APART]
+    return [name for name in environment_names() if name.rpartition(".")[2] != APART]
 
 
 def in_matrix():
-    """Of those that are tried, all that are inside of nothing else, but for the walls whose turn it is not."""
-    others = set(WALLS) - set(in_turn(0, WALLS))
-    return [name for name in tried() if "." not in name and name not in (*others, STREAMS)]
+    """Of those that are tried, all that are inside of nothing else."""
+    return [name for name in tried() if "." not in name]
 
 
 def in_turn(row: int, cells: Sequence[Cell], seed: str = SEED) -> list[Cell]:
@@ -94,7 +90,7 @@ def in_turn(row: int, cells: Sequence[Cell], seed: str = SEED) -> list[Cell]:
 def envs_in_turn(file):
     """The host, one in turn by test file of what a test machine has or installs, and every environment beside."""
     names, row = in_matrix(), sum(file.encode())
-    own = [name for name in names if name in REQUIRED.union(WALLS) and name != HOST]
+    own = [name for name in names if name in REQUIRED | INSTALLED and name != HOST]
     return [HOST, *in_turn(row, own), *(name for name in names if name not in (HOST, *own))]
 
 

@@ -22,7 +22,6 @@ SHIFTS: Mapping[str, Sequence[str]] = {
     "together": (
         "written",
         "conformance/test_distributed.py",
-        "conformance/test_hosts.py",
         "conformance/test_shared.py",
     ),
     "variations": ("varied", "conformance/test_arms.py", "conformance/test_settings.py"),

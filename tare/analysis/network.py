@@ -28,7 +28,6 @@ from tare.model.registry import DISTRIBUTED, HOST, environment
 from tare.model.schema import read
 from tare.model.studies import arms
 
-BITS = 8
 ALL_REDUCE, SERVER = "all-reduce", "parameter-server"
 COLUMNS = (
     *("workload", "env", "exchange", "network", "input", "n", "real_s", "samples_per_s", "step_s", "compute_s"),

@@ -205,17 +205,6 @@ class Measured:
         return own + [name for name in self.metrics["env"].unique() if name.endswith(BASELINE) and name not in own]
 
 
-def verdict_rows(campaign: SealedCampaign, metrics: pd.DataFrame, share: float = 1.0) -> list[dict[str, Any]]:
-    """Rows of the verdict table for one campaign of rounds, its steps, or causes, as if it were the whole study.
-
-    Args:
-        campaign: its margins, sampling, environments and decision.
-        metrics: metric rows of this campaign alone.
-        share: of the families' alpha that it may spend.
-    """
-    return study_rows([Measured(campaign=campaign, metrics=metrics, share=share)])
-
-
 def study_rows(found: Sequence[Measured]) -> list[dict[str, Any]]:
     """Rows of the verdict table for all campaigns of a study: both families are the study's.
 

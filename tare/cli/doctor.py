@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 WIDTH = 100
 NAME_WIDTH = 24
 # A guest would boot for each of them, after that of `vm`; they are tried where a study names them.
-IN_A_GUEST = (".vm", "microvm")
+IN_A_GUEST = ".vm"
 SECTIONS = {
     "environments": "Environments (each by a real launch)",
     "profilers": "Profilers and counters",

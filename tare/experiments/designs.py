@@ -240,15 +240,13 @@ def one_after_other(
     """A unit that launches everything to its end, one after the other; what failed too often is not tried again.
 
     Of a unit that is only to warm the page cache, as many run side by side as there are CPUs for, and those whose
-    files are in memory already are left out, but for `needed` ones; on other hosts, whose memory nobody sees, it is
-    a unit as any. `program_of`: what a launch of this name runs; None for the plan's own job. `jobs`: that a launch
-    does, each of which may take as long as the study allows.
+    files are in memory already are left out, but for `needed` ones. `program_of`: what a launch of
+    this name runs; None for the plan's own job. `jobs`: that a launch does, each of which may take as long as the
+    study allows.
     """
     gone = given_up(done)
     warms = sum(unit.voided is None for unit in done) < plan.discarded and plan.conditions["page_cache"] == WARM
     hurried = {"ends_at_once": True} if warms else {}  # in order takes a second, and nobody reads it
-    elsewhere = plan.conditions.get("group", {}).get("hosts")
-    warms_here = warms and not elsewhere
     asked = {
         name: Order(
             site=sites[name],
@@ -262,12 +260,12 @@ def one_after_other(
     warm = [
         name
         for name, one in asked.items()
-        if warms_here and name not in needed and warmth.in_memory(one.site, one.program)
+        if warms and name not in needed and warmth.in_memory(one.site, one.program)
     ]
     tried = [name for name in asked if name not in warm]
-    width = len(choose_cpus(plan.conditions["cpus"])) if warms_here else 1
+    width = len(choose_cpus(plan.conditions["cpus"])) if warms else 1
     run_one = scenarios.launcher(plan.scenario) or launched
-    watched = [name for name in tried if arms.environment_of(name) == HOST and not elsewhere]
+    watched = [name for name in tried if arms.environment_of(name) == HOST]
     found: dict[str, LaunchRecord] = {}
     used: list[Others | None] = []
     for start in range(0, len(tried), width):

@@ -1,7 +1,7 @@
 """The network of instances that train together, alone: a TCP stream, round trips, all-reduce by size.
 
-One group of workers in each environment, on a switch or on other hosts as the study's scenario `distributed` has
-it, and iperf3 between two ports of a switch where it is installed. They are the ceilings of the network roofline.
+One group of workers in each environment, on a switch as the study's scenario `distributed` has it, and iperf3
+between two ports of a switch where it is installed. They are the ceilings of the network roofline.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from tare.launch import scenarios
 from tare.launch.conditions import PATH, choose_cpus
 from tare.launch.group import launch_group
 from tare.launch.networks import Wires, switched
-from tare.launch.scenarios.distributed import OTHER_HOSTS, SWITCH, network_of
+from tare.launch.scenarios.distributed import SWITCH
 from tare.launch.sites import sites
 from tare.launch.switch import SUBNET
 from tare.machine.fitting import settled
@@ -36,7 +36,6 @@ STREAM_S = 0.5  # that the stream takes, about, where a rate is set
 FREE_STREAM_BYTES = 1 << 28  # of the stream where none is
 IPERF_S = 2  # of which the first is left out
 SERVER_S = 5.0  # for iperf3's server to listen
-ON_HOSTS = "it is started between two ports of a switch, and on no other host"
 CLIENT = {"PATH": PATH}
 
 
@@ -52,9 +51,8 @@ def measure_network(source: str, folder: Path | None, out: Path) -> None:
     if wanted is None:
         raise UserError("the study trains no instances together: give it the scenario `distributed` and that key")
     study = part.to_json()
-    kind = OTHER_HOSTS if wanted.hosts else SWITCH
-    network = network_of({**study["conditions"], "group": {**wanted.group, "network": kind}})
-    rate = wanted.rate_mbit_per_s if kind == SWITCH else None
+    rate = wanted.rate_mbit_per_s
+    network = Wires(rate_bit_per_s=None if rate is None else rate * 1e6, delay_ms=wanted.delay_ms)
     stream = FREE_STREAM_BYTES if rate is None else max(1 << 20, round(rate * 1e6 / 8 * STREAM_S))
     spec = {
         "mode": "network",
@@ -67,17 +65,17 @@ def measure_network(source: str, folder: Path | None, out: Path) -> None:
     names = list(wanted.environments or part.environments)
     conditions = {**study["conditions"], "allocator": ALLOCATOR, "page_cache": "as_found"}
     with measuring(out), sites(study, None, names, folder, None) as (found, unavailable, provenance):
-        barred = scenarios.barred(DISTRIBUTED, found, kind)
+        barred = scenarios.barred(DISTRIBUTED, found, SWITCH)
         launches: dict[str, LaunchRecord] = {}
         for name, site in found.items():
             if name not in barred:
                 launches[name] = launch_group(site, spec, conditions, size=wanted.workers, network=network)
                 say(f"network of {wanted.workers} instances in {name}: {_told(launches[name])}")
-        iperf3 = by_iperf3(network, study["conditions"]) if isinstance(network, Wires) else Iperf(reason=ON_HOSTS)
+        iperf3 = by_iperf3(network, study["conditions"])
     NetworkRecord(
         study=part.study,
         stack=part.stack,
-        group={"workers": wanted.workers, "rate_mbit_per_s": rate, "delay_ms": wanted.delay_ms, "network": kind},
+        group={"workers": wanted.workers, "rate_mbit_per_s": rate, "delay_ms": wanted.delay_ms, "network": SWITCH},
         iperf3=iperf3,
         launches=launches,
         unavailable={**unavailable, **barred},

@@ -1,7 +1,7 @@
 """A group: several launches of one environment that are one run, each with a rank, and a network of their own.
 
-They meet at MASTER_ADDR:MASTER_PORT, as torchrun names it, where tare.launch.networks lets them, on this machine or
-on other hosts. A member that ends badly ends the others.
+They meet at MASTER_ADDR:MASTER_PORT, as torchrun names it, where tare.launch.networks lets them. A member that ends
+badly ends the others.
 """
 
 from __future__ import annotations
@@ -16,7 +16,6 @@ from typing import Any, Literal
 from tare.core.errors import UnavailableError
 from tare.launch.channel import Conversation
 from tare.launch.conditions import choose_cpus, drop_page_cache
-from tare.launch.hosts import APART_NS, Hosts
 from tare.launch.networks import Meeting, Wires, meeting
 from tare.launch.place import Site
 from tare.launch.prepare import Member, clean_up, ready
@@ -40,13 +39,12 @@ class Live:
     rank: int
     ready: Ready
     talk: Conversation
-    host: str | None = None
     record: LaunchRecord | None = None
 
     @property
     def name(self) -> str:
         """As reasons have it."""
-        return f"rank {self.rank}" + (f" on {self.host}" if self.host else "")
+        return f"rank {self.rank}"
 
     @property
     def started(self) -> bool:
@@ -61,7 +59,7 @@ def launch_group(
     *,
     size: int,
     pad_bytes: int = 0,
-    network: Wires | Hosts | Literal["host", "own"] | None = None,
+    network: Wires | Literal["host"] | None = None,
 ) -> LaunchRecord:
     """Run `size` launches that train together; one record, with a part for each where there are several.
 
@@ -88,7 +86,7 @@ def _launch_once(
     conditions: Mapping[str, Any],
     size: int,
     pad_bytes: int,
-    network: Wires | Hosts | Literal["host", "own"] | None,
+    network: Wires | Literal["host"] | None,
 ) -> LaunchRecord:
     """One try of a group of several. Arguments as for `launch_group`."""
     with contextlib.ExitStack() as stack:
@@ -98,16 +96,14 @@ def _launch_once(
             return LaunchRecord(status="failed", reason=str(error))
         live: list[Live] = []
         try:
-            sites = place.sites or (site,) * size
             prepared = [
-                stack.enter_context(ready(own, program, conditions, pad_bytes=pad_bytes, member=member))
-                for own, member in zip(sites, members_at(place, size, conditions["cpus"]), strict=True)
+                stack.enter_context(ready(site, program, conditions, pad_bytes=pad_bytes, member=member))
+                for member in members_at(place, size, conditions["cpus"])
             ]
             if conditions["page_cache"] == "cold":
                 drop_page_cache()
             for rank, each in enumerate(prepared):
-                host = place.there[rank].host if place.there else None
-                live.append(Live(rank=rank, ready=each, talk=each.start(), host=host))
+                live.append(Live(rank=rank, ready=each, talk=each.start()))
             for one in live:  # all have their files: none waits for another's
                 one.talk.go()
             culprit = _watch(live, conditions)
@@ -121,9 +117,8 @@ def _launch_once(
 
 
 def members_at(place: Meeting, size: int, cpus: int) -> list[Member]:
-    """The members of a group where they meet, each with CPUs of its host, or its part of this machine's."""
-    shares = [one.cpus for one in place.there] or split(choose_cpus(cpus), size)
-    interfaces = [one.interface for one in place.there] or [place.interface] * size
+    """The members of a group where they meet, each with its part of this machine's CPUs."""
+    shares = split(choose_cpus(cpus), size)
     return [
         Member(
             rank=rank,
@@ -131,7 +126,7 @@ def members_at(place: Meeting, size: int, cpus: int) -> list[Member]:
             address=place.address,
             port=place.port,
             network=place.networks[rank],
-            interface=interfaces[rank],
+            interface=place.interface,
             interfaces=place.interfaces,
             own_address=place.addresses[rank] if place.addresses else None,
             cpus=shares[rank],
@@ -180,13 +175,8 @@ def _watch(live: Sequence[Live], conditions: Mapping[str, Any]) -> tuple[int, St
 
 
 def _ended(one: Live, conditions: Mapping[str, Any]) -> LaunchRecord:
-    """The record of a member that has ended; that of another host is refused where its clock can't be told."""
-    record = record_of(one.talk.end(timeout_s=END_S), one.ready, conditions)
-    if one.host is None or not record.ok or record.clock.error_ns <= APART_NS:
-        return record
-    width, most = record.clock.error_ns / 1e9, APART_NS / 1e9
-    reason = f"refused: its clock and ours could be compared to within {width:.3g} s, and not {most:.3g} s"
-    return record.replace(status="failed", reason=reason)
+    """The record of a member that has ended."""
+    return record_of(one.talk.end(timeout_s=END_S), one.ready, conditions)
 
 
 def _together(

@@ -13,13 +13,8 @@ from tare.model.schema import parse
 BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 
 
-def read_inside(path: Path, *, own_boot_id: bool = False) -> tuple[Inside | None, str | None]:
-    """What the worker wrote, and no reason; or None, and the reason where what it wrote is no such record.
-
-    Args:
-        path: of the record.
-        own_boot_id: the launch was shown a boot ID that is not its kernel's.
-    """
+def read_inside(path: Path) -> tuple[Inside | None, str | None]:
+    """What the worker wrote, and no reason; or None, and the reason where what it wrote is no such record."""
     if not path.exists():
         return None, None
     try:
@@ -31,7 +26,7 @@ def read_inside(path: Path, *, own_boot_id: bool = False) -> tuple[Inside | None
     except IntegrityError as error:
         return None, str(error)
     facts = inside.facts
-    own = None if not own_boot_id and on_another_kernel(facts) else tuple(own_namespaces(facts.namespaces))
+    own = None if on_another_kernel(facts) else tuple(own_namespaces(facts.namespaces))
     return inside.replace(facts=facts.replace(own_namespaces=own)), None
 
 

@@ -1,12 +1,10 @@
-"""What members of a group meet on: a loopback that nobody else is in, a switch, the host's network, other hosts'.
+"""What members of a group meet on: a loopback that nobody else is in, a switch, or the host's network.
 
-`Wires` ask for a switch (tare.launch.switch): every member in a network namespace of its own, or, as a host, with a
-Docker daemon of its own in there, which joins the others' in a swarm (tare.launch.swarm). An environment that
+`Wires` ask for a switch (tare.launch.switch): every member in a network namespace of its own. An environment that
 enters no namespace by its path, but that of another launch of its own (Docker), has one launch more for each
 member, which computes nothing and holds the namespace, as a pod's first container does. One whose launches are
 machines of their own has a bridge in each namespace, from the cable to a tap device. Nothing here outlives the
-program that holds it: the kernel ends a namespace, and what is in it, with its last process. `Hosts` ask for other
-machines, whose network is left as it is (tare.launch.hosts).
+program that holds it: the kernel ends a namespace, and what is in it, with its last process.
 """
 
 from __future__ import annotations
@@ -17,7 +15,7 @@ import os
 import socket
 import sys
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
@@ -26,10 +24,8 @@ from tare.core.process import at_death
 from tare.launch import switch
 from tare.launch.channel import Conversation, ConversationError
 from tare.launch.conditions import launcher_environment
-from tare.launch.hosts import Hosts, There, members
 from tare.launch.place import Site
 from tare.launch.prepare import clean_up, ended_with_us, own_folder
-from tare.launch.swarm import End, meet, swarm_of
 from tare.model.environment import Environment, Launch
 from tare.model.records.launches import Network
 
@@ -37,7 +33,6 @@ START_S = 120.0  # for what holds a network to come to its first line
 PACKAGES: Mapping[str, str] = {"ip": "iproute2"}  # programs of a switch, and Debian's package of each
 LOOPBACK, PORT = "127.0.0.1", 29500
 HOST_NETWORK: Literal["host"] = "host"
-OWN_NETWORK: Literal["own"] = "own"
 NO_SWITCH = "a group has no network of its own"
 # Sets its loopback up (ioctl SIOCSIFFLAGS, flags IFF_UP and IFF_RUNNING), and lives until its input ends.
 LOOPBACK_ALONE = f"""\
@@ -47,18 +42,10 @@ with socket.socket() as any_one:
 print("{switch.PROTOCOL} up {{}}", flush=True)
 sys.stdin.read()
 """
-# Says which network namespace it is in, and its address where it has one (ioctl SIOCGIFADDR); lives until its input
-# ends.
+# Says which network namespace it is in, and lives until its input ends.
 HOLD = f"""\
-import fcntl, json, os, socket, struct, sys
-told = {{"inode": os.stat("/proc/self/ns/net").st_ino}}
-with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as any_one:
-    try:
-        asked = fcntl.ioctl(any_one, 0x8915, struct.pack("256s", b"{switch.INTERFACE}"))
-        told["address"] = socket.inet_ntoa(asked[20:24])
-    except OSError:
-        pass
-print("{switch.PROTOCOL} up", json.dumps(told), flush=True)
+import json, os, sys
+print("{switch.PROTOCOL} up", json.dumps({{"inode": os.stat("/proc/self/ns/net").st_ino}}), flush=True)
 sys.stdin.read()
 """
 
@@ -71,13 +58,11 @@ class Wires:
         rate_bit_per_s: of each member's cable, either way; None for as fast as the machine is.
         delay_ms: that a member's packets are held back; a round trip takes twice as long.
         overlay: members are on a VXLAN between the switch's ends, which then stand for hosts.
-        swarm: the same, by a swarm of Docker's daemons, one at each of those ends.
     """
 
     rate_bit_per_s: float | None
     delay_ms: float = 0.0
     overlay: bool = False
-    swarm: bool = False
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -90,8 +75,6 @@ class Meeting:
         interface: that members talk over.
         interfaces: all that a member should see; None where that is whatever the host has.
         addresses: of each member, where it has to be told.
-        sites: of each member, where they are not the group's.
-        there: of each member, where they are on other hosts; then `interface` and CPUs are its own.
         record: what the launch's record says of it; None for a loopback.
     """
 
@@ -101,31 +84,24 @@ class Meeting:
     interface: str
     interfaces: tuple[str, ...] | None
     addresses: tuple[str, ...] = ()
-    sites: tuple[Site, ...] = ()
-    there: tuple[There, ...] = ()
     record: Network | None = None
 
 
 @contextlib.contextmanager
-def meeting(site: Site, size: int, wanted: Wires | Hosts | Literal["host", "own"] | None) -> Iterator[Meeting]:
+def meeting(site: Site, size: int, wanted: Wires | Literal["host"] | None) -> Iterator[Meeting]:
     """A place for a group to meet, for as long as the block runs.
 
     Args:
         site: of its members.
         size: how many they are.
-        wanted: a switch, other hosts, this one's network, what the environment has where nobody chooses, or None: a
-            loopback in a namespace of its own, and the host's network where nobody can enter one.
+        wanted: a switch, the host's network, or None: a loopback in a namespace of its own, and the host's network
+            where nobody can enter one.
 
     Raises:
         UnavailableError: it can't be had here, or not by this environment.
     """
     if isinstance(wanted, Wires):
-        with (_in_a_swarm if wanted.swarm else _switched)(site, size, wanted) as found:
-            yield found
-    elif isinstance(wanted, Hosts):
-        yield _on_hosts(site, size, wanted)
-    elif wanted == OWN_NETWORK and site.environment.own_network != HOST_NETWORK:
-        with _on_a_bridge(site, size) as found:
+        with _switched(site, size, wanted) as found:
             yield found
     elif wanted is None and site.isolates_network and site.environment.joins_networks:
         with _loopback(site) as path:
@@ -139,20 +115,6 @@ def meeting(site: Site, size: int, wanted: Wires | Hosts | Literal["host", "own"
             interfaces=("lo",) if wanted is None else None,
             record=None if wanted is None else Network(kind=HOST_NETWORK),
         )
-
-
-def _on_hosts(site: Site, size: int, wanted: Hosts) -> Meeting:
-    there, port = members(site, size, wanted)
-    return Meeting(
-        networks=(HOST_NETWORK,) * len(there),
-        address=wanted.named[0].address,
-        port=port,
-        interface=there[0].interface,
-        interfaces=None,
-        sites=tuple(one.site for one in there),
-        there=tuple(there),
-        record=Network(kind="hosts", hosts=tuple(one.host for one in there)),
-    )
 
 
 def free_port() -> int:
@@ -183,10 +145,8 @@ def _loopback(site: Site) -> Iterator[str]:
 def barred(environment: Environment, kind: str) -> str | None:
     """Why launches of an environment can't meet on a network of this machine; None where they can.
 
-    `kind` is `switch`, `overlay`, `swarm`, `host` or `own`.
+    `kind` is `switch`, `overlay` or `host`.
     """
-    if kind == OWN_NETWORK and environment.own_network is None:
-        return f"{environment.title}: its own network is not to be had here; its instances meet on a switch"
     if environment.bridges_networks:
         return None if kind == "switch" else f"{environment.title}: its guests meet on a switch alone"
     if environment.joins_networks or environment.shares_networks:
@@ -204,7 +164,7 @@ def _switched(site: Site, size: int, wires: Wires) -> Iterator[Meeting]:
         held: list[tuple[str, int]] = []
         if not (site.environment.joins_networks or bridged):
             launched = [stack.enter_context(_held_by_a_launch(site)) for _ in range(size)]
-            held = [(name, process_in(int(told["inode"]))) for name, told in launched]
+            held = [(name, process_in(inode)) for name, inode in launched]
         client = launcher_environment(site.environment)
         told = stack.enter_context(switch_of(client, size, wires, [pid for _, pid in held], taps=bridged))
         pids = told["pids"]
@@ -226,83 +186,8 @@ def _switched(site: Site, size: int, wires: Wires) -> Iterator[Meeting]:
 
 
 @contextlib.contextmanager
-def _in_a_swarm(site: Site, size: int, wires: Wires) -> Iterator[Meeting]:
-    """Each member at an end of a swarm's overlay: of the daemon there, or in the namespace of its container."""
-    if reason := barred(site.environment, "swarm"):
-        raise UnavailableError(reason)
-    client = launcher_environment(site.environment)
-    by_path = site.environment.joins_networks
-    image = None if by_path or site.reference is None else (site.reference, client)
-    with _swarm(client, size, wires, image) as (ends, pids):
-        moved = () if by_path else tuple(_started_there(site, end) for end in ends)
-        networks = (
-            [f"/proc/{pid}/ns/net" for pid in pids] if by_path else [f"launch:{end.container}" for end in ends]
-        )
-        yield Meeting(
-            networks=tuple(networks),
-            address=ends[0].address,
-            port=PORT,
-            interface=switch.INTERFACE,
-            interfaces=(switch.INTERFACE, "lo"),
-            sites=moved,
-            record=Network(
-                kind="swarm",
-                rate_bit_per_s=wires.rate_bit_per_s,
-                delay_ms=wires.delay_ms,
-                by_launches=True,
-            ),
-        )
-
-
-def _started_there(site: Site, end: End) -> Site:
-    there = site.environment.of_daemon(end.variables)
-    if there is None:
-        raise UnavailableError(f"{site.environment.title} is started by its own daemon alone: it has no swarm")
-    return replace(site, environment=there)
-
-
-@contextlib.contextmanager
-def _swarm(
-    client: Mapping[str, str], size: int, wires: Wires, image: tuple[str, Mapping[str, str]] | None = None
-) -> Iterator[tuple[list[End], list[int]]]:
-    """A swarm at the ends of a switch: ends of its overlay, which reach each other, and a process at each."""
-    cables = replace(wires, swarm=False)
-    with contextlib.ExitStack() as stack:
-        name, folder = stack.enter_context(own_folder())
-        stack.enter_context(at_death(name, folder=folder))
-        told = stack.enter_context(switch_of(client, size, cables))
-        ends = stack.enter_context(swarm_of(told["pids"], told["addresses"], name, image))
-        pids = [process_in(end.namespace) for end in ends]
-        meet(pids, [end.address for end in ends])
-        yield ends, pids
-
-
-@contextlib.contextmanager
-def _on_a_bridge(site: Site, size: int) -> Iterator[Meeting]:
-    """Each member in the namespace of a container on its daemon's bridge, which computes nothing, as in a pod."""
-    if reason := barred(site.environment, OWN_NETWORK):
-        raise UnavailableError(reason)
-    with contextlib.ExitStack() as stack:
-        held = [stack.enter_context(_held_by_a_launch(site, "bridge")) for _ in range(size)]
-        if any("address" not in told for _, told in held):
-            raise UnavailableError(f"{NO_SWITCH}: {site.environment.title} gave its container no address")
-        yield Meeting(
-            networks=tuple(f"launch:{name}" for name, _ in held),
-            address=held[0][1]["address"],
-            port=PORT,
-            interface=switch.INTERFACE,
-            interfaces=(switch.INTERFACE, "lo"),
-            record=Network(kind="bridge", by_launches=True),
-        )
-
-
-@contextlib.contextmanager
 def switched(client: Mapping[str, str], size: int, wires: Wires) -> Iterator[list[int]]:
     """A network with a namespace for each member while the block runs: a process in each. As `switch_of`."""
-    if wires.swarm:
-        with _swarm(client, size, wires) as (_, pids):
-            yield pids
-        return
     with switch_of(client, size, wires) as told:
         yield [int(pid) for pid in told["pids"]]
 
@@ -342,8 +227,8 @@ def switch_of(
 
 
 @contextlib.contextmanager
-def _held_by_a_launch(site: Site, network: str | None = None) -> Iterator[tuple[str, dict[str, Any]]]:
-    """A launch that holds a network namespace, and computes nothing: its name, and what it says of that."""
+def _held_by_a_launch(site: Site) -> Iterator[tuple[str, int]]:
+    """A launch that holds a network namespace, and computes nothing: its name, and the namespace's number."""
     with own_folder() as (name, folder):
         planned = Launch(
             name=name,
@@ -356,13 +241,12 @@ def _held_by_a_launch(site: Site, network: str | None = None) -> Iterator[tuple[
             nofile=1024,
             uid=os.getuid(),
             gid=os.getgid(),
-            network=network,
         )
         argv, client = site.environment.command(planned), launcher_environment(site.environment)
         with ended_with_us(site.environment, planned, folder):
             try:
                 with _holding(argv, client, folder) as (_, told):
-                    yield name, told
+                    yield name, int(told["inode"])
             finally:
                 clean_up(site.environment, planned)
 

@@ -27,7 +27,6 @@ OTHER_KERNEL = ("affinity", "namespaces")
 def record_of(finished: Finished, prepared: Ready, conditions: Mapping[str, Any]) -> LaunchRecord:
     """The record of a launch that has ended, however it ended."""
     planned, carried, program = prepared.planned, prepared.carried, prepared.program
-    own_boot_id = prepared.environment.draws_boot_id
     result = program.result(finished, prepared.folder, prepared.environment)
     if carried.problem:
         result = replace(result, status="failed", reason=carried.problem, stderr=finished.stderr[-TAIL_CHARACTERS:])
@@ -56,7 +55,7 @@ def record_of(finished: Finished, prepared: Ready, conditions: Mapping[str, Any]
         vm = values["vm"] = with_phases(vm, finished, carried)
         if inside is None and result.status == "failed":
             values["reason"] = console_reason(result.reason or finished.explain(), finished.stderr)
-    elsewhere = inside is not None and not own_boot_id and on_another_kernel(inside.facts)
+    elsewhere = inside is not None and on_another_kernel(inside.facts)
     blind = OTHER_KERNEL if elsewhere else () if program.kind == WORKER else CONDITIONS_INSIDE
     unseen = tuple(dict.fromkeys((*prepared.environment.unseen_here(), *blind)))
     if unseen:

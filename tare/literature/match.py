@@ -24,7 +24,6 @@ BUILDS = {
 }
 OF_STACKS = "stack="  # how levels begin that are stacks
 NAMES = {DEVICE: "device class", STACK: "stack", RUNTIMES: "runtimes", NETWORK: "network"}
-OVERLAYS = ("overlay", "swarm")  # networks of a group that are one
 UNKNOWN = "not recorded"
 
 
@@ -140,7 +139,7 @@ def _network(published: MeasuredWith, claim: Claim, here: Here, workload: str) -
     had = [env for env in environments if env in published.network]
     (kind,) = ours if len(ours) == 1 else ("several",)
     measured = [env for env in environments if (rows["env"] == env).any()]
-    have = [env for env in measured if environment(env).network_of(kind) in OVERLAYS]
+    have = [env for env in measured if environment(env).network_of(kind) == "overlay"]
     same = [env for env in had if env in measured] == have
     plain = [env for env in environments if env not in had]
     return Compared(

@@ -23,7 +23,7 @@ NO_SCENARIO = "the study runs no such scenario"
 # Metrics of papers that have another name in a profiled launch.
 OURS = {"flop_per_s": "step_flop_per_s", "gpu_utilization": "gpu_utilization_peak"}
 # They boot with every launch; where their processor is emulated they tell nothing of speed.
-GUESTS = ("vm", "microvm", "unikernel")
+GUESTS = ("vm",)
 # Kinds of campaigns in a reader's words, and their units.
 PLAIN = {"rounds": "whole runs", "steps": "training steps"}
 AMONG = {SHARED: " beside a second job", DISTRIBUTED: " in several instances"}

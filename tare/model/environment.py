@@ -12,7 +12,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar
 
 from tare.core.errors import as_we_can
 from tare.model.virtual_machine import VirtualMachine
@@ -119,8 +119,7 @@ class Launch:
         uid, gid: user and group inside.
         isolate_network: no network while measuring.
         network: what a member of a group has instead: the path of a network namespace to enter, `launch:<name>`
-            for that of another launch, `host` for the host's own, or `bridge` for its daemon's
-            (`Environment.own_network`); None for a launch that is alone.
+            for that of another launch, or `host` for the host's own; None for a launch that is alone.
         address: its own IPv4 address there, where it has to be told (`Environment.bridges_networks`).
         interfaces: that the program should see there, sorted; None where that is whatever the host has.
         gpu: how the NVIDIA devices are brought in (`GpuAccess.mode`); None for none. The driver's folder is a bind.
@@ -189,16 +188,12 @@ class Environment(ABC):
     conditions that can't be set or seen in it, as deviations name them. `joins_networks`: `command` can enter a
     network namespace by its path; `shares_networks`: that of another launch of this environment, by its name;
     `bridges_networks`: a launch is a machine of its own, on a tap device in the namespace that `command` enters.
-    `own_network`: what a launch is on where nobody chooses, the host's network or a bridge of its daemon's; None
-    where that is not to be had here.
-    `starts_elsewhere`: `command` starts the same on another machine that has its programs and its form.
     `in_user_namespace`: an ordinary user's launches are made in a user namespace, which a kernel may forbid.
     `own_limits`: limits that its runtime sets for each launch whatever we ask, as tare.machine.caller names them.
     `sets_quotas`: `command` asks its runtime for a quota of CPU time; it enters the group that has one elsewhere.
     `trial_s`: seconds after which a trial launch is given up.
     `packages`: programs, and Debian's package of each, that are installed where a study names the environment and
     they are missing; what every study may need is installed before.
-    `draws_boot_id`: the runtime shows each launch a boot ID of its own, which tells of no other kernel then.
     `has_daemon`: a daemon starts its launches, which may have ended since the last one (tare.launch.warmth).
     """
 
@@ -214,12 +209,9 @@ class Environment(ABC):
     sets_quotas: ClassVar[bool] = False
     in_user_namespace: ClassVar[bool] = False
     own_limits: ClassVar[frozenset[str]] = frozenset()
-    draws_boot_id: ClassVar[bool] = False
     has_daemon: ClassVar[bool] = False
     shares_networks: ClassVar[bool] = False
     bridges_networks: ClassVar[bool] = False
-    own_network: ClassVar[Literal["host", "bridge"] | None] = "host"
-    starts_elsewhere: ClassVar[bool] = False
     trial_s: float = 20.0
     packages: ClassVar[Mapping[str, str]] = {}
 
@@ -295,13 +287,6 @@ class Environment(ABC):
     def cleanup(self, launch: Launch) -> list[list[str]]:
         """Commands that end a launch for good after its process group was killed; pure."""
         return []
-
-    def of_daemon(self, variables: Mapping[str, str]) -> Environment | None:
-        """The same, started by the daemon of this machine that a client with these variables reaches; pure.
-
-        None where no daemon starts its launches, or none but its own can.
-        """
-        return None
 
     def virtual_machine(self, launch: Launch) -> VirtualMachine | None:
         """The virtual machine that `command` starts; None where a launch runs on this machine's kernel; pure."""

@@ -44,18 +44,11 @@ PING_S = 2.0
 LINGER_S = 20.0
 STOP_S = 20
 LOOK_S = 0.2
-# A private daemon is told of those that are installed, with their arguments. Its containers have no network, and
-# runsc would want one.
-OTHER_RUNTIMES = {"runsc": ["--network=none"], "kata-runtime": []}
 INSTALL = "apt-get install docker.io"
-# A bridge takes iproute2 and packet filters, which a kernel may lack.
-WITHOUT_BRIDGE = "--bridge=none --iptables=false"
 # The first process of the namespaces, with the folder and the daemon's arguments. It ends the daemon when its input
 # closes, in order or after STOP_S by force; all that is left then ends with it.
 FIRST_PROCESS = f"""
 exec 3<&0; folder=$1; shift
-PATH=$PATH:/usr/sbin:/sbin
-(ip link set dev lo up && iptables --list --numeric) > /dev/null 2>&1 || set -- "$@" {WITHOUT_BRIDGE}
 "$@" < /dev/null 3<&- & daemon=$!
 {{ read -r _; kill -TERM $daemon; sleep {STOP_S}; kill -KILL $daemon; }} <&3 &
 wait $daemon; status=$?
@@ -301,15 +294,12 @@ def last_error(log: Path) -> str:
 
 
 @contextlib.contextmanager
-def daemon_with_data(
-    data: Path, *, containerd_store: bool, network_of: int | None = None
-) -> Iterator[dict[str, str]]:
+def daemon_with_data(data: Path, *, containerd_store: bool) -> Iterator[dict[str, str]]:
     """A daemon of the block's own, with its store in a folder that stays; the environment of its clients.
 
     Args:
         data: the folder, which is made where it is missing.
         containerd_store: it keeps images in containerd's store, and not in the classic one.
-        network_of: a process whose network namespace is the daemon's host's; None for a new one.
 
     Raises:
         UnavailableError: only root can start one, a part of Docker is missing, or it does not answer.
@@ -323,7 +313,7 @@ def daemon_with_data(
         settings = daemon_settings(places.folder, containerd_store)
         (places.folder / "daemon.json").write_text(settings, encoding="utf-8")
         with places.log.open("wb") as log, at_death(key, folder=places.folder):
-            argv = daemon_argv(places, program, network_of)
+            argv = daemon_argv(places, program)
             daemon = start(argv, env=None, cwd=scratch, stdin=subprocess.PIPE, stdout=log, stderr=log)
             try:
                 deadline = time.monotonic() + START_S
@@ -343,28 +333,24 @@ def daemon_with_data(
 # --- the watcher
 
 
-def daemon_argv(places: State, program: str, network_of: int | None = None) -> list[str]:
-    """The daemon in namespaces of its own, but for a network that is another process's.
+def daemon_argv(places: State, program: str) -> list[str]:
+    """The daemon in namespaces of its own.
 
-    Its network is a namespace too: what containers get there, Docker's bridge and packet filters, or the network of
-    "the host", is not the machine's, whose rules stay untouched.
+    No bridge and no packet filter: containers run without network or in one that is held for them, and the
+    machine's rules stay untouched.
     """
-    entered = [] if network_of is None else ["nsenter", f"--net=/proc/{network_of}/ns/net", "--"]
     return [
-        *entered,
-        *("unshare", "--pid", "--fork", "--kill-child", "--mount", "--mount-proc", "--propagation", "slave"),
-        *(() if entered else ("--net",)),
-        "--",
+        *("unshare", "--pid", "--fork", "--kill-child", "--mount", "--mount-proc", "--propagation", "slave", "--"),
         *("/bin/sh", "-c", FIRST_PROCESS, "sh", str(places.folder), program),
         *("--config-file", str(places.folder / "daemon.json")),
         *("--host", f"unix://{places.socket}", "--pidfile", str(places.folder / "docker.pid")),
         *("--data-root", str(places.data), "--exec-root", str(places.folder / "exec")),
-        *("--ip6tables=false", "--ip-forward=false"),
+        *("--bridge=none", "--iptables=false", "--ip6tables=false", "--ip-forward=false"),
     ]
 
 
 def daemon_settings(folder: Path, containerd_store: bool | None = None) -> str:
-    """The daemon's settings file: the OCI runtimes besides its own, and where a Docker before 23 puts its key.
+    """The daemon's settings file: where a Docker before 23 puts its key, and the kind of its image store.
 
     It would make /etc/docker for it, which stays. Later ones have no such key and ignore the setting.
 
@@ -373,14 +359,7 @@ def daemon_settings(folder: Path, containerd_store: bool | None = None) -> str:
         containerd_store: whether images are kept in containerd's store; None for the daemon's own choice, which
             from version 29 on is containerd's for a new store.
     """
-    found = {
-        name: {"path": path, "runtimeArgs": words}
-        for name, words in OTHER_RUNTIMES.items()
-        if (path := _find(name))
-    }
     settings: dict[str, object] = {"deprecated-key-path": str(folder / "key.json")}
-    if found:
-        settings["runtimes"] = found
     if containerd_store is not None:
         settings["features"] = {"containerd-snapshotter": containerd_store}
     return json.dumps(settings)

@@ -38,8 +38,6 @@ WANTED_BY_TESTS = (
     Want(programs=BROWSERS, packages=("chromium",), purpose="tests of the report"),
     Want(programs=("likwid-bench",), packages=("likwid",), purpose="the check of the ceilings"),
     Want(programs=("qemu-system-x86_64",), packages=("qemu-system-x86",), purpose="tests of virtual machines"),
-    Want(programs=("bwrap",), packages=("bubblewrap",), purpose="tests of environments"),
-    Want(programs=("systemd-nspawn",), packages=("systemd-container",), purpose="tests of environments"),
     Want(programs=("podman",), packages=("podman",), purpose="tests of environments"),
     Want(programs=("runsc",), packages=("runsc",), purpose="tests of environments"),
     Want(programs=("ip",), packages=("iproute2",), purpose="tests of networks"),

@@ -231,15 +231,6 @@ def t_interval(values: Sequence[float], alpha: float) -> Interval:
     return student(values).interval(alpha)
 
 
-def stein_interval(values: Sequence[float], pilot: int, alpha: float) -> Interval:
-    """Stein's interval: the mean of all values, the spread and the degrees of freedom of the first `pilot` ones.
-
-    It covers as often as it says although the number of values was chosen from the pilot's spread.
-    """
-    of_pilot = student(values[:pilot]).spreads
-    return replace(student(values), spreads=of_pilot).interval(alpha) if of_pilot else t_interval(values, alpha)
-
-
 def stein_units(spread: float, half_width: float, pilot: int, alpha: float) -> int:
     """Units that Stein's second stage asks for: ceil((t s / h)^2), at least the pilot's.
 

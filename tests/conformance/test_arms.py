@@ -9,7 +9,7 @@ import shutil
 from pathlib import Path
 
 import pytest
-from matrix import HURRIED, WALLS, in_matrix, in_turn
+from matrix import HURRIED, INSTALLED, in_matrix, in_turn
 
 from tare.core.process import run
 from tare.experiments import rounds
@@ -34,7 +34,7 @@ REQUIRED = {
     *(("apptainer", f"sif={level}") for level in ("fuse", "unpacked")),
 }
 EVERY = [(name, arm) for name in in_matrix() for arm in known_arms(environment(name))]
-USUAL = [(name, arm) for name, arm in EVERY if (name, arm) in REQUIRED or name in WALLS]
+USUAL = [(name, arm) for name, arm in EVERY if (name, arm) in REQUIRED or name in INSTALLED]
 ROWS = [[pair for pair in USUAL if pair[1].startswith(f"{factor}=")] for factor in ("stack", "seccomp", "sif")]
 TAKEN = [pair for number, row in enumerate(ROWS) for pair in in_turn(number, row)]
 TAKEN += [pair for pair in EVERY if not any(pair in row for row in ROWS)]

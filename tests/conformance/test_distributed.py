@@ -4,7 +4,6 @@ import contextlib
 import json
 import math
 import os
-import re
 import signal
 import subprocess
 import sys
@@ -22,7 +21,7 @@ from tare.core.files import cache_dir, project_root
 from tare.core.process import run
 from tare.experiments import rounds
 from tare.experiments.network import by_iperf3, measure_network
-from tare.launch import swarm, switch
+from tare.launch import switch
 from tare.launch.conditions import PATH, launcher_environment
 from tare.launch.networks import Wires, switched
 from tare.launch.place import site_of
@@ -214,7 +213,7 @@ def sleepers(marker):
 
 @pytest.mark.parametrize(
     ("env", "kind"),
-    [("host", "switch"), *in_turn(1, [("docker", "switch"), ("charliecloud", "overlay"), ("docker", "swarm")])],
+    [("host", "switch"), *in_turn(1, [("docker", "switch"), ("charliecloud", "overlay")])],
 )
 def test_a_group_on_its_switch_goes_with_a_harness_that_is_killed(env, kind, study, forms):
     marker, before = str(985_000 + os.getpid() % 997), devices_here()
@@ -231,7 +230,6 @@ def test_a_group_on_its_switch_goes_with_a_harness_that_is_killed(env, kind, stu
         assert wait_for(lambda: not networks.intersection(namespaces_in_use()), 60.0), (
             "no process holds one of them"
         )
-        assert wait_for(lambda: not daemons_of_swarms(), 60.0)
     assert devices_here() == before
 
 
@@ -269,71 +267,17 @@ def test_instances_train_together_on_a_switch(env, study, forms, data, spec):
     assert 0 < rows["join_s"] < 30
 
 
-def test_containers_train_together_on_the_bridge_of_their_daemon(study, forms, data, spec):
-    """And where they share its whole network, as the host does with what it starts."""
+def test_containers_train_together_on_the_network_of_their_daemons_host(study, forms, data, spec):
     site = site_of("docker", environment("docker"), forms("docker"), data)
     before = devices_here()
     with site.environment.session():
-        bridged = distributed.launched(site, spec, conditions_of(study, network="own"), 64)
         shared = distributed.launched(site, spec, conditions_of(study, network="host"), 64)
-    assert bridged.ok, bridged.reason
     assert shared.ok, shared.reason
-    assert bridged.network.kind == "bridge" and shared.network.kind == "host" and bridged.deviations == ()
-    facts, others = ([one.inside.facts for one in record.instances] for record in (bridged, shared))
-    assert (
-        len({one.namespaces["net"] for one in facts}) == 2 and len({one.namespaces["net"] for one in others}) == 1
-    )
-    assert all(one.interfaces == ("eth0", "lo") for one in facts)
-    weights = {one.inside.results["weights_sha256"] for record in (bridged, shared) for one in record.instances}
-    assert len(weights) == 1
-    assert devices_here() == before
-
-
-@pytest.mark.parametrize("env", ["docker", *in_turn(0, ("host", "apptainer", "charliecloud"))])
-def test_instances_train_together_on_the_overlay_of_a_swarm(env, study, forms, data, spec):
-    """Of a daemon for each: its own containers, or others in the namespaces of containers that hold its ends."""
-    site = site_of(env, environment(env), forms(env), data)
-    before = devices_here()
-    with site.environment.session():
-        record = distributed.launched(site, spec, conditions_of(study, network="swarm"), 64)
-    assert record.ok, record.reason
-    assert record.network.kind == "swarm" and record.network.rate_bit_per_s == 1e9 and record.deviations == ()
-    members = [one.inside for one in record.instances]
-    assert len({one.facts.namespaces["net"] for one in members}) == 2
-    assert all(one.facts.interfaces == ("eth0", "lo") for one in members)
+    assert shared.network.kind == "host" and shared.deviations == ()
+    members = [one.inside for one in shared.instances]
+    assert len({one.facts.namespaces["net"] for one in members}) == 1
     assert len({one.results["weights_sha256"] for one in members}) == 1
     assert devices_here() == before
-    assert wait_for(lambda: not daemons_of_swarms())
-
-
-def daemons_of_swarms():
-    """Processes whose store is that of a swarm's daemon."""
-    store = str(cache_dir("docker", "swarm"))
-    found = []
-    for path in Path("/proc").glob("[0-9]*/cmdline"):
-        with contextlib.suppress(OSError):
-            if store.encode() in path.read_bytes():
-                found.append(int(path.parent.name))
-    return found
-
-
-def test_a_swarms_overlay_passes_on_through_the_cables_of_its_hosts():
-    with switched(CLIENT, 2, Wires(rate_bit_per_s=100e6, swarm=True)) as (first, second):
-        shown = run(
-            ["nsenter", f"--net=/proc/{first}/ns/net", "ip", "-4", "-o", "address"], timeout_s=10, env=CLIENT
-        )
-        (address,) = re.findall(r"inet (10\.85\.0\.\d+)/24", shown.stdout)
-        found = rates_between(first, second, 5_000_000, (80e6, 105e6), address)
-    assert 80e6 < found[-1] < 105e6, "100 Mbit/s less the headers of a VXLAN"
-
-
-def test_an_overlay_that_does_not_join_its_ends_is_given_up(monkeypatch):
-    monkeypatch.setattr(swarm, "MEET_S", 1.0)
-    with switched(CLIENT, 2, Wires(rate_bit_per_s=None)) as pids:
-        swarm.meet(pids, ["10.83.0.1", "10.83.0.2"])
-        with pytest.raises(UnavailableError, match="its overlay did not join 2 containers within 1 s"):
-            swarm.meet(pids, ["10.83.0.8", "10.83.0.9"])
-    assert wait_for(lambda: not any(map(is_held, pids))), "nobody who looks is left"
 
 
 @pytest.mark.parametrize("kind", in_turn(0, ("overlay", "host")))

@@ -11,10 +11,10 @@ from asking import has_own_dev, shows_read_only
 from beside import STUDIES
 from matrix import (
     ALL,
+    INSTALLED,
     REQUIRED,
     SEED,
     SHIFT_NAMES,
-    WALLS,
     days_of_work,
     envs_in_turn,
     in_matrix,
@@ -56,8 +56,8 @@ def test_shifts_name_tests_and_studies_that_there_are():
 
 def test_a_test_belongs_to_the_shift_of_its_study_or_its_file():
     assert shift_of("tests/workflow/test_workflow.py::test_x", ["tmp_path", "smoke"]) == "preset"
-    assert shift_of("conformance/test_hosts.py::test_x[a]", []) == "together"
-    assert shift_of("tests/conformance/test_vm.py::test_a_launch_boots_a_kernel[vm]", []) is None
+    assert shift_of("conformance/test_shared.py::test_x[a]", []) == "together"
+    assert shift_of("tests/conformance/test_vm.py::test_a_launch_boots_a_kernel", []) is None
     assert shift_of("tests/unit/test_written.py::test_extended", ["tmp_path"]) is None
 
 
@@ -90,18 +90,17 @@ def test_the_host_has_every_workload_and_every_environment_has_one():
     assert workloads_of("host") == in_pytorch()
     assert all(workloads_of(name) for name in environment_names())
     assert "host" in envs_in_turn("test_x.py")
-    usual = REQUIRED.union(WALLS)
+    usual = REQUIRED | INSTALLED
     assert set(in_matrix()) - usual <= set(envs_in_turn("test_x.py"))
     assert SEED == ALL or len(usual.intersection(envs_in_turn("test_x.py"))) == 2
 
 
 def test_over_the_days_each_file_has_every_usual_environment(monkeypatch):
-    """As many days as four cells and three walls take to meet."""
     found = set()
-    for day in range(12):
+    for day in range(len(REQUIRED | INSTALLED)):
         monkeypatch.setattr(matrix, "in_turn", functools.partial(in_turn, seed=str(day)))
         found |= set(envs_in_turn("test_x.py"))
-    assert REQUIRED.union(WALLS) <= found
+    assert found >= REQUIRED | INSTALLED
 
 
 def test_over_the_days_every_workload_takes_turns_and_each_day_one_of_each_data_set(monkeypatch):

@@ -11,9 +11,10 @@ that keeps its word fails here in one run of some three thousand.
 
 import pandas as pd
 import pytest
+from campaign_builders import verdict_rows
 from planted import planted
 
-from tare.analysis import metrics, verdicts
+from tare.analysis import metrics
 from tare.experiments import campaign, rounds
 from tare.experiments.alone import alone_on_this_machine
 from tare.experiments.designs import Setup
@@ -48,7 +49,7 @@ def attempt(host, study, budget_s, effect, folder):
         campaign.run_campaign(folder, rounds.rounds(Setup(study=study, workload=WORKLOAD, sites=sites)))
     found = next(view for view in views(read_sealed(folder / campaign.SEALED)) if view.level == "steady")
     rows = pd.DataFrame(metrics.campaign_metrics(found))
-    return rows, pd.DataFrame(verdicts.verdict_rows(found, rows)).set_index("env")
+    return rows, pd.DataFrame(verdict_rows(found, rows)).set_index("env")
 
 
 @pytest.fixture(scope="module")

@@ -11,7 +11,6 @@ from envs._conditions import csv_field
 from envs.apptainer import MODES, Apptainer, mount_mode, root_lacks_capabilities
 from envs.charliecloud import Charliecloud
 from envs.docker import Docker
-from envs.docker_in_gvisor import DockerInGvisor
 from envs.host import Host
 from envs.podman import Podman, Setup
 from tare.core.errors import UnavailableError, UserError
@@ -71,16 +70,6 @@ def test_docker():
         *("--entrypoint", "/usr/bin/env", "sha256:abc", "-i", "A=b", "python", "-c", "print(1)"),
     ]
     assert Docker().cleanup(LAUNCH) == [["docker", "rm", "--force", "tare-7"]]
-
-
-def test_docker_of_another_daemon_is_called_there_and_the_one_in_use_stays(monkeypatch):
-    monkeypatch.setenv("DOCKER_HOST", "unix:///one.sock")
-    docker = Docker()
-    other = docker.of_daemon({"DOCKER_HOST": "unix:///other.sock", "PATH": "/bin"})
-    assert other.environment_variables() == {"DOCKER_HOST": "unix:///other.sock"}
-    assert docker.environment_variables() == {"DOCKER_HOST": "unix:///one.sock"}
-    assert other.command(replace(LAUNCH, reference="x")) == docker.command(replace(LAUNCH, reference="x"))
-    assert [one.of_daemon({}) for one in (Host(), DockerInGvisor())] == [None, None]
 
 
 def test_docker_with_devices_and_network():

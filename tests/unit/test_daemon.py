@@ -1,8 +1,6 @@
 """When the private Docker daemon ends, and what is said where none can be had; no daemon is started here."""
 
 import fcntl
-import os
-import signal
 import subprocess
 import sys
 import threading
@@ -11,7 +9,6 @@ import time
 import pytest
 
 from tare.core.errors import UnavailableError
-from tare.launch import swarm
 from tare.runtimes import daemon
 
 
@@ -114,17 +111,6 @@ def test_without_dockerd_the_reason_names_it(places, monkeypatch):
     assert caught.value.remedy == daemon.INSTALL
 
 
-def test_without_dockerd_there_is_no_swarm_and_another_may_come(places, monkeypatch):
-    monkeypatch.setattr(daemon.os, "getuid", lambda: 0)
-    monkeypatch.setattr(daemon, "_find", lambda name: None)
-    for _ in range(2):  # the first lets go of what it locked
-        with (
-            pytest.raises(UnavailableError, match="dockerd is not installed"),
-            swarm.swarm_of([os.getpid()], ["10.83.0.1"], "tare-x"),
-        ):
-            pass
-
-
 def test_a_docker_host_that_does_not_answer_is_said_and_none_is_started(places, monkeypatch, tmp_path):
     monkeypatch.setenv("DOCKER_HOST", f"unix://{tmp_path}/no.sock")
     with (
@@ -148,23 +134,9 @@ def test_the_logs_last_serious_line(tmp_path):
     assert daemon.last_error(log) == "it logged nothing"
 
 
-def test_the_daemons_bridge_and_rules_are_its_own_namespaces_and_no_settings_are_touched(places):
+def test_the_daemon_touches_no_bridge_no_rules_and_no_settings(places):
     argv = daemon.daemon_argv(places, "/usr/sbin/dockerd")
-    assert {"unshare", "--pid", "--mount", "--net", "--kill-child"} <= set(argv)
-    assert {"--ip6tables=false", "--ip-forward=false"} <= set(argv)
+    assert {"unshare", "--pid", "--mount", "--kill-child"} <= set(argv)
+    assert {"--bridge=none", "--iptables=false", "--ip6tables=false", "--ip-forward=false"} <= set(argv)
     assert argv[argv.index("--data-root") + 1] == str(places.data)
     assert argv[argv.index("--host") + 1] == f"unix://{places.socket}"
-
-
-@pytest.mark.parametrize(("status", "told"), [(0, "x\n"), (1, f"x {daemon.WITHOUT_BRIDGE}\n")])
-def test_a_kernel_without_packet_filters_gets_a_daemon_without_a_bridge(tmp_path, monkeypatch, status, told):
-    for name in ("ip", "iptables"):
-        (tmp_path / name).write_text(f"#!/bin/sh\nexit {status}\n")
-        (tmp_path / name).chmod(0o755)
-    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
-    argv = ["sh", "-c", daemon.FIRST_PROCESS, "sh", str(tmp_path / "folder"), "echo", "x"]
-    with subprocess.Popen(argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, process_group=0) as first:
-        try:
-            assert first.stdout.readline() == told
-        finally:
-            os.killpg(first.pid, signal.SIGKILL)

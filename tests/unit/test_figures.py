@@ -377,8 +377,8 @@ def test_a_figure_keeps_its_width_with_one_environment_or_twelve(results, metric
 def test_an_environment_keeps_its_colour_and_newcomers_get_their_own():
     names = ["host", "host.control", "docker", "apptainer", "charliecloud", "podman"]
     assert len({style.colour(name) for name in names}) == len(names)
-    assert style.colour("gvisor") == style.colour("gvisor")
-    assert style.colour("gvisor") not in {style.colour(name) for name in names}
+    assert style.colour("namespaces") == style.colour("namespaces")
+    assert style.colour("namespaces") not in {style.colour(name) for name in names}
 
 
 def row(**fields):

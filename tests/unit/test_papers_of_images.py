@@ -13,7 +13,7 @@ import pytest
 from audit_builders import here, metric
 from matplotlib.text import Text
 
-from tare.analysis import metrics, verdicts
+from tare.analysis import metrics
 from tare.literature import audit, claims, measured_here
 from tare.literature.published import load
 from tare.model import tables
@@ -129,7 +129,7 @@ def test_figures_6_to_9_are_ratios_of_groups_with_real_and_with_synthetic_input(
     for sealed in (instances(), instances(arms.parse("input=synthetic"))):
         table = pd.DataFrame(metrics.campaign_metrics(sealed))
         rows += table.to_dict("records")
-        judged += verdicts.verdict_rows(sealed, table)
+        judged += campaign_builders.verdict_rows(sealed, table)
     found = replace(given, metrics=tables.make("metrics", rows), verdicts=tables.make("verdicts", judged))
     for number, metric_, ratio in [
         ("6", "images_per_s", 0.8),

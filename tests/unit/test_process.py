@@ -45,7 +45,7 @@ def test_a_program_that_found_the_disk_full_says_so_and_what_to_do():
     "line",
     [
         "unshare: unshare failed: No space left on device",
-        "bwrap: Creating new namespace failed: nesting depth or /proc/sys/user/max_*_namespaces exceeded (ENOSPC)",
+        "unshare: a namespace: nesting depth or /proc/sys/user/max_*_namespaces exceeded (ENOSPC)",
     ],
 )
 def test_a_limit_of_namespaces_is_no_full_disk(line):

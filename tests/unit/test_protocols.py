@@ -11,7 +11,7 @@ import pytest
 from campaign_builders import sealed_campaign
 from scipy import stats
 
-from tare.analysis import metrics, other_designs, verdicts
+from tare.analysis import metrics, other_designs
 from tare.analysis.other_designs import Hosts
 from tare.model import tables
 from tare.model.journals.units import share_of
@@ -108,7 +108,7 @@ def test_the_paired_interval_is_the_verdict_tables_control(sealed, design):
     campaign = sealed_campaign(plan, units, "x", design=design)
     found = other_designs.paired(campaign)
     rows = tables.make("metrics", metrics.campaign_metrics(campaign))
-    row = verdicts.verdict_rows(campaign, rows, share_of(1))[0]
+    row = campaign_builders.verdict_rows(campaign, rows, share_of(1))[0]
     assert math.exp(found.low) == pytest.approx(row["control_ci_low"])
     assert math.exp(found.high) == pytest.approx(row["control_ci_high"])
     assert row["design"] == design

@@ -10,10 +10,10 @@ from types import SimpleNamespace
 import fakes
 import pandas as pd
 import pytest
+from campaign_builders import verdict_rows
 from fakes import Fake, site, still_running
 from own_time import phases_of
 
-from tare.analysis import verdicts
 from tare.analysis.metrics import campaign_metrics
 from tare.analysis.sliced_rounds import is_sliced, unsliced_reason, whole_run_estimate
 from tare.experiments import rounds, sliced
@@ -47,6 +47,19 @@ def pids(tmp_path):
     return folder
 
 
+class Guest(Fake):
+    """A launch that nobody can hold from here."""
+
+
+KERNEL = "it runs on a kernel of its own"
+
+
+@pytest.fixture
+def guests(monkeypatch):
+    held = sliced.not_held
+    monkeypatch.setattr(sliced, "not_held", lambda one: KERNEL if isinstance(one.environment, Guest) else held(one))
+
+
 def setup_of(environments, arm=None, **settings):
     sites = {name: site(environment) for name, environment in environments.items()}
     return Setup(study=fakes.study(**settings), workload="mnist_cnn", sites=sites, arm=arm)
@@ -72,10 +85,6 @@ class Streams(Fake):
     transport = "channel"
 
 
-class Guest(Fake):
-    draws_boot_id = True
-
-
 REFUSED = {
     "a device": ("single", {"device": "cuda"}, WARM, "queued on a GPU"),
     "another scenario": ("busy_core", SPEC, WARM, "scenario busy_core"),
@@ -83,7 +92,6 @@ REFUSED = {
 }
 APART = {
     "streams alone": (Streams, "it shares no files with this machine"),
-    "another kernel": (Guest, "it runs on a kernel of its own"),
     "none": (Fake, None),
 }
 
@@ -239,11 +247,11 @@ def test_a_first_unit_that_waits_as_for_a_cold_disk_is_made_once_more(tmp_path, 
     assert all(launch.slices.is_sliced for unit in counted for launch in unit.launches.values())
 
 
-def test_what_cannot_be_held_has_units_of_its_own_beside_both_hosts(tmp_path, pids):
+def test_what_cannot_be_held_has_units_of_its_own_beside_both_hosts(tmp_path, pids, guests):
     environments = {**fakes_of(pids), "qemu": Guest(pids)}
     found = run(tmp_path / "c", environments, units=2, discarded=0)
     assert found.plan.slicing_refused is None
-    assert found.plan.unsliced == {"qemu": "it runs on a kernel of its own"}
+    assert found.plan.unsliced == {"qemu": KERNEL}
     first, *counted = found.units
     assert first.discarded and all(launch.ok for launch in first.launches.values()), "all files are read once"
     ran = [{name for name, launch in unit.launches.items() if launch.ok} for unit in counted]
@@ -258,7 +266,7 @@ def test_what_cannot_be_held_has_units_of_its_own_beside_both_hosts(tmp_path, pi
     for seen in (found, view):
         assert is_sliced(seen) and is_sliced(seen, "docker") and not is_sliced(seen, "qemu")
         assert unsliced_reason(seen, "docker") is None
-        assert unsliced_reason(seen, "qemu") == "it runs on a kernel of its own"
+        assert unsliced_reason(seen, "qemu") == KERNEL
     assert still_running(pids) == []
 
 
@@ -277,7 +285,7 @@ def test_a_launch_whose_bills_differ_in_the_first_sliced_round_is_no_longer_slic
     ]
     assert ran[0] == dict.fromkeys((*NAMES, "podman"), True)
     assert ran[1] == dict.fromkeys(NAMES, False) and ran[2] == dict.fromkeys((HOST, CONTROL, "podman"), True)
-    rows = verdicts.verdict_rows(found, pd.DataFrame(campaign_metrics(found)))
+    rows = verdict_rows(found, pd.DataFrame(campaign_metrics(found)))
     seen = {
         row["env"]: (row["sliced"], row["n_units"], row["unsliced_reason"])
         for row in rows
@@ -290,20 +298,20 @@ def test_a_launch_whose_bills_differ_in_the_first_sliced_round_is_no_longer_slic
     )
 
 
-def test_verdicts_of_a_campaign_in_part_of_slices_say_which(tmp_path, pids):
+def test_verdicts_of_a_campaign_in_part_of_slices_say_which(tmp_path, pids, guests):
     found = run(
         tmp_path / "c", {**fakes_of(pids, work_s=0.05), "qemu": Guest(pids, work_s=0.05)}, units=6, steps=None
     )
     rows = {
         row["env"]: row
-        for row in verdicts.verdict_rows(found, pd.DataFrame(campaign_metrics(found)))
+        for row in verdict_rows(found, pd.DataFrame(campaign_metrics(found)))
         if row["metric"] == "real_s"
     }
     assert {env: (row["sliced"], row["n_units"]) for env, row in rows.items()} == {
         "docker": (True, 6),
         "qemu": (False, 6),
     }
-    assert rows["qemu"]["unsliced_reason"] == "it runs on a kernel of its own"
+    assert rows["qemu"]["unsliced_reason"] == KERNEL
     apart = [unit for unit in found.counted if unit.launches["qemu"].ok]
     logs = [math.log(real_s(unit.launches[CONTROL]) / real_s(unit.launches[HOST])) for unit in apart]
     assert math.log(rows["qemu"]["control_ratio"]) == pytest.approx(statistics.fmean(logs)), "of its own units"

@@ -10,6 +10,8 @@ from tare.core.files import canonical_json, sha256_file, sha256_text, write_json
 from tare.model.journals import sealed
 from tare.model.records.campaigns import Plan, Sealed
 from tare.model.schema import parse
+from tare.model.studies import arms
+from tare.report.words.labels import env_title
 
 PLAN = {
     "kind": "rounds",
@@ -137,3 +139,26 @@ def test_a_campaign_of_a_design_that_is_gone_is_refused_in_one_line(tmp_path):
     assert str(caught.value) == (
         f"{tmp_path} is a campaign of turns, which this version does not read: run the study again"
     )
+
+
+@pytest.mark.parametrize("level", arms.REMOVED)
+def test_a_campaign_over_a_network_that_is_gone_is_refused_with_what_to_take_instead(tmp_path, level):
+    path = write_folder(tmp_path, [unit(0), seal_of(unit(0))])
+    plan = json.loads((tmp_path / sealed.PLAN).read_text())
+    write_json(tmp_path / sealed.PLAN, plan | {"conditions": {"group": {"network": level.partition("=")[2]}}})
+    with pytest.raises(IntegrityError) as caught:
+        sealed.read_sealed(path)
+    assert str(caught.value) == (
+        f"{tmp_path} is a campaign with {level}, which this version does not read: "
+        f"take {arms.REMOVED[level]}, and run the study again"
+    )
+
+
+def test_a_campaign_of_environments_that_are_gone_is_read(tmp_path):
+    units = [{**unit(number), "launches": {"gvisor": unit(0)["launches"]["host"]}} for number in range(3)]
+    write_folder(tmp_path, [*units, seal_of(*units)])
+    path, summary = tmp_path / sealed.PLAN, json.loads((tmp_path / sealed.SEALED).read_text())
+    write_json(path, json.loads(path.read_text()) | {"environments": ["host", "host.control", "gvisor"]})
+    write_json(tmp_path / sealed.SEALED, summary | {"plan_sha256": sha256_file(path)})
+    found = sealed.read_sealed(tmp_path / sealed.SEALED)
+    assert len(found.units) == 3 and env_title(found.plan.environments[-1]) == "Gvisor"

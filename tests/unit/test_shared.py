@@ -16,7 +16,7 @@ import inside_code
 import pandas as pd
 import pytest
 
-from tare.analysis import choice, extract, metrics, verdicts
+from tare.analysis import choice, extract, metrics
 from tare.core.errors import UnavailableError, UserError
 from tare.core.files import project_root
 from tare.experiments import beside
@@ -506,7 +506,7 @@ def campaign(units=8, names=NAMES, arm=None, **changes):
 
 def judged(sealed):
     table = pd.DataFrame(metrics.campaign_metrics(sealed))
-    rows = verdicts.verdict_rows(sealed, table)
+    rows = builders.verdict_rows(sealed, table)
     return tables.make("metrics", table.to_dict("records")), tables.make("verdicts", rows)
 
 

@@ -8,7 +8,7 @@ import random
 import numpy as np
 import pandas as pd
 import pytest
-from campaign_builders import in_slices, rounds_campaign, sealed_campaign, steps_of
+from campaign_builders import in_slices, rounds_campaign, sealed_campaign, steps_of, verdict_rows
 
 from tare.analysis import verdicts
 from tare.analysis.metrics import campaign_metrics, pivot
@@ -29,7 +29,7 @@ def campaign(change=in_slices, units=10, **plan):
 
 
 def verdict(found, metric, env="docker", share=1.0):
-    rows = verdicts.verdict_rows(found, pd.DataFrame(campaign_metrics(found)), share)
+    rows = verdict_rows(found, pd.DataFrame(campaign_metrics(found)), share)
     return next(row for row in rows if (row["metric"], row["env"]) == (metric, env))
 
 

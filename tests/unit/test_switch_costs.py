@@ -6,7 +6,7 @@ import random
 import numpy as np
 import pandas as pd
 import pytest
-from campaign_builders import in_slices, rounds_campaign, sealed_campaign, steps_of
+from campaign_builders import in_slices, rounds_campaign, sealed_campaign, steps_of, verdict_rows
 
 from tare.analysis import switch_costs, verdicts
 from tare.analysis.metrics import campaign_metrics
@@ -89,7 +89,7 @@ def test_ratios_are_those_at_the_limit_of_long_quanta(monkeypatch):
 
 
 def verdict(found, env, metric="step_s"):
-    rows = verdicts.verdict_rows(found, pd.DataFrame(campaign_metrics(found)))
+    rows = verdict_rows(found, pd.DataFrame(campaign_metrics(found)))
     return next(row for row in rows if (row["metric"], row["env"]) == (metric, env))
 
 

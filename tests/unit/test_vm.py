@@ -18,7 +18,6 @@ import pytest
 from test_adapters import LAUNCH
 
 from envs import vm
-from envs.microvm import Microvm
 from tare.cli import main as cli
 from tare.core.errors import UnavailableError, UserError
 from tare.core.files import project_root
@@ -88,25 +87,6 @@ def test_a_guest_of_a_group_is_on_the_tap_of_its_namespace():
     assert "-nic" in plain and "-nic" not in member
     settings = [argv[argv.index("-fw_cfg") + 1] for argv in (plain, member)]
     assert settings[0] == settings[1].replace("ADDRESS=10.83.0.2\n", "") and settings[0] != settings[1]
-
-
-def test_a_light_machine_is_the_same_guest_on_another_one():
-    plain, light = words(), Microvm(SETUP).command(ALONE)
-    changed = [(one, other) for one, other in zip(plain, light, strict=True) if one != other]
-    assert changed == [("q35", "microvm,acpi=on,pcie=on")]
-    assert Microvm(SETUP).virtual_machine(ALONE).machine == "microvm" and vm.Vm(SETUP).setup is SETUP
-    assert "--env microvm" in Microvm(SETUP).without_speed()
-
-
-def test_an_emulated_light_machine_is_told_the_rate_of_its_clock():
-    def told(**changes):
-        argv = Microvm(replace(SETUP, **changes)).command(ALONE)
-        return argv[argv.index("-append") + 1].partition(" tsc=reliable tsc_early_khz=")[2]
-
-    assert told(tsc_khz=2299998) == "2299998" and told() == ""
-    assert told(tsc_khz=2299998, accelerator="kvm") == ""
-    assert "tsc" not in " ".join(words(replace(SETUP, tsc_khz=2299998)))
-    assert vm.rate_khz("model name\t: x\ncpu MHz\t\t: 2299.998\n") == 2299998 and vm.rate_khz("") is None
 
 
 def test_where_the_setting_of_huge_pages_is_unknown_the_guest_is_told_none():

@@ -8,23 +8,17 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
-from test_adapters import DEVICES, ENTERING, LAUNCH, PREFIX
+from test_adapters import ENTERING
 from test_vm import ALONE, SETUP, unpacked, words
 
-from envs import docker_in_vm, gvisor, nspawn
+from envs import docker_in_vm
 from envs.apptainer_in_vm import ApptainerInVm
-from envs.bubblewrap import Bubblewrap
 from envs.charliecloud_in_vm import CharliecloudInVm
 from envs.docker import Docker
-from envs.docker_in_gvisor import DockerInGvisor
-from envs.docker_in_kata import DockerInKata
 from envs.docker_in_vm import DockerInVm
-from envs.gvisor import Gvisor
-from envs.nspawn import KILL, Nspawn
-from envs.unikernel import Unikernel
+from envs.podman import Podman
 from envs.vm import Vm
-from tare.core.errors import UnavailableError, UserError
-from tare.core.process import Finished
+from tare.core.errors import UserError
 from tare.images import guest
 from tare.images.skeleton import Skeleton
 from tare.launch import inside as record
@@ -32,171 +26,28 @@ from tare.model import closure, registry
 from tare.model.environment import Quota
 from tare.model.studies import study
 from tare.runtimes import daemon
-from tare.runtimes.docker_info import DockerInfo
 
 NESTED = (CharliecloudInVm, ApptainerInVm, DockerInVm)
 
 
-def test_bubblewrap():
-    assert Bubblewrap().command(LAUNCH) == [
-        *PREFIX,
-        *("bwrap", "--unshare-ipc", "--unshare-pid", "--unshare-uts", "--die-with-parent"),
-        *("--ro-bind", "/cache/image", "/", "--proc", "/proc", "--ro-bind", "/sys", "/sys", "--dev", "/dev"),
-        *("--perms", "1777", "--size", "1073741824", "--tmpfs", "/dev/shm", "--perms", "1777", "--tmpfs", "/tmp"),
-        *("--ro-bind", "/data/my set", "/data/my set", "--bind", "/out", "/out"),
-        *("--chdir", "/out", "--", *LAUNCH.argv),
-    ]
-
-
-def test_nspawn():
-    launch = replace(LAUNCH, binds=(*LAUNCH.binds, replace(LAUNCH.binds[0], target=Path("/a:b\\c"))))
-    assert Nspawn().command(launch) == [
-        *PREFIX,
-        *("systemd-nspawn", "--quiet", "--register=no", "--keep-unit", "--settings=no", "--console=pipe"),
-        *("--link-journal=no", "--resolv-conf=off", "--timezone=off", "--machine=tare-7"),
-        *("--directory=/cache/image", "--read-only", "--rlimit=NOFILE=1024"),
-        "--tmpfs=/dev/shm:mode=1777,size=1073741824",
-        *("--bind-ro=/data/my set:/data/my set", "--bind=/out:/out", "--bind-ro=/data/my set:/a\\:b\\\\c"),
-        *("--chdir=/out", "--", *LAUNCH.argv),
-    ]
-    assert Nspawn().mount_points(LAUNCH)[2:] == (Path("/run/systemd/nspawn/propagate/tare-7"),)
-    killing, removing = Nspawn().cleanup(LAUNCH)
-    assert killing == ["sh", "-c", KILL, "sh", "/systemd/nspawn/propagate/tare-7"]
-    assert removing == ["rm", "-rf", "--one-file-system", "/run/systemd/nspawn/propagate/tare-7"]
-
-
-@pytest.mark.parametrize(
-    ("adapter", "launch"),
-    [*((one, LAUNCH) for one in (Bubblewrap(), Nspawn())), *((kind(SETUP), ALONE) for kind in (Vm, *NESTED))],
-    ids=lambda one: getattr(one, "name", ""),
-)
-def test_a_quota_of_cpu_time_is_a_group_that_all_of_it_is_started_in(adapter, launch):
+@pytest.mark.parametrize("adapter", [kind(SETUP) for kind in (Vm, *NESTED)], ids=lambda one: one.name)
+def test_a_quota_of_cpu_time_is_a_group_that_all_of_it_is_started_in(adapter):
     limited = replace(
-        launch, quota=Quota(period_us=100_000, quota_us=50_000, group=Path("/sys/fs/cgroup/cpu/tare-1"))
+        ALONE, quota=Quota(period_us=100_000, quota_us=50_000, group=Path("/sys/fs/cgroup/cpu/tare-1"))
     )
     assert not adapter.sets_quotas
-    assert adapter.command(limited) == [*ENTERING, *adapter.command(launch)]
+    assert adapter.command(limited) == [*ENTERING, *adapter.command(ALONE)]
 
 
-@pytest.mark.parametrize("adapter", [DockerInGvisor(), DockerInKata()], ids=lambda one: one.name)
-def test_dockers_other_runtimes_get_the_quota_by_its_options(adapter):
-    limited = replace(LAUNCH, quota=Quota(period_us=100_000, quota_us=50_000, group=Path("/tare-1")))
-    assert adapter.sets_quotas
-    assert " --cpu-period 100000 --cpu-quota 50000 " in " ".join(adapter.command(limited))
-
-
-@pytest.mark.parametrize("adapter", [Bubblewrap(), Nspawn()], ids=lambda one: one.name)
-def test_what_enters_a_folder_needs_mount_points_and_shows_named_devices_alone(adapter):
-    assert adapter.mount_points(LAUNCH)[:2] == (Path("/cache/image/data/my set"), Path("/cache/image/out"))
-    shown = adapter.command(replace(LAUNCH, gpu="plain", devices=DEVICES))
-    more = [part for part in shown if part not in adapter.command(LAUNCH)]
-    assert ["/stub/nvidiactl" in part for part in more].count(True) == 1
-    assert adapter.command(replace(LAUNCH, gpu="toolkit", devices=DEVICES)) == adapter.command(LAUNCH)
-
-
-@pytest.mark.parametrize(
-    ("adapter", "name"),
-    [(Bubblewrap(), "bwrap"), (Nspawn(), "systemd-nspawn"), (Gvisor(), "runsc")],
-    ids=["bubblewrap", "nspawn", "gvisor"],
-)
-def test_a_wall_that_is_not_installed_is_unavailable_with_the_remedy(monkeypatch, adapter, name):
-    monkeypatch.setattr(type(adapter), "environment_variables", lambda self: {"PATH": "/nowhere"})
+def test_a_wall_that_is_not_installed_is_unavailable_with_the_remedy(monkeypatch):
     monkeypatch.setenv("PATH", "/nowhere")
-    probe = adapter.probe()
-    assert not probe.available and probe.reason == f"{name} is not installed"
-    assert probe.remedy.endswith(f"apt-get install {adapter.packages[name]}")
+    probe = Podman().probe()
+    assert not probe.available and probe.reason == "podman is not installed"
+    assert probe.remedy.endswith(f"apt-get install {Podman.packages['podman']}")
 
 
-def test_who_is_not_root_starts_no_nspawn(monkeypatch):
-    answer = Finished(
-        argv=("x",), returncode=0, stdout="systemd 252 (252.38)\n+PAM\n", stderr="", started_ns=0, ended_ns=1,
-        user_s=0.0, system_s=0.0, timed_out=False,
-    )  # fmt: skip
-    monkeypatch.setattr(nspawn, "run", lambda *_, **__: answer)
-    monkeypatch.setattr(nspawn.os, "getuid", lambda: 1000)
-    probe = Nspawn().probe()
-    assert (probe.available, probe.version, probe.reason) == (False, "252", "only root can start systemd-nspawn")
-
-
-@pytest.mark.parametrize(
-    ("adapter", "runtime"),
-    [(DockerInGvisor(), "runsc"), (DockerInKata(), "kata-runtime")],
-    ids=["gvisor", "kata"],
-)
-def test_another_runtime_of_dockers_is_one_option_more(adapter, runtime):
-    plain = Docker().command(LAUNCH)
-    at = plain.index("tare-7") + 1
-    assert adapter.command(LAUNCH) == [*plain[:at], "--runtime", runtime, *plain[at:]]
-    assert adapter.transport == "channel", "its clock is not the host's"
-
-
-def test_a_runtime_that_the_daemon_does_not_know_is_told(monkeypatch):
-    adapter = DockerInGvisor()
-    monkeypatch.setattr("envs.docker.which", lambda name: None)
-    adapter._info = DockerInfo(version="20", driver="overlay2", runtimes=frozenset({"runc"}))
-    with pytest.raises(UnavailableError, match="knows no runtime runsc, which is not installed"):
-        adapter.check_runtime()
-    adapter._info = replace(adapter.info, runtimes=frozenset({"runc", "runsc"}))
-    adapter.check_runtime()
-    Docker().check_runtime()
-
-
-def test_a_private_daemon_is_told_of_the_runtimes_that_are_there_and_keeps_its_key_to_itself(monkeypatch, tmp_path):
-    monkeypatch.setattr(daemon, "_find", lambda name: "/opt/runsc" if name == "runsc" else None)
-    told = json.loads(daemon.daemon_settings(tmp_path))
-    assert told["runtimes"] == {"runsc": {"path": "/opt/runsc", "runtimeArgs": ["--network=none"]}}
-    monkeypatch.setattr(daemon, "_find", lambda name: None)
+def test_a_private_daemon_keeps_its_key_to_itself(tmp_path):
     assert json.loads(daemon.daemon_settings(tmp_path)) == {"deprecated-key-path": str(tmp_path / "key.json")}
-
-
-def test_gvisor_alone_is_told_everything_in_its_bundle():
-    argv = Gvisor().command(LAUNCH)
-    assert argv[: len(PREFIX)] == PREFIX
-    shell, text, rest = argv[len(PREFIX) : -8], argv[-9], argv[-8:]
-    bundle = "/run/tare-gvisor/tare-7"
-    assert shell[:-1] == ["/bin/sh", "-c", gvisor.WITH_BUNDLE, "bundle", bundle]
-    ours = ["runsc", "--root", f"{bundle}/state", "--network=none"]
-    assert rest == [*ours, "run", "--bundle", bundle, "tare-7"]
-    told = json.loads(text)
-    assert told["root"] == {"path": "/cache/image", "readonly": True}
-    assert told["process"]["args"] == list(LAUNCH.argv) and told["process"]["cwd"] == "/out"
-    assert told["process"]["rlimits"] == [{"type": "RLIMIT_NOFILE", "hard": 1024, "soft": 1024}]
-    shm = next(mount for mount in told["mounts"] if mount["destination"] == "/dev/shm")
-    assert shm["options"] == ["mode=1777", "size=1073741824"]
-    shown = {mount["destination"]: mount["options"] for mount in told["mounts"] if mount["type"] == "bind"}
-    assert shown == {"/data/my set": ["rbind", "ro"], "/out": ["rbind", "rw"]}
-    assert Gvisor().cleanup(LAUNCH) == [[*ours, "delete", "--force", "tare-7"], ["rm", "-rf", bundle]]
-    with pytest.raises(UnavailableError, match="has no network here"):
-        Gvisor().command(replace(LAUNCH, network="host"))
-
-
-def test_a_bundle_is_there_for_the_launch_alone(tmp_path):
-    bundle = tmp_path / "a b"
-    text = '{"a": "it\'s $HOME"}'
-    argv = [
-        "sh",
-        "-c",
-        gvisor.WITH_BUNDLE,
-        "bundle",
-        bundle,
-        text,
-        "sh",
-        "-c",
-        'cat "$0/config.json"; exit 3',
-        bundle,
-    ]
-    ended = subprocess.run(argv, capture_output=True, text=True, timeout=10)
-    assert (ended.returncode, ended.stdout) == (3, text) and not bundle.exists()
-
-
-def test_a_unikernel_is_a_row_with_its_reason(monkeypatch):
-    monkeypatch.setattr("envs.unikernel.which", lambda name: None)
-    assert Unikernel().probe().reason.startswith("none of capstan (OSv), kraft (Unikraft), ops (Nanos) is")
-    monkeypatch.setattr("envs.unikernel.which", lambda name: Path("/x") if name == "ops" else None)
-    probe = Unikernel().probe()
-    assert not probe.available and probe.reason.startswith("ops (Nanos): installed, but no stack")
-    with pytest.raises(UnavailableError, match="can't be launched"):
-        Unikernel().command(LAUNCH)
 
 
 # --- inside a virtual machine
@@ -309,11 +160,37 @@ def test_a_skeleton_is_written_as_it_is_described(tmp_path):
 
 def test_a_module_of_something_inside_of_something_has_a_dot_in_its_name():
     names = registry.environment_names()
-    assert {"docker.vm", "charliecloud.vm", "docker.gvisor", "host"} <= set(names)
+    assert {"docker.vm", "charliecloud.vm", "host"} <= set(names)
     assert [registry.environment_module(name) for name in names] == registry.module_names("envs")
     assert {"envs/docker_in_vm.py", "envs/_nested.py", "envs/docker.py", "envs/vm.py"} <= set(
         closure.adapters(["docker.vm"])
     )
+
+
+@pytest.mark.parametrize("name", registry.REMOVED)
+def test_an_environment_that_has_gone_is_named_with_what_to_take_instead(name):
+    says = f"{name} has gone: take {registry.REMOVED[name]} (docs/walls.md"
+    config = study.load_checked("config/smoke.yaml").to_json()
+    for changed, where in (
+        ({"environments": ["host", name]}, "environments"),
+        ({"stack_environments": [name]}, "stack_environments"),
+        ({"distributed": {"environments": ["host", name]}}, "distributed: environments"),
+        ({"shared": {**config["shared"], "environments": ["host", name]}}, "shared: environments"),
+    ):
+        with pytest.raises(UserError) as caught:
+            study.check(config | changed)
+        assert str(caught.value).startswith(f"config: {where}: {says}") and "\n" not in str(caught.value)
+    with pytest.raises(UserError) as caught:
+        registry.environment(name)
+    assert str(caught.value).startswith(f"environment {says}")
+    assert registry.REMOVED[name] in registry.environment_names()
+    assert f"| `{name}` |" in Path("docs/walls.md").read_text()
+
+
+def test_an_environment_of_ones_own_may_have_a_name_that_has_gone(monkeypatch):
+    name = next(iter(registry.REMOVED))
+    monkeypatch.setattr(registry, "environment_names", lambda: [name])
+    assert registry.removed(name) is None and registry.removed("docker") is None
 
 
 def test_campaigns_of_something_inside_of_something_are_told_apart_by_their_names():
@@ -326,13 +203,12 @@ def test_campaigns_of_something_inside_of_something_are_told_apart_by_their_name
         study.check(config)
 
 
-def test_a_runtime_that_draws_a_boot_id_is_on_this_kernel_all_the_same(tmp_path, monkeypatch):
+@pytest.mark.parametrize(("boot_id", "own"), [("another", None), (record.boot_id(), ("net",))])
+def test_namespaces_of_a_launch_on_another_kernel_are_compared_with_nothing(tmp_path, monkeypatch, boot_id, own):
     monkeypatch.setattr(record, "read_json", lambda path: {"schema": 1})
-    facts = SimpleNamespace(boot_id="another", namespaces={"net": "net:[1]"}, replace=lambda **kept: kept)
+    facts = SimpleNamespace(boot_id=boot_id, namespaces={"net": "net:[1]"}, replace=lambda **kept: kept)
     inside = SimpleNamespace(facts=facts, replace=lambda facts: facts)
     monkeypatch.setattr(record, "parse", lambda *_: inside)
     (tmp_path / "record.json").touch()
-    for own, namespaces in ((False, None), (True, ("net",))):
-        found, _ = record.read_inside(tmp_path / "record.json", own_boot_id=own)
-        assert found == {"own_namespaces": namespaces}
-    assert Nspawn.draws_boot_id and not Docker.draws_boot_id
+    found, _ = record.read_inside(tmp_path / "record.json")
+    assert found == {"own_namespaces": own}

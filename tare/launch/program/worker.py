@@ -105,7 +105,7 @@ class WorkerProgram(Program):
 
     def result(self, finished: Finished, folder: Path, environment: Environment) -> Result:
         """What its record says; where it left none, how the runtime's client ended."""
-        inside, problem = read_inside(folder / RECORD, own_boot_id=environment.draws_boot_id)
+        inside, problem = read_inside(folder / RECORD)
         stderr = finished.stderr[-TAIL_CHARACTERS:]
         if finished.timed_out:
             return Result(status="timeout", reason=finished.explain(), inside=inside)

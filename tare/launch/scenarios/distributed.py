@@ -1,4 +1,4 @@
-"""Several instances that train together: each whole run is a group, on a switch, a host's network, or other hosts.
+"""Several instances that train together: each whole run is a group, on a switch or the host's network.
 
 Nothing runs beside a unit. `conditions["group"]` says how many instances, how they exchange gradients, over what.
 Every instance trains on all samples, in an order of its own, as the benchmark of nthu2018 does: a run has as many
@@ -11,44 +11,35 @@ import contextlib
 from collections.abc import Iterator, Mapping
 from typing import Any, Literal
 
-from tare.launch import hosts, networks
+from tare.launch import networks
 from tare.launch.group import launch_group
-from tare.launch.hosts import Hosts
-from tare.launch.networks import HOST_NETWORK, OWN_NETWORK, Wires, switched
+from tare.launch.networks import HOST_NETWORK, Wires, switched
 from tare.launch.place import Site
 from tare.launch.program import Runnable, with_more
 from tare.launch.scenarios import Around, Problem
 from tare.model.environment import Environment
 from tare.model.records.launches import LaunchRecord
-from tare.model.schema import parse
-from tare.model.studies.study import NamedHost
 
 SERVED = "parameter-server"
-SWITCH, OVERLAY, OVERLAY_OF_CONTAINERS, OTHER_HOSTS = "switch", "overlay", "overlay-of-containers", "hosts"
-SWARM = "swarm"
+SWITCH, OVERLAY, OVERLAY_OF_CONTAINERS = "switch", "overlay", "overlay-of-containers"
 
 
 @contextlib.contextmanager
 def surround(around: Around) -> Iterator[Problem]:
-    """A switch as asked for can be had, or the hosts answer; that is all.
+    """A switch as asked for can be had; that is all.
 
     Raises:
-        UnavailableError: it can't, or one does not.
+        UnavailableError: it can't.
     """
-    network, group = network_of(around.conditions), around.conditions["group"]  # an overlay, if any has one
+    network = network_of(around.conditions)  # an overlay, if any has one
     if isinstance(network, Wires):
         with switched(around.environment, 1, network):
             pass
-    elif isinstance(network, Hosts):
-        for host in network.named[: size_of(group)]:
-            hosts.look(host.ssh)
     yield lambda: None
 
 
 def barred(environment: Environment, network: str) -> str | None:
     """Why instances of an environment can't meet on a network of this kind; None where they can."""
-    if network == OTHER_HOSTS:
-        return hosts.barred(environment)
     return networks.barred(environment, environment.network_of(network))
 
 
@@ -71,23 +62,15 @@ def size_of(group: Mapping[str, Any]) -> int:
     return int(group["workers"]) + (1 if group["exchange"] == SERVED else 0)
 
 
-def network_of(
-    conditions: Mapping[str, Any], environment: Environment | None = None
-) -> Wires | Hosts | Literal["host", "own"]:
+def network_of(conditions: Mapping[str, Any], environment: Environment | None = None) -> Wires | Literal["host"]:
     """What a group of an environment meets on, by its conditions; of None, as those that have an overlay."""
     group = conditions["group"]
     kind = environment.network_of(group["network"]) if environment is not None else group["network"]
-    if group["network"] == OTHER_HOSTS:
-        named = [parse(NamedHost, one, "a host of the study") for one in group["hosts"]]
-        return Hosts(named=tuple(named), cpus=conditions["cpus"])
     if group["network"] == HOST_NETWORK:
         return HOST_NETWORK
-    if group["network"] == OWN_NETWORK:
-        return OWN_NETWORK
     rate = group["rate_mbit_per_s"]
     return Wires(
         rate_bit_per_s=None if rate is None else rate * 1e6,
         delay_ms=group["delay_ms"],
         overlay=kind in (OVERLAY, OVERLAY_OF_CONTAINERS),
-        swarm=kind == SWARM,
     )

@@ -178,9 +178,19 @@ def refuse_former(plan: Path) -> None:
     value = None
     with contextlib.suppress(TareError):  # one that is damaged is told by its hash
         value = read_json(plan) if plan.exists() else None
-    if isinstance(value, dict) and value.get("kind") == FORMER:
+    if not isinstance(value, dict):
+        return
+    if value.get("kind") == FORMER:
         raise IntegrityError(
             f"{plan.parent} is a campaign of {FORMER}, which this version does not read: run the study again"
+        )
+    conditions = value.get("conditions")
+    group = conditions.get("group") if isinstance(conditions, dict) else None
+    level = f"network={group.get('network')}" if isinstance(group, dict) else ""
+    if level in arms.REMOVED:
+        raise IntegrityError(
+            f"{plan.parent} is a campaign with {level}, which this version does not read: "
+            f"take {arms.REMOVED[level]}, and run the study again"
         )
 
 

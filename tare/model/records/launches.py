@@ -494,19 +494,15 @@ class Network(Record):
     """What a group met on, where that was chosen.
 
     Attributes:
-        kind: a switch with a namespace for each member, an overlay over one, the overlay of a swarm of Docker's
-            daemons over one, the host's own network, a bridge of the environment's daemon, or the network of other
-            hosts.
+        kind: a switch with a namespace for each member, an overlay over one, or the host's own network.
         rate_bit_per_s, delay_ms: of each member's cable, as they were set; None and 0 for none.
         by_launches: the namespaces were those of further launches, which computed nothing.
-        hosts: the other hosts, one for each member, by their names for ssh.
     """
 
-    kind: Literal["switch", "overlay", "swarm", "host", "bridge", "hosts"]
+    kind: Literal["switch", "overlay", "host"]
     rate_bit_per_s: float | None = None
     delay_ms: float = 0.0
     by_launches: bool = False
-    hosts: tuple[str, ...] = ()
 
 
 class Clock(Record):

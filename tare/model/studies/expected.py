@@ -216,7 +216,7 @@ def _group_s(group: Distributed, name: str, settings: Batch, cpus: int) -> float
     """A whole run of instances that train together: what they compute, and their gradients by the cable's rate."""
     with_server = group.exchange == "parameter-server"
     times = 2 * group.workers if with_server else 2 * (group.workers - 1) / group.workers
-    rate = None if group.network in ("host", "own", "hosts") else group.rate_mbit_per_s
+    rate = None if group.network == "host" else group.rate_mbit_per_s
     bits = GRADIENT_BITS * describe_workload(name, settings.options)["parameters"]
     run = _run(name, settings)
     step_s = GROUP_TIMES * run.step_s + (times * bits / (rate * 1e6) if rate else 0.0)

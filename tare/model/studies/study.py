@@ -6,7 +6,6 @@ that a change elsewhere neither reaches it nor runs it again.
 
 from __future__ import annotations
 
-import ipaddress
 import json
 import math
 import os
@@ -32,6 +31,7 @@ from tare.model.registry import (
     environment,
     environment_names,
     module_names,
+    removed,
     scenario_names,
     whole_options,
 )
@@ -77,13 +77,6 @@ def _with_single(names: tuple[str, ...]) -> tuple[str, ...]:
     if SINGLE not in names:
         raise ValueError(f"{SINGLE} is missing; it is what every other scenario is compared with")
     return names
-
-
-def _ipv4(text: str) -> str:
-    try:
-        return str(ipaddress.IPv4Address(text))
-    except ValueError:
-        raise ValueError(f"{text!r} must be an IPv4 address, such as 10.0.0.1") from None
 
 
 Name = Annotated[str, matching(r"[a-z][a-z0-9_-]{0,39}", _LETTERS)]
@@ -364,18 +357,6 @@ class Shared(Batch):
         return (*small, *(f"limits={level}" for level in self.limits))
 
 
-class NamedHost(Record):
-    """Another machine, on which an instance is started.
-
-    Attributes:
-        ssh: its name as ssh takes it: `node1`, `user@node1`, a `Host` of its configuration.
-        address: of its own, IPv4, on the network over which instances train.
-    """
-
-    ssh: Annotated[str, matching(r"[A-Za-z0-9_][A-Za-z0-9_.@-]{0,200}", "must be a name that ssh takes")]
-    address: Annotated[str, AfterValidator(_ipv4)]
-
-
 class Distributed(Record):
     """The scenario `distributed`: whole runs of several instances that train together, each on all its samples.
 
@@ -383,10 +364,7 @@ class Distributed(Record):
         workers: how many train; a parameter server is one instance more.
         exchange: how they exchange gradients: DistributedDataParallel's all-reduce, or a parameter server.
         network: a switch, with a network namespace for each instance; an overlay (VXLAN) over such a switch, of all
-            or of containers alone; the overlay of a swarm, with a Docker daemon for each instance; the host's own
-            network; what each environment has where nobody chooses, Docker its bridge and others the host's; that
-            of other hosts.
-        hosts: those on which the instances are, in the order of their ranks, a parameter server last.
+            or of containers alone; or the host's own network.
         rate_mbit_per_s: of an instance's cable to the switch, either way; None for as fast as it is.
         delay_ms: that the switch's packets are held back, one way.
         environments: those that are compared; None for all of the study.
@@ -401,8 +379,7 @@ class Distributed(Record):
 
     workers: Annotated[int, Field(ge=2, le=16)] = 2
     exchange: Literal["all-reduce", "parameter-server"] = "all-reduce"
-    network: Literal["switch", "overlay", "overlay-of-containers", "swarm", "host", "own", "hosts"] = "switch"
-    hosts: Annotated[tuple[NamedHost, ...], Distinct] = ()
+    network: Literal["switch", "overlay", "overlay-of-containers", "host"] = "switch"
     rate_mbit_per_s: Annotated[float, Field(ge=1, le=400_000)] | None = 1000.0
     delay_ms: Annotated[float, Field(ge=0, le=1000)] = 0.0
     environments: Environments | None = None
@@ -427,8 +404,7 @@ class Distributed(Record):
     def group(self) -> dict[str, Any]:
         """What every launch of a group is told of it, as its conditions hold it."""
         wires = {"rate_mbit_per_s": self.rate_mbit_per_s, "delay_ms": self.delay_ms}
-        hosts = {"hosts": [host.to_json() for host in self.hosts]} if self.hosts else {}
-        return {"workers": self.workers, **self.levels, **wires, **hosts}
+        return {"workers": self.workers, **self.levels, **wires}
 
     def trained(self, study: Iterable[str]) -> tuple[str, ...]:
         """The workloads of a study that are trained so."""
@@ -815,12 +791,22 @@ def _checked(found: Mapping[str, Any], source: str | Path, over: Mapping[str, An
 # Keys of earlier versions, and what says now what they said.
 REMOVED: Mapping[tuple[str, ...], str] = {
     ("turns",): "training steps are measured in every whole run; `rounds: steps` says at which levels, how many",
+    ("distributed", "hosts"): "instances train on one machine, over `network: switch`",
     ("arms", "turns"): "name these arms in `arms: rounds`, whose campaigns measure whole runs and training steps",
 }
 
 
+# Where a study names environments.
+ENVIRONMENT_LISTS = (
+    ("environments",),
+    ("stack_environments",),
+    ("shared", "environments"),
+    ("distributed", "environments"),
+)
+
+
 def _refuse_removed(config: Mapping[str, Any]) -> None:
-    """Name what replaces a key of an earlier version.
+    """Name what replaces a key, a level or an environment of an earlier version.
 
     Raises:
         UserError: there is one.
@@ -831,11 +817,27 @@ def _refuse_removed(config: Mapping[str, Any]) -> None:
             inner = inner.get(key) if isinstance(inner, Mapping) else None
         if isinstance(inner, Mapping) and keys[-1] in inner:
             raise UserError(f"config: {': '.join(keys)}: this key has gone: {instead}; drop it")
+    group = config.get("distributed")
+    level = f"network={group.get('network')}" if isinstance(group, Mapping) else ""
+    if level in arms.REMOVED:
+        raise UserError(f"config: distributed: {level}: this level has gone: take {arms.REMOVED[level]}")
+    for where in ENVIRONMENT_LISTS:
+        for name in _named(config, where):
+            if gone := removed(name):
+                raise UserError(f"config: {': '.join(where)}: {gone}")
     kinds = config.get("stack_kinds")
     if isinstance(kinds, list | tuple) and "turns" in kinds:
         raise UserError(
             "config: stack_kinds: turns has gone: rounds measures whole runs and training steps; drop it"
         )
+
+
+def _named(config: Mapping[str, Any], keys: Sequence[str]) -> list[str]:
+    """The names in a list of a study that nobody has checked; none where there is no list."""
+    found: Any = config
+    for key in keys:
+        found = found.get(key) if isinstance(found, Mapping) else None
+    return [name for name in found if isinstance(name, str)] if isinstance(found, list | tuple) else []
 
 
 def merge(base: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
@@ -969,9 +971,8 @@ def _check_distributed(study: Study) -> None:
         warmup = describe_workload(name, study.workloads[name].options).get("warmup_steps", 0)
         if own.steps is not None and own.steps <= warmup:
             raise UserError(f"{where}: steps: {own.steps} leave none to time: {warmup} of {name} warm up")
-    if own.network in ("host", "own", "hosts") and own.delay_ms:
+    if own.network == "host" and own.delay_ms:
         raise UserError(f"{where}: delay_ms: the network of a host is left as it is; take network: switch")
-    _check_hosts(study, own, where)
     for text, arm in varied.items():
         wrong = None
         if not arm.is_grouped and arm.factor not in arms.INPUTS:
@@ -982,27 +983,6 @@ def _check_distributed(study: Study) -> None:
             wrong = f"can't be had with {unable[0]}, which makes no batch of its own; drop one of the two"
         if wrong:
             raise UserError(f"{where}: arms: {text} {wrong}")
-
-
-def _check_hosts(study: Study, own: Distributed, where: str) -> None:
-    """Other hosts are named where instances are to be on them, and they are enough."""
-    if not own.hosts:
-        if "hosts" in (own.network, *(arms.parse(text).level for text in own.arms)):
-            raise UserError(
-                f"{where}: hosts: missing: where instances are to be, as [{{ssh: node1, address: 10.0.0.1}}]"
-            )
-        return
-    if own.network != "hosts":
-        raise UserError(
-            f"{where}: hosts: they are for network: hosts, and it is {own.network}; drop one of the two"
-        )
-    served = "parameter-server" in (own.exchange, *(arms.parse(text).level for text in own.arms))
-    if (size := own.workers + served) > len(own.hosts):
-        raise UserError(f"{where}: hosts: {len(own.hosts)} are named, and {size} instances need one each")
-    if len({host.address for host in own.hosts}) < len(own.hosts):
-        raise UserError(f"{where}: hosts: two have the same address")
-    if study.conditions.page_cache == "cold":
-        raise UserError(f"{where}: hosts: nobody empties their page caches; take conditions: page_cache: warm")
 
 
 PRIMARY = (
@@ -1189,10 +1169,10 @@ def part_of(
 # What a campaign beside a neighbour uses of `shared`; the last two where an arm is varied.
 OF_SHARED = ("workload", "batch", "options", "published", "threads", "units", "small_batch", "arm_units")
 OF_GROUPS = (
-    *("workers", "exchange", "network", "hosts", "rate_mbit_per_s", "delay_ms", "steps", "units"),
+    *("workers", "exchange", "network", "rate_mbit_per_s", "delay_ms", "steps", "units"),
     "verdict_units",
 )
-OF_NETWORKS = ("workers", "hosts", "rate_mbit_per_s", "delay_ms", "sizes_kib", "repetitions")
+OF_NETWORKS = ("workers", "rate_mbit_per_s", "delay_ms", "sizes_kib", "repetitions")
 
 
 def reduced(

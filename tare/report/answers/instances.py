@@ -40,10 +40,7 @@ NETWORKS = {
     "switch": "switch",
     "overlay": "overlay",
     "overlay-of-containers": "overlay for containers, switch for others",
-    "swarm": "overlay of a Docker swarm",
     "host": "host's network",
-    "own": "its own",
-    "hosts": "other hosts",
 }
 
 
@@ -101,12 +98,6 @@ def about(evidence: Evidence) -> str:
 def _together(wanted: Distributed) -> str:
     served = " and one more that serves parameters" if wanted.exchange == "parameter-server" else ""
     together = f"{wanted.workers} instances train together{served}, by {WAYS[wanted.exchange]}"
-    if wanted.hosts:
-        names = ", ".join(host.ssh for host in wanted.hosts)
-        return (
-            f"{together}, each on a machine of its own ({names}), over the network that these have. Nobody keeps "
-            "other work away from those."
-        )
     return (
         f"{together}, {_wires(wanted)}. All run on this one machine and share its CPUs, memory and caches: what is "
         "measured is the network's and the runtime's part, not what more machines would add."
@@ -114,18 +105,15 @@ def _together(wanted: Distributed) -> str:
 
 
 def _wires(wanted: Distributed) -> str:
-    """What instances on this machine meet on."""
+    """What instances meet on."""
     if wanted.network == "host":
         return "all on the host's own network, without a limit"
-    if wanted.network == "own":
-        return "over what each environment brings, Docker its bridge and others the host's network, without a limit"
     rate, delay = wanted.rate_mbit_per_s, wanted.delay_ms
     cable = "as fast as this machine is" if rate is None else f"{significant(rate)} Mbit/s either way (tc tbf)"
     late = f", packets held back by {significant(delay)} ms (netem)" if delay else ""
     overlays = {
         "overlay": "an overlay (VXLAN) over one switch",
         "overlay-of-containers": "one switch, containers over an overlay (VXLAN) of their own on it",
-        "swarm": "the overlay (VXLAN) of a Docker swarm, with a daemon for each at one switch",
     }
     over = overlays.get(wanted.network, "one switch")
     return f"each in a network namespace of its own on {over}, {cable}{late}"
