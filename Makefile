@@ -25,7 +25,7 @@ REPORT_PATH = import pathlib, sys; from tare.model.studies import study; \
 	print(pathlib.Path(study.results_folder(study.load_checked(sys.argv[1]).study), "report", "index.html").resolve())
 
 ifneq ($(filter reference reference-input,$(MAKECMDGOALS)),)
-$(error tare: make reference: removed in this version: run a study on that machine and keep its results (`stack: bound` takes the framework that is installed there); `tare archive` comes in its place)
+$(error tare: make reference: removed in this version: run a study on that machine and keep its results (`stack: bound` takes the framework that is installed there))
 endif
 
 # A name that is mistyped on make's command line would change nothing, without a word.

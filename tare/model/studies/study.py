@@ -668,7 +668,7 @@ AnyPart = TypeVar("AnyPart", bound=Record)
 REFERENCE_FILE = "reference.yaml"  # the study of `make reference`
 NO_REFERENCE = (
     "removed in this version: run a study on that machine and keep its results (`stack: bound` takes the framework "
-    "that is installed there); `tare archive` comes in its place"
+    "that is installed there)"
 )
 
 
