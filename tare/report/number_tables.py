@@ -8,7 +8,14 @@ from typing import Any
 
 from tare.analysis.choice import PRIMARY
 from tare.report.evidence import Evidence
-from tare.report.figures import batch_table, failed_launches, joint, split_table
+from tare.report.figures import (
+    OF_WHICH_IMPORTS,
+    batch_table,
+    failed_launches,
+    joint,
+    late_table,
+    split_table,
+)
 from tare.report.words.labels import (
     env_order,
     env_title,
@@ -27,14 +34,21 @@ DESIGNS = {"stein": "pilot", "fixed": "study or budget"}
 
 
 def times_table(evidence: Evidence, workload: str) -> Table:
-    """Mean seconds of the parts of a whole run."""
+    """Mean seconds of the parts of a whole run, and of the imports within them where these are much of one."""
     metrics = joint(evidence.metrics)
-    parts = split_table(metrics, workload)
+    parts, late = split_table(metrics, workload), late_table(metrics, workload)
+
+    def part_of(row: Any, part: str) -> str | Cell | None:
+        text, imports_s = _scaled(row[1][part], "s"), late.loc[row[0], part]
+        return text if text is None or missing(imports_s) else Cell(
+            text=text, below=f"{OF_WHICH_IMPORTS}: {seconds(imports_s)}"
+        )  # fmt: skip
+
     return Table.of(
         parts.iterrows(),
         {
             "": lambda row: env_title(str(row[0]), short=True),
-            **{metric_title(part): lambda row, part=part: _scaled(row[1][part], "s") for part in parts.columns},
+            **{metric_title(part): lambda row, part=part: part_of(row, part) for part in parts.columns},
             "Whole run": lambda row: seconds(row[1].sum()),
         },
         caption=f"{workload_title(workload)}: mean parts of a whole run",

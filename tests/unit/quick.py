@@ -39,6 +39,7 @@ LEFT_OUT = {
     "test_image_costs.py::test_the_page_says": PAGES,
     "test_inside.py::test_torchvision_imports": FRAMEWORK,
     "test_inside_causes.py::": FRAMEWORK,
+    "test_late_imports.py::test_no_model_in_pytorch": FRAMEWORK,
     "test_layers.py::test_packages_import_as_agreed_and_types_agree[mypy]": TYPES,
     "test_logger_plugin.py::": SNAKEMAKE,
     "test_memory.py::test_the_largest_batch": FRAMEWORK,

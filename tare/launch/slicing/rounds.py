@@ -300,6 +300,5 @@ def in_own_time(record: LaunchRecord, slices: Slices) -> LaunchRecord:
     if record.inside is None:
         return moved
     inside = record.inside
-    at = slices.own_ns([mark.at_ns for mark in inside.marks])
-    marks = tuple(mark.replace(at_ns=int(each)) for mark, each in zip(inside.marks, at, strict=True))
+    marks = tuple(mark.moved(lambda at_ns: int(slices.own_ns(at_ns))) for mark in inside.marks)
     return moved.replace(inside=inside.replace(marks=marks, results=own_results(inside.results, slices)))

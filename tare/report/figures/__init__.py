@@ -18,13 +18,14 @@ from tare.report.figures.paper_kinds import paper_drawing, read_given
 from tare.report.figures.paper_roofline import paper_roofline
 from tare.report.figures.paper_rows import figure_names, file_name
 from tare.report.figures.rooflines import families_roofline, roofline
-from tare.report.figures.runs import split, split_table, units
+from tare.report.figures.runs import OF_WHICH_IMPORTS, late_table, split, split_table, units
 from tare.report.figures.stack_steps import stack_steps, step_table
 from tare.report.figures.style import Drawing, inline, show, write
 from tare.report.figures.usage import operator_times, utilisation
 from tare.report.figures.why import why
 
 __all__ = [
+    "OF_WHICH_IMPORTS",
     "Drawing",
     "arm_workloads",
     "arms",
@@ -49,6 +50,7 @@ __all__ = [
     "job_length",
     "job_rows",
     "joint",
+    "late_table",
     "operator_times",
     "paper_drawing",
     "paper_figure",
