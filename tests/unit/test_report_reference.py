@@ -7,6 +7,7 @@ from dataclasses import replace
 import builders
 import device_builders
 import pytest
+from audit_builders import frozen
 from pages import draw, visible, whole
 
 from tare.core.files import read_json, write_json
@@ -142,8 +143,11 @@ def test_the_expected_range_by_hand():
     assert beside_published.scaling("time", new, old) == pytest.approx((1, max(memory, peak)))  # a slower device
 
 
+FINDINGS = frozen()
+
+
 def rows_of(reference, paper, workload="mnist_cnn"):
-    return {one.title: one for one in beside_published.beside(reference, paper, workload)}
+    return {one.title: one for one in beside_published.beside(reference, paper, FINDINGS, workload)}
 
 
 def test_calls_are_compared_by_their_mean(reference, paper):
@@ -162,7 +166,7 @@ def test_a_ratio_below_or_above_the_range_is_said(reference, paper):
     fast = reference.metrics.copy()
     fast.loc[fast["metric"] == "memset_s", "value"] /= 100
     assert rows_of(replace(reference, metrics=fast), paper)["Memset, a call"].verdict == "below the range"
-    (said,) = beside_published.sentences(replace(reference, metrics=fast), paper, "mnist_cnn")
+    (said,) = beside_published.sentences(replace(reference, metrics=fast), paper, FINDINGS, "mnist_cnn")
     assert "H200 has 5.3 times the bandwidth of V100-SXM2-16GB and 4.3 times its fp32 peak" in said
     assert "memset, a call 0.0037×" in said
 
@@ -188,12 +192,12 @@ def test_an_unknown_device_has_ratios_and_no_range(reference, paper):
     record = {**reference.record, "device": {"kind": "cuda", "name": "Some GPU", "facts": None}}
     memset = rows_of(replace(reference, record=record), paper)["Memset, a call"]
     assert memset.ratio is not None and "no datasheet" in memset.verdict
-    assert beside_published.sentences(replace(reference, record=record), paper, "mnist_cnn") == []
+    assert beside_published.sentences(replace(reference, record=record), paper, FINDINGS, "mnist_cnn") == []
 
 
 def test_a_reference_of_a_processor_stands_beside_no_gpu(reference, paper):
     record = {**reference.record, "device": {"kind": "cpu", "name": "Example CPU", "facts": None}}
-    assert beside_published.beside(replace(reference, record=record), paper, "mnist_cnn") == []
+    assert beside_published.beside(replace(reference, record=record), paper, FINDINGS, "mnist_cnn") == []
 
 
 def test_the_tables_of_this_machine_do_not_hold_the_references(root, recorded):

@@ -14,7 +14,6 @@ from dataclasses import dataclass
 import pandas as pd
 
 from tare.analysis.choice import PROFILE
-from tare.literature.kernel_sums import sums
 from tare.literature.published import Published
 from tare.model import datasheet
 from tare.model.datasheet import Datasheet
@@ -77,13 +76,21 @@ def scaling(kind: str, old: Datasheet, new: Datasheet) -> tuple[float, float]:
     return min(found), max(found)
 
 
-def beside(reference: Reference, published: Published, workload: str) -> list[Beside]:
-    """Every published CUDA metric of one workload, on the host, beside a reference's."""
+def beside(reference: Reference, published: Published, findings: pd.DataFrame, workload: str) -> list[Beside]:
+    """Every published CUDA metric of one workload, on the host, beside a reference's.
+
+    Args:
+        reference: the recorded machine.
+        published: the study.
+        findings: the table `published`, which has the sums over its kernels done again.
+        workload: ours.
+    """
     if reference.record["device"]["kind"] != "cuda":
         return []
-    old, new = _sheets(reference, published, workload)
+    sheets = _sheets(reference, published, workload)
+    own = findings[(findings["paper"] == published.paper) & (findings["workload"] == workload)]
     logs = _profile_log(published, workload)
-    return [*_calls(logs, reference, workload, old, new), *_kernels(published, reference, workload, old, new)]
+    return [*_calls(logs, reference, workload, *sheets), *_kernels(own, reference, workload, *sheets)]
 
 
 def _profile_log(published: Published, workload: str) -> pd.DataFrame:
@@ -138,28 +145,30 @@ def _calls(
 
 
 def _kernels(
-    published: Published, reference: Reference, workload: str, old: Datasheet | None, new: Datasheet | None
+    own: pd.DataFrame, reference: Reference, workload: str, old: Datasheet | None, new: Datasheet | None
 ) -> list[Beside]:
     """Rates of the kernels and, over the paper's epoch, their sums."""
-    total = sums(published.kernels, workload, HOST)
-    if total is None:
+    own = own[(own["env"] == HOST) & (own["figure"] == "log")]
+    total = own.set_index(["check", "metric"])["recomputed"].to_dict()
+    seconds = total.get(("kernel_time", "kernel_s"))
+    if seconds is None:
         return []
     here = _here(reference, workload)
-    seconds = total.kernel_s["read"]
+    flops, moved = (total["sum_of_maxima", name] for name in ("flops", "hbm_transactions"))
+    read, written = (total["mean_throughput", f"dram_{way}_bytes_per_s"] for way in ("read", "write"))
     steps = epoch_steps(reference, workload)
     rows = [
-        ("DRAM read throughput", "bytes read by the kernels' time", "B/s", total.mean_bytes_per_s["read"],
+        ("DRAM read throughput", "bytes read by the kernels' time", "B/s", read,
          here.get("dram_read_bytes_per_s"), MEMORY_RATE),
-        ("DRAM write throughput", "bytes written by the kernels' time", "B/s", total.mean_bytes_per_s["write"],
+        ("DRAM write throughput", "bytes written by the kernels' time", "B/s", written,
          here.get("dram_write_bytes_per_s"), MEMORY_RATE),
         ("FLOP rate of the kernels", "counted FLOPs by the kernels' time", "FLOP/s",
-         total.weighted["flops"] / seconds, _by(here, "flops_measured", "kernel_s"), RATE),
+         flops / seconds, _by(here, "flops_measured", "kernel_s"), RATE),
         ("Kernels' time, an epoch", f"ours: a step's, {steps} times (modelled)", "s", seconds,
          _times(here, "kernel_s", steps), TIME),
-        ("HBM transactions, an epoch", f"of 32 B; ours: a step's, {steps} times (modelled)", "1",
-         total.weighted["dram_read_transactions"] + total.weighted["dram_write_transactions"],
+        ("HBM transactions, an epoch", f"of 32 B; ours: a step's, {steps} times (modelled)", "1", moved,
          _times(here, "hbm_transactions", steps), FREE),
-        ("FLOPs, an epoch", f"counted; ours: a step's, {steps} times (modelled)", "1", total.weighted["flops"],
+        ("FLOPs, an epoch", f"counted; ours: a step's, {steps} times (modelled)", "1", flops,
          _times(here, "flops_measured", steps), FREE),
     ]  # fmt: skip
     lacking = {"reason": "the reference's profile did not count it"}
@@ -187,10 +196,10 @@ def epoch_steps(reference: Reference, workload: str) -> int | None:
     return math.ceil(describe_workload(workload)["samples"] / int(batches.iloc[0])) if len(batches) else None
 
 
-def table(reference: Reference, published: Published, workload: str) -> Table:
+def table(reference: Reference, published: Published, findings: pd.DataFrame, workload: str) -> Table:
     """Published beside the reference's, with the ratio, the expected range and where the ratio lies."""
     return Table.of(
-        beside(reference, published, workload),
+        beside(reference, published, findings, workload),
         {
             "": lambda one: Cell(text=one.title, below=one.meaning),
             "published": lambda one: _text(one.published, one.unit),
@@ -217,10 +226,11 @@ def _text(value: float, unit: str) -> str:
     return f"{decimal_prefix(value)}FLOP/s" if unit == "FLOP/s" else with_unit(value, unit)
 
 
-def sentences(reference: Reference, published: Published, workload: str) -> list[str]:
+def sentences(reference: Reference, published: Published, findings: pd.DataFrame, workload: str) -> list[str]:
     """What separates the two devices by their datasheets, and how many ratios lie where that puts them."""
     old, new = _sheets(reference, published, workload)
-    found = [one for one in beside(reference, published, workload) if one.low is not None and one.ratio is not None]
+    every = beside(reference, published, findings, workload)
+    found = [one for one in every if one.low is not None and one.ratio is not None]
     if not found or old is None or new is None:
         return []
     memory = new.memory_bytes_per_s / old.memory_bytes_per_s

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+import pandas as pd
 from markupsafe import Markup
 
 from tare.analysis import ceilings
@@ -33,15 +34,15 @@ def section(evidence: Evidence) -> Mapping[str, Any]:
     """What the template shows: every reference, newest first, and those that can't be read."""
     papers = [load(name) for name in evidence.papers] if evidence.references else []
     return {
-        "references": [_reference(one, papers) for one in evidence.references],
+        "references": [_reference(one, papers, evidence.published) for one in evidence.references],
         "broken": [f"The reference {one.name} can't be read: {one.reason}" for one in evidence.broken_references],
         "absent": NONE if not evidence.references else None,
     }
 
 
-def _reference(reference: Reference, papers: Iterable[Published]) -> dict[str, Any]:
+def _reference(reference: Reference, papers: Iterable[Published], findings: pd.DataFrame) -> dict[str, Any]:
     pairs = [(paper, name) for paper in papers for name in reference.workloads]
-    told = [beside_published.sentences(reference, paper, name) for paper, name in pairs]
+    told = [beside_published.sentences(reference, paper, findings, name) for paper, name in pairs]
     return {
         "name": reference.name,
         "lead": lead(reference),
@@ -61,7 +62,7 @@ def _reference(reference: Reference, papers: Iterable[Published]) -> dict[str, A
         "profiled": reference.workloads,
         "batches": _batches(reference),
         "beside": [line for lines in told for line in lines],
-        "beside_tables": _filled(beside_published.table(reference, paper, name) for paper, name in pairs),
+        "beside_tables": _filled(beside_published.table(reference, paper, findings, name) for paper, name in pairs),
     }
 
 
