@@ -7,12 +7,13 @@ from dataclasses import replace
 
 import builders
 import pytest
+from matplotlib.figure import Figure
 
 from tare.literature.published import load
 from tare.model import tables
 from tare.model.studies.study import campaign_name
 from tare.report import figures
-from tare.report.figures import paper, paper_rows
+from tare.report.figures import paper, paper_rows, paper_words
 from tare.report.figures.paper_rows import HERE, LOGGED, PRINTED, REDONE
 from tare.stats.intervals import t_interval
 
@@ -272,3 +273,14 @@ def test_a_name_that_is_too_long_stands_above_its_marks(given):
     assert [(label, text) for _, label, text in paper.slots(own)] == [
         ("Host (Bare VM)", None), (long, long), (long, None), ("Apptainer (Singularity)", None),
     ]  # fmt: skip
+
+
+def test_an_interval_that_lacks_an_end_has_an_arrow_there(given):
+    found = paper_rows.numbers(PAPER, given, PAPER.plot("17"))
+    of_docker = (found.rows["series"] == HERE) & (found.rows["env"] == "docker")
+    rows = found.rows.assign(high=found.rows["high"].mask(of_docker))
+    axes = Figure().subplots()
+    paper._panel(axes, replace(found, rows=rows), (HERE,), "Here")
+    assert [line.get_marker() for line in axes.lines].count(">") == 2, "real and system time"
+    assert "Arrows" in paper_words.note(replace(found, rows=rows), PAPER.plot("17"))
+    assert "Arrows" not in paper_words.note(found, PAPER.plot("17"))

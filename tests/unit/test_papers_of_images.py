@@ -177,7 +177,8 @@ def test_largest_values_stand_above_a_curve_as_printed_and_of_its_own_rows(given
     assert [text.get_text() for text in axes[0].texts] == ["100", "100 ≠ 76.0"]
     host, docker = "Host (Virtual machine)", "Docker (Container)"
     assert f"GPU utilisation, largest: {host} 100.0 %; {docker} 100.0 %." in drawing.alt
-    assert f"own rows: {host} 100.0 %, mean 30.034 %, of 58 rows; {docker} 76.0 %, mean 3" in drawing.alt
+    assert f"largest of the recordings' own rows: {host} 100.0 %, of 58 rows; {docker} 76.0 %, of 65" in drawing.alt
+    assert f"mean of the recordings' own rows: {host} 30.034 %; {docker} 3.51 %." in drawing.alt
     assert f"Here, {RESNET50}, CPU use: Host largest" in drawing.alt
 
 

@@ -7,6 +7,7 @@ without numbers stands above as its largest values, and over time below as this 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
@@ -63,7 +64,7 @@ LOOK: Mapping[str, dict[str, Any]] = {
     STATED: {"marker": "|", "markersize": 11, "markeredgewidth": 1.6},
     HERE: {"marker": "o", "markersize": 5.5},
 }
-ROW_IN, HEAD_IN, CURVE_IN, NOTE_LINE_IN, EDGES_IN = 0.27, 0.5, 1.3, 0.15, 0.75
+ROW_IN, HEAD_IN, CURVE_IN, LINE_IN, EDGES_IN = 0.27, 0.5, 1.3, 0.15, 0.75
 LABEL_LETTERS = 24
 ROOM = 0.42  # of an axis, for the number beside the last mark
 
@@ -103,7 +104,7 @@ def paper_drawing(published: Published, given: Given, figure: str) -> style.Draw
         handles, names = _legend(rows, drawn.axes if shown else [])
         style.legend(drawn, title, (handles, names), 3, columnspacing=1.2, handlelength=1.4)
         words = style.wrap(" ".join(filter(None, [_unequal(above), below])), style.NOTE_LETTERS)
-        drawn.set_figheight(drawn.get_figheight() + NOTE_LINE_IN * (words.count("\n") + 1))
+        drawn.set_figheight(drawn.get_figheight() + LINE_IN * (words.count("\n") + len(names) / 3))
         style.footnote(drawn, words)
     return style.Drawing(figure=drawn, title=title, alt=alt)
 
@@ -199,7 +200,7 @@ def _panel(axes: Axes, found: Numbers, series: Iterable[str], title: str, *, nam
 
 
 def _mark(axes: Axes, row: dict[str, Any], at: int, ends: tuple[float, float]) -> None:
-    """A row's mark, and its interval as a line; an arrow where that is cut at an end of the axis."""
+    """A row's mark, and its interval as a line; an arrow where that is cut at an end of the axis, or has no end."""
     colour = style.MUTED if pd.isna(row["env"]) else style.colour(row["env"])
     look = {"markeredgecolor": colour, "markerfacecolor": colour, **LOOK[row["series"]]}
     if row["kind"] in ("modelled", NEAREST):
@@ -209,10 +210,13 @@ def _mark(axes: Axes, row: dict[str, Any], at: int, ends: tuple[float, float]) -
     mark.set_gid("-".join([row["series"], *(str(part) for part in about if pd.notna(part))]))
     if pd.isna(row["low"]) and pd.isna(row["high"]):
         return
-    low, high = max(row["low"], ends[0]), min(row["high"], ends[1])
+    whole = [
+        infinite if pd.isna(end) else end for end, infinite in ((row["low"], -math.inf), (row["high"], math.inf))
+    ]
+    low, high = max(whole[0], ends[0]), min(whole[1], ends[1])
     (line,) = axes.plot([low, high], [at, at], color=colour, linewidth=1.6, solid_capstyle="butt", zorder=2)
     line.set_gid(f"spread-{mark.get_gid()}")
-    for end, cut, arrow in ((low, row["low"] < low, "<"), (high, row["high"] > high * (1 + 1e-9), ">")):
+    for end, cut, arrow in ((low, whole[0] < low, "<"), (high, whole[1] > high * (1 + 1e-9), ">")):
         if cut:
             axes.plot([end], [at], marker=arrow, color=colour, markersize=5, zorder=3)
 

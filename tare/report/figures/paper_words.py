@@ -86,7 +86,7 @@ def note(found: Numbers, plot: Plot) -> str:
     else:
         parts.append(f"Measured here: unavailable. {' '.join(_sentence(reason) for reason in found.missing())}")
     low, high = limits(found.rows if found.is_joint else here, found.from_zero)
-    if ((here["low"] < low) | (here["high"] > high)).any():
+    if ((here["low"] < low) | (here["high"] > high) | (here["low"].isna() != here["high"].isna())).any():
         parts.append("Arrows: cut at the axis.")
     if not found.from_zero and not found.is_joint:
         parts.append("Axes don't start at 0.")
@@ -197,7 +197,7 @@ def _value(row: dict[str, Any], plain: bool) -> str:
 
 def number(row: dict[str, Any]) -> str:
     """As printed; recomputed with the digits of its source; three digits of what has a spread."""
-    if row["series"] in (PRINTED, MEAN, STATED) and pd.notna(row["printed"]) and row["unit"] != "1":
+    if pd.notna(row["printed"]) and row["unit"] != "1":
         return str(row["printed"])
     if row["series"] == HERE or row["unit"] in ("ratio", "slowdown"):
         return amount(row["value"], row["unit"])
@@ -225,27 +225,16 @@ def above_sentences(above: list[Numbers]) -> list[str]:
     """Every number of the panels above, as it was printed."""
     lines = []
     for one in above:
-        for workload, rows in one.rows.groupby("workload", sort=False):
-            parts = {series: rows[rows["series"] == series] for series in (PRINTED, LOGGED)}
-            means = rows[rows["series"] == MEAN].set_index("label")["printed"].to_dict()
-            what = f"{workload_title(str(workload))}, {one.title}, largest"
-            if len(parts[PRINTED]):
-                told = "; ".join(f"{row.label} {row.printed}" for row in parts[PRINTED].itertuples())
-                lines.append(f"Published, {what}: {told}.")
-            if len(own := parts[LOGGED]):
-                told = "; ".join(_recorded(row, means) for row in own.itertuples())
-                lines.append(f"Recomputed, {what} {_whose(own)}: {told}.")
+        whose = _whose(one.of(LOGGED))
+        what = {PRINTED: "Published, {}, largest", LOGGED: f"Recomputed, {{}}, largest {whose}",
+                MEAN: f"Recomputed, {{}}, mean {whose}"}  # fmt: skip
+        for series, words in what.items():
+            if len(rows := one.of(series)):
+                lines.append(f"{words.format(one.title)}: {_values(rows)}.")
         for row in one.of(MOST).itertuples():
             most = amount(row.value, row.unit, 4)
             lines.append(f"Recomputed, {one.title}: its formula gives {most} at most, whatever ran.")
     return lines
-
-
-def _recorded(row: Any, means: dict[str, str]) -> str:
-    """`Docker (Container) 76.0 %, mean 3.51 %, of 65 rows`."""
-    value, of, rows = row.printed.partition(", of ")
-    mean = f", mean {means[row.label]}" if row.label in means else ""
-    return f"{row.label} {value}{mean}{of}{rows}"
 
 
 def _whose(rows: pd.DataFrame) -> str:
