@@ -196,6 +196,8 @@ try:
         {name: describe_workload(name)["dataset"] for name in STUDIED.workloads},
         config["data"],
     )
+    PAPERS = papers.repeated(STUDIED.papers, STUDIED.workloads)
+    papers.refuse_stale(PAPERS)
 except TareError as error:
     raise WorkflowError(str(error))
 
@@ -229,7 +231,6 @@ GROUPED_IN = (
     if STUDIED.distributed
     else []
 )
-PAPERS = papers.repeated(STUDIED.papers, WORKLOADS)
 RESULTS = study_module.results_folder(STUDY)
 IMAGES = images_folder(STUDIED, STUDIED.device)
 STACK_IMAGES = f"{IMAGES}/{STACK}"

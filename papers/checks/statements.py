@@ -11,9 +11,11 @@ import re
 from decimal import Decimal
 from typing import Any
 
-from tare.literature import own_claims
-from tare.literature.finding import Finding, amount, listed, yes_no
-from tare.literature.published import Fact, Published
+from checks import claims
+from checks.finding import Finding, yes_no
+from checks.sources import Sources
+from tare.literature.finding import amount, listed
+from tare.literature.published import Fact
 from tare.model.quantities import Quantity
 
 # Google Compute Engine's N1 standard machine types: the number in the name is that of vCPUs, 3.75 GB go with each.
@@ -25,14 +27,14 @@ UPPER, LOWER = ("<", "<="), (">", ">=")
 LOSS = "loss_last"
 
 
-def findings(published: Published) -> list[Finding]:
+def findings(published: Sources) -> list[Finding]:
     """Devices, machine type, batch sizes, each claim against figures and logs; what is said twice; last losses."""
     return [
         *_devices(published),
         *_machine_type(published),
         *_best_batches(published),
         *_profiled_batches(published),
-        *own_claims.findings(published),
+        *claims.findings(published),
         *(_again(published, fact) for fact in (*published.text, *published.facts) if fact.restates),
         *(_loss(fact) for fact in published.facts if fact.id == LOSS),
     ]
@@ -52,12 +54,12 @@ def _against(
     return _finding(figure, metric, unit, agree, note, published=said, recomputed=found, **about)
 
 
-def _device_of(published: Published) -> dict[str, str]:
+def _device_of(published: Sources) -> dict[str, str]:
     profiled = published.logs.dropna(subset=["device"])
     return dict(profiled[["workload", "device"]].drop_duplicates().itertuples(index=False))
 
 
-def _devices(published: Published) -> list[Finding]:
+def _devices(published: Sources) -> list[Finding]:
     """Model and memory of the device that each log names, against the table; one device or several."""
     devices = _device_of(published)
     table = published.table_with("gpu", "gpu_memory")
@@ -86,7 +88,7 @@ def _devices(published: Published) -> list[Finding]:
     ]
 
 
-def _machine_type(published: Published) -> list[Finding]:
+def _machine_type(published: Sources) -> list[Finding]:
     """vCPUs by the name of the machine type, and by its memory."""
     table = published.table_with("machine_type", "vcpu", "memory")
     if not table:
@@ -103,7 +105,7 @@ def _machine_type(published: Published) -> list[Finding]:
     return [_against(table["vcpu"].where, "vcpu", "1", vcpu.value, count, note)]
 
 
-def _best_batches(published: Published) -> list[Finding]:
+def _best_batches(published: Sources) -> list[Finding]:
     """The batch size that the text calls best, against the smallest time of the figure and of the logs."""
     found = []
     for fact in published.text:
@@ -122,7 +124,7 @@ def _best_batches(published: Published) -> list[Finding]:
     return found
 
 
-def _times_by_batch(published: Published, workload: str) -> dict[str, dict[int, float]]:
+def _times_by_batch(published: Sources, workload: str) -> dict[str, dict[int, float]]:
     """Real time on the host by batch size: from the figure that shows it, and from the logs."""
     figures, logs = published.figures, published.logs
     drawn = figures[(figures["workload"] == workload) & (figures["metric"] == "real_s") & figures["batch"].notna()]
@@ -139,7 +141,7 @@ def _times_by_batch(published: Published, workload: str) -> dict[str, dict[int, 
     return found
 
 
-def _profiled_batches(published: Published) -> list[Finding]:
+def _profiled_batches(published: Sources) -> list[Finding]:
     """The best batch size of the text, with which all experiments are said to be run, against the folders."""
     found = []
     paths = published.logs.dropna(subset=["path"])[["workload", "path"]].drop_duplicates()
@@ -157,7 +159,7 @@ def _profiled_batches(published: Published) -> list[Finding]:
     return found
 
 
-def _again(published: Published, fact: Fact) -> Finding:
+def _again(published: Sources, fact: Fact) -> Finding:
     first = published.fact(str(fact.restates))
     said, again = first.quantity, fact.quantity
     agree = None if said is None or again is None else _follows(said, again, fact.labels.get("relation"))

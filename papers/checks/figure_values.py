@@ -13,10 +13,10 @@ from typing import Any
 
 import pandas as pd
 
-from tare.literature.finding import Finding, amount, listed, words, yes_no
-from tare.literature.kernel_sums import CUT, TRANSACTION_BYTES, summary
-from tare.literature.measured_here import Here
-from tare.literature.published import Published
+from checks.finding import Finding, yes_no
+from checks.kernel_sums import CUT, TRANSACTION_BYTES, summary
+from checks.sources import Sources
+from tare.literature.finding import amount, listed, words
 from tare.model.quantities import parse
 
 OPERATIONS = ("memset_s", "htod_s")
@@ -44,7 +44,7 @@ class Logged:
 
 
 @lru_cache(maxsize=64)
-def logged(published: Published, metric: str) -> tuple[Logged, ...]:
+def logged(published: Sources, metric: str) -> tuple[Logged, ...]:
     """Every number of the logs that a figure of this metric could show."""
     logs = published.logs
     if metric in OPERATIONS or metric in TIMES:
@@ -66,7 +66,7 @@ def logged(published: Published, metric: str) -> tuple[Logged, ...]:
     return tuple(found)
 
 
-def _of_profile(published: Published, workload: str, env: str, metric: str) -> float | None:
+def _of_profile(published: Sources, workload: str, env: str, metric: str) -> float | None:
     if metric not in LOGARITHMS:
         return summary(published, workload, env, metric)
     flops = summary(published, workload, env, "flops")
@@ -77,7 +77,7 @@ def _of_profile(published: Published, workload: str, env: str, metric: str) -> f
     return math.log2(flops / took / 1e9) if flops and took else None
 
 
-def own_log(published: Published, row: Any) -> Logged | None:
+def own_log(published: Sources, row: Any) -> Logged | None:
     """The log's number that a figure's value should show: same workload, environment and batch size.
 
     A figure by batch size prefers the series of batch sizes, one by environment the series of environments.
@@ -105,15 +105,13 @@ def fits(row: Any, log: Logged) -> bool:
     return bool(abs(row.value - log.value) <= allowance(row, log) + 1e-9 * abs(log.value))
 
 
-def findings(published: Published, here: Here) -> list[Finding]:
-    """One row per value: the label, the log of its own environment, this machine."""
-    return [_value(published, here, row) for row in published.figures.itertuples()]
+def findings(published: Sources) -> list[Finding]:
+    """One row per value: the label, and the log of its own environment."""
+    return [_value(published, row) for row in published.figures.itertuples()]
 
 
-def _value(published: Published, here: Here, row: Any) -> Finding:
+def _value(published: Sources, row: Any) -> Finding:
     log = own_log(published, row)
-    plot = published.plot(row.figure)
-    measured = here.value(row.workload, row.env, row.metric, _batch(row), level=plot.arm, scenario=plot.scenario)
     label = "The label" if pd.isna(row.error) else f"The height, read to {_pm(row)},"
     if log is None:
         note = f"{label} is {row.printed}; no log has {words(row.metric)} of {_who(row)}."
@@ -125,10 +123,8 @@ def _value(published: Published, here: Here, row: Any) -> Finding:
     return replace(
         _about(row, "figure_value"),
         recomputed=None if log is None else log.value,
-        measured=measured.value,
-        measured_kind=measured.kind,
         agrees=yes_no(None if log is None else fits(row, log)),
-        note=f"{note} Here: {measured.note if measured.value is not None else f'unavailable, {measured.note}'}.",
+        note=note,
     )
 
 
@@ -166,7 +162,7 @@ def _source(metric: str) -> str:
     return "its own log's"
 
 
-def whereabouts(published: Published) -> list[Finding]:
+def whereabouts(published: Sources) -> list[Finding]:
     """Where a value that its own log does not have stands instead: another log, another figure, or nowhere.
 
     A height read off a figure counts as another log's only where it fits one log and no second.
@@ -179,7 +175,7 @@ def whereabouts(published: Published) -> list[Finding]:
     return found
 
 
-def _whereabouts(published: Published, row: Any) -> Iterator[Finding]:
+def _whereabouts(published: Sources, row: Any) -> Iterator[Finding]:
     by_batch = not pd.isna(row.batch)
     others = [
         one for one in logged(published, row.metric) if fits(row, one) and (by_batch or one.series != "batches")
@@ -205,7 +201,7 @@ def _whereabouts(published: Published, row: Any) -> Iterator[Finding]:
         yield _elsewhere(row, "not_in_logs", None, f"{note}; {slip}" if slip else note)
 
 
-def _exchanged(published: Published, row: Any, other: Logged) -> str:
+def _exchanged(published: Sources, row: Any, other: Logged) -> str:
     """Whether the figure shows, at the other's place, what this one's own log has."""
     own, figures = own_log(published, row), published.figures
     place = figures["batch"] == other.batch if not pd.isna(row.batch) else figures["env"] == other.env
@@ -218,7 +214,7 @@ def _where(row: Any, one: Logged) -> str:
     return one.env if pd.isna(row.batch) else f"batch {one.batch}"
 
 
-def _twins(published: Published, row: Any) -> list[str]:
+def _twins(published: Sources, row: Any) -> list[str]:
     """Other figures of another workload with the same label for the same metric and environment."""
     figures = published.figures
     same = figures[
@@ -231,7 +227,7 @@ def _twins(published: Published, row: Any) -> list[str]:
     return [f"figure {one.figure} for {one.workload} on {one.env}" for one in same.itertuples()]
 
 
-def _one_digit(published: Published, row: Any) -> str | None:
+def _one_digit(published: Sources, row: Any) -> str | None:
     """A log's number of the same metric that differs from a label in one digit: perhaps a slip in copying."""
     logs = published.logs
     if row.kind != "figure_label":

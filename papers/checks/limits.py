@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import re
 
-from tare.literature.finding import Finding, amount, yes_no
-from tare.literature.kernel_sums import summary
-from tare.literature.published import Published
+from checks.finding import Finding, yes_no
+from checks.kernel_sums import summary
+from checks.sources import Sources
+from tare.literature.finding import amount
 
 BACKWARD = re.compile(r"backward|bwd|dgrad|wgrad", re.IGNORECASE)
 SUMMED = ("flops", "hbm_transactions", "dram_read_bytes_per_s", "dram_write_bytes_per_s")
 
 
-def findings(published: Published) -> list[Finding]:
+def findings(published: Sources) -> list[Finding]:
     """Sums without kernels, profiles without a backward pass, numbers without a spread, bars without labels, and
     what no claim judges.
     """
@@ -27,7 +28,7 @@ def findings(published: Published) -> list[Finding]:
     ]
 
 
-def _not_judged(published: Published) -> list[Finding]:
+def _not_judged(published: Sources) -> list[Finding]:
     """What a text says of its results that no claim holds against numbers."""
     return [
         Finding(
@@ -47,12 +48,12 @@ def _lost(workload: str, env: str, metric: str, unit: str, said: float | None, n
     )  # fmt: skip
 
 
-def _profiles(published: Published) -> list[tuple[str, str]]:
+def _profiles(published: Sources) -> list[tuple[str, str]]:
     profiled = published.logs[published.logs["series"] == "profile"]
     return list(profiled[["workload", "env"]].drop_duplicates().itertuples(index=False, name=None))
 
 
-def _lost_kernels(published: Published) -> list[Finding]:
+def _lost_kernels(published: Sources) -> list[Finding]:
     """Logs whose kernels are not known: their sums can be repeated, not recomputed."""
     have = set(published.kernels[["workload", "env"]].drop_duplicates().itertuples(index=False, name=None))
     found = []
@@ -72,7 +73,7 @@ def _lost_kernels(published: Published) -> list[Finding]:
     return found
 
 
-def _no_backward(published: Published) -> list[Finding]:
+def _no_backward(published: Sources) -> list[Finding]:
     """Profiles of training that hold no kernel of a backward pass."""
     found = []
     for (workload, env), names in published.kernels_listed.items():
@@ -91,7 +92,7 @@ def _no_backward(published: Published) -> list[Finding]:
     return found
 
 
-def _no_spread(published: Published) -> list[Finding]:
+def _no_spread(published: Sources) -> list[Finding]:
     """Environments that were timed once."""
     times = published.logs[(published.logs["series"] == "environments") & (published.logs["metric"] == "real_s")]
     note = "One run: no spread can be given, so that a difference cannot be told from chance."
@@ -102,7 +103,7 @@ def _no_spread(published: Published) -> list[Finding]:
     ]
 
 
-def _claimed_once(published: Published) -> list[Finding]:
+def _claimed_once(published: Sources) -> list[Finding]:
     """Numbers by environment that claims rest on, one for each."""
     note = "One run: no spread can be given, so that a difference cannot be told from chance."
     told = {name: claim.metrics[0] for claim in published.claims for name in claim.facts}
@@ -117,7 +118,7 @@ def _claimed_once(published: Published) -> list[Finding]:
     ]  # fmt: skip
 
 
-def _repetitions(published: Published) -> list[Finding]:
+def _repetitions(published: Sources) -> list[Finding]:
     """Changes that a text states, where it states no number of runs, or one: no spread stands behind them."""
     stated = next((fact for fact in published.text if fact.id == "repetitions"), None)
     if stated is None or (stated.quantity is not None and stated.quantity.value > 1):
@@ -133,7 +134,7 @@ def _repetitions(published: Published) -> list[Finding]:
     ]  # fmt: skip
 
 
-def _no_labels(published: Published) -> list[Finding]:
+def _no_labels(published: Sources) -> list[Finding]:
     """Figures whose values stand in no text: nothing can be held against them."""
     listed = next((fact.names for fact in published.text if fact.id == "figures_without_labels"), ())
     note = (

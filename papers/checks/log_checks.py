@@ -7,24 +7,25 @@ from itertools import combinations
 
 import pandas as pd
 
-from tare.literature.finding import Finding, amount, yes_no
-from tare.literature.published import Published
+from checks.finding import Finding, yes_no
+from checks.sources import Sources
+from tare.literature.finding import amount
 from tare.model.quantities import Quantity, parse
 
 DETAIL = ("average", "smallest", "largest")  # what two runs do not share to the last digit
 
 
-def findings(published: Published) -> list[Finding]:
+def findings(published: Sources) -> list[Finding]:
     """Totals, then numbers that repeat."""
     return [*_totals(published), *_repeats(published)]
 
 
-def _operations(published: Published) -> pd.DataFrame:
+def _operations(published: Sources) -> pd.DataFrame:
     logs = published.logs
     return logs[(logs["series"] == "profile") & (logs["statistic"] != "summary")]
 
 
-def _totals(published: Published) -> list[Finding]:
+def _totals(published: Sources) -> list[Finding]:
     """Total = calls x average, as far as the printed digits tell."""
     found = []
     for (workload, env, metric), rows in _operations(published).groupby(["workload", "env", "metric"], sort=False):
@@ -51,7 +52,7 @@ def _slack(printed: dict[str, Quantity]) -> Decimal:
     return printed["calls"].exact * printed["average"].exact_rounding + printed["total"].exact_rounding
 
 
-def _repeats(published: Published) -> list[Finding]:
+def _repeats(published: Sources) -> list[Finding]:
     """Pairs of logs of one workload: how many details of their operations are the same to the last digit."""
     found = []
     details = _operations(published)
@@ -65,7 +66,7 @@ def _repeats(published: Published) -> list[Finding]:
     return found
 
 
-def _repeat(published: Published, workload: str, first: str, second: str, equal: int, compared: int) -> Finding:
+def _repeat(published: Sources, workload: str, first: str, second: str, equal: int, compared: int) -> Finding:
     same = equal == compared
     note = (
         f"Of {compared} averages, smallest and largest times of copies and fills, {equal} are the same to the last "

@@ -1,15 +1,18 @@
-"""The kernels of a study's profiles: config/published/<paper>_kernels.csv, checked line by line."""
+"""A published study with what only its findings need: kernels of profiles, formulas of scripts, sentences."""
 
 from __future__ import annotations
 
 import csv
 from collections.abc import Mapping
+from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
 
 import pandas as pd
 
 from tare.core.errors import UserError
+from tare.literature import published
+from tare.literature.published_file import Formula, Sentence, read_paper
 from tare.model.quantities import parse_as
 from tare.model.registry import module_names
 from tare.model.words import nearest
@@ -33,6 +36,49 @@ KERNEL_METRICS = {
     "tex_cache_hit_rate": "%",
 }
 STATISTICS = ("min", "max", "avg")
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Sources(published.Published):
+    """One published study.
+
+    Attributes:
+        kernels: one row per kernel and metric: workload, env, kernel_index, kernel, invocations, metric, unit, and
+            min, max, avg in base units, each with its printed number and unit (`avg_printed`, `avg_unit`).
+        kernels_listed: names of the kernels by workload and environment, as a log lists them.
+        formulas: how it computed what its tables call measured.
+        sentences: what its text says of its results, with the claims that judge it or why none does.
+    """
+
+    kernels: pd.DataFrame
+    kernels_listed: Mapping[tuple[str, str], tuple[str, ...]]
+    formulas: tuple[Formula, ...]
+    sentences: tuple[Sentence, ...]
+
+    def table_with(self, *names: str) -> dict[str, published.Fact]:
+        """Rows of these names of the first table that has them all; empty where none has."""
+        for rows in self.tables.values():
+            found = {row.id: row for row in rows if row.id in names}
+            if len(found) == len(names):
+                return found
+        return {}
+
+
+def load(paper: str, folder: Path | None = None) -> Sources:
+    """One study, of config/published or of another folder.
+
+    Raises:
+        UserError: as tare.literature.published.load; and where the table of kernels is broken.
+    """
+    study = published.load(paper, folder)
+    content = read_paper(study.path)
+    return Sources(
+        **{one.name: getattr(study, one.name) for one in fields(study)},
+        kernels=read_kernels(study.path.with_name(f"{paper}_kernels.csv")),
+        kernels_listed={(entry.workload, entry.env): entry.names for entry in content.kernels_listed},
+        formulas=content.formulas,
+        sentences=content.sentences,
+    )
 
 
 def read_kernels(path: Path) -> pd.DataFrame:
@@ -60,12 +106,9 @@ def read_kernels(path: Path) -> pd.DataFrame:
 def _kernel_row(row: Mapping[str, Any], at: str) -> dict[str, Any]:
     if None in row or None in row.values():
         raise UserError(f"{at}: {len(KERNEL_COLUMNS)} columns are wanted; the line has more or fewer")
-    if row["workload"] not in module_names("workloads"):
-        raise UserError(
-            f"{at}: workload: {row['workload']!r}: {nearest(row['workload'], module_names('workloads'))}"
-        )
-    if row["metric"] not in KERNEL_METRICS:
-        raise UserError(f"{at}: metric: {row['metric']!r}: {nearest(row['metric'], KERNEL_METRICS)}")
+    for name, known in (("workload", module_names("workloads")), ("metric", KERNEL_METRICS)):
+        if row[name] not in known:
+            raise UserError(f"{at}: {name}: {row[name]!r}: {nearest(row[name], known)}")
     for name in ("kernel_index", "invocations"):
         if not row[name].isdecimal() or int(row[name]) < 1:
             raise UserError(f"{at}: {name}: {row[name]!r} must be a whole number, 1 or more")

@@ -9,8 +9,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from decimal import Decimal
 
-from tare.literature.finding import Finding, amount, listed, yes_no
-from tare.literature.published import Fact, Published
+from checks.finding import Finding, yes_no
+from checks.sources import Sources
+from tare.literature.finding import amount, listed
+from tare.literature.published import Fact
 from tare.literature.published_file import Formula
 from tare.model.quantities import Quantity
 
@@ -43,7 +45,7 @@ class Row:
         return abs(self.product - self.said.exact) <= self.said.exact_rounding
 
 
-def findings(published: Published) -> list[Finding]:
+def findings(published: Sources) -> list[Finding]:
     """For each formula: its value for each row, and at most; a factor solved from it; what it measured."""
     found = []
     for formula in published.formulas:
@@ -54,7 +56,7 @@ def findings(published: Published) -> list[Finding]:
     return found
 
 
-def _rows(published: Published, formula: Formula) -> list[Row]:
+def _rows(published: Sources, formula: Formula) -> list[Row]:
     """Rows of tables with the formula's result of which every factor is a number."""
     found = []
     for table, facts in published.tables.items():
@@ -66,7 +68,7 @@ def _rows(published: Published, formula: Formula) -> list[Row]:
     return found
 
 
-def _factor(published: Published, table: str, name: str, of: Fact) -> Quantity | None:
+def _factor(published: Sources, table: str, name: str, of: Fact) -> Quantity | None:
     """A factor of one row: the table's row of the same model and environment, else what the file states for all."""
     for fact in published.tables[table]:
         if fact.id == name and all(fact.labels.get(key) == of.labels.get(key) for key in ("model", "env")):
@@ -95,29 +97,13 @@ def _row(formula: Formula, row: Row) -> Finding:
     )  # fmt: skip
 
 
-def most(published: Published, name: str) -> float | None:
-    """The most that a study's formula can give for a quantity, in base units; None where it has no formula."""
-    for formula in published.formulas:
-        rows = _rows(published, formula) if formula.result == name else []
-        if rows:
-            return float(_product(_at_most(max(rows, key=lambda row: row.said.exact))))
-    return None
-
-
-def _at_most(row: Row) -> dict[str, Quantity]:
-    """The factors of a row with every share at 100%."""
-    return {
-        name: Quantity(printed="100", printed_unit=PERCENT) if quantity.unit == PERCENT else quantity
-        for name, quantity in row.factors.items()
-    }
-
-
 def _ceiling(formula: Formula, rows: list[Row]) -> list[Finding]:
     """The largest published value beside the formula's at 100%; none of a formula without a share."""
     largest = max(rows, key=lambda row: row.said.exact)
     if all(quantity.unit != PERCENT for quantity in largest.factors.values()):
         return []
-    full = _at_most(largest)
+    hundred = Quantity(printed="100", printed_unit=PERCENT)
+    full = {name: hundred if one.unit == PERCENT else one for name, one in largest.factors.items()}
     most = _product(full)
     agree = abs(most - largest.said.exact) <= largest.said.exact_rounding
     note = (
