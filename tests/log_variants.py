@@ -63,6 +63,16 @@ class Locale:
         return whole.replace(",", self.group) + (self.decimal + decimals if decimals else "")
 
 
+class Fours(Locale):
+    """Groups of four digits, as some locales of East Asia have them."""
+
+    def __call__(self, value, digits=None):
+        whole, _, decimals = (f"{value}" if digits is None else f"{value:.{digits}f}").partition(".")
+        first = len(whole) % 4 or 4
+        groups = [whole[:first], *(whole[place : place + 4] for place in range(first, len(whole), 4))]
+        return ",".join(groups) + ("." + decimals if decimals else "")
+
+
 C, US, DE = Locale(), Locale(".", ","), Locale(",", ".")
 BARE_DE = Locale(",", "")  # Python's own formats do not group
 
@@ -513,6 +523,7 @@ def texts():
         nsys_trace(US, "columns", mark=" ** CUDA GPU Trace (cuda_gpu_trace):\n\n"),
         {**both, **SPAN},
     )
+    add("nsys trace columns of four digits", nsys_trace(Fours(), "columns"), {**both, **SPAN})
     add("nsys trace and sums", nsys_trace(C, "csv", mark="[1/4] Executing 'gputrace' stats report\n\n") + b"\n"
         + nsys_text(SUMS, "2022", C, "csv"), {**both, **SPAN})  # fmt: skip
     old = "Exporting [/opt/nsys/reports/gputrace.py r.sqlite] to console... \n\n"
@@ -523,6 +534,10 @@ def texts():
     add("nvprof summary before types", nvprof_summary(typed=False), TIMES, slack=1e-4)
     unified = {name: value + TIMES.get(name, 0) for name, value in UNIFIED.items() if not name.endswith("bytes")}
     add("nvprof summary and unified memory", nvprof_summary(unified=True), {**TIMES, **unified}, slack=1e-4)
+    second = nvprof_summary().replace(b"==9==", b"==10==").replace(b"process 9", b"process 10")
+    announced = b"==10== NVPROF is profiling process 10, command: ./train\n"
+    twice = {name: 2 * value for name, value in TIMES.items()}
+    add("nvprof summaries of two processes", announced + nvprof_summary() + second, twice, slack=1e-4)
     add("nvprof summary csv", nvprof_summary_csv(), TIMES, marked=True)
     add("nvprof trace", nvprof_trace(), {**both, **SPAN}, slack=1e-4, marked=True)
     add("nvprof trace csv", nvprof_trace_csv(), {**both, **SPAN}, slack=1e-6)

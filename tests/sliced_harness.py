@@ -97,6 +97,8 @@ def main(name: str, folder: Path) -> None:
 
 
 if __name__ == "__main__":
-    if len(sys.argv) != 3 or {"-h", "--help"} & set(sys.argv):
+    if {"-h", "--help"} & set(sys.argv):
+        sys.exit(print(__doc__))
+    if len(sys.argv) != 3:
         sys.exit(__doc__)
     main(sys.argv[1], Path(sys.argv[2]))
