@@ -418,6 +418,6 @@ def _words(name: str) -> str:
 
 
 def _sides(note: str) -> tuple[str, str]:
-    """The halves of a specification's note, `Published: …. Here: ….`, as literature.specifications writes it."""
+    """The halves of a specification's note, `Published: …. Here: ….`, as literature.audit joins them."""
     published, _, here = note.partition(" Here: ")
     return published.removeprefix("Published: ").removesuffix("."), here.removesuffix(".") or "–"
