@@ -93,7 +93,10 @@ def read_trace(path: Path) -> Trace:
     content, warnings = _parsed(text, path)
     events = content.get("traceEvents") if isinstance(content, dict) else content
     if not isinstance(events, list):
-        raise IntegrityError(f"{path} is no whole torch.profiler trace: it has no list of traceEvents")
+        raise IntegrityError(
+            f"{path} is no whole torch.profiler trace, as it has no list of traceEvents: name the file that "
+            "torch.profiler wrote, or run the profile again"
+        )
     if not events:
         raise IntegrityError(f"{path} holds no event: the profiler recorded nothing; run the profile again")
     if not any(isinstance(event, dict) and "ph" in event for event in events):
