@@ -17,7 +17,6 @@ from test_campaign import plan_of, unit, values_of
 
 from tare.core.errors import IntegrityError, TareError
 from tare.core.files import Journal, canonical_json, locked, project_root
-
 from tare.experiments.campaign import run_campaign
 from tare.experiments.designs import Design
 from tare.model.journals import sealed as reading
