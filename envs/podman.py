@@ -12,7 +12,7 @@ import shutil
 import tempfile
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any, ClassVar
@@ -45,6 +45,7 @@ CALL_S = 60.0
 LOAD_S = 900.0
 MOST_PROCESSES = 32768
 REMEDY = "apt-get install podman"
+ELSEWHERE = "point TARE_CACHE at a folder whose path is ASCII alone"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -119,7 +120,12 @@ class Podman(Environment):
         except UnavailableError as error:
             return Probe(available=False, reason=error.reason, remedy=REMEDY)
         runtime = self.setup.runtime or "podman's own choice"
-        return probe_by_trial(self, version, examine=lambda trial: {"oci_runtime": runtime})
+        probe = probe_by_trial(self, version, examine=lambda trial: {"oci_runtime": runtime})
+        if probe.available or str(self.setup.storage).isascii():
+            return probe
+        # Its monitor is started without a locale, and ends where a path has another character.
+        reason = f"{self.setup.storage} has characters that are no ASCII, which Podman's monitor may not take"
+        return replace(probe, reason=f"{reason}: {probe.reason}", remedy=ELSEWHERE)
 
     def prepare(self, image: OciImage, folder: Path) -> Prepared:
         """Load the archive where the storage lacks the image; the reference is the image ID.
