@@ -125,13 +125,14 @@ NOT_OF_A_PROFILE = (
         "omit-from",
         "allowed-rules",
     ),
-    *("batch", "consider-ancient", "set-threads", "set-resources", "target-jobs"),
+    *("batch", "cache", "consider-ancient", "set-threads", "set-resources"),
+    *("target-jobs", "delete-all-output"),
 )
 
 
 def refuse_choices_of_profiles():
     """A user's own profile (SNAKEMAKE_PROFILE, --profile) that chooses what is measured."""
-    from snakemake.cli import get_profile_dir
+    from snakemake.cli import get_argument_parser, get_profile_dir
 
     words = [
         part
@@ -143,8 +144,21 @@ def refuse_choices_of_profiles():
         found = None if profile == "none" else get_profile_dir(profile)
         if found is None or Path(found[1]).is_relative_to(project_root() / "profiles"):
             continue
-        says = study_module.load(found[1])
-        if chosen := [key for key in NOT_OF_A_PROFILE if says.get(key)]:
+        options = [
+            word.removeprefix("--")
+            for word in get_argument_parser()._option_string_actions
+        ]
+        # Snakemake takes a name with two hyphens too, and the begin of one.
+        says = [
+            key.removeprefix("--")
+            for key, value in study_module.load(found[1]).items()
+            if value
+        ]
+        if chosen := [
+            name
+            for name in NOT_OF_A_PROFILE
+            if any(name == key or (name.startswith(key) and key not in options) for key in says)
+        ]:
             raise WorkflowError(
                 f"{found[1]} says {', '.join(chosen)}, which is said of one run, on its command line: leave the profile "
                 "out (--profile none), or drop it there"

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import itertools
 import os
+import signal
 import sys
 import traceback
 from pathlib import Path
@@ -101,4 +102,5 @@ if __name__ == "__main__":
         sys.exit(print(__doc__))
     if len(sys.argv) != 3:
         sys.exit(__doc__)
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background ignores it
     main(sys.argv[1], Path(sys.argv[2]))

@@ -4,6 +4,7 @@ import importlib.util
 import sys
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -15,7 +16,7 @@ from envs.host import Host
 from envs.podman import Podman, Setup
 from tare.core.errors import UnavailableError, UserError
 from tare.launch.trial import probe_record
-from tare.model.environment import Bind, Device, Launch, Prepared, Quota
+from tare.model.environment import Bind, Device, Launch, Prepared, Probe, Quota
 from tare.model.registry import environments, wrong_adapter
 
 LAUNCH = Launch(
@@ -167,6 +168,16 @@ def test_charliecloud():
     ]
     points = (Path("/cache/image/data/my set"), Path("/cache/image/out"))
     assert Charliecloud().mount_points(LAUNCH) == points
+
+
+@pytest.mark.parametrize(("storage", "told"), [("/prüfstand/podman", True), ("/cache/podman", False)])
+def test_podman_says_where_its_monitor_may_not_take_the_path(monkeypatch, storage, told):
+    failed = Probe(available=False, reason="a trial launch failed: Error: write child: broken pipe")
+    monkeypatch.setattr("envs.podman.run", lambda *_, **__: SimpleNamespace(stdout="podman version 4.3.1\n"))
+    monkeypatch.setattr("envs.podman.probe_by_trial", lambda *_, **__: failed)
+    probe = Podman(replace(SETUP, storage=Path(storage))).probe()
+    assert ("no ASCII" in probe.reason, probe.remedy is not None and "TARE_CACHE" in probe.remedy) == (told, told)
+    assert probe.reason.endswith("write child: broken pipe")
 
 
 def test_podman():

@@ -151,6 +151,7 @@ rerun-triggers: [mtime]
 rerun-incomplete: true
 touch: true
 max-checksum-file-size: 0
+executor: touch
 """
 
 
@@ -165,10 +166,11 @@ def test_a_users_own_profile_does_not_change_what_is_measured_and_how_often(chec
     take_for_done(checkout, ("results/machine.json",))
     plain, done = snakemake(checkout, *words), with_profile(PROFILE_OF_A_USER)
     assert done.returncode == 0 and own_lines(done) == own_lines(plain) and "would" not in plain.stdout
-    done = with_profile("forcerun: [describe_machine]\n")
-    (line,) = own_lines(done)
-    assert done.returncode != 0
-    assert line.startswith(f"tare: {path} says forcerun, which is said of one run, on its command line: ")
+    for word in ("forcerun", "--forcerun", "forcer"):
+        done = with_profile(f"{word}: [describe_machine]\n")
+        (line,) = own_lines(done)
+        assert done.returncode != 0
+        assert line.startswith(f"tare: {path} says forcerun, which is said of one run, on its command line: ")
     (checkout / "results/machine.json").unlink()
 
 
