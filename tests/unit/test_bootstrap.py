@@ -365,8 +365,10 @@ def test_a_second_set_up_beside_the_first_waits_and_names_it(checkout, monkeypat
 
 @pytest.mark.parametrize("locale", ["C", "POSIX", "xx_XX.UTF-8", "C.UTF-8"])
 def test_an_environment_in_a_folder_with_an_umlaut_starts_in_every_locale(tmp_path, monkeypatch, locale):
-    """Its own packages come first, and the checkout is found, ahead of what PYTHONPATH names."""
-    folder, foreign = tmp_path / "prüf stand", tmp_path / "foreign"
+    """Its own packages come first, ahead of PYTHONPATH but for another checkout; its own is found."""
+    folder, foreign, other = tmp_path / "prüf stand", tmp_path / "foreign", tmp_path / "other"
+    (other / "tare").mkdir(parents=True)
+    (other / "tare/__main__.py").write_text("")
     (folder / "tare").mkdir(parents=True)
     foreign.mkdir()
     venv.create(folder / ".venv", with_pip=False, symlinks=True)
@@ -379,12 +381,14 @@ def test_an_environment_in_a_folder_with_an_umlaut_starts_in_every_locale(tmp_pa
     bootstrap.write_path_files()
     code = "import both, random, alone, sys\n"
     code += "print(both.__file__, random.__file__, alone.__file__, *sys.path, sep=chr(10))"
-    environment = {"LC_ALL": locale, "PYTHONPATH": str(foreign), "PYTHONIOENCODING": "utf-8"}
+    named = f"{foreign}{os.pathsep}{other}"
+    environment = {"LC_ALL": locale, "PYTHONPATH": named, "PYTHONIOENCODING": "utf-8"}
     argv = [str(folder / ".venv/bin/python"), "-c", code]
     done = subprocess.run(argv, cwd=tmp_path, env=environment, capture_output=True, check=False)
     both, random, alone, *paths = done.stdout.decode().splitlines()
     assert (both, alone) == (str(packages / "both.py"), str(foreign / "alone.py")), done.stderr
     assert not random.startswith(str(tmp_path))
+    assert paths.index(str(other)) < paths.index(str(packages)) < paths.index(str(foreign))
     assert str(folder) in paths
     written = {path: path.stat().st_mtime_ns for path in packages.glob("*.pth")}
     bootstrap.write_path_files()
