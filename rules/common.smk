@@ -157,7 +157,10 @@ def refuse_choices_of_profiles():
         if chosen := [
             name
             for name in NOT_OF_A_PROFILE
-            if any(name == key or (name.startswith(key) and key not in options) for key in says)
+            if any(
+                name == key or (name.startswith(key) and key not in options)
+                for key in says
+            )
         ]:
             raise WorkflowError(
                 f"{found[1]} says {', '.join(chosen)}, which is said of one run, on its command line: leave the profile "
