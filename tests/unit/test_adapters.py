@@ -175,7 +175,8 @@ def test_podman_says_where_its_monitor_may_not_take_the_path(monkeypatch, storag
     failed = Probe(available=False, reason="a trial launch failed: Error: write child: broken pipe")
     monkeypatch.setattr("envs.podman.run", lambda *_, **__: SimpleNamespace(stdout="podman version 4.3.1\n"))
     monkeypatch.setattr("envs.podman.probe_by_trial", lambda *_, **__: failed)
-    probe = Podman(replace(SETUP, storage=Path(storage))).probe()
+    adapter = Podman(replace(SETUP, storage=Path(storage)), PodmanInfo(driver="overlay"))
+    probe = adapter.probe()
     assert ("no ASCII" in probe.reason, probe.remedy is not None and "TARE_CACHE" in probe.remedy) == (told, told)
     assert probe.reason.endswith("write child: broken pipe")
 
@@ -215,6 +216,7 @@ def test_every_adapter_is_what_is_asked_for(name):
 
 NAMESPACES = """
 from tare.model.environment import Environment, Prepared, Probe
+from tare.runtimes.podman_info import PodmanInfo
 
 
 class Namespaces(Environment):

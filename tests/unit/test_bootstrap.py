@@ -211,10 +211,7 @@ def test_a_set_up_behind_a_proxy_that_refuses_says_so_in_seconds(checkout, monke
     monkeypatch.setenv("PIP_CONFIG_FILE", os.devnull)
     monkeypatch.setenv("PIP_INDEX_URL", "https://mirror.example/simple")
     monkeypatch.setenv("https_proxy", "http://127.0.0.1:9")
-    python = checkout / ".venv/bin/python"
-    python.parent.mkdir(parents=True)
-    python.write_text(f"#!/bin/sh\nexec '{sys.executable}' \"$@\"\n")
-    python.chmod(0o755)
+    venv.create(checkout / ".venv", with_pip=True, symlinks=True)  # ours has what is to be installed
     began = time.monotonic()
     with pytest.raises(UnavailableError, match="no package index answers") as caught:
         bootstrap.install_lock("run")
