@@ -18,6 +18,7 @@ from tare.core.errors import UnavailableError, UserError
 from tare.launch.trial import probe_record
 from tare.model.environment import Bind, Device, Launch, Prepared, Probe, Quota
 from tare.model.registry import environments, wrong_adapter
+from tare.runtimes.podman_info import PodmanInfo
 
 LAUNCH = Launch(
     name="tare-7",
@@ -216,7 +217,6 @@ def test_every_adapter_is_what_is_asked_for(name):
 
 NAMESPACES = """
 from tare.model.environment import Environment, Prepared, Probe
-from tare.runtimes.podman_info import PodmanInfo
 
 
 class Namespaces(Environment):
