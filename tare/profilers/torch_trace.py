@@ -95,7 +95,7 @@ def read_trace(path: Path) -> Trace:
     if not isinstance(events, list):
         raise IntegrityError(
             f"{path} is no whole torch.profiler trace, as it has no list of traceEvents: name the file that "
-            "torch.profiler wrote, or run the profile again"
+            "torch.profiler wrote"
         )
     if not events:
         raise IntegrityError(f"{path} holds no event: the profiler recorded nothing; run the profile again")
