@@ -354,7 +354,7 @@ def test_copies_are_told_apart_by_direction(tmp_path):
 def test_a_trace_cut_short_or_empty_is_named(tmp_path, content):
     for name in ("t.json", "t.json.gz"):
         (tmp_path / name).write_bytes(content)
-        with pytest.raises(IntegrityError, match="run the profile again|name the file that torch.profiler wrote"):
+        with pytest.raises(IntegrityError, match=r"run the profile again|name the file that"):
             torch_trace.read_events(tmp_path / name)
 
 
