@@ -6,7 +6,7 @@ import sys
 
 import pytest
 
-from tare.cli.main import build_parser
+from tare.cli.main import build_parser, main
 from tare.core.files import project_root
 
 HEAVY = {"pydantic", "numpy", "pandas", "scipy", "yaml", "torch", "jinja2", "matplotlib", "fastjsonschema"}
@@ -45,6 +45,18 @@ def test_a_command_line_that_is_wrong_is_one_line(words, says, capsys):
     said = capsys.readouterr().err
     assert ended.value.code == 2
     assert said.startswith(says) and said.count("\n") == 1 and said.endswith(" --help` tells more\n")
+
+
+def test_a_place_for_a_file_that_is_none_is_one_line(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    assert main(["machine", "--out", ""]) == 2
+    assert capsys.readouterr().err == "tare: cannot use .: Device or resource busy\n"
+
+
+def test_an_interpreter_that_there_is_not_is_told_before_any_launch(monkeypatch, capsys):
+    monkeypatch.setattr("tare.model.registry.environment", None)
+    assert main(["bind-stack", "--python", "/nonexistent"]) == 2
+    assert "no program /nonexistent" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("word", ["STUDY", "CONFIG"])
