@@ -86,10 +86,11 @@ def refuse_part_of_module():
 
 
 def study_files():
-    """The files that Snakemake made the configuration of; of a module those of the command line."""
-    if workflow.modifier.is_main_snakefile():
-        return workflow.configfiles
-    return [] if workflow.modifier.skip_configfile else workflow.overwrite_configfiles
+    """The files that Snakemake made the configuration of, the last counts most; of a module those of the command line."""
+    given = workflow.overwrite_configfiles
+    if workflow.modifier.is_main_snakefile():  # which has its own behind them
+        return [*(path for path in workflow.configfiles if path not in given), *given]
+    return [] if workflow.modifier.skip_configfile else given
 
 
 def study_sources():

@@ -48,6 +48,18 @@ def test_a_command_line_that_is_wrong_is_one_line(words, says, capsys):
     assert said.startswith(says) and said.count("\n") == 1 and said.endswith(" --help` tells more\n")
 
 
+def test_a_place_for_a_file_that_is_none_is_one_line(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    assert main(["machine", "--out", ""]) == 2
+    assert capsys.readouterr().err == "tare: cannot use .: Device or resource busy\n"
+
+
+def test_an_interpreter_that_there_is_not_is_told_before_any_launch(monkeypatch, capsys):
+    monkeypatch.setattr("tare.model.registry.environment", None)
+    assert main(["bind-stack", "--python", "/nonexistent"]) == 2
+    assert "no program /nonexistent" in capsys.readouterr().err
+
+
 @pytest.mark.parametrize("word", ["STUDY", "CONFIG"])
 def test_a_study_file_that_there_is_not_is_one_line(word):
     command = ["make", "study-file", f"{word}=config/nowhere.yaml"]

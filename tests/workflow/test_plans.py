@@ -127,6 +127,7 @@ def test_one_environment_touches_nothing_of_the_others(checkout):
             "tare: config/nameless.yaml: study missing: its results would be",
         ),
         (["--configfile", "config/mistyped.yaml"], "tare: config/mistyped.yaml: unknown key 'sede'"),
+        (["--configfile", "config/wrong.yaml"], "tare: config/wrong.yaml: seed: 'five' must be of type integer"),
         (["-R", "run_round"], "tare: -R: no rule 'run_round': did you mean 'run_rounds'?"),
         (["--omit-from=run_round"], "tare: --omit-from: no rule 'run_round': did you mean 'run_rounds'?"),
         (["results/nope.json"], "tare: no rule makes results/nope.json"),
@@ -135,10 +136,15 @@ def test_one_environment_touches_nothing_of_the_others(checkout):
     ],
 )
 def test_bad_configuration_is_one_clear_line(checkout, arguments, says):
-    for name, text in (("nameless", "seed: 5\n"), ("mistyped", "study: mistyped\nsede: 5\n")):
+    files = {
+        "nameless": "seed: 5\n",
+        "mistyped": "study: mistyped\nsede: 5\n",
+        "wrong": "study: wrong\nseed: five\n",
+    }
+    for name, text in files.items():
         (checkout / f"config/{name}.yaml").write_text(text)
     done = snakemake(checkout, "-n", "--cores", "1", "all", *arguments, check=False)
-    for name in ("nameless", "mistyped"):
+    for name in files:
         (checkout / f"config/{name}.yaml").unlink()
     (line,) = own_lines(done)
     assert done.returncode != 0 and says in line
