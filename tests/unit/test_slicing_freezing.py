@@ -13,6 +13,7 @@ from tare.core.errors import UnavailableError
 from tare.core.guard import family, kill_stopped, started_at
 from tare.launch.slicing import freezing
 from tare.launch.slicing.freezing import Hierarchy, StopError, hierarchies, hold, used_ns
+from tare.launch.slicing.slicer import STRAY_NS
 
 EVERY = pytest.mark.parametrize("way", means().values(), ids=means().keys())
 PROGRAMS = {
@@ -42,7 +43,7 @@ def test_a_stopped_job_does_nothing_and_goes_on_again(way, program):
             holder.stop()
             before, pids = reading(holder), sorted(holder.pids())
             time.sleep(0.1)
-            assert used_ns(before, holder.clock()) == 0
+            assert used_ns(before, holder.clock()) <= STRAY_NS  # the kernel may count the stop itself late
             assert sorted(holder.pids()) == pids
             holder.resume()
             ticks = stopping.ticks(pids)
