@@ -71,6 +71,11 @@ def _scenarios(evidence: Evidence) -> Context | None:
     return {"matrix": found} if found else None
 
 
+def _advice(evidence: Evidence) -> Context | None:
+    found = advice.lines(evidence)
+    return {"advice": found} if found else None
+
+
 def _more(evidence: Evidence) -> Context | None:
     found = more_time.section(evidence)
     return {"more": found, "minutes": minutes.sentence(evidence)} if found else None
@@ -213,7 +218,7 @@ def _stacks(evidence: Evidence) -> Context | None:
 BESIDE_THE_HOST = (
     Section("job", "By job length", "index", _job),
     Section("scenarios", "By scenario", "index", _scenarios),
-    Section("advice", "What to do", "index", lambda evidence: {"advice": advice.lines(evidence)}),
+    Section("advice", "What to do", "index", _advice),
     Section("more", "More time", "index", _more),
     Section("answer", "Answer", "environments", _answer),
     Section("time", "Time", "environments", _time),

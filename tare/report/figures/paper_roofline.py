@@ -18,7 +18,7 @@ from tare.model import datasheet
 from tare.model.studies.study import HOST
 from tare.report.figures import style
 from tare.report.figures.paper_rows import Given, theirs
-from tare.report.figures.plane import GIGA, axes_in_powers_of_two, flat, limits, slope, turn_names
+from tare.report.figures.plane import GIGA, axes_in_powers_of_two, flat, limits, place_names, slope
 from tare.report.figures.rooflines import prepare, workload_points
 from tare.report.words.labels import decimal_prefix, env_order, env_title, significant, workload_title
 
@@ -49,7 +49,7 @@ def paper_roofline(published: Published, given: Given) -> style.Drawing:
             )
         style.legend(figure, title, _legend(panels[0, 0]), 2)
         style.footnote(figure, _note(published, audited))
-        turn_names(figure)
+        place_names(figure)
     return style.Drawing(figure=figure, title=title, alt=f"{title}: {_told(published, drawn, audited)}")
 
 
@@ -132,7 +132,7 @@ def _paper_panel(axes: Axes, published: Published, drawn: pd.DataFrame, audited:
         width = 1.5 if index == 0 else 0.9
         slope(axes, line, row.roof_bytes_per_s, row.roof_flop_per_s, label, color=style.INK, linewidth=width)
         text = f"{PRECISION}, {str(row.device).split('-')[1]}:\n{decimal_prefix(row.roof_flop_per_s)}FLOP/s"
-        flat(axes, row.roof_flop_per_s, text, va="bottom" if index == 0 else "top", line=False)
+        flat(axes, row.roof_flop_per_s, text, line=False)
     _published_points(axes, drawn, audited)
     several = "s" if audited["device"].nunique() > 1 else ""
     axes.set_title(f"Their {_model(published)}{several}: roof as drawn, and the roof of {PRECISION}")
