@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import xml.etree.ElementTree as ET
 from dataclasses import replace
 
@@ -264,6 +265,14 @@ def test_a_wide_interval_of_a_batch_size_is_cut_with_arrows(given, tmp_path):
     signs = [line.get_marker() for line in drawing.figure.axes[1].lines]
     assert signs.count("<") == 1 and signs.count(">") == 1
     assert "Arrows" not in " ".join(texts(drawn(given, "2"), tmp_path).split())
+
+
+def test_names_of_points_of_a_roofline_do_not_overlap(given):
+    drawing = drawn(given, "4")
+    drawing.figure.draw_without_rendering()
+    for axes in drawing.figure.axes:
+        boxes = [text.get_window_extent() for text in axes.texts if text.get_fontweight() == "bold"]
+        assert boxes and not [one for one, other in itertools.combinations(boxes, 2) if one.overlaps(other)]
 
 
 def test_a_sweep_of_two_launches_a_size_keeps_its_bars_on_the_axis(given, tmp_path):

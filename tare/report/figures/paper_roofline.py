@@ -25,6 +25,7 @@ from tare.report.words.labels import decimal_prefix, env_order, env_title, signi
 DRAWN = "#b3262e"
 PRECISION, TRANSACTION_BYTES = "fp32", 32  # of what ran, and of a transaction: papers/checks/roofline.py
 PUBLISHED, WEIGHTED = "published", "invocation-weighted"
+NEAREST = 0.75  # powers of two between two points that each have their name
 PRECISIONS = {"fp16": "half precision", "fp16_tensor": "half precision", "fp64": "double precision"}
 
 
@@ -160,7 +161,10 @@ def _published_points(axes: Axes, drawn: pd.DataFrame, audited: pd.DataFrame) ->
                 markeredgewidth=1.4, zorder=5, label=_basis_title(env, weighted), **look,
             )  # fmt: skip
     for row in audited.drop_duplicates(["workload", "basis", "bound"]).itertuples():
-        _name(axes, row.workload, row.intensity, row.rate)
+        own = drawn[drawn["workload"] == row.workload]
+        apart = np.abs(np.log2([own["intensity"] / row.intensity, own["rate"] / row.rate])).max(axis=0)
+        if (apart > NEAREST).all():  # else the same name stands there
+            _name(axes, row.workload, row.intensity, row.rate)
 
 
 def _name(axes: Axes, workload: str, x: float, rate: float) -> None:
