@@ -41,6 +41,10 @@ Record = dict[str, Any]
 Campaign = SealedCampaign
 PROTOCOLS = "benchmarks/protocols.json"  # as benchmarks/protocols.py writes it
 COPIES = "benchmarks/copies.json"
+TABLES = (
+    "verdicts", "job_length", "fault_costs", "counts", "fingerprints", "families", "stack_profiles", "kernels",
+    "image_costs", "ledger",
+)  # fmt: skip
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -160,16 +164,7 @@ def gather(results: Path, shared: Path, study_source: str, images: Path | None =
         study=at_published_size(study.replace(device=_device(study, ceilings, sealed))),
         results=results,
         metrics=tables.read("metrics", folder / "metrics.parquet"),
-        verdicts=tables.read("verdicts", folder / "verdicts.csv"),
-        job_length=tables.read("job_length", folder / "job_length.csv"),
-        fault_costs=tables.read("fault_costs", folder / "fault_costs.csv"),
-        counts=tables.read("counts", folder / "counts.csv"),
-        fingerprints=tables.read("fingerprints", folder / "fingerprints.csv"),
-        families=tables.read("families", folder / "families.csv"),
-        stack_profiles=tables.read("stack_profiles", folder / "stack_profiles.csv"),
-        kernels=tables.read("kernels", folder / "kernels.csv"),
-        image_costs=tables.read("image_costs", folder / "image_costs.csv"),
-        ledger=tables.read("ledger", folder / "ledger.csv"),
+        **{name: tables.read(name, folder / f"{name}.csv") for name in TABLES},
         published=_judged("published", folder, papers),
         claims=_judged("claims", folder, papers),
         samples={name: tables.read(name, folder / f"{name}.csv") for name in SAMPLE_TABLES} if papers else {},

@@ -164,8 +164,8 @@ def render(evidence: Evidence, folder: Path, overview: str | None = None) -> dic
         **_context(evidence),
     }
     sections: dict[str, list[dict[str, Any]]] = {}
-    for section, context in present(evidence):
-        html = templates.get_template(f"sections/{section.name}.html.j2").render(**shared, **context)
+    for section, found in present(evidence):
+        html = templates.get_template("parts.html.j2").render(**shared, section=section, found=found)
         own = {"name": section.name, "title": section.title, "html": Markup(html)}
         sections.setdefault(section.page, []).append(own)
     pages = [page for page in pages_of(evidence.papers) if page is ANSWER or page.name in sections]
@@ -182,12 +182,12 @@ def render(evidence: Evidence, folder: Path, overview: str | None = None) -> dic
     every = [section for page in pages for section in sections.get(page.name, [])]
     whole = templates.get_template("print.html.j2")
     done[PRINT] = _opened(whole.render(**shared, file=PRINT, heading=ANSWER.heading, sections=every))
-    found = search.entries({file: html for file, html in done.items() if file != PRINT})
+    entries = search.entries({file: html for file, html in done.items() if file != PRINT})
     script = _read("search.js")
     looking = {
         "scripts": Markup(f"'{search.source_hash(script)}'"),
         "script": Markup(script),
-        "entries": Markup(search.as_data(found)),
+        "entries": Markup(search.as_data(entries)),
         "titles": Markup(_as_json({page.file: page.title for page in pages})),
     }
     done[SEARCH] = templates.get_template("search.html.j2").render(
@@ -235,7 +235,6 @@ def _context(evidence: Evidence) -> dict[str, Any]:
         "study": evidence.study,
         "version": __version__,
         "written": time.strftime("%Y-%m-%d %H:%M UTC", time.gmtime()),
-        "workloads": [{"name": name, "title": workload_title(name)} for name in evidence.workloads],
         "scaled": scaled(evidence.study),
         "failed": notebooks.failed(evidence.results / "notebooks"),
         "summary": answer.summary(evidence),

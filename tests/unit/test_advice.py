@@ -9,6 +9,7 @@ import pytest
 
 from tare.analysis.job_length import HOUR
 from tare.model import tables
+from tare.report import sections
 from tare.report.answers import advice
 
 
@@ -68,11 +69,25 @@ def test_stalls_that_are_sure_stand_beside_the_lengths_that_leave_them_out(evide
     assert told[0].endswith(" Stalls, which these lengths leave out, are sure to add to CNN on MNIST.")
 
 
-def test_a_study_of_the_host_alone_says_so(evidence):
+def test_a_study_of_the_host_alone_advises_nothing(evidence):
     nothing = SimpleNamespace(
         workloads=list(builders.WORKLOADS),
         job_length=tables.make("job_length", []),
         metrics=evidence.metrics.iloc[:0],
         verdicts=evidence.verdicts.iloc[:0],
     )
-    assert advice.lines(nothing) == ["Nothing follows yet: no environment but the host ran."]
+    assert advice.lines(nothing) == []
+
+
+def test_what_is_open_gives_no_advice(evidence):
+    jobs_open = evidence.job_length.assign(reason="2 complete rounds of 6", low=None, high=None)
+    open_ends = {
+        "verdict": "inconclusive",
+        "ci_low": 0.5,
+        "ci_high": 1.9,
+        "stalls_ci_low": None,
+        "stalls_ci_high": None,
+    }
+    nothing_told = replace(evidence, job_length=jobs_open, verdicts=evidence.verdicts.assign(**open_ends))
+    assert advice.lines(evidence) and advice.lines(nothing_told) == []
+    assert "advice" not in {section.name for section, _ in sections.present(nothing_told)}

@@ -12,8 +12,9 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from tare.analysis import choice
+from tare.analysis import ceilings, choice
 from tare.analysis.ceilings import read_ceilings
+from tare.literature.published import load
 from tare.model import tables
 from tare.report import figures, number_tables
 from tare.report.figures import axis, style
@@ -69,6 +70,50 @@ def test_every_figure_says_its_n_and_carries_its_words(results, metrics, verdict
         assert root.find(f"{SVG}desc").text == drawing.alt
         said = " ".join(texts(path))
         assert "n = " in said, name
+
+
+def test_no_figure_has_a_placeholder_that_nobody_filled_in(results, metrics, verdicts, tmp_path):
+    drawings = every_drawing(results, metrics, verdicts)
+    study, given = load("nyu2022"), figures.read_given(results)
+    for number in figures.figure_names(study):
+        drawings[figures.file_name(study.paper, number)] = figures.paper_drawing(study, given, number)
+    for name, drawing in drawings.items():
+        said = [*texts(figures.write(drawing, tmp_path / f"{name}.svg")), drawing.alt]
+        assert not [one for one in said if re.search(r"[{}]", one)], name
+
+
+def overlapping(names):
+    boxes = [text.get_window_extent() for text in names]
+    return [
+        pair for pair in itertools.combinations(range(len(boxes)), 2) if boxes[pair[0]].overlaps(boxes[pair[1]])
+    ]
+
+
+def test_names_of_roofs_that_lie_close_together_do_not_overlap(results, metrics, monkeypatch):
+    record = read_ceilings(results / "ceilings.json")
+    found = ceilings.peaks(record)
+    for name, factor in (("float16", 1.02), ("bfloat16", 0.99)):
+        one = found["float32"].copy()
+        one["flop_per_s"] *= factor
+        found[name] = one
+    monkeypatch.setattr(ceilings, "peaks", lambda record: found)
+    drawing = figures.roofline(metrics, record)
+    names = [text for text in drawing.figure.axes[0].texts if re.match(r"(fp|bf)\d", text.get_text())]
+    assert {"fp16", "bf16", "fp32"} <= {text.get_text().split(":")[0] for text in names}
+    drawing.figure.draw_without_rendering()
+    assert not overlapping(names)
+
+
+def test_what_was_zero_in_every_sample_has_no_panel_and_is_named(results):
+    samples, steps = (tables.read(name, results / f"tables/{name}.csv") for name in ("samples", "steps"))
+    drawings = [
+        figures.utilisation(samples.assign(throttled_percent=value), "mnist_cnn", steps) for value in (0.0, 2.0)
+    ]
+    without, with_panel = ([axes.get_ylabel() for axes in one.figure.axes] for one in drawings)
+    assert [label for label in with_panel if label not in without] == ["throttled\n(% of time)"]
+    said = [" ".join(one.figure.get_supxlabel().split()) for one in drawings]
+    zero = [re.search(r"Zero in every sample: ([^.]*)\.", one) for one in said]
+    assert ["throttling" in one.group(1) if one else False for one in zero] == [True, False], said
 
 
 def test_equal_data_gives_equal_bytes(metrics, tmp_path):

@@ -140,7 +140,7 @@ def test_every_pass_is_a_row_of_the_metrics_with_cache_and_processes(tmp_path):
 
 def section(made):
     evidence = SimpleNamespace(pipelines={"mnist_cnn": made}, study=SimpleNamespace(confidence=0.95))
-    return told.section(evidence)["pipelines"]["mnist_cnn"]
+    return told.sections(evidence)[0]
 
 
 def test_the_page_says_what_is_asked_for_and_from_how_many_processes_it_is_there():
@@ -158,7 +158,7 @@ def test_the_page_gives_the_reason_where_there_is_no_cold_pass_and_where_there_i
     assert found["sentences"][-1] == "From an empty page cache: unavailable: only root may."
     failed = section(parsed(status="failed", reason="no data", inside=None))
     assert failed["table"] is None and "no data" in failed["sentences"][0]
-    assert told.section(SimpleNamespace(pipelines={})) is None
+    assert told.sections(SimpleNamespace(pipelines={})) == []
 
 
 # --- the study

@@ -59,7 +59,7 @@ def test_a_library_that_was_compiled_is_told_with_target_and_seconds(evidence):
 
 def test_settings_do_not_show_another_stack(evidence):
     for item in settings.sections(evidence):
-        assert not any("paper-2022" in answer.title for answer in item["answers"])
+        assert not any("paper-2022" in answer.title for answer in item.answers)
     assert figures.arm_workloads(evidence.metrics) == ["mnist_cnn"]
     assert figures.arm_workloads(evidence.metrics, stacks=True) == list(builders.WORKLOADS)
 

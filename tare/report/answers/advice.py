@@ -1,6 +1,7 @@
 """What to do with the answer: a line by rule for each environment, then settings.
 
-Every line follows from rows of the tables `job_length` and `verdicts`; what no interval supports is not advised.
+Every line follows from rows of the tables `job_length` and `verdicts`; what no interval supports is not advised,
+and how many units would tell stands in a section of its own (more_time.py).
 """
 
 from __future__ import annotations
@@ -21,21 +22,15 @@ from tare.report.words.wording import listed
 
 
 def lines(evidence: Evidence) -> list[str]:
-    """What to do, environment by environment, then settings."""
-    return [*_by_environment(evidence), *_settings(evidence)] or [
-        "Nothing follows yet: no environment but the host ran."
-    ]
+    """What to do, environment by environment, then settings; none that would only ask for more units."""
+    return [*_by_environment(evidence), *_settings(evidence)]
 
 
 def _by_environment(evidence: Evidence) -> list[str]:
     rows = {name: job_rows(evidence.job_length, name) for name in evidence.workloads}
     names = sorted({env for own in rows.values() for env in cost_environments(own)}, key=env_order)
     found = {env: _of_environment(env, rows) for env in names}
-    told = [f"{env_title(env, short=True)}: {line}{_stalls(evidence, env)}" for env, line in found.items() if line]
-    open_ones = [env_title(env, short=True) for env, line in found.items() if line is None]
-    if open_ones:
-        told.append(f"{listed(open_ones)}: nothing can be advised yet: no length of a job has an interval.")
-    return told
+    return [f"{env_title(env, short=True)}: {line}{_stalls(evidence, env)}" for env, line in found.items() if line]
 
 
 def _of_environment(env: str, rows: dict[str, pd.DataFrame]) -> str | None:
@@ -92,5 +87,5 @@ def _settings(evidence: Evidence) -> list[str]:
     return [
         " ".join([f"{item.title}: {item.lead[0]}", *([item.moves] if item.moves else [])])
         for item in found
-        if item.lead and item.choices
+        if item.moves or any(one.outcome != "open" for one in item.choices)
     ]

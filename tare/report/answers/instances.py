@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any
 
 import pandas as pd
@@ -12,13 +11,12 @@ from markupsafe import Markup
 
 from tare.analysis.choice import compared
 from tare.analysis.network import Wire, gradient_rates, measured_on, points, wires
-from tare.core.process import scratch_folder
 from tare.model.records.measured import NetworkRecord
 from tare.model.registry import DISTRIBUTED
 from tare.model.studies.arms import GROUPED, INPUTS
 from tare.model.studies.study import Batch, Distributed
-from tare.report import figures
 from tare.report.evidence import Evidence
+from tare.report.figures import style
 from tare.report.figures.network import all_reduce, network_roofline
 from tare.report.number_tables import compared as compared_columns
 from tare.report.words.labels import (
@@ -45,7 +43,7 @@ NETWORKS = {
 
 
 def section(evidence: Evidence) -> Mapping[str, Any] | None:
-    """What the template shows; None where the study trains no instances together."""
+    """What its section shows; None where the study trains no instances together."""
     wanted = evidence.study.distributed
     if wanted is None:
         return None
@@ -53,12 +51,12 @@ def section(evidence: Evidence) -> Mapping[str, Any] | None:
     found = points(evidence.metrics, record) if record is not None else pd.DataFrame()
     seen = wires(record) if record is not None else {}
     return {
-        "instances_about": about(evidence),
-        "instances_split": None if found.empty else split_table(evidence, found),
-        "instances_verdicts": verdict_table(evidence),
-        "instances_network": [] if record is None else network_sentences(record, seen),
-        "instances_all_reduce": _drawn("all_reduce", all_reduce(seen)) if seen else None,
-        "instances_roofline": _roofline(found, record),
+        "about": about(evidence),
+        "split": None if found.empty else split_table(evidence, found),
+        "verdicts": verdict_table(evidence),
+        "network": [] if record is None else network_sentences(record, seen),
+        "all_reduce": style.drawn(all_reduce(seen), "all_reduce") if seen else None,
+        "roofline": _roofline(found, record),
     }
 
 
@@ -67,13 +65,7 @@ def _roofline(found: pd.DataFrame, record: NetworkRecord | None) -> Markup | Non
         return None
     is_measured = found["network"] == measured_on(record)
     own = found[is_measured & found["intensity"].notna() & (found["input"] == "real")]
-    return _drawn("network_roofline", network_roofline(own, gradient_rates(record)))
-
-
-def _drawn(name: str, drawing: figures.Drawing) -> Markup:
-    """The figure as a page takes it in; its texts are escaped when it is written."""
-    with scratch_folder("figure") as folder:
-        return Markup(figures.inline(figures.write(drawing, Path(folder) / f"{name}.svg")))
+    return style.drawn(network_roofline(own, gradient_rates(record)), "network_roofline")
 
 
 def steps_of(wanted: Distributed, job: Batch) -> str | None:

@@ -65,12 +65,7 @@ def _lacking(rows: pd.DataFrame) -> str | None:
 
 
 def sentence(rows: pd.DataFrame, env: str) -> str:
-    """What an environment costs once and at each step, and with them a job of an hour.
-
-    Args:
-        rows: of one workload, as `job_rows`.
-        env: the environment.
-    """
+    """What an environment costs once and at each step, and with them a job of an hour."""
     hour, below, title = _row(rows, env, "cost", HOUR), _row(rows, env, "length_below"), env_title(env, short=True)
     if not missing(hour["reason"]):
         return f"{title}: what a job costs can't be told yet: {hour['reason']}"

@@ -23,7 +23,7 @@ from tare.report.methods.curves import curve_check
 from tare.report.methods.losses import LARGEST_RELATIVE_LOSS, LOSS_OF
 from tare.report.number_tables import compared
 from tare.report.words.labels import arm_title, env_title, metric_title, sentence_case, significant, workload_title
-from tare.report.words.layout import UNAVAILABLE, Cell, Table, folded
+from tare.report.words.layout import UNAVAILABLE, Cell, Comparison, Table, folded
 from tare.report.words.wording import between, control_sentence, listed, missing, percent, words
 
 Verdict = Mapping[str, Any]
@@ -65,9 +65,16 @@ class Choice:
     is_open: bool = False
 
     @property
-    def chip(self) -> str:
-        """The outcome in two words."""
-        return MATTERS[self.outcome]
+    def finding(self) -> Comparison:
+        """As the page shows it, with its outcome in two words."""
+        return Comparison(
+            title=self.title,
+            verdict=MATTERS[self.outcome],
+            sentence=self.sentence,
+            note=self.loss,
+            look=self.outcome,
+            note_look="loss",
+        )
 
 
 @dataclass(frozen=True, kw_only=True)

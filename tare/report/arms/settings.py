@@ -54,6 +54,25 @@ class ArmAnswer:
         return any(not one.verdict.startswith("inconclusive") for one in (*self.levels, *self.environments))
 
 
+@dataclass(frozen=True, kw_only=True)
+class ArmAnswers:
+    """What the arms, or other stacks, of a workload say: an answer for each campaign that compared anything."""
+
+    name: str
+    title: str
+    answers: list[ArmAnswer]
+
+    @property
+    def shown(self) -> list[ArmAnswer]:
+        """Those that stand open: of many the ones that tell something apart."""
+        return folded(self.answers, lambda one: one.is_told)[0]
+
+    @property
+    def rest(self) -> list[ArmAnswer]:
+        """Those that are folded."""
+        return folded(self.answers, lambda one: one.is_told)[1]
+
+
 def arm_answers(evidence: Evidence, workload: str) -> list[ArmAnswer]:
     """One answer per arm of a workload; none where the study has none."""
     found = (arm_answer(evidence, campaign) for campaign in evidence.arms(workload))
@@ -230,13 +249,10 @@ def _table(campaign: Campaign, rows: Sequence[Verdict], beside: Mapping[str, Ver
     )
 
 
-def sections(evidence: Evidence) -> list[dict[str, Any]]:
+def sections(evidence: Evidence) -> list[ArmAnswers]:
     """Workloads that have arms, each with its answers; the page has no section where there are none."""
-    found = [(name, arm_answers(evidence, name)) for name in evidence.workloads]
-    own = [(name, answers) for name, answers in found if evidence.arms(name)]
-    return [{"name": name, "title": workload_title(name), **_parts(answers)} for name, answers in own]
-
-
-def _parts(answers: list[ArmAnswer]) -> dict[str, Any]:
-    shown, rest = folded(answers, lambda one: one.is_told)
-    return {"answers": answers, "shown": shown, "rest": rest}
+    return [
+        ArmAnswers(name=name, title=workload_title(name), answers=arm_answers(evidence, name))
+        for name in evidence.workloads
+        if evidence.arms(name)
+    ]

@@ -16,45 +16,39 @@ from tare.analysis.choice import is_level
 from tare.model.records.images import OciRecord
 from tare.model.studies.stacks import Stack, load_stack
 from tare.model.tables import DIFFERENT
-from tare.report.arms.settings import ArmAnswer, arm_answer
+from tare.report.arms.settings import ArmAnswers, arm_answer
 from tare.report.evidence import Campaign, Evidence
 from tare.report.figures.stack_steps import NAMED, REST, step_table
 from tare.report.machine.conditions import pythons
 from tare.report.methods.curves import curve_check
 from tare.report.number_tables import compared
 from tare.report.words.labels import env_title, metric_order, metric_title, seconds, workload_title
-from tare.report.words.layout import MOST_SHOWN, Row, Table, folded
+from tare.report.words.layout import MOST_SHOWN, Row, Table
 from tare.report.words.wording import between, listed
 
 
 @dataclass(frozen=True, kw_only=True)
-class StackAnswer:
+class StackAnswer(ArmAnswers):
     """What other stacks did to one workload.
 
     Attributes:
-        name, title: of the workload.
-        answers: one per campaign that compared anything.
-        missing: why others compared nothing.
+        missing: why campaigns compared nothing.
         phases: which parts of a whole run the stack changed, in a sentence each.
+        losses: whether each stack computes the same, in a sentence each.
         tables: the parts of a whole run, in numbers.
+        steps: what a step is made of in each stack; None where none was profiled.
     """
 
-    name: str
-    title: str
-    answers: list[ArmAnswer]
     missing: list[str]
     phases: list[str]
+    losses: list[str]
     tables: list[Table]
+    steps: Table | None
 
     @property
-    def shown(self) -> list[ArmAnswer]:
-        """Those that stand open: of many the ones that tell something apart."""
-        return folded(self.answers, lambda one: one.is_told)[0]
-
-    @property
-    def rest(self) -> list[ArmAnswer]:
-        """Those that are folded."""
-        return folded(self.answers, lambda one: one.is_told)[1]
+    def said(self) -> list[str]:
+        """What is said of each stack beside its cards."""
+        return [*self.phases, *self.losses]
 
     @property
     def many(self) -> bool:
@@ -83,7 +77,9 @@ def _of_workload(evidence: Evidence, workload: str) -> StackAnswer:
         answers=[answer for answer in answers.values() if answer is not None],
         missing=[_why_nothing(campaign) for campaign in campaigns if answers[campaign.name] is None],
         phases=[line for campaign in rounds for line in _phases(evidence, campaign)],
+        losses=loss_sentences(evidence, workload),
         tables=[_phase_table(evidence, campaign) for campaign in rounds],
+        steps=step_tables(evidence).get(workload),
     )
 
 

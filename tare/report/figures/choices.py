@@ -66,12 +66,7 @@ def _named(rows: pd.DataFrame, group: str, arm: str | None) -> pd.DataFrame:
 
 
 def choices(verdicts: pd.DataFrame, workload: str) -> style.Drawing:
-    """Every environment and every setting of one workload on one axis of ratios, the farthest from zero first.
-
-    Args:
-        verdicts: the whole table: rows of the headline, of settings and of other stacks.
-        workload: its name.
-    """
+    """Every environment and every setting of one workload on one axis of ratios, the farthest from zero first."""
     title = f"{workload_title(workload)}: environment or settings?"
     rows = choice_rows(verdicts, workload)
     if not (rows["group"] != ENVIRONMENT).any():

@@ -10,7 +10,7 @@ from matplotlib.axes import Axes
 from tare.analysis.choice import PROFILE
 from tare.machine.nvml import SLOWING
 from tare.report.figures import style
-from tare.report.figures.usage import ALIGNED, OF_DEVICE, RATE, Trace, over_time, time_of
+from tare.report.figures.usage import ALIGNED, OF_DEVICE, RATE, Trace, over_time, sorted_out, time_of
 from tare.report.words.labels import env_order, env_title, seconds, sentence_case, significant, workload_title
 
 # Parts of a step on the device, in the order of the bar, with their colours; gaps come last and are light.
@@ -96,10 +96,10 @@ def device_samples(samples: pd.DataFrame, workload: str, steps: pd.DataFrame | N
     """
     title = f"{workload_title(workload)}: the device over a launch"
     rows = samples[samples["workload"] == workload]
-    shown = [trace for trace in OF_DEVICE if rows[trace.column].notna().any()]
+    shown, zero, _ = sorted_out(rows, OF_DEVICE)
     if rows.empty or not shown:
         return style.empty(title, "the driver gave no samples of a profiled launch")
-    steps, note = None if steps is None else steps[steps["workload"] == workload], _samples_note(rows)
+    steps, note = None if steps is None else steps[steps["workload"] == workload], _samples_note(rows) + zero
     if steps is not None and len(steps) and time_of(rows) == ALIGNED:
         shown.append(RATE)
         note += f" {sentence_case(RATE.name)}: of the steps that took their batch from it."

@@ -27,10 +27,6 @@ def intervals(verdicts: pd.DataFrame, workload: str) -> style.Drawing:
     """Forest plot of one workload's headline campaigns: training steps above, whole runs and their parts below.
 
     The two have axes of their own: what steps differ by would not be seen beside what starts differ by.
-
-    Args:
-        verdicts: rows of the campaigns to show.
-        workload: its name.
     """
     title = f"{workload_title(workload)}: ratio to the host"
     rows = verdicts[(verdicts["workload"] == workload) & (verdicts["reference"] == HOST)]

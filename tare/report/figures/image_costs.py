@@ -28,11 +28,7 @@ Row = tuple[str, str]  # stack, environment
 
 
 def image_costs(table: pd.DataFrame) -> style.Drawing:
-    """Three panels over the same rows, one per environment and stack.
-
-    Args:
-        table: of what images cost.
-    """
+    """Three panels over the same rows, one per environment and stack."""
     title = "What an image costs"
     made = _rows(table, "ready_s") or _rows(table, "disk_bytes")
     started = [row for phase in (COLD, WARM) for row in _rows(table, f"{phase}_start_s")]

@@ -35,12 +35,7 @@ def cost_environments(rows: pd.DataFrame) -> list[str]:
 
 
 def job_length(table: pd.DataFrame, workload: str) -> style.Drawing:
-    """Line: the cost by length, where it is above zero; band: its range over both intervals; dashed: one per cent.
-
-    Args:
-        table: the table `job_length`.
-        workload: its name.
-    """
+    """Line: the cost by length, where it is above zero; band: its range over both intervals; dashed: 1%."""
     title = f"{workload_title(workload)}: what a job costs, by its length"
     rows = job_rows(table, workload)
     names = cost_environments(rows)

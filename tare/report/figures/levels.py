@@ -23,12 +23,7 @@ BESIDE = 0.34  # rows below its own bar: what the environment costs in the headl
 
 
 def arms(verdicts: pd.DataFrame, workload: str) -> style.Drawing:
-    """One panel per setting: the level itself, each environment at this level and in the headline, the control.
-
-    Args:
-        verdicts: the whole table: rows of the arms and of the headline.
-        workload: its name.
-    """
+    """One panel per setting: the level itself, each environment at this level and in the headline, the control."""
     nothing = "no environment that an arm changes ran: there is nothing to compare"
     return _levels(verdicts, workload, f"{workload_title(workload)}: arms", nothing, stacks=False)
 

@@ -10,7 +10,7 @@ import pandas as pd
 from tare.analysis.network import ALL_REDUCE, SERVER, Wire, ring_s
 from tare.model.registry import HOST
 from tare.report.figures import style
-from tare.report.figures.plane import GIGA, axes_in_powers_of_two, limits, slope, turn_names
+from tare.report.figures.plane import GIGA, axes_in_powers_of_two, limits, place_names, slope
 from tare.report.words.labels import decimal_prefix, env_order, env_title, significant, size_bytes, workload_title
 
 WAYS = {ALL_REDUCE: "all-reduce, measured", SERVER: "parameter server, modelled"}
@@ -96,7 +96,7 @@ def network_roofline(points: pd.DataFrame, rates: Mapping[str, float]) -> style.
             "Points: one instance, an operator count by the measured step. Attainable: the lesser of its rate "
             "without any exchange and of what its gradients' way lets through.",
         )
-        turn_names(figure)
+        place_names(figure)
     told = "; ".join(
         f"{workload_title(row.workload)} in {env_title(row.env)}, {row.exchange}: "
         f"{significant(row.intensity)} FLOP/B, {decimal_prefix(row.rate)}FLOP/s of {decimal_prefix(row.top)}FLOP/s"

@@ -18,13 +18,14 @@ from tare.model import datasheet
 from tare.model.studies.study import HOST
 from tare.report.figures import style
 from tare.report.figures.paper_rows import Given, theirs
-from tare.report.figures.plane import GIGA, axes_in_powers_of_two, flat, limits, slope, turn_names
+from tare.report.figures.plane import GIGA, axes_in_powers_of_two, flat, limits, place_names, slope
 from tare.report.figures.rooflines import prepare, workload_points
 from tare.report.words.labels import decimal_prefix, env_order, env_title, significant, workload_title
 
 DRAWN = "#b3262e"
 PRECISION, TRANSACTION_BYTES = "fp32", 32  # of what ran, and of a transaction: papers/checks/roofline.py
 PUBLISHED, WEIGHTED = "published", "invocation-weighted"
+NEAREST = 0.75  # powers of two between two points that each have their name
 PRECISIONS = {"fp16": "half precision", "fp16_tensor": "half precision", "fp64": "double precision"}
 
 
@@ -49,7 +50,7 @@ def paper_roofline(published: Published, given: Given) -> style.Drawing:
             )
         style.legend(figure, title, _legend(panels[0, 0]), 2)
         style.footnote(figure, _note(published, audited))
-        turn_names(figure)
+        place_names(figure)
     return style.Drawing(figure=figure, title=title, alt=f"{title}: {_told(published, drawn, audited)}")
 
 
@@ -132,7 +133,7 @@ def _paper_panel(axes: Axes, published: Published, drawn: pd.DataFrame, audited:
         width = 1.5 if index == 0 else 0.9
         slope(axes, line, row.roof_bytes_per_s, row.roof_flop_per_s, label, color=style.INK, linewidth=width)
         text = f"{PRECISION}, {str(row.device).split('-')[1]}:\n{decimal_prefix(row.roof_flop_per_s)}FLOP/s"
-        flat(axes, row.roof_flop_per_s, text, va="bottom" if index == 0 else "top", line=False)
+        flat(axes, row.roof_flop_per_s, text, line=False)
     _published_points(axes, drawn, audited)
     several = "s" if audited["device"].nunique() > 1 else ""
     axes.set_title(f"Their {_model(published)}{several}: roof as drawn, and the roof of {PRECISION}")
@@ -160,7 +161,10 @@ def _published_points(axes: Axes, drawn: pd.DataFrame, audited: pd.DataFrame) ->
                 markeredgewidth=1.4, zorder=5, label=_basis_title(env, weighted), **look,
             )  # fmt: skip
     for row in audited.drop_duplicates(["workload", "basis", "bound"]).itertuples():
-        _name(axes, row.workload, row.intensity, row.rate)
+        own = drawn[drawn["workload"] == row.workload]
+        apart = np.abs(np.log2([own["intensity"] / row.intensity, own["rate"] / row.rate])).max(axis=0)
+        if (apart > NEAREST).all():  # else the same name stands there
+            _name(axes, row.workload, row.intensity, row.rate)
 
 
 def _name(axes: Axes, workload: str, x: float, rate: float) -> None:

@@ -29,6 +29,7 @@ from tare.report.words.labels import env_order, env_title, significant, workload
 from tare.stats.intervals import t_interval
 
 CONFIDENCE = 0.95
+PAIR = 2  # units whose t interval is 13 times as wide as they are apart: both are drawn instead of it
 SAMPLE_TABLES = ("samples", "device_samples", "steps")
 COLUMNS = (
     "series", "group", "label", "workload", "env", "batch", "metric", "value", "low", "high", "n", "kind", "unit",
@@ -293,18 +294,22 @@ def _modelled_rates(workload: str, profiles: pd.DataFrame) -> list[dict[str, Any
 
 
 def _of_units(metric: str, rows: pd.DataFrame) -> dict[str, Any]:
-    """Mean and interval over the units of one environment, or why there is none."""
+    """Mean of the units of one environment with its interval, of two with their range, or why there is none."""
     first = rows.iloc[0]
     found = rows[rows["kind"] != "unavailable"]
     labels = {"series": HERE, "metric": metric, **{name: first[name] for name in ("workload", "env", "batch")}}
     labels["unit"] = first["unit"]
     if found.empty:
         return {**labels, "kind": "unavailable", "reason": str(first["reason"])}
-    interval = t_interval(list(found["value"]), 1 - CONFIDENCE)
-    kind = str(found["kind"].iloc[0])
-    low = None if interval.low is None else max(interval.low, 0.0)  # few units; nothing here can be negative
-    spread = {"low": low, "high": interval.high} if kind == "measured" else {}
-    return {**labels, "value": interval.mean, **spread, "n": len(found), "kind": kind}
+    values = list(found["value"])
+    interval, kind = t_interval(values, 1 - CONFIDENCE), str(found["kind"].iloc[0])
+    low, high = interval.low, interval.high
+    if len(values) == PAIR:
+        low, high = min(values), max(values)
+    elif low is not None:
+        low = max(low, 0.0)  # few units; nothing here can be negative
+    spread = {"low": low, "high": high} if kind == "measured" else {}
+    return {**labels, "value": interval.mean, **spread, "n": len(values), "kind": kind}
 
 
 def none_here(workload: str, metric: str, reason: str) -> dict[str, Any]:

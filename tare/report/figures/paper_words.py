@@ -16,6 +16,7 @@ from tare.report.figures.paper_rows import (
     LOGGED,
     MEAN,
     MOST,
+    PAIR,
     PRINTED,
     REDONE,
     STATED,
@@ -107,7 +108,10 @@ def _here_note(found: Numbers, here: pd.DataFrame, plot: Plot) -> str:
         return f"Here: n = 1 {run[:-1]} each, so no interval."
     if plot.relative or plot.by_itself:
         return f"Here: n = {span(here['n'])} {run}, with the interval of the verdict."
-    return f"Here: mean of n = {span(here['n'])} {run}, with its {CONFIDENCE:.0%} t interval."
+    if here["n"].max() == PAIR:
+        return f"Here: mean of n = {PAIR} {run}; bars: from the smaller to the larger, no interval."
+    ranges = "; of n = 2 from the smaller to the larger" if (here["n"] == PAIR).any() else ""
+    return f"Here: mean of n = {span(here['n'])} {run}, with its {CONFIDENCE:.0%} t interval{ranges}."
 
 
 def caption(published: Published, plot: Plot, found: Numbers, above: list[Numbers]) -> list[str]:

@@ -14,13 +14,7 @@ APART = 0.08  # of two numbers of processes, so that bars do not hide one anothe
 
 
 def pipeline(rates: Sequence[Rate], demand: float, title: str) -> style.Drawing:
-    """Points: geometric means; bars: intervals; dashed: what training from memory asks for.
-
-    Args:
-        rates: of one workload.
-        demand: images per second that its training takes.
-        title: of the workload.
-    """
+    """Points: geometric means; bars: intervals; dashed: what training from memory asks for."""
     title = f"{title}: input alone"
     counts = sorted({rate.workers for rate in rates})
     with style.sheet(3.3) as (figure, axes):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Sequence
 from typing import Any
@@ -10,6 +11,7 @@ import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.text import Annotation
 from matplotlib.ticker import FuncFormatter, LogLocator
 
 from tare.analysis import ceilings
@@ -27,8 +29,8 @@ PRECISION_TITLES = {
     "float8_e4m3fn": "fp8",
 }
 LETTERS = 8.0
-SLOPE_NAME = "name of a slope"  # marks the texts that are turned at last
-NEAR = 1.8  # roofs closer than this factor get their names on their far sides
+SLOPE_NAME, ROOF_NAME = "name of a slope", "name of a roof"  # mark texts that are turned, or moved apart, at last
+ROOM, SMALLEST_MOVE = 1.0, 0.01  # points between the names of two roofs, and what is left undone
 WRITTEN_OUT = 11  # larger powers of two are written as powers
 SUPERSCRIPTS = str.maketrans("0123456789", "⁰¹²³⁴⁵⁶⁷⁸⁹")
 
@@ -75,8 +77,8 @@ def _start(axes: Axes, x: np.ndarray, bytes_per_s: float) -> tuple[float, float]
     return at, bytes_per_s * at / GIGA
 
 
-def turn_names(figure: Figure) -> None:
-    """Turn the names of slopes along them, once everything else has its place."""
+def place_names(figure: Figure) -> None:
+    """Turn the names of slopes along them and move those of roofs apart, once everything else has its place."""
     for _ in range(2):  # the layout settles at its second pass
         figure.draw_without_rendering()
     for axes in figure.axes:
@@ -87,17 +89,42 @@ def turn_names(figure: Figure) -> None:
             if text.get_gid() == SLOPE_NAME:
                 text.set_rotation(math.degrees(math.atan(rise)))
                 text.set_gid(None)  # it would be an id in the file, of several elements
+        _move_apart([text for text in axes.texts if text.get_gid() == ROOF_NAME])
 
 
-def flat(axes: Axes, flop_per_s: float, label: str, *, va: str = "center", line: bool = True, **look: Any) -> None:
+def _move_apart(names: Sequence[Annotation]) -> None:
+    """Move the names of roofs up and down, each as far as the next, until none overlaps another."""
+    points = 72 / names[0].get_figure(root=True).dpi if names else 1.0
+    boxes = [text.get_window_extent() for text in names]
+    half = [box.height * points / 2 + ROOM / 2 for box in boxes]
+    middles = [(box.y0 + box.y1) * points / 2 for box in boxes]
+    order = sorted(range(len(names)), key=lambda index: (middles[index], index))
+    placed = list(middles)
+    while any(_overlap(placed, half, pair) > SMALLEST_MOVE for pair in itertools.pairwise(order)):
+        for low, high in itertools.pairwise(order):
+            move = max(0.0, _overlap(placed, half, (low, high))) / 2
+            placed[low], placed[high] = placed[low] - move, placed[high] + move
+    for text, before, after in zip(names, middles, placed, strict=True):
+        text.set_position((text.xyann[0], text.xyann[1] + after - before))
+        text.set_gid(None)
+
+
+def _overlap(middles: Sequence[float], half: Sequence[float], pair: tuple[int, int]) -> float:
+    """By how much two texts, the lower first, overlap."""
+    low, high = pair
+    return half[low] + half[high] - (middles[high] - middles[low])
+
+
+def flat(axes: Axes, flop_per_s: float, label: str, *, line: bool = True, **look: Any) -> None:
     """A roof of arithmetic, with its name at its right end, outside."""
     if line:
         axes.axhline(flop_per_s / GIGA, **{"linewidth": 1.3, **look})
-    axes.annotate(
+    text = axes.annotate(
         label, (1, flop_per_s / GIGA), xycoords=("axes fraction", "data"), xytext=(3, 0),
-        textcoords="offset points", ha="left", va=va, fontsize=LETTERS, color=look.get("color", style.INK),
+        textcoords="offset points", ha="left", va="center", fontsize=LETTERS, color=look.get("color", style.INK),
         annotation_clip=False,
     )  # fmt: skip
+    text.set_gid(ROOF_NAME)
 
 
 def machine_roofs(axes: Axes, x: np.ndarray, record: CeilingsRecord, precision: str = PRECISION) -> None:
@@ -128,20 +155,12 @@ def machine_roofs(axes: Axes, x: np.ndarray, record: CeilingsRecord, precision: 
         if not own and not axes.get_ylim()[0] <= row["flop_per_s"] / GIGA <= axes.get_ylim()[1]:
             continue
         look = {"color": style.INK if own else style.MUTED, "linewidth": 1.6 if own else 0.9}
-        side = _side(row["flop_per_s"], claim) if own else "center"
         text = f"{PRECISION_TITLES.get(name, name)}: {significant(row['flop_per_s'] / GIGA)}"
-        flat(axes, row["flop_per_s"], text, va=side, **look)
+        flat(axes, row["flop_per_s"], text, **look)
     if claim is not None:
         what = "sheet" if record.datasheet else "model"
         text = f"{PRECISION_TITLES.get(precision, precision)}, {what}: {significant(claim / GIGA)}"
-        flat(axes, claim, text, va=_side(claim, top), color=style.MUTED, linestyle="--")
-
-
-def _side(rate: float, other: float | None) -> str:
-    """Which side of a roof its name goes to: away from a roof that is near."""
-    if other is None or not 1 / NEAR < rate / other < NEAR:
-        return "center"
-    return "bottom" if rate >= other else "top"
+        flat(axes, claim, text, color=style.MUTED, linestyle="--")
 
 
 def interval_bars(rows: pd.DataFrame) -> np.ndarray | None:

@@ -15,7 +15,7 @@ from tare.analysis import ceilings
 from tare.analysis.roofs import REPLICATES_BASIS, family_points, left_out, main_precision, points
 from tare.model.records.measured import CeilingsRecord
 from tare.report.figures import style
-from tare.report.figures.plane import GIGA, axes_in_powers_of_two, interval_bars, limits, machine_roofs, turn_names
+from tare.report.figures.plane import GIGA, axes_in_powers_of_two, interval_bars, limits, machine_roofs, place_names
 from tare.report.words.labels import decimal_prefix, env_order, env_title, seconds, span, workload_title
 
 INTENSITY = "intensity (FLOP per byte; bytes {})"
@@ -76,7 +76,7 @@ def _sheet(height_in: float, title: str, note: str) -> Iterator[tuple[Figure, Ax
         yield figure, axes
         style.legend(figure, title, axes.get_legend_handles_labels(), 2)
         style.footnote(figure, note)
-        turn_names(figure)
+        place_names(figure)
 
 
 def prepare(axes: Axes, found: pd.DataFrame, record: CeilingsRecord) -> None:

@@ -37,12 +37,7 @@ def measured(metrics: pd.DataFrame, workload: str, wanted: tuple[str, ...]) -> p
 
 
 def units(metrics: pd.DataFrame, workload: str) -> style.Drawing:
-    """One small panel per metric, one dot per launch and unit; a bar marks the median.
-
-    Args:
-        metrics: rows of the campaigns to show.
-        workload: its name.
-    """
+    """One small panel per metric, one dot per launch and unit; a bar marks the median."""
     title = f"{workload_title(workload)}: every launch"
     rows = measured(metrics, workload, UNIT_METRICS)
     if rows.empty:

@@ -44,12 +44,7 @@ def step_table(profiles: pd.DataFrame, workload: str) -> pd.DataFrame:
 
 
 def stack_steps(profiles: pd.DataFrame, workload: str) -> style.Drawing:
-    """Stacked bars of the families of operators, one per stack; a mark at the step without the profiler.
-
-    Args:
-        profiles: the table of that name: profiled launches in the stacks of a study.
-        workload: its name.
-    """
+    """Stacked bars of the families of operators, one per stack; a mark at the step without the profiler."""
     title = f"{workload_title(workload)}: what a step is made of"
     table = step_table(profiles, workload)
     table = table[table["plain_step_s"].notna()].reset_index(drop=True)

@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 import matplotlib
+from markupsafe import Markup
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
@@ -168,14 +169,7 @@ def sheet(
 
 
 def legend(figure: Figure, title: str, entries: tuple[Any, Any], ncols: int | None = None, **look: Any) -> None:
-    """Title and legend above the axes; without a number of columns, as many as environments' names fit.
-
-    Args:
-        figure: that gets them.
-        title: of the figure.
-        entries: handles and labels.
-        ncols: columns.
-    """
+    """Title and legend above the axes; without a number of columns, as many as environments' names fit."""
     names = len(entries[1])
     figure.legend(
         *entries, loc="outside upper left", ncols=ncols or (names if names <= 4 else 3), alignment="left",
@@ -223,11 +217,20 @@ def wrap(text: str, width: int) -> str:
 
 def write(drawing: Drawing, path: Path) -> Path:
     """Write a figure as SVG, equal bytes for equal data; its title and alternative text go inside."""
+    write_text(path, _svg(drawing, path.stem))
+    return path
+
+
+def drawn(drawing: Drawing, name: str) -> Markup:
+    """A figure that is drawn with the page and has no file; its texts are escaped."""
+    return Markup(_of_page(_svg(drawing, name), name))
+
+
+def _svg(drawing: Drawing, name: str) -> str:
     buffer = io.StringIO()
     with house_style():
         drawing.figure.savefig(buffer, format="svg", metadata={"Date": None, "Creator": None})
-    write_text(path, tidy(buffer.getvalue(), path.stem, drawing.title, drawing.alt))
-    return path
+    return tidy(buffer.getvalue(), name, drawing.title, drawing.alt)
 
 
 def tidy(svg: str, prefix: str, title: str, alt: str) -> str:
@@ -253,11 +256,14 @@ def _prefix(name: str) -> str:
 
 def inline(path: Path) -> str:
     """An SVG for the inside of a page: it scales with its column and takes the page's colours."""
-    svg = path.read_text(encoding="utf-8")
-    for name, value in PAGE_COLOURS.items():
-        svg = re.sub(value, f"var(--fig-{name}, {value})", svg, flags=re.IGNORECASE)
+    return _of_page(path.read_text(encoding="utf-8"), path.stem)
+
+
+def _of_page(svg: str, name: str) -> str:
+    for colour_name, value in PAGE_COLOURS.items():
+        svg = re.sub(value, f"var(--fig-{colour_name}, {value})", svg, flags=re.IGNORECASE)
     # Matplotlib's own style means every element: on a page it must stay inside its figure.
-    svg = re.sub(r"(<style[^>]*>)\*\{", rf"\1#{_prefix(path.stem)}-figure_1 *{{", svg)
+    svg = re.sub(r"(<style[^>]*>)\*\{", rf"\1#{_prefix(name)}-figure_1 *{{", svg)
     # The size in points would win over the column's width.
     return re.sub(r'(<svg [^>]*?)\s+width="[^"]*"', r"\1", re.sub(r'(<svg [^>]*?)\s+height="[^"]*"', r"\1", svg))
 

@@ -84,6 +84,15 @@ def over_time(
     return figure
 
 
+def sorted_out(rows: pd.DataFrame, traces: Sequence[Trace]) -> tuple[list[Trace], str, list[str]]:
+    """What has a panel; a sentence on what was zero throughout, which has none; names of what was not sampled."""
+    found = [trace for trace in traces if rows[trace.column].notna().any()]
+    shown = [trace for trace in found if rows[trace.column].any()]
+    zero = ", ".join(trace.name for trace in found if trace not in shown)
+    lacking = [trace.name for trace in traces if trace not in found]
+    return shown, f" Zero in every sample: {zero}." if zero else "", lacking
+
+
 def panel(
     axes: Axes,
     rows: pd.DataFrame,
@@ -143,14 +152,14 @@ def utilisation(samples: pd.DataFrame, workload: str, steps: pd.DataFrame | None
     rows = samples[samples["workload"] == workload]
     if rows.empty:
         return style.empty(title, "no profiled launch left samples")
-    shown = [trace for trace in OF_PROCESSES if rows[trace.column].notna().any()]
-    lacking = [trace.name for trace in OF_PROCESSES if trace not in shown]
+    shown, zero, lacking = sorted_out(rows, OF_PROCESSES)
     note = (
         "n = 1 profiled launch per environment: the program and its children, sampled in a thread of it; the "
         "profiler's own work is in it. Time before the first sample is the runtime's start."
     )
     if lacking:
         note += f" Unavailable: {', '.join(lacking)}; the table of metrics has the reason."
+    note += zero
     steps = None if steps is None else steps[steps["workload"] == workload]
     if steps is not None and len(steps) and time_of(rows) == ALIGNED:
         shown.append(RATE)

@@ -22,13 +22,7 @@ IMPORTS = "imports_s"
 
 
 def why(metrics: pd.DataFrame, verdicts: pd.DataFrame, workload: str) -> style.Drawing:
-    """Extra milliseconds of each phase against the hosts, with intervals; below imports, what their files cost.
-
-    Args:
-        metrics: the whole table.
-        verdicts: the whole table; it says with which confidence.
-        workload: its name.
-    """
+    """Extra milliseconds of each phase against the hosts, with intervals; below imports, what their files cost."""
     title = f"{workload_title(workload)}: where extra time sits"
     judged = of_rounds(verdicts, workload)
     costs = phase_costs(of_rounds(metrics, workload), _alpha(judged), VERDICT_UNITS) if len(judged) else []

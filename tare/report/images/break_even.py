@@ -15,7 +15,7 @@ from typing import Any
 from tare.analysis.break_even import NAIVE, built
 from tare.report.evidence import Evidence
 from tare.report.words.labels import env_order, env_title, workload_title
-from tare.report.words.layout import Cell, Row, Table
+from tare.report.words.layout import Cell, Table, field
 from tare.stats.break_even import NEVER, Runs, pull_seconds, runs_until_paid
 
 RUNS_A_DAY = 10.0  # assumed, and said to be: the reader types another
@@ -133,21 +133,19 @@ def _signed(value_s: float) -> str:
 
 
 def _table(evidence: Evidence, found: list[Choice]) -> Table:
-    rows: list[Row] = [
-        [
-            one.title,
-            Cell(text=f"{_signed(one.low_s)} to {_signed(one.high_s)}", below="modelled"),
-            Cell(text=f"{one.build_s:,.1f} s", below="measured, once"),
-            Cell(text=f"{one.pull_s:,.1f} s", below=f"{one.megabytes:,.1f} MB, modelled"),
-            told(one.runs, one.low_s, one.high_s, RUNS_A_DAY),
-        ]
-        for one in found
-    ]
     level = 100 * evidence.study.confidence
-    return Table(
+    return Table.of(
+        found,
+        {
+            "image": field("title"),
+            "a run saves": lambda one: Cell(
+                text=f"{_signed(one.low_s)} to {_signed(one.high_s)}", below="modelled"
+            ),
+            "build": field("build_s", "{:,.1f} s".format, "measured, once"),
+            "pull": lambda one: Cell(text=f"{one.pull_s:,.1f} s", below=f"{one.megabytes:,.1f} MB, modelled"),
+            "building pays, modelled": lambda one: told(one.runs, one.low_s, one.high_s, RUNS_A_DAY),
+        },
         caption=f"When building pays, at {RUNS_A_DAY:g} runs a day and {MEGABITS_PER_S:g} Mbit/s (both assumed)",
-        columns=["image", "a run saves", "build", "pull", "building pays, modelled"],
-        rows=rows,
         note=(
             f"A run saves: the {level:g}% interval of the verdict on whole runs, times the median of the host's; "
             "below zero, a run takes longer than on the host. Build: all stages from locked packages to what can "

@@ -14,7 +14,7 @@ from tare.report.evidence import Evidence
 from tare.report.figures.paper_rows import theirs
 from tare.report.papers.paper import SPECIFICATION, own, readable
 from tare.report.words.labels import workload_title
-from tare.report.words.layout import Cell, Row, Table
+from tare.report.words.layout import Cell, Table, field
 from tare.report.words.wording import missing
 
 # Check -> (title, what `recomputed` is). The order is that of the page; a check that is not here comes last.
@@ -70,15 +70,21 @@ def _order(check: str) -> tuple[int, str]:
 def _group(check: str, rows: pd.DataFrame, names: Mapping[str, str]) -> Group:
     title, meaning = CHECKS.get(check, (check.replace("_", " ").capitalize(), ""))
     with_here = rows["measured"].notna().any()
-    numbers = ["published", "recomputed", *(["here"] if with_here else [])]
     note = f"Recomputed: {meaning}." if meaning else ""
     return Group(
         title=title,
         outcome=outcome(rows["agrees"]),
-        table=Table(
+        table=Table.of(
+            rows.to_dict("records"),
+            {
+                "what": lambda row: Cell(text=where(row, names), below=words(row["metric"])),
+                "published": lambda row: _number(row["published"], row["unit"]),
+                "recomputed": lambda row: _number(row["recomputed"], row["unit"]),
+                **({"here": _here} if with_here else {}),
+                "agrees": field("agrees"),
+                "how to redo it": field("note", readable),
+            },
             caption=title,
-            columns=["what", *numbers, "agrees", "how to redo it"],
-            rows=[_row(row, with_here, names) for row in rows.to_dict("records")],
             note=f"{note} Here: medians." if with_here else note,
             wide=True,
         ),
@@ -95,14 +101,9 @@ def outcome(agrees: pd.Series) -> str:
     return f"{text}, {open_ones} not recomputable" if open_ones else text
 
 
-def _row(row: Mapping[str, Any], with_here: bool, names: Mapping[str, str]) -> Row:
-    head = Cell(text=where(row, names), below=words(row["metric"]))
-    shown: Row = [_number(row["published"], row["unit"]), _number(row["recomputed"], row["unit"])]
-    if with_here:
-        here = _number(row["measured"], row["unit"])
-        modelled = here is not None and row["measured_kind"] == "modelled"
-        shown.append(Cell(text=str(here), below="modelled") if modelled else here)
-    return [head, *shown, row["agrees"], readable(row["note"])]
+def _here(row: Mapping[str, Any]) -> str | Cell | None:
+    here = _number(row["measured"], row["unit"])
+    return here if here is None or row["measured_kind"] != "modelled" else Cell(text=here, below="modelled")
 
 
 def _number(value: float | None, unit: str) -> str | None:

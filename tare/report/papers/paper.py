@@ -101,6 +101,11 @@ class FigureView:
     found: list[str]
     table: Table | None = None
 
+    @property
+    def said(self) -> str:
+        """Its caption."""
+        return " ".join(self.caption)
+
 
 def own(table: pd.DataFrame, paper: str) -> pd.DataFrame:
     """Rows of one published study."""

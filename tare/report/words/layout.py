@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any, Self, TypeVar
 
 from tare.report.words.labels import env_title, seconds, size_bytes
+from tare.report.words.wording import missing
 
 UNAVAILABLE = "unavailable"
 MOST_SHOWN = 6  # answers below each other; of more those stand open that tell something apart
@@ -62,6 +63,18 @@ class Table:
         return cls(columns=list(columns), rows=rows, **about)
 
 
+def field(name: str, form: Callable[[Any], str] = str, kind: str = "") -> Reader:
+    """The column of a field of a record, in a form, with its kind below; nothing where the field is missing."""
+
+    def read(record: Any) -> str | Cell | None:
+        value = record[name] if hasattr(record, "keys") else getattr(record, name)
+        if missing(value):
+            return None
+        return Cell(text=form(value), below=kind) if kind else form(value)
+
+    return read
+
+
 def by_environment(names: Iterable[str], cell: Callable[[Any, str], str | None]) -> dict[str, Reader]:
     """A column for each environment, for `Table.of`; `cell` gives a record's text in an environment."""
     return {env_title(env, short=True): lambda record, env=env: cell(record, env) for env in names}
@@ -87,13 +100,18 @@ class Argument:
 
 @dataclass(frozen=True, kw_only=True)
 class Comparison:
-    """One comparison: who or what, its verdict, its sentence; its picture and a note where there are some."""
+    """One comparison: who or what, its verdict, its sentence; its picture and a note where there are some.
+
+    `look` and `note_look` are classes of the page's style; a verdict has its own.
+    """
 
     title: str
     verdict: str
     sentence: str
     strip: str = ""
     note: str | None = None
+    look: str = ""
+    note_look: str = "stalls"
 
 
 def value_text(key: str, value: Any) -> str:

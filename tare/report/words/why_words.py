@@ -144,11 +144,7 @@ def _no_interval(units: int) -> str:
 
 
 def phase_body(costs: Sequence[PhaseCost]) -> str:
-    """Where one environment's extra time sits: the whole run, then the phases that are told apart from none.
-
-    Args:
-        costs: of one environment.
-    """
+    """Where one environment's extra time sits: the whole run, then the phases that are told apart from none."""
     by_phase = {cost.phase: cost for cost in costs}
     whole, fewest = by_phase["real_s"].extra, by_phase["real_s"].fewest
     if whole.n < fewest:
