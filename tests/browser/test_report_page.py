@@ -368,7 +368,7 @@ def test_details_open_by_keyboard_and_tables_can_be_scrolled_by_it(open_page):
 
 @pytest.mark.parametrize("scheme", SCHEMES)
 def test_no_serious_accessibility_violation(read, read_answer, scheme):
-    """Of the answer in both schemes, of all pages in the one whose turn it is."""
+    """Of the answer in both schemes, of all pages in one."""
     assert serious_violations(read_answer(scheme=scheme)) == {}
     if scheme in in_turn(0, SCHEMES):
         assert serious_violations(read(scheme=scheme, opened=True)) == {}

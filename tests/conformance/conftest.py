@@ -96,8 +96,8 @@ def own_workload(env_name):
 def pytest_generate_tests(metafunc):
     """Every environment that there is, a new file without another line; with workloads, those of the environment.
 
-    `env_in_turn`: the host, one in turn of what a test machine has or installs, and every other that there is.
-    `workload_in_turn`: of the environment's workloads, one in turn of each data set's.
+    `env_in_turn`: the host, one of what a test machine has or installs, and every other that there is.
+    `workload_in_turn`: of the environment's workloads, one of each data set's.
     """
     chosen = envs_in_turn(metafunc.module.__file__.rpartition("/")[2])
     for fixture, names in (("env_in_turn", chosen), ("env_name", in_matrix())):

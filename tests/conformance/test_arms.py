@@ -1,6 +1,6 @@
 """Arms that have image records of their own: derived, launched, and seen at their level.
 
-Of each factor one of the environments and levels in turn, and all that a test machine may lack.
+Of each factor one of the environments and levels, and all that a test machine may lack.
 """
 
 import functools

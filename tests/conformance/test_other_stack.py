@@ -90,6 +90,7 @@ def run_python(tree, code, *arguments):
     return finished.stdout
 
 
+@pytest.mark.meets(stack=OTHER)
 def test_its_tree_imports_on_the_host(other):
     version, prefix, *modules = json.loads(run_python(other.tree.path, VERSIONS))
     assert version.startswith("3.7.") and other.tree.python == version

@@ -1,4 +1,4 @@
-"""Settings of the framework, one in turn: really applied in launches on the host, or refused with the reason.
+"""Settings of the framework: really applied in launches on the host, or refused with the reason.
 
 The input is compared in every environment, and is applied in one of the others too.
 """

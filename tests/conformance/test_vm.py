@@ -15,7 +15,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from matrix import in_turn
+from matrix import ALL, in_turn
 
 from envs.vm import MACHINE, PROGRAM, TRY_S, Vm
 from tare.core.files import cache_dir, project_root
@@ -124,6 +124,7 @@ def with_setup(site, **changes):
     return replace(site, environment=Vm(replace(site.environment.setup, **changes)))
 
 
+@pytest.mark.meets(environment="vm")
 def test_a_launch_boots_a_kernel_of_its_own_and_gives_its_record(site, conditions):
     record = launch(site, SPEC, conditions)
     assert record.ok, (record.reason, record.stderr)
@@ -222,15 +223,17 @@ FAILURES = (never_coming_up, a_kernel_that_panics, a_disk_that_is_filled, huge_p
 
 @pytest.mark.parametrize("failure", in_turn(2, FAILURES), ids=lambda failure: failure.__name__)
 def test_a_guest_that_fails_is_one_line(site, conditions, tmp_path, monkeypatch, failure):
-    """One in turn; each says why, in one line, and leaves no guest."""
+    """Each says why, in one line, and leaves no guest."""
     failure(site, conditions, tmp_path, monkeypatch)
 
 
-@pytest.mark.parametrize(
-    ("what", "name"), in_turn(0, [*((what, name) for what in ("trial", "job") for name in NESTED), ("group", "vm")])
-)
+TRIALS = [("trial", name) for name in NESTED]
+MINUTES = [*(("job", name) for name in NESTED), ("group", "vm")]
+
+
+@pytest.mark.parametrize(("what", "name"), [*TRIALS, *(MINUTES if ALL else [])])
 def test_what_takes_guests_a_minute_works(probes, image, folders, study, conditions, what, name):
-    """A container in a guest, by a trial launch or a short job, or two guests that reduce once; one in turn.
+    """A container in a guest, by a trial launch or a short job, or two guests that reduce once.
 
     A container is the adapter's own form, by its own command.
     """

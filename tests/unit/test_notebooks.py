@@ -1,6 +1,6 @@
 """The notebooks: thin, stripped, executed by this Python, and pages that need no network.
 
-What each of them shows is seen by running its cells here; one of them in turn runs as the workflow runs it as well,
+What each of them shows is seen by running its cells here; one of them runs as the workflow runs it as well,
 as all but `reference` do in the studies of tests/workflow.
 """
 

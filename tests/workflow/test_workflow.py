@@ -140,7 +140,7 @@ PAGES = ("add-an-environment.md", "add-a-workload.md", "add-a-scenario.md")
 
 
 def test_the_commands_of_the_pages_on_additions_do_what_they_say(extended, tmp_path):
-    """Snakemake's dry, but for those that made this study; of the launches of what they add, one in turn."""
+    """Snakemake's dry, but for those that made this study; of the launches of what they add, one."""
     lines = [
         line.split("#")[0] for page in PAGES for one in code_blocks(page, "console") for line in one.splitlines()
     ]
