@@ -18,7 +18,7 @@ from tare.analysis import forecast
 from tare.core.errors import TareError, UserError
 from tare.core.files import write_json
 from tare.machine import facts
-from tare.model.journals.sealed import ROUNDS, SEALED
+from tare.model.studies.layout import ROUNDS, SEALED
 
 
 def main() -> None:

@@ -65,7 +65,7 @@ rule bind_stack:
 rule derive_image:
     input:
         image=form_source,
-        probe="results/probe/{env}.json",
+        probe=layout.probe_record("{env}"),
     output:
         record="results/images/{at}{stack}/{env}.json",
     log:
@@ -84,7 +84,7 @@ rule derive_arm:
     input:
         recipe=checkout_file("containers/recipe.yaml"),
         image="results/images/{at}{stack}/oci.json",
-        probe="results/probe/{env}.json",
+        probe=layout.probe_record("{env}"),
     output:
         record="results/images/{at}{stack}/arms/{arm}/{env}.json",
     log:

@@ -5,11 +5,11 @@ NAIVE_CODE = [
     "tare/experiments/naive_image.py",
     *(f"tare/images/{name}.py" for name in ("tree", "oci")),
 ]
-STARTS = study_module.campaign_name("starts", ENVIRONMENTS)
+STARTS = layout.campaign_name("starts", ENVIRONMENTS)
 # Whole runs of the same workload begin with the warm starts, where the study has them begin warm.
 RUNS = [
-    f"results/campaigns/{STUDY}/{WORKLOADS[0]}/{name}/sealed.json"
-    for name in [study_module.campaign_name("rounds", ENVIRONMENTS)]
+    layout.sealed_record(STUDY, WORKLOADS[0], name)
+    for name in [layout.campaign_name("rounds", ENVIRONMENTS)]
     if STUDIED.warm_in_runs
 ]
 
@@ -19,7 +19,7 @@ rule measure_starts:
         host=f"{STACK_IMAGES}/host.json",
         images=collect(f"{STACK_IMAGES}/{{env}}.json", env=ENVIRONMENTS),
     output:
-        sealed=f"results/campaigns/{STUDY}/{WORKLOADS[0]}/{STARTS}/sealed.json",
+        sealed=layout.sealed_record(STUDY, WORKLOADS[0], STARTS),
     log:
         "<logs>/starts.log",
     priority: 30

@@ -27,7 +27,7 @@ rule build_report:
         notebooks=rules.draw_notebooks.output,
         machine=rules.describe_machine.output.record,
         ceilings=ROOFS,
-        probes=collect("results/probe/{env}.json", env=ENVIRONMENTS),
+        probes=collect(layout.probe_record("{env}"), env=ENVIRONMENTS),
         host=f"{STACK_IMAGES}/host.json",
         images=collect(f"{STACK_IMAGES}/{{env}}.json", env=ENVIRONMENTS),
         data=sorted({data_record(workload) for workload in WORKLOADS}),

@@ -41,7 +41,8 @@ from tare.literature import audit, claims, measured_here, published
 from tare.model import tables
 from tare.model.registry import BASELINE
 from tare.model.studies import arms
-from tare.model.studies.study import HOST, campaign_name
+from tare.model.studies.layout import campaign_name
+from tare.model.studies.study import HOST
 from tare.worker import families
 
 SHARED = "TARE_TEST_RUN"  # the folder of a run of the tests, for what its processes share

@@ -22,10 +22,7 @@ from tare.model.journals.sealed import (
     ENDED_KEY,
     HEADLINE_LEVEL,
     PLAN,
-    ROUNDS,
     SEAL_KEY,
-    SEALED,
-    STEPS,
     UNITS,
     SealedCampaign,
     views,
@@ -36,6 +33,7 @@ from tare.model.records.measured import CopiesRecord
 from tare.model.registry import BASELINE, CONTROL, HOST
 from tare.model.schema import parse
 from tare.model.studies import arms
+from tare.model.studies.layout import ROUNDS, SEALED, STEPS
 from tare.stats import planning
 from tare.stats.fits import VALUES_OF
 from tare.stats.intervals import log_ratios_of

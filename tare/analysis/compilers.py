@@ -22,6 +22,7 @@ import pandas as pd
 from tare.analysis.choice import compared
 from tare.model.registry import BASELINE, CONTROL, HOST
 from tare.model.studies import arms
+from tare.model.studies.layout import arm_of
 from tare.model.studies.stacks import framework_of
 
 FIRST, LATER, PEAK = "first_step_s", "later_step_s", "peak_rss_bytes"
@@ -90,7 +91,7 @@ def compiled(metrics: pd.DataFrame, workload: str) -> list[Compiled]:
     rows = metrics[(metrics["workload"] == workload) & (metrics["kind"] == "measured")]
     found = []
     for name in rows["campaign"].unique():
-        arm = arms.of_campaign(name)
+        arm = arm_of(name)
         if arm is None or not name.startswith("rounds."):
             continue
         always = ALWAYS.get(framework_of(arm.other_stack)) if arm.other_stack else None

@@ -17,7 +17,7 @@ from tare.analysis.launch_rows import failure
 from tare.core.errors import IntegrityError
 from tare.core.remedies import require
 from tare.model import tables
-from tare.model.journals.sealed import SEALED, read_sealed
+from tare.model.journals.sealed import read_sealed
 from tare.model.journals.units import AS_FOUND, COLD, WARM, launched_ns, mark_ns, start_s
 from tare.model.records.images import ImageRecord, OciRecord, Storage, TreeRecord
 from tare.model.records.launches import LaunchRecord, StartResults
@@ -26,6 +26,7 @@ from tare.model.records.naive_image import NaiveImageRecord
 from tare.model.registry import environment
 from tare.model.rows import measured, unavailable
 from tare.model.schema import read
+from tare.model.studies.layout import SEALED
 
 SHARED = "oci"  # stands for the image that all contained environments derive from
 ALL_WORKLOADS = "all"  # an image is the same for every workload

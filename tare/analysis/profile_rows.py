@@ -22,7 +22,8 @@ from tare.model.records.launches import Count, ProfileResults, Sample
 from tare.model.records.measured import CounterPart, Counters, ProfileRecord, Timeline
 from tare.model.rows import measured, modelled, unavailable
 from tare.model.schema import read
-from tare.model.studies.arms import SAME, level_of, stack_of
+from tare.model.studies.arms import level_of, stack_of
+from tare.model.studies.layout import read_profile_name
 from tare.profilers import activity, counters, timeline, torch_trace
 from tare.profilers.ncu import read_metrics
 
@@ -67,11 +68,11 @@ def read_profile(path: Path) -> ProfileRecord:
         IntegrityError: it is no such record, or another's.
     """
     record = read(ProfileRecord, path)
-    env, _, slug = path.parent.name.partition(".stack-")
+    env, level = read_profile_name(path.parent.name)
     for key, has, folder in (
         ("workload", record.workload, path.parent.parent.name),
         ("env", record.env, env),
-        ("stack", level_of(record.arm), slug or SAME),
+        ("stack", level_of(record.arm), level),
     ):
         if has != folder:
             raise IntegrityError(f"{path} is of {key} {has!r} and lies under {folder!r}: run it again")

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from tare.analysis.launch_rows import Row
-from tare.model.journals.sealed import ROUNDS, STEPS, SealedCampaign
+from tare.model.journals.sealed import SealedCampaign
 from tare.model.journals.units import real_s, unsliced
 from tare.model.records.campaigns import Unit
 from tare.model.records.launches import LaunchRecord
@@ -20,6 +20,7 @@ from tare.model.records.slices import Slices
 from tare.model.registry import CONTROL, HOST
 from tare.model.rows import measured
 from tare.model.studies.arms import environment_of
+from tare.model.studies.layout import ROUNDS, STEPS
 from tare.stats.intervals import Estimate
 from tare.stats.sliced.whole import Once, whole_run
 

@@ -24,10 +24,11 @@ from tare.analysis.launch_rows import PHASES, SLOWDOWN
 from tare.analysis.metrics import pivot
 from tare.analysis.sliced_rounds import is_sliced, long_tail, sliced_units, unsliced_reason, whole_run_estimate
 from tare.analysis.switch_costs import switching
-from tare.model.journals.sealed import ROUNDS, STEPS, SealedCampaign
+from tare.model.journals.sealed import SealedCampaign
 from tare.model.journals.units import compared, family_alpha, measured_steps, unsliced
 from tare.model.registry import ALONE, BASELINE, CONTROL, HOST
 from tare.model.studies.arms import stack_of
+from tare.model.studies.layout import ROUNDS, STEPS
 from tare.stats.families import holm_levels, selected_level
 from tare.stats.intervals import (
     FEWEST_UNITS,

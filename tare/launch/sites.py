@@ -25,7 +25,7 @@ from tare.model.records.campaigns import OWN, SHARED
 from tare.model.records.images import DataRecord, ImageRecord
 from tare.model.registry import ALONE, SINGLE, describe_workload, environment
 from tare.model.schema import parse, read
-from tare.model.studies import arms
+from tare.model.studies import arms, layout
 from tare.model.studies.arms import Arm
 from tare.model.studies.stacks import is_official
 from tare.model.studies.study import BASELINE, CONTROL, HOST, DataChoices
@@ -127,10 +127,10 @@ def image_records(
     Raises:
         UserError: there is no such environment, or records are missing; the message names all of them.
     """
-    folder = folder or Path("results/images") / study["stack"]
+    folder = folder or layout.IMAGES / study["stack"]
     if workload and record is None:
         catalog.refuse_unknown({workload: describe_workload(workload)["dataset"]}, {})
-    found = {environment(name).name: arms.image_record(folder, name, arm) for name in names}
+    found = {environment(name).name: layout.image_record(folder, name, arm) for name in names}
     require([*found.values(), *([record or data_record(workload, study)] if workload else [])])
     return found
 
@@ -138,7 +138,7 @@ def image_records(
 def data_record(workload: str, study: Mapping[str, Any]) -> Path:
     """Where the workflow has the record of a workload's data; a part of a study chooses no source."""
     chosen = parse(DataChoices, {"sentiment": "auto", **study.get("data", {})}, "data")
-    return Path("results/data") / f"{chosen.record_of(describe_workload(workload)['dataset'])}.json"
+    return layout.data_record(chosen.record_of(describe_workload(workload)["dataset"]))
 
 
 def batch_of(study: Mapping[str, Any], workload: str) -> int:

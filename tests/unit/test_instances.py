@@ -28,7 +28,7 @@ from tare.launch.scenarios import barred, distributed, launcher
 from tare.model.records.launches import LaunchRecord
 from tare.model.records.measured import NetworkRecord
 from tare.model.schema import parse
-from tare.model.studies import arms, expected, study
+from tare.model.studies import arms, expected, layout, study
 from tare.report.answers import instances
 from tare.report.figures.network import all_reduce, network_roofline
 from tare.worker.groups import exchange
@@ -104,7 +104,7 @@ def test_campaigns_of_groups_are_whole_runs_with_a_name_of_their_own(config):
         "rounds.docker+host.exchange-parameter-server.distributed",
     }
     for one in own:
-        arm = arms.of_campaign(one.name)
+        arm = layout.arm_of(one.name)
         assert (arm.name if arm else None) == one.arm
         assert expected.campaign_s(found, one) > 0
 

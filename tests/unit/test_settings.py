@@ -16,7 +16,7 @@ from tare.images import headers
 from tare.launch import sites
 from tare.launch.conditions import program_environment
 from tare.machine import fitting
-from tare.model.studies import arms, study
+from tare.model.studies import arms, layout, study
 from tare.worker import frameworks, line, settings, train
 from tare.worker.settings import amp, isa, onednn
 from tare.worker.settings import compile as compilers
@@ -90,7 +90,7 @@ def test_threads_are_a_condition_that_is_weighed_as_settings_are():
     assert arms.launch_names(arm, ["host"]) == ["host", "host.control", "host.headline"]
     levels = arms.levels_of({"stack": "same", "allocator": "default"}, arm)
     assert arms.conditions_at({"threads": 1, "cpus": 2}, levels)["threads"] == 2
-    assert arms.of_campaign("rounds.host.threads-2") == arm
+    assert layout.arm_of("rounds.host.threads-2") == arm
 
 
 @pytest.mark.parametrize(

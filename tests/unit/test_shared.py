@@ -36,7 +36,7 @@ from tare.model.environment import Quota
 from tare.model.records.launches import CONTENTION
 from tare.model.registry import ALONE, CONTROL, HOST, scenario_names
 from tare.model.schema import parse
-from tare.model.studies import arms, expected, study
+from tare.model.studies import arms, expected, layout, study
 from tare.report import figures
 from tare.report.words.labels import env_title, workload_title
 from tare.worker.neighbour import PROTOCOL
@@ -98,7 +98,7 @@ def test_a_study_has_a_campaign_of_each_workload_and_of_what_is_varied(config):
         ("mnist_cnn", "rounds.host.limits-quota.shared"),
         ("sentiment_rnn", "rounds.host.shared"),
     ]
-    assert [arms.of_campaign(one.name) for one in found[:2]] == [None, arms.parse("neighbour=small")]
+    assert [layout.arm_of(one.name) for one in found[:2]] == [None, arms.parse("neighbour=small")]
     few, many = (study.check(study.merge(config, {"shared": {"units": units}})) for units in (3, 6))
     for one in (one for one in study.campaigns(few) if one.scenario == "shared"):
         assert 0 < expected.campaign_s(few, one) < expected.campaign_s(many, one)

@@ -7,8 +7,8 @@ from campaign_builders import factors_of, rounds_campaign, write_campaign
 
 from tare.analysis import extract
 from tare.analysis.choice import headlines
-from tare.model.journals.sealed import SEALED
-from tare.model.studies.study import HOST, campaign_name
+from tare.model.studies.layout import SEALED, campaign_name
+from tare.model.studies.study import HOST
 from tare.report.answers import answer
 
 NAMES = ["host", "docker", "apptainer"]

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 from tare.core.errors import UserError
@@ -22,7 +21,6 @@ from tare.model.registry import (
     SINGLE,
     environment,
     environments,
-    scenario_names,
 )
 from tare.model.studies.stacks import known_stacks, on_the_host, with_setting
 from tare.model.words import nearest
@@ -179,16 +177,6 @@ def _settings_of_stack(level: str) -> dict[str, str]:
     return dict(STACK_SETTINGS[setting]) if setting else {}
 
 
-def of_campaign(name: str) -> Arm | None:
-    """The arm of a campaign of rounds, or of its steps, from its name; None for the headline's and for others."""
-    head, _, last = name.rpartition(".")
-    parts = (head if last in scenario_names() else name).split(".", 2)  # names of stacks may hold dots
-    named = (
-        len(parts) == 3 and parts[0] in ("rounds", "steps") and "-" in parts[2]
-    )  # a scenario's name has no hyphen
-    return parse(parts[2]) if named else None
-
-
 def moves(arm: Arm, env: str) -> bool:
     """Whether an arm changes anything for an environment."""
     if arm.factor in (*COMMON, THREADS) or arm.is_inside or arm.is_beside or arm.is_grouped:
@@ -223,19 +211,6 @@ def launch_names(arm: Arm | None, present: Iterable[str], scenario: str = SINGLE
         return names
     judged = [HOST] if moves(arm, HOST) else [env for env in present if env != HOST and moves(arm, env)]
     return [*names, *(f"{env}{BASELINE}" for env in judged)]
-
-
-def image_record(folder: Path, env: str, arm: Arm | None) -> Path:
-    """Where the image record of an environment lies, in an arm that needs one of its own or in the headline.
-
-    An official image is compared with what it is like on the host, which has none.
-    """
-    if arm is not None and arm.other_stack:
-        stack = on_the_host(arm.other_stack) if env == HOST else arm.other_stack
-        return folder.parent / stack / f"{env}.json"
-    if arm is not None and arm.needs_image and moves(arm, env):
-        return folder / "arms" / arm.slug / f"{env}.json"
-    return folder / f"{env}.json"
 
 
 def environment_of(name: str) -> str:

@@ -13,7 +13,7 @@ import pandas as pd
 
 from tare.analysis.choice import METRIC_OF, kind_of, level_campaigns
 from tare.model.records.curves import CurvesRecord
-from tare.model.studies.arms import of_campaign
+from tare.model.studies.layout import arm_of
 from tare.model.studies.study import BASELINE, HOST
 from tare.model.tables import DIFFERENT
 from tare.report.arms.compilers import compiler_table
@@ -260,9 +260,7 @@ def unavailable_settings(metrics: pd.DataFrame, workload: str) -> list[str]:
         if host.empty or (host["kind"] != UNAVAILABLE).any():
             continue
         why = "; ".join(dict.fromkeys(host["reason"]))
-        lines[f"{sentence_case(arm_title(of_campaign(name).name))}, {UNIT_OF[host['metric'].iloc[0]]}: {why}"] = (
-            None
-        )
+        lines[f"{sentence_case(arm_title(arm_of(name).name))}, {UNIT_OF[host['metric'].iloc[0]]}: {why}"] = None
     return list(lines)
 
 

@@ -13,7 +13,7 @@ import pandas as pd
 from matplotlib.axes import Axes
 
 from tare.analysis.choice import KINDS, METRIC_OF, arm_verdicts, joint, level_campaigns
-from tare.model.studies.arms import of_campaign
+from tare.model.studies.layout import arm_of
 from tare.model.studies.study import BASELINE, HOST
 from tare.report.figures import style
 from tare.report.figures.axis import ends_of, ratio_label
@@ -43,7 +43,7 @@ def choice_rows(verdicts: pd.DataFrame, workload: str) -> pd.DataFrame:
     own = (headline["workload"] == workload) & (headline["reference"] == HOST)
     parts = [_named(headline[own & headline["metric"].isin(METRIC_OF.values())], ENVIRONMENT, None)]
     for name in level_campaigns(verdicts, workload):
-        rows, arm = arm_verdicts(verdicts, workload, name), of_campaign(name)
+        rows, arm = arm_verdicts(verdicts, workload, name), arm_of(name)
         level = rows[(rows["reference"] == LEVEL_OF_HOST) & (rows["env"] == HOST)]
         parts.append(_named(level, STACK if arm.other_stack else SETTING, arm.name))
     found = pd.concat([part for part in parts if len(part)] or parts[:1])
