@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from tare.model.roles import CONTROL
 import math
 import sys
 from collections.abc import Iterator, Mapping, Sequence
@@ -25,7 +26,6 @@ from simulate_slices import (  # noqa: E402
 )
 from slicing import IMPORTS_S, STEP_S, STEPS  # noqa: E402
 
-from tare.model.registry import CONTROL  # noqa: E402
 
 
 def _prose(text: str) -> str:

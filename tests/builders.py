@@ -38,8 +38,8 @@ from image_cost_builders import image_cost_tables, image_records
 from tare.analysis import extract
 from tare.core.files import locked, write_json
 from tare.literature import audit, claims, measured_here, published
+from tare.model.roles import read_role
 from tare.model import tables
-from tare.model.registry import BASELINE
 from tare.model.studies import arms
 from tare.model.studies.layout import campaign_name
 from tare.model.studies.study import HOST
@@ -306,7 +306,7 @@ def write_campaigns(
             plan, rows = rounds_campaign(study, workload, present, lacking, units, own, factors, arm, measured)
             if arm and arm.other_stack:
                 for name, launch in (item for row in rows for item in row["launches"].items()):
-                    python = PYTHON if name.endswith(BASELINE) else OTHER_PYTHON
+                    python = PYTHON if read_role(name).is_reference else OTHER_PYTHON
                     launch["inside"]["facts"]["python"] = python
         write_campaign(folder, plan, rows, None if arm else ended)
         sealed.append(folder / "sealed.json")

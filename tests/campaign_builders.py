@@ -17,6 +17,7 @@ import pandas as pd
 from tare.analysis import verdicts
 from tare.core.files import Journal, canonical_json, sha256_file, sha256_text
 from tare.experiments import rounds
+from tare.model.roles import CONTROL, read_role
 from tare.model.journals.sealed import (
     DECISION_KEY,
     ENDED_KEY,
@@ -30,7 +31,7 @@ from tare.model.journals.sealed import (
 from tare.model.journals.units import counted, family_alpha
 from tare.model.records.campaigns import Plan, Sealed, Unit
 from tare.model.records.measured import CopiesRecord
-from tare.model.registry import BASELINE, CONTROL, HOST
+from tare.model.registry import HOST
 from tare.model.schema import parse
 from tare.model.studies import arms
 from tare.model.studies.layout import ROUNDS, SEALED, STEPS
@@ -87,7 +88,7 @@ QUANTUM_S = 0.04
 
 def facts(env: str) -> dict[str, Any]:
     """What a launch of `env` reports from inside."""
-    contained = arms.environment_of(env) != HOST
+    contained = read_role(env).environment != HOST
     return {
         "python": PYTHON,
         "executable": "/opt/tare/bin/python3.11" if contained else "/cache/tree/bin/python3.11",
@@ -138,8 +139,8 @@ def factors_of(
     name: str, arm: arms.Arm | None = None, given: Mapping[str, Mapping[str, float]] | None = None
 ) -> dict[str, float]:
     """What a launch of this name multiplies each phase by: its environment's part, and its arm's."""
-    own = (FACTORS if given is None else given).get(arms.environment_of(name), {})
-    level = LEVELS.get(arm.name, {}) if arm and not name.endswith(BASELINE) else {}
+    own = (FACTORS if given is None else given).get(read_role(name).environment, {})
+    level = LEVELS.get(arm.name, {}) if arm and not read_role(name).is_reference else {}
     return {key: own.get(key, 1.0) * level.get(key, 1.0) for key in {*own, *level}}
 
 
@@ -416,7 +417,7 @@ def rounds_campaign(
         for name in everyone:
             own = factors_of(name, arm, factors)
             step_s = STEP_S.get(workload, 0.05) * own.get("step", 1.0)
-            loss = LOSS * (LOSS_FACTORS.get(arm.name, 1.0) if arm and not name.endswith(BASELINE) else 1.0)
+            loss = LOSS * (LOSS_FACTORS.get(arm.name, 1.0) if arm and not read_role(name).is_reference else 1.0)
             replicates = replicate_records(others, shared, step_s=step_s, loss=loss)
             launches[name] = launch_record(name, generator, factors=own, scale=scale, replicates=replicates)
         rows.append(_unit(number, everyone, launches, ROUND_S))

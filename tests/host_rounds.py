@@ -10,8 +10,9 @@ from typing import Any
 
 import numpy as np
 
+from tare.model.roles import CONTROL
 from tare.model.records.campaigns import Unit
-from tare.model.registry import CONTROL, HOST
+from tare.model.registry import HOST
 from tare.model.schema import parse
 
 LEVELS = ("default", "steady")

@@ -6,8 +6,9 @@ from dataclasses import replace
 
 import pandas as pd
 
+from tare.model.roles import read_role
 from tare.model.journals.units import share_of
-from tare.model.registry import BASELINE, HOST, SINGLE
+from tare.model.registry import SINGLE
 from tare.model.studies import arms, layout
 
 KINDS = ("rounds", "steps")
@@ -141,4 +142,4 @@ def arm_verdicts(table: pd.DataFrame, workload: str, campaign: str) -> pd.DataFr
 
 def is_level(row: pd.Series | dict[str, object]) -> bool:
     """Whether a verdict compares an arm's level with the headline's, not an environment with the host."""
-    return row["reference"] != HOST and str(row["reference"]).endswith(BASELINE)
+    return read_role(str(row["reference"])).is_reference

@@ -20,7 +20,8 @@ from dataclasses import dataclass
 import pandas as pd
 
 from tare.analysis.choice import compared
-from tare.model.registry import BASELINE, CONTROL, HOST
+from tare.model.roles import CONTROL, reference_of
+from tare.model.registry import HOST
 from tare.model.studies import arms
 from tare.model.studies.layout import arm_of
 from tare.model.studies.stacks import framework_of
@@ -122,7 +123,7 @@ def compiled(metrics: pd.DataFrame, workload: str) -> list[Compiled]:
 
 def _plain(rows: pd.DataFrame, own: pd.DataFrame, arm: arms.Arm, stack: str) -> Iterator[pd.DataFrame]:
     """Where launches of the same stack without the compiler may be: beside it, or in that stack's own campaign."""
-    beside = own[own["env"] == f"{HOST}{BASELINE}"]
+    beside = own[own["env"] == reference_of(HOST)]
     yield beside[beside["stack"] == stack]
     if arm.other_stack:
         plain = compared(rows, "rounds", f"stack={stack}")

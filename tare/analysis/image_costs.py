@@ -16,6 +16,7 @@ import pandas as pd
 from tare.analysis.launch_rows import failure
 from tare.core.errors import IntegrityError
 from tare.core.remedies import require
+from tare.model.roles import read_role
 from tare.model import tables
 from tare.model.journals.sealed import read_sealed
 from tare.model.journals.units import AS_FOUND, COLD, WARM, launched_ns, mark_ns, start_s
@@ -170,8 +171,8 @@ def read_runs(path: Path) -> Starts:
 
 
 def _place(name: str) -> tuple[str, str]:
-    env, _, phase = name.rpartition("/")
-    return env, phase
+    role = read_role(name)
+    return role.place.name, role.page_cache or ""
 
 
 def build(study: str, forms: Sequence[Forms], starts: Starts | None, runs: Starts | None = None) -> pd.DataFrame:

@@ -22,11 +22,11 @@ from pathlib import Path
 
 import pandas as pd
 
+from tare.model.roles import read_role
 from tare.model.records.launches import NetworkResults
 from tare.model.records.measured import NetworkRecord
 from tare.model.registry import DISTRIBUTED, HOST, environment
 from tare.model.schema import read
-from tare.model.studies import arms
 
 ALL_REDUCE, SERVER = "all-reduce", "parameter-server"
 COLUMNS = (
@@ -120,7 +120,7 @@ def points(metrics: pd.DataFrame, record: NetworkRecord) -> pd.DataFrame:
         levels = dict(level.partition("=")[::2] for level in str(arm).split(","))
         step_s, compute_s, payload = of["group_step_s"], of["compute_step_s"], of["exchange_bytes"]
         flops = _flops(metrics, str(workload))
-        met_on = environment(arms.environment_of(str(env))).network_of(levels["network"])
+        met_on = environment(read_role(str(env)).environment).network_of(levels["network"])
         is_measured = met_on == measured_on(record)
         rows.append(
             {

@@ -15,8 +15,9 @@ from test_verdicts import rows_of
 
 from tare.analysis.fault_costs import fault_rows
 from tare.analysis.verdicts import Measured
+from tare.model.roles import CONTROL
 from tare.model import tables
-from tare.model.studies.study import CONTROL, HOST
+from tare.model.studies.study import HOST
 from tare.report.arms import fault_costs as report
 from tare.report.words.wording import signed
 from tare.stats.intervals import Spread

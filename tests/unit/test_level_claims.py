@@ -12,8 +12,9 @@ from tare.literature import published
 from tare.literature.answers import FAILS, HOLDS, OPEN
 from tare.literature.level_claims import _weighed, change_of, confound_of, faster, part_of, speed_of
 from tare.literature.published_file import Claim
+from tare.model.roles import CONTROL, read_role, reference_of
 from tare.model import tables as model_tables
-from tare.model.registry import BASELINE, CONTROL, HOST
+from tare.model.registry import HOST
 from tare.model.schema import parse
 from tare.model.studies import arms, study
 from tare.report import figures
@@ -21,7 +22,7 @@ from tare.report.figures import paper_changes, style
 from tare.report.figures.paper_rows import HERE, PRINTED
 
 WORKLOAD = "mnist_cnn_equal"
-NAMES = (HOST, CONTROL, f"{HOST}{BASELINE}")
+NAMES = (HOST, CONTROL, reference_of(HOST))
 
 
 @dataclass(frozen=True)
@@ -45,9 +46,9 @@ def rows(level, seconds, spread=0.01, units=6, seed=0):
     for unit in range(units):
         mood = generator.normal(0, 0.2)  # of the machine, the same for all launches of a unit
         for env in NAMES:
-            typical = 1.0 if env.endswith(BASELINE) else seconds
+            typical = 1.0 if read_role(env).is_reference else seconds
             value = typical * math.exp(mood + generator.normal(0, spread))
-            level_of = "stack=same" if env.endswith(BASELINE) else level
+            level_of = "stack=same" if read_role(env).is_reference else level
             identity = {
                 "workload": WORKLOAD,
                 "scenario": "single",

@@ -17,9 +17,9 @@ from typing import Any
 
 from tare.core.errors import IntegrityError, TareError
 from tare.core.files import read_json, sha256_file
+from tare.model.roles import read_role
 from tare.model.journals.units import counted
 from tare.model.records.campaigns import Decision, Plan, Sealed, Unit
-from tare.model.registry import BASELINE
 from tare.model.schema import parse, read
 from tare.model.studies import arms
 from tare.model.studies.layout import ROUNDS, STEPS, CampaignName, question_of, read_name
@@ -100,7 +100,7 @@ class SealedCampaign:
         arm = self.arm
         beside = arm is not None and arm.factor == "allocator" and self.kind == STEPS
         return self.key.is_headline or (
-            beside and not any(name.endswith(BASELINE) for name in self.plan.environments)
+            beside and not any(read_role(name).is_reference for name in self.plan.environments)
         )
 
     @property

@@ -8,20 +8,12 @@ what an environment costs at this level, and what the level itself costs, come f
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from tare.core.errors import UserError
-from tare.model.registry import (
-    ALONE,
-    BASELINE,
-    CONTROL,
-    HOST,
-    SHARED,
-    SINGLE,
-    environment,
-    environments,
-)
+from tare.model.roles import LaunchRole, read_role
+from tare.model.registry import HOST, SHARED, SINGLE, environment, environments
 from tare.model.studies.stacks import known_stacks, on_the_host, with_setting
 from tare.model.words import nearest
 
@@ -198,30 +190,30 @@ def members(arm: Arm | None, names: Iterable[str]) -> list[str]:
 
 
 def launch_names(arm: Arm | None, present: Iterable[str], scenario: str = SINGLE) -> list[str]:
-    """Names of a unit's launches: host and its control, the others, then the arm's baselines.
+    """Names of a unit's launches, as `launch_roles`."""
+    return [role.name for role in launch_roles(arm, present, scenario)]
+
+
+def launch_roles(arm: Arm | None, present: Iterable[str], scenario: str = SINGLE) -> list[LaunchRole]:
+    """A unit's launches: host and its control, the others, then those at the headline's levels beside an arm's.
 
     A factor that moves the host is judged there; one that does not, in each environment that it moves. Of the
-    scenario `shared` each launch is there twice: beside a neighbour and, under its name with ALONE, without one.
+    scenario `shared` each launch is there twice: with a co-runner and alone.
     """
-    present = list(present)
-    names = [HOST, CONTROL, *(env for env in present if env != HOST)]
+    others = [env for env in present if env != HOST]
+    host = LaunchRole(environment=HOST)
+    roles = [host, replace(host, is_control=True), *(LaunchRole(environment=env) for env in others)]
     if scenario == SHARED:
-        return [*names, *(f"{name}{ALONE}" for name in names)]
+        return [*roles, *(replace(role, is_alone=True) for role in roles)]
     if arm is None:
-        return names
-    judged = [HOST] if moves(arm, HOST) else [env for env in present if env != HOST and moves(arm, env)]
-    return [*names, *(f"{env}{BASELINE}" for env in judged)]
-
-
-def environment_of(name: str) -> str:
-    """The environment that a launch of this name runs in."""
-    name = name.removesuffix(ALONE)
-    return HOST if name == CONTROL else name.removesuffix(BASELINE)
+        return roles
+    judged = [HOST] if moves(arm, HOST) else [env for env in others if moves(arm, env)]
+    return [*roles, *(LaunchRole(environment=env, is_reference=True) for env in judged)]
 
 
 def used(names: Iterable[str], arm: Arm | None) -> tuple[list[str], tuple[str, ...]]:
     """What launches of these names take of the code: their environments, and factors of settings."""
-    return sorted({environment_of(name) for name in names}), tuple(arm.settings if arm else ())
+    return sorted({read_role(name).environment for name in names}), tuple(arm.settings if arm else ())
 
 
 def describe(levels: Mapping[str, str]) -> str:
@@ -244,7 +236,7 @@ def stack_of(described: str, headline: str, env: str | None = None) -> str:
     if level in COMMON["stack"]:
         return headline
     stack = with_setting(level)[0]
-    return on_the_host(stack) if env in (HOST, CONTROL) else stack
+    return on_the_host(stack) if env is not None and read_role(env).environment == HOST else stack
 
 
 def levels_of(headline: Mapping[str, str], arm: Arm | None) -> dict[str, str]:

@@ -21,8 +21,6 @@ from tare.core.errors import UserError
 from tare.core.files import project_root, sha256_text
 from tare.model.records.campaigns import VERDICT_UNITS, Measured, Sampling
 from tare.model.registry import (
-    BASELINE,
-    CONTROL,
     DISTRIBUTED,
     HOST,
     SHARED,
@@ -43,7 +41,7 @@ from tare.model.studies.papers import paper_names
 from tare.model.studies.stacks import BOUND, is_official, known_stacks, with_setting
 from tare.model.words import nearest
 
-__all__ = ["BASELINE", "CONTROL", "HOST"]
+__all__ = ["HOST"]
 PART = "part"  # the key that says of which kind of work a job's part of a study is
 
 Kind = Literal["rounds", "causes", "sweep"]

@@ -12,9 +12,10 @@ from typing import Any
 import pandas as pd
 
 from tare.analysis.choice import METRIC_OF, kind_of, level_campaigns
+from tare.model.roles import reference_of
 from tare.model.records.curves import CurvesRecord
 from tare.model.studies.layout import arm_of
-from tare.model.studies.study import BASELINE, HOST
+from tare.model.studies.study import HOST
 from tare.model.tables import DIFFERENT
 from tare.report.arms.compilers import compiler_table
 from tare.report.arms.settings import heavier, size_text, sizes, together
@@ -232,11 +233,11 @@ def loss_sentence(
         & (metrics["metric"] == LOSS_OF[kind_of(campaign)])
         & (metrics["kind"] == "measured")
     ]
-    pairs = own.pivot_table(index="rep", columns="env", values="value").reindex(columns=[HOST, f"{HOST}{BASELINE}"])
+    pairs = own.pivot_table(index="rep", columns="env", values="value").reindex(columns=[HOST, reference_of(HOST)])
     pairs = pairs.dropna()
     if pairs.empty:
         return None
-    level, headline = pairs[HOST], pairs[f"{HOST}{BASELINE}"]
+    level, headline = pairs[HOST], pairs[reference_of(HOST)]
     distance = ((level - headline).abs() / headline.abs()).max()
     units = "one unit" if len(pairs) == 1 else f"{len(pairs)} units"
     if distance == 0:

@@ -9,8 +9,9 @@ from typing import Any
 import pandas as pd
 
 from tare.literature.finding import listed
+from tare.model.roles import CONTROL
 from tare.model.studies.layout import read_name
-from tare.model.studies.study import CONTROL, HOST
+from tare.model.studies.study import HOST
 from tare.report.evidence import Campaign, Evidence
 from tare.report.number_tables import interval_text
 from tare.report.words.labels import (

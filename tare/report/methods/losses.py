@@ -11,9 +11,10 @@ from dataclasses import dataclass
 import pandas as pd
 
 from tare.analysis.choice import kind_of
+from tare.model.roles import read_role
 from tare.model.registry import SINGLE
 from tare.model.studies.layout import STEPS, is_headline, read_name
-from tare.model.studies.study import BASELINE, CONTROL, HOST
+from tare.model.studies.study import HOST
 from tare.report.evidence import Evidence
 from tare.report.words.labels import arm_title, env_title, units_text, workload_title
 
@@ -41,14 +42,19 @@ def loss_checks(evidence: Evidence) -> list[LossCheck]:
             rows = own[(own["campaign"] == name) & (own["metric"] == LOSS_OF[kind_of(name)])]
             arm = read_name(name).arm
             if arm is not None and arm.other_stack:  # across stacks a loss may differ: it is held within its own
-                rows = rows[~rows["env"].str.endswith(BASELINE)]
+                rows = _at_its_level(rows)
             # As across settings of the framework, other input, and another way to exchange gradients.
             if arm is not None and (arm.is_inside or arm.is_grouped):
-                rows = rows[~rows["env"].str.endswith(BASELINE)]
+                rows = _at_its_level(rows)
                 if rows.empty:
                     continue  # it could not be had; where settings are weighed the page says why
             found.append(loss_check(workload, rows, name))
     return found
+
+
+def _at_its_level(rows: pd.DataFrame) -> pd.DataFrame:
+    """Rows without those of launches at the headline's levels."""
+    return rows[~rows["env"].map(lambda env: read_role(env).is_reference).astype(bool)]
 
 
 def loss_check(workload: str, rows: pd.DataFrame, campaign: str | None = None) -> LossCheck:
@@ -107,7 +113,7 @@ def _references(rows: pd.DataFrame, kind: str) -> pd.Series:
 
 def _counted(rows: pd.DataFrame, kind: str) -> tuple[str, str]:
     """How many launches in how many environments, and what they ended."""
-    places = rows["env"].str.removesuffix(BASELINE).replace(CONTROL, HOST).nunique()
+    places = rows["env"].map(lambda env: read_role(env).environment).nunique()
     launches = f"{len(rows)} launches in {places} environment{'s' if places > 1 else ''}"
     if kind == STEPS:
         rounds = rows["rep"].nunique()
