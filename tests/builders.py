@@ -38,6 +38,7 @@ from image_cost_builders import image_cost_tables, image_records
 from tare.analysis import extract
 from tare.core.files import locked, write_json
 from tare.literature import audit, claims, measured_here, published
+from tare.model.levels import levels_text
 from tare.model.roles import read_role
 from tare.model import tables
 from tare.model.studies import arms
@@ -88,7 +89,7 @@ IMAGE_STUDY = json.dumps(
 )
 CUDA_STUDY = json.dumps({**json.loads(STUDY), "device": "cuda"})
 CAUSE_UNITS = 4
-ARM = arms.describe(HEADLINE["rounds"])
+ARM = levels_text(HEADLINE["rounds"])
 OPERATORS = {  # name: (calls, own microseconds, FLOPs, bytes) of one step
     "aten::mkldnn_convolution": (2, 14000.0, 430_000_000, 21_000_000),
     "aten::convolution_backward": (2, 30000.0, 860_000_000, 63_000_000),

@@ -17,6 +17,7 @@ import pandas as pd
 from tare.analysis import verdicts
 from tare.core.files import Journal, canonical_json, sha256_file, sha256_text
 from tare.experiments import rounds
+from tare.model.levels import levels_text
 from tare.model.roles import CONTROL, read_role
 from tare.model.journals.sealed import (
     DECISION_KEY,
@@ -296,8 +297,8 @@ def base_plan(
         "sampling": sampling,
         "seed": 2022,
         "discarded": 1,
-        "arm": arms.describe(levels),
-        "headline_arm": arms.describe(HEADLINE[kind]),
+        "arm": levels_text(levels),
+        "headline_arm": levels_text(HEADLINE[kind]),
         "stack": "torch-2.13",
         "code_sha256": "0" * 64,
         "provenance": {},

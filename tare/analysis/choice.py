@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import pandas as pd
 
+from tare.model.levels import read_levels
 from tare.model.roles import read_role
 from tare.model.journals.units import share_of
 from tare.model.registry import SINGLE
@@ -59,13 +60,14 @@ def compared(table: pd.DataFrame, kind: str, level: str | None = None, scenario:
     ]
     if len(own):
         return own
-    levels = headline["arm"].str.split(",")
-    if levels.map(lambda names: level in names).any():
-        return headline[levels.map(lambda names: level in names).astype(bool)]
-    factor = level.partition("=")[0]
+    ((factor, wanted),) = read_levels(level).items()
+    levels = headline["arm"].map(read_levels)
+    has = levels.map(lambda own: own.get(factor) == wanted).astype(bool)
+    if has.any():
+        return headline[has]
     first = {**arms.COMMON, **arms.SETTINGS, **arms.INPUTS}.get(factor, ("",))[0]
-    told = levels.map(lambda names: any(name.startswith(f"{factor}=") for name in names)).any()
-    return headline if level == f"{factor}={first}" and not told else headline.iloc[:0]
+    told = levels.map(lambda own: factor in own).any()
+    return headline if wanted == first and not told else headline.iloc[:0]
 
 
 def headlines(verdicts: pd.DataFrame) -> pd.DataFrame:

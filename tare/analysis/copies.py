@@ -35,7 +35,7 @@ def between_copies(found: CopiesRecord | None, campaign: SealedCampaign) -> Spre
     plan = campaign.plan
     if found is None or not matters(found) or campaign.kind != "steps":
         return None
-    if stack_of(plan.arm, plan.stack) != found.stack:
+    if stack_of(plan.levels, plan.stack) != found.stack:
         return None
     return Spread(unit=found.sd_between.value, degrees=len(found.copies) - 1)
 

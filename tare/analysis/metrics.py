@@ -28,7 +28,7 @@ from tare.model.journals.units import both_hosts
 from tare.model.records.campaigns import Plan, Unit
 from tare.model.registry import HOST, SHARED
 from tare.model.rows import unavailable
-from tare.model.studies.arms import stack_of
+from tare.model.studies.cells import cell_of
 from tare.stats.fits import step_values
 
 LEVELS = ("step_s", "step_mean_s")  # that levels of an arm are compared by
@@ -145,17 +145,7 @@ def _beside_launches(campaign: SealedCampaign, unit: Unit) -> Iterator[tuple[str
 
 def identify(plan: Plan, campaign: str, env: str, batch: int | None) -> Row:
     """The identity that every row of a campaign carries."""
-    arm = plan.headline_arm if read_role(env).is_reference else plan.arm
-    return {
-        "study": plan.study,
-        "campaign": campaign,
-        "scenario": plan.scenario,
-        "workload": plan.workload,
-        "env": env,
-        "stack": stack_of(arm, plan.stack, env),
-        "arm": arm,
-        "batch": batch,
-    }
+    return cell_of(plan, campaign, env, batch).row()
 
 
 def pivot(metrics: pd.DataFrame, metric: str) -> pd.DataFrame:

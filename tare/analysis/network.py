@@ -22,6 +22,7 @@ from pathlib import Path
 
 import pandas as pd
 
+from tare.model.levels import read_levels
 from tare.model.roles import read_role
 from tare.model.records.launches import NetworkResults
 from tare.model.records.measured import NetworkRecord
@@ -117,7 +118,7 @@ def points(metrics: pd.DataFrame, record: NetworkRecord) -> pd.DataFrame:
         of = unit.groupby("metric")["value"].median()
         if "group_step_s" not in of:
             continue
-        levels = dict(level.partition("=")[::2] for level in str(arm).split(","))
+        levels = read_levels(str(arm))
         step_s, compute_s, payload = of["group_step_s"], of["compute_step_s"], of["exchange_bytes"]
         flops = _flops(metrics, str(workload))
         met_on = environment(read_role(str(env)).environment).network_of(levels["network"])

@@ -254,7 +254,7 @@ class _Table:
         plan, metrics = found.campaign.plan, found.metrics
         own = metrics[metrics["arm"] == plan.arm]
         self.identity = (own if len(own) else metrics).iloc[0][list(IDENTITY)].to_dict()
-        self.identity["stack"] = stack_of(plan.arm, plan.stack)
+        self.identity["stack"] = stack_of(plan.levels, plan.stack)
         self.values = pivot(metrics, metric).reindex(columns=found.names)
         keys = [(CONTROL, HOST), *pairs]
         self.limit = self.campaign.plan.conditions.get("launch_timeout_s")

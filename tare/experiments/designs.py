@@ -24,6 +24,7 @@ from tare.launch.place import Site
 from tare.launch.program import Runnable, with_more
 from tare.launch.run import Order, launch, launch_side_by_side
 from tare.machine import facts, others
+from tare.model.levels import levels_text
 from tare.model.roles import read_role
 from tare.model import closure
 from tare.model.journals.units import IN_MEMORY, WARM, given_up, others_in
@@ -124,8 +125,8 @@ def declare(
         sampling=sampling,
         seed=study["seed"],
         discarded=discarded,
-        arm=arms.describe(levels),
-        headline_arm=arms.describe(headline),
+        arm=levels_text(levels),
+        headline_arm=levels_text(headline),
         stack=study["stack"],
         code_sha256=closure.code_sha256(
             kind, setup.workload, *arms.used(names, arm), frameworks, setup.scenario, neighbour

@@ -57,7 +57,7 @@ def measured(level, times, counts, *, share=1.0):
         {"unit": unit, "discarded": False, "voided": None, "launches": {}}
         for unit in range(1, 1 + len(times[HOST]))
     ]
-    plan = {"kind": "rounds", "environments": NAMES, "arm": "arm", "measured": {"levels": ["steady", "default"]}}
+    plan = {"kind": "rounds", "environments": NAMES, "arm": "stack=same", "measured": {"levels": ["steady", "default"]}}
     rows = rows_of("step_s", times) + rows_of("step_page_faults", counts)
     campaign = steps_of(sealed_campaign(plan, units, "rounds.apptainer+docker+host"), level)
     return Measured(campaign=campaign, metrics=pd.DataFrame(rows), share=share)

@@ -6,6 +6,7 @@ import pytest
 
 from tare.core.errors import UserError
 from tare.core.files import project_root
+from tare.model.levels import SAME
 from tare.model.registry import HOST, SHARED
 from tare.model.studies import arms, layout
 from tare.model.studies.study import campaigns, load_checked, profiled_stacks
@@ -34,7 +35,7 @@ def test_names_of_a_study_are_read_as_they_were_written(path):
         arm = arms.parse(text)
         assert layout.read_profile_name(layout.profile_name(HOST, arm)) == (HOST, arm.level)
     for env in study.environments:
-        assert layout.read_profile_name(layout.profile_name(env)) == (env, arms.SAME)
+        assert layout.read_profile_name(layout.profile_name(env)) == (env, SAME)
 
 
 def test_names_part_stack_and_scenario_though_both_follow_dots():

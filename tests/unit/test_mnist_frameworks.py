@@ -164,7 +164,7 @@ def test_a_stack_with_a_graph_compiler_is_a_level_of_its_own():
     assert arms.used(["host"], arm) == (["host"], ("compile",))
     levels = arms.levels_of({"stack": "same", "allocator": "default"}, arm)
     assert arms.conditions_at({"threads": 1}, levels)["settings"] == {"compile": "torchscript"}
-    assert arms.stack_of(arms.describe(levels), "paper-2022") == "torch-2.13"
+    assert arms.stack_of(levels, "paper-2022") == "torch-2.13"
     assert framework_of(arm.other_stack) == "torch"
 
 

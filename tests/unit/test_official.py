@@ -142,7 +142,7 @@ def test_its_files_are_no_locks_and_the_host_has_what_it_is_like(monkeypatch):
     assert layout.image_record(folder, "docker", arm) == Path(f"images/{NAME}/docker.json")
     assert layout.image_record(folder, HOST, arm) == Path(f"images/{LIKE}/{HOST}.json")
     assert (arm.on_host, arms.parse(f"stack={LIKE}").on_host) == (f"{LIKE}+xla", LIKE)
-    described = arms.describe({"stack": NAME})
+    described = {"stack": NAME}
     assert [arms.stack_of(described, "torch-2.13", env) for env in (HOST, "docker", None)] == [LIKE, NAME, NAME]
     kinds = [load_stack(name).image_kind for name in (NAME, LIKE, f"{LIKE}-onednn", "torch-1.4-openblas")]
     assert kinds == [

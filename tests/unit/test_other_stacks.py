@@ -96,7 +96,7 @@ def test_the_stack_of_a_launch_follows_from_its_levels():
         ("allocator=steady", HEADLINE),
         (ARM, OTHER),
     ):
-        described = arms.describe(arms.levels_of(levels, arms.parse(arm) if arm else None))
+        described = arms.levels_of(levels, arms.parse(arm) if arm else None)
         assert arms.stack_of(described, HEADLINE) == expected
 
 

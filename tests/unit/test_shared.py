@@ -31,6 +31,7 @@ from tare.literature import claims, measured_here
 from tare.literature.contrasts import At, paired, to_alone, to_host
 from tare.literature.published import load
 from tare.machine import contention
+from tare.model.levels import levels_text
 from tare.model.roles import CONTROL, alone_of, read_role, started
 from tare.model import closure, tables
 from tare.model.environment import Quota
@@ -485,8 +486,8 @@ def campaign(units=8, names=NAMES, arm=None, **changes):
     generator = random.Random(1)
     plan = builders.base_plan("s", "mnist_cnn", "rounds", names, units)
     headline = {**builders.HEADLINE["rounds"], **beside.FIRST}
-    plan |= {"scenario": "shared", "arm": arms.describe(arms.levels_of(headline, arm)), "spec": {"batch": 64}}
-    plan |= {"headline_arm": arms.describe(headline), "discarded": 0}
+    plan |= {"scenario": "shared", "arm": levels_text(arms.levels_of(headline, arm)), "spec": {"batch": 64}}
+    plan |= {"headline_arm": levels_text(headline), "discarded": 0}
     plan["sampling"] = {"confidence": 0.95, "units": units, "verdict_units": 6}
     rows = []
     for number in range(units):

@@ -9,6 +9,7 @@ from tare.analysis import extract, profile_rows
 from tare.core.errors import IntegrityError, UserError
 from tare.core.files import project_root, read_json, write_json
 from tare.experiments import measure
+from tare.model.levels import levels_text
 from tare.model import tables
 from tare.model.studies import arms, expected, layout, study
 from tare.report import figures
@@ -26,7 +27,7 @@ def made(folder, level=None, **changes):
     own = folder / WORKLOAD / layout.profile_name("host", arm)
     record = builders.profile_record("tiny", WORKLOAD, "host", own, random.Random(1))
     if arm:
-        record["arm"] = arms.describe({"stack": arm.level, "allocator": "default", "page_cache": "warm"})
+        record["arm"] = levels_text({"stack": arm.level, "allocator": "default", "page_cache": "warm"})
     write_json(own / "profile.json", {**record, **changes})
     return own / "profile.json"
 

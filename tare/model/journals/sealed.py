@@ -17,6 +17,7 @@ from typing import Any
 
 from tare.core.errors import IntegrityError, TareError
 from tare.core.files import read_json, sha256_file
+from tare.model.levels import ALLOCATOR, Levels, levels_text
 from tare.model.roles import read_role
 from tare.model.journals.units import counted
 from tare.model.records.campaigns import Decision, Plan, Sealed, Unit
@@ -139,12 +140,12 @@ def views(campaign: SealedCampaign) -> list[SealedCampaign]:
 
 
 def _at_level(plan: Plan, level: str) -> Plan:
-    """A plan whose texts say the level of the allocator of its measured steps."""
+    """A plan whose levels have the allocator's of its measured steps."""
 
-    def said(arm: str) -> str:
-        return ",".join(f"allocator={level}" if part.startswith("allocator=") else part for part in arm.split(","))
+    def said(levels: Levels) -> str:
+        return levels_text({**levels, **({ALLOCATOR: level} if ALLOCATOR in levels else {})})
 
-    return plan.replace(arm=said(plan.arm), headline_arm=said(plan.headline_arm))
+    return plan.replace(arm=said(plan.levels), headline_arm=said(plan.headline_levels))
 
 
 def read_sealed(sealed: Path) -> SealedCampaign:

@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from tare.core.errors import UserError
+from tare.model.levels import SAME, STACK, Levels
 from tare.model.roles import LaunchRole, read_role
 from tare.model.registry import HOST, SHARED, SINGLE, environment, environments
 from tare.model.studies.stacks import known_stacks, on_the_host, with_setting
@@ -19,7 +20,6 @@ from tare.model.words import nearest
 
 # Factors of every environment; adapters add those that only they can vary (`Environment.factors`). The other stacks
 # of containers/stacks/ are levels of `stack` too (`stack=paper-2022`), and what is installed here (`stack=bound`).
-SAME = "same"  # the level of `stack` that is the study's own
 COMMON = {"stack": (SAME, "native"), "allocator": ("default", "steady", "huge")}
 # Settings of the framework itself (tare/worker/settings/ applies them); the first level is the headline's.
 SETTINGS = {
@@ -216,23 +216,12 @@ def used(names: Iterable[str], arm: Arm | None) -> tuple[list[str], tuple[str, .
     return sorted({read_role(name).environment for name in names}), tuple(arm.settings if arm else ())
 
 
-def describe(levels: Mapping[str, str]) -> str:
-    """Name of the levels that a campaign holds, for tables: `stack=same,allocator=steady,page_cache=warm`."""
-    return ",".join(f"{factor}={level}" for factor, level in levels.items())
-
-
-def level_of(described: str, factor: str = "stack") -> str:
-    """The level of a factor among those that `describe` wrote; `same` where there is none."""
-    levels = dict(level.partition("=")[::2] for level in described.split(","))
-    return levels.get(factor, SAME)
-
-
-def stack_of(described: str, headline: str, env: str | None = None) -> str:
-    """The stack of launches at levels that `describe` wrote: the headline's, or the arm's own.
+def stack_of(levels: Levels, headline: str, env: str | None = None) -> str:
+    """The stack of launches at these levels: the headline's, or the arm's own.
 
     `env` is the launch's, where it has one: on the host an official image is what that is like.
     """
-    level = level_of(described)
+    level = levels.get(STACK, SAME)
     if level in COMMON["stack"]:
         return headline
     stack = with_setting(level)[0]
@@ -247,7 +236,7 @@ def levels_of(headline: Mapping[str, str], arm: Arm | None) -> dict[str, str]:
 def conditions_at(conditions: Mapping[str, Any], levels: Mapping[str, str]) -> dict[str, Any]:
     """The study's conditions at a campaign's levels."""
     settings = {factor: level for factor, level in levels.items() if factor in INSIDE}
-    settings |= _settings_of_stack(levels.get("stack", "same"))
+    settings |= _settings_of_stack(levels.get(STACK, SAME))
     threads = {THREADS: int(levels[THREADS])} if THREADS in levels else {}
     found = {
         **conditions,

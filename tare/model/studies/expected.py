@@ -15,7 +15,7 @@ from pathlib import Path
 
 from tare.model.registry import DISTRIBUTED, SHARED, describe_workload
 from tare.model.studies import arms
-from tare.model.studies.layout import image_record
+from tare.model.studies.layout import stack_record
 from tare.model.studies.stacks import with_setting
 from tare.model.studies.study import (
     Batch,
@@ -134,7 +134,7 @@ def images_s(study: Study, images: Path) -> float:
     for stack in study.stacks_needed:
         rules = {"tree": "build_tree", "oci": "build_image"}
         rules |= dict.fromkeys(study.environments_of(stack), "derive_image")
-        missing = (name for name in rules if not image_record(images / stack, name, None).exists())
+        missing = (name for name in rules if not stack_record(images / stack, name).exists())
         found += sum(JOB_S[rules[name]] for name in missing)
     return found
 

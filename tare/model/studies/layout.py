@@ -15,7 +15,8 @@ from pathlib import Path
 
 from tare.core.errors import UserError
 from tare.model.registry import HOST, SINGLE, scenario_names
-from tare.model.studies.arms import SAME, Arm, moves, parse
+from tare.model.levels import SAME
+from tare.model.studies.arms import Arm, moves, parse
 from tare.model.studies.stacks import on_the_host
 from tare.model.words import nearest
 
@@ -152,6 +153,21 @@ def pipeline_record(study: str, workload: str) -> Path:
     return PROFILES / study / workload / PIPELINE
 
 
+def stack_record(folder: Path, name: str) -> Path:
+    """Record of one form of a stack: its `tree`, its image `oci`, an environment's; `folder`: of the stack."""
+    return folder / f"{name}.json"
+
+
+def arm_record(folder: Path, slug: str, env: str) -> Path:
+    """Record of an environment in an arm that needs another image or other options; `folder`: of the stack."""
+    return stack_record(folder / "arms" / slug, env)
+
+
+def naive_record(folder: Path) -> Path:
+    """Record of a stack's image as a user would write it by hand; `folder`: of the stack."""
+    return folder / "naive" / "record.json"
+
+
 def image_record(folder: Path, env: str, arm: Arm | None) -> Path:
     """Where the image record of an environment lies, in an arm that needs one of its own or in the headline.
 
@@ -164,10 +180,15 @@ def image_record(folder: Path, env: str, arm: Arm | None) -> Path:
     """
     if arm is not None and arm.other_stack:
         stack = on_the_host(arm.other_stack) if env == HOST else arm.other_stack
-        return folder.parent / stack / f"{env}.json"
+        return stack_record(folder.parent / stack, env)
     if arm is not None and arm.needs_image and moves(arm, env):
-        return folder / "arms" / arm.slug / f"{env}.json"
-    return folder / f"{env}.json"
+        return arm_record(folder, arm.slug, env)
+    return stack_record(folder, env)
+
+
+def ceilings_record(key: str) -> Path:
+    """Record of the machine's ceilings, by the hash of what they depend on."""
+    return Path(RESULTS, "ceilings", f"{key}.json")
 
 
 def data_record(name: str) -> Path:

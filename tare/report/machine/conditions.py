@@ -48,9 +48,9 @@ def pythons(evidence: Evidence) -> dict[str, str]:
         plan = campaign.plan
         for unit in campaign.units:
             for name, launch in unit.launches.items():
-                arm = plan.headline_arm if read_role(name).is_reference else plan.arm
-                env = read_role(name).environment
-                stack = stack_of(arm, plan.stack, env)
+                role = read_role(name)
+                env = role.environment
+                stack = stack_of(plan.headline_levels if role.is_reference else plan.levels, plan.stack, env)
                 if launch.ok and (env == HOST or is_official(stack)):
                     found.setdefault(stack, launch.seen_inside().facts.python)
     return found
