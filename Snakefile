@@ -73,7 +73,7 @@ for name in ENVIRONMENTS:
         name:
             name
         input:
-            f"{STACK_IMAGES}/{name}.json",
+            form(name),
             collect(
                 layout.profile_record(STUDY, "{workload}", "{env}"),
                 workload=WORKLOADS,

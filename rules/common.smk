@@ -234,6 +234,12 @@ RESULTS = layout.results_folder(STUDY)
 IMAGES = images_folder(STUDIED, STUDIED.device)
 STACK_IMAGES = f"{IMAGES}/{STACK}"
 
+
+def form(name):
+    """Record of one form of the headline's stack: an environment's, or what they share."""
+    return layout.stack_record(Path(STACK_IMAGES), name)
+
+
 stack_framework = cache(framework_of)
 SWEPT = [name for name, one in STUDIED.workloads.items() if one.sweep_batches]
 # Of all workloads together, by the same launches.
@@ -481,14 +487,14 @@ def form_source(wildcards):
     """What an environment's form is made of: the host and its like need no image, only the tree."""
     bound = wildcards.stack == BOUND
     kind = "oci" if bound or environment(wildcards.env).contained else "tree"
-    return f"results/images/{wildcards.at}{wildcards.stack}/{kind}.json"
+    return layout.stack_record(layout.IMAGES / f"{wildcards.at}{wildcards.stack}", kind)
 
 
 def stack_records(stack):
     """The records of a stack that its environments share: its tree, and its image where one of them has it."""
     contained = any(environment(n).contained for n in STUDIED.environments_of(stack))
     kinds = ["tree", "oci"] if contained else ["tree"]
-    return [f"{IMAGES}/{stack}/{kind}.json" for kind in kinds]
+    return [layout.stack_record(Path(IMAGES, stack), kind) for kind in kinds]
 
 
 def stack_interpreter(wildcards):

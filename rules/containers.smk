@@ -1,13 +1,15 @@
 # One hash-locked stack -> one tree -> one OCI image -> each environment's own form. Shared by all studies.
 # Everything is cached by content, so that a rule that runs again finds what it made; its record says so.
 
+STACK_FOLDER = layout.IMAGES / "{at}{stack}"
+
 
 rule build_tree:
     input:
         stack=checkout_file("containers/stacks/{stack}/stack.yaml"),
         files=stack_files,
     output:
-        record="results/images/{at}{stack}/tree.json",
+        record=layout.stack_record(STACK_FOLDER, "tree"),
     log:
         "results/logs/images/{at}{stack}/tree.log",
     priority: 105
@@ -25,9 +27,9 @@ rule build_tree:
 rule build_image:
     input:
         recipe=checkout_file("containers/recipe.yaml"),
-        tree="results/images/{at}{stack}/tree.json",
+        tree=layout.stack_record(STACK_FOLDER, "tree"),
     output:
-        record="results/images/{at}{stack}/oci.json",
+        record=layout.stack_record(STACK_FOLDER, "oci"),
     log:
         "results/logs/images/{at}{stack}/oci.log",
     priority: 105
@@ -48,8 +50,8 @@ ruleorder: bind_stack > build_image
 
 rule bind_stack:
     output:
-        tree="results/images/{at}bound/tree.json",
-        record="results/images/{at}bound/oci.json",
+        tree=layout.stack_record(layout.IMAGES / "{at}bound", "tree"),
+        record=layout.stack_record(layout.IMAGES / "{at}bound", "oci"),
     log:
         "results/logs/images/{at}bound/oci.log",
     priority: 100
@@ -67,7 +69,7 @@ rule derive_image:
         image=form_source,
         probe=layout.probe_record("{env}"),
     output:
-        record="results/images/{at}{stack}/{env}.json",
+        record=layout.stack_record(STACK_FOLDER, "{env}"),
     log:
         "results/logs/images/{at}{stack}/{env}.log",
     priority: 100
@@ -83,10 +85,10 @@ rule derive_image:
 rule derive_arm:
     input:
         recipe=checkout_file("containers/recipe.yaml"),
-        image="results/images/{at}{stack}/oci.json",
+        image=layout.stack_record(STACK_FOLDER, "oci"),
         probe=layout.probe_record("{env}"),
     output:
-        record="results/images/{at}{stack}/arms/{arm}/{env}.json",
+        record=layout.arm_record(STACK_FOLDER, "{arm}", "{env}"),
     log:
         "results/logs/images/{at}{stack}/arms/{arm}/{env}.log",
     wildcard_constraints:

@@ -35,9 +35,9 @@ rule describe_machine:
 rule measure_ceilings:
     input:
         devices=checkout_file("config/devices.yaml"),
-        image=f"{STACK_IMAGES}/host.json",
+        image=form("host"),
     output:
-        record=f"results/ceilings/{CEILINGS}.json",
+        record=layout.ceilings_record(CEILINGS),
     log:
         f"results/logs/ceilings/{CEILINGS}.log",
     priority: 60
@@ -156,7 +156,7 @@ rule run_causes:
 
 use rule run_rounds as run_sweep with:
     input:
-        images=f"{STACK_IMAGES}/host.json",
+        images=form("host"),
         data=dataset_record,
     output:
         sealed=layout.sealed_record("{study}", "{workload}", "sweep"),
@@ -176,7 +176,7 @@ use rule run_rounds as run_sweep with:
 rule run_profile:
     # One command profiles every workload in an environment, one launch after the other.
     input:
-        images=f"{STACK_IMAGES}/{{env}}.json",
+        images=form("{env}"),
         data=sorted({job_data(one) for one in CAUSES}),
     output:
         records=[
@@ -227,7 +227,7 @@ use rule run_rounds as run_profile_of_stack with:
 
 rule measure_network:
     input:
-        images=collect(f"{STACK_IMAGES}/{{env}}.json", env=GROUPED_IN),
+        images=collect(form("{env}"), env=GROUPED_IN),
     output:
         record="<results>/network.json",
     log:
@@ -251,7 +251,7 @@ rule measure_network:
 
 use rule run_rounds as measure_pipeline with:
     input:
-        images=f"{STACK_IMAGES}/host.json",
+        images=form("host"),
         data=dataset_record,
     output:
         record=layout.pipeline_record("{study}", "{workload}"),
