@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pandas as pd
 
-from tare.model.levels import read_levels
+from tare.model.levels import level_column, read_levels
 from tare.model.roles import read_role
 from tare.model.journals.units import share_of
 from tare.model.registry import SINGLE
@@ -61,13 +61,11 @@ def compared(table: pd.DataFrame, kind: str, level: str | None = None, scenario:
     if len(own):
         return own
     ((factor, wanted),) = read_levels(level).items()
-    levels = headline["arm"].map(read_levels)
-    has = levels.map(lambda own: own.get(factor) == wanted).astype(bool)
-    if has.any():
-        return headline[has]
+    levels = headline.get(level_column(factor), pd.Series(index=headline.index, dtype=object))
+    if (levels == wanted).any():
+        return headline[levels == wanted]
     first = {**arms.COMMON, **arms.SETTINGS, **arms.INPUTS}.get(factor, ("",))[0]
-    told = levels.map(lambda own: factor in own).any()
-    return headline if wanted == first and not told else headline.iloc[:0]
+    return headline if wanted == first and levels.isna().all() else headline.iloc[:0]
 
 
 def headlines(verdicts: pd.DataFrame) -> pd.DataFrame:

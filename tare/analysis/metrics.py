@@ -22,6 +22,7 @@ from tare.analysis.launch_rows import (
     whole_run_rows,
 )
 from tare.analysis.sliced_rounds import slice_rows, tail_rows
+from tare.model.levels import columns_of_levels
 from tare.model.roles import CONTROL, alone_of, read_role, reference_of
 from tare.model.journals.sealed import HEADLINE_LEVEL, SealedCampaign
 from tare.model.journals.units import both_hosts
@@ -31,6 +32,7 @@ from tare.model.rows import unavailable
 from tare.model.studies.cells import cell_of
 from tare.stats.fits import step_values
 
+IDENTITY = ("study", "campaign", "scenario", "workload", "stack", "batch")
 LEVELS = ("step_s", "step_mean_s")  # that levels of an arm are compared by
 
 
@@ -146,6 +148,17 @@ def _beside_launches(campaign: SealedCampaign, unit: Unit) -> Iterator[tuple[str
 def identify(plan: Plan, campaign: str, env: str, batch: int | None) -> Row:
     """The identity that every row of a campaign carries."""
     return cell_of(plan, campaign, env, batch).row()
+
+
+def identity_of(metrics: pd.DataFrame) -> Row:
+    """What rows of a campaign have in common, of its launches at its own levels.
+
+    Args:
+        metrics: rows of one campaign.
+    """
+    own = metrics[~metrics["env"].map(lambda name: read_role(name).is_reference).astype(bool)]
+    first = (own if len(own) else metrics).iloc[0]
+    return dict(first[[*IDENTITY, *columns_of_levels(metrics.columns)]])
 
 
 def pivot(metrics: pd.DataFrame, metric: str) -> pd.DataFrame:

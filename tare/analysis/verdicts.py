@@ -21,7 +21,7 @@ from tare.analysis.bounds import Ends, ends_of, failures_of, sides, stopped_runs
 from tare.analysis.choice import EXPLORATORY, PRIMARY
 from tare.analysis.copies import part_of
 from tare.analysis.launch_rows import PHASES, SLOWDOWN
-from tare.analysis.metrics import pivot
+from tare.analysis.metrics import identity_of, pivot
 from tare.analysis.sliced_rounds import is_sliced, long_tail, sliced_units, unsliced_reason, whole_run_estimate
 from tare.analysis.switch_costs import switching
 from tare.model.roles import CONTROL, alone_of, read_role, reference_of
@@ -73,7 +73,6 @@ BOUNDED = WHOLE_RUN  # the metric that a launch which was stopped at its time li
 TO_ONE_HOST = math.sqrt(
     4 / 3
 )  # where launches vary alike: spread of a ratio to one launch by that to a mean of two
-IDENTITY = ("study", "campaign", "scenario", "workload", "stack", "arm", "batch")
 
 
 def logs_of(values: pd.DataFrame, names: Sequence[str]) -> pd.DataFrame:
@@ -252,8 +251,7 @@ class _Table:
         self.found, self.campaign, self.metric, self.share = found, found.campaign, metric, found.share
         self.again = (found.next_share or found.share) / found.share  # of an interval's level, in a new campaign
         plan, metrics = found.campaign.plan, found.metrics
-        own = metrics[metrics["arm"] == plan.arm]
-        self.identity = (own if len(own) else metrics).iloc[0][list(IDENTITY)].to_dict()
+        self.identity = identity_of(metrics)
         self.identity["stack"] = stack_of(plan.levels, plan.stack)
         self.values = pivot(metrics, metric).reindex(columns=found.names)
         keys = [(CONTROL, HOST), *pairs]

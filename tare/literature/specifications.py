@@ -10,7 +10,7 @@ from tare.literature.finding import amount
 from tare.literature.measured_here import NO_PROPERTY, Here, Value
 from tare.literature.published import Published
 from tare.literature.published_file import Row
-from tare.model.levels import STACK, read_levels
+from tare.model.levels import STACK, level_column
 from tare.model.records.machine import MachineRecord
 from tare.model.registry import HOST
 from tare.model.studies.stacks import load_stack, stack_names, with_setting
@@ -42,8 +42,8 @@ def _beside(row: Row, here: Here) -> Value:
 def _packages(names: Sequence[str], setting: str | None, here: Here) -> Value:
     """Versions of packages in the locks of the stacks that were measured, all or those with a setting."""
     measured = here.metrics[here.metrics["kind"] == "measured"]
-    pairs = measured[["stack", "arm"]].dropna().drop_duplicates().itertuples(index=False)
-    settings = {(stack, with_setting(read_levels(arm).get(STACK, ""))[1]) for stack, arm in pairs}
+    pairs = measured.reindex(columns=["stack", level_column(STACK)]).dropna().drop_duplicates().itertuples(index=False)
+    settings = {(stack, with_setting(level)[1]) for stack, level in pairs}
     wanted = {stack for stack, own in settings if setting in (None, own)}
     locked = {
         (one.name, one.version.partition("+")[0])

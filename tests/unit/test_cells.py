@@ -1,12 +1,15 @@
 """Levels are read as they were written, and the cell of a launch has the columns that every table begins with."""
 
 import campaign_builders
+from audit_builders import identity
 import pytest
 
 from tare.model import tables
-from tare.model.levels import levels_text, read_levels
+from tare.model.levels import level_column, levels_text, read_levels
 from tare.model.records.campaigns import Plan
 from tare.model.registry import HOST
+from tare.core.errors import IntegrityError
+from tare.model.rows import measured
 from tare.model.roles import CONTROL, reference_of
 from tare.model.schema import parse
 from tare.model.studies import arms
@@ -34,9 +37,33 @@ def test_levels_that_were_read_once_cannot_be_changed():
 
 def test_a_cell_has_the_columns_that_every_table_begins_with(plan):
     row = cell_of(plan, CAMPAIGN, HOST, 64).row()
-    assert list(row) == [name for name in tables.IDENTITY if name != "scaled"]
+    assert list(tables.make("metrics", [row_of(row)]).columns[: len(row)]) == list(row)
     assert (row["campaign"], row["env"], row["batch"], row["study"]) == (CAMPAIGN, HOST, 64, "s")
-    assert row["arm"] == plan.arm
+    assert {factor: row[level_column(factor)] for factor in plan.levels} == plan.levels
+
+
+def row_of(identity):
+    """A row of the table of metrics."""
+    return {**identity, **measured("real_s", 1.0, "s", "launcher")}
+
+
+def test_a_tables_levels_survive_its_file(plan, tmp_path):
+    rows = [row_of(cell_of(plan, CAMPAIGN, HOST, 64).row()), row_of({"level_threads": "2"} | identity("docker"))]
+    table = tables.make("metrics", rows)
+    assert table["level_threads"].isna().tolist() == [True, False]
+    for path in (tmp_path / "metrics.csv", tmp_path / "metrics.parquet"):
+        tables.write("metrics", table, path)
+        found = tables.read("metrics", path)
+        assert found["level_threads"].tolist()[1] == "2"
+        assert found["level_stack"].tolist() == ["paper-2022+xla", "same"]
+
+
+def test_a_table_of_an_older_version_is_refused_with_what_to_do(tmp_path):
+    path = tmp_path / "verdicts.csv"
+    table = tables.make("verdicts", []).assign(arm="stack=same")
+    table.to_csv(path, index=False)
+    with pytest.raises(IntegrityError, match=r"older version.*make it again with `snakemake"):
+        tables.read("verdicts", path)
 
 
 def test_a_launch_at_the_reference_level_has_its_stack_and_levels(plan):

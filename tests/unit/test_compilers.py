@@ -36,7 +36,7 @@ def test_the_step_from_which_it_pays(first_s, later_s, pays_from):
 
 
 def rows(campaign, env, stack, **values):
-    identity = {"workload": "mnist_cnn", "scenario": "single", "campaign": campaign, "arm": "", "env": env}
+    identity = {"workload": "mnist_cnn", "scenario": "single", "campaign": campaign, "env": env}
     return [
         {**identity, "stack": stack, "kind": "measured", "metric": key, "value": v} for key, v in values.items()
     ]

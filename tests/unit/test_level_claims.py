@@ -12,6 +12,7 @@ from tare.literature import published
 from tare.literature.answers import FAILS, HOLDS, OPEN
 from tare.literature.level_claims import _weighed, change_of, confound_of, faster, part_of, speed_of
 from tare.literature.published_file import Claim
+from tare.model.levels import level_columns, read_levels
 from tare.model.roles import CONTROL, read_role, reference_of
 from tare.model import tables as model_tables
 from tare.model.registry import HOST
@@ -34,7 +35,7 @@ class Tables:
 
     @property
     def verdicts(self):
-        columns = ["workload", "scenario", "campaign", "arm"]
+        columns = ["workload", "scenario", "campaign"]
         return self.metrics[columns].drop_duplicates().assign(attempt=self.attempt)
 
 
@@ -53,7 +54,7 @@ def rows(level, seconds, spread=0.01, units=6, seed=0):
                 "workload": WORKLOAD,
                 "scenario": "single",
                 "campaign": campaign,
-                "arm": level_of,
+                **level_columns(read_levels(level_of)),
                 "env": env,
             }
             found.append({**identity, "rep": unit, "metric": "epoch_rest_s", "kind": "measured", "value": value})

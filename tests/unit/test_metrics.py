@@ -245,7 +245,7 @@ def test_void_units_are_left_out_and_baselines_have_the_headlines_arm(launch):
     ]
     rows = metrics.campaign_metrics(sealed_campaign(plan(unavailable={}), units, "c"))
     assert {row["rep"] for row in rows} == {1}
-    assert {row["env"]: row["arm"] for row in rows} == {"host": "allocator=huge", "host.headline": "allocator=default"}
+    assert {row["env"]: row["level_allocator"] for row in rows} == {"host": "huge", "host.headline": "default"}
 
 
 def test_a_number_without_kind_or_a_gap_without_reason_is_refused(launch):

@@ -78,7 +78,7 @@ def test_nthu2018_has_ratios_by_input_and_says_which_scenarios_the_study_does_no
 
 
 def test_ratios_by_input_come_from_the_headline_that_has_the_level(given):
-    at_level = [table.assign(arm=table["arm"] + ",input=real") for table in (given.metrics, given.verdicts)]
+    at_level = [table.assign(level_input="real") for table in (given.metrics, given.verdicts)]
     said = told("nthu2018", replace(given, metrics=at_level[0], verdicts=at_level[1]))
     rows = given.verdicts
     row = rows[(rows["workload"] == "resnet50") & (rows["env"] == "docker") & (rows["metric"] == "real_s")].iloc[0]

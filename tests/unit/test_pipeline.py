@@ -122,7 +122,7 @@ def test_every_pass_is_a_row_of_the_metrics_with_cache_and_processes(tmp_path):
     found = extract.build([], [], pipelines=[path])["metrics"]
     rates = found[found["metric"] == "input_samples_per_s"]
     assert len(rates) == 12 and set(rates["kind"]) == {"measured"} and set(rates["campaign"]) == {"pipeline"}
-    cell = rates[rates["arm"] == "stack=same,page_cache=warm,loader_workers=2"].sort_values("rep")
+    cell = rates[(rates["level_page_cache"] == "warm") & (rates["level_loader_workers"] == "2")].sort_values("rep")
     assert cell["value"].tolist() == pytest.approx([297.0, 300.0, 303.0]) and cell["rep"].tolist() == [0, 1, 2]
     (wanted,) = found.loc[found["metric"] == "input_demand_per_s", "value"]
     assert wanted == pytest.approx(160.0)

@@ -643,7 +643,7 @@ def test_what_is_varied_beside_a_neighbour_is_no_arm_of_single_runs(found):
         "rounds.docker+host.limits-quota.shared"
     }
     assert set(choice.compared(both, "rounds", None, "shared")["campaign"]) == {"rounds.docker+host.shared"}
-    assert "limits=quota" in measured["arm"].iloc[0]
+    assert set(measured["level_limits"]) == {"quota"}
     extract.refuse_mixtures([campaign(units=2), campaign(units=2, arm=arms.parse("limits=quota"))])
 
 

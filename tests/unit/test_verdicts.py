@@ -56,7 +56,7 @@ def rows_of(metric, values, first_rep=1, arms=None):
     return [
         {
             **IDENTITY,
-            "arm": (arms or {}).get(env, "stack=same"),
+            "level_stack": (arms or {}).get(env, "same"),
             "env": env,
             "rep": first_rep + number,
             "metric": metric,
@@ -242,7 +242,7 @@ def test_an_arms_campaign_judges_its_level_and_each_environment_at_it():
     assert found["family_size"].tolist() == [3, 3, 3] and set(found["role"]) == {"exploratory"}
     # One of three is selected: every interval at a third of alpha.
     assert found["alpha"].tolist() == pytest.approx([0.05 / 3] * 3)
-    assert set(found["arm"]) == {"stack=same"}
+    assert set(found["level_stack"]) == {"same"}
     assert found.loc[(HOST, f"{HOST}.headline"), "ratio"] == pytest.approx(1.2, rel=0.005)
     assert found.loc[(HOST, f"{HOST}.headline"), "verdict"] == "different"
     assert found.loc[("docker", HOST), "ratio"] == pytest.approx(1.0, rel=0.005)

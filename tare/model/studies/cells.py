@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from tare.model.levels import Levels, levels_text
+from tare.model.levels import Levels, level_columns
 from tare.model.records.campaigns import Plan
 from tare.model.registry import SINGLE
 from tare.model.roles import read_role
@@ -43,7 +43,7 @@ class CellKey:
             "workload": self.workload,
             "env": self.launch,
             "stack": self.stack,
-            "arm": levels_text(self.levels),
+            **level_columns(self.levels),
             "batch": self.batch,
         }
 

@@ -13,7 +13,7 @@ from markupsafe import Markup
 from tare.analysis.choice import compared
 from tare.analysis.network import Wire, gradient_rates, measured_on, points, wires
 from tare.core.process import scratch_folder
-from tare.model.levels import read_levels
+from tare.model.levels import level_column, levels_text
 from tare.model.records.measured import NetworkRecord
 from tare.model.registry import DISTRIBUTED
 from tare.model.studies.arms import GROUPED, INPUTS
@@ -163,8 +163,9 @@ def _alone(metrics: pd.DataFrame, row: Mapping[str, Any]) -> float | None:
     return None if own.empty else float(own["value"].median())
 
 
-def _shown(levels: str) -> str:
-    return ", ".join(f"{factor}={level}" for factor, level in read_levels(levels).items() if factor in SHOWN)
+def _shown(row: Mapping[str, Any]) -> str:
+    levels = {factor: row.get(level_column(factor)) for factor in SHOWN}
+    return levels_text({factor: str(level) for factor, level in levels.items() if not missing(level)})
 
 
 def verdict_table(evidence: Evidence) -> Table | None:
@@ -179,7 +180,7 @@ def verdict_table(evidence: Evidence) -> Table | None:
             "": lambda row: f"{workload_title(row['workload'])}, {env_title(row['env'], short=True)}",
             "by": lambda row: env_title(row["reference"], short=True),
             "metric": lambda row: metric_title(row["metric"]),
-            "levels": lambda row: _shown(row["arm"]),
+            "levels": _shown,
             **compared_columns("n", "ratio", "interval", "control", "verdict"),
         },
         caption="Instances that train together: every comparison",
