@@ -421,7 +421,7 @@ def campaign_environments(wildcards):
 def arm_of(wildcards):
     """A job's arm, from the name of its campaign or its own; None for the headline's."""
     own = wildcards.get("arm")
-    return arms.parse(own) if own else campaign_of(wildcards).arm
+    return layout.read_slug(own) if own else campaign_of(wildcards).arm
 
 
 def scenario_of(wildcards):

@@ -96,8 +96,9 @@ rule derive_arm:
     priority: 100
     params:
         code=adapter_code,
+        arm=lambda wildcards, output: layout.read_slug(wildcards.arm).name,
     message:
         "make what {wildcards.env} needs for the arm {wildcards.arm} of {wildcards.stack}"
     shell:
-        "python -m tare derive-arm --stack {wildcards.stack:q} --env {wildcards.env:q} --arm {wildcards.arm:q}"
+        "python -m tare derive-arm --stack {wildcards.stack:q} --env {wildcards.env:q} --arm {params.arm:q}"
         " --image {input.image:q} --probe {input.probe:q} --out {output.record:q} 2> {log:q}"

@@ -17,7 +17,7 @@ from tare.model.roles import CONTROL, read_role, reference_of
 from tare.model import tables as model_tables
 from tare.model.registry import HOST
 from tare.model.schema import parse
-from tare.model.studies import arms, study
+from tare.model.studies import arms, layout, study
 from tare.report import figures
 from tare.report.figures import paper_changes, style
 from tare.report.figures.paper_rows import HERE, PRINTED
@@ -42,7 +42,7 @@ class Tables:
 def rows(level, seconds, spread=0.01, units=6, seed=0):
     """A campaign of whole runs at a level whose host takes `seconds` where the headline's takes 1."""
     generator = numpy.random.default_rng(seed)
-    campaign = f"rounds.host.{arms.parse(level).slug}"
+    campaign = f"rounds.host.{layout.slug_of(arms.parse(level))}"
     found = []
     for unit in range(units):
         mood = generator.normal(0, 0.2)  # of the machine, the same for all launches of a unit

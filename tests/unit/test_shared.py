@@ -502,7 +502,7 @@ def campaign(units=8, names=NAMES, arm=None, **changes):
                 record["neighbour"] = own
             launches[name] = record
         rows.append({"unit": number, "discarded": False, "voided": None, "launches": launches})
-    slug = f".{arm.slug}" if arm else ""
+    slug = f".{layout.slug_of(arm)}" if arm else ""
     return builders.sealed_campaign({**plan, **changes}, rows, name=f"rounds.docker+host{slug}.shared")
 
 

@@ -81,11 +81,6 @@ class Arm:
         return f"{self.factor}={self.level}"
 
     @property
-    def slug(self) -> str:
-        """As paths write it: `allocator-default`."""
-        return f"{self.factor}-{self.level}"
-
-    @property
     def is_setting(self) -> bool:
         """Whether it is a setting of the framework, which no environment has a part in."""
         return self.factor in SETTINGS or self.factor == THREADS
@@ -137,12 +132,12 @@ class Arm:
 
 
 def parse(text: str) -> Arm:
-    """An arm from `factor=level`, or from a path's `factor-level`.
+    """An arm from `factor=level`.
 
     Raises:
         UserError: no such factor or level.
     """
-    factor, sign, level = text.partition("=") if "=" in text else text.partition("-")
+    factor, sign, level = text.partition("=")
     known = {name: set(levels) for name, levels in {**COMMON, **INSIDE, **BESIDE, **GROUPED}.items()}
     known[THREADS] = {str(number) for number in range(1, MOST_THREADS + 1)}
     known["stack"].update(level for name in known_stacks() for level in stack_levels(name))

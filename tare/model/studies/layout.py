@@ -29,6 +29,20 @@ SEALED, PROFILE, PIPELINE = "sealed.json", "profile.json", "pipeline.json"
 ROUNDS, STEPS = "rounds", "steps"  # kinds of campaigns that have arms; steps are a view of rounds
 
 
+def slug_of(arm: Arm) -> str:
+    """An arm as paths have it: `allocator-default`."""
+    return f"{arm.factor}-{arm.level}"
+
+
+def read_slug(text: str) -> Arm:
+    """An arm from a path's `factor-level`.
+
+    Raises:
+        UserError: no such factor or level.
+    """
+    return parse(text.replace("-", "=", 1))
+
+
 @dataclass(frozen=True, kw_only=True)
 class CampaignName:
     """What the name of a campaign says: `rounds.docker+host.stack-native`.
@@ -57,7 +71,7 @@ class CampaignName:
 
     @property
     def _varied(self) -> list[str]:
-        slug = [self.arm.slug] if self.arm else []
+        slug = [slug_of(self.arm)] if self.arm else []
         return [*slug, *([self.scenario] if self.scenario != SINGLE else [])]
 
     @property
@@ -86,7 +100,7 @@ def read_name(text: str) -> CampaignName:
         slug, scenario = varied, SINGLE
     if slug and "-" not in slug:  # a scenario's name has no hyphen
         raise UserError(f"campaign {text}: no scenario {slug!r}: {nearest(slug, scenario_names())}")
-    arm = parse(slug) if slug else None
+    arm = read_slug(slug) if slug else None
     return CampaignName(kind=kind, environments=environments, arm=arm, scenario=scenario)
 
 
@@ -114,7 +128,7 @@ def is_headline(campaign: str, kind: str | None = None) -> bool:
 
 def profile_name(env: str, arm: Arm | None = None) -> str:
     """Name of the folder of a profiled launch, below its workload's: its environment, and its arm if it has one."""
-    return f"{env}.{arm.slug}" if arm else env
+    return f"{env}.{slug_of(arm)}" if arm else env
 
 
 def read_profile_name(text: str) -> tuple[str, str]:
@@ -182,7 +196,7 @@ def image_record(folder: Path, env: str, arm: Arm | None) -> Path:
         stack = on_the_host(arm.other_stack) if env == HOST else arm.other_stack
         return stack_record(folder.parent / stack, env)
     if arm is not None and arm.needs_image and moves(arm, env):
-        return arm_record(folder, arm.slug, env)
+        return arm_record(folder, slug_of(arm), env)
     return stack_record(folder, env)
 
 
