@@ -27,7 +27,7 @@ def campaign(units=6, *, name="rounds.apptainer+docker+host", workload="mnist_cn
     made = [SimpleNamespace(cost_s=cost_s, launches=launches) for _ in range(units + 1)]
     fixed = {"confidence": 0.95, "units": units, **sampling}
     return SimpleNamespace(
-        workload=workload, name=name, kind=name.split(".")[0], arm=layout.arm_of(name),
+        workload=workload, name=name, kind=layout.kind_of(name), arm=layout.arm_of(name),
         is_headline=name.count(".") == 1, path=Path(name), units=made, counted=made[1:],
         plan=SimpleNamespace(sampling=Sampling(**fixed), environments=NAMES, scenario=SINGLE),
     )  # fmt: skip
