@@ -28,9 +28,9 @@ from tare.core.errors import TareError, UnavailableError, UserError
 from tare.core.files import Journal, canonical_json, project_root, read_json, write_json
 from tare.experiments import campaign
 from tare.machine.facts import describe
-from tare.model.roles import CONTROL
 from tare.model.journals.sealed import read_sealed
 from tare.model.records.campaigns import Plan
+from tare.model.roles import CONTROL
 from tare.model.schema import read
 from tare.model.studies.layout import campaign_name, results_folder
 from tare.model.studies.study import load_checked

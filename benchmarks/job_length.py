@@ -31,9 +31,9 @@ from tare.experiments.campaign import run_campaign
 from tare.experiments.designs import Setup
 from tare.launch.sites import launch_sites
 from tare.machine.fitting import settled
-from tare.model.roles import CONTROL
 from tare.model.journals.sealed import SealedCampaign, read_sealed
 from tare.model.records.campaigns import Sampling
+from tare.model.roles import CONTROL
 from tare.model.studies.layout import SEALED, campaign_name
 from tare.model.studies.study import HOST, RoundsPart, load_part
 from tare.report.words.labels import seconds

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from tare.model.roles import CONTROL
 import math
 import sys
 from collections.abc import Iterator, Mapping, Sequence
@@ -10,6 +9,8 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+
+from tare.model.roles import CONTROL
 
 ROOT = Path(__file__).resolve().parent.parent
 sys.path[:0] = [str(ROOT / "benchmarks"), str(ROOT / "tests"), str(ROOT)]
@@ -25,7 +26,6 @@ from simulate_slices import (  # noqa: E402
     START_S,
 )
 from slicing import IMPORTS_S, STEP_S, STEPS  # noqa: E402
-
 
 
 def _prose(text: str) -> str:

@@ -38,9 +38,9 @@ from image_cost_builders import image_cost_tables, image_records
 from tare.analysis import extract
 from tare.core.files import locked, write_json
 from tare.literature import audit, claims, measured_here, published
+from tare.model import tables
 from tare.model.levels import levels_text
 from tare.model.roles import read_role
-from tare.model import tables
 from tare.model.studies import arms
 from tare.model.studies.layout import campaign_name
 from tare.model.studies.study import HOST

@@ -17,8 +17,6 @@ import pandas as pd
 from tare.analysis import verdicts
 from tare.core.files import Journal, canonical_json, sha256_file, sha256_text
 from tare.experiments import rounds
-from tare.model.levels import levels_text
-from tare.model.roles import CONTROL, read_role
 from tare.model.journals.sealed import (
     DECISION_KEY,
     ENDED_KEY,
@@ -30,9 +28,11 @@ from tare.model.journals.sealed import (
     views,
 )
 from tare.model.journals.units import counted, family_alpha
+from tare.model.levels import levels_text
 from tare.model.records.campaigns import Plan, Sealed, Unit
 from tare.model.records.measured import CopiesRecord
 from tare.model.registry import HOST
+from tare.model.roles import CONTROL, read_role
 from tare.model.schema import parse
 from tare.model.studies import arms
 from tare.model.studies.layout import ROUNDS, SEALED, STEPS

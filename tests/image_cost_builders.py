@@ -11,11 +11,11 @@ from campaign_builders import launch_record
 
 from tare.analysis import image_costs
 from tare.core.files import write_json
-from tare.model.roles import CONTROL
 from tare.model import tables
 from tare.model.journals import units
 from tare.model.records.measured import StartsRecord
 from tare.model.records.naive_image import NaiveImageRecord
+from tare.model.roles import CONTROL
 from tare.model.studies.study import HOST
 
 STACK = "torch-2.13"

@@ -10,11 +10,11 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Final
 
-from tare.model.roles import CONTROL, alone_of, read_role
 from tare.model.journals.sealed import SealedCampaign
 from tare.model.records.campaigns import Unit
 from tare.model.records.launches import LaunchRecord
 from tare.model.registry import HOST
+from tare.model.roles import CONTROL, alone_of, read_role
 from tare.stats.intervals import Interval, judge, share_interval
 
 TIMEOUT: Final = "timeout"

@@ -21,8 +21,8 @@ import pandas as pd
 
 from tare.analysis.launch_rows import PHASES
 from tare.analysis.metrics import pivot
-from tare.model.roles import CONTROL, read_role
 from tare.model.registry import HOST
+from tare.model.roles import CONTROL, read_role
 from tare.model.tables import DIFFERENT
 from tare.stats.families import selected_level
 from tare.stats.intervals import Estimate, Interval, Spread, moderated, student, t_interval, tellable

@@ -6,10 +6,10 @@ from dataclasses import replace
 
 import pandas as pd
 
-from tare.model.levels import level_column, read_levels
-from tare.model.roles import read_role
 from tare.model.journals.units import share_of
+from tare.model.levels import level_column, read_levels
 from tare.model.registry import SINGLE
+from tare.model.roles import read_role
 from tare.model.studies import arms, layout
 
 KINDS = ("rounds", "steps")

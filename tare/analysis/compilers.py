@@ -20,8 +20,8 @@ from dataclasses import dataclass
 import pandas as pd
 
 from tare.analysis.choice import compared
-from tare.model.roles import CONTROL, reference_of
 from tare.model.registry import HOST
+from tare.model.roles import CONTROL, reference_of
 from tare.model.studies import arms
 from tare.model.studies.layout import arm_of
 from tare.model.studies.stacks import framework_of

@@ -9,11 +9,11 @@ from __future__ import annotations
 
 import math
 
-from tare.model.roles import CONTROL
 from tare.model.journals.sealed import SealedCampaign
 from tare.model.records.campaigns import OWN
 from tare.model.records.measured import CopiesRecord
 from tare.model.registry import HOST
+from tare.model.roles import CONTROL
 from tare.model.studies.arms import stack_of
 from tare.stats.intervals import Spread
 

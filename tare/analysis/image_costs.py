@@ -16,19 +16,19 @@ import pandas as pd
 from tare.analysis.launch_rows import failure
 from tare.core.errors import IntegrityError
 from tare.core.remedies import require
-from tare.model.levels import SAME, STACK, read_levels
-from tare.model.studies.cells import CellKey
-from tare.model.roles import read_role
 from tare.model import tables
 from tare.model.journals.sealed import read_sealed
 from tare.model.journals.units import AS_FOUND, COLD, WARM, launched_ns, mark_ns, start_s
+from tare.model.levels import SAME, STACK, read_levels
 from tare.model.records.images import ImageRecord, OciRecord, Storage, TreeRecord
 from tare.model.records.launches import LaunchRecord, StartResults
 from tare.model.records.measured import StartsRecord
 from tare.model.records.naive_image import NaiveImageRecord
 from tare.model.registry import HOST, environment
+from tare.model.roles import read_role
 from tare.model.rows import measured, unavailable
 from tare.model.schema import read
+from tare.model.studies.cells import CellKey
 from tare.model.studies.layout import SEALED
 
 SHARED = "oci"  # stands for the image that all contained environments derive from

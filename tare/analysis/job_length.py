@@ -19,9 +19,9 @@ from tare.analysis.launch_rows import PHASES
 from tare.analysis.metrics import identify, pivot
 from tare.analysis.verdicts import Measured, contrasts, estimates_of
 from tare.core.errors import UserError
-from tare.model.roles import CONTROL
 from tare.model.journals.units import compared, family_alpha
 from tare.model.registry import HOST
+from tare.model.roles import CONTROL
 from tare.model.studies.layout import is_headline, read_name
 from tare.stats.intervals import Interval, tellable
 from tare.stats.job_length import Cost, CostBox

@@ -22,12 +22,12 @@ from tare.analysis.launch_rows import (
     whole_run_rows,
 )
 from tare.analysis.sliced_rounds import slice_rows, tail_rows
-from tare.model.levels import columns_of_levels
-from tare.model.roles import CONTROL, alone_of, read_role, reference_of
 from tare.model.journals.sealed import HEADLINE_LEVEL, SealedCampaign
 from tare.model.journals.units import both_hosts
+from tare.model.levels import columns_of_levels
 from tare.model.records.campaigns import Plan, Unit
 from tare.model.registry import HOST, SHARED
+from tare.model.roles import CONTROL, alone_of, read_role, reference_of
 from tare.model.rows import unavailable
 from tare.model.studies.cells import cell_of
 from tare.stats.fits import step_values

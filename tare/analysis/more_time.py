@@ -15,10 +15,10 @@ from typing import Any
 import pandas as pd
 
 from tare.analysis.choice import METRIC_OF
-from tare.model.roles import CONTROL, read_role
 from tare.model.journals.sealed import SealedCampaign
 from tare.model.journals.units import compared, shares
 from tare.model.registry import HOST
+from tare.model.roles import CONTROL, read_role
 from tare.model.tables import INCONCLUSIVE
 from tare.stats.intervals import MOST_UNITS, Interval, judge, t_quantile
 

@@ -23,10 +23,10 @@ from pathlib import Path
 import pandas as pd
 
 from tare.model.levels import columns_of_levels, level_column
-from tare.model.roles import read_role
 from tare.model.records.launches import NetworkResults
 from tare.model.records.measured import NetworkRecord
 from tare.model.registry import DISTRIBUTED, HOST, environment
+from tare.model.roles import read_role
 from tare.model.schema import read
 
 ALL_REDUCE, SERVER = "all-reduce", "parameter-server"

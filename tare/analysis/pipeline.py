@@ -17,12 +17,12 @@ from typing import Any
 
 from tare.core.errors import IntegrityError
 from tare.model.levels import SAME, STACK
-from tare.model.studies.cells import CellKey
 from tare.model.records.launches import PipelinePass, PipelineResults
 from tare.model.records.measured import PipelineRecord
 from tare.model.registry import HOST
 from tare.model.rows import measured, unavailable
 from tare.model.schema import read
+from tare.model.studies.cells import CellKey
 from tare.stats.intervals import t_interval
 
 CACHES = ("cold", "warm")

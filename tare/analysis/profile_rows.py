@@ -17,8 +17,8 @@ from tare.analysis.launch_rows import PROFILERS, Row, failure, profiler_of
 from tare.core.errors import IntegrityError
 from tare.core.files import sha256_file
 from tare.machine import nvml
-from tare.model.levels import SAME, STACK, read_levels
 from tare.model.journals.units import launched_ns
+from tare.model.levels import SAME, STACK, read_levels
 from tare.model.records.launches import Count, ProfileResults, Sample
 from tare.model.records.measured import CounterPart, Counters, ProfileRecord, Timeline
 from tare.model.rows import measured, modelled, unavailable

@@ -12,13 +12,13 @@ from dataclasses import dataclass
 from typing import Any
 
 from tare.analysis.launch_rows import Row
-from tare.model.roles import CONTROL, read_role
 from tare.model.journals.sealed import SealedCampaign
 from tare.model.journals.units import real_s, unsliced
 from tare.model.records.campaigns import Unit
 from tare.model.records.launches import LaunchRecord
 from tare.model.records.slices import Slices
 from tare.model.registry import HOST
+from tare.model.roles import CONTROL, read_role
 from tare.model.rows import measured
 from tare.model.studies.layout import ROUNDS, STEPS
 from tare.stats.intervals import Estimate

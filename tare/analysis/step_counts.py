@@ -13,10 +13,10 @@ from typing import Any
 import pandas as pd
 
 from tare.analysis.metrics import identity_of, pivot
-from tare.model.roles import CONTROL
 from tare.model.journals.sealed import SealedCampaign
 from tare.model.journals.units import compared
 from tare.model.registry import HOST
+from tare.model.roles import CONTROL
 from tare.stats.intervals import Interval
 from tare.stats.ranks import fewest_values, signed_rank_interval
 

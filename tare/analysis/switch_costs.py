@@ -14,12 +14,12 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from tare.analysis.sliced_rounds import sliced_units, terms_of
-from tare.model.roles import CONTROL
 from tare.model.journals.sealed import SealedCampaign
 from tare.model.journals.units import TRAIN
 from tare.model.records.launches import LaunchRecord, TrainResults
 from tare.model.records.slices import Slices
 from tare.model.registry import HOST
+from tare.model.roles import CONTROL
 from tare.stats.intervals import Estimate
 from tare.stats.sliced import SwitchCost, SwitchCosts, at_long_quantum, switch_cost
 

@@ -24,10 +24,10 @@ from tare.analysis.launch_rows import PHASES, SLOWDOWN
 from tare.analysis.metrics import identity_of, pivot
 from tare.analysis.sliced_rounds import is_sliced, long_tail, sliced_units, unsliced_reason, whole_run_estimate
 from tare.analysis.switch_costs import switching
-from tare.model.roles import CONTROL, alone_of, read_role, reference_of
 from tare.model.journals.sealed import SealedCampaign
 from tare.model.journals.units import compared, family_alpha, measured_steps, unsliced
 from tare.model.registry import HOST
+from tare.model.roles import CONTROL, alone_of, read_role, reference_of
 from tare.model.studies.arms import stack_of
 from tare.model.studies.layout import ROUNDS, STEPS
 from tare.stats.families import holm_levels, selected_level

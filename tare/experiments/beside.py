@@ -31,10 +31,10 @@ from tare.launch.place import Site
 from tare.launch.run import Order
 from tare.launch.scenarios.shared import launch_member
 from tare.launch.sites import data_of, data_record
-from tare.model.roles import read_role
 from tare.model.journals.units import WARM, given_up
 from tare.model.records.campaigns import Plan, Unit
 from tare.model.registry import SHARED
+from tare.model.roles import read_role
 from tare.model.schema import parse
 from tare.model.studies import arms
 from tare.model.studies.study import Rounds, Shared, sampling_beside

@@ -24,13 +24,13 @@ from tare.launch.place import Site
 from tare.launch.program import Runnable, with_more
 from tare.launch.run import Order, launch, launch_side_by_side
 from tare.machine import facts, others
-from tare.model.levels import levels_text
-from tare.model.roles import read_role
 from tare.model import closure
 from tare.model.journals.units import IN_MEMORY, WARM, given_up, others_in
+from tare.model.levels import levels_text
 from tare.model.records.campaigns import Kind, Machine, Others, Plan, Sampling, Unit
 from tare.model.records.launches import LaunchRecord
 from tare.model.registry import DISTRIBUTED, HOST, NO_OPTIONS, SHARED, SINGLE, whole_options
+from tare.model.roles import read_role
 from tare.model.schema import parse
 from tare.model.studies import arms
 from tare.model.studies.study import reduced

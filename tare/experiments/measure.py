@@ -25,8 +25,8 @@ from tare.launch.sites import batch_of, data_of, image_records, launch_sites, si
 from tare.machine import cpu_peak, gpu_health, nvml
 from tare.machine import facts as machine
 from tare.machine.fitting import settled
-from tare.model.levels import levels_text
 from tare.model import datasheet
+from tare.model.levels import levels_text
 from tare.model.registry import DISTRIBUTED, SHARED, SINGLE
 from tare.model.schema import parse
 from tare.model.studies import arms

@@ -26,11 +26,11 @@ from tare.experiments.designs import (
 )
 from tare.launch.pages import of_whole_runs
 from tare.launch.place import Site
-from tare.model.roles import LaunchRole
 from tare.model.journals.units import given_up
 from tare.model.records.campaigns import Plan, Sampling, Unit
 from tare.model.records.launches import LaunchRecord, Mark, Memory
 from tare.model.registry import DISTRIBUTED, SINGLE
+from tare.model.roles import LaunchRole
 from tare.model.schema import parse
 from tare.model.studies.study import HOST, Distributed, Rounds, sampling_of
 from tare.stats.fits import run_values

@@ -32,11 +32,11 @@ from tare.launch.slicing.rounds import Way, run_launches
 from tare.launch.transport import transport_of
 from tare.machine import others
 from tare.machine.memory import available_memory_bytes
-from tare.model.roles import CONTROL, read_role
 from tare.model.journals.units import COLD, TRAIN, WARM, given_up, groups_of, others_in, unsliced
 from tare.model.records.campaigns import Others, Plan, Unit
 from tare.model.records.launches import LaunchRecord, TrainResults
 from tare.model.registry import HOST, SINGLE
+from tare.model.roles import CONTROL, read_role
 
 MEMORY_SHARE = 0.8  # of what is available that the launches of a round may take together
 MOST_IDLE = 0.1  # of a run's time in which nothing of it can run: more, and it waits for what slicing may hide

@@ -19,11 +19,11 @@ from tare.experiments.designs import Design, Row, Setup, declare, launched, skip
 from tare.launch.place import Site
 from tare.launch.sites import control_site, sites
 from tare.machine.fitting import settled
-from tare.model.roles import CONTROL, read_role, started
 from tare.model.journals.units import AS_FOUND, COLD, WARM
 from tare.model.records.campaigns import Plan, Sampling, Unit
 from tare.model.records.launches import LaunchRecord
 from tare.model.registry import environment
+from tare.model.roles import CONTROL, read_role, started
 from tare.model.schema import parse
 from tare.model.studies import arms
 from tare.model.studies.study import HOST, StartsPart, load_part, reduced, settings_of

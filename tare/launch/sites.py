@@ -21,10 +21,10 @@ from tare.launch import gpu as access
 from tare.launch import limits
 from tare.launch.conditions import choose_cpus
 from tare.launch.place import Site, site_of
-from tare.model.roles import CONTROL, reference_of
 from tare.model.records.campaigns import OWN, SHARED
 from tare.model.records.images import DataRecord, ImageRecord
 from tare.model.registry import SINGLE, describe_workload, environment
+from tare.model.roles import CONTROL, reference_of
 from tare.model.schema import parse, read
 from tare.model.studies import arms, layout
 from tare.model.studies.arms import Arm

@@ -17,8 +17,8 @@ from tare.analysis.choice import compared, share
 from tare.analysis.metrics import pivot
 from tare.analysis.verdicts import log_ratios, logs_of
 from tare.literature.vocabulary import SLOWDOWN, kind_of
-from tare.model.roles import CONTROL, alone_of, read_role
 from tare.model.registry import HOST, SINGLE
+from tare.model.roles import CONTROL, alone_of, read_role
 from tare.stats.intervals import BUT_FOR_STALLS, Interval, judge, more_units, t_interval, tellable
 
 MARGIN = 0.05  # of whole runs, where no verdict tells the study's

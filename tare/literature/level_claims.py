@@ -21,8 +21,8 @@ from tare.literature.answers import FAILS, HOLDS, NOTHING, Answer, opened
 from tare.literature.contrasts import CONFIDENCE, MARGIN, Measured, units
 from tare.literature.published_file import Claim, Part
 from tare.literature.vocabulary import RATES, kind_of
-from tare.model.roles import CONTROL, reference_of
 from tare.model.registry import HOST
+from tare.model.roles import CONTROL, reference_of
 from tare.stats.intervals import Interval, t_quantile
 from tare.stats.slopes import quotient_of_sums
 

@@ -42,7 +42,9 @@ def _beside(row: Row, here: Here) -> Value:
 def _packages(names: Sequence[str], setting: str | None, here: Here) -> Value:
     """Versions of packages in the locks of the stacks that were measured, all or those with a setting."""
     measured = here.metrics[here.metrics["kind"] == "measured"]
-    pairs = measured.reindex(columns=["stack", level_column(STACK)]).dropna().drop_duplicates().itertuples(index=False)
+    pairs = (
+        measured.reindex(columns=["stack", level_column(STACK)]).dropna().drop_duplicates().itertuples(index=False)
+    )
     settings = {(stack, with_setting(level)[1]) for stack, level in pairs}
     wanted = {stack for stack, own in settings if setting in (None, own)}
     locked = {

@@ -1,4 +1,4 @@
-"""What a launch is in its unit: where it runs and what sets it apart there. Its name is written and read here alone.
+"""What a launch is in its unit: where it runs, and what sets it apart there. Names are written and read here alone.
 
 Names stand in plans, journals and tables: `docker`, `host.control`, `docker.headline`, `host.control.alone`,
 `docker/cold`; in the batch sweep the size of the batch.

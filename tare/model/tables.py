@@ -11,8 +11,8 @@ import pandas as pd
 import pandera.pandas as pa
 
 from tare.core.errors import IntegrityError, UserError
-from tare.model.levels import columns_of_levels, level_column
 from tare.core.files import atomic_path
+from tare.model.levels import columns_of_levels, level_column
 
 # Tables of some thousand rows are asked thousands of times for a few of them, which takes Arrow's strings longer.
 pd.set_option("mode.string_storage", "python")

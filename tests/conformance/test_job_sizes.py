@@ -9,9 +9,9 @@ import job_sizes
 import pytest
 from job_sizes import BALLAST_MIB, LIMIT_MIB, MIB, STEP_S
 
-from tare.model.roles import CONTROL
 from tare.model.journals.sealed import read_sealed
 from tare.model.journals.units import replicates_at
+from tare.model.roles import CONTROL
 from tare.model.studies.study import HOST
 
 

@@ -19,9 +19,9 @@ from tare.experiments import campaign, rounds
 from tare.experiments.alone import alone_on_this_machine
 from tare.experiments.designs import Setup
 from tare.launch.place import site_of
-from tare.model.roles import CONTROL
 from tare.model.journals.sealed import read_sealed, views
 from tare.model.registry import describe_workload, environment
+from tare.model.roles import CONTROL
 from tare.model.studies.study import HOST
 from tare.report.methods.losses import loss_check
 

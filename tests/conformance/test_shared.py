@@ -19,8 +19,8 @@ from tare.launch.conditions import choose_cpus
 from tare.launch.place import site_of
 from tare.launch.run import Order
 from tare.launch.scenarios.shared import launch_member
-from tare.model.roles import alone_of
 from tare.model.registry import HOST, describe_workload, environment
+from tare.model.roles import alone_of
 from tare.model.studies import arms
 from tare.model.studies.study import Shared
 

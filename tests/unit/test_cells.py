@@ -1,16 +1,16 @@
 """Levels are read as they were written, and the cell of a launch has the columns that every table begins with."""
 
 import campaign_builders
-from audit_builders import identity
 import pytest
+from audit_builders import identity
 
+from tare.core.errors import IntegrityError
 from tare.model import tables
 from tare.model.levels import level_column, levels_text, read_levels
 from tare.model.records.campaigns import Plan
 from tare.model.registry import HOST
-from tare.core.errors import IntegrityError
-from tare.model.rows import measured
 from tare.model.roles import CONTROL, reference_of
+from tare.model.rows import measured
 from tare.model.schema import parse
 from tare.model.studies import arms
 from tare.model.studies.cells import cell_of

@@ -16,10 +16,10 @@ from tare.core.files import project_root, write_json
 from tare.literature import audit, claims, contrasts, match, measured_here, published
 from tare.literature.answers import FAILS, HOLDS, OPEN, OTHER, SO_FAR, is_as_claimed, rest_of
 from tare.literature.measured_here import Conditions
-from tare.model.levels import level_columns, read_levels
-from tare.model.roles import CONTROL
 from tare.model import tables
+from tare.model.levels import level_columns, read_levels
 from tare.model.records.machine import MachineRecord
+from tare.model.roles import CONTROL
 from tare.model.studies.study import load_checked, merge
 from tare.stats.intervals import t_quantile
 

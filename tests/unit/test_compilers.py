@@ -4,9 +4,9 @@ import pandas as pd
 import pytest
 
 from tare.analysis.compilers import Compiled, Steps, compiled
-from tare.model.roles import CONTROL, reference_of
 from tare.model.records.curves import HEADLINE, CurvesRecord
 from tare.model.registry import HOST
+from tare.model.roles import CONTROL, reference_of
 from tare.profilers.clusters import ngraph_clusters, xla_clusters
 from tare.report.arms.compilers import compiler_table
 

@@ -12,10 +12,10 @@ from tare.literature import published
 from tare.literature.answers import FAILS, HOLDS, OPEN
 from tare.literature.level_claims import _weighed, change_of, confound_of, faster, part_of, speed_of
 from tare.literature.published_file import Claim
-from tare.model.levels import level_columns, read_levels
-from tare.model.roles import CONTROL, read_role, reference_of
 from tare.model import tables as model_tables
+from tare.model.levels import level_columns, read_levels
 from tare.model.registry import HOST
+from tare.model.roles import CONTROL, read_role, reference_of
 from tare.model.schema import parse
 from tare.model.studies import arms, layout, study
 from tare.report import figures

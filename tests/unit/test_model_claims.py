@@ -13,8 +13,8 @@ from tare.core.errors import UserError
 from tare.literature import claims, published
 from tare.literature.answers import FAILS, HOLDS, OPEN
 from tare.literature.published_file import Claim
-from tare.model.roles import CONTROL
 from tare.model import tables
+from tare.model.roles import CONTROL
 from tare.model.schema import parse
 from tare.stats.intervals import t_quantile
 

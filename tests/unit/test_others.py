@@ -15,11 +15,11 @@ from tare.experiments.campaign import run_campaign
 from tare.experiments.designs import Setup
 from tare.machine import others
 from tare.machine.others import Instant, between, instant
-from tare.model.roles import CONTROL, started
 from tare.model.journals.sealed import read_rows
 from tare.model.journals.units import others_in
 from tare.model.records.campaigns import Others
 from tare.model.records.launches import LaunchRecord
+from tare.model.roles import CONTROL
 from tare.model.studies.study import HOST
 
 STAT = """\

@@ -14,9 +14,9 @@ from tare.experiments.designs import Setup
 from tare.launch.pages import draw_anew, drop, of_whole_runs, read_again, resident
 from tare.launch.place import Site
 from tare.launch.sites import control_site
-from tare.model.roles import CONTROL
 from tare.model.journals.sealed import read_rows
 from tare.model.registry import HOST, environment
+from tare.model.roles import CONTROL
 
 KEY = "fedcba9876543210" * 2
 PAGES = 8

@@ -1,8 +1,8 @@
 """The second stage: how many units, from the pilot's spread and from what is left of the budget."""
 
-from tare.model.roles import CONTROL
 import pytest
 
+from tare.model.roles import CONTROL
 from tare.stats.planning import decide
 
 SAMPLING = {"pilot": 6, "half_width": 0.01, "budget_s": 1000.0, "confidence": 0.95}

@@ -4,7 +4,6 @@ Limits are three standard errors of a share, unless it says otherwise. Seeds are
 method. The same functions, with more campaigns, make docs/proof.md (`benchmarks/proof.py`).
 """
 
-from tare.model.roles import CONTROL
 import math
 
 import numpy as np
@@ -36,6 +35,7 @@ from proving import (
     values_of,
 )
 
+from tare.model.roles import CONTROL
 from tare.stats.intervals import log_ratios_of, moderated, student
 
 EFFECTS = {"none": 0.0, "half": 0.005, "two": 0.02}

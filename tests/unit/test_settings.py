@@ -49,7 +49,8 @@ def job(wanted, workload=mnist_cnn):
 
 def test_a_setting_is_an_arm_of_every_environment_and_needs_no_image():
     arm = arms.parse("layout=channels-last")
-    assert arm.is_setting and arm.is_optional and not arm.needs_image and layout.slug_of(arm) == "layout-channels-last"
+    assert arm.is_setting and arm.is_optional and not arm.needs_image
+    assert layout.slug_of(arm) == "layout-channels-last"
     assert layout.read_slug("layout-channels-last") == arm == arms.parse("layout=channels-last")
     assert arms.moves(arm, "host") and arms.moves(arm, "docker")
     assert arms.launch_names(arm, ["host"]) == ["host", "host.control", "host.headline"]

@@ -31,12 +31,12 @@ from tare.literature import claims, measured_here
 from tare.literature.contrasts import At, paired, to_alone, to_host
 from tare.literature.published import load
 from tare.machine import contention
-from tare.model.levels import levels_text
-from tare.model.roles import CONTROL, alone_of, read_role, started
 from tare.model import closure, tables
 from tare.model.environment import Quota
+from tare.model.levels import levels_text
 from tare.model.records.launches import CONTENTION
 from tare.model.registry import HOST, scenario_names
+from tare.model.roles import CONTROL, alone_of, read_role
 from tare.model.schema import parse
 from tare.model.studies import arms, expected, layout, study
 from tare.report import figures

@@ -12,9 +12,9 @@ from tare.analysis import switch_costs, verdicts
 from tare.analysis.metrics import campaign_metrics
 from tare.analysis.sliced_rounds import terms_of
 from tare.analysis.switch_costs import switching
-from tare.model.roles import CONTROL
 from tare.model.records.slices import Slices
 from tare.model.registry import HOST
+from tare.model.roles import CONTROL
 from tare.stats.intervals import Estimate, Spread
 from tare.stats.sliced import SwitchCost, SwitchCosts
 

@@ -19,9 +19,9 @@ from campaign_builders import (
 from tare.analysis import verdicts
 from tare.analysis.copies import between_copies, part_of
 from tare.analysis.metrics import campaign_metrics
-from tare.model.roles import CONTROL
 from tare.model.journals.sealed import read_sealed
 from tare.model.journals.units import share_of
+from tare.model.roles import CONTROL
 from tare.model.studies.layout import SEALED
 from tare.model.studies.study import HOST
 from tare.stats.intervals import (

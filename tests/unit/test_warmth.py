@@ -10,10 +10,10 @@ from fakes import CONDITIONS, Fake, site
 from tare.experiments import designs
 from tare.experiments.designs import identity
 from tare.launch import pages, warmth
-from tare.model.roles import CONTROL
 from tare.model.journals.units import IN_MEMORY
 from tare.model.records.campaigns import Plan, Sampling
 from tare.model.records.launches import LaunchRecord
+from tare.model.roles import CONTROL
 from tare.model.studies.study import HOST
 from tare.runtimes import daemon
 

@@ -23,9 +23,9 @@ from tare.launch.run import Order, launch
 from tare.launch.scenarios import Around, Problem
 from tare.launch.transport import Ready
 from tare.machine.contention import Counted, counted
-from tare.model.roles import read_role
 from tare.model.records.launches import Contention, LaunchRecord, Neighbour
 from tare.model.registry import SHARED
+from tare.model.roles import read_role
 from tare.worker.neighbour import PROTOCOL
 from tare.worker.sampling import throttling
 

@@ -17,10 +17,10 @@ from typing import Any
 
 from tare.core.errors import IntegrityError, TareError
 from tare.core.files import read_json, sha256_file
-from tare.model.levels import ALLOCATOR, Levels, levels_text
-from tare.model.roles import read_role
 from tare.model.journals.units import counted
+from tare.model.levels import ALLOCATOR, Levels, levels_text
 from tare.model.records.campaigns import Decision, Plan, Sealed, Unit
+from tare.model.roles import read_role
 from tare.model.schema import parse, read
 from tare.model.studies import arms
 from tare.model.studies.layout import ROUNDS, STEPS, CampaignName, question_of, read_name

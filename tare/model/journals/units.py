@@ -5,10 +5,10 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Sequence
 
-from tare.model.roles import CONTROL, read_role
 from tare.model.records.campaigns import Others, Plan, Unit
 from tare.model.records.launches import WORKER, Instance, LaunchRecord, Replicate, TrainResults
 from tare.model.registry import HOST
+from tare.model.roles import CONTROL, read_role
 
 GIVE_UP_AFTER = 2  # consecutive failures of one environment; a unit more would cost its timeout again
 TRAIN = "train"  # mode of a whole run

@@ -13,8 +13,8 @@ from typing import Any
 
 from tare.core.errors import UserError
 from tare.model.levels import SAME, STACK, Levels
-from tare.model.roles import LaunchRole, read_role
 from tare.model.registry import HOST, SHARED, SINGLE, environment, environments
+from tare.model.roles import LaunchRole, read_role
 from tare.model.studies.stacks import known_stacks, on_the_host, with_setting
 from tare.model.words import nearest
 

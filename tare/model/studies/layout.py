@@ -14,8 +14,8 @@ from functools import cache
 from pathlib import Path
 
 from tare.core.errors import UserError
-from tare.model.registry import HOST, SINGLE, scenario_names
 from tare.model.levels import SAME
+from tare.model.registry import HOST, SINGLE, scenario_names
 from tare.model.studies.arms import Arm, moves, parse
 from tare.model.studies.stacks import on_the_host
 from tare.model.words import nearest

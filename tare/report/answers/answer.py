@@ -10,8 +10,8 @@ import pandas as pd
 from markupsafe import Markup
 
 from tare.analysis.choice import METRIC_OF, headlines
-from tare.model.roles import CONTROL
 from tare.model.journals.units import share_of
+from tare.model.roles import CONTROL
 from tare.model.studies.layout import STEPS
 from tare.model.studies.study import HOST, campaigns
 from tare.report.arms.fault_costs import beside_measured

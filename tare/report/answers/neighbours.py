@@ -11,9 +11,9 @@ from typing import Any
 import pandas as pd
 
 from tare.analysis.launch_rows import SLOWDOWN
-from tare.model.roles import CONTROL, alone_of, read_role
 from tare.model.records.launches import CONTENTION
 from tare.model.registry import HOST, SHARED
+from tare.model.roles import CONTROL, alone_of, read_role
 from tare.model.studies.study import Shared
 from tare.report.evidence import Campaign, Evidence
 from tare.report.number_tables import compared

@@ -12,8 +12,8 @@ from typing import Any
 from tare.analysis.launch_rows import SLOWDOWN
 from tare.literature import published
 from tare.literature.measured_here import why_absent
-from tare.model.roles import CONTROL, alone_of
 from tare.model.registry import DISTRIBUTED, HOST, SHARED, SINGLE
+from tare.model.roles import CONTROL, alone_of
 from tare.model.studies.papers import repeated
 from tare.report.evidence import Evidence
 from tare.report.number_tables import interval_text, ratio_text

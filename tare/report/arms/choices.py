@@ -12,8 +12,8 @@ from typing import Any
 import pandas as pd
 
 from tare.analysis.choice import METRIC_OF, kind_of, level_campaigns
-from tare.model.roles import reference_of
 from tare.model.records.curves import CurvesRecord
+from tare.model.roles import reference_of
 from tare.model.studies.layout import arm_of
 from tare.model.studies.study import HOST
 from tare.model.tables import DIFFERENT

@@ -22,10 +22,10 @@ from tare.literature.measured_here import OURS, no_scenario, of_model
 from tare.literature.published import Fact, Published
 from tare.literature.published_file import Plot
 from tare.literature.vocabulary import FIGURE_METRICS, LINE, RATES, SLOWDOWN, UNIT_METRICS, kind_of
-from tare.model.roles import CONTROL, read_role
 from tare.model import tables
 from tare.model.records.measured import CeilingsRecord
 from tare.model.registry import HOST
+from tare.model.roles import CONTROL, read_role
 from tare.report.words.labels import env_order, env_title, significant, workload_title
 from tare.stats.intervals import t_interval
 

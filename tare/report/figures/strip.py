@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from tare.model.roles import CONTROL
 import html
 import math
 from collections.abc import Mapping
 from typing import Any
 
+from tare.model.roles import CONTROL
 from tare.report.figures.style import BAND, GRID, MUTED, paint
 from tare.report.words.labels import env_title
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterable
 
-from tare.model.roles import CONTROL, read_role
 from tare.model.records.launches import Facts, LaunchRecord
 from tare.model.registry import HOST
+from tare.model.roles import CONTROL, read_role
 from tare.model.studies.arms import stack_of
 from tare.model.studies.stacks import is_official
 from tare.report.evidence import Campaign, Evidence

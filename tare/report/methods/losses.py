@@ -11,8 +11,8 @@ from dataclasses import dataclass
 import pandas as pd
 
 from tare.analysis.choice import kind_of
-from tare.model.roles import read_role
 from tare.model.registry import SINGLE
+from tare.model.roles import read_role
 from tare.model.studies.layout import STEPS, is_headline, read_name
 from tare.model.studies.study import HOST
 from tare.report.evidence import Evidence

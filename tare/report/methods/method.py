@@ -6,10 +6,10 @@ from collections.abc import Sequence
 
 from tare.analysis.copies import matters
 from tare.analysis.sliced_rounds import is_sliced, unsliced_reason
-from tare.model.roles import read_role
 from tare.model.journals.units import IN_MEMORY, unsliced
 from tare.model.records.campaigns import SHARED, Plan
 from tare.model.records.measured import CopiesRecord
+from tare.model.roles import read_role
 from tare.report.evidence import Campaign, Evidence
 from tare.report.figures import joint
 from tare.report.figures.forest import counts
