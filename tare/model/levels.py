@@ -38,4 +38,4 @@ def levels_text(levels: Levels) -> str:
 @cache
 def read_levels(text: str) -> Levels:
     """Levels by factor, from their text."""
-    return MappingProxyType(dict(one.partition("=")[::2] for one in text.split(",")))
+    return MappingProxyType(dict(one.strip().partition("=")[::2] for one in text.split(",")))

@@ -129,7 +129,7 @@ def test_every_pass_is_a_row_of_the_metrics_with_cache_and_processes(tmp_path):
     assert set(found.loc[found["metric"] == "input_first_batch_s", "value"]) == {0.25}
     warm = {cell: rate for cell, rate in RATES.items() if cell[0] == "warm"}
     write_json(path, record(passes=rows(warm), no_cold="only root may"))
-    cold = extract.build([], [], pipelines=[path])["metrics"].query("arm == 'stack=same,page_cache=cold'")
+    cold = extract.build([], [], pipelines=[path])["metrics"].query("level_page_cache == 'cold'")
     assert cold["kind"].tolist() == ["unavailable"] and cold["reason"].tolist() == ["only root may"]
     write_json(path, record(status="failed", reason="no data", inside=None))
     assert extract.build([], [], pipelines=[path])["metrics"]["reason"].tolist() == ["no data"]
