@@ -61,9 +61,8 @@ def records(tmp_path, no_interpreter):
 # Names.
 
 
-@pytest.mark.parametrize("text", [ARM, f"stack-{OTHER}"])
-def test_an_arm_of_another_stack_is_known_by_name_and_by_path(text):
-    arm = arms.parse(text)
+@pytest.mark.parametrize("arm", [arms.parse(ARM), layout.read_slug(f"stack-{OTHER}")])
+def test_an_arm_of_another_stack_is_known_by_name_and_by_path(arm):
     assert (arm.name, layout.slug_of(arm), arm.other_stack) == (ARM, f"stack-{OTHER}", OTHER)
     assert arms.members(arm, ["host", "docker"]) == ["host", "docker"]
     assert arms.launch_names(arm, ["host", "docker"]) == ["host", "host.control", "docker", "host.headline"]
