@@ -24,14 +24,14 @@ wildcard_constraints:
     at=r"(?:@(?:cpu|cuda)/)?",
     batch=r"\d+",
     choice=r"(?:@[a-z0-9]+(?:-skip)?)?",
-    arm=rf"(?:\.[a-z][a-z0-9]*-[a-z0-9](?:[a-z0-9+-]|\.(?!(?:{ARM_ENDS})/))*)?",
+    arm=r"[a-z_]+-[a-z0-9.+-]+",
     dataset=r"[a-z][a-z0-9_]*",
     environments=r"[a-z0-9_@+-]+",
     env=r"(?!(?:oci|tree)\b)[a-z][a-z0-9_-]*(?:\.[a-z][a-z0-9_-]*)?",
     notebook=r"[a-z_]+",
-    scenario=r"(?:\.[a-z][a-z0-9_]*)?",
     stack=r"[a-z][a-z0-9.-]*",
     study=r"[a-z][a-z0-9_-]*",
+    varied=r"[a-z][a-z0-9_.+-]*",
     workload=r"[a-z][a-z0-9_-]*",
 
 
@@ -73,10 +73,9 @@ for name in ENVIRONMENTS:
         name:
             name
         input:
-            f"{STACK_IMAGES}/{name}.json",
+            form(name),
             collect(
-                "results/profiles/{study}/{workload}/{env}/profile.json",
-                study=STUDY,
+                layout.profile_record(STUDY, "{workload}", "{env}"),
                 workload=WORKLOADS,
                 env=name,
             ),

@@ -30,8 +30,10 @@ from tare.experiments import campaign
 from tare.machine.facts import describe
 from tare.model.journals.sealed import read_sealed
 from tare.model.records.campaigns import Plan
+from tare.model.roles import CONTROL
 from tare.model.schema import read
-from tare.model.studies.study import CONTROL, campaign_name, load_checked, results_folder
+from tare.model.studies.layout import campaign_name, results_folder
+from tare.model.studies.study import load_checked
 
 ROOT = project_root()
 LONGEST_PLAN_S = 10.0

@@ -31,9 +31,11 @@ from tare.experiments.campaign import run_campaign
 from tare.experiments.designs import Setup
 from tare.launch.sites import launch_sites
 from tare.machine.fitting import settled
-from tare.model.journals.sealed import SEALED, SealedCampaign, read_sealed
+from tare.model.journals.sealed import SealedCampaign, read_sealed
 from tare.model.records.campaigns import Sampling
-from tare.model.studies.study import CONTROL, HOST, RoundsPart, campaign_name, load_part
+from tare.model.roles import CONTROL
+from tare.model.studies.layout import SEALED, campaign_name
+from tare.model.studies.study import HOST, RoundsPart, load_part
 from tare.report.words.labels import seconds
 from tare.report.words.wording import signed
 

@@ -37,8 +37,10 @@ from tare.experiments.designs import Setup  # noqa: E402
 from tare.launch.place import Site  # noqa: E402
 from tare.launch.sites import sites  # noqa: E402
 from tare.machine.fitting import settled  # noqa: E402
-from tare.model.journals.sealed import SEALED, read_sealed, views  # noqa: E402
-from tare.model.registry import CONTROL, HOST  # noqa: E402
+from tare.model.journals.sealed import read_sealed, views  # noqa: E402
+from tare.model.registry import HOST  # noqa: E402
+from tare.model.roles import CONTROL  # noqa: E402
+from tare.model.studies.layout import SEALED  # noqa: E402
 from tare.model.studies.study import load_checked  # noqa: E402
 
 EFFECT = 0.03

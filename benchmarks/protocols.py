@@ -79,7 +79,8 @@ from tare.machine.fitting import settled  # noqa: E402
 from tare.model.journals.units import launched_ns, mark_ns, others_in  # noqa: E402
 from tare.model.records.campaigns import Unit  # noqa: E402
 from tare.model.records.launches import LaunchRecord, TrainResults  # noqa: E402
-from tare.model.registry import CONTROL, HOST, SINGLE  # noqa: E402
+from tare.model.registry import HOST, SINGLE  # noqa: E402
+from tare.model.roles import CONTROL  # noqa: E402
 from tare.model.studies import arms  # noqa: E402
 from tare.model.studies.study import load_checked  # noqa: E402
 from tare.stats.sliced import body_estimates  # noqa: E402

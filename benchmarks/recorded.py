@@ -14,7 +14,8 @@ from tare.model.journals.sealed import PLAN, read_rows
 from tare.model.journals.units import both_hosts, counted, mark_ns, real_s, replicates_at
 from tare.model.records.campaigns import Plan, Unit
 from tare.model.records.launches import WORKER, LaunchRecord
-from tare.model.registry import CONTROL, HOST
+from tare.model.registry import HOST
+from tare.model.roles import CONTROL
 from tare.model.schema import read
 from tare.stats.fits import step_values
 from tare.stats.sliced import step_effects

@@ -36,7 +36,8 @@ from recorded import Recorded, recorded  # noqa: E402
 
 from tare.core.errors import TareError  # noqa: E402
 from tare.core.files import write_json  # noqa: E402
-from tare.model.registry import CONTROL, HOST  # noqa: E402
+from tare.model.registry import HOST  # noqa: E402
+from tare.model.roles import CONTROL  # noqa: E402
 from tare.stats.intervals import Interval  # noqa: E402
 from tare.stats.sliced import body_estimates  # noqa: E402
 

@@ -34,7 +34,8 @@ from slicing import (  # noqa: E402
 )
 
 from tare.core.files import write_json  # noqa: E402
-from tare.model.registry import CONTROL, HOST  # noqa: E402
+from tare.model.registry import HOST  # noqa: E402
+from tare.model.roles import CONTROL  # noqa: E402
 from tare.stats.intervals import MOST_PRIOR, TRIM, TRIM_FROM, TRIM_WIDER, t_quantile  # noqa: E402
 from tare.stats.sliced import Once, at_long_quantum, body_estimates, step_effects, switch_cost, whole_run  # noqa: E402
 

@@ -18,7 +18,7 @@ from tare.analysis import forecast
 from tare.core.errors import TareError, UserError
 from tare.core.files import write_json
 from tare.machine import facts
-from tare.model.journals.sealed import ROUNDS, SEALED
+from tare.model.studies.layout import ROUNDS, SEALED, question_of, read_name
 
 
 def main() -> None:
@@ -28,18 +28,18 @@ def main() -> None:
     folder = parser.parse_args().folder
     found: dict[str, dict] = {}
     for sealed in sorted(folder.glob(f"*/{ROUNDS}.*/{SEALED}")):
-        kind, _, *rest = sealed.parent.name.split(".")
+        workload, name = question_of(sealed.parent)
         experience = forecast.from_campaign(sealed)
         if experience is not None:
             record = dataclasses.asdict(experience)
             del record["source"]
-            found.setdefault(sealed.parent.parent.name, {})[".".join([kind, *rest])] = record
+            found.setdefault(workload, {})[read_name(name).design] = record
     if not found:
         raise UserError(f"{folder} has no sealed campaign of whole runs with two units that count")
     here = facts.describe()
-    name = f"{here['cpu_model']}, {len(facts.identity()['cpus'])} logical CPUs, kernel {here['kernel']}"
-    write_json(forecast.REFERENCE, {"machine": name, "campaigns": found})
-    print(f"{forecast.REFERENCE}: {sum(map(len, found.values()))} campaigns of {len(found)} workloads, {name}")
+    machine = f"{here['cpu_model']}, {len(facts.identity()['cpus'])} logical CPUs, kernel {here['kernel']}"
+    write_json(forecast.REFERENCE, {"machine": machine, "campaigns": found})
+    print(f"{forecast.REFERENCE}: {sum(map(len, found.values()))} campaigns of {len(found)} workloads, {machine}")
 
 
 if __name__ == "__main__":

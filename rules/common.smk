@@ -20,7 +20,7 @@ if rules_of.parent != package_of:
 
 import snakemake_logger_plugin_tare
 from tare.model import closure
-from tare.model.studies import arms, expected, papers
+from tare.model.studies import arms, expected, layout, papers
 from tare.model.studies import minutes as minutes_module
 from tare.model.studies import study as study_module
 from tare.core.errors import TareError, UserError
@@ -36,7 +36,6 @@ from tare.model.registry import (
     describe_workload,
     environment,
     environment_names,
-    scenario_names,
 )
 from tare.model.studies.libraries import load_library
 from tare.model.studies.stacks import BOUND, files_beside, framework_of, load_stack
@@ -175,7 +174,7 @@ def within_minutes(study, minutes):
     They are told before anything runs, and written down before the first job (`onstart`); of a module, for which
     Snakemake runs none, as the rules are read.
     """
-    folder = Path("results/campaigns")
+    folder = layout.CAMPAIGNS
     if minutes is None:
         lines = minutes_module.told_without(study, folder)
         chosen = None
@@ -249,34 +248,38 @@ GROUPED_IN = (
     if STUDIED.distributed
     else []
 )
-RESULTS = study_module.results_folder(STUDY)
+RESULTS = layout.results_folder(STUDY)
 IMAGES = images_folder(STUDIED, STUDIED.device)
 STACK_IMAGES = f"{IMAGES}/{STACK}"
+
+
+def form(name):
+    """Record of one form of the headline's stack: an environment's, or what they share."""
+    return layout.stack_record(Path(STACK_IMAGES), name)
+
 
 stack_framework = cache(framework_of)
 SWEPT = [name for name, one in STUDIED.workloads.items() if one.sweep_batches]
 # Of all workloads together, by the same launches.
 CAUSES = [one for one in study_module.campaigns(STUDIED) if one.kind == "causes"]
 CAMPAIGNS = [
-    f"results/campaigns/{STUDY}/{campaign.workload}/{campaign.name}/sealed.json"
+    layout.sealed_record(STUDY, campaign.workload, campaign.name)
     for campaign in study_module.campaigns(STUDIED)
 ]
-# The name of an arm ends before that of a scenario; names of stacks may hold dots.
-ARM_ENDS = "|".join(scenario_names())
 PROFILES = collect(
-    "results/profiles/{study}/{workload}/{env}/profile.json",
-    study=STUDY,
+    layout.profile_record(STUDY, "{workload}", "{env}"),
     workload=WORKLOADS,
     env=ENVIRONMENTS,
 )
 # In other stacks, on the host; what is launched there and then is the arm's.
 STACK_PROFILES = [
-    f"results/profiles/{STUDY}/{workload}/"
-    f"{study_module.profile_folder('host', arms.parse(level))}/profile.json"
+    layout.profile_record(
+        STUDY, workload, layout.profile_name("host", arms.parse(level))
+    )
     for workload, level in study_module.profiled_stacks(STUDIED)
 ]
 PIPELINES = collect(
-    f"results/profiles/{STUDY}/{{workload}}/pipeline.json",
+    layout.pipeline_record(STUDY, "{workload}"),
     workload=STUDIED.pipeline.workloads if STUDIED.pipeline else [],
 )
 
@@ -345,7 +348,7 @@ def code_of_jobs(kind):
 def data_record(workload):
     """Data record of a workload: of the source that this study chose."""
     name = STUDIED.data.record_of(describe_workload(workload)["dataset"])
-    return f"results/data/{name}.json"
+    return str(layout.data_record(name))
 
 
 def job_data(one):
@@ -421,21 +424,27 @@ def dataset_recipe(wildcards):
     return catalog.recipe_sha256(wildcards.dataset, choice, registry_of_data())
 
 
+def campaign_of(wildcards):
+    """What the name of a job's campaign says; of a job without one, the headline's alone on the machine."""
+    words = [wildcards.get("environments"), wildcards.get("varied")]
+    return layout.read_name(".".join(["rounds", *filter(None, words)]))
+
+
 def campaign_environments(wildcards):
     """Environments of a campaign from its name, host first."""
-    names = study_module.environments_named(wildcards.environments)
+    names = campaign_of(wildcards).environments
     return ["host", *(name for name in names if name != "host")]
 
 
 def arm_of(wildcards):
-    """A campaign's arm from its name; None for the headline's."""
-    text = wildcards.get("arm")
-    return arms.parse(text[1:]) if text else None
+    """A job's arm, from the name of its campaign or its own; None for the headline's."""
+    own = wildcards.get("arm")
+    return layout.read_slug(own) if own else campaign_of(wildcards).arm
 
 
 def scenario_of(wildcards):
     """A campaign's scenario from its name."""
-    return (wildcards.get("scenario") or f".{SINGLE}")[1:]
+    return campaign_of(wildcards).scenario
 
 
 def campaign_options(wildcards):
@@ -455,7 +464,7 @@ def campaign_images(wildcards):
     names = campaign_environments(wildcards)
     return sorted(
         {
-            str(arms.image_record(folder, env, kind))
+            str(layout.image_record(folder, env, kind))
             for env in names
             for kind in (None, arm_of(wildcards))
         }
@@ -465,10 +474,10 @@ def campaign_images(wildcards):
 def headline(kind, environments):
     """Sealed campaigns of one kind, one per workload of which the study has one."""
     return collect(
-        "results/campaigns/{study}/{workload}/{campaign}/sealed.json",
-        study=STUDY,
+        layout.sealed_record(
+            STUDY, "{workload}", layout.campaign_name(kind, environments)
+        ),
         workload=WORKLOADS,
-        campaign=study_module.campaign_name(kind, environments),
     )
 
 
@@ -496,14 +505,14 @@ def form_source(wildcards):
     """What an environment's form is made of: the host and its like need no image, only the tree."""
     bound = wildcards.stack == BOUND
     kind = "oci" if bound or environment(wildcards.env).contained else "tree"
-    return f"results/images/{wildcards.at}{wildcards.stack}/{kind}.json"
+    return layout.stack_record(layout.IMAGES / f"{wildcards.at}{wildcards.stack}", kind)
 
 
 def stack_records(stack):
     """The records of a stack that its environments share: its tree, and its image where one of them has it."""
     contained = any(environment(n).contained for n in STUDIED.environments_of(stack))
     kinds = ["tree", "oci"] if contained else ["tree"]
-    return [f"{IMAGES}/{stack}/{kind}.json" for kind in kinds]
+    return [layout.stack_record(Path(IMAGES, stack), kind) for kind in kinds]
 
 
 def stack_interpreter(wildcards):

@@ -58,7 +58,7 @@ rule judge_published:
         image_costs=rules.count_image_costs.output,
         profiles=PROFILES,
         machine=rules.describe_machine.output.record,
-        probes=collect("results/probe/{env}.json", env=ENVIRONMENTS),
+        probes=collect(layout.probe_record("{env}"), env=ENVIRONMENTS),
     output:
         published="<results>/tables/published.csv",
         claims="<results>/tables/claims.csv",
@@ -79,8 +79,7 @@ rule summarize_environment:
     input:
         rounds=lambda wildcards: headline("rounds", ["host", wildcards.env]),
         profiles=collect(
-            "results/profiles/{study}/{workload}/{{env}}/profile.json",
-            study=STUDY,
+            layout.profile_record(STUDY, "{workload}", "{{env}}"),
             workload=WORKLOADS,
         ),
         copies=COPIES,

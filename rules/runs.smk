@@ -6,7 +6,7 @@
 
 rule probe_environment:
     output:
-        record="results/probe/{env}.json",
+        record=layout.probe_record("{env}"),
     log:
         "results/logs/probe/{env}.log",
     priority: 110
@@ -35,9 +35,9 @@ rule describe_machine:
 rule measure_ceilings:
     input:
         devices=checkout_file("config/devices.yaml"),
-        image=f"{STACK_IMAGES}/host.json",
+        image=form("host"),
     output:
-        record=f"results/ceilings/{CEILINGS}.json",
+        record=layout.ceilings_record(CEILINGS),
     log:
         f"results/logs/ceilings/{CEILINGS}.log",
     priority: 60
@@ -85,7 +85,7 @@ rule run_rounds:
         images=campaign_images,
         data=dataset_record,
     output:
-        sealed="results/campaigns/{study}/{workload}/rounds.{environments}/sealed.json",
+        sealed=layout.sealed_record("{study}", "{workload}", "rounds.{environments}"),
     log:
         "results/logs/{study}/rounds/{workload}/{environments}.log",
     priority: 80
@@ -113,12 +113,14 @@ use rule run_rounds as run_rounds_of_arm with:
         data=dataset_record,
         neighbour=neighbour_data,
     output:
-        sealed="results/campaigns/{study}/{workload}/rounds.{environments}{arm}{scenario}/sealed.json",
+        sealed=layout.sealed_record(
+            "{study}", "{workload}", "rounds.{environments}.{varied}"
+        ),
     log:
-        "results/logs/{study}/rounds/{workload}/{environments}{arm}{scenario}.log",
+        "results/logs/{study}/rounds/{workload}/{environments}.{varied}.log",
     priority: 20
     message:
-        "{wildcards.workload}: whole runs and training steps, {wildcards.environments}{wildcards.arm}{wildcards.scenario}"
+        "{wildcards.workload}: whole runs and training steps, {wildcards.environments}.{wildcards.varied}"
 
 
 rule run_causes:
@@ -128,7 +130,7 @@ rule run_causes:
         data=sorted({job_data(one) for one in CAUSES}),
     output:
         sealed=[
-            f"results/campaigns/{STUDY}/{one.workload}/causes.{{environments}}/sealed.json"
+            layout.sealed_record(STUDY, one.workload, "causes.{environments}")
             for one in CAUSES
         ],
     log:
@@ -154,10 +156,10 @@ rule run_causes:
 
 use rule run_rounds as run_sweep with:
     input:
-        images=f"{STACK_IMAGES}/host.json",
+        images=form("host"),
         data=dataset_record,
     output:
-        sealed="results/campaigns/{study}/{workload}/sweep/sealed.json",
+        sealed=layout.sealed_record("{study}", "{workload}", "sweep"),
     log:
         "results/logs/{study}/sweep/{workload}.log",
     priority: 40
@@ -174,12 +176,11 @@ use rule run_rounds as run_sweep with:
 rule run_profile:
     # One command profiles every workload in an environment, one launch after the other.
     input:
-        images=f"{STACK_IMAGES}/{{env}}.json",
+        images=form("{env}"),
         data=sorted({job_data(one) for one in CAUSES}),
     output:
         records=[
-            f"results/profiles/{STUDY}/{workload}/{{env}}/profile.json"
-            for workload in WORKLOADS
+            layout.profile_record(STUDY, workload, "{env}") for workload in WORKLOADS
         ],
     log:
         f"results/logs/{STUDY}/profile/{{env}}.log",
@@ -205,14 +206,14 @@ ruleorder: run_profile_of_stack > run_profile
 
 use rule run_rounds as run_profile_of_stack with:
     input:
-        images=lambda wildcards: arms.image_record(
+        images=lambda wildcards: layout.image_record(
             Path(STACK_IMAGES), "host", arm_of(wildcards)
         ),
         data=dataset_record,
     output:
-        record="results/profiles/{study}/{workload}/host{arm,[.]stack-[^/]+}/profile.json",
+        record=layout.profile_record("{study}", "{workload}", "host.{arm}"),
     log:
-        "results/logs/{study}/profile/{workload}/host{arm}.log",
+        "results/logs/{study}/profile/{workload}/host.{arm}.log",
     priority: 20
     params:
         kind="profile",
@@ -221,12 +222,12 @@ use rule run_rounds as run_profile_of_stack with:
         options=lambda wildcards: f"--env host --arm {arm_of(wildcards).name}",
         images=STACK_IMAGES,
     message:
-        "{wildcards.workload}: profiled launch in host{wildcards.arm}"
+        "{wildcards.workload}: profiled launch in host.{wildcards.arm}"
 
 
 rule measure_network:
     input:
-        images=collect(f"{STACK_IMAGES}/{{env}}.json", env=GROUPED_IN),
+        images=collect(form("{env}"), env=GROUPED_IN),
     output:
         record="<results>/network.json",
     log:
@@ -250,10 +251,10 @@ rule measure_network:
 
 use rule run_rounds as measure_pipeline with:
     input:
-        images=f"{STACK_IMAGES}/host.json",
+        images=form("host"),
         data=dataset_record,
     output:
-        record="results/profiles/{study}/{workload}/pipeline.json",
+        record=layout.pipeline_record("{study}", "{workload}"),
     log:
         "results/logs/{study}/pipeline/{workload}.log",
     priority: 60

@@ -72,7 +72,7 @@ def identity(
     """The identity of a row."""
     return {
         "study": "nyu2022", "campaign": campaign, "scenario": "single", "workload": workload, "env": env,
-        "stack": "torch-2.13", "arm": "stack=same", "batch": batch,
+        "stack": "torch-2.13", "level_stack": "same", "batch": batch,
     }  # fmt: skip
 
 

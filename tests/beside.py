@@ -30,7 +30,8 @@ from project import ROOT, code_blocks, copy_checkout, snakemake
 from tiny_study import BROKEN, TINY, VARIED
 
 from tare.experiments.alone import LOCKS
-from tare.model.studies.study import CONTROL, HOST, merge
+from tare.model.roles import CONTROL
+from tare.model.studies.study import HOST, merge
 
 END_S = 20.0
 MASKED = tuple(path for name in ("ch-run", "dockerd") if (path := shutil.which(name)))

@@ -39,9 +39,11 @@ from tare.analysis import extract
 from tare.core.files import locked, write_json
 from tare.literature import audit, claims, measured_here, published
 from tare.model import tables
-from tare.model.registry import BASELINE
+from tare.model.levels import levels_text
+from tare.model.roles import read_role
 from tare.model.studies import arms
-from tare.model.studies.study import HOST, campaign_name
+from tare.model.studies.layout import campaign_name
+from tare.model.studies.study import HOST
 from tare.worker import families
 
 SHARED = "TARE_TEST_RUN"  # the folder of a run of the tests, for what its processes share
@@ -87,7 +89,7 @@ IMAGE_STUDY = json.dumps(
 )
 CUDA_STUDY = json.dumps({**json.loads(STUDY), "device": "cuda"})
 CAUSE_UNITS = 4
-ARM = arms.describe(HEADLINE["rounds"])
+ARM = levels_text(HEADLINE["rounds"])
 OPERATORS = {  # name: (calls, own microseconds, FLOPs, bytes) of one step
     "aten::mkldnn_convolution": (2, 14000.0, 430_000_000, 21_000_000),
     "aten::convolution_backward": (2, 30000.0, 860_000_000, 63_000_000),
@@ -305,7 +307,7 @@ def write_campaigns(
             plan, rows = rounds_campaign(study, workload, present, lacking, units, own, factors, arm, measured)
             if arm and arm.other_stack:
                 for name, launch in (item for row in rows for item in row["launches"].items()):
-                    python = PYTHON if name.endswith(BASELINE) else OTHER_PYTHON
+                    python = PYTHON if read_role(name).is_reference else OTHER_PYTHON
                     launch["inside"]["facts"]["python"] = python
         write_campaign(folder, plan, rows, None if arm else ended)
         sealed.append(folder / "sealed.json")

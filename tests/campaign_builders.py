@@ -22,20 +22,20 @@ from tare.model.journals.sealed import (
     ENDED_KEY,
     HEADLINE_LEVEL,
     PLAN,
-    ROUNDS,
     SEAL_KEY,
-    SEALED,
-    STEPS,
     UNITS,
     SealedCampaign,
     views,
 )
 from tare.model.journals.units import counted, family_alpha
+from tare.model.levels import levels_text
 from tare.model.records.campaigns import Plan, Sealed, Unit
 from tare.model.records.measured import CopiesRecord
-from tare.model.registry import BASELINE, CONTROL, HOST
+from tare.model.registry import HOST
+from tare.model.roles import CONTROL, read_role
 from tare.model.schema import parse
 from tare.model.studies import arms
+from tare.model.studies.layout import ROUNDS, SEALED, STEPS
 from tare.stats import planning
 from tare.stats.fits import VALUES_OF
 from tare.stats.intervals import log_ratios_of
@@ -89,7 +89,7 @@ QUANTUM_S = 0.04
 
 def facts(env: str) -> dict[str, Any]:
     """What a launch of `env` reports from inside."""
-    contained = arms.environment_of(env) != HOST
+    contained = read_role(env).environment != HOST
     return {
         "python": PYTHON,
         "executable": "/opt/tare/bin/python3.11" if contained else "/cache/tree/bin/python3.11",
@@ -140,8 +140,8 @@ def factors_of(
     name: str, arm: arms.Arm | None = None, given: Mapping[str, Mapping[str, float]] | None = None
 ) -> dict[str, float]:
     """What a launch of this name multiplies each phase by: its environment's part, and its arm's."""
-    own = (FACTORS if given is None else given).get(arms.environment_of(name), {})
-    level = LEVELS.get(arm.name, {}) if arm and not name.endswith(BASELINE) else {}
+    own = (FACTORS if given is None else given).get(read_role(name).environment, {})
+    level = LEVELS.get(arm.name, {}) if arm and not read_role(name).is_reference else {}
     return {key: own.get(key, 1.0) * level.get(key, 1.0) for key in {*own, *level}}
 
 
@@ -297,8 +297,8 @@ def base_plan(
         "sampling": sampling,
         "seed": 2022,
         "discarded": 1,
-        "arm": arms.describe(levels),
-        "headline_arm": arms.describe(HEADLINE[kind]),
+        "arm": levels_text(levels),
+        "headline_arm": levels_text(HEADLINE[kind]),
         "stack": "torch-2.13",
         "code_sha256": "0" * 64,
         "provenance": {},
@@ -418,7 +418,7 @@ def rounds_campaign(
         for name in everyone:
             own = factors_of(name, arm, factors)
             step_s = STEP_S.get(workload, 0.05) * own.get("step", 1.0)
-            loss = LOSS * (LOSS_FACTORS.get(arm.name, 1.0) if arm and not name.endswith(BASELINE) else 1.0)
+            loss = LOSS * (LOSS_FACTORS.get(arm.name, 1.0) if arm and not read_role(name).is_reference else 1.0)
             replicates = replicate_records(others, shared, step_s=step_s, loss=loss)
             launches[name] = launch_record(name, generator, factors=own, scale=scale, replicates=replicates)
         rows.append(_unit(number, everyone, launches, ROUND_S))

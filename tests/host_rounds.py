@@ -11,7 +11,8 @@ from typing import Any
 import numpy as np
 
 from tare.model.records.campaigns import Unit
-from tare.model.registry import CONTROL, HOST
+from tare.model.registry import HOST
+from tare.model.roles import CONTROL
 from tare.model.schema import parse
 
 LEVELS = ("default", "steady")
@@ -130,7 +131,13 @@ def write_rounds(folder: Path, rows: Sequence[Mapping[str, Any]], **changes: Any
     plan = {
         **{"schema": 2, "kind": "rounds", "study": "s", "workload": "mnist_cnn", "environments": [HOST, CONTROL]},
         **{"spec": {}, "conditions": {}, "sampling": {"confidence": 0.95, "units": 12}, "seed": 1, "discarded": 1},
-        **{"arm": "a", "headline_arm": "a", "stack": "torch-2.13", "code_sha256": "0", "provenance": {}},
+        **{
+            "arm": "stack=same",
+            "headline_arm": "stack=same",
+            "stack": "torch-2.13",
+            "code_sha256": "0",
+            "provenance": {},
+        },
         "machine": {
             **{"cpus": [0, 1], "governor": None, "kernel": "6.1", "machine": "x86_64", "online_cpus": "0-1"}
         },

@@ -15,7 +15,8 @@ from tare.model import tables
 from tare.model.journals import units
 from tare.model.records.measured import StartsRecord
 from tare.model.records.naive_image import NaiveImageRecord
-from tare.model.studies.study import CONTROL, HOST
+from tare.model.roles import CONTROL
+from tare.model.studies.study import HOST
 
 STACK = "torch-2.13"
 SHARED_S = {"fetch": 5.0, "tree": 15.0, "tree_unpack": 4.0, "tree_compile": 11.0}

@@ -5,7 +5,8 @@ import math
 from tare.experiments.campaign import run_campaign
 from tare.experiments.designs import Design, identity
 from tare.model.records.campaigns import Plan, Sampling
-from tare.model.studies.study import CONTROL, HOST
+from tare.model.roles import CONTROL
+from tare.model.studies.study import HOST
 from tare.stats import fits
 
 NAME = "rounds.docker+host"

@@ -21,7 +21,8 @@ import pandas as pd
 
 from tare.analysis.launch_rows import PHASES
 from tare.analysis.metrics import pivot
-from tare.model.registry import BASELINE, CONTROL, HOST
+from tare.model.registry import HOST
+from tare.model.roles import CONTROL, read_role
 from tare.model.tables import DIFFERENT
 from tare.stats.families import selected_level
 from tare.stats.intervals import Estimate, Interval, Spread, moderated, student, t_interval, tellable
@@ -132,7 +133,7 @@ def environments_of(table: pd.DataFrame) -> list[str]:
     """Environments of a table that are compared with the host; those without one number are left out."""
     if "kind" in table:
         table = table[table["kind"] != "unavailable"]
-    return sorted(env for env in table["env"].unique() if env not in HOSTS and not env.endswith(BASELINE))
+    return sorted(env for env in table["env"].unique() if read_role(env).is_compared)
 
 
 def calls_by_launch(kernels: pd.DataFrame, operators: bool) -> dict[tuple[str, int], dict[str, float]]:

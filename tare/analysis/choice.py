@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pandas as pd
 
 from tare.model.journals.units import share_of
-from tare.model.registry import BASELINE, HOST, SINGLE
-from tare.model.studies import arms
-from tare.model.studies.study import is_headline
+from tare.model.levels import level_column, read_levels
+from tare.model.registry import SINGLE
+from tare.model.roles import read_role
+from tare.model.studies import arms, layout
 
 KINDS = ("rounds", "steps")
 PROFILE, SWEEP = "profile", "sweep"  # what stands for a campaign's name where there is one of a kind
@@ -17,7 +20,7 @@ METRIC_OF = {"rounds": "real_s", "steps": "step_s"}  # what a kind of campaign a
 
 def kind_of(campaign: str) -> str:
     """Kind of a campaign, from its name."""
-    return campaign.split(".", 1)[0]
+    return layout.kind_of(campaign)
 
 
 def share(verdicts: pd.DataFrame) -> float:
@@ -28,7 +31,7 @@ def share(verdicts: pd.DataFrame) -> float:
 
 def joint(table: pd.DataFrame) -> pd.DataFrame:
     """Rows of the headline campaigns of each workload: of either kind the one with the most environments."""
-    rows = table[table["campaign"].map(is_headline).astype(bool)]
+    rows = table[table["campaign"].map(layout.is_headline).astype(bool)]
     if rows.empty:
         return rows
     kinds = rows["campaign"].map(kind_of)
@@ -48,7 +51,7 @@ def compared(table: pd.DataFrame, kind: str, level: str | None = None, scenario:
         scenario: what ran beside the units.
     """
     rows = table[(table["scenario"] == scenario) & (table["campaign"].map(kind_of) == kind)]
-    found = {name: arms.of_campaign(name) for name in rows["campaign"].unique()}
+    found = {name: layout.arm_of(name) for name in rows["campaign"].unique()}
     headline = rows[rows["campaign"].map(lambda name: found[name] is None).astype(bool)]
     if level is None:
         return headline
@@ -57,13 +60,12 @@ def compared(table: pd.DataFrame, kind: str, level: str | None = None, scenario:
     ]
     if len(own):
         return own
-    levels = headline["arm"].str.split(",")
-    if levels.map(lambda names: level in names).any():
-        return headline[levels.map(lambda names: level in names).astype(bool)]
-    factor = level.partition("=")[0]
+    ((factor, wanted),) = read_levels(level).items()
+    levels = headline.get(level_column(factor), pd.Series(index=headline.index, dtype=object))
+    if (levels == wanted).any():
+        return headline[levels == wanted]
     first = {**arms.COMMON, **arms.SETTINGS, **arms.INPUTS}.get(factor, ("",))[0]
-    told = levels.map(lambda names: any(name.startswith(f"{factor}=") for name in names)).any()
-    return headline if level == f"{factor}={first}" and not told else headline.iloc[:0]
+    return headline if wanted == first and levels.isna().all() else headline.iloc[:0]
 
 
 def headlines(verdicts: pd.DataFrame) -> pd.DataFrame:
@@ -75,7 +77,8 @@ def headlines(verdicts: pd.DataFrame) -> pd.DataFrame:
     rows = joint(verdicts)
     found = [rows.assign(asked=rows["metric"])]
     for (workload, campaign), own in verdicts[verdicts["role"] == PRIMARY].groupby(["workload", "campaign"]):
-        arm, main = arms.of_campaign(campaign), ".".join(campaign.split(".")[:2])
+        named = layout.read_name(campaign)
+        arm, main = named.arm, replace(named, arm=None, scenario=SINGLE).text
         if arm is not None and ((rows["workload"] == workload) & (rows["campaign"] == main)).any():
             found.append(own.assign(asked=own["metric"] + f"@{arm.name}"))
     return pd.concat(found)
@@ -83,7 +86,7 @@ def headlines(verdicts: pd.DataFrame) -> pd.DataFrame:
 
 def of_causes(table: pd.DataFrame, workload: str) -> pd.DataFrame:
     """Rows of a workload's campaigns of causes."""
-    wanted = table["campaign"].map(lambda name: is_headline(name, "causes")).astype(bool)
+    wanted = table["campaign"].map(lambda name: layout.is_headline(name, "causes")).astype(bool)
     return table[wanted & (table["workload"] == workload)]
 
 
@@ -103,17 +106,17 @@ def is_ours(arm: arms.Arm | None, *, stacks: bool) -> bool:
 
 def arm_campaigns(table: pd.DataFrame, workload: str, *, stacks: bool = False) -> list[str]:
     """Names of the arms' campaigns of one workload, rounds first: of the same packages, or of other stacks."""
-    return [name for name in _varied(table, workload) if is_ours(arms.of_campaign(name), stacks=stacks)]
+    return [name for name in _varied(table, workload) if is_ours(layout.arm_of(name), stacks=stacks)]
 
 
 def setting_campaigns(table: pd.DataFrame, workload: str) -> list[str]:
     """Names of the campaigns of the framework's settings of one workload, rounds first."""
-    return [name for name in _varied(table, workload) if (arm := arms.of_campaign(name)) and arm.is_setting]
+    return [name for name in _varied(table, workload) if (arm := layout.arm_of(name)) and arm.is_setting]
 
 
 def _varied(table: pd.DataFrame, workload: str) -> list[str]:
     names = table.loc[(table["workload"] == workload) & (table["scenario"] == SINGLE), "campaign"].unique()
-    found = [name for name in names if arms.of_campaign(name) is not None]
+    found = [name for name in names if layout.arm_of(name) is not None]
     return sorted(found, key=lambda n: (KINDS.index(kind_of(n)), n))
 
 
@@ -139,4 +142,4 @@ def arm_verdicts(table: pd.DataFrame, workload: str, campaign: str) -> pd.DataFr
 
 def is_level(row: pd.Series | dict[str, object]) -> bool:
     """Whether a verdict compares an arm's level with the headline's, not an environment with the host."""
-    return row["reference"] != HOST and str(row["reference"]).endswith(BASELINE)
+    return read_role(str(row["reference"])).is_reference

@@ -20,8 +20,10 @@ from dataclasses import dataclass
 import pandas as pd
 
 from tare.analysis.choice import compared
-from tare.model.registry import BASELINE, CONTROL, HOST
+from tare.model.registry import HOST
+from tare.model.roles import CONTROL, reference_of
 from tare.model.studies import arms
+from tare.model.studies.layout import arm_of
 from tare.model.studies.stacks import framework_of
 
 FIRST, LATER, PEAK = "first_step_s", "later_step_s", "peak_rss_bytes"
@@ -90,7 +92,7 @@ def compiled(metrics: pd.DataFrame, workload: str) -> list[Compiled]:
     rows = metrics[(metrics["workload"] == workload) & (metrics["kind"] == "measured")]
     found = []
     for name in rows["campaign"].unique():
-        arm = arms.of_campaign(name)
+        arm = arm_of(name)
         if arm is None or not name.startswith("rounds."):
             continue
         always = ALWAYS.get(framework_of(arm.other_stack)) if arm.other_stack else None
@@ -121,7 +123,7 @@ def compiled(metrics: pd.DataFrame, workload: str) -> list[Compiled]:
 
 def _plain(rows: pd.DataFrame, own: pd.DataFrame, arm: arms.Arm, stack: str) -> Iterator[pd.DataFrame]:
     """Where launches of the same stack without the compiler may be: beside it, or in that stack's own campaign."""
-    beside = own[own["env"] == f"{HOST}{BASELINE}"]
+    beside = own[own["env"] == reference_of(HOST)]
     yield beside[beside["stack"] == stack]
     if arm.other_stack:
         plain = compared(rows, "rounds", f"stack={stack}")

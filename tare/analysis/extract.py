@@ -229,7 +229,7 @@ def _campaign(sealed: Path) -> SealedCampaign:
         raise IntegrityError(
             f"{sealed} is of workload {found.plan.workload!r} and lies under {found.workload!r}: run it again"
         )
-    if found.name.split(".")[0] != found.kind:
+    if found.key.kind != found.kind:
         raise IntegrityError(f"{sealed} is a campaign of {found.kind} and lies under {found.name!r}: run it again")
     return found
 

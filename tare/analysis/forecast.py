@@ -17,10 +17,11 @@ from tare.analysis import tries
 from tare.core.errors import IntegrityError, UserError
 from tare.core.files import project_root, read_json
 from tare.machine import facts
-from tare.model.journals.sealed import ROUNDS, SEALED, read_sealed
+from tare.model.journals.sealed import read_sealed
 from tare.model.journals.units import compared, share_of, shares
 from tare.model.registry import DISTRIBUTED, SHARED
 from tare.model.studies import arms
+from tare.model.studies.layout import ROUNDS, SEALED, kind_of, read_name
 from tare.model.studies.study import Study, campaigns, sampling_beside, sampling_of
 from tare.stats.fits import run_values
 from tare.stats.intervals import log_ratios_of, stein_units
@@ -117,10 +118,10 @@ def needed(
 
 def experience(folders: Sequence[Path], workload: str, name: str) -> Experience | None:
     """The first that is of use: a sealed campaign of this name, one of its kind and arm, the reference."""
-    kind, _, *arm = name.split(".", 2)
+    design = read_name(name).design
     for folder in folders:
-        own = sorted((folder / workload).glob(f"{kind}.*/{SEALED}"))
-        own = [path for path in own if path.parent.name.split(".", 2)[2:] == arm]
+        own = sorted((folder / workload).glob(f"{kind_of(name)}.*/{SEALED}"))
+        own = [path for path in own if read_name(path.parent.name).design == design]
         own.sort(key=lambda path: path.parent.name != name)
         for path in own:
             try:
@@ -129,7 +130,7 @@ def experience(folders: Sequence[Path], workload: str, name: str) -> Experience 
                 continue  # a damaged record is refused where it is used; a forecast goes on without it
             if found is not None:
                 return found
-    return from_reference(REFERENCE, workload, ".".join([kind, *arm]))
+    return from_reference(REFERENCE, workload, design)
 
 
 def from_campaign(sealed: Path) -> Experience | None:

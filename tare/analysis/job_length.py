@@ -20,8 +20,9 @@ from tare.analysis.metrics import identify, pivot
 from tare.analysis.verdicts import Measured, contrasts, estimates_of
 from tare.core.errors import UserError
 from tare.model.journals.units import compared, family_alpha
-from tare.model.registry import CONTROL, HOST
-from tare.model.studies.study import is_headline
+from tare.model.registry import HOST
+from tare.model.roles import CONTROL
+from tare.model.studies.layout import is_headline, read_name
 from tare.stats.intervals import Interval, tellable
 from tare.stats.job_length import Cost, CostBox
 
@@ -53,9 +54,9 @@ def cost_rows(found: Sequence[Measured]) -> list[dict[str, Any]]:
     ]
 
 
-def _question(one: Measured) -> tuple[str, str]:
+def _question(one: Measured) -> tuple[str, tuple[str, ...]]:
     """Workload and environments, which headlines of rounds and of their steps share."""
-    return one.campaign.workload, one.campaign.name.split(".")[1]
+    return one.campaign.workload, read_name(one.campaign.name).environments
 
 
 def once(metrics: pd.DataFrame) -> pd.DataFrame:

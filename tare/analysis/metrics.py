@@ -24,12 +24,15 @@ from tare.analysis.launch_rows import (
 from tare.analysis.sliced_rounds import slice_rows, tail_rows
 from tare.model.journals.sealed import HEADLINE_LEVEL, SealedCampaign
 from tare.model.journals.units import both_hosts
+from tare.model.levels import columns_of_levels
 from tare.model.records.campaigns import Plan, Unit
-from tare.model.registry import ALONE, BASELINE, CONTROL, HOST, SHARED
+from tare.model.registry import HOST, SHARED
+from tare.model.roles import CONTROL, alone_of, read_role, reference_of
 from tare.model.rows import unavailable
-from tare.model.studies.arms import stack_of
+from tare.model.studies.cells import cell_of
 from tare.stats.fits import step_values
 
+IDENTITY = ("study", "campaign", "scenario", "workload", "stack", "batch")
 LEVELS = ("step_s", "step_mean_s")  # that levels of an arm are compared by
 
 
@@ -62,8 +65,8 @@ def campaign_metrics(campaign: SealedCampaign) -> list[Row]:
 def _slowdowns(plan: Plan, unit: Unit) -> Iterator[tuple[str, Row]]:
     """By environment: its launch beside a neighbour by the one without, where a unit has both."""
     for name in plan.environments:
-        if f"{name}{ALONE}" in plan.environments:
-            yield name, slowdown_row(unit.launches.get(name), unit.launches.get(f"{name}{ALONE}"))
+        if not read_role(name).is_alone and (alone := alone_of(name)) in plan.environments:
+            yield name, slowdown_row(unit.launches.get(name), unit.launches.get(alone))
 
 
 def headline_beside(campaign: SealedCampaign, others: Iterable[SealedCampaign]) -> list[Row]:
@@ -73,10 +76,10 @@ def headline_beside(campaign: SealedCampaign, others: Iterable[SealedCampaign]) 
     the headline's level itself, and where the campaign has launches as in the headline.
     """
     plan = campaign.plan
-    if campaign.level in (None, HEADLINE_LEVEL) or any(name.endswith(BASELINE) for name in plan.environments):
+    if campaign.level in (None, HEADLINE_LEVEL) or any(read_role(name).is_reference for name in plan.environments):
         return []
     return [
-        {**identify(other.plan, campaign.name, f"{HOST}{BASELINE}", plan.spec["batch"]), "rep": unit.unit, **row}
+        {**identify(other.plan, campaign.name, reference_of(HOST), plan.spec["batch"]), "rep": unit.unit, **row}
         for other in others
         if (other.path, other.level) == (campaign.path, HEADLINE_LEVEL)
         for unit in other.counted
@@ -122,7 +125,8 @@ def _unit_rows(campaign: SealedCampaign, unit: Unit) -> Iterator[tuple[str, int,
             )
             yield name, batch, found
             continue
-        env, size = (HOST, int(name)) if kind == "sweep" else (name, batch)
+        role = read_role(name)
+        env, size = (name, batch) if role.batch is None else (role.environment, role.batch)
         if not launch.ok:
             yield env, size, [absent(kind, failure(launch))]
         elif kind == "causes":
@@ -143,17 +147,18 @@ def _beside_launches(campaign: SealedCampaign, unit: Unit) -> Iterator[tuple[str
 
 def identify(plan: Plan, campaign: str, env: str, batch: int | None) -> Row:
     """The identity that every row of a campaign carries."""
-    arm = plan.headline_arm if env.endswith(BASELINE) else plan.arm
-    return {
-        "study": plan.study,
-        "campaign": campaign,
-        "scenario": plan.scenario,
-        "workload": plan.workload,
-        "env": env,
-        "stack": stack_of(arm, plan.stack, env),
-        "arm": arm,
-        "batch": batch,
-    }
+    return cell_of(plan, campaign, env, batch).row()
+
+
+def identity_of(metrics: pd.DataFrame) -> Row:
+    """What rows of a campaign have in common, of its launches at its own levels.
+
+    Args:
+        metrics: rows of one campaign.
+    """
+    own = metrics[~metrics["env"].map(lambda name: read_role(name).is_reference).astype(bool)]
+    first = (own if len(own) else metrics).iloc[0]
+    return dict(first[[*IDENTITY, *columns_of_levels(metrics.columns)]])
 
 
 def pivot(metrics: pd.DataFrame, metric: str) -> pd.DataFrame:

@@ -22,9 +22,10 @@ from tare.core.files import sha256_file
 from tare.machine import facts
 from tare.machine.fitting import images_folder
 from tare.model.journals.ledger import set_aside_folders
-from tare.model.journals.sealed import PLAN, SEALED, SealedCampaign, read_sealed
+from tare.model.journals.sealed import PLAN, SealedCampaign, read_sealed
 from tare.model.journals.units import compared, family_alpha, planned_alpha, share_of, shares, unsliced
 from tare.model.studies import expected
+from tare.model.studies.layout import SEALED
 from tare.model.studies.minutes import Declared, Minutes, asked_of, declared, with_budgets
 from tare.model.studies.study import CampaignId, Chosen, Rounds, Study, headlines
 from tare.stats.budgets import shared_out

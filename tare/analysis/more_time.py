@@ -17,7 +17,8 @@ import pandas as pd
 from tare.analysis.choice import METRIC_OF
 from tare.model.journals.sealed import SealedCampaign
 from tare.model.journals.units import compared, shares
-from tare.model.registry import BASELINE, CONTROL, HOST
+from tare.model.registry import HOST
+from tare.model.roles import CONTROL, read_role
 from tare.model.tables import INCONCLUSIVE
 from tare.stats.intervals import MOST_UNITS, Interval, judge, t_quantile
 
@@ -163,7 +164,7 @@ def of_one_more(campaigns: Iterable[SealedCampaign]) -> float:
     """
     found = 0.0
     for campaign in campaigns:
-        names = [name for name in campaign.plan.environments if not name.endswith(BASELINE)]
+        names = [name for name in campaign.plan.environments if not read_role(name).is_reference]
         if CONTROL in names and (campaign.arm is None or not campaign.arm.is_setting):
             found += sum(unit.cost_s for unit in campaign.units) / len(campaign.plan.environments)
     return found

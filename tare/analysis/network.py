@@ -22,11 +22,12 @@ from pathlib import Path
 
 import pandas as pd
 
+from tare.model.levels import columns_of_levels, level_column
 from tare.model.records.launches import NetworkResults
 from tare.model.records.measured import NetworkRecord
 from tare.model.registry import DISTRIBUTED, HOST, environment
+from tare.model.roles import read_role
 from tare.model.schema import read
-from tare.model.studies import arms
 
 ALL_REDUCE, SERVER = "all-reduce", "parameter-server"
 COLUMNS = (
@@ -113,22 +114,24 @@ def points(metrics: pd.DataFrame, record: NetworkRecord) -> pd.DataFrame:
     own = metrics[(metrics["scenario"] == DISTRIBUTED) & (metrics["kind"] == "measured")]
     wire = wires(record).get(HOST)
     rows = []
-    for (workload, env, arm), unit in own.groupby(["workload", "env", "arm"]):
+    varied = columns_of_levels(own.columns)
+    for (workload, env, *found), unit in own.groupby(["workload", "env", *varied], dropna=False):
         of = unit.groupby("metric")["value"].median()
         if "group_step_s" not in of:
             continue
-        levels = dict(level.partition("=")[::2] for level in str(arm).split(","))
+        levels = dict(zip(varied, found, strict=True))
+        exchange, read = levels[level_column("exchange")], levels.get(level_column("input"))
         step_s, compute_s, payload = of["group_step_s"], of["compute_step_s"], of["exchange_bytes"]
         flops = _flops(metrics, str(workload))
-        met_on = environment(arms.environment_of(str(env))).network_of(levels["network"])
+        met_on = environment(read_role(str(env)).environment).network_of(levels[level_column("network")])
         is_measured = met_on == measured_on(record)
         rows.append(
             {
                 "workload": workload,
                 "env": env,
-                "exchange": levels["exchange"],
+                "exchange": exchange,
                 "network": met_on,
-                "input": levels.get("input", "real"),
+                "input": "real" if pd.isna(read) else read,
                 "n": int((unit["metric"] == "group_step_s").sum()),
                 "real_s": of["real_s"],
                 "samples_per_s": of["samples_per_s"],
@@ -138,7 +141,7 @@ def points(metrics: pd.DataFrame, record: NetworkRecord) -> pd.DataFrame:
                 "exchange_s": of["exchange_s"],
                 "share": of["exchange_share"],
                 "bytes": payload,
-                "modelled_s": modelled_s(levels["exchange"], payload, int(record.group["workers"]), wire)
+                "modelled_s": modelled_s(exchange, payload, int(record.group["workers"]), wire)
                 if wire is not None and is_measured
                 else None,
                 "intensity": None if flops is None else flops / payload,

@@ -20,7 +20,7 @@ from tare.analysis import ceilings
 from tare.analysis.choice import PROFILE
 from tare.model.records.measured import CeilingsRecord
 from tare.model.registry import HOST
-from tare.model.studies.study import is_headline
+from tare.model.studies.layout import is_headline
 from tare.stats.intervals import t_interval, t_quantile
 from tare.worker.families import ARITHMETIC, CONVOLUTION, PRODUCT
 

@@ -12,15 +12,15 @@ from typing import Any
 
 import pandas as pd
 
-from tare.analysis.metrics import pivot
+from tare.analysis.metrics import identity_of, pivot
 from tare.model.journals.sealed import SealedCampaign
 from tare.model.journals.units import compared
-from tare.model.registry import CONTROL, HOST
+from tare.model.registry import HOST
+from tare.model.roles import CONTROL
 from tare.stats.intervals import Interval
 from tare.stats.ranks import fewest_values, signed_rank_interval
 
 COUNTS = ("step_page_faults", "step_preemptions")
-IDENTITY = ("study", "campaign", "scenario", "workload", "stack", "arm", "batch")
 
 
 def count_rows(campaign: SealedCampaign, metrics: pd.DataFrame, share: float = 1.0) -> list[dict[str, Any]]:
@@ -36,8 +36,7 @@ def count_rows(campaign: SealedCampaign, metrics: pd.DataFrame, share: float = 1
         return []
     family = len(environments) * len(COUNTS)
     alpha = share * (1 - campaign.plan.sampling.confidence) / family
-    own = metrics[metrics["arm"] == campaign.plan.arm]
-    identity = (own if len(own) else metrics).iloc[0][list(IDENTITY)].to_dict()
+    identity = identity_of(metrics)
     rows = []
     for metric in COUNTS:
         values = pivot(metrics, metric).reindex(columns=list(campaign.plan.environments))

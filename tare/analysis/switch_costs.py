@@ -18,7 +18,8 @@ from tare.model.journals.sealed import SealedCampaign
 from tare.model.journals.units import TRAIN
 from tare.model.records.launches import LaunchRecord, TrainResults
 from tare.model.records.slices import Slices
-from tare.model.registry import CONTROL, HOST
+from tare.model.registry import HOST
+from tare.model.roles import CONTROL
 from tare.stats.intervals import Estimate
 from tare.stats.sliced import SwitchCost, SwitchCosts, at_long_quantum, switch_cost
 

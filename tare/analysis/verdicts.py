@@ -21,13 +21,15 @@ from tare.analysis.bounds import Ends, ends_of, failures_of, sides, stopped_runs
 from tare.analysis.choice import EXPLORATORY, PRIMARY
 from tare.analysis.copies import part_of
 from tare.analysis.launch_rows import PHASES, SLOWDOWN
-from tare.analysis.metrics import pivot
+from tare.analysis.metrics import identity_of, pivot
 from tare.analysis.sliced_rounds import is_sliced, long_tail, sliced_units, unsliced_reason, whole_run_estimate
 from tare.analysis.switch_costs import switching
-from tare.model.journals.sealed import ROUNDS, STEPS, SealedCampaign
+from tare.model.journals.sealed import SealedCampaign
 from tare.model.journals.units import compared, family_alpha, measured_steps, unsliced
-from tare.model.registry import ALONE, BASELINE, CONTROL, HOST
+from tare.model.registry import HOST
+from tare.model.roles import CONTROL, alone_of, read_role, reference_of
 from tare.model.studies.arms import stack_of
+from tare.model.studies.layout import ROUNDS, STEPS
 from tare.stats.families import holm_levels, selected_level
 from tare.stats.intervals import (
     FEWEST_UNITS,
@@ -71,7 +73,6 @@ BOUNDED = WHOLE_RUN  # the metric that a launch which was stopped at its time li
 TO_ONE_HOST = math.sqrt(
     4 / 3
 )  # where launches vary alike: spread of a ratio to one launch by that to a mean of two
-IDENTITY = ("study", "campaign", "scenario", "workload", "stack", "arm", "batch")
 
 
 def logs_of(values: pd.DataFrame, names: Sequence[str]) -> pd.DataFrame:
@@ -95,7 +96,7 @@ def level_ratios(values: pd.DataFrame, env: str) -> pd.Series:
 
     The host stands twice in a unit: there it is the mean of both.
     """
-    return contrasts(values, env, f"{env}{BASELINE}").mean(axis=1)
+    return contrasts(values, env, reference_of(env)).mean(axis=1)
 
 
 def contrasts(values: pd.DataFrame, env: str, reference: str) -> pd.DataFrame:
@@ -108,8 +109,8 @@ def contrasts(values: pd.DataFrame, env: str, reference: str) -> pd.DataFrame:
         logs = logs_of(values, [env, HOST, CONTROL])
         first, second, third = logs.to_numpy().T
         pairs = [first - second, first - third]
-    elif env == HOST and reference.endswith(ALONE):
-        logs = logs_of(values, [HOST, CONTROL, reference, f"{CONTROL}{ALONE}"])
+    elif env == HOST and read_role(reference).is_alone:
+        logs = logs_of(values, [HOST, CONTROL, reference, alone_of(CONTROL)])
         first, second, third, fourth = logs.to_numpy().T
         pairs = [first - third, second - fourth]
     elif env == HOST:
@@ -202,7 +203,8 @@ class Measured:
     def names(self) -> list[str]:
         """Launches of a unit, with the headline's where its rows come from another level of the same rounds."""
         own = list(self.campaign.plan.environments)
-        return own + [name for name in self.metrics["env"].unique() if name.endswith(BASELINE) and name not in own]
+        found = [name for name in self.metrics["env"].unique() if name not in own]
+        return own + [name for name in found if read_role(name).is_reference]
 
 
 def study_rows(found: Sequence[Measured]) -> list[dict[str, Any]]:
@@ -226,10 +228,10 @@ def study_rows(found: Sequence[Measured]) -> list[dict[str, Any]]:
 def _comparisons(found: Measured) -> list[_Comparison]:
     plan = found.campaign.plan
     environments = compared(plan)
-    judged = [name.removesuffix(BASELINE) for name in found.names if name.endswith(BASELINE)]
-    pairs = [(env, HOST) for env in environments] + [(env, f"{env}{BASELINE}") for env in judged]
-    without = [name for name in found.names if name.endswith(ALONE) and name != f"{CONTROL}{ALONE}"]
-    beside = [(name.removesuffix(ALONE), name) for name in without]
+    judged = [role.environment for role in map(read_role, found.names) if role.is_reference]
+    pairs = [(env, HOST) for env in environments] + [(env, reference_of(env)) for env in judged]
+    alone = [role for role in map(read_role, found.names) if role.is_alone and not role.is_control]
+    beside = [(role.environment, role.name) for role in alone]
     found_all: list[_Comparison] = []
     for metric in METRICS_OF[found.campaign.kind] if pairs or beside else ():
         if metric in OF_SOME and metric not in set(found.metrics["metric"]):
@@ -249,9 +251,8 @@ class _Table:
         self.found, self.campaign, self.metric, self.share = found, found.campaign, metric, found.share
         self.again = (found.next_share or found.share) / found.share  # of an interval's level, in a new campaign
         plan, metrics = found.campaign.plan, found.metrics
-        own = metrics[metrics["arm"] == plan.arm]
-        self.identity = (own if len(own) else metrics).iloc[0][list(IDENTITY)].to_dict()
-        self.identity["stack"] = stack_of(plan.arm, plan.stack)
+        self.identity = identity_of(metrics)
+        self.identity["stack"] = stack_of(plan.levels, plan.stack)
         self.values = pivot(metrics, metric).reindex(columns=found.names)
         keys = [(CONTROL, HOST), *pairs]
         self.limit = self.campaign.plan.conditions.get("launch_timeout_s")

@@ -81,13 +81,14 @@ def run_plan(arguments: argparse.Namespace) -> int:
     from tare.core.progress import duration, say
     from tare.literature import claims, published
     from tare.model.studies.expected import whole_s
+    from tare.model.studies.layout import CAMPAIGNS
     from tare.model.studies.study import PRIMARY, load_checked, settings_of
 
     study = load_checked(arguments.study, _over(arguments))
     if arguments.workload:
         study = study.replace(workloads={arguments.workload: settings_of(study.workloads, arguments.workload)})
-    own = Path("results/campaigns") / study.study
-    others = sorted(path for path in Path("results/campaigns").glob("*") if path.is_dir() and path != own)
+    own = CAMPAIGNS / study.study
+    others = sorted(path for path in CAMPAIGNS.glob("*") if path.is_dir() and path != own)
     total, unknown, notes = 0.0, 0, []
     for row in forecasts(
         study,
@@ -128,6 +129,7 @@ def _plan_minutes(arguments: argparse.Namespace) -> int:
     from tare.analysis.minutes import laid_over
     from tare.core.errors import UserError
     from tare.core.progress import say
+    from tare.model.studies.layout import CAMPAIGNS
     from tare.model.studies.minutes import declare, path_of
     from tare.model.studies.study import load_checked
 
@@ -136,7 +138,7 @@ def _plan_minutes(arguments: argparse.Namespace) -> int:
             option = f"--{name.replace('_', '-')}"
             raise UserError(f"--minutes is of the whole study and chooses its budgets itself: leave {option} out")
     study = load_checked(arguments.study, _over(arguments))
-    own, chosen, before = laid_over(study, arguments.minutes, Path("results/campaigns"))
+    own, chosen, before = laid_over(study, arguments.minutes, CAMPAIGNS)
     for line in chosen.lines():
         say(line)
     if before:
@@ -156,9 +158,10 @@ def _stamp(study: Study) -> int:
     from tare.experiments.ledger import bring_up_to_date, note_stamp
     from tare.machine.witnesses import commands, witnesses
     from tare.model.journals.ledger import last_hash
+    from tare.model.studies.layout import CAMPAIGNS
     from tare.model.studies.stamps import stamp_of, write_stamp
 
-    folder = Path("results/campaigns") / study.study
+    folder = CAMPAIGNS / study.study
     entries = bring_up_to_date(folder)
     at = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
     path = write_stamp(folder, stamp_of(study, at, last_hash(folder, entries) if entries else None))

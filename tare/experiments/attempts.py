@@ -20,9 +20,9 @@ from pathlib import Path
 from typing import Any
 
 from tare.experiments.alone import WORKFLOW
-from tare.model.journals.sealed import SEALED
 from tare.model.records.campaigns import Start
 from tare.model.schema import read
+from tare.model.studies.layout import SEALED
 
 NOTE = "start.json"
 CODE = "TARE_CODE"  # the parameter `code` of the job that gave this command

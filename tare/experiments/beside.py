@@ -33,7 +33,8 @@ from tare.launch.scenarios.shared import launch_member
 from tare.launch.sites import data_of, data_record
 from tare.model.journals.units import WARM, given_up
 from tare.model.records.campaigns import Plan, Unit
-from tare.model.registry import ALONE, SHARED
+from tare.model.registry import SHARED
+from tare.model.roles import read_role
 from tare.model.schema import parse
 from tare.model.studies import arms
 from tare.model.studies.study import Rounds, Shared, sampling_beside
@@ -96,7 +97,7 @@ def rounds_beside(setup: Setup) -> Design:
     def run_unit(plan: Plan, number: int, done: Sequence[Unit]) -> Row:
         order, pads = unit_order(plan, done, plan.environments)
         if sum(unit.voided is None for unit in done) < plan.discarded and plan.conditions["page_cache"] == WARM:
-            alone = [name for name in order if name.endswith(ALONE)]
+            alone = [name for name in order if read_role(name).is_alone]
             return one_after_other(plan, setup.sites, done, alone, pads)  # a neighbour reads no other files
         gone = given_up(done)
         launches = {

@@ -37,7 +37,6 @@ from tare.model.journals.sealed import (
     ENDED_KEY,
     PLAN,
     SEAL_KEY,
-    SEALED,
     UNITS,
     Rows,
     SealedCampaign,
@@ -47,6 +46,7 @@ from tare.model.journals.sealed import (
 from tare.model.records.campaigns import Adopted, Decision, Machine, Plan, Sealed, Unit
 from tare.model.registry import HOST, SINGLE
 from tare.model.schema import VERSION, as_json, parse, read
+from tare.model.studies.layout import SEALED
 from tare.stats.intervals import log_ratios_of
 from tare.stats.planning import decide
 

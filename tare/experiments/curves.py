@@ -19,7 +19,8 @@ from tare.launch.run import Order, launch_side_by_side
 from tare.model.records.campaigns import Sealed
 from tare.model.records.curves import CURVES, HEADLINE, CurvesRecord
 from tare.model.records.launches import LaunchRecord, TrainResults
-from tare.model.registry import BASELINE, CONTROL, HOST, SINGLE, options_of
+from tare.model.registry import HOST, SINGLE, options_of
+from tare.model.roles import read_role, reference_of
 from tare.model.schema import read
 from tare.model.studies import arms
 from tare.model.studies.stacks import is_official
@@ -88,11 +89,11 @@ def losses_of(record: LaunchRecord) -> tuple[float, ...]:
 
 def _level_env(setup: Setup, arm: arms.Arm) -> str | None:
     """Where the level ran: the host; of an official image the first container that has it."""
-    if not {HOST, f"{HOST}{BASELINE}"} <= set(setup.sites):
+    if not {HOST, reference_of(HOST)} <= set(setup.sites):
         return None
     if not is_official(arm.other_stack):
         return HOST
-    others = (name for name in setup.sites if name not in (HOST, CONTROL) and not name.endswith(BASELINE))
+    others = (name for name in setup.sites if read_role(name).is_compared)
     return next(others, None)
 
 
@@ -101,7 +102,7 @@ def _orders(setup: Setup, arm: arms.Arm, env: str, batch: int, options: Mapping[
     spec = {**whole_run_spec(setup.workload, batch, study), "ends_at_once": True}
     headline = headline_levels(setup.study)
     levels = {HEADLINE: headline, env: arms.levels_of(headline, arm)}
-    sites = {HEADLINE: setup.sites[f"{HOST}{BASELINE}"], env: setup.sites[env]}
+    sites = {HEADLINE: setup.sites[reference_of(HOST)], env: setup.sites[env]}
     return {
         name: Order(
             site=sites[name], program=spec, conditions=arms.conditions_at(setup.study["conditions"], levels[name])

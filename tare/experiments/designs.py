@@ -26,9 +26,11 @@ from tare.launch.run import Order, launch, launch_side_by_side
 from tare.machine import facts, others
 from tare.model import closure
 from tare.model.journals.units import IN_MEMORY, WARM, given_up, others_in
+from tare.model.levels import levels_text
 from tare.model.records.campaigns import Kind, Machine, Others, Plan, Sampling, Unit
 from tare.model.records.launches import LaunchRecord
-from tare.model.registry import BASELINE, DISTRIBUTED, HOST, NO_OPTIONS, SHARED, SINGLE, whole_options
+from tare.model.registry import DISTRIBUTED, HOST, NO_OPTIONS, SHARED, SINGLE, whole_options
+from tare.model.roles import read_role
 from tare.model.schema import parse
 from tare.model.studies import arms
 from tare.model.studies.study import reduced
@@ -123,8 +125,8 @@ def declare(
         sampling=sampling,
         seed=study["seed"],
         discarded=discarded,
-        arm=arms.describe(levels),
-        headline_arm=arms.describe(headline),
+        arm=levels_text(levels),
+        headline_arm=levels_text(headline),
         stack=study["stack"],
         code_sha256=closure.code_sha256(
             kind, setup.workload, *arms.used(names, arm), frameworks, setup.scenario, neighbour
@@ -188,7 +190,7 @@ def uses_gpu(plan: Plan) -> bool:
 
 def conditions_of(plan: Plan, name: str) -> Mapping[str, Any]:
     """Conditions of a launch: an arm's baselines are launched as in the headline."""
-    if name.endswith(BASELINE) and plan.headline_conditions is not None:
+    if read_role(name).is_reference and plan.headline_conditions is not None:
         return plan.headline_conditions
     return plan.conditions
 
@@ -265,7 +267,7 @@ def one_after_other(
     tried = [name for name in asked if name not in warm]
     width = len(choose_cpus(plan.conditions["cpus"])) if warms else 1
     run_one = scenarios.launcher(plan.scenario) or launched
-    watched = [name for name in tried if arms.environment_of(name) == HOST]
+    watched = [name for name in tried if read_role(name).environment == HOST]
     found: dict[str, LaunchRecord] = {}
     used: list[Others | None] = []
     for start in range(0, len(tried), width):

@@ -26,6 +26,7 @@ from tare.machine import cpu_peak, gpu_health, nvml
 from tare.machine import facts as machine
 from tare.machine.fitting import settled
 from tare.model import datasheet
+from tare.model.levels import levels_text
 from tare.model.registry import DISTRIBUTED, SHARED, SINGLE
 from tare.model.schema import parse
 from tare.model.studies import arms
@@ -192,7 +193,7 @@ def profile(
         "workload": workload,
         "env": env,
         "stack": study["stack"],
-        "arm": arms.describe(levels),
+        "arm": levels_text(levels),
         "batch": settings["batch"],
         "device": study["device"],
         "trace": None,

@@ -30,6 +30,7 @@ from tare.model.journals.units import given_up
 from tare.model.records.campaigns import Plan, Sampling, Unit
 from tare.model.records.launches import LaunchRecord, Mark, Memory
 from tare.model.registry import DISTRIBUTED, SINGLE
+from tare.model.roles import LaunchRole
 from tare.model.schema import parse
 from tare.model.studies.study import HOST, Distributed, Rounds, sampling_of
 from tare.stats.fits import run_values
@@ -104,10 +105,11 @@ def rounds(setup: Setup) -> Design:
 
 
 def sweep(setup: Setup) -> Design:
-    """The batch sweep of one workload on the host: launches are named by their batch size."""
+    """The batch sweep of one workload on the host: launches of a unit differ in their batch."""
     study, workload = setup.study, setup.workload
     batches = study["workloads"][workload]["sweep_batches"]
-    sites: Mapping[str, Site] = {str(batch): setup.sites[HOST] for batch in batches}
+    sizes = {LaunchRole(environment=HOST, batch=batch).name: batch for batch in batches}
+    sites: Mapping[str, Site] = dict.fromkeys(sizes, setup.sites[HOST])
     plan = declare(
         "sweep",
         setup,
@@ -125,42 +127,41 @@ def sweep(setup: Setup) -> Design:
         order, pads = unit_order(plan, done, list(sites))
         if number < plan.discarded:
             order = order[:1]  # one launch warms the page cache for every batch size
-        elif (
-            shared
-            and len(order) > 1
-            and (row := _after_one_start(plan, setup.sites[HOST], done, order, pads)) is not None
-        ):
-            return row
+        elif shared and len(order) > 1:
+            ordered = {name: sizes[name] for name in order}
+            row = _after_one_start(plan, setup.sites[HOST], done, ordered, pads)
+            if row is not None:
+                return row
         return one_after_other(
-            plan, sites, done, order, pads, lambda name: whole_run_spec(workload, int(name), study)
+            plan, sites, done, order, pads, lambda name: whole_run_spec(workload, sizes[name], study)
         )
 
     return Design(plan=plan, run_unit=run_unit, what=f"{workload} batch sweep")
 
 
 def _after_one_start(
-    plan: Plan, site: Site, done: Sequence[Unit], order: Sequence[str], pads: Mapping[str, int]
+    plan: Plan, site: Site, done: Sequence[Unit], sizes: Mapping[str, int], pads: Mapping[str, int]
 ) -> Row | None:
     """A unit of the sweep by one launch, which runs every size in a process forked after its imports.
 
     None where it fails: each size is then launched alone, so that it has its own reason.
     """
     gone = given_up(done)
-    tried = [name for name in order if name not in gone]
+    tried = [name for name in sizes if name not in gone]
     if not tried:
         return None
     conditions = longer(conditions_of(plan, HOST), len(tried))
-    spec = {**plan.spec, "batch": int(tried[0]), "batches": [int(name) for name in tried]}
+    spec = {**plan.spec, "batch": sizes[tried[0]], "batches": [sizes[name] for name in tried]}
     launch = launched(site, spec, conditions, pads[tried[0]])
     if not launch.ok:
         say(f"{plan.workload} batch sweep: sizes are launched one by one: {launch.reason}")
         return None
     runs = dict(zip(tried, launch.seen_inside().results["runs"], strict=True))
     launches = {
-        name: skipped(gone[name]) if name in gone else of_one_run(launch, runs[name], len(runs)) for name in order
+        name: skipped(gone[name]) if name in gone else of_one_run(launch, runs[name], len(runs)) for name in sizes
     }
     kept = of_whole_runs(conditions["page_cache"])
-    return {"order": list(order), "launches": launches, "pages": dict.fromkeys(order, kept)}
+    return {"order": list(sizes), "launches": launches, "pages": dict.fromkeys(sizes, kept)}
 
 
 def of_one_run(launch: LaunchRecord, run: Mapping[str, Any], count: int) -> LaunchRecord:

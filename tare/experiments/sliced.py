@@ -35,8 +35,8 @@ from tare.machine.memory import available_memory_bytes
 from tare.model.journals.units import COLD, TRAIN, WARM, given_up, groups_of, others_in, unsliced
 from tare.model.records.campaigns import Others, Plan, Unit
 from tare.model.records.launches import LaunchRecord, TrainResults
-from tare.model.registry import CONTROL, HOST, SINGLE
-from tare.model.studies.arms import environment_of
+from tare.model.registry import HOST, SINGLE
+from tare.model.roles import CONTROL, read_role
 
 MEMORY_SHARE = 0.8  # of what is available that the launches of a round may take together
 MOST_IDLE = 0.1  # of a run's time in which nothing of it can run: more, and it waits for what slicing may hide
@@ -380,7 +380,7 @@ def pace_of(done: Sequence[Unit], names: Sequence[str]) -> Pace:
     if not sliced:
         refused = calibration is None or rehearses(done, calibration) is not None
         return Pace.equal(names) if refused or len(alone) < len(names) else Pace(phases=_paced(alone))
-    hosts = [name for name in beside.keys() & alone.keys() if environment_of(name) == HOST]
+    hosts = [name for name in beside.keys() & alone.keys() if read_role(name).environment == HOST]
     if len(beside) < len(names) and hosts:  # those of another group, or that failed before: by the calibration
         scale = sum(beside[name] for name in hosts) / sum(alone[name] for name in hosts)
         beside = {**{name: scale * seconds for name, seconds in alone.items()}, **beside}
@@ -421,7 +421,7 @@ def groups(plan: Plan, done: Sequence[Unit]) -> list[list[str]]:
     gone, calibration = given_up(done), calibration_of(done)
     names = [name for name in plan.environments if name not in gone]
     most = None if calibration is None or calibration.slicing is None else calibration.slicing.get("together")
-    hosts = [name for name in names if environment_of(name) == HOST]
+    hosts = [name for name in names if read_role(name).environment == HOST]
     whole = unsliced(plan, done)
     sliced = [name for name in names if name not in whole]
     apart = [name for name in names if name in hosts or name in whole]

@@ -2,7 +2,7 @@
 
 A unit starts host, a second host and every environment, in balanced order. Each starts cold, right after this
 machine's page cache was emptied, and, where the study's whole runs are no warm starts, a second time in a row, with
-what the cold start left there: its launches are called `<name>/cold` and `<name>/warm`. Emptying the cache slows
+what the cold start left there: launches of a unit differ in `LaunchRole.page_cache`. Emptying the cache slows
 whatever else runs on the machine, so that nothing else of ours may run meanwhile.
 """
 
@@ -23,9 +23,10 @@ from tare.model.journals.units import AS_FOUND, COLD, WARM
 from tare.model.records.campaigns import Plan, Sampling, Unit
 from tare.model.records.launches import LaunchRecord
 from tare.model.registry import environment
+from tare.model.roles import CONTROL, read_role, started
 from tare.model.schema import parse
 from tare.model.studies import arms
-from tare.model.studies.study import CONTROL, HOST, StartsPart, load_part, reduced, settings_of
+from tare.model.studies.study import HOST, StartsPart, load_part, reduced, settings_of
 
 ALLOCATOR = "default"  # as people run it
 CONFIDENCE = 0.95  # a plan names one; of starts, no interval is taken
@@ -80,10 +81,10 @@ def _starts_of(plan: Plan, name: str, site: Site, pad_bytes: int, failure: str |
     found: dict[str, LaunchRecord] = {}
     for phase in plan.spec["phases"]:
         if failure is not None:
-            found[f"{name}/{phase}"] = skipped(failure)
+            found[started(name, phase)] = skipped(failure)
             continue
         launch = _start(site, spec, {**plan.conditions, "page_cache": phase}, pad_bytes)
-        found[f"{name}/{phase}"] = launch
+        found[started(name, phase)] = launch
         if not launch.ok:
             failure = f"not tried again: {launch.reason}"
     return found
@@ -98,7 +99,7 @@ def _start(site: Site, spec: Mapping[str, Any], conditions: Mapping[str, Any], p
 
 def _failure(done: Sequence[Unit], name: str) -> str | None:
     """Why a launch of this name is not tried again; None while none has failed."""
-    own = [launch for unit in done for key, launch in unit.launches.items() if key.rpartition("/")[0] == name]
+    own = [launch for unit in done for key, launch in unit.launches.items() if read_role(key).place.name == name]
     reason = next((launch.reason for launch in own if not launch.ok), None)
     return None if reason is None else f"not tried again: {reason}"
 

@@ -23,12 +23,13 @@ from tare.launch.conditions import choose_cpus
 from tare.launch.place import Site, site_of
 from tare.model.records.campaigns import OWN, SHARED
 from tare.model.records.images import DataRecord, ImageRecord
-from tare.model.registry import ALONE, SINGLE, describe_workload, environment
+from tare.model.registry import SINGLE, describe_workload, environment
+from tare.model.roles import CONTROL, reference_of
 from tare.model.schema import parse, read
-from tare.model.studies import arms
+from tare.model.studies import arms, layout
 from tare.model.studies.arms import Arm
 from tare.model.studies.stacks import is_official
-from tare.model.studies.study import BASELINE, CONTROL, HOST, DataChoices
+from tare.model.studies.study import HOST, DataChoices
 
 NEEDS_COMPILER = "compile=inductor"  # the arm whose launches call a compiler of this machine
 
@@ -127,10 +128,10 @@ def image_records(
     Raises:
         UserError: there is no such environment, or records are missing; the message names all of them.
     """
-    folder = folder or Path("results/images") / study["stack"]
+    folder = folder or layout.IMAGES / study["stack"]
     if workload and record is None:
         catalog.refuse_unknown({workload: describe_workload(workload)["dataset"]}, {})
-    found = {environment(name).name: arms.image_record(folder, name, arm) for name in names}
+    found = {environment(name).name: layout.image_record(folder, name, arm) for name in names}
     require([*found.values(), *([record or data_record(workload, study)] if workload else [])])
     return found
 
@@ -138,7 +139,7 @@ def image_records(
 def data_record(workload: str, study: Mapping[str, Any]) -> Path:
     """Where the workflow has the record of a workload's data; a part of a study chooses no source."""
     chosen = parse(DataChoices, {"sentiment": "auto", **study.get("data", {})}, "data")
-    return Path("results/data") / f"{chosen.record_of(describe_workload(workload)['dataset'])}.json"
+    return layout.data_record(chosen.record_of(describe_workload(workload)["dataset"]))
 
 
 def batch_of(study: Mapping[str, Any], workload: str) -> int:
@@ -209,21 +210,20 @@ def launch_sites(
             reason = next(iter(unavailable.values()), f"{arm.level}: no container of the study can have it")
             yield {}, {name: unavailable.get(name, reason) for name in members}, provenance
             return
-        chosen = arms.launch_names(arm, available, scenario)
-        baselines = [arms.environment_of(name) for name in chosen if name.endswith(BASELINE)]
+        chosen = arms.launch_roles(arm, available, scenario)
+        references = [role.environment for role in chosen if role.is_reference]
         plain: dict[str, Site] = {}
-        if baselines:
-            plain, missing, _ = stack.enter_context(sites(study, workload, baselines, folder, record))
-            unavailable |= {f"{env}{BASELINE}": reason for env, reason in missing.items()}
+        if references:
+            plain, missing, _ = stack.enter_context(sites(study, workload, references, folder, record))
+            unavailable |= {reference_of(env): reason for env, reason in missing.items()}
         control, provenance["control"] = control_site(available[HOST])
         found = {}
-        for name in chosen:
-            env = arms.environment_of(name)
-            site = plain.get(env) if name.endswith(BASELINE) else available[env]
-            site = control if name.removesuffix(ALONE) == CONTROL else site
+        for role in chosen:
+            site = plain.get(role.environment) if role.is_reference else available[role.environment]
+            site = control if role.is_control else site
             if site is not None:
-                level = None if name.endswith(BASELINE) else arm
-                found[name] = _with_compiler(site, study, kind) if level and level.name == NEEDS_COMPILER else site
+                compiles = arm is not None and arm.name == NEEDS_COMPILER and not role.is_reference
+                found[role.name] = _with_compiler(site, study, kind) if compiles else site
         yield found, unavailable, provenance
 
 

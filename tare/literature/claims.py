@@ -61,9 +61,9 @@ from tare.literature.repaid_claims import repays
 from tare.literature.set_claims import kernels_differ, same_files
 from tare.literature.vocabulary import FIGURE_METRICS, RATES, SLOWDOWN, UNIT_METRICS, kind_of
 from tare.model import tables
-from tare.model.journals.sealed import ROUNDS, STEPS
 from tare.model.registry import DISTRIBUTED, HOST, SHARED
 from tare.model.studies import arms
+from tare.model.studies.layout import ROUNDS, STEPS, arm_of
 from tare.model.studies.study import CampaignId, Study, campaigns, sampling_beside, sampling_of
 
 MODELS = {
@@ -376,7 +376,7 @@ def _key_of_units(claim: Claim, workload: str, metric: str, here: Here) -> str:
         return ""
     own = here.metrics[here.metrics["workload"] == workload]
     names = compared_rows(own, kind_of(metric), claim.arm, claim.scenario)["campaign"].unique()
-    is_arm = any(arms.of_campaign(name) is not None for name in names)
+    is_arm = any(arm_of(name) is not None for name in names)
     return f" ({claim.scenario}.{'arm_units' if is_arm else 'units'} in the study's file)"
 
 

@@ -17,7 +17,8 @@ from tare.analysis.choice import compared, share
 from tare.analysis.metrics import pivot
 from tare.analysis.verdicts import log_ratios, logs_of
 from tare.literature.vocabulary import SLOWDOWN, kind_of
-from tare.model.registry import ALONE, CONTROL, HOST, SINGLE
+from tare.model.registry import HOST, SINGLE
+from tare.model.roles import CONTROL, alone_of, read_role
 from tare.stats.intervals import BUT_FOR_STALLS, Interval, judge, more_units, t_interval, tellable
 
 MARGIN = 0.05  # of whole runs, where no verdict tells the study's
@@ -143,7 +144,7 @@ def to_alone(here: Measured, workload: str, at: At) -> list[Ratio]:
     """Every environment beside a neighbour by itself without one: verdicts on whole runs."""
     own = here.verdicts[(here.verdicts["workload"] == workload) & (here.verdicts["metric"] == "real_s")]
     rows = compared(own, kind_of(SLOWDOWN), at.level, at.scenario)
-    rows = rows[rows["reference"] == rows["env"] + ALONE]
+    rows = rows[rows["reference"] == rows["env"].map(alone_of)]
     return [replace(_of_verdict(row), metric=SLOWDOWN, against=f"{row.env} alone") for row in rows.itertuples()]
 
 
@@ -196,7 +197,7 @@ def by_itself(here: Measured, workload: str, env: str, at: At, parts: int) -> li
     judged, values = _judged(here, workload, SLOWDOWN, at), values_of(here, workload, SLOWDOWN, at)
     own = here.verdicts[(here.verdicts["workload"] == workload) & (here.verdicts["metric"] == "real_s")]
     rows = compared(own, kind_of(SLOWDOWN), at.level, at.scenario)
-    rows = rows[(rows["env"] == env) & (rows["reference"] == env + ALONE)]
+    rows = rows[(rows["env"] == env) & (rows["reference"] == alone_of(env))]
     if env not in values.columns or (rows["ci_low"].isna() != rows["ci_high"].isna()).any():
         return []
     logs = logs_of(values, [HOST, CONTROL] if env == HOST else [env]).mean(axis=1)
@@ -281,5 +282,5 @@ def values_of(here: Measured, workload: str, metric: str, at: At) -> pd.DataFram
     if len(own):  # units of two campaigns are never pooled
         own = own[own["campaign"] == own["campaign"].value_counts().idxmax()]
     values = pivot(own, metric) if len(own) else pd.DataFrame()
-    values = values[[name for name in values.columns if not name.endswith(ALONE)]]
+    values = values[[name for name in values.columns if not read_role(name).is_alone]]
     return values if {HOST, CONTROL} <= set(values.columns) else pd.DataFrame()

@@ -21,7 +21,8 @@ from tare.literature.answers import FAILS, HOLDS, NOTHING, Answer, opened
 from tare.literature.contrasts import CONFIDENCE, MARGIN, Measured, units
 from tare.literature.published_file import Claim, Part
 from tare.literature.vocabulary import RATES, kind_of
-from tare.model.registry import BASELINE, CONTROL, HOST
+from tare.model.registry import HOST
+from tare.model.roles import CONTROL, reference_of
 from tare.stats.intervals import Interval, t_quantile
 from tare.stats.slopes import quotient_of_sums
 
@@ -202,7 +203,7 @@ def _logs(here: Measured, workload: str, metric: str, level: str) -> pd.Series:
     if rows.empty:
         return pd.Series(dtype=float)
     values = pivot(rows, metric)
-    if not {HOST, CONTROL, f"{HOST}{BASELINE}"} <= set(values.columns):
+    if not {HOST, CONTROL, reference_of(HOST)} <= set(values.columns):
         return pd.Series(dtype=float)
     return level_ratios(values, HOST)
 

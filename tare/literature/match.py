@@ -14,6 +14,7 @@ from tare.analysis.choice import compared
 from tare.literature.finding import listed
 from tare.literature.measured_here import Here
 from tare.literature.published_file import DEVICE, NETWORK, RUNTIMES, STACK, Claim, MeasuredWith
+from tare.model.levels import level_column
 from tare.model.registry import DISTRIBUTED, HOST, environment
 from tare.model.studies.stacks import load_stack, with_setting
 
@@ -133,8 +134,8 @@ def _runtimes(published: MeasuredWith, here: Here) -> Compared:
 def _network(published: MeasuredWith, claim: Claim, here: Here, workload: str) -> Compared:
     """The same where of a claim's measured environments those have an overlay that had one, and no other."""
     rows = compared(here.metrics[here.metrics["workload"] == workload], "rounds", claim.arm, claim.scenario)
-    told = {name for levels in rows["arm"].dropna() for name in levels.split(",") if name.startswith(f"{NETWORK}=")}
-    ours = {name.partition("=")[2] for name in told}
+    column = level_column(NETWORK)
+    ours = set(rows[column].dropna()) if column in rows else set()
     environments = claim.environments or published.environments
     had = [env for env in environments if env in published.network]
     (kind,) = ours if len(ours) == 1 else ("several",)

@@ -21,7 +21,8 @@ from tare.literature.level_claims import Speed, speed_of
 from tare.literature.measured_here import Here, why_absent
 from tare.literature.published_file import Claim
 from tare.literature.vocabulary import FIGURE_METRICS, UNIT_METRICS, kind_of
-from tare.model.registry import CONTROL, HOST
+from tare.model.registry import HOST
+from tare.model.roles import CONTROL
 
 
 def pairs(claim: Claim, workload: str) -> list[tuple[str, str]]:

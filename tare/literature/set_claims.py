@@ -9,7 +9,8 @@ from tare.literature.answers import FAILS, HOLDS, NOTHING, OTHER, Answer, opened
 from tare.literature.finding import listed
 from tare.literature.measured_here import Here
 from tare.literature.published_file import Claim
-from tare.model.registry import CONTROL, HOST
+from tare.model.registry import HOST
+from tare.model.roles import CONTROL
 
 STACK = "{tree}/"
 BY_CONSTRUCTION = "true by construction: the study gives every environment one tree, byte for byte"

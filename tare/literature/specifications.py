@@ -10,6 +10,7 @@ from tare.literature.finding import amount
 from tare.literature.measured_here import NO_PROPERTY, Here, Value
 from tare.literature.published import Published
 from tare.literature.published_file import Row
+from tare.model.levels import STACK, level_column
 from tare.model.records.machine import MachineRecord
 from tare.model.registry import HOST
 from tare.model.studies.stacks import load_stack, stack_names, with_setting
@@ -41,8 +42,11 @@ def _beside(row: Row, here: Here) -> Value:
 def _packages(names: Sequence[str], setting: str | None, here: Here) -> Value:
     """Versions of packages in the locks of the stacks that were measured, all or those with a setting."""
     measured = here.metrics[here.metrics["kind"] == "measured"]
-    pairs = measured[["stack", "arm"]].dropna().drop_duplicates().itertuples(index=False)
-    wanted = {stack for stack, arm in pairs if setting is None or with_setting(of_stack(arm))[1] == setting}
+    pairs = (
+        measured.reindex(columns=["stack", level_column(STACK)]).dropna().drop_duplicates().itertuples(index=False)
+    )
+    settings = {(stack, with_setting(level)[1]) for stack, level in pairs}
+    wanted = {stack for stack, own in settings if setting in (None, own)}
     locked = {
         (one.name, one.version.partition("+")[0])
         for stack in wanted & set(stack_names())
@@ -53,11 +57,6 @@ def _packages(names: Sequence[str], setting: str | None, here: Here) -> Value:
     if told:
         return _is("; ".join(told))
     return _none(f"no stack with {names[0]} was measured{f' with {setting}' if setting else ''}")
-
-
-def of_stack(arm: str) -> str:
-    """The level of the stack in an arm's name: `tensorflow-2.1+xla` of `stack=tensorflow-2.1+xla,allocator=…`."""
-    return next((level for one in arm.split(",") if (level := one.removeprefix("stack=")) != one), "")
 
 
 def _in_order(version: str) -> list[int]:

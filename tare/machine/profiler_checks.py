@@ -22,6 +22,7 @@ from tare.core.errors import TareError, UnavailableError, as_we_can
 from tare.core.files import project_root, read_json
 from tare.core.process import run
 from tare.machine.facts import gpus
+from tare.model.studies.layout import IMAGES
 
 TRIAL_S = 30.0
 PERF_EVENT_OPEN = {"x86_64": 298, "aarch64": 241, "ppc64le": 319, "s390x": 331}
@@ -66,7 +67,7 @@ def lacking(name: str, reason: str, remedy: str | None = None, **details: Any) -
 
 def stack_pythons() -> Iterator[Path]:
     """Interpreters that may have torch: of stacks built on the host, then our own."""
-    images = project_root() / "results/images"
+    images = project_root() / IMAGES
     for record in sorted([*images.glob("*/host.json"), *images.glob("@*/*/host.json")]):
         try:
             python = read_json(record).get("python")

@@ -12,6 +12,7 @@ import pandera.pandas as pa
 
 from tare.core.errors import IntegrityError, UserError
 from tare.core.files import atomic_path
+from tare.model.levels import columns_of_levels, level_column
 
 # Tables of some thousand rows are asked thousands of times for a few of them, which takes Arrow's strings longer.
 pd.set_option("mode.string_storage", "python")
@@ -20,6 +21,7 @@ Found = TypeVar("Found")
 REMEMBERED = 8  # tables whose answers `once_per_table` keeps
 
 KINDS = ("measured", "modelled", "unavailable")
+FORMER_LEVELS = "arm"  # the column of older versions
 INCONCLUSIVE = "inconclusive"
 VERDICTS = (
     "equivalent",
@@ -32,6 +34,8 @@ VERDICTS = (
 PLAIN = tuple(word for word in VERDICTS if not word.endswith("stalls"))
 DIFFERENT = tuple(word for word in VERDICTS if word.startswith("different"))
 
+LEVELS = f"{level_column('')}[a-z0-9_]+"  # which columns hold levels
+
 IDENTITY = {
     "study": pa.Column(TEXT),
     "campaign": pa.Column(TEXT),
@@ -39,7 +43,8 @@ IDENTITY = {
     "workload": pa.Column(TEXT),
     "env": pa.Column(TEXT),
     "stack": pa.Column(TEXT),
-    "arm": pa.Column(TEXT),
+    # One for each factor that the table's rows have a level of; empty where a row has none.
+    LEVELS: pa.Column(TEXT, nullable=True, required=False, regex=True),
     "batch": pa.Column(pd.Int64Dtype(), nullable=True),
     # What of the job is not as it was published, beside what was; empty where it is, or nothing was published.
     "scaled": pa.Column(TEXT, nullable=True),
@@ -449,9 +454,11 @@ def make(name: str, rows: Sequence[Mapping[str, object]]) -> pd.DataFrame:
     Raises:
         IntegrityError: a row does not fit the schema: a defect of the code that made it.
     """
-    schema = _schema(name)
-    table = pd.DataFrame(rows, columns=list(schema.columns))
-    return _validate(name, table, f"new table {name}")
+    columns = list(_schema(name).columns)
+    if LEVELS in columns:
+        place = columns.index(LEVELS)
+        columns[place : place + 1] = columns_of_levels(key for row in rows for key in row)
+    return _validate(name, pd.DataFrame(rows, columns=columns), f"new table {name}")
 
 
 def write(name: str, table: pd.DataFrame, *paths: Path) -> None:
@@ -476,9 +483,18 @@ def read(name: str, path: Path) -> pd.DataFrame:
         raise UserError(f"no table {path}: make it with `snakemake {path}`")
     texts = {column: str for column, told in _schema(name).columns.items() if str(told.dtype).startswith("str")}
     try:
-        table = pd.read_parquet(path) if path.suffix == ".parquet" else pd.read_csv(path, dtype=texts)
+        if path.suffix == ".parquet":
+            table = pd.read_parquet(path)
+        else:
+            texts |= dict.fromkeys(columns_of_levels(pd.read_csv(path, nrows=0).columns), str)
+            table = pd.read_csv(path, dtype=texts)
     except (ValueError, OSError) as error:
         raise IntegrityError(f"{path} can't be read ({error}); delete it and run again") from error
+    if FORMER_LEVELS in table.columns and LEVELS in _schema(name).columns:
+        raise IntegrityError(
+            f"{path} is of an older version, with all levels in the column {FORMER_LEVELS}: make it again with "
+            f"`snakemake --cores 1 {path} --force`"
+        )
     return _validate(name, table, str(path))
 
 

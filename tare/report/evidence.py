@@ -16,7 +16,7 @@ from tare.analysis.network import read_network
 from tare.analysis.pipeline import read_pipeline
 from tare.core.files import read_json
 from tare.model import tables
-from tare.model.journals.sealed import SEALED, SealedCampaign, read_sealed, views
+from tare.model.journals.sealed import SealedCampaign, read_sealed, views
 from tare.model.records.curves import CURVES, CurvesRecord
 from tare.model.records.images import (
     AnyImage,
@@ -31,10 +31,11 @@ from tare.model.records.machine import MachineRecord, read_machine
 from tare.model.records.measured import CeilingsRecord, CopiesRecord, NetworkRecord, PipelineRecord, ProfileRecord
 from tare.model.registry import SINGLE, describe_workload
 from tare.model.schema import read
+from tare.model.studies.layout import SEALED, is_headline
 from tare.model.studies.papers import repeated
 from tare.model.studies.sizes import at_published_size
 from tare.model.studies.stacks import BOUND, is_official
-from tare.model.studies.study import Study, campaigns, is_headline, load_checked
+from tare.model.studies.study import Study, campaigns, load_checked
 from tare.report.figures.paper_rows import SAMPLE_TABLES
 
 Record = dict[str, Any]

@@ -24,7 +24,9 @@ from tare import __version__
 from tare.core.errors import UserError
 from tare.core.files import project_root, write_text
 from tare.model import tables
-from tare.model.studies.study import CONTROL, DEFAULT_STUDY, Study
+from tare.model.roles import CONTROL
+from tare.model.studies.layout import DEFAULT_STUDY
+from tare.model.studies.study import Study
 from tare.report import figures, notebooks, search
 from tare.report.answers import answer, instances
 from tare.report.evidence import Evidence

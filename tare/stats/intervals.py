@@ -14,7 +14,8 @@ from dataclasses import dataclass, replace
 import numpy as np
 from scipy import special
 
-from tare.model.registry import CONTROL, HOST
+from tare.model.registry import HOST
+from tare.model.roles import CONTROL
 
 FEWEST_UNITS = 2
 LARGEST_RATIO = 1000  # of two units, at a strict level, intervals reach beyond anything: they say nothing then

@@ -21,7 +21,8 @@ from tare.experiments.designs import Setup
 from tare.launch.place import site_of
 from tare.model.journals.sealed import read_sealed, views
 from tare.model.registry import describe_workload, environment
-from tare.model.studies.study import CONTROL, HOST
+from tare.model.roles import CONTROL
+from tare.model.studies.study import HOST
 from tare.report.methods.losses import loss_check
 
 pytestmark = [pytest.mark.runtime, pytest.mark.quiet]

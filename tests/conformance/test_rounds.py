@@ -17,9 +17,11 @@ from tare.launch import prepare
 from tare.launch.conditions import choose_cpus
 from tare.launch.place import site_of
 from tare.launch.sites import control_site
-from tare.model.journals.sealed import SEALED, read_sealed
+from tare.model.journals.sealed import read_sealed
 from tare.model.journals.units import replicates_at
-from tare.model.registry import CONTROL, HOST, describe_workload, environment
+from tare.model.registry import HOST, describe_workload, environment
+from tare.model.roles import CONTROL
+from tare.model.studies.layout import SEALED
 from tare.stats.fits import step_values
 
 pytestmark = pytest.mark.runtime

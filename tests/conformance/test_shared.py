@@ -19,7 +19,8 @@ from tare.launch.conditions import choose_cpus
 from tare.launch.place import site_of
 from tare.launch.run import Order
 from tare.launch.scenarios.shared import launch_member
-from tare.model.registry import ALONE, HOST, describe_workload, environment
+from tare.model.registry import HOST, describe_workload, environment
+from tare.model.roles import alone_of
 from tare.model.studies import arms
 from tare.model.studies.study import Shared
 
@@ -78,7 +79,7 @@ def test_a_neighbour_trains_beside_a_launch_in_its_environment(env, level, order
 
 def test_a_launch_alone_has_the_same_limits_and_nobody_beside_it(order_in):
     order, neighbour = order_in("host")
-    found = launch_member(f"host{ALONE}", order, neighbour, "cpuset")
+    found = launch_member(alone_of("host"), order, neighbour, "cpuset")
     assert found.ok, found.reason
     assert found.neighbour is None and len(found.inside.facts.affinity) == 1
     assert found.contention.values["machine_cpu_s"] > 0

@@ -20,9 +20,10 @@ from tare.core.files import Journal, canonical_json, locked, project_root
 from tare.experiments.campaign import run_campaign
 from tare.experiments.designs import Design
 from tare.model.journals import sealed as reading
-from tare.model.journals.sealed import PLAN, SEALED, UNITS, read_rows, read_sealed
+from tare.model.journals.sealed import PLAN, UNITS, read_rows, read_sealed
 from tare.model.records.campaigns import Plan, Sampling
 from tare.model.schema import read
+from tare.model.studies.layout import SEALED
 
 QUICK = project_root() / "tests/quick_campaign.py"
 

@@ -14,7 +14,7 @@ import pytest
 from tare.analysis import forecast
 from tare.core.errors import UserError
 from tare.core.files import project_root
-from tare.model.studies.study import campaign_name
+from tare.model.studies.layout import campaign_name
 
 BENCHMARKS = project_root() / "benchmarks"
 

@@ -22,9 +22,11 @@ from tare.experiments.designs import Design, identity, skipped, unit_order
 from tare.launch import scenarios
 from tare.machine import facts
 from tare.model.journals import units as model_units
-from tare.model.journals.sealed import DECISION_KEY, PLAN, SEALED, UNITS, read_rows, read_sealed
+from tare.model.journals.sealed import DECISION_KEY, PLAN, UNITS, read_rows, read_sealed
 from tare.model.records.campaigns import Plan, Sampling
-from tare.model.studies.study import CONTROL, HOST
+from tare.model.roles import CONTROL
+from tare.model.studies.layout import SEALED
+from tare.model.studies.study import HOST
 from tare.stats.intervals import t_quantile
 
 FIXED = Sampling(units=3, confidence=0.95)

@@ -17,8 +17,9 @@ from tare.literature import audit, claims, contrasts, match, measured_here, publ
 from tare.literature.answers import FAILS, HOLDS, OPEN, OTHER, SO_FAR, is_as_claimed, rest_of
 from tare.literature.measured_here import Conditions
 from tare.model import tables
+from tare.model.levels import level_columns, read_levels
 from tare.model.records.machine import MachineRecord
-from tare.model.registry import CONTROL
+from tare.model.roles import CONTROL
 from tare.model.studies.study import load_checked, merge
 from tare.stats.intervals import t_quantile
 
@@ -494,7 +495,8 @@ def of_nthu2018(
     """A claim of a paper whose virtual machines the study has not, judged from Docker's interval alone."""
     campaign = SYNTHETIC if scenario == "single" else f"{SYNTHETIC}.{scenario}"
     where = {"campaign": campaign, "workload": workload}
-    held = {"scenario": scenario, "arm": f"exchange=parameter-server,network={network},input=synthetic"}
+    levels = {"exchange": "parameter-server", "network": network, "input": "synthetic"}
+    held = {"scenario": scenario, **level_columns(levels)}
     names = [metric(env, "images_per_s", 1.0, **where) | held for env in PAIR]
     own = verdict("docker", "images_per_s", *interval, more=18, **where)
     found = here(metrics=names, verdicts=[own | {"scenario": scenario, "reason": reason}])
@@ -555,7 +557,7 @@ def pair_rows(logs, *, workload="alexnet", scenario="single", arm="input=synthet
                 row = metric(
                     env, name, value, rep=rep, workload=workload, campaign=f"rounds.docker+host.{slug}{beside}"
                 )
-                rows.append(row | {"scenario": scenario, "arm": f"network=switch,{arm}"})
+                rows.append(row | {"scenario": scenario, **level_columns(read_levels(f"network=switch,{arm}"))})
     return rows
 
 

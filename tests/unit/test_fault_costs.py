@@ -16,7 +16,8 @@ from test_verdicts import rows_of
 from tare.analysis.fault_costs import fault_rows
 from tare.analysis.verdicts import Measured
 from tare.model import tables
-from tare.model.studies.study import CONTROL, HOST
+from tare.model.roles import CONTROL
+from tare.model.studies.study import HOST
 from tare.report.arms import fault_costs as report
 from tare.report.words.wording import signed
 from tare.stats.intervals import Spread
@@ -56,7 +57,12 @@ def measured(level, times, counts, *, share=1.0):
         {"unit": unit, "discarded": False, "voided": None, "launches": {}}
         for unit in range(1, 1 + len(times[HOST]))
     ]
-    plan = {"kind": "rounds", "environments": NAMES, "arm": "arm", "measured": {"levels": ["steady", "default"]}}
+    plan = {
+        "kind": "rounds",
+        "environments": NAMES,
+        "arm": "stack=same",
+        "measured": {"levels": ["steady", "default"]},
+    }
     rows = rows_of("step_s", times) + rows_of("step_page_faults", counts)
     campaign = steps_of(sealed_campaign(plan, units, "rounds.apptainer+docker+host"), level)
     return Measured(campaign=campaign, metrics=pd.DataFrame(rows), share=share)

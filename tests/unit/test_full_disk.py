@@ -29,7 +29,8 @@ from tare.images.oci import FolderLayer, assemble
 from tare.images.pull import Repository, pull
 from tare.launch.run import launch
 from tare.model import tables
-from tare.model.journals.sealed import SEALED, UNITS, read_sealed
+from tare.model.journals.sealed import UNITS, read_sealed
+from tare.model.studies.layout import SEALED
 from tare.report import figures, notebooks
 from tare.report.figures import style
 from tare.report.pages import write_overview

@@ -17,7 +17,8 @@ from tare.experiments import campaign
 from tare.experiments.campaign import run_campaign
 from tare.experiments.designs import Design, identity
 from tare.machine import facts, gpu_health, nvml
-from tare.model.journals.sealed import SEALED, read_sealed
+from tare.model.journals.sealed import read_sealed
+from tare.model.studies.layout import SEALED
 
 UUID = "GPU-00010203-0405-0607-0809-0a0b0c0d0e0f"
 ASK_STUB = """

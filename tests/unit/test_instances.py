@@ -25,10 +25,11 @@ from tare.launch.conditions import deviations
 from tare.launch.group import split
 from tare.launch.place import Site
 from tare.launch.scenarios import barred, distributed, launcher
+from tare.model.levels import level_columns
 from tare.model.records.launches import LaunchRecord
 from tare.model.records.measured import NetworkRecord
 from tare.model.schema import parse
-from tare.model.studies import arms, expected, study
+from tare.model.studies import arms, expected, layout, study
 from tare.report.answers import instances
 from tare.report.figures.network import all_reduce, network_roofline
 from tare.worker.groups import exchange
@@ -104,7 +105,7 @@ def test_campaigns_of_groups_are_whole_runs_with_a_name_of_their_own(config):
         "rounds.docker+host.exchange-parameter-server.distributed",
     }
     for one in own:
-        arm = arms.of_campaign(one.name)
+        arm = layout.arm_of(one.name)
         assert (arm.name if arm else None) == one.arm
         assert expected.campaign_s(found, one) > 0
 
@@ -504,15 +505,15 @@ def metrics_table():
     """Two units of a workload in two environments, and the operations that a profile counted."""
     common = {"study": "s", "stack": "t", "batch": 4, "workload": "mnist_cnn", "kind": "measured", "source": "x",
               "reason": None}  # fmt: skip
-    arm = "stack=same,allocator=default,page_cache=warm,exchange=all-reduce,network=switch"
+    levels = level_columns({"stack": "same", "page_cache": "warm", "exchange": "all-reduce", "network": "switch"})
     values = {"real_s": 5.0, "samples_per_s": 30.0, "group_step_s": 0.1, "compute_step_s": 0.06, "exchange_s": 0.05,
               "exposed_exchange_s": 0.04, "exchange_share": 0.4, "exchange_bytes": 1e6}  # fmt: skip
     rows = [
-        {**common, "campaign": "rounds.docker+host.distributed", "scenario": "distributed", "env": env, "arm": arm,
+        {**common, "campaign": "rounds.docker+host.distributed", "scenario": "distributed", "env": env, **levels,
          "rep": rep, "metric": name, "value": value * (1.1 if env == "docker" else 1), "unit": "s"}
         for env in ("host", "docker") for rep in (0, 1) for name, value in values.items()
     ]  # fmt: skip
-    plain = {**common, "scenario": "single", "env": "host", "arm": arm, "rep": None}
+    plain = {**common, "scenario": "single", "env": "host", **levels, "rep": None}
     rows.append({**plain, "campaign": "profile", "metric": "flops_per_step", "value": 1e9, "unit": "FLOP"})
     rows.append({**plain, "campaign": "rounds.docker+host", "metric": "samples_per_s", "value": 20.0, "unit": "1/s",
                  "rep": 0})  # fmt: skip
@@ -528,7 +529,7 @@ def test_points_of_the_network_roofline_by_hand():
     elsewhere = network_record().replace(group={"workers": 2, "network": "overlay"})
     assert network.points(metrics_table(), elsewhere)["modelled_s"].isna().all(), "of another network"
     mixed = metrics_table()
-    mixed["arm"] = mixed["arm"].str.replace("network=switch", "network=overlay-of-containers")
+    mixed["level_network"] = "overlay-of-containers"
     apart = network.points(mixed, network_record()).set_index("env")
     assert apart["network"].to_dict() == {"docker": "overlay", "host": "switch"}
     assert apart.loc["host", "modelled_s"] == host["modelled_s"] and pd.isna(apart.loc["docker", "modelled_s"])

@@ -16,7 +16,7 @@ from tare.analysis.metrics import campaign_metrics
 from tare.analysis.verdicts import Measured
 from tare.core.errors import IntegrityError, UserError
 from tare.model import tables
-from tare.model.studies.study import campaign_name
+from tare.model.studies.layout import campaign_name
 from tare.report import figures
 from tare.report.answers import job_length as report
 from tare.stats.intervals import t_interval

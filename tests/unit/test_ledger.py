@@ -20,11 +20,13 @@ from tare.experiments.campaign import run_campaign
 from tare.experiments.designs import Design, Setup
 from tare.model import tables
 from tare.model.journals.ledger import LEDGER, attempt_of, read_ledger, row_of, tries_of, unlisted
-from tare.model.journals.sealed import PLAN, SEALED, UNITS, read_sealed
+from tare.model.journals.sealed import PLAN, UNITS, read_sealed
 from tare.model.journals.units import planned_alpha, share_of
 from tare.model.registry import environment
+from tare.model.roles import CONTROL
 from tare.model.studies import study as study_file
-from tare.model.studies.study import CONTROL, HOST
+from tare.model.studies.layout import SEALED
+from tare.model.studies.study import HOST
 from tare.stats import fits
 from tare.stats.intervals import t_interval
 

@@ -13,15 +13,17 @@ from tare.literature.answers import FAILS, HOLDS, OPEN
 from tare.literature.level_claims import _weighed, change_of, confound_of, faster, part_of, speed_of
 from tare.literature.published_file import Claim
 from tare.model import tables as model_tables
-from tare.model.registry import BASELINE, CONTROL, HOST
+from tare.model.levels import level_columns, read_levels
+from tare.model.registry import HOST
+from tare.model.roles import CONTROL, read_role, reference_of
 from tare.model.schema import parse
-from tare.model.studies import arms, study
+from tare.model.studies import arms, layout, study
 from tare.report import figures
 from tare.report.figures import paper_changes, style
 from tare.report.figures.paper_rows import HERE, PRINTED
 
 WORKLOAD = "mnist_cnn_equal"
-NAMES = (HOST, CONTROL, f"{HOST}{BASELINE}")
+NAMES = (HOST, CONTROL, reference_of(HOST))
 
 
 @dataclass(frozen=True)
@@ -33,26 +35,26 @@ class Tables:
 
     @property
     def verdicts(self):
-        columns = ["workload", "scenario", "campaign", "arm"]
+        columns = ["workload", "scenario", "campaign"]
         return self.metrics[columns].drop_duplicates().assign(attempt=self.attempt)
 
 
 def rows(level, seconds, spread=0.01, units=6, seed=0):
     """A campaign of whole runs at a level whose host takes `seconds` where the headline's takes 1."""
     generator = numpy.random.default_rng(seed)
-    campaign = f"rounds.host.{arms.parse(level).slug}"
+    campaign = f"rounds.host.{layout.slug_of(arms.parse(level))}"
     found = []
     for unit in range(units):
         mood = generator.normal(0, 0.2)  # of the machine, the same for all launches of a unit
         for env in NAMES:
-            typical = 1.0 if env.endswith(BASELINE) else seconds
+            typical = 1.0 if read_role(env).is_reference else seconds
             value = typical * math.exp(mood + generator.normal(0, spread))
-            level_of = "stack=same" if env.endswith(BASELINE) else level
+            level_of = "stack=same" if read_role(env).is_reference else level
             identity = {
                 "workload": WORKLOAD,
                 "scenario": "single",
                 "campaign": campaign,
-                "arm": level_of,
+                **level_columns(read_levels(level_of)),
                 "env": env,
             }
             found.append({**identity, "rep": unit, "metric": "epoch_rest_s", "kind": "measured", "value": value})

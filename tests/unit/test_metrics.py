@@ -165,8 +165,8 @@ def plan(**changes):
         "study": "s",
         "workload": "mnist_cnn",
         "stack": "t",
-        "arm": "a",
-        "headline_arm": "h",
+        "arm": "allocator=huge",
+        "headline_arm": "allocator=default",
         "spec": {"batch": 64},
         "unavailable": {"podman": "no podman here"},
         **changes,
@@ -245,7 +245,7 @@ def test_void_units_are_left_out_and_baselines_have_the_headlines_arm(launch):
     ]
     rows = metrics.campaign_metrics(sealed_campaign(plan(unavailable={}), units, "c"))
     assert {row["rep"] for row in rows} == {1}
-    assert {row["env"]: row["arm"] for row in rows} == {"host": "a", "host.headline": "h"}
+    assert {row["env"]: row["level_allocator"] for row in rows} == {"host": "huge", "host.headline": "default"}
 
 
 def test_a_number_without_kind_or_a_gap_without_reason_is_refused(launch):
@@ -386,7 +386,7 @@ def profile_record(cuda):
         "workload": "mnist_cnn",
         "env": "host",
         "stack": "t",
-        "arm": "a",
+        "arm": "stack=same",
         "batch": 64,
         "trace": "t.json.gz",
         "status": "ok",

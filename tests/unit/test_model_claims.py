@@ -14,7 +14,7 @@ from tare.literature import claims, published
 from tare.literature.answers import FAILS, HOLDS, OPEN
 from tare.literature.published_file import Claim
 from tare.model import tables
-from tare.model.registry import CONTROL
+from tare.model.roles import CONTROL
 from tare.model.schema import parse
 from tare.stats.intervals import t_quantile
 
@@ -97,7 +97,7 @@ def costs(ours=60.0, naive=200.0):
     """Seconds of both builds."""
     about = {
         "study": "s", "campaign": "images", "scenario": "images", "workload": "all", "stack": STACK,
-        "arm": "stack=same", "batch": None, "rep": None, "unit": "s", "kind": "measured", "source": "test",
+        "level_stack": "same", "batch": None, "rep": None, "unit": "s", "kind": "measured", "source": "test",
         "reason": None,
     }  # fmt: skip
     found = {("docker", "ready_s"): ours, ("docker", "naive_build_s"): naive}

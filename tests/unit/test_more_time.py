@@ -14,7 +14,7 @@ from pages import row, visible
 from tare.analysis.more_time import of_one_more, prospects, units_for_width
 from tare.model.records.campaigns import Sampling
 from tare.model.registry import SINGLE, environment_names
-from tare.model.studies import arms
+from tare.model.studies import layout
 from tare.report.answers import more_time
 from tare.report.words.labels import env_title
 
@@ -27,7 +27,7 @@ def campaign(units=6, *, name="rounds.apptainer+docker+host", workload="mnist_cn
     made = [SimpleNamespace(cost_s=cost_s, launches=launches) for _ in range(units + 1)]
     fixed = {"confidence": 0.95, "units": units, **sampling}
     return SimpleNamespace(
-        workload=workload, name=name, kind=name.split(".")[0], arm=arms.of_campaign(name),
+        workload=workload, name=name, kind=layout.kind_of(name), arm=layout.arm_of(name),
         is_headline=name.count(".") == 1, path=Path(name), units=made, counted=made[1:],
         plan=SimpleNamespace(sampling=Sampling(**fixed), environments=NAMES, scenario=SINGLE),
     )  # fmt: skip

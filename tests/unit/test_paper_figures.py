@@ -12,7 +12,7 @@ from matplotlib.figure import Figure
 
 from tare.literature.published import load
 from tare.model import tables
-from tare.model.studies.study import campaign_name
+from tare.model.studies.layout import campaign_name
 from tare.report import figures
 from tare.report.figures import paper, paper_rows, paper_words
 from tare.report.figures.paper_rows import HERE, LOGGED, PRINTED, REDONE

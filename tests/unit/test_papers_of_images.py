@@ -17,7 +17,7 @@ from tare.analysis import metrics
 from tare.literature import audit, claims, measured_here
 from tare.literature.published import load
 from tare.model import tables
-from tare.model.studies import arms
+from tare.model.studies import arms, layout
 from tare.model.studies.papers import repeated
 from tare.report import figures
 from tare.report.figures import runs
@@ -78,7 +78,7 @@ def test_nthu2018_has_ratios_by_input_and_says_which_scenarios_the_study_does_no
 
 
 def test_ratios_by_input_come_from_the_headline_that_has_the_level(given):
-    at_level = [table.assign(arm=table["arm"] + ",input=real") for table in (given.metrics, given.verdicts)]
+    at_level = [table.assign(level_input="real") for table in (given.metrics, given.verdicts)]
     said = told("nthu2018", replace(given, metrics=at_level[0], verdicts=at_level[1]))
     rows = given.verdicts
     row = rows[(rows["workload"] == "resnet50") & (rows["env"] == "docker") & (rows["metric"] == "real_s")].iloc[0]
@@ -120,7 +120,7 @@ def instances(arm=None):
             record["inside"]["results"] |= {"step_ends_ns": ends, "warmup_steps": 1, "warmup_samples": 64}
             launches[name] = record
         units.append({"unit": number, "discarded": False, "voided": None, "launches": launches})
-    slug = f".{arm.slug}" if arm else ""
+    slug = f".{layout.slug_of(arm)}" if arm else ""
     plan = campaign_builders.base_plan("s", "resnet50", "rounds", tuple(GROUPS), 12, arm)
     plan |= {"scenario": "distributed", "discarded": 0}
     return campaign_builders.sealed_campaign(plan, units, name=f"rounds.docker+host{slug}.distributed")

@@ -122,14 +122,14 @@ def test_every_pass_is_a_row_of_the_metrics_with_cache_and_processes(tmp_path):
     found = extract.build([], [], pipelines=[path])["metrics"]
     rates = found[found["metric"] == "input_samples_per_s"]
     assert len(rates) == 12 and set(rates["kind"]) == {"measured"} and set(rates["campaign"]) == {"pipeline"}
-    cell = rates[rates["arm"] == "stack=same,page_cache=warm,loader_workers=2"].sort_values("rep")
+    cell = rates[(rates["level_page_cache"] == "warm") & (rates["level_loader_workers"] == "2")].sort_values("rep")
     assert cell["value"].tolist() == pytest.approx([297.0, 300.0, 303.0]) and cell["rep"].tolist() == [0, 1, 2]
     (wanted,) = found.loc[found["metric"] == "input_demand_per_s", "value"]
     assert wanted == pytest.approx(160.0)
     assert set(found.loc[found["metric"] == "input_first_batch_s", "value"]) == {0.25}
     warm = {cell: rate for cell, rate in RATES.items() if cell[0] == "warm"}
     write_json(path, record(passes=rows(warm), no_cold="only root may"))
-    cold = extract.build([], [], pipelines=[path])["metrics"].query("arm == 'stack=same,page_cache=cold'")
+    cold = extract.build([], [], pipelines=[path])["metrics"].query("level_page_cache == 'cold'")
     assert cold["kind"].tolist() == ["unavailable"] and cold["reason"].tolist() == ["only root may"]
     write_json(path, record(status="failed", reason="no data", inside=None))
     assert extract.build([], [], pipelines=[path])["metrics"]["reason"].tolist() == ["no data"]

@@ -29,7 +29,8 @@ from tare.launch.run import Order, launch, launch_side_by_side
 from tare.model.environment import Bind
 from tare.model.journals.units import real_s, start_s
 from tare.model.records.launches import COMMAND, LaunchRecord
-from tare.model.registry import CONTROL, HOST, environment
+from tare.model.registry import HOST, environment
+from tare.model.roles import CONTROL
 from tare.model.schema import parse
 
 LOADED = Path("/opt/driver")

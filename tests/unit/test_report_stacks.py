@@ -9,7 +9,7 @@ from pages import draw, visible, whole
 
 from tare.analysis.choice import is_level
 from tare.model.records.images import BaseImage, CompiledLibrary, OciRecord, Package, TreeFacts, TreeRecord
-from tare.model.studies.arms import of_campaign
+from tare.model.studies.layout import arm_of
 from tare.report import build, figures
 from tare.report.arms import settings, stacks
 from tare.report.evidence import gather
@@ -36,7 +36,7 @@ def test_each_workload_has_the_stack_in_whole_runs_and_in_steps(evidence):
 
 def test_the_stack_of_every_row_is_the_one_that_ran(evidence):
     own = evidence.metrics[
-        evidence.metrics["campaign"].map(lambda name: bool(of_campaign(name) and of_campaign(name).other_stack))
+        evidence.metrics["campaign"].map(lambda name: bool(arm_of(name) and arm_of(name).other_stack))
     ]
     assert set(own[own["env"] == "host.headline"]["stack"]) == {"torch-2.13"}
     assert set(own[own["env"] != "host.headline"]["stack"]) == {"paper-2022"}

@@ -20,13 +20,15 @@ from tare.experiments import rounds, sliced
 from tare.experiments.campaign import _asked, run_campaign
 from tare.experiments.designs import Setup
 from tare.machine import memory
-from tare.model.journals.sealed import SEALED, UNITS, read_rows, read_sealed, views
+from tare.model.journals.sealed import UNITS, read_rows, read_sealed, views
 from tare.model.journals.units import groups_of, measured_steps, real_s, shares, unsliced
 from tare.model.records.campaigns import Measured, Unit
 from tare.model.records.launches import LaunchRecord
 from tare.model.records.slices import Slices
+from tare.model.roles import CONTROL
 from tare.model.schema import parse
-from tare.model.studies.study import CONTROL, HOST
+from tare.model.studies.layout import SEALED
+from tare.model.studies.study import HOST
 from tare.stats.fits import step_values
 
 pytestmark = pytest.mark.usefixtures("launch_cache")

@@ -16,7 +16,8 @@ from tare.literature import audit, claims
 from tare.literature.published import load
 from tare.model.registry import HOST
 from tare.model.studies import arms
-from tare.model.studies.study import campaign_name, load_checked, part_of
+from tare.model.studies.layout import campaign_name
+from tare.model.studies.study import load_checked, part_of
 from tare.report import pages
 from tare.report.answers import instances
 

@@ -12,7 +12,8 @@ from pages import row
 
 from tare.analysis import extract
 from tare.cli import runs
-from tare.model.journals.sealed import SEALED, UNITS
+from tare.model.journals.sealed import UNITS
+from tare.model.studies.layout import SEALED
 
 NAMES = ["host", "docker", "apptainer"]
 

@@ -16,7 +16,7 @@ from tare.images import headers
 from tare.launch import sites
 from tare.launch.conditions import program_environment
 from tare.machine import fitting
-from tare.model.studies import arms, study
+from tare.model.studies import arms, layout, study
 from tare.worker import frameworks, line, settings, train
 from tare.worker.settings import amp, isa, onednn
 from tare.worker.settings import compile as compilers
@@ -49,8 +49,9 @@ def job(wanted, workload=mnist_cnn):
 
 def test_a_setting_is_an_arm_of_every_environment_and_needs_no_image():
     arm = arms.parse("layout=channels-last")
-    assert arm.is_setting and arm.is_optional and not arm.needs_image and arm.slug == "layout-channels-last"
-    assert arms.parse("layout-channels-last") == arm == arms.parse("layout=channels-last")
+    assert arm.is_setting and arm.is_optional and not arm.needs_image
+    assert layout.slug_of(arm) == "layout-channels-last"
+    assert layout.read_slug("layout-channels-last") == arm == arms.parse("layout=channels-last")
     assert arms.moves(arm, "host") and arms.moves(arm, "docker")
     assert arms.launch_names(arm, ["host"]) == ["host", "host.control", "host.headline"]
 
@@ -90,7 +91,7 @@ def test_threads_are_a_condition_that_is_weighed_as_settings_are():
     assert arms.launch_names(arm, ["host"]) == ["host", "host.control", "host.headline"]
     levels = arms.levels_of({"stack": "same", "allocator": "default"}, arm)
     assert arms.conditions_at({"threads": 1, "cpus": 2}, levels)["threads"] == 2
-    assert arms.of_campaign("rounds.host.threads-2") == arm
+    assert layout.arm_of("rounds.host.threads-2") == arm
 
 
 @pytest.mark.parametrize(

@@ -33,10 +33,12 @@ from tare.literature.published import load
 from tare.machine import contention
 from tare.model import closure, tables
 from tare.model.environment import Quota
+from tare.model.levels import levels_text
 from tare.model.records.launches import CONTENTION
-from tare.model.registry import ALONE, CONTROL, HOST, scenario_names
+from tare.model.registry import HOST, scenario_names
+from tare.model.roles import CONTROL, alone_of, read_role
 from tare.model.schema import parse
-from tare.model.studies import arms, expected, study
+from tare.model.studies import arms, expected, layout, study
 from tare.report import figures
 from tare.report.words.labels import env_title, workload_title
 from tare.worker.neighbour import PROTOCOL
@@ -98,7 +100,7 @@ def test_a_study_has_a_campaign_of_each_workload_and_of_what_is_varied(config):
         ("mnist_cnn", "rounds.host.limits-quota.shared"),
         ("sentiment_rnn", "rounds.host.shared"),
     ]
-    assert [arms.of_campaign(one.name) for one in found[:2]] == [None, arms.parse("neighbour=small")]
+    assert [layout.arm_of(one.name) for one in found[:2]] == [None, arms.parse("neighbour=small")]
     few, many = (study.check(study.merge(config, {"shared": {"units": units}})) for units in (3, 6))
     for one in (one for one in study.campaigns(few) if one.scenario == "shared"):
         assert 0 < expected.campaign_s(few, one) < expected.campaign_s(many, one)
@@ -420,7 +422,7 @@ def test_a_launch_beside_a_neighbour_has_both_and_one_alone_the_counts(launched)
     found = shared.launch_member("host", order_of(Adapter()), {}, "none")
     assert found.ok and found.neighbour == own and found.scenario == "shared"
     assert found.contention.reasons["throttled_s"] == shared.NOT_LIMITED
-    alone = shared.launch_member(f"host{ALONE}", order_of(Adapter()), {}, "none")
+    alone = shared.launch_member(alone_of("host"), order_of(Adapter()), {}, "none")
     assert alone.ok and alone.neighbour is None and alone.scenario == "single" and alone.contention
 
 
@@ -469,7 +471,7 @@ def test_a_quota_of_which_nothing_is_seen_inside_is_told(monkeypatch, tmp_path, 
     seen = plain.replace(inside=inside.replace(facts=inside.facts.replace(cpu_quota=found, cpu_stat=None)))
     monkeypatch.setattr(shared, "launch", lambda *given, **named: seen)
     monkeypatch.setattr(Adapter, "sets_quotas", True)
-    record = shared.launch_member(f"docker{ALONE}", order_of(Adapter()), {}, "quota")
+    record = shared.launch_member(alone_of("docker"), order_of(Adapter()), {}, "quota")
     assert record.ok and record.unseen == (() if found else (shared.QUOTA,))
 
 
@@ -484,23 +486,23 @@ def campaign(units=8, names=NAMES, arm=None, **changes):
     generator = random.Random(1)
     plan = builders.base_plan("s", "mnist_cnn", "rounds", names, units)
     headline = {**builders.HEADLINE["rounds"], **beside.FIRST}
-    plan |= {"scenario": "shared", "arm": arms.describe(arms.levels_of(headline, arm)), "spec": {"batch": 64}}
-    plan |= {"headline_arm": arms.describe(headline), "discarded": 0}
+    plan |= {"scenario": "shared", "arm": levels_text(arms.levels_of(headline, arm)), "spec": {"batch": 64}}
+    plan |= {"headline_arm": levels_text(headline), "discarded": 0}
     plan["sampling"] = {"confidence": 0.95, "units": units, "verdict_units": 6}
     rows = []
     for number in range(units):
         launches = {}
         for name in names:
             scale = BESIDE.get(name, 1.0)
-            record = builders.launch_record(name.removesuffix(ALONE), generator, factors={}, scale=scale)
+            record = builders.launch_record(read_role(name).place.name, generator, factors={}, scale=scale)
             record["inside"]["scheduling"] = {"preemptions": 5, "waited_s": 2 * (scale - 1)}
             record["contention"] = {"values": {"cpu_wait_s": scale - 1}, "reasons": {"cache_misses": "no PMU"}}
-            if not name.endswith(ALONE):
+            if not read_role(name).is_alone:
                 own = {"launch": "n", "workload": "alexnet", "batch": 4, "steps": 6, "seconds": 8.0, "cpu_s": 6.0}
                 record["neighbour"] = own
             launches[name] = record
         rows.append({"unit": number, "discarded": False, "voided": None, "launches": launches})
-    slug = f".{arm.slug}" if arm else ""
+    slug = f".{layout.slug_of(arm)}" if arm else ""
     return builders.sealed_campaign({**plan, **changes}, rows, name=f"rounds.docker+host{slug}.shared")
 
 
@@ -518,21 +520,21 @@ def found():
 
 def test_launch_names_hold_every_environment_twice():
     assert NAMES == ["host", "host.control", "docker", "host.alone", "host.control.alone", "docker.alone"]
-    assert [arms.environment_of(name) for name in NAMES] == ["host", "host", "docker"] * 2
+    assert [read_role(name).environment for name in NAMES] == ["host", "host", "docker"] * 2
     assert arms.used(NAMES, None) == (["docker", "host"], ())
 
 
 def test_a_neighbour_costs_by_the_run_alone_and_more_or_less_than_on_the_host(found):
     rows = found.verdicts.set_index(["metric", "env", "reference"])
     for env, ratio in (("host", 1.6), ("docker", 1.3)):
-        row = rows.loc[("real_s", env, f"{env}{ALONE}")]
+        row = rows.loc[("real_s", env, alone_of(env))]
         assert row["ratio"] == pytest.approx(ratio, rel=0.01) and 1 < row["ci_high"] / row["ci_low"] < 1.05
         assert row["verdict"].startswith("different") and row["n_units"] == 8
         assert row["total_ratio"] == pytest.approx(ratio, rel=0.02)
     row = rows.loc[("slowdown", "docker", "host")]
     assert row["ratio"] == pytest.approx(1.3 / 1.6, rel=0.01) and row["control_ci_low"] < 1 < row["control_ci_high"]
     assert not [key for key in rows.index if key[0] == "slowdown" and key[2] != "host"], "a ratio to alone already"
-    assert not [key for key in rows.index if key[1].endswith(ALONE) or key[2].startswith(CONTROL)]
+    assert not [key for key in rows.index if read_role(key[1]).is_alone or key[2].startswith(CONTROL)]
     assert set(found.verdicts["role"]) == {"exploratory"} and set(found.verdicts["scenario"]) == {"shared"}
 
 
@@ -641,7 +643,7 @@ def test_what_is_varied_beside_a_neighbour_is_no_arm_of_single_runs(found):
         "rounds.docker+host.limits-quota.shared"
     }
     assert set(choice.compared(both, "rounds", None, "shared")["campaign"]) == {"rounds.docker+host.shared"}
-    assert "limits=quota" in measured["arm"].iloc[0]
+    assert set(measured["level_limits"]) == {"quota"}
     extract.refuse_mixtures([campaign(units=2), campaign(units=2, arm=arms.parse("limits=quota"))])
 
 

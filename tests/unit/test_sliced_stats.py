@@ -6,7 +6,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from tare.model.registry import CONTROL, HOST
+from tare.model.registry import HOST
+from tare.model.roles import CONTROL
 from tare.stats.intervals import Spread, student, t_interval, t_quantile
 from tare.stats.sliced import (
     Once,

@@ -13,7 +13,8 @@ from campaign_builders import in_slices, rounds_campaign, sealed_campaign, steps
 from tare.analysis import verdicts
 from tare.analysis.metrics import campaign_metrics, pivot
 from tare.analysis.sliced_rounds import is_sliced, tail_share, terms_of, unsliced_reason, whole_run_estimate
-from tare.model.registry import CONTROL, HOST
+from tare.model.registry import HOST
+from tare.model.roles import CONTROL
 from tare.stats.intervals import student, t_quantile
 from tare.stats.sliced import Once, body_estimates, whole_run
 

@@ -12,10 +12,11 @@ from tare.core.files import sha256_file
 from tare.machine.witnesses import commands, witnesses
 from tare.model import closure, tables
 from tare.model.journals.ledger import read_ledger
-from tare.model.journals.sealed import SEALED, read_sealed
+from tare.model.journals.sealed import read_sealed
 from tare.model.records.campaigns import Plan
 from tare.model.schema import read
 from tare.model.studies import arms
+from tare.model.studies.layout import SEALED
 from tare.model.studies.stamps import Stamp, departures, stamp_file, stamp_files, stamp_of, write_stamp
 from tare.model.studies.study import check, load_checked, merge, reduced
 

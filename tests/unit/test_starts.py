@@ -11,9 +11,10 @@ from tare.experiments import designs, starts
 from tare.experiments.campaign import run_campaign
 from tare.experiments.designs import Setup
 from tare.machine.fitting import settled
-from tare.model.journals.sealed import SEALED, read_sealed
+from tare.model.journals.sealed import read_sealed
 from tare.model.records.launches import LaunchRecord
 from tare.model.schema import parse
+from tare.model.studies.layout import SEALED
 from tare.model.studies.study import load_checked
 from tare.worker import start
 

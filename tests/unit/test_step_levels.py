@@ -7,8 +7,8 @@ from campaign_builders import factors_of, rounds_campaign, write_campaign
 
 from tare.analysis import extract
 from tare.analysis.choice import headlines
-from tare.model.journals.sealed import SEALED
-from tare.model.studies.study import HOST, campaign_name
+from tare.model.studies.layout import SEALED, campaign_name
+from tare.model.studies.study import HOST
 from tare.report.answers import answer
 
 NAMES = ["host", "docker", "apptainer"]
@@ -32,7 +32,7 @@ def tables(tmp_path_factory):
 def test_its_environments_are_primary_like_the_headlines(tables):
     rows = tables["verdicts"]
     primary = rows[(rows["role"] == "primary") & (rows["metric"] == "step_s")]
-    assert set(zip(primary["arm"].str.contains("allocator=default"), primary["env"], strict=True)) == {
+    assert set(zip(primary["level_allocator"] == "default", primary["env"], strict=True)) == {
         (level, env) for level in (False, True) for env in ("docker", "apptainer")
     }
     assert set(primary["family_size"]) == {6}, "whole runs are of the family too"

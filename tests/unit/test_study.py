@@ -16,7 +16,7 @@ from tare.literature import claims, published
 from tare.model import closure
 from tare.model.registry import environment, environment_names
 from tare.model.schema import Record
-from tare.model.studies import arms, study
+from tare.model.studies import arms, layout, study
 
 
 @pytest.fixture
@@ -55,7 +55,7 @@ def test_presets_never_share_a_path():
     names = [
         study.load_checked(p).study for p in sorted((project_root() / "config").glob("*.yaml")) if p.stem in PRESETS
     ]
-    assert len({study.results_folder(name) for name in names}) == len(names) == len(PRESETS)
+    assert len({layout.results_folder(name) for name in names}) == len(names) == len(PRESETS)
 
 
 def test_other_stacks_run_where_the_study_says():
@@ -324,11 +324,15 @@ def test_presets_merge_as_snakemake_merges_them():
 
 
 def test_campaign_names_are_keyed_by_the_set():
-    assert study.campaign_name("rounds", ["docker", "host", "docker"]) == "rounds.docker+host"
-    arm = study.campaign_name("rounds", ["host", "docker"], "allocator=steady")
+    assert layout.campaign_name("rounds", ["docker", "host", "docker"]) == "rounds.docker+host"
+    arm = layout.campaign_name("rounds", ["host", "docker"], "allocator=steady")
     assert arm == "rounds.docker+host.allocator-steady"
-    assert study.is_headline("rounds.docker+host") and not study.is_headline(arm) and not study.is_headline("sweep")
-    assert study.is_headline("steps.docker+host", "steps") and not study.is_headline("steps.docker+host", "rounds")
+    assert (
+        layout.is_headline("rounds.docker+host") and not layout.is_headline(arm) and not layout.is_headline("sweep")
+    )
+    assert layout.is_headline("steps.docker+host", "steps") and not layout.is_headline(
+        "steps.docker+host", "rounds"
+    )
 
 
 def test_an_arm_that_moves_none_of_the_studys_environments_is_named(config):

@@ -13,7 +13,8 @@ from tare.analysis.metrics import campaign_metrics
 from tare.analysis.sliced_rounds import terms_of
 from tare.analysis.switch_costs import switching
 from tare.model.records.slices import Slices
-from tare.model.registry import CONTROL, HOST
+from tare.model.registry import HOST
+from tare.model.roles import CONTROL
 from tare.stats.intervals import Estimate, Spread
 from tare.stats.sliced import SwitchCost, SwitchCosts
 

@@ -19,9 +19,11 @@ from campaign_builders import (
 from tare.analysis import verdicts
 from tare.analysis.copies import between_copies, part_of
 from tare.analysis.metrics import campaign_metrics
-from tare.model.journals.sealed import SEALED, read_sealed
+from tare.model.journals.sealed import read_sealed
 from tare.model.journals.units import share_of
-from tare.model.studies.study import CONTROL, HOST
+from tare.model.roles import CONTROL
+from tare.model.studies.layout import SEALED
+from tare.model.studies.study import HOST
 from tare.stats.intervals import (
     Interval,
     Spread,
@@ -44,7 +46,7 @@ def plan_of(kind="rounds", environments=NAMES, **changes):
         "environments": environments,
         "sampling": {"units": 6, "confidence": 0.95},
         "margins": {"run": 0.05, "step": 0.02},
-        "arm": "arm",
+        "arm": "stack=same",
         **changes,
     }
 
@@ -54,7 +56,7 @@ def rows_of(metric, values, first_rep=1, arms=None):
     return [
         {
             **IDENTITY,
-            "arm": (arms or {}).get(env, "arm"),
+            "level_stack": (arms or {}).get(env, "same"),
             "env": env,
             "rep": first_rep + number,
             "metric": metric,
@@ -235,12 +237,12 @@ def test_an_arms_campaign_judges_its_level_and_each_environment_at_it():
     arms = {f"{HOST}.headline": "headline"}
     plan = plan_of("steps", names)
     rows = rows_of("step_s", values, arms=arms) + rows_of("step_mean_s", values, arms=arms)
-    found = table_of(plan, rows, name="steps.docker+host.x").set_index(["env", "reference"])
+    found = table_of(plan, rows, name="steps.docker+host.input-synthetic").set_index(["env", "reference"])
     assert list(found.index) == [("docker", HOST), ("apptainer", HOST), (HOST, f"{HOST}.headline")]
     assert found["family_size"].tolist() == [3, 3, 3] and set(found["role"]) == {"exploratory"}
     # One of three is selected: every interval at a third of alpha.
     assert found["alpha"].tolist() == pytest.approx([0.05 / 3] * 3)
-    assert set(found["arm"]) == {"arm"}
+    assert set(found["level_stack"]) == {"same"}
     assert found.loc[(HOST, f"{HOST}.headline"), "ratio"] == pytest.approx(1.2, rel=0.005)
     assert found.loc[(HOST, f"{HOST}.headline"), "verdict"] == "different"
     assert found.loc[("docker", HOST), "ratio"] == pytest.approx(1.0, rel=0.005)

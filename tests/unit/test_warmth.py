@@ -13,7 +13,8 @@ from tare.launch import pages, warmth
 from tare.model.journals.units import IN_MEMORY
 from tare.model.records.campaigns import Plan, Sampling
 from tare.model.records.launches import LaunchRecord
-from tare.model.studies.study import CONTROL, HOST
+from tare.model.roles import CONTROL
+from tare.model.studies.study import HOST
 from tare.runtimes import daemon
 
 NAMES = (HOST, CONTROL, "docker")

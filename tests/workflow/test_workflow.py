@@ -70,7 +70,7 @@ def test_a_broken_environment_fails_alone_in_a_round_and_is_given_up(extended):
 
 def test_an_arm_compares_environments_at_its_level_and_the_level_with_the_headline(varied):
     verdicts = pd.read_csv(varied / "results/varied/tables/verdicts.csv")
-    arm = verdicts[verdicts["arm"].str.contains("allocator=steady") & (verdicts["metric"] == "real_s")]
+    arm = verdicts[(verdicts["level_allocator"] == "steady") & (verdicts["metric"] == "real_s")]
     pairs = set(zip(arm["env"], arm["reference"], strict=True))
     assert ("namespaces", "host") in pairs and ("host", "host.headline") in pairs
     assert arm.set_index(["env", "reference"]).loc[("host", "host.headline"), "n_units"] == 2

@@ -24,7 +24,8 @@ from tare.launch.scenarios import Around, Problem
 from tare.launch.transport import Ready
 from tare.machine.contention import Counted, counted
 from tare.model.records.launches import Contention, LaunchRecord, Neighbour
-from tare.model.registry import ALONE, SHARED
+from tare.model.registry import SHARED
+from tare.model.roles import read_role
 from tare.worker.neighbour import PROTOCOL
 from tare.worker.sampling import throttling
 
@@ -42,7 +43,7 @@ def surround(around: Around) -> Iterator[Problem]:
 def launch_member(
     name: str, order: Order, neighbour: Mapping[str, Any], level: str, *, threads: int | None = None
 ) -> LaunchRecord:
-    """One launch of a unit beside its neighbour, or without one where its name ends with ALONE.
+    """One launch of a unit beside its neighbour, or without one where its role is to be alone.
 
     What kept the neighbour from training, or ended it before the launch, is the reason why the launch failed: it
     was not measured beside anything.
@@ -59,7 +60,7 @@ def launch_member(
         live: Live | None = None
         try:
             own, others = stack.enter_context(shared_out(level, cpus))
-            if not name.endswith(ALONE):
+            if not read_role(name).is_alone:
                 live = stack.enter_context(training(order, neighbour, others, threads))
         except (UnavailableError, ConversationError) as error:
             return LaunchRecord(status="failed", reason=f"its neighbour does not train: {error}")

@@ -28,6 +28,7 @@ from tare.model.journals.sealed import PLAN, UNITS, read_rows
 from tare.model.journals.units import counted, family_alpha
 from tare.model.records.campaigns import Plan, Unit
 from tare.model.schema import Record, parse, read
+from tare.model.studies.layout import question_of
 
 LEDGER = "ledger.jsonl"
 SUPERSEDED = "superseded-"
@@ -213,7 +214,7 @@ def unlisted(study: Path, entries: Sequence[Entry], ratios_of: RatiosOf) -> Iter
     """
     known = tries_of(entries)
     for campaign in sorted({path.parent for path in study.glob(f"*/*/{PLAN}")} | _with_older(study)):
-        own = known.get((campaign.parent.name, campaign.name), [])
+        own = known.get(question_of(campaign), [])
         current = own[-1] if own and own[-1].is_open else None
         listed = {one.folder for one in own}
         for folder in set_aside_folders(campaign):

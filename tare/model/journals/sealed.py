@@ -18,15 +18,15 @@ from typing import Any
 from tare.core.errors import IntegrityError, TareError
 from tare.core.files import read_json, sha256_file
 from tare.model.journals.units import counted
+from tare.model.levels import ALLOCATOR, Levels, levels_text
 from tare.model.records.campaigns import Decision, Plan, Sealed, Unit
-from tare.model.registry import BASELINE
+from tare.model.roles import read_role
 from tare.model.schema import parse, read
 from tare.model.studies import arms
-from tare.model.studies.study import is_headline
+from tare.model.studies.layout import ROUNDS, STEPS, CampaignName, question_of, read_name
 
-PLAN, UNITS, SEALED = "plan.json", "units.jsonl", "sealed.json"
+PLAN, UNITS = "plan.json", "units.jsonl"
 SEAL_KEY, DECISION_KEY, ENDED_KEY = "seal", "decision", "ended"
-ROUNDS, STEPS = "rounds", "steps"
 FORMER = "turns"  # kind of campaigns of older versions
 HEADLINE_LEVEL = "steady"  # of the allocator, at which training steps are headlines
 ASIDE = "move the folder away and run the campaign again"
@@ -69,16 +69,21 @@ class SealedCampaign:
     @property
     def workload(self) -> str:
         """Whose folder it lies in."""
-        return self.path.parent.parent.name
+        return question_of(self.path.parent)[0]
 
     @property
     def name(self) -> str:
         """Kind, environments and arm, as its folder is called; of its steps alone, with their kind and level."""
-        folder = self.path.parent.name
+        return question_of(self.path.parent)[1] if self.level is None else self.key.text
+
+    @property
+    def key(self) -> CampaignName:
+        """What its name says."""
+        folder = read_name(question_of(self.path.parent)[1])
         if self.level is None:
             return folder
-        beside = "" if self.level == HEADLINE_LEVEL or ".allocator-" in folder else f".allocator-{self.level}"
-        return f"{STEPS}{folder.removeprefix(ROUNDS)}{beside}"
+        own = None if self.level == HEADLINE_LEVEL else arms.Arm(factor="allocator", level=self.level)
+        return replace(folder, kind=STEPS, arm=folder.arm or own)
 
     @property
     def kind(self) -> str:
@@ -88,15 +93,15 @@ class SealedCampaign:
     @property
     def arm(self) -> arms.Arm | None:
         """What differs from the headline; None for the headline and for kinds without arms."""
-        return arms.of_campaign(self.name)
+        return self.key.arm
 
     @property
     def is_headline(self) -> bool:
         """Whether it compares environments as the study's headline does, or at a level that is one of its own."""
         arm = self.arm
         beside = arm is not None and arm.factor == "allocator" and self.kind == STEPS
-        return is_headline(self.name, self.kind) or (
-            beside and not any(name.endswith(BASELINE) for name in self.plan.environments)
+        return self.key.is_headline or (
+            beside and not any(read_role(name).is_reference for name in self.plan.environments)
         )
 
     @property
@@ -135,12 +140,12 @@ def views(campaign: SealedCampaign) -> list[SealedCampaign]:
 
 
 def _at_level(plan: Plan, level: str) -> Plan:
-    """A plan whose texts say the level of the allocator of its measured steps."""
+    """A plan whose levels have the allocator's of its measured steps."""
 
-    def said(arm: str) -> str:
-        return ",".join(f"allocator={level}" if part.startswith("allocator=") else part for part in arm.split(","))
+    def said(levels: Levels) -> str:
+        return levels_text({**levels, **({ALLOCATOR: level} if ALLOCATOR in levels else {})})
 
-    return plan.replace(arm=said(plan.arm), headline_arm=said(plan.headline_arm))
+    return plan.replace(arm=said(plan.levels), headline_arm=said(plan.headline_levels))
 
 
 def read_sealed(sealed: Path) -> SealedCampaign:

@@ -10,6 +10,7 @@ from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import Field, field_validator
 
+from tare.model.levels import Levels, read_levels
 from tare.model.records.launches import LaunchRecord
 from tare.model.schema import FileRecord, Record
 
@@ -130,6 +131,16 @@ class Plan(FileRecord):
     attempt: int | None = None
     adopted: Adopted | None = None
     part: Mapping[str, Any] | None = None
+
+    @property
+    def levels(self) -> Levels:
+        """Of the campaign's factors, by factor."""
+        return read_levels(self.arm)
+
+    @property
+    def headline_levels(self) -> Levels:
+        """Of the headline's factors, by factor."""
+        return read_levels(self.headline_arm)
 
 
 class Decision(Record):

@@ -15,6 +15,7 @@ from pathlib import Path
 
 from tare.model.registry import DISTRIBUTED, SHARED, describe_workload
 from tare.model.studies import arms
+from tare.model.studies.layout import stack_record
 from tare.model.studies.stacks import with_setting
 from tare.model.studies.study import (
     Batch,
@@ -133,7 +134,8 @@ def images_s(study: Study, images: Path) -> float:
     for stack in study.stacks_needed:
         rules = {"tree": "build_tree", "oci": "build_image"}
         rules |= dict.fromkeys(study.environments_of(stack), "derive_image")
-        found += sum(JOB_S[rule] for name, rule in rules.items() if not (images / stack / f"{name}.json").exists())
+        missing = (name for name in rules if not stack_record(images / stack, name).exists())
+        found += sum(JOB_S[rules[name]] for name in missing)
     return found
 
 

@@ -19,7 +19,8 @@ from typing import Any, ClassVar
 from tare.core.errors import TareError, UserError
 from tare.core.files import canonical_json, read_json, sha256_text
 from tare.model.schema import FileRecord, read
-from tare.model.studies.study import Chosen, Study, headlines, part_of, results_folder
+from tare.model.studies.layout import SEALED, results_folder
+from tare.model.studies.study import Chosen, Study, headlines, part_of
 
 FEWEST, MOST = 5, 10_000
 Minutes = int | float
@@ -139,7 +140,7 @@ def measured_for(study: Study, campaigns: Path) -> Minutes | None:
     """
     for one in headlines(study):
         folder = campaigns / study.study / one.workload / one.name
-        if not (folder / "sealed.json").exists():
+        if not (folder / SEALED).exists():
             continue
         with contextlib.suppress(TareError, AttributeError, KeyError, TypeError):
             own = read_json(folder / "plan.json")["part"]["rounds"]["chosen"][one.workload]

@@ -21,8 +21,6 @@ from tare.core.errors import UserError
 from tare.core.files import project_root, sha256_text
 from tare.model.records.campaigns import VERDICT_UNITS, Measured, Sampling
 from tare.model.registry import (
-    BASELINE,
-    CONTROL,
     DISTRIBUTED,
     HOST,
     SHARED,
@@ -38,12 +36,12 @@ from tare.model.registry import (
 from tare.model.schema import Distinct, Record, matching, parse, parse_yaml, read_yaml
 from tare.model.studies import arms
 from tare.model.studies.arms import Arm
+from tare.model.studies.layout import DEFAULT_STUDY, campaign_name
 from tare.model.studies.papers import paper_names
 from tare.model.studies.stacks import BOUND, is_official, known_stacks, with_setting
 from tare.model.words import nearest
 
-__all__ = ["BASELINE", "CONTROL", "HOST"]
-DEFAULT_STUDY = "nyu2022"
+__all__ = ["HOST"]
 PART = "part"  # the key that says of which kind of work a job's part of a study is
 
 Kind = Literal["rounds", "causes", "sweep"]
@@ -1215,11 +1213,6 @@ def reduced(
     return part
 
 
-def results_folder(study: str) -> str:
-    """Where a study's results lie: `results` for the default study, `results/<study>` for any other."""
-    return "results" if study == DEFAULT_STUDY else f"results/{study}"
-
-
 # --- campaigns
 
 
@@ -1282,11 +1275,6 @@ def profiled_stacks(study: Study) -> tuple[tuple[str, str], ...]:
     )
 
 
-def profile_folder(env: str, arm: arms.Arm | None = None) -> str:
-    """Name of the folder of a profiled launch, below its workload's: its environment, and its arm if it has one."""
-    return f"{env}.{arm.slug}" if arm else env
-
-
 def _campaigns_of(study: Study, workload: str) -> Iterator[CampaignId]:
     every = study.environments
     yield CampaignId(kind="rounds", workload=workload, environments=every, stack=study.stack)
@@ -1330,24 +1318,3 @@ def headlines(study: Study) -> tuple[CampaignId, ...]:
     """The headline campaigns of a study: whole runs and training steps of each workload in all environments."""
     found = (one for one in campaigns(study) if one.kind == "rounds")
     return tuple(one for one in found if one.arm is None and one.scenario == SINGLE)
-
-
-def campaign_name(kind: str, names: Iterable[str], arm: str | None = None, scenario: str = SINGLE) -> str:
-    """Name of a campaign: kind, environments, arm, scenario: `rounds.docker+host.stack-native`.
-
-    Dots part it, so that an environment inside another is `docker@vm` in it.
-    """
-    environments = "+".join(sorted(set(names))).replace(".", "@")
-    slug = [arms.parse(arm).slug] if arm else []
-    return ".".join([kind, environments, *slug, *([scenario] if scenario != SINGLE else [])])
-
-
-def environments_named(text: str) -> list[str]:
-    """Environments of a campaign, from that part of its name."""
-    return text.replace("@", ".").split("+")
-
-
-def is_headline(campaign: str, kind: str | None = None) -> bool:
-    """Whether a campaign of this name compares environments as the headline does, and is of this kind."""
-    parts = campaign.split(".")
-    return len(parts) == 2 and parts[0] in ((kind,) if kind else ("rounds", "steps"))

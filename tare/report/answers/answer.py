@@ -10,9 +10,10 @@ import pandas as pd
 from markupsafe import Markup
 
 from tare.analysis.choice import METRIC_OF, headlines
-from tare.model.journals.sealed import STEPS
 from tare.model.journals.units import share_of
-from tare.model.studies.study import CONTROL, HOST, campaigns
+from tare.model.roles import CONTROL
+from tare.model.studies.layout import STEPS
+from tare.model.studies.study import HOST, campaigns
 from tare.report.arms.fault_costs import beside_measured
 from tare.report.evidence import Evidence
 from tare.report.figures import joint

@@ -11,6 +11,7 @@ from markupsafe import Markup
 
 from tare.analysis.choice import compared
 from tare.analysis.network import Wire, gradient_rates, measured_on, points, wires
+from tare.model.levels import level_column, levels_text
 from tare.model.records.measured import NetworkRecord
 from tare.model.registry import DISTRIBUTED
 from tare.model.studies.arms import GROUPED, INPUTS
@@ -154,6 +155,11 @@ def _alone(metrics: pd.DataFrame, row: Mapping[str, Any]) -> float | None:
     return None if own.empty else float(own["value"].median())
 
 
+def _shown(row: Mapping[str, Any]) -> str:
+    levels = {factor: row.get(level_column(factor)) for factor in SHOWN}
+    return levels_text({factor: str(level) for factor, level in levels.items() if not missing(level)})
+
+
 def verdict_table(evidence: Evidence) -> Table | None:
     """Every comparison of the scenario's campaigns."""
     rows = evidence.verdicts
@@ -166,7 +172,7 @@ def verdict_table(evidence: Evidence) -> Table | None:
             "": lambda row: f"{workload_title(row['workload'])}, {env_title(row['env'], short=True)}",
             "by": lambda row: env_title(row["reference"], short=True),
             "metric": lambda row: metric_title(row["metric"]),
-            "levels": lambda row: ", ".join(one for one in row["arm"].split(",") if one.partition("=")[0] in SHOWN),
+            "levels": _shown,
             **compared_columns("n", "ratio", "interval", "control", "verdict"),
         },
         caption="Instances that train together: every comparison",

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from tare.analysis.minutes import ROUND_MINUTES, Answer, answered_by
-from tare.model.studies.study import DEFAULT_STUDY, load, study_files
+from tare.model.studies.layout import DEFAULT_STUDY
+from tare.model.studies.study import load, study_files
 from tare.report.evidence import Evidence
 from tare.report.words.labels import env_title, workload_title
 from tare.stats.intervals import MOST_UNITS

@@ -12,7 +12,8 @@ import pandas as pd
 
 from tare.analysis.launch_rows import SLOWDOWN
 from tare.model.records.launches import CONTENTION
-from tare.model.registry import ALONE, CONTROL, HOST, SHARED
+from tare.model.registry import HOST, SHARED
+from tare.model.roles import CONTROL, alone_of, read_role
 from tare.model.studies.study import Shared
 from tare.report.evidence import Campaign, Evidence
 from tare.report.number_tables import compared
@@ -65,7 +66,7 @@ def answers(evidence: Evidence) -> list[BesideAnswer]:
 def _answer(evidence: Evidence, campaign: Campaign) -> BesideAnswer:
     own = _of(evidence.verdicts, campaign)
     rows = sorted(own.to_dict("records"), key=lambda row: env_order(row["env"]))
-    itself = [row for row in rows if row["metric"] == "real_s" and row["reference"] == row["env"] + ALONE]
+    itself = [row for row in rows if row["metric"] == "real_s" and row["reference"] == alone_of(row["env"])]
     host = [row for row in rows if row["metric"] == SLOWDOWN and row["reference"] == HOST]
     metrics = _of(evidence.metrics, campaign)
     return BesideAnswer(
@@ -120,12 +121,12 @@ def _comparison(row: dict[str, Any], *, other: str, whose: str) -> Comparison:
 def _reason(metrics: pd.DataFrame, env: str) -> str | None:
     """What a launch used and waited more beside its neighbour than alone: means of the rounds with both."""
     names = ("real_s", "user_s", "system_s", "waited_s")
-    own = metrics[metrics["metric"].isin(names) & metrics["env"].isin((env, env + ALONE))]
+    own = metrics[metrics["metric"].isin(names) & metrics["env"].isin((env, alone_of(env)))]
     own = own[own["kind"] == "measured"]
     values = own.pivot_table(index=["rep", "metric"], columns="env", values="value")
-    if not {env, env + ALONE} <= set(values.columns):
+    if not {env, alone_of(env)} <= set(values.columns):
         return None
-    more = (values[env] - values[env + ALONE]).dropna().groupby("metric").mean()
+    more = (values[env] - values[alone_of(env)]).dropna().groupby("metric").mean()
     if not {"real_s", "user_s", "system_s"} <= set(more.index):
         return None
     told = (
@@ -150,7 +151,7 @@ def _meanwhile(metrics: pd.DataFrame) -> Table:
         return None if missing(value) else with_unit(value, units[name])
 
     return Table.of(
-        sorted(means.index, key=lambda env: (env_order(env.removesuffix(ALONE)), env)),
+        sorted(means.index, key=lambda env: (env_order(read_role(env).place.name), env)),
         {
             "": lambda env: env_title(str(env), short=True),
             **{metric_title(name): lambda env, name=name: text(env, name) for name in shown},

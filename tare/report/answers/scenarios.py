@@ -12,7 +12,8 @@ from typing import Any
 from tare.analysis.launch_rows import SLOWDOWN
 from tare.literature import published
 from tare.literature.measured_here import why_absent
-from tare.model.registry import ALONE, CONTROL, DISTRIBUTED, HOST, SHARED, SINGLE
+from tare.model.registry import DISTRIBUTED, HOST, SHARED, SINGLE
+from tare.model.roles import CONTROL, alone_of
 from tare.model.studies.papers import repeated
 from tare.report.evidence import Evidence
 from tare.report.number_tables import interval_text, ratio_text
@@ -57,7 +58,7 @@ def matrix(evidence: Evidence) -> Table | None:
             return _second_host(
                 [row for one, row in verdicts.items() if (*one[:2], one[3]) == key and one[4] == other]
             )
-        row = verdicts.get((workload, campaign.name, env, metric, env + ALONE if other == OWN else other))
+        row = verdicts.get((workload, campaign.name, env, metric, alone_of(env) if other == OWN else other))
         return _told(row, campaign.plan.unavailable.get(env))
 
     def row_of(workload: str, env: str) -> list[str | Cell | None]:

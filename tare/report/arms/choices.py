@@ -13,8 +13,9 @@ import pandas as pd
 
 from tare.analysis.choice import METRIC_OF, kind_of, level_campaigns
 from tare.model.records.curves import CurvesRecord
-from tare.model.studies.arms import of_campaign
-from tare.model.studies.study import BASELINE, HOST
+from tare.model.roles import reference_of
+from tare.model.studies.layout import arm_of
+from tare.model.studies.study import HOST
 from tare.model.tables import DIFFERENT
 from tare.report.arms.compilers import compiler_table
 from tare.report.arms.settings import heavier, size_text, sizes, together
@@ -239,11 +240,11 @@ def loss_sentence(
         & (metrics["metric"] == LOSS_OF[kind_of(campaign)])
         & (metrics["kind"] == "measured")
     ]
-    pairs = own.pivot_table(index="rep", columns="env", values="value").reindex(columns=[HOST, f"{HOST}{BASELINE}"])
+    pairs = own.pivot_table(index="rep", columns="env", values="value").reindex(columns=[HOST, reference_of(HOST)])
     pairs = pairs.dropna()
     if pairs.empty:
         return None
-    level, headline = pairs[HOST], pairs[f"{HOST}{BASELINE}"]
+    level, headline = pairs[HOST], pairs[reference_of(HOST)]
     distance = ((level - headline).abs() / headline.abs()).max()
     units = "one unit" if len(pairs) == 1 else f"{len(pairs)} units"
     if distance == 0:
@@ -267,9 +268,7 @@ def unavailable_settings(metrics: pd.DataFrame, workload: str) -> list[str]:
         if host.empty or (host["kind"] != UNAVAILABLE).any():
             continue
         why = "; ".join(dict.fromkeys(host["reason"]))
-        lines[f"{sentence_case(arm_title(of_campaign(name).name))}, {UNIT_OF[host['metric'].iloc[0]]}: {why}"] = (
-            None
-        )
+        lines[f"{sentence_case(arm_title(arm_of(name).name))}, {UNIT_OF[host['metric'].iloc[0]]}: {why}"] = None
     return list(lines)
 
 

@@ -9,7 +9,9 @@ from typing import Any
 import pandas as pd
 
 from tare.literature.finding import listed
-from tare.model.studies.study import CONTROL, HOST
+from tare.model.roles import CONTROL
+from tare.model.studies.layout import read_name
+from tare.model.studies.study import HOST
 from tare.report.evidence import Campaign, Evidence
 from tare.report.number_tables import interval_text
 from tare.report.words.labels import (
@@ -61,7 +63,8 @@ def fault_costs(evidence: Evidence, campaign: Campaign) -> FaultCosts | None:
     if campaign.arm is None or campaign.arm.factor != "allocator" or campaign.kind != "steps":
         return None
     found = evidence.fault_costs
-    alike = found["campaign"].str.split(".").str[1] == campaign.name.split(".")[1]  # of the same environments
+    own = campaign.key.environments
+    alike = found["campaign"].map(lambda name: read_name(name).environments == own)  # of the same environments
     own = found[alike & (found["workload"] == campaign.workload)]
     if own.empty:
         return None

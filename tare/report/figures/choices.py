@@ -13,15 +13,16 @@ import pandas as pd
 from matplotlib.axes import Axes
 
 from tare.analysis.choice import KINDS, METRIC_OF, arm_verdicts, joint, level_campaigns
-from tare.model.studies.arms import of_campaign
-from tare.model.studies.study import BASELINE, HOST
+from tare.model.roles import reference_of
+from tare.model.studies.layout import arm_of
+from tare.model.studies.study import HOST
 from tare.report.figures import style
 from tare.report.figures.axis import ends_of, ratio_label
 from tare.report.figures.forest import confidence, finish, group_title, interval_bar, margin_band
 from tare.report.words.labels import arm_title, env_title, metric_title, sentence_case, span, workload_title
 
 ENVIRONMENT, SETTING, STACK = "environment", "setting", "stack"
-LEVEL_OF_HOST = f"{HOST}{BASELINE}"
+LEVEL_OF_HOST = reference_of(HOST)
 LOOKS = {SETTING: ("P", "#c07a1c"), STACK: ("X", "#a06cb8")}
 ROW_IN = 0.2
 LABEL_LETTERS = 24
@@ -43,7 +44,7 @@ def choice_rows(verdicts: pd.DataFrame, workload: str) -> pd.DataFrame:
     own = (headline["workload"] == workload) & (headline["reference"] == HOST)
     parts = [_named(headline[own & headline["metric"].isin(METRIC_OF.values())], ENVIRONMENT, None)]
     for name in level_campaigns(verdicts, workload):
-        rows, arm = arm_verdicts(verdicts, workload, name), of_campaign(name)
+        rows, arm = arm_verdicts(verdicts, workload, name), arm_of(name)
         level = rows[(rows["reference"] == LEVEL_OF_HOST) & (rows["env"] == HOST)]
         parts.append(_named(level, STACK if arm.other_stack else SETTING, arm.name))
     found = pd.concat([part for part in parts if len(part)] or parts[:1])

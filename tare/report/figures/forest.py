@@ -12,7 +12,8 @@ from matplotlib.axes import Axes
 from tare.analysis.causes import PHASE_METRICS
 from tare.analysis.choice import METRIC_OF, kind_of
 from tare.analysis.verdicts import STEP_METRICS
-from tare.model.studies.study import CONTROL, HOST
+from tare.model.roles import CONTROL
+from tare.model.studies.study import HOST
 from tare.report.figures import style
 from tare.report.figures.axis import ends_of, ratio_axis, ratio_label
 from tare.report.words.labels import env_order, env_title, metric_title, units_text, workload_title

@@ -8,7 +8,7 @@ from matplotlib.lines import Line2D
 
 from tare.analysis import image_costs as costs
 from tare.model.journals.units import COLD, COLD_MEANS, WARM
-from tare.model.studies.study import CONTROL
+from tare.model.roles import CONTROL
 from tare.report.figures import style
 from tare.report.figures.forest import group_title
 from tare.report.words.labels import env_order, env_title, seconds, size_bytes

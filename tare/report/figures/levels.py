@@ -9,8 +9,9 @@ import pandas as pd
 from matplotlib.axes import Axes
 
 from tare.analysis.choice import METRIC_OF, arm_campaigns, arm_verdicts, is_level, joint, kind_of
-from tare.model.studies.arms import of_campaign
-from tare.model.studies.study import CONTROL, HOST
+from tare.model.roles import CONTROL
+from tare.model.studies.layout import arm_of
+from tare.model.studies.study import HOST
 from tare.report.figures import style
 from tare.report.figures.axis import ends_of
 from tare.report.figures.forest import confidence, counts, finish, group_title, interval_bar, margin_band, told
@@ -62,7 +63,7 @@ def _levels(verdicts: pd.DataFrame, workload: str, title: str, nothing: str, *, 
 
 
 def _panel_title(name: str) -> str:
-    arm = of_campaign(name)
+    arm = arm_of(name)
     return f"{sentence_case(arm_title(arm.name))}: {metric_title(METRIC_OF[kind_of(name)]).lower()}"
 
 

@@ -24,7 +24,8 @@ from tare.literature.published_file import Plot
 from tare.literature.vocabulary import FIGURE_METRICS, LINE, RATES, SLOWDOWN, UNIT_METRICS, kind_of
 from tare.model import tables
 from tare.model.records.measured import CeilingsRecord
-from tare.model.registry import ALONE, CONTROL, HOST
+from tare.model.registry import HOST
+from tare.model.roles import CONTROL, read_role
 from tare.report.words.labels import env_order, env_title, significant, workload_title
 from tare.stats.intervals import t_interval
 
@@ -253,7 +254,8 @@ def _here(given: Given, plot: Plot, workload: str, metric: str) -> list[dict[str
         chosen = _widest(compared(own, kind_of(metric), plot.arm, plot.scenario))
     else:
         chosen = own[own["campaign"] == PROFILE]
-    chosen = chosen[(chosen["env"] != CONTROL) & ~chosen["env"].str.endswith(ALONE)]
+    alone = chosen["env"].map(lambda env: read_role(env).is_alone).astype(bool)
+    chosen = chosen[(chosen["env"] != CONTROL) & ~alone]
     if plot.environments:
         chosen = chosen[chosen["env"].isin(plot.environments)]
     rows = chosen[chosen["metric"] == OURS.get(metric, metric)]

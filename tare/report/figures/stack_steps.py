@@ -8,7 +8,7 @@ from matplotlib.axes import Axes
 from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 
-from tare.model.studies.arms import SAME
+from tare.model.levels import SAME
 from tare.report.figures import style
 from tare.report.words.labels import seconds, workload_title
 from tare.worker.families import CONVOLUTION, ELEMENT_WISE, OPTIMIZER, POOLING, PRODUCT

@@ -7,7 +7,7 @@ import math
 from collections.abc import Mapping
 from typing import Any
 
-from tare.model.studies.study import CONTROL
+from tare.model.roles import CONTROL
 from tare.report.figures.style import BAND, GRID, MUTED, paint
 from tare.report.words.labels import env_title
 

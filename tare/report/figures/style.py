@@ -23,8 +23,8 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from tare.core.files import write_text
-from tare.model.registry import ALONE
-from tare.model.studies.study import BASELINE, CONTROL, HOST
+from tare.model.roles import CONTROL, read_role
+from tare.model.studies.study import HOST
 
 INK, MUTED, GRID, PAPER, BAND = "#1c2127", "#5b646e", "#dfe3e7", "#fefefd", "#f3e9c9"
 FIXED_COLOURS = {
@@ -130,20 +130,20 @@ def _spare(env: str, choices: tuple[str, ...]) -> str:
 
 def colour(env: str) -> str:
     """The environment's colour, the same in every figure of every study."""
-    env = env.removesuffix(BASELINE).removesuffix(ALONE)
+    env = read_role(env).place.name
     return FIXED_COLOURS.get(env) or _spare(env, SPARE_COLOURS)
 
 
 def paint(env: str) -> str:
     """The environment's colour in CSS: the page's own where a dark page has a lighter one."""
-    env = env.removesuffix(BASELINE).removesuffix(ALONE)
+    env = read_role(env).place.name
     name = {HOST: "host", CONTROL: "control"}.get(env, env)
     return f"var(--fig-{name}, {colour(env)})" if name in PAGE_COLOURS else colour(env)
 
 
 def marker(env: str) -> str:
     """The environment's marker."""
-    env = env.removesuffix(BASELINE).removesuffix(ALONE)
+    env = read_role(env).place.name
     return FIXED_MARKERS.get(env) or _spare(env, SPARE_MARKERS)
 
 

@@ -8,7 +8,7 @@ from matplotlib.axes import Axes
 from tare.analysis.causes import PHASE_METRICS, PhaseCost, environments_of, extra, phase_costs
 from tare.analysis.choice import of_causes, of_rounds, share
 from tare.model.records.campaigns import VERDICT_UNITS
-from tare.model.registry import CONTROL
+from tare.model.roles import CONTROL
 from tare.report.figures import style
 from tare.report.figures.forest import ROW_IN, group_title
 from tare.report.words.labels import env_order, env_title, metric_title, units_text, workload_title

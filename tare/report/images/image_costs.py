@@ -13,7 +13,8 @@ from collections.abc import Callable, Mapping, Sequence
 from tare.analysis import image_costs
 from tare.analysis.choice import of_rounds
 from tare.model.journals.units import COLD, COLD_MEANS, WARM
-from tare.model.studies.study import CONTROL, HOST
+from tare.model.roles import CONTROL
+from tare.model.studies.study import HOST
 from tare.report.evidence import Evidence
 from tare.report.images import image_cost_tables
 from tare.report.words.labels import (

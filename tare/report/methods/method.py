@@ -9,7 +9,7 @@ from tare.analysis.sliced_rounds import is_sliced, unsliced_reason
 from tare.model.journals.units import IN_MEMORY, unsliced
 from tare.model.records.campaigns import SHARED, Plan
 from tare.model.records.measured import CopiesRecord
-from tare.model.registry import BASELINE
+from tare.model.roles import read_role
 from tare.report.evidence import Campaign, Evidence
 from tare.report.figures import joint
 from tare.report.figures.forest import counts
@@ -194,7 +194,7 @@ def _sampling(campaign: Campaign) -> str:
 
 
 def _arms(evidence: Evidence) -> str:
-    baselines = any(name.endswith(BASELINE) for c in evidence.arms() for name in c.plan.environments)
+    baselines = any(read_role(name).is_reference for c in evidence.arms() for name in c.plan.environments)
     beside = ", and beside them a launch as in the headline" if baselines else ""
     return (
         f"Arms vary one factor: every environment at the arm's level, two hosts among them{beside}. What the level "

@@ -6,8 +6,8 @@ import math
 from collections.abc import Iterable
 from functools import cache
 
-from tare.model.registry import ALONE
-from tare.model.studies.study import BASELINE, CONTROL, HOST
+from tare.model.roles import CONTROL, read_role
+from tare.model.studies.study import HOST
 
 # Metric -> (title, what it is). The order is the order of tables and figures.
 METRICS = {
@@ -256,10 +256,11 @@ def metric_order(metric: str) -> tuple[int, str]:
 
 def env_title(env: str, *, short: bool = False) -> str:
     """Title of an environment, as its adapter calls itself."""
-    if env.endswith(ALONE):
-        return f"{env_title(env.removesuffix(ALONE), short=short)}, alone"
-    if env.endswith(BASELINE):
-        return f"{env_title(env.removesuffix(BASELINE), short=short)}, as in the headline"
+    role = read_role(env)
+    if role.is_alone:
+        return f"{env_title(role.place.name, short=short)}, alone"
+    if role.is_reference:
+        return f"{env_title(role.place.name, short=short)}, as in the headline"
     if short and env in SHORT:
         return SHORT[env]
     return TITLES.get(env) or _adapter_title(env)
@@ -306,7 +307,8 @@ def workload_title(workload: str) -> str:
 
 def env_order(env: str) -> tuple[int, str]:
     """Sort key: host, then the environments by name, the control, what is as in the headline or alone."""
-    return (3 if env.endswith((BASELINE, ALONE)) else {HOST: 0, CONTROL: 2}.get(env, 1), env)
+    role = read_role(env)
+    return (3 if role.is_reference or role.is_alone else {HOST: 0, CONTROL: 2}.get(env, 1), env)
 
 
 def span(numbers: Iterable[float]) -> str:

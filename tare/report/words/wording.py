@@ -12,6 +12,7 @@ from typing import Any
 
 from tare.analysis.launch_rows import SLOWDOWN
 from tare.literature.finding import listed
+from tare.model.studies.layout import kind_of
 from tare.model.tables import VERDICTS
 from tare.report.words.labels import HIGHER_IS_BETTER, UNIT_NAMES, metric_title, significant
 
@@ -189,7 +190,7 @@ def _more(row: Mapping[str, Any]) -> str:
     if missing(more) or int(more) < 1:
         return ""
     count = float(f"{int(more):.2g}")  # a forecast from a few units has no third digit
-    name = UNIT_NAMES.get(str(row["campaign"]).split(".", 1)[0], "unit")
+    name = UNIT_NAMES.get(kind_of(str(row["campaign"])), "unit")
     plural = "" if count == 1 else "s"
     return f"; about {count:,.0f} more {name}{plural} would tell, if spread and mean stay as they are"
 

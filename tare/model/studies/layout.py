@@ -1,0 +1,215 @@
+"""Names of campaigns and of profiled launches, and where records lie: written and read back here alone.
+
+results/campaigns/<study>/<workload>/<name>/, results/profiles/<study>/<workload>/<name>/, results/images/<stack>/
+
+Every function of a path takes names and gives a path below the working directory; the rules of the workflow give it
+wildcards for names (`{workload}`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+
+from tare.core.errors import UserError
+from tare.model.levels import SAME
+from tare.model.registry import HOST, SINGLE, scenario_names
+from tare.model.studies.arms import Arm, moves, parse
+from tare.model.studies.stacks import on_the_host
+from tare.model.words import nearest
+
+RESULTS = "results"
+DEFAULT_STUDY = "nyu2022"  # whose results lie in `results` itself
+CAMPAIGNS = Path(RESULTS, "campaigns")
+PROFILES = Path(RESULTS, "profiles")
+IMAGES = Path(RESULTS, "images")
+SEALED, PROFILE, PIPELINE = "sealed.json", "profile.json", "pipeline.json"
+ROUNDS, STEPS = "rounds", "steps"  # kinds of campaigns that have arms; steps are a view of rounds
+
+
+def slug_of(arm: Arm) -> str:
+    """An arm as paths have it: `allocator-default`."""
+    return f"{arm.factor}-{arm.level}"
+
+
+def read_slug(text: str) -> Arm:
+    """An arm from a path's `factor-level`.
+
+    Raises:
+        UserError: no such factor or level.
+    """
+    return parse(text.replace("-", "=", 1))
+
+
+@dataclass(frozen=True, kw_only=True)
+class CampaignName:
+    """What the name of a campaign says: `rounds.docker+host.stack-native`.
+
+    Attributes:
+        kind: what it measures.
+        environments: those that it compares, in the order of the alphabet; none of a kind that has one campaign.
+        arm: its one factor at another level; None for the headline.
+        scenario: how many run and what runs beside them.
+    """
+
+    kind: str
+    environments: tuple[str, ...] = ()
+    arm: Arm | None = None
+    scenario: str = SINGLE
+
+    def __post_init__(self) -> None:
+        """Put the environments in order, each once."""
+        object.__setattr__(self, "environments", tuple(sorted(set(self.environments))))
+
+    @property
+    def text(self) -> str:
+        """The name; dots part it, so that an environment inside another is `docker@vm` in it."""
+        together = "+".join(self.environments).replace(".", "@")
+        return ".".join([self.kind, *([together] if together else []), *self._varied])
+
+    @property
+    def _varied(self) -> list[str]:
+        slug = [slug_of(self.arm)] if self.arm else []
+        return [*slug, *([self.scenario] if self.scenario != SINGLE else [])]
+
+    @property
+    def design(self) -> str:
+        """As campaigns of the same kind, arm and scenario share it, of whatever environments."""
+        return ".".join([self.kind, *self._varied])
+
+    @property
+    def is_headline(self) -> bool:
+        """Whether it compares environments at the study's own levels, one job alone on the machine."""
+        return bool(self.environments) and not self._varied
+
+
+@cache
+def read_name(text: str) -> CampaignName:
+    """What the name of a campaign, or of the training steps of one, says.
+
+    Raises:
+        UserError: it has a part that is neither a factor's level nor a scenario.
+    """
+    kind, _, rest = text.partition(".")
+    together, _, varied = rest.partition(".")
+    environments = tuple(together.replace("@", ".").split("+")) if together else ()
+    slug, _, scenario = varied.rpartition(".")  # names of stacks may hold dots
+    if scenario not in scenario_names():
+        slug, scenario = varied, SINGLE
+    if slug and "-" not in slug:  # a scenario's name has no hyphen
+        raise UserError(f"campaign {text}: no scenario {slug!r}: {nearest(slug, scenario_names())}")
+    arm = read_slug(slug) if slug else None
+    return CampaignName(kind=kind, environments=environments, arm=arm, scenario=scenario)
+
+
+def campaign_name(kind: str, environments: Iterable[str], arm: str | None = None, scenario: str = SINGLE) -> str:
+    """Name of a campaign, whose arm is written `factor=level`."""
+    varied = parse(arm) if arm else None
+    return CampaignName(kind=kind, environments=tuple(environments), arm=varied, scenario=scenario).text
+
+
+def kind_of(campaign: str) -> str:
+    """Kind of a campaign, from its name."""
+    return campaign.partition(".")[0]
+
+
+def arm_of(campaign: str) -> Arm | None:
+    """The arm of a campaign, from its name; None for the headline's and for others."""
+    return read_name(campaign).arm
+
+
+def is_headline(campaign: str, kind: str | None = None) -> bool:
+    """Whether a campaign of this name compares environments as the headline does, and is of this kind."""
+    found = read_name(campaign)
+    return found.is_headline and found.kind in ((kind,) if kind else (ROUNDS, STEPS))
+
+
+def profile_name(env: str, arm: Arm | None = None) -> str:
+    """Name of the folder of a profiled launch, below its workload's: its environment, and its arm if it has one."""
+    return f"{env}.{slug_of(arm)}" if arm else env
+
+
+def read_profile_name(text: str) -> tuple[str, str]:
+    """Environment and level of the factor `stack` of a profiled launch, from the name of its folder."""
+    env, _, level = text.partition(".stack-")
+    return env, level or SAME
+
+
+def results_folder(study: str) -> str:
+    """Where a study's results lie: `results` for the default study, `results/<study>` for any other."""
+    return RESULTS if study == DEFAULT_STUDY else f"{RESULTS}/{study}"
+
+
+def campaign_folder(study: str, workload: str, name: str) -> Path:
+    """Folder of a campaign."""
+    return CAMPAIGNS / study / workload / name
+
+
+def sealed_record(study: str, workload: str, name: str) -> Path:
+    """Summary with which a campaign ends."""
+    return campaign_folder(study, workload, name) / SEALED
+
+
+def question_of(folder: Path) -> tuple[str, str]:
+    """Workload and name of a campaign, from its folder."""
+    return folder.parent.name, folder.name
+
+
+def profile_record(study: str, workload: str, name: str) -> Path:
+    """Record of a profiled launch, by the name of its folder (`profile_name`)."""
+    return PROFILES / study / workload / name / PROFILE
+
+
+def pipeline_record(study: str, workload: str) -> Path:
+    """Record of a workload's input alone."""
+    return PROFILES / study / workload / PIPELINE
+
+
+def stack_record(folder: Path, name: str) -> Path:
+    """Record of one form of a stack: its `tree`, its image `oci`, an environment's; `folder`: of the stack."""
+    return folder / f"{name}.json"
+
+
+def arm_record(folder: Path, slug: str, env: str) -> Path:
+    """Record of an environment in an arm that needs another image or other options; `folder`: of the stack."""
+    return stack_record(folder / "arms" / slug, env)
+
+
+def naive_record(folder: Path) -> Path:
+    """Record of a stack's image as a user would write it by hand; `folder`: of the stack."""
+    return folder / "naive" / "record.json"
+
+
+def image_record(folder: Path, env: str, arm: Arm | None) -> Path:
+    """Where the image record of an environment lies, in an arm that needs one of its own or in the headline.
+
+    An official image is compared with what it is like on the host, which has none.
+
+    Args:
+        folder: of the headline's stack.
+        env: the environment.
+        arm: None for the headline.
+    """
+    if arm is not None and arm.other_stack:
+        stack = on_the_host(arm.other_stack) if env == HOST else arm.other_stack
+        return stack_record(folder.parent / stack, env)
+    if arm is not None and arm.needs_image and moves(arm, env):
+        return arm_record(folder, slug_of(arm), env)
+    return stack_record(folder, env)
+
+
+def ceilings_record(key: str) -> Path:
+    """Record of the machine's ceilings, by the hash of what they depend on."""
+    return Path(RESULTS, "ceilings", f"{key}.json")
+
+
+def data_record(name: str) -> Path:
+    """Record of a data set, by its name and what a study chose of it."""
+    return Path(RESULTS, "data", f"{name}.json")
+
+
+def probe_record(env: str) -> Path:
+    """Record of the trial launch in an environment."""
+    return Path(RESULTS, "probe", f"{env}.json")
