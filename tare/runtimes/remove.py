@@ -84,11 +84,20 @@ def remove(*, asks: bool = False) -> int:
         going = listed()
         for line in going:
             say(line)
-        if going and asks and input("    Take this away? [y/N] ").strip().lower() not in ("y", "yes"):
+        if going and asks and not agreed("    Take this away? [y/N] "):
             say("kept")
             return 0
         emptied = daemon_images.remove()  # before the client goes
         return remove_packages() if emptied else remove_packages() or 3
+
+
+def agreed(question: str) -> bool:
+    """Whether a person at the terminal says yes; the end of the input is none."""
+    try:
+        return input(question).strip().lower() in ("y", "yes")
+    except (EOFError, UnicodeError):
+        print()
+        return False
 
 
 @contextlib.contextmanager
