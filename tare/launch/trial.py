@@ -313,6 +313,8 @@ def probe_record(adapter: Environment) -> ProbeRecord:
         raise UserError(
             f"the probe of {adapter.name} failed: {told_of(error, type(adapter).__module__)}"
         ) from error
+    if not isinstance(found, Probe):
+        raise UserError(f"the probe of {adapter.name} gave {str(found)[:80]!r}, which is no Probe")
     return ProbeRecord(
         env=adapter.name,
         title=adapter.title,

@@ -237,6 +237,9 @@ class Namespaces(Environment):
 """
 
 
+LEVELS = "factors is no mapping of names to tuples of levels"
+
+
 @pytest.mark.parametrize(
     ("right", "wrong", "says"),
     [
@@ -246,12 +249,27 @@ class Namespaces(Environment):
         ("title =", "titel =", "class Namespaces: 'titel' is nothing that is asked for; is 'title' meant?"),
         ("description =", "says =", "class Namespaces has no description, a text"),
         ("cleanup(", "helper(", None),
+        ("title =", "factors = 3; title =", "class Namespaces: factors is no mapping of names to tuples of levels"),
+        (
+            "title =",
+            "factors = {'a': 'b'}; title =",
+            "class Namespaces: factors is no mapping of names to tuples of levels",
+        ),
+        ("title =", "factors = {'a': ('b',)}; title =", None),
     ],
 )
 def test_a_name_that_is_mistyped_is_told(right, wrong, says):
     space = {"__name__": "envs.namespaces"}
     exec(NAMESPACES.replace(right, wrong), space)
     assert wrong_adapter(space["Namespaces"]) == says
+
+
+def test_a_probe_that_gives_none_is_told():
+    space = {"__name__": "envs.namespaces"}
+    exec(NAMESPACES.replace("return Probe(available=True)", "pass"), space)
+    space["Namespaces"].name = "namespaces"
+    with pytest.raises(UserError, match="the probe of namespaces gave 'None', which is no Probe"):
+        probe_record(space["Namespaces"]())
 
 
 def test_what_a_probe_raises_is_one_line_with_its_place(tmp_path, monkeypatch):
