@@ -1,5 +1,6 @@
 """Processes are stopped and go on, by each means that this machine has."""
 
+import contextlib
 import os
 import signal
 import time
@@ -99,7 +100,9 @@ def test_a_job_that_is_killed_while_it_is_stopped_is_gone(way):
 def test_all_of_a_job_is_killed_stopped_or_not(way, program, stopped):
     with held(PROGRAMS[program], way) as (child, holder):
         if stopped:
-            holder.stop()
+            # Version 1 can't freeze a parent in vfork whose child is frozen: it is half stopped then, and killed so.
+            with contextlib.suppress(StopError) if program == "vforks" else contextlib.nullcontext():
+                holder.stop()
         pids = holder.pids()
         holder.kill()
         assert child.wait(timeout=30) == -signal.SIGKILL  # version 1 wakes a parent in vfork late
