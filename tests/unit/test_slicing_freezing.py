@@ -100,7 +100,7 @@ def test_a_job_that_is_killed_while_it_is_stopped_is_gone(way):
 def test_all_of_a_job_is_killed_stopped_or_not(way, program, stopped):
     with held(PROGRAMS[program], way) as (child, holder):
         if stopped:
-            # Version 1 can't freeze a parent in vfork whose child is frozen: it is half stopped then, and killed so.
+            # Version 1 may not freeze a parent in vfork: it is half stopped then.
             with contextlib.suppress(StopError) if program == "vforks" else contextlib.nullcontext():
                 holder.stop()
         pids = holder.pids()
