@@ -246,6 +246,8 @@ class Apptainer(Environment):
             fresh.replace(link)
         variables = self.environment_variables()
         temporary = {"APPTAINER_TMPDIR": str(folder), "SINGULARITY_TMPDIR": str(folder)}
+        if "PYTHONPATH" in os.environ:  # spython may have been brought along (tare.experiments.carried)
+            temporary["PYTHONPATH"] = os.environ["PYTHONPATH"]
         return {**variables, **temporary, "PATH": f"{links}:{variables['PATH']}"}
 
 

@@ -50,8 +50,8 @@ Kind = Literal["rounds", "causes", "sweep"]
 
 _LETTERS = "must be lower-case letters, digits and hyphens"
 _FOLDERS = (
-    "images", "data", "campaigns", "ceilings", "profiles", "tables", "figures", "notebooks", "report", "logs",
-    "probe", "benchmarks", "environments",
+    "images", "data", "campaigns", "ceilings", "profiles", "tables", "figures", "notebooks", "report", "reference",
+    "reference-tables", "logs", "probe", "benchmarks", "environments",
 )  # fmt: skip
 
 
@@ -665,13 +665,6 @@ PARTS: dict[str, type[Record]] = {
 AnyPart = TypeVar("AnyPart", bound=Record)
 
 
-REFERENCE_FILE = "reference.yaml"  # the study of `make reference`
-NO_REFERENCE = (
-    "removed in this version: run a study on that machine and keep its results (`stack: bound` takes the framework "
-    "that is installed there)"
-)
-
-
 def load(source: str | Path) -> dict[str, Any]:
     """What stands in a YAML or JSON file, or in inline JSON, before it is checked.
 
@@ -679,8 +672,6 @@ def load(source: str | Path) -> dict[str, Any]:
         UserError: not there, unreadable, not YAML, a key twice, or not a mapping.
     """
     inline = str(source).lstrip().startswith("{")
-    if not inline and Path(source).name == REFERENCE_FILE and not Path(source).exists():
-        raise UserError(f"{source}: {NO_REFERENCE}")
     if not inline and not Path(source).exists():
         raise UserError(f"there is no study file {source}: there are {' '.join(study_files())}")
     config = parse_yaml(str(source), INLINE) if inline else read_yaml(Path(source), "the study")
