@@ -23,7 +23,9 @@ from tare.core.process import run
 # What checks every record, with its compiled core: taken together, since a version of one needs one of the others.
 CHECKER = ("pydantic", "pydantic-core", "annotated-types", "typing-extensions", "typing-inspection")
 OLDEST_CHECKER = (2, 7)
-PACKAGES = (*CHECKER, "nvidia-ml-py", "spython")
+# What checks tables of traces, with what it needs itself.
+TABLES = ("pandera", "typeguard", "typing-inspect", "mypy-extensions")
+PACKAGES = (*CHECKER, *TABLES, "nvidia-ml-py", "spython", "installer")
 MODULES = {"nvidia-ml-py": "pynvml"}  # where it is not the package's name
 PYTHONS = ("3.11", "3.12", "3.13", "3.14")  # for which compiled packages travel
 PLATFORMS = ("manylinux_2_17_x86_64", "manylinux2014_x86_64")
