@@ -120,7 +120,7 @@ def _synthetic(whole: Study, workload: str) -> Part:
     name = campaign_name("rounds", whole.environments, SYNTHETIC.name)
     arguments = (*_arguments(whole, "rounds", workload, SYNTHETIC), "--environments", *whole.environments)
     return Part(
-        kind="rounds",
+        kind="setting",
         arguments=(*arguments, "--arm", SYNTHETIC.name),
         out=f"campaigns/{whole.study}/{workload}/{name}/{SEALED}",
         workload=workload,

@@ -445,12 +445,13 @@ class Sweep(Record):
 
 class Profile(Record):
     """A profiled launch: steps before recording and recorded, seconds between samples of utilisation, and the steps
-    whose kernels ncu replays for its counters."""
+    whose kernels ncu replays for its counters, of `counter_workloads` (None: of all)."""
 
     warmup_steps: WarmupSteps
     steps: Steps
     sample_interval_s: Annotated[float, Field(ge=0.005, le=60)]
     counter_steps: Annotated[int, Field(ge=1, le=100)]
+    counter_workloads: Annotated[tuple[Name, ...], Distinct] | None = None
 
 
 class Starts(Record):
