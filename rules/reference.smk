@@ -13,6 +13,8 @@ REFERENCE_TABLES = [
     "kernels",
     "device_samples",
     "ledger",
+    "steps",
+    "claims",
 ]
 
 

@@ -202,7 +202,7 @@ def reference(root: Path, made_from: Path, name: str = "nvidia-h200-2026-01", **
     write_json(folder / "reference.json", reference_record(name) | changes)
     write_json(folder / "machine.json", {"cpu_model": "Example Xeon", "cpu_logical": 16, "gpus": [GPU]})
     write_json(folder / "ceilings.json", ceilings())
-    for table in ("metrics", "verdicts"):
+    for table in ("metrics", "verdicts", "device_samples", "claims"):
         read = tables.read(table, made_from / f"tables/{table}.csv")
         tables.write(table, read, root / f"reference-tables/{name}/{table}.csv")
     return folder

@@ -125,10 +125,12 @@ def run_check(arguments: argparse.Namespace) -> int:
 
 
 def run_tables(arguments: argparse.Namespace) -> int:
-    """Make the tables."""
+    """Make the tables, and judge what papers claim of a device by them."""
     from tare.analysis.reference import write_tables
     from tare.core.progress import say
+    from tare.literature import device_claims
 
     count = write_tables(arguments.folder, arguments.out, keep_going=arguments.keep_going)
-    say(f"{count} metrics in {arguments.out}")
+    judged = device_claims.write(arguments.folder, arguments.out)
+    say(f"{count} metrics and {judged} claims in {arguments.out}")
     return 0

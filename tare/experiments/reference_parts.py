@@ -20,6 +20,7 @@ from tare.core.errors import UnavailableError
 from tare.core.files import project_root, read_json
 from tare.core.progress import duration, say
 from tare.experiments.campaign import DEADLINE
+from tare.model.journals.references import NO_TIME
 from tare.model.journals.sealed import SEALED
 from tare.model.registry import HOST, SINGLE, describe_workload
 from tare.model.studies import arms
@@ -40,7 +41,6 @@ SHARES = {
 }  # fmt: skip
 LEAST_CAP_S = 75.0  # whatever the shares: a campaign has to calibrate first
 SYNTHETIC = arms.Arm(factor="input", level="synthetic")  # of every workload that makes a batch by itself
-NO_TIME = "no time left"
 NOT_ASKED = "it was not asked for (--only)"
 NOT_REACHED = f"{NO_TIME}: the run was ended before this part was finished"
 

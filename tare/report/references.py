@@ -22,7 +22,7 @@ from tare.model.records.measured import CeilingsRecord
 from tare.report import figures
 
 TABLES = "reference-tables"  # beside `reference`: tables that this machine made of what was recorded
-READ = ("metrics", "verdicts")
+READ = ("metrics", "verdicts", "device_samples", "claims")
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -32,7 +32,7 @@ class Reference:
     Attributes:
         name: of its folder.
         record: its reference.json.
-        metrics, verdicts: its tables.
+        metrics, verdicts, samples, claims: its tables; `samples` are the driver's of each profiled launch.
         machine, ceilings: its records, None where they are missing.
         figures: its drawings by name, made by the notebook; empty where it was not run.
     """
@@ -41,6 +41,8 @@ class Reference:
     record: Mapping[str, Any]
     metrics: pd.DataFrame
     verdicts: pd.DataFrame
+    samples: pd.DataFrame
+    claims: pd.DataFrame
     machine: MachineRecord | None = None
     ceilings: CeilingsRecord | None = None
     figures: Mapping[str, Path] = field(default_factory=dict)
@@ -89,6 +91,8 @@ def draw(reference: Reference, folder: Path) -> list[Path]:
     for name in reference.workloads:
         if len(figures.device_time_table(reference.metrics, name)):
             drawings[f"device_time_{name}"] = figures.device_time(reference.metrics, name)
+        if (reference.samples["workload"] == name).any():
+            drawings[f"device_samples_{name}"] = figures.device_samples(reference.samples, name)
     # A drawing's ids come from its file's name: on the page they must not be those of this machine's.
     paths = {name: folder / f"{_prefix(reference.name)}{name}.svg" for name in drawings}
     return [figures.write(drawing, paths[name]) for name, drawing in drawings.items()]
@@ -129,12 +133,14 @@ def read(folder: Path, made: Path, figures: Path) -> Reference:
     refused = _optional(made / BROKEN)
     if refused is not None:
         raise IntegrityError(str(refused["reason"]))
-    metrics, verdicts = (tables.read(name, made / f"{name}.csv") for name in READ)
+    metrics, verdicts, samples, claims = (tables.read(name, made / f"{name}.csv") for name in READ)
     return Reference(
         name=folder.name,
         record=record.to_json(),
         metrics=metrics,
         verdicts=verdicts,
+        samples=samples,
+        claims=claims,
         machine=read_machine(folder / "machine.json"),
         ceilings=read_ceilings(folder / "ceilings.json") if (folder / "ceilings.json").exists() else None,
         figures={

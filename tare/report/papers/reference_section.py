@@ -2,14 +2,21 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 from typing import Any
 
+import pandas as pd
 from markupsafe import Markup
 
 from tare.analysis import ceilings
 from tare.analysis.choice import SWEEP
+from tare.literature.answers import NOTHING
 from tare.literature.published import Published, load
+from tare.model.journals.references import NO_TIME
+from tare.model.registry import CONTROL, HOST
+from tare.model.studies.arms import SETTINGS
 from tare.report import figures, number_tables
 from tare.report.answers import answer
 from tare.report.arms import choices
@@ -18,14 +25,24 @@ from tare.report.figures import joint
 from tare.report.machine import gpus, profiles, rooflines
 from tare.report.papers import beside_published
 from tare.report.references import Reference
-from tare.report.words.labels import decimal_prefix, env_title, seconds, sentence_case, size_bytes, workload_title
-from tare.report.words.layout import Row, Table, value_text
-from tare.report.words.wording import listed, tally
+from tare.report.words.labels import (
+    decimal_prefix,
+    env_title,
+    seconds,
+    sentence_case,
+    significant,
+    size_bytes,
+    workload_title,
+)
+from tare.report.words.layout import Cell, Row, Table, value_text
+from tare.report.words.wording import listed, missing, tally
+from tare.stats.intervals import log_ratios_of, t_interval
 
 NONE = (
     "No reference campaign is recorded in this copy: on a machine with an NVIDIA GPU “make reference” writes one "
     "in under ten minutes."
 )
+CONFIDENCE = 0.95  # of the A/A control of steps
 FACTS = {"at": "Recorded", "tare": "Tare", "torch": "PyTorch", "stack": "Stack"}
 
 
@@ -51,6 +68,8 @@ def _reference(reference: Reference, papers: Iterable[Published]) -> dict[str, A
             *part_sentences(reference),
             *(f"{sentence_case(note).rstrip('.')}." for note in reference.record["notes"]),
         ],
+        "steps": steps_table(reference),
+        "claims": claims_table(reference),
         "ceilings": ceiling_lines(reference),
         "ceiling_tables": _ceiling_tables(reference),
         "glances": answer.glances(reference),
@@ -107,6 +126,81 @@ def environment_sentences(reference: Reference) -> list[str]:
     ]
 
 
+def steps_table(reference: Reference) -> Table:
+    """A training step on the host, and its A/A control: how far two hosts that are the same lie apart."""
+    rows = reference.metrics
+    rows = rows[(rows["metric"] == "step_s") & rows["env"].isin((HOST, CONTROL))]
+    cells = [
+        _Steps(workload=workload, batch=batch, setting=_setting(arm), rows=own)
+        for (workload, arm, batch), own in rows.groupby(["workload", "arm", "batch"], sort=False)
+    ]
+    return Table.of(
+        cells,
+        {
+            "": lambda one: Cell(text=workload_title(one.workload), below=one.setting),
+            "batch": lambda one: str(int(one.batch)),
+            "step": lambda one: seconds(one.step_s),
+            "samples per second": lambda one: significant(one.batch / one.step_s),
+            "n": lambda one: str(len(one.ratios)),
+            "A/A control": lambda one: number_tables.interval_text(*one.control),
+        },
+        caption="A training step on the host, and the A/A control",
+        note="A step: mean over launches of the host. A/A control: ratio of the second host's step to the first's, "
+        f"{100 * CONFIDENCE:.0f}% confidence interval of n pairs of launches, one after the other: how small a "
+        "difference this machine could have shown.",
+        numeric=True,
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Steps:
+    workload: str
+    batch: float
+    setting: str | None
+    rows: pd.DataFrame
+
+    @property
+    def step_s(self) -> float:
+        return float(self.rows.loc[self.rows["env"] == HOST, "value"].mean())
+
+    @property
+    def ratios(self) -> list[float]:
+        units = self.rows.pivot_table(index="rep", columns="env", values="value").to_dict("index")
+        return log_ratios_of(list(units.values()), [CONTROL])[CONTROL]
+
+    @property
+    def control(self) -> tuple[float | None, float | None]:
+        found = t_interval(self.ratios, 1 - CONFIDENCE)
+        return (
+            (None, None) if found.low is None or found.high is None else (math.exp(found.low), math.exp(found.high))
+        )
+
+
+def _setting(arm: str) -> str | None:
+    """What an arm varies, as `factor=level`; None for the headline."""
+    varied = [word for word in arm.split(",") if word.partition("=")[0] in SETTINGS]
+    return ", ".join(varied) or None
+
+
+def claims_table(reference: Reference) -> Table:
+    """What papers claim of a device, with what this one says; claims of which nothing was measured are left out."""
+    rows = reference.claims[reference.claims["evidence"] != NOTHING]
+    return Table.of(
+        rows.to_dict("records"),
+        {
+            "": lambda row: Cell(text=workload_title(row["workload"]), below=row["paper"]),
+            "claim": lambda row: row["statement"],
+            "here": lambda row: row["here"],
+            "measured": lambda row: row["evidence"],
+            "why": lambda row: None if missing(row["reason"]) else row["reason"],
+        },
+        caption=f"What papers claim of a device, by {reference.device}",
+        note="Another device of the same class, with another stack: it can neither confirm nor refute a claim on "
+        "the paper's own machine.",
+        wide=True,
+    )
+
+
 def part_sentences(reference: Reference) -> list[str]:
     """How long it took, and the parts that gave less than was planned, each with its reason."""
     record = reference.record
@@ -114,7 +208,9 @@ def part_sentences(reference: Reference) -> list[str]:
     took = sum(run["wall_s"] for run in record["runs"])
     lines = [f"{done} of {len(record['parts'])} parts ran whole, in {seconds(took)}."]
     short = [part for part in record["parts"] if part["status"] != "ok"]
-    return lines + [f"{part['name']}: {part['status']}: {part['reason']}." for part in short]
+    late = [part["name"] for part in short if part["record"] is None and part["reason"].startswith(NO_TIME)]
+    lines += [f"{sentence_case(NO_TIME)} for {listed(late)}."] if late else []
+    return lines + [f"{one['name']}: {one['status']}: {one['reason']}." for one in short if one["name"] not in late]
 
 
 def ceiling_lines(reference: Reference) -> list[str]:
