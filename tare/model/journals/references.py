@@ -18,7 +18,7 @@ RECORD = "reference.json"
 BROKEN = "broken.json"  # beside tables that could not be made
 NO_TIME = "no time left"  # how the reason of a part begins that had none
 
-MOST_BYTES = 8_000_000
+MOST_BYTES = 5_000_000
 # What a folder holds beside its record; anything else does not belong there.
 FOLDERS = ("campaigns", "data", "images", "probe", "profiles")
 FILES = (RECORD, "study.json", "machine.json", "ceilings.json")
