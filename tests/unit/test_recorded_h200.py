@@ -109,3 +109,9 @@ def test_what_had_no_time_is_named(reference):
 def test_no_environment_is_compared_with_the_host(metrics):
     assert set(metrics["env"]) <= {"host", "host.control", "host.headline"}
     assert pd.Series(metrics["stack"]).dropna().unique().tolist() == ["bound"]
+
+
+def test_facts_of_the_device_have_units(reference):
+    rows = {row[0]: row[1] for row in reference_section.facts_table(reference).rows}
+    assert rows["GPU 0: Highest SM clock"] == "1.98 GHz" and rows["GPU 0: Memory"] == "140 GiB"
+    assert rows["GPU 0: Power limit"] == "700 W"
