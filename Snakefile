@@ -29,6 +29,7 @@ wildcard_constraints:
     environments=r"[a-z0-9_@+-]+",
     env=r"(?!(?:oci|tree)\b)[a-z][a-z0-9_-]*(?:\.[a-z][a-z0-9_-]*)?",
     notebook=r"[a-z_]+",
+    reference=r"[a-z0-9][a-z0-9._-]*",
     stack=r"[a-z][a-z0-9.-]*",
     study=r"[a-z][a-z0-9_-]*",
     varied=r"[a-z][a-z0-9_.+-]*",
@@ -40,6 +41,7 @@ include: "rules/containers.smk"
 include: "rules/runs.smk"
 include: "rules/image_costs.smk"
 include: "rules/metrics.smk"
+include: "rules/reference.smk"
 include: "rules/notebooks.smk"
 include: "rules/report.smk"
 

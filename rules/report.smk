@@ -25,6 +25,10 @@ rule build_report:
         image_costs=rules.count_image_costs.output,
         paper=PAPER_FILES,
         notebooks=rules.draw_notebooks.output,
+        references=collect(layout.reference_record("{name}"), name=REFERENCES),
+        reference_tables=collect(
+            layout.reference_table("{name}", "metrics.csv"), name=REFERENCES
+        ),
         machine=rules.describe_machine.output.record,
         ceilings=ROOFS,
         probes=collect(layout.probe_record("{env}"), env=ENVIRONMENTS),

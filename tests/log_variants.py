@@ -437,14 +437,26 @@ def ncu_long(number, *, marks=True, blackwell=False, details=False):
     return text.encode()
 
 
+# Attributes of the device that a raw page has as columns of every launch.
+DEVICE = {"compute_capability_major": "9", "compute_capability_minor": "0", "display_name": "NVIDIA H100"}
+
+
 def ncu_raw(number, *, marks=True):
     names = list(NCU[0][1])
     text = PROF if marks else ""
-    text += NCU_HEAD + "".join(f',"{name}"' for name in names) + ',"device__attribute_display_name"\n'
-    text += ",".join(['""'] * 11) + "".join(f',"{NCU[0][1][name][1]}"' for name in names) + ',""\n'
+    text += (
+        NCU_HEAD
+        + "".join(f',"{name}"' for name in names)
+        + "".join(f',"device__attribute_{name}"' for name in DEVICE)
+        + "\n"
+    )
+    text += (
+        ",".join(['""'] * 11) + "".join(f',"{NCU[0][1][name][1]}"' for name in names) + ',""' * len(DEVICE) + "\n"
+    )
     for place, (kernel, metrics) in enumerate(NCU):
         text += (f'"{place}","4","python3","127.0.0.1","{kernel}","1","7","(128, 1, 1)","(64, 1, 1)","0","9.0"'
-                 + "".join(f',"{number(metrics[name][0])}"' for name in names) + ',"NVIDIA H100"\n')  # fmt: skip
+                 + "".join(f',"{number(metrics[name][0])}"' for name in names)
+                 + "".join(f',"{value}"' for value in DEVICE.values()) + "\n")  # fmt: skip
     return text.encode()
 
 

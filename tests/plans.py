@@ -26,8 +26,10 @@ from tare.launch.place import Site
 from tare.machine import fitting
 from tare.model import closure
 from tare.model.records.campaigns import Machine
-from tare.model.registry import CONTROL, HOST, SINGLE, environment
+from tare.model.registry import HOST, SINGLE, environment
+from tare.model.roles import CONTROL, read_role
 from tare.model.studies import arms
+from tare.model.studies.layout import slug_of
 from tare.model.studies.stacks import framework_of
 from tare.model.studies.study import CampaignId, Study, campaigns, load_checked, part_of, profiled_stacks
 
@@ -62,7 +64,8 @@ def plans_of(path: Path) -> dict[str, Any]:
             starts.measure_starts(part_of(study, "starts", first), first, study.environments, None, OUT)
         found["starts"] = _told(captured)
         for workload, arm in [*((name, None) for name in study.workloads), *profiled_stacks(study)]:
-            found[f"{workload}/profile{'.' + arms.parse(arm).slug if arm else ''}"] = _profile(study, workload, arm)
+            name = f"profile.{slug_of(arms.parse(arm))}" if arm else "profile"
+            found[f"{workload}/{name}"] = _profile(study, workload, arm)
     return found
 
 
@@ -150,7 +153,7 @@ def _sites(where: Any, arm: arms.Arm | None, scenario: str) -> Iterator[None]:
 
     def site(study: Any, name: str, level: arms.Arm | None) -> Site:
         stack = level.other_stack if level and level.other_stack else study["stack"]
-        own = environment(arms.environment_of(name))
+        own = environment(read_role(name).environment)
         return Site(environment=own, python="/python", framework=framework_of(stack))
 
     @contextlib.contextmanager
@@ -163,7 +166,7 @@ def _sites(where: Any, arm: arms.Arm | None, scenario: str) -> Iterator[None]:
         members = arms.members(arm, [HOST, *names])
         chosen = arms.launch_names(arm, dict.fromkeys(members), scenario)
         assert CONTROL in chosen
-        levels = {name: None if name.endswith(".headline") else arm for name in chosen}
+        levels = {name: None if read_role(name).is_reference else arm for name in chosen}
         yield {name: site(study, name, level) for name, level in levels.items()}, {}, {}
 
     with contextlib.ExitStack() as stack:

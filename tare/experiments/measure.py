@@ -229,7 +229,11 @@ def profile(
             from tare.experiments import counter_launches  # with pandas, a third of what a command imports
 
             capability = tuple(result["inside"]["facts"]["torch"]["device"]["capability"])
-            done["counters"] = counter_launches.count(available[env], spec, conditions, out.parent, capability)
+            counted = study["profile"]["counter_workloads"]
+            if counted is None or workload in counted:
+                done["counters"] = counter_launches.count(available[env], spec, conditions, out.parent, capability)
+            else:
+                done["counters"] = counter_launches.not_asked(counted)
             if keeps_parts:
                 write_json(out, done)
             done["nsys"] = counter_launches.trace(available[env], spec, conditions, out.parent)

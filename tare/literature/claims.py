@@ -381,7 +381,9 @@ def _key_of_units(claim: Claim, workload: str, metric: str, here: Here) -> str:
 
 
 def _modelled(claim: Claim, workload: str, environments: Sequence[str], here: Here) -> str:
-    """What a model says where the device has no counters: operator counts of one step in each environment."""
+    """What one launch counted; where the device has no counters, a model: operator counts of one step."""
+    if counted := _single(claim, workload, environments, here):
+        return counted
     for metric in claim.metrics:
         if metric not in MODELS:
             continue
@@ -396,7 +398,7 @@ def _modelled(claim: Claim, workload: str, environments: Sequence[str], here: He
             return f"A model, no measurement: {name} is {amount(counts.iloc[0], unit)} in {places}."
         told = [f"{env} {amount(value, unit)}" for env, value in counts.items()]
         return f"A model, no measurement: {name} is {listed(told)}."
-    return _single(claim, workload, environments, here) or NOTHING
+    return NOTHING
 
 
 def _single(claim: Claim, workload: str, environments: Sequence[str], here: Here) -> str:

@@ -114,7 +114,11 @@ def _torch(path: Path) -> Log:
     trace = torch_trace.read_trace(path)
     events = trace.events
     steps = len(torch_trace.step_windows(events))
-    activity, window = torch_trace.steps_activity(events) if steps else (torch_trace.device_events(events), None)
+    activity, window = (
+        torch_trace.steps_activity(events, str(path))
+        if steps
+        else (torch_trace.device_events(events, str(path)), None)
+    )
     if activity.empty:
         raise UserError(f"{path} {_no_device(events, steps)}")
     told = list(trace.warnings)

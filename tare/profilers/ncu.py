@@ -240,7 +240,7 @@ class _Launches:
         self.rows: list[dict[str, Any]] = []
         self._numbers: dict[tuple[str, str], int] = {}  # by process and number there; pages share them
         self._tables: dict[int, set[int]] = {}  # launches that each table has
-        self._known: dict[tuple[int, str, str], tuple[int, str]] = {}  # line and what is printed
+        self._known: dict[tuple[int, str, str], tuple[int, str, float]] = {}  # line, what is printed, value
 
     def number(self, table: int, header: list[str], row: list[str], line: int) -> int:
         """Number of the launch that a row is of."""
@@ -257,16 +257,18 @@ class _Launches:
     def add(self, line: int, launch: int, kernel: str, metric: str, printed: str, cell: dict[str, Any]) -> None:
         """One metric of one launch; sections of a page repeat metrics, and are counted once.
 
+        A raw page has the device's attributes as columns, and some of them in columns of its own such as CC.
+
         Raises:
             IntegrityError: it has another value than before, in the same unit.
         """
         key = (launch, metric, cell["unit"])
         if key not in self._known:
-            self._known[key] = (line, printed)
+            self._known[key] = (line, printed, cell["value"])
             self.rows.append({"launch": launch, "kernel": kernel, "metric": metric, **cell})
             return
-        before, known = self._known[key]
-        if known != printed and known.partition(" ")[2] == printed.partition(" ")[2]:
+        before, known, value = self._known[key]
+        if value != cell["value"] and known.partition(" ")[2] == printed.partition(" ")[2]:
             raise IntegrityError(
                 f"{self.where} line {line}: launch {launch} has another {metric} in line {before}: two launches "
                 "have one number, or the file is damaged"
@@ -358,7 +360,7 @@ def _add_capability(
 ) -> None:
     for one in _capability(header, row):
         cell = {"value": one["value"], "unit": one["unit"]}
-        launches.add(line, launch, kernel, one["metric"], str(one["value"]), cell)
+        launches.add(line, launch, kernel, one["metric"], f"{one['value']:.0f} ", cell)
 
 
 def _capability(header: list[str], row: list[str]) -> list[dict[str, Any]]:

@@ -7,6 +7,7 @@ it, and by its columns: others, such as those of calls of an API, have totals, c
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
@@ -593,7 +594,7 @@ class _Sums:
         return list(found.values())
 
     def _agreed(self, reports: dict[str, dict[str, dict[str, Any]]], of_kernels: bool) -> dict[str, dict[str, Any]]:
-        """Operations of the first report that has some; others that have some too must count as much."""
+        """Operations of the first report that has some; others that have some too must have as much."""
         parts = {
             label: {name: one for name, one in own.items() if (one["kind"] == "kernel") == of_kernels}
             for label, own in reports.items()
@@ -603,6 +604,9 @@ class _Sums:
         if len(set(counts.values())) > 1:
             said = ", ".join(f"{count} in {label}" for label, count in counts.items())
             raise IntegrityError(f"{self.where}: reports of one file count different calls: {said}")
+        totals = [sum(one["total_s"] or one["bytes"] or 0.0 for one in own.values()) for own in parts.values()]
+        if not all(math.isclose(one, totals[0], rel_tol=1e-6) for one in totals):
+            raise IntegrityError(f"{self.where}: {' and '.join(parts)} have different totals of the same calls")
         return next(iter(parts.values()), {})
 
 

@@ -600,6 +600,7 @@ def _plain_trace(found: _Found, part: Part) -> None:
     columns = re.split(r"\s{2,}", part.table.header[0].strip())
     if lost := TRACED - {name.lower() for name in columns}:
         raise IntegrityError(f"{found.where} line {part.table.line}: the table has no column {min(lost)}: {CUT}")
+    seen: dict[tuple[str, ...], int] = {}
     for number, line in _lines(found, part):
         cells = re.split(r"\s{2,}", line.strip(), maxsplit=len(columns) - 1)
         if len(cells) != len(columns):
@@ -608,6 +609,8 @@ def _plain_trace(found: _Found, part: Part) -> None:
             )
         row = {name.lower(): cell for name, cell in zip(columns, cells, strict=True)}
         row["name"] = _name(found, number, row["name"])
+        if CORRELATION.search(row["name"]):
+            refuse_again(seen, tuple(cells), number, found.where)
         if row["duration"] == "-":
             _refuse_without_duration(found, number, row["name"])
             continue

@@ -24,6 +24,7 @@ import pandas as pd
 
 from tare.core.errors import IntegrityError, UserError
 from tare.profilers import activity, fields
+from tare.profilers.numerals import LARGEST
 from tare.profilers.printed import REPLACED, decoded, read_bytes
 from tare.worker.families import caller_family, family
 
@@ -287,8 +288,9 @@ def _check_arguments(event: dict[str, Any], at: fields.At) -> None:
         args["bytes"] = fields.count(args["bytes"], "bytes", at, printed=True)
     if not isinstance(args.get("correlation"), int | str | None):
         raise IntegrityError(f"{at()}: correlation is {str(args['correlation'])[:40]!r}: the file is damaged")
-    if not isinstance(args.get("stream"), int | str | None):
-        raise IntegrityError(f"{at()}: stream is {str(args['stream'])[:40]!r}: the file is damaged")
+    stream = args.get("stream")
+    if not isinstance(stream, int | str | None) or (isinstance(stream, int) and abs(stream) > LARGEST):
+        raise IntegrityError(f"{at()}: stream is {str(stream)[:40]!r}: the file is damaged")
 
 
 def operators(events: Iterable[dict[str, Any]], own: OwnTimes | None = None) -> pd.DataFrame:
@@ -356,7 +358,7 @@ def own_times(events: Iterable[dict[str, Any]]) -> OwnTimes:
     return [(event, inside, own_s[0]) for event, inside, own_s in found]
 
 
-def device_events(events: Iterable[dict[str, Any]]) -> pd.DataFrame:
+def device_events(events: Iterable[dict[str, Any]], where: str = "the trace") -> pd.DataFrame:
     """What ran on a CUDA device, as an ACTIVITY table (profilers/activity.py); empty where the trace is of a CPU.
 
     `start_s` counts from the trace's first event. Annotations that the profiler repeats on the device's timeline
@@ -369,7 +371,7 @@ def device_events(events: Iterable[dict[str, Any]]) -> pd.DataFrame:
         kind = _device_kind(event)
         if kind is not None:
             rows.append(_device_row(event, kind, origin))
-    return activity.make(rows, "the trace")
+    return activity.make(rows, where)
 
 
 def _origin(events: list[dict[str, Any]]) -> float:
@@ -405,7 +407,9 @@ def step_windows(events: Iterable[dict[str, Any]]) -> list[tuple[float, float]]:
     return sorted((begin, begin + duration) for begin, duration in begins)
 
 
-def steps_activity(events: Iterable[dict[str, Any]]) -> tuple[pd.DataFrame, tuple[float, float]]:
+def steps_activity(
+    events: Iterable[dict[str, Any]], where: str = "the trace"
+) -> tuple[pd.DataFrame, tuple[float, float]]:
     """What the profiled steps made the device do, and the window in which it did it.
 
     A piece of activity belongs to the steps if the call that launched it (the same correlation id) began inside
@@ -433,7 +437,7 @@ def steps_activity(events: Iterable[dict[str, Any]]) -> tuple[pd.DataFrame, tupl
         at = launched.get((event.get("args") or {}).get("correlation"), float(event["ts"]))
         if any(begin <= (at - origin) / 1e6 < end for begin, end in windows):
             kept.append(_device_row(event, str(_device_kind(event)), origin))
-    table = activity.make(kept, "the trace")
+    table = activity.make(kept, where)
     last = float((table["start_s"] + table["duration_s"]).max()) if len(table) else windows[-1][1]
     return table, (windows[0][0], max(windows[-1][1], last))
 

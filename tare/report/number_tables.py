@@ -16,6 +16,7 @@ from tare.report.figures import (
     late_table,
     split_table,
 )
+from tare.report.references import Reference
 from tare.report.words.labels import (
     env_order,
     env_title,
@@ -33,7 +34,7 @@ from tare.stats.intervals import BUT_FOR_STALLS, Interval, judge
 DESIGNS = {"stein": "pilot", "fixed": "study or budget"}
 
 
-def times_table(evidence: Evidence, workload: str) -> Table:
+def times_table(evidence: Evidence | Reference, workload: str) -> Table:
     """Mean seconds of the parts of a whole run, and of the imports within them where these are much of one."""
     metrics = joint(evidence.metrics)
     parts, late = split_table(metrics, workload), late_table(metrics, workload)
@@ -68,7 +69,7 @@ STEP_COLUMNS = {
 }
 
 
-def steps_table(evidence: Evidence, workload: str) -> Table:
+def steps_table(evidence: Evidence | Reference, workload: str) -> Table:
     """What a training step takes: means over rounds."""
     metrics = joint(evidence.metrics)
     own = metrics[(metrics["workload"] == workload) & metrics["metric"].isin(STEP_COLUMNS)]
@@ -124,7 +125,7 @@ def compared(*names: str) -> dict[str, Callable[[Mapping[str, Any]], str | None]
     return {name: COMPARED[name] for name in names}
 
 
-def verdicts_table(evidence: Evidence, workload: str) -> Table:
+def verdicts_table(evidence: Evidence | Reference, workload: str) -> Table:
     """Every comparison of one workload's headline campaigns; the robust ratio beside that of totals."""
     return Table.of(
         _headline_rows(evidence, workload),
@@ -152,7 +153,7 @@ def _with_role(row: Mapping[str, Any]) -> str | Cell:
     return title if row["role"] == PRIMARY else Cell(text=title, below=row["role"])
 
 
-def _headline_rows(evidence: Evidence, workload: str) -> list[dict[str, Any]]:
+def _headline_rows(evidence: Evidence | Reference, workload: str) -> list[dict[str, Any]]:
     found = joint(evidence.verdicts)
     found = found[found["workload"] == workload].to_dict("records")
     return sorted(found, key=lambda r: (metric_order(r["metric"]), env_order(r["env"])))
@@ -162,7 +163,7 @@ def _names(rows: list[dict[str, Any]]) -> str:
     return "; ".join(f"{metric_title(row['metric']).lower()} in {env_title(row['env'])}" for row in rows)
 
 
-def stalls_sentence(evidence: Evidence, workload: str) -> str:
+def stalls_sentence(evidence: Evidence | Reference, workload: str) -> str:
     """Where stalls change a ratio for sure, and where a verdict holds but for them."""
     rows = _headline_rows(evidence, workload)
     found = [row for row in rows if stalled(row)]
@@ -173,7 +174,7 @@ def stalls_sentence(evidence: Evidence, workload: str) -> str:
     return f"{text} Equivalent or within the margin but for stalls: {_names(qualified)}." if qualified else text
 
 
-def bootstrap_sentence(evidence: Evidence, workload: str) -> str:
+def bootstrap_sentence(evidence: Evidence | Reference, workload: str) -> str:
     """A sensitivity check: the comparisons on which a percentile bootstrap would have decided otherwise."""
     rows = [row for row in _headline_rows(evidence, workload) if not missing(row["ci_low"])]
     other = [
@@ -199,7 +200,7 @@ def bootstrap_verdict(row: Mapping[str, Any]) -> str | None:
     return judge(Interval(n=row["n_units"], mean=(low + high) / 2, low=low, high=high), row["margin"])
 
 
-def batch_numbers(evidence: Evidence, workload: str) -> Table:
+def batch_numbers(evidence: Evidence | Reference, workload: str) -> Table:
     """Real time by batch size."""
     return Table.of(
         batch_table(evidence.metrics, workload).iterrows(),
@@ -216,7 +217,7 @@ def batch_numbers(evidence: Evidence, workload: str) -> Table:
     )
 
 
-def batch_sentence(evidence: Evidence, workload: str) -> str:
+def batch_sentence(evidence: Evidence | Reference, workload: str) -> str:
     """Which batch size is shortest, whether the repetitions can tell it from the next, and what has no time."""
     failed = failed_launches(evidence.metrics, workload)
     told = [f"{len(reasons)} at batch {batch} ({reasons[-1]})" for batch, reasons in failed.items()]
@@ -224,7 +225,7 @@ def batch_sentence(evidence: Evidence, workload: str) -> str:
     return f"{text} {without_time('Launches', told)}" if told else text
 
 
-def _shortest(evidence: Evidence, workload: str) -> str:
+def _shortest(evidence: Evidence | Reference, workload: str) -> str:
     found = batch_table(evidence.metrics, workload)
     title = workload_title(workload)
     if len(found) < 2:

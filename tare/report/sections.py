@@ -20,7 +20,7 @@ from tare.report.evidence import Evidence
 from tare.report.images import break_even, image_costs, naive_image
 from tare.report.machine import conditions, differing, facts, gpus, material, others, pipeline, profiles, rooflines
 from tare.report.methods import designs, failures, instrument, losses, method, tries
-from tare.report.papers import audit_tables, paper
+from tare.report.papers import audit_tables, paper, reference_section
 from tare.report.parts import (
     Block,
     OfWorkload,
@@ -187,6 +187,33 @@ def _done_again(found: Mapping[str, Any]) -> str:
     return f"Each finding has the arithmetic by which a reader can redo it from the authors' published logs.{names}"
 
 
+def _weighed(drawing: str | Callable[[choices.WorkloadChoices], str | None]) -> tuple[Block, ...]:
+    """Environments and settings of a workload, one beside the other."""
+    return (
+        each(at("lead"), words("{it}", "lede")),
+        box("arms",
+            box("",
+                each(
+                    where("choices"),
+                    box("card weighed",
+                        each(at("shown"), findings(at("finding"))),
+                        folded("{shown}: can't be told apart from the environments yet",
+                            each(at("rest"), findings(at("finding"))),
+                            of=rest),
+                        words(lambda one: one.controls and f"{'. '.join(one.controls)}.", "start"))),
+                box("callout", title("Settings that could not be had", "h4"), lines(at("unavailable")))),
+            figure(drawing, "One axis for both: environments by the host, settings by the headline's level.")),
+        folded("Every number: environments and settings of {it.title}", tables(at("table"))),
+        folded("Graph compilers of {it.title}: what compiling takes, and from which step on it pays",
+            tables(at("compilers"))),
+    )  # fmt: skip
+
+
+def _drawings(name: str, caption: str) -> Block:
+    """Drawings of a reference machine, side by side."""
+    return box("pair", each(at(name), figure(lambda drawing: drawing, caption)))
+
+
 def _view(look: str) -> Block:
     """A figure of a paper, or the table in its place, with its numbers folded below."""
     numbers = folded("{it.title} in numbers", lines(lambda view: view.sentences + view.found))
@@ -194,6 +221,7 @@ def _view(look: str) -> Block:
 
 
 ON_A_DEVICE = only(lambda evidence: evidence.study.device == "cuda")
+STEP_BAR = "Each bar is one training step on the device: its activities, and what it waited."
 ALONE = "First the runtime's start, last its exit: what a container adds is there, or in how files are read."
 ARM = card("{it.title}",
     words(lambda arm: arm.weighing and f"{arm.weighing}.", "weighing"),
@@ -238,6 +266,43 @@ PAPER = (
     each(where("tables"),
         title("Its tables"),
         box("specifications", each(at("tables"), box("", tables(lambda table: table))))),
+)  # fmt: skip
+REFERENCE = (
+    words(at("absent")),
+    each(unless("absent"),
+        words("Campaigns that were recorded once on other hardware and are kept with the project. Nothing here was "
+              "measured on this machine, and nothing of it enters this machine's answers.")),
+    each(at("broken"), words("{it}.", "callout warn")),
+    each(at("references"),
+        title("{it[name]}"),
+        words(at("lead"), "lede"),
+        box("pair",
+            box("", tables(at("facts"))),
+            box("",
+                title("What the device reaches", "h4"),
+                lines(at("ceilings")),
+                title("Environments there", "h4"),
+                lines(at("notes")))),
+        each(where("glances"), title("Against its host", "h4"), template("glances.html.j2", at("glances"))),
+        each(where("steps"), title("Training steps there", "h4"), tables(at("steps"))),
+        folded("Every comparison on {it[name]}", tables(at("verdict_tables"))),
+        each(at("choices"), title("Environment or settings there: {it.title}", "h4"), *_weighed(at("drawing"))),
+        each(where("profiles"),
+            title("A profiled launch there", "h4"),
+            _drawings("device_time", STEP_BAR),
+            folded("The device over a profiled launch on {it[name]}",
+                _drawings("device_samples", "Samples of the driver over one profiled launch.")),
+            folded("Metrics of profiled launches on {it[name]}", tables(at("profiles")))),
+        each(where("beside_tables"),
+            title("What papers published beside it", "h4"),
+            lines(at("beside")),
+            tables(at("beside_tables"))),
+        folded("What papers claim of a device, by {it[name]}", tables(at("claims"))),
+        each(where("batches"),
+            title("Batch size there", "h4"),
+            lines(lambda one: [line for line, _ in one["batches"]]),
+            folded("Batch sizes on {it[name]}", tables(lambda one: [table for _, table in one["batches"]]))),
+        folded("Ceilings of {it[name]}", tables(at("ceiling_tables")))),
 )  # fmt: skip
 BESIDE_THE_HOST = (
     section("job", "By job length", "index", "What it costs a job, by its length",
@@ -365,9 +430,7 @@ BEHIND = (  # the papers stand before
         lines(lambda evidence: profiles.counter_sentences(evidence.profiles)),
         each(ON_A_DEVICE,
             title("On the device"),
-            figures("device_time",
-                "Each bar is one training step on the device: its activities, and what it waited.",
-                at("workloads")),
+            figures("device_time", STEP_BAR, at("workloads")),
             title("What the driver reports"),
             figures("device_samples",
                 "Utilisation here means that some kernel ran: a device that one small kernel keeps busy shows "
@@ -403,25 +466,7 @@ BEHIND = (  # the papers stand before
               "on the host beside the headline's level in units of its own; each environment ran beside the "
               "host. What is farther from zero matters more, where the intervals can tell; each sentence "
               "stands on its own intervals."),
-        each(_choices,
-            title("{it.title}"),
-            each(at("lead"), words("{it}", "lede")),
-            box("arms",
-                box("",
-                    each(
-                        where("choices"),
-                        box("card weighed",
-                            each(at("shown"), findings(at("finding"))),
-                            folded("{shown}: can't be told apart from the environments yet",
-                                each(at("rest"), findings(at("finding"))),
-                                of=rest),
-                            words(lambda one: one.controls and f"{'. '.join(one.controls)}.", "start"))),
-                    box("callout", title("Settings that could not be had", "h4"), lines(at("unavailable")))),
-                figure("choices_{it.name}",
-                    "One axis for both: environments by the host, settings by the headline's level.")),
-            folded("Every number: environments and settings of {it.title}", tables(at("table"))),
-            folded("Graph compilers of {it.title}: what compiling takes, and from which step on it pays",
-                tables(at("compilers"))))),
+        each(_choices, title("{it.title}"), *_weighed("choices_{it.name}"))),
     section("arms", "Arms", "settings", "Arms",
         words("One setting varied, everything else equal. Each arm launched every environment at its level "
               "and, beside them, the headline's own launch: what the level costs and what an environment costs "
@@ -513,6 +558,8 @@ BEHIND = (  # the papers stand before
     section("conditions", "Conditions", "machine", "Conditions",
         lines(conditions.deviation_sentences),
         tables(conditions.conditions_table, differing.differing_table, others.others_table)),
+    section("reference", "Reference machine", "machine", "Reference machine",
+        each(reference_section.section, *REFERENCE)),
     section("method", "Method", "method", "How it was measured",
         box("columns",
             box("", title("Design"), lines(method.method_sentences, "method")),

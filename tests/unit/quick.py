@@ -63,6 +63,7 @@ LEFT_OUT = {
     "test_report.py::test_one_round_is_too_few": PAGES,
     "test_report_method.py::test_a_campaign_that_ended_early": PAGES,
     "test_report_paper.py::test_a_study_that_repeats_no_paper": PAGES,
+    "test_report_reference.py::": PAGES,
     "test_report_stacks.py::test_a_stack_that_cannot_be_had": PAGES,
     "test_report_why.py::": PAGES,
     "test_shared.py::test_the_page_shows_each_cost": PAGES,

@@ -393,19 +393,23 @@ def test_an_environment_in_a_folder_with_an_umlaut_starts_in_every_locale(tmp_pa
 
 
 def test_packages_of_a_foreign_path_come_behind_our_own(monkeypatch, tmp_path):
-    foreign = tmp_path / "foreign"
-    monkeypatch.setenv("PYTHONPATH", os.pathsep.join(map(str, (ROOT, foreign))))
-    monkeypatch.setattr(sys, "path", ["", str(ROOT), str(foreign), "/usr/lib/python3"])
+    foreign, carried = tmp_path / "foreign", tmp_path / "cache/reference/packages"
+    monkeypatch.setenv("TARE_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join(map(str, (ROOT, carried, foreign))))
+    monkeypatch.setattr(sys, "path", ["", str(ROOT), str(carried), str(foreign), "/usr/lib/python3"])
     places.own_first()
-    assert sys.path == ["", str(ROOT), "/usr/lib/python3", str(foreign)]
+    assert sys.path == ["", str(ROOT), str(carried), "/usr/lib/python3", str(foreign)]
 
 
-def test_make_hands_no_foreign_packages_on(checkout):
+def test_make_hands_no_foreign_packages_on_but_to_what_needs_no_environment(checkout):
     with (checkout / "Makefile").open("a") as file:
         file.write('told:\n\t@echo "$${PYTHONPATH-} $${PYTHONHOME-}"\n')
     variables = {**os.environ, "PYTHONPATH": "/foreign", "PYTHONHOME": "/another"}
     told = subprocess.run(["make", "told"], env=variables, capture_output=True, text=True, check=True).stdout
     assert told == " \n"
+    words = ["make", "reference", "REFERENCE_PYTHON=echo $$PYTHONPATH"]
+    told = subprocess.run(words, env=variables, capture_output=True, text=True, check=True).stdout
+    assert told.startswith("/foreign -m tare reference")
 
 
 def test_make_report_of_a_study_file_that_there_is_not_sets_nothing_up(checkout):
@@ -469,8 +473,8 @@ def test_make_without_a_fitting_python_says_what_to_install(checkout):
     assert done.stderr.startswith("tare: none here\n")
 
 
-def test_make_clean_keeps_the_cache(checkout, tmp_path):
-    for path in ("results/.gitkeep", "results/report/gone.html", ".venv/gone"):
+def test_make_clean_keeps_the_cache_and_the_reference(checkout, tmp_path):
+    for path in ("results/reference/kept.json", "results/.gitkeep", "results/report/gone.html", ".venv/gone"):
         (checkout / path).parent.mkdir(parents=True, exist_ok=True)
         (checkout / path).write_text("x")
     cache = tmp_path / "cache"
@@ -478,6 +482,7 @@ def test_make_clean_keeps_the_cache(checkout, tmp_path):
     assert make("clean", TARE_CACHE=str(cache)).returncode == 0
     assert sorted(p.relative_to(checkout).as_posix() for p in (checkout / "results").rglob("*") if p.is_file()) == [
         "results/.gitkeep",
+        "results/reference/kept.json",
     ]
     assert not (checkout / ".venv").exists() and cache.exists()
     asked = subprocess.run(

@@ -8,7 +8,6 @@ import pytest
 
 from tare.cli.main import build_parser, main
 from tare.core.files import project_root
-from tare.model.studies.study import NO_REFERENCE
 
 HEAVY = {"pydantic", "numpy", "pandas", "scipy", "yaml", "torch", "jinja2", "matplotlib", "fastjsonschema"}
 
@@ -84,7 +83,7 @@ def test_a_command_whose_reader_has_gone_ends_without_a_word():
     [
         (
             "STUDDY=config/smoke.yaml",
-            "make knows no variable STUDDY: did you mean 'STUDY'? (known: CONFIG, ",
+            "make knows no variable STUDDY: did you mean 'STUDY'? (known: BUDGET_S, CONFIG, ",
         ),
         ("minutes=60", "make knows no variable minutes: did you mean 'MINUTES'? (known: "),
         ("SCENARIO=single", "make knows no variable SCENARIO: did you mean 'SCENARIOS'? (known: "),
@@ -94,23 +93,6 @@ def test_a_variable_that_make_does_not_know_is_refused_before_anything_is_done(w
     done = subprocess.run(["make", "report", word], capture_output=True, text=True, cwd=project_root(), check=False)
     (line,) = done.stderr.splitlines()
     assert (done.returncode, done.stdout) == (2, "") and says in line
-
-
-@pytest.mark.parametrize("words", ["reference NAME=h100", "reference-input"])
-def test_make_says_what_came_in_the_place_of_reference(words):
-    command = ["make", *words.split()]
-    done = subprocess.run(command, capture_output=True, text=True, cwd=project_root(), check=False)
-    (line,) = done.stderr.splitlines()
-    assert (done.returncode, done.stdout) == (2, "") and f"make reference: {NO_REFERENCE}" in line
-
-
-@pytest.mark.parametrize(
-    "words", ["reference", "check-reference results/reference/h100", "plan --study config/reference.yaml"]
-)
-def test_a_command_that_names_a_reference_says_what_came_in_its_place(words, capsys):
-    assert main(words.split()) == 2
-    (line,) = capsys.readouterr().err.splitlines()
-    assert line.startswith("tare: ") and line.endswith(NO_REFERENCE)
 
 
 def test_an_older_python_is_told_so_before_anything_is_imported():

@@ -4,7 +4,7 @@ import json
 import sqlite3
 
 import pytest
-from log_variants import C, nsys_table, nsys_text, nsys_trace, nvprof_trace_csv, write_sqlite
+from log_variants import C, nsys_table, nsys_text, nsys_trace, nvprof_trace, nvprof_trace_csv, write_sqlite
 
 from tare.core.errors import IntegrityError, TareError, UserError
 from tare.profilers import counters, fields, logs, numerals
@@ -369,6 +369,16 @@ WRONG = {
     "a negative duration": (trace(kernel(dur=-1)), "ends before it starts"),
     "half a byte": (trace(kernel(cat="gpu_memset", args={"bytes": 0.5})), "bytes is 0.5, no whole number"),
     "a correlation that is none": (trace(kernel(args={"correlation": [1]})), "correlation is"),
+    "a number of a stream that is none": (trace(kernel(args={"stream": 10**400})), "event 1: stream is '1000"),
+    "a kernel of a plain trace that stands twice": (
+        "".join([*nvprof_trace().decode().splitlines(keepends=True)[:7],
+                 *nvprof_trace().decode().splitlines(keepends=True)[6:]]),
+        "line 8: the same row as at line 7"),
+    "two reports of other totals": (
+        "[1/1] Executing 'cuda_gpu_kern_sum' stats report\n\n"
+        f"{NSYS},Name\n100.0,6000,2,3000.0,3000.0,2900,3100,1.0,k\n\n"
+        f"{NSYS},Name\n100.0,4000,2,2000.0,2000.0,2000,2000,0.0,k\n",
+        "cuda_gpu_kern_sum and kernels have different totals of the same calls"),
     "a category that is none": (trace(kernel(cat=1)), "cat is 1, no text"),
     "deep nesting": ('{"traceEvents":' + "[" * 100_000, "nested deeper than any trace"),
     "sums of nsys as JSON": ('[{"Time (%)": 1, "Total Time (ns)": 1}]', "nsys stats: print it with --format csv"),

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pandas as pd
 import pytest
+from log_variants import torch_events, torch_json
 
 from tare.cli import main
 from tare.core.errors import IntegrityError, TareError, UserError
@@ -226,6 +227,17 @@ def test_names_that_the_study_does_not_have_are_refused(capsys):
     assert status == 2 and "name the study too" in error
     status, _, error = run(capsys, log, "--steps", "0")
     assert status == 2 and "at least one training step" in error
+    words = ("--paper", "nyu2022", "--workload", "mnist_cnn", "--env", "host", "--out", "t.csv")
+    status, _, error = run(capsys, log, *words, "--paper-out", "t.csv")
+    assert status == 2 and "--out and --paper-out are both t.csv" in error
+
+
+@pytest.mark.parametrize(("steps", "warned"), [("2", False), ("3", True)])
+def test_steps_that_are_not_those_of_the_trace_are_told(tmp_path, capsys, steps, warned):
+    path = tmp_path / "trace.json"
+    path.write_text(torch_json(torch_events()))
+    status, told, _ = run(capsys, path, "--steps", steps)
+    assert status == 0 and ("warning: the trace marks 2 steps, and --steps says 3, which counts" in told) == warned
 
 
 @pytest.mark.parametrize(

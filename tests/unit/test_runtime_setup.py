@@ -184,7 +184,7 @@ def test_what_a_daemon_says_is_found_and_what_follows_is_said(name):
     ("folder", "seen"),
     [
         ("/home/user/tare", True),
-        ("/home/user/work/.cache/tare", True),  # what is hidden further down is seen
+        ("/home/user/project/.cache/tare", True),  # what is hidden further down is seen
         ("/home/user/.cache/tare", False),
         ("/home/user", False),
         ("/home/other/tare", False),

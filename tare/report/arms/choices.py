@@ -1,6 +1,6 @@
 """Environment or settings: which of the two moves a training more on this machine? By the intervals alone.
 
-Pure: tables in, sentences out.
+Pure: tables in, sentences out, so that a recorded reference campaign is told by the same words.
 """
 
 from __future__ import annotations
@@ -89,6 +89,7 @@ class WorkloadChoices:
         controls: what host against host showed.
         table: every number.
         compilers: graph compilers with and without; None where none was measured in whole runs.
+        drawing: of another machine's, drawn already; this machine's is a figure.
     """
 
     name: str
@@ -99,6 +100,7 @@ class WorkloadChoices:
     controls: list[str]
     table: Table
     compilers: Table | None
+    drawing: str | None = None
 
     @property
     def shown(self) -> list[Choice]:
