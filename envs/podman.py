@@ -6,12 +6,13 @@ both are met by saying what we want (limits that are ours, runc where cgroups ar
 
 from __future__ import annotations
 
+import contextlib
 import os
 import resource
 import shutil
 import tempfile
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
@@ -28,6 +29,7 @@ from envs._conditions import (
     image_of,
     mount_option,
     network_flags,
+    parent_flags,
     quota_flags,
     rlimit_flags,
     seccomp_flags,
@@ -38,6 +40,7 @@ from tare.core.files import cache_dir, sha256_text
 from tare.core.process import Finished, run
 from tare.launch.trial import probe_by_trial
 from tare.machine import facts as machine
+from tare.machine.caller import group_chains, of_groups, parent_of_containers, remove_empty
 from tare.machine.security import enforces_selinux, switch_behind
 from tare.model.environment import Bind, Environment, Launch, OciImage, Prepared, Probe
 from tare.model.registry import register
@@ -145,6 +148,16 @@ class Podman(Environment):
         reason = f"{self.setup.storage} has characters that are no ASCII, which Podman's monitor may not take"
         return replace(probe, reason=f"{reason}: {probe.reason}", remedy=ELSEWHERE)
 
+    @contextlib.contextmanager
+    def session(self) -> Iterator[None]:
+        """Take away afterwards the empty groups that containers below our own group have left."""
+        try:
+            yield
+        finally:
+            if parent := self._parent():
+                for path in (f"{parent}/conmon", parent):
+                    remove_empty(path)
+
     def prepare(self, image: OciImage, folder: Path) -> Prepared:
         """Load the archive where the storage lacks the image; the reference is the image ID.
 
@@ -176,6 +189,7 @@ class Podman(Environment):
             *network_flags(launch),
             *("--cpuset-cpus", cpu_list(launch), "--shm-size", str(launch.shm_bytes)),
             *quota_flags(launch),
+            *self._group_flags(),
             *("--ulimit", f"nofile={launch.nofile}:{launch.nofile}"),
             *("--ulimit", f"nproc={self.setup.processes}:{self.setup.processes}"),
             *(["--userns=keep-id"] if self.setup.keep_id else []),
@@ -213,6 +227,21 @@ class Podman(Environment):
     def is_intact(self, prepared: Prepared) -> bool:
         """Whether the storage still has the image."""
         return self._has(prepared.reference)
+
+    def _group_flags(self) -> list[str]:
+        """What puts a container below our own control group, where that limits something."""
+        parent = self._parent()
+        return parent_flags(parent, systemd=parent is not None and self._by_systemd())
+
+    def _parent(self) -> str | None:
+        """The group below which containers live; None of a rootless Podman, whose systemd is the user's own."""
+        chains = list(group_chains())
+        if not any(of_groups([chain]) for chain in chains) or self.setup.keep_id:
+            return None
+        return parent_of_containers(chains, systemd=self._by_systemd())
+
+    def _by_systemd(self) -> bool:
+        return self.setup.cgroup_manager is None and self.info.cgroup_manager == "systemd"
 
     def _program(self) -> list[str]:
         setup = self.setup
