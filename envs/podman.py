@@ -10,6 +10,7 @@ import contextlib
 import os
 import resource
 import shutil
+import sys
 import tempfile
 import time
 from collections.abc import Iterator, Mapping
@@ -18,6 +19,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, ClassVar
 
+from envs import _monitors
 from envs._conditions import (
     GPU,
     SECCOMP,
@@ -210,8 +212,12 @@ class Podman(Environment):
         return confirm_seccomp(options, facts) | confirm_gpu(options)
 
     def cleanup(self, launch: Launch) -> list[list[str]]:
-        """The monitor keeps a container whose client was killed."""
-        return [[*self._program(), "rm", "--force", "--time", "0", launch.name]]
+        """The monitor keeps a container whose client was killed, and is kept where the client had noted none.
+
+        Each Podman that fails, a monitor's too, leaves the storage mounted upon itself until the next that works.
+        """
+        remove = [*self._program(), "rm", "--force", "--ignore", "--time", "0", launch.name]
+        return [remove, [sys.executable, str(Path(_monitors.__file__)), launch.name], remove]
 
     def environment_variables(self) -> dict[str, str]:
         """Podman's own programs, settings and sockets."""
@@ -261,5 +267,11 @@ class Podman(Environment):
         return found.ok and found.stdout.strip().removeprefix("sha256:") == image_id.removeprefix("sha256:")
 
     def _call(self, *arguments: str, timeout_s: float = CALL_S, check: bool = True) -> Finished:
-        argv = [*self._program(), *arguments]
-        return run(argv, timeout_s=timeout_s, env=self.environment_variables(), check=check)
+        variables = self.environment_variables()
+        ended = run([*self._program(), *arguments], timeout_s=timeout_s, env=variables)
+        if not ended.ok:
+            # As in `cleanup`: it has left its storage mounted.
+            run([*self._program(), "ps", "--quiet"], timeout_s=CALL_S, env=variables)
+            if check:
+                raise UnavailableError(ended.explain())
+        return ended

@@ -208,9 +208,12 @@ def try_launch(
         variables = {"PATH": os.environ.get("PATH", "/usr/bin:/bin"), "HOME": str(home_dir())}
         variables |= adapter.environment_variables()
         with mount_points(adapter, launch), ended_with_us(adapter, launch, scratch), _token(shares) as stdin:
-            ended = run(adapter.command(launch), timeout_s=adapter.trial_s, env=variables, stdin=stdin)
-        if ended.timed_out:
-            clean_up(adapter, launch)
+            ended = None
+            try:
+                ended = run(adapter.command(launch), timeout_s=adapter.trial_s, env=variables, stdin=stdin)
+            finally:
+                if ended is None or not ended.ok:
+                    clean_up(adapter, launch)
         if not ended.ok:
             raise UnavailableError(f"a trial launch failed: {ended.explain()}")
         if adapter.virtual_machine(launch) is not None and "end" not in sections(ended.stdout):

@@ -2,12 +2,15 @@
 
 import time
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from test_adapters import LAUNCH
 
+from envs.host import Host
+from tare.core.errors import UnavailableError
 from tare.images.trial_image import trial_image
 from tare.launch import trial
 from tare.model.environment import Environment, Prepared
@@ -121,6 +124,22 @@ def test_options_reach_each_trial_launch_and_its_form():
     assert not probe.available and "too tight" in probe.reason
     assert seen == [({"fit": "loose"}, True), ({"fit": "loose"}, False)]
     assert forms == [({"fit": "loose"}, "loose")]
+
+
+@pytest.mark.parametrize(("script", "cleaned"), [("exit 3", True), ("sleep 60", True), ("echo '## end'", False)])
+def test_a_trial_launch_that_fails_is_cleaned_up_however_it_failed(tmp_path, script, cleaned):
+    class Leaving(Host):
+        trial_s = 1.0
+
+        def command(self, launch):
+            return ["sh", "-c", script]
+
+        def cleanup(self, launch):
+            return [["touch", str(tmp_path / "cleaned")]]
+
+    with nullcontext() if not cleaned else pytest.raises(UnavailableError, match="a trial launch failed"):
+        trial.try_launch(Leaving(), None)
+    assert (tmp_path / "cleaned").exists() == cleaned
 
 
 def test_one_process_at_a_time_makes_the_form_of_the_trial_image(monkeypatch):
