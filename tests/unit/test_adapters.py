@@ -4,6 +4,7 @@ import importlib.util
 import subprocess
 import sys
 import threading
+import time
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
@@ -213,6 +214,9 @@ def test_a_monitor_that_stays_is_ended_with_its_container(tmp_path, monkeypatch)
     runtime.chmod(0o755)
     words = ["/usr/bin/conmon", "-c", "read never", "-n", "tare-7", "-r", str(runtime)]
     with subprocess.Popen(words, executable="/bin/sh", stdin=subprocess.PIPE) as monitor:
+        deadline = time.monotonic() + 10
+        while not _monitors.monitors("tare-7") and time.monotonic() < deadline:  # its arguments come a little later
+            time.sleep(0.01)
         assert list(_monitors.monitors("tare-7")) == [monitor.pid] and _monitors.monitors("tare") == {}
         _monitors.end_monitors("tare-8")
         assert monitor.poll() is None
