@@ -10,6 +10,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 import uuid
 from contextlib import suppress
@@ -21,11 +22,12 @@ from matrix import INSTALLED, in_turn, tried
 
 from envs._orphans import orphans
 from envs.apptainer import ELSEWHERE
+from envs.podman import Podman, setup_here
 from tare.core.errors import UnavailableError
 from tare.core.files import cache_dir, project_root
 from tare.core.process import run
 from tare.images.trial_image import trial_image
-from tare.launch.trial import trial_form, trial_launch
+from tare.launch.trial import trial_form, trial_launch, try_launch
 from tare.model.registry import environment
 from tare.runtimes import daemon
 from tare.runtimes.programs import find_apptainer, may_install, origin, relocated_prefix
@@ -107,6 +109,49 @@ def test_a_launch_that_is_stopped_leaves_nothing(probes, name, tmp_path):
         wait_until(lambda: not processes_with(marker), f"{name} left a process")
         wait_until(lambda: not orphans(cache_dir()), f"{name} left a FUSE server")
     assert marker not in Path("/proc/self/mountinfo").read_text()
+
+
+class FailingPodman(Podman):
+    argv = ("/no/such/program",)
+    image = None
+
+    def command(self, launch):
+        return super().command(replace(launch, argv=self.argv, reference=self.image or launch.reference))
+
+
+PODMANS_FAILURES = {
+    "no program": ({}, "no such file or directory"),
+    "no image": ({"image": "f" * 64}, "image not known"),
+    "killed at its start": ({"argv": ("/usr/bin/sleep", "600"), "trial_s": 0.1}, "was killed"),
+    "killed while it runs": ({"argv": ("/usr/bin/sleep", "600"), "trial_s": 2.0}, "was killed"),
+}
+
+
+def test_a_podman_that_fails_leaves_no_mount_and_no_process(probes):
+    """From storage of its own: another Podman that works would take the mount away."""
+    if not probes("podman").available:
+        pytest.skip(f"podman: {probes('podman').reason}")
+    with tempfile.TemporaryDirectory(prefix="tare-", dir="/tmp") as folder:  # Podman takes short paths alone
+        adapter = FailingPodman(replace(setup_here(), storage=Path(folder, "storage"), state=Path(folder, "state")))
+
+        def mounts():
+            lines = Path("/proc/self/mountinfo").read_text().splitlines()
+            return [line.split()[4] for line in lines if folder in line]
+
+        try:
+            prepared = trial_form(adapter)
+            assert mounts() == []
+            for what, (how, reason) in PODMANS_FAILURES.items():
+                failing = FailingPodman(adapter.setup)
+                vars(failing).update(how)
+                with pytest.raises(UnavailableError, match=reason):
+                    try_launch(failing, prepared.reference)
+                assert mounts() == [] and processes_with(folder) == [], what
+            assert not adapter.is_intact(replace(prepared, reference=f"sha256:{'f' * 64}"))
+            assert mounts() == []
+        finally:
+            for point in reversed(mounts()):
+                subprocess.run(["umount", point], check=True)
 
 
 # --- the private Docker daemon
