@@ -173,5 +173,5 @@ def test_the_reference_notebook_draws_each_reference_and_names_what_is_broken(de
     write_json(device_results / "reference/spoilt/reference.json", {"name": "spoilt"})
     page = run_cells("reference", device_results, builders.WORKLOADS)
     folder = device_results / "figures/reference/nvidia-h200-2026-01"
-    assert len(list(folder.glob("*.svg"))) == 4
-    assert page.count("<svg") == 4 and "NVIDIA H200" in page and "spoilt:" in page
+    assert len(list(folder.glob("*.svg"))) == 6
+    assert page.count("<svg") == 6 and "NVIDIA H200" in page and "spoilt:" in page
