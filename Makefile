@@ -92,10 +92,17 @@ reference: ## a reference campaign of this machine in ten minutes (NAME=folder, 
 reference-input: setup ## .reference: what a machine without a network needs for `make reference`
 	@.venv/bin/python -m tare pack-reference-input
 
+# Nothing goes where a part would have to stay.
+CLEANED = find . $(wildcard results) -mindepth 1 -maxdepth 1 \( -path ./.venv -o -path ./.snakemake -o -path './*.egg-info' \
+	-o -path 'results/*' \) ! -path results/reference ! -path results/.gitkeep
+REMOVABLE = sh -c 'test -w "$${1%/*}" && test -z "$$(find "$$1" -type d ! -writable ! -empty -print -quit 2>&1)"' sh
+FIXED = can'\''t be removed by this user: its folder, or one in it, is read-only or another'\''s; mount it to be written, or ask its owner
+
 clean: ## results and .venv; downloads and images in the cache stay
 	@test -z "$(PYTHON)" || $(PYTHON) -m tare.runtimes.remove --check-folder .
-	@rm -rf .venv .snakemake *.egg-info
-	@find results -mindepth 1 -maxdepth 1 ! -name reference ! -name .gitkeep -exec rm -rf {} +
+	@fixed="$$($(CLEANED) ! -exec $(REMOVABLE) {} \; -print -quit 2>/dev/null || true)"; \
+	test -z "$$fixed" || { echo "tare: nothing was removed: $$PWD/$${fixed#./} "'$(FIXED)' >&2; exit 2; }
+	@$(CLEANED) -exec rm -rf {} +
 
 clean-runtimes: ## takes away what `make` installed on this machine, and images from its Docker; what was there before stays
 	@$(NEED_PYTHON)
@@ -104,8 +111,10 @@ clean-runtimes: ## takes away what `make` installed on this machine, and images 
 clean-cache: ## the cache as well, after asking
 	@test -z "$(PYTHON)" || $(PYTHON) -m tare.runtimes.remove --check
 	@cache="$${TARE_CACHE:-$${XDG_CACHE_HOME:-$$HOME/.cache}/tare}"; \
+	test ! -e "$$cache" || { test -w "$$cache" && test -w "$$(dirname "$$cache")"; } \
+		|| { echo "tare: nothing was removed: $$cache "'$(FIXED)' >&2; exit 2; }; \
 	grep -q '"all": \[$$' "$$cache/runtimes/packages.json" 2>/dev/null \
 		&& echo "What tells which packages are ours goes with it: make clean-runtimes takes them away before"; \
 	test ! -e "$$cache/runtimes/daemon-images.json" \
 		|| echo "What tells which images of the machine's Docker are ours goes with it: make clean-runtimes takes them away before"; \
-	read -r -p "Delete $$cache? [y/N] " answer; [ "$$answer" = y ] && rm -rf "$$cache" || echo "kept"
+	read -r -p "Delete $$cache? [y/N] " answer; if [ "$$answer" = y ]; then rm -rf "$$cache"; else echo "kept"; fi

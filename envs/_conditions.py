@@ -7,7 +7,7 @@ what is measured has no extra parent. The CPU set and the limit are inherited by
 from __future__ import annotations
 
 from collections.abc import Mapping
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import Any
 
 from tare.core.errors import UnavailableError
@@ -58,6 +58,16 @@ def quota_flags(launch: Launch) -> list[str]:
     if launch.quota is None:
         return []
     return ["--cpu-period", str(launch.quota.period_us), "--cpu-quota", str(launch.quota.quota_us)]
+
+
+def parent_flags(parent: str | None, *, systemd: bool) -> list[str]:
+    """Docker's and Podman's option that puts a container below a control group; nothing without one.
+
+    systemd knows a slice by its name, which says where it lies.
+    """
+    if parent is None:
+        return []
+    return ["--cgroup-parent", PurePosixPath(parent).name if systemd else parent]
 
 
 def rlimit_flags(launch: Launch) -> list[str]:

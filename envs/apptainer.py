@@ -102,8 +102,10 @@ class Apptainer(Environment):
     def probe(self) -> Probe:
         """Build the trial image, launch it, and see how it is mounted."""
         found = find_apptainer()
-        if reason := self._unfit(found):
-            return Probe(available=False, reason=reason, remedy=ELSEWHERE)
+        try:
+            refuse_unfit(found)
+        except UnavailableError as error:
+            return Probe(available=False, reason=error.reason, remedy=error.remedy)
         if found is None:
             return Probe(available=False, reason="neither apptainer nor singularity is installed", remedy=REMEDY)
         try:
@@ -122,12 +124,6 @@ class Apptainer(Environment):
             return {"mount_mode": mode, "origin": origin(found), "userns": self.userns}
 
         return probe_by_trial(self, version, remedy=REMEDY, examine=examine)
-
-    def _unfit(self, found: Path | None) -> str | None:
-        """Why the relocated Apptainer, where it is the one that is here or was to be had, can't be used."""
-        reason = unfit(relocated_prefix())
-        ours = may_install() is None if found is None else origin(found) == "relocated"
-        return reason if ours else None
 
     def prepare(self, image: OciImage, folder: Path) -> Prepared:
         """Build the .sif with zstd, in `folder`.
@@ -226,7 +222,12 @@ class Apptainer(Environment):
 
     @contextlib.contextmanager
     def session(self) -> Iterator[None]:
-        """End what launches left whose harness was killed itself."""
+        """End what launches left whose harness was killed itself.
+
+        Raises:
+            UnavailableError: each launch would wait for a mount of its own until it gives up.
+        """
+        refuse_unfit(find_apptainer())
         _orphans.end_orphans(cache_path())
         yield
 
@@ -249,6 +250,17 @@ class Apptainer(Environment):
         if "PYTHONPATH" in os.environ:  # spython may have been brought along (tare.experiments.carried)
             temporary["PYTHONPATH"] = os.environ["PYTHONPATH"]
         return {**variables, **temporary, "PATH": f"{links}:{variables['PATH']}"}
+
+
+def refuse_unfit(found: Path | None) -> None:
+    """See that the relocated Apptainer, where it is the one that is here or was to be had, lies at a fit place.
+
+    Raises:
+        UnavailableError: it does not.
+    """
+    ours = may_install() is None if found is None else origin(found) == "relocated"
+    if ours and (reason := unfit(relocated_prefix())):
+        raise UnavailableError(reason, ELSEWHERE)
 
 
 @contextlib.contextmanager

@@ -6,7 +6,7 @@ import contextlib
 import os
 import time
 from collections.abc import Iterator, Mapping
-from pathlib import Path, PurePosixPath
+from pathlib import Path
 from typing import Any, ClassVar
 
 from envs._conditions import (
@@ -21,6 +21,7 @@ from envs._conditions import (
     labelled_volume,
     mount_option,
     network_flags,
+    parent_flags,
     quota_flags,
     rlimit_flags,
     seccomp_flags,
@@ -149,7 +150,7 @@ class Docker(Environment):
             *("--cpuset-cpus", cpu_list(launch), "--shm-size", str(launch.shm_bytes), "--ulimit", limits),
             *quota_flags(launch),
             *rlimit_flags(launch),
-            *self._group_flags(),
+            *parent_flags(self._parent(), systemd=self._by_systemd()),
             *(["--userns", "host"] if self.told.remaps else []),
             *("--user", "0:0" if self.told.rootless else f"{launch.uid}:{launch.gid}"),
             *("--workdir", str(launch.workdir)),
@@ -201,14 +202,6 @@ class Docker(Environment):
         if enforces_selinux() and self.told.labels and not is_of_the_system(bind.source):
             return "--volume", labelled_volume(bind)
         return "--mount", mount_option(bind)
-
-    def _group_flags(self) -> list[str]:
-        """What puts a container below our own control group, where that limits something."""
-        parent = self._parent()
-        if parent is None:
-            return []
-        # systemd knows a slice by its name, which says where it lies.
-        return ["--cgroup-parent", PurePosixPath(parent).name if self._by_systemd() else parent]
 
     def _parent(self) -> str | None:
         """The group below which containers live; None of a rootless daemon, whose systemd is the user's own."""

@@ -6,17 +6,20 @@ both are met by saying what we want (limits that are ours, runc where cgroups ar
 
 from __future__ import annotations
 
+import contextlib
 import os
 import resource
 import shutil
+import sys
 import tempfile
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any, ClassVar
 
+from envs import _monitors
 from envs._conditions import (
     GPU,
     SECCOMP,
@@ -28,6 +31,7 @@ from envs._conditions import (
     image_of,
     mount_option,
     network_flags,
+    parent_flags,
     quota_flags,
     rlimit_flags,
     seccomp_flags,
@@ -38,6 +42,7 @@ from tare.core.files import cache_dir, sha256_text
 from tare.core.process import Finished, run
 from tare.launch.trial import probe_by_trial
 from tare.machine import facts as machine
+from tare.machine.caller import group_chains, of_groups, parent_of_containers, remove_empty
 from tare.machine.security import enforces_selinux, switch_behind
 from tare.model.environment import Bind, Environment, Launch, OciImage, Prepared, Probe
 from tare.model.registry import register
@@ -145,6 +150,16 @@ class Podman(Environment):
         reason = f"{self.setup.storage} has characters that are no ASCII, which Podman's monitor may not take"
         return replace(probe, reason=f"{reason}: {probe.reason}", remedy=ELSEWHERE)
 
+    @contextlib.contextmanager
+    def session(self) -> Iterator[None]:
+        """Take away afterwards the empty groups that containers below our own group have left."""
+        try:
+            yield
+        finally:
+            if parent := self._parent():
+                for path in (f"{parent}/conmon", parent):
+                    remove_empty(path)
+
     def prepare(self, image: OciImage, folder: Path) -> Prepared:
         """Load the archive where the storage lacks the image; the reference is the image ID.
 
@@ -176,6 +191,7 @@ class Podman(Environment):
             *network_flags(launch),
             *("--cpuset-cpus", cpu_list(launch), "--shm-size", str(launch.shm_bytes)),
             *quota_flags(launch),
+            *self._group_flags(),
             *("--ulimit", f"nofile={launch.nofile}:{launch.nofile}"),
             *("--ulimit", f"nproc={self.setup.processes}:{self.setup.processes}"),
             *(["--userns=keep-id"] if self.setup.keep_id else []),
@@ -196,8 +212,12 @@ class Podman(Environment):
         return confirm_seccomp(options, facts) | confirm_gpu(options)
 
     def cleanup(self, launch: Launch) -> list[list[str]]:
-        """The monitor keeps a container whose client was killed."""
-        return [[*self._program(), "rm", "--force", "--time", "0", launch.name]]
+        """The monitor keeps a container whose client was killed, and is kept where the client had noted none.
+
+        Each Podman that fails, a monitor's too, leaves the storage mounted upon itself until the next that works.
+        """
+        remove = [*self._program(), "rm", "--force", "--ignore", "--time", "0", launch.name]
+        return [remove, [sys.executable, str(Path(_monitors.__file__)), launch.name], remove]
 
     def environment_variables(self) -> dict[str, str]:
         """Podman's own programs, settings and sockets."""
@@ -213,6 +233,21 @@ class Podman(Environment):
     def is_intact(self, prepared: Prepared) -> bool:
         """Whether the storage still has the image."""
         return self._has(prepared.reference)
+
+    def _group_flags(self) -> list[str]:
+        """What puts a container below our own control group, where that limits something."""
+        parent = self._parent()
+        return parent_flags(parent, systemd=parent is not None and self._by_systemd())
+
+    def _parent(self) -> str | None:
+        """The group below which containers live; None of a rootless Podman, whose systemd is the user's own."""
+        chains = list(group_chains())
+        if not any(of_groups([chain]) for chain in chains) or self.setup.keep_id:
+            return None
+        return parent_of_containers(chains, systemd=self._by_systemd())
+
+    def _by_systemd(self) -> bool:
+        return self.setup.cgroup_manager is None and self.info.cgroup_manager == "systemd"
 
     def _program(self) -> list[str]:
         setup = self.setup
@@ -232,5 +267,11 @@ class Podman(Environment):
         return found.ok and found.stdout.strip().removeprefix("sha256:") == image_id.removeprefix("sha256:")
 
     def _call(self, *arguments: str, timeout_s: float = CALL_S, check: bool = True) -> Finished:
-        argv = [*self._program(), *arguments]
-        return run(argv, timeout_s=timeout_s, env=self.environment_variables(), check=check)
+        variables = self.environment_variables()
+        ended = run([*self._program(), *arguments], timeout_s=timeout_s, env=variables)
+        if not ended.ok:
+            # As in `cleanup`: it has left its storage mounted.
+            run([*self._program(), "ps", "--quiet"], timeout_s=CALL_S, env=variables)
+            if check:
+                raise UnavailableError(ended.explain())
+        return ended

@@ -7,6 +7,7 @@ sees. It cannot show that a large image fits on the disk, nor how fast anything 
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import math
 import os
 import re
@@ -14,12 +15,12 @@ import resource
 import shutil
 import traceback
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import IO, Any
 
 from tare.core.errors import TareError, UnavailableError, UserError, reason_of
-from tare.core.files import cache_dir, home_dir, locked
+from tare.core.files import cache_dir, home_dir, locked, read_json, write_json
 from tare.core.process import run
 from tare.images.trial_image import trial_image
 from tare.launch.prepare import clean_up, ended_with_us, mount_points, own_folder
@@ -208,9 +209,12 @@ def try_launch(
         variables = {"PATH": os.environ.get("PATH", "/usr/bin:/bin"), "HOME": str(home_dir())}
         variables |= adapter.environment_variables()
         with mount_points(adapter, launch), ended_with_us(adapter, launch, scratch), _token(shares) as stdin:
-            ended = run(adapter.command(launch), timeout_s=adapter.trial_s, env=variables, stdin=stdin)
-        if ended.timed_out:
-            clean_up(adapter, launch)
+            ended = None
+            try:
+                ended = run(adapter.command(launch), timeout_s=adapter.trial_s, env=variables, stdin=stdin)
+            finally:
+                if ended is None or not ended.ok:
+                    clean_up(adapter, launch)
         if not ended.ok:
             raise UnavailableError(f"a trial launch failed: {ended.explain()}")
         if adapter.virtual_machine(launch) is not None and "end" not in sections(ended.stdout):
@@ -252,15 +256,41 @@ def _try_both(adapter: Environment, reference: str | None, options: Mapping[str,
 def trial_form(adapter: Environment, options: Mapping[str, str] = NO_OPTIONS) -> Prepared:
     """The trial image in the form that an adapter launches at these levels, made anew by one process at a time.
 
+    It counts as used by this process until that ends: one that another process uses, and that is whole, is kept.
+
     Raises:
         UnavailableError: the adapter can't make it; its reason is given.
     """
     form = adapter.form(options)
     folder = cache_dir("trial", "prepared", adapter.name, *([form] if form else []))
+    note = folder / "form.json"
     with locked(folder / "lock", waiting_for=f"another trial of {adapter.name}"):
+        image = trial_image()
+        known = read_json(note) if not _use(folder) and note.exists() else {}
+        if known.get("image") == image.digest and adapter.is_intact(kept := Prepared(**known["prepared"])):
+            return kept
+        note.unlink(missing_ok=True)
         for left in folder.glob(".*-*"):  # by one that was killed
             shutil.rmtree(left, ignore_errors=True)
-        return adapter.prepare_at(options, trial_image(), folder)
+        prepared = adapter.prepare_at(options, image, folder)
+        write_json(note, {"image": image.digest, "prepared": asdict(prepared)})
+        return prepared
+
+
+_used: dict[Path, int] = {}  # a descriptor of each folder whose form this process uses; its lock ends with us
+
+
+def _use(folder: Path) -> bool:
+    """Share the lock of those that use a form; whether no other process does. For the holder of the form's lock."""
+    if folder not in _used:
+        _used[folder] = os.open(folder / "users", os.O_RDONLY | os.O_CREAT | os.O_NOFOLLOW, 0o666)
+    try:
+        fcntl.flock(_used[folder], fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    finally:
+        fcntl.flock(_used[folder], fcntl.LOCK_SH)
+    return True
 
 
 def probe_by_trial(

@@ -244,7 +244,7 @@ def _context(evidence: Evidence) -> dict[str, Any]:
         "together": answer.together(evidence),
         "others_note": others.others_note(evidence),
         "glances": answer.glances(evidence),
-        "without_interval": answer.without_interval(evidence),
+        "beside_intervals": [*answer.tried_again(evidence), *answer.without_interval(evidence)],
         "not_run": {
             env_title(env): reason
             for env, reason in designs.absent(evidence).items()

@@ -106,7 +106,8 @@ def install_relocated() -> str:
 def unfit(prefix: Path) -> str | None:
     """Why a relocated Apptainer can't lie at a place; None where it can.
 
-    Its mounts are below it, and it looks for them in /proc/self/mountinfo, where a blank is written as \\040.
+    Its mounts are below it, and it looks for those by FUSE in /proc/self/mountinfo, where a blank is written as
+    \\040: after 20 s it gives up. In a guest, whose kernel mounts the image, it works below a blank as well.
     """
     if any(character.isspace() for character in str(prefix)):
         return f"{prefix} has a blank in its path, and the relocated Apptainer finds no mount of its own below one"

@@ -86,9 +86,11 @@ def set_up(purpose: str) -> int:
     """Make .venv and the runtimes fit for `purpose`.
 
     Raises:
+        UserError: .venv has to be made or changed here, and can't be written.
         UnavailableError: another machine or Python, or a package that can't be had.
     """
     check_python()
+    check_place(purpose)
     started = time.monotonic()
     with locked(lock_path(), waiting_for="another set-up of this checkout"):
         install(purpose)
@@ -136,6 +138,21 @@ def check_python() -> None:
             f"{platform.python_version()}",
             remedy="make PYTHON=/path/to/another",
         )
+
+
+def check_place(purpose: str) -> None:
+    """Refuse a checkout in which .venv can't be made, before anything is installed on the machine.
+
+    Raises:
+        UserError: it is read-only, or another user's.
+    """
+    done, place = read_stamps(), VENV if VENV.exists() else Path()
+    if all(stamp(name) in done for name in LOCKS[purpose]) or os.access(place, os.W_OK | os.X_OK):
+        return
+    raise UserError(
+        f"{place.absolute()} can't be written, and the Python environment has to be made there: copy the checkout "
+        "to a folder that may be written, and run make in that"
+    )
 
 
 def ensure_ensurepip() -> None:

@@ -4,10 +4,13 @@ host, docker, apptainer and charliecloud are meant to be on any machine that run
 installs them): where one is missing, these tests fail and do not skip. Others must give their reason.
 """
 
+import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 import uuid
 from contextlib import suppress
@@ -18,13 +21,16 @@ import pytest
 from matrix import INSTALLED, in_turn, tried
 
 from envs._orphans import orphans
+from envs.apptainer import ELSEWHERE
+from envs.podman import Podman, setup_here
+from tare.core.errors import UnavailableError
 from tare.core.files import cache_dir, project_root
 from tare.core.process import run
 from tare.images.trial_image import trial_image
-from tare.launch.trial import trial_form, trial_launch
+from tare.launch.trial import trial_form, trial_launch, try_launch
 from tare.model.registry import environment
 from tare.runtimes import daemon
-from tare.runtimes.programs import may_install
+from tare.runtimes.programs import find_apptainer, may_install, origin, relocated_prefix
 
 pytestmark = pytest.mark.runtime
 REQUIRED = ("host", "docker", "apptainer", "charliecloud")
@@ -103,6 +109,49 @@ def test_a_launch_that_is_stopped_leaves_nothing(probes, name, tmp_path):
         wait_until(lambda: not processes_with(marker), f"{name} left a process")
         wait_until(lambda: not orphans(cache_dir()), f"{name} left a FUSE server")
     assert marker not in Path("/proc/self/mountinfo").read_text()
+
+
+class FailingPodman(Podman):
+    argv = ("/no/such/program",)
+    image = None
+
+    def command(self, launch):
+        return super().command(replace(launch, argv=self.argv, reference=self.image or launch.reference))
+
+
+PODMANS_FAILURES = {
+    "no program": ({}, "no such file or directory"),
+    "no image": ({"image": "f" * 64}, "image not known"),
+    "killed at its start": ({"argv": ("/usr/bin/sleep", "600"), "trial_s": 0.1}, "was killed"),
+    "killed while it runs": ({"argv": ("/usr/bin/sleep", "600"), "trial_s": 2.0}, "was killed"),
+}
+
+
+def test_a_podman_that_fails_leaves_no_mount_and_no_process(probes):
+    """From storage of its own: another Podman that works would take the mount away."""
+    if not probes("podman").available:
+        pytest.skip(f"podman: {probes('podman').reason}")
+    with tempfile.TemporaryDirectory(prefix="tare-", dir="/tmp") as folder:  # Podman takes short paths alone
+        adapter = FailingPodman(replace(setup_here(), storage=Path(folder, "storage"), state=Path(folder, "state")))
+
+        def mounts():
+            lines = Path("/proc/self/mountinfo").read_text().splitlines()
+            return [line.split()[4] for line in lines if folder in line]
+
+        try:
+            prepared = trial_form(adapter)
+            assert mounts() == []
+            for what, (how, reason) in PODMANS_FAILURES.items():
+                failing = FailingPodman(adapter.setup)
+                vars(failing).update(how)
+                with pytest.raises(UnavailableError, match=reason):
+                    try_launch(failing, prepared.reference)
+                assert mounts() == [] and processes_with(folder) == [], what
+            assert not adapter.is_intact(replace(prepared, reference=f"sha256:{'f' * 64}"))
+            assert mounts() == []
+        finally:
+            for point in reversed(mounts()):
+                subprocess.run(["umount", point], check=True)
 
 
 # --- the private Docker daemon
@@ -206,3 +255,58 @@ class TestPrivateDaemon:
         (watcher,) = [pid for pid in processes_of(private) if "tare.runtimes.daemon" in command_of(pid)]
         os.kill(int(watcher), signal.SIGTERM)
         wait_until(lambda: gone(private), "it outlived its watcher")
+
+
+# --- a cache below a blank, with the Apptainer of this machine
+
+REFUSED_S = 15.0  # of which a start of Python takes the most; a launch would wait 20 s for its mount, twice
+
+
+@pytest.fixture
+def blank(tmp_path):
+    """A cache whose path has a blank."""
+    return tmp_path / "my cache" / "tare"
+
+
+def apptainer_for(cache, path=""):
+    """The record of `tare probe` where the cache is another one, and what it printed."""
+    out = cache.parent / "apptainer.json"
+    cache.mkdir(parents=True, exist_ok=True)
+    variables = {
+        **os.environ, "TARE_CACHE": str(cache), "RUNTIMES": "system", "PATH": f"{path}:{os.environ['PATH']}"
+    }  # fmt: skip
+    argv = [sys.executable, "-m", "tare", "probe", "--env", "apptainer", "--out", str(out)]
+    done = run(argv, timeout_s=REFUSED_S if not path else 60, env=variables, cwd=project_root())
+    assert done.ok, done.explain()
+    return json.loads(out.read_text()), done.stdout
+
+
+@pytest.mark.parametrize("linked", [False, True])
+def test_a_relocated_apptainer_below_a_blank_is_refused_at_once(blank, tmp_path, monkeypatch, linked):
+    found = find_apptainer()
+    if found is None or origin(found) != "relocated":
+        pytest.skip("this machine's own Apptainer lies where it was installed")
+    shutil.copytree(relocated_prefix(), blank / "runtimes/apptainer", symlinks=True)
+    cache = blank
+    if linked:  # its programs see where they really are
+        cache = tmp_path / "link"
+        cache.symlink_to(blank)
+    record, printed = apptainer_for(cache)
+    reason = (
+        f"{blank}/runtimes/apptainer has a blank in its path, and the relocated Apptainer finds no mount of its"
+    )
+    assert not record["available"] and record["reason"].startswith(reason)
+    assert record["remedy"] == ELSEWHERE
+    assert printed.count("\n") == 1 and reason in printed
+    monkeypatch.setenv("TARE_CACHE", str(cache))  # a launch that no probe went before
+    with pytest.raises(UnavailableError, match="has a blank in its path"), environment("apptainer").session():
+        pytest.fail("it was launched")
+
+
+def test_images_below_a_blank_are_built_and_launched(blank):
+    """By an Apptainer that does not lie there itself."""
+    found = find_apptainer()
+    assert found is not None
+    record, _ = apptainer_for(blank, path=str(found.parent))
+    assert record["available"], record["reason"]
+    assert record["details"]["origin"] == "path"

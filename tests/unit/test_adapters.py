@@ -1,8 +1,10 @@
 """The exact argument lists of each adapter, with no runtime installed."""
 
 import importlib.util
+import subprocess
 import sys
 import threading
+import time
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
@@ -10,6 +12,7 @@ from types import SimpleNamespace
 
 import pytest
 
+from envs import _monitors
 from envs._conditions import csv_field
 from envs.apptainer import MODES, Apptainer, mount_mode, root_lacks_capabilities
 from envs.charliecloud import Charliecloud
@@ -203,6 +206,25 @@ def test_podman_says_where_its_monitor_may_not_take_the_path(monkeypatch, storag
     assert probe.reason.endswith("write child: broken pipe")
 
 
+def test_a_monitor_that_stays_is_ended_with_its_container(tmp_path, monkeypatch):
+    monkeypatch.setattr(_monitors, "PATIENCE_S", 0.1)
+    monkeypatch.setattr(_monitors, "END_S", 0.5)
+    runtime = tmp_path / "runtime"
+    runtime.write_text(f'#!/bin/sh\necho "$@" >> {tmp_path}/asked\n')
+    runtime.chmod(0o755)
+    words = ["/usr/bin/conmon", "-c", "read never", "-n", "tare-7", "-r", str(runtime)]
+    with subprocess.Popen(words, executable="/bin/sh", stdin=subprocess.PIPE) as monitor:
+        deadline = time.monotonic() + 10
+        while not _monitors.monitors("tare-7") and time.monotonic() < deadline:  # its arguments come a little later
+            time.sleep(0.01)
+        assert list(_monitors.monitors("tare-7")) == [monitor.pid] and _monitors.monitors("tare") == {}
+        _monitors.end_monitors("tare-8")
+        assert monitor.poll() is None
+        _monitors.end_monitors("tare-7")
+        assert monitor.wait(10) == -9
+    assert (tmp_path / "asked").read_text().splitlines()[0] == "delete --force read never"
+
+
 def test_podman():
     assert Podman(SETUP).command(replace(LAUNCH, reference="sha256:abc")) == [
         *("podman", "--root", "/cache/podman", "--runroot", "/run/tare-podman", "--events-backend", "none"),
@@ -215,7 +237,9 @@ def test_podman():
         *("--mount", "type=bind,source=/out,target=/out"),
         *("--entrypoint", "/usr/bin/env", "sha256:abc", "-i", "A=b", "python", "-c", "print(1)"),
     ]
-    assert Podman(SETUP).cleanup(LAUNCH)[0][-5:] == ["rm", "--force", "--time", "0", "tare-7"]
+    remove, (python, script, name), again = Podman(SETUP).cleanup(LAUNCH)
+    assert remove == again and remove[-6:] == ["rm", "--force", "--ignore", "--time", "0", "tare-7"]
+    assert (python, Path(script).name, name) == (sys.executable, "_monitors.py", "tare-7")
     plain = Podman(replace(SETUP, runtime=None, cgroup_manager=None, keep_id=True)).command(LAUNCH)
     assert "--userns=keep-id" in plain
     assert "--runtime" not in plain and "--cgroup-manager" not in plain

@@ -500,3 +500,91 @@ def test_a_place_that_can_not_be_written_is_one_line(checkout, monkeypatch, tmp_
     assert bootstrap.main(["run"]) == 3
     line = capsys.readouterr().err
     assert line.count("\n") == 1 and line.startswith("tare: ") and said in line
+
+
+# --- a checkout that can only be read
+
+
+def make_where(read_only: Path, *arguments: str, **variables: str) -> subprocess.CompletedProcess[str]:
+    """make in the working directory, with a folder on a file system that is mounted to be read."""
+    script = 'mount --make-rprivate / && mount --bind "$0" "$0" && mount -o remount,ro,bind "$0" || exit 97'
+    unshare = ["unshare", "--mount", *([] if os.getuid() == 0 else ["--map-root-user"])]
+    done = subprocess.run(
+        [*unshare, "sh", "-c", script + '; cd "$PWD"; exec make "$@"', str(read_only), *arguments],
+        env={**os.environ, **variables},
+        input="y\n",
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    if done.returncode == 97 or done.stderr.startswith("unshare"):
+        pytest.skip(f"no right to mounts of one's own: {done.stderr.strip()}")
+    return done
+
+
+def files_below(folder: Path) -> list[str]:
+    return sorted(path.relative_to(folder).as_posix() for path in folder.rglob("*"))
+
+
+def only_line(done: subprocess.CompletedProcess[str]) -> str:
+    (line,) = [line for line in done.stderr.splitlines() if not line.startswith("make: ***")]
+    return line
+
+
+@pytest.mark.parametrize(
+    ("read_only", "named"),
+    [(".", ".venv"), ("results", "results/report"), ("results/report/my pages", "results/report")],
+)
+def test_make_clean_removes_nothing_where_a_part_can_not_be_removed(checkout, read_only, named):
+    for path in ("results/reference/kept.json", "results/report/my pages/here.html", ".venv/here"):
+        (checkout / path).parent.mkdir(parents=True, exist_ok=True)
+        (checkout / path).write_text("x")
+    there = files_below(checkout)
+    done = make_where(checkout / read_only, "clean")
+    assert done.returncode == 2 and done.stdout == "" and files_below(checkout) == there
+    assert only_line(done) == (
+        f"tare: nothing was removed: {checkout}/{named} can't be removed by this user: its folder, or one in it, "
+        "is read-only or another's; mount it to be written, or ask its owner"
+    )
+    assert make("clean").returncode == 0 and not (checkout / ".venv").exists()
+    assert make_where(checkout / read_only.partition("/")[0], "clean").returncode == 0, "there is nothing to remove"
+
+
+def test_make_clean_cache_removes_nothing_of_a_cache_that_can_only_be_read(checkout, tmp_path):
+    cache = tmp_path / "my cache"
+    (cache / "code").mkdir(parents=True)
+    done = make_where(cache, "clean-cache", TARE_CACHE=str(cache))
+    assert done.returncode == 2 and (cache / "code").exists()
+    assert only_line(done).startswith(f"tare: nothing was removed: {cache} can't be removed by this user: ")
+    done = make_where(checkout, "clean-cache", TARE_CACHE=str(cache))
+    assert done.returncode == 0 and not cache.exists(), "the cache of such a checkout can be"
+
+
+@pytest.mark.parametrize("target", ["report", "test", "test-quick", "doctor"])
+def test_in_a_checkout_that_can_only_be_read_nothing_is_set_up(checkout, tmp_path, target):
+    (checkout / "config").mkdir()
+    (checkout / "config/config.yaml").write_text("study: mine\n")
+    (checkout / "tare").symlink_to(ROOT / "tare")
+    words = (target, f"PYTHON={sys.executable}")
+    done = make_where(checkout, *words, TARE_CACHE=str(tmp_path / "cache"), RUNTIMES="system")
+    assert done.returncode == 2 and done.stdout == ""
+    assert only_line(done) == (
+        f"tare: {checkout} can't be written, and the Python environment has to be made there: copy the checkout to "
+        "a folder that may be written, and run make in that"
+    )
+
+
+def test_a_checkout_that_can_only_be_read_is_told_before_anything_is_installed(checkout, monkeypatch, capsys):
+    """But where all is set up nothing has to be written."""
+    installed = []
+    monkeypatch.setattr(bootstrap, "install", installed.append)
+    monkeypatch.setattr(bootstrap.os, "access", lambda place, mode: False)
+    assert bootstrap.main(["run"]) == 2 and installed == []
+    assert capsys.readouterr().err.startswith(f"tare: {checkout} can't be written, and ")
+    bootstrap.PYTHON.parent.mkdir(parents=True)
+    bootstrap.PYTHON.touch()
+    bootstrap.STAMPS.write_text(f"{bootstrap.stamp('run')}\n")
+    assert bootstrap.main(["run"]) == 0 and installed == ["run"]
+    assert bootstrap.main(["test"]) == 2
+    assert capsys.readouterr().err.startswith(f"tare: {checkout}/.venv can't be written, and ")

@@ -236,6 +236,39 @@ def test_a_workflow_file_that_there_is_not_is_one_line(toy):
     assert len(said(done)) == 1 and "Snakefle" in said(done)[0] and "Traceback" not in done.stderr
 
 
+def where_standard_error_is_full(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+    with Path("/dev/full").open("wb") as full:
+        return subprocess.run(
+            [sys.executable, "-m", "snakemake", *arguments],
+            cwd=folder,
+            env={**os.environ, "PYTHONPATH": str(ROOT)},
+            stdout=subprocess.PIPE,
+            stderr=full,
+            text=True,
+            timeout=120,
+        )
+
+
+def test_where_standard_error_is_full_the_workflow_runs_to_its_end(toy, tmp_path):
+    """It reads no profile, of which Snakemake itself would print a line first: that case is the next test's."""
+    options = ("--workflow-profile", "none", "--logger", "tare", "--cores", "1", "--keep-going")
+    done = where_standard_error_is_full(tmp_path, *options, "good.txt", "plain.txt")
+    assert (done.returncode, done.stdout) == (0, "    half way\n")
+    assert (tmp_path / "plain.txt").exists()
+    (tmp_path / "good.txt").unlink()
+    done = where_standard_error_is_full(tmp_path, *options, "bad.txt", "good.txt")
+    assert done.returncode == 1 and (tmp_path / "good.txt").exists() and not (tmp_path / "bad.txt").exists()
+
+
+def test_where_standard_error_is_full_snakemake_itself_ends_at_the_line_of_its_profile(toy, tmp_path):
+    """As docs/design.md says, with a way around it; once this fails, that sentence can go."""
+    done = where_standard_error_is_full(tmp_path, "good.txt")
+    assert (done.returncode, done.stdout) == (1, "") and not (tmp_path / "good.txt").exists()
+    assert not (tmp_path / ".snakemake").exists(), "it came to the workflow"
+    options = "--workflow-profile none --logger tare"
+    assert f"`{options}`" in (ROOT / "docs/design.md").read_text()
+
+
 def test_verbose_gives_snakemakes_own_output(toy):
     done = toy("--verbose", "good.txt")
     assert "Building DAG of jobs" in done.stderr

@@ -222,30 +222,56 @@ def test_method_comes_from_the_plan(evidence):
     assert "Arms vary one factor" in text and "beside them a launch as in the headline" in text
 
 
-@pytest.mark.parametrize(
-    ("units", "attempt", "says"),
-    [
-        (1, 1, "No interval: it takes 2 rounds, and there is 1."),
-        (2, 1, "No interval: that of 2 rounds would reach beyond a factor of 1,000 at this level."),
-        (
-            2,
-            2,
-            "No interval: that of 2 rounds would reach beyond a factor of 1,000 at this level; this is try 2 of "
-            "its question, which has 15% of alpha where the first has 61%, and the less alpha, the wider is an "
-            "interval.",
-        ),
-    ],
+BEYOND = (
+    "No interval: that of 2 rounds would reach beyond a factor of 1,000; more rounds in one campaign make it "
+    "narrower, another try makes it wider."
 )
-def test_the_first_screen_says_why_there_is_no_interval(evidence, units, attempt, says):
+AGAIN = (
+    "CNN on MNIST and RNN on film reviews: measured again, this is try 2. It may spend 15% of alpha, the share of "
+    "studies that may find a difference where there is none; the first try may spend 61%."
+)
+
+
+@pytest.mark.parametrize(("units", "says"), [(1, "No interval: it takes 2 rounds, and there is 1."), (2, BEYOND)])
+def test_the_first_screen_says_why_there_is_no_interval(evidence, units, says):
     assert answer.without_interval(evidence) == []
     verdicts = evidence.verdicts.copy()
     own = (verdicts["env"] == "docker") & (verdicts["metric"] == "real_s")
     verdicts.loc[own, ["ci_low", "ci_high"]] = float("nan")
-    verdicts.loc[own, ["n_units", "attempt"]] = [units, attempt]
+    verdicts.loc[own, "n_units"] = units
     changed = replace(evidence, verdicts=verdicts)
     assert answer.without_interval(changed) == [says]
     cells = [cell for glance in answer.glances(changed) for row in glance.rows for cell, _ in row[2]]
     assert "no interval" in cells
+
+
+def test_the_first_screen_says_which_try_it_is_where_there_are_intervals(evidence):
+    assert answer.tried_again(evidence) == []
+    second = replace(evidence, verdicts=evidence.verdicts.assign(attempt=2))
+    (line,) = answer.tried_again(second)
+    assert line.startswith(AGAIN) and answer.without_interval(second) == []
+    verdicts = evidence.verdicts.copy()
+    verdicts.loc[verdicts["workload"] == "mnist_cnn", "attempt"] = 3
+    (line,) = answer.tried_again(replace(evidence, verdicts=verdicts))
+    assert line.startswith("CNN on MNIST: measured again, this is try 3. It may spend 6.8% of alpha, ")
+
+
+@pytest.mark.parametrize("again", [False, True])
+def test_the_first_screen_of_two_units_and_of_a_second_try(tmp_path, again):
+    """From campaigns on the disk to the page's text; the second try has the first beside it, set aside."""
+    root = builders.build_results(tmp_path / "results", units=2)
+    if again:
+        for seal in list(root.glob("campaigns/*/*/rounds.*/sealed.json")):
+            shutil.copytree(seal.parent, tmp_path / "first")
+            (tmp_path / "first").rename(seal.parent / "superseded-1")
+        seals, profiles = root.glob("campaigns/*/*/*/sealed.json"), root.glob("profiles/*/*/*/profile.json")
+        extract.write(extract.build(list(seals), list(profiles)), root / "tables")
+    draw(root)
+    page = build(root, root, STUDY, root / "report/index.html").read_text()
+    first = visible(page[: page.index("<nav")])
+    # By Student's t with one degree of freedom: at the first try's share each of these intervals can be told.
+    assert ("no interval" in first, BEYOND in first, AGAIN in first) == (again, again, again)
+    assert ("measured again" in first) == again and "it takes 2 rounds" not in first
 
 
 def test_what_was_mapped_names_the_files_that_differ(evidence):

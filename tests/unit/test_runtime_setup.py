@@ -296,6 +296,32 @@ def test_a_containers_group_is_named_as_its_daemon_takes_it(monkeypatch, name, f
     assert argv[at : at + 2 if at else 0] == flags
 
 
+@pytest.mark.parametrize(
+    ("setup", "manager", "flags"),
+    [
+        ({}, "systemd", ["--cgroup-parent", "/user.slice/user-1000.slice"]),  # where systemd does not run
+        ({"cgroup_manager": None}, "systemd", ["--cgroup-parent", "user-1000.slice"]),
+        ({"cgroup_manager": None}, "cgroupfs", ["--cgroup-parent", "/user.slice/user-1000.slice"]),
+        ({"keep_id": True}, "systemd", []),
+    ],
+)
+def test_podman_is_told_its_containers_group_and_leaves_none(monkeypatch, setup, manager, flags):
+    removed = []
+    monkeypatch.setattr(podman_module, "group_chains", lambda: iter([["a group"]]))
+    monkeypatch.setattr(podman_module, "of_groups", lambda chains: {"memory": "limited"})
+    monkeypatch.setattr(podman_module, "parent_of_containers", lambda *_, **__: "/user.slice/user-1000.slice")
+    monkeypatch.setattr(podman_module, "remove_empty", removed.append)
+    info = podman_info.PodmanInfo(driver="overlay", cgroup_manager=manager)
+    adapter = podman_module.Podman(
+        replace(SETUP, **{"cgroup_manager": "cgroupfs", "keep_id": False, **setup}), info
+    )
+    with adapter.session():
+        argv = adapter.command(LAUNCH)
+    at = argv.index("--cgroup-parent") if "--cgroup-parent" in argv else 0
+    assert argv[at : at + 2 if at else 0] == flags
+    assert removed == (["/user.slice/user-1000.slice/conmon", "/user.slice/user-1000.slice"] if flags else [])
+
+
 def test_a_session_asks_the_daemon_once_and_arguments_ask_nobody(monkeypatch):
     asked = []
     monkeypatch.setattr(docker_module, "docker_endpoint", contextlib.nullcontext)

@@ -1,13 +1,18 @@
 """The trial image, and what is said of a launch that is not as asked; nothing is launched here."""
 
+import fcntl
 import time
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from test_adapters import LAUNCH
 
+from envs.host import Host
+from tare.core.errors import UnavailableError
 from tare.images.trial_image import trial_image
 from tare.launch import trial
 from tare.model.environment import Environment, Prepared
@@ -123,10 +128,26 @@ def test_options_reach_each_trial_launch_and_its_form():
     assert forms == [({"fit": "loose"}, "loose")]
 
 
+@pytest.mark.parametrize(("script", "cleaned"), [("exit 3", True), ("sleep 60", True), ("echo '## end'", False)])
+def test_a_trial_launch_that_fails_is_cleaned_up_however_it_failed(tmp_path, script, cleaned):
+    class Leaving(Host):
+        trial_s = 1.0
+
+        def command(self, launch):
+            return ["sh", "-c", script]
+
+        def cleanup(self, launch):
+            return [["touch", str(tmp_path / "cleaned")]]
+
+    with nullcontext() if not cleaned else pytest.raises(UnavailableError, match="a trial launch failed"):
+        trial.try_launch(Leaving(), None)
+    assert (tmp_path / "cleaned").exists() == cleaned
+
+
 def test_one_process_at_a_time_makes_the_form_of_the_trial_image(monkeypatch):
     """It is the same folder for every process with this cache: for probes and for tests beside a workflow."""
     inside, met, lefts = set(), [], []
-    monkeypatch.setattr(trial, "trial_image", lambda: None)
+    monkeypatch.setattr(trial, "trial_image", lambda: SimpleNamespace(digest="sha256:0"))
 
     class Slow(Environment):
         name = title = description = "slow"
@@ -150,3 +171,31 @@ def test_one_process_at_a_time_makes_the_form_of_the_trial_image(monkeypatch):
         made = list(pool.map(lambda _: trial.trial_form(Slow()), range(3)))
     assert len({one.reference for one in made}) == 1
     assert met == [set()] * 3 and lefts == [[]] * 3
+
+
+def test_a_form_that_another_process_uses_stays_where_it_is(monkeypatch):
+    image = SimpleNamespace(digest="sha256:0")
+    monkeypatch.setattr(trial, "trial_image", lambda: image)
+    made = []
+
+    class Folder(Host):
+        contained = True
+
+        def prepare(self, image, folder):
+            made.append(folder)
+            (folder / "form").mkdir(exist_ok=True)
+            return Prepared(reference=str(folder / "form"), bytes=len(made))
+
+    first = trial.trial_form(Folder())
+    assert trial.trial_form(Folder()).bytes == 2, "our own is made anew"
+    with (made[0] / "users").open() as other:
+        fcntl.flock(other, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        kept = trial.trial_form(Folder())
+        assert kept.reference == first.reference and kept.bytes == len(made) == 2
+        image.digest = "sha256:1"
+        assert trial.trial_form(Folder()).bytes == 3, "it is of another image"
+        (made[0] / "form").rmdir()
+        assert trial.trial_form(Folder()).bytes == 4, "it is not whole"
+    assert trial.trial_form(Folder()).bytes == 5
+    with (made[0] / "users").open() as other, pytest.raises(BlockingIOError):
+        fcntl.flock(other, fcntl.LOCK_EX | fcntl.LOCK_NB)

@@ -28,6 +28,7 @@ from tare.launch import record, sites, trial
 from tare.launch.place import Site
 from tare.launch.transport import Carried
 from tare.model import registry
+from tare.model.environment import Prepared
 from tare.model.records.launches import Clock, LaunchRecord
 from tare.model.schema import parse
 from tare.model.studies import study
@@ -353,8 +354,8 @@ def test_kvm_that_hangs_and_kvm_that_refuses_are_told_apart(monkeypatch, tmp_pat
     monkeypatch.setattr(vm, "KVM", tmp_path)
     monkeypatch.setitem(vm.TRY_S, "kvm", limit_s)
     monkeypatch.setattr(vm, "setup_with", lambda name: replace(SETUP, accelerator=name))
-    monkeypatch.setattr(trial, "trial_image", lambda: None)
-    monkeypatch.setattr(vm.Vm, "prepare", lambda *_: SimpleNamespace(reference="/form"))
+    monkeypatch.setattr(trial, "trial_image", lambda: SimpleNamespace(digest="sha256:0"))
+    monkeypatch.setattr(vm.Vm, "prepare", lambda *_: Prepared(reference="/form", bytes=None))
     monkeypatch.setattr(vm, "try_launch", fails)
     assert vm.no_kvm() == reason.format(kvm=tmp_path)
 

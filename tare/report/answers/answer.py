@@ -148,27 +148,42 @@ def glances(evidence: Evidence | Reference) -> list[Glance]:
 
 
 def without_interval(evidence: Evidence) -> list[str]:
-    """Why the first screen says "no interval" where it does: too few units, or too small an alpha for them."""
-    verdicts = headlines(evidence.verdicts)
-    shown = verdicts[verdicts["workload"].isin(evidence.workloads) & verdicts["metric"].isin(HEADLINES)]
+    """Why the first screen says "no interval" where it does."""
+    shown = _shown(evidence)
     lacking = shown[shown["ci_low"].isna() & shown["ci_high"].isna()]
-    found = dict.fromkeys(
-        (int(row["n_units"]), 1 if missing(row["attempt"]) else int(row["attempt"]))
-        for row in lacking.to_dict("records")
-    )
-    return [f"No interval: {_why_none(units, attempt)}." for units, attempt in found]
+    return [f"No interval: {_why_none(units)}." for units in dict.fromkeys(map(int, lacking["n_units"]))]
 
 
-def _why_none(units: int, attempt: int) -> str:
-    said = f"that of {units_text(units, 'rounds')} would reach beyond a factor of {LARGEST_RATIO:,} at this level"
+def _why_none(units: int) -> str:
     if units < FEWEST_UNITS:
-        said = f"it takes {units_text(FEWEST_UNITS, 'rounds')}, and there {'is' if units == 1 else 'are'} {units}"
-    if attempt == 1:
-        return said
+        return f"it takes {units_text(FEWEST_UNITS, 'rounds')}, and there {'is' if units == 1 else 'are'} {units}"
     return (
-        f"{said}; this is try {attempt} of its question, which has {percent(share_of(attempt))} of alpha where the "
-        f"first has {percent(share_of(1))}, and the less alpha, the wider is an interval"
+        f"that of {units_text(units, 'rounds')} would reach beyond a factor of {LARGEST_RATIO:,}; more rounds in "
+        "one campaign make it narrower, another try makes it wider"
     )
+
+
+def tried_again(evidence: Evidence) -> list[str]:
+    """Which answers of the first screen are no first try, and what that costs their intervals."""
+    shown = _shown(evidence)
+    found: dict[int, list[str]] = {}
+    for workload in evidence.workloads:
+        own = shown[shown["workload"] == workload]["attempt"].dropna()
+        if len(own) and own.max() > 1:
+            found.setdefault(int(own.max()), []).append(workload_title(workload))
+    return [
+        f"{' and '.join(names)}: measured again, this is try {attempt}. It may spend {percent(share_of(attempt))} "
+        "of alpha, the share of studies that may find a difference where there is none; the first try may spend "
+        f"{percent(share_of(1))}. So its intervals are wider, and whoever measures until something differs is not "
+        "fooled."
+        for attempt, names in sorted(found.items())
+    ]
+
+
+def _shown(evidence: Evidence) -> pd.DataFrame:
+    """Rows of the verdict table that the first screen shows."""
+    verdicts = headlines(evidence.verdicts)
+    return verdicts[verdicts["workload"].isin(evidence.workloads) & verdicts["metric"].isin(HEADLINES)]
 
 
 def _asked(rows: pd.DataFrame) -> list[str]:
