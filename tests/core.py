@@ -10,6 +10,7 @@ whether they are of the core or not.
 
 from __future__ import annotations
 
+import argparse
 import json
 import sys
 import typing
@@ -148,7 +149,7 @@ def main() -> int:
 
 
 if __name__ == "__main__":
-    if len(sys.argv) > 1:
-        sys.exit(__doc__)
+    raw = argparse.RawDescriptionHelpFormatter
+    argparse.ArgumentParser(description=__doc__, formatter_class=raw).parse_args()
     sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
     sys.exit(main())

@@ -9,9 +9,9 @@ what a machine, a build of the code or a start of a campaign decides.
 
 from __future__ import annotations
 
+import argparse
 import contextlib
 import json
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -195,6 +195,6 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    if len(sys.argv) > 1:
-        sys.exit(__doc__)
+    raw = argparse.RawDescriptionHelpFormatter
+    argparse.ArgumentParser(description=__doc__, formatter_class=raw).parse_args()
     main()
