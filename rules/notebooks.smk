@@ -188,7 +188,10 @@ if REFERENCES:
         "reference machines",
         [],
         [
-            *collect("results/reference/{name}/reference.json", name=REFERENCES),
+            *collect(
+                checkout_file("results/reference/{name}/reference.json"),
+                name=REFERENCES,
+            ),
             *collect("results/reference-tables/{name}/metrics.csv", name=REFERENCES),
         ],
         [directory("<results>/figures/reference")],

@@ -1,7 +1,9 @@
 # Reference campaigns that were recorded elsewhere and are kept in results/reference: their tables, made anew here.
 # The recorded folders themselves are never written.
+# They are of the checkout, as the configuration is, also where the workflow runs in another folder.
 REFERENCES = sorted(
-    path.parent.name for path in Path("results/reference").glob("*/reference.json")
+    path.parent.name
+    for path in Path(checkout_file("results/reference")).glob("*/reference.json")
 )
 REFERENCE_TABLES = [
     "metrics",
@@ -20,7 +22,7 @@ REFERENCE_TABLES = [
 
 rule reference_tables:
     input:
-        record="results/reference/{reference}/reference.json",
+        record=checkout_file("results/reference/{reference}/reference.json"),
     output:
         metrics="results/reference-tables/{reference}/metrics.parquet",
         tables=collect(

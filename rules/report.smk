@@ -25,7 +25,9 @@ rule build_report:
         image_costs=rules.count_image_costs.output,
         paper=PAPER_FILES,
         notebooks=rules.draw_notebooks.output,
-        references=collect("results/reference/{name}/reference.json", name=REFERENCES),
+        references=collect(
+            checkout_file("results/reference/{name}/reference.json"), name=REFERENCES
+        ),
         reference_tables=collect(
             "results/reference-tables/{name}/metrics.csv", name=REFERENCES
         ),

@@ -14,7 +14,7 @@ import pandas as pd
 
 from tare.analysis.ceilings import read_ceilings
 from tare.core.errors import IntegrityError, TareError
-from tare.core.files import read_json
+from tare.core.files import project_root, read_json
 from tare.model import tables
 from tare.model.journals.references import BROKEN, load, references
 from tare.model.records.machine import MachineRecord, read_machine
@@ -110,12 +110,20 @@ def gather(shared: Path, results: Path) -> tuple[list[Reference], list[Broken]]:
         results: folder of the study, whose `figures/reference/<name>/` holds their drawings.
     """
     found, broken = [], []
-    for folder in references(shared / "reference"):
+    for folder in recorded(shared):
         try:
             found.append(read(folder, shared / TABLES / folder.name, results / "figures/reference"))
         except TareError as error:
             broken.append(Broken(name=folder.name, reason=str(error)))
     return sorted(found, key=lambda reference: str(reference.record["at"]), reverse=True), broken
+
+
+def recorded(shared: Path) -> list[Path]:
+    """Folders of references: those beside the study and, of a study elsewhere, the checkout's that have tables."""
+    own = {folder.name: folder for folder in references(shared / "reference")}
+    kept = {folder.name: folder for folder in references(project_root() / "results/reference")}
+    there = {name: folder for name, folder in kept.items() if (shared / TABLES / name).is_dir()}
+    return sorted((there | own).values())
 
 
 def read(folder: Path, made: Path, figures: Path) -> Reference:

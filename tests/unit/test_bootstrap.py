@@ -528,7 +528,8 @@ def files_below(folder: Path) -> list[str]:
 
 
 def only_line(done: subprocess.CompletedProcess[str]) -> str:
-    (line,) = [line for line in done.stderr.splitlines() if not line.startswith("make: ***")]
+    lines = done.stderr.splitlines()  # below `make test` it is make[1]
+    (line,) = [line for line in lines if not re.match(r"make(\[\d+\])?: \*\*\*", line)]
     return line
 
 
