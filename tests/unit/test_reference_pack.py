@@ -20,7 +20,6 @@ from tare.experiments import reference, reference_pack, reference_parts
 from tare.experiments.reference_parts import Clock
 from tare.model.journals import references as folders
 from tare.model.journals.sealed import read_sealed
-from tare.model.registry import describe_workload
 from tare.model.studies import study
 
 STUDY = "recorded"
@@ -203,12 +202,8 @@ def test_a_campaign_is_carried_on_by_the_same_framework_on_the_same_device(tmp_p
 
 
 def whole_runs(config):
-    """Names of the parts that are whole runs, with what workloads make by themselves last."""
-    makers = [name for name in config.workloads if "synthetic" in describe_workload(name).get("inputs", ())]
-    return [
-        *(f"rounds {name}" for name in config.workloads),
-        *(f"rounds {name} input=synthetic" for name in makers),
-    ]
+    """Names of the parts that are whole runs at the headline's levels."""
+    return [f"rounds {name}" for name in config.workloads]
 
 
 def test_what_had_no_time_is_tried_again_and_what_is_done_is_kept(recorded, tmp_path, monkeypatch):
