@@ -1,7 +1,9 @@
 # Reference campaigns that were recorded elsewhere and are kept in results/reference: their tables, made anew here.
 # The recorded folders themselves are never written.
+# They are of the checkout, as the configuration is, also where the workflow runs in another folder.
 REFERENCES = sorted(
-    path.parent.name for path in layout.REFERENCES.glob(f"*/{layout.REFERENCE}")
+    path.parent.name
+    for path in Path(checkout_file(layout.REFERENCES)).glob(f"*/{layout.REFERENCE}")
 )
 REFERENCE_TABLES = [
     "metrics",
@@ -20,7 +22,7 @@ REFERENCE_TABLES = [
 
 rule reference_tables:
     input:
-        record=layout.reference_record("{reference}"),
+        record=checkout_file(layout.reference_record("{reference}")),
     output:
         metrics=layout.reference_table("{reference}", "metrics.parquet"),
         tables=collect(

@@ -25,7 +25,9 @@ rule build_report:
         image_costs=rules.count_image_costs.output,
         paper=PAPER_FILES,
         notebooks=rules.draw_notebooks.output,
-        references=collect(layout.reference_record("{name}"), name=REFERENCES),
+        references=collect(
+            checkout_file(layout.reference_record("{name}")), name=REFERENCES
+        ),
         reference_tables=collect(
             layout.reference_table("{name}", "metrics.csv"), name=REFERENCES
         ),

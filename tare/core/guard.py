@@ -227,5 +227,8 @@ if __name__ == "__main__":
     told = watch(int(sys.argv[1]))
     # What we were not told of may have been started by what must not be cut short (apt gives dpkg a session).
     patience = max((note.get("patience_s", 0.0) for note in told.values()), default=0.0)
-    found = {str(pid): {"group": pid, "patience_s": patience} for pid in untold(*sys.argv[2:4])}
+    marked = untold(*sys.argv[2:4])
+    time.sleep(LOOK_S)  # until it has become its program, what was just being started has its parent's environment
+    marked += untold(*sys.argv[2:4])
+    found = {str(pid): {"group": pid, "patience_s": patience} for pid in marked}
     end({**found, **told})

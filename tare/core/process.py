@@ -179,11 +179,11 @@ def start(
     Raises:
         UnavailableError: it is not installed, or may not be executed.
     """
-    mark = _guard.begin()
+    own = {MARK: mark()}
     try:
         process = subprocess.Popen(
             list(argv),
-            env={**(os.environ if env is None else env), MARK: mark},
+            env={**(os.environ if env is None else env), **own},
             cwd=cwd,
             stdin=stdin,
             stdout=stdout,
@@ -196,6 +196,11 @@ def start(
         raise UnavailableError(f"{argv[0]} may not be executed: {error.strerror}") from error
     _guard.note(str(process.pid), group=process.pid, **({"patience_s": patience_s} if patience_s else {}))
     return process
+
+
+def mark() -> str:
+    """The value of MARK by which our guard finds what this process has started and could not tell it of."""
+    return _guard.begin()
 
 
 def ended(pid: int) -> None:

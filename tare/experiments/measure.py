@@ -229,7 +229,7 @@ def profile(
             from tare.experiments import counter_launches  # with pandas, a third of what a command imports
 
             capability = tuple(result["inside"]["facts"]["torch"]["device"]["capability"])
-            counted = study["profile"]["counter_workloads"]
+            counted = study["profile"].get("counter_workloads")
             if counted is None or workload in counted:
                 done["counters"] = counter_launches.count(available[env], spec, conditions, out.parent, capability)
             else:

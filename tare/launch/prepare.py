@@ -22,7 +22,7 @@ from typing import Any
 from tare.core.errors import UnavailableError, UserError
 from tare.core.files import cache_dir
 from tare.core.guard import kill_stopped, let_go, remove_groups
-from tare.core.process import at_death, run
+from tare.core.process import MARK, at_death, mark, run
 from tare.launch import barrier
 from tare.launch.conditions import choose_cpus, launcher_environment, program_environment, shared_memory_bytes
 from tare.launch.limits import Share
@@ -127,7 +127,9 @@ def ready(
         command = (*wrapped, *program.argv_at(place))
         planned = Launch(
             name=name,
-            argv=inside_argv(variables, barrier.words(inside, command) if held else transport.words(site, command)),
+            argv=inside_argv({**variables, MARK: mark()}, barrier.words(inside, command))
+            if held
+            else inside_argv(variables, transport.words(site, command)),
             reference=site.reference,
             binds=transport.binds(folder, cargo, folders, site.scratch, needs.binds),
             workdir=program.workdir_at(place) or transport.workdir(folder),

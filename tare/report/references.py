@@ -14,7 +14,7 @@ import pandas as pd
 
 from tare.analysis.ceilings import read_ceilings
 from tare.core.errors import IntegrityError, TareError
-from tare.core.files import read_json
+from tare.core.files import project_root, read_json
 from tare.model import tables
 from tare.model.journals.references import BROKEN, load, references
 from tare.model.records.machine import MachineRecord, read_machine
@@ -110,13 +110,24 @@ def gather(shared: Path, results: Path) -> tuple[list[Reference], list[Broken]]:
         results: folder of the study, whose `figures/reference/<name>/` holds their drawings.
     """
     found, broken = [], []
-    for folder in references(shared / below_results(REFERENCES)):
+    for folder in recorded(shared):
         try:
-            made = shared / below_results(REFERENCE_TABLES) / folder.name
-            found.append(read(folder, made, results / "figures/reference"))
+            found.append(read(folder, _tables_of(shared, folder.name), results / "figures/reference"))
         except TareError as error:
             broken.append(Broken(name=folder.name, reason=str(error)))
     return sorted(found, key=lambda reference: str(reference.record["at"]), reverse=True), broken
+
+
+def _tables_of(shared: Path, name: str) -> Path:
+    return shared / below_results(REFERENCE_TABLES) / name
+
+
+def recorded(shared: Path) -> list[Path]:
+    """Folders of references: those beside the study and, of a study elsewhere, the checkout's that have tables."""
+    own = {folder.name: folder for folder in references(shared / below_results(REFERENCES))}
+    kept = {folder.name: folder for folder in references(project_root() / REFERENCES)}
+    there = {name: folder for name, folder in kept.items() if _tables_of(shared, name).is_dir()}
+    return sorted((there | own).values())
 
 
 def read(folder: Path, made: Path, figures: Path) -> Reference:

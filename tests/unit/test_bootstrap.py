@@ -13,6 +13,7 @@ import threading
 import time
 import tomllib
 import venv
+from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
@@ -505,13 +506,18 @@ def test_a_place_that_can_not_be_written_is_one_line(checkout, monkeypatch, tmp_
 # --- a checkout that can only be read
 
 
+def without_make(variables: Mapping[str, str]) -> dict[str, str]:
+    """Variables without those by which a make tells another that it runs below it, as in `make test`."""
+    return {name: value for name, value in variables.items() if not name.startswith("MAKE") and name != "MFLAGS"}
+
+
 def make_where(read_only: Path, *arguments: str, **variables: str) -> subprocess.CompletedProcess[str]:
     """make in the working directory, with a folder on a file system that is mounted to be read."""
     script = 'mount --make-rprivate / && mount --bind "$0" "$0" && mount -o remount,ro,bind "$0" || exit 97'
     unshare = ["unshare", "--mount", *([] if os.getuid() == 0 else ["--map-root-user"])]
     done = subprocess.run(
         [*unshare, "sh", "-c", script + '; cd "$PWD"; exec make "$@"', str(read_only), *arguments],
-        env={**os.environ, **variables},
+        env={**without_make(os.environ), **variables},
         input="y\n",
         capture_output=True,
         text=True,

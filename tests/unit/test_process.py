@@ -182,6 +182,26 @@ def test_what_was_started_in_the_last_moment_is_found_too(tmp_path):
     assert gone(child) and gone(grandchild)
 
 
+def test_what_waits_at_a_barrier_in_an_environment_of_its_own_is_found_too(tmp_path):
+    """The mark of its client's environment has gone; its keeper dies before it can tell its guard of the launch."""
+    mute = """    process._guard.note = lambda *key, **values: None
+    from tare.launch import barrier, prepare
+    words = barrier.words(folder, ("sleep", "987125"))
+    held = barrier.Barrier(folder)
+    argv = prepare.inside_argv({"A": "1", process.MARK: process.mark()}, words)
+    running = process.start(argv, env=None, cwd=None, stdin=None, stdout=None, stderr=None)
+    held.wait(20.0, lambda: False)
+    (folder / "child").write_text(str(held.root()))
+    process.run"""
+    untold = HARNESS.replace("    process.run", mute)
+    harness = subprocess.Popen([sys.executable, "-c", untold, str(tmp_path)])
+    child = int(appears(tmp_path / "child"))
+    os.kill(child, signal.SIGSTOP)  # it can't see that its keeper has gone
+    harness.kill()
+    harness.wait()
+    assert gone(child)
+
+
 def test_a_guard_that_was_killed_is_started_again_and_knows_all(tmp_path):
     again = HARNESS.replace(
         "    process.run",

@@ -1,5 +1,6 @@
 """A program waits at its first instruction until it is let go on."""
 
+import shutil
 import subprocess
 import time
 from pathlib import Path
@@ -8,6 +9,7 @@ import pytest
 import stopping
 
 from tare.core.errors import UnavailableError
+from tare.core.process import MARK
 from tare.launch import barrier
 from tare.launch.barrier import Barrier, words
 
@@ -31,6 +33,31 @@ def test_a_program_comes_waits_and_goes_on(gate, tmp_path):
         gate.open()
         assert child.wait(timeout=10) == 0
     assert (tmp_path / "out").read_text() == "a b c\n"
+
+
+@pytest.mark.parametrize("gone", ["folder", "keeper"])
+def test_a_program_whose_keeper_has_gone_never_runs(tmp_path, gone):
+    folder, out = tmp_path / "launch", tmp_path / "out"
+    folder.mkdir()
+    found = Barrier(folder)
+    if gone == "folder":  # before the program has come
+        shutil.rmtree(folder)
+    with subprocess.Popen(words(folder, ("/bin/sh", "-c", 'echo > "$0"', str(out)))) as child:
+        if gone == "keeper":
+            found.wait(10.0, lambda: child.poll() is not None)
+            found.root()
+        found.close()
+        assert child.wait(timeout=10) == 125
+    assert not out.exists()
+
+
+def test_a_program_does_not_see_the_mark_of_its_guard(gate, tmp_path):
+    argv = words(tmp_path, ("/usr/bin/env",))
+    with subprocess.Popen(argv, env={"A": "1", MARK: "2-3"}, stdout=subprocess.PIPE, text=True) as child:
+        gate.wait(10.0, lambda: child.poll() is not None)
+        assert f"{MARK}=2-3" in Path(f"/proc/{child.pid}/environ").read_text().split("\0")
+        gate.open()
+        assert f"{MARK}=" not in (told := child.communicate(timeout=10)[0]) and "A=1" in told.splitlines()
 
 
 def test_the_root_is_found_below_others(gate, tmp_path):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -58,7 +58,7 @@ def section(evidence: Evidence) -> Mapping[str, Any]:
     }
 
 
-def _reference(reference: Reference, papers: Iterable[Published]) -> dict[str, Any]:
+def _reference(reference: Reference, papers: Sequence[Published]) -> dict[str, Any]:
     pairs = [(paper, name) for paper in papers for name in reference.workloads]
     told = [beside_published.sentences(reference, paper, name) for paper, name in pairs]
     return {
@@ -71,7 +71,7 @@ def _reference(reference: Reference, papers: Iterable[Published]) -> dict[str, A
             *(f"{sentence_case(note).rstrip('.')}." for note in reference.record["notes"]),
         ],
         "steps": _filled([steps_table(reference)]),
-        "claims": _filled([claims_table(reference)]),
+        "claims": _filled([claims_table(reference, [paper.paper for paper in papers])]),
         "ceilings": ceiling_lines(reference),
         "ceiling_tables": _ceiling_tables(reference),
         "glances": answer.glances(reference),
@@ -188,9 +188,14 @@ def _setting(rows: pd.DataFrame) -> str | None:
     return levels_text({factor: str(level) for factor, level in levels.items() if not missing(level)}) or None
 
 
-def claims_table(reference: Reference) -> Table:
-    """What papers claim of a device, with what this one says; claims of which nothing was measured are left out."""
-    rows = reference.claims[reference.claims["evidence"] != NOTHING]
+def claims_table(reference: Reference, papers: Collection[str]) -> Table:
+    """What papers claim of a device, with what this one says; claims of which nothing was measured are left out.
+
+    Args:
+        reference: whose claims.
+        papers: names of those that the study repeats.
+    """
+    rows = reference.claims[reference.claims["paper"].isin(papers) & (reference.claims["evidence"] != NOTHING)]
     return Table.of(
         rows.to_dict("records"),
         {
