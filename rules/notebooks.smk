@@ -188,9 +188,7 @@ if REFERENCES:
         "reference machines",
         [],
         [
-            *collect(
-                checkout_file(layout.reference_record("{name}")), name=REFERENCES
-            ),
+            *collect(checkout_file(layout.reference_record("{name}")), name=REFERENCES),
             *collect(layout.reference_table("{name}", "metrics.csv"), name=REFERENCES),
         ],
         [directory("<results>/figures/reference")],

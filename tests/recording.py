@@ -7,6 +7,7 @@ design asks of a launch is compared with what arrives here, through the code tha
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,11 +15,13 @@ from typing import Any
 
 from fakes import Fake
 
+from tare.launch.barrier import SCRIPT
 from tare.launch.conditions import ALLOCATORS
 from tare.model.environment import Launch
 
 PAD = "TARE_PAD"
 OF_ENV = 2  # words of `env -i`
+UNSET = re.compile(r"\bunset (\w+)")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -61,10 +64,13 @@ def started(launch: Launch) -> Started:
     assert launch.argv[:OF_ENV] == ("/usr/bin/env", "-i")
     words = launch.argv[OF_ENV:]
     count = next(number for number, word in enumerate(words) if "=" not in word)
+    variables = dict(word.split("=", 1) for word in words[:count])
+    for name in UNSET.findall(SCRIPT) if SCRIPT in words else ():  # by the barrier, before the program
+        variables.pop(name, None)
     spec = launch.workdir / "spec.json"
     return Started(
         launch=launch,
-        variables=dict(word.split("=", 1) for word in words[:count]),
+        variables=variables,
         command=words[count:],
         spec=json.loads(spec.read_text()) if spec.exists() else None,
     )

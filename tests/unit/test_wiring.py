@@ -303,8 +303,10 @@ def test_another_plan_is_measured_anew_though_a_start_was_cut_short(sealed):
     assert {name: len(environment.jobs) for name, environment in environments.items()} == before
     attempts.leave_note(folder)
     run_campaign(folder, ask(**OTHER))
-    assert all(len(environment.jobs) == 2 * before[name] for name, environment in environments.items())
-    assert dict(read_sealed(folder / SEALED).plan.margins) == OTHER["margins"]
+    anew = read_sealed(folder / SEALED)
+    launched = {name: len(environment.jobs) - before[name] for name, environment in environments.items()}
+    assert anew.sealed.units == 2 and all(count >= 2 for count in launched.values()), "or more: a void round"
+    assert dict(anew.plan.margins) == OTHER["margins"]
 
 
 def test_another_study_takes_over_what_it_asks_for_and_nothing_else(sealed, tmp_path):
