@@ -7,7 +7,7 @@ rule build_tree:
         stack=checkout_file("containers/stacks/{stack}/stack.yaml"),
         files=stack_files,
     output:
-        record="results/images/{at}{stack}/tree.json",
+        record="results/images/{at}{stack,(?!bound/)[a-z][a-z0-9.-]*}/tree.json",
     log:
         "results/logs/images/{at}{stack}/tree.log",
     priority: 105
@@ -27,7 +27,7 @@ rule build_image:
         recipe=checkout_file("containers/recipe.yaml"),
         tree="results/images/{at}{stack}/tree.json",
     output:
-        record="results/images/{at}{stack}/oci.json",
+        record="results/images/{at}{stack,(?!bound/)[a-z][a-z0-9.-]*}/oci.json",
     log:
         "results/logs/images/{at}{stack}/oci.log",
     priority: 105
@@ -42,8 +42,6 @@ rule build_image:
 
 
 # What is installed already, as it is: of the stack `bound` there is nothing to fetch and no tree to build.
-ruleorder: bind_stack > build_tree
-ruleorder: bind_stack > build_image
 
 
 rule bind_stack:

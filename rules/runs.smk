@@ -77,9 +77,6 @@ ROOFS = (
 )
 
 
-ruleorder: run_rounds > run_rounds_of_arm
-
-
 rule run_rounds:
     input:
         images=campaign_images,
@@ -104,7 +101,7 @@ rule run_rounds:
     shell:
         "TARE_CODE={params.code:q} "
         "python -m tare {params.kind} --study {params.study:q} --workload {wildcards.workload:q} {params.options}"
-        " --images {params.images:q} --data {input.data:q} --out {output:q} 2> {log:q}"
+        " --images {params.images:q} --data {input.data:q} --out {output[0]:q} 2> {log:q}"
 
 
 use rule run_rounds as run_rounds_of_arm with:
@@ -113,7 +110,7 @@ use rule run_rounds as run_rounds_of_arm with:
         data=dataset_record,
         neighbour=neighbour_data,
     output:
-        sealed="results/campaigns/{study}/{workload}/rounds.{environments}{arm}{scenario}/sealed.json",
+        sealed="results/campaigns/{study}/{workload}/rounds.{environments,[a-z0-9_@+-]+(?=[.])}{arm}{scenario}/sealed.json",
     log:
         "results/logs/{study}/rounds/{workload}/{environments}{arm}{scenario}.log",
     priority: 20
@@ -181,6 +178,10 @@ rule run_profile:
             f"results/profiles/{STUDY}/{workload}/{{env}}/profile.json"
             for workload in WORKLOADS
         ],
+        traces=[
+            directory(f"results/profiles/{STUDY}/{workload}/{{env}}/traces")
+            for workload in WORKLOADS
+        ],
     log:
         f"results/logs/{STUDY}/profile/{{env}}.log",
     priority: 60
@@ -200,9 +201,6 @@ rule run_profile:
         " {params.jobs} 2> {log:q}"
 
 
-ruleorder: run_profile_of_stack > run_profile
-
-
 use rule run_rounds as run_profile_of_stack with:
     input:
         images=lambda wildcards: arms.image_record(
@@ -211,6 +209,9 @@ use rule run_rounds as run_profile_of_stack with:
         data=dataset_record,
     output:
         record="results/profiles/{study}/{workload}/host{arm,[.]stack-[^/]+}/profile.json",
+        traces=directory(
+            "results/profiles/{study}/{workload}/host{arm,[.]stack-[^/]+}/traces"
+        ),
     log:
         "results/logs/{study}/profile/{workload}/host{arm}.log",
     priority: 20

@@ -59,11 +59,14 @@ def snakemake(
 
 
 def take_for_done(folder: Path, command: tuple[str, ...]) -> None:
-    """Have Snakemake take a study for done: empty files, with its records of how they came."""
+    """Have Snakemake take a study for done: empty files and folders, with its records of how they came."""
     listed = snakemake(folder, "--summary", *command).stdout.splitlines()[1:]
     for name in (line.split("\t")[0] for line in listed):
         (folder / name).parent.mkdir(parents=True, exist_ok=True)
-        (folder / name).write_text("{}")
+        if Path(name).name in ("report", "traces"):
+            (folder / name).mkdir(exist_ok=True)
+        else:
+            (folder / name).write_text("{}")
     snakemake(folder, "--touch", "--forceall", *command)
 
 
