@@ -143,8 +143,8 @@ try:
     for name, content in SOURCES[:-1]:
         study_module.refuse_minutes(content, name)
     # A file that was given would else be taken for the default study.
-    if len(SOURCES) > 2:
-        study_module.refuse_nameless(SOURCES[1:])
+    if "study" not in SOURCES[-1][1]:
+        study_module.refuse_nameless(SOURCES[1:-1])
     STUDIED = study_module.checked_from(
         SOURCES, {key: value for key, value in config.items() if key != "minutes"}
     )
