@@ -6,7 +6,7 @@ SHELL := /bin/bash
 .SHELLFLAGS := -eu -o pipefail -c
 MAKEFLAGS += --no-print-directory
 .DEFAULT_GOAL := help
-.PHONY: study-file help report smoke test test-quick setup setup-test doctor lock clean clean-runtimes clean-cache
+.PHONY: study-file help report smoke test test-quick setup setup-test doctor lock reference reference-input clean clean-runtimes clean-cache
 
 # Packages of another Python's are not for ours.
 unexport PYTHONPATH PYTHONHOME
@@ -24,12 +24,8 @@ CACHES = test -z "$${TARE_CACHE:-}" || test -w "$${XDG_CACHE_HOME:-$$HOME}" || e
 REPORT_PATH = import pathlib, sys; from tare.model.studies import study; \
 	print(pathlib.Path(study.results_folder(study.load_checked(sys.argv[1]).study), "report", "index.html").resolve())
 
-ifneq ($(filter reference reference-input,$(MAKECMDGOALS)),)
-$(error tare: make reference: removed in this version: run a study on that machine and keep its results (`stack: bound` takes the framework that is installed there); `tare archive` comes in its place)
-endif
-
 # A name that is mistyped on make's command line would change nothing, without a word.
-KNOWN = STUDY CONFIG SCENARIOS MINUTES RUNTIMES CORES PYTHON WORKERS PYTEST_ARGS UPGRADE
+KNOWN = STUDY CONFIG SCENARIOS MINUTES RUNTIMES CORES PYTHON WORKERS PYTEST_ARGS UPGRADE REFERENCE_PYTHON BUDGET_S NAME MORE
 GIVEN = $(foreach name,$(.VARIABLES),$(if $(filter command,$(origin $(name))),$(name)))
 UNKNOWN := $(firstword $(filter-out $(KNOWN) TARE_% PIP_% UV_% %_proxy %_PROXY DOCKER_% SNAKEMAKE_PROFILE TMPDIR SHELL,$(GIVEN)))
 NEAREST = import sys; from tare.model.words import nearest; print(nearest(sys.argv[1].upper(), sys.argv[2:]))
@@ -86,10 +82,20 @@ lock: setup ## resolve requirements/*.in again (UPGRADE=1: to the newest version
 		sed -i "s/ ; $(LOCKED_FOR)//; s/ and $(LOCKED_FOR)//" requirements/$$name.txt; \
 	done
 
+# Needs no .venv: on a machine without a network it uses the Python that has the framework there.
+REFERENCE_PYTHON ?= python3
+BUDGET_S ?= 540
+reference: export PYTHONPATH := $(PYTHONPATH)
+reference: ## a reference campaign of this machine in ten minutes (NAME=folder, BUDGET_S=540, MORE=1 carries on)
+	@$(REFERENCE_PYTHON) -m tare reference --budget-s "$(BUDGET_S)" $(if $(NAME),--out "results/reference/$(NAME)") $(if $(MORE),--more)
+
+reference-input: setup ## .reference: what a machine without a network needs for `make reference`
+	@.venv/bin/python -m tare pack-reference-input
+
 clean: ## results and .venv; downloads and images in the cache stay
 	@test -z "$(PYTHON)" || $(PYTHON) -m tare.runtimes.remove --check-folder .
 	@rm -rf .venv .snakemake *.egg-info
-	@find results -mindepth 1 -maxdepth 1 ! -name .gitkeep -exec rm -rf {} +
+	@find results -mindepth 1 -maxdepth 1 ! -name reference ! -name .gitkeep -exec rm -rf {} +
 
 clean-runtimes: ## takes away what `make` installed on this machine, and images from its Docker; what was there before stays
 	@$(NEED_PYTHON)

@@ -31,6 +31,7 @@ wildcard_constraints:
     environments=r"[a-z0-9_@+-]+",
     env=r"(?!(?:oci|tree)\b|host[.]stack-)[a-z][a-z0-9_-]*(?:\.[a-z][a-z0-9_-]*)?",
     notebook=r"[a-z_]+",
+    reference=r"[a-z0-9][a-z0-9._-]*",
     scenario=r"(?:\.[a-z][a-z0-9_]*)?",
     stack=r"[a-z][a-z0-9.-]*",
     study=r"[a-z][a-z0-9_-]*",
@@ -47,6 +48,7 @@ include: "rules/containers.smk"
 include: "rules/runs.smk"
 include: "rules/image_costs.smk"
 include: "rules/metrics.smk"
+include: "rules/reference.smk"
 include: "rules/notebooks.smk"
 include: "rules/report.smk"
 

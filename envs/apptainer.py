@@ -136,11 +136,12 @@ class Apptainer(Environment):
             UnavailableError: Apptainer is missing or fails; the reason is its own last line.
         """
         target = folder / f"{_short(image)}.sif"
-        partial = target.with_suffix(".building.sif")
         processors = str(len(os.sched_getaffinity(0)))
         squash = " ".join([*COMPRESSION, "-processors", processors])
-        seconds = self._build(image, partial, ["--disable-cache", "--mksquashfs-args", squash])
-        partial.replace(target)
+        with building(folder) as temporary:
+            partial = temporary / target.name
+            seconds = self._build(image, partial, ["--disable-cache", "--mksquashfs-args", squash])
+            partial.replace(target)
         return Prepared(
             reference=str(target),
             bytes=target.stat().st_blocks * 512,
@@ -159,11 +160,11 @@ class Apptainer(Environment):
             UnavailableError: Apptainer is missing or fails; the reason is its own last line.
         """
         target = folder / _short(image)
-        with tempfile.TemporaryDirectory(prefix=".building-", dir=folder) as temporary:
-            partial = Path(temporary) / "root"
+        with building(folder) as temporary:
+            partial = temporary / "root"
             seconds = self._build(image, partial, ["--disable-cache", "--sandbox"])
             if target.exists():
-                target.rename(Path(temporary) / "old")
+                target.rename(temporary / "old")
             partial.rename(target)
         return Prepared(
             reference=str(target),
@@ -174,7 +175,6 @@ class Apptainer(Environment):
 
     def _build(self, image: OciImage, target: Path, options: list[str]) -> float:
         """Build through spython, which has to be a process of its own; seconds that it took."""
-        target.parent.mkdir(parents=True, exist_ok=True)
         options = [*(["--userns"] if self.userns else []), *options]
         started = time.monotonic()
         run(
@@ -246,7 +246,17 @@ class Apptainer(Environment):
             fresh.replace(link)
         variables = self.environment_variables()
         temporary = {"APPTAINER_TMPDIR": str(folder), "SINGULARITY_TMPDIR": str(folder)}
+        if "PYTHONPATH" in os.environ:  # spython may have been brought along (tare.experiments.carried)
+            temporary["PYTHONPATH"] = os.environ["PYTHONPATH"]
         return {**variables, **temporary, "PATH": f"{links}:{variables['PATH']}"}
+
+
+@contextlib.contextmanager
+def building(folder: Path) -> Iterator[Path]:
+    """A folder of this build's own in that of the form: another build of the same image has another one."""
+    folder.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(prefix=".building-", dir=folder) as temporary:
+        yield Path(temporary)
 
 
 def _short(image: OciImage) -> str:

@@ -48,6 +48,7 @@ CALL_S = 60.0
 LOAD_S = 900.0
 MOST_PROCESSES = 32768
 REMEDY = "apt-get install podman"
+ELSEWHERE = "point TARE_CACHE at a folder whose path is ASCII alone"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -138,7 +139,11 @@ class Podman(Environment):
         probe = probe_by_trial(self, version, examine=lambda trial: told)
         if not probe.available and probe.remedy is None and (likely := suspect(self.info)):
             return replace(probe, reason=f"{probe.reason}; {likely.says}", remedy=likely.remedy)
-        return probe
+        if probe.available or str(self.setup.storage).isascii():
+            return probe
+        # Its monitor is started without a locale, and ends where a path has another character.
+        reason = f"{self.setup.storage} has characters that are no ASCII, which Podman's monitor may not take"
+        return replace(probe, reason=f"{reason}: {probe.reason}", remedy=ELSEWHERE)
 
     def prepare(self, image: OciImage, folder: Path) -> Prepared:
         """Load the archive where the storage lacks the image; the reference is the image ID.

@@ -30,10 +30,9 @@ from tare.core.files import cache_dir, locked, read_json, write_json
 from tare.core.manifest import allocated_bytes
 from tare.core.process import run
 from tare.images.guest import SETTINGS, SHARED, guest, root_disk
-from tare.images.trial_image import trial_image
 from tare.launch.inside import boot_id
 from tare.launch.switch import TAP
-from tare.launch.trial import probe_by_trial, try_launch
+from tare.launch.trial import probe_by_trial, trial_form, try_launch
 from tare.machine import facts as machine
 from tare.machine.memory import meminfo_bytes
 from tare.model.environment import Environment, Launch, OciImage, Prepared, Probe
@@ -432,9 +431,7 @@ def no_kvm() -> str | None:
     """Why no guest comes to its end under KVM; None where one does, in time."""
     adapter = Vm(setup_with("kvm"))
     adapter.trial_s = TRY_S["kvm"]
-    folder = cache_dir("trial", "prepared", adapter.name)
-    with locked(folder / "lock", waiting_for=f"another trial of {adapter.name}"):
-        prepared = adapter.prepare(trial_image(), folder)
+    prepared = trial_form(adapter)
     started = time.monotonic()
     try:
         try_launch(adapter, prepared.reference)

@@ -2,6 +2,7 @@
 import functools
 import inspect
 import os
+import re
 import shlex
 import sys
 from functools import cache
@@ -26,7 +27,7 @@ from tare.model import closure
 from tare.model.studies import arms, expected, papers
 from tare.model.studies import minutes as minutes_module
 from tare.model.studies import study as study_module
-from tare.core.errors import TareError
+from tare.core.errors import TareError, UserError
 from tare.core.files import project_root, sha256_file, sha256_text
 from tare.core.progress import say
 from tare.machine import workflows
@@ -112,6 +113,58 @@ def over(laid):
     }
 
 
+# What only a person says of one run, on its command line: in a profile it would change what is measured, or how often.
+# What else a profile might change of that stands in profiles/default, which counts more than a user's own.
+NOT_OF_A_PROFILE = (
+    *(
+        "config",
+        "configfile",
+        "configfiles",
+        "forcerun",
+        "until",
+        "omit-from",
+        "allowed-rules",
+    ),
+    *("batch", "cache", "consider-ancient", "set-threads", "set-resources"),
+    *("target-jobs", "delete-all-output"),
+)
+
+
+def refuse_choices_of_profiles():
+    """A user's own profile (SNAKEMAKE_PROFILE, --profile) that chooses what is measured."""
+    from snakemake.cli import get_argument_parser, get_profile_dir
+
+    words = [
+        part
+        for word in sys.argv[1:]
+        for part in (word.split("=", 1) if word.startswith("--profile=") else [word])
+    ]
+    given = [value for name, value in zip(words, words[1:]) if name == "--profile"]
+    for profile in given or filter(None, [os.environ.get("SNAKEMAKE_PROFILE")]):
+        found = None if profile == "none" else get_profile_dir(profile)
+        if found is None or Path(found[1]).is_relative_to(project_root() / "profiles"):
+            continue
+        options = re.findall(r"--([a-z][a-z-]*)", get_argument_parser().format_help())
+        # Snakemake takes a name with two hyphens too, and the begin of one.
+        says = [
+            key.removeprefix("--")
+            for key, value in study_module.load(found[1]).items()
+            if value
+        ]
+        if chosen := [
+            name
+            for name in NOT_OF_A_PROFILE
+            if any(
+                name == key or (name.startswith(key) and key not in options)
+                for key in says
+            )
+        ]:
+            raise UserError(
+                f"{found[1]} says {', '.join(chosen)}, which is said of one run, on its command line: leave the profile "
+                "out (--profile none), or drop it there"
+            )
+
+
 def within_minutes(study, minutes):
     """The study with budgets of its headline campaigns for as many minutes as --config says, and how they were chosen.
 
@@ -135,6 +188,8 @@ def within_minutes(study, minutes):
 
 
 try:
+    if not AS_MODULE:
+        refuse_choices_of_profiles()
     if AS_MODULE:  # its `config:` is laid over ours, as --configfile is
         config = study_module.merge(
             study_module.load(project_root() / "config/config.yaml"), config
@@ -154,6 +209,8 @@ try:
         {name: describe_workload(name)["dataset"] for name in STUDIED.workloads},
         config["data"],
     )
+    PAPERS = papers.repeated(STUDIED.papers, STUDIED.workloads)
+    papers.refuse_stale(PAPERS)
 except TareError as error:
     refuse(str(error))
 
@@ -172,7 +229,6 @@ GROUPED_IN = (
     if STUDIED.distributed
     else []
 )
-PAPERS = papers.repeated(STUDIED.papers, WORKLOADS)
 RESULTS = study_module.results_folder(STUDY)
 IMAGES = images_folder(STUDIED, STUDIED.device)
 STACK_IMAGES = f"{IMAGES}/{STACK}"

@@ -52,7 +52,7 @@ rule bind_stack:
         "results/logs/images/{at}bound/oci.log",
     priority: 100
     params:
-        python=os.environ.get("BOUND_PYTHON", sys.executable),
+        python=os.environ.get("REFERENCE_PYTHON", sys.executable),
         folder=subpath(output.record, parent=True),
     message:
         "bind the framework that is installed on this machine"

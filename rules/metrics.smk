@@ -2,11 +2,12 @@
 
 
 PAPER_FILES = [
-    *sorted(
+    *(
         checkout_file(f"config/published/{path.name}")
         for name in PAPERS
-        for path in papers.folder().glob(f"{name}[._]*")
+        for path in papers.files(name)
     ),
+    checkout_file("papers/findings.csv"),
     checkout_file("config/devices.yaml"),
 ]
 COPIES = sorted(str(path) for path in Path("results/benchmarks").glob("copies.json"))

@@ -183,6 +183,16 @@ if DEVICE_WORKLOADS:
             "device_samples", "Device", "the device over a launch", DEVICE_WORKLOADS
         ),
     )
+if REFERENCES:
+    NOTEBOOKS["reference"] = (
+        "reference machines",
+        [],
+        [
+            *collect("results/reference/{name}/reference.json", name=REFERENCES),
+            *collect("results/reference-tables/{name}/metrics.csv", name=REFERENCES),
+        ],
+        [directory("<results>/figures/reference")],
+    )
 
 
 def figure_options(wildcards, output):

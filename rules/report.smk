@@ -11,6 +11,10 @@ rule build_report:
         image_costs=rules.count_image_costs.output,
         paper=PAPER_FILES,
         notebooks=rules.draw_notebooks.output,
+        references=collect("results/reference/{name}/reference.json", name=REFERENCES),
+        reference_tables=collect(
+            "results/reference-tables/{name}/metrics.csv", name=REFERENCES
+        ),
         machine=rules.describe_machine.output.record,
         ceilings=ROOFS,
         probes=collect("results/probe/{env}.json", env=ENVIRONMENTS),

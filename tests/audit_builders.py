@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import functools
+import importlib.util
 import shutil
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import pandas as pd
@@ -17,6 +20,7 @@ from tare.literature.published import Published
 from tare.model import tables
 from tare.model.records.images import ProbeRecord
 from tare.model.records.machine import MachineRecord
+from tare.model.studies import papers
 from tare.stats.intervals import BUT_FOR_STALLS
 
 FOLDER = project_root() / "config/published"
@@ -40,6 +44,26 @@ def edited(folder: Path, *changes: tuple[str, str], file: str = "nyu2022.yaml") 
 def mended(folder: Path, *changes: tuple[str, str], file: str = "nyu2022.yaml") -> Published:
     """The paper's study with texts replaced."""
     return published.load("nyu2022", edited(folder, *changes, file=file))
+
+
+@functools.cache
+def script() -> ModuleType:
+    """papers/compute_findings.py, as a module that finds its own."""
+    path = project_root() / "papers/compute_findings.py"
+    spec = importlib.util.spec_from_file_location(path.stem, path)
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def recomputed(paper: str, folder: Path) -> pd.DataFrame:
+    """The findings of one study of a folder, computed anew."""
+    return script().table([script().sources.load(paper, folder)])
+
+
+def frozen() -> pd.DataFrame:
+    """The findings as the project keeps them."""
+    return tables.read("findings", papers.refuse_stale())
 
 
 def identity(

@@ -205,6 +205,8 @@ def main(folder: Path, names: Sequence[str]) -> None:
 
 
 if __name__ == "__main__":
-    if len(sys.argv) < 3 or {"-h", "--help"} & set(sys.argv):
+    if {"-h", "--help"} & set(sys.argv):
+        sys.exit(print(__doc__))
+    if len(sys.argv) < 3:
         sys.exit(__doc__)
     main(Path(sys.argv[1]), sys.argv[2:])

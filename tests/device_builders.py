@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 import random
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -186,3 +187,80 @@ def ceilings() -> dict[str, Any]:
     }  # fmt: skip
     record["inside"]["facts"]["torch"]["device"] = {"l2_bytes": L2_BYTES}
     return record
+
+
+def reference(root: Path, made_from: Path, name: str = "nvidia-h200-2026-01", **changes: Any) -> Path:
+    """A recorded reference campaign below `root/reference`, with the tables of other synthetic results beside it.
+
+    Args:
+        root: the results that get it.
+        made_from: results on a device, whose tables stand for the reference's.
+        name: of its folder.
+        changes: of its record.
+    """
+    folder = root / "reference" / name
+    write_json(folder / "reference.json", reference_record(name) | changes)
+    write_json(folder / "machine.json", {"cpu_model": "Example Xeon", "cpu_logical": 16, "gpus": [GPU]})
+    write_json(folder / "ceilings.json", ceilings())
+    for table in ("metrics", "verdicts", "device_samples", "claims"):
+        read = tables.read(table, made_from / f"tables/{table}.csv")
+        tables.write(table, read, root / f"reference-tables/{name}/{table}.csv")
+    return folder
+
+
+TARE = {"version": "0.1.0", "commit": "abcdef0", "modified": False, "reason": None}
+
+
+def reference_record(name: str) -> dict[str, Any]:
+    """What `make reference` says of itself."""
+    environments: Mapping[str, Any] = {
+        HOST: {"available": True, "reason": None, "version": None},
+        "charliecloud": {"available": False, "reason": "ch-run is not installed", "version": None},
+    }
+    return {
+        "schema": 1,
+        "name": name,
+        "at": "2026-01-05T10:00:00Z",
+        "tare": TARE,
+        "study": "reference",
+        "stack": "bound",
+        "device": {"kind": "cuda", "name": "NVIDIA H200", "facts": GPU},
+        "torch": {
+            "version": "2.11.0+cu130",
+            "cuda": "13.0",
+            "cuda_available": True,
+            "cudnn": 91900,
+            "device": "NVIDIA H200",
+            "capability": "9.0",
+        },
+        "python": "3.12.3",
+        "environments": environments,
+        "workloads": {"mnist_cnn": {"available": True, "reason": None}},
+        "parts": [
+            {
+                "name": "rounds mnist_cnn",
+                "kind": "rounds",
+                "workload": "mnist_cnn",
+                "env": None,
+                "arm": None,
+                "status": "ok",
+                "reason": None,
+                "seconds": 62.0,
+                "record": None,
+            },
+            {
+                "name": "setting mnist_cnn amp=fp16",
+                "kind": "setting",
+                "workload": "mnist_cnn",
+                "env": None,
+                "arm": "amp=fp16",
+                "status": "unavailable",
+                "reason": "no time left: 5 s",
+                "seconds": 0.0,
+                "record": None,
+            },
+        ],
+        "notes": ["ch-run was carried to this machine"],
+        "runs": [{"at": "2026-01-05T10:00:00Z", "tare": TARE, "budget_s": 540.0, "wall_s": 511.0}],
+        "files": [{"path": "machine.json", "bytes": 1, "sha256": "0" * 64}],
+    }

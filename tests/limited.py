@@ -7,7 +7,6 @@ The launch runs TURNS turns of a loop. The line printed is JSON: status, reason,
 
 from __future__ import annotations
 
-import argparse
 import itertools
 import json
 import sys
@@ -39,7 +38,8 @@ def main(name: str, turns: str) -> None:
 
 
 if __name__ == "__main__":
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("name", help="the environment")
-    parser.add_argument("turns", help="of the shell's loop")
-    main(**vars(parser.parse_args()))
+    if {"-h", "--help"} & set(sys.argv):
+        sys.exit(print(__doc__))
+    if len(sys.argv) != 3:
+        sys.exit(__doc__)
+    main(*sys.argv[1:])

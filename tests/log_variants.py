@@ -63,6 +63,16 @@ class Locale:
         return whole.replace(",", self.group) + (self.decimal + decimals if decimals else "")
 
 
+class Fours(Locale):
+    """Groups of four digits, as some locales of East Asia have them."""
+
+    def __call__(self, value, digits=None):
+        whole, _, decimals = (f"{value}" if digits is None else f"{value:.{digits}f}").partition(".")
+        first = len(whole) % 4 or 4
+        groups = [whole[:first], *(whole[place : place + 4] for place in range(first, len(whole), 4))]
+        return ",".join(groups) + ("." + decimals if decimals else "")
+
+
 C, US, DE = Locale(), Locale(".", ","), Locale(",", ".")
 BARE_DE = Locale(",", "")  # Python's own formats do not group
 
@@ -427,14 +437,26 @@ def ncu_long(number, *, marks=True, blackwell=False, details=False):
     return text.encode()
 
 
+# Attributes of the device that a raw page has as columns of every launch.
+DEVICE = {"compute_capability_major": "9", "compute_capability_minor": "0", "display_name": "NVIDIA H100"}
+
+
 def ncu_raw(number, *, marks=True):
     names = list(NCU[0][1])
     text = PROF if marks else ""
-    text += NCU_HEAD + "".join(f',"{name}"' for name in names) + ',"device__attribute_display_name"\n'
-    text += ",".join(['""'] * 11) + "".join(f',"{NCU[0][1][name][1]}"' for name in names) + ',""\n'
+    text += (
+        NCU_HEAD
+        + "".join(f',"{name}"' for name in names)
+        + "".join(f',"device__attribute_{name}"' for name in DEVICE)
+        + "\n"
+    )
+    text += (
+        ",".join(['""'] * 11) + "".join(f',"{NCU[0][1][name][1]}"' for name in names) + ',""' * len(DEVICE) + "\n"
+    )
     for place, (kernel, metrics) in enumerate(NCU):
         text += (f'"{place}","4","python3","127.0.0.1","{kernel}","1","7","(128, 1, 1)","(64, 1, 1)","0","9.0"'
-                 + "".join(f',"{number(metrics[name][0])}"' for name in names) + ',"NVIDIA H100"\n')  # fmt: skip
+                 + "".join(f',"{number(metrics[name][0])}"' for name in names)
+                 + "".join(f',"{value}"' for value in DEVICE.values()) + "\n")  # fmt: skip
     return text.encode()
 
 
@@ -513,6 +535,7 @@ def texts():
         nsys_trace(US, "columns", mark=" ** CUDA GPU Trace (cuda_gpu_trace):\n\n"),
         {**both, **SPAN},
     )
+    add("nsys trace columns of four digits", nsys_trace(Fours(), "columns"), {**both, **SPAN})
     add("nsys trace and sums", nsys_trace(C, "csv", mark="[1/4] Executing 'gputrace' stats report\n\n") + b"\n"
         + nsys_text(SUMS, "2022", C, "csv"), {**both, **SPAN})  # fmt: skip
     old = "Exporting [/opt/nsys/reports/gputrace.py r.sqlite] to console... \n\n"
@@ -523,6 +546,10 @@ def texts():
     add("nvprof summary before types", nvprof_summary(typed=False), TIMES, slack=1e-4)
     unified = {name: value + TIMES.get(name, 0) for name, value in UNIFIED.items() if not name.endswith("bytes")}
     add("nvprof summary and unified memory", nvprof_summary(unified=True), {**TIMES, **unified}, slack=1e-4)
+    second = nvprof_summary().replace(b"==9==", b"==10==").replace(b"process 9", b"process 10")
+    announced = b"==10== NVPROF is profiling process 10, command: ./train\n"
+    twice = {name: 2 * value for name, value in TIMES.items()}
+    add("nvprof summaries of two processes", announced + nvprof_summary() + second, twice, slack=1e-4)
     add("nvprof summary csv", nvprof_summary_csv(), TIMES, marked=True)
     add("nvprof trace", nvprof_trace(), {**both, **SPAN}, slack=1e-4, marked=True)
     add("nvprof trace csv", nvprof_trace_csv(), {**both, **SPAN}, slack=1e-6)

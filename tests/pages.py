@@ -14,7 +14,7 @@ from tare.analysis.ceilings import read_ceilings
 from tare.core.files import project_root, write_text
 from tare.literature.published import load
 from tare.model import tables
-from tare.report import figures
+from tare.report import figures, references
 
 STAND_IN = "a stand-in"  # all that such a figure says
 
@@ -76,6 +76,7 @@ def draw_kinds(results, drawings):
             write_text(path, stand_in(name))
         else:
             figures.write(drawing(), path)
+    draw_references(results)
 
 
 def draw_all(results):
@@ -86,6 +87,11 @@ def draw_all(results):
 def draw_device(results):
     """What a device changes in figures, of every kind one at least; small stand-ins for all others."""
     draw_kinds(results, device_drawings(results))
+
+
+def draw_references(results):
+    for one in references.gather(results, results)[0]:
+        references.draw(one, results / "figures/reference" / one.name)
 
 
 def host_drawings(results):
@@ -115,12 +121,9 @@ def host_drawings(results):
             f"why_{workload}": partial(figures.why, metrics, verdicts, workload),
             f"stacks_{workload}": partial(figures.stacks, verdicts, workload),
         }
-    study, published = load("nyu2022"), tables.read("published", folder / "published.csv")
+    study, given = load("nyu2022"), figures.read_given(results)
     for number in figures.figure_names(study):
-        name = figures.file_name(study.paper, number)
-        drawings[name] = partial(figures.paper_figure, study, published, metrics, number)
-    ceilings = read_ceilings(results / "ceilings.json")
-    drawings[figures.file_name(study.paper, "4")] = partial(figures.paper_roofline, study, metrics, ceilings)
+        drawings[figures.file_name(study.paper, number)] = partial(figures.paper_drawing, study, given, number)
     for workload in figures.choice_workloads(metrics):
         drawings[f"choices_{workload}"] = partial(figures.choices, verdicts, workload)
     return drawings

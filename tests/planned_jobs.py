@@ -103,7 +103,9 @@ def play(folder, words):
 
 
 if __name__ == "__main__":
-    if len(sys.argv) < 3 or {"-h", "--help"} & set(sys.argv):
+    if {"-h", "--help"} & set(sys.argv):
+        sys.exit(print(__doc__))
+    if len(sys.argv) < 3:
         sys.exit(__doc__)
     what, where, *given = sys.argv[1:]
     if what == "play":

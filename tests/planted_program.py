@@ -63,7 +63,9 @@ def plant(training, fault):
 
 
 if __name__ == "__main__":
-    if len(sys.argv) != 4 or {"-h", "--help"} & set(sys.argv):
+    if {"-h", "--help"} & set(sys.argv):
+        sys.exit(print(__doc__))
+    if len(sys.argv) != 4:
         sys.exit(__doc__)
     code, fault_json, spec_path = sys.argv[1:]
     sys.path[0] = code

@@ -67,7 +67,9 @@ def interrupted(number: int, frame: object) -> None:
 
 
 if __name__ == "__main__":
-    if len(sys.argv) != 4 or {"-h", "--help"} & set(sys.argv):
+    if {"-h", "--help"} & set(sys.argv):
+        sys.exit(print(__doc__))
+    if len(sys.argv) != 4:
         sys.exit(__doc__)
     signal.signal(signal.SIGTERM, interrupted)
     main(Path(sys.argv[1]), Path(sys.argv[2]), int(sys.argv[3]))

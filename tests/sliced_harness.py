@@ -11,19 +11,19 @@ from __future__ import annotations
 
 import itertools
 import os
+import signal
 import sys
 import traceback
 from pathlib import Path
 from types import SimpleNamespace
 
-from tare.core.files import cache_dir
-from tare.images.trial_image import trial_image
 from tare.launch import prepare
 from tare.launch.place import Site
 from tare.launch.program import CommandProgram
 from tare.launch.run import Order
 from tare.launch.slicing.pacing import Pace
 from tare.launch.slicing.rounds import Way, run_launches
+from tare.launch.trial import trial_form
 from tare.model.registry import environment
 
 CONDITIONS = {
@@ -43,9 +43,7 @@ def site_of_trial(name: str) -> Site:
     adapter = environment(name)
     reference = None
     if adapter.contained:
-        form = adapter.form({})
-        folder = cache_dir("trial", "prepared", adapter.name, *([form] if form else []))
-        reference = adapter.prepare_at({}, trial_image(), folder).reference
+        reference = trial_form(adapter).reference
     return Site(environment=adapter, reference=reference, isolates_network=adapter.probe().isolates_network)
 
 
@@ -97,6 +95,9 @@ def main(name: str, folder: Path) -> None:
 
 
 if __name__ == "__main__":
-    if len(sys.argv) != 3 or {"-h", "--help"} & set(sys.argv):
+    if {"-h", "--help"} & set(sys.argv):
+        sys.exit(print(__doc__))
+    if len(sys.argv) != 3:
         sys.exit(__doc__)
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background ignores it
     main(sys.argv[1], Path(sys.argv[2]))

@@ -38,6 +38,10 @@ PHASES = {
     "first_step_s": ("model", "first_step"),
     "epoch_rest_s": ("first_step", "epoch_end"),
 }
+# Phase -> metric of the imports within it: a framework imports some of its modules at first use.
+LATE_IMPORTS = {
+    phase: f"{phase.removesuffix('_s')}_imports_s" for phase in ("join_s", "data_s", "model_s", "first_step_s")
+}
 SLOWDOWN = "slowdown"
 JOINED = "joined"  # the mark of a group's member when all have met
 # Metrics of an exchange, and what each is of its members' steps: the median of those behind the warm-up.
@@ -108,6 +112,11 @@ def whole_run_rows(launch: LaunchRecord) -> list[Row]:
         measured("user_s", end.user_s - entry.user_s, "s", "getrusage"),
         measured("system_s", end.system_s - entry.system_s, "s", "getrusage"),
         *(measured(name, (at_ns(to) - at_ns(start)) / 1e9, "s", "marks") for name, (start, to) in phases.items()),
+        *(
+            measured(LATE_IMPORTS[name], seconds, "s", "import system")
+            for name, (_, to) in phases.items()
+            if name in LATE_IMPORTS and (seconds := inside.mark(to).imports_s) is not None
+        ),
         measured("exit_s", (end_ns - at_ns("last")) / 1e9, "s", "launcher"),
         *_later_step(results, (end.at_ns - inside.mark("first_step").at_ns) / 1e9),
         measured("samples_per_s", sum(_epoch_rate(*one) for one in trained), "1/s", "marks"),

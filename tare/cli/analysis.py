@@ -67,8 +67,10 @@ def run_audit(arguments: argparse.Namespace) -> int:
     from tare.core.progress import say
     from tare.literature import audit, claims, measured_here, published
     from tare.model import tables
+    from tare.model.studies import papers
 
     studies = [published.load(name) for name in arguments.paper]
+    papers.refuse_stale(arguments.paper)
     found = measured_here.gather(arguments.results, arguments.shared)
     findings, judged = [], []
     for study in studies:

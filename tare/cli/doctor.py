@@ -29,7 +29,7 @@ SECTIONS = {
     "profilers": "Profilers and counters",
     "devices": "Devices",
     "gpu": "GPU: ways in, settings, tests",
-    "limits": "Limits of this session, which hold in every environment or end its comparison",
+    "limits": "Limits that Tare itself runs under, which hold in every environment or end its comparison",
     "kernel": "What this kernel lets programs do",
     "network": "Networks of instances that train together",
     "data": "Data sources",

@@ -202,6 +202,7 @@ def run_bind_stack(arguments: argparse.Namespace) -> int:
     from tare.model.registry import environment, environment_names
     from tare.model.schema import read
 
+    installed.examine(arguments.python)  # a mistake is told before the launches of a minute
     chosen = arguments.environments
     names = environment_names() if chosen is None else chosen
     probes = {}

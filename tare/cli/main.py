@@ -5,21 +5,15 @@ from __future__ import annotations
 import argparse
 import importlib
 import signal
-import sys
 from collections.abc import Sequence
 
 from tare import __version__
 from tare.core.arguments import Parser, status_of
-from tare.core.errors import UserError
 
 GROUPS = (
     "doctor_command", "probe", "runtimes", "data", "images", "runs", "image_costs", "plan", "analysis", "read_log",
-    "report",
+    "report", "reference",
 )  # fmt: skip
-
-
-# Commands of earlier versions that were part of `make reference`.
-REFERENCE = ("reference", "pack-reference-input", "check-reference", "reference-tables")
 
 
 def build_parser() -> argparse.ArgumentParser:
@@ -36,10 +30,6 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Run one command; its exit status is that of tare.core.errors."""
 
     def work() -> int:
-        if (first := next(iter(sys.argv[1:] if argv is None else argv), None)) in REFERENCE:
-            from tare.model.studies.study import NO_REFERENCE
-
-            raise UserError(f"tare {first}: {NO_REFERENCE}")
         arguments = build_parser().parse_args(argv)
         signal.signal(signal.SIGTERM, _interrupt)
         return arguments.run(arguments) or 0

@@ -51,7 +51,10 @@ def run_read_log(arguments: argparse.Namespace) -> int:
             refused.append(error)
             continue
         told += [{"file": str(path), "form": log.form, **row} for row in rows]
-        lines += [f"{path}: {log.form}", *(f"  warning: {warning}" for warning in log.warnings)]
+        warnings = list(log.warnings)
+        if log.steps and arguments.steps not in (None, log.steps):
+            warnings.append(f"the trace marks {log.steps} steps, and --steps says {arguments.steps}, which counts")
+        lines += [f"{path}: {log.form}", *(f"  warning: {warning}" for warning in warnings)]
         lines += _table(rows, ["metric", "value", "unit", "per", "source", "reason"])
         if study is not None:
             found = own_log.beside(study, arguments.workload, arguments.env, whole, log.metrics)
@@ -77,6 +80,8 @@ def _check(arguments: argparse.Namespace) -> None:
     given = [name for name in ("workload", "env", "paper_out") if getattr(arguments, name) is not None]
     if given and not arguments.paper:
         raise UserError(f"--{given[0].replace('_', '-')} says what --paper published: name the study too")
+    if arguments.out is not None and arguments.out == arguments.paper_out:
+        raise UserError(f"--out and --paper-out are both {arguments.out}: give each table a file of its own")
     if arguments.paper and not (arguments.workload and arguments.env):
         raise UserError("--paper needs --workload and --env: which of its numbers stand beside the logs")
 

@@ -30,7 +30,7 @@ LIMITS = {
 }
 UNUSABLE = {
     errno.ENOENT, errno.ENOTDIR, errno.EISDIR, errno.ENAMETOOLONG, errno.ENODEV, errno.ELOOP, errno.EIO,
-    errno.ESTALE, errno.ENXIO, errno.EEXIST, errno.EINVAL,
+    errno.ESTALE, errno.ENXIO, errno.EEXIST, errno.EINVAL, errno.EBUSY,
 }  # fmt: skip
 
 

@@ -218,7 +218,7 @@ def wait_for(group: int, patience_s: float) -> None:
 
 
 if __name__ == "__main__":
-    if len(sys.argv) != 4 or {"-h", "--help"} & set(sys.argv):
+    if len(sys.argv) != 4 or not sys.argv[1].isdecimal():
         asked = bool({"-h", "--help"} & set(sys.argv))
         print(__doc__, file=sys.stdout if asked else sys.stderr)
         sys.exit(0 if asked else 2)

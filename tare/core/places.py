@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import pwd
 import sys
@@ -45,11 +46,14 @@ def user_name() -> str:
 def own_first() -> None:
     """Have a virtual environment's own packages come before those that PYTHONPATH names.
 
-    The checkout stays where Tare has put it. Without a virtual environment PYTHONPATH may be how this Python finds
-    its packages.
+    What Tare itself has put there stays where it is: the checkout, and packages that lie in its cache. Without a
+    virtual environment PYTHONPATH may be how this Python's packages are found.
     """
     if sys.prefix == sys.base_prefix:
         return
+    ours = [project_root()]
+    with contextlib.suppress(RuntimeError, OSError):
+        ours.append(cache_root().resolve())
     named = {Path(word).absolute() for word in os.environ.get("PYTHONPATH", "").split(os.pathsep) if word}
-    foreign = {path for path in named if not path.is_relative_to(project_root())}
+    foreign = {path for path in named if not any(path.is_relative_to(folder) for folder in ours)}
     sys.path.sort(key=lambda path: Path(path).absolute() in foreign)

@@ -8,7 +8,9 @@ hashes and of the recipe; `ensure` makes them again when the cache has lost them
 from __future__ import annotations
 
 import hashlib
+import tarfile
 import time
+import zlib
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -344,6 +346,29 @@ def _first_difference(recorded: Sequence[DataFile], made: Sequence[DataFile]) ->
             found = next((other.sha256 for other in made if other.path == file.path), "nothing")
             return f"{file.path}: recorded {file.sha256}, made {found}"
     return f"it has {next(iter(made_by_path))} too" if made_by_path else None
+
+
+def unpack(record: DataRecord, archive: Path) -> DataRecord:
+    """The record of a set that was packed on another machine, its files put into the store of this one.
+
+    Raises:
+        IntegrityError: the archive holds something else than the record says.
+    """
+
+    def make(folder: Path) -> dict[str, Any]:
+        try:
+            with tarfile.open(archive) as tar:
+                tar.extractall(folder, filter="data")
+        except (tarfile.TarError, EOFError, zlib.error) as error:
+            raise IntegrityError(f"{archive} can't be unpacked: {error}") from error
+        return {"dataset": record.dataset, "rows": record.rows}
+
+    key = Path(record.folder).name
+    kept = store.keep(prepared_sets(), key, make, what=f"unpacking {record.dataset}")
+    if difference := _first_difference(record.files, _files(kept)):
+        store.forget(prepared_sets(), key)
+        raise IntegrityError(f"{archive} is not what its record says: {difference}")
+    return record.replace(folder=str(kept.path))
 
 
 def check_sources(registry: Registry | None = None) -> list[Check]:

@@ -1,1 +1,1 @@
-"""Designs that measure: whole runs with their steps, causes, sweeps, starts, profiles."""
+"""Designs that measure: whole runs with their steps, causes, sweeps, starts, profiles, reference campaigns."""

@@ -9,6 +9,7 @@ made good by the next run: a decision without a row, a seal without its summary,
 from __future__ import annotations
 
 import contextlib
+import os
 import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -49,6 +50,8 @@ from tare.model.registry import HOST, SINGLE
 from tare.model.schema import VERSION, as_json, parse, read
 from tare.stats.intervals import log_ratios_of
 from tare.stats.planning import decide
+
+DEADLINE = "TARE_DEADLINE"
 
 
 def run_campaign(folder: Path, design: Design) -> Sealed:
@@ -158,7 +161,7 @@ class _Running:
         self.counter.total = _total(self.design, self.plan, self.decision, self.done)
         if finished(self.done) >= self.counter.total:
             return False
-        ended = machine_change(self.plan.machine)
+        ended = machine_change(self.plan.machine) or time_is_up(self.done)
         if ended:
             self.end(ended)
         elif hopeless := self.design.hopeless(self.done):
@@ -190,6 +193,21 @@ def _total(design: Design, plan: Plan, decision: Decision | None, done: Sequence
     """Units that have to be finished, discarded ones among them, as far as is known."""
     shares = 1 if decision else design.shares(done)  # a decision counts whole units
     return plan.discarded + shares * wanted_units(plan, decision)
+
+
+def time_is_up(done: Sequence[Unit]) -> str | None:
+    """Why another unit does not fit before the deadline that our caller set, or None.
+
+    The deadline is an instant of CLOCK_MONOTONIC, in seconds, in the variable TARE_DEADLINE.
+    """
+    deadline = os.environ.get(DEADLINE)
+    if deadline is None:
+        return None
+    left_s = float(deadline) - time.monotonic()
+    unit_s = max((unit.cost_s for unit in done), default=0.0)
+    if left_s > unit_s:
+        return None
+    return f"no time left: a unit takes up to {unit_s:.0f} s, and {max(0.0, left_s):.0f} s were left"
 
 
 def _run_units(

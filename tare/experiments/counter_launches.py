@@ -13,7 +13,7 @@ from __future__ import annotations
 import gzip
 import re
 import shutil
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -153,6 +153,12 @@ def guarded(name: str, task: Callable[[Tool], Record]) -> Record:
         return {**base, "status": "failed", "reason": str(error)}
 
 
+def not_asked(counted: Sequence[str]) -> Record:
+    """The record of counters of a workload that the study does not count."""
+    reason = f"the study counts kernels of {' and '.join(counted) or 'no workload'} (profile.counter_workloads)"
+    return {"status": "unavailable", "reason": reason, "remedy": None, "tool": None}
+
+
 def count(
     site: Site, spec: Mapping[str, Any], conditions: Mapping[str, Any], folder: Path, capability: tuple[int, int]
 ) -> Record:
@@ -203,11 +209,11 @@ def _count(
             raise UnavailableError(*why)
         if result["status"] != "ok":
             raise TareError(f"the launch under ncu ended with status {result['status']}: {result['reason']}")
-        table = read_metrics(text, raw.name)
     finally:
         raw.unlink(missing_ok=True)
     stored = folder / f"{raw.name}.gz"
-    _compress(text, stored)
+    _compress(text, stored)  # kept also where it can't be read: another version may
+    table = read_metrics(text, raw.name)
     return {
         "name": name,
         "file": stored.name,

@@ -233,9 +233,13 @@ def profile(
             from tare.experiments import counter_launches  # with pandas, a third of what a command imports
 
             capability = tuple(result["inside"]["facts"]["torch"]["device"]["capability"])
-            counted = counter_launches.count(available[env], spec, conditions, traces, capability)
-            parts = [{**part, "file": f"{TRACES}/{part['file']}"} for part in counted.get("parts", ())]
-            done["counters"] = {**counted, **({"parts": parts} if parts else {})}
+            counted = study["profile"]["counter_workloads"]
+            if counted is None or workload in counted:
+                done["counters"] = counter_launches.count(available[env], spec, conditions, traces, capability)
+                parts = [{**part, "file": f"{TRACES}/{part['file']}"} for part in done["counters"].get("parts", ())]
+                done["counters"] |= {"parts": parts} if parts else {}
+            else:
+                done["counters"] = counter_launches.not_asked(counted)
             if keeps_parts:
                 write_json(out, done)
             timeline = counter_launches.trace(available[env], spec, conditions, traces)

@@ -173,8 +173,7 @@ def of_one_run(launch: LaunchRecord, run: Mapping[str, Any], count: int) -> Laun
     forked, *rows = (parse(Mark, row, "a run's mark") for row in run["marks"])
     moved_ns = forked.at_ns - imports.at_ns
     own = [
-        mark.replace(
-            at_ns=mark.at_ns - moved_ns,
+        mark.moved(lambda at_ns: at_ns - moved_ns).replace(
             user_s=imports.user_s + mark.user_s - forked.user_s,
             system_s=imports.system_s + mark.system_s - forked.system_s,
         )

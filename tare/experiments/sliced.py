@@ -32,7 +32,7 @@ from tare.launch.slicing.rounds import Way, run_launches
 from tare.launch.transport import transport_of
 from tare.machine import others
 from tare.machine.memory import available_memory_bytes
-from tare.model.journals.units import COLD, TRAIN, WARM, given_up, groups_of, others_in, unsliced
+from tare.model.journals.units import AS_FOUND, COLD, TRAIN, WARM, given_up, groups_of, others_in, unsliced
 from tare.model.records.campaigns import Others, Plan, Unit
 from tare.model.records.launches import LaunchRecord, TrainResults
 from tare.model.registry import CONTROL, HOST, SINGLE
@@ -133,6 +133,8 @@ def run_unit(plan: Plan, sites: Mapping[str, Site], done: Sequence[Unit], progra
     rehearsal = None if calibration is None or refused else rehearses(done, calibration)
     counting = None if rehearsal else calibration
     tried = [name for name in order if name not in gone and name in group and name not in apart]
+    if calibration is None and plan.slicing_refused is not None and plan.conditions["page_cache"] == AS_FOUND:
+        tried = [HOST]  # nothing to pace and nothing to warm: only the host's step is asked for
     asked = {
         name: Order(
             site=sites[name],
@@ -151,7 +153,8 @@ def run_unit(plan: Plan, sites: Mapping[str, Site], done: Sequence[Unit], progra
         found = run_launches(asked, Way(pace=pace, orders=_orders(tried, pace, seed), seed=seed))
         skips = found.voided or calibration is None or rehearsal
         empty = [] if skips else list(empty_launches(asked, found.records))
-    if calibration is None and not done and found.voided is None and (reason := waits(found.records)) is not None:
+    first = calibration is None and not done and plan.slicing_refused is None
+    if first and found.voided is None and (reason := waits(found.records)) is not None:
         found.voided = f"files may have come from the disk, and it is made once more: {reason}"
     records = dict(found.records)
     if calibration is None and found.voided is None:  # what can't be held runs as well once, for the page cache

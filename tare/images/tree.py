@@ -96,6 +96,16 @@ def build_tree(stack: Stack, wheels: Sequence[Wheel], interpreter: Interpreter |
     return _tree(store.keep(cache_dir("trees"), key, make, what=what), stack)
 
 
+def fill_tree(root: Path, stack: Stack, wheels: Sequence[Wheel], interpreter: Interpreter) -> dict[str, float]:
+    """Make a tree in an empty folder of which the cache knows nothing; seconds of each stage.
+
+    Raises:
+        UnavailableError: the tree's own imports fail.
+    """
+    names, libraries = _sources(stack, interpreter, _library(stack))
+    return _fill(root, stack, wheels, interpreter, names, libraries)
+
+
 def _library(stack: Stack) -> Library | None:
     return None if stack.library is None else compile_library(load_library(stack.library.name))
 

@@ -170,7 +170,7 @@ def say(word: str, values: Mapping[str, Any]) -> None:
 
 
 if __name__ == "__main__":
-    if len(sys.argv) != 2 or {"-h", "--help"} & set(sys.argv):
+    if len(sys.argv) != 2 or not sys.argv[1].startswith("{"):
         asked = bool({"-h", "--help"} & set(sys.argv))
         print(__doc__, file=sys.stdout if asked else sys.stderr)
         sys.exit(0 if asked else 2)

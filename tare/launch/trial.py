@@ -11,6 +11,7 @@ import math
 import os
 import re
 import resource
+import shutil
 import traceback
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
@@ -25,7 +26,7 @@ from tare.launch.prepare import clean_up, ended_with_us, mount_points, own_folde
 from tare.launch.record import console_reason
 from tare.launch.transport import transport_of
 from tare.machine.security import switch_behind
-from tare.model.environment import Bind, Environment, Launch, Probe
+from tare.model.environment import Bind, Environment, Launch, Prepared, Probe
 from tare.model.records.images import ProbeRecord
 from tare.runtimes.programs import where
 
@@ -248,6 +249,20 @@ def _try_both(adapter: Environment, reference: str | None, options: Mapping[str,
             raise error from None
 
 
+def trial_form(adapter: Environment, options: Mapping[str, str] = NO_OPTIONS) -> Prepared:
+    """The trial image in the form that an adapter launches at these levels, made anew by one process at a time.
+
+    Raises:
+        UnavailableError: the adapter can't make it; its reason is given.
+    """
+    form = adapter.form(options)
+    folder = cache_dir("trial", "prepared", adapter.name, *([form] if form else []))
+    with locked(folder / "lock", waiting_for=f"another trial of {adapter.name}"):
+        for left in folder.glob(".*-*"):  # by one that was killed
+            shutil.rmtree(left, ignore_errors=True)
+        return adapter.prepare_at(options, trial_image(), folder)
+
+
 def probe_by_trial(
     adapter: Environment,
     version: str | None,
@@ -269,10 +284,7 @@ def probe_by_trial(
     try:
         reference = None
         if adapter.contained:
-            form = adapter.form(options)
-            folder = cache_dir("trial", "prepared", adapter.name, *([form] if form else []))
-            with locked(folder / "lock", waiting_for=f"another trial of {adapter.name}"):
-                prepared = adapter.prepare_at(options, trial_image(), folder)
+            prepared = trial_form(adapter, options)
             reference, details = prepared.reference, dict(prepared.details)
         trial = _try_both(adapter, reference, options)
         details |= trial.facts
@@ -313,6 +325,8 @@ def probe_record(adapter: Environment) -> ProbeRecord:
         raise UserError(
             f"the probe of {adapter.name} failed: {told_of(error, type(adapter).__module__)}"
         ) from error
+    if not isinstance(found, Probe):
+        raise UserError(f"the probe of {adapter.name} gave {str(found)[:80]!r}, which is no Probe")
     return ProbeRecord(
         env=adapter.name,
         title=adapter.title,

@@ -1,4 +1,4 @@
-"""Audits a published study by code: its figures, tables and sentences against its own logs and this machine.
+"""What was computed of a published study (papers/findings.csv), joined with what this machine measured.
 
 Each finding is a row of the table `published` (tare.model.tables): which check, what was published, what
 recomputing it gives, what this machine measured, whether they agree, and a note from which a reader can redo it.
@@ -6,25 +6,31 @@ recomputing it gives, what this machine measured, whether they agree, and a note
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import Any
+
 import pandas as pd
 
-from tare.literature import (
-    contradictions,
-    figure_values,
-    formulas,
-    kernel_sums,
-    limits,
-    log_checks,
-    recordings,
-    roofline,
-    specifications,
-)
-from tare.literature.finding import Finding
-from tare.literature.measured_here import Here
+from tare.literature import specifications
+from tare.literature.finding import amount
+from tare.literature.measured_here import Here, Value
 from tare.literature.published import Published
 from tare.model import tables
+from tare.model.studies import papers
 
-__all__ = ["Here", "judge"]
+__all__ = ["Here", "computed", "judge"]
+
+CLAIM = "claim"  # the check of what a study's own data say of a claim: of the table `claims`, not of this one
+
+
+def computed(paper: str) -> pd.DataFrame:
+    """The findings that were computed of one study.
+
+    Raises:
+        UserError, IntegrityError: as tare.model.studies.papers.refuse_stale.
+    """
+    table = tables.read("findings", papers.refuse_stale())
+    return table[table["paper"] == paper]
 
 
 def judge(published: Published, here: Here) -> pd.DataFrame:
@@ -34,24 +40,36 @@ def judge(published: Published, here: Here) -> pd.DataFrame:
         published: the study.
         here: what this machine measured.
     """
-    findings = [
-        *figure_values.findings(published, here),
-        *figure_values.whereabouts(published),
-        *kernel_sums.findings(published),
-        *log_checks.findings(published),
-        *contradictions.findings(published),
-        *formulas.findings(published),
-        *recordings.findings(published, here),
-        *roofline.findings(published),
-        *specifications.findings(published, here),
-        *limits.findings(published),
-    ]
-    rows = [{"paper": published.paper, **finding.row(), "scaled": _scaled(finding, here)} for finding in findings]
-    return tables.make("published", rows)
+    found = computed(published.paper)
+    found = found[found["check"] != CLAIM].astype(object).where(lambda table: table.notna(), None)
+    return tables.make("published", [_joined(published, here, row) for row in found.to_dict("records")])
 
 
-def _scaled(finding: Finding, here: Here) -> str | None:
-    """How the job that a finding has a measured number of differs from the published one."""
-    if finding.measured is None or finding.workload is None:
-        return None
-    return here.scaled(finding.workload, batch=finding.batch)
+def _joined(published: Published, here: Here, row: dict[str, Any]) -> dict[str, Any]:
+    """A finding with what is measured here, where it has such a side."""
+    told = _here(published, here, row)
+    if told is None:
+        return row
+    value, words = told
+    measured = value.value is not None
+    scaled = here.scaled(row["workload"], batch=row["batch"]) if measured and row["workload"] is not None else None
+    kind = value.kind if measured or value.kind == "unavailable" else None
+    note = f"{row['note']} Here: {words}."
+    return {**row, "measured": value.value, "measured_kind": kind, "scaled": scaled, "note": note}
+
+
+def _here(published: Published, here: Here, row: Mapping[str, Any]) -> tuple[Value, str] | None:
+    """The number beside a finding, and the words for it; None where the check has none."""
+    about = row["workload"], row["env"], row["metric"]
+    if row["check"] == "figure_value":
+        plot = published.plot(row["figure"])
+        value = here.value(*about, row["batch"], level=plot.arm, scenario=plot.scenario)
+        return value, value.note if value.value is not None else f"unavailable, {value.note}"
+    if row["check"] in ("own_maximum", "own_mean"):
+        value = here.of_table(*about) if row["check"] == "own_maximum" else here.mean_of_table(*about)
+        number = "unavailable" if value.value is None else amount(value.value, row["unit"])
+        return value, f"{number}, {value.note}"
+    if row["check"] == "specification":
+        value = specifications.beside(published, here, row)
+        return value, value.note
+    return None

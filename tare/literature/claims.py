@@ -1,7 +1,7 @@
 """Judges what a published study claims, from the instrument's own tables and never by eye.
 
-Every claim gets two answers: what the study's own figures and logs say (tare.literature.own_claims), and what this
-machine says (`claims` of tare.model.tables): HOLDS, FAILS, OPEN, or OTHER, where here it is not the same question.
+Every claim gets two answers: what the study's own figures and logs say (papers/findings.csv), and what this machine
+says (`claims` of tare.model.tables): HOLDS, FAILS, OPEN, or OTHER, where here it is not the same question.
 Only a study's own data can contradict it. A claim is data, a rule is code (RULES, docs/published.md).
 
 equal: HOLDS where every interval lies inside the margin, stalls included, FAILS where one lies wholly outside it.
@@ -34,9 +34,9 @@ from dataclasses import replace
 import pandas as pd
 
 from tare.analysis.choice import compared as compared_rows
-from tare.literature import limits, match, own_claims, pair_claims
+from tare.literature import match, pair_claims
 from tare.literature.answers import FAILS, HOLDS, NOTHING, OTHER, Answer, opened, sentence, so_far
-from tare.literature.audit import Here
+from tare.literature.audit import CLAIM, Here, computed
 from tare.literature.contrasts import (
     FEWEST_TO_SETTLE,
     INSIDE,
@@ -75,11 +75,12 @@ MODELS = {
 
 def judge_claims(published: Published, here: Here) -> pd.DataFrame:
     """The table `claims`: one row per claim and workload."""
-    rows, is_told = [], bool(limits.findings(published))
+    rows, known = [], computed(published.paper)
+    known = known[known["check"] == CLAIM].set_index(["claim", "workload"])
     for claim in published.claims:
         assert published.measured_with is not None  # a file with claims has it
         for workload in claim.subjects:
-            says, note = own_claims.verdict(published, claim, workload, is_told=is_told)
+            says, note = known.loc[(claim.id, workload), ["agrees", "note"]]
             compared = match.compare(match.measured_with(published.measured_with, claim), claim, here, workload)
             environments = claim.environments or published.measured_with.environments
             answer = _answer(claim, workload, environments, compared, here)
@@ -380,7 +381,9 @@ def _key_of_units(claim: Claim, workload: str, metric: str, here: Here) -> str:
 
 
 def _modelled(claim: Claim, workload: str, environments: Sequence[str], here: Here) -> str:
-    """What a model says where the device has no counters: operator counts of one step in each environment."""
+    """What one launch counted; where the device has no counters, a model: operator counts of one step."""
+    if counted := _single(claim, workload, environments, here):
+        return counted
     for metric in claim.metrics:
         if metric not in MODELS:
             continue
@@ -395,7 +398,7 @@ def _modelled(claim: Claim, workload: str, environments: Sequence[str], here: He
             return f"A model, no measurement: {name} is {amount(counts.iloc[0], unit)} in {places}."
         told = [f"{env} {amount(value, unit)}" for env, value in counts.items()]
         return f"A model, no measurement: {name} is {listed(told)}."
-    return _single(claim, workload, environments, here) or NOTHING
+    return NOTHING
 
 
 def _single(claim: Claim, workload: str, environments: Sequence[str], here: Here) -> str:

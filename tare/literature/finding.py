@@ -1,11 +1,9 @@
-"""One finding of an audit, and how its numbers are written in a sentence."""
+"""How numbers and names of findings are written in a sentence."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
-from typing import Any
 
 # By base unit, from the largest: the unit that people read, and its size in base units.
 READ_AS = {
@@ -36,46 +34,6 @@ WORDS = {
     "gpu_memory_used_peak_bytes": "memory in use on the GPU",
     "peak_rss_bytes": "resident memory",
 }
-
-
-@dataclass(frozen=True, kw_only=True)
-class Finding:
-    """A row of the table `published`, without the paper's name.
-
-    Attributes:
-        figure: number of a figure, `log`, `table I` or `text`.
-        check: machine name of the check.
-        metric: what it is about.
-        unit: base unit of the numbers.
-        agrees: yes, no or not recomputable: whether what was published follows from the study's own data.
-        note: how a reader can redo it.
-        workload, env, batch: what it is about; None where it is about all.
-        published, recomputed, measured: numbers in `unit`; None where there is none.
-        measured_kind: measured, modelled or unavailable; None where nothing was to be measured.
-    """
-
-    figure: str
-    check: str
-    metric: str
-    unit: str
-    agrees: str
-    note: str
-    workload: str | None = None
-    env: str | None = None
-    batch: int | None = None
-    published: float | None = None
-    recomputed: float | None = None
-    measured: float | None = None
-    measured_kind: str | None = None
-
-    def row(self) -> dict[str, Any]:
-        """As a row of the table."""
-        return asdict(self)
-
-
-def yes_no(agree: bool | None) -> str:
-    """The word of the column `agrees`; None is `not recomputable`."""
-    return "not recomputable" if agree is None else ("yes" if agree else "no")
 
 
 def amount(value: float, unit: str) -> str:

@@ -22,6 +22,7 @@ from tare.model.registry import DISTRIBUTED, HOST, SHARED, SINGLE
 NO_SCENARIO = "the study runs no such scenario"
 # Metrics of papers that have another name in a profiled launch.
 OURS = {"flop_per_s": "step_flop_per_s", "gpu_utilization": "gpu_utilization_peak"}
+COUNTED = "flops_measured"  # by ncu, of all units of the device
 # They boot with every launch; where their processor is emulated they tell nothing of speed.
 GUESTS = ("vm",)
 # Kinds of campaigns in a reader's words, and their units.
@@ -138,6 +139,8 @@ class Here:
             return _none(f"{env} has no profiled launch in this study")
         if metric in ("log2_intensity", "log2_gflops"):
             return of_model(profile, metric)
+        if metric == "flops" and ((profile["metric"] == COUNTED) & (profile["kind"] == "measured")).any():
+            return _one(profile, COUNTED, "counted by ncu, of one training step")
         if metric == "flops" and not (profile["metric"] == "flops").any():
             return _one(
                 profile,
@@ -213,6 +216,27 @@ def gather(results: Path, shared: Path) -> Here:
         machine=described,
         probes=read_probes(shared / "probe", set(metrics["env"])),
         measured_with=measured_with(metrics, shared, described or MachineRecord()),
+    )
+
+
+def of_reference(folder: Path, made: Path) -> Here:
+    """What another machine measured, from its reference campaign.
+
+    Args:
+        folder: as it was recorded.
+        made: the tables that were made of it.
+
+    Raises:
+        UserError, IntegrityError: as `gather`.
+    """
+    metrics, machine = tables.read("metrics", made / "metrics.parquet"), read_machine(folder / "machine.json")
+    return Here(
+        metrics=metrics,
+        verdicts=tables.read("verdicts", made / "verdicts.csv"),
+        fingerprints=tables.read("fingerprints", made / "fingerprints.csv"),
+        machine=machine,
+        probes=read_probes(folder / "probe", set(metrics["env"])),
+        measured_with=measured_with(metrics, folder, machine or MachineRecord()),
     )
 
 

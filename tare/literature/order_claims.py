@@ -1,4 +1,4 @@
-"""Which model uses most: workloads in the order that a study claims, by its own numbers and by this machine's.
+"""Which model uses most: workloads in the order that a study claims, by this machine's numbers.
 
 A claim of the rule `ordered` names its workloads from the one with the largest numbers on. Of each it asks whether
 it stands there: below all that are named before it, above all that are named after it. Here two workloads are two
@@ -8,7 +8,7 @@ published is that of these jobs.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 import pandas as pd
@@ -16,60 +16,18 @@ import pandas as pd
 from tare.analysis.choice import compared, share
 from tare.literature.answers import FAILS, HOLDS, NOTHING, Answer, opened, sentence, so_far
 from tare.literature.contrasts import CONFIDENCE, FEWEST_TO_SETTLE, At, units, values_of
-from tare.literature.finding import amount, listed, words
+from tare.literature.finding import amount, words
 from tare.literature.level_claims import Speed, speed_of
 from tare.literature.measured_here import Here, why_absent
-from tare.literature.published import Published
 from tare.literature.published_file import Claim
-from tare.literature.shown import Shown
 from tare.literature.vocabulary import FIGURE_METRICS, UNIT_METRICS, kind_of
 from tare.model.registry import CONTROL, HOST
-
-ALL = "all"  # of numbers that are stated for all environments together
 
 
 def pairs(claim: Claim, workload: str) -> list[tuple[str, str]]:
     """A workload beside each other one of the claim, in the claimed order: the larger first."""
     names = claim.subjects
     return [(one, other) for at, one in enumerate(names) for other in names[at + 1 :] if workload in (one, other)]
-
-
-def shown(published: Published, claim: Claim, workload: str) -> list[Shown]:
-    """The place of one model among the others, by each number that the study states of them, by environment."""
-    found = []
-    for name in claim.facts:
-        stated: dict[str, dict[str, float]] = {}
-        where = {}
-        for fact in published.stated:
-            if fact.id == name and fact.quantity and fact.labels.get("model") in claim.subjects:
-                env = str(fact.labels.get("env") or ALL)
-                stated.setdefault(env, {})[str(fact.labels["model"])] = fact.quantity.value
-                where[env] = fact.where
-        for env, values in stated.items():
-            known = [pair for pair in pairs(claim, workload) if set(pair) <= set(values)]
-            if known:
-                found.append(_shown(claim, workload, f"{name}, {env}", where[env], values, known))
-    return found
-
-
-def _shown(
-    claim: Claim, workload: str, name: str, where: str, values: Mapping[str, float], known: list[tuple[str, str]]
-) -> Shown:
-    unit = FIGURE_METRICS[claim.metrics[0]]
-    turned = [pair for pair in known if values[pair[0]] <= values[pair[1]]]
-    told = listed([f"{model} {amount(values[model], unit)}" for model in claim.subjects if model in values])
-    wrong = f"; {listed([f'{one} is not above {other}' for one, other in turned])}" if turned else ""
-    one, other = (turned or known)[0]
-    return Shown(
-        source="log" if where == "logs" else where,
-        metric=claim.metrics[0],
-        holds=not turned,
-        clear=True,
-        note=f"{words(claim.metrics[0])} ({name}) in {where}: {told}{wrong}",
-        claimed=values[workload],
-        against=values[other if one == workload else one],
-        unit=unit,
-    )
 
 
 def ordered(claim: Claim, workload: str, environments: Sequence[str], here: Here) -> Answer:

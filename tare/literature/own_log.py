@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import replace
 from typing import Any
 
 import pandas as pd
 
 from tare.core.errors import UserError
-from tare.literature import kernel_sums
-from tare.literature.figure_values import Logged, fits
+from tare.literature.finding import amount
 from tare.literature.published import Published
+from tare.model.quantities import parse
 from tare.model.words import nearest
 
 # Our metric of a whole log: what the study calls the same.
@@ -29,8 +28,14 @@ NAMES = {
     "tex_cache_hit_rate": "tex_cache_hit_rate",
 }
 DIGITS = 5e-5  # of a time, half a unit of the fifth digit, which is the last that profilers print
-SUMMED = ("flop_count_sp", *(f"dram_{way}_{what}" for way in ("read", "write") for what in ("transactions",
-                                                                                        "throughput")))  # fmt: skip
+HAIR = 1e-9  # of a number: more than its digits allow, for binary fractions
+CUT = 1e9  # a study's summaries of throughput are cut to whole numbers, which its figures call GB/s
+# Counts that a study's summary adds up otherwise: the counter of each kernel.
+SUMMED = {
+    "flops": "flop_count_sp",
+    "dram_read_transactions": "dram_read_transactions",
+    "dram_write_transactions": "dram_write_transactions",
+}
 
 
 def beside(
@@ -42,10 +47,10 @@ def beside(
         published: the study.
         workload, env: ours, as its file names them.
         rows: of the whole log (tare.profilers.logs.rows).
-        metrics: counters by kernel; with them, the study's own sums are done again.
+        metrics: counters by kernel; with them, sums are taken as the study took them too.
 
     Returns:
-        Rows of metric, where (`figure 7`, `log`, or the check), published, value, unit, agrees, note.
+        Rows of metric, where (`figure 7`, `log, total`, …), published, value, unit, agrees, note.
 
     Raises:
         UserError: the study has no such workload or environment.
@@ -58,7 +63,7 @@ def beside(
             continue
         found += _figures(published, workload, env, name, row)
         found += _logs(published, workload, env, name, row)
-    return found + _sums(published, workload, env, metrics)
+    return found + _maxima(published, workload, env, metrics)
 
 
 def _refuse_unknown(published: Published, workload: str, env: str) -> None:
@@ -82,14 +87,16 @@ def _figures(
     own = table[
         (table["workload"] == workload) & (table["env"] == env) & (table["metric"] == name) & table["batch"].isna()
     ]
-    slack = DIGITS * row["value"] if row["unit"] == "s" else 0.0
-    logged = Logged(
-        workload=workload, env=env, batch=None, series="profile", value=float(row["value"]), slack=slack
-    )
-    return [
-        _pair(row, f"figure {one.figure}", float(one.value), fits(one, logged), f"{one.kind}, {one.printed}")
-        for one in own.itertuples()
-    ]
+    digits = DIGITS * row["value"] if row["unit"] == "s" else 0.0
+    found = []
+    for one in own.itertuples():
+        if not pd.isna(one.error):
+            slack = float(one.error)
+        else:
+            slack = 0.0 if one.unit == "1" else parse(one.printed, f"figure {one.figure}").rounding
+        agrees = abs(one.value - row["value"]) <= slack + digits + HAIR * abs(row["value"])
+        found.append(_pair(row, f"figure {one.figure}", float(one.value), agrees, f"{one.kind}, {one.printed}"))
+    return found
 
 
 def _logs(published: Published, workload: str, env: str, name: str, row: Mapping[str, Any]) -> list[dict[str, Any]]:
@@ -105,22 +112,23 @@ def _logs(published: Published, workload: str, env: str, name: str, row: Mapping
     for one in own.itertuples():
         said, rounding = float(one.value), float(one.rounding)
         if one.unit == "unlabelled":
-            said, rounding = said * 1e9, kernel_sums.CUT
+            said, rounding = said * 1e9, CUT
         slack = rounding + (DIGITS * row["value"] if row["unit"] == "s" else 0.0)
         agrees = abs(row["value"] - said) <= slack
         found.append(_pair(row, f"log, {one.statistic}", said, agrees, f"{one.path}, {one.printed}"))
     return found
 
 
-def _sums(published: Published, workload: str, env: str, metrics: pd.DataFrame | None) -> list[dict[str, Any]]:
-    """The audit's own checks of sums over kernels, on this log's kernels."""
-    if metrics is None or not set(SUMMED) <= set(metrics["metric"]) or metrics["avg"].isna().any():
-        return []
-    ours = replace(published, kernels=metrics.assign(workload=workload, env=env))
-    return [
-        {
-            "metric": finding.metric, "where": f"check {finding.check}", "published": finding.published,
-            "value": finding.recomputed, "unit": finding.unit, "agrees": finding.agrees, "note": finding.note,
-        }
-        for finding in kernel_sums.findings(ours)
-    ]  # fmt: skip
+def _maxima(published: Published, workload: str, env: str, metrics: pd.DataFrame | None) -> list[dict[str, Any]]:
+    """Sums as the study's summaries have them: the largest invocation of each kernel, once."""
+    found = []
+    for name, counter in SUMMED.items():
+        said, _ = published.summaries.get((workload, env, name), (None, ""))
+        own = metrics[metrics["metric"] == counter] if metrics is not None else pd.DataFrame()
+        if said is None or own.empty or own["max"].isna().any():
+            continue
+        value = float(own["max"].sum())
+        row = {"metric": name, "value": value, "unit": "1"}
+        note = f"the largest invocation of each of {len(own)} kernels, once: {amount(value, '1')}"
+        found.append(_pair(row, "log, sum of maxima", said, said == value, note))
+    return found

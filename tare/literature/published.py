@@ -15,19 +15,16 @@ from typing import Any
 import pandas as pd
 
 from tare.core.errors import UserError
-from tare.literature.kernels_file import read_kernels
 from tare.literature.published_file import (
     Claim,
     Entry,
     Figure,
-    Formula,
     Group,
     Labels,
     Log,
     MeasuredWith,
     Paper,
     Plot,
-    Sentence,
     Stated,
     Table,
     Times,
@@ -87,16 +84,11 @@ class Published:
         names: what it calls environments, by ours.
         plots: its figures in groups, in its order; how each is drawn.
         claims: what it says about its environments.
-        sentences: what its text says of its results, with the claims that judge it or why none does.
         measured_with: what its own measurements were made with; None where it has no claims.
-        formulas: how it computed what its tables call measured.
         figures: one row per value of a figure: FIGURE_COLUMNS, values in base units; `error` is how far a digitised
             value may be off, None for a label; `spread` and `runs`: standard deviation between the runs that a
             value is the mean of, and their number, None where there was one; `printed` the text.
         logs: one row per number of a log: LOG_COLUMNS; `rounding` is half a unit of the last printed digit.
-        kernels: one row per kernel and metric: workload, env, kernel_index, kernel, invocations, metric, unit, and
-            min, max, avg in base units, each with its printed number and unit (`avg_printed`, `avg_unit`).
-        kernels_listed: names of the kernels by workload and environment, as a log lists them.
         path: of its file.
     """
 
@@ -112,13 +104,9 @@ class Published:
     names: Mapping[str, str]
     plots: tuple[Group, ...]
     claims: tuple[Claim, ...]
-    sentences: tuple[Sentence, ...]
     measured_with: MeasuredWith | None
-    formulas: tuple[Formula, ...]
     figures: pd.DataFrame
     logs: pd.DataFrame
-    kernels: pd.DataFrame
-    kernels_listed: Mapping[tuple[str, str], tuple[str, ...]]
     path: Path
 
     @cached_property
@@ -177,14 +165,6 @@ class Published:
             if fact.id == name and fact.labels.get("model") == model and fact.labels.get("env") and fact.quantity
         }
 
-    def table_with(self, *names: str) -> dict[str, Fact]:
-        """Rows of these names of the first table that has them all; empty where none has."""
-        for rows in self.tables.values():
-            found = {row.id: row for row in rows if row.id in names}
-            if len(found) == len(names):
-                return found
-        return {}
-
 
 def load(paper: str, folder: Path | None = None) -> Published:
     """One study.
@@ -195,8 +175,7 @@ def load(paper: str, folder: Path | None = None) -> Published:
 
     Raises:
         UserError: no such study; a key missing, unknown or twice; a number without its unit, with an unknown unit
-            or with one of another kind; an unknown workload; a table of kernels with other columns. Each message
-            names file and key.
+            or with one of another kind; an unknown workload. Each message names file and key.
     """
     folder = folder or papers.folder()
     known = papers.paper_names(folder)
@@ -217,13 +196,9 @@ def load(paper: str, folder: Path | None = None) -> Published:
         names=content.names,
         plots=content.plots,
         claims=content.claims,
-        sentences=content.sentences,
         measured_with=content.measured_with,
-        formulas=content.formulas,
         figures=_figures(content.figures),
         logs=_logs(content),
-        kernels=read_kernels(folder / f"{paper}_kernels.csv"),
-        kernels_listed={(entry.workload, entry.env): entry.names for entry in content.kernels_listed},
         path=path,
     )
 

@@ -1,4 +1,4 @@
-"""Whether building an image is paid back, and not by the first run: by a study's own numbers, and by ours.
+"""Whether building an image is paid back, and not by the first run, by our numbers.
 
 A claim of the rule `repays` says two things of an environment: that its image costs more than one run gains, and
 that runs repeated pay it back. tare.stats.break_even has the arithmetic; what a pull or a push takes is left out:
@@ -15,50 +15,8 @@ from tare.literature.answers import FAILS, HOLDS, NOTHING, Answer, opened, sente
 from tare.literature.contrasts import FEWEST_TO_SETTLE, to_host, units
 from tare.literature.finding import amount
 from tare.literature.measured_here import Here, why_absent
-from tare.literature.published import Published
 from tare.literature.published_file import Claim
-from tare.literature.shown import Shown, apart
-from tare.model.registry import HOST
 from tare.stats.break_even import NEVER, Runs, runs_until_paid
-
-
-def shown(published: Published, claim: Claim, model: str) -> list[Shown]:
-    """By each number that the study states of both environments: after how many of its runs the build is paid."""
-    assert claim.env is not None and claim.once is not None and claim.times is not None
-    once, times = published.fact(claim.once).quantity, published.fact(claim.times).quantity
-    if once is None or times is None:
-        return []
-    stated = {name: published.of_model(name, model) for name in claim.facts}
-    values = {
-        name: {env: fact.quantity.value for env, fact in facts.items() if fact.quantity}
-        for name, facts in stated.items()
-    }
-    error = apart(values.values())
-    found = []
-    for name, numbers in values.items():
-        if not {HOST, claim.env} <= set(numbers):
-            continue
-        saved_s = (numbers[HOST] - numbers[claim.env]) * times.value
-        runs = runs_until_paid(once.value, saved_s, saved_s).fewest
-        clear = abs(numbers[HOST] - numbers[claim.env]) > 2 * error
-        way = "saves" if saved_s > 0 else "takes"
-        more = "" if saved_s > 0 else " more"
-        paid = "is never paid back" if runs == NEVER else f"is paid back after {amount(runs, '1')} runs"
-        where = next(iter(stated[name].values())).where
-        told = " and ".join(f"{env} {amount(numbers[env], 's')}" for env in (HOST, claim.env))
-        note = (
-            f"{name} in {where}: {told}: a run of {times} {way} {amount(abs(saved_s), 's')}{more}, so that a build "
-            f"of {once} {paid}"
-        )
-        if not clear:
-            note += f"; numbers of one run lie up to {amount(error, 's')} apart, so that this may be chance"
-        found.append(
-            Shown(
-                source="log" if where == "logs" else where, metric=claim.metrics[0], holds=1 < runs < NEVER,
-                clear=clear, note=note, claimed=numbers[claim.env], against=numbers[HOST], unit="s",
-            )
-        )  # fmt: skip
-    return found
 
 
 def repays(claim: Claim, workload: str, environments: Sequence[str], here: Here) -> Answer:

@@ -6,9 +6,9 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from tare.literature.finding import Finding, amount
+from tare.literature.finding import amount
 from tare.literature.measured_here import NO_PROPERTY, Here, Value
-from tare.literature.published import Fact, Published
+from tare.literature.published import Published
 from tare.literature.published_file import Row
 from tare.model.records.machine import MachineRecord
 from tare.model.registry import HOST
@@ -22,30 +22,13 @@ Gpus = Sequence[Mapping[str, Any]]
 PROGRAMS = {"docker": "docker", "singularity": "apptainer"}
 
 
-def findings(published: Published, here: Here) -> list[Finding]:
-    """A row for each row of each table; names stand in the note."""
-    found = []
-    for table, rows in published.tables.items():
-        for row, asked in zip(rows, published.table_files[table].rows, strict=True):
-            model, env = row.labels.get("model"), row.labels.get("env")
-            quantity = row.quantity
-            value = _beside(asked, here) if model is None else _of_model(here, row, model, env or HOST)
-            found.append(
-                Finding(
-                    figure=f"table {table}", check="specification", workload=model, env=env, metric=row.id,
-                    unit=quantity.unit if quantity else "text", published=quantity.value if quantity else None,
-                    measured=value.value,
-                    measured_kind=value.kind if value.value is not None or value.kind == "unavailable" else None,
-                    agrees="not recomputable", note=f"Published: {_said(row)}. Here: {value.note}.",
-                )
-            )  # fmt: skip
-    return found
-
-
-def _said(row: Fact) -> str:
-    if row.quantity is None:
-        return ", ".join(row.names)
-    return str(row.quantity).removesuffix("s") if row.quantity.printed == "1" else str(row.quantity)
+def beside(published: Published, here: Here, finding: Mapping[str, Any]) -> Value:
+    """What stands beside a row of a table: of this machine, or of what was measured of a model."""
+    model, env, name = (finding[key] for key in ("workload", "env", "metric"))
+    if model is not None:
+        return _of_model(here, finding, model, env or HOST)
+    table = published.table_files[finding["figure"].removeprefix("table ")]
+    return _beside(next(row for row in table.rows if row.specification == name), here)
 
 
 def _beside(row: Row, here: Here) -> Value:
@@ -94,12 +77,12 @@ def _here(name: str, here: Here) -> Value:
     return OF_MACHINE[name](here.machine) if name in OF_MACHINE else _none(NO_PROPERTY)
 
 
-def _of_model(here: Here, row: Fact, model: str, env: str) -> Value:
+def _of_model(here: Here, finding: Mapping[str, Any], model: str, env: str) -> Value:
     """What was measured of a model in an environment; the number is said in the sentence, too."""
-    value = here.of_table(model, env, row.id)
-    if value.value is None or row.quantity is None:
+    value = here.of_table(model, env, finding["metric"])
+    if value.value is None or finding["published"] is None:
         return _none(value.note)
-    number = amount(value.value, row.quantity.unit)
+    number = amount(value.value, finding["unit"])
     return Value(value=value.value, kind=value.kind, note=f"{number}, {value.kind}: {value.note}")
 
 

@@ -39,7 +39,9 @@ def _pattern(text: str) -> str:
     return text
 
 
-Precision = Literal["fp64", "fp64_tensor", "fp32", "tf32_tensor", "bf16_tensor", "fp16", "fp16_tensor"]
+Precision = Literal[
+    "fp64", "fp64_tensor", "fp32", "tf32_tensor", "bf16_tensor", "fp16", "fp16_tensor", "fp8_tensor"
+]  # fmt: skip
 Peak = Annotated[float, _amount("FLOP/s", "900 TFLOP/s")]
 
 

@@ -157,6 +157,12 @@ def wrong_adapter(adapter: type[Environment]) -> str | None:
     for name in TOLD:
         if not isinstance(getattr(adapter, name, None), str):
             return f"class {adapter.__name__} has no {name}, a text"
+    factors: object = adapter.factors
+    if not isinstance(factors, Mapping) or not all(
+        isinstance(levels, list | tuple) and all(isinstance(word, str) for word in (factor, *levels))
+        for factor, levels in factors.items()
+    ):
+        return f"class {adapter.__name__}: factors is no mapping of names to tuples of levels"
     return None
 
 

@@ -28,6 +28,7 @@ else:
 VERSION = "schema"  # the key of a file's record that holds the version of its type
 NAMING = ("id", "specification", "figure", "name")  # keys by which people know an entry of a list
 
+Positive = Annotated[float, Field(gt=0)]
 Natural = Annotated[int, Field(ge=0)]
 Count = Annotated[int, Field(ge=1)]
 

@@ -385,8 +385,26 @@ CLAIMS = pa.DataFrameSchema(
     coerce=True,
 )
 
+# What follows from a paper's own numbers: papers/findings.csv, which papers/compute_findings.py writes.
+COMPUTED = pa.DataFrameSchema(
+    {
+        "paper": pa.Column(TEXT),
+        "id": pa.Column(TEXT),
+        "check": pa.Column(TEXT),
+        "claim": pa.Column(TEXT, nullable=True),
+        **{name: PUBLISHED.columns[name] for name in ("figure", "workload", "env", "batch", "metric")},
+        **{name: PUBLISHED.columns[name] for name in ("published", "recomputed", "unit")},
+        "agrees": pa.Column(TEXT, pa.Check.isin((*AGREES, *SAYS))),
+        "note": pa.Column(TEXT),
+    },
+    unique=["paper", "id"],
+    strict=True,
+    ordered=True,
+    coerce=True,
+)
+
 # What studies published, judged: these tables carry a paper instead of a campaign's identity.
-FINDINGS = {"published": PUBLISHED, "claims": CLAIMS}
+FINDINGS = {"findings": COMPUTED, "published": PUBLISHED, "claims": CLAIMS}
 # What images cost: from image records and starts, not from campaigns.
 COUNTED = {"image_costs": IMAGE_COSTS}
 

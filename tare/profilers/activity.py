@@ -105,8 +105,8 @@ def make(rows: Iterable[Mapping[str, Any]], where: str) -> pd.DataFrame:
     try:
         checked = ACTIVITY.validate(table)
     except (pa.errors.SchemaError, pa.errors.SchemaErrors) as error:
-        first = str(error).strip().splitlines()[0]
-        raise IntegrityError(f"{where}: a piece of device activity makes no sense: {first[:200]}") from error
+        said = " ".join(str(error).split())
+        raise IntegrityError(f"{where}: a piece of device activity makes no sense: {said[:200]}") from error
     return checked.sort_values("start_s", kind="stable", ignore_index=True)
 
 

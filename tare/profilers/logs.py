@@ -12,7 +12,7 @@ from typing import Any
 
 import pandas as pd
 
-from tare.core.errors import IntegrityError, UserError
+from tare.core.errors import IntegrityError, TareError, UserError
 from tare.core.files import is_gzip
 from tare.profilers import counters, ncu, nsys, nsys_reports, nvprof, nvprof_tables, timeline, torch_trace
 from tare.profilers.activity import KINDS
@@ -74,7 +74,11 @@ def read(path: Path) -> Log:
     if not begin.strip():
         raise UserError(f"{path} is empty")
     if re.match(r"\s*(\[\s*)?\{|\s*\[\s*\]\s*$", decoded(begin)):
-        return _torch(path)
+        try:
+            return _torch(path)
+        except IntegrityError:
+            if not _is_log(path):
+                raise
     text = read_text(path)
     log = _reader(text, path)(text, path)
     _refuse_contradiction(log)
@@ -110,7 +114,11 @@ def _torch(path: Path) -> Log:
     trace = torch_trace.read_trace(path)
     events = trace.events
     steps = len(torch_trace.step_windows(events))
-    activity, window = torch_trace.steps_activity(events) if steps else (torch_trace.device_events(events), None)
+    activity, window = (
+        torch_trace.steps_activity(events, str(path))
+        if steps
+        else (torch_trace.device_events(events, str(path)), None)
+    )
     if activity.empty:
         raise UserError(f"{path} {_no_device(events, steps)}")
     told = list(trace.warnings)
@@ -124,7 +132,7 @@ def _torch(path: Path) -> Log:
 
 def _no_device(events: list[dict[str, Any]], steps: int) -> str:
     """Why a trace has no activity to tell of, and what to do."""
-    if any(event.get("pid") == "CUDA functions" for event in events):
+    if any(event.get("pid") == torch_trace.OPERATORS_ALONE[1] for event in events):
         return (
             "is of torch.autograd's old profiler, which timed operators on the device and not its kernels: profile "
             "with torch.profiler"
@@ -137,12 +145,7 @@ def _no_device(events: list[dict[str, Any]], steps: int) -> str:
 def _reader(text: str, path: Path) -> Callable[[str, Path], Log]:
     """The reader of the profiler that a text is of: by its tables, then by its own lines."""
     profilers = {"nsys": _nsys, "ncu": _ncu, "nvprof": _nvprof}
-    has_table = {
-        "nsys": nsys_reports.has_reports(text),
-        "ncu": has_header(text, ncu.FORMS),
-        "nvprof": has_header(text, nvprof_tables.FORMS) or nvprof_tables.has_plain_header(text),
-    }
-    named = [name for name, found in has_table.items() if found]
+    named = _with_tables(text)
     if len(named) > 1:
         raise UserError(
             f"{path} holds tables of {' and of '.join(named)}: give each profiler's log a file of its own"
@@ -156,6 +159,25 @@ def _reader(text: str, path: Path) -> Callable[[str, Path], Log]:
     if reason := ncu.reason_of(text):
         raise UserError(f"{path} holds no profile: {reason[0]} (mend it: {reason[1]})")
     raise UserError(f"{path} has no form that is known: {KNOWN}")
+
+
+def _is_log(path: Path) -> bool:
+    """Whether a file that begins as JSON does is a log, in which a program printed it."""
+    try:
+        text = read_text(path)
+    except TareError:
+        return False
+    return '"ph"' not in text and '"traceEvents"' not in text and bool(_with_tables(text))
+
+
+def _with_tables(text: str) -> list[str]:
+    """The profilers whose tables a text has."""
+    has_table = {
+        "nsys": nsys_reports.has_reports(text),
+        "ncu": has_header(text, ncu.FORMS),
+        "nvprof": has_header(text, nvprof_tables.FORMS) or nvprof_tables.has_plain_header(text),
+    }
+    return [name for name, found in has_table.items() if found]
 
 
 def _nsys(text: str, path: Path) -> Log:
@@ -178,7 +200,7 @@ def _nvprof(text: str, path: Path) -> Log:
     form = ", ".join(["nvprof", *(name for name, table in parts.items() if table is not None)])
     return Log(
         path=path, form=form, source="nvprof", activity=found.activity, summary=found.summary,
-        metrics=found.metrics, warnings=found.warnings,
+        covered=found.covered, metrics=found.metrics, warnings=found.warnings,
     )  # fmt: skip
 
 

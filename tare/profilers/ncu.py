@@ -43,7 +43,7 @@ IDENTITY = ("ID", "Process ID", "Process Name", "Host Name", "Kernel Name", "Ker
             "Block Size", "Grid Size", "Device", "CC", "Section Name", "Invocations")  # fmt: skip
 BYTES = re.compile(r"^([KMGTP]?)byte(?:(/)(s|second|block))?$")
 HERTZ = re.compile(r"^([KMGTP]?)hz$", re.IGNORECASE)
-COUNTS = ("", "inst", "sector", "byte")  # units of sums that are whole
+COUNTS = ("", "inst", "sector", "byte", "ns", "nsecond")  # units of sums that are whole
 UNREAD = ("Process Name", "Host Name", "Kernel Time", "Context", "Stream", "Block Size", "Grid Size",
           "Rule Name", "Rule Type", "Rule Description")  # fmt: skip
 LAUNCHED = re.compile(r'^==PROF== Profiling ".*" - (\d+)\b', re.MULTILINE)
@@ -238,8 +238,9 @@ class _Launches:
     def __init__(self, where: str) -> None:
         self.where = where
         self.rows: list[dict[str, Any]] = []
-        self._numbers: dict[tuple[int, str, str], int] = {}
-        self._known: dict[tuple[int, str, str], tuple[int, str]] = {}  # line and what is printed
+        self._numbers: dict[tuple[str, str], int] = {}  # by process and number there; pages share them
+        self._tables: dict[int, set[int]] = {}  # launches that each table has
+        self._known: dict[tuple[int, str, str], tuple[int, str, float]] = {}  # line, what is printed, value
 
     def number(self, table: int, header: list[str], row: list[str], line: int) -> int:
         """Number of the launch that a row is of."""
@@ -249,21 +250,25 @@ class _Launches:
             raise IntegrityError(
                 f"{self.where} line {line}: {own[:40]!r} of process {owner[:40]!r} is no number of a launch: {CUT}"
             )
-        return self._numbers.setdefault((table, owner, own), len(self._numbers) + 1)
+        launch = self._numbers.setdefault((owner, own), len(self._numbers) + 1)
+        self._tables.setdefault(table, set()).add(launch)
+        return launch
 
     def add(self, line: int, launch: int, kernel: str, metric: str, printed: str, cell: dict[str, Any]) -> None:
         """One metric of one launch; sections of a page repeat metrics, and are counted once.
+
+        A raw page has the device's attributes as columns, and some of them in columns of its own such as CC.
 
         Raises:
             IntegrityError: it has another value than before, in the same unit.
         """
         key = (launch, metric, cell["unit"])
         if key not in self._known:
-            self._known[key] = (line, printed)
+            self._known[key] = (line, printed, cell["value"])
             self.rows.append({"launch": launch, "kernel": kernel, "metric": metric, **cell})
             return
-        before, known = self._known[key]
-        if known != printed and known.partition(" ")[2] == printed.partition(" ")[2]:
+        before, known, value = self._known[key]
+        if value != cell["value"] and known.partition(" ")[2] == printed.partition(" ")[2]:
             raise IntegrityError(
                 f"{self.where} line {line}: launch {launch} has another {metric} in line {before}: two launches "
                 "have one number, or the file is damaged"
@@ -271,20 +276,22 @@ class _Launches:
 
     def check(self, text: str, found: list[Table]) -> None:
         """Refuse a table from which launches, or metrics of the last one, are missing."""
-        there, profiled = len({own for _, _, own in self._numbers}), len(set(LAUNCHED.findall(text)))
+        told = LAUNCHED.findall(text)
+        there, profiled = len({own for _, own in self._numbers}), len(set(told))
         if there < profiled:  # some versions count them from 1, and rows from 0
             raise IntegrityError(
                 f"{self.where} is cut short: {profiled} launches were profiled, and {there} have rows"
             )
+        if told and len(self._numbers) > len(told):
+            raise IntegrityError(
+                f"{self.where} is damaged: {len(told)} launches were profiled, and {len(self._numbers)} have rows"
+            )
         for place, table in enumerate(found):
-            if table.form == LONG:
-                self._complete(place, is_last=place == len(found) - 1)
+            self._complete(place, is_last=table.form == LONG and place == len(found) - 1)
 
     def _complete(self, place: int, *, is_last: bool) -> None:
         """Metrics that a launch lacks and others of its table have are missing values: no sum leaves it out."""
-        own: dict[int, dict[str, dict[str, Any]]] = {
-            launch: {} for (table, *_), launch in self._numbers.items() if table == place
-        }
+        own: dict[int, dict[str, dict[str, Any]]] = {launch: {} for launch in self._tables.get(place, ())}
         for row in self.rows:
             if row["launch"] in own:
                 own[row["launch"]][row["metric"]] = row
@@ -353,7 +360,7 @@ def _add_capability(
 ) -> None:
     for one in _capability(header, row):
         cell = {"value": one["value"], "unit": one["unit"]}
-        launches.add(line, launch, kernel, one["metric"], str(one["value"]), cell)
+        launches.add(line, launch, kernel, one["metric"], f"{one['value']:.0f} ", cell)
 
 
 def _capability(header: list[str], row: list[str]) -> list[dict[str, Any]]:
@@ -430,20 +437,20 @@ def _statistics(smallest: dict[str, Any], largest: dict[str, Any], mean: dict[st
     return {"unit": mean["unit"], **values, "max_printed": largest["value"], "max_unit": largest["unit"]}
 
 
-def base_value(text: str, unit: str, decimal: str = POINT) -> dict[str, Any] | None:
+def base_value(text: str, unit: str, way: str = POINT) -> dict[str, Any] | None:
     """`value` and `unit` of a printed number in base units; None for a word, a missing value for n/a.
 
     Args:
         text: the number; in brackets behind it may stand what each instance has.
         unit: as it is printed.
-        decimal: sign before decimals.
+        way: in which numbers are written.
     """
     if instances := INSTANCES.match(text):
         text = instances[1]
     factor, base = base_unit(unit)
     if text.startswith("(!)") or text.lower() in ("n/a", "nan", "-nan", "inf"):
         return {"value": float("nan"), "unit": base}
-    found = parse(text, decimal)
+    found = parse(text, way)
     return None if found is None else {"value": found.value * factor, "unit": base}
 
 
@@ -453,7 +460,7 @@ def _cell(text: str, unit: str, numerals: Numerals, line: int, name: str) -> dic
     Raises:
         IntegrityError: it is no number, and the metric has a unit or counts something.
     """
-    found = base_value(text, unit, numerals.decimal)
+    found = base_value(text, unit, numerals.way)
     if found is None and text and (unit or name.endswith(".sum")):
         numerals.number(text, line, name)
     return found

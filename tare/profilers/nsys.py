@@ -35,6 +35,7 @@ NOT_OURS = (
     f"{PREFIX}CONCURRENT_KERNEL",
     "StringTable",
 )  # tables of nvprof's own database, which has others of ours
+OURS = ("ENUM_", "META_DATA_", "TARGET_INFO_", "ANALYSIS_", "PROFILER_", "CUPTI_", "NVTX_", "OSRT_")
 NOTHING = "holds no CUDA activity: profile a program that uses the GPU, with nsys profile --trace=cuda"
 
 
@@ -57,7 +58,7 @@ def read_sqlite(path: Path) -> pd.DataFrame:
             rows = list(_all(connection, path))
         finally:
             connection.close()
-    except (sqlite3.Error, OverflowError) as error:
+    except (sqlite3.Error, OverflowError, UnicodeError) as error:
         raise IntegrityError(f"{path} is no whole SQLite export of nsys ({error}); export it again") from error
     return activity.make(rows, str(path))
 
@@ -72,6 +73,8 @@ def _all(connection: sqlite3.Connection, path: Path) -> Iterator[dict[str, Any]]
             f"{path} is a database of nvprof: print it with nvprof --import-profile FILE --csv --print-gpu-trace"
         )
     wanted = [kind for kind in NEEDED if f"{PREFIX}{kind}" in known]
+    if not wanted and not any(name == "StringIds" or name.startswith(OURS) for name in known):
+        raise UserError(f"{path} is a database of another program: it has no table of nsys export")
     if not wanted:
         raise UserError(f"{path} {NOTHING}")
     strings = _pairs(connection, path, known, "StringIds", "value")
@@ -135,10 +138,14 @@ def _named(
     if kind == "MEMSET":
         return {"kind": "memset", "name": "[CUDA memset]", "bytes": moved, "host_memory": None}
     if kind == "MEMCPY":
-        name = f"[CUDA memcpy {copies.get(number('copyKind'), 'Unknown')}]"
+        if (way := number("copyKind")) not in copies:
+            raise IntegrityError(f"{at()}: copyKind is {row['copyKind']}, no direction of a copy that is known")
+        name = f"[CUDA memcpy {copies[way]}]"
         direction = activity.operation_kind(name)
         host = activity.host_side(direction, memory.get(number("srcKind")), memory.get(number("dstKind")))
         return {"kind": direction, "name": name, "bytes": moved, "host_memory": host}
     ids = map(number, ("demangledName", "shortName", "mangledName"))
     name = next((strings[one] for one in ids if one in strings), GRAPH if kind == "GRAPH_TRACE" else "?")
+    if name == "?" and strings:
+        raise IntegrityError(f"{at()}: no text of StringIds is its name: the file is damaged or was changed")
     return {"kind": "kernel", "name": name, "bytes": None, "host_memory": None}

@@ -7,6 +7,7 @@ it, and by its columns: others, such as those of calls of an API, have totals, c
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
@@ -37,6 +38,7 @@ from tare.profilers.printed import (
     Table,
     cells,
     lines_of,
+    refuse_again,
     refuse_repeated,
     refuse_replaced,
     refuse_unended,
@@ -69,7 +71,7 @@ TRACED = {"start", "duration", "bytes", "srcmemkd", "dstmemkd", "strm", "name"}
 CATEGORIES = {"CUDA_KERNEL": True, "MEMORY_OPER": True, "CUDA_API": False}  # whether it ran on the device
 MARKS = (
     re.compile(r"^\s*\[\d+/\d+\] Executing '(?P<name>\w+)(?P<how>[^']*)' stats report"),
-    re.compile(r"^\s*(?:Processing|Exporting|Running) \[.*(?:/|\[)(?P<name>\w+)\.py\b(?P<how>)"),
+    re.compile(r"^\s*(?:Processing|Exporting|Running) \[(?P<of>[^\]]*).*(?:/|\[)(?P<name>\w+)\.py\b(?P<how>)"),
     re.compile(r"^\s*\*\* .*\((?P<name>\w+)(?P<how>[^()]*)\):\s*$"),
 )
 TO_FILE = re.compile(r"\.\.\.\s+to \[|\] to (?!console)")  # the table stands in a file of its own
@@ -84,7 +86,7 @@ TITLED = {
 }  # fmt: skip
 DASHES = re.compile(r"^\s*-{2,}(?:\s+-{2,})+\s*$")
 NOTES = re.compile(r"^(?:Generat(?:ing|ed)|Using|NOTICE|WARNING|ERROR|FATAL|Report file|Exported)\b")
-SKIPPED = re.compile(r"SKIPPED: (.*\S)")
+SKIPPED = re.compile(r"SKIPPED: (.*(?:\.sqlite| does not contain ).*\S)")
 REMEDY = (
     "export it with nsys stats --format csv --report cuda_gpu_trace FILE, or with nsys export --type sqlite FILE"
 )
@@ -167,14 +169,18 @@ def read_reports(text: str, where: str) -> Reports:
     if lost := scan.without_table():
         raise IntegrityError(f"{where} line {lost[1]}: the report {lost[0]} has no table: {CUT}")
     tables = [report.table for report in scan.reports]
+    if empty := next((table.line for table in tables if not table.rows), None):
+        raise IntegrityError(f"{where} line {empty}: no row below this header: {CUT}")
     refuse_repeated(tables, where)
     refuse_unended(text, True, where)  # nsys itself ends every line
     numerals = Numerals(where, decide(_tokens(scan.reports), where))
-    pieces, traced = [], False
+    pieces, traced, seen = [], False, dict[tuple[str, ...], int]()
     sums = _Sums(where)
     for report in scan.reports:
         for line, row in report.table.rows:
             refuse_replaced(row, f"{where} line {line}")
+            if report.form == SIZES or report.cell(row, "corrid") not in ("", "-"):
+                refuse_again(seen, (report.table.mark[0], str(report.table.line), *row), line, where)
         if report.form == TRACE:
             traced = True
             pieces += [_traced(report, row, line, numerals) for line, row in report.table.rows]
@@ -216,10 +222,11 @@ class _Scan:
         self.others: list[str] = []  # columns of tables that are not read
         self.warnings: list[str] = []
         self._filled: set[int] = set()  # of `marked`, those that have a table or were skipped
-        self._name = self._how = self._unit = ""
+        self._name = self._how = self._unit = self._of = ""
         self._open: _Report | None = None
         self._foreign = False  # inside a table that is not read
         self._columns = 0  # of the last table that is read
+        self._loose: dict[int, int] = {}  # before the first: columns of what may be a row, with its first line
 
     def all(self, text: str) -> None:
         """Take every line of a text."""
@@ -259,8 +266,14 @@ class _Scan:
             return
         elif self._name in REPORTS and max(len(re.split(r"\s{2,}", line.strip())), line.count(",")) > 3:
             raise IntegrityError(f"{self.where} line {number}: no header of the report {self._name}: {CUT}")
-        elif self._columns and _numbers(line) >= max(3, self._columns // 2):
-            raise IntegrityError(f"{self.where} line {number}: a row outside of a table: {CUT}")
+        elif _numbers(line) >= max(3, self._columns // 2):
+            if self._columns:
+                self._refuse_loose(number)
+            self._loose.setdefault(len(cells(line) or ()), number)
+            self._loose.setdefault(len(re.split(r"\s{2,}", line.strip())), number)
+
+    def _refuse_loose(self, number: int) -> None:
+        raise IntegrityError(f"{self.where} line {number}: a row outside of a table: {CUT}")
 
     def _is_mark(self, number: int, line: str) -> bool:
         """Whether a line announces a report, or says that it was skipped."""
@@ -271,7 +284,8 @@ class _Scan:
             pending = len(self.marked) - 1 not in self._filled
             if not (self.marked and self.marked[-1][0] == found["name"] and pending):
                 self.marked.append((found["name"], number))
-                self._how = ""
+                self._how = self._of = ""
+            self._of = found.groupdict().get("of") or self._of
             self._name, self._how, self._unit = found["name"], found["how"] or self._how, ""
             if TO_FILE.search(line):
                 self._filled.add(len(self.marked) - 1)
@@ -319,13 +333,15 @@ class _Scan:
             return True
         if self._unit and form == SIZES:
             columns = [(name, unit or self._unit) for name, unit in columns]
-        table = Table(form=form, header=texts, line=number)
+        table = Table(form=form, header=texts, line=number, mark=(self._of, ""))
         self._open = _Report(table=table, form=form, name=f"{self._name}{self._how}", columns=columns, spans=spans)
         self.reports.append(self._open)
         self._columns = len(columns)
+        if self._columns in self._loose:
+            self._refuse_loose(self._loose[self._columns])
         if self.marked and self.marked[-1][0] == self._name:
             self._filled.add(len(self.marked) - 1)
-        self._name = self._how = ""
+        self._name = self._how = self._of = ""
         return True
 
     def _row(self, report: _Report, number: int, line: str) -> None:
@@ -432,6 +448,9 @@ def _traced(report: _Report, row: list[str], line: int, numerals: Numerals) -> d
     at = f"{numerals.where} line {line}"
     name, moved = report.cell(row, "name"), report.cell(row, "bytes")
     kind = activity.named_kind(name, at)
+    units = report.unit("start"), report.unit("duration")
+    if units[0] != units[1] and units != ("sec", "nsec"):  # as 2020 had them
+        raise IntegrityError(f"{numerals.where} line {report.table.line}: start and duration differ in units")
     found: dict[str, float] = {}
     for column in ("start", "duration"):
         cell = report.cell(row, column)
@@ -465,7 +484,7 @@ class _Sums:
         self.where = where
         self._times: dict[str, dict[str, dict[str, Any]]] = {}  # by report: by name of the operation
         self._sizes: dict[str, dict[str, dict[str, Any]]] = {}
-        self._seen: dict[tuple[str, int, float], int] = {}
+        self._seen: dict[tuple[str, str, int, float], int] = {}
 
     def add(self, report: _Report, numerals: Numerals) -> None:
         """Add one table.
@@ -489,7 +508,7 @@ class _Sums:
             _join(own, one)
         if shares:
             check_shares(shares, f"{self.where} line {report.table.line}", "rows")
-        again = self._seen.setdefault((label, calls, round(total, 12)), report.table.line)
+        again = self._seen.setdefault((report.table.mark[0], label, calls, round(total, 12)), report.table.line)
         if again != report.table.line and calls:
             raise IntegrityError(
                 f"{self.where} line {report.table.line}: as many calls and as much as in the table at line "
@@ -513,7 +532,8 @@ class _Sums:
                 numerals.count(report.cell(row, name), line, name)
         own = report.unit(column)
         for name in ("average", "minimum", "maximum"):
-            if report.unit(name) not in ("", own):
+            left_out = report.unit(name) == "" and (sizes or own == "ns")  # as versions of 2020 had it
+            if report.unit(name) != own and not left_out:
                 raise IntegrityError(f"{self.where} line {report.table.line}: {name} and {column} differ in units")
         if calls < 1 or printed[column].value < 0:
             raise IntegrityError(f"{at}: {calls} calls of {printed[column].value:g}: the file is damaged")
@@ -574,7 +594,7 @@ class _Sums:
         return list(found.values())
 
     def _agreed(self, reports: dict[str, dict[str, dict[str, Any]]], of_kernels: bool) -> dict[str, dict[str, Any]]:
-        """Operations of the first report that has some; others that have some too must count as much."""
+        """Operations of the first report that has some; others that have some too must have as much."""
         parts = {
             label: {name: one for name, one in own.items() if (one["kind"] == "kernel") == of_kernels}
             for label, own in reports.items()
@@ -584,6 +604,9 @@ class _Sums:
         if len(set(counts.values())) > 1:
             said = ", ".join(f"{count} in {label}" for label, count in counts.items())
             raise IntegrityError(f"{self.where}: reports of one file count different calls: {said}")
+        totals = [sum(one["total_s"] or one["bytes"] or 0.0 for one in own.values()) for own in parts.values()]
+        if not all(math.isclose(one, totals[0], rel_tol=1e-6) for one in totals):
+            raise IntegrityError(f"{self.where}: {' and '.join(parts)} have different totals of the same calls")
         return next(iter(parts.values()), {})
 
 

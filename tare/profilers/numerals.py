@@ -1,9 +1,10 @@
 """From text to numbers, one way for every reader.
 
-Which sign stands before decimals is decided once for a file, from all its numbers. A number that can be read in
-both ways decides nothing: `482,333` is 482333 or 482.333. Two things that a format promises decide more of them: a
-count is whole, and some sizes always have decimals. A file whose numbers leave it open is refused, and so is one
-that mixes both.
+How numbers are written is decided once for a file, from all its numbers: which sign stands before decimals, and
+whether groups have three digits or, as some locales of East Asia have them, four. A number that can be read in
+several ways decides nothing: `482,333` is 482333 or 482.333. Two things that a format promises decide more of
+them: a count is whole, and some sizes always have decimals. A file whose numbers leave it open is refused, and so
+is one that mixes several.
 """
 
 from __future__ import annotations
@@ -15,23 +16,22 @@ from dataclasses import dataclass
 
 from tare.core.errors import IntegrityError, UserError
 
-POINT, COMMA = ".", ","
+POINT, COMMA, FOURS = ".", ",", "4"  # ways of writing; the last is a point, and commas between groups of four
 ANY, WHOLE, DECIMALS = "any", "whole", "decimals"  # what a format promises of a number
 REMEDY = "profile, or export, again with LC_ALL=C"
 LARGEST = 2**63 - 1  # of what tables hold as a whole number
-_TITLES = {POINT: "decimal point", COMMA: "decimal comma"}
+_TITLES = {POINT: "a decimal point", COMMA: "a decimal comma", FOURS: "groups of four digits"}
 
 
-def _pattern(decimal: str) -> re.Pattern[str]:
-    group = re.escape(COMMA if decimal == POINT else POINT)
+def _pattern(decimal: str, group: str, digits: int = 3) -> re.Pattern[str]:
     return re.compile(
-        rf"([+-]?)([1-9]\d{{0,2}}(?:{group}\d{{3}})+|0|[1-9]\d{{0,24}})(?:{re.escape(decimal)}(\d{{1,25}}))?"
+        rf"([+-]?)([1-9]\d{{0,{digits - 1}}}(?:{group}\d{{{digits}}})+|0|[1-9]\d{{0,19}})(?:{decimal}(\d{{1,25}}))?"
         r"(?:e([+-]?\d{1,3}))?",
         re.ASCII | re.IGNORECASE,
     )
 
 
-_PATTERNS = {decimal: _pattern(decimal) for decimal in (POINT, COMMA)}
+_PATTERNS = {POINT: _pattern(r"\.", ","), COMMA: _pattern(",", r"\."), FOURS: _pattern(r"\.", ",", 4)}
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,18 +53,24 @@ class Printed:
         return Printed(self.value * factor, self.digit * factor, self.whole)
 
 
-def parse(text: str, decimal: str = POINT) -> Printed | None:
-    """A number with or without groups of thousands; None where the text is none."""
-    found = _PATTERNS[decimal].fullmatch(text)
-    if found is None:
+def parse(text: str, way: str = POINT, *, exponent: bool = True) -> Printed | None:
+    """A number with or without groups of digits; None where the text is none.
+
+    Args:
+        text: it.
+        way: POINT, COMMA or FOURS.
+        exponent: whether it may have one.
+    """
+    found = _PATTERNS[way].fullmatch(text)
+    if found is None or (found[4] is not None and not exponent):
         return None
-    sign, whole, decimals, exponent = found.groups()
-    digits = whole.replace(COMMA if decimal == POINT else POINT, "")
-    value = float(f"{sign}{digits}.{decimals or 0}e{exponent or 0}")
+    sign, whole, decimals, power = found.groups()
+    digits = re.sub("[.,]", "", whole)
+    value = float(f"{sign}{digits}.{decimals or 0}e{power or 0}")
     if not math.isfinite(value):
         return None
-    digit = float(f"1e{int(exponent or 0) - len(decimals or '')}")
-    return Printed(value, digit, decimals is None and exponent is None)
+    digit = float(f"1e{int(power or 0) - len(decimals or '')}")
+    return Printed(value, digit, decimals is None and power is None)
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,46 +83,57 @@ class Token:
 
 
 def decide(tokens: Iterable[Token], where: str) -> str:
-    """POINT or COMMA, whichever the numbers of a file have before their decimals.
+    """POINT, COMMA or FOURS, whichever way the numbers of a file are written in.
 
     Args:
-        tokens: of the whole file; what is no number in either way is passed over.
+        tokens: of the whole file; what is no number in any way is passed over.
         where: begins the messages: the file.
 
     Raises:
-        UserError: some numbers have a point and others a comma, or each of them can be read both ways.
+        UserError: some numbers are written in one way and others in another, or all can be read in several.
     """
-    required: dict[str, Token] = {}
-    open_one: Token | None = None
+    left = dict.fromkeys(_PATTERNS)  # in order: the usual one first
+    narrowed: list[tuple[Token, set[str]]] = []
+    several: dict[str, dict[str, float]] = {}  # text: value by way
+    first: dict[str, Token] = {}
     for token in tokens:
         if POINT not in token.text and COMMA not in token.text:
             continue
-        read = {decimal: found for decimal in _PATTERNS if (found := _kept(token, decimal)) is not None}
-        if len(read) == 1:
-            required.setdefault(next(iter(read)), token)
-        elif len(read) == 2 and read[POINT].value != read[COMMA].value:
-            open_one = open_one or token
-    if len(required) == 2:
-        said = " and ".join(
-            f"{required[decimal].text!r} in line {required[decimal].line} has a {_TITLES[decimal]}"
-            for decimal in (COMMA, POINT)
-        )
-        raise UserError(f"{where}: {said}: {REMEDY}")
-    if required:
-        return next(iter(required))
-    if open_one is not None:
-        ways = " or ".join(
-            f"{found.value:.12g}" for decimal in (POINT, COMMA) if (found := parse(open_one.text, decimal))
-        )
-        raise UserError(
-            f"{where} line {open_one.line}: {open_one.text!r} is {ways}, and no number says which: {REMEDY}"
-        )
-    return POINT
+        read = {way: found.value for way in _PATTERNS if (found := _kept(token, way)) is not None}
+        if not read:
+            continue
+        if len(left) > 1 and len(set(read.values())) > 1:
+            several.setdefault(token.text, read)
+            first.setdefault(token.text, token)
+        if set(left) <= set(read):
+            continue
+        if not set(left) & set(read):
+            other, ways = next((one for one in narrowed if not one[1] & set(read)), narrowed[-1])
+            said = f"{_has(other, ways, set(read))} and {_has(token, set(read), ways)}"
+            raise UserError(f"{where}: {said}: {REMEDY}")
+        narrowed.append((token, set(read)))
+        left = {way: None for way in left if way in read}
+    for text, read in several.items():
+        values = dict.fromkeys(f"{read[way]:.12g}" for way in left if way in read)
+        if len(values) > 1:
+            raise UserError(
+                f"{where} line {first[text].line}: {text!r} is {' or '.join(values)}, and no number says which: "
+                f"{REMEDY}"
+            )
+    return next(iter(left))
 
 
-def _kept(token: Token, decimal: str) -> Printed | None:
-    """A token read with this sign, if that keeps what its format promises."""
-    found = parse(token.text, decimal)
+def _has(token: Token, ways: set[str], others: set[str]) -> str:
+    """What a number has that another, which is written in none of the same ways, has not."""
+    title = next(title for way, title in _TITLES.items() if way in ways)
+    if POINT in ways and COMMA not in others:
+        title = "groups of three digits"
+    return f"{token.text!r} in line {token.line} has {title}"
+
+
+def _kept(token: Token, way: str) -> Printed | None:
+    """A token read in this way, if that keeps what its format promises."""
+    found = parse(token.text, way)
     if found is None or token.promise == ANY:
         return found
     return found if found.whole == (token.promise == WHOLE) else None
@@ -127,22 +144,23 @@ class Numerals:
 
     Args:
         where: begins the messages: the file.
-        decimal: sign before decimals, as `decide` found it.
+        way: in which they are written, as `decide` found it.
     """
 
-    def __init__(self, where: str, decimal: str = POINT) -> None:
+    def __init__(self, where: str, way: str = POINT) -> None:
         self.where = where
-        self.decimal = decimal
+        self.way = way
 
     def number(self, text: str, line: int, what: str) -> Printed:
-        """A number.
+        """A number; none of these formats prints an exponent.
 
         Raises:
             IntegrityError: the text is none; the message has file, line and `what`.
         """
-        found = parse(text, self.decimal)
+        found = parse(text, self.way, exponent=False)
         if found is None:
-            hint = f" ({REMEDY})" if parse(text, COMMA if self.decimal == POINT else POINT) else ""
+            others = any(parse(text, way, exponent=False) for way in _PATTERNS)
+            hint = f" ({REMEDY})" if others else ""
             raise IntegrityError(f"{self.where} line {line}: {what}: {text[:80]!r} is no number{hint}")
         return found
 
@@ -152,7 +170,7 @@ class Numerals:
         Raises:
             IntegrityError: the text is none.
         """
-        found = parse(text, self.decimal)
+        found = parse(text, self.way)
         if found is None or not found.whole or not 0 <= found.value <= LARGEST:
             raise IntegrityError(f"{self.where} line {line}: {what}: {text[:80]!r} is no whole number")
         return int(re.sub(r"[.,+]", "", text))

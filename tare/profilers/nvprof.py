@@ -35,12 +35,22 @@ from tare.profilers.nvprof_tables import (
     Part,
     Scan,
 )
-from tare.profilers.printed import CUT, METRIC_COLUMNS, SECONDS, lines_of, refuse_replaced, scale, split_header
+from tare.profilers.printed import (
+    CUT,
+    METRIC_COLUMNS,
+    SECONDS,
+    lines_of,
+    refuse_again,
+    refuse_replaced,
+    scale,
+    split_header,
+)
 
 BY_RANGE = "NVTX result:"  # below it the same again, by range
 GPU, API_CALLS = "GPU activities", "API calls"
 OTHER_SECTIONS = re.compile(r"^(?:API calls|OpenACC \((?:excl|incl)\))$")
 MANAGED = ("cudaMallocManaged", "cuMemAllocManaged")
+LAUNCHING = ("cudaLaunch", "cudaLaunchKernel", "cuLaunchKernel")
 API = re.compile(r"^cu(da)?[A-Z]\w*$")
 CORRELATION = re.compile(r"\s\[\d+\]$")
 LEVEL = re.compile(r"^(?:Idle|Low|Mid|High|Max) \((\d{1,3})\)$")
@@ -65,12 +75,14 @@ class NvprofLog:
     Attributes:
         activity: of traces, an ACTIVITY table; start is the profiler's own clock.
         summary: of summaries, activity.SUMMARY_COLUMNS; what the device did, without calls of the API.
+        covered: kinds of activity that the summary would have if they occurred.
         metrics: METRIC_COLUMNS.
         warnings: of the profiler, such as records that were lost, and of the reader.
     """
 
     activity: pd.DataFrame | None
     summary: pd.DataFrame | None
+    covered: frozenset[str]
     metrics: pd.DataFrame | None
     warnings: tuple[str, ...]
 
@@ -96,10 +108,12 @@ def read(text: str, where: str) -> NvprofLog:
     found.check()
     if not (found.pieces or found.sums or found.metrics):
         raise UserError(f"{where} {_nothing(text, bool(scan.tables))}")
+    has_sums = found.sums and (scan.has(SUMMARY) or not found.pieces)
     said = re.findall(r"^=+(?:\d+=+)? *(?:Warning: |(?=Error: ))(.*\S)", text, re.MULTILINE)
     return NvprofLog(
         activity=activity.make(found.pieces, where) if found.pieces else None,
-        summary=activity.make_summary(found.sums) if found.sums else None,
+        summary=activity.make_summary(found.sums) if has_sums else None,
+        covered=frozenset(activity.KINDS if scan.has(SUMMARY) else activity.CROSSING),
         metrics=pd.DataFrame(found.counted(), columns=METRIC_COLUMNS) if found.metrics else None,
         warnings=(*said, *found.warnings(scan), *scan.unended()),
     )
@@ -109,7 +123,9 @@ def _nothing(text: str, has_tables: bool) -> str:
     remedy = "profile with nvprof --csv --log-file FILE, on a program that uses the GPU"
     if said := WORDS.search(text):
         return f"holds no profile; nvprof says {said[1]!r}: {remedy}"
-    return f"{'saw the GPU do nothing' if has_tables else 'holds no table of nvprof'}: {remedy}"
+    if has_tables:
+        return f"has no row of what the GPU did: it did nothing, or the file is cut short; {remedy}"
+    return f"holds no table of nvprof: {remedy}"
 
 
 class _Found:
@@ -123,10 +139,12 @@ class _Found:
         self.metrics: list[dict[str, Any]] = []
         self._kernels: dict[Any, int] = {}
         self._seen: dict[tuple[str, Any], dict[int, set[str]]] = {}  # by form and device: metrics of each kernel
+        self._invocations: dict[tuple[str, int], int] = {}
+        self._uneven: list[int] = []  # lines of metrics that have other invocations than others of their kernel
         self._blocks: Counter[tuple[str, str]] = Counter()
         self._shares: dict[int, list[tuple[Printed, Printed]]] = {}
         self._api_shares: dict[int, list[Printed]] = {}
-        self._has_managed = False
+        self._has_managed = self._has_launches = False
 
     def block(self, part: Part) -> tuple[str, int]:
         """The results that a table of metrics or events belongs to: both of one process count the same kernels."""
@@ -154,6 +172,8 @@ class _Found:
                 "have no owner; profile again with --csv --log-file"
             )
         own.add(name)
+        if self._invocations.setdefault((form, index), invocations) != invocations:
+            self._uneven.append(line)
         smallest, largest, mean = (value_of(cell, at) for cell in cells[2:5])
         slack = 1e-2 * abs(largest.value)  # averages of throughputs are of their sums, and a little beside
         if smallest.value - slack > mean.value or mean.value - slack > largest.value:
@@ -176,20 +196,37 @@ class _Found:
             if row["form"] != EVENTS or (row["kernel_index"], row["metric"]) not in named
         ]
 
-    def add_call(self, table: int, line: int, share: str, name: str) -> None:
-        """A call of an API: of no account but for its share, and for what it says of unified memory."""
-        printed = self.numerals.number(share.removesuffix("%"), line, "share of the time")
+    def add_call(
+        self, table: int, line: int, share: str, name: str, calls: str, times: Mapping[str, Printed]
+    ) -> None:
+        """A call of an API: of no account but for its share, and for what it says of the device's work."""
+        printed = self._checked(line, share, calls, times)[1]
         self._api_shares.setdefault(table, []).append(printed)
         self._has_managed = self._has_managed or name in MANAGED
+        self._has_launches = self._has_launches or name in LAUNCHING
 
     def warnings(self, scan: Scan) -> list[str]:
         """What is not known of the device's work."""
-        if self.sums and self._has_managed and not scan.has_unified():
-            return [
+        told = [
+            f"process {process}, which line {line} says was profiled, has no result here: the file is cut short, "
+            "or it is in another"
+            for process, line in scan.without_result()
+        ]
+        if self._uneven:
+            told.append(
+                f"metrics with more or fewer invocations than others of their kernel: {len(self._uneven)}, the "
+                f"first in line {self._uneven[0]}"
+            )
+        if self.sums and not scan.has(SUMMARY):
+            told.append("the log has no summary: copies besides those of unified memory are not in it")
+        if self.sums and self._has_managed and not scan.has(UNIFIED):
+            told.append(
                 "the program has unified memory, and the log no part that says what it moved: copies from and to "
                 "the device are those besides it"
-            ]
-        return []
+            )
+        if self.sums and self._has_launches and all(one["kind"] != "kernel" for one in self.sums):
+            told.append("the program launched kernels, and the log has none: they failed, or their rows are lost")
+        return told
 
     def check(self) -> None:
         """Refuse a file that lost rows: shares that are no whole, kernels with fewer metrics than others."""
@@ -218,26 +255,30 @@ class _Found:
         self, table: int, line: int, share: str, name: str, calls: str, times: Mapping[str, Printed]
     ) -> None:
         """One row of a summary, with its share of its table in per cent."""
-        at = f"{self.where} line {line}"
-        printed = self.numerals.number(share.removesuffix("%"), line, "share of the time")
-        counted = self.numerals.count(calls, line, "number of calls")
-        check_mean(times["total_s"], counted, _cut_to(times["mean_s"], 1e-9), at)
+        counted, printed = self._checked(line, share, calls, times)
         self._shares.setdefault(table, []).append((times["total_s"], printed))
         seconds = {key: one.value for key, one in times.items()}
-        kind = activity.named_kind(name, at)
+        kind = activity.named_kind(name, f"{self.where} line {line}")
         self.sums.append({"kind": kind, "name": name, "calls": counted, "bytes": None, **seconds})
+
+    def _checked(self, line: int, share: str, calls: str, times: Mapping[str, Printed]) -> tuple[int, Printed]:
+        """Calls and share of a row of a summary whose total is its calls times their mean."""
+        printed = self.numerals.number(share.removesuffix("%"), line, "share of the time")
+        counted = self.numerals.count(calls, line, "number of calls")
+        check_mean(times["total_s"], counted, _cut_to(times["mean_s"], 1e-9), f"{self.where} line {line}")
+        return counted, printed
 
     def add_moved(
         self, line: int, name: str, count: str, sizes: Mapping[str, str], total_time: Printed | None
     ) -> None:
         """One row of unified memory: pages that moved, faults, and the like."""
         at = f"{self.where} line {line}"
-        counted = self.numerals.count(count, line, "count")
         sized = any(cell not in ("", "-") for cell in sizes.values())
         if name not in MOVED and not (sized and total_time):
-            return  # faults, thrashes, mappings: they have no size or no time
+            return  # faults, thrashes, mappings: they have no size or no time, and some no count
         if name not in MOVED:
             raise IntegrityError(f"{at}: {name[:80]!r} is no copy of unified memory that is known")
+        counted = self.numerals.count(count, line, "count")
         total, mean = (_size(sizes[key], at) for key in ("total size", "avg size"))
         check_mean(total, counted, _cut_to(mean, 1.0), at)
         kind = activity.operation_kind(MOVED[name])
@@ -319,14 +360,14 @@ def value_of(text: str, at: str) -> Value:
     raise IntegrityError(f"{at}: {text[:80]!r} is no value of a metric: the file is cut short or was changed{hint}")
 
 
-def _plain(text: str) -> Printed | None:
-    """A number as nvprof prints it: without groups of thousands."""
-    return None if "," in text else parse(text)
+def _plain(text: str, *, exponent: bool = True) -> Printed | None:
+    """A number as nvprof prints it: without groups of thousands; metrics alone may have an exponent."""
+    return None if "," in text else parse(text, exponent=exponent)
 
 
 def _seconds(text: str, at: str) -> Printed:
     found = DURATION.match(text)
-    printed = _plain(found[1]) if found else None
+    printed = _plain(found[1], exponent=False) if found else None
     if found is None or printed is None or printed.value < 0:
         raise IntegrityError(f"{at}: {text[:80]!r} is no duration: the file is cut short or was changed")
     return printed.times(SECONDS[found[2]])
@@ -334,7 +375,7 @@ def _seconds(text: str, at: str) -> Printed:
 
 def _size(text: str, at: str) -> Printed:
     found = BYTES.match(text)
-    printed = _plain(found[1]) if found else None
+    printed = _plain(found[1], exponent=False) if found else None
     if found is None or printed is None or found[3] or printed.value < 0:
         raise IntegrityError(f"{at}: {text[:80]!r} is no size: the file is cut short or was changed")
     return printed.times(scale(found[2], 1024))
@@ -428,15 +469,16 @@ def _csv_summary(found: _Found, part: Part) -> None:
     keys = {"total_s": "time", "mean_s": "avg", "min_s": "min", "max_s": "max"}
     for (line, row), name in zip(table.rows, names, strict=True):
         at = f"{found.where} line {line}"
-        share = row[table.place("share")]
-        if has_type and not _section_is_gpus(row[table.place("type")], at):
-            if row[table.place("type")] == API_CALLS:
-                part.whole = True
-                found.add_call(part.table.line, line, share, name)
+        of_gpu = not has_type or _section_is_gpus(row[table.place("type")], at)
+        if not of_gpu and row[table.place("type")] != API_CALLS:
             continue
         times = {key: _seconds(table.cell(row, one), at) for key, one in keys.items()}
-        calls = row[table.place("calls")]
-        found.add_sum(part.table.line, line, share, name, calls, times)
+        cells = (part.table.line, line, row[table.place("share")], name, row[table.place("calls")], times)
+        if of_gpu:
+            found.add_sum(*cells)
+        else:
+            part.whole = True
+            found.add_call(*cells)
 
 
 def _of_the_device(section: str, names: list[str]) -> bool:
@@ -448,7 +490,10 @@ def _of_the_device(section: str, names: list[str]) -> bool:
 
 def _csv_trace(found: _Found, part: Part) -> None:
     table = _Csv(found, part)
+    seen: dict[tuple[str, ...], int] = {}
     for line, row in table.rows:
+        if "correlation_id" in table.names and row[table.place("correlation_id")]:
+            refuse_again(seen, tuple(row), line, found.where)
         start, duration = table.cell(row, "start"), table.cell(row, "duration")
         if duration in ("", "-"):
             _refuse_without_duration(found, line, row[table.place("name")])
@@ -497,12 +542,16 @@ def _lines(found: _Found, part: Part) -> list[tuple[int, str]]:
 def _plain_metrics(found: _Found, part: Part) -> None:
     """The plain forms have columns that are two or more blanks apart."""
     form, block = part.table.form, found.block(part)
-    device, kernel, times = "", "", Counter[tuple[str, str]]()
+    device, kernel, times, empty = "", "", Counter[tuple[str, str]](), 0
     for number, line in _lines(found, part):
+        if empty and not line.strip()[:1].isdecimal():
+            break
+        empty = 0
         if named := DEVICE.match(line):
             device, kernel = named[1], ""
             continue
         if line.strip().startswith("Kernel:"):
+            empty = number
             kernel = _name(found, number, line.split("Kernel:", 1)[1])
             times[device, kernel] += 1
             continue
@@ -513,6 +562,8 @@ def _plain_metrics(found: _Found, part: Part) -> None:
             raise IntegrityError(f"{found.where} line {number}: {cells[1]} of no kernel: lines above are missing")
         picked = [*cells[:2], *(cells[-3:] if form == METRICS else cells[2:5])]
         found.add_metric(number, form, (block, device, kernel, times[device, kernel]), kernel, picked)
+    if empty:
+        raise IntegrityError(f"{found.where} line {empty}: no number stands below this kernel: {CUT}")
 
 
 def _plain_summary(found: _Found, part: Part) -> None:
@@ -532,20 +583,24 @@ def _plain_summary(found: _Found, part: Part) -> None:
         return
     for number, section, row in rows:
         at = f"{found.where} line {number}"
-        if section and not _section_is_gpus(section, at):
-            if section == API_CALLS:
-                part.whole = True
-                found.add_call(part.table.line, number, row[2], row[8].strip())
+        of_gpu = not section or _section_is_gpus(section, at)
+        if not of_gpu and section != API_CALLS:
             continue
         keys = {"total_s": row[3], "mean_s": row[5], "min_s": row[6], "max_s": row[7]}
         times = {key: _seconds(one, at) for key, one in keys.items()}
-        found.add_sum(part.table.line, number, row[2], _name(found, number, row[8]), row[4], times)
+        cells = (part.table.line, number, row[2], _name(found, number, row[8]), row[4], times)
+        if of_gpu:
+            found.add_sum(*cells)
+        else:
+            part.whole = True
+            found.add_call(*cells)
 
 
 def _plain_trace(found: _Found, part: Part) -> None:
     columns = re.split(r"\s{2,}", part.table.header[0].strip())
     if lost := TRACED - {name.lower() for name in columns}:
         raise IntegrityError(f"{found.where} line {part.table.line}: the table has no column {min(lost)}: {CUT}")
+    seen: dict[tuple[str, ...], int] = {}
     for number, line in _lines(found, part):
         cells = re.split(r"\s{2,}", line.strip(), maxsplit=len(columns) - 1)
         if len(cells) != len(columns):
@@ -554,6 +609,8 @@ def _plain_trace(found: _Found, part: Part) -> None:
             )
         row = {name.lower(): cell for name, cell in zip(columns, cells, strict=True)}
         row["name"] = _name(found, number, row["name"])
+        if CORRELATION.search(row["name"]):
+            refuse_again(seen, tuple(cells), number, found.where)
         if row["duration"] == "-":
             _refuse_without_duration(found, number, row["name"])
             continue

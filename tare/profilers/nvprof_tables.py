@@ -39,9 +39,13 @@ COLUMNS = {METRICS: 6, EVENTS: 5, UNIFIED: 7, SUMMARY: 7}  # of a plain row, at 
 SUMMARY_ROW = re.compile(r"^\s*(?:([A-Z][\w ()]*):\s+)?(\S+)%\s+(\S+)\s+(\S+)\s+(\S+)\s+(\S+)\s+(\S+)\s+(\S.*)$")
 MARK = re.compile(r"^=+(?:(\d+)=+)? *(.*)$")
 TABLE_MARKS = ("Event result:", "Metric result:", "Unified Memory profiling result:")  # a table has to follow
+ANNOUNCED = "NVPROF is profiling process"
+# Why nvprof prints no table of a process.
+WITHOUT = re.compile(r"No |Error|Warning: No |Generated result file")
 LEGEND = re.compile(r"^\s*(?:Regs|SSMem|DSMem|SrcMemType|DstMemType): ")
 DEVICE = re.compile(r'^\s*Device "(.*)"\s*$')
 DURATION = re.compile(r"^(.*[\d.])(s|ms|us|ns|min)$")
+PRINTED = re.compile(r"[\d.]+(?:%|s|ms|us|ns|min|[KMGTP]?B)")  # what a whole cell of a plain row may be
 BYTES = re.compile(r"^(.*[\d.])([KMGTP]?)B(/s)?$")
 UNITS = {"", "%", *SECONDS, *(f"{prefix}B{rate}" for prefix in ("", *"KMGT") for rate in ("", "/s"))}
 CUT_SUMMARY = (
@@ -83,6 +87,8 @@ class Scan:
         self._wanted: tuple[str, int] | None = None  # a mark below which a table has to stand, with its line
         self._last: Part | None = None
         self._orphan: int | None = None  # a line that can only be a row, below no header
+        self._nothing = False  # nvprof says that no kernel was profiled
+        self._announced: dict[str, int] = {}  # processes without a result so far, with the line that has them
         self._csv = CsvTables(FORMS, self.where)
 
     def take(self, number: int, line: str) -> None:
@@ -104,6 +110,8 @@ class Scan:
             return
         elif line.startswith("No ") and line.rstrip().endswith("profiled."):
             self._wanted = None  # says so itself
+            self._announced.pop(self._process, None)
+            self._nothing = self._nothing or line.startswith("No kernels")
         elif line.startswith("Total ") and self._wanted is not None and number == self._wanted[1] + 1:
             self._wanted = None  # faults alone
         elif self._last is not None and not self._last.is_csv:
@@ -122,6 +130,10 @@ class Scan:
             return
         if said[1]:
             self._process = said[1]
+        if said[2].startswith(ANNOUNCED):
+            self._announced.setdefault(self._process, number)
+        elif WITHOUT.match(said[2]):
+            self._announced.pop(self._process, None)
         if said[2].endswith("result:") or said[2].startswith(("API calls", "OpenACC")):
             self._refuse_lost()
             self._section = said[2].strip()
@@ -141,13 +153,15 @@ class Scan:
         cells = re.split(r"\s{2,}", line.strip())
         plain = (row := SUMMARY_ROW.match(line)) is not None and DURATION.match(row[3]) is not None
         traced = len(cells) > 8 and DURATION.match(cells[0]) is not None
-        if of_units or plain or traced or (line.startswith('"') and len(pieces) > 4):
+        moved = len(cells) == 7 and cells[0].isdecimal() and PRINTED.fullmatch(cells[4]) is not None
+        if of_units or plain or traced or moved or (line.startswith('"') and len(pieces) > 4):
             self._orphan = self._orphan or number
 
     def _begin(self, part: Part, number: int) -> None:
         if self._last is not None:
             self._last.table.followed = True
         self._wanted = None
+        self._announced.pop(part.table.mark[0], None)
         self._last = part
         self.tables.append(part)
         if part.table.form == LAUNCHES and not part.is_csv:
@@ -177,6 +191,8 @@ class Scan:
         """
         refuse_repeated((part.table for part in self.tables), self.where)
         self._refuse_lost()
+        if empty := next((part.table.line for part in self.tables if not part.table.rows), None):
+            raise IntegrityError(f"{self.where} line {empty}: no row below this header: {CUT}")
         if self.tables:
             last = self.tables[-1]
             is_open = self._csv.open is not None if last.is_csv else not last.whole
@@ -202,21 +218,27 @@ class Scan:
             return []
         return [(CUT_SUMMARY if part.table.form == SUMMARY else NO_END).format(line=part.table.line)]
 
-    def has_unified(self) -> bool:
-        """Whether a table says what unified memory moved."""
-        return any(part.table.form == UNIFIED for part in self.tables)
+    def without_result(self) -> list[tuple[str, int]]:
+        """Processes that were profiled and have nothing here, with the lines that say so."""
+        return list(self._announced.items())
+
+    def has(self, form: str) -> bool:
+        """Whether there is a table of a form, or of a summary why there is none."""
+        return any(part.table.form == form for part in self.tables) or (form == SUMMARY and self._nothing)
 
 
 def is_row(part: Part, line: str) -> bool:
     """Whether a line is a row of a plain table, or what is left of one; below an empty line only what fits is."""
     form, cells = part.table.form, re.split(r"\s{2,}", line.strip())
+    torn = any(PRINTED.fullmatch(cell) for cell in cells)
     if form == TRACE:
         columns = len(re.split(r"\s{2,}", part.table.header[0].strip()))
-        return not part.over and (2 * len(cells) >= columns or DURATION.match(cells[0]) is not None)
+        return not part.over and (2 * len(cells) >= columns or DURATION.match(cells[0]) is not None or torn)
     if form in (METRICS, EVENTS) and (line.strip().startswith("Kernel:") or DEVICE.match(line)):
         return True
     if not part.over:
-        return 2 * len(cells) > COLUMNS[form]
+        begun = form in (METRICS, EVENTS) and len(cells) > 1 and cells[0].isdecimal()
+        return 2 * len(cells) > COLUMNS[form] or torn or begun
     if form == SUMMARY:
         return SUMMARY_ROW.match(line) is not None
     if form == UNIFIED:

@@ -29,7 +29,7 @@ METRIC_COLUMNS = [
 CAPABILITY = "device__attribute_compute_capability"  # ncu's name; `_major` and `_minor` are metrics of each launch
 SECONDS = {
     "s": 1.0, "sec": 1.0, "second": 1.0, "ms": 1e-3, "msec": 1e-3, "msecond": 1e-3, "us": 1e-6, "usec": 1e-6,
-    "usecond": 1e-6, "ns": 1e-9, "nsec": 1e-9, "nsecond": 1e-9, "min": 60.0,
+    "usecond": 1e-6, "\u03bcs": 1e-6, "\u00b5s": 1e-6, "ns": 1e-9, "nsec": 1e-9, "nsecond": 1e-9, "min": 60.0,
 }  # fmt: skip
 PREFIXES = "KMGTP"
 NOISE = re.compile(r"^==\d*=?=?(?:[A-Z]+)?==|^=====+")  # "==123== …", "==PROF== …", "======== …"
@@ -120,7 +120,7 @@ class Table:
         line: of the header.
         rows: with the numbers of their lines.
         followed: something stands behind it, so that its last row is not the end of the file.
-        mark: what the profiler printed before it: the process, and the title of its results.
+        mark: what the profiler printed before it: the process or recording, and the title of its results.
     """
 
     form: str
@@ -272,6 +272,22 @@ def header_form(line: str, is_header: Mapping[str, Sequence[str]]) -> str | None
     return next((form for form, wanted in is_header.items() if names.issuperset(wanted)), None)
 
 
+def refuse_again(seen: dict[tuple[str, ...], int], row: tuple[str, ...], line: int, where: str) -> None:
+    """A row that has a number of its own, such as that of its launch, can't stand in a table twice.
+
+    Args:
+        seen: the rows before, with their lines; the row is added.
+        row: its cells.
+        line: where it stands.
+        where: begins the message: the file.
+
+    Raises:
+        IntegrityError: it does.
+    """
+    if (before := seen.setdefault(row, line)) != line:
+        raise IntegrityError(f"{where} line {line}: the same row as at line {before}: it stands there twice")
+
+
 def refuse_repeated(tables: Iterable[Table], where: str) -> None:
     """Sums over a table that stands there twice would be twice too large.
 
@@ -282,7 +298,7 @@ def refuse_repeated(tables: Iterable[Table], where: str) -> None:
     for table in tables:
         if not any(row[0] for _, row in table.rows):
             continue
-        key = (*table.header, *(tuple(row) for _, row in table.rows))
+        key = (table.mark[0], *table.header, *(tuple(row) for _, row in table.rows))
         if key in seen:
             raise IntegrityError(
                 f"{where} line {table.rows[0][0]}: the same table as at line {seen[key]}: the file holds it twice"

@@ -17,12 +17,14 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
+from types import NoneType
 from typing import Any
 
 import pandas as pd
 
 from tare.core.errors import IntegrityError, UserError
 from tare.profilers import activity, fields
+from tare.profilers.numerals import LARGEST
 from tare.profilers.printed import REPLACED, decoded, read_bytes
 from tare.worker.families import caller_family, family
 
@@ -48,6 +50,7 @@ OTHER_CATEGORIES = {
     "cuda_sync", "cuda_event", "cuda_profiler_range", "external_correlation", "collective_comm", "Trace", "async",
     "ac2g", "fwdbwd",
 }  # fmt: skip
+OPERATORS_ALONE = ("CPU functions", "CUDA functions")  # pids of torch.autograd's profiler
 CONTROL = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f]")
 DIRECTED = re.compile(rf".*{activity.DIRECTION.pattern}", re.IGNORECASE)
 ESCAPE = re.compile(r'\\(?:["\\/bfnrt]|u[0-9a-fA-F]{4})|\\')
@@ -92,12 +95,18 @@ def read_trace(path: Path) -> Trace:
     events = content.get("traceEvents") if isinstance(content, dict) else content
     if not isinstance(events, list):
         raise IntegrityError(
-            f"{path} is no whole torch.profiler trace (it has no list of traceEvents); run the profile again"
+            f"{path} is no whole torch.profiler trace, as it has no list of traceEvents: name the file that "
+            "torch.profiler wrote"
         )
     if not events:
         raise IntegrityError(f"{path} holds no event: the profiler recorded nothing; run the profile again")
     if not any(isinstance(event, dict) and "ph" in event for event in events):
         raise UserError(f"{path} {_instead(events)}")
+    if _is_of_another(events):
+        raise UserError(
+            f"{path} is a trace of another program, such as TensorFlow or JAX: no event has a category of "
+            "torch.profiler's; what they did on a device nsys and ncu tell"
+        )
     check = _Check(text, path)
     found = [event for place, event in enumerate(events) if check.keeps(place, event)]
     if not found:
@@ -110,6 +119,19 @@ def _instead(events: list[Any]) -> str:
     if any(isinstance(event, dict) and {"Total Time (ns)", "Start (ns)"} & set(event) for event in events):
         return "is JSON of nsys stats: print it with --format csv"
     return "is no trace of torch.profiler: no event has a ph"
+
+
+def _is_of_another(events: list[Any]) -> bool:
+    """Whether there are whole events, and none has a category that torch writes.
+
+    torch's profiler of operators alone wrote no category, but its own pids.
+    """
+    known = {*READ_CATEGORIES, *OTHER_CATEGORIES}
+    objects = [event for event in events if isinstance(event, dict)]
+    if any(str(event.get("cat")) in known or str(event.get("pid")) in OPERATORS_ALONE for event in objects):
+        return False
+    words = (str, NoneType)
+    return any({"ph", "name", "ts"} <= set(event) and isinstance(event.get("cat"), words) for event in objects)
 
 
 def _parsed(text: str, path: Path) -> tuple[Any, list[str]]:
@@ -157,6 +179,7 @@ class _Check:
         self._path = path
         self._unknown: Counter[str] = Counter()
         self._undirected: Counter[str] = Counter()
+        self._seen: set[tuple[str, ...]] = set()
         self._strange = not text.isascii() or CONTROL.search(text) is not None
 
     def keeps(self, place: int, event: Any) -> bool:
@@ -193,6 +216,8 @@ class _Check:
             event["cat"] = ANNOTATION if name.startswith(MARKED) else OPERATOR
         if category in DEVICE_CATEGORIES or category in LAUNCH_CATEGORIES:
             _check_arguments(event, at)
+        if category in DEVICE_CATEGORIES or name.startswith(STEP_NAME):
+            self._refuse_again(event, at)
         if DEVICE_CATEGORIES.get(category) == "copy" and not DIRECTED.match(name):
             self._undirected[name[:60]] += 1
         if category in (*OPERATOR_CATEGORIES, ANNOTATION):
@@ -200,6 +225,14 @@ class _Check:
                 if not isinstance(event.get(key), str | int | float | None):
                     raise IntegrityError(f"{at()}: {key} is {str(event[key])[:40]!r}: the file is damaged")
         return True
+
+    def _refuse_again(self, event: dict[str, Any], at: fields.At) -> None:
+        """A piece of activity, or a step, that is the same as one before in everything is that one."""
+        args = event.get("args") or {}
+        same = (*(str(event.get(key)) for key in ("cat", "name", "pid", "tid", "ts", "dur")), str(args))
+        if event["dur"] > 0 and same in self._seen:
+            raise IntegrityError(f"{at()} is the same as one before: it stands there twice")
+        self._seen.add(same)
 
     def _line(self, place: int) -> str:
         """Where an event begins, as it is said; nothing where that can't be told."""
@@ -255,8 +288,9 @@ def _check_arguments(event: dict[str, Any], at: fields.At) -> None:
         args["bytes"] = fields.count(args["bytes"], "bytes", at, printed=True)
     if not isinstance(args.get("correlation"), int | str | None):
         raise IntegrityError(f"{at()}: correlation is {str(args['correlation'])[:40]!r}: the file is damaged")
-    if not isinstance(args.get("stream"), int | str | None):
-        raise IntegrityError(f"{at()}: stream is {str(args['stream'])[:40]!r}: the file is damaged")
+    stream = args.get("stream")
+    if not isinstance(stream, int | str | None) or (isinstance(stream, int) and abs(stream) > LARGEST):
+        raise IntegrityError(f"{at()}: stream is {str(stream)[:40]!r}: the file is damaged")
 
 
 def operators(events: Iterable[dict[str, Any]], own: OwnTimes | None = None) -> pd.DataFrame:
@@ -324,7 +358,7 @@ def own_times(events: Iterable[dict[str, Any]]) -> OwnTimes:
     return [(event, inside, own_s[0]) for event, inside, own_s in found]
 
 
-def device_events(events: Iterable[dict[str, Any]]) -> pd.DataFrame:
+def device_events(events: Iterable[dict[str, Any]], where: str = "the trace") -> pd.DataFrame:
     """What ran on a CUDA device, as an ACTIVITY table (profilers/activity.py); empty where the trace is of a CPU.
 
     `start_s` counts from the trace's first event. Annotations that the profiler repeats on the device's timeline
@@ -337,7 +371,7 @@ def device_events(events: Iterable[dict[str, Any]]) -> pd.DataFrame:
         kind = _device_kind(event)
         if kind is not None:
             rows.append(_device_row(event, kind, origin))
-    return activity.make(rows, "the trace")
+    return activity.make(rows, where)
 
 
 def _origin(events: list[dict[str, Any]]) -> float:
@@ -373,7 +407,9 @@ def step_windows(events: Iterable[dict[str, Any]]) -> list[tuple[float, float]]:
     return sorted((begin, begin + duration) for begin, duration in begins)
 
 
-def steps_activity(events: Iterable[dict[str, Any]]) -> tuple[pd.DataFrame, tuple[float, float]]:
+def steps_activity(
+    events: Iterable[dict[str, Any]], where: str = "the trace"
+) -> tuple[pd.DataFrame, tuple[float, float]]:
     """What the profiled steps made the device do, and the window in which it did it.
 
     A piece of activity belongs to the steps if the call that launched it (the same correlation id) began inside
@@ -401,7 +437,7 @@ def steps_activity(events: Iterable[dict[str, Any]]) -> tuple[pd.DataFrame, tupl
         at = launched.get((event.get("args") or {}).get("correlation"), float(event["ts"]))
         if any(begin <= (at - origin) / 1e6 < end for begin, end in windows):
             kept.append(_device_row(event, str(_device_kind(event)), origin))
-    table = activity.make(kept, "the trace")
+    table = activity.make(kept, where)
     last = float((table["start_s"] + table["duration_s"]).max()) if len(table) else windows[-1][1]
     return table, (windows[0][0], max(windows[-1][1], last))
 

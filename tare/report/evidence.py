@@ -35,7 +35,9 @@ from tare.model.studies.papers import repeated
 from tare.model.studies.sizes import at_published_size
 from tare.model.studies.stacks import BOUND, is_official
 from tare.model.studies.study import Study, campaigns, is_headline, load_checked
-from tare.report.figures.paper_kinds import SAMPLE_TABLES
+from tare.report.figures.paper_rows import SAMPLE_TABLES
+from tare.report.references import Broken, Reference
+from tare.report.references import gather as gather_references
 
 Record = dict[str, Any]
 Campaign = SealedCampaign
@@ -65,6 +67,7 @@ class Evidence:
         profiles: records of profiled launches by workload and environment.
         pipelines: of the input alone, by workload.
         network: of instances that train together, None where it was not measured.
+        references, broken_references: campaigns recorded on other machines, newest first; those that can't be read.
     """
 
     study: Study
@@ -98,6 +101,8 @@ class Evidence:
     profiles: Mapping[str, Mapping[str, ProfileRecord]] = field(default_factory=dict)
     pipelines: Mapping[str, PipelineRecord] = field(default_factory=dict)
     network: NetworkRecord | None = None
+    references: Sequence[Reference] = ()
+    broken_references: Sequence[Broken] = ()
 
     @cached_property
     def views(self) -> tuple[Campaign, ...]:
@@ -155,6 +160,7 @@ def gather(results: Path, shared: Path, study_source: str, images: Path | None =
     ceilings = read_ceilings(roofs) if roofs.exists() else None
     sealed = _campaigns(shared / "campaigns" / study.study, study)
     folder = results / "tables"
+    found, broken = gather_references(shared, results)
     papers = repeated(study.papers, study.workloads)
     return Evidence(
         study=at_published_size(study.replace(device=_device(study, ceilings, sealed))),
@@ -185,6 +191,8 @@ def gather(results: Path, shared: Path, study_source: str, images: Path | None =
         curves=_curves(sealed),
         protocols=_optional(shared / PROTOCOLS),
         copies=read(CopiesRecord, shared / COPIES) if (shared / COPIES).exists() else None,
+        references=found,
+        broken_references=broken,
         profiles=_profiles(shared / "profiles" / study.study, study),
         pipelines=_pipelines(shared / "profiles" / study.study, study),
         network=_network(results / "network.json", study),

@@ -8,7 +8,15 @@ from typing import Any
 
 from tare.analysis.choice import PRIMARY
 from tare.report.evidence import Evidence
-from tare.report.figures import batch_table, failed_launches, joint, split_table
+from tare.report.figures import (
+    OF_WHICH_IMPORTS,
+    batch_table,
+    failed_launches,
+    joint,
+    late_table,
+    split_table,
+)
+from tare.report.references import Reference
 from tare.report.words.labels import (
     env_order,
     env_title,
@@ -26,15 +34,22 @@ from tare.stats.intervals import BUT_FOR_STALLS, Interval, judge
 DESIGNS = {"stein": "pilot", "fixed": "study or budget"}
 
 
-def times_table(evidence: Evidence, workload: str) -> Table:
-    """Mean seconds of the parts of a whole run."""
+def times_table(evidence: Evidence | Reference, workload: str) -> Table:
+    """Mean seconds of the parts of a whole run, and of the imports within them where these are much of one."""
     metrics = joint(evidence.metrics)
-    parts = split_table(metrics, workload)
+    parts, late = split_table(metrics, workload), late_table(metrics, workload)
+
+    def part_of(row: Any, part: str) -> str | Cell | None:
+        text, imports_s = _scaled(row[1][part], "s"), late.loc[row[0], part]
+        return text if text is None or missing(imports_s) else Cell(
+            text=text, below=f"{OF_WHICH_IMPORTS}: {seconds(imports_s)}"
+        )  # fmt: skip
+
     return Table.of(
         parts.iterrows(),
         {
             "": lambda row: env_title(str(row[0]), short=True),
-            **{metric_title(part): lambda row, part=part: _scaled(row[1][part], "s") for part in parts.columns},
+            **{metric_title(part): lambda row, part=part: part_of(row, part) for part in parts.columns},
             "Whole run": lambda row: seconds(row[1].sum()),
         },
         caption=f"{workload_title(workload)}: mean parts of a whole run",
@@ -54,7 +69,7 @@ STEP_COLUMNS = {
 }
 
 
-def steps_table(evidence: Evidence, workload: str) -> Table:
+def steps_table(evidence: Evidence | Reference, workload: str) -> Table:
     """What a training step takes: means over rounds."""
     metrics = joint(evidence.metrics)
     own = metrics[(metrics["workload"] == workload) & metrics["metric"].isin(STEP_COLUMNS)]
@@ -110,7 +125,7 @@ def compared(*names: str) -> dict[str, Callable[[Mapping[str, Any]], str | None]
     return {name: COMPARED[name] for name in names}
 
 
-def verdicts_table(evidence: Evidence, workload: str) -> Table:
+def verdicts_table(evidence: Evidence | Reference, workload: str) -> Table:
     """Every comparison of one workload's headline campaigns; the robust ratio beside that of totals."""
     return Table.of(
         _headline_rows(evidence, workload),
@@ -138,7 +153,7 @@ def _with_role(row: Mapping[str, Any]) -> str | Cell:
     return title if row["role"] == PRIMARY else Cell(text=title, below=row["role"])
 
 
-def _headline_rows(evidence: Evidence, workload: str) -> list[dict[str, Any]]:
+def _headline_rows(evidence: Evidence | Reference, workload: str) -> list[dict[str, Any]]:
     found = joint(evidence.verdicts)
     found = found[found["workload"] == workload].to_dict("records")
     return sorted(found, key=lambda r: (metric_order(r["metric"]), env_order(r["env"])))
@@ -148,7 +163,7 @@ def _names(rows: list[dict[str, Any]]) -> str:
     return "; ".join(f"{metric_title(row['metric']).lower()} in {env_title(row['env'])}" for row in rows)
 
 
-def stalls_sentence(evidence: Evidence, workload: str) -> str:
+def stalls_sentence(evidence: Evidence | Reference, workload: str) -> str:
     """Where stalls change a ratio for sure, and where a verdict holds but for them."""
     rows = _headline_rows(evidence, workload)
     found = [row for row in rows if stalled(row)]
@@ -159,7 +174,7 @@ def stalls_sentence(evidence: Evidence, workload: str) -> str:
     return f"{text} Equivalent or within the margin but for stalls: {_names(qualified)}." if qualified else text
 
 
-def bootstrap_sentence(evidence: Evidence, workload: str) -> str:
+def bootstrap_sentence(evidence: Evidence | Reference, workload: str) -> str:
     """A sensitivity check: the comparisons on which a percentile bootstrap would have decided otherwise."""
     rows = [row for row in _headline_rows(evidence, workload) if not missing(row["ci_low"])]
     other = [
@@ -185,7 +200,7 @@ def bootstrap_verdict(row: Mapping[str, Any]) -> str | None:
     return judge(Interval(n=row["n_units"], mean=(low + high) / 2, low=low, high=high), row["margin"])
 
 
-def batch_numbers(evidence: Evidence, workload: str) -> Table:
+def batch_numbers(evidence: Evidence | Reference, workload: str) -> Table:
     """Real time by batch size."""
     return Table.of(
         batch_table(evidence.metrics, workload).iterrows(),
@@ -202,7 +217,7 @@ def batch_numbers(evidence: Evidence, workload: str) -> Table:
     )
 
 
-def batch_sentence(evidence: Evidence, workload: str) -> str:
+def batch_sentence(evidence: Evidence | Reference, workload: str) -> str:
     """Which batch size is shortest, whether the repetitions can tell it from the next, and what has no time."""
     failed = failed_launches(evidence.metrics, workload)
     told = [f"{len(reasons)} at batch {batch} ({reasons[-1]})" for batch, reasons in failed.items()]
@@ -210,7 +225,7 @@ def batch_sentence(evidence: Evidence, workload: str) -> str:
     return f"{text} {without_time('Launches', told)}" if told else text
 
 
-def _shortest(evidence: Evidence, workload: str) -> str:
+def _shortest(evidence: Evidence | Reference, workload: str) -> str:
     found = batch_table(evidence.metrics, workload)
     title = workload_title(workload)
     if len(found) < 2:

@@ -46,6 +46,7 @@ NOTEBOOKS = {
     "image_costs": "What an image costs",
     "choices": "Environment or settings",
     "device": "The device",
+    "reference": "Reference machines",
     "batch_size": "Batch size",
     "roofline": "Roofline",
 }
@@ -98,7 +99,7 @@ AFTER_PAPERS = (
     ),
     Page(
         "machine", "Machine", "This machine, and what was held equal",
-        "Processor, memory, software; the conditions of every launch, as seen inside.",
+        "Processor, memory, software; the conditions of every launch, as seen inside; reference machines.",
     ),
     Page(
         "method", "Method", "How it was measured",

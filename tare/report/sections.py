@@ -17,7 +17,7 @@ from tare.report.evidence import Evidence
 from tare.report.images import break_even, image_costs, naive_image
 from tare.report.machine import conditions, differing, facts, gpus, material, others, pipeline, profiles, rooflines
 from tare.report.methods import designs, failures, instrument, losses, method, tries
-from tare.report.papers import audit_tables, paper
+from tare.report.papers import audit_tables, paper, reference_section
 from tare.report.reasons import count_tables, why
 
 Context = Mapping[str, Any]
@@ -234,6 +234,7 @@ BEHIND = (  # the papers
     Section("machine", "Machine", "machine", _machine),
     Section("pipeline", "Input", "machine", pipeline.section),
     Section("conditions", "Conditions", "machine", _conditions),
+    Section("reference", "Reference machine", "machine", reference_section.section),
     Section("method", "Method", "method", _method),
     Section("data", "Data", "provenance", _data),
     Section("provenance", "Provenance", "provenance", _provenance),

@@ -55,10 +55,13 @@ UV_OWN = {
     "UV_INDEX_STRATEGY": "unsafe-best-match",  # as pip, which takes a file from wherever it is
 }  # fmt: skip
 OWN_FIRST = "0-own-packages-first.pth"  # read before that of the project, whose place is as it is found
-# One line that Python runs when it starts: what PYTHONPATH names comes behind the environment's own packages.
+# What Python runs when it starts: PYTHONPATH comes behind the environment's own packages, but for
+# another checkout of Tare.
 OWN_FIRST_TEXT = (
-    "import os, sys; sys.path.sort(key=lambda path, of=os.path.abspath, named=frozenset(map(os.path.abspath, "
-    "filter(None, os.environ.get('PYTHONPATH', '').split(os.pathsep)))): of(path) in named)\n"
+    "import os, sys; "
+    "named = [one for one in os.environ.get('PYTHONPATH', '').split(os.pathsep) if one]; "
+    "named = [os.path.abspath(one) for one in named if not os.path.exists(one + '/tare/__main__.py')]; "
+    "sys.path.sort(key=lambda path, named=named, of=os.path.abspath: of(path) in named); del named\n"
 )
 
 

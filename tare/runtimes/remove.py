@@ -52,6 +52,15 @@ def main(argv: Sequence[str]) -> int:
     return status_of(work)
 
 
+def agreed(question: str) -> bool:
+    """Whether a person at the terminal says yes; the end of the input is none."""
+    try:
+        return input(question).strip().lower() in ("y", "yes")
+    except (EOFError, UnicodeError):
+        print()
+        return False
+
+
 @contextlib.contextmanager
 def unused() -> Iterator[None]:
     """While the block runs nothing measures, no study runs, and no private Docker daemon does.
@@ -98,7 +107,7 @@ def remove(*, asks: bool = False) -> int:
     going = listed()
     for line in going or ["nothing is here that Tare installed"]:
         say(line)
-    if going and asks and input("    Take this away? [y/N] ").strip().lower() not in ("y", "yes"):
+    if going and asks and not agreed("    Take this away? [y/N] "):
         say("kept")
         return 0
     with locked(lock_path(), waiting_for="the installation of the runtimes"):

@@ -43,7 +43,6 @@ def causes_run(spec: Mapping[str, Any], marks: Marks) -> Tuple[Framework, Dict[s
     marks.add("files")
     if "jobs" in spec:
         path = spec["record"] + ".job"
-        framework.import_late()
         results["jobs"] = [
             apart(partial(look, framework, workload, job), path, job["workload"])
             for workload, job in zip(workloads, jobs)

@@ -3,6 +3,7 @@
 What cannot be read is None with the reason under `missing`; nothing here is guessed.
 """
 
+import io
 import os
 import platform
 import resource
@@ -16,9 +17,9 @@ NAMESPACES = ("cgroup", "ipc", "mnt", "net", "pid", "time", "user", "uts")
 
 
 def read_text(path: str) -> Optional[str]:
-    """Stripped text of a small file, or None."""
+    """Stripped text of a small file, or None. Paths in it may be in no encoding."""
     try:
-        with open(path) as handle:
+        with io.open(path, encoding="utf-8", errors="replace") as handle:
             return handle.read().strip()
     except OSError:
         return None

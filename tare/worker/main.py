@@ -105,7 +105,7 @@ def main(spec_path: str) -> int:
 
 
 if __name__ == "__main__":
-    if len(sys.argv) != 2 or {"-h", "--help"} & set(sys.argv):
+    if len(sys.argv) != 2 or sys.argv[1].startswith("-"):
         asked = bool({"-h", "--help"} & set(sys.argv))
         print(__doc__, file=sys.stdout if asked else sys.stderr)
         sys.exit(0 if asked else 2)

@@ -1,4 +1,4 @@
-"""Marks: named instants of a launch on the kernel's monotonic clock, with the CPU time used so far.
+"""Marks: named instants of a launch on the kernel's monotonic clock, with the CPU time used and the modules loaded.
 
 The clock is CLOCK_MONOTONIC, which processes of one kernel share across containers (unless a runtime makes a
 time namespace, which the record of namespaces would show); in a virtual machine it is another clock.
@@ -6,6 +6,7 @@ time namespace, which the record of namespaces would show); in a virtual machine
 
 import os
 import resource
+import sys
 import time
 from typing import Any, Dict, List, Optional
 
@@ -28,10 +29,27 @@ class Marks:
     def __init__(self, first_ns: int, first_usage: Optional[resource.struct_rusage] = None) -> None:
         self.rows: List[Dict[str, Any]] = []
         self.usage: Optional[Dict[str, Any]] = None
+        self.loaded = 0
+        self.watch: Any = None
         self.add("entry", first_ns, first_usage)
 
+    def watch_imports(self, watch: Any) -> None:
+        """Have marks say when modules were loaded, as a watch of tare/worker/late.py sees it."""
+        self.watch = watch
+        watch.begin()
+
+    def end_watch(self) -> None:
+        """Nothing is watched any more."""
+        if self.watch is not None:
+            self.watch.end()
+            self.watch = None
+
     def add(self, name: str, at_ns: Optional[int] = None, own: Optional[resource.struct_rusage] = None) -> int:
-        """Record an instant and the CPU seconds of this process and of its reaped children."""
+        """Record an instant, the CPU seconds of this process and of its reaped children, and what was loaded.
+
+        `modules` is how many modules there are more than at the mark before; `imports_ns`, where imports are
+        watched, start and end of each import since then.
+        """
         at_ns = now_ns() if at_ns is None else at_ns
         own = resource.getrusage(resource.RUSAGE_SELF) if own is None else own
         children = resource.getrusage(resource.RUSAGE_CHILDREN)
@@ -41,8 +59,13 @@ class Marks:
                 "at_ns": at_ns,
                 "user_s": own.ru_utime + children.ru_utime,
                 "system_s": own.ru_stime + children.ru_stime,
+                "modules": len(sys.modules) - self.loaded,
             }
         )
+        self.loaded = len(sys.modules)
+        if self.watch is not None:
+            self.rows[-1]["imports_ns"] = self.watch.spans
+            self.watch.spans = []
         return at_ns
 
 

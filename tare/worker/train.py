@@ -10,6 +10,7 @@ from typing import Any, Collection, Dict, Iterable, List, Mapping, Optional, Seq
 from tare.worker import frameworks, settings
 from tare.worker.apart import apart, refuse_if_alone
 from tare.worker.frameworks import Framework
+from tare.worker.late import Watch
 from tare.worker.marks import Marks, now_ns, peak_memory, usage
 
 MOST_BATCH_BYTES = 64 << 20
@@ -23,7 +24,7 @@ def jobs_of(spec: Mapping[str, Any]) -> List[Dict[str, Any]]:
 
 
 def import_workload(spec: Mapping[str, Any], marks: Marks, threads: int) -> Tuple[Framework, Any]:
-    """Import the framework and what the workload needs; returns (framework, workload module).
+    """Import the framework and what it and the workload need; returns (framework, workload module).
 
     Raises:
         Unable: no such framework, or the workload has no implementation in it, or it lacks a setting of the launch.
@@ -36,6 +37,7 @@ def import_workload(spec: Mapping[str, Any], marks: Marks, threads: int) -> Tupl
     framework.set_threads(threads)
     for module in getattr(training, "imports", workload.DESCRIPTION["imports"]):
         import_first(module if isinstance(module, (tuple, list)) else (module,))
+    framework.import_late()
     marks.add("imports")
     return framework, workload
 
@@ -153,6 +155,7 @@ def run_epoch(
         if marks is not None and not ends:
             framework.synchronize()
             ends.append(marks.add("first_step"))
+            marks.end_watch()  # before any step that is timed alone
             continue
         if len(losses) in waits:
             framework.synchronize()
@@ -231,6 +234,7 @@ def whole_run(spec: Mapping[str, Any], marks: Marks) -> Tuple[Framework, Dict[st
     if "batches" in spec:
         return several_runs(spec, marks)
     framework, workload = import_workload(spec, marks, spec["threads"])
+    marks.watch_imports(Watch())
     grouped = spec.get("world_size", 1) > 1
     if grouped:
         framework.join(spec["rank"], spec["world_size"], spec.get("servers", 0))
@@ -287,9 +291,7 @@ def measured(
 def several_runs(spec: Mapping[str, Any], marks: Marks) -> Tuple[Framework, Dict[str, Any]]:
     """Runs of several batch sizes (`batches`) after one start, each from the imports on in a process of its own."""
     refuse_if_alone(frameworks.of(spec))
-    framework, workload = import_workload(spec, Marks(now_ns()), 1)  # one thread: a pool outlives no fork
-    framework.import_late()  # still an import, of which each run takes the whole for its own
-    marks.add("imports")
+    framework, workload = import_workload(spec, marks, 1)  # one thread: a pool outlives no fork
     runs = [
         apart(
             partial(one_of_several, framework, workload, dict(spec, batch=batch)),
@@ -305,6 +307,7 @@ def several_runs(spec: Mapping[str, Any], marks: Marks) -> Tuple[Framework, Dict
 def one_of_several(framework: Framework, workload: Any, spec: Mapping[str, Any]) -> Dict[str, Any]:
     """A run in a forked process: its marks, of which `entry` is the fork, its results, its memory."""
     marks = Marks(now_ns())
+    marks.watch_imports(Watch())
     framework.set_threads(spec["threads"])
     results, _ = trained(framework, workload, spec, marks)
     return {"marks": marks.rows, "results": results, "memory": peak_memory()}
@@ -312,6 +315,7 @@ def one_of_several(framework: Framework, workload: Any, spec: Mapping[str, Any])
 
 def served(framework: Framework, training: Any, epochs: Sequence[int], marks: Marks) -> Dict[str, Any]:
     """A parameter server's part of a run, epochs of so many steps; it trains on nothing and has no losses."""
+    marks.end_watch()
     ends: List[int] = []
     for steps in epochs:
         ends += framework.serve(training, steps)

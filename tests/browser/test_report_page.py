@@ -9,6 +9,7 @@ import functools
 import shutil
 
 import builders
+import device_builders
 import pytest
 from image_builders import data_record
 from matrix import in_turn
@@ -388,14 +389,15 @@ def test_a_dark_page_recolours_its_figures(read):
     assert paper(read(scheme="light")) != paper(read(scheme="dark"))
 
 
-# A study on a CUDA device.
+# A study on a CUDA device, with a recorded reference machine beside it.
 
-DEVICE_SECTIONS = ("choices", "roofline", "profiles", "machine")
+DEVICE_SECTIONS = ("choices", "roofline", "profiles", "reference", "machine")
 
 
 @pytest.fixture(scope="module")
 def device_report(tmp_path_factory):
     results = builders.build_results(tmp_path_factory.mktemp("device") / "results", device="cuda")
+    device_builders.reference(results, results)
     draw_device(results)
     return build(results, results, builders.CUDA_STUDY, results / "report/index.html")
 
@@ -417,6 +419,7 @@ def test_a_page_of_a_device_fits_its_width_and_draws_everything(read_device, wid
         assert right <= width, name
     for name in ("device_time", "device_samples", "choices"):
         assert page.locator(f"figure svg[aria-labelledby^='{name}_mnist_cnn']").count() >= 1, name
+    assert page.locator("#reference figure svg").count() == 4
 
 
 @pytest.mark.parametrize("scheme", in_turn(1, SCHEMES))  # the one that the host's pages have not

@@ -42,7 +42,7 @@ def inside(forms, tmp_path):
     """Run Python in an environment, with no environment variables; gives its standard output."""
     code = tmp_path / "code"
     (code / "tare" / "core").mkdir(parents=True)
-    for name in ("__init__", "core/__init__", "core/errors", "core/files", "core/manifest"):
+    for name in ("__init__", "core/__init__", "core/errors", "core/files", "core/manifest", "core/places"):
         shutil.copy(project_root() / "tare" / f"{name}.py", code / "tare" / f"{name}.py")
 
     def execute(name, *argv):

@@ -21,7 +21,7 @@ from envs._orphans import orphans
 from tare.core.files import cache_dir, project_root
 from tare.core.process import run
 from tare.images.trial_image import trial_image
-from tare.launch.trial import trial_launch
+from tare.launch.trial import trial_form, trial_launch
 from tare.model.registry import environment
 from tare.runtimes import daemon
 from tare.runtimes.programs import may_install
@@ -90,9 +90,8 @@ def test_a_launch_that_is_stopped_leaves_nothing(probes, name, tmp_path):
         pytest.skip(f"{name}: {probes(name).reason}")
     adapter = environment(name)
     marker = f"tare-stop-{uuid.uuid4().hex}"
-    folder = cache_dir("trial", "prepared", name)
     with adapter.session():
-        reference = adapter.prepare(trial_image(), folder).reference if adapter.contained else None
+        reference = trial_form(adapter).reference if adapter.contained else None
         launch = trial_launch(f"tare-{uuid.uuid4().hex[:12]}", reference, tmp_path, contained=adapter.contained)
         script = ("/usr/bin/env", "-i", "/bin/sh", "-c", "/usr/bin/sleep 600; exit", marker)
         launch = replace(launch, name=marker, argv=script)

@@ -8,10 +8,10 @@ from matrix import tried
 
 from tare.core.errors import UnavailableError
 from tare.core.files import cache_dir
-from tare.images.trial_image import trial_image
 from tare.launch.place import Site
 from tare.launch.program import CommandProgram
 from tare.launch.run import launch
+from tare.launch.trial import trial_form
 from tare.model.journals.units import real_s
 from tare.model.registry import environment, environment_names
 
@@ -45,9 +45,7 @@ def site(request, probes):
     reference = None
     with adapter.session():
         if adapter.contained:
-            form = adapter.form({})
-            folder = cache_dir("trial", "prepared", adapter.name, *([form] if form else []))
-            reference = adapter.prepare_at({}, trial_image(), folder).reference
+            reference = trial_form(adapter).reference
         yield Site(environment=adapter, reference=reference, isolates_network=probe.isolates_network)
 
 

@@ -9,7 +9,7 @@ import pytest
 from tare.experiments import counter_launches
 from tare.launch.prepare import FOLDER
 from tare.machine import gpu_health, nvml
-from tare.machine.cuda_runtime import stack_cuda_version
+from tare.machine.cuda_runtime import cuda_of_packages
 from tare.machine.facts import gpus
 from tare.machine.nvidia_driver import check_runtime, driver_here, missing_devices
 from tare.machine.profiler_checks import ncu
@@ -48,11 +48,13 @@ def python(sites):
     return site.python, {"PATH": os.environ["PATH"], "HOME": os.environ.get("HOME", "/"), **site.gpu.variables}
 
 
-def test_the_driver_is_whole_and_new_enough_for_the_stack():
+def test_the_driver_is_whole_and_new_enough_for_the_stack(image):
     driver = driver_here()
     assert missing_devices(driver.devices) is None
     assert {"libcuda.so.1", "libnvidia-ml.so.1"} <= {library.name for library in driver.libraries}
-    check_runtime(driver.version, stack_cuda_version("torch-2.13"), "torch-2.13")
+    runtime = cuda_of_packages({package.name: package.version for package in image.packages})
+    assert runtime is not None
+    check_runtime(driver.version, runtime, image.stack)
     assert {device["driver"] for device in nvml.devices()} == {driver.version}
 
 

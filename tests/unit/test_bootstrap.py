@@ -211,10 +211,7 @@ def test_a_set_up_behind_a_proxy_that_refuses_says_so_in_seconds(checkout, monke
     monkeypatch.setenv("PIP_CONFIG_FILE", os.devnull)
     monkeypatch.setenv("PIP_INDEX_URL", "https://mirror.example/simple")
     monkeypatch.setenv("https_proxy", "http://127.0.0.1:9")
-    python = checkout / ".venv/bin/python"
-    python.parent.mkdir(parents=True)
-    python.write_text(f"#!/bin/sh\nexec '{sys.executable}' \"$@\"\n")
-    python.chmod(0o755)
+    venv.create(checkout / ".venv", with_pip=True, symlinks=True)  # ours has what is to be installed
     began = time.monotonic()
     with pytest.raises(UnavailableError, match="no package index answers") as caught:
         bootstrap.install_lock("run")
@@ -365,8 +362,10 @@ def test_a_second_set_up_beside_the_first_waits_and_names_it(checkout, monkeypat
 
 @pytest.mark.parametrize("locale", ["C", "POSIX", "xx_XX.UTF-8", "C.UTF-8"])
 def test_an_environment_in_a_folder_with_an_umlaut_starts_in_every_locale(tmp_path, monkeypatch, locale):
-    """Its own packages come first, and the checkout is found, ahead of what PYTHONPATH names."""
-    folder, foreign = tmp_path / "prüf stand", tmp_path / "foreign"
+    """Its own packages come first, ahead of PYTHONPATH but for another checkout; its own is found."""
+    folder, foreign, other = tmp_path / "prüf stand", tmp_path / "foreign", tmp_path / "other"
+    (other / "tare").mkdir(parents=True)
+    (other / "tare/__main__.py").write_text("")
     (folder / "tare").mkdir(parents=True)
     foreign.mkdir()
     venv.create(folder / ".venv", with_pip=False, symlinks=True)
@@ -379,12 +378,14 @@ def test_an_environment_in_a_folder_with_an_umlaut_starts_in_every_locale(tmp_pa
     bootstrap.write_path_files()
     code = "import both, random, alone, sys\n"
     code += "print(both.__file__, random.__file__, alone.__file__, *sys.path, sep=chr(10))"
-    environment = {"LC_ALL": locale, "PYTHONPATH": str(foreign), "PYTHONIOENCODING": "utf-8"}
+    named = f"{foreign}{os.pathsep}{other}"
+    environment = {"LC_ALL": locale, "PYTHONPATH": named, "PYTHONIOENCODING": "utf-8"}
     argv = [str(folder / ".venv/bin/python"), "-c", code]
     done = subprocess.run(argv, cwd=tmp_path, env=environment, capture_output=True, check=False)
     both, random, alone, *paths = done.stdout.decode().splitlines()
     assert (both, alone) == (str(packages / "both.py"), str(foreign / "alone.py")), done.stderr
     assert not random.startswith(str(tmp_path))
+    assert paths.index(str(other)) < paths.index(str(packages)) < paths.index(str(foreign))
     assert str(folder) in paths
     written = {path: path.stat().st_mtime_ns for path in packages.glob("*.pth")}
     bootstrap.write_path_files()
@@ -392,19 +393,23 @@ def test_an_environment_in_a_folder_with_an_umlaut_starts_in_every_locale(tmp_pa
 
 
 def test_packages_of_a_foreign_path_come_behind_our_own(monkeypatch, tmp_path):
-    foreign = tmp_path / "foreign"
-    monkeypatch.setenv("PYTHONPATH", os.pathsep.join(map(str, (ROOT, foreign))))
-    monkeypatch.setattr(sys, "path", ["", str(ROOT), str(foreign), "/usr/lib/python3"])
+    foreign, carried = tmp_path / "foreign", tmp_path / "cache/reference/packages"
+    monkeypatch.setenv("TARE_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join(map(str, (ROOT, carried, foreign))))
+    monkeypatch.setattr(sys, "path", ["", str(ROOT), str(carried), str(foreign), "/usr/lib/python3"])
     places.own_first()
-    assert sys.path == ["", str(ROOT), "/usr/lib/python3", str(foreign)]
+    assert sys.path == ["", str(ROOT), str(carried), "/usr/lib/python3", str(foreign)]
 
 
-def test_make_hands_no_foreign_packages_on(checkout):
+def test_make_hands_no_foreign_packages_on_but_to_what_needs_no_environment(checkout):
     with (checkout / "Makefile").open("a") as file:
         file.write('told:\n\t@echo "$${PYTHONPATH-} $${PYTHONHOME-}"\n')
     variables = {**os.environ, "PYTHONPATH": "/foreign", "PYTHONHOME": "/another"}
     told = subprocess.run(["make", "told"], env=variables, capture_output=True, text=True, check=True).stdout
     assert told == " \n"
+    words = ["make", "reference", "REFERENCE_PYTHON=echo $$PYTHONPATH"]
+    told = subprocess.run(words, env=variables, capture_output=True, text=True, check=True).stdout
+    assert told.startswith("/foreign -m tare reference")
 
 
 def test_make_report_of_a_study_file_that_there_is_not_sets_nothing_up(checkout):
@@ -468,8 +473,8 @@ def test_make_without_a_fitting_python_says_what_to_install(checkout):
     assert done.stderr.startswith("tare: none here\n")
 
 
-def test_make_clean_keeps_the_cache(checkout, tmp_path):
-    for path in ("results/.gitkeep", "results/report/gone.html", ".venv/gone"):
+def test_make_clean_keeps_the_cache_and_the_reference(checkout, tmp_path):
+    for path in ("results/reference/kept.json", "results/.gitkeep", "results/report/gone.html", ".venv/gone"):
         (checkout / path).parent.mkdir(parents=True, exist_ok=True)
         (checkout / path).write_text("x")
     cache = tmp_path / "cache"
@@ -477,6 +482,7 @@ def test_make_clean_keeps_the_cache(checkout, tmp_path):
     assert make("clean", TARE_CACHE=str(cache)).returncode == 0
     assert sorted(p.relative_to(checkout).as_posix() for p in (checkout / "results").rglob("*") if p.is_file()) == [
         "results/.gitkeep",
+        "results/reference/kept.json",
     ]
     assert not (checkout / ".venv").exists() and cache.exists()
     asked = subprocess.run(

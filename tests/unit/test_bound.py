@@ -161,7 +161,7 @@ def test_it_is_a_level_of_stack_and_a_study_may_name_it():
     assert arm.other_stack == "bound"
     folder = Path("results/images/torch-2.13")
     assert arms.image_record(folder, "docker", arm) == Path("results/images/bound/docker.json")
-    found = study.load_checked('{"study": "mine", "stack": "bound", "stacks": [], "arms": {"rounds": []}}')
+    found = study.load_checked("config/reference.yaml")
     assert found.stack == "bound"
     with pytest.raises(UserError, match="needs packages that are locked"):
         study.check(study.merge(found.to_json(), {"arms": {"rounds": ["stack=native"]}}))

@@ -305,6 +305,36 @@ def test_each_workload_has_a_panel_of_its_own_seconds_and_a_part_its_colour_in_b
     assert all(title in drawing.alt for title in titles)
 
 
+def late(metrics, share):
+    """The metrics with imports that take a share of the model's phase, of each launch of the CNN."""
+    model = metrics[(metrics["workload"] == "mnist_cnn") & (metrics["metric"] == "model_s")]
+    return pd.concat([metrics, model.assign(metric="model_imports_s", value=share * model["value"])])
+
+
+def test_imports_that_are_much_of_a_part_are_named_beside_it(metrics, tmp_path):
+    own = late(figures.joint(metrics), 0.5)
+    table = figures.late_table(own, "mnist_cnn")
+    assert list(table.columns) == list(figures.split_table(own, "mnist_cnn").columns)
+    assert table.loc["docker"].dropna().to_dict() == {
+        "model_s": pytest.approx(figures.split_table(own, "mnist_cnn").loc["docker", "model_s"] / 2)
+    }
+    drawing = figures.split(own, ["mnist_cnn", "sentiment_rnn"])
+    assert figures.OF_WHICH_IMPORTS in texts(figures.write(drawing, tmp_path / "split.svg"))
+    told = f"(of which imports: {labels.seconds(table.loc['docker', 'model_s'])} in model)"
+    assert told in drawing.alt and told not in drawing.alt.partition("RNN on film reviews")[2]
+    numbers = number_tables.times_table(SimpleNamespace(metrics=late(metrics, 0.5)), "mnist_cnn")
+    named = {
+        column
+        for row in numbers.rows
+        for column, cell in zip(numbers.columns, row, strict=True)
+        if getattr(cell, "below", "").startswith("of which imports: ")
+    }
+    assert named == {"Model"}
+    few = figures.split(late(figures.joint(metrics), 0.09), ["mnist_cnn", "sentiment_rnn"])
+    assert figures.OF_WHICH_IMPORTS not in few.alt
+    assert figures.OF_WHICH_IMPORTS not in texts(figures.write(few, tmp_path / "few.svg"))
+
+
 def test_joint_takes_the_campaigns_with_the_most_environments_of_either_kind(metrics):
     few = metrics["env"].isin(["host", "docker"])
     small = [

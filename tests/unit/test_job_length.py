@@ -191,20 +191,20 @@ def sentence(fixed, step, below):
 def test_the_sentence_says_what_the_box_says():
     assert sentence((0.4, 0.8), (0.001, 0.004), (40, 126.67)) == (
         "Docker costs 400 ms to 800 ms once, and 0.10% to 0.40% of each step. "
-        "A job of an hour takes between 0.11% and 0.42% longer; beyond 2.2 minutes it is below 1%."
+        "A job of an hour takes between 0.11% and 0.42% longer; beyond 2.2 minutes it is below 1%"
     )
     assert sentence((0.4, 0.8), (-0.002, 0.004), (30, 126.67)) == (
         "Docker costs 400 ms to 800 ms once, and no more than 0.40% of each step. "
-        "A job of an hour takes no more than 0.43% longer; beyond 2.2 minutes it is below 1%."
+        "A job of an hour takes no more than 0.43% longer; beyond 2.2 minutes it is below 1%"
     )
-    assert sentence((0.4, 0.8), (-0.002, 0.014), (30, NEVER)).endswith("takes no more than 1.5% longer.")
+    assert sentence((0.4, 0.8), (-0.002, 0.014), (30, NEVER)).endswith("takes no more than 1.5% longer")
     assert sentence((-0.1, 0.1), (-0.002, 0.014), (0, NEVER)).startswith(
         "Docker costs nothing that was measurable: no more than 100 ms once, and no more than 1.4% of each step."
     )
-    assert sentence((0.4, 0.8), (0.02, 0.03), (NEVER, NEVER)).endswith("; at no length is it below 1%.")
+    assert sentence((0.4, 0.8), (0.02, 0.03), (NEVER, NEVER)).endswith("; at no length is it below 1%")
     assert sentence((-0.3, -0.1), (-0.03, -0.02), (0, 0)) == (
         "Docker costs 100 ms to 300 ms less once, and 2.0% to 3.0% less of each step. "
-        "A job of an hour takes between 2.0% and 3.0% shorter; at any length it is below 1%."
+        "A job of an hour takes between 2.0% and 3.0% shorter; at any length it is below 1%"
     )
 
 

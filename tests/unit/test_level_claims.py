@@ -12,10 +12,13 @@ from tare.literature import published
 from tare.literature.answers import FAILS, HOLDS, OPEN
 from tare.literature.level_claims import _weighed, change_of, confound_of, faster, part_of, speed_of
 from tare.literature.published_file import Claim
+from tare.model import tables as model_tables
 from tare.model.registry import BASELINE, CONTROL, HOST
 from tare.model.schema import parse
 from tare.model.studies import arms, study
+from tare.report import figures
 from tare.report.figures import paper_changes, style
+from tare.report.figures.paper_rows import HERE, PRINTED
 
 WORKLOAD = "mnist_cnn_equal"
 NAMES = (HOST, CONTROL, f"{HOST}{BASELINE}")
@@ -140,6 +143,19 @@ def test_what_another_workload_does_not_show_is_a_number_of_its_own():
     assert any(confound.share_text in line for line in lines)
 
 
+def measured_rows(paper, tables, figure):
+    """What is here of each row of a figure of changes."""
+    rows = paper_changes.changes(paper, tables, paper.plot(figure)).rows
+    return list(rows[rows["series"] == HERE].itertuples())
+
+
+def drawn(paper, tables, figure):
+    given = figures.Given(
+        findings=model_tables.make("published", []), metrics=tables.metrics, verdicts=tables.verdicts
+    )
+    return figures.paper_drawing(paper, given, figure)
+
+
 def test_of_a_change_that_may_be_none_no_share_has_ends():
     found = []
     for workload in ("mnist_cnn_scripts", WORKLOAD):
@@ -158,10 +174,10 @@ def test_what_no_level_here_can_be_has_its_reason_in_claim_and_figure():
     assert stated == {54, -30, 4, 17, 2, 30, 9, 0, None}, "each published percentage is judged, and what is alike"
     answer = faster(by_id["xla_faster_on_a_gpu"], "resnet50", (), here(1.0, 1.5))
     assert answer.here == OPEN and "builds for CPUs" in answer.reason
-    rows_of = paper_changes.changes(paper, here(1.0, 1.5), paper.plot("5"))
-    ngraph = next(row for row in rows_of if "nGraph" in row.label)
-    assert ngraph.label == by_id["ngraph_faster"].label and "+ngraph: 0 units" in ngraph.reason
-    of_gpu = [row for row in rows_of if row.device == "gpu"]
+    rows_of = measured_rows(paper, here(1.0, 1.5), "5")
+    ngraph = next(row for row in rows_of if "nGraph" in row.group)
+    assert ngraph.group == by_id["ngraph_faster"].label and "+ngraph: 0 units" in ngraph.reason
+    of_gpu = [row for row in rows_of if row.label.endswith(", published on a GPU")]
     assert [row.workload for row in of_gpu] == ["resnet50_equal"]
     assert of_gpu[0].reason.startswith("the stacks of TensorFlow here are its builds for CPUs; of what is near")
     line = next(
@@ -174,7 +190,7 @@ def test_a_row_of_changes_has_its_words_above_it_and_its_marks_inside():
     """Long titles of workloads once left the plot a sixth of the width and cut its marks and its axis' title."""
     paper = published.load("modak2020")
     for number in ("3", "4", "5"):
-        figure = paper_changes.paper_changes(paper, here(1.0, 1.54), paper.plot(number)).figure
+        figure = drawn(paper, here(1.0, 1.54), number).figure
         figure.draw_without_rendering()
         (axes,) = figure.axes
         assert axes.get_position().width > 0.8
@@ -182,7 +198,7 @@ def test_a_row_of_changes_has_its_words_above_it_and_its_marks_inside():
         published_at = [line.get_xdata()[0] for line in axes.lines if line.get_marker() == "D"]
         room = 0.02 * (high - low)
         assert all(low + room < at < high - room for at in published_at)
-        for text in [axes.xaxis.label, *axes.texts]:
+        for text in [axes.title, *axes.texts]:
             box = text.get_window_extent()
             assert box.x0 >= 0 and box.x1 <= figure.bbox.x1, text.get_text()
 
@@ -214,10 +230,11 @@ def test_what_is_nearest_has_its_interval_and_decides_nothing():
             "The nearest that is here: epoch_rest_s: the speed of stack=torch-1.4-openblas"
         )
         plot = paper.plot("4")
-        row = next(each for each in paper_changes.changes(paper, tables, plot) if "OpenBLAS" in each.label)
-        assert row.measured.low < 1 / seconds < row.measured.high and row.reason == near.why_not
-        assert "which is no more than the nearest" in paper_changes.paper_changes(paper, tables, plot).alt
-        assert paper_changes.change_caption(paper, tables, plot)[1].endswith("measured, of 1 the nearest to it.")
+        row = next(each for each in measured_rows(paper, tables, "4") if "OpenBLAS" in each.group)
+        assert row.low < 100 * (1 / seconds - 1) < row.high and row.reason == near.why_not
+        assert "which is no more than the nearest" in drawn(paper, tables, "4").alt
+        caption = paper_changes.change_caption(paper_changes.changes(paper, tables, plot))
+        assert caption[1].endswith("measured, of 1 the nearest to it.")
     nothing = faster(near, "mnist_cnn_scripts", (), here(1.0, 1.0))
     assert nothing.here == OPEN and near.why_not in nothing.reason and "0 units" in nothing.reason
 
@@ -244,20 +261,21 @@ def test_a_claim_has_levels_or_the_reason_why_not(over, says):
 def test_a_figure_of_changes_shows_published_and_measured_and_says_what_is_not_measured(tmp_path):
     paper, tables = published.load("modak2020"), here(1.0, 1.54)
     plot = paper.plot("3")
-    first, second, *others = paper_changes.changes(paper, tables, plot)
-    assert (first.workload, first.measured) == ("mnist_cnn_scripts", None) and "0 units" in first.reason
-    assert (second.workload, second.published) == (WORKLOAD, 54) and second.measured.ratio == pytest.approx(
-        1.54, rel=0.05
-    )
-    drawing = paper_changes.paper_changes(paper, tables, plot)
+    first, second, *others = measured_rows(paper, tables, "3")
+    assert (first.workload, first.kind) == ("mnist_cnn_scripts", "unavailable") and "0 units" in first.reason
+    assert (second.workload, second.kind) == (WORKLOAD, "measured") and second.value == pytest.approx(54, rel=0.1)
+    assert len(others) == 6
+    drawing = drawn(paper, tables, "3")
     assert "published +54%, here +5" in drawing.alt and "not measured here" in drawing.alt
     assert style.write(drawing, tmp_path / "figure.svg").stat().st_size > 1000
-    assert paper_changes.change_caption(paper, tables, plot)[1] == "Here: 1 of 8 are measured."
-    assert [row.published for row in others] == [0, 0, 0, 0, None, None]
+    found = paper_changes.changes(paper, tables, plot)
+    assert paper_changes.change_caption(found)[1] == "Here: 1 of 8 are measured."
+    assert found.of(PRINTED)["value"].tolist() == [54, 54, 0, 0, 0, 0]
     cntk = paper_changes.change_sentences(paper, tables, plot)[6]
     assert "CNTK 2.7" in cntk and "published without a number, not measured here: the study's text gives" in cntk
     builds = paper.plot("4")
-    assert paper_changes.change_caption(paper, tables, builds)[1] == "Here: 0 of 4 are measured."
+    found = paper_changes.changes(paper, tables, builds)
+    assert paper_changes.change_caption(found)[1] == "Here: 0 of 4 are measured."
     assert any("17" in line for line in paper_changes.change_sentences(paper, tables, builds))
 
 

@@ -16,7 +16,11 @@ from tare.profilers import logs
 VARIANTS = {variant.name: variant for variant in texts()}
 CHANGES = 30
 BYTES = b'\0\xffx"{\n'
-UNSEEN = ("can't be noticed", "no part that says what it moved")  # what a reader says where a form has no end
+UNSEEN = (
+    "can't be noticed",
+    "no part that says what it moved",
+    "has no result here",
+)  # what a reader says where a form has no end
 LEFT_OUT = ("are left out", "is not known")
 
 

@@ -76,6 +76,19 @@ def test_phases_add_up_and_the_harnesss_own_end_is_not_in_the_whole_run(launch):
     assert found["runtime_cpu_s"] == pytest.approx(10.5 - (9.25 - 0.2))
 
 
+def test_imports_within_a_phase_are_told_where_they_were_watched(launch):
+    assert not {name for name in values(rows_of(launch)) if name.endswith("_imports_s")}, "an older record"
+    model = launch["inside"]["marks"][3]
+    model |= {"modules": 820, "imports_ns": [[int(103.6 * S), int(103.7 * S)], [int(103.7 * S), int(103.95 * S)]]}
+    launch["inside"]["marks"][4] |= {"modules": 0, "imports_ns": []}
+    found = values(rows_of(launch))
+    assert {name: found[name] for name in found if name.endswith("_imports_s")} == {
+        "model_imports_s": pytest.approx(0.35),
+        "first_step_imports_s": 0,
+    }
+    assert found["model_s"] == 0.5, "they are a part of the phase"
+
+
 def test_a_client_that_is_no_parent_cannot_tell_the_runtimes_cpu_time(launch):
     launch["client_user_s"] = 0.01
     launch["client_system_s"] = 0.0
@@ -341,7 +354,7 @@ def test_copies_are_told_apart_by_direction(tmp_path):
 def test_a_trace_cut_short_or_empty_is_named(tmp_path, content):
     for name in ("t.json", "t.json.gz"):
         (tmp_path / name).write_bytes(content)
-        with pytest.raises(IntegrityError, match="run the profile again"):
+        with pytest.raises(IntegrityError, match=r"run the profile again|name the file that"):
             torch_trace.read_events(tmp_path / name)
 
 

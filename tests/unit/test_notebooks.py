@@ -11,13 +11,14 @@ import re
 import shutil
 
 import builders
+import device_builders
 import nbformat
 import pytest
 from cells import run_cells
 from matrix import in_turn
 
 from tare.core.errors import TareError, UserError
-from tare.core.files import project_root
+from tare.core.files import project_root, write_json
 from tare.report import notebooks
 
 LONGEST_CELL = 5
@@ -142,6 +143,7 @@ def test_the_notebook_of_image_costs_draws_its_figure_and_shows_every_number(res
 @pytest.fixture(scope="module")
 def device_results(tmp_path_factory):
     found = builders.build_results(tmp_path_factory.mktemp("device") / "results", device="cuda", units=3)
+    device_builders.reference(found, found)
     return found
 
 
@@ -165,3 +167,11 @@ def test_the_device_notebook_says_where_no_launch_ran_on_a_device(results):
     assert "no profiled launch ran on a device" in page and "the driver gave no samples" in page
     for name in ("device_time", "device_samples"):
         assert (results / f"figures/{name}_mnist_cnn.svg").exists()
+
+
+def test_the_reference_notebook_draws_each_reference_and_names_what_is_broken(device_results):
+    write_json(device_results / "reference/spoilt/reference.json", {"name": "spoilt"})
+    page = run_cells("reference", device_results, builders.WORKLOADS)
+    folder = device_results / "figures/reference/nvidia-h200-2026-01"
+    assert len(list(folder.glob("*.svg"))) == 4
+    assert page.count("<svg") == 4 and "NVIDIA H200" in page and "spoilt:" in page

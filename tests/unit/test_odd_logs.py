@@ -4,21 +4,26 @@ import json
 import sqlite3
 
 import pytest
-from log_variants import C, nsys_table, nsys_text, write_sqlite
+from log_variants import C, nsys_table, nsys_text, nsys_trace, nvprof_trace, nvprof_trace_csv, write_sqlite
 
 from tare.core.errors import IntegrityError, TareError, UserError
 from tare.profilers import counters, fields, logs, numerals
 
 NSYS = "Time (%),Total Time (ns),Instances,Avg (ns),Med (ns),Min (ns),Max (ns),StdDev (ns)"
+SIZES = "Total (MB),Count,Avg (MB),Min (MB),Max (MB),Operation\n"
 NCU = (
     '"ID","Process ID","Process Name","Host Name","Kernel Name","Context","Stream","Block Size","Grid Size",'
     '"Device","CC","Section Name","Metric Name","Metric Unit","Metric Value"\n'
 )
 LAUNCH = '"0","1","app","127.0.0.1","k","1","7","(128, 1, 1)","(8, 1, 1)","0","8.0"'
 SECOND = LAUNCH.replace("0", "1", 1)
+RAW = NCU[: NCU.index(',"Section')] + (
+    ',"dram__sectors_read.sum","gpu__time_duration.sum"\n' + ",".join(['""'] * 11) + ',"sector","ns"\n'
+)
 NVPROF = "==1== NVPROF is profiling process 1, command: ./a\n==1== Profiling result:\n"
 GPU_ROW = " GPU activities:  100.00%  1.0000ms         1  1.0000ms  1.0000ms  1.0000ms  k(float*)\n"
 HEADER = "            Type  Time(%)      Time     Calls       Avg       Min       Max  Name\n"
+LAUNCHES = "      API calls:  100.00%  2.0000ms         1  2.0000ms  2.0000ms  2.0000ms  cudaLaunchKernel\n"
 MANAGED = "      API calls:  100.00%  2.0000ms         1  2.0000ms  2.0000ms  2.0000ms  cudaMallocManaged\n"
 UNIFIED = (
     '\n==1== Unified Memory profiling result:\nDevice "GPU (0)"\n'
@@ -26,6 +31,7 @@ UNIFIED = (
     "      31  28.902KB  4.0000KB  64.000KB  896.0000KB  118.4320us  Host To Device\n"
     "      24  21.000KB  4.0000KB  188.00KB  504.0000KB  57.31200us  Device To Host\n"
 )
+LINES = UNIFIED.splitlines(keepends=True)
 
 
 def kernel(**changes):
@@ -153,6 +159,54 @@ RIGHT = {
         "Total CPU Page faults: 154\n",
         {"htod_calls": 31, "dtoh_calls": 24, "htod_bytes": 896 * 1024, "htod_s": 118.432e-6, "kernel_calls": 1},
     ),
+    "groups of four digits": (
+        "CUDA Kernel Statistics:\n\n"
+        " Time (%)  Total Time (ns)  Instances   Avg (ns)   Min (ns)  Max (ns)  Name\n"
+        " --------  ---------------  ---------  ---------  ---------  --------  ----\n"
+        "    100.0      8,4521,1450     3,8928  2,1712.2        9120    3,9265  k   \n",
+        {"kernel_s": 0.84521145, "kernel_calls": 38928},
+    ),
+    "ranks that did the same": (
+        "".join(
+            f"Processing [rank{rank}.sqlite] with [/opt/reports/cuda_gpu_mem_size_sum.py]... \n"
+            f"{SIZES}3.000,3,1.000,1.000,1.000,[CUDA memcpy HtoD]\n\n"
+            for rank in range(2)
+        ),
+        {"htod_calls": 6, "htod_bytes": 6_000_000},
+    ),
+    "processes that did the same": (
+        "".join(
+            f"=={process}== Metric result:\n"
+            '"Device","Kernel","Invocations","Metric Name","Metric Description","Min","Max","Avg"\n'
+            '"GPU (0)","k",4,"flop_count_sp","Floating Point Operations(Single Precision)",100,100,100\n\n'
+            for process in range(1, 3)
+        ),
+        {"flops_fp32": 800, "counted_kernels": 8},
+    ),
+    "two pages of one recording": (
+        f'{NCU}{LAUNCH},"S","dram__sectors_read.sum","sector","1,024"\n{LAUNCH},"S","Duration","us","10.56"\n\n'
+        f'{RAW}{LAUNCH},"1,024","10,560"\n',
+        {"counted_kernels": 1, "dram_read_sectors": 1024, "counted_kernel_s": 10.56e-6},
+    ),
+    "a raw page in which a launch lacks a metric": (
+        f'{RAW}{LAUNCH},"1,024","10,560"\n{SECOND},"","10,560"\n',
+        {"counted_kernels": 2, "dram_read_sectors": None, "counted_kernel_s": 21.12e-6},
+    ),
+    "faults of pages without a count": (
+        f'{NVPROF}"Type","Time(%)","Time","Calls","Avg","Min","Max","Name"\n,%,ms,,ms,ms,ms,\n'
+        '"GPU activities",100.000000,1.000000,1,1.000000,1.000000,1.000000,"k(float*)"\n\n'
+        '==1== Unified Memory profiling result:\n'
+        '"Device","Count","Avg Size","Min Size","Max Size","Total Size","Total Time",""\n'
+        '"GPU (0)",31,28.903226KB,4.000000KB,64.000000KB,896.000000KB,0.000000,"Host To Device"\n'
+        '"GPU (0)",,,,,19B,0.000000,"Gpu page fault groups"\nTotal CPU Page faults: 49\n',
+        {"htod_calls": 31, "htod_bytes": 896 * 1024, "htod_s": None, "kernel_calls": 1},
+    ),
+    "JSON that the program printed first": (
+        f'{{"rate": 0.1}}\n{NVPROF}{HEADER}{GPU_ROW}', {"kernel_calls": 1, "kernel_s": 1e-3}
+    ),
+    "unified memory alone": (
+        f"==1== NVPROF is profiling process 1, command: ./a\n{UNIFIED}", {"htod_calls": 31, "kernel_calls": None}
+    ),
     "marks of old steps": (old_steps(), {"kernel_calls": 1, "kernel_s": 1e-5}),
     "a list of events": (json.dumps([kernel()]), {"kernel_calls": 1}),
     "numbers as text": (trace(kernel(ts="20", dur="10.0")), {"kernel_s": 1e-5}),
@@ -185,6 +239,14 @@ NAMED = trace(kernel(cat="python_function", name="NAME"), kernel())
         (f"{NVPROF}{HEADER}{GPU_ROW}{MANAGED}", "no part that says what it moved"),
         (f"{NVPROF}{HEADER}{GPU_ROW}", "nothing behind the summary"),
         (f"======== Error: Application returned non-zero code 1\n{NVPROF}{HEADER}{GPU_ROW}", "non-zero code 1"),
+        (f"{NVPROF}{HEADER}{GPU_ROW}{MANAGED}{UNIFIED}==2== NVPROF is profiling process 2, command: ./a\n",
+         "process 2, which line 12 says was profiled, has no result here"),
+        (f"{NVPROF}{HEADER}{GPU_ROW}{LAUNCHES}".replace("k(float*)", "[CUDA memset]"),
+         "the program launched kernels"),
+        (f"{NVPROF}{UNIFIED}", "the log has no summary"),
+        ('"Device","Kernel","Invocations","Metric Name","Metric Description","Min","Max","Avg"\n'
+         '"GPU (0)","k",8,"flop_count_sp","F",1,1,1\n"GPU (0)","k",7,"flop_count_dp","F",1,1,1\n',
+         "metrics with more or fewer invocations than others of their kernel: 1, the first in line 3"),
         (f'==ERROR== The application returned an error code (1).\n{NCU}{LAUNCH},"S","Duration","us","56.06"\n',
          "The application returned an error code"),
     ],
@@ -194,7 +256,7 @@ def test_what_was_replaced_or_is_not_known_is_told(tmp_path, content, word):
     path.write_bytes(content if isinstance(content, bytes) else content.encode())
     log = logs.read(path)
     assert any(word in warning for warning in log.warnings), log.warnings
-    assert {row["metric"]: row["value"] for row in logs.rows(log, None)}.get("kernel_calls", 1) == 1
+    assert {row["metric"]: row["value"] for row in logs.rows(log, None)}.get("kernel_calls", 1) in (1, 0, None)
 
 
 WRONG = {
@@ -244,6 +306,60 @@ WRONG = {
     "a trace without its legend": (
         "   Start  Duration    Grid Size   Regs*   Device   Context    Stream  Name\n"
         "1.0000s  1.0000ms     (1 1 1)      16     GPU (0)     1         7     k\n", "its trace has no legend"),
+    "a table without a row": (f"{NSYS},Name\n\n{NSYS},Name\n100.0,6000,2,3000.0,3000.0,2900,3100,1.0,k\n",
+                              "line 1: no row below this header"),
+    "a row above its table": (f"100.0,6000,2,3000.0,3000.0,2900,3100,1.0,k\n{NSYS},Name\n"
+                              "100.0,4000,1,4000.0,4000.0,4000,4000,0.0,k\n", "line 1: a row outside of a table"),
+    "a size that stands twice": (
+        SIZES + 2 * "3.000,3,1.000,1.000,1.000,[CUDA memcpy HtoD]\n",
+        "line 3: the same row as at line 2"),
+    "a copy of a trace that stands twice": (
+        nsys_trace(C, "csv").decode() + nsys_trace(C, "csv").decode().splitlines()[1] + "\n",
+        "line 8: the same row as at line 2"),
+    "a kernel of a trace of nvprof that stands twice": (
+        nvprof_trace_csv().decode() + nvprof_trace_csv().decode().splitlines()[6] + "\n",
+        "line 13: the same row as at line 7"),
+    "a kernel of torch that stands twice": (trace(kernel(), kernel()), "line 1: event 2 is the same as one before"),
+    "a step that stands twice": (
+        trace(*2 * [kernel(cat="user_annotation", name="ProfilerStep#1", ts=0, dur=99)], kernel()),
+        "event 2 is the same as one before"),
+    "a total in another unit than its parts": (
+        "Time(%),Total Time (ms),Instances,Average,Minimum,Maximum,Name\n100.0,6.0,2,3.0,3.0,3.0,k\n",
+        "average and total time differ in units"),
+    "a duration in another unit than the start": (
+        nsys_trace(C, "csv").decode().replace("Duration (ns)", "Duration (s)"),
+        "line 1: start and duration differ in units"),
+    "an exponent where none is printed": (HEADER + GPU_ROW.replace("1.0000ms", "1e5us", 1),
+                                          "line 2: '1e5us' is no duration"),
+    "a row of unified memory that is torn": (
+        f"{NVPROF}{HEADER}{GPU_ROW}{MANAGED}{UNIFIED}".replace("21.000KB  4.0000KB  188.00KB  504.0000KB", ""),
+        "line 11: 3 cells under 7 columns"),
+    "a row of unified memory of which the end is left": (
+        f"{NVPROF}{HEADER}{GPU_ROW}{MANAGED}" + "".join(LINES[:-1])
+        + "7.31200us  Device To Host\n", "line 11: 2 cells under 7 columns"),
+    "a row of unified memory above its header": (
+        "".join([NVPROF, HEADER, GPU_ROW, MANAGED, "\n", LINES[4], *LINES[:4], LINES[5]]),
+        "line 7: a row below no header that is known"),
+    "a call of an API that is torn": (
+        f"{NVPROF}{HEADER}{GPU_ROW}{MANAGED}".replace("2.0000ms         1  2.00", "2.0000ms         4  2.00"),
+        "line 5: a total of 0.002 is not 4 x 0.002"),
+    "a kernel without a metric": (
+        "Invocations  Metric Name  Metric Description  Min  Max  Avg\nDevice \"GPU (0)\"\n    Kernel: a\n"
+        "          1  flop_count_sp  F  1  1  1\n    Kernel: b\n", "line 5: no number stands below this kernel"),
+    "more launches than were profiled": (
+        f'==PROF== Profiling "k" - 0: 0%....100% - 8 passes\n{NCU}{LAUNCH},"S","Duration","us","1.50"\n'
+        f'{SECOND},"S","Duration","us","1.50"\n', "1 launches were profiled, and 2 have rows"),
+    "three digits and four": (
+        f'{NSYS},Name\n100.0,6000,"1,8500,2000","9,250,000.0",3000.0,2900,3100,1.0,k\n',
+        "'1,8500,2000' in line 2 has groups of four digits and '9,250,000.0' in line 2 has groups of three digits"),
+    "a table that was cut below its header": (f"{NVPROF}{HEADER}", "line 3: no row below this header"),
+    "calls of an API alone": (f"{NVPROF}{HEADER}{MANAGED}", "has no row of what the GPU did"),
+    "a trace of TensorFlow": (
+        trace({"ph": "M", "pid": 1, "name": "process_name", "args": {"name": "/device:GPU:0"}},
+              {"ph": "X", "pid": 1, "tid": 14, "ts": 1, "dur": 2, "name": "MemcpyH2D"}, {}),
+        "is a trace of another program, such as TensorFlow or JAX"),
+    "JSON of something else": ('{"name": "x"}', "it has no list of traceEvents"),
+    "a trace and a log in one file": (f"{trace(kernel())}\n{NVPROF}{HEADER}{GPU_ROW}", "Extra data"),
     "arguments that are a list": (trace(kernel(args=[1])), r"line 1: event 1: args is '\[1\]', no object"),
     "an event that is none": ('{"traceEvents": [\n{"ph":"i"},\n1\n]}', "line 3: event 2 is '1', no object"),
     "a name that is none": (trace(kernel(name=None)), "event 1: name is null, no text"),
@@ -253,6 +369,16 @@ WRONG = {
     "a negative duration": (trace(kernel(dur=-1)), "ends before it starts"),
     "half a byte": (trace(kernel(cat="gpu_memset", args={"bytes": 0.5})), "bytes is 0.5, no whole number"),
     "a correlation that is none": (trace(kernel(args={"correlation": [1]})), "correlation is"),
+    "a number of a stream that is none": (trace(kernel(args={"stream": 10**400})), "event 1: stream is '1000"),
+    "a kernel of a plain trace that stands twice": (
+        "".join([*nvprof_trace().decode().splitlines(keepends=True)[:7],
+                 *nvprof_trace().decode().splitlines(keepends=True)[6:]]),
+        "line 8: the same row as at line 7"),
+    "two reports of other totals": (
+        "[1/1] Executing 'cuda_gpu_kern_sum' stats report\n\n"
+        f"{NSYS},Name\n100.0,6000,2,3000.0,3000.0,2900,3100,1.0,k\n\n"
+        f"{NSYS},Name\n100.0,4000,2,2000.0,2000.0,2000,2000,0.0,k\n",
+        "cuda_gpu_kern_sum and kernels have different totals of the same calls"),
     "a category that is none": (trace(kernel(cat=1)), "cat is 1, no text"),
     "deep nesting": ('{"traceEvents":' + "[" * 100_000, "nested deeper than any trace"),
     "sums of nsys as JSON": ('[{"Time (%)": 1, "Total Time (ns)": 1}]', "nsys stats: print it with --format csv"),
@@ -298,9 +424,50 @@ def test_a_database_of_nvprof_is_none_of_nsys(tmp_path):
         logs.read(path)
 
 
-def test_a_trace_and_sums_that_count_differently_are_refused(tmp_path):
-    from log_variants import nsys_trace
+def test_a_database_of_another_program_is_named_so(tmp_path):
+    path = tmp_path / "notes.db"
+    connection = sqlite3.connect(path)
+    connection.execute("CREATE TABLE notes (text TEXT)")
+    connection.close()
+    with pytest.raises(UserError, match="is a database of another program"):
+        logs.read(path)
 
+
+@pytest.mark.parametrize(
+    ("table", "column", "said"),
+    [
+        (
+            "CUPTI_ACTIVITY_KIND_MEMCPY",
+            "copyKind",
+            "row 1 of CUPTI_ACTIVITY_KIND_MEMCPY: copyKind is 99, no direction",
+        ),
+        (
+            "CUPTI_ACTIVITY_KIND_KERNEL",
+            "demangledName",
+            "row 1 of CUPTI_ACTIVITY_KIND_KERNEL: no text of StringIds",
+        ),
+    ],
+)
+def test_a_number_of_a_database_that_means_nothing_is_refused(tmp_path, table, column, said):
+    path = write_sqlite(tmp_path / "r.sqlite")
+    connection = sqlite3.connect(path)
+    connection.execute(f"UPDATE {table} SET {column} = 99")
+    if column == "demangledName":
+        connection.execute(f"UPDATE {table} SET shortName = 99")
+    connection.commit()
+    connection.close()
+    with pytest.raises(IntegrityError, match=said):
+        logs.read(path)
+
+
+def test_a_name_of_a_database_with_bytes_that_are_no_text_is_one_line(tmp_path):
+    path = write_sqlite(tmp_path / "r.sqlite")
+    path.write_bytes(path.read_bytes().replace(b"deviceId INTEGER", b"d\x97viceId INTEGER"))
+    with pytest.raises(IntegrityError, match=r"is no whole SQLite export of nsys"):
+        logs.read(path)
+
+
+def test_a_trace_and_sums_that_count_differently_are_refused(tmp_path):
     path = tmp_path / "log"
     sums = nsys_text(("cuda_gpu_kern_sum",), "2022", C, "csv").decode()
     sums = sums.replace(",6000,2,3000.0,", ",6000,1,6000.0,")

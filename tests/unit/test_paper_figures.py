@@ -1,8 +1,9 @@
-"""The paper's figures on synthetic results: every bar is the tables' number, and what is missing says why."""
+"""The paper's figures on synthetic results: every mark is the tables' number, and what is missing says why."""
 
 from __future__ import annotations
 
 import xml.etree.ElementTree as ET
+from dataclasses import replace
 
 import builders
 import pytest
@@ -12,8 +13,8 @@ from tare.literature.published import load
 from tare.model import tables
 from tare.model.studies.study import campaign_name
 from tare.report import figures
-from tare.report.figures import paper_groups, paper_rows, paper_words
-from tare.report.figures.paper_rows import HERE, LOGGED, PRINTED, REDONE, numbers
+from tare.report.figures import paper, paper_rows, paper_words
+from tare.report.figures.paper_rows import HERE, LOGGED, PRINTED, REDONE
 from tare.stats.intervals import t_interval
 
 SVG = "{http://www.w3.org/2000/svg}"
@@ -23,17 +24,13 @@ ROUNDS = campaign_name("rounds", [*builders.ENVIRONMENTS, *builders.UNAVAILABLE]
 
 
 @pytest.fixture(scope="module")
-def metrics(results):
-    return tables.read("metrics", results / "tables/metrics.parquet")
+def given(results):
+    return figures.read_given(results)
 
 
-@pytest.fixture(scope="module")
-def findings(results):
-    return tables.read("published", results / "tables/published.csv")
-
-
-def with_device(metrics, per_env, metric="memset_s", workload="mnist_cnn"):
-    """The metrics of a machine whose device measures this, one value or several by environment."""
+def with_device(given, per_env, metric="memset_s", workload="mnist_cnn"):
+    """What a machine whose device measures this gives, one value or several by environment."""
+    metrics = given.metrics
     row = metrics[(metrics["campaign"] == "profile") & (metrics["workload"] == workload)].iloc[0].to_dict()
     rest = metrics[~((metrics["metric"] == metric) & (metrics["workload"] == workload))]
     rows = [
@@ -42,30 +39,22 @@ def with_device(metrics, per_env, metric="memset_s", workload="mnist_cnn"):
         for env, values in per_env.items()
         for rep, value in enumerate(values)
     ]  # fmt: skip
-    return tables.make("metrics", [*rest.to_dict("records"), *rows])
+    return replace(given, metrics=tables.make("metrics", [*rest.to_dict("records"), *rows]))
 
 
-def heights(drawing):
-    """Height of each bar by its name, in base units."""
-    return {
-        patch.get_gid(): patch.get_height()
-        for axes in drawing.figure.axes
-        for patch in axes.patches
-        if patch.get_gid()
-    }
+def drawn(given, figure):
+    return figures.paper_drawing(PAPER, given, figure)
 
 
-def spreads(drawing):
-    lines = [line for axes in drawing.figure.axes for line in axes.lines]
-    return {
-        line.get_gid(): tuple(line.get_ydata()) for line in lines if (line.get_gid() or "").startswith("spread-")
-    }
+def marks(drawing):
+    """Value of each mark by its name, in base units; ends of each interval by the name of its line."""
+    lines = [line for axes in drawing.figure.axes for line in axes.lines if "-" in (line.get_gid() or "")]
+    spreads = {line.get_gid(): tuple(line.get_xdata()) for line in lines if line.get_gid().startswith("spread-")}
+    return {line.get_gid(): line.get_xdata()[0] for line in lines if line.get_gid() not in spreads}, spreads
 
 
-def points(drawing, name):
-    """Values by place of one series of a figure by batch size."""
-    (line,) = [line for axes in drawing.figure.axes for line in axes.lines if line.get_gid() == name]
-    return dict(zip(line.get_xdata(), line.get_ydata(), strict=True))
+def of(found, series):
+    return {name: value for name, value in found.items() if name.startswith(f"{series}-")}
 
 
 def texts(drawing, tmp_path):
@@ -74,32 +63,25 @@ def texts(drawing, tmp_path):
 
 
 @pytest.mark.parametrize("figure", BY_ENVIRONMENT)
-def test_every_published_value_is_a_bar_with_its_reading_error(figure, findings, metrics):
-    drawing = figures.paper_figure(PAPER, findings, metrics, figure)
-    found, whiskers = heights(drawing), spreads(drawing)
+def test_every_published_value_and_every_number_of_the_logs_is_a_mark(figure, given):
+    found, spreads = marks(drawn(given, figure))
     rows = PAPER.figures[PAPER.figures["figure"] == figure]
-    assert len(rows) in (3, 6)
+    assert len(of(found, PRINTED)) == len(rows) in (3, 6)
     for row in rows.itertuples():
-        name = f"{PRINTED}-{row.env}-{row.metric}"
+        name = f"{PRINTED}-{row.workload}-{row.env}-{row.metric}"
         assert found[name] == pytest.approx(row.value)
         if row.kind == "figure_digitised":
-            assert whiskers[f"spread-{name}"] == pytest.approx((row.value - row.error, row.value + row.error))
+            assert spreads[f"spread-{name}"] == pytest.approx((row.value - row.error, row.value + row.error))
         else:
-            assert f"spread-{name}" not in whiskers
-
-
-@pytest.mark.parametrize("figure", BY_ENVIRONMENT)
-def test_every_number_of_the_logs_is_a_bar(figure, findings, metrics):
-    found = heights(figures.paper_figure(PAPER, findings, metrics, figure))
-    rows = findings[(findings["figure"] == figure) & (findings["check"] == "figure_value")]
+            assert f"spread-{name}" not in spreads
+    rows = given.findings[(given.findings["figure"] == figure) & (given.findings["check"] == "figure_value")]
     rows = rows[rows["recomputed"].notna()]
-    expected = {f"{LOGGED}-{row.env}-{row.metric}": row.recomputed for row in rows.itertuples()}
-    assert expected
-    assert {name: value for name, value in found.items() if name.startswith(LOGGED)} == pytest.approx(expected)
+    expected = {f"{LOGGED}-{row.workload}-{row.env}-{row.metric}": row.recomputed for row in rows.itertuples()}
+    assert expected and of(found, LOGGED) == pytest.approx(expected)
 
 
 @pytest.mark.parametrize(
-    ("figure", "bar", "value"),
+    ("figure", "metric", "value"),
     [
         ("9", "dram_read_bytes_per_s", {"host": 226.48e9, "docker": 134.41e9, "apptainer": 135.18e9}),
         ("11", "dram_write_bytes_per_s", {"host": 271.59e9, "docker": 209.12e9, "apptainer": 198.92e9}),
@@ -107,150 +89,156 @@ def test_every_number_of_the_logs_is_a_bar(figure, findings, metrics):
         ("15", "hbm_transactions", {"host": 25661472, "docker": 9451341, "apptainer": 9379529}),
     ],
 )
-def test_the_cnns_sums_done_again_stand_beside(figure, bar, value, findings, metrics):
-    found = heights(figures.paper_figure(PAPER, findings, metrics, figure))
+def test_the_cnns_sums_done_again_stand_beside(figure, metric, value, given):
+    found, _ = marks(drawn(given, figure))
     for env, expected in value.items():
-        assert found[f"{REDONE}-{env}-{bar}"] == pytest.approx(expected, rel=1e-4)
-    rnn = heights(figures.paper_figure(PAPER, findings, metrics, str(int(figure) + 1)))
-    assert not [name for name in rnn if name.startswith(REDONE)], "its kernels are lost"
+        assert found[f"{REDONE}-mnist_cnn-{env}-{metric}"] == pytest.approx(expected, rel=1e-4)
+    assert not of(marks(drawn(given, str(int(figure) + 1)))[0], REDONE), "the kernels of the RNN are lost"
 
 
 @pytest.mark.parametrize(("figure", "workload"), [("17", "mnist_cnn"), ("18", "sentiment_rnn")])
-def test_times_here_are_means_of_rounds_with_their_t_interval(figure, workload, findings, metrics):
-    drawing = figures.paper_figure(PAPER, findings, metrics, figure)
-    found, whiskers = heights(drawing), spreads(drawing)
-    assert {name.split("-")[1] for name in found if name.startswith(HERE)} == set(builders.ENVIRONMENTS)
-    own = metrics[(metrics["campaign"] == ROUNDS) & (metrics["workload"] == workload)]
+def test_times_here_are_means_of_rounds_with_their_t_interval(figure, workload, given):
+    found, spreads = marks(drawn(given, figure))
+    assert {name.split("-")[2] for name in of(found, HERE)} == set(builders.ENVIRONMENTS)
+    own = given.metrics[(given.metrics["campaign"] == ROUNDS) & (given.metrics["workload"] == workload)]
     for env in builders.ENVIRONMENTS:
         for metric in ("real_s", "system_s"):
             values = own[(own["env"] == env) & (own["metric"] == metric)]["value"]
             assert len(values) == 6
             interval = t_interval(list(values), 0.05)
-            name = f"{HERE}-{env}-{metric}"
+            name = f"{HERE}-{workload}-{env}-{metric}"
             assert found[name] == pytest.approx(values.mean())
-            assert whiskers[f"spread-{name}"] == pytest.approx((interval.low, interval.high))
+            assert spreads[f"spread-{name}"] == pytest.approx((interval.low, interval.high))
 
 
-def test_batch_sizes_are_points_of_the_paper_the_logs_and_here(findings, metrics):
-    drawing = figures.paper_figure(PAPER, findings, metrics, "3")
-    name = "{}-host-real_s"
-    published = [4.75, 3.973, 3.898, 3.835, 3.86]
-    assert points(drawing, name.format(PRINTED)) == pytest.approx(dict(enumerate(published)))
-    logged = points(drawing, name.format(LOGGED))
-    assert (logged[3], logged[4]) == pytest.approx((3.86, 3.835)), "figure 3 swaps 128 and 256"
-    sweep = metrics[(metrics["campaign"] == "sweep") & (metrics["workload"] == "sentiment_rnn")]
+def test_batch_sizes_are_rows_of_the_paper_the_logs_and_here(given):
+    found, _ = marks(drawn(given, "3"))
+    by_batch = {series: {int(name.split("-")[3]): value for name, value in of(found, series).items()}
+                for series in (PRINTED, LOGGED, HERE)}  # fmt: skip
+    published = dict(zip((16, 32, 64, 128, 256), (4.75, 3.973, 3.898, 3.835, 3.86), strict=True))
+    assert by_batch[PRINTED] == pytest.approx(published)
+    assert (by_batch[LOGGED][128], by_batch[LOGGED][256]) == pytest.approx((3.86, 3.835)), "figure 3 swaps them"
+    sweep = given.metrics[(given.metrics["campaign"] == "sweep") & (given.metrics["workload"] == "sentiment_rnn")]
     here = sweep[sweep["metric"] == "real_s"].groupby("batch")["value"].mean()
-    assert points(drawing, name.format(HERE)) == pytest.approx(dict(enumerate(here.sort_index())))
+    assert by_batch[HERE] == pytest.approx(here.to_dict())
+    lines = [label for _, label, _ in paper.slots(paper.body_of(PAPER, given, PAPER.plot("3")))]
+    assert lines == [f"batch {size}" for size in (16, 32, 64, 128, 256)]
 
 
 @pytest.mark.parametrize("figure", ["5", "8", "10", "12", "16"])
-def test_what_a_cpu_cannot_measure_says_so_and_keeps_the_published_bars(figure, findings, metrics, tmp_path):
-    found = numbers(PAPER, findings, metrics, figure)
-    drawing = figures.paper_figure(PAPER, findings, metrics, figure)
-    (reason,) = found.missing()
+def test_what_a_cpu_cannot_measure_says_so_and_keeps_what_was_published(figure, given, tmp_path):
+    (reason,) = paper_rows.numbers(PAPER, given, PAPER.plot(figure)).missing()
+    drawing = drawn(given, figure)
     said = " ".join(texts(drawing, tmp_path).split())
-    assert "Measured here: unavailable" in said
-    assert reason[1:30] in said
+    assert "Measured here: unavailable" in said and reason[1:30] in said
     assert f"unavailable, {reason}" in drawing.alt
-    assert not [name for name in heights(drawing) if name.startswith(HERE)]
-    assert len([name for name in heights(drawing) if name.startswith(PRINTED)]) == 3
+    found, _ = marks(drawing)
+    assert not of(found, HERE) and len(of(found, PRINTED)) == 3
+    assert len(drawing.figure.axes) == 1
 
 
-def test_a_device_that_measures_memset_fills_the_same_panel(findings, metrics, tmp_path):
+def test_a_device_that_measures_memset_has_an_axis_of_its_own_beside(given, tmp_path):
     seen = {"host": [14e-6, 16e-6], "docker": [20e-6, 21e-6], "apptainer": [15e-6, 15.5e-6]}
-    drawing = figures.paper_figure(PAPER, findings, with_device(metrics, seen), "5")
-    assert heights(drawing)[f"{HERE}-docker-memset_s"] == pytest.approx(20.5e-6)
-    low, high = spreads(drawing)[f"spread-{HERE}-docker-memset_s"]
-    assert (low, high) == pytest.approx((20.5e-6 - 12.706 * 0.5e-6, 20.5e-6 + 12.706 * 0.5e-6), rel=1e-3)
+    drawing = drawn(with_device(given, seen), "5")
+    found, spreads = marks(drawing)
+    name = f"{HERE}-mnist_cnn-docker-memset_s"
+    assert found[name] == pytest.approx(20.5e-6)
+    ends = (20.5e-6 - 12.706 * 0.5e-6, 20.5e-6 + 12.706 * 0.5e-6)
+    assert spreads[f"spread-{name}"] == pytest.approx(ends, rel=1e-3)
     assert "unavailable" not in texts(drawing, tmp_path)
     assert "Docker 20.5 µs (14.1 to 26.9 µs, n = 2)" in drawing.alt
+    left, right = drawing.figure.axes
+    assert left.get_xlim() != right.get_xlim() and left.get_ylim() == right.get_ylim()
 
 
-def test_one_launch_each_has_no_interval(findings, metrics, tmp_path):
-    seen = {"host": [15e-6], "docker": [20e-6]}
-    drawing = figures.paper_figure(PAPER, findings, with_device(metrics, seen), "5")
-    assert not [name for name in spreads(drawing) if HERE in name]
+def test_one_launch_each_has_no_interval(given, tmp_path):
+    drawing = drawn(with_device(given, {"host": [15e-6], "docker": [20e-6]}), "5")
+    assert not [name for name in marks(drawing)[1] if HERE in name]
     assert "so no interval" in " ".join(texts(drawing, tmp_path).split())
 
 
-def test_an_environment_without_its_number_is_named_with_its_reason(findings, metrics):
-    own = metrics.copy()
+def test_an_environment_without_its_number_is_named_with_its_reason(given):
+    own = given.metrics.copy()
     gone = (own["metric"] == "real_s") & (own["env"] == "docker") & (own["campaign"] == ROUNDS)
     own.loc[gone, ["value", "kind", "reason"]] = [None, "unavailable", "no launch succeeded"]
-    drawing = figures.paper_figure(PAPER, findings, own, "17")
-    assert f"{HERE}-docker-real_s" not in heights(drawing)
-    assert f"{HERE}-docker-system_s" in heights(drawing)
+    drawing = drawn(replace(given, metrics=own), "17")
+    found, _ = marks(drawing)
+    assert f"{HERE}-mnist_cnn-docker-real_s" not in found and f"{HERE}-mnist_cnn-docker-system_s" in found
     assert "Docker: unavailable, no launch succeeded." in drawing.alt
 
 
-def test_a_workload_that_is_not_part_of_the_study_says_so(findings, metrics, tmp_path):
-    drawing = figures.paper_figure(PAPER, findings, metrics[metrics["workload"] == "mnist_cnn"], "18")
-    assert "This workload is not part of this study." in texts(drawing, tmp_path)
-    assert f"{PRINTED}-host-real_s" in heights(drawing)
+def test_a_workload_that_is_not_part_of_the_study_says_so(given, tmp_path):
+    own = given.metrics[given.metrics["workload"] == "mnist_cnn"]
+    drawing = drawn(replace(given, metrics=own), "18")
+    assert "This workload is not part of this study." in " ".join(texts(drawing, tmp_path).split())
+    assert f"{PRINTED}-sentiment_rnn-host-real_s" in marks(drawing)[0]
 
 
-def test_intervals_that_say_nothing_do_not_press_bars_flat(findings, metrics, tmp_path):
-    seen = {"host": [15e-6, 15.1e-6], "docker": [1e-6, 40e-6]}
-    drawing = figures.paper_figure(PAPER, findings, with_device(metrics, seen), "5")
-    below = drawing.figure.axes[1]
-    assert below.get_ylim()[0] == 0 and below.get_ylim()[1] < 4 * 20.5e-6
-    assert spreads(drawing)[f"spread-{HERE}-docker-memset_s"][0] == 0
+def test_intervals_that_say_nothing_do_not_press_numbers_into_a_point(given, tmp_path):
+    drawing = drawn(with_device(given, {"host": [15e-6, 15.1e-6], "docker": [1e-6, 40e-6]}), "5")
+    right = drawing.figure.axes[1]
+    assert right.get_xlim()[0] == 0 and right.get_xlim()[1] < 4 * 20.5e-6
+    assert marks(drawing)[1][f"spread-{HERE}-mnist_cnn-docker-memset_s"][0] == 0
     assert "Arrows: cut at the axis." in " ".join(texts(drawing, tmp_path).split())
+    assert [line.get_marker() for line in right.lines].count(">") == 1
 
 
-def test_flops_are_said_to_be_modelled(findings, metrics, tmp_path):
-    drawing = figures.paper_figure(PAPER, findings, metrics, "13")
+def test_flops_are_said_to_be_modelled(given, tmp_path):
+    drawing = drawn(given, "13")
+    metrics = given.metrics
     row = metrics[(metrics["metric"] == "flops_per_step") & (metrics["workload"] == "mnist_cnn")].iloc[0]
-    assert heights(drawing)[f"{HERE}-{row['env']}-flops"] == pytest.approx(row["value"])
-    assert "Modelled here, one training step" in texts(drawing, tmp_path)
-    assert not [name for name in spreads(drawing) if HERE in name]
+    here = of(marks(drawing)[0], HERE)
+    assert here and set(here.values()) == {row["value"]}
+    assert "Modelled here" in texts(drawing, tmp_path)
+    assert not [name for name in marks(drawing)[1] if HERE in name]
 
 
-def marks(axes):
-    return sum(text.get_text() == "≠" for text in axes.texts)
+def numbers_unequal(axes):
+    return sum("≠" in text.get_text() for text in axes.texts)
 
 
-def test_a_mark_stands_where_a_value_is_not_its_own_logs(findings, metrics):
-    for figure in ("7", "15", "16"):
-        rows = findings[(findings["figure"] == figure) & (findings["check"] == "figure_value")]
-        axes = figures.paper_figure(PAPER, findings, metrics, figure).figure.axes[0]
-        assert marks(axes) == (rows["agrees"] == "no").sum(), figure
-    mended = findings.copy()
+def test_a_number_that_is_not_its_own_logs_has_that_one_beside_it(given):
+    for figure in ("7", "9", "15", "16"):
+        rows = given.findings[(given.findings["figure"] == figure) & (given.findings["check"] == "figure_value")]
+        assert numbers_unequal(drawn(given, figure).figure.axes[0]) == (rows["agrees"] == "no").sum(), figure
+    assert "264 ≠ 226" in [text.get_text() for text in drawn(given, "9").figure.axes[0].texts]
+    mended = given.findings.copy()
     mended.loc[mended["check"] == "figure_value", "agrees"] = "yes"
-    assert marks(figures.paper_figure(PAPER, mended, metrics, "16").figure.axes[0]) == 0
+    assert numbers_unequal(drawn(replace(given, findings=mended), "16").figure.axes[0]) == 0
 
 
-def test_panels_share_columns_and_the_papers_names_stay_its_own(findings, metrics):
-    above, below = figures.paper_figure(PAPER, findings, metrics, "17").figure.axes
-    assert [tick.get_text() for tick in above.get_xticklabels()] == ["Bare VM", "Docker", "Singularity", "–"]
-    assert [tick.get_text() for tick in below.get_xticklabels()] == ["Host", "Docker", "Apptainer", "Charliecloud"]
-    assert above.get_ylim() != below.get_ylim()
+def test_panels_share_rows_and_the_papers_names_stand_beside_ours(given):
+    drawing = drawn(given, "17")
+    left, right = drawing.figure.axes
+    named = [tick.get_text() for tick in left.get_yticklabels()]
+    ours = ["Host (Bare VM)", "Docker", "Apptainer (Singularity)", "Charliecloud"]
+    assert named == ["", *ours, "", *ours]
+    assert left.get_ylim() == right.get_ylim() and left.get_xlim() != right.get_xlim()
+    assert [text.get_text() for text in left.texts if "time" in text.get_text()] == ["real time", "system time"]
 
 
-def test_series_are_told_apart_without_colour(findings, metrics):
-    bars = {p.get_gid(): p for p in figures.paper_figure(PAPER, findings, metrics, "9").figure.axes[0].patches}
-    hatches = [bars[f"{series}-docker-dram_read_bytes_per_s"].get_hatch() for series in (PRINTED, LOGGED, REDONE)]
-    assert len(set(hatches)) == 3 and not hatches[0]
+def test_series_are_told_apart_without_colour():
+    shapes = [(paper.LOOK[one]["marker"], paper.LOOK[one].get("markerfacecolor")) for one in paper.LOOK]
+    assert len(set(shapes)) == len(shapes) - 1, "at most and stated never stand in one figure"
 
 
-def test_captions_count_and_sentences_have_every_number(findings, metrics):
-    said = {n: numbers(PAPER, findings, metrics, n) for n in figures.figure_names(PAPER) if n != "4"}
+def test_captions_count_and_sentences_have_every_number(given):
+    names = [number for number in figures.figure_names(PAPER) if number != "4"]
+    said = {number: paper.paper_words(PAPER, given, PAPER.plot(number)) for number in names}
     assert len(said) == 16
-    assert paper_words.caption(said["7"])[0] == "Published as labels; the authors' own logs have 2 of the 3 values."
-    assert paper_words.caption(said["16"])[0].endswith("have none of the 3 values.")
-    assert "(calls × average): 7.3 to 7.8 times the published." in " ".join(paper_words.caption(said["13"]))
-    for found in said.values():
-        text = " ".join(paper_words.sentences(found))
-        for row in found.of(PRINTED).to_dict("records"):
-            expected = row["printed"] if row["unit"] != "1" else f"{row['value']:,.0f}"
-            assert expected in text
+    assert said["7"][0][0] == "Published as labels; the authors' own logs have 2 of the 3 values."
+    assert said["16"][0][0].endswith("have none of the 3 values.")
+    assert "(calls × average): 7.3 to 7.8 times the published." in " ".join(said["13"][0])
+    for number, (_, sentences) in said.items():
+        text = " ".join(sentences)
+        for row in PAPER.figures[PAPER.figures["figure"] == number].itertuples():
+            assert (row.printed.replace(" us", " µs") if row.unit != "1" else f"{row.value:,.0f}") in text
 
 
-def test_equal_data_gives_equal_bytes_and_small_files(findings, metrics, tmp_path):
+def test_equal_data_gives_equal_bytes_and_small_files(given, tmp_path):
     for figure in ("2", "13", "17"):
         first, second = (
-            figures.write(figures.paper_figure(PAPER, findings, metrics, figure), tmp_path / folder / "fig.svg")
-            for folder in ("one", "two")
+            figures.write(drawn(given, figure), tmp_path / folder / "fig.svg") for folder in ("one", "two")
         )
         assert first.read_bytes() == second.read_bytes()
         assert first.stat().st_size < 80_000
@@ -267,24 +255,32 @@ def test_amounts_have_their_own_unit():
     assert paper_rows.amount(1_404_387_328, "1") == "1.40 billion"
 
 
-def test_a_wide_interval_of_a_batch_size_is_cut_with_an_arrow(findings, metrics, tmp_path):
-    own = metrics.copy()
+def test_a_wide_interval_of_a_batch_size_is_cut_with_arrows(given, tmp_path):
+    own = given.metrics.copy()
     sweep = own[(own["campaign"] == "sweep") & (own["metric"] == "real_s") & (own["workload"] == "mnist_cnn")]
     own.loc[sweep[sweep["batch"] == 64].index, "value"] = [1.0, 4.0, 7.0]
-    drawing = figures.paper_figure(PAPER, findings, own, "2")
+    drawing = drawn(replace(given, metrics=own), "2")
     assert "Arrows: cut at the axis." in " ".join(texts(drawing, tmp_path).split())
     signs = [line.get_marker() for line in drawing.figure.axes[1].lines]
-    assert signs.count("^") == 1 and signs.count("v") == 1
-    untouched = figures.paper_figure(PAPER, findings, metrics, "2")
-    assert "Arrows" not in " ".join(texts(untouched, tmp_path).split())
+    assert signs.count("<") == 1 and signs.count(">") == 1
+    assert "Arrows" not in " ".join(texts(drawn(given, "2"), tmp_path).split())
 
 
-def test_what_a_text_states_stands_in_its_order_beside_the_bars_and_never_one_on_the_other():
+def test_a_name_that_is_too_long_stands_above_its_marks(given):
+    rows = paper_rows.numbers(PAPER, given, PAPER.plot("5")).rows
+    long = "a name of more letters than stand beside"
+    own = paper_rows.Numbers(rows=rows.assign(label=rows["label"].replace({"Docker": long})))
+    assert [(label, text) for _, label, text in paper.slots(own)] == [
+        ("Host (Bare VM)", None), (long, long), (long, None), ("Apptainer (Singularity)", None),
+    ]  # fmt: skip
+
+
+def test_an_interval_that_lacks_an_end_has_an_arrow_there(given):
+    found = paper_rows.numbers(PAPER, given, PAPER.plot("17"))
+    of_docker = (found.rows["series"] == HERE) & (found.rows["env"] == "docker")
+    rows = found.rows.assign(high=found.rows["high"].mask(of_docker))
     axes = Figure().subplots()
-    paper_groups._state(axes, [(0.80, "a fifth"), (0.65, "a third"), (0.75, "a quarter")], 2.5, 0.1)
-    told = {text.get_text(): text for text in axes.texts}
-    places = [told[name].xyann[1] for name in ("a third", "a quarter", "a fifth")]
-    assert places == pytest.approx([0.65, 0.75, 0.85])
-    assert all(text.xyann[0] > 2.5 for text in told.values())
-    assert [name for name, text in told.items() if text.arrow_patch] == ["a fifth"], "a leader to its line"
-    assert [line.get_ydata()[0] for line in axes.lines] == [0.65, 0.75, 0.80]
+    paper._panel(axes, replace(found, rows=rows), (HERE,), "Here")
+    assert [line.get_marker() for line in axes.lines].count(">") == 2, "real and system time"
+    assert "Arrows" in paper_words.note(replace(found, rows=rows), PAPER.plot("17"))
+    assert "Arrows" not in paper_words.note(found, PAPER.plot("17"))

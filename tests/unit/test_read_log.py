@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pandas as pd
 import pytest
+from log_variants import torch_events, torch_json
 
 from tare.cli import main
 from tare.core.errors import IntegrityError, TareError, UserError
@@ -111,7 +112,7 @@ def test_a_damaged_archive_is_said_in_one_line(tmp_path):
 
 
 def test_every_log_of_the_folder_is_read():
-    logs_there = {path.name for path in DATA.iterdir() if not path.name.startswith("timeline_")}
+    logs_there = {path.name for path in DATA.iterdir() if path.is_file()}
     assert logs_there == {*FORMS, "README.md", "every_construct.txt"}  # the last is a program
 
 
@@ -177,17 +178,16 @@ def metrics_log(folder, kernels):
         lines.append(f"    Kernel: {rows['kernel'].iloc[0]}")
         for row in rows.itertuples():
             unit = "" if row.avg_unit == "1" else row.avg_unit
-            cells = [f"{value}{unit}" for value in (f"{row.avg_printed:.12g}", f"{row.max_printed:.12g}")]
+            cells = [f"{value}{unit}" for value in (f"{row.avg:.12g}", f"{row.max:.12g}")]
             lines.append(f"   {row.invocations}  {row.metric}  What it is  {cells[0]}  {cells[1]}  {cells[0]}")
     path = folder / "published.log"
     path.write_text("==1== Metric result:\n" + "\n".join(lines) + "\n")
     return path
 
 
-def test_the_papers_own_kernels_give_the_audits_sums(capsys, tmp_path):
-    study = published.load("nyu2022")
-    own = study.kernels[(study.kernels["workload"] == "mnist_cnn") & (study.kernels["env"] == "host")]
-    path = metrics_log(tmp_path, own)
+def test_the_papers_own_kernels_give_its_sums(capsys, tmp_path):
+    kernels = pd.read_csv(published.load("nyu2022").path.with_name("nyu2022_kernels.csv"))
+    path = metrics_log(tmp_path, kernels[(kernels["workload"] == "mnist_cnn") & (kernels["env"] == "host")])
     out = tmp_path / "beside.csv"
     status, told, _ = run(
         capsys, path, "--paper", "nyu2022", "--workload", "mnist_cnn", "--env", "host", "--paper-out", out
@@ -198,8 +198,9 @@ def test_the_papers_own_kernels_give_the_audits_sums(capsys, tmp_path):
     flops = table.loc[("flops_fp32", "figure 13")]
     assert (flops["published"], flops["value"], flops["agrees"]) == (475_211_776, 3_484_655_615, "no")
     # the study's own way, the largest invocation of each kernel once, gives its number
-    assert table.loc[("flops", "check kernel_sum"), "agrees"] == "yes"
-    assert table.loc[("flops", "check sum_of_maxima"), "agrees"] == "no"
+    row = table.loc[("flops", "log, sum of maxima")]
+    assert (row["published"], row["value"], row["agrees"]) == (475_211_776, 475_211_776, "yes")
+    assert row["note"] == "the largest invocation of each of 7 kernels, once: 475,211,776"
 
 
 def test_a_total_agrees_within_its_printed_digits():
@@ -226,6 +227,17 @@ def test_names_that_the_study_does_not_have_are_refused(capsys):
     assert status == 2 and "name the study too" in error
     status, _, error = run(capsys, log, "--steps", "0")
     assert status == 2 and "at least one training step" in error
+    words = ("--paper", "nyu2022", "--workload", "mnist_cnn", "--env", "host", "--out", "t.csv")
+    status, _, error = run(capsys, log, *words, "--paper-out", "t.csv")
+    assert status == 2 and "--out and --paper-out are both t.csv" in error
+
+
+@pytest.mark.parametrize(("steps", "warned"), [("2", False), ("3", True)])
+def test_steps_that_are_not_those_of_the_trace_are_told(tmp_path, capsys, steps, warned):
+    path = tmp_path / "trace.json"
+    path.write_text(torch_json(torch_events()))
+    status, told, _ = run(capsys, path, "--steps", steps)
+    assert status == 0 and ("warning: the trace marks 2 steps, and --steps says 3, which counts" in told) == warned
 
 
 @pytest.mark.parametrize(

@@ -12,13 +12,12 @@ import pytest
 from tare.analysis import roofs
 from tare.analysis.ceilings import read_ceilings
 from tare.literature import published
-from tare.literature import roofline as audited
 from tare.model import tables
 from tare.model.records.measured import CeilingsRecord, Sheet
 from tare.model.schema import parse
 from tare.report import figures
 from tare.report.figures import plane, rooflines
-from tare.report.figures.paper_roofline import drawn_points
+from tare.report.figures.paper_roofline import audited_points, drawn_points, paper_roofline
 from tare.report.machine import rooflines as report
 from tare.stats.intervals import t_quantile
 
@@ -156,7 +155,8 @@ def test_a_roofline_without_its_rows_says_so(families, metrics, record, paper):
     assert "nothing to draw" in figures.roofline(metrics.iloc[:0], record).alt
     assert "nothing to draw" in figures.families_roofline(families.iloc[:0], metrics, record, "mnist_cnn").alt
     bare = replace(paper, figures=paper.figures[paper.figures["figure"] != "4"])
-    assert "nothing to draw" in figures.paper_roofline(bare, metrics, record).alt
+    given = figures.Given(findings=tables.make("published", []), metrics=metrics, verdicts=metrics, ceilings=record)
+    assert "nothing to draw" in paper_roofline(bare, given).alt
 
 
 def test_the_papers_points_are_where_its_figure_has_them(paper):
@@ -167,13 +167,31 @@ def test_the_papers_points_are_where_its_figure_has_them(paper):
     assert drawn.loc["mnist_cnn", "high"] == pytest.approx(2**5.1 * 1e9)
 
 
-def test_the_papers_figure_keeps_its_device_and_ours_apart(paper, metrics, record, tmp_path):
-    drawing = figures.paper_roofline(paper, metrics, record)
+def test_the_papers_points_follow_from_its_findings(paper, results):
+    found = audited_points(paper, tables.read("published", results / "tables/published.csv"))
+    table = found.set_index(["workload", "env", "basis"])
+    cnn = table.loc["mnist_cnn", "host", "published"]
+    assert cnn["intensity"] == pytest.approx(475211776 / (3878550 * 32))
+    assert cnn["rate"] == pytest.approx(475211776 / 0.015012356)
+    assert (cnn["roof_flop_per_s"], cnn["roof_bytes_per_s"], cnn["bound"]) == (15.7e12, 900e9, "memory")
+    own = table.loc["mnist_cnn", "docker", "invocation-weighted"]
+    assert own["intensity"] == pytest.approx(10985897983 / ((4132015 + 5319326) * 32))
+    assert own["rate"] == pytest.approx(10985897983 / 1.4992e-3, rel=1e-3) and own["bound"] == "compute"
+    rnn = table.loc["sentiment_rnn", "docker", "published"]
+    assert rnn["roof_flop_per_s"] == 14e12 and rnn["device"] == "Tesla V100-PCIE-16GB"
+    # What the CNN's log in Singularity gives as time stands in another unit than all others.
+    assert ("mnist_cnn", "apptainer", "published") not in table.index
+    assert ("mnist_cnn", "apptainer", "invocation-weighted") in table.index
+
+
+def test_the_papers_figure_keeps_its_device_and_ours_apart(paper, metrics, results, tmp_path):
+    given = figures.read_given(results)
+    drawing = figures.paper_drawing(paper, given, "4")
     above, below = drawing.figure.axes
-    theirs, ours = audited.points(paper), roofs.points(metrics)
+    theirs, ours = audited_points(paper, given.findings), roofs.points(metrics)
     upper = {(float(x), float(y)) for line in above.lines for x, y in zip(*line.get_data(), strict=True)}
     for row in theirs.itertuples():
-        assert (row.intensity_flop_per_byte, row.flop_per_s / 1e9) in upper
+        assert (row.intensity, row.rate / 1e9) in upper
     for row in ours.itertuples():
         assert (row.intensity, row.rate / 1e9) not in upper
     assert {bars.get_label() for bars in below.containers} >= {"Host"}

@@ -19,7 +19,9 @@ from tare.analysis.sliced_rounds import is_sliced, unsliced_reason, whole_run_es
 from tare.experiments import rounds, sliced
 from tare.experiments.campaign import _asked, run_campaign
 from tare.experiments.designs import Setup
+from tare.launch.slicing import rounds as launches
 from tare.machine import memory
+from tare.model.environment import Launch
 from tare.model.journals.sealed import SEALED, UNITS, read_rows, read_sealed, views
 from tare.model.journals.units import groups_of, measured_steps, real_s, shares, unsliced
 from tare.model.records.campaigns import Measured, Unit
@@ -503,6 +505,36 @@ def test_an_environment_that_fails_twice_in_a_row_is_given_up(tmp_path, pids):
     assert [unit.launches["docker"].status for unit in found.units] == ["ok", "failed", "failed", "skipped"]
     assert "given up after 2 failures in a row" in found.units[3].launches["docker"].reason
     assert environments["docker"].launched == 3 and set(step_values(found.units[3], "steady")) == {HOST, CONTROL}
+
+
+class Refused(Fake):
+    """Its runtime never comes to the program's first instruction."""
+
+    runtime = "echo fatal: no such image >&2; exit 7"
+
+    def command(self, launch: Launch) -> list[str]:
+        return ["sh", "-c", self.runtime]
+
+
+class Hung(Refused):
+    runtime = "exec sleep 600"
+
+
+@pytest.mark.parametrize(
+    ("kind", "reason"),
+    [
+        (Refused, "sh ended with status 7: fatal: no such image"),
+        (Hung, "its program's first instruction did not come within 2 s"),
+    ],
+)
+def test_a_runtime_that_starts_no_program_is_told_by_its_own_words(tmp_path, pids, monkeypatch, kind, reason):
+    monkeypatch.setattr(launches, "START_S", 2.0)
+    environments = {**fakes_of(pids, (HOST, CONTROL)), "docker": kind(pids)}
+    found = run(tmp_path / "c", environments, units=2)
+    seen = [unit.launches["docker"] for unit in found.units]
+    assert [one.reason for one in seen[:2]] == [reason, reason]
+    assert seen[2].reason == f"given up after 2 failures in a row: {reason}"
+    assert reason in found.sealed.failures["docker"]
 
 
 def test_one_that_hangs_ends_at_its_own_time_and_leaves_nobody(tmp_path, pids, monkeypatch):

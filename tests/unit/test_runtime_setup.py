@@ -13,7 +13,6 @@ from processes import finished
 from envs import docker as docker_module
 from envs import podman as podman_module
 from envs.apptainer import Apptainer
-from envs.bubblewrap import Bubblewrap
 from envs.charliecloud import Charliecloud
 from envs.docker import Docker
 from envs.docker_in_vm import DockerInVm
@@ -22,7 +21,7 @@ from tare.cli import doctor
 from tare.core import errors
 from tare.core.errors import UnavailableError
 from tare.core.files import project_root
-from tare.launch import swarm, trial
+from tare.launch import trial
 from tare.machine import security
 from tare.machine.profiler_checks import Check
 from tare.model.environment import Bind, Environment, Launch, OciImage, Prepared
@@ -185,7 +184,7 @@ def test_what_a_daemon_says_is_found_and_what_follows_is_said(name):
     ("folder", "seen"),
     [
         ("/home/user/tare", True),
-        ("/home/user/work/.cache/tare", True),  # what is hidden further down is seen
+        ("/home/user/project/.cache/tare", True),  # what is hidden further down is seen
         ("/home/user/.cache/tare", False),
         ("/home/user", False),
         ("/home/other/tare", False),
@@ -305,8 +304,6 @@ def test_a_session_asks_the_daemon_once_and_arguments_ask_nobody(monkeypatch):
     assert "--userns" not in adapter.command(LAUNCH) and asked == []
     with adapter.session(), adapter.session():
         assert "--userns" in adapter.command(LAUNCH)
-        other = adapter.of_daemon({"DOCKER_HOST": "unix:///ours"})
-        assert "--userns" not in other.command(LAUNCH), "a daemon of ours is a plain one"
     assert "--userns" not in DockerInVm().adapter().command(LAUNCH) and asked == [1]
 
 
@@ -371,37 +368,6 @@ def test_a_probe_refuses_by_name_before_anything_is_loaded(tmp_path, monkeypatch
     assert not probe.available and "rootless Docker discards the CPU set and quotas" in probe.reason
     assert findings.DELEGATE in probe.remedy.replace("sudo ", "")
     assert daemon_images.noted() == {}
-
-
-@pytest.mark.parametrize("name", ["classic", "containerd"])
-def test_a_swarms_daemons_have_the_kind_of_store_that_the_image_is_from(monkeypatch, tmp_path, name):
-    monkeypatch.setenv("TARE_CACHE", str(tmp_path))
-    started, called = [], []
-
-    class Started:
-        def __init__(self, data, *, containerd_store, network_of):
-            started.append(containerd_store)
-
-        def __enter__(self):
-            return {"DOCKER_HOST": "unix:///of-the-swarm"}
-
-        def __exit__(self, *_):
-            return None
-
-    def call(client, *words, timeout_s=0):
-        called.append(words)
-        return "7"
-
-    monkeypatch.setattr(swarm, "trial_image", lambda: IMAGE)
-    monkeypatch.setattr(swarm, "daemon_with_data", Started)
-    monkeypatch.setattr(swarm, "ask", lambda variables: docker_as(name))
-    monkeypatch.setattr(swarm, "_docker", call)
-    monkeypatch.setattr(swarm, "_has", lambda client, image_id: False)
-    with swarm.swarm_of([1, 2], ["10.0.0.1", "10.0.0.2"], "tare-x", ("sha256:c", {})):
-        pass
-    assert started == [name == "containerd"] * 2
-    run = next(words for words in called if words[0] == "run")
-    assert run[-3] == (DIGEST if name == "containerd" else IMAGE_ID)
 
 
 @pytest.mark.parametrize(
@@ -507,8 +473,6 @@ SAID = {
     "charliecloud, later": (Charliecloud, "ch-run[7]: error: can't bind / to /: Permission denied", False),
     "podman": (Podman, "podman ended with status 125: Error: cannot re-exec process", True),
     "podman, newuidmap": (Podman, 'cannot set up namespace using "/usr/bin/newuidmap": exit status 1', True),
-    "bubblewrap": (Bubblewrap, "bwrap: setting up uid map: Permission denied", True),
-    "bubblewrap, loopback": (Bubblewrap, "bwrap: loopback: Failed RTM_NEWADDR: Operation not permitted", False),
 }  # fmt: skip
 
 

@@ -326,6 +326,13 @@ def test_on_a_terminal_a_person_is_asked_and_nothing_goes_without_a_yes(machine,
     monkeypatch.setattr("builtins.input", lambda _: answer)
     assert remove.main([]) == 0
     assert "fuse3" in machine.there() and capsys.readouterr().out.splitlines()[-1].strip() == "kept"
+
+    def ended(_):
+        raise EOFError
+
+    monkeypatch.setattr("builtins.input", ended)
+    assert remove.main([]) == 0
+    assert "fuse3" in machine.there() and capsys.readouterr().out.splitlines()[-1].strip() in ("", "kept")
     monkeypatch.setattr("builtins.input", lambda _: "y")
     assert remove.main([]) == 0
     assert machine.there() == {"libc6"}

@@ -1,5 +1,6 @@
 """Journals and seals as every reader takes them: what no single writer leaves behind is refused by name."""
 
+import gzip
 import hashlib
 import json
 
@@ -47,12 +48,15 @@ def seal_of(*units):
     return {"seal": sha256_text(canonical_json(list(units)))}
 
 
-def write_folder(folder, rows):
+def write_folder(folder, rows, *, packed=False):
     """A campaign's folder with these rows, sealed by their hash."""
     parse(Plan, PLAN, "plan").write(folder / sealed.PLAN)
     journal = folder / sealed.UNITS
     journal.write_text("".join(canonical_json(row) + "\n" for row in rows))
     hashes = {"plan_sha256": sha256_file(folder / sealed.PLAN), "units_sha256": sha256_file(journal)}
+    if packed:
+        (folder / sealed.PACKED_UNITS).write_bytes(gzip.compress(journal.read_bytes()))
+        journal.unlink()
     summary = {
         **{"status": "sealed", "reason": None, **hashes, "units": 2, "voided": 0, "machine_s": 3.0},
         **{"decision": DECISION, "failures": {}, "sealed_at": "2026-01-02T03:04:05Z"},
@@ -71,8 +75,9 @@ def in_a_guest(row):
 GOOD = [unit(0), unit(1), {"decision": DECISION}, unit(2)]
 
 
-def test_a_whole_campaign_is_read(tmp_path):
-    found = sealed.read_sealed(write_folder(tmp_path, [*GOOD, seal_of(unit(0), unit(1), unit(2))]))
+@pytest.mark.parametrize("packed", [False, True])
+def test_a_whole_campaign_is_read_plain_and_packed(tmp_path, packed):
+    found = sealed.read_sealed(write_folder(tmp_path, [*GOOD, seal_of(unit(0), unit(1), unit(2))], packed=packed))
     assert [one.unit for one in found.units] == [0, 1, 2]
     assert [one.unit for one in found.counted] == [1, 2]
     assert found.decision.units == 2 and found.ended is None and found.plan.kind == "rounds"
@@ -96,9 +101,10 @@ REFUSED = {
 }
 
 
+@pytest.mark.parametrize("packed", [False, True])
 @pytest.mark.parametrize("rows, message", REFUSED.values(), ids=REFUSED)
-def test_rows_that_no_single_writer_leaves_are_refused_in_one_line(tmp_path, rows, message):
-    path = write_folder(tmp_path, rows)
+def test_rows_that_no_single_writer_leaves_are_refused_in_one_line(tmp_path, rows, message, packed):
+    path = write_folder(tmp_path, rows, packed=packed)
     with pytest.raises(IntegrityError) as caught:
         sealed.read_sealed(path)
     assert message in str(caught.value) and "\n" not in str(caught.value)
@@ -130,8 +136,17 @@ def test_changed_files_and_other_versions_are_refused(tmp_path):
         sealed.read_sealed(path)
 
 
-def test_a_campaign_of_a_design_that_is_gone_is_refused_in_one_line(tmp_path):
-    write_folder(tmp_path, [unit(0), unit(1), unit(2), {"seal": "x"}])
+def test_a_packed_journal_that_is_cut_short_is_refused(tmp_path):
+    path = write_folder(tmp_path, GOOD, packed=True)
+    packed = tmp_path / sealed.PACKED_UNITS
+    packed.write_bytes(packed.read_bytes()[:-20])
+    with pytest.raises(IntegrityError, match="cut short or no gzip file"):
+        sealed.read_sealed(path)
+
+
+@pytest.mark.parametrize("packed", [False, True])
+def test_a_campaign_of_a_design_that_is_gone_is_refused_in_one_line(tmp_path, packed):
+    write_folder(tmp_path, [unit(0), unit(1), unit(2), {"seal": "x"}], packed=packed)
     plan = json.loads((tmp_path / sealed.PLAN).read_text())
     write_json(tmp_path / sealed.PLAN, plan | {"kind": "turns", "prior": {"block": 0.1, "draw": 0.1}})
     with pytest.raises(IntegrityError) as caught:

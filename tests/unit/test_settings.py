@@ -315,6 +315,27 @@ def test_a_whole_run_compiles_in_its_own_folder_and_what_names_one_keeps_what_it
     assert os.environ["TORCHINDUCTOR_CACHE_DIR"] == "/kept"
 
 
+# Imports a workload as a launch does, then says with how many processes the compiler would compile.
+COMPILE_THREADS = """
+import sys
+from tare.worker.marks import Marks, now_ns
+from tare.worker.train import import_workload
+import_workload({"workload": "mnist_cnn", "settings": {"compile": "inductor"}}, Marks(now_ns()), 1)
+import torch._inductor.config
+print(torch._inductor.config.compile_threads)
+"""
+
+
+def test_the_compiler_is_told_to_compile_in_one_process_before_it_is_imported():
+    """It would take a process for each processor, and torchvision imports it by itself."""
+    variables = {name: value for name, value in os.environ.items() if not name.startswith("TORCHINDUCTOR_")}
+    argv = [sys.executable, "-c", COMPILE_THREADS]
+    done = subprocess.run(
+        argv, env={**variables, "PYTHONPATH": str(ROOT)}, capture_output=True, text=True, timeout=120
+    )
+    assert done.stdout == "1\n", done.stderr[-2000:]
+
+
 class Recorded:
     """Stands for torch.cuda where a graph is captured: the captured step runs again at each replay."""
 

@@ -628,8 +628,9 @@ def test_the_papers_figure_shows_each_environment_by_itself_with_what_the_text_s
     given = replace(figures.read_given(results), metrics=measured, verdicts=rows)
     alt = figures.paper_drawing(load("nthu2018"), given, "10").alt
     own = rows[rows["metric"] == "real_s"].set_index("reference")["ratio"]
-    assert f"Host {own['host.alone']:.3g}" in alt and f"Docker {own['docker.alone']:.3g}" in alt
-    assert "slow-down by a neighbour" in alt and "this workload is not part of this study" in alt
+    for name, env in (("Host (Bare metal)", "host"), ("Docker (Container)", "docker")):
+        assert f"{name} {own[f'{env}.alone']:.2f} (" in alt
+    assert "beside another job" in alt and "this workload is not part of this study" in alt
 
 
 def test_what_is_varied_beside_a_neighbour_is_no_arm_of_single_runs(found):

@@ -1,7 +1,6 @@
 """Where what studies share is kept: a path means the same for all of them, and each source or build has its own."""
 
 import itertools
-import json
 from pathlib import Path
 
 import pytest
@@ -30,8 +29,7 @@ CHOICES = [
 
 @pytest.fixture(scope="module")
 def stamps():
-    mine = {"study": "mine", "workloads": {"resnet18": {"batch": 4}}, "data": {"tiny_imagenet": "stamps"}}
-    return study.load_checked(json.dumps(mine))
+    return study.load_checked(project_root() / "config/reference.yaml")
 
 
 def test_each_source_of_a_data_set_has_its_own_record():

@@ -8,6 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tare.core.errors import IntegrityError
+from tare.model.records.launches import Mark
 from tare.model.records.slices import Slices, own_results
 from tare.model.schema import parse
 
@@ -84,6 +85,19 @@ def test_two_bills_differ_by_more_than_a_quarter_of_the_margin(servers_us, margi
     found = slices([0, 300_000], [50_000, 50_000 + servers_us], length=[50_000, 50_000])
     assert found.body_s - found.body_without_servers_s == pytest.approx(servers_us / 1e6)
     assert found.bills_differ(margin) is differ
+
+
+def test_imports_of_a_mark_are_counted_in_own_time():
+    """An import from 5 ms of the first slice to 5 ms of the second, which begins 90 ms after the first ends."""
+    found = slices([0, 100_000], [10_000, 10_000])
+    record = {"name": "model", "at_ns": ARRIVED + 108_000_000, "user_s": 0.0, "system_s": 0.0}
+    span = [ARRIVED + 5_000_000, ARRIVED + 105_000_000]
+    mark = parse(Mark, {**record, "modules": 1, "imports_ns": [span]}, "a mark")
+    moved = mark.moved(lambda at_ns: int(found.own_ns(at_ns)))
+    assert (mark.imports_s, moved.imports_s) == (0.1, 0.01)
+    assert moved.at_ns == ARRIVED + 18_000_000
+    old = parse(Mark, record, "a mark")
+    assert old.imports_s is None and old.moved(lambda at_ns: at_ns).to_json() == record
 
 
 def test_results_are_moved_with_their_instants():

@@ -47,7 +47,10 @@ def started_once(sizes):
     own = inside("host", "train", marks_of({"entry": (1.0, 0.1), "imports": (3.0, 2.0), "last": (9.0, 6.0)}))
     own["results"]["runs"] = [
         {
-            "marks": marks_of(RUNS[size]),
+            "marks": [
+                mark | {"modules": 1, "imports_ns": [[mark["at_ns"] - S // 20, mark["at_ns"]]]}
+                for mark in marks_of(RUNS[size])
+            ],
             "results": results_of(size, RUNS[size]["epoch_end"][0]),
             "memory": {"peak_rss_bytes": size, "children_peak_rss_bytes": 1},
         }
@@ -114,6 +117,10 @@ def test_sizes_share_a_start_and_each_counts_as_if_it_had_been_alone(tmp_path, l
         assert (small["real_s"], large["real_s"]) == (pytest.approx(5.5), pytest.approx(4.5))
         assert (small["imports_s"], small["data_s"], small["exit_s"]) == pytest.approx((2.0, 0.5, 0.5))
         assert (large["first_step_s"], large["epoch_rest_s"]) == pytest.approx((0.3, 0.5))
+        assert (small["model_imports_s"], large["model_imports_s"]) == pytest.approx((0.05, 0.05))
+        for launch in unit.launches.values():
+            model = launch.seen_inside().mark("model")
+            assert model.imports_ns == ((model.at_ns - S // 20, model.at_ns),), "moved with the mark"
         assert (small["user_s"], large["user_s"]) == pytest.approx((3.7, 2.9))
         assert (small["peak_rss_bytes"], large["peak_rss_bytes"]) == (16, 64)
         assert large["loss_last"] == 1 / 64

@@ -4,6 +4,7 @@ import json
 import shutil
 import subprocess
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -23,10 +24,10 @@ json.dump([sys.version, files_sha256(sys.argv[2:])], sys.stdout)
 """
 
 
-def pythons() -> dict[str, str]:
-    """A program of each supported version that is here: this one, those on the PATH, pyenv's."""
+def pythons(versions: Sequence[str] = SUPPORTED) -> dict[str, str]:
+    """A program of each of these versions that is here: this one, those on the PATH, pyenv's."""
     found = {"{}.{}".format(*sys.version_info): sys.executable}
-    for version in SUPPORTED:
+    for version in versions:
         folders = sorted((Path.home() / ".pyenv/versions").glob(f"{version}.*/bin/python"))
         for path in (shutil.which(f"python{version}"), *map(str, folders)):
             if version not in found and path and _is_of(path, version):

@@ -1,5 +1,7 @@
 """The trial image, and what is said of a launch that is not as asked; nothing is launched here."""
 
+import time
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 
@@ -119,3 +121,32 @@ def test_options_reach_each_trial_launch_and_its_form():
     assert not probe.available and "too tight" in probe.reason
     assert seen == [({"fit": "loose"}, True), ({"fit": "loose"}, False)]
     assert forms == [({"fit": "loose"}, "loose")]
+
+
+def test_one_process_at_a_time_makes_the_form_of_the_trial_image(monkeypatch):
+    """It is the same folder for every process with this cache: for probes and for tests beside a workflow."""
+    inside, met, lefts = set(), [], []
+    monkeypatch.setattr(trial, "trial_image", lambda: None)
+
+    class Slow(Environment):
+        name = title = description = "slow"
+
+        def probe(self):
+            raise AssertionError("its form alone is made")
+
+        def prepare(self, image, folder):
+            lefts.append([path.name for path in folder.glob(".*")])
+            met.append(inside.copy())
+            inside.add(folder)
+            time.sleep(0.1)
+            inside.remove(folder)
+            (folder / ".building-cut").mkdir()  # as one that is killed leaves it
+            return Prepared(reference=str(folder), bytes=None)
+
+        def command(self, launch):
+            raise AssertionError("nothing is launched")
+
+    with ThreadPoolExecutor(3) as pool:
+        made = list(pool.map(lambda _: trial.trial_form(Slow()), range(3)))
+    assert len({one.reference for one in made}) == 1
+    assert met == [set()] * 3 and lefts == [[]] * 3

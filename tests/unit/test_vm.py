@@ -24,7 +24,7 @@ from tare.core.files import project_root
 from tare.core.process import Finished
 from tare.experiments import emulated, measure, rounds
 from tare.images import guest
-from tare.launch import record, sites
+from tare.launch import record, sites, trial
 from tare.launch.place import Site
 from tare.launch.transport import Carried
 from tare.model import registry
@@ -353,7 +353,7 @@ def test_kvm_that_hangs_and_kvm_that_refuses_are_told_apart(monkeypatch, tmp_pat
     monkeypatch.setattr(vm, "KVM", tmp_path)
     monkeypatch.setitem(vm.TRY_S, "kvm", limit_s)
     monkeypatch.setattr(vm, "setup_with", lambda name: replace(SETUP, accelerator=name))
-    monkeypatch.setattr(vm, "trial_image", lambda: None)
+    monkeypatch.setattr(trial, "trial_image", lambda: None)
     monkeypatch.setattr(vm.Vm, "prepare", lambda *_: SimpleNamespace(reference="/form"))
     monkeypatch.setattr(vm, "try_launch", fails)
     assert vm.no_kvm() == reason.format(kvm=tmp_path)

@@ -107,15 +107,22 @@ def test_one_environment_touches_nothing_of_the_others(checkout):
             "tare: config/nameless.yaml: study missing: its results would be",
         ),
         (["--configfile", "config/mistyped.yaml"], "tare: config/mistyped.yaml: unknown key 'sede'"),
+        (["--configfile", "config/wrong.yaml"], "tare: config/wrong.yaml: seed: 'five' must be of type integer"),
+        (["-R", "run_round"], "tare: No rule to produce run_round"),
         (["results/nope.json"], "tare: No rule to produce results/nope.json"),
         (["dokcer"], "tare: No rule to produce dokcer"),
     ],
 )
 def test_bad_configuration_is_one_clear_line(checkout, arguments, says):
-    for name, text in (("nameless", "seed: 5\n"), ("mistyped", "study: mistyped\nsede: 5\n")):
+    files = {
+        "nameless": "seed: 5\n",
+        "mistyped": "study: mistyped\nsede: 5\n",
+        "wrong": "study: wrong\nseed: five\n",
+    }
+    for name, text in files.items():
         (checkout / f"config/{name}.yaml").write_text(text)
     done = snakemake(checkout, "-n", "--cores", "1", "all", *arguments, check=False)
-    for name in ("nameless", "mistyped"):
+    for name in files:
         (checkout / f"config/{name}.yaml").unlink()
     (line,) = own_lines(done)
     assert done.returncode != 0 and says in line
@@ -128,6 +135,7 @@ rerun-triggers: [mtime]
 rerun-incomplete: false
 touch: true
 max-checksum-file-size: 0
+executor: touch
 """
 
 
@@ -142,6 +150,11 @@ def test_a_users_own_profile_does_not_change_what_is_measured_and_how_often(chec
     take_for_done(checkout, ("results/machine.json",))
     plain, done = snakemake(checkout, *words), with_profile(PROFILE_OF_A_USER)
     assert done.returncode == 0 and own_lines(done) == own_lines(plain) and "would" not in plain.stdout
+    for word in ("forcerun", "--forcerun", "forcer"):
+        done = with_profile(f"{word}: [describe_machine]\n")
+        (line,) = own_lines(done)
+        assert done.returncode != 0
+        assert line.startswith(f"tare: {path} says forcerun, which is said of one run, on its command line: ")
     (checkout / "results/machine.json").unlink()
 
 

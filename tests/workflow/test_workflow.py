@@ -43,7 +43,8 @@ def test_a_broken_environment_never_stops_the_others(extended):
     metrics = pd.read_csv(extended / "results/tiny/tables/metrics.csv")
     broken = metrics[(metrics["env"] == "broken") & (metrics["metric"] == "real_s")]
     assert set(broken["kind"]) == {"unavailable"}
-    assert broken["reason"].str.contains("broken on purpose").all()
+    reasons = list(broken["reason"])  # whole, so that what came first can be read where it was something else
+    assert [reason for reason in reasons if "broken on purpose" not in reason] == []
     page = (extended / "results/tiny/report/print.html").read_text()
     assert "broken on purpose" in page
 
@@ -53,7 +54,8 @@ def test_a_broken_environment_fails_alone_in_a_round_and_is_given_up(extended):
     verdicts = pd.read_csv(extended / "results/tiny/tables/verdicts.csv")
     steps = verdicts[(verdicts["metric"] == "step_s") & (verdicts["reference"] == "host")]
     steps = steps[steps["campaign"].str.contains("broken")]  # one environment's own campaigns have no other
-    assert steps["campaign"].nunique() == 2
+    # Of the scenario busy_core too there are whole runs, which measure no steps.
+    assert set(steps["campaign"]) == {"steps.broken+charliecloud+docker+host+namespaces"}
     for campaign, rows in steps.groupby("campaign"):
         rows = rows.set_index("env")
         assert rows.loc["namespaces", "n_units"] == 2, campaign

@@ -241,14 +241,15 @@ def _end(one: _Held) -> None:
 
 
 def _record(one: _Held, reason: str) -> LaunchRecord:
-    """The record of a launch that never came to run."""
+    """The record of a launch that never came to run; of one that ended by itself, its own words say why."""
     if one.job is not None:
         one.job.kill()
     finished = one.talk.end(timeout_s=1.0)
     record = record_of(finished, one.prepared, one.order.conditions)
     one.finished = finished
     clean_up(one.prepared.environment, one.prepared.planned)
-    return record.replace(status="failed", reason=record.reason if not record.ok and finished.ok else reason)
+    said = None if record.ok or finished.timed_out else record.reason
+    return record.replace(status="failed", reason=said or reason)
 
 
 def _closed(name: str, one: _Held, found: Round) -> LaunchRecord:
@@ -300,6 +301,5 @@ def in_own_time(record: LaunchRecord, slices: Slices) -> LaunchRecord:
     if record.inside is None:
         return moved
     inside = record.inside
-    at = slices.own_ns([mark.at_ns for mark in inside.marks])
-    marks = tuple(mark.replace(at_ns=int(each)) for mark, each in zip(inside.marks, at, strict=True))
+    marks = tuple(mark.moved(lambda at_ns: int(slices.own_ns(at_ns))) for mark in inside.marks)
     return moved.replace(inside=inside.replace(marks=marks, results=own_results(inside.results, slices)))

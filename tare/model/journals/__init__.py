@@ -1,1 +1,1 @@
-"""What was measured, as it is read back whole: units, sealed campaigns, the ledger."""
+"""What was measured, as it is read back whole: units, sealed campaigns, the ledger, reference campaigns."""

@@ -24,7 +24,7 @@ from typing import Any, Literal
 
 from tare.core.errors import IntegrityError, TareError
 from tare.core.files import Journal, canonical_json, sha256_file, sha256_text
-from tare.model.journals.sealed import PLAN, UNITS, read_rows
+from tare.model.journals.sealed import PACKED_UNITS, PLAN, UNITS, read_rows
 from tare.model.journals.units import counted, family_alpha
 from tare.model.records.campaigns import Plan, Unit
 from tare.model.schema import Record, parse, read
@@ -235,7 +235,8 @@ def _how_it_came(folder: Path) -> Literal["opened", "adopted", "found"]:
     with contextlib.suppress(TareError):
         if read(Plan, folder / PLAN).adopted:
             return "adopted"
-    return "found" if (folder / UNITS).exists() else "opened"
+    has_units = (folder / UNITS).exists() or (folder / PACKED_UNITS).exists()
+    return "found" if has_units else "opened"
 
 
 def _with_older(study: Path) -> set[Path]:

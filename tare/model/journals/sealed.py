@@ -9,8 +9,10 @@ before its time, with its reason; the seal, last. Whoever appends beside another
 from __future__ import annotations
 
 import contextlib
+import gzip
 import hashlib
 import json
+import zlib
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -25,6 +27,7 @@ from tare.model.studies import arms
 from tare.model.studies.study import is_headline
 
 PLAN, UNITS, SEALED = "plan.json", "units.jsonl", "sealed.json"
+PACKED_UNITS = "units.jsonl.gz"  # the same bytes, as recorded campaigns are kept; the seal is of what is inside
 SEAL_KEY, DECISION_KEY, ENDED_KEY = "seal", "decision", "ended"
 ROUNDS, STEPS = "rounds", "steps"
 FORMER = "turns"  # kind of campaigns of older versions
@@ -204,8 +207,13 @@ def read_rows(folder: Path) -> Rows:
 
 
 def _journal(folder: Path) -> bytes | None:
-    path = folder / UNITS
-    return path.read_bytes() if path.exists() else None
+    plain, packed = folder / UNITS, folder / PACKED_UNITS
+    if not packed.exists():
+        return plain.read_bytes() if plain.exists() else None
+    try:
+        return gzip.decompress(packed.read_bytes())
+    except (OSError, EOFError, zlib.error) as error:
+        raise IntegrityError(f"{packed} is cut short or no gzip file: {error}; {ASIDE}") from error
 
 
 def parse_rows(journal: bytes, path: Path) -> Rows:

@@ -6,7 +6,7 @@ Instants are nanoseconds of the clock that stands beside them. Where a launch ha
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from itertools import pairwise
 from typing import Annotated, Any, Literal, Self, TypeVar
 
@@ -22,12 +22,31 @@ Status = Literal["ok", "failed", "timeout", "skipped", "stopped", "unavailable"]
 
 
 class Mark(Record):
-    """A named instant inside a launch, with the CPU seconds used so far by it and its reaped children."""
+    """A named instant inside a launch, with the CPU seconds used so far by it and its reaped children.
+
+    Attributes:
+        modules: that were loaded since the mark before; None in records of older versions.
+        imports_ns: start and end of each import that loaded any of them; None where imports were not watched.
+    """
 
     name: str
     at_ns: int
     user_s: float
     system_s: float
+    modules: int | None = None
+    imports_ns: tuple[tuple[int, int], ...] | None = None
+
+    @property
+    def imports_s(self) -> float | None:
+        """Seconds that imports took since the mark before, where they were watched."""
+        return None if self.imports_ns is None else sum(end - start for start, end in self.imports_ns) / 1e9
+
+    def moved(self, move: Callable[[int], int]) -> Self:
+        """With its instants where `move` puts them."""
+        if self.imports_ns is None:
+            return self.replace(at_ns=move(self.at_ns))
+        spans = tuple((move(start), move(end)) for start, end in self.imports_ns)
+        return self.replace(at_ns=move(self.at_ns), imports_ns=spans)
 
 
 class Memory(Record):

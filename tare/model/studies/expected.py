@@ -45,6 +45,7 @@ JOB_S: Mapping[str, float] = {
     "count_image_costs": 3,
     "extract_tables": 15,
     "judge_published": 5,
+    "reference_tables": 5,
     "summarize_environment": 3,
     "draw_notebooks": 15,
     "build_report": 8,

@@ -50,8 +50,8 @@ Kind = Literal["rounds", "causes", "sweep"]
 
 _LETTERS = "must be lower-case letters, digits and hyphens"
 _FOLDERS = (
-    "images", "data", "campaigns", "ceilings", "profiles", "tables", "figures", "notebooks", "report", "logs",
-    "probe", "benchmarks", "environments",
+    "images", "data", "campaigns", "ceilings", "profiles", "tables", "figures", "notebooks", "report", "reference",
+    "reference-tables", "logs", "probe", "benchmarks", "environments",
 )  # fmt: skip
 
 
@@ -445,12 +445,13 @@ class Sweep(Record):
 
 class Profile(Record):
     """A profiled launch: steps before recording and recorded, seconds between samples of utilisation, and the steps
-    whose kernels ncu replays for its counters."""
+    whose kernels ncu replays for its counters, of `counter_workloads` (None: of all)."""
 
     warmup_steps: WarmupSteps
     steps: Steps
     sample_interval_s: Annotated[float, Field(ge=0.005, le=60)]
     counter_steps: Annotated[int, Field(ge=1, le=100)]
+    counter_workloads: Annotated[tuple[Name, ...], Distinct] | None = None
 
 
 class Starts(Record):
@@ -665,13 +666,6 @@ PARTS: dict[str, type[Record]] = {
 AnyPart = TypeVar("AnyPart", bound=Record)
 
 
-REFERENCE_FILE = "reference.yaml"  # the study of `make reference`
-NO_REFERENCE = (
-    "removed in this version: run a study on that machine and keep its results (`stack: bound` takes the framework "
-    "that is installed there); `tare archive` comes in its place"
-)
-
-
 def load(source: str | Path) -> dict[str, Any]:
     """What stands in a YAML or JSON file, or in inline JSON, before it is checked.
 
@@ -679,8 +673,6 @@ def load(source: str | Path) -> dict[str, Any]:
         UserError: not there, unreadable, not YAML, a key twice, or not a mapping.
     """
     inline = str(source).lstrip().startswith("{")
-    if not inline and Path(source).name == REFERENCE_FILE and not Path(source).exists():
-        raise UserError(f"{source}: {NO_REFERENCE}")
     if not inline and not Path(source).exists():
         raise UserError(f"there is no study file {source}: there are {' '.join(study_files())}")
     config = parse_yaml(str(source), INLINE) if inline else read_yaml(Path(source), "the study")

@@ -18,6 +18,7 @@ from tare.report.evidence import Evidence
 from tare.report.figures import joint
 from tare.report.figures.strip import strip
 from tare.report.methods.designs import designs
+from tare.report.references import Reference
 from tare.report.words.labels import (
     arm_title,
     env_order,
@@ -123,7 +124,7 @@ def _together(rows: pd.DataFrame) -> list[str]:
     return told
 
 
-def glances(evidence: Evidence) -> list[Glance]:
+def glances(evidence: Evidence | Reference) -> list[Glance]:
     """Every interval that answers the question, by workload, in a table for the first screen."""
     verdicts = headlines(evidence.verdicts)
     found = []

@@ -74,7 +74,7 @@ def sentence(rows: pd.DataFrame, env: str) -> str:
     hour, below, title = _row(rows, env, "cost", HOUR), _row(rows, env, "length_below"), env_title(env, short=True)
     if not missing(hour["reason"]):
         return f"{title}: what a job costs can't be told yet: {hour['reason']}"
-    return f"{title} costs {_parts(rows, env)}. A job of an hour takes {longer(hour)}{_beyond(below)}."
+    return f"{title} costs {_parts(rows, env)}. A job of an hour takes {longer(hour)}{_beyond(below)}"
 
 
 def _parts(rows: pd.DataFrame, env: str) -> str:

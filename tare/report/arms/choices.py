@@ -1,6 +1,6 @@
 """Environment or settings: which of the two moves a training more on this machine? By the intervals alone.
 
-Pure: tables in, sentences out.
+Pure: tables in, sentences out, so that a recorded reference campaign is told by the same words.
 """
 
 from __future__ import annotations

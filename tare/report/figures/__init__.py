@@ -13,19 +13,19 @@ from tare.report.figures.forest import intervals
 from tare.report.figures.image_costs import image_costs, image_costs_table
 from tare.report.figures.job_length import cost_environments, job_length, job_rows
 from tare.report.figures.levels import arms, stacks
-from tare.report.figures.paper import paper_figure
-from tare.report.figures.paper_kinds import paper_drawing, read_given
-from tare.report.figures.paper_roofline import paper_roofline
-from tare.report.figures.paper_rows import figure_names, file_name
+from tare.report.figures.paper import paper_drawing
+from tare.report.figures.paper_rows import Given, figure_names, file_name, read_given
 from tare.report.figures.rooflines import families_roofline, roofline
-from tare.report.figures.runs import split, split_table, units
+from tare.report.figures.runs import OF_WHICH_IMPORTS, late_table, split, split_table, units
 from tare.report.figures.stack_steps import stack_steps, step_table
 from tare.report.figures.style import Drawing, inline, show, write
 from tare.report.figures.usage import operator_times, utilisation
 from tare.report.figures.why import why
 
 __all__ = [
+    "OF_WHICH_IMPORTS",
     "Drawing",
+    "Given",
     "arm_workloads",
     "arms",
     "batch_size",
@@ -49,10 +49,9 @@ __all__ = [
     "job_length",
     "job_rows",
     "joint",
+    "late_table",
     "operator_times",
     "paper_drawing",
-    "paper_figure",
-    "paper_roofline",
     "read_given",
     "roofline",
     "roofline_table",

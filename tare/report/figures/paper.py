@@ -1,11 +1,15 @@
-"""Figures of a published study, redrawn in its layout: what was printed above, what this machine gives below.
+"""Figures of a published study: what was published beside what this machine gives, a row for each number.
 
-The two panels share their columns, environments or batch sizes, and nothing else: a GPU's microseconds and a CPU's
-seconds have axes of their own. Filled bars are printed or measured; hatched ones were recomputed or modelled.
+Both share their rows, environments or batch sizes, and nothing else: a GPU's microseconds and a CPU's seconds have
+axes of their own, side by side. Ratios and changes mean the same on any machine and have one. What a figure shows
+without numbers stands above as its largest values, and over time below as this machine sampled it.
 """
 
 from __future__ import annotations
 
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import pandas as pd
@@ -13,252 +17,239 @@ from matplotlib.artist import Artist
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
-from matplotlib.patches import Patch
 from matplotlib.ticker import FuncFormatter, MaxNLocator
 
 from tare.literature.published import Published
-from tare.model.studies.study import HOST
+from tare.literature.published_file import Plot
+from tare.literature.vocabulary import CHANGE, ROOFLINE, TIMELINE
+from tare.report.figures import paper_timeline as timeline
 from tare.report.figures import style
-from tare.report.figures.paper_rows import HERE, LOGGED, PRINTED, REDONE, Numbers, numbers, scale_of
-from tare.report.figures.paper_words import MOST_SPREAD, ends, legend_names, note, sentences, theirs, title_of
-from tare.report.words.labels import env_title, significant
+from tare.report.figures.paper_changes import NEAREST, change_caption, change_sentences, changes
+from tare.report.figures.paper_roofline import paper_roofline
+from tare.report.figures.paper_rows import (
+    HERE,
+    LOGGED,
+    MEAN,
+    MOST,
+    PRINTED,
+    REDONE,
+    SERIES,
+    STATED,
+    Given,
+    Numbers,
+    largest,
+    limits,
+    numbers,
+    scale_of,
+)
+from tare.report.figures.paper_words import (
+    above_caption,
+    above_sentences,
+    caption,
+    note,
+    sentences,
+    series_name,
+    title_of,
+)
+from tare.report.words.labels import significant
 
-PAPER_SERIES = (PRINTED, LOGGED, REDONE)
-HATCHES = {PRINTED: "", LOGGED: "/////", REDONE: "xxxx"}
-POINTS = {
-    PRINTED: {"marker": "o", "linestyle": "-"},
-    LOGGED: {"marker": "s", "markerfacecolor": style.PAPER, "linestyle": (0, (4, 2))},
-    HERE: {"marker": "o", "linestyle": "-"},
+PUBLISHED_SERIES = (PRINTED, LOGGED, REDONE, MEAN, MOST, STATED)
+NUMBERED = (HERE, PRINTED, LOGGED, MOST)  # the first that a row has stands as a number beside its marks
+LOOK: Mapping[str, dict[str, Any]] = {
+    PRINTED: {"marker": "D", "markersize": 5.5},
+    LOGGED: {"marker": "s", "markersize": 6.5, "markerfacecolor": "none"},
+    REDONE: {"marker": "x", "markersize": 6.5, "markeredgewidth": 1.6},
+    MEAN: {"marker": "d", "markersize": 5, "markerfacecolor": style.PAPER},
+    MOST: {"marker": "|", "markersize": 11, "markeredgewidth": 1.6},
+    STATED: {"marker": "|", "markersize": 11, "markeredgewidth": 1.6},
+    HERE: {"marker": "o", "markersize": 5.5},
 }
-GROUP = 0.92  # of the space of one column that its bars take
-WIDEST = 0.3
-HEADROOM = 1.28
-PANEL_IN, EMPTY_IN = 1.62, 0.5
+ROW_IN, HEAD_IN, CURVE_IN, LINE_IN, EDGES_IN = 0.27, 0.5, 1.3, 0.15, 0.75
+LABEL_LETTERS = 24
+ROOM = 0.42  # of an axis, for the number beside the last mark
 
 
-def paper_figure(published: Published, findings: pd.DataFrame, metrics: pd.DataFrame, figure: str) -> style.Drawing:
-    """One figure of the study, with what its logs and this machine say beside it.
+def paper_drawing(published: Published, given: Given, figure: str) -> style.Drawing:
+    """One figure of a study, by its number.
 
-    Args:
-        published: the study.
-        findings: the table `published`.
-        metrics: the table of metrics, all campaigns.
-        figure: its number in the paper.
+    Raises:
+        UserError: the study has no such figure.
     """
-    found = numbers(published, findings, metrics, figure)
-    fills = not found.of(HERE).empty
-    heights = (PANEL_IN, PANEL_IN if fills else EMPTY_IN)
-    title = title_of(found.plot)
+    plot = published.plot(figure)
+    if plot.kind == ROOFLINE:
+        if given.ceilings is None:
+            return style.empty(f"Figure {figure}: {plot.title}", "this machine's ceilings were not measured")
+        return paper_roofline(published, given)
+    title, above = title_of(plot), largest(published, given, plot)
+    alt = f"{title}. {' '.join(paper_words(published, given, plot)[1])}"
+    if plot.kind == TIMELINE:
+        shown, reasons = timeline.series(given.samples, given.metrics, plot)
+        body, below = None, timeline.note(plot, shown, reasons)
+    else:
+        body, shown, reasons = body_of(published, given, plot), [], []
+        below, reasons = note(body, plot), body.missing()
+    rows = [*above, *([body] if body is not None and body.rows["value"].notna().any() else [])]
+    if not rows and not shown:
+        reason = " ".join(f"Unavailable: {reason}." for reason in reasons)
+        return replace(style.empty(title, reason), alt=alt)
+    heights = [HEAD_IN + ROW_IN * len(slots(one)) for one in rows] + [CURVE_IN] * len(shown)
     with style.house_style():
-        drawn = Figure(figsize=(style.WIDTH_IN, sum(heights) + (1.55 if fills else 1.35)))
-        above, below = drawn.subplots(2, 1, height_ratios=heights)
-        draw = _points if found.by_batch else _bars
-        draw(above, found, PAPER_SERIES)
-        above.set_title(f"Published{_in_unit(found, PAPER_SERIES)}", fontsize=9.5)
-        if fills:
-            draw(below, found, (HERE,))
-            below.set_title(_here_title(found), fontsize=9.5)
-        else:
-            _unavailable(below, found)
-        handles = _handles(found)
-        names = [handle.get_label() for handle in handles]
+        drawn = Figure(figsize=(style.WIDTH_IN, sum(heights) + EDGES_IN))
+        grid = drawn.add_gridspec(len(heights), 2, height_ratios=heights)
+        for place, one in enumerate(rows):
+            _side_by_side(drawn, grid, place, one)
+        if shown:
+            places = [drawn.add_subplot(grid[len(rows) + at, :]) for at in range(len(shown))]
+            timeline.curves(places, given.samples, shown)
+        handles, names = _legend(rows, drawn.axes if shown else [])
         style.legend(drawn, title, (handles, names), 3, columnspacing=1.2, handlelength=1.4)
-        style.footnote(drawn, note(found))
-    return style.Drawing(figure=drawn, title=title, alt=f"{title}. {' '.join(sentences(found))}")
+        words = style.wrap(" ".join(filter(None, [_unequal(above), below])), style.NOTE_LETTERS)
+        drawn.set_figheight(drawn.get_figheight() + LINE_IN * (words.count("\n") + len(names) / 3))
+        style.footnote(drawn, words)
+    return style.Drawing(figure=drawn, title=title, alt=alt)
 
 
-def _in_unit(found: Numbers, series: tuple[str, ...]) -> str:
-    rows = found.rows[found.rows["series"].isin(series)]
-    unit = scale_of(rows["unit"].dropna().iloc[0], rows["value"].max())[1]
-    return f" ({unit})"
+def body_of(published: Published, given: Given, plot: Plot) -> Numbers:
+    """The rows of a figure that is none over time."""
+    return changes(published, given, plot) if plot.kind == CHANGE else numbers(published, given, plot)
 
 
-def _here_title(found: Numbers) -> str:
-    rows = found.of(HERE)
-    said = "Modelled here, one training step" if (rows["kind"] == "modelled").any() else "Measured here"
-    return said + _in_unit(found, (HERE,))
+def paper_words(published: Published, given: Given, plot: Plot) -> tuple[list[str], list[str]]:
+    """What a figure but the roofline says: in short, and in sentences with every number."""
+    above = largest(published, given, plot)
+    if plot.kind == TIMELINE:
+        shown, reasons = timeline.series(given.samples, given.metrics, plot)
+        here = f"Here: {'measured' if shown else 'unavailable'}."
+        short = ["Published as curves, without numbers.", *above_caption(published, above), here]
+        return short, [*above_sentences(above), *timeline.sentences(shown, reasons)]
+    found = body_of(published, given, plot)
+    if plot.kind == CHANGE:
+        return change_caption(found), change_sentences(published, given, plot)
+    return caption(published, plot, found, above), [*above_sentences(above), *sentences(found)]
 
 
-def _handles(found: Numbers) -> list[Artist]:
-    names = legend_names(found)
-    if found.by_batch:
-        return [
-            Line2D(
-                [], [], color=style.colour(HOST), label=names[series], markersize=5.5, linewidth=1.2,
-                **POINTS[series],
-            )
-            for series in names
-        ]  # fmt: skip
-    return [
-        Patch(
-            facecolor=style.PAPER if HATCHES[series] else style.MUTED, edgecolor=style.MUTED, hatch=HATCHES[series],
-            label=names[series], linewidth=0.8,
-        )
-        for series in PAPER_SERIES
-        if series in names
-    ]  # fmt: skip
+def _unequal(above: Sequence[Numbers]) -> str:
+    wrong = any((one.of(LOGGED)["agrees"] == "no").any() for one in above)
+    return "≠: not the largest of the recording's own rows." if wrong else ""
 
 
-def _bars(axes: Axes, found: Numbers, series: tuple[str, ...]) -> None:
-    """Bars of each environment, side by side by metric and series; every bar carries its name and its number."""
-    rows = found.rows[found.rows["series"].isin(series) & found.rows["value"].notna()]
-    shown = [one for one in series if (rows["series"] == one).any()]
-    slots = [(metric, one) for metric in found.metrics for one in shown]
-    gap = 0.35 if len(found.metrics) > 1 else 0.0
-    width = min(WIDEST, GROUP / (len(slots) + gap * (len(found.metrics) - 1)))
-    top, marked = _top(rows), set()
-    size = scale_of(rows["unit"].iloc[0], rows["value"].max())[0]
-    for row in rows.to_dict("records"):
-        slot = slots.index((row["metric"], row["series"]))
-        middle = (len(slots) - 1) / 2 + gap * (len(found.metrics) - 1) / 2
-        turn = slot + gap * found.metrics.index(row["metric"])
-        where = found.places().index(row["env"]) + (turn - middle) * width
-        bar_end = _bar(axes, row, where, width, top)
-        axes.annotate(
-            significant(row["value"] / size), (where, bar_end), xytext=(0, 2.5), textcoords="offset points",
-            ha="center", va="bottom", fontsize=7.5 if len(slots) < 3 else 7.2, color=style.INK,
-        )  # fmt: skip
-        if row["series"] == LOGGED and row["agrees"] == "no":
-            marked.add((where - width / 2, row["env"], row["metric"]))
-    for where, env, metric in sorted(marked):
-        pair = rows[(rows["env"] == env) & (rows["metric"] == metric) & rows["series"].isin((PRINTED, LOGGED))]
-        _unequal(axes, where, _end(pair), top)
-    _dress(axes, found, rows, top)
-    if len(found.metrics) > 1:
-        _name_metrics(axes, found, rows, width, len(shown), gap)
+def slots(found: Numbers) -> list[tuple[str, str, str | None]]:
+    """What stands on each line: group, label, and what is written before it; None on the line of a row's marks.
 
-
-def _top(rows: pd.DataFrame) -> float:
-    """End of an axis that begins at zero: every bar whole, intervals as far as they do not press bars flat."""
-    return HEADROOM * min(_end(rows), MOST_SPREAD * rows["value"].max())
-
-
-def _end(rows: pd.DataFrame) -> float:
-    return float(rows[["value", "high"]].max().max())
-
-
-def _bar(axes: Axes, row: dict[str, Any], where: float, width: float, top: float) -> float:
-    """One bar with its error or interval; where its drawing ends."""
-    hollow = HATCHES.get(row["series"], "") or ("-----" if row["kind"] == "modelled" else "")
-    colour = style.colour(row["env"])
-    (bar,) = axes.bar(
-        where, row["value"], width * 0.92, facecolor=style.PAPER if hollow else colour, edgecolor=colour,
-        hatch=hollow, linewidth=0.8,
-    )  # fmt: skip
-    bar.set_gid(f"{row['series']}-{row['env']}-{row['metric']}")
-    if pd.isna(row["high"]):
-        return float(row["value"])
-    _whisker(axes, where, row, top)
-    return float(min(row["high"], top / HEADROOM))
-
-
-def _whisker(axes: Axes, where: float, row: dict[str, Any], top: float) -> None:
-    """Reading error or interval of a bar."""
-    line = _spread(axes, where, row, (0.0, top / HEADROOM), ("_", "_"), solid_capstyle="butt")
-    line.set_gid(f"spread-{row['series']}-{row['env']}-{row['metric']}")
-
-
-def _spread(
-    axes: Axes, where: float, row: dict[str, Any], limits: tuple[float, float], ends: tuple[str, str], **look: Any
-) -> Line2D:
-    """A row's low and high as a line with a mark at each end; an arrow where it is cut at a limit.
-
-    Args:
-        axes: of its values.
-        where: place on the other axis.
-        row: with `low` and `high`.
-        limits: of what is drawn.
-        ends: marks of whole ends; empty for none.
-        look: of the line.
+    A name that is too long to stand beside its marks stands above them.
     """
-    low, high = max(row["low"], limits[0]), min(row["high"], limits[1])
-    (line,) = axes.plot([where, where], [low, high], color=style.INK, linewidth=1.2, **look)
-    cuts = (row["low"] < low, row["high"] > high * (1 + 1e-9))
-    for end, whole, cut, arrow in zip((low, high), ends, cuts, "v^", strict=True):
-        if cut or whole:
-            axes.plot([where], [end], marker=arrow if cut else whole, color=style.INK, markersize=5)
-    return line
+    rows = found.rows[found.rows["value"].notna()]
+    single = rows.groupby("group")["label"].nunique().max() == 1  # so that groups are names enough
+    lines: list[tuple[str, str, str | None]] = []
+    for group, own in rows.groupby("group", sort=False):
+        above = bool(group) and not (single and len(str(group)) <= LABEL_LETTERS)
+        lines += [(str(group), "", str(group))] if above else []
+        for label in dict.fromkeys(map(str, own["label"])):
+            lines += [(str(group), label, label)] if len(label) > LABEL_LETTERS else []
+            lines.append((str(group), label, None))
+    return lines
 
 
-def _unequal(axes: Axes, where: float, end: float, top: float) -> None:
+def _beside(line: tuple[str, str, str | None], lines: Sequence[tuple[str, str, str | None]]) -> str:
+    """What is written beside the marks of a line."""
+    group, label, above = line
+    if above is not None or (group, label, label) in lines:
+        return ""
+    return label if not group or (group, "", group) in lines else group
+
+
+def _side_by_side(drawn: Figure, grid: Any, place: int, found: Numbers) -> None:
+    """The published rows and, on an axis of its own beside them, this machine's; one axis where it is joint."""
+    published, here = found.of(*PUBLISHED_SERIES), found.of(HERE)
+    if found.is_joint or here.empty or published.empty:
+        axes = drawn.add_subplot(grid[place, :])
+        title = "Published" if here.empty else "Here" if published.empty else "Published and here"
+        _panel(axes, found, SERIES, f"Published, largest: {found.title}" if found.title else title)
+        return
+    left = drawn.add_subplot(grid[place, 0])
+    right = drawn.add_subplot(grid[place, 1], sharey=left)
+    _panel(left, found, PUBLISHED_SERIES, "Published")
+    _panel(right, found, (HERE,), "Modelled here" if (here["kind"] == "modelled").any() else "Here", named=False)
+    right.tick_params(labelleft=False)
+
+
+def _panel(axes: Axes, found: Numbers, series: Iterable[str], title: str, *, named: bool = True) -> None:
+    """One axis with its rows: marks of the series, an interval or a reading error, and a number at the end."""
+    rows, lines = found.of(*series), slots(found)
+    low, high = limits(rows, found.from_zero)
+    size, unit = scale_of(str(rows["unit"].iloc[0]), float(rows["value"].abs().max()))
+    for row in rows.to_dict("records"):
+        _mark(axes, row, lines.index((row["group"], row["label"], None)), (low, high))
+    for (group, label), own in rows.groupby(["group", "label"], sort=False):
+        _number(axes, own, lines.index((group, label, None)), size, (low, high))
+    for at, (_, label, text) in enumerate(lines):
+        if text is not None and named:
+            look = {"color": style.MUTED} if label else {"fontweight": "bold"}
+            axes.text(0, at, text, transform=axes.get_yaxis_transform(), fontsize=8.5, va="center", **look)
+    axes.set_yticks(range(len(lines)), [_beside(line, lines) for line in lines], fontsize=8.5)
+    axes.set_ylim(len(lines) - 0.4, -0.6)
+    axes.set_xlim(low - (0 if found.from_zero else 0.06 * (high - low)), high + ROOM * (high - low))
+    if found.is_joint and not found.from_zero:
+        axes.axvline(0 if (rows["unit"] == "%").all() else 1, color=style.MUTED, linewidth=0.9)
+    axes.xaxis.set_major_locator(MaxNLocator(3))
+    axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value / size:,.4g}"))
+    axes.tick_params(axis="x", labelsize=8)
+    axes.tick_params(axis="y", length=0)
+    axes.set_title(f"{title} ({unit})", fontsize=9)
+    style.bare(axes)
+
+
+def _mark(axes: Axes, row: dict[str, Any], at: int, ends: tuple[float, float]) -> None:
+    """A row's mark, and its interval as a line; an arrow where that is cut at an end of the axis, or has no end."""
+    colour = style.MUTED if pd.isna(row["env"]) else style.colour(row["env"])
+    look = {"markeredgecolor": colour, "markerfacecolor": colour, **LOOK[row["series"]]}
+    if row["kind"] in ("modelled", NEAREST):
+        look["markerfacecolor"] = style.PAPER
+    (mark,) = axes.plot(row["value"], at, linestyle="none", zorder=3, **look)
+    about = (row["workload"], row["env"], row["batch"], row["metric"])
+    mark.set_gid("-".join([row["series"], *(str(part) for part in about if pd.notna(part))]))
+    if pd.isna(row["low"]) and pd.isna(row["high"]):
+        return
+    whole = [
+        infinite if pd.isna(end) else end for end, infinite in ((row["low"], -math.inf), (row["high"], math.inf))
+    ]
+    low, high = max(whole[0], ends[0]), min(whole[1], ends[1])
+    (line,) = axes.plot([low, high], [at, at], color=colour, linewidth=1.6, solid_capstyle="butt", zorder=2)
+    line.set_gid(f"spread-{mark.get_gid()}")
+    for end, cut, arrow in ((low, whole[0] < low, "<"), (high, whole[1] > high * (1 + 1e-9), ">")):
+        if cut:
+            axes.plot([end], [at], marker=arrow, color=colour, markersize=5, zorder=3)
+
+
+def _number(axes: Axes, rows: pd.DataFrame, at: int, size: float, ends: tuple[float, float]) -> None:
+    """The number of a row behind its last mark, and that of its own log where it is another."""
+    series = next((one for one in NUMBERED if (rows["series"] == one).any()), None)
+    if series is None:
+        return
+    value = rows.loc[rows["series"] == series, "value"].iloc[0]
+    last = min(max(rows["value"].max(), rows["high"].fillna(rows["value"]).max()), ends[1])
+    other = rows.loc[(rows["series"] == LOGGED) & (rows["agrees"] == "no"), "value"]
+    unequal = "".join(f" ≠ {significant(one / size)}" for one in other)
     axes.annotate(
-        "≠", (where, min(end, top / HEADROOM)), xytext=(0, 11), textcoords="offset points", ha="center",
-        va="bottom", fontsize=10, fontweight="bold", color=style.INK,
+        f"{significant(value / size)}{unequal}", (last, at), xytext=(6, 0), textcoords="offset points",
+        va="center", fontsize=7.5, color=style.INK, zorder=4,
+        bbox={"facecolor": style.PAPER, "edgecolor": "none", "pad": 0.4},
     )  # fmt: skip
 
 
-def _dress(axes: Axes, found: Numbers, rows: pd.DataFrame, top: float) -> None:
-    places = found.places()
-    published = (rows["series"] == PRINTED).any()
-    names = [theirs(found.names, env) if published else env_title(env, short=True) for env in places]
-    present = set(rows["env"])
-    axes.set_xticks(range(len(places)), [n if e in present else "–" for n, e in zip(names, places, strict=True)])
-    axes.set_xlim(-0.55, len(places) - 0.45)
-    axes.set_ylim(0, top)
-    _scale_y(axes, rows)
-
-
-def _scale_y(axes: Axes, rows: pd.DataFrame) -> None:
-    size = scale_of(rows["unit"].iloc[0], rows["value"].max())[0]
-    axes.yaxis.set_major_locator(MaxNLocator(4))
-    axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value / size:,.4g}"))
-    axes.tick_params(axis="x", length=0, labelcolor=style.INK)
-    axes.tick_params(axis="y", labelcolor=style.MUTED, labelsize=8.5)
-    style.bare(axes, grid="y")
-
-
-def _name_metrics(axes: Axes, found: Numbers, rows: pd.DataFrame, width: float, shown: int, gap: float) -> None:
-    """A word below each metric's bars, above the environment's name."""
-    words = {"real_s": "real", "system_s": "system"}
-    count = len(found.metrics)
-    middle = (count * shown - 1) / 2 + gap * (count - 1) / 2
-    for env in dict.fromkeys(rows["env"]):
-        for index, metric in enumerate(found.metrics):
-            turn = index * shown + (shown - 1) / 2 + gap * index
-            axes.annotate(
-                words.get(metric, metric), (found.places().index(env) + (turn - middle) * width, 0),
-                xytext=(0, -3), textcoords="offset points", ha="center", va="top", fontsize=7.5, color=style.MUTED,
-                annotation_clip=False,
-            )  # fmt: skip
-    axes.tick_params(axis="x", pad=13)
-
-
-def _points(axes: Axes, found: Numbers, series: tuple[str, ...]) -> None:
-    """One point per batch size and series, on an axis that does not begin at zero."""
-    rows = found.rows[found.rows["series"].isin(series) & found.rows["value"].notna()]
-    places = {batch: place for place, batch in enumerate(found.places())}
-    for one in series:
-        own = rows[rows["series"] == one].sort_values("batch")
-        if own.empty:
-            continue
-        (line,) = axes.plot(
-            own["batch"].map(places), own["value"], color=style.colour(HOST), markersize=5.5, linewidth=1.2,
-            **POINTS[one],
-        )  # fmt: skip
-        line.set_gid(f"{one}-host-{found.metrics[0]}")
-        for row in own[own["high"].notna()].to_dict("records"):
-            _spread(axes, places[row["batch"]], row, ends(rows), ("", ""))
-    for batch in rows.loc[rows["agrees"] == "no", "batch"]:
-        _unequal(axes, places[batch], _end(rows[rows["batch"] == batch]), float("inf"))
-    _limit(axes, rows)
-    axes.set_xticks(range(len(places)), [str(batch) for batch in places])
-    axes.set_xlim(-0.5, len(places) - 0.5)
-    if series == (HERE,):
-        axes.set_xlabel("batch size")
-    _scale_y(axes, rows)
-
-
-def _limit(axes: Axes, rows: pd.DataFrame) -> None:
-    """Around the points, with room for marks."""
-    bottom, top = ends(rows)
-    axes.set_ylim(bottom - 0.12 * (top - bottom), top + 0.3 * (top - bottom))
-
-
-def _unavailable(axes: Axes, found: Numbers) -> None:
-    """The panel of this machine where it has no number: the reason instead."""
-    axes.set_axis_off()
-    axes.set_title("Measured here: unavailable", fontsize=9.5)
-    axes.text(
-        0, 0.95, style.wrap(" ".join(f"{reason[:1].upper()}{reason[1:]}." for reason in found.missing()), 62),
-        transform=axes.transAxes, fontsize=9, color=style.MUTED, va="top",
-    )  # fmt: skip
+def _legend(found: Sequence[Numbers], curves: Sequence[Axes]) -> tuple[list[Artist], list[str]]:
+    """What marks stand for, and lines over time."""
+    handles: dict[str, Artist] = {}
+    for one in found:
+        for series in SERIES:
+            rows = one.of(series)
+            if rows.empty:
+                continue
+            look = {"markeredgecolor": style.MUTED, "markerfacecolor": style.MUTED, **LOOK[series]}
+            for kind in dict.fromkeys(row == NEAREST for row in rows["kind"]):
+                name = "nearest here" if kind else series_name(one, series)
+                fill = {"markerfacecolor": style.PAPER} if kind or name == "modelled here" else {}
+                handles[name] = Line2D([], [], linestyle="none", **{**look, **fill})
+    for axes in curves:
+        handles |= {label: handle for handle, label in zip(*axes.get_legend_handles_labels(), strict=True)}
+    return list(handles.values()), list(handles)

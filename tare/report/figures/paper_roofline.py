@@ -13,24 +13,26 @@ from matplotlib.figure import Figure
 
 from tare.analysis.roofs import points
 from tare.literature.published import Published
-from tare.literature.roofline import PRECISION, WEIGHTED, drawn_precision, figure_of
-from tare.literature.roofline import points as audited_points
-from tare.model.records.measured import CeilingsRecord
+from tare.literature.vocabulary import ROOFLINE
+from tare.model import datasheet
 from tare.model.studies.study import HOST
 from tare.report.figures import style
-from tare.report.figures.paper_words import theirs
+from tare.report.figures.paper_rows import Given, theirs
 from tare.report.figures.plane import GIGA, axes_in_powers_of_two, flat, limits, slope, turn_names
-from tare.report.figures.rooflines import INTENSITY, prepare, workload_points
+from tare.report.figures.rooflines import prepare, workload_points
 from tare.report.words.labels import decimal_prefix, env_order, env_title, significant, workload_title
 
 DRAWN = "#b3262e"
+PRECISION, TRANSACTION_BYTES = "fp32", 32  # of what ran, and of a transaction: papers/checks/roofline.py
+PUBLISHED, WEIGHTED = "published", "invocation-weighted"
 PRECISIONS = {"fp16": "half precision", "fp16_tensor": "half precision", "fp64": "double precision"}
 
 
-def paper_roofline(published: Published, metrics: pd.DataFrame, record: CeilingsRecord) -> style.Drawing:
-    """The paper's roofline above, this machine below."""
+def paper_roofline(published: Published, given: Given) -> style.Drawing:
+    """The paper's roofline above, this machine below; `given.ceilings` are there."""
     title = f"The paper's figure {figure_of(published)}, and this machine"
-    drawn, audited, own = drawn_points(published), audited_points(published), points(metrics)
+    drawn, audited, own = drawn_points(published), audited_points(published, given.findings), points(given.metrics)
+    record = given.ceilings
     if drawn.empty or audited.empty:
         return style.empty(title, "the published numbers hold no roofline")
     with style.house_style():
@@ -49,6 +51,43 @@ def paper_roofline(published: Published, metrics: pd.DataFrame, record: Ceilings
         style.footnote(figure, _note(published, audited))
         turn_names(figure)
     return style.Drawing(figure=figure, title=title, alt=f"{title}: {_told(published, drawn, audited)}")
+
+
+def figure_of(published: Published) -> str | None:
+    """Number of the figure that is a roofline; None where the study has none."""
+    return next((plot.figure for plot in published.plotted if plot.kind == ROOFLINE), None)
+
+
+def audited_points(published: Published, findings: pd.DataFrame) -> pd.DataFrame:
+    """The points that its logs give, from the findings: rate, and intensity by the sums that the rate has.
+
+    One row each: workload, env, basis (PUBLISHED from sums of maxima, WEIGHTED from every invocation), intensity,
+    rate, device, its roofs by the datasheet, and which of them bounds it.
+    """
+    own = findings[findings["paper"] == published.paper]
+    sums = own[own["check"].isin(("sum_of_maxima", "not_recomputable"))].set_index(["workload", "env", "metric"])
+    devices = published.logs.dropna(subset=["device"]).set_index(["workload", "env"])["device"].to_dict()
+    rows = []
+    for one in own[(own["check"] == "roof") & (own["metric"] == "flop_per_s")].itertuples():
+        basis = PUBLISHED if one.note.startswith("Sums of maxima") else WEIGHTED
+        column = "published" if basis == PUBLISHED else "recomputed"
+        flops, moved = (sums.loc[(one.workload, one.env, name), column] for name in ("flops", "hbm_transactions"))
+        sheet = datasheet.find(devices[one.workload, one.env])
+        intensity, peak = flops / (moved * TRANSACTION_BYTES), sheet.peak_flop_per_s[PRECISION]
+        bound = "memory" if intensity * sheet.memory_bytes_per_s < peak else "compute"
+        rows.append(
+            {"workload": one.workload, "env": one.env, "basis": basis, "intensity": intensity,
+             "rate": one.recomputed, "device": devices[one.workload, one.env], "roof_flop_per_s": peak,
+             "roof_bytes_per_s": sheet.memory_bytes_per_s, "bound": bound}
+        )  # fmt: skip
+    return pd.DataFrame(rows)
+
+
+def drawn_precision(published: Published) -> str | None:
+    """The precision whose peak was drawn as the roof, by the datasheet of a device in the logs; None if of none."""
+    sheets = [datasheet.find(name) for name in published.logs["device"].dropna().unique()]
+    peaks = [item for sheet in sheets if sheet is not None for item in sheet.peak_flop_per_s.items()]
+    return next((name for name, peak in peaks if peak == _peaks(published)[0]), None)
 
 
 def drawn_points(published: Published) -> pd.DataFrame:
@@ -77,8 +116,8 @@ def _peaks(published: Published) -> tuple[float, float]:
 
 def _paper_panel(axes: Axes, published: Published, drawn: pd.DataFrame, audited: pd.DataFrame) -> None:
     peak, memory = _peaks(published)
-    x = limits([*drawn["intensity"], *audited["intensity_flop_per_byte"], peak / memory], 4, 4)
-    y = limits([*drawn["rate"], *audited["flop_per_s"], peak], 4, 2)
+    x = limits([*drawn["intensity"], *audited["intensity"], peak / memory], 4, 4)
+    y = limits([*drawn["rate"], *audited["rate"], peak], 4, 2)
     axes_in_powers_of_two(
         axes, x, (y[0] / GIGA, y[1] / GIGA), "intensity (FLOP per byte of HBM traffic, 32 B a transaction)"
     )
@@ -117,11 +156,11 @@ def _published_points(axes: Axes, drawn: pd.DataFrame, audited: pd.DataFrame) ->
             weighted = basis == WEIGHTED
             look = {**style.point_style(env), "markerfacecolor": style.colour(env) if weighted else "none"}
             axes.plot(
-                rows["intensity_flop_per_byte"], rows["flop_per_s"] / GIGA, linestyle="none", markersize=7,
+                rows["intensity"], rows["rate"] / GIGA, linestyle="none", markersize=7,
                 markeredgewidth=1.4, zorder=5, label=_basis_title(env, weighted), **look,
             )  # fmt: skip
     for row in audited.drop_duplicates(["workload", "basis", "bound"]).itertuples():
-        _name(axes, row.workload, row.intensity_flop_per_byte, row.flop_per_s)
+        _name(axes, row.workload, row.intensity, row.rate)
 
 
 def _name(axes: Axes, workload: str, x: float, rate: float) -> None:
@@ -149,7 +188,7 @@ def _note(published: Published, audited: pd.DataFrame) -> str:
         "times that of the precision that ran (datasheets). Hollow: sums over kernels of the largest call's FLOPs, "
         "by the whole run's kernel time, "
         "as the paper did. Filled: calls x average, by the time of the same kernels. One run each: no interval; "
-        f"bars: reading error. Below: {INTENSITY}; another device, other bytes, never to be compared with the "
+        "bars: reading error. Below: another device, other bytes, never to be compared with the "
         "points above."
     )
 
@@ -163,7 +202,7 @@ def _told(published: Published, drawn: pd.DataFrame, audited: pd.DataFrame) -> s
     ]
     seen += [
         f"{workload_title(row.workload)}, {_basis_title(row.env, row.basis == WEIGHTED)}: "
-        f"{significant(row.intensity_flop_per_byte)} FLOP/B, {decimal_prefix(row.flop_per_s)}FLOP/s, "
+        f"{significant(row.intensity)} FLOP/B, {decimal_prefix(row.rate)}FLOP/s, "
         f"{row.bound}-bound under {decimal_prefix(row.roof_flop_per_s)}FLOP/s"
         for row in audited.itertuples()
     ]

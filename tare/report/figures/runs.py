@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -13,6 +14,7 @@ from matplotlib.patches import Patch
 
 from tare.analysis.causes import PHASE_METRICS
 from tare.analysis.choice import kind_of
+from tare.analysis.launch_rows import LATE_IMPORTS
 from tare.report.figures import style
 from tare.report.words.labels import env_order, env_title, metric_title, seconds, units_text, workload_title
 from tare.stats.intervals import outliers
@@ -20,6 +22,11 @@ from tare.stats.intervals import outliers
 UNIT_METRICS = ("real_s", "step_s", *(phase for phase in PHASE_METRICS if phase != "model_s"))
 COLUMNS = 2
 TITLE_LETTERS = 36  # of a line above a panel
+LATE_SHARE = 0.1  # of a part: where imports within it take more than that, they are named
+OF_WHICH_IMPORTS = "of which imports"
+HATCHED: dict[str, Any] = {
+    "facecolor": "none", "edgecolor": style.INK, "linewidth": 0.0, "hatch": "/////",
+}  # fmt: skip
 
 
 def measured(metrics: pd.DataFrame, workload: str, wanted: tuple[str, ...]) -> pd.DataFrame:
@@ -113,11 +120,22 @@ def split_table(metrics: pd.DataFrame, workload: str) -> pd.DataFrame:
     return table.loc[sorted(table.index, key=env_order)]
 
 
+def late_table(metrics: pd.DataFrame, workload: str) -> pd.DataFrame:
+    """Mean seconds of imports within each part of `split_table`, where they are more than LATE_SHARE of it."""
+    parts = split_table(metrics, workload)
+    rows = measured(metrics, workload, tuple(LATE_IMPORTS.values()))
+    table = rows.pivot_table(index="env", columns="metric", values="value", aggfunc="mean")
+    table = table.rename(columns={metric: part for part, metric in LATE_IMPORTS.items()})
+    table = table.reindex(index=parts.index, columns=parts.columns).astype(float)
+    return table.where(table > LATE_SHARE * parts)
+
+
 def split(metrics: pd.DataFrame, workloads: Sequence[str]) -> style.Drawing:
     """Stacked bars of the mean parts of a whole run: a panel for each workload, each with its own seconds."""
     title = "Where the time goes"
     found = {name: split_table(metrics, name) for name in workloads}
     found = {name: table for name, table in found.items() if not table.empty}
+    late = {name: late_table(metrics, name) for name in found}
     if not found:
         return style.empty(title, "no launch succeeded")
     parts = [part for part in PHASE_METRICS if any(part in table.columns for table in found.values())]
@@ -129,22 +147,26 @@ def split(metrics: pd.DataFrame, workloads: Sequence[str]) -> style.Drawing:
         figure,
         panels,
     ):
-        for text, table, axes in zip(titles, found.values(), np.atleast_1d(panels), strict=True):
-            _stack(axes, table, fills)
+        for text, (name, table), axes in zip(titles, found.items(), np.atleast_1d(panels), strict=True):
+            _stack(axes, table, late[name], fills)
             axes.set_title(text)
         axes.set_xlabel("seconds")
         keys = [Patch(facecolor=fills[part], label=metric_title(part)) for part in parts]
+        if any(table.notna().any(axis=None) for table in late.values()):
+            keys.append(Patch(**HATCHED, label=OF_WHICH_IMPORTS))
         style.legend(
             figure, title, (keys, [key.get_label() for key in keys]), 4, columnspacing=1.2, handlelength=1.0
         )
         launches = sorted({measured(metrics, name, ("real_s",))["rep"].nunique() for name in found})
         many = " or ".join(str(count) for count in launches)
         style.footnote(figure, f"Means of n = {many} launches: the parts add up to the mean whole run.")
-    told = ". ".join(f"{workload_title(name)}, mean whole run: {_totals(table)}" for name, table in found.items())
+    told = ". ".join(
+        f"{workload_title(name)}, mean whole run: {_totals(table, late[name])}" for name, table in found.items()
+    )
     return style.Drawing(figure=figure, title=title, alt=f"{title}. {told}.")
 
 
-def _stack(axes: Axes, table: pd.DataFrame, fills: Mapping[str, str]) -> None:
+def _stack(axes: Axes, table: pd.DataFrame, late: pd.DataFrame, fills: Mapping[str, str]) -> None:
     total = table.sum(axis=1)
     left = pd.Series(0.0, index=table.index)
     for part in table.columns:
@@ -153,6 +175,9 @@ def _stack(axes: Axes, table: pd.DataFrame, fills: Mapping[str, str]) -> None:
             range(len(table)), width, left=left, height=0.68, color=fills[part],
             edgecolor=style.PAPER, linewidth=0.6,
         )  # fmt: skip
+        within = late[part].fillna(0.0)
+        if within.any():
+            axes.barh(range(len(table)), within, left=left, height=0.68, **HATCHED)
         left += width
     for place, value in enumerate(total):
         axes.annotate(f"{value:.2f} s", (value, place), (6, 0), textcoords="offset points", va="center", fontsize=9)
@@ -162,5 +187,13 @@ def _stack(axes: Axes, table: pd.DataFrame, fills: Mapping[str, str]) -> None:
     style.bare(axes)
 
 
-def _totals(table: pd.DataFrame) -> str:
-    return "; ".join(f"{env_title(env)} {seconds(value)}" for env, value in table.sum(axis=1).items())
+def _totals(table: pd.DataFrame, late: pd.DataFrame) -> str:
+    return "; ".join(
+        f"{env_title(env)} {seconds(value)}{_named(late.loc[env])}" for env, value in table.sum(axis=1).items()
+    )
+
+
+def _named(late: pd.Series) -> str:
+    """The imports within the parts of one environment's runs."""
+    told = [f"{seconds(value)} in {metric_title(part).lower()}" for part, value in late.dropna().items()]
+    return f" ({OF_WHICH_IMPORTS}: {', '.join(told)})" if told else ""

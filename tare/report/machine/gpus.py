@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -15,15 +16,18 @@ TITLES = {
     "driver": "Driver",
     "cuda_driver_version": "CUDA of the driver",
     "memory_bytes": "Memory",
+    "memory_mib": "Memory",
     "power_limit_w": "Power limit",
     "ecc_mode": "ECC",
     "mig_mode": "MIG",
     "persistence_mode": "Persistence mode",
     "compute_mode": "Compute mode",
     "max_sm_clock_hz": "Highest SM clock",
+    "max_sm_clock_mhz": "Highest SM clock",
     "max_memory_clock_hz": "Highest memory clock",
     "mps": "Multi-process service",
 }
+IN_UNITS = (("_mib", "_bytes", float(1 << 20)), ("_mhz", "_hz", 1e6), ("_w", "_w", 1.0))
 HIDDEN = ("name", "uuid", "index", "pci", "vbios", "reasons")
 
 
@@ -54,6 +58,9 @@ def fact_text(key: str, value: Any, reason: str | None = None) -> str:
     """A fact of a device with its unit, which its name has; or why there is none."""
     if value is None:
         return f"{UNAVAILABLE}: {reason or 'no reason was recorded'}"
+    for suffix, base, size in IN_UNITS:  # as nvidia-smi prints them
+        if key.endswith(suffix) and isinstance(value, str) and re.fullmatch(r"[0-9]+(\.[0-9]+)?", value):
+            return fact_text(key.removesuffix(suffix) + base, float(value) * size)
     number = isinstance(value, (int, float)) and not isinstance(value, bool)
     if number and key.endswith("_hz"):
         return f"{decimal_prefix(value)}Hz"

@@ -29,7 +29,14 @@ from tare.report.words.wording import missing
 NO_CEILINGS = (
     "Unavailable: this study has no record of measured ceilings, which are measured where its stack has PyTorch."
 )
-SHORT = {"float32": "fp32", "float64": "fp64", "bfloat16": "bf16", "float16": "fp16", "tf32": "TF32"}
+SHORT = {
+    "float32": "fp32",
+    "float64": "fp64",
+    "bfloat16": "bf16",
+    "float16": "fp16",
+    "tf32": "TF32",
+    "float8_e4m3fn": "fp8",
+}
 
 
 def section(evidence: Evidence) -> Mapping[str, Any]:

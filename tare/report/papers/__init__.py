@@ -1,1 +1,1 @@
-"""Published studies beside what is measured here."""
+"""Published studies and recorded reference campaigns beside what is measured here."""

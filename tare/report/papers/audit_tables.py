@@ -11,7 +11,7 @@ import pandas as pd
 from tare.literature.finding import amount, words
 from tare.literature.published import Published
 from tare.report.evidence import Evidence
-from tare.report.figures.paper_words import theirs
+from tare.report.figures.paper_rows import theirs
 from tare.report.papers.paper import SPECIFICATION, own, readable
 from tare.report.words.labels import workload_title
 from tare.report.words.layout import Cell, Row, Table

@@ -20,8 +20,8 @@ from tare.model.tables import HERE, SAYS, SETTLED_HERE
 from tare.report.answers import more_time
 from tare.report.evidence import Evidence
 from tare.report.figures import file_name
-from tare.report.figures.paper_kinds import Given, paper_words
-from tare.report.figures.paper_words import theirs
+from tare.report.figures.paper import paper_words
+from tare.report.figures.paper_rows import Given, theirs
 from tare.report.words.labels import env_title, sentence_case, workload_title
 from tare.report.words.layout import UNAVAILABLE, Cell, Row, Table
 from tare.report.words.wording import missing
@@ -418,6 +418,6 @@ def _words(name: str) -> str:
 
 
 def _sides(note: str) -> tuple[str, str]:
-    """The halves of a specification's note, `Published: …. Here: ….`, as literature.specifications writes it."""
+    """The halves of a specification's note, `Published: …. Here: ….`, as literature.audit joins them."""
     published, _, here = note.partition(" Here: ")
     return published.removeprefix("Published: ").removesuffix("."), here.removesuffix(".") or "–"

@@ -105,7 +105,7 @@ class Framework(object):
         raise NotImplementedError
 
     def import_late(self) -> None:
-        """Import what a first model would import by itself, so that processes forked next need not, one by one."""
+        """Import what it imports by itself at first use in every training, so that no later phase holds that."""
 
     def set_threads(self, threads: int) -> None:
         """Compute with so many threads, whatever the machine suggests."""

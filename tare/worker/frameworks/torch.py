@@ -23,8 +23,8 @@ class Torch(frameworks.Framework):
         self.module = torch
 
     def import_late(self) -> None:
-        """The compiler, which torch 2 imports at its first optimizer, in a second or more."""
-        self.module.optim.SGD([self.module.zeros(1, requires_grad=True)], lr=1.0)
+        """What a first optimizer imports: torch 2's compiler, which takes a second or more, and its profiler."""
+        self.module.optim.SGD([self.module.zeros(1, requires_grad=True)], lr=1.0).zero_grad()
 
     def set_threads(self, threads: int) -> None:
         """Threads of one operator."""

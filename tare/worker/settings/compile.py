@@ -21,9 +21,11 @@ SCRIPTED: Dict[str, int] = {}  # what TorchScript made of the model of this proc
 
 
 def begin(name: str, level: str) -> None:
-    """Have TensorFlow say what it compiles."""
+    """Have TensorFlow say what it compiles, and PyTorch compile in one process: both read it when imported."""
     if level == "xla":
         os.environ.update(XLA_WORDS)
+    elif level == "inductor":
+        os.environ.setdefault("TORCHINDUCTOR_COMPILE_THREADS", "1")
 
 
 def prepare(module: Any, level: str) -> None:
@@ -50,7 +52,6 @@ def place_compiled_code() -> None:
     Where it is kept from launch to launch, headers are not compiled beforehand: the framework keeps those in the
     launch's folder in any case, and would make them again for every launch that only reads what others compiled.
     """
-    os.environ.setdefault("TORCHINDUCTOR_COMPILE_THREADS", "1")
     if "TORCHINDUCTOR_CACHE_DIR" not in os.environ:
         os.environ["TORCHINDUCTOR_CACHE_DIR"] = os.path.join(os.environ.get("TMPDIR", "/tmp"), "inductor")
         return

@@ -1,0 +1,1 @@
+"""What the findings of published studies are computed by, one module for each kind of data."""

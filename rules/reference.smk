@@ -1,0 +1,39 @@
+# Reference campaigns that were recorded elsewhere and are kept in results/reference: their tables, made anew here.
+# The recorded folders themselves are never written.
+REFERENCES = sorted(
+    path.parent.name for path in Path("results/reference").glob("*/reference.json")
+)
+REFERENCE_TABLES = [
+    "metrics",
+    "verdicts",
+    "operators",
+    "families",
+    "samples",
+    "fingerprints",
+    "kernels",
+    "device_samples",
+    "ledger",
+    "steps",
+    "claims",
+]
+
+
+rule reference_tables:
+    input:
+        record="results/reference/{reference}/reference.json",
+    output:
+        metrics="results/reference-tables/{reference}/metrics.parquet",
+        tables=collect(
+            "results/reference-tables/{{reference}}/{table}.csv",
+            table=REFERENCE_TABLES,
+        ),
+    log:
+        "results/logs/reference-tables/{reference}.log",
+    params:
+        code=EXTRACTION,
+        recorded=subpath(input.record, parent=True),
+        folder=subpath(output.metrics, parent=True),
+    message:
+        "the tables of the reference campaign {wildcards.reference}"
+    shell:
+        "python -m tare reference-tables {params.recorded:q} --keep-going --out {params.folder:q} 2> {log:q}"

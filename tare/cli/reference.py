@@ -1,0 +1,136 @@
+"""`tare reference` and its kin: record a campaign on a machine without a network, check it, make its tables."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Mapping
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+from tare.core.errors import UnavailableError
+
+INPUT = Path(".reference")
+NEEDED = {
+    "yaml": "PyYAML",
+    "numpy": "numpy",
+    "pandas": "pandas",
+    "scipy": "scipy",
+    "packaging": "packaging",
+}
+
+
+def add(subparsers: Any) -> None:
+    """Add this group's commands."""
+    record = subparsers.add_parser("reference", help="measure a reference campaign here, in a few minutes")
+    record.add_argument("--out", type=Path, help="folder to write (default results/reference/<device>-<date>)")
+    record.add_argument("--python", type=Path, default=Path(sys.executable), help="interpreter with the framework")
+    record.add_argument("--study", default="config/reference.yaml", help="a study file")
+    record.add_argument("--budget-s", type=_seconds, default=540.0, help="seconds for everything (default 540)")
+    record.add_argument("--device", choices=("auto", "cpu", "cuda"), help="instead of the study's")
+    record.add_argument(
+        "--only", nargs="+", default=(), help="kinds of parts: ceilings, profile, rounds, setting, …"
+    )
+    record.add_argument("--more", action="store_true", help="carry on the campaign in --out: what had no time")
+    record.add_argument("--input", type=Path, default=INPUT, help="what `pack-reference-input` made")
+    record.set_defaults(run=run_reference)
+
+    pack = subparsers.add_parser("pack-reference-input", help="what a machine without a network needs beside this")
+    pack.add_argument("--out", type=Path, default=INPUT, help="folder to fill")
+    pack.set_defaults(run=run_pack)
+
+    check = subparsers.add_parser("check-reference", help="look at every file of a reference campaign")
+    check.add_argument("folder", type=Path)
+    check.set_defaults(run=run_check)
+
+    tables = subparsers.add_parser("reference-tables", help="the tables of a reference campaign")
+    tables.add_argument("folder", type=Path)
+    tables.add_argument("--out", type=Path, required=True, help="folder of the tables, not the recorded one")
+    tables.add_argument(
+        "--keep-going", action="store_true", help="where it is not what was recorded: empty tables and broken.json"
+    )
+    tables.set_defaults(run=run_tables)
+
+
+def _seconds(text: str) -> float:
+    try:
+        value = float(text)
+    except ValueError:
+        value = 0.0
+    if not 30 <= value <= 86400:
+        raise argparse.ArgumentTypeError(f"{text} is no number of seconds from 30 to 86400")
+    return value
+
+
+def _refuse_without(needed: Mapping[str, str]) -> None:
+    """Say what this Python lacks before an import does.
+
+    Raises:
+        UnavailableError: a package is not there; the remedy is told.
+    """
+    lacking = [package for module, package in needed.items() if find_spec(module) is None]
+    if lacking:
+        raise UnavailableError(
+            f"this Python ({sys.executable}) has no {', '.join(lacking)}",
+            f"pip install {' '.join(lacking)}, or call the Python that has the framework (REFERENCE_PYTHON=PATH)",
+        )
+
+
+def run_reference(arguments: argparse.Namespace) -> int:
+    """Bring in the packages that this Python lacks before anything needs them, then measure."""
+    _refuse_without(NEEDED)
+    from tare.experiments.carried import add_packages
+
+    add_packages(arguments.input)
+    from tare.experiments import reference
+
+    wanted = reference.Wanted(
+        python=arguments.python,
+        source=arguments.study,
+        carried=arguments.input,
+        budget_s=arguments.budget_s,
+        out=arguments.out,
+        device=arguments.device,
+        only=arguments.only,
+        more=arguments.more,
+    )
+    reference.run(wanted)
+    return 0
+
+
+def run_pack(arguments: argparse.Namespace) -> int:
+    """Fill the folder that travels."""
+    from tare.core.progress import say
+    from tare.experiments.reference_input import pack
+
+    content = pack(arguments.out)
+    total = sum(file["bytes"] for file in content["files"])
+    say(f"{len(content['files'])} files, {total / 1e6:.1f} MB in {arguments.out}")
+    if content["left_out"]:
+        say(f"without Charliecloud: {content['left_out']}")
+    return 0
+
+
+def run_check(arguments: argparse.Namespace) -> int:
+    """Exit status 4 where a file is not what was recorded."""
+    from tare.core.progress import say
+    from tare.model.journals.references import check
+
+    found = check(arguments.folder)
+    done = sum(part.status in ("ok", "ended") for part in found.parts)
+    size = sum(file.bytes for file in found.files)
+    say(f"{found.name}: whole; {done} of {len(found.parts)} parts, {size / 1e6:.2f} MB, {found.device.name}")
+    return 0
+
+
+def run_tables(arguments: argparse.Namespace) -> int:
+    """Make the tables, and judge what papers claim of a device by them."""
+    from tare.analysis.reference import write_tables
+    from tare.core.progress import say
+    from tare.literature import device_claims
+
+    count = write_tables(arguments.folder, arguments.out, keep_going=arguments.keep_going)
+    judged = device_claims.write(arguments.folder, arguments.out)
+    say(f"{count} metrics and {judged} claims in {arguments.out}")
+    return 0

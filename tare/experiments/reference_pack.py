@@ -1,0 +1,45 @@
+"""What `make reference` measured becomes a folder that is kept: packed, and listed with hashes."""
+
+from __future__ import annotations
+
+import gzip
+import shutil
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from tare.core.files import atomic_path, sha256_file, write_json
+from tare.experiments.alone import LOCK
+from tare.model.journals.references import RECORD
+from tare.model.journals.sealed import PACKED_UNITS, PLAN, SEALED, UNITS
+
+
+def finish(folder: Path, content: Mapping[str, Any]) -> None:
+    """Pack what was measured and write the record that lists it.
+
+    Journals are compressed, and of campaigns that could not be sealed nothing is kept but the reason in `parts`.
+    """
+    drop_unfinished(folder)
+    for plan in sorted(folder.glob(f"campaigns/*/*/*/{PLAN}")):
+        journal = plan.parent / UNITS
+        if not journal.exists():  # packed by an earlier run
+            continue
+        with atomic_path(plan.parent / PACKED_UNITS) as temporary:
+            temporary.write_bytes(gzip.compress(journal.read_bytes(), 9, mtime=0))
+        journal.unlink()
+    for lock in folder.rglob(LOCK):  # of the commands that measured; they have ended
+        lock.unlink()
+    listed = [path for path in sorted(folder.rglob("*")) if path.is_file() and path.name != RECORD]
+    files = [
+        {"path": path.relative_to(folder).as_posix(), "bytes": path.stat().st_size, "sha256": sha256_file(path)}
+        for path in listed
+    ]
+    write_json(folder / RECORD, {**content, "files": files})
+
+
+def drop_unfinished(folder: Path) -> None:
+    """Remove what a part left that did not come to its record: campaigns without a seal, profiles without one."""
+    for kind, record in (("campaigns", SEALED), ("profiles", "profile.json")):
+        for place in sorted(folder.glob(f"{kind}/*/*/*/")):
+            if not (place / record).exists():
+                shutil.rmtree(place)

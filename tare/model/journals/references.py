@@ -1,0 +1,212 @@
+"""A reference campaign: what was measured on a named machine, kept with the project; its folder checked whole."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Annotated, Any, ClassVar, Literal
+
+from pydantic import Field
+
+from tare.core.errors import IntegrityError, UserError
+from tare.core.files import sha256_file
+from tare.model.journals.sealed import SEALED, read_sealed
+from tare.model.records.measured import ProfileRecord
+from tare.model.schema import FileRecord, Natural, Positive, Record, matching, read
+
+RECORD = "reference.json"
+BROKEN = "broken.json"  # beside tables that could not be made
+NO_TIME = "no time left"  # how the reason of a part begins that had none
+
+MOST_BYTES = 5_000_000
+# What a folder holds beside its record; anything else does not belong there.
+FOLDERS = ("campaigns", "data", "images", "probe", "profiles")
+FILES = (RECORD, "study.json", "machine.json", "ceilings.json")
+
+Instant = Annotated[str, matching(r"\d{4}-\d{2}-\d{2}T\d{2}:\d{2}:\d{2}Z", "is no instant in UTC")]
+Seconds = Annotated[float, Field(ge=0)]
+
+
+class Version(Record):
+    """Which Tare measured; `commit` and `modified` are null where git did not tell, for the reason."""
+
+    version: str
+    commit: str | None
+    modified: bool | None
+    reason: str | None
+
+
+class Device(Record):
+    """What trained; `name` as its driver or its processor gives it."""
+
+    kind: Literal["cpu", "cuda"]
+    name: str | None
+    facts: Mapping[str, Any] | None
+
+
+class Torch(Record):
+    """What the framework says of itself."""
+
+    version: str
+    cuda: str | None
+    cuda_available: bool
+    cudnn: int | None
+    device: str | None
+    capability: str | None
+
+
+class WorkloadState(Record):
+    """Whether its data were there."""
+
+    available: bool
+    reason: str | None
+
+
+class EnvironmentState(WorkloadState):
+    """Whether it could be launched there."""
+
+    version: str | None
+
+
+class PartRow(Record):
+    """One part; status `ended`: fewer units than were planned, since time was up."""
+
+    name: str
+    kind: Literal["ceilings", "profile", "setting", "rounds", "pipeline", "causes", "sweep"]
+    workload: str | None
+    env: str | None
+    arm: str | None
+    status: Literal["ok", "ended", "unavailable", "failed"]
+    reason: str | None
+    seconds: Seconds
+    record: str | None
+
+
+class ListedFile(Record):
+    """A file of the folder."""
+
+    path: Annotated[str, matching(r"(?!/)(?!.*\.\.)[\w./+=-]+", "is no path below the folder")]
+    bytes: Natural
+    sha256: Annotated[str, matching(r"[0-9a-f]{64}", "is no SHA-256")]
+
+
+class Run(Record):
+    """The first run, or one that carried it on."""
+
+    at: Instant
+    tare: Version
+    budget_s: Positive
+    wall_s: Seconds
+
+
+class ReferenceRecord(FileRecord):
+    """reference.json of a folder of results/reference/."""
+
+    VERSION: ClassVar[int] = 1
+    REMAKE: ClassVar[str] = "it was recorded by another version of Tare; record it again"
+
+    name: Annotated[str, matching(r"[a-z0-9][a-z0-9._-]{0,79}", "is no name of a reference")]
+    at: Instant
+    tare: Version
+    study: str
+    stack: str
+    device: Device
+    torch: Torch
+    python: str
+    environments: Annotated[Mapping[str, EnvironmentState], Field(min_length=1)]
+    workloads: Annotated[Mapping[str, WorkloadState], Field(min_length=1)]
+    parts: Annotated[tuple[PartRow, ...], Field(min_length=1)]
+    notes: tuple[str, ...]
+    files: Annotated[tuple[ListedFile, ...], Field(min_length=1)]
+    runs: Annotated[tuple[Run, ...], Field(min_length=1)]
+
+
+def load(folder: Path) -> ReferenceRecord:
+    """The record of a reference campaign, checked.
+
+    Raises:
+        UserError: there is none.
+        IntegrityError: it is of another form.
+    """
+    return read(ReferenceRecord, folder / RECORD)
+
+
+def references(root: Path) -> list[Path]:
+    """Folders below `root` that hold a reference campaign."""
+    return sorted(path.parent for path in root.glob(f"*/{RECORD}"))
+
+
+def check(folder: Path) -> ReferenceRecord:
+    """The record of a reference campaign whose every file was looked at.
+
+    Raises:
+        UserError: there is none, or it is too large to be kept.
+        IntegrityError: a file is missing, changed, or none of those that were measured; a seal does not hold.
+    """
+    found = load(folder)
+    if folder.resolve().name != found.name:
+        raise IntegrityError(f"{folder / RECORD} is of {found.name!r} and lies under {folder.resolve().name!r}")
+    listed = {file.path: file for file in found.files}
+    _check_files(folder, listed)
+    size = sum(file.bytes for file in listed.values())
+    if size > MOST_BYTES:
+        raise UserError(f"{folder} has {size / 1e6:.1f} MB, and {MOST_BYTES / 1e6:.0f} MB is the most that is kept")
+    for sealed in sealed_campaigns(folder):
+        plan = read_sealed(sealed).plan
+        _same(folder, sealed, "study", plan.study, found.study)
+        _same(folder, sealed, "stack", plan.stack, found.stack)
+    for path in profiles(folder):
+        _check_profile(folder, path, found)
+    for part in found.parts:
+        if part.record is not None and part.record not in listed:
+            raise IntegrityError(
+                f"{folder / RECORD}: the part {part.name!r} names {part.record}, which is not there"
+            )
+    return found
+
+
+def _check_files(folder: Path, listed: Mapping[str, ListedFile]) -> None:
+    there = {
+        path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file() or path.is_symlink()
+    }
+    for name in sorted(there - {RECORD} - set(listed)):
+        raise IntegrityError(f"{folder / name} is not among the files that {RECORD} lists")
+    for name, file in listed.items():
+        path = folder / name
+        if path.is_symlink() or not path.is_file():
+            raise IntegrityError(f"{path} is missing or is no plain file")
+        if name not in FILES and name.split("/")[0] not in FOLDERS:
+            raise IntegrityError(f"{path} is no file of a reference campaign")
+        if sha256_file(path) != file.sha256:
+            raise IntegrityError(f"{path} is not what was recorded: its sha256 is another")
+
+
+def _check_profile(folder: Path, path: Path, found: ReferenceRecord) -> None:
+    record = read(ProfileRecord, path)
+    _same(folder, path, "study", record.study, found.study)
+    pairs = [(record.trace, record.trace_sha256)]
+    pairs += [(part.file, part.sha256) for part in (record.counters.parts if record.counters else ())]
+    pairs += [(record.nsys.file, record.nsys.sha256)] if record.nsys else []
+    for name, digest in pairs:
+        if name and (not (path.parent / name).is_file() or sha256_file(path.parent / name) != digest):
+            raise IntegrityError(f"{path.parent / name} is not the file that {path.name} names")
+
+
+def _same(folder: Path, path: Path, what: str, has: Any, wanted: Any) -> None:
+    if has != wanted:
+        raise IntegrityError(f"{path} is of the {what} {has!r}, and {folder / RECORD} of {wanted!r}")
+
+
+def sealed_campaigns(folder: Path) -> list[Path]:
+    """sealed.json of every campaign of a reference folder."""
+    return sorted(folder.glob(f"campaigns/*/*/*/{SEALED}"))
+
+
+def pipelines(folder: Path) -> list[Path]:
+    """pipeline.json of every workload of a reference folder whose input was measured alone."""
+    return sorted(folder.glob("profiles/*/*/pipeline.json"))
+
+
+def profiles(folder: Path) -> list[Path]:
+    """profile.json of every profiled launch of a reference folder."""
+    return sorted(folder.glob("profiles/*/*/*/profile.json"))

@@ -1,0 +1,268 @@
+"""The section of recorded reference campaigns: each beside this machine and beside what the paper published."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import pandas as pd
+from markupsafe import Markup
+
+from tare.analysis import ceilings
+from tare.analysis.choice import SWEEP
+from tare.literature.answers import NOTHING
+from tare.literature.published import Published, load
+from tare.model.journals.references import NO_TIME
+from tare.model.registry import CONTROL, HOST
+from tare.model.studies.arms import SETTINGS
+from tare.report import figures, number_tables
+from tare.report.answers import answer
+from tare.report.arms import choices
+from tare.report.evidence import Evidence
+from tare.report.figures import joint
+from tare.report.machine import gpus, profiles, rooflines
+from tare.report.papers import beside_published
+from tare.report.references import Reference
+from tare.report.words.labels import (
+    decimal_prefix,
+    env_title,
+    seconds,
+    sentence_case,
+    significant,
+    size_bytes,
+    workload_title,
+)
+from tare.report.words.layout import Cell, Row, Table, value_text
+from tare.report.words.wording import listed, missing, tally
+from tare.stats.intervals import log_ratios_of, t_interval
+
+NONE = (
+    "No reference campaign is recorded in this copy: on a machine with an NVIDIA GPU “make reference” writes one "
+    "in under ten minutes."
+)
+CONFIDENCE = 0.95  # of the A/A control of steps
+FACTS = {"at": "Recorded", "tare": "Tare", "torch": "PyTorch", "stack": "Stack"}
+
+
+def section(evidence: Evidence) -> Mapping[str, Any]:
+    """What the template shows: every reference, newest first, and those that can't be read."""
+    papers = [load(name) for name in evidence.papers] if evidence.references else []
+    return {
+        "references": [_reference(one, papers) for one in evidence.references],
+        "broken": [f"The reference {one.name} can't be read: {one.reason}" for one in evidence.broken_references],
+        "absent": NONE if not evidence.references else None,
+    }
+
+
+def _reference(reference: Reference, papers: Iterable[Published]) -> dict[str, Any]:
+    pairs = [(paper, name) for paper in papers for name in reference.workloads]
+    told = [beside_published.sentences(reference, paper, name) for paper, name in pairs]
+    return {
+        "name": reference.name,
+        "lead": lead(reference),
+        "facts": facts_table(reference),
+        "environments": environment_sentences(reference),
+        "notes": [
+            *part_sentences(reference),
+            *(f"{sentence_case(note).rstrip('.')}." for note in reference.record["notes"]),
+        ],
+        "steps": steps_table(reference),
+        "claims": claims_table(reference),
+        "ceilings": ceiling_lines(reference),
+        "ceiling_tables": _ceiling_tables(reference),
+        "glances": answer.glances(reference),
+        "verdict_tables": _filled(number_tables.verdicts_table(reference, name) for name in reference.workloads),
+        "choices": choices.sections(reference.metrics, reference.verdicts, reference.workloads),
+        "drawing": lambda name: _drawing(reference, name),
+        "profiles": _filled(_profile(reference, name) for name in reference.workloads),
+        "profiled": reference.workloads,
+        "batches": _batches(reference),
+        "beside": [line for lines in told for line in lines],
+        "beside_tables": _filled(beside_published.table(reference, paper, name) for paper, name in pairs),
+    }
+
+
+def lead(reference: Reference) -> str:
+    """Which machine it was, and what its comparisons gave."""
+    rows = joint(reference.verdicts)
+    text = f"{reference.device}, recorded {str(reference.record['at'])[:10]}."
+    if rows.empty:
+        return f"{text} No environment but the host ran there: there is nothing to compare with it."
+    counted = rows[rows["metric"].isin(("real_s", "step_s"))].to_dict("records")
+    return f"{text} {tally(counted, 'Whole runs and training steps')}"
+
+
+def facts_table(reference: Reference) -> Table:
+    """The reference machine: what its record says, its processor and its GPUs."""
+    rows: list[Row] = [["Device", reference.device]]
+    rows += [[title, _named(key, reference.record[key])] for key, title in FACTS.items()]
+    machine = reference.machine.told() if reference.machine else {}
+    for key, title in (("cpu_model", "Processor"), ("cpu_logical", "Logical CPUs"), ("memory_bytes", "Memory")):
+        if machine.get(key) is not None:
+            rows.append([title, value_text(key, machine[key])])
+    rows += gpus.gpu_rows(machine)
+    return Table(caption=f"The reference machine {reference.name}", columns=["", "value"], rows=rows)
+
+
+def _named(key: str, value: Any) -> str:
+    """A fact that is a text, or a mapping with its version first."""
+    if not isinstance(value, Mapping):
+        return value_text(key, value)
+    rest = {name: inner for name, inner in value.items() if name != "version" and inner is not None}
+    if rest.get("commit"):
+        rest["commit"] = str(rest["commit"])[:10]
+    return f"{value.get('version')}; {value_text(key, rest)}" if rest else str(value.get("version"))
+
+
+def environment_sentences(reference: Reference) -> list[str]:
+    """Which environments ran there, and why the others did not."""
+    found = reference.record["environments"]
+    ran = [env_title(env) for env in reference.environments]
+    lines = [f"Ran there: {listed(ran)}." if ran else "No environment ran there."]
+    return lines + [
+        f"{env_title(env)} did not: {row['reason']}." for env, row in found.items() if not row["available"]
+    ]
+
+
+def steps_table(reference: Reference) -> Table:
+    """A training step on the host, and its A/A control: how far two hosts that are the same lie apart."""
+    rows = reference.metrics
+    rows = rows[(rows["metric"] == "step_s") & rows["env"].isin((HOST, CONTROL))]
+    cells = [
+        _Steps(workload=workload, batch=batch, setting=_setting(arm), rows=own)
+        for (workload, arm, batch), own in rows.groupby(["workload", "arm", "batch"], sort=False)
+    ]
+    return Table.of(
+        cells,
+        {
+            "": lambda one: Cell(text=workload_title(one.workload), below=one.setting),
+            "batch": lambda one: str(int(one.batch)),
+            "step": lambda one: seconds(one.step_s),
+            "samples per second": lambda one: significant(one.batch / one.step_s),
+            "n": lambda one: str(len(one.ratios)),
+            "A/A control": lambda one: number_tables.interval_text(*one.control),
+        },
+        caption="A training step on the host, and the A/A control",
+        note="A step: mean over launches of the host. A/A control: ratio of the second host's step to the first's, "
+        f"{100 * CONFIDENCE:.0f}% confidence interval of n pairs of launches, one after the other: how small a "
+        "difference this machine could have shown.",
+        numeric=True,
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Steps:
+    workload: str
+    batch: float
+    setting: str | None
+    rows: pd.DataFrame
+
+    @property
+    def step_s(self) -> float:
+        return float(self.rows.loc[self.rows["env"] == HOST, "value"].mean())
+
+    @property
+    def ratios(self) -> list[float]:
+        units = self.rows.pivot_table(index="rep", columns="env", values="value").to_dict("index")
+        return log_ratios_of(list(units.values()), [CONTROL])[CONTROL]
+
+    @property
+    def control(self) -> tuple[float | None, float | None]:
+        found = t_interval(self.ratios, 1 - CONFIDENCE)
+        return (
+            (None, None) if found.low is None or found.high is None else (math.exp(found.low), math.exp(found.high))
+        )
+
+
+def _setting(arm: str) -> str | None:
+    """What an arm varies, as `factor=level`; None for the headline."""
+    varied = [word for word in arm.split(",") if word.partition("=")[0] in SETTINGS]
+    return ", ".join(varied) or None
+
+
+def claims_table(reference: Reference) -> Table:
+    """What papers claim of a device, with what this one says; claims of which nothing was measured are left out."""
+    rows = reference.claims[reference.claims["evidence"] != NOTHING]
+    return Table.of(
+        rows.to_dict("records"),
+        {
+            "": lambda row: Cell(text=workload_title(row["workload"]), below=row["paper"]),
+            "claim": lambda row: row["statement"],
+            "here": lambda row: row["here"],
+            "measured": lambda row: row["evidence"],
+            "why": lambda row: None if missing(row["reason"]) else row["reason"],
+        },
+        caption=f"What papers claim of a device, by {reference.device}",
+        note="Another device of the same class, with another stack: it can neither confirm nor refute a claim on "
+        "the paper's own machine.",
+        wide=True,
+    )
+
+
+def part_sentences(reference: Reference) -> list[str]:
+    """How long it took, and the parts that gave less than was planned, each with its reason."""
+    record = reference.record
+    done = sum(part["status"] == "ok" for part in record["parts"])
+    took = sum(run["wall_s"] for run in record["runs"])
+    lines = [f"{done} of {len(record['parts'])} parts ran whole, in {seconds(took)}."]
+    short = [part for part in record["parts"] if part["status"] != "ok"]
+    late = [part["name"] for part in short if part["record"] is None and part["reason"].startswith(NO_TIME)]
+    lines += [f"{sentence_case(NO_TIME)} for {listed(late)}."] if late else []
+    return lines + [f"{one['name']}: {one['status']}: {one['reason']}." for one in short if one["name"] not in late]
+
+
+def ceiling_lines(reference: Reference) -> list[str]:
+    """What the device reaches, beside its datasheet."""
+    record = reference.ceilings
+    if record is None:
+        return ["Unavailable: the reference has no record of measured ceilings."]
+    claim_of = "the datasheet's" if record.datasheet else "the modelled"
+    claimed, source = ceilings.claimed_memory(record)
+    memory = ceilings.memory(record)
+    text = f"Memory: {decimal_prefix(memory['bytes_per_s'])}B/s measured ({memory['kernel']}, "
+    text += f"{size_bytes(memory['working_set_bytes'])})"
+    lines = [text + (_share(memory["bytes_per_s"], claimed, claim_of, "B/s") if claimed else f"; {source}.")]
+    peaks = ceilings.claimed(record)
+    for precision, row in ceilings.peaks(record).items():
+        name, claim = rooflines.SHORT.get(precision, precision), peaks.get(precision)
+        text = f"Products in {name}: {decimal_prefix(row['flop_per_s'])}FLOP/s measured"
+        beside = (
+            _share(row["flop_per_s"], claim, claim_of, "FLOP/s") if claim else "; no datasheet or model has a peak."
+        )
+        lines.append(text + beside)
+    return lines
+
+
+def _share(value: float, claim: float, whose: str, unit: str) -> str:
+    return f", {100 * value / claim:.0f}% of {whose} {decimal_prefix(claim)}{unit}."
+
+
+def _ceiling_tables(reference: Reference) -> list[Table]:
+    record = reference.ceilings
+    return [] if record is None else [rooflines.bandwidth_table(record), rooflines.product_table(record)]
+
+
+def _profile(reference: Reference, workload: str) -> Table:
+    caption = f"{workload_title(workload)}: a profiled launch there"
+    return profiles.metrics_table(reference.metrics, workload, reference.environments, caption)
+
+
+def _batches(reference: Reference) -> list[tuple[str, Table]]:
+    swept = reference.metrics[reference.metrics["campaign"] == SWEEP]["workload"].unique()
+    return [
+        (number_tables.batch_sentence(reference, name), number_tables.batch_numbers(reference, name))
+        for name in reference.workloads
+        if name in swept
+    ]
+
+
+def _filled(found: Iterable[Table]) -> list[Table]:
+    return [table for table in found if table.rows]
+
+
+def _drawing(reference: Reference, name: str) -> Markup | None:
+    """A drawing of the notebook, for the inside of the page; None where it was not drawn."""
+    path = reference.figures.get(name)
+    return Markup(figures.inline(path)) if path else None

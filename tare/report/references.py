@@ -1,0 +1,154 @@
+"""Recorded reference campaigns: what `make reference` wrote on other machines, read strictly, newest first.
+
+A reference that can't be read is named with its reason and never breaks the report of this machine.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+
+from tare.analysis.ceilings import read_ceilings
+from tare.core.errors import IntegrityError, TareError
+from tare.core.files import read_json
+from tare.model import tables
+from tare.model.journals.references import BROKEN, load, references
+from tare.model.records.machine import MachineRecord, read_machine
+from tare.model.records.measured import CeilingsRecord
+from tare.report import figures
+
+TABLES = "reference-tables"  # beside `reference`: tables that this machine made of what was recorded
+READ = ("metrics", "verdicts", "device_samples", "claims")
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Reference:
+    """One recorded reference campaign.
+
+    Attributes:
+        name: of its folder.
+        record: its reference.json.
+        metrics, verdicts, samples, claims: its tables; `samples` are the driver's of each profiled launch.
+        machine, ceilings: its records, None where they are missing.
+        figures: its drawings by name, made by the notebook; empty where it was not run.
+    """
+
+    name: str
+    record: Mapping[str, Any]
+    metrics: pd.DataFrame
+    verdicts: pd.DataFrame
+    samples: pd.DataFrame
+    claims: pd.DataFrame
+    machine: MachineRecord | None = None
+    ceilings: CeilingsRecord | None = None
+    figures: Mapping[str, Path] = field(default_factory=dict)
+
+    @property
+    def device(self) -> str:
+        """Name of the device, as its driver or its processor gives it."""
+        return str(self.record["device"]["name"] or "a device without a name")
+
+    @property
+    def workloads(self) -> list[str]:
+        """Workloads that left rows, in their tables' order."""
+        return list(dict.fromkeys(self.metrics["workload"]))
+
+    @property
+    def choice_workloads(self) -> list[str]:
+        """Workloads of which a setting or a stack was varied on the host."""
+        return [name for name in figures.choice_workloads(self.metrics) if name in self.workloads]
+
+    @property
+    def environments(self) -> list[str]:
+        """Environments that ran."""
+        return [env for env, row in self.record["environments"].items() if row["available"]]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Broken:
+    """A reference that can't be read, and why."""
+
+    name: str
+    reason: str
+
+
+def shared_folder(results: Path) -> Path:
+    """The folder of what studies share, from a study's own: itself for the default study, else what it lies in."""
+    return results if results.name == "results" else results.parent
+
+
+def draw(reference: Reference, folder: Path) -> list[Path]:
+    """Write the figures of one reference, by workload: what matters more, and a step on its device.
+
+    Returns:
+        Paths of the figures that have something to show.
+    """
+    drawings = {f"choices_{name}": figures.choices(reference.verdicts, name) for name in reference.choice_workloads}
+    for name in reference.workloads:
+        if len(figures.device_time_table(reference.metrics, name)):
+            drawings[f"device_time_{name}"] = figures.device_time(reference.metrics, name)
+        if (reference.samples["workload"] == name).any():
+            drawings[f"device_samples_{name}"] = figures.device_samples(reference.samples, name)
+    # A drawing's ids come from its file's name: on the page they must not be those of this machine's.
+    paths = {name: folder / f"{_prefix(reference.name)}{name}.svg" for name in drawings}
+    return [figures.write(drawing, paths[name]) for name, drawing in drawings.items()]
+
+
+def _prefix(name: str) -> str:
+    return f"reference_{name}_"
+
+
+def gather(shared: Path, results: Path) -> tuple[list[Reference], list[Broken]]:
+    """Every reference below `shared/reference`, newest first, and those that can't be read.
+
+    Args:
+        shared: folder that holds `reference/<name>/`, and `reference-tables/<name>/` where tables were made.
+        results: folder of the study, whose `figures/reference/<name>/` holds their drawings.
+    """
+    found, broken = [], []
+    for folder in references(shared / "reference"):
+        try:
+            found.append(read(folder, shared / TABLES / folder.name, results / "figures/reference"))
+        except TareError as error:
+            broken.append(Broken(name=folder.name, reason=str(error)))
+    return sorted(found, key=lambda reference: str(reference.record["at"]), reverse=True), broken
+
+
+def read(folder: Path, made: Path, figures: Path) -> Reference:
+    """One reference.
+
+    Args:
+        folder: as it was recorded.
+        made: tables that were made of it here.
+        figures: folder with one folder of drawings per reference.
+
+    Raises:
+        TareError: a record or a table is missing, or not what was written.
+    """
+    record = load(folder)
+    refused = _optional(made / BROKEN)
+    if refused is not None:
+        raise IntegrityError(str(refused["reason"]))
+    metrics, verdicts, samples, claims = (tables.read(name, made / f"{name}.csv") for name in READ)
+    return Reference(
+        name=folder.name,
+        record=record.to_json(),
+        metrics=metrics,
+        verdicts=verdicts,
+        samples=samples,
+        claims=claims,
+        machine=read_machine(folder / "machine.json"),
+        ceilings=read_ceilings(folder / "ceilings.json") if (folder / "ceilings.json").exists() else None,
+        figures={
+            path.stem.removeprefix(_prefix(folder.name)): path
+            for path in sorted((figures / folder.name).glob("*.svg"))
+        },
+    )
+
+
+def _optional(path: Path) -> Mapping[str, Any] | None:
+    return read_json(path) if path.exists() else None

@@ -1,0 +1,411 @@
+"""Reference campaigns: parts under a deadline, what travels, the packed folder and all for which it is refused."""
+
+import os
+import shutil
+import sys
+import time
+import zipfile
+from pathlib import Path
+from platform import machine
+from types import SimpleNamespace
+
+import pytest
+from image_builders import data_record
+from test_campaign import plan_of
+
+from tare.cli import reference as reference_command
+from tare.cli.main import main
+from tare.core.errors import IntegrityError, UnavailableError, UserError
+from tare.core.files import project_root, read_json, sha256_file, write_json
+from tare.core.manifest import read_manifest
+from tare.core.process import run
+from tare.datasets import catalog
+from tare.experiments import campaign, reference, reference_input, reference_parts
+from tare.experiments import carried as carried_packages
+from tare.experiments.carried import add_packages
+from tare.experiments.designs import Design
+from tare.experiments.reference_parts import Clock, Part, outcome, parts_of, run_parts
+from tare.model.journals.sealed import read_sealed
+from tare.model.records.campaigns import Sampling
+from tare.model.records.images import DataFile, DataRecord
+from tare.model.registry import module_names
+from tare.model.schema import read as read_record
+from tare.model.studies import study
+
+STUDY, STACK = "recorded", "torch-2.13"
+TARE = {"version": "0.1.0", "commit": None, "modified": None, "reason": "git does not tell"}
+OK = {"available": True, "reason": None}
+
+
+@pytest.fixture(scope="module")
+def config():
+    return study.load_checked("config/reference.yaml")
+
+
+# --- the parts
+
+
+def test_parts_come_in_order_of_worth_and_settings_are_weighed_on_the_host(config):
+    parts = parts_of(config, ["host", "charliecloud"])
+    kinds = list(dict.fromkeys(part.kind for part in parts))
+    assert kinds == ["ceilings", "profile", "rounds", "setting", "pipeline", "causes", "sweep"]
+    names = [part.name for part in parts]
+    assert names.index("profile mnist_cnn host") < names.index("rounds mnist_cnn")
+    assert names.index("rounds mnist_cnn") < names.index("profile mnist_cnn charliecloud")
+    setting = next(part for part in parts if part.arm == "amp=bf16")
+    assert setting.out == f"campaigns/{STUDY}/mnist_cnn/rounds.host.amp-bf16/sealed.json"
+    assert setting.arguments[-4:] == ("--environments", "host", "--arm", "amp=bf16")
+    first = next(part for part in parts if part.kind == "rounds")
+    assert first.out == f"campaigns/{STUDY}/mnist_cnn/rounds.charliecloud+host/sealed.json"
+    assert {part.workload for part in parts if part.kind == "setting"} == {"mnist_cnn"}
+
+
+def test_a_shorter_budget_takes_its_share_from_every_campaign(config):
+    half = reference.fitted(config, reference.BUDGET_S / 2, "cpu")
+    assert half.rounds.budget_s == config.rounds.budget_s / 2
+    assert reference.fitted(config, 9999.0, None).rounds == config.rounds
+    assert half.device == "cpu"
+
+
+def test_the_models_of_the_studies_of_images_and_of_sequences_are_in_it(config):
+    """As published on a device; on a CPU small enough to leave the others their time."""
+    wanted = {"resnet18", "resnet50", "alexnet", "inception3", "sentiment_lstm", "transformer_lm"}
+    assert wanted < set(config.workloads) and config.data.tiny_imagenet == "stamps"
+    small, full = (reference.fitted(config, reference.BUDGET_S, device) for device in ("cpu", "cuda"))
+    assert small.workloads == config.workloads
+    sizes = {name: (full.workloads[name].batch, full.workloads[name].sweep_batches) for name in wanted}
+    assert sizes["resnet50"] == sizes["alexnet"] == (256, (256,)) and sizes["inception3"] == (32, (32,))
+    options = full.workloads["resnet50"].options
+    assert (options["image_px"], options["samples"], options["classes"]) == (224, 15 * 256, 200)
+    assert all(settings.scaled(name) is None for name, settings in full.workloads.items())
+    for whole in (small, full):
+        parts = parts_of(whole, ["host"])
+        for kind in ("profile", "rounds"):
+            own = [part.workload for part in parts if part.kind == kind and part.arm is None]
+            assert set(own) == set(config.workloads) and own[:2] == ["mnist_cnn", "sentiment_rnn"]
+
+
+def test_whole_runs_without_reading_and_the_input_alone_come_after_the_headlines(config):
+    parts = parts_of(config, ["host", "docker"])
+    names = [part.name for part in parts]
+    images = ["resnet50", "resnet18", "alexnet", "inception3"]
+    assert [part.workload for part in parts if part.arm == "input=synthetic"] == images
+    made, alone = (
+        next(part for part in parts if part.name == name)
+        for name in ("rounds resnet50 input=synthetic", "pipeline resnet50")
+    )
+    assert made.out == f"campaigns/{STUDY}/resnet50/rounds.docker+host.input-synthetic/sealed.json"
+    assert made.arguments[-5:] == ("--environments", "host", "docker", "--arm", "input=synthetic")
+    assert alone.out == f"profiles/{STUDY}/resnet50/pipeline.json" and alone.arguments[0] == "pipeline"
+    places = [names.index(name) for name in ("rounds transformer_lm", made.name, alone.name, "causes mnist_cnn")]
+    assert places == sorted(places)
+
+
+def part(kind="rounds", workload="mnist_cnn", **more):
+    return Part(kind=kind, arguments=("rounds",), out=f"{kind}/{workload}/sealed.json", workload=workload, **more)
+
+
+def test_what_does_not_fit_any_more_is_recorded_with_its_reason(tmp_path, monkeypatch):
+    monkeypatch.setattr(reference_parts, "run_part", lambda *_: pytest.fail("it was started"))
+    late = Clock(started=time.monotonic() - 100, budget_s=105)
+    rows = run_parts([part(), part("sweep")], {"mnist_cnn": OK}, tmp_path, late)
+    assert [row["status"] for row in rows] == ["unavailable", "unavailable"]
+    assert all(row["reason"].startswith("no time left: 5 s") for row in rows)
+
+
+def test_a_workload_without_data_stops_no_other(tmp_path, monkeypatch):
+    done = {"status": "ok", "reason": None, "seconds": 1.0}
+    monkeypatch.setattr(reference_parts, "run_part", lambda one, *_: {"name": one.name, **done})
+    states = {"mnist_cnn": OK, "sentiment_rnn": {"available": False, "reason": "no data set"}}
+    parts = [part(workload="sentiment_rnn"), part()]
+    rows = run_parts(parts, states, tmp_path, Clock(started=time.monotonic(), budget_s=500))
+    assert [(row["status"], row["reason"]) for row in rows] == [("unavailable", "no data set"), ("ok", None)]
+
+
+def test_a_part_that_ran_tells_what_the_next_of_its_kind_needs(tmp_path, monkeypatch):
+    clock = Clock(started=time.monotonic(), budget_s=60)
+
+    def slow(one, *_):
+        return {"name": one.name, "status": "ok", "reason": None, "seconds": 90.0}
+
+    monkeypatch.setattr(reference_parts, "run_part", slow)
+    rows = run_parts([part(), part()], {"mnist_cnn": OK}, tmp_path, clock)
+    assert [row["status"] for row in rows] == ["ok", "unavailable"]
+    assert "it would take 72 s or more" in rows[1]["reason"]
+
+
+def test_a_part_that_outruns_its_deadline_is_ended_with_what_it_started(tmp_path, monkeypatch):
+    monkeypatch.setattr(reference_parts, "GRACE_S", 0.2)
+    marker = tmp_path / "pid"
+    code = "import subprocess, sys; p = subprocess.Popen(['sleep', '600']);"
+    code += "open(sys.argv[1], 'w').write(str(p.pid)); p.wait()"
+    started = time.monotonic()
+    with (tmp_path / "log").open("w") as log:
+        assert reference_parts._wait([sys.executable, "-c", code, str(marker)], None, log, 1.5) is None
+    assert time.monotonic() - started < 120, "it waited for what sleeps for 600 s"
+    child = Path("/proc", marker.read_text(), "cmdline")
+    for _ in range(50):  # a kill takes a moment
+        if not child.exists() or not child.read_bytes():  # gone, or waits to be reaped
+            return
+        time.sleep(0.1)
+    pytest.fail("what the part had started still runs")
+
+
+def sealed_at(folder, **fields):
+    path = folder / "sealed.json"
+    write_json(path, {"status": "sealed", "reason": None, "units": 3, "failures": {}, **fields})
+    write_json(folder / "plan.json", {"unavailable": {"host": "it needs a CUDA device"}})
+    return path
+
+
+def test_the_outcome_of_a_part_is_read_from_its_record(tmp_path):
+    assert outcome(sealed_at(tmp_path), 0, "") == ("ok", None)
+    assert outcome(sealed_at(tmp_path, status="ended", reason="no time left"), 0, "") == ("ended", "no time left")
+    assert outcome(sealed_at(tmp_path, units=0), 0, "") == ("unavailable", "host: it needs a CUDA device")
+    assert outcome(tmp_path / "none.json", 3, "one\ntare: it broke\n") == ("failed", "it broke")
+    assert outcome(tmp_path / "none.json", None, "")[0] == "unavailable"
+    write_json(tmp_path / "profile.json", {"status": "failed", "reason": "out of memory"})
+    assert outcome(tmp_path / "profile.json", 0, "") == ("failed", "out of memory")
+    said = "tare: no unit of the campaign in /x counts: no time left: a unit takes up to 66 s; run it again\n"
+    status, reason = outcome(tmp_path / "none.json", 3, said)
+    assert (status, reason) == ("unavailable", "no time left: a unit takes up to 66 s")
+    assert reference_parts.wants_again({"status": status, "reason": reason})
+
+
+# --- a campaign under a deadline
+
+
+def slow_unit(plan, number, done):
+    time.sleep(0.05)
+    rows = {name: {"status": "ok", "reason": None} for name in plan.environments}
+    return {"order": list(rows), "launches": rows}
+
+
+SLOW = Design(plan=plan_of(Sampling(units=50, confidence=0.95), discarded=0), run_unit=slow_unit, what="slow")
+
+
+def test_a_campaign_ends_before_its_deadline_and_is_sealed_with_the_reason(tmp_path, monkeypatch):
+    monkeypatch.setenv(campaign.DEADLINE, repr(time.monotonic() + 0.5))
+    summary = campaign.run_campaign(tmp_path, SLOW)
+    assert summary.status == "ended" and summary.reason.startswith("no time left")
+    assert 1 <= summary.units < 50
+    found = read_sealed(tmp_path / "sealed.json")
+    assert len(found.units) == summary.units and found.ended == summary.reason
+
+
+def test_a_campaign_without_time_for_one_unit_is_unavailable(tmp_path, monkeypatch):
+    monkeypatch.setenv(campaign.DEADLINE, repr(time.monotonic() - 1))
+    with pytest.raises(UnavailableError, match="no time left"):
+        campaign.run_campaign(tmp_path, SLOW)
+
+
+# --- what travels
+
+
+@pytest.fixture
+def carried(tmp_path, monkeypatch, data_cache):
+    """A packed folder with one small data set and one small package."""
+    source = data_cache / "data/prepared/abc123"
+    source.mkdir(parents=True)
+    (source / "rows.txt").write_text("row\n" * 100)
+    file = DataFile(path="rows.txt", bytes=400, sha256=sha256_file(source / "rows.txt"))
+    record = data_record(rows=100, files=(file,), bytes=400, folder=str(source))
+
+    def packages(folder):
+        folder.mkdir()
+        with zipfile.ZipFile(folder / "tare_test_package-1.0-py3-none-any.whl", "w") as archive:
+            archive.writestr("tare_test_package.py", "VALUE = 7\n")
+
+    choices = study.DataChoices(sentiment="auto")
+    monkeypatch.setattr(
+        reference_input, "load_checked", lambda path: SimpleNamespace(workloads=["w"], data=choices)
+    )
+    monkeypatch.setattr(reference_input, "describe_workload", lambda name: {"dataset": "tiny"})
+    monkeypatch.setattr(reference_input, "pack_packages", packages)
+    monkeypatch.setattr(reference_input, "_pack_ch_run", lambda folder: "not here")
+    monkeypatch.setattr(catalog, "prepare", lambda name, *_: record)
+    folder = tmp_path / "carried"
+    reference_input.pack(folder)
+    shutil.rmtree(source)
+    return folder
+
+
+def test_data_arrive_byte_for_byte_where_there_is_no_source(carried, tmp_path, monkeypatch):
+    def nothing(name, *_):
+        raise UnavailableError("no source answers")
+
+    monkeypatch.setattr(catalog, "prepare", nothing)
+    assert reference_input.read(carried)["left_out"] == "not here"
+    assert reference_input.bring_data(carried, ["tiny", "other"], tmp_path / "records") == {
+        "other": "no data set other: no source answers"
+    }
+    record = read_record(DataRecord, tmp_path / "records/tiny.json")
+    assert (catalog.ensure(record) / "rows.txt").read_text() == "row\n" * 100
+
+
+def test_a_set_of_many_files_travels_by_folders_as_the_study_chooses_it(tmp_path, monkeypatch, data_cache):
+    """The record of one that the workflow made of another source is no record of this one."""
+    source = data_cache / "data/prepared/abc124"
+    for number in range(catalog.MANY_FILES):
+        (source / f"train/n{number % 3}/images").mkdir(parents=True, exist_ok=True)
+        (source / f"train/n{number % 3}/images/{number}.JPEG").write_bytes(b"image %d" % number)
+    (source / "wnids.txt").write_text("n0\nn1\nn2\n")
+    kept = SimpleNamespace(entries=read_manifest(source))
+    made = data_record(name="tiny_imagenet", choice="stamps", files=catalog._files(kept), folder=str(source))
+    asked = []
+
+    def prepare(name, choice):
+        asked.append((name, choice))
+        return made
+
+    monkeypatch.setattr(catalog, "prepare", prepare)
+    monkeypatch.setattr(catalog, "ensure", lambda record: source)
+    monkeypatch.setattr(reference_input, "project_root", lambda: tmp_path)
+    made.replace(choice="auto").write(tmp_path / "results/data/tiny_imagenet.json")
+    chosen = study.DataChoices(sentiment="auto", tiny_imagenet="stamps")
+    reference_input._pack_data("tiny_imagenet", chosen, tmp_path / "carried")
+    assert asked == [("tiny_imagenet", "stamps")]
+    shutil.rmtree(source)
+    packed = read_record(DataRecord, tmp_path / "carried/tiny_imagenet.json")
+    found = Path(catalog.unpack(packed, tmp_path / "carried/tiny_imagenet.tar.gz").folder)
+    assert len(list(found.rglob("*.JPEG"))) == catalog.MANY_FILES
+    assert (found / "train/n1/images/1.JPEG").read_bytes() == b"image 1"
+
+
+def test_a_carried_file_that_changed_is_refused(carried):
+    (carried / "data/tiny.json").write_text("{}")
+    with pytest.raises(IntegrityError, match="is not what was packed"):
+        reference_input.read(carried)
+
+
+def test_packages_that_are_lacking_come_from_the_folder(carried, monkeypatch):
+    monkeypatch.setenv("PYTHONPATH", "/before")
+    before = list(sys.path)
+    try:
+        folder = add_packages(carried, ("tare_test_package", "json"))
+        import tare_test_package
+
+        assert tare_test_package.VALUE == 7 and sys.path[0] == str(folder)
+        assert os.environ["PYTHONPATH"] == f"{folder}:/before"
+        assert add_packages(carried, ("json",)) is None
+    finally:
+        sys.path[:] = before
+
+
+def test_a_package_that_nobody_brought_is_named_with_its_remedy(tmp_path, monkeypatch):
+    monkeypatch.setattr(carried_packages, "find_spec", lambda name: None)
+    with pytest.raises(UnavailableError, match=r"has no pydantic of version 2\.7.*make reference-input"):
+        add_packages(tmp_path)
+
+
+def test_what_checks_records_is_brought_whole_where_it_is_too_old_and_fits_this_python(tmp_path, monkeypatch):
+    """Its compiled core is of one Python; one of the five alone would not fit the others."""
+    monkeypatch.setenv("PYTHONPATH", "")
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    monkeypatch.setattr(carried_packages.metadata, "version", lambda name: "1.10.2")
+    (tmp_path / "wheels").mkdir()
+    own = f"cp{sys.version_info.major}{sys.version_info.minor}"
+    for name in carried_packages.CHECKER:
+        compiled = name == "pydantic-core"
+        for tag in (f"cp310-cp310-x_{machine()}", f"{own}-{own}-x_{machine()}") if compiled else ("py3-none-any",):
+            stem = name.replace("-", "_")
+            with zipfile.ZipFile(tmp_path / "wheels" / f"{stem}-9.9-{tag}.whl", "w") as archive:
+                archive.writestr(f"{stem}.txt", tag)
+    folder = add_packages(tmp_path, carried_packages.CHECKER)
+    assert {path.stem for path in folder.iterdir()} == {n.replace("-", "_") for n in carried_packages.CHECKER}
+    assert (folder / "pydantic_core.txt").read_text().startswith(own)
+    assert sys.path[0] == str(folder)
+
+
+def test_a_folder_of_other_things_is_not_overwritten(tmp_path):
+    (tmp_path / "mine.txt").touch()
+    with pytest.raises(UserError, match="holds other things"):
+        reference_input.pack(tmp_path)
+
+
+# --- a second try
+
+
+@pytest.mark.parametrize(("units", "kept"), [(9, 9), (2, 6), (None, 6)])
+def test_a_second_try_replaces_the_first_only_if_it_leaves_as_much(tmp_path, units, kept):
+    row = {
+        "name": "rounds mnist_cnn",
+        "status": "ended",
+        "reason": "no time left",
+        "record": "c/rounds/sealed.json",
+    }
+    sealed_at(tmp_path / "c/rounds", units=6)
+    with reference_parts.better(row, tmp_path) as tried:
+        assert not (tmp_path / "c/rounds").exists()
+        if units is not None:
+            sealed_at(tmp_path / "c/rounds", units=units)
+        tried.append({"status": "ok", "record": row["record"] if units else None})
+    assert read_json(tmp_path / "c/rounds/sealed.json")["units"] == kept
+    assert (tried[0] is row) == (kept == 6)
+    assert not list(tmp_path.glob(".earlier-*"))
+
+
+# --- a Python that has little more than the framework
+
+
+LACKING = (
+    "pandera",
+    "snakemake",
+    "papermill",
+    "nbconvert",
+    "jupyter",
+    "markdown",
+    "zstandard",
+    "spython",
+    "pynvml",
+)
+MEASURES = (
+    "tare.cli.main",
+    "tare.experiments.measure",
+    "tare.experiments.reference",
+    "tare.images.installed",
+    "tare.cli.runs",
+    "tare.cli.reference",
+)
+
+
+def imports(lacking, modules):
+    """A Python without some packages that imports modules, and all environments."""
+    code = f"""
+import importlib, sys
+class Refuse:
+    def find_spec(self, name, *_):
+        if name.split(".")[0] in {lacking}:
+            raise ModuleNotFoundError("a machine without " + name)
+sys.meta_path.insert(0, Refuse())
+for name in {modules}:
+    importlib.import_module(name)
+"""
+    return run([sys.executable, "-c", code], timeout_s=120, cwd=project_root())
+
+
+def test_measuring_imports_nothing_that_a_frameworks_own_machine_lacks():
+    ended = imports(LACKING, (*MEASURES, *(f"envs.{name}" for name in module_names("envs"))))
+    assert ended.ok, ended.stderr[-1500:]
+
+
+def test_what_brings_packages_needs_none_of_them():
+    ended = imports(
+        (*LACKING, "pydantic", "pydantic_core"),
+        ("tare.cli.main", "tare.cli.reference", "tare.experiments.carried"),
+    )
+    assert ended.ok, ended.stderr[-1500:]
+
+
+def test_a_package_that_this_python_lacks_is_named_before_an_import_fails(monkeypatch, capsys):
+    monkeypatch.setattr(reference_command, "find_spec", lambda name: None if name == "yaml" else object())
+    assert main(["reference"]) == 3
+    assert "has no PyYAML (mend it: pip install PyYAML" in capsys.readouterr().err
+
+
+def test_an_older_python_is_told_so_before_anything_is_imported():
+    started = project_root() / "tare/__main__.py"
+    code = f"import runpy, sys; sys.version_info = (3, 9, 1); runpy.run_path({str(started)!r}, run_name='__main__')"
+    ended = run([sys.executable, "-c", code], timeout_s=60)
+    assert ended.returncode == 3
+    assert ended.stderr.count("\n") == 1 and "needs Python 3.11 or later" in ended.stderr

@@ -1,0 +1,204 @@
+"""Recorded reference machines in the report: read strictly, newest first, beside what the paper published."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import builders
+import device_builders
+import pytest
+from pages import draw, visible, whole
+
+from tare.core.files import read_json, write_json
+from tare.literature.published import load
+from tare.model import datasheet
+from tare.model.studies.study import HOST
+from tare.report import build, references
+from tare.report.evidence import gather
+from tare.report.papers import beside_published, reference_section
+
+
+@pytest.fixture(scope="module")
+def recorded(tmp_path_factory):
+    """Results on a device, whose tables stand for a reference's."""
+    return builders.build_results(tmp_path_factory.mktemp("recorded") / "results", device="cuda", units=3)
+
+
+@pytest.fixture
+def root(recorded, tmp_path):
+    device_builders.reference(tmp_path / "results", recorded)
+    return tmp_path / "results"
+
+
+@pytest.fixture
+def reference(root):
+    (found,), broken = references.gather(root, root)
+    assert broken == []
+    return found
+
+
+@pytest.fixture(scope="module")
+def paper():
+    return load("nyu2022")
+
+
+# Which ones.
+
+
+def test_references_come_newest_first(root, recorded):
+    device_builders.reference(root, recorded, "older", at="2025-01-05T10:00:00Z")
+    device_builders.reference(root, recorded, "newest", at="2026-03-05T10:00:00Z")
+    found, broken = references.gather(root, root)
+    assert [one.name for one in found] == ["newest", "nvidia-h200-2026-01", "older"] and broken == []
+
+
+@pytest.mark.parametrize(
+    ("spoil", "says"),
+    [
+        (lambda root: (root / "reference/nvidia-h200-2026-01/reference.json").write_text("{"), "reference.json"),
+        (
+            lambda root: write_json(
+                root / "reference/nvidia-h200-2026-01/reference.json", {"schema": 1, "name": "x"}
+            ),
+            "environments, workloads, parts, notes, files, runs missing",
+        ),
+        (lambda root: (root / "reference-tables/nvidia-h200-2026-01/verdicts.csv").unlink(), "no table"),
+        (
+            lambda root: (root / "reference-tables/nvidia-h200-2026-01/metrics.csv").write_text("a,b\n1,2\n"),
+            "does not fit the schema",
+        ),
+        (
+            lambda root: write_json(
+                root / "reference-tables/nvidia-h200-2026-01/broken.json", {"reason": "a hash"}
+            ),
+            "a hash",
+        ),
+        (lambda root: (root / "reference/nvidia-h200-2026-01/machine.json").write_text("nothing"), "machine.json"),
+    ],
+)
+def test_a_broken_reference_is_named_with_its_reason(root, spoil, says):
+    spoil(root)
+    found, (broken,) = references.gather(root, root)
+    assert found == [] and broken.name == "nvidia-h200-2026-01"
+    assert says in broken.reason and "\n" not in broken.reason
+
+
+def test_a_broken_reference_never_breaks_the_page_and_a_whole_one_stands_beside_it(tmp_path, recorded, page):
+    assert reference_section.NONE in visible(page)
+    results = builders.build_results(tmp_path / "results", units=2)
+    draw(results)
+    device_builders.reference(results, recorded)
+    device_builders.reference(results, recorded, "broken")
+    (results / "reference/broken/reference.json").write_text("{")
+    text = visible(whole(build(results, results, builders.STUDY, results / "report/index.html")))
+    assert "The reference broken can't be read" in text
+    assert "NVIDIA H200, recorded 2026-01-05" in text and "No reference campaign" not in text
+
+
+def test_where_the_only_reference_is_broken_none_is_said(root, evidence):
+    (root / "reference/nvidia-h200-2026-01/reference.json").write_text("{")
+    found, broken = references.gather(root, root)
+    told = reference_section.section(replace(evidence, references=found, broken_references=broken))
+    assert told["absent"] == reference_section.NONE and "can't be read" in told["broken"][0]
+
+
+# What it says.
+
+
+def test_the_section_tells_machine_environments_parts_and_ceilings(reference):
+    rows = {row[0]: row[1] for row in reference_section.facts_table(reference).rows}
+    assert rows["Device"] == "NVIDIA H200" and rows["Stack"] == "bound" and rows["GPU 0: Driver"] == "570.86.15"
+    assert rows["PyTorch"].startswith("2.11.0+cu130; ")
+    assert reference_section.environment_sentences(reference) == [
+        "Ran there: Host.",
+        "Charliecloud did not: ch-run is not installed.",
+    ]
+    assert reference_section.part_sentences(reference) == [
+        "1 of 2 parts ran whole, in 8 min 31 s.",
+        "No time left for setting mnist_cnn amp=fp16.",
+    ]
+    lines = reference_section.ceiling_lines(reference)
+    assert lines[0].startswith("Memory: 790 GB/s measured") and "88% of the datasheet's 900 GB/s" in lines[0]
+    assert any(line.startswith("Products in fp32: 14.2 TFLOP/s measured, 90% of") for line in lines)
+    assert reference_section.ceiling_lines(replace(reference, ceilings=None))[0].startswith("Unavailable")
+
+
+def test_its_figures_are_drawn_where_there_is_something_to_show(reference, tmp_path):
+    paths = references.draw(reference, tmp_path / "figures/reference" / reference.name)
+    names = {
+        f"{kind}_{name}" for kind in ("choices", "device_time", "device_samples") for name in reference.workloads
+    }
+    assert {path.stem for path in paths} == {f"reference_{reference.name}_{name}" for name in names}
+    assert all(path.read_text().startswith("<svg") for path in paths)
+
+
+# Beside the paper's V100.
+
+
+def test_the_expected_range_by_hand():
+    old, new = datasheet.named("V100-SXM2-16GB"), datasheet.named("H200")
+    memory, peak = 4800 / 900, 67 / 15.7
+    assert beside_published.scaling("time", old, new) == pytest.approx((1 / max(memory, peak), 1))
+    assert beside_published.scaling("rate", old, new) == pytest.approx((1, max(memory, peak)))
+    assert beside_published.scaling("memory rate", old, new) == pytest.approx((1, memory))
+    assert beside_published.scaling("time", new, old) == pytest.approx((1, max(memory, peak)))  # a slower device
+
+
+def rows_of(reference, paper, workload="mnist_cnn"):
+    return {one.title: one for one in beside_published.beside(reference, paper, workload)}
+
+
+def test_calls_are_compared_by_their_mean(reference, paper):
+    memset = rows_of(reference, paper)["Memset, a call"]
+    assert memset.published == pytest.approx(3.768e-6) and memset.here == pytest.approx(1.4e-6)
+    assert memset.ratio == pytest.approx(1.4 / 3.768, rel=1e-4) and memset.verdict == "within the range"
+    htod = rows_of(reference, paper)["Host to device, a call"]
+    assert htod.low is None and htod.verdict.startswith("no range: the link")
+
+
+def test_a_ratio_below_or_above_the_range_is_said(reference, paper):
+    slow = reference.metrics.copy()
+    slow.loc[slow["metric"] == "memset_s", "value"] *= 100
+    memset = rows_of(replace(reference, metrics=slow), paper)["Memset, a call"]
+    assert memset.verdict == "above the range"
+    fast = reference.metrics.copy()
+    fast.loc[fast["metric"] == "memset_s", "value"] /= 100
+    assert rows_of(replace(reference, metrics=fast), paper)["Memset, a call"].verdict == "below the range"
+    (said,) = beside_published.sentences(replace(reference, metrics=fast), paper, "mnist_cnn")
+    assert "H200 has 5.3 times the bandwidth of V100-SXM2-16GB and 4.3 times its fp32 peak" in said
+    assert "memset, a call 0.0037×" in said
+
+
+def test_kernels_time_of_an_epoch_is_a_steps_times_its_steps(reference, paper):
+    own = reference.metrics
+    step = own[(own["metric"] == "kernel_s") & (own["env"] == HOST) & (own["workload"] == "mnist_cnn")][
+        "value"
+    ].iloc[0]
+    kernels = rows_of(reference, paper)["Kernels' time, an epoch"]
+    assert beside_published.epoch_steps(reference, "mnist_cnn") == 8
+    assert kernels.here == pytest.approx(8 * step) and "8 times (modelled)" in kernels.meaning
+    assert kernels.published == pytest.approx(1.43e-3, rel=0.01)
+
+
+def test_what_was_not_counted_is_unavailable_and_has_no_ratio(reference, paper):
+    bare = reference.metrics[reference.metrics["source"] != "ncu"]
+    read = rows_of(replace(reference, metrics=bare), paper)["DRAM read throughput"]
+    assert read.ratio is None and read.verdict.startswith("unavailable: the reference's profile did not count it")
+
+
+def test_an_unknown_device_has_ratios_and_no_range(reference, paper):
+    record = {**reference.record, "device": {"kind": "cuda", "name": "Some GPU", "facts": None}}
+    memset = rows_of(replace(reference, record=record), paper)["Memset, a call"]
+    assert memset.ratio is not None and "no datasheet" in memset.verdict
+    assert beside_published.sentences(replace(reference, record=record), paper, "mnist_cnn") == []
+
+
+def test_a_reference_of_a_processor_stands_beside_no_gpu(reference, paper):
+    record = {**reference.record, "device": {"kind": "cpu", "name": "Example CPU", "facts": None}}
+    assert beside_published.beside(replace(reference, record=record), paper, "mnist_cnn") == []
+
+
+def test_the_tables_of_this_machine_do_not_hold_the_references(root, recorded):
+    evidence = gather(recorded, root.parent / "nowhere", builders.CUDA_STUDY)
+    assert evidence.references == [] and evidence.broken_references == []
+    assert read_json(root / "reference/nvidia-h200-2026-01/reference.json")["name"] == "nvidia-h200-2026-01"
