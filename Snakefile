@@ -82,3 +82,6 @@ for name in ENVIRONMENTS:
                 env=name,
             ),
             collect(rules.summarize_environment.output.verdicts, env=name),
+
+
+refuse_mistyped_environments()

@@ -5,6 +5,7 @@ import os
 import re
 import shlex
 import sys
+from difflib import get_close_matches
 from functools import cache
 from pathlib import Path
 
@@ -37,8 +38,10 @@ from tare.model.registry import (
     SINGLE,
     describe_workload,
     environment,
+    environment_names,
     scenario_names,
 )
+from tare.model.words import nearest
 from tare.model.studies.libraries import load_library
 from tare.model.studies.stacks import BOUND, files_beside, framework_of, load_stack
 from tare.datasets import catalog
@@ -542,6 +545,44 @@ def refuse_rule_names():
                 f"{study_module.holder('environments', SOURCES)}: environments: {name} is the name of a rule; "
                 f"give envs/{name}.py another name"
             )
+
+
+def refuse_mistyped_environments():
+    """A word of the command line that is almost an environment's name, or an environment that the study lacks."""
+    if AS_MODULE:
+        return  # the command line names what the calling workflow has
+    refuse_mistyped_rules()
+    names = [*ENVIRONMENTS, "all"]
+    for word in sys.argv[1:]:
+        if is_rule(word) or Path(word).exists():
+            continue
+        if word in environment_names():
+            refuse(
+                f"{word} is no environment of the study {STUDY}: name it in `environments`"
+            )
+        if get_close_matches(word, names, cutoff=0.75):
+            refuse(f"no environment {word!r}: {nearest(word, names)}")
+
+
+# What is chosen by the names of rules; Snakemake would tell a mistyped one raw, or pass it over.
+CHOOSING = (
+    *("-R", "--forcerun", "-U", "--until", "-O", "--omit-from", "--allowed-rules"),
+    *("-P", "--prioritize"),
+)
+
+
+def refuse_mistyped_rules():
+    """A word behind an option that chooses rules, which is neither a rule nor a file."""
+    option = None
+    for word in sys.argv[1:]:
+        name, _, value = word.partition("=")
+        if word.startswith("-"):
+            option, word = (name if name in CHOOSING else None), value
+        if option is None or not word or "/" in word:
+            continue
+        if not is_rule(word) and not Path(word).exists():
+            taken = [rule.name for rule in workflow.rules]
+            refuse(f"{option}: no rule {word!r}: {nearest(word, taken)}")
 
 
 def refuse_moved_paths():

@@ -82,7 +82,7 @@ rule run_rounds:
         images=campaign_images,
         data=dataset_record,
     output:
-        sealed="results/campaigns/{study}/{workload}/rounds.{environments}/sealed.json",
+        record="results/campaigns/{study}/{workload}/rounds.{environments}/sealed.json",
     log:
         "results/logs/{study}/rounds/{workload}/{environments}.log",
     priority: 80
@@ -101,7 +101,7 @@ rule run_rounds:
     shell:
         "TARE_CODE={params.code:q} "
         "python -m tare {params.kind} --study {params.study:q} --workload {wildcards.workload:q} {params.options}"
-        " --images {params.images:q} --data {input.data:q} --out {output[0]:q} 2> {log:q}"
+        " --images {params.images:q} --data {input.data:q} --out {output.record:q} 2> {log:q}"
 
 
 use rule run_rounds as run_rounds_of_arm with:
@@ -110,7 +110,7 @@ use rule run_rounds as run_rounds_of_arm with:
         data=dataset_record,
         neighbour=neighbour_data,
     output:
-        sealed="results/campaigns/{study}/{workload}/rounds.{environments,[a-z0-9_@+-]+(?=[.])}{arm}{scenario}/sealed.json",
+        record="results/campaigns/{study}/{workload}/rounds.{environments,[a-z0-9_@+-]+(?=[.])}{arm}{scenario}/sealed.json",
     log:
         "results/logs/{study}/rounds/{workload}/{environments}{arm}{scenario}.log",
     priority: 20
@@ -154,7 +154,7 @@ use rule run_rounds as run_sweep with:
         images=f"{STACK_IMAGES}/host.json",
         data=dataset_record,
     output:
-        sealed="results/campaigns/{study}/{workload}/sweep/sealed.json",
+        record="results/campaigns/{study}/{workload}/sweep/sealed.json",
     log:
         "results/logs/{study}/sweep/{workload}.log",
     priority: 40

@@ -63,7 +63,7 @@ def take_for_done(folder: Path, command: tuple[str, ...]) -> None:
     listed = snakemake(folder, "--summary", *command).stdout.splitlines()[1:]
     for name in (line.split("\t")[0] for line in listed):
         (folder / name).parent.mkdir(parents=True, exist_ok=True)
-        if Path(name).name in ("report", "traces"):
+        if not Path(name).suffix:  # a folder that is declared
             (folder / name).mkdir(exist_ok=True)
         else:
             (folder / name).write_text("{}")

@@ -108,9 +108,11 @@ def test_one_environment_touches_nothing_of_the_others(checkout):
         ),
         (["--configfile", "config/mistyped.yaml"], "tare: config/mistyped.yaml: unknown key 'sede'"),
         (["--configfile", "config/wrong.yaml"], "tare: config/wrong.yaml: seed: 'five' must be of type integer"),
-        (["-R", "run_round"], "tare: No rule to produce run_round"),
+        (["-R", "run_round"], "tare: -R: no rule 'run_round': did you mean 'run_rounds'?"),
+        (["--omit-from=run_round"], "tare: --omit-from: no rule 'run_round': did you mean 'run_rounds'?"),
         (["results/nope.json"], "tare: No rule to produce results/nope.json"),
-        (["dokcer"], "tare: No rule to produce dokcer"),
+        (["dokcer"], "no environment 'dokcer': did you mean 'docker'"),
+        (["podman"], "podman is no environment of the study"),
     ],
 )
 def test_bad_configuration_is_one_clear_line(checkout, arguments, says):
