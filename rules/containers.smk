@@ -12,6 +12,8 @@ rule build_tree:
         record=layout.stack_record(STACK_FOLDER, "tree"),
     log:
         "results/logs/images/{at}{stack}/tree.log",
+    wildcard_constraints:
+        stack=r"(?!bound/)[a-z][a-z0-9.-]*",
     priority: 105
     params:
         variant=variant,
@@ -32,6 +34,8 @@ rule build_image:
         record=layout.stack_record(STACK_FOLDER, "oci"),
     log:
         "results/logs/images/{at}{stack}/oci.log",
+    wildcard_constraints:
+        stack=r"(?!bound/)[a-z][a-z0-9.-]*",
     priority: 105
     params:
         variant=variant,
@@ -44,8 +48,6 @@ rule build_image:
 
 
 # What is installed already, as it is: of the stack `bound` there is nothing to fetch and no tree to build.
-ruleorder: bind_stack > build_tree
-ruleorder: bind_stack > build_image
 
 
 rule bind_stack:

@@ -2,20 +2,6 @@
 import json
 
 TITLES = {"index": "the answer", "print": "the whole report in one page"}
-# For Snakemake's own --report. Which pages a study has is known when they are written, and only files of one folder
-# are embedded side by side, so that links between them work: no outputs, but a folder that `all` looks at once it is
-# there.
-PAGES = [
-    shown(
-        folder,
-        patterns=["{page}.html"],
-        caption="rules/captions/report.rst",
-        category="Report",
-        labels=lambda wildcards: {"report": TITLES.get(wildcards.page, wildcards.page)},
-    )
-    for folder in [f"{RESULTS}/report"]
-    if any(Path(folder).glob("*.html"))
-]
 
 
 rule build_report:
@@ -46,16 +32,26 @@ rule build_report:
             for path in Path("results/benchmarks").glob(f"{name}.json")
         ),
     output:
-        page="<results>/report/index.html",
+        # Which pages a study has is known when they are written. Snakemake's own report embeds files of one folder side
+        # by side, so that links between them work.
+        pages=shown(
+            directory("<results>/report"),
+            patterns=["{page}.html"],
+            caption="captions/report.rst",
+            category="Report",
+            labels=lambda wildcards: {
+                "report": TITLES.get(wildcards.page, wildcards.page)
+            },
+        ),
     log:
         "<logs>/report.log",
     params:
         study=json.dumps(STUDIED.to_json(), sort_keys=True),
         code=DRAWING,
-        results=subpath(output.page, ancestor=2),
+        results=subpath(output.pages, parent=True),
         images=subpath(input.host, ancestor=2),
     message:
         "write the report"
     shell:
         "python -m tare report --results {params.results:q} --study {params.study:q} --images {params.images:q}"
-        " --out {output.page:q} 2> {log:q}"
+        " --out {output.pages:q}/index.html 2> {log:q}"

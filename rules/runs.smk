@@ -77,15 +77,12 @@ ROOFS = (
 )
 
 
-ruleorder: run_rounds > run_rounds_of_arm
-
-
 rule run_rounds:
     input:
         images=campaign_images,
         data=dataset_record,
     output:
-        sealed=layout.sealed_record("{study}", "{workload}", "rounds.{environments}"),
+        record=layout.sealed_record("{study}", "{workload}", "rounds.{environments}"),
     log:
         "results/logs/{study}/rounds/{workload}/{environments}.log",
     priority: 80
@@ -104,7 +101,7 @@ rule run_rounds:
     shell:
         "TARE_CODE={params.code:q} "
         "python -m tare {params.kind} --study {params.study:q} --workload {wildcards.workload:q} {params.options}"
-        " --images {params.images:q} --data {input.data:q} --out {output:q} 2> {log:q}"
+        " --images {params.images:q} --data {input.data:q} --out {output.record:q} 2> {log:q}"
 
 
 use rule run_rounds as run_rounds_of_arm with:
@@ -113,7 +110,7 @@ use rule run_rounds as run_rounds_of_arm with:
         data=dataset_record,
         neighbour=neighbour_data,
     output:
-        sealed=layout.sealed_record(
+        record=layout.sealed_record(
             "{study}", "{workload}", "rounds.{environments}.{varied}"
         ),
     log:
@@ -159,7 +156,7 @@ use rule run_rounds as run_sweep with:
         images=form("host"),
         data=dataset_record,
     output:
-        sealed=layout.sealed_record("{study}", "{workload}", "sweep"),
+        record=layout.sealed_record("{study}", "{workload}", "sweep"),
     log:
         "results/logs/{study}/sweep/{workload}.log",
     priority: 40
@@ -182,6 +179,10 @@ rule run_profile:
         records=[
             layout.profile_record(STUDY, workload, "{env}") for workload in WORKLOADS
         ],
+        traces=[
+            directory(layout.traces_folder(STUDY, workload, "{env}"))
+            for workload in WORKLOADS
+        ],
     log:
         f"results/logs/{STUDY}/profile/{{env}}.log",
     priority: 60
@@ -201,9 +202,6 @@ rule run_profile:
         " {params.jobs} 2> {log:q}"
 
 
-ruleorder: run_profile_of_stack > run_profile
-
-
 use rule run_rounds as run_profile_of_stack with:
     input:
         images=lambda wildcards: layout.image_record(
@@ -212,6 +210,7 @@ use rule run_rounds as run_profile_of_stack with:
         data=dataset_record,
     output:
         record=layout.profile_record("{study}", "{workload}", "host.{arm}"),
+        traces=directory(layout.traces_folder("{study}", "{workload}", "host.{arm}")),
     log:
         "results/logs/{study}/profile/{workload}/host.{arm}.log",
     priority: 20

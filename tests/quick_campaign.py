@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from tare.core.process import run
-from tare.experiments.alone import measuring
+from tare.experiments.attempts import measuring_campaigns
 from tare.experiments.campaign import run_campaign
 from tare.experiments.designs import Design, Row, identity
 from tare.model.records.campaigns import Plan, Sampling, Unit
@@ -57,7 +57,7 @@ def main(out: Path, notes: Path, units: int) -> None:
         return {"order": list(NAMES), "launches": launches}
 
     (notes / f"measuring-{os.getpid()}").touch()
-    with measuring(out):
+    with measuring_campaigns(out):
         run_campaign(out.parent, Design(plan=plan_of(units), run_unit=run_unit, what=out.parent.name))
     (notes / f"measuring-{os.getpid()}").unlink()
 

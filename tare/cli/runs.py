@@ -49,7 +49,9 @@ def add(subparsers: Any) -> None:
     profile.add_argument("--workload", required=True)
     profile.add_argument("--env", required=True)
     profile.add_argument("--arm", help="another stack: `stack=NAME`")
-    profile.add_argument("--out", type=Path, required=True, help="profile.json; the trace goes beside it")
+    profile.add_argument(
+        "--out", type=Path, required=True, help="profile.json; the trace goes into `traces` beside it"
+    )
     profile.set_defaults(run=run_profile)
 
     profiles = subparsers.add_parser("profiles", parents=[common], help="profiled launches of several workloads")

@@ -268,11 +268,6 @@ class Lease:
         _guard.forget(self._name)
 
 
-def remove_when_killed(folder: Path) -> None:
-    """Have a folder, which this process itself removes in the end, removed also where it is killed before."""
-    _guard.note(str(folder), commands=[], env={}, folder=str(folder))
-
-
 @contextlib.contextmanager
 def scratch_folder(purpose: str) -> Iterator[Path]:
     """An empty folder among the system's temporary ones; it goes with the block, or with us when we are killed."""

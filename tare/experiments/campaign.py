@@ -99,7 +99,7 @@ def run_campaigns(
             if settled is None:
                 running.append(_Running(folder, design, read(Plan, folder / PLAN)))
             else:
-                attempts.command_ends(folder)
+                attempts.campaign_ends(folder)
                 say(f"{design.what}: all its units are measured; it is sealed as it stands")
                 found[folder] = settled
         while due := [one for one in running if one.goes_on()]:
@@ -367,7 +367,7 @@ def take_over(folder: Path, plan: Plan, waited: bool, carried_on: bool = False) 
     same = _design(old) == _design(plan)
     if rows.seal is not None and same:
         written = (folder / SEALED).exists()
-        if carried_on or (waited and written) or attempts.goes_on(folder):
+        if carried_on or (waited and written) or _goes_on(folder):
             return read(Sealed, folder / SEALED) if written else summarise(folder, rows)
     done = rows.seal is not None or rows.ended is not None
     if done or not same:
@@ -375,6 +375,15 @@ def take_over(folder: Path, plan: Plan, waited: bool, carried_on: bool = False) 
         say(f"the campaign in {folder} {why}; it is kept as {set_aside(folder, plan)}")
         _open(folder, plan)
     return None
+
+
+def _goes_on(folder: Path) -> bool:
+    """Whether the start that sealed a campaign was cut short; from now on it is this one."""
+    goes_on = attempts.goes_on(folder)
+    if goes_on:
+        attempts.leave_note(folder)
+        say(f"{folder} was sealed by a start that was cut short, and is gone on with; the next start is a new try")
+    return goes_on
 
 
 def _open(folder: Path, plan: Plan) -> None:
@@ -503,7 +512,7 @@ def close(folder: Path, journal: Journal, plan: Plan, ended: str | None) -> Seal
         journal.append({SEAL_KEY: rows.units_sha256})
         rows = read_rows(folder)  # nothing came in between, and the seal is of what stands there
     summary = summarise(folder, rows)
-    attempts.command_ends(folder)
+    attempts.campaign_ends(folder)
     return summary
 
 

@@ -15,6 +15,7 @@ from tare.core.process import scratch_folder
 from tare.core.progress import say
 from tare.experiments import beside, causes, emulated, rounds
 from tare.experiments.alone import WORKFLOW, alone_on_this_machine, measuring
+from tare.experiments.attempts import measuring_campaigns
 from tare.experiments.campaign import run_campaign, run_campaigns
 from tare.experiments.curves import compare_curves
 from tare.experiments.designs import Design, Setup
@@ -30,6 +31,7 @@ from tare.model.levels import levels_text
 from tare.model.registry import DISTRIBUTED, SHARED, SINGLE
 from tare.model.schema import parse
 from tare.model.studies import arms
+from tare.model.studies.layout import TRACES
 from tare.model.studies.study import (
     HOST,
     PARTS,
@@ -86,7 +88,7 @@ def compare(
             f"the scenario {scenario} is of whole runs: `tare rounds`, with a study that has `{scenario}`"
         )
     with (
-        measuring(out),
+        measuring_campaigns(out),
         launch_sites(study, workload, names, folder, record, arm, kind, scenario) as (
             found,
             unavailable,
@@ -138,7 +140,7 @@ def causes_together(source: str, wanted: Sequence[CausesOf], names: Sequence[str
         settings_of(study.workloads, one.workload)
     part, first = study.to_json(), wanted[0]
     with (
-        measuring(*(one.out for one in wanted)),
+        measuring_campaigns(*(one.out for one in wanted)),
         launch_sites(part, first.workload, names, folder, first.record, None, "causes") as (
             found,
             unavailable,
@@ -166,7 +168,7 @@ def causes_together(source: str, wanted: Sequence[CausesOf], names: Sequence[str
 def sweep(source: str, workload: str, folder: Path | None, record: Path | None, out: Path) -> None:
     """Batch sweep on the host."""
     study = _job(SweepPart, source, workload)
-    with measuring(out), sites(study, workload, [HOST], folder, record) as (available, _, provenance):
+    with measuring_campaigns(out), sites(study, workload, [HOST], folder, record) as (available, _, provenance):
         setup = Setup(study=study, workload=workload, sites=available, provenance=provenance)
         run_campaign(out.parent, rounds.sweep(setup))
 
@@ -199,6 +201,8 @@ def profile(
         "trace": None,
         "trace_sha256": None,
     }
+    traces = out.with_name(TRACES)
+    traces.mkdir(parents=True, exist_ok=True)
     with (
         measuring(out),
         sites(study, workload, [env], folder, record, arm) as (available, unavailable, provenance),
@@ -209,16 +213,17 @@ def profile(
         on_device = study["device"] == "cuda"
         settings = {**study["profile"], **({"steady_s": STEADY_S} if on_device else {})}
         spec = {**rounds.whole_run_spec(workload, study["workloads"][workload]["batch"], study), **settings}
-        trace = out.with_name("trace.json.gz")
         conditions = arms.conditions_at(study["conditions"], levels)
         with (
             gpu_health.watched(on_device) as gpu,
             _sampled(on_device, study["profile"]["sample_interval_s"], provenance, env) as sensors,
         ):
-            result = profiled_launch(available[env], spec, conditions, trace)
+            result = profiled_launch(available[env], spec, conditions, traces / "trace.json.gz")
         if on_device:
             identity |= {"gpu": gpu, "device_samples": sensors.rows, "device_sample_reasons": sensors.reasons}
         done = {**identity, "provenance": provenance, **result}
+        if done["trace"] is not None:
+            done["trace"] = f"{TRACES}/{done['trace']}"
         # Whole already, where a deadline may cut off what follows; a workflow would take it for all that there is.
         keeps_parts = WORKFLOW not in os.environ
         if keeps_parts:
@@ -231,12 +236,16 @@ def profile(
             capability = tuple(result["inside"]["facts"]["torch"]["device"]["capability"])
             counted = study["profile"].get("counter_workloads")
             if counted is None or workload in counted:
-                done["counters"] = counter_launches.count(available[env], spec, conditions, out.parent, capability)
+                done["counters"] = counter_launches.count(available[env], spec, conditions, traces, capability)
+                parts = [{**part, "file": f"{TRACES}/{part['file']}"} for part in done["counters"].get("parts", ())]
+                done["counters"] |= {"parts": parts} if parts else {}
             else:
                 done["counters"] = counter_launches.not_asked(counted)
             if keeps_parts:
                 write_json(out, done)
-            done["nsys"] = counter_launches.trace(available[env], spec, conditions, out.parent)
+            timeline = counter_launches.trace(available[env], spec, conditions, traces)
+            file = f"{TRACES}/{timeline['file']}" if timeline.get("file") else None
+            done["nsys"] = {**timeline, **({"file": file} if file else {})}
         write_json(out, done)
     for tool in ("counters", "nsys"):
         if done.get(tool, {}).get("reason"):

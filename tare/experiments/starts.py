@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from tare.experiments.alone import measuring
+from tare.experiments.attempts import measuring_campaigns
 from tare.experiments.campaign import run_campaign
 from tare.experiments.designs import Design, Row, Setup, declare, launched, skipped, unit_order
 from tare.launch.place import Site
@@ -117,7 +117,7 @@ def measure_starts(source: str, workload: str, names: Sequence[str], folder: Pat
     for name in names:
         environment(name)  # one that does not exist is said before anything is asked of the others
     with (
-        measuring(out),
+        measuring_campaigns(out),
         sites(study, None, [HOST, *names], folder, None) as (available, unavailable, provenance),
     ):
         control, provenance["control"] = control_site(available[HOST])

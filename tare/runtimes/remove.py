@@ -20,7 +20,7 @@ from tare.core.errors import UnavailableError
 from tare.core.files import locked
 from tare.core.machine_lock import alone_on_this_machine
 from tare.core.progress import say, step
-from tare.machine import workflow_lock
+from tare.machine import workflows
 from tare.runtimes import daemon, daemon_images
 from tare.runtimes.programs import APT_S, added, apt, lock_path, may_install, note_added, relocated_prefix
 
@@ -79,7 +79,7 @@ def refuse_running(folder: Path | None = None) -> None:
     Raises:
         UnavailableError: one does, which is named.
     """
-    found = [f"process {pid} in {at}" for pid, at in workflow_lock.running() if folder in (None, at)]
+    found = [f"process {pid} in {at}" for pid, at in workflows.running() if folder in (None, at)]
     if found:
         raise UnavailableError(f"a study runs: {'; '.join(found)}; wait until it has ended")
 

@@ -114,7 +114,7 @@ def calls(folder, checkout, *words, check=True):
     ],
 )
 def test_as_a_module_it_plans_the_whole_study(checkout, tmp_path, more, naming, results, words):
-    page = f"{results}/report/index.html"
+    page = f"{results}/report"
     folder = calling(tmp_path / "mine", checkout, more=more, naming=naming, wanted=page)
     shutil.copytree(checkout / "config", folder / "config") if words else None
     plan = planned(calls(folder, checkout, "-n", *words))
@@ -133,22 +133,27 @@ def test_a_job_of_the_module_runs_in_the_calling_folder(checkout, tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("more", "rules", "says"),
+    ("more", "says"),
     [
-        ('    prefix:\n        "sub"', "*", "prefix"),
-        ('    replace_prefix:\n        {{"results/": "sub/"}}', "*", "prefix"),
-        ("", "describe_machine", "use rule *"),
-        ('    config:\n        {{"studdy": "x"}}', "*", "studdy"),
+        ('    prefix:\n        "sub"', "prefix"),
+        ('    replace_prefix:\n        {{"results/": "sub/"}}', "prefix"),
+        ('    config:\n        {{"studdy": "x"}}', "studdy"),
     ],
 )
-def test_a_module_that_cannot_be_is_refused_by_name(checkout, tmp_path, more, rules, says):
+def test_a_module_that_cannot_be_is_refused_by_name(checkout, tmp_path, more, says):
     folder = calling(tmp_path / "mine", checkout, more=more)
-    path = folder / "Snakefile"
-    path.write_text(path.read_text().replace("use rule *", f"use rule {rules}"))
     done = calls(folder, checkout, "-n", check=False)
     lines = [line for line in (done.stdout + done.stderr).splitlines() if says in line]
     assert done.returncode and len(lines) == 1, done.stderr
     assert "Traceback" not in done.stderr
+
+
+def test_some_rules_of_the_module_can_be_taken_alone(checkout, tmp_path):
+    folder = calling(tmp_path / "mine", checkout)
+    path = folder / "Snakefile"
+    path.write_text(path.read_text().replace("use rule *", "use rule describe_machine"))
+    calls(folder, checkout)
+    assert (folder / "mine.txt").exists()
 
 
 # Snakemake's own report.

@@ -129,15 +129,6 @@ def test_logs_lie_in_one_place(extended):
     assert {"report.log", "tables.log", "rounds", "notebooks.log"} <= own
 
 
-def test_an_environment_run_anew_says_what_brings_the_page_up_to_date(extended):
-    said = (extended / "namespaces.txt").read_text()
-    line = next(line for line in said.splitlines() if "results/tiny/report/index.html is as it was" in line)
-    command = line.split("`")[1].split()
-    assert command[1:] == ["--cores", "1", "all", *MINE, "-R", "run_rounds"]
-    done = snakemake(extended, *command[1:], "-n", **POOR)
-    assert f"{ROUNDS}, broken+charliecloud+docker+host+namespaces" in done.stdout + done.stderr
-
-
 PAGES = ("add-an-environment.md", "add-a-workload.md", "add-a-scenario.md")
 
 

@@ -258,12 +258,12 @@ class Start(FileRecord):
     Attributes:
         workflow: process and start of the workflow that gave the command; None for one that was given by hand.
         code: the job's parameter of that name, as its rule has it.
-        forced: whether a person forced the job.
+        ended: whether the whole command has ended well.
     """
 
-    VERSION: ClassVar[int] = 1
+    VERSION: ClassVar[int] = 2
     REMAKE: ClassVar[str] = "remove it: the campaign is then measured again"
 
     workflow: str | None
     code: str | None
-    forced: bool
+    ended: bool

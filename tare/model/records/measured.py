@@ -29,7 +29,7 @@ class Tool(Record):
 
 
 class CounterPart(Record):
-    """One launch under ncu: its file of counters beside the record."""
+    """One launch under ncu: its file of counters, by its path from the record's folder."""
 
     name: str
     file: str
@@ -72,7 +72,7 @@ class DeviceSample(Record):
 
 
 class ProfileRecord(FileRecord, LaunchRecord):
-    """One profiled launch of a workload in an environment; its trace and counters are files beside it."""
+    """One profiled launch of a workload in an environment; its trace and counters are files in `traces`."""
 
     VERSION: ClassVar[int] = 1
     REMAKE: ClassVar[str] = "run it again"

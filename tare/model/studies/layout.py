@@ -29,6 +29,7 @@ DATA = Path(RESULTS, "data")
 REFERENCES = Path(RESULTS, "reference")  # campaigns that were recorded on other machines, a folder each
 REFERENCE_TABLES = Path(RESULTS, "reference-tables")  # which this machine made of what was recorded
 SEALED, PROFILE, PIPELINE, REFERENCE = "sealed.json", "profile.json", "pipeline.json", "reference.json"
+TRACES = "traces"  # the folder beside a profile's record with all else that it wrote
 ROUNDS, STEPS = "rounds", "steps"  # kinds of campaigns that have arms; steps are a view of rounds
 
 
@@ -163,6 +164,11 @@ def question_of(folder: Path) -> tuple[str, str]:
 def profile_record(study: str, workload: str, name: str) -> Path:
     """Record of a profiled launch, by the name of its folder (`profile_name`)."""
     return PROFILES / study / workload / name / PROFILE
+
+
+def traces_folder(study: str, workload: str, name: str) -> Path:
+    """Folder of what a profiled launch wrote beside its record."""
+    return profile_record(study, workload, name).with_name(TRACES)
 
 
 def pipeline_record(study: str, workload: str) -> Path:
