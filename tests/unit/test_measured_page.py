@@ -6,7 +6,7 @@ from tare.core.files import project_root
 
 sys.path.insert(0, str(project_root() / "benchmarks"))
 
-import measured_page  # noqa: E402
+import measured_page
 
 
 def row(low, high):
