@@ -46,9 +46,9 @@ def planted_campaigns(rows: Sequence[Mapping[str, Any]]) -> Iterator[str]:
         f"{len(rows)} campaigns on a real machine (`benchmarks/planted_campaigns.py`), {' and '.join(days)}. Each "
         f"has the host, its control, and two more launches of the host: the steps of one take {EFFECT:.0%} more "
         "processor time, those of the other take no more. A campaign has 240 s for everything; "
-        f"{sizes} rounds of the steps of `{rows[0]['workload']}` count. Intervals are at 95% for both comparisons of "
-        f"a campaign together. The load of the last minute before a campaign was {loads[0]:.1f} to {loads[-1]:.1f} on "
-        "two processors."
+        f"{sizes} rounds of the steps of `{rows[0]['workload']}` count. Intervals are at 95% for both comparisons "
+        f"of a campaign together. The load of the last minute before a campaign was {loads[0]:.1f} to "
+        f"{loads[-1]:.1f} on two processors."
     )
     yield ""
     lines = []

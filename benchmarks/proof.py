@@ -281,8 +281,9 @@ def main() -> None:
             Simulations of the statistics that decide (`benchmarks/proof.py`). `tests/unit/test_proof.py` tests the
             same with fewer campaigns, and `tests/conformance/test_planted.py` plants 0% and 3% on the real machine
             (more where that is noisy); [planted campaigns](#planted-campaigns) are ten of such.
-            [Sliced rounds](#sliced-rounds-simulated), which give whole runs and steps, come last; the sections before them are about the intervals of rounds that ran whole, and about rules
-            that both share: stalls, families, the number of rounds.
+            [Sliced rounds](#sliced-rounds-simulated), which give whole runs and steps, come last; the sections
+            before are about the intervals of rounds that ran whole, and about rules that both share: stalls,
+            families, the number of rounds.
         """),
         "",
         *stalls(campaigns),
