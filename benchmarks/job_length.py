@@ -1,7 +1,8 @@
 """Check what the cost by job length forecasts against whole runs that train several times as long.
 
-    .venv/bin/snakemake --cores 1 results/campaigns/nyu2022/mnist_cnn/rounds.charliecloud+host/sealed.json
-    .venv/bin/python benchmarks/job_length.py --campaigns results/campaigns/nyu2022/mnist_cnn \\
+    FOLDER=results/campaigns/nyu2022/MACHINE/mnist_cnn
+    .venv/bin/snakemake --cores 1 $FOLDER/rounds.charliecloud+host/sealed.json
+    .venv/bin/python benchmarks/job_length.py --campaigns $FOLDER \\
         --environments charliecloud --out results/benchmarks/job_length
 
 The forecast comes from a sealed campaign of rounds, whose runs measured training steps too. The long runs are a

@@ -8,7 +8,7 @@ NAIVE_CODE = [
 STARTS = layout.campaign_name("starts", ENVIRONMENTS)
 # Whole runs of the same workload begin with the warm starts, where the study has them begin warm.
 RUNS = [
-    layout.sealed_record(STUDY, WORKLOADS[0], name)
+    layout.sealed_record(STUDY, MACHINE, WORKLOADS[0], name)
     for name in [layout.campaign_name("rounds", ENVIRONMENTS)]
     if STUDIED.warm_in_runs
 ]
@@ -19,7 +19,7 @@ rule measure_starts:
         host=form("host"),
         images=collect(form("{env}"), env=ENVIRONMENTS),
     output:
-        sealed=layout.sealed_record(STUDY, WORKLOADS[0], STARTS),
+        sealed=layout.sealed_record(STUDY, MACHINE, WORKLOADS[0], STARTS),
     log:
         "<logs>/starts.log",
     priority: 30

@@ -58,7 +58,7 @@ rule judge_published:
         image_costs=rules.count_image_costs.output,
         profiles=PROFILES,
         machine=rules.describe_machine.output.record,
-        probes=collect(layout.probe_record("{env}"), env=ENVIRONMENTS),
+        probes=collect(layout.probe_record(MACHINE, "{env}"), env=ENVIRONMENTS),
     output:
         published="<results>/tables/published.csv",
         claims="<results>/tables/claims.csv",
@@ -79,7 +79,7 @@ rule summarize_environment:
     input:
         rounds=lambda wildcards: headline("rounds", ["host", wildcards.env]),
         profiles=collect(
-            layout.profile_record(STUDY, "{workload}", "{{env}}"),
+            layout.profile_record(STUDY, MACHINE, "{workload}", "{{env}}"),
             workload=WORKLOADS,
         ),
         copies=COPIES,

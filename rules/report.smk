@@ -19,7 +19,7 @@ rule build_report:
         ),
         machine=rules.describe_machine.output.record,
         ceilings=ROOFS,
-        probes=collect(layout.probe_record("{env}"), env=ENVIRONMENTS),
+        probes=collect(layout.probe_record(MACHINE, "{env}"), env=ENVIRONMENTS),
         host=form("host"),
         images=collect(form("{env}"), env=ENVIRONMENTS),
         data=sorted({data_record(workload) for workload in WORKLOADS}),

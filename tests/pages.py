@@ -29,7 +29,9 @@ def row(**fields):
         "control_reaches": False, "all_within": None,
         "control_ratio": 1.0, "control_ci_low": 0.988, "control_ci_high": 1.008,
     }  # fmt: skip
-    return {**base, **fields}
+    found = {**base, **fields}
+    level = str(found["reference"]).endswith(".headline")
+    return {"compares": tables.LEVEL if level else tables.ENVIRONMENT, **found}
 
 
 @functools.cache
@@ -132,7 +134,7 @@ def host_drawings(results):
 def roofline_drawings(results, metrics):
     families, ceilings = (
         tables.read("families", results / "tables/families.csv"),
-        read_ceilings(results / "ceilings.json"),
+        read_ceilings(results / "machines/box/ceilings.json"),
     )
     drawings = {"roofline": partial(figures.roofline, metrics, ceilings)}
     for workload in builders.WORKLOADS:

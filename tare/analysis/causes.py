@@ -19,10 +19,11 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from tare.analysis.choice import without_co_runner
 from tare.analysis.launch_rows import PHASES
 from tare.analysis.metrics import pivot
 from tare.model.registry import HOST
-from tare.model.roles import CONTROL, read_role
+from tare.model.roles import CONTROL
 from tare.model.tables import DIFFERENT
 from tare.stats.families import selected_level
 from tare.stats.intervals import Estimate, Interval, Spread, moderated, student, t_interval, tellable
@@ -133,7 +134,8 @@ def environments_of(table: pd.DataFrame) -> list[str]:
     """Environments of a table that are compared with the host; those without one number are left out."""
     if "kind" in table:
         table = table[table["kind"] != "unavailable"]
-    return sorted(env for env in table["env"].unique() if read_role(env).is_compared)
+    compared = (table["launch_role"] == "treatment") & ~without_co_runner(table)
+    return sorted(table.loc[compared, "env"].unique())
 
 
 def calls_by_launch(kernels: pd.DataFrame, operators: bool) -> dict[tuple[str, int], dict[str, float]]:

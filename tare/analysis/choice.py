@@ -6,10 +6,10 @@ from dataclasses import replace
 
 import pandas as pd
 
+from tare.model import tables
 from tare.model.journals.units import share_of
 from tare.model.levels import level_column, read_levels
-from tare.model.registry import SINGLE
-from tare.model.roles import read_role
+from tare.model.registry import HOST, SHARED, SINGLE
 from tare.model.studies import arms, layout
 
 KINDS = ("rounds", "steps")
@@ -142,4 +142,15 @@ def arm_verdicts(table: pd.DataFrame, workload: str, campaign: str) -> pd.DataFr
 
 def is_level(row: pd.Series | dict[str, object]) -> bool:
     """Whether a verdict compares an arm's level with the headline's, not an environment with the host."""
-    return read_role(str(row["reference"])).is_reference
+    return bool(row["compares"] == tables.LEVEL)
+
+
+def of_hosts(table: pd.DataFrame) -> pd.DataFrame:
+    """Rows of the host and of its A/A control; of units with co-runners, of the launches that have one."""
+    hosts = (table["environment"] == HOST) & table["launch_role"].isin(("reference", "control"))
+    return table[hosts & ~without_co_runner(table)]
+
+
+def without_co_runner(table: pd.DataFrame) -> pd.Series:
+    """Which rows are of launches that ran without the co-runner that others of their unit had."""
+    return (table["scenario"] == SHARED) & ~table["co_runner"].astype(bool)

@@ -10,7 +10,7 @@ from tare.literature.finding import listed
 from tare.literature.measured_here import Here
 from tare.literature.published_file import Claim
 from tare.model.registry import HOST
-from tare.model.roles import CONTROL
+from tare.model.studies.layout import is_headline
 
 STACK = "{tree}/"
 BY_CONSTRUCTION = "true by construction: the study gives every environment one tree, byte for byte"
@@ -58,7 +58,7 @@ def kernels_differ(claim: Claim, workload: str, environments: Sequence[str], her
     beside = environments[1:] if claim.env == HOST else [str(claim.env)]
     if here.kernels is None:
         return opened(NOTHING, "this study recorded no kernels of training steps")
-    causes = here.kernels["campaign"].map(lambda name: name.startswith("causes.") and name.count(".") == 1)
+    causes = here.kernels["campaign"].map(lambda name: is_headline(name, "causes"))
     own = here.kernels[(here.kernels["workload"] == workload) & causes.astype(bool)]
     compared = {one.env: one for one in compare_sets(own, operators=False)}
     what = "kernels"
@@ -69,7 +69,7 @@ def kernels_differ(claim: Claim, workload: str, environments: Sequence[str], her
         return opened(NOTHING, "this study recorded no kernels on two hosts")
     control = compared.pop(HOST)
     evidence = sentence([_told(control, what), *(_told(one, what) for one in compared.values())])
-    if not control.pairs or CONTROL not in set(own["env"]):
+    if not control.pairs or "control" not in set(own["launch_role"]):
         return opened(evidence, "host was not compared with host: one of the two left no kernels")
     if control.equal < control.pairs:
         return opened(evidence, "two launches on the host do not always run the same")

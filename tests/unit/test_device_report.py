@@ -37,7 +37,7 @@ def samples(results):
 
 @pytest.fixture(scope="module")
 def record(results):
-    return read_ceilings(results / "ceilings.json")
+    return read_ceilings(results / "machines/box/ceilings.json")
 
 
 def value(evidence, metric, env="host", workload="mnist_cnn"):

@@ -59,7 +59,7 @@ def measured(level, times, counts, *, share=1.0):
     ]
     plan = {
         "kind": "rounds",
-        "environments": NAMES,
+        "launches": NAMES,
         "arm": "stack=same",
         "measured": {"levels": ["steady", "default"]},
     }

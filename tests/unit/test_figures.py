@@ -57,7 +57,7 @@ def every_drawing(results, metrics, verdicts):
         "operators": figures.operator_times(operators, "mnist_cnn"),
         "why": figures.why(metrics, verdicts, "mnist_cnn"),
         "image_costs": figures.image_costs(tables.read("image_costs", results / "tables/image_costs.csv")),
-        "roofline": figures.roofline(metrics, read_ceilings(results / "ceilings.json")),
+        "roofline": figures.roofline(metrics, read_ceilings(results / "machines/box/ceilings.json")),
     }
 
 
@@ -90,7 +90,7 @@ def overlapping(names):
 
 
 def test_names_of_roofs_that_lie_close_together_do_not_overlap(results, metrics, monkeypatch):
-    record = read_ceilings(results / "ceilings.json")
+    record = read_ceilings(results / "machines/box/ceilings.json")
     found = ceilings.peaks(record)
     for name, factor in (("float16", 1.02), ("bfloat16", 0.99)):
         one = found["float32"].copy()

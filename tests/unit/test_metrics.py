@@ -266,7 +266,7 @@ def test_tables_come_back_as_they_were_written(launch, tmp_path):
     tables.write("metrics", table, tmp_path / "m.csv", tmp_path / "m.parquet")
     for name in ("m.csv", "m.parquet"):
         assert tables.read("metrics", tmp_path / name).equals(table)
-    (tmp_path / "m.csv").write_text("study,campaign\ns,c\n")
+    (tmp_path / "m.csv").write_text("study,machine,campaign\ns,m,c\n")
     with pytest.raises(IntegrityError, match="does not fit the schema"):
         tables.read("metrics", tmp_path / "m.csv")
 
@@ -383,6 +383,7 @@ def profile_record(cuda):
     seen = {**seen, "executable": "/c/tree/bin/python3.11", "torch": {**seen["torch"], "cuda_available": cuda}}
     return {
         "study": "s",
+        "machine": "box",
         "workload": "mnist_cnn",
         "env": "host",
         "stack": "t",

@@ -14,8 +14,9 @@ from tare.literature import claims, published
 from tare.literature.answers import FAILS, HOLDS, OPEN
 from tare.literature.published_file import Claim
 from tare.model import tables
-from tare.model.roles import CONTROL
+from tare.model.roles import CONTROL, read_role
 from tare.model.schema import parse
+from tare.model.studies.cells import launch_columns
 from tare.stats.intervals import t_quantile
 
 STUDY = published.load("columbia2025")
@@ -96,13 +97,18 @@ def replace_needs(claim):
 def costs(ours=60.0, naive=200.0):
     """Seconds of both builds."""
     about = {
-        "study": "s", "campaign": "images", "scenario": "images", "workload": "all", "stack": STACK,
-        "level_stack": "same", "batch": None, "rep": None, "unit": "s", "kind": "measured", "source": "test",
+        "study": "s", "machine": "box", "campaign": "images", "scenario": "images", "workload": "all",
+        "stack": STACK, "level_stack": "same", "batch": None, "rep": None, "unit": "s", "kind": "measured",
+        "source": "test",
         "reason": None,
     }  # fmt: skip
     found = {("docker", "ready_s"): ours, ("docker", "naive_build_s"): naive}
     return tables.make(
-        "image_costs", [{**about, "env": env, "item": item, "value": value} for (env, item), value in found.items()]
+        "image_costs",
+        [
+            {**about, **launch_columns(read_role(env), "images"), "item": item, "value": value}
+            for (env, item), value in found.items()
+        ],
     )
 
 

@@ -261,10 +261,10 @@ def test_the_first_screen_of_two_units_and_of_a_second_try(tmp_path, again):
     """From campaigns on the disk to the page's text; the second try has the first beside it, set aside."""
     root = builders.build_results(tmp_path / "results", units=2)
     if again:
-        for seal in list(root.glob("campaigns/*/*/rounds.*/sealed.json")):
+        for seal in list(root.glob("campaigns/*/*/*/rounds.*/sealed.json")):
             shutil.copytree(seal.parent, tmp_path / "first")
             (tmp_path / "first").rename(seal.parent / "superseded-1")
-        seals, profiles = root.glob("campaigns/*/*/*/sealed.json"), root.glob("profiles/*/*/*/profile.json")
+        seals, profiles = root.glob("campaigns/*/*/*/*/sealed.json"), root.glob("profiles/*/*/*/*/profile.json")
         extract.write(extract.build(list(seals), list(profiles)), root / "tables")
     draw(root)
     page = build(root, root, STUDY, root / "report/index.html").read_text()
@@ -381,11 +381,11 @@ def test_one_round_is_too_few_to_tell(tmp_path):
 def test_a_study_without_steps_and_sweeps_says_nothing_of_them(tmp_path):
     root = builders.build_results(tmp_path / "results", steps=False)
     draw(root)
-    for folder in root.glob("campaigns/*/*/*"):
+    for folder in root.glob("campaigns/*/*/*/*"):
         if folder.name.startswith(("sweep",)) or ".stack-" in folder.name:
             shutil.rmtree(folder)
-    sealed = sorted(root.glob("campaigns/*/*/*/sealed.json"))
-    extract.write(extract.build(sealed, sorted(root.glob("profiles/*/*/*/profile.json"))), root / "tables")
+    sealed = sorted(root.glob("campaigns/*/*/*/*/sealed.json"))
+    extract.write(extract.build(sealed, sorted(root.glob("profiles/*/*/*/*/profile.json"))), root / "tables")
     study = json.loads(STUDY) | {"papers": [], "arms": {"workloads": [], "rounds": []}, "stacks": []}
     study |= {"rounds": {"steps": None}, "workloads": {name: {"sweep_batches": []} for name in builders.WORKLOADS}}
     index = build(root, root, json.dumps(study), root / "report/index.html")
@@ -404,7 +404,7 @@ def test_a_missing_figure_is_named(tmp_path, results):
 
 def test_a_campaign_that_was_changed_after_its_seal_is_refused(tmp_path):
     results = builders.build_results(tmp_path / "results", units=2)
-    plan = next(results.glob("campaigns/nyu2022/mnist_cnn/rounds.*/plan.json"))
+    plan = next(results.glob("campaigns/nyu2022/box/mnist_cnn/rounds.*/plan.json"))
     write_json(plan, {**read_json(plan), "seed": 1})
     with pytest.raises(IntegrityError, match="is not what was sealed"):
         gather(results, results, STUDY)

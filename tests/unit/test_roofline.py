@@ -36,7 +36,7 @@ def families(results):
 
 @pytest.fixture(scope="module")
 def record(results):
-    return read_ceilings(results / "ceilings.json")
+    return read_ceilings(results / "machines/box/ceilings.json")
 
 
 @pytest.fixture(scope="module")

@@ -649,7 +649,7 @@ def test_what_is_varied_beside_a_neighbour_is_no_arm_of_single_runs(found):
 
 def test_the_host_alone_has_its_own_cost_and_nothing_to_be_compared_with():
     names = arms.launch_names(None, ["host"], "shared")
-    _, rows = judged(campaign(units=6, names=names, environments=names))
+    _, rows = judged(campaign(units=6, names=names, launches=names))
     own = rows[rows["metric"] == "real_s"]
     assert list(zip(own["env"], own["reference"], strict=True)) == [("host", "host.alone")]
 

@@ -55,7 +55,7 @@ def test_a_difference_stands_beside_the_controls_and_zeros_are_values():
     preemptions = {HOST: [0.0] * rounds, CONTROL: [0.5] * rounds, "docker": [1.0] * (rounds - 1) + [30.0]}
     faults = {HOST: [10.0] * rounds, CONTROL: [12.0] * rounds, "docker": [0.0] * rounds}
     found = counts_of(
-        {"step_preemptions": preemptions, "step_page_faults": faults}, environments=[HOST, CONTROL, "docker"]
+        {"step_preemptions": preemptions, "step_page_faults": faults}, launches=[HOST, CONTROL, "docker"]
     )
     row = found.loc["step_preemptions", "docker"]
     assert row[["difference", "ci_low", "ci_high"]].tolist() == [0.75, 0.75, 15.25]  # the storm moves one end

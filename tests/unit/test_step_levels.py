@@ -19,7 +19,7 @@ LEVEL = 1.19  # what the builders say that the default allocator costs a step
 @pytest.fixture(scope="module")
 def tables(tmp_path_factory):
     """Ten rounds that measured steps at both levels; in one the second host has none at the default level."""
-    base = tmp_path_factory.mktemp("campaigns") / "nyu2022/mnist_cnn"
+    base = tmp_path_factory.mktemp("campaigns") / "nyu2022/box/mnist_cnn"
     plan, rows = rounds_campaign("nyu2022", "mnist_cnn", NAMES, {}, 10, random.Random(3), FACTORS)
     results = rows[1]["launches"]["host.control"]["inside"]["results"]
     results["replicates"] = [one for one in results["replicates"] if one["allocator"] != "default"]

@@ -22,7 +22,7 @@ pytestmark = [pytest.mark.workflow, pytest.mark.timeout(2700)]  # a whole study,
 
 
 def test_the_documentations_scenario_stands_in_plan_units_and_rows(extended):
-    (folder,) = (extended / "results/campaigns/tiny/softmax_mnist").glob("*.busy_core")
+    (folder,) = (extended / "results/campaigns/tiny/box/softmax_mnist").glob("*.busy_core")
     assert folder.name.split(".")[0] == "rounds"
     found = read_sealed(folder / "sealed.json")
     assert found.plan.scenario == "busy_core" and "busy_core" in found.plan.slicing_refused
@@ -60,7 +60,7 @@ def test_a_broken_environment_fails_alone_in_a_round_and_is_given_up(extended):
         rows = rows.set_index("env")
         assert rows.loc["namespaces", "n_units"] == 2, campaign
         assert rows.loc["broken", "n_units"] == 0, campaign
-    path = next(extended.glob("results/campaigns/tiny/softmax_mnist/rounds.broken+*+namespaces/sealed.json"))
+    path = next(extended.glob("results/campaigns/tiny/box/softmax_mnist/rounds.broken+*+namespaces/sealed.json"))
     found = read_sealed(path)
     assert found.sealed.units == 2
     assert all("only sets the pace" in unit.voided for unit in found.units if unit.voided is not None)
@@ -101,7 +101,7 @@ def test_a_missing_runtime_is_unavailable_with_its_reason(extended):
         rows = metrics[(metrics["env"] == env) & (metrics["metric"] == "real_s")]
         assert set(rows["kind"]) == {"unavailable"}
         assert rows["reason"].str.contains(word, case=False).all()
-        record = json.loads((extended / f"results/probe/{env}.json").read_text())
+        record = json.loads((extended / f"results/probe/box/{env}.json").read_text())
         assert not record["available"] and record["remedy"]
         assert record["remedy"] in page
 
@@ -119,14 +119,15 @@ def test_a_page_has_nothing_of_a_paper_of_which_its_study_runs_nothing(extended)
 
 
 def test_only_the_studys_environments_are_tried(extended):
-    probes = {path.stem for path in (extended / "results/probe").glob("*.json")}
+    probes = {path.stem for path in (extended / "results/probe/box").glob("*.json")}
     assert probes == {"host", "namespaces", "broken", "docker", "charliecloud"}
 
 
 def test_logs_lie_in_one_place(extended):
     assert not (extended / "results/tiny/logs").exists()
     own = {path.name for path in (extended / "results/logs/tiny").iterdir()}
-    assert {"report.log", "tables.log", "rounds", "notebooks.log"} <= own
+    assert {"report.log", "tables.log", "notebooks.log", "box"} <= own
+    assert {"rounds", "machine.log"} <= {path.name for path in (extended / "results/logs/tiny/box").iterdir()}
 
 
 PAGES = ("add-an-environment.md", "add-a-workload.md", "add-a-scenario.md")
@@ -219,7 +220,7 @@ def test_every_environment_trained_and_computed_the_same(smoke):
 
 
 def test_a_run_beside_a_neighbour_stands_in_units_rows_and_page(smoke):
-    sealed = read_sealed(smoke / "results/campaigns/smoke/mnist_cnn/rounds.host.shared/sealed.json")
+    sealed = read_sealed(smoke / "results/campaigns/smoke/box/mnist_cnn/rounds.host.shared/sealed.json")
     (unit,) = sealed.counted
     beside, alone = unit.launches["host"], unit.launches["host.alone"]
     assert beside.neighbour.workload == "mnist_cnn" and beside.neighbour.steps > 0 and alone.neighbour is None
@@ -230,14 +231,15 @@ def test_a_run_beside_a_neighbour_stands_in_units_rows_and_page(smoke):
 
 
 def test_instances_that_train_together_stand_in_units_rows_and_page(smoke):
-    sealed = read_sealed(smoke / "results/campaigns/smoke/mnist_cnn/rounds.host.distributed/sealed.json")
+    sealed = read_sealed(smoke / "results/campaigns/smoke/box/mnist_cnn/rounds.host.distributed/sealed.json")
     assert len(sealed.counted) == 2
     for launch in (unit.launches[name] for unit in sealed.counted for name in ("host", "host.control")):
         assert launch.ok and len(launch.instances) == 2 and launch.network.kind == "switch"
     metrics = pd.read_csv(smoke / "results/smoke/tables/metrics.csv")
     own = metrics[(metrics["scenario"] == "distributed") & (metrics["metric"] == "exchange_s")]
     assert set(own["env"]) == {"host", "host.control"} and (own["value"] > 0).all()
-    assert json.loads((smoke / "results/smoke/network.json").read_text())["launches"]["host"]["status"] == "ok"
+    network = json.loads((smoke / "results/smoke/machines/box/network.json").read_text())
+    assert network["launches"]["host"]["status"] == "ok"
     assert 'id="instances"' in (smoke / "results/smoke/report/environments.html").read_text()
 
 
@@ -308,7 +310,7 @@ def test_a_setting_is_weighed_and_one_that_the_device_lacks_has_its_reason(varie
     level = level[level["reference"] != "host"]
     assert level["n_units"].tolist() == [2] and level["ratio"].notna().all()
     sealed = json.loads(
-        (varied / "results/campaigns/varied/softmax_mnist/rounds.host.graph-capture/sealed.json").read_text()
+        (varied / "results/campaigns/varied/box/softmax_mnist/rounds.host.graph-capture/sealed.json").read_text()
     )
     assert (sealed["status"], sealed["units"]) == ("sealed", 0)
     page = (varied / "results/varied/report/print.html").read_text()
@@ -357,7 +359,7 @@ def test_an_interrupted_campaign_carries_on(extended, tmp_path):
 
 def test_a_truncated_record_is_one_clear_line(extended, tmp_path):
     sealed = tmp_path / "campaign/sealed.json"
-    source = next(extended.glob("results/campaigns/tiny/softmax_mnist/rounds.*/sealed.json")).parent
+    source = next(extended.glob("results/campaigns/tiny/box/softmax_mnist/rounds.*/sealed.json")).parent
     shutil.copytree(source, sealed.parent)
     units = sealed.with_name("units.jsonl")
     units.write_text(units.read_text()[:-200])

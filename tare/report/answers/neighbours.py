@@ -13,7 +13,7 @@ import pandas as pd
 from tare.analysis.launch_rows import SLOWDOWN
 from tare.model.records.launches import CONTENTION
 from tare.model.registry import HOST, SHARED
-from tare.model.roles import CONTROL, alone_of, read_role
+from tare.model.roles import alone_of, read_role
 from tare.model.studies.study import Shared
 from tare.report.evidence import Campaign, Evidence
 from tare.report.number_tables import compared
@@ -166,7 +166,7 @@ def _meanwhile(metrics: pd.DataFrame) -> Table:
 def _lacking(metrics: pd.DataFrame) -> list[str]:
     """What could not be counted, and why, each reason once."""
     own = metrics[metrics["metric"].isin(REASONS_OF) & (metrics["kind"] == "unavailable")]
-    own = own[own["env"] != CONTROL]
+    own = own[own["launch_role"] != "control"]
     reasons = own.groupby("reason", sort=True)["metric"].unique()
     return [
         f"{', '.join(metric_title(name) for name in names)}: unavailable, {reason}"

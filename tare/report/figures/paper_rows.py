@@ -14,8 +14,8 @@ from typing import Any
 
 import pandas as pd
 
-from tare.analysis.ceilings import read_ceilings
-from tare.analysis.choice import PROFILE, SWEEP, compared
+from tare.analysis.ceilings import ceilings_of, read_ceilings
+from tare.analysis.choice import PROFILE, SWEEP, compared, without_co_runner
 from tare.literature.contrasts import At, to_alone, to_host
 from tare.literature.finding import listed
 from tare.literature.measured_here import OURS, no_scenario, of_model
@@ -25,7 +25,6 @@ from tare.literature.vocabulary import FIGURE_METRICS, LINE, RATES, SLOWDOWN, UN
 from tare.model import tables
 from tare.model.records.measured import CeilingsRecord
 from tare.model.registry import HOST
-from tare.model.roles import CONTROL, read_role
 from tare.report.words.labels import env_order, env_title, significant, workload_title
 from tare.stats.intervals import t_interval
 
@@ -90,10 +89,12 @@ def read_given(results: Path) -> Given:
         UserError: one is missing.
         IntegrityError: one is not what was written.
     """
-    folder, roofs = results / "tables", results / "ceilings.json"
+    folder = results / "tables"
+    metrics = tables.read("metrics", folder / "metrics.parquet")
+    roofs = ceilings_of(metrics, results)
     return Given(
         findings=tables.read("published", folder / "published.csv"),
-        metrics=tables.read("metrics", folder / "metrics.parquet"),
+        metrics=metrics,
         verdicts=tables.read("verdicts", folder / "verdicts.csv"),
         samples={name: tables.read(name, folder / f"{name}.csv") for name in SAMPLE_TABLES},
         ceilings=read_ceilings(roofs) if roofs.exists() else None,
@@ -254,8 +255,7 @@ def _here(given: Given, plot: Plot, workload: str, metric: str) -> list[dict[str
         chosen = _widest(compared(own, kind_of(metric), plot.arm, plot.scenario))
     else:
         chosen = own[own["campaign"] == PROFILE]
-    alone = chosen["env"].map(lambda env: read_role(env).is_alone).astype(bool)
-    chosen = chosen[(chosen["env"] != CONTROL) & ~alone]
+    chosen = chosen[(chosen["launch_role"] != "control") & ~without_co_runner(chosen)]
     if plot.environments:
         chosen = chosen[chosen["env"].isin(plot.environments)]
     rows = chosen[chosen["metric"] == OURS.get(metric, metric)]

@@ -12,7 +12,6 @@ import pandas as pd
 
 from tare.analysis.choice import kind_of
 from tare.model.registry import SINGLE
-from tare.model.roles import read_role
 from tare.model.studies.layout import STEPS, is_headline, read_name
 from tare.model.studies.study import HOST
 from tare.report.evidence import Evidence
@@ -54,7 +53,7 @@ def loss_checks(evidence: Evidence) -> list[LossCheck]:
 
 def _at_its_level(rows: pd.DataFrame) -> pd.DataFrame:
     """Rows without those of launches at the headline's levels."""
-    return rows[~rows["env"].map(lambda env: read_role(env).is_reference).astype(bool)]
+    return rows[rows["launch_role"] != "headline"]
 
 
 def loss_check(workload: str, rows: pd.DataFrame, campaign: str | None = None) -> LossCheck:
@@ -113,7 +112,7 @@ def _references(rows: pd.DataFrame, kind: str) -> pd.Series:
 
 def _counted(rows: pd.DataFrame, kind: str) -> tuple[str, str]:
     """How many launches in how many environments, and what they ended."""
-    places = rows["env"].map(lambda env: read_role(env).environment).nunique()
+    places = rows["environment"].nunique()
     launches = f"{len(rows)} launches in {places} environment{'s' if places > 1 else ''}"
     if kind == STEPS:
         rounds = rows["rep"].nunique()
