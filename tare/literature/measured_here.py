@@ -217,7 +217,7 @@ def gather(results: Path, shared: Path) -> Here:
         kernels=tables.read("kernels", kernels) if kernels.exists() else None,
         image_costs=tables.read("image_costs", costs) if costs.exists() else None,
         machine=described,
-        probes=read_probes(shared / below_results(layout.probes_folder(machine)), set(metrics["env"])),
+        probes=read_probes(shared / below_results(layout.probes_folder(machine)), set(metrics["environment"])),
         measured_with=measured_with(metrics, shared, described or MachineRecord()),
     )
 
@@ -239,7 +239,7 @@ def of_reference(folder: Path, made: Path) -> Here:
         verdicts=tables.read("verdicts", made / "verdicts.csv"),
         fingerprints=tables.read("fingerprints", made / "fingerprints.csv"),
         machine=machine,
-        probes=read_probes(references.probes_folder(folder), set(metrics["env"])),
+        probes=read_probes(references.probes_folder(folder), set(metrics["environment"])),
         measured_with=measured_with(metrics, folder, machine or MachineRecord()),
     )
 

@@ -14,7 +14,9 @@ from tare.analysis.launch_rows import cause_rows, kernel_rows
 from tare.core.errors import IntegrityError
 from tare.model import tables
 from tare.model.records.launches import LaunchRecord
+from tare.model.roles import read_role
 from tare.model.schema import parse
+from tare.model.studies.cells import launch_columns
 
 NAMES = ("host", "docker", "apptainer")
 
@@ -232,7 +234,8 @@ def test_an_environment_that_only_varies_more_is_no_difference():
     for _ in range(60):
         spread = {"host": 0.01, "host.control": 0.01, "docker": 0.03, "apptainer": 0.01}
         kernels = pd.DataFrame(
-            {"library": "operator", "kernel": kernel, "kind": "measured", "env": env, "rep": unit,
+            {"library": "operator", "kernel": kernel, "kind": "measured", "scenario": "single", "rep": unit,
+             **launch_columns(read_role(env), "single"),
              "s_per_step": math.exp(generator.normal(0, spread[env]))}
             for kernel in "abcdef" for env in spread for unit in range(4)
         )  # fmt: skip

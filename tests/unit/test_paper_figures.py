@@ -12,6 +12,8 @@ from matplotlib.figure import Figure
 
 from tare.literature.published import load
 from tare.model import tables
+from tare.model.roles import read_role
+from tare.model.studies.cells import launch_columns
 from tare.model.studies.layout import campaign_name
 from tare.report import figures
 from tare.report.figures import paper, paper_rows, paper_words
@@ -35,8 +37,8 @@ def with_device(given, per_env, metric="memset_s", workload="mnist_cnn"):
     row = metrics[(metrics["campaign"] == "profile") & (metrics["workload"] == workload)].iloc[0].to_dict()
     rest = metrics[~((metrics["metric"] == metric) & (metrics["workload"] == workload))]
     rows = [
-        {**row, "env": env, "rep": rep, "metric": metric, "value": value, "unit": "s", "kind": "measured",
-         "source": "device activities", "reason": None}
+        {**row, **launch_columns(read_role(env), "single"), "rep": rep, "metric": metric, "value": value,
+         "unit": "s", "kind": "measured", "source": "device activities", "reason": None}
         for env, values in per_env.items()
         for rep, value in enumerate(values)
     ]  # fmt: skip

@@ -237,7 +237,8 @@ def probes_folder(folder: Path) -> Path:
     return folder / below_results(layout.probes_folder(own or ""))
 
 
-def profile_below(shared: Path, study: str, machine: str, workload: str, env: str) -> Path:
-    """The profiled launch of a cell below a folder of records, or of a reference campaign, whichever version's."""
+def profile_below(folder: Path, study: str, machine: str, workload: str, env: str) -> Path:
+    """Where a profiled launch lies below the folder of results, or in a reference campaign, whichever version's."""
     path = below_results(layout.profile_record(study, machine, workload, env))
-    return shared / path if (shared / path).exists() else shared / _former(path)
+    is_former = (folder / REFERENCE).is_file() and load(folder).machine is None
+    return folder / (_former(path) if is_former else path)
