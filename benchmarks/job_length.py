@@ -74,7 +74,7 @@ def measured(verdicts: pd.DataFrame, env: str) -> dict[str, Any]:
     Raises:
         UserError: nothing, or no interval.
     """
-    own = verdicts[(verdicts["metric"] == RUN) & (verdicts["env"] == env)].dropna(subset=["ci_low", "ci_high"])
+    own = verdicts[(verdicts["metric"] == RUN) & (verdicts["launch"] == env)].dropna(subset=["ci_low", "ci_high"])
     if own.empty:
         raise UserError(f"{env} has too few complete rounds for an interval: more --units in another --out")
     return dict(own.iloc[0])

@@ -133,7 +133,7 @@ def add_counters(root: Path, study: str, refused: tuple[str, ...] = ()) -> None:
     for path in sorted((root / "profiles" / study).glob("*/*/*/profile.json")):
         record = read_json(path)
         workload, env = path.parent.parent.name, path.parent.name
-        own = metrics[(metrics["workload"] == workload) & (metrics["env"] == env)]
+        own = metrics[(metrics["workload"] == workload) & (metrics["launch"] == env)]
         identity = own[own["campaign"] == "profile"].iloc[0].to_dict()
         ran = env not in refused
         write_json(path, {**record, "counters": COUNTERS if ran else REFUSED})

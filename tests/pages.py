@@ -21,7 +21,7 @@ STAND_IN = "a stand-in"  # all that such a figure says
 
 def row(**fields):
     base = {
-        "env": "docker", "metric": "real_s", "reference": "host", "campaign": "rounds.docker+host",
+        "launch": "docker", "metric": "real_s", "reference": "host", "campaign": "rounds.docker+host",
         "n_units": 6, "ratio": 1.03, "total_ratio": 1.03, "ci_low": 1.0184, "ci_high": 1.0412, "margin": 0.05,
         "verdict": "different within margin", "reason": None, "more_units": None, "alpha": 0.05, "family_size": 1,
         "family_alpha": 0.05, "role": "primary", "total_ci_low": 1.0184, "total_ci_high": 1.0412,

@@ -35,7 +35,7 @@ def joint(table: pd.DataFrame) -> pd.DataFrame:
     if rows.empty:
         return rows
     kinds = rows["campaign"].map(kind_of)
-    sizes = rows.groupby(["workload", kinds.rename("kind"), "campaign"])["env"].nunique()
+    sizes = rows.groupby(["workload", kinds.rename("kind"), "campaign"])["launch"].nunique()
     chosen = {key: part.idxmax()[2] for key, part in sizes.groupby(level=["workload", "kind"])}
     wanted = [chosen[key] for key in zip(rows["workload"], kinds, strict=True)]
     return rows[rows["campaign"] == wanted]

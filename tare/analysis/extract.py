@@ -25,6 +25,7 @@ from tare.model.journals.units import share_of
 from tare.model.records.measured import CopiesRecord, ProfileRecord
 from tare.model.registry import SHARED, SINGLE
 from tare.model.schema import parse
+from tare.model.studies.layout import arm_of
 from tare.model.studies.study import SMALL_NEIGHBOUR, Batch, Shared
 
 SHOWN = {"real_s": "whole run", "step_s": "step"}
@@ -263,8 +264,8 @@ def describe_verdicts(table: pd.DataFrame) -> list[str]:
 
 
 def _line(row: Mapping[str, Any]) -> str:
-    _, _, level = row["asked"].partition("@")
-    what = f"{row['workload']} {SHOWN[row['metric']]}{', ' + level if level else ''}: {row['env']}"
+    arm = arm_of(row["campaign"])
+    what = f"{row['workload']} {SHOWN[row['metric']]}{f', {arm.name}' if arm else ''}: {row['launch']}"
     if pd.isna(row["ci_low"]) or pd.isna(row["ci_high"]):
         return f"{what} {row['verdict']}: {row['reason']}"
     within = f"within {row['margin']:.0%}"

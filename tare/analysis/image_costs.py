@@ -401,7 +401,7 @@ def repeated(table: pd.DataFrame, stack: str, env: str, item: str) -> dict[int, 
 def _rows(table: pd.DataFrame) -> dict[tuple[str, str, str], list[tuple[float, float, str]]]:
     """Repetition, value and reason of every row, in the table's order, by stack, environment and item."""
     found: dict[tuple[str, str, str], list[tuple[float, float, str]]] = {}
-    names = (table[column] for column in ("stack", "env", "item", "rep", "value", "reason"))
+    names = (table[column] for column in ("stack", "launch", "item", "rep", "value", "reason"))
     for stack, env, item, rep, value, reason in zip(*names, strict=True):
         found.setdefault((stack, env, item), []).append((rep, value, reason))
     return found
@@ -433,5 +433,5 @@ def stacks_of(table: pd.DataFrame) -> list[str]:
 
 def environments_of(table: pd.DataFrame, stack: str) -> list[str]:
     """Environments that have an image of a stack, or a reason for having none, in the table's order."""
-    own = table[(table["stack"] == stack) & (table["campaign"] == "images") & (table["env"] != SHARED)]
-    return list(dict.fromkeys(own["env"]))
+    own = table[(table["stack"] == stack) & (table["campaign"] == "images") & (table["launch"] != SHARED)]
+    return list(dict.fromkeys(own["launch"]))

@@ -100,7 +100,7 @@ def forecast(table: pd.DataFrame, env: str) -> tuple[Cost, CostBox]:
     Raises:
         UserError: nothing is said of its jobs; with the reason.
     """
-    rows = table[table["env"].isin((HOST, env))].set_index("item")
+    rows = table[table["launch"].isin((HOST, env))].set_index("item")
     if (missing := rows["reason"].dropna()).size or "length_below" not in rows.index:
         raise UserError(f"no cost of jobs in {env}: {missing.iloc[0] if missing.size else 'it has no rows'}")
     fixed_s, step = (rows.loc[item, ["value", "low", "high"]].astype(float) for item in ("fixed_s", "step_share"))

@@ -173,10 +173,10 @@ def pivot(metrics: pd.DataFrame, metric: str) -> pd.DataFrame:
     values = metrics["value"].to_numpy(dtype=float, na_value=np.nan)[chosen]
     there = ~np.isnan(values)
     reps, rows = np.unique(metrics["rep"].to_numpy()[chosen][there].astype(int), return_inverse=True)
-    names, columns = np.unique(metrics["env"].to_numpy(dtype=object)[chosen][there], return_inverse=True)
+    names, columns = np.unique(metrics["launch"].to_numpy(dtype=object)[chosen][there], return_inverse=True)
     sums, counts = np.zeros((len(reps), len(names))), np.zeros((len(reps), len(names)))
     np.add.at(sums, (rows, columns), values[there])
     np.add.at(counts, (rows, columns), 1)
     means = np.divide(sums, counts, out=np.full_like(sums, np.nan), where=counts > 0)
     index = pd.Index(reps, name="rep", dtype=metrics["rep"].dtype)
-    return pd.DataFrame(means, index=index, columns=pd.Index(names, name="env", dtype=metrics["env"].dtype))
+    return pd.DataFrame(means, index=index, columns=pd.Index(names, name="launch", dtype=metrics["launch"].dtype))

@@ -115,7 +115,7 @@ def points(metrics: pd.DataFrame, record: NetworkRecord) -> pd.DataFrame:
     rows = []
     varied = columns_of_levels(own.columns)
     for (workload, env, place, *found), unit in own.groupby(
-        ["workload", "env", "environment", *varied], dropna=False
+        ["workload", "launch", "environment", *varied], dropna=False
     ):
         of = unit.groupby("metric")["value"].median()
         if "group_step_s" not in of:
@@ -176,7 +176,7 @@ def _flops(metrics: pd.DataFrame, workload: str) -> float | None:
     own = metrics[
         (metrics["campaign"] == "profile")
         & (metrics["workload"] == workload)
-        & (metrics["env"] == HOST)
+        & (metrics["launch"] == HOST)
         & (metrics["metric"] == "flops_per_step")
         & (metrics["kind"] != "unavailable")
     ]

@@ -208,10 +208,10 @@ def _found(one: Try, number: int | None) -> list[dict[str, Any]]:
     """Ratios of a try with Student's intervals at its share of alpha; one empty row where it has none."""
     last: Entry = one.last
     alpha = None if last.alpha is None or number is None else last.alpha * share_of(number)
-    empty = {"env": None, "ratio": None, "ci_low": None, "ci_high": None, "alpha": alpha}
+    empty = {"launch": None, "ratio": None, "ci_low": None, "ci_high": None, "alpha": alpha}
     rows = []
     for env, ratios in (last.ratios or {}).items():
-        row = {**empty, "env": env, "ratio": math.exp(ratios.mean)}
+        row = {**empty, "launch": env, "ratio": math.exp(ratios.mean)}
         if ratios.sd is not None and alpha is not None:
             half = t_quantile(alpha, ratios.n - 1) * ratios.sd / math.sqrt(ratios.n)
             ends = Interval(n=ratios.n, mean=ratios.mean, low=ratios.mean - half, high=ratios.mean + half)

@@ -205,7 +205,7 @@ class Measured:
     def names(self) -> list[str]:
         """Launches of a unit, with the headline's where its rows come from another level of the same rounds."""
         own = list(self.campaign.plan.launch_names)
-        found = [name for name in self.metrics["env"].unique() if name not in own]
+        found = [name for name in self.metrics["launch"].unique() if name not in own]
         return own + [name for name in found if read_role(name).is_reference]
 
 

@@ -102,7 +102,7 @@ class Here:
 
     def lacks(self, env: str) -> bool:
         """Whether the study has nothing of an environment."""
-        return not (self.metrics["env"] == env).any()
+        return not (self.metrics["launch"] == env).any()
 
     def scaled(
         self, workload: str, scenario: str = SINGLE, level: str | None = None, batch: int | None = None
@@ -137,7 +137,7 @@ class Here:
         metric = OURS.get(metric, metric)
         if metric in UNIT_METRICS:
             return _of_units(own, env, metric, batch, level, scenario)
-        profile = own[(own["campaign"] == "profile") & (own["env"] == env)]
+        profile = own[(own["campaign"] == "profile") & (own["launch"] == env)]
         if profile.empty:
             return _none(f"{env} has no profiled launch in this study")
         if metric in ("log2_intensity", "log2_gflops"):
@@ -297,7 +297,7 @@ def _of_units(
         if chosen.empty and swept:
             return _none(f"this study's batch sizes are {', '.join(map(str, swept))}")
     stepless = chosen.empty and what == "steps"
-    chosen = chosen[(chosen["env"] == env) & (chosen["metric"] == metric)]
+    chosen = chosen[(chosen["launch"] == env) & (chosen["metric"] == metric)]
     if chosen.empty:
         only = (
             f", only whole runs{NO_STEPS}" if stepless and not compared(own, "rounds", None, scenario).empty else ""

@@ -20,7 +20,7 @@ def stack_files(here: Here, workload: str) -> dict[str, dict[str, str]]:
     """By environment: hash of each library of the stack that a profiled launch mapped, by its path inside."""
     own = here.fingerprints
     own = own[(own["workload"] == workload) & (own["campaign"] == "profile") & own["path"].str.startswith(STACK)]
-    return {str(env): dict(zip(rows["path"], rows["sha256"], strict=True)) for env, rows in own.groupby("env")}
+    return {str(env): dict(zip(rows["path"], rows["sha256"], strict=True)) for env, rows in own.groupby("launch")}
 
 
 def unequal_files(here: Here, workload: str) -> dict[str, list[str]] | None:

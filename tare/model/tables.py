@@ -50,7 +50,7 @@ IDENTITY = {
     "scenario": pa.Column(TEXT),
     "workload": pa.Column(TEXT),
     # A launch of a unit by its name; what the name says stands in the three columns behind it.
-    "env": pa.Column(TEXT),
+    "launch": pa.Column(TEXT),
     "environment": pa.Column(TEXT),
     "launch_role": pa.Column(TEXT, pa.Check.isin(ROLES)),
     "co_runner": pa.Column(pd.BooleanDtype()),  # whether another job trained beside it
@@ -314,7 +314,7 @@ LEDGER = pa.DataFrameSchema(
         "opened_at": pa.Column(TEXT),
         "last_at": pa.Column(TEXT),
         "units": pa.Column(pd.Int64Dtype(), nullable=True),
-        "env": pa.Column(TEXT, nullable=True),
+        "launch": pa.Column(TEXT, nullable=True),
         "ratio": pa.Column(float, nullable=True),
         "ci_low": pa.Column(float, nullable=True),
         "ci_high": pa.Column(float, nullable=True),

@@ -38,7 +38,7 @@ def test_levels_that_were_read_once_cannot_be_changed():
 def test_a_cell_has_the_columns_that_every_table_begins_with(plan):
     row = cell_of(plan, CAMPAIGN, HOST, 64).row()
     assert list(tables.make("metrics", [row_of(row)]).columns[: len(row)]) == list(row)
-    assert (row["campaign"], row["env"], row["batch"], row["study"]) == (CAMPAIGN, HOST, 64, "s")
+    assert (row["campaign"], row["launch"], row["batch"], row["study"]) == (CAMPAIGN, HOST, 64, "s")
     assert (row["machine"], row["environment"], row["launch_role"], row["co_runner"]) == (
         "box", HOST, "reference", False,
     )  # fmt: skip
@@ -89,7 +89,7 @@ def test_what_a_launchs_name_says_stands_in_columns_of_its_own():
     for name, wanted in names.items():
         columns = launch_columns(read_role(name), SHARED)
         assert (columns["environment"], columns["launch_role"], columns["co_runner"]) == wanted
-        assert columns["env"] == name
+        assert columns["launch"] == name
         assert not launch_columns(read_role(name), SINGLE)["co_runner"], "one job alone on the machine"
 
 

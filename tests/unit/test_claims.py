@@ -175,7 +175,7 @@ def test_a_paired_contrast_tells_what_two_intervals_to_the_host_cannot(study):
 
 def test_a_paired_contrast_is_students_interval_of_the_units_log_ratios():
     rows = measured("real_s", {"docker": 0.9, "apptainer": 1.1})
-    value = {(row["env"], row["rep"]): math.log(row["value"]) for row in rows}
+    value = {(row["launch"], row["rep"]): math.log(row["value"]) for row in rows}
     logs = [value["apptainer", rep] - value["docker", rep] for rep in range(6)]
     half = t_quantile(0.025, 5) * statistics.stdev(logs) / math.sqrt(6)
     found = contrasts.paired(here(metrics=rows), "mnist_cnn", "real_s", "apptainer", PAIR)

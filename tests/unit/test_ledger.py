@@ -76,7 +76,7 @@ def test_every_try_stands_in_the_table_with_its_interval(study):
     for _ in range(2):
         run(study)
     table = tables.make("ledger", of(study).rows())
-    own = table[table["env"] == "docker"]
+    own = table[table["launch"] == "docker"]
     assert list(own["state"]) == ["superseded", "sealed"]
     assert list(own["attempt"]) == [1, 2]
     ratios = [0.01, 0.02, 0.03]

@@ -56,7 +56,7 @@ def test_each_model_stands_where_the_claim_has_it_or_not(sizes, wanted):
 def test_two_models_are_compared_by_welchs_interval_of_their_units():
     rows = memory({"resnet50": 3e9, "resnet18": 2e9, "alexnet": 1e9}, noise=0.2)
     logs = {
-        name: [math.log(row["value"]) for row in rows if (row["env"], row["workload"]) == ("docker", name)]
+        name: [math.log(row["value"]) for row in rows if (row["launch"], row["workload"]) == ("docker", name)]
         for name in MODELS
     }
     parts = [statistics.variance(logs[name]) / 6 for name in ("resnet50", "alexnet")]

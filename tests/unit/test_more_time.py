@@ -40,7 +40,7 @@ def verdict(half, *, env="docker", units=6, mean=1.0, margin=0.05, **fields):
     if half is not None:
         ends = {"ci_low": mean * math.exp(-half), "ci_high": mean * math.exp(half)}
     found = {"workload": "mnist_cnn", "campaign": "rounds.apptainer+docker+host", "margin": margin}
-    return row(**{**found, "env": env, "n_units": units, "ratio": mean, **ends, **fields})
+    return row(**{**found, "launch": env, "n_units": units, "ratio": mean, **ends, **fields})
 
 
 def test_how_many_units_a_width_takes():

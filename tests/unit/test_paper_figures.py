@@ -106,7 +106,7 @@ def test_times_here_are_means_of_rounds_with_their_t_interval(figure, workload, 
     own = given.metrics[(given.metrics["campaign"] == ROUNDS) & (given.metrics["workload"] == workload)]
     for env in builders.ENVIRONMENTS:
         for metric in ("real_s", "system_s"):
-            values = own[(own["env"] == env) & (own["metric"] == metric)]["value"]
+            values = own[(own["launch"] == env) & (own["metric"] == metric)]["value"]
             assert len(values) == 6
             interval = t_interval(list(values), 0.05)
             name = f"{HERE}-{workload}-{env}-{metric}"
@@ -162,7 +162,7 @@ def test_one_launch_each_has_no_interval(given, tmp_path):
 
 def test_an_environment_without_its_number_is_named_with_its_reason(given):
     own = given.metrics.copy()
-    gone = (own["metric"] == "real_s") & (own["env"] == "docker") & (own["campaign"] == ROUNDS)
+    gone = (own["metric"] == "real_s") & (own["launch"] == "docker") & (own["campaign"] == ROUNDS)
     own.loc[gone, ["value", "kind", "reason"]] = [None, "unavailable", "no launch succeeded"]
     drawing = drawn(replace(given, metrics=own), "17")
     found, _ = marks(drawing)

@@ -112,7 +112,7 @@ def test_what_had_no_time_is_named(reference):
 
 
 def test_no_environment_is_compared_with_the_host(metrics):
-    assert set(metrics["env"]) <= {"host", "host.control", "host.headline"}
+    assert set(metrics["launch"]) <= {"host", "host.control", "host.headline"}
     assert set(metrics["environment"]) == {"host"}
     assert set(metrics["launch_role"]) == {"reference", "control", "headline"}
     assert pd.Series(metrics["stack"]).dropna().unique().tolist() == ["bound"]

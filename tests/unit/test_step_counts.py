@@ -47,7 +47,9 @@ def test_counts_with_storms_and_ties_are_covered_as_often_as_it_says():
 def counts_of(values, **plan):
     rows = [row for metric, found in values.items() for row in rows_of(metric, found)]
     campaign = sealed_campaign(plan_of(kind="steps", **plan))
-    return tables.make("counts", step_counts.count_rows(campaign, pd.DataFrame(rows))).set_index(["metric", "env"])
+    return tables.make("counts", step_counts.count_rows(campaign, pd.DataFrame(rows))).set_index(
+        ["metric", "launch"]
+    )
 
 
 def test_a_difference_stands_beside_the_controls_and_zeros_are_values():

@@ -32,7 +32,7 @@ def tables(tmp_path_factory):
 def test_its_environments_are_primary_like_the_headlines(tables):
     rows = tables["verdicts"]
     primary = rows[(rows["role"] == "primary") & (rows["metric"] == "step_s")]
-    assert set(zip(primary["level_allocator"] == "default", primary["env"], strict=True)) == {
+    assert set(zip(primary["level_allocator"] == "default", primary["launch"], strict=True)) == {
         (level, env) for level in (False, True) for env in ("docker", "apptainer")
     }
     assert set(primary["family_size"]) == {6}, "whole runs are of the family too"
@@ -44,7 +44,9 @@ def test_its_level_is_compared_with_the_headline_by_the_rounds_that_both_have(ta
     assert level["n_units"] == 9
     assert level["ci_low"] < LEVEL * factors_of(HOST, None, FACTORS).get("step", 1.0) < level["ci_high"]
     assert level["role"] == "exploratory" and level["verdict"] == "different"
-    assert not (tables["metrics"]["env"] == "host.headline").any(), "its launches are rows of the headline already"
+    assert not (tables["metrics"]["launch"] == "host.headline").any(), (
+        "its launches are rows of the headline already"
+    )
 
 
 def test_both_levels_stand_side_by_side_in_the_answer(tables):
@@ -58,7 +60,7 @@ def test_both_levels_stand_side_by_side_in_the_answer(tables):
 def test_a_launch_without_steps_at_a_level_says_why(tables):
     rows = tables["metrics"]
     own = rows[(rows["campaign"].str.startswith("steps.")) & (rows["kind"] == "unavailable")]
-    assert own[["env", "rep", "metric", "reason"]].to_numpy().tolist() == [
+    assert own[["launch", "rep", "metric", "reason"]].to_numpy().tolist() == [
         ["host.control", 1, "step_s", "allocator default was left out: why not"]
     ]
 

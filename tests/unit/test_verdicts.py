@@ -121,7 +121,7 @@ def test_the_primary_comparisons_are_one_family_by_holm():
     values = {HOST: noisy(generator), CONTROL: noisy(generator), "docker": noisy(generator, 0.5)}
     values["apptainer"] = noisy(generator)
     found = table_of(plan_of(), rows_of("real_s", values))
-    real = found[found["metric"] == "real_s"].set_index("env")
+    real = found[found["metric"] == "real_s"].set_index("launch")
     assert list(real.index) == ["docker", "apptainer", "podman"]
     assert set(real["family_size"]) == {3} and set(real["role"]) == {"primary"}
     # docker differs at a third of alpha; of the two that are left, neither does at a half
@@ -159,7 +159,7 @@ def test_only_what_is_inconclusive_says_how_many_units_more():
     generator = np.random.default_rng(3)
     values = {name: noisy(generator, noise=0.001) for name in NAMES[:3]}
     values["apptainer"] = noisy(generator, noise=0.1)
-    found = table_of(plan_of(launches=NAMES[:4]), rows_of("real_s", values)).set_index(["metric", "env"])
+    found = table_of(plan_of(launches=NAMES[:4]), rows_of("real_s", values)).set_index(["metric", "launch"])
     assert pd.isna(found.loc[("real_s", "docker"), "more_units"])
     assert found.loc[("real_s", "apptainer"), "more_units"] > 0
 
@@ -242,7 +242,7 @@ def test_an_arms_campaign_judges_its_level_and_each_environment_at_it():
     arms = {f"{HOST}.headline": "headline"}
     plan = plan_of("steps", names)
     rows = rows_of("step_s", values, arms=arms) + rows_of("step_mean_s", values, arms=arms)
-    found = table_of(plan, rows, name="steps.docker+host.input-synthetic").set_index(["env", "reference"])
+    found = table_of(plan, rows, name="steps.docker+host.input-synthetic").set_index(["launch", "reference"])
     assert list(found.index) == [("docker", HOST), ("apptainer", HOST), (HOST, f"{HOST}.headline")]
     assert found["family_size"].tolist() == [3, 3, 3] and set(found["role"]) == {"exploratory"}
     # One of three is selected: every interval at a third of alpha.
@@ -290,7 +290,7 @@ def test_false_positives_and_power_of_rounds():
 
 def steps(typical, totals, **plan):
     rows = rows_of("step_s", typical) + rows_of("step_mean_s", totals)
-    return table_of(plan_of("steps", list(typical), **plan), rows).set_index("env")
+    return table_of(plan_of("steps", list(typical), **plan), rows).set_index("launch")
 
 
 def test_stalls_qualify_an_equivalence():
@@ -325,14 +325,14 @@ def test_few_units_have_an_interval_and_no_verdict():
     values = {name: noisy(generator, units=2, noise=0.2) for name in NAMES}
     middle = np.sqrt(np.array(values[HOST]) * values[CONTROL])
     values["docker"] = (middle * [0.95, 0.9500001]).tolist()
-    found = table_of(plan_of(), rows_of("real_s", values)).set_index(["metric", "env"])
+    found = table_of(plan_of(), rows_of("real_s", values)).set_index(["metric", "launch"])
     row = found.loc["real_s", "docker"]
     assert row["verdict"] == row["total_verdict"] == "inconclusive"
     assert row["reason"] == "2 complete units; the study asks for 6 before a verdict"
     assert row["ci_low"] < 0.9 and row["ci_high"] > 1.0
     asked = plan_of(sampling={"units": 4, "confidence": 0.95, "verdict_units": 4})
     calm = {name: noisy(generator, effect, 4) for name, effect in zip(NAMES, (0, 0, 0.5, 0, 0), strict=True)}
-    found = table_of(asked, rows_of("real_s", calm)).set_index(["metric", "env"])
+    found = table_of(asked, rows_of("real_s", calm)).set_index(["metric", "launch"])
     assert found.loc[("real_s", "docker"), "verdict"] == "different"
 
 
@@ -340,11 +340,11 @@ def test_a_control_that_reaches_as_far_as_a_claim_is_told():
     generator = np.random.default_rng(15)
     values = {name: noisy(generator, units=6, noise=0.001) for name in NAMES}
     values["docker"] = [value * 1.1 for value in values[HOST]]
-    calm = table_of(plan_of(), rows_of("real_s", values)).set_index(["metric", "env"])
+    calm = table_of(plan_of(), rows_of("real_s", values)).set_index(["metric", "launch"])
     assert calm.loc[("real_s", "docker"), "verdict"] == "different"
     assert not calm.loc[("real_s", "docker"), "control_reaches"]
     values[HOST] = [value * factor for value, factor in zip(values[HOST], (1.3, 0.8) * 3, strict=True)]
-    wild = table_of(plan_of(), rows_of("real_s", values)).set_index(["metric", "env"])
+    wild = table_of(plan_of(), rows_of("real_s", values)).set_index(["metric", "launch"])
     assert wild.loc[("real_s", "docker"), "control_reaches"]
 
 
@@ -436,7 +436,7 @@ def test_a_bound_on_the_far_side_tells_nothing_and_loosens_no_other_comparison()
     values["docker"][3] = None
     plan = plan_of(launches=NAMES[:4], conditions={"launch_timeout_s": 1.1})
     found = table_of(plan, rows_of("real_s", values), with_stopped(NAMES[:4], (3, "docker")))
-    found = found[found["metric"] == "real_s"].set_index("env")
+    found = found[found["metric"] == "real_s"].set_index("launch")
     assert found.loc["docker", "ratio"] < 0.2 and found.loc["docker", "verdict"] == "inconclusive"
     assert pd.isna(found.loc["docker", "more_units"]) and found["all_within"].isna().all()
     assert found.loc["apptainer", "alpha"] == pytest.approx(0.025)

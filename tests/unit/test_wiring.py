@@ -228,7 +228,7 @@ def verdict_beside(control, docker, names=NAMES, spread=0.0):
     plan = {"kind": "rounds", "launches": names, "sampling": sampling, "margins": {"run": 0.05, "step": 0.02}}
     plan |= {"arm": "arm", "headline_arm": "arm"}
     campaign = sealed_campaign(plan, name="rounds.docker+host")
-    found = pd.DataFrame(verdict_rows(campaign, pd.DataFrame(rows))).set_index(["metric", "env"])
+    found = pd.DataFrame(verdict_rows(campaign, pd.DataFrame(rows))).set_index(["metric", "launch"])
     return found.loc["real_s", "docker"]
 
 

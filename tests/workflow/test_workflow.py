@@ -36,12 +36,12 @@ def test_the_documentations_scenario_stands_in_plan_units_and_rows(extended):
 def test_a_broken_environment_never_stops_the_others(extended):
     verdicts = pd.read_csv(extended / "results/tiny/tables/verdicts.csv")
     own = verdicts["scenario"] == "single"
-    real = verdicts[own & (verdicts["metric"] == "real_s")].set_index("env")
+    real = verdicts[own & (verdicts["metric"] == "real_s")].set_index("launch")
     assert real.loc["namespaces", "n_units"] == 2
     assert real.loc["broken", "n_units"] == 0
     assert real.loc["broken", "verdict"] == "inconclusive"
     metrics = pd.read_csv(extended / "results/tiny/tables/metrics.csv")
-    broken = metrics[(metrics["env"] == "broken") & (metrics["metric"] == "real_s")]
+    broken = metrics[(metrics["launch"] == "broken") & (metrics["metric"] == "real_s")]
     assert set(broken["kind"]) == {"unavailable"}
     reasons = list(broken["reason"])  # whole, so that what came first can be read where it was something else
     assert [reason for reason in reasons if "broken on purpose" not in reason] == []
@@ -57,7 +57,7 @@ def test_a_broken_environment_fails_alone_in_a_round_and_is_given_up(extended):
     # Of the scenario busy_core too there are whole runs, which measure no steps.
     assert set(steps["campaign"]) == {"steps.broken+charliecloud+docker+host+namespaces"}
     for campaign, rows in steps.groupby("campaign"):
-        rows = rows.set_index("env")
+        rows = rows.set_index("launch")
         assert rows.loc["namespaces", "n_units"] == 2, campaign
         assert rows.loc["broken", "n_units"] == 0, campaign
     path = next(extended.glob("results/campaigns/tiny/box/softmax_mnist/rounds.broken+*+namespaces/sealed.json"))
@@ -73,9 +73,9 @@ def test_a_broken_environment_fails_alone_in_a_round_and_is_given_up(extended):
 def test_an_arm_compares_environments_at_its_level_and_the_level_with_the_headline(varied):
     verdicts = pd.read_csv(varied / "results/varied/tables/verdicts.csv")
     arm = verdicts[(verdicts["level_allocator"] == "steady") & (verdicts["metric"] == "real_s")]
-    pairs = set(zip(arm["env"], arm["reference"], strict=True))
+    pairs = set(zip(arm["launch"], arm["reference"], strict=True))
     assert ("namespaces", "host") in pairs and ("host", "host.headline") in pairs
-    assert arm.set_index(["env", "reference"]).loc[("host", "host.headline"), "n_units"] == 2
+    assert arm.set_index(["launch", "reference"]).loc[("host", "host.headline"), "n_units"] == 2
 
 
 def test_another_stack_is_compared_or_says_what_would_provide_it(varied):
@@ -85,7 +85,7 @@ def test_another_stack_is_compared_or_says_what_would_provide_it(varied):
     page = (varied / "results/varied/report/print.html").read_text()
     if tree["status"] == "ok":
         for metric in ("real_s", "step_s"):
-            own = rows[rows["metric"] == metric].set_index(["env", "reference"])
+            own = rows[rows["metric"] == metric].set_index(["launch", "reference"])
             assert own.loc[("host", "host.headline"), "n_units"] == 2
             assert own.loc[("namespaces", "host"), "n_units"] == 2
         assert "paper-2022 instead of torch-2.13, on the host" in page
@@ -98,7 +98,7 @@ def test_a_missing_runtime_is_unavailable_with_its_reason(extended):
     page = (extended / "results/tiny/report/print.html").read_text()
     metrics = pd.read_csv(extended / "results/tiny/tables/metrics.csv")
     for env, word in (("charliecloud", "ch-run"), ("docker", "docker")):
-        rows = metrics[(metrics["env"] == env) & (metrics["metric"] == "real_s")]
+        rows = metrics[(metrics["launch"] == env) & (metrics["metric"] == "real_s")]
         assert set(rows["kind"]) == {"unavailable"}
         assert rows["reason"].str.contains(word, case=False).all()
         record = json.loads((extended / f"results/probe/box/{env}.json").read_text())
@@ -213,7 +213,7 @@ def test_every_environment_trained_and_computed_the_same(smoke):
     for kind, metric, loss in (("rounds", "real_s", "loss_last"), ("steps", "step_s", "step_loss_last")):
         joint = metrics[metrics["campaign"] == f"{kind}.apptainer+charliecloud+docker+host"]
         real = joint[joint["metric"] == metric]
-        assert set(real["env"]) == {"host", "host.control", "docker", "apptainer", "charliecloud"}
+        assert set(real["launch"]) == {"host", "host.control", "docker", "apptainer", "charliecloud"}
         assert set(real["kind"]) == {"measured"}
         losses = joint[joint["metric"] == loss].groupby("rep")["value"]
         assert (losses.max() - losses.min() <= 1e-5 * losses.mean()).all()
@@ -226,7 +226,7 @@ def test_a_run_beside_a_neighbour_stands_in_units_rows_and_page(smoke):
     assert beside.neighbour.workload == "mnist_cnn" and beside.neighbour.steps > 0 and alone.neighbour is None
     metrics = pd.read_csv(smoke / "results/smoke/tables/metrics.csv")
     own = metrics[(metrics["scenario"] == "shared") & (metrics["metric"] == "slowdown")]
-    assert set(own["env"]) == {"host", "host.control"} and (own["value"] > 0).all()
+    assert set(own["launch"]) == {"host", "host.control"} and (own["value"] > 0).all()
     assert 'id="beside"' in (smoke / "results/smoke/report/environments.html").read_text()
 
 
@@ -237,7 +237,7 @@ def test_instances_that_train_together_stand_in_units_rows_and_page(smoke):
         assert launch.ok and len(launch.instances) == 2 and launch.network.kind == "switch"
     metrics = pd.read_csv(smoke / "results/smoke/tables/metrics.csv")
     own = metrics[(metrics["scenario"] == "distributed") & (metrics["metric"] == "exchange_s")]
-    assert set(own["env"]) == {"host", "host.control"} and (own["value"] > 0).all()
+    assert set(own["launch"]) == {"host", "host.control"} and (own["value"] > 0).all()
     network = json.loads((smoke / "results/smoke/machines/box/network.json").read_text())
     assert network["launches"]["host"]["status"] == "ok"
     assert 'id="instances"' in (smoke / "results/smoke/report/environments.html").read_text()
@@ -245,7 +245,7 @@ def test_instances_that_train_together_stand_in_units_rows_and_page(smoke):
 
 def test_every_environment_has_its_costs_and_was_started(smoke):
     table = pd.read_csv(smoke / "results/smoke/tables/image_costs.csv")
-    values = table.groupby(["env", "item"])["value"].max()
+    values = table.groupby(["launch", "item"])["value"].max()
     for env in ("host", "docker", "apptainer", "charliecloud"):
         assert values[env, "ready_s"] > 0 and values[env, "disk_bytes"] > 100e6 and values[env, "archive_bytes"] > 0
         assert values[env, "warm_start_s"] > 0
@@ -255,7 +255,7 @@ def test_every_environment_has_its_costs_and_was_started(smoke):
 def test_a_broken_environment_is_started_once_and_stops_no_other(extended):
     table = pd.read_csv(extended / "results/tiny/tables/image_costs.csv")
     own = table["stack"] == "torch-2.13"  # starts are measured for the study's own stack
-    started = table[own & (table["item"] == "warm_start_s")].set_index("env")
+    started = table[own & (table["item"] == "warm_start_s")].set_index("launch")
     reason = started.loc["broken", "reason"]
     assert "not tried again" in reason and "broken on purpose" in reason
     assert started.loc["namespaces", "value"] > 0 and started.loc["host.control", "value"] > 0
@@ -277,7 +277,7 @@ def test_the_same_tree_was_mapped_everywhere(smoke):
     prints = pd.read_csv(smoke / "results/smoke/tables/fingerprints.csv")
     tree = prints[prints["path"].str.startswith("{tree}")]
     assert tree.groupby(["workload", "path"])["sha256"].nunique().max() == 1
-    assert tree.groupby("env").size().nunique() == 1
+    assert tree.groupby("launch").size().nunique() == 1
 
 
 def test_progress_says_stage_and_n_of_m(smoke):

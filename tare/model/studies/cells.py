@@ -53,7 +53,7 @@ class CellKey:
 def launch_columns(launch: LaunchRole, scenario: str) -> dict[str, Any]:
     """What tables say of a launch: its name, and apart from each other what the name says."""
     return {
-        "env": launch.name,
+        "launch": launch.name,
         "environment": launch.environment,
         "launch_role": launch.role,
         "co_runner": scenario == SHARED and not launch.is_alone,

@@ -134,10 +134,10 @@ def glances(evidence: Evidence | Reference) -> list[Glance]:
         shown = _asked(rows)
         if not shown:
             continue
-        by_place = {(row["env"], row["asked"]): row for row in rows.to_dict("records")}
+        by_place = {(row["launch"], row["asked"]): row for row in rows.to_dict("records")}
         lines = [
             (env, env_title(env, short=True), [_glance(by_place.get((env, asked))) for asked in shown])
-            for env in sorted(rows["env"].unique(), key=env_order)
+            for env in sorted(rows["launch"].unique(), key=env_order)
         ]
         firsts = [rows[rows["asked"] == asked].iloc[0] for asked in shown]
         control = [(signed(row["control_ci_low"], row["control_ci_high"]), None) for row in firsts]
@@ -227,8 +227,8 @@ def _workload(
 ) -> WorkloadAnswer:
     rows = verdicts[verdicts["metric"].isin(HEADLINES)]
     environments = []
-    for env in sorted(rows["env"].unique(), key=env_order):
-        own = {row["asked"]: row for row in rows[rows["env"] == env].to_dict("records")}
+    for env in sorted(rows["launch"].unique(), key=env_order):
+        own = {row["asked"]: row for row in rows[rows["launch"] == env].to_dict("records")}
         findings = [_finding(own[asked], _reach(rows, asked), costs) for asked in _asked(rows) if asked in own]
         environments.append(
             EnvironmentAnswer(env=env, title=env_title(env), findings=findings, start=_start(metrics, env))
@@ -284,7 +284,7 @@ def _reach(rows: pd.DataFrame, asked: str) -> float:
 def _start(metrics: pd.DataFrame, env: str) -> str | None:
     """Median time until the program's first line, beside the host's."""
     rows = metrics[(metrics["metric"] == "runtime_start_s") & (metrics["kind"] == "measured")]
-    medians = rows.groupby("env")["value"].median()
+    medians = rows.groupby("launch")["value"].median()
     if env not in medians or HOST not in medians:
         return None
     return f"Its start takes {seconds(medians[env])}, the host's {seconds(medians[HOST])} (medians)."

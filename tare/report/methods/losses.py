@@ -76,7 +76,7 @@ def loss_check(workload: str, rows: pd.DataFrame, campaign: str | None = None) -
         return LossCheck(workload=workload, equal=None, sentence=f"{title}: no launch on the host left a loss.")
     distance = (own["value"] - own["reference"]).abs() / own["reference"].abs()
     worst = own.loc[distance.idxmax()]
-    largest, where = float(distance.max()), env_title(str(worst["env"]))
+    largest, where = float(distance.max()), env_title(str(worst["launch"]))
     counted, end = _counted(own, kind)
     if largest == 0:
         losses = own["reference"].unique()
@@ -104,7 +104,7 @@ def _title(workload: str, campaign: str) -> str:
 
 def _references(rows: pd.DataFrame, kind: str) -> pd.Series:
     """What each row is held against."""
-    hosts = rows[rows["env"] == HOST].sort_values("rep")
+    hosts = rows[rows["launch"] == HOST].sort_values("rep")
     if kind == STEPS:
         return rows["rep"].map(hosts.set_index("rep")["value"])
     return pd.Series(float(hosts["value"].iloc[0]) if len(hosts) else float("nan"), index=rows.index)

@@ -167,11 +167,11 @@ class _Steps:
 
     @property
     def step_s(self) -> float:
-        return float(self.rows.loc[self.rows["env"] == HOST, "value"].mean())
+        return float(self.rows.loc[self.rows["launch"] == HOST, "value"].mean())
 
     @property
     def ratios(self) -> list[float]:
-        units = self.rows.pivot_table(index="rep", columns="env", values="value").to_dict("index")
+        units = self.rows.pivot_table(index="rep", columns="launch", values="value").to_dict("index")
         return log_ratios_of(list(units.values()), [CONTROL])[CONTROL]
 
     @property
