@@ -479,6 +479,12 @@ def campaign_images(wildcards):
     )
 
 
+def benchmarks_here(*names):
+    """What benchmarks that are run by hand found on this machine, where they were run."""
+    paths = [layout.benchmark_record(MACHINE, name) for name in names]
+    return [str(path) for path in paths if path.exists()]
+
+
 def headline(kind, environments):
     """Sealed campaigns of one kind, one per workload of which the study has one."""
     return collect(

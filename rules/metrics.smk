@@ -10,7 +10,7 @@ PAPER_FILES = [
     checkout_file("papers/findings.csv"),
     checkout_file("config/devices.yaml"),
 ]
-COPIES = sorted(str(path) for path in Path("results/benchmarks").glob("copies.json"))
+COPIES = benchmarks_here("copies")
 
 
 rule extract_tables:

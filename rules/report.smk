@@ -26,11 +26,7 @@ rule build_report:
         pipelines=PIPELINES,
         network=rules.measure_network.output.record if GROUPED_IN else [],
         campaigns=CAMPAIGNS,
-        benchmarks=sorted(
-            str(path)
-            for name in ("copies", "protocols")
-            for path in Path("results/benchmarks").glob(f"{name}.json")
-        ),
+        benchmarks=benchmarks_here("copies", "protocols"),
     output:
         # Which pages a study has is known when they are written. Snakemake's own report embeds files of one folder side
         # by side, so that links between them work.

@@ -44,8 +44,7 @@ from tare.report.references import gather as gather_references
 
 Record = dict[str, Any]
 Campaign = SealedCampaign
-PROTOCOLS = "benchmarks/protocols.json"  # as benchmarks/protocols.py writes it
-COPIES = "benchmarks/copies.json"
+PROTOCOLS, COPIES = "protocols", "copies"  # benchmarks, by their names
 TABLES = (
     "verdicts", "job_length", "fault_costs", "counts", "fingerprints", "families", "stack_profiles", "kernels",
     "image_costs", "ledger",
@@ -169,6 +168,7 @@ def gather(results: Path, shared: Path, study_source: str, images: Path | None =
     roofs = layout.of_machine(results, machine, layout.CEILINGS_FILE)
     ceilings = read_ceilings(roofs) if roofs.exists() else None
     sealed = _campaigns(shared / below_results(layout.study_folder(study.study, machine)), study)
+    copies = shared / below_results(layout.benchmark_record(machine, COPIES))
     found, broken = gather_references(shared, results)
     papers = repeated(study.papers, study.workloads)
     return Evidence(
@@ -189,8 +189,8 @@ def gather(results: Path, shared: Path, study_source: str, images: Path | None =
         data=_data_of(study, shared / "data"),
         campaigns=sealed,
         curves=_curves(sealed),
-        protocols=_optional(shared / PROTOCOLS),
-        copies=read(CopiesRecord, shared / COPIES) if (shared / COPIES).exists() else None,
+        protocols=_optional(shared / below_results(layout.benchmark_record(machine, PROTOCOLS))),
+        copies=read(CopiesRecord, copies) if copies.exists() else None,
         references=found,
         broken_references=broken,
         profiles=_profiles(shared, study, machine),

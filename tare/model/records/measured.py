@@ -251,7 +251,7 @@ class Deviation(Record):
 class CopiesRecord(FileRecord):
     """How much a step differs between copies of a stack's tree: what benchmarks/copies.py wrote, and documents.
 
-    results/benchmarks/copies.json
+    results/benchmarks/<machine>/copies.json
 
     Attributes:
         replicates: of a launch; `warmup_steps`: of each, before the `steps` that count.

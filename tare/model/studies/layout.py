@@ -220,9 +220,9 @@ def arm_record(folder: Path, slug: str, env: str) -> Path:
     return stack_record(folder / "arms" / slug, env)
 
 
-def naive_record(folder: Path) -> Path:
-    """Record of a stack's image as a user would write it by hand; `folder`: of the stack."""
-    return folder / "naive" / "record.json"
+def naive_record(folder: Path, machine: str) -> Path:
+    """Record of a stack's image as a user would write it by hand, timed on a machine; `folder`: of the stack."""
+    return folder / "naive" / machine / "record.json"
 
 
 def image_record(folder: Path, env: str, arm: Arm | None) -> Path:
@@ -261,6 +261,11 @@ def reference_table(name: str, table: str) -> Path:
 def ceilings_record(machine: str, key: str) -> Path:
     """Record of a machine's ceilings, by the hash of what they depend on."""
     return Path(RESULTS, "ceilings", machine, f"{key}.json")
+
+
+def benchmark_record(machine: str, name: str) -> Path:
+    """What a benchmark that is run by hand found on a machine, of those that tables and pages read."""
+    return Path(RESULTS, "benchmarks", machine, f"{name}.json")
 
 
 def data_record(name: str) -> Path:
