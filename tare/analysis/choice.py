@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import pandas as pd
 
@@ -16,6 +16,14 @@ KINDS = ("rounds", "steps")
 PROFILE, SWEEP = "profile", "sweep"  # what stands for a campaign's name where there is one of a kind
 PRIMARY, EXPLORATORY = "primary", "exploratory"  # roles of comparisons
 METRIC_OF = {"rounds": "real_s", "steps": "step_s"}  # what a kind of campaign answers
+
+
+@dataclass(frozen=True, kw_only=True)
+class Asked:
+    """What a row of the headlines answers: a metric, at the headline's level or at another that is one of its own."""
+
+    metric: str
+    arm: arms.Arm | None = None
 
 
 def kind_of(campaign: str) -> str:
@@ -72,16 +80,20 @@ def headlines(verdicts: pd.DataFrame) -> pd.DataFrame:
     """Verdicts of the headline campaigns, and of those beside them that are headlines at another level.
 
     Returns:
-        The rows, with `asked`: the metric, and behind an @ the other level: `step_s@allocator=default`.
+        The rows, with what each answers as `asked`.
     """
     rows = joint(verdicts)
-    found = [rows.assign(asked=rows["metric"])]
+    found = [_asked(rows, None)]
     for (workload, campaign), own in verdicts[verdicts["role"] == PRIMARY].groupby(["workload", "campaign"]):
         named = layout.read_name(campaign)
         arm, main = named.arm, replace(named, arm=None, scenario=SINGLE).text
         if arm is not None and ((rows["workload"] == workload) & (rows["campaign"] == main)).any():
-            found.append(own.assign(asked=own["metric"] + f"@{arm.name}"))
+            found.append(_asked(own, arm))
     return pd.concat(found)
+
+
+def _asked(rows: pd.DataFrame, arm: arms.Arm | None) -> pd.DataFrame:
+    return rows.assign(asked=[Asked(metric=metric, arm=arm) for metric in rows["metric"]])
 
 
 def of_causes(table: pd.DataFrame, workload: str) -> pd.DataFrame:

@@ -9,7 +9,7 @@ from typing import Any
 import pandas as pd
 from markupsafe import Markup
 
-from tare.analysis.choice import METRIC_OF, headlines
+from tare.analysis.choice import METRIC_OF, Asked, headlines
 from tare.model.journals.units import share_of
 from tare.model.roles import CONTROL
 from tare.model.studies.layout import STEPS
@@ -186,17 +186,16 @@ def _shown(evidence: Evidence) -> pd.DataFrame:
     return verdicts[verdicts["workload"].isin(evidence.workloads) & verdicts["metric"].isin(HEADLINES)]
 
 
-def _asked(rows: pd.DataFrame) -> list[str]:
+def _asked(rows: pd.DataFrame) -> list[Asked]:
     """What rows of the headlines answer, in the order in which it is shown."""
     return sorted(
-        rows["asked"].unique(), key=lambda asked: (HEADLINES.index(asked.partition("@")[0]), "@" in asked, asked)
+        rows["asked"].unique(), key=lambda one: (HEADLINES.index(one.metric), one.arm.name if one.arm else "")
     )
 
 
-def asked_title(asked: str) -> str:
+def asked_title(asked: Asked) -> str:
     """Title of what a row of `headlines` answers."""
-    metric, _, arm = asked.partition("@")
-    return metric_title(metric) + (f", {arm_title(arm)}" if arm else "")
+    return metric_title(asked.metric) + (f", {arm_title(asked.arm.name)}" if asked.arm else "")
 
 
 def _glance(row: Mapping[str, Any] | None) -> tuple[str, str | None]:
@@ -272,7 +271,7 @@ def stall_note(row: Mapping[str, Any]) -> str | None:
     )
 
 
-def _reach(rows: pd.DataFrame, asked: str) -> float:
+def _reach(rows: pd.DataFrame, asked: Asked) -> float:
     """Half-width of the strips of one question, as an exponent's base: the farthest end that any row has."""
     own = rows[rows["asked"] == asked]
     ends = [1 + own["margin"].max()]
