@@ -20,7 +20,7 @@ METRIC_OF = {"rounds": "real_s", "steps": "step_s"}  # what a kind of campaign a
 
 @dataclass(frozen=True, kw_only=True)
 class Asked:
-    """What a row of the headlines answers: a metric, at the headline's level or at another that is one of its own."""
+    """What a row of the headlines answers: a metric, at the headline's level or at that of an arm."""
 
     metric: str
     arm: arms.Arm | None = None

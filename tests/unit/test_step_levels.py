@@ -6,7 +6,8 @@ import pytest
 from campaign_builders import factors_of, rounds_campaign, write_campaign
 
 from tare.analysis import extract
-from tare.analysis.choice import headlines
+from tare.analysis.choice import Asked, headlines
+from tare.model.studies import arms
 from tare.model.studies.layout import SEALED, campaign_name
 from tare.model.studies.study import HOST
 from tare.report.answers import answer
@@ -51,8 +52,9 @@ def test_its_level_is_compared_with_the_headline_by_the_rounds_that_both_have(ta
 
 def test_both_levels_stand_side_by_side_in_the_answer(tables):
     rows = headlines(tables["verdicts"])
-    assert list(dict.fromkeys(rows["asked"]))[-1] == "step_s@allocator=default" and "step_s" in set(rows["asked"])
-    assert answer.asked_title("step_s@allocator=default") == "Training step, default allocator"
+    default = Asked(metric="step_s", arm=arms.parse("allocator=default"))
+    assert list(dict.fromkeys(rows["asked"]))[-1] == default and Asked(metric="step_s") in set(rows["asked"])
+    assert answer.asked_title(default) == "Training step, default allocator"
     shown = rows.loc[rows["metric"] == "step_s", "asked"].map(answer.asked_title)
     assert len(shown) == 4 and shown.nunique() == 2
 
