@@ -18,10 +18,10 @@ Estimators: analysis of variance of a two-way table with one value a cell (Searl
 Components, 1992, chapter 4); the interval of sd_between is Williams's (Biometrika 49, 1962), that of sd_within by
 chi squared; F test of "copies do not differ".
 
-Each round is a row of results/benchmarks/copies.jsonl; the first of every call calibrates and is none. An
+Each round is a row of results/benchmarks/<machine>/copies.jsonl; the first of every call calibrates and is none. An
 interrupted benchmark goes on, from the same copies, which it leaves in the cache. When its minutes are over the
 copies that it made are removed (--keep: they stay, so that more minutes can be added).
-results/benchmarks/copies.json, made from the rows each time, holds
+results/benchmarks/<machine>/copies.json, made from the rows each time, holds
 
     schema, workload, stack, tree, allocator (of the steps), page_cache, at, cpu, kernel, copies
     rounds        that count
@@ -70,16 +70,16 @@ from tare.launch.pages import of_whole_runs  # noqa: E402
 from tare.launch.place import Site  # noqa: E402
 from tare.launch.run import Order  # noqa: E402
 from tare.launch.sites import from_copy, sites  # noqa: E402
-from tare.machine.facts import describe  # noqa: E402
+from tare.machine.facts import describe, machine_name  # noqa: E402
 from tare.machine.fitting import settled  # noqa: E402
 from tare.model.records.campaigns import Unit  # noqa: E402
 from tare.model.registry import HOST, SINGLE  # noqa: E402
 from tare.model.studies import arms  # noqa: E402
+from tare.model.studies.layout import benchmark_record  # noqa: E402
 from tare.model.studies.study import load_checked  # noqa: E402
 from tare.stats.fits import step_values  # noqa: E402
 
 SCHEMA = 2
-JOURNAL = ROOT / "results/benchmarks/copies.jsonl"
 ALLOCATOR = "steady"  # of the measured steps
 REPLICATES, WARMUP, STEPS = 4, 2, 12
 LEVEL = 0.95
@@ -380,7 +380,7 @@ def main() -> None:
     parser.add_argument("--workload", default="mnist_cnn")
     parser.add_argument("--study", default="config/config.yaml", help="a study file, or the study as inline JSON")
     parser.add_argument("--keep", action="store_true", help="leave the copies in the cache, for more minutes")
-    parser.add_argument("--out", type=Path, default=JOURNAL.with_suffix(".json"))
+    parser.add_argument("--out", type=Path, default=ROOT / benchmark_record(machine_name(), "copies"))
     arguments = parser.parse_args()
     if arguments.copies < 3:
         raise UserError(f"--copies {arguments.copies}: a variance between copies needs three or more")

@@ -1,7 +1,8 @@
 """Check what the cost by job length forecasts against whole runs that train several times as long.
 
-    .venv/bin/snakemake --cores 1 results/campaigns/nyu2022/mnist_cnn/rounds.charliecloud+host/sealed.json
-    .venv/bin/python benchmarks/job_length.py --campaigns results/campaigns/nyu2022/mnist_cnn \\
+    FOLDER=results/campaigns/nyu2022/MACHINE/mnist_cnn
+    .venv/bin/snakemake --cores 1 $FOLDER/rounds.charliecloud+host/sealed.json
+    .venv/bin/python benchmarks/job_length.py --campaigns $FOLDER \\
         --environments charliecloud --out results/benchmarks/job_length
 
 The forecast comes from a sealed campaign of rounds, whose runs measured training steps too. The long runs are a
@@ -73,7 +74,7 @@ def measured(verdicts: pd.DataFrame, env: str) -> dict[str, Any]:
     Raises:
         UserError: nothing, or no interval.
     """
-    own = verdicts[(verdicts["metric"] == RUN) & (verdicts["env"] == env)].dropna(subset=["ci_low", "ci_high"])
+    own = verdicts[(verdicts["metric"] == RUN) & (verdicts["launch"] == env)].dropna(subset=["ci_low", "ci_high"])
     if own.empty:
         raise UserError(f"{env} has too few complete rounds for an interval: more --units in another --out")
     return dict(own.iloc[0])

@@ -2,7 +2,7 @@
 
     .venv/bin/snakemake --cores 1 results/{data/mnist,data/sentiment,images/torch-2.13/host}.json
     .venv/bin/python benchmarks/launch_variance.py --minutes 15 --out FILE.json
-    .venv/bin/python benchmarks/launch_variance.py --campaign results/campaigns/*/*/rounds.host --out FILE.json
+    .venv/bin/python benchmarks/launch_variance.py --campaign results/campaigns/*/*/*/rounds.host --out FILE.json
     .venv/bin/python benchmarks/launch_variance.py --sequential --out benchmarks/launch_variance.json
 
 The first makes a campaign of sliced rounds of the host and the second host for each workload, in

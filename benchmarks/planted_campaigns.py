@@ -66,7 +66,7 @@ def once(study: dict[str, Any], workload: str, site: Site, folder: Path) -> dict
     rows = verdicts.study_rows([measured])
     for one in rows:
         row["n_units"] = one["n_units"]
-        row[one["env"]] = {name: one[name] for name in OF_VERDICT}
+        row[one["launch"]] = {name: one[name] for name in OF_VERDICT}
         row["control"] = [one["control_ratio"], one["control_ci_low"], one["control_ci_high"]]
     return row
 

@@ -1,6 +1,6 @@
 """How often the deployed interval of sliced rounds holds the truth, from recorded rounds of host and second host.
 
-    .venv/bin/python benchmarks/recorded_coverage.py results/campaigns/*/*/rounds.host* --out FILE.json
+    .venv/bin/python benchmarks/recorded_coverage.py results/campaigns/*/*/*/rounds.host* --out FILE.json
 
 Recorded rounds are made into pseudo-campaigns of 6, 8, 10 and 12 rounds, for whole runs, their bodies and the
 training step at each level of the allocator:

@@ -10,7 +10,7 @@ PAPER_FILES = [
     checkout_file("papers/findings.csv"),
     checkout_file("config/devices.yaml"),
 ]
-COPIES = sorted(str(path) for path in Path("results/benchmarks").glob("copies.json"))
+COPIES = benchmarks_here("copies")
 
 
 rule extract_tables:
@@ -58,7 +58,7 @@ rule judge_published:
         image_costs=rules.count_image_costs.output,
         profiles=PROFILES,
         machine=rules.describe_machine.output.record,
-        probes=collect(layout.probe_record("{env}"), env=ENVIRONMENTS),
+        probes=collect(layout.probe_record(MACHINE, "{env}"), env=ENVIRONMENTS),
     output:
         published="<results>/tables/published.csv",
         claims="<results>/tables/claims.csv",
@@ -79,7 +79,7 @@ rule summarize_environment:
     input:
         rounds=lambda wildcards: headline("rounds", ["host", wildcards.env]),
         profiles=collect(
-            layout.profile_record(STUDY, "{workload}", "{{env}}"),
+            layout.profile_record(STUDY, MACHINE, "{workload}", "{{env}}"),
             workload=WORKLOADS,
         ),
         copies=COPIES,

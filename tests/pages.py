@@ -21,7 +21,7 @@ STAND_IN = "a stand-in"  # all that such a figure says
 
 def row(**fields):
     base = {
-        "env": "docker", "metric": "real_s", "reference": "host", "campaign": "rounds.docker+host",
+        "launch": "docker", "metric": "real_s", "reference": "host", "campaign": "rounds.docker+host",
         "n_units": 6, "ratio": 1.03, "total_ratio": 1.03, "ci_low": 1.0184, "ci_high": 1.0412, "margin": 0.05,
         "verdict": "different within margin", "reason": None, "more_units": None, "alpha": 0.05, "family_size": 1,
         "family_alpha": 0.05, "role": "primary", "total_ci_low": 1.0184, "total_ci_high": 1.0412,
@@ -29,7 +29,9 @@ def row(**fields):
         "control_reaches": False, "all_within": None,
         "control_ratio": 1.0, "control_ci_low": 0.988, "control_ci_high": 1.008,
     }  # fmt: skip
-    return {**base, **fields}
+    found = {**base, **fields}
+    level = str(found["reference"]).endswith(".headline")
+    return {"compares": tables.LEVEL if level else tables.ENVIRONMENT, **found}
 
 
 @functools.cache
@@ -132,7 +134,7 @@ def host_drawings(results):
 def roofline_drawings(results, metrics):
     families, ceilings = (
         tables.read("families", results / "tables/families.csv"),
-        read_ceilings(results / "ceilings.json"),
+        read_ceilings(results / "machines/box/ceilings.json"),
     )
     drawings = {"roofline": partial(figures.roofline, metrics, ceilings)}
     for workload in builders.WORKLOADS:

@@ -18,6 +18,7 @@ from tare.experiments.attempts import measuring_campaigns
 from tare.experiments.campaign import run_campaign
 from tare.experiments.designs import Design, Row, identity
 from tare.model.records.campaigns import Plan, Sampling, Unit
+from tare.model.roles import read_roles
 
 NAMES = ("host", "host.control")
 LAUNCH = 'touch "$0/alive-$$"; sleep 0.08; while [ -e "$0/hold" ]; do sleep 0.05; done; rm "$0/alive-$$"'
@@ -29,7 +30,7 @@ def plan_of(units: int) -> Plan:
         kind="rounds",
         study="quick",
         workload="none",
-        environments=NAMES,
+        launches=read_roles(NAMES),
         spec={},
         conditions={},
         sampling=Sampling(units=units, confidence=0.95),

@@ -2,20 +2,28 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import pandas as pd
 
+from tare.model import tables
 from tare.model.journals.units import share_of
 from tare.model.levels import level_column, read_levels
-from tare.model.registry import SINGLE
-from tare.model.roles import read_role
+from tare.model.registry import HOST, SHARED, SINGLE
 from tare.model.studies import arms, layout
 
 KINDS = ("rounds", "steps")
 PROFILE, SWEEP = "profile", "sweep"  # what stands for a campaign's name where there is one of a kind
 PRIMARY, EXPLORATORY = "primary", "exploratory"  # roles of comparisons
 METRIC_OF = {"rounds": "real_s", "steps": "step_s"}  # what a kind of campaign answers
+
+
+@dataclass(frozen=True, kw_only=True)
+class Asked:
+    """What a row of the headlines answers: a metric, at the headline's level or at that of an arm."""
+
+    metric: str
+    arm: arms.Arm | None = None
 
 
 def kind_of(campaign: str) -> str:
@@ -35,7 +43,7 @@ def joint(table: pd.DataFrame) -> pd.DataFrame:
     if rows.empty:
         return rows
     kinds = rows["campaign"].map(kind_of)
-    sizes = rows.groupby(["workload", kinds.rename("kind"), "campaign"])["env"].nunique()
+    sizes = rows.groupby(["workload", kinds.rename("kind"), "campaign"])["launch"].nunique()
     chosen = {key: part.idxmax()[2] for key, part in sizes.groupby(level=["workload", "kind"])}
     wanted = [chosen[key] for key in zip(rows["workload"], kinds, strict=True)]
     return rows[rows["campaign"] == wanted]
@@ -72,16 +80,20 @@ def headlines(verdicts: pd.DataFrame) -> pd.DataFrame:
     """Verdicts of the headline campaigns, and of those beside them that are headlines at another level.
 
     Returns:
-        The rows, with `asked`: the metric, and behind an @ the other level: `step_s@allocator=default`.
+        The rows, with what each answers as `asked`.
     """
     rows = joint(verdicts)
-    found = [rows.assign(asked=rows["metric"])]
+    found = [_asked(rows, None)]
     for (workload, campaign), own in verdicts[verdicts["role"] == PRIMARY].groupby(["workload", "campaign"]):
         named = layout.read_name(campaign)
         arm, main = named.arm, replace(named, arm=None, scenario=SINGLE).text
         if arm is not None and ((rows["workload"] == workload) & (rows["campaign"] == main)).any():
-            found.append(own.assign(asked=own["metric"] + f"@{arm.name}"))
+            found.append(_asked(own, arm))
     return pd.concat(found)
+
+
+def _asked(rows: pd.DataFrame, arm: arms.Arm | None) -> pd.DataFrame:
+    return rows.assign(asked=[Asked(metric=metric, arm=arm) for metric in rows["metric"]])
 
 
 def of_causes(table: pd.DataFrame, workload: str) -> pd.DataFrame:
@@ -142,4 +154,15 @@ def arm_verdicts(table: pd.DataFrame, workload: str, campaign: str) -> pd.DataFr
 
 def is_level(row: pd.Series | dict[str, object]) -> bool:
     """Whether a verdict compares an arm's level with the headline's, not an environment with the host."""
-    return read_role(str(row["reference"])).is_reference
+    return bool(row["compares"] == tables.LEVEL)
+
+
+def of_hosts(table: pd.DataFrame) -> pd.DataFrame:
+    """Rows of the host and of its A/A control; of units with co-runners, of the launches that have one."""
+    hosts = (table["environment"] == HOST) & table["launch_role"].isin(("reference", "control"))
+    return table[hosts & ~without_co_runner(table)]
+
+
+def without_co_runner(table: pd.DataFrame) -> pd.Series:
+    """Which rows are of launches that ran without the co-runner that others of their unit had."""
+    return (table["scenario"] == SHARED) & ~table["co_runner"].astype(bool)

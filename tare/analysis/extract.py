@@ -19,11 +19,13 @@ from tare.analysis.tries import Attempt, Studies, Witnesses, nobody
 from tare.core.errors import IntegrityError, UserError
 from tare.core.forked import forked
 from tare.model import tables
+from tare.model.journals.recorded import recorded_machine
 from tare.model.journals.sealed import SealedCampaign, read_sealed, views
 from tare.model.journals.units import share_of
 from tare.model.records.measured import CopiesRecord, ProfileRecord
 from tare.model.registry import SHARED, SINGLE
 from tare.model.schema import parse
+from tare.model.studies.layout import arm_of
 from tare.model.studies.study import SMALL_NEIGHBOUR, Batch, Shared
 
 SHOWN = {"real_s": "whole run", "step_s": "step"}
@@ -63,7 +65,10 @@ def build(
     inputs = [(path, read_pipeline(path)) for path in pipelines]
     other = [(path, read_profile(path)) for path in stack_profiles]
     told = [(path, one.study) for path, one in (*records, *other)] + [(path, one.study) for path, one in inputs]
-    _refuse_studies([(one.path, one.plan.study) for one in read] + told)
+    _refuse_several("studies", [(one.path, one.plan.study) for one in read] + told)
+    measured = [(path, one.measured_on) for path, one in (*records, *other)]
+    measured += [(path, one.measured_on) for path, one in inputs]
+    _refuse_several("machines", [(one.path, one.plan.machine.name) for one in read] + measured)
     studies = Studies(read, witnesses)
     viewed = [view for one in read for view in views(one)]
     with _profiled(records, jobs) as profiled:
@@ -186,7 +191,7 @@ def refuse_mixtures(campaigns: Sequence[SealedCampaign], margins: Mapping[str, f
     seen: dict[tuple[Any, ...], Path] = {}
     first: tuple[Path, Mapping[str, float]] | None = None
     for sealed, plan in ((one.path, one.plan) for one in campaigns):
-        key = (plan.kind, plan.workload, plan.arm, plan.scenario, tuple(sorted(plan.environments)))
+        key = (plan.kind, plan.workload, plan.arm, plan.scenario, tuple(sorted(plan.launch_names)))
         if key in seen:
             raise UserError(
                 f"{seen[key]} and {sealed} are two campaigns of one comparison ({plan.kind} of "
@@ -213,22 +218,26 @@ def _shown(margins: Mapping[str, float]) -> str:
     return ", ".join(f"{name} {value:g}" for name, value in sorted(margins.items()))
 
 
-def _refuse_studies(records: Sequence[tuple[Path, str]]) -> None:
-    studies: dict[str, Path] = {}
-    for path, study in records:
-        studies.setdefault(study, path)
-    if len(studies) > 1:
-        listed = ", ".join(f"{name} ({path})" for name, path in studies.items())
-        raise UserError(f"records of different studies can't be compared: {listed}")
+def _refuse_several(what: str, records: Sequence[tuple[Path, str]]) -> None:
+    """Records of one study and of one machine make a table."""
+    first: dict[str, Path] = {}
+    for path, name in records:
+        first.setdefault(name, path)
+    if len(first) > 1:
+        listed = ", ".join(f"{name} ({path})" for name, path in first.items())
+        raise UserError(f"records of different {what} can't be compared: {listed}")
 
 
 def _campaign(sealed: Path) -> SealedCampaign:
-    """A sealed campaign, which lies in a folder of its own name, in that of its workload."""
+    """A sealed campaign, which lies in a folder of its own name, in that of its workload and its machine."""
     found = read_sealed(sealed)
     if found.plan.workload != found.workload:
         raise IntegrityError(
             f"{sealed} is of workload {found.plan.workload!r} and lies under {found.workload!r}: run it again"
         )
+    lies_under, own = sealed.parent.parent.parent.name, found.plan.machine.name
+    if lies_under != own and recorded_machine(sealed) is None:
+        raise IntegrityError(f"{sealed} is of machine {own!r} and lies under {lies_under!r}: move it back")
     if found.key.kind != found.kind:
         raise IntegrityError(f"{sealed} is a campaign of {found.kind} and lies under {found.name!r}: run it again")
     return found
@@ -255,8 +264,8 @@ def describe_verdicts(table: pd.DataFrame) -> list[str]:
 
 
 def _line(row: Mapping[str, Any]) -> str:
-    _, _, level = row["asked"].partition("@")
-    what = f"{row['workload']} {SHOWN[row['metric']]}{', ' + level if level else ''}: {row['env']}"
+    arm = arm_of(row["campaign"])
+    what = f"{row['workload']} {SHOWN[row['metric']]}{f', {arm.name}' if arm else ''}: {row['launch']}"
     if pd.isna(row["ci_low"]) or pd.isna(row["ci_high"]):
         return f"{what} {row['verdict']}: {row['reason']}"
     within = f"within {row['margin']:.0%}"

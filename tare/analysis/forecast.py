@@ -72,7 +72,7 @@ def forecasts(
 
     Args:
         study: the checked study.
-        folders: of campaigns, the likelier ones first (results/campaigns/<study>).
+        folders: of campaigns, the likelier ones first (results/campaigns/<study>/<machine>).
         half_width: wanted, relative; None for the study's.
         budget_s: of one campaign; None for the study's.
         tries: those of the study so far; None for none. The next one may spend its share of alpha.
@@ -141,7 +141,7 @@ def from_campaign(sealed: Path) -> Experience | None:
     """
     campaign = read_sealed(sealed)
     plan, own = campaign.plan, campaign.counted
-    ratios = log_ratios_of([run_values(unit) for unit in own], plan.environments)
+    ratios = log_ratios_of([run_values(unit) for unit in own], plan.launch_names)
     spreads = [float(np.std(values, ddof=1)) for values in ratios.values() if len(values) > 1]
     if not spreads:
         return None

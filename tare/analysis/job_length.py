@@ -100,7 +100,7 @@ def forecast(table: pd.DataFrame, env: str) -> tuple[Cost, CostBox]:
     Raises:
         UserError: nothing is said of its jobs; with the reason.
     """
-    rows = table[table["env"].isin((HOST, env))].set_index("item")
+    rows = table[table["launch"].isin((HOST, env))].set_index("item")
     if (missing := rows["reason"].dropna()).size or "length_below" not in rows.index:
         raise UserError(f"no cost of jobs in {env}: {missing.iloc[0] if missing.size else 'it has no rows'}")
     fixed_s, step = (rows.loc[item, ["value", "low", "high"]].astype(float) for item in ("fixed_s", "step_share"))
@@ -113,7 +113,7 @@ class _Pair:
     def __init__(self, runs: Measured, steps: Measured | None) -> None:
         self.runs, self.steps = runs, steps
         self.environments = compared(runs.campaign.plan)
-        seconds = once(runs.metrics).reindex(columns=list(runs.campaign.plan.environments))
+        seconds = once(runs.metrics).reindex(columns=list(runs.campaign.plan.launch_names))
         hosts = seconds[[HOST, CONTROL]].dropna().mean(axis=1)
         self.stopped = stopped_runs(runs.campaign)
         known = len(hosts) > 0 and self._bounded(HOST) is None
@@ -125,7 +125,7 @@ class _Pair:
             self.fixed[env] = replace(UNKNOWN, n=self.fixed[env].n)
         self.step = dict.fromkeys(self.environments, UNKNOWN)
         if steps is not None:
-            values = pivot(steps.metrics, STEP).reindex(columns=list(steps.campaign.plan.environments))
+            values = pivot(steps.metrics, STEP).reindex(columns=list(steps.campaign.plan.launch_names))
             pairs = {env: contrasts(values, env, HOST) for env in (CONTROL, *self.environments)}
             self.step = {env: tellable(one) for env, one in self._intervals(steps, pairs).items()}
 

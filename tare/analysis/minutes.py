@@ -117,7 +117,7 @@ def earlier_of(campaign: SealedCampaign) -> Earlier | None:
     found = tuple(_comparisons(campaign))
     seconds = [unit.cost_s for unit in counted]
     apart = unsliced(campaign.plan, campaign.units)
-    sliced = [name for name in campaign.plan.environments if name not in apart]
+    sliced = [name for name in campaign.plan.launch_names if name not in apart]
     runs = log_ratios_of([run_values(unit) for unit in counted], sliced)
     spreads = [float(np.std(ratios, ddof=1)) for ratios in runs.values() if len(ratios) >= FEWEST_UNITS]
     if not found or not spreads or not sum(seconds):
@@ -142,7 +142,7 @@ def _comparisons(campaign: SealedCampaign) -> Iterator[Comparison]:
     margins = plan.margins or {}
     for what, rows in values.items():
         margin = margins.get("run" if what == RUN else "step")
-        logs = log_ratios_of(rows, plan.environments)
+        logs = log_ratios_of(rows, plan.launch_names)
         for env in compared(plan):
             ratios = logs.get(env, [])
             if margin is None or len(ratios) < FEWEST_UNITS:
@@ -189,7 +189,7 @@ def planned(study: Study, minutes: Minutes, campaigns: Path, images_s: float = 0
         images_s: that missing images will take.
     """
     own = headlines(study)
-    folder = campaigns / study.study
+    folder = campaigns / study.study / facts.machine_name()
     ledger = tries.Study(folder)
     found = {one.workload: newest_here(folder / one.workload / one.name) for one in own}
     attempts = {one.workload: ledger.next_attempt((one.workload, one.name)) for one in own}

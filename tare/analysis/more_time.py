@@ -18,7 +18,6 @@ from tare.analysis.choice import METRIC_OF
 from tare.model.journals.sealed import SealedCampaign
 from tare.model.journals.units import compared, shares
 from tare.model.registry import HOST
-from tare.model.roles import CONTROL, read_role
 from tare.model.tables import INCONCLUSIVE
 from tare.stats.intervals import MOST_UNITS, Interval, judge, t_quantile
 
@@ -164,7 +163,7 @@ def of_one_more(campaigns: Iterable[SealedCampaign]) -> float:
     """
     found = 0.0
     for campaign in campaigns:
-        names = [name for name in campaign.plan.environments if not read_role(name).is_reference]
-        if CONTROL in names and (campaign.arm is None or not campaign.arm.is_setting):
-            found += sum(unit.cost_s for unit in campaign.units) / len(campaign.plan.environments)
+        has_control = any(role.role == "control" for role in campaign.plan.launches)
+        if has_control and (campaign.arm is None or not campaign.arm.is_setting):
+            found += sum(unit.cost_s for unit in campaign.units) / len(campaign.plan.launches)
     return found

@@ -26,7 +26,6 @@ from tare.model.levels import columns_of_levels, level_column
 from tare.model.records.launches import NetworkResults
 from tare.model.records.measured import NetworkRecord
 from tare.model.registry import DISTRIBUTED, HOST, environment
-from tare.model.roles import read_role
 from tare.model.schema import read
 
 ALL_REDUCE, SERVER = "all-reduce", "parameter-server"
@@ -115,7 +114,9 @@ def points(metrics: pd.DataFrame, record: NetworkRecord) -> pd.DataFrame:
     wire = wires(record).get(HOST)
     rows = []
     varied = columns_of_levels(own.columns)
-    for (workload, env, *found), unit in own.groupby(["workload", "env", *varied], dropna=False):
+    for (workload, env, place, *found), unit in own.groupby(
+        ["workload", "launch", "environment", *varied], dropna=False
+    ):
         of = unit.groupby("metric")["value"].median()
         if "group_step_s" not in of:
             continue
@@ -123,7 +124,7 @@ def points(metrics: pd.DataFrame, record: NetworkRecord) -> pd.DataFrame:
         exchange, read = levels[level_column("exchange")], levels.get(level_column("input"))
         step_s, compute_s, payload = of["group_step_s"], of["compute_step_s"], of["exchange_bytes"]
         flops = _flops(metrics, str(workload))
-        met_on = environment(read_role(str(env)).environment).network_of(levels[level_column("network")])
+        met_on = environment(str(place)).network_of(levels[level_column("network")])
         is_measured = met_on == measured_on(record)
         rows.append(
             {
@@ -175,7 +176,7 @@ def _flops(metrics: pd.DataFrame, workload: str) -> float | None:
     own = metrics[
         (metrics["campaign"] == "profile")
         & (metrics["workload"] == workload)
-        & (metrics["env"] == HOST)
+        & (metrics["launch"] == HOST)
         & (metrics["metric"] == "flops_per_step")
         & (metrics["kind"] != "unavailable")
     ]

@@ -81,7 +81,7 @@ class Switching:
 
 def switching(campaign: SealedCampaign) -> Switching | None:
     """Costs and rates of a campaign in slices; None where its launches time no steps, or too few."""
-    names = list(campaign.plan.environments)
+    names = list(campaign.plan.launch_names)
     wanted = set(sliced_units(campaign))
     units = [unit for unit in campaign.counted if unit.unit in wanted]
     rounds = [_round(unit.launches, names) for unit in units]

@@ -26,7 +26,7 @@ def add(subparsers: Any) -> None:
 
     audit = subparsers.add_parser("audit", help="judge published studies by their own data and by this machine")
     audit.add_argument("--paper", nargs="+", required=True, help="studies of config/published")
-    audit.add_argument("--results", type=Path, required=True, help="folder of the study's tables and machine.json")
+    audit.add_argument("--results", type=Path, required=True, help="folder of the study's tables and machines")
     audit.add_argument("--shared", type=Path, default=Path("results"), help="folder of what studies share: probes")
     audit.add_argument("--out", type=Path, required=True, help="folder of the tables published and claims")
     audit.set_defaults(run=run_audit)

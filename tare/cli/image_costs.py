@@ -47,6 +47,7 @@ def run_starts(arguments: argparse.Namespace) -> int:
 def run_image_costs(arguments: argparse.Namespace) -> int:
     """`tare image-costs`."""
     from tare.analysis import image_costs
+    from tare.machine.facts import machine_name
     from tare.model import tables
     from tare.model.studies.layout import IMAGES
     from tare.model.studies.study import ImageCostsPart, load_part
@@ -59,7 +60,7 @@ def run_image_costs(arguments: argparse.Namespace) -> int:
     ]
     starts = image_costs.read_starts(arguments.starts) if arguments.starts else None
     runs = image_costs.read_runs(arguments.runs) if arguments.runs else None
-    tables.write("image_costs", image_costs.build(study.study, forms, starts, runs), arguments.out)
+    tables.write("image_costs", image_costs.build(study.study, machine_name(), forms, starts, runs), arguments.out)
     return 0
 
 

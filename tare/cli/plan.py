@@ -24,7 +24,9 @@ def add(subparsers: Any) -> None:
         type=_minutes,
         help="how long the whole study may take: the budgets of its headline campaigns, as MINUTES= chooses them",
     )
-    parser.add_argument("--campaigns", type=Path, action="append", help="folder of earlier campaigns of a study")
+    parser.add_argument(
+        "--campaigns", type=Path, action="append", help="folder of earlier campaigns of a study on a machine"
+    )
     parser.add_argument(
         "--stamp",
         action="store_true",
@@ -80,15 +82,16 @@ def run_plan(arguments: argparse.Namespace) -> int:
     from tare.analysis.forecast import forecasts
     from tare.core.progress import duration, say
     from tare.literature import claims, published
+    from tare.machine.facts import machine_name
     from tare.model.studies.expected import whole_s
-    from tare.model.studies.layout import CAMPAIGNS
+    from tare.model.studies.layout import CAMPAIGNS, study_folder
     from tare.model.studies.study import PRIMARY, load_checked, settings_of
 
     study = load_checked(arguments.study, _over(arguments))
     if arguments.workload:
         study = study.replace(workloads={arguments.workload: settings_of(study.workloads, arguments.workload)})
-    own = CAMPAIGNS / study.study
-    others = sorted(path for path in CAMPAIGNS.glob("*") if path.is_dir() and path != own)
+    own = study_folder(study.study, machine_name())
+    others = sorted(path for path in CAMPAIGNS.glob("*/*") if path.is_dir() and path != own)
     total, unknown, notes = 0.0, 0, []
     for row in forecasts(
         study,
@@ -156,12 +159,13 @@ def _stamp(study: Study) -> int:
     from tare.core.files import sha256_file
     from tare.core.progress import say
     from tare.experiments.ledger import bring_up_to_date, note_stamp
+    from tare.machine.facts import machine_name
     from tare.machine.witnesses import commands, witnesses
     from tare.model.journals.ledger import last_hash
-    from tare.model.studies.layout import CAMPAIGNS
+    from tare.model.studies.layout import study_folder
     from tare.model.studies.stamps import stamp_of, write_stamp
 
-    folder = CAMPAIGNS / study.study
+    folder = study_folder(study.study, machine_name())
     entries = bring_up_to_date(folder)
     at = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
     path = write_stamp(folder, stamp_of(study, at, last_hash(folder, entries) if entries else None))

@@ -35,8 +35,11 @@ def run_probe(arguments: argparse.Namespace) -> int:
 
 
 def run_machine(arguments: argparse.Namespace) -> int:
-    """Write the facts."""
+    """Write the facts, and say by which name the machine is known."""
+    from tare.core.progress import say
     from tare.machine.facts import record
 
-    record().write(arguments.out)
+    found = record()
+    found.write(arguments.out)
+    say(f"this machine is {found.name}")
     return 0

@@ -95,7 +95,7 @@ def rounds_beside(setup: Setup) -> Design:
     )
 
     def run_unit(plan: Plan, number: int, done: Sequence[Unit]) -> Row:
-        order, pads = unit_order(plan, done, plan.environments)
+        order, pads = unit_order(plan, done, plan.launch_names)
         if sum(unit.voided is None for unit in done) < plan.discarded and plan.conditions["page_cache"] == WARM:
             alone = [name for name in order if read_role(name).is_alone]
             return one_after_other(plan, setup.sites, done, alone, pads)  # a neighbour reads no other files

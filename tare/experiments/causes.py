@@ -107,7 +107,7 @@ def run_together(dues: Mapping[Any, Due], sites: Mapping[str, Site]) -> dict[Any
         or (plan.spec["device"] == "cpu" and due.number == first.number and files_of(due.done) == files)
     }
     plans = [due.plan for due in chosen.values()]
-    order, pads = unit_order(plan, first.done, plan.environments)
+    order, pads = unit_order(plan, first.done, plan.launch_names)
     if files is None and plan.conditions["page_cache"] != "warm":
         order = [HOST]  # nothing has to be warmed up: only the list of files is wanted
 

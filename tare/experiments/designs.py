@@ -30,7 +30,7 @@ from tare.model.levels import levels_text
 from tare.model.records.campaigns import Kind, Machine, Others, Plan, Sampling, Unit
 from tare.model.records.launches import LaunchRecord
 from tare.model.registry import DISTRIBUTED, HOST, NO_OPTIONS, SHARED, SINGLE, whole_options
-from tare.model.roles import read_role
+from tare.model.roles import read_role, read_roles
 from tare.model.schema import parse
 from tare.model.studies import arms
 from tare.model.studies.study import reduced
@@ -108,7 +108,7 @@ def declare(
     **own: Any,
 ) -> Plan:
     """The plan of a campaign on this machine; `own` is what just its kind has."""
-    study, arm, names = setup.study, setup.arm, tuple(own.pop("environments", setup.sites))
+    study, arm, names = setup.study, setup.arm, tuple(own.pop("launches", setup.sites))
     conditions = own.pop("conditions", study["conditions"])
     levels = arms.levels_of(headline, arm)
     frameworks = sorted({site.framework for site in setup.sites.values()}) or [DEFAULT]
@@ -117,7 +117,7 @@ def declare(
         kind=kind,
         study=study["study"],
         workload=setup.workload,
-        environments=names,
+        launches=read_roles(names),
         unavailable=dict(setup.unavailable),
         spec=dict(spec),
         conditions=arms.conditions_at(conditions, levels),

@@ -192,6 +192,7 @@ def profile(
     identity = {
         "schema": PROFILE_SCHEMA,
         "study": study["study"],
+        "machine": machine.machine_name(),
         "workload": workload,
         "env": env,
         "stack": study["stack"],
@@ -309,7 +310,7 @@ def device_facts(study: Mapping[str, Any], name: str | None = None) -> dict[str,
         name: of the device that CUDA counts first, which need not be the first that the driver lists.
     """
     facts = machine.describe()
-    names = ("cpu_model", "cpu_signature", "cpu_clock", "cpu_flags", "cpu_caches_bytes", "virtualisation")
+    names = ("name", "cpu_model", "cpu_signature", "cpu_clock", "cpu_flags", "cpu_caches_bytes", "virtualisation")
     known = {name: facts[name] for name in names}
     found: dict[str, Any] = {"device": study["device"], "machine": known, "datasheet": None}
     if study["device"] == "cpu":

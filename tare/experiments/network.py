@@ -26,6 +26,7 @@ from tare.launch.networks import Wires, switched
 from tare.launch.scenarios.distributed import SWITCH
 from tare.launch.sites import sites
 from tare.launch.switch import SUBNET
+from tare.machine.facts import machine_name
 from tare.machine.fitting import settled
 from tare.model.records.launches import LaunchRecord
 from tare.model.records.measured import Iperf, NetworkRecord
@@ -74,6 +75,7 @@ def measure_network(source: str, folder: Path | None, out: Path) -> None:
         iperf3 = by_iperf3(network, study["conditions"])
     NetworkRecord(
         study=part.study,
+        machine=machine_name(),
         stack=part.stack,
         group={"workers": wanted.workers, "rate_mbit_per_s": rate, "delay_ms": wanted.delay_ms, "network": SWITCH},
         iperf3=iperf3,

@@ -16,6 +16,7 @@ from tare.experiments.rounds import whole_run_spec
 from tare.experiments.starts import ALLOCATOR, cold_obstacle
 from tare.launch.run import launch
 from tare.launch.sites import sites
+from tare.machine.facts import machine_name
 from tare.machine.fitting import settled
 from tare.model.studies.study import HOST, PipelinePart, load_part, settings_of
 
@@ -53,7 +54,7 @@ def measure_pipeline(source: str, workload: str, folder: Path | None, record: Pa
             raise UnavailableError(f"the host can't be used: {unavailable[HOST]}")
         conditions = {**study["conditions"], "allocator": ALLOCATOR, "page_cache": "as_found"}
         result = launch(available[HOST], spec, conditions).to_json()
-    identity = {"schema": SCHEMA, "study": part.study, "workload": workload, "stack": part.stack}
-    asked = {"batch": settings.batch, "device": study["device"], "no_cold": spec["no_cold"]}
+    identity = {"schema": SCHEMA, "study": part.study, "machine": machine_name(), "workload": workload}
+    asked = {"stack": part.stack, "batch": settings.batch, "device": study["device"], "no_cold": spec["no_cold"]}
     write_json(out, {**identity, **asked, "settings": wanted.to_json(), "provenance": provenance, **result})
     say(f"{workload}: input pipeline {result['status']}" + (f", {result['reason']}" if result["reason"] else ""))

@@ -90,7 +90,7 @@ def rounds(setup: Setup) -> Design:
     def run_unit(plan: Plan, number: int, done: Sequence[Unit]) -> Row:
         if held:
             return sliced.run_unit(plan, setup.sites, done)
-        order, pads = unit_order(plan, done, plan.environments)
+        order, pads = unit_order(plan, done, plan.launch_names)
         return sliced.unheld(plan, setup.sites, done, order, pads)
 
     what = f"{workload} rounds{', ' + arm.name if arm else ''}"
@@ -117,7 +117,7 @@ def sweep(setup: Setup) -> Design:
         headline=headline_levels(study),
         sampling=Sampling(units=study["sweep"]["repetitions"], confidence=study["confidence"]),
         discarded=1 if study["conditions"]["page_cache"] == "warm" else 0,
-        environments=[HOST],
+        launches=[HOST],
         batches=tuple(batches),
     )
 

@@ -118,7 +118,7 @@ def run_unit(plan: Plan, sites: Mapping[str, Site], done: Sequence[Unit], progra
         done: the units before it.
         program_of: what a launch of this name runs; None for the plan's own job.
     """
-    order, pads = unit_order(plan, done, plan.environments, every=len(groups(plan, done)))
+    order, pads = unit_order(plan, done, plan.launch_names, every=len(groups(plan, done)))
     gone = given_up(done)
     calibration = calibration_of(done)
     group = _group(plan, done)
@@ -411,7 +411,7 @@ def _group(plan: Plan, done: Sequence[Unit]) -> list[str]:
     Of the calibration, all: they run one after the other.
     """
     if calibration_of(done) is None:
-        return [name for name in plan.environments if name not in given_up(done)]
+        return [name for name in plan.launch_names if name not in given_up(done)]
     found = groups(plan, done)
     return found[sum(unit.counts for unit in done) % len(found)]
 
@@ -422,7 +422,7 @@ def groups(plan: Plan, done: Sequence[Unit]) -> list[list[str]]:
     Those that can't be sliced come after the others, in groups without them.
     """
     gone, calibration = given_up(done), calibration_of(done)
-    names = [name for name in plan.environments if name not in gone]
+    names = [name for name in plan.launch_names if name not in gone]
     most = None if calibration is None or calibration.slicing is None else calibration.slicing.get("together")
     hosts = [name for name in names if read_role(name).environment == HOST]
     whole = unsliced(plan, done)

@@ -66,7 +66,7 @@ def starts(setup: Setup) -> Design:
     )
 
     def run_unit(plan: Plan, number: int, done: Sequence[Unit]) -> Row:
-        order, pads = unit_order(plan, done, plan.environments)
+        order, pads = unit_order(plan, done, plan.launch_names)
         launches: dict[str, LaunchRecord] = {}
         for name in order:
             launches |= _starts_of(plan, name, setup.sites[name], pads[name], _failure(done, name))

@@ -392,7 +392,7 @@ def _modelled(claim: Claim, workload: str, environments: Sequence[str], here: He
         own = own[(own["workload"] == workload) & (own["metric"] == name) & (own["kind"] == "modelled")]
         if own.empty:
             continue
-        counts = own.drop_duplicates("env").set_index("env")["value"]
+        counts = own.drop_duplicates("launch").set_index("launch")["value"]
         if counts.nunique() == 1:
             places = listed(list(counts.index))
             return f"A model, no measurement: {name} is {amount(counts.iloc[0], unit)} in {places}."

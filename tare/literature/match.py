@@ -139,7 +139,7 @@ def _network(published: MeasuredWith, claim: Claim, here: Here, workload: str) -
     environments = claim.environments or published.environments
     had = [env for env in environments if env in published.network]
     (kind,) = ours if len(ours) == 1 else ("several",)
-    measured = [env for env in environments if (rows["env"] == env).any()]
+    measured = [env for env in environments if (rows["launch"] == env).any()]
     have = [env for env in measured if environment(env).network_of(kind) == "overlay"]
     same = [env for env in had if env in measured] == have
     plain = [env for env in environments if env not in had]

@@ -15,9 +15,12 @@ from tare.analysis.profile_rows import read_profile
 from tare.literature.finding import listed
 from tare.literature.vocabulary import UNIT_METRICS, kind_of
 from tare.model import tables
+from tare.model.journals import references
 from tare.model.records.images import ProbeRecord, read_probes
 from tare.model.records.machine import MachineRecord, read_machine
 from tare.model.registry import DISTRIBUTED, HOST, SHARED, SINGLE
+from tare.model.studies import layout
+from tare.model.studies.layout import below_results
 
 NO_SCENARIO = "the study runs no such scenario"
 # Metrics of papers that have another name in a profiled launch.
@@ -99,7 +102,7 @@ class Here:
 
     def lacks(self, env: str) -> bool:
         """Whether the study has nothing of an environment."""
-        return not (self.metrics["env"] == env).any()
+        return not (self.metrics["launch"] == env).any()
 
     def scaled(
         self, workload: str, scenario: str = SINGLE, level: str | None = None, batch: int | None = None
@@ -134,7 +137,7 @@ class Here:
         metric = OURS.get(metric, metric)
         if metric in UNIT_METRICS:
             return _of_units(own, env, metric, batch, level, scenario)
-        profile = own[(own["campaign"] == "profile") & (own["env"] == env)]
+        profile = own[(own["campaign"] == "profile") & (own["launch"] == env)]
         if profile.empty:
             return _none(f"{env} has no profiled launch in this study")
         if metric in ("log2_intensity", "log2_gflops"):
@@ -195,7 +198,7 @@ def gather(results: Path, shared: Path) -> Here:
     """Read what an audit needs.
 
     Args:
-        results: folder of the study's tables and of machine.json.
+        results: folder of the study's tables, and of the record of the machine that they are of.
         shared: folder of what studies share: the probes and the profiled launches.
 
     Raises:
@@ -203,10 +206,10 @@ def gather(results: Path, shared: Path) -> Here:
         IntegrityError: a table or a record is not what was written.
     """
     folder = results / "tables"
-    kernels, machine = folder / "kernels.csv", results / "machine.json"
-    costs = folder / "image_costs.csv"
+    kernels, costs = folder / "kernels.csv", folder / "image_costs.csv"
     metrics = tables.read("metrics", folder / "metrics.parquet")
-    described = read_machine(machine)
+    machine = tables.machine_of(metrics) or ""
+    described = read_machine(layout.of_machine(results, machine, layout.MACHINE_FILE))
     return Here(
         metrics=metrics,
         verdicts=tables.read("verdicts", folder / "verdicts.csv"),
@@ -214,7 +217,7 @@ def gather(results: Path, shared: Path) -> Here:
         kernels=tables.read("kernels", kernels) if kernels.exists() else None,
         image_costs=tables.read("image_costs", costs) if costs.exists() else None,
         machine=described,
-        probes=read_probes(shared / "probe", set(metrics["env"])),
+        probes=read_probes(shared / below_results(layout.probes_folder(machine)), set(metrics["environment"])),
         measured_with=measured_with(metrics, shared, described or MachineRecord()),
     )
 
@@ -229,13 +232,14 @@ def of_reference(folder: Path, made: Path) -> Here:
     Raises:
         UserError, IntegrityError: as `gather`.
     """
-    metrics, machine = tables.read("metrics", made / "metrics.parquet"), read_machine(folder / "machine.json")
+    metrics = tables.read("metrics", made / "metrics.parquet")
+    machine = read_machine(folder / layout.MACHINE_FILE)
     return Here(
         metrics=metrics,
         verdicts=tables.read("verdicts", made / "verdicts.csv"),
         fingerprints=tables.read("fingerprints", made / "fingerprints.csv"),
         machine=machine,
-        probes=read_probes(folder / "probe", set(metrics["env"])),
+        probes=read_probes(references.probes_folder(folder), set(metrics["environment"])),
         measured_with=measured_with(metrics, folder, machine or MachineRecord()),
     )
 
@@ -252,8 +256,9 @@ def measured_with(metrics: pd.DataFrame, shared: Path, machine: MachineRecord) -
         IntegrityError: a profile is not what was written.
     """
     found = {}
-    for study, workload in metrics[["study", "workload"]].drop_duplicates().itertuples(index=False):
-        path = shared / "profiles" / study / workload / HOST / "profile.json"
+    cells = metrics[["study", "machine", "workload"]].drop_duplicates()
+    for study, machine_name, workload in cells.itertuples(index=False):
+        path = references.profile_below(shared, study, machine_name, workload, HOST)
         record = read_profile(path) if path.exists() else None
         if record is None or not record.ok:
             continue
@@ -292,7 +297,7 @@ def _of_units(
         if chosen.empty and swept:
             return _none(f"this study's batch sizes are {', '.join(map(str, swept))}")
     stepless = chosen.empty and what == "steps"
-    chosen = chosen[(chosen["env"] == env) & (chosen["metric"] == metric)]
+    chosen = chosen[(chosen["launch"] == env) & (chosen["metric"] == metric)]
     if chosen.empty:
         only = (
             f", only whole runs{NO_STEPS}" if stepless and not compared(own, "rounds", None, scenario).empty else ""

@@ -16,14 +16,17 @@ from pathlib import Path
 from typing import Any
 
 from tare.core.errors import UnavailableError
-from tare.core.files import cache_dir
+from tare.core.files import cache_dir, canonical_json, sha256_text
 from tare.core.process import run
 from tare.machine import nvml
 from tare.machine.memory import meminfo_bytes
+from tare.model.machines import MACHINE, MOST, checked_name, slug_of
 from tare.model.records.machine import MachineRecord
 from tare.model.schema import parse
 
 CPU = Path("/sys/devices/system/cpu")
+PCI = Path("/sys/bus/pci/devices")
+DISPLAY = "0x03"  # begins the class of PCI devices that draw or compute, of GPUs among them
 TOOL_S = 15.0
 GPU_FIELDS = {
     "name": "name",
@@ -135,6 +138,43 @@ def _caches() -> dict[str, int]:
     return sizes
 
 
+def machine_name() -> str:
+    """The name of this machine in keys, paths and rows: what TARE_MACHINE says, or one made of its hardware.
+
+    Raises:
+        UserError: TARE_MACHINE is no name.
+    """
+    given = os.environ.get(MACHINE)
+    return checked_name(given, MACHINE) if given else _hardware_name()
+
+
+@cache
+def _hardware_name() -> str:
+    """The processor's model, and four digits of a hash of it, the number of processors, and the GPUs.
+
+    Read without a driver, which may be loaded later than the rules are read; neither the host's name, which a
+    container has anew at each start, nor a number of the installation, which a container may lack.
+    """
+    try:
+        model = _cpu_model()
+    except UnavailableError:
+        model = platform.machine()
+    digits = sha256_text(canonical_json([model, os.cpu_count(), _display_devices()]))[:4]
+    return f"{slug_of(model, MOST - 5)}-{digits}"
+
+
+def _display_devices() -> list[str]:
+    """Vendor and device of each of the machine's GPUs on its PCI buses, in order; none where they are not shown."""
+    found = []
+    for device in sorted(PCI.glob("*")):
+        try:
+            if _read(device / "class").startswith(DISPLAY):
+                found.append(f"{_read(device / 'vendor')} {_read(device / 'device')}")
+        except UnavailableError:
+            continue
+    return sorted(found)
+
+
 def identity() -> dict[str, Any]:
     """What must stay equal while a campaign runs; None where the machine does not tell."""
 
@@ -145,6 +185,7 @@ def identity() -> dict[str, Any]:
             return None
 
     return {
+        "name": machine_name(),
         "kernel": platform.release(),
         "machine": platform.machine(),
         "cpus": sorted(os.sched_getaffinity(0)),
@@ -303,6 +344,7 @@ def _listed_by_smi() -> tuple[dict[str, str], ...]:
 
 
 READERS: dict[str, Callable[[], Any]] = {
+    "name": machine_name,
     "cpu_model": _cpu_model,
     "cpu_signature": _cpu_signature,
     "cpu_clock": _cpu_clock,

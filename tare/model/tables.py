@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache, wraps
 from pathlib import Path
-from typing import TypeVar
+from typing import TypeVar, get_args
 
 import pandas as pd
 import pandera.pandas as pa
@@ -13,6 +13,7 @@ import pandera.pandas as pa
 from tare.core.errors import IntegrityError, UserError
 from tare.core.files import atomic_path
 from tare.model.levels import columns_of_levels, level_column
+from tare.model.roles import Role
 
 # Tables of some thousand rows are asked thousands of times for a few of them, which takes Arrow's strings longer.
 pd.set_option("mode.string_storage", "python")
@@ -22,6 +23,7 @@ REMEMBERED = 8  # tables whose answers `once_per_table` keeps
 
 KINDS = ("measured", "modelled", "unavailable")
 FORMER_LEVELS = "arm"  # the column of older versions
+MACHINE = "machine"  # the column that they lack
 INCONCLUSIVE = "inconclusive"
 VERDICTS = (
     "equivalent",
@@ -34,14 +36,24 @@ VERDICTS = (
 PLAIN = tuple(word for word in VERDICTS if not word.endswith("stalls"))
 DIFFERENT = tuple(word for word in VERDICTS if word.startswith("different"))
 
+ROLES = get_args(Role)
+# What a comparison is of: an environment with the host, an arm's level with the headline's, or a launch with a
+# co-runner with the same one alone.
+ENVIRONMENT, LEVEL, CO_RUNNER = COMPARES = ("environment", "level", "co_runner")
+
 LEVELS = f"{level_column('')}[a-z0-9_]+"  # which columns hold levels
 
 IDENTITY = {
     "study": pa.Column(TEXT),
+    MACHINE: pa.Column(TEXT),
     "campaign": pa.Column(TEXT),
     "scenario": pa.Column(TEXT),
     "workload": pa.Column(TEXT),
-    "env": pa.Column(TEXT),
+    # A launch of a unit by its name; what the name says stands in the three columns behind it.
+    "launch": pa.Column(TEXT),
+    "environment": pa.Column(TEXT),
+    "launch_role": pa.Column(TEXT, pa.Check.isin(ROLES)),
+    "co_runner": pa.Column(pd.BooleanDtype()),  # whether another job trained beside it
     "stack": pa.Column(TEXT),
     # One for each factor that the table's rows have a level of; empty where a row has none.
     LEVELS: pa.Column(TEXT, nullable=True, required=False, regex=True),
@@ -80,6 +92,7 @@ VERDICT_TABLE = _strict(
     {
         "metric": pa.Column(TEXT),
         "reference": pa.Column(TEXT),
+        "compares": pa.Column(TEXT, pa.Check.isin(COMPARES)),
         "role": pa.Column(TEXT, pa.Check.isin(("primary", "exploratory"))),
         "attempt": pa.Column(pd.Int64Dtype(), nullable=True),  # which try of its question the campaign is
         "n_units": pa.Column(int, pa.Check.ge(0)),
@@ -292,6 +305,7 @@ STATES = ("opened", "sealed", "adopted", "superseded", "found", "gone")
 LEDGER = pa.DataFrameSchema(
     {
         "study": pa.Column(TEXT),
+        MACHINE: pa.Column(TEXT),
         "workload": pa.Column(TEXT),
         "campaign": pa.Column(TEXT),
         "attempt": pa.Column(pd.Int64Dtype(), nullable=True),  # none of a campaign without a unit that counts
@@ -300,7 +314,7 @@ LEDGER = pa.DataFrameSchema(
         "opened_at": pa.Column(TEXT),
         "last_at": pa.Column(TEXT),
         "units": pa.Column(pd.Int64Dtype(), nullable=True),
-        "env": pa.Column(TEXT, nullable=True),
+        "launch": pa.Column(TEXT, nullable=True),
         "ratio": pa.Column(float, nullable=True),
         "ci_low": pa.Column(float, nullable=True),
         "ci_high": pa.Column(float, nullable=True),
@@ -490,12 +504,25 @@ def read(name: str, path: Path) -> pd.DataFrame:
             table = pd.read_csv(path, dtype=texts)
     except (ValueError, OSError) as error:
         raise IntegrityError(f"{path} can't be read ({error}); delete it and run again") from error
-    if FORMER_LEVELS in table.columns and LEVELS in _schema(name).columns:
+    missing = MACHINE in _schema(name).columns and MACHINE not in table.columns
+    if missing or (FORMER_LEVELS in table.columns and LEVELS in _schema(name).columns):
+        why = f"without the column {MACHINE}" if missing else f"with all levels in the column {FORMER_LEVELS}"
         raise IntegrityError(
-            f"{path} is of an older version, with all levels in the column {FORMER_LEVELS}: make it again with "
-            f"`snakemake --cores 1 {path} --force`"
+            f"{path} is of an older version, {why}: make it again with `snakemake --cores 1 {path} --force`"
         )
     return _validate(name, table, str(path))
+
+
+def machine_of(table: pd.DataFrame) -> str | None:
+    """The machine that a table's rows are of; None where it has none.
+
+    Raises:
+        IntegrityError: they are of several.
+    """
+    found = sorted(table[MACHINE].unique())
+    if len(found) > 1:
+        raise IntegrityError(f"rows of several machines ({', '.join(found)}) are in one table: extract it again")
+    return str(found[0]) if found else None
 
 
 def _validate(name: str, table: pd.DataFrame, where: str) -> pd.DataFrame:

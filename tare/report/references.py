@@ -19,7 +19,7 @@ from tare.model import tables
 from tare.model.journals.references import BROKEN, load, references
 from tare.model.records.machine import MachineRecord, read_machine
 from tare.model.records.measured import CeilingsRecord
-from tare.model.studies.layout import REFERENCE_TABLES, REFERENCES, below_results
+from tare.model.studies.layout import CEILINGS_FILE, MACHINE_FILE, REFERENCE_TABLES, REFERENCES, below_results
 from tare.report import figures
 
 READ = ("metrics", "verdicts", "device_samples", "claims")
@@ -153,8 +153,8 @@ def read(folder: Path, made: Path, figures: Path) -> Reference:
         verdicts=verdicts,
         samples=samples,
         claims=claims,
-        machine=read_machine(folder / "machine.json"),
-        ceilings=read_ceilings(folder / "ceilings.json") if (folder / "ceilings.json").exists() else None,
+        machine=read_machine(folder / MACHINE_FILE),
+        ceilings=read_ceilings(folder / CEILINGS_FILE) if (folder / CEILINGS_FILE).exists() else None,
         figures={
             path.stem.removeprefix(_prefix(folder.name)): path
             for path in sorted((figures / folder.name).glob("*.svg"))

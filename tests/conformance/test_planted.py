@@ -50,7 +50,7 @@ def attempt(host, study, budget_s, effect, folder):
         campaign.run_campaign(folder, rounds.rounds(Setup(study=study, workload=WORKLOAD, sites=sites)))
     found = next(view for view in views(read_sealed(folder / campaign.SEALED)) if view.level == "steady")
     rows = pd.DataFrame(metrics.campaign_metrics(found))
-    return rows, pd.DataFrame(verdict_rows(found, rows)).set_index("env")
+    return rows, pd.DataFrame(verdict_rows(found, rows)).set_index("launch")
 
 
 @pytest.fixture(scope="module")

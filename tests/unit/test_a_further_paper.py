@@ -166,7 +166,7 @@ def test_figures_of_each_kind_show_this_machine_or_say_why_not(results):
     assert "Published (labels): Host (Bare metal) 2.0 s; Docker (Containers) 2.6 s." in told["1"]
     assert "batch 64 2.0 s" in told["2"]
     verdicts = given.verdicts
-    own = verdicts[(verdicts["metric"] == "samples_per_s") & (verdicts["env"] == "docker")]
+    own = verdicts[(verdicts["metric"] == "samples_per_s") & (verdicts["launch"] == "docker")]
     ratio = own[own["workload"] == "mnist_cnn"].iloc[0]["ratio"]
     assert f"Docker (Containers) {ratio:.3g}" in told["3"] and "CNN on MNIST" in told["3"]
     assert "CPU use: Host largest" in told["4"]

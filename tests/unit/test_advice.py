@@ -14,7 +14,7 @@ from tare.report.answers import advice
 
 
 def length(env, low, high, reason=None, workload="mnist_cnn"):
-    row = {"workload": workload, "env": env, "item": "length_below", "low": low, "high": high, "reason": reason}
+    row = {"workload": workload, "launch": env, "item": "length_below", "low": low, "high": high, "reason": reason}
     return {**row, "length_s": None}
 
 
@@ -62,7 +62,7 @@ def test_the_answer_of_a_study_ends_in_what_to_do(evidence):
 
 def test_stalls_that_are_sure_stand_beside_the_lengths_that_leave_them_out(evidence):
     table = evidence.verdicts.copy()
-    steps = (table["metric"] == "step_s") & (table["env"] == "docker") & (table["reference"] == "host")
+    steps = (table["metric"] == "step_s") & (table["launch"] == "docker") & (table["reference"] == "host")
     table.loc[steps, ["stalls_ci_low", "stalls_ci_high"]] = (0.99, 1.02)
     table.loc[steps & (table["workload"] == "mnist_cnn"), ["stalls_ci_low", "stalls_ci_high"]] = (1.01, 1.02)
     told = [line for line in advice.lines(replace(evidence, verdicts=table)) if line.startswith("Docker: ")]

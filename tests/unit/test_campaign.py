@@ -22,7 +22,7 @@ from tare.machine import facts
 from tare.model.journals import units as model_units
 from tare.model.journals.sealed import DECISION_KEY, PLAN, UNITS, read_rows, read_sealed
 from tare.model.records.campaigns import Plan, Sampling
-from tare.model.roles import CONTROL
+from tare.model.roles import CONTROL, read_roles
 from tare.model.studies.layout import SEALED
 from tare.model.studies.study import HOST
 from tare.stats.intervals import t_quantile
@@ -35,7 +35,7 @@ def plan_of(sampling=FIXED, **changes):
     """A plan of this machine."""
     return Plan(
         **{
-            "kind": "rounds", "study": "s", "workload": "w", "environments": (HOST, CONTROL, "docker"),
+            "kind": "rounds", "study": "s", "workload": "w", "launches": read_roles((HOST, CONTROL, "docker")),
             "spec": {}, "conditions": {}, "sampling": sampling, "seed": 1, "discarded": 1, "arm": "stack=same",
             "headline_arm": "stack=same", "stack": "none", "code_sha256": "0", "provenance": {},
             "machine": identity(on_gpu=False), **changes,
@@ -239,7 +239,7 @@ def ended_well(folder, monkeypatch):
 
 def campaign_in(tmp_path, name="rounds.host"):
     """A folder of a campaign, of another study than the plan's: no ledger has a part in it."""
-    folder = tmp_path / "results/campaigns/other/w" / name
+    folder = tmp_path / "results/campaigns/other/box/w" / name
     folder.mkdir(parents=True)
     return folder
 
@@ -365,8 +365,8 @@ def orders_of(folder, sampling=FIXED, run_unit=unit):
     """Orders of the units of a campaign, taken as designs take them."""
 
     def ordered(plan, number, done):
-        order, pads = unit_order(plan, done, plan.environments)
-        assert set(pads) == set(order) == set(plan.environments)
+        order, pads = unit_order(plan, done, plan.launch_names)
+        assert set(pads) == set(order) == set(plan.launch_names)
         return {**run_unit(number, done), "order": order}
 
     run_campaign(folder, Design(plan=plan_of(sampling), run_unit=ordered, values=values_of, what="test"))
@@ -407,7 +407,7 @@ def test_orders_are_of_one_start_and_a_start_that_is_carried_on_keeps_them(tmp_p
     rows = orders_of(tmp_path / "3", run_unit=stops, sampling=FIXED.replace(units=9))
     plan = read_sealed(tmp_path / "3" / SEALED).plan
     assert plan.order_seed == seed
-    assert [tuple(unit_order(plan, rows[:k], plan.environments)[0]) for k in range(10)] == [r.order for r in rows]
+    assert [tuple(unit_order(plan, rows[:k], plan.launch_names)[0]) for k in range(10)] == [r.order for r in rows]
 
 
 @pytest.fixture

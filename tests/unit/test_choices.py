@@ -28,7 +28,7 @@ def verdicts(results):
 
 def level(**fields):
     own = {
-        "env": "host", "reference": "host.headline", "campaign": "steps.host.amp-bf16", "metric": "step_s",
+        "launch": "host", "reference": "host.headline", "campaign": "steps.host.amp-bf16", "metric": "step_s",
         "group": SETTING, "title": "Mixed precision, bf16", "level": "amp=bf16", "ratio": 0.62, "ci_low": 0.61,
         "ci_high": 0.64,
     }  # fmt: skip
@@ -36,7 +36,9 @@ def level(**fields):
 
 
 def environment(env="docker", **fields):
-    return row(**{"env": env, "metric": "step_s", "campaign": "steps.docker+host", "group": ENVIRONMENT, **fields})
+    return row(
+        **{"launch": env, "metric": "step_s", "campaign": "steps.docker+host", "group": ENVIRONMENT, **fields}
+    )
 
 
 def test_rows_are_environments_of_the_headline_and_levels_on_the_host_farthest_first(verdicts):
@@ -57,7 +59,7 @@ def test_rows_are_environments_of_the_headline_and_levels_on_the_host_farthest_f
 def test_a_level_that_only_a_container_has_is_no_setting_of_the_host(verdicts):
     moved = verdicts.copy()
     own = moved["reference"] == "host.headline"
-    moved.loc[own, ["env", "reference"]] = ["docker", "docker.headline"]
+    moved.loc[own, ["launch", "reference"]] = ["docker", "docker.headline"]
     assert set(figures.choice_rows(moved, "mnist_cnn")["group"]) == {ENVIRONMENT}
     assert "nothing to weigh" in figures.choices(moved, "mnist_cnn").alt
 
@@ -129,7 +131,9 @@ def test_another_loss_is_shown_and_is_no_failure(metrics):
     assert same == "The last loss is the very same in 6 units"
     near = metrics.copy()
     own = (
-        (near["campaign"] == "steps.host.amp-bf16") & (near["env"] == "host") & (near["metric"] == "step_loss_last")
+        (near["campaign"] == "steps.host.amp-bf16")
+        & (near["launch"] == "host")
+        & (near["metric"] == "step_loss_last")
     )
     near.loc[own, "value"] = 0.4381 * (1 + 1e-6)
     assert "the same but for rounding" in choices.loss_sentence(near, "mnist_cnn", "steps.host.amp-bf16")

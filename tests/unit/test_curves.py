@@ -155,7 +155,7 @@ def test_the_page_says_of_each_stack_whether_it_computes_the_same(evidence):
         (line,) = stacks.loss_sentences(changed, "mnist_cnn")
         assert "paper-2022" in line and says in line
         moved = evidence.metrics.copy()
-        moved.loc[moved["campaign"].eq(campaign.name) & moved["env"].eq("host"), "value"] *= 1.5
+        moved.loc[moved["campaign"].eq(campaign.name) & moved["launch"].eq("host"), "value"] *= 1.5
         told = choices.loss_sentence(moved, "mnist_cnn", campaign.name, own[key])
         assert says in told and "or another computation" not in told
     assert "or another computation" in choices.loss_sentence(moved, "mnist_cnn", campaign.name)

@@ -37,11 +37,11 @@ def samples(results):
 
 @pytest.fixture(scope="module")
 def record(results):
-    return read_ceilings(results / "ceilings.json")
+    return read_ceilings(results / "machines/box/ceilings.json")
 
 
 def value(evidence, metric, env="host", workload="mnist_cnn"):
-    rows = evidence.metrics[(evidence.metrics["metric"] == metric) & (evidence.metrics["env"] == env)]
+    rows = evidence.metrics[(evidence.metrics["metric"] == metric) & (evidence.metrics["launch"] == env)]
     return rows[rows["workload"] == workload]["value"].iloc[0]
 
 
@@ -66,7 +66,7 @@ def test_an_environment_without_counters_says_why_and_the_others_keep_theirs(evi
 
 
 def test_two_tools_with_the_same_metric_have_a_row_each(evidence):
-    extra = evidence.metrics[(evidence.metrics["metric"] == "kernel_s") & (evidence.metrics["env"] == "host")]
+    extra = evidence.metrics[(evidence.metrics["metric"] == "kernel_s") & (evidence.metrics["launch"] == "host")]
     both = tables.make(
         "metrics", [*evidence.metrics.to_dict("records"), *extra.assign(source="nsys").to_dict("records")]
     )
@@ -137,7 +137,7 @@ def test_a_counted_point_is_measured_and_lies_at_its_counted_bytes(evidence):
 
 def test_the_roof_is_that_of_the_precision_that_was_counted_most(evidence, record):
     moved = evidence.metrics.copy()
-    own = (moved["metric"] == "flops_tensor_fp16") & (moved["env"] == "host")
+    own = (moved["metric"] == "flops_tensor_fp16") & (moved["launch"] == "host")
     moved.loc[own, ["value", "kind", "reason"]] = [9e9, "measured", None]
     row = figures.roofline_table(moved, record).set_index(["workload", "env"]).loc[("mnist_cnn", "host")]
     assert row["precision"] == "float16"

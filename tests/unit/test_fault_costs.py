@@ -59,7 +59,7 @@ def measured(level, times, counts, *, share=1.0):
     ]
     plan = {
         "kind": "rounds",
-        "environments": NAMES,
+        "launches": NAMES,
         "arm": "stack=same",
         "measured": {"levels": ["steady", "default"]},
     }
@@ -70,7 +70,7 @@ def measured(level, times, counts, *, share=1.0):
 
 def table_of(found, **how):
     rows = fault_rows([measured(level, *values, **how) for level, values in found.items()])
-    return tables.make("fault_costs", rows).set_index(["env", "item"])
+    return tables.make("fault_costs", rows).set_index(["launch", "item"])
 
 
 def holds(row, value):
@@ -82,7 +82,7 @@ def test_ratios_to_the_host_hold_what_copies_of_the_files_differ_by():
     campaigns = [measured(level, *values) for level, values in found.items()]
     plain, wide = (
         tables.make("fault_costs", fault_rows([replace(one, between_copies=part) for one in campaigns]))
-        .set_index(["env", "item"]).loc["docker"]
+        .set_index(["launch", "item"]).loc["docker"]
         for part in (None, Spread(unit=0.02, degrees=5))
     )  # fmt: skip
     ratios = ["measured_ratio", "equal_faults_ratio", "modelled_ratio"]
@@ -257,7 +257,7 @@ def test_what_is_missing_is_said(change, reason):
     change(found)
     table = table_of(found)
     assert set(table["kind"]) == {"unavailable"} and table["reason"].str.contains(reason).all()
-    assert set(table.index.get_level_values("env")) == set(NAMES)
+    assert set(table.index.get_level_values("launch")) == set(NAMES)
 
 
 def without_rounds_in_common():
@@ -296,14 +296,14 @@ def test_a_rerun_pays_for_itself():
 def test_what_is_modelled_stands_beside_the_measured_headline_and_says_so():
     pairs = [measured(level, *values) for level, values in steps().items()]
     table = tables.make("fault_costs", fault_rows(pairs))
-    row = {"metric": "step_s", "workload": "mnist_cnn", "env": "apptainer"}
+    row = {"metric": "step_s", "workload": "mnist_cnn", "launch": "apptainer"}
     row["campaign"] = "steps.apptainer+docker+host.allocator-default"
-    own = table[(table["env"] == "apptainer") & (table["item"] == "equal_faults_ratio")].iloc[0]
+    own = table[(table["launch"] == "apptainer") & (table["item"] == "equal_faults_ratio")].iloc[0]
     assert own["kind"] == "modelled"
     assert report.beside_measured(table, row) == (
         f"At equal page faults, modelled: {signed(own['low'], own['high'])}"
     )
-    for other in ({"metric": "real_s"}, {"campaign": "steps.apptainer+docker+host"}, {"env": "podman"}):
+    for other in ({"metric": "real_s"}, {"campaign": "steps.apptainer+docker+host"}, {"launch": "podman"}):
         assert report.beside_measured(table, {**row, **other}) is None
     assert report.beside_measured(table.assign(reason="nothing to divide by"), row) is None
 

@@ -62,7 +62,7 @@ def test_bytes_are_those_of_the_disk_beyond_the_tree_and_those_to_carry(tmp_path
     assert image_costs.cost(table, STACK, "docker", "archive_bytes") == image_cost_builders.IMAGE_BYTES
     assert image_costs.cost(table, STACK, "docker", "said_bytes") == 850_000_000
     assert image_costs.cost(table, STACK, "charliecloud", "said_bytes") is None
-    sources = table[table["item"] == "archive_bytes"].set_index("env")["source"]
+    sources = table[table["item"] == "archive_bytes"].set_index("launch")["source"]
     assert "not compressed" in sources["docker"] and "zstd" in sources["apptainer"]
 
 

@@ -28,8 +28,10 @@ from tare.launch.scenarios import barred, distributed, launcher
 from tare.model.levels import level_columns
 from tare.model.records.launches import LaunchRecord
 from tare.model.records.measured import NetworkRecord
+from tare.model.roles import read_role
 from tare.model.schema import parse
 from tare.model.studies import arms, expected, layout, study
+from tare.model.studies.cells import launch_columns
 from tare.report.answers import instances
 from tare.report.figures.network import all_reduce, network_roofline
 from tare.worker.groups import exchange
@@ -472,7 +474,8 @@ def network_record():
     return parse(
         NetworkRecord,
         {
-            "study": "s", "stack": "t", "group": {"workers": 2, "rate_mbit_per_s": 800.0, "delay_ms": 0.0},
+            "study": "s", "machine": "box", "stack": "t",
+            "group": {"workers": 2, "rate_mbit_per_s": 800.0, "delay_ms": 0.0},
             "iperf3": {"reason": "iperf3 is not installed"},
             "launches": {"host": network_launch(), "docker": {"status": "failed", "reason": "no room"}},
             "unavailable": {"vm": "it enters no network"},
@@ -509,11 +512,12 @@ def metrics_table():
     values = {"real_s": 5.0, "samples_per_s": 30.0, "group_step_s": 0.1, "compute_step_s": 0.06, "exchange_s": 0.05,
               "exposed_exchange_s": 0.04, "exchange_share": 0.4, "exchange_bytes": 1e6}  # fmt: skip
     rows = [
-        {**common, "campaign": "rounds.docker+host.distributed", "scenario": "distributed", "env": env, **levels,
+        {**common, "campaign": "rounds.docker+host.distributed", "scenario": "distributed", **levels,
+         **launch_columns(read_role(env), "distributed"),
          "rep": rep, "metric": name, "value": value * (1.1 if env == "docker" else 1), "unit": "s"}
         for env in ("host", "docker") for rep in (0, 1) for name, value in values.items()
     ]  # fmt: skip
-    plain = {**common, "scenario": "single", "env": "host", **levels, "rep": None}
+    plain = {**common, "scenario": "single", **launch_columns(read_role("host"), "single"), **levels, "rep": None}
     rows.append({**plain, "campaign": "profile", "metric": "flops_per_step", "value": 1e9, "unit": "FLOP"})
     rows.append({**plain, "campaign": "rounds.docker+host", "metric": "samples_per_s", "value": 20.0, "unit": "1/s",
                  "rep": 0})  # fmt: skip

@@ -40,7 +40,7 @@ def table_of(*found):
 
 
 def value(table, env, item, length_s=None, column="value"):
-    own = table[(table["env"] == env) & (table["item"] == item)]
+    own = table[(table["launch"] == env) & (table["item"] == item)]
     return (own if length_s is None else own[own["length_s"] == length_s])[column].item()
 
 
@@ -224,8 +224,8 @@ def test_the_figure_of_one_environment_alone_and_of_twelve(tmp_path):
     one = figures.job_length(table, "mnist_cnn")
     assert len(one.figure.axes) == 1 and len(one.figure.axes[0].collections) == 1
     assert "below 1% beyond no length" in one.alt
-    own = table[table["env"] == "docker"]
-    many = pd.concat([table, *(own.assign(env=f"env{number}") for number in range(11))])
+    own = table[table["launch"] == "docker"]
+    many = pd.concat([table, *(own.assign(launch=f"env{number}") for number in range(11))])
     twelve = figures.job_length(many, "mnist_cnn")
     assert sum(len(axes.collections) for axes in twelve.figure.axes) == 12
     figures.write(twelve, tmp_path / "twelve.svg")

@@ -40,7 +40,7 @@ def values(monkeypatch):
 
 @pytest.fixture
 def study(tmp_path):
-    return tmp_path / "campaigns" / "s"
+    return tmp_path / "campaigns" / "s" / "box"
 
 
 def events(study):
@@ -76,7 +76,7 @@ def test_every_try_stands_in_the_table_with_its_interval(study):
     for _ in range(2):
         run(study)
     table = tables.make("ledger", of(study).rows())
-    own = table[table["env"] == "docker"]
+    own = table[table["launch"] == "docker"]
     assert list(own["state"]) == ["superseded", "sealed"]
     assert list(own["attempt"]) == [1, 2]
     ratios = [0.01, 0.02, 0.03]
@@ -177,9 +177,9 @@ def test_the_command_that_judges_refuses_an_edited_ledger_in_one_line(study, tmp
 
 def test_a_ledger_of_another_study_is_no_ledger_of_this_one(study):
     run(study)
-    shutil.copytree(study, study.parent / "t")
+    shutil.copytree(study.parent, study.parents[1] / "t")
     with pytest.raises(IntegrityError, match="does not follow"):
-        read_ledger(study.parent / "t")
+        read_ledger(study.parents[1] / "t" / "box")
 
 
 def test_a_row_that_a_crash_cut_short_is_written_again(study):
@@ -276,7 +276,7 @@ def test_whoever_tries_again_until_a_null_differs_is_fooled_in_five_of_a_hundred
 
 def test_a_campaign_that_another_study_measured_by_the_same_plan_is_taken_over(study):
     """Once, with its units, its order and its try; what the second study tries again it measures itself."""
-    other = study.parent / "full"
+    other = study.parents[1] / "full" / "box"
     first = run(study)
     run(other, stop_at=0)  # a unit of its own would end it
     assert (other / "w" / NAME / UNITS).read_bytes() == (study / "w" / NAME / UNITS).read_bytes()
@@ -287,7 +287,7 @@ def test_a_campaign_that_another_study_measured_by_the_same_plan_is_taken_over(s
     assert taken.plan.order_seed == read_sealed(study / "w" / NAME / SEALED).plan.order_seed
     assert events(other) == [("adopted", "")]
     assert current(other).number == 1
-    third = study.parent / "third"
+    third = study.parents[1] / "third" / "box"
     run(third, stop_at=0)
     assert read_sealed(third / "w" / NAME / SEALED).plan.adopted == taken.plan.adopted  # whoever measured it
     run(other)  # asked for again: a try of its own
@@ -331,7 +331,7 @@ def test_the_plans_of_the_default_and_the_full_study_differ_in_what_the_full_one
 @pytest.mark.parametrize("change", [{"seed": 7}, {"code_sha256": "1"}, {"conditions": {"cpus": 1}}])
 def test_a_campaign_by_another_plan_is_not_taken_over(change, study):
     run(study)
-    other = study.parent / "full"
+    other = study.parents[1] / "full" / "box"
     run(other, **change)
     assert read_sealed(other / "w" / NAME / SEALED).plan.adopted is None
 
@@ -340,14 +340,14 @@ def test_a_damaged_or_unfinished_campaign_of_another_study_is_not_taken_over(stu
     run(study)
     journal = study / "w" / NAME / UNITS
     journal.write_bytes(journal.read_bytes().replace(b"1.0", b"1.1", 1))
-    other = study.parent / "full"
+    other = study.parents[1] / "full" / "box"
     run(other)
     assert read_sealed(other / "w" / NAME / SEALED).plan.adopted is None
 
 
 def test_a_copy_that_a_crash_left_without_its_units_is_made_again(study):
     run(study)
-    other = study.parent / "full"
+    other = study.parents[1] / "full" / "box"
     run(other, stop_at=0)
     folder = other / "w" / NAME
     for name in (UNITS, SEALED):

@@ -18,6 +18,7 @@ from tare.model.registry import HOST
 from tare.model.roles import CONTROL, read_role, reference_of
 from tare.model.schema import parse
 from tare.model.studies import arms, layout, study
+from tare.model.studies.cells import launch_columns
 from tare.report import figures
 from tare.report.figures import paper_changes, style
 from tare.report.figures.paper_rows import HERE, PRINTED
@@ -55,7 +56,7 @@ def rows(level, seconds, spread=0.01, units=6, seed=0):
                 "scenario": "single",
                 "campaign": campaign,
                 **level_columns(read_levels(level_of)),
-                "env": env,
+                **launch_columns(read_role(env), "single"),
             }
             found.append({**identity, "rep": unit, "metric": "epoch_rest_s", "kind": "measured", "value": value})
     return found

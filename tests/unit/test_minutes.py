@@ -22,6 +22,7 @@ from tare.model.journals.ledger import tries_of
 from tare.model.journals.sealed import read_sealed
 from tare.model.journals.units import share_of
 from tare.model.records.campaigns import Measured, Sampling
+from tare.model.roles import read_roles
 from tare.model.studies import expected
 from tare.model.studies import minutes as declared
 from tare.model.studies import study as study_module
@@ -201,7 +202,7 @@ def measure(folder, one, *, run=(0.0, 0.01), step=(0.0, 0.002), units=6, **chang
         return {"order": list(names), "launches": launches}
 
     plan = builders.plan_of(
-        study=folder.name, workload=one.workload, environments=names, measured=Measured(),
+        study=folder.parent.name, workload=one.workload, launches=read_roles(names), measured=Measured(),
         **{"sampling": Sampling(units=units, confidence=0.95), **changes},
     )  # fmt: skip
     path = folder / one.workload / one.name
@@ -212,7 +213,7 @@ def measure(folder, one, *, run=(0.0, 0.01), step=(0.0, 0.002), units=6, **chang
 def small(here):
     """A study of two workloads on the host and in Docker, and the folder of its campaigns."""
     study = the_study(study="s", environments=["host", "docker"])
-    return SimpleNamespace(study=study, root=here / "campaigns", folder=here / "campaigns/s")
+    return SimpleNamespace(study=study, root=here / "campaigns", folder=here / "campaigns/s/box")
 
 
 def newest(small, number=0):
@@ -354,14 +355,14 @@ def test_other_budgets_are_a_new_attempt_and_the_same_ones_go_on(small, simple):
     tries = tries_of(ledger.bring_up_to_date(small.folder))[one.workload, one.name]
     assert [each.state for each in tries] == ["superseded", "sealed"]
     assert read_json(folder / "superseded-1/plan.json")["sampling"]["budget_s"] == small.study.rounds.budget_s
-    assert declared.measured_for(small.study, small.root) == 60
-    assert declared.told_without(small.study, small.root)
+    assert declared.measured_for(small.study, small.folder) == 60
+    assert declared.told_without(small.study, small.folder)
 
 
 def test_campaigns_by_the_studys_file_call_for_no_minutes(small, simple):
     one = study_module.headlines(small.study)[0]
     measure(small.folder, one, part=part_for(small.study, one))
-    assert declared.told_without(small.study, small.root) == []
+    assert declared.told_without(small.study, small.folder) == []
 
 
 # --- what would answer what is open

@@ -14,6 +14,7 @@ from pages import row, visible
 from tare.analysis.more_time import of_one_more, prospects, units_for_width
 from tare.model.records.campaigns import Sampling
 from tare.model.registry import SINGLE, environment_names
+from tare.model.roles import read_roles
 from tare.model.studies import layout
 from tare.report.answers import more_time
 from tare.report.words.labels import env_title
@@ -29,7 +30,7 @@ def campaign(units=6, *, name="rounds.apptainer+docker+host", workload="mnist_cn
     return SimpleNamespace(
         workload=workload, name=name, kind=layout.kind_of(name), arm=layout.arm_of(name),
         is_headline=name.count(".") == 1, path=Path(name), units=made, counted=made[1:],
-        plan=SimpleNamespace(sampling=Sampling(**fixed), environments=NAMES, scenario=SINGLE),
+        plan=SimpleNamespace(sampling=Sampling(**fixed), launches=read_roles(NAMES), scenario=SINGLE),
     )  # fmt: skip
 
 
@@ -39,7 +40,7 @@ def verdict(half, *, env="docker", units=6, mean=1.0, margin=0.05, **fields):
     if half is not None:
         ends = {"ci_low": mean * math.exp(-half), "ci_high": mean * math.exp(half)}
     found = {"workload": "mnist_cnn", "campaign": "rounds.apptainer+docker+host", "margin": margin}
-    return row(**{**found, "env": env, "n_units": units, "ratio": mean, **ends, **fields})
+    return row(**{**found, "launch": env, "n_units": units, "ratio": mean, **ends, **fields})
 
 
 def test_how_many_units_a_width_takes():
@@ -99,7 +100,7 @@ def test_settings_and_other_kinds_have_no_prospect():
 
 def test_one_environment_more_takes_a_launchs_share_of_every_unit():
     alone = campaign(name="sweep")
-    alone.plan.environments = ("16", "32")
+    alone.plan.launches = read_roles(("16", "32"))
     assert of_one_more([campaign(), alone]) == pytest.approx(7 * 20.0 / 4)
 
 

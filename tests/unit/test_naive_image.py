@@ -34,7 +34,7 @@ NAMES = ("host", "docker", "apptainer")
 
 def table_of(folder, names=NAMES, **reasons):
     image_cost_builders.image_records(folder, names, {})
-    path = folder / STACK / "naive/record.json"
+    path = folder / STACK / "naive/box/record.json"
     write_json(path, image_cost_builders.naive_record(**reasons))
     return image_costs.build("nyu2022", [image_costs.read_forms(folder, STACK, names, path)], None)
 

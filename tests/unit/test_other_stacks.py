@@ -219,7 +219,7 @@ def test_its_campaigns_are_sealed_without_units_and_their_rows_give_the_reason(r
     assert found.units == ()
     for view, metric in zip(views(found), ("real_s", "step_s"), strict=True):
         rows = metrics.campaign_metrics(view)
-        assert sorted((row["env"], row["stack"]) for row in rows) == sorted((name, OTHER) for name in names)
+        assert sorted((row["launch"], row["stack"]) for row in rows) == sorted((name, OTHER) for name in names)
         for row in rows:
             assert (row["metric"], row["kind"], row["value"]) == (metric, "unavailable", None)
             assert REASON in row["reason"]

@@ -12,6 +12,8 @@ from matplotlib.figure import Figure
 
 from tare.literature.published import load
 from tare.model import tables
+from tare.model.roles import read_role
+from tare.model.studies.cells import launch_columns
 from tare.model.studies.layout import campaign_name
 from tare.report import figures
 from tare.report.figures import paper, paper_rows, paper_words
@@ -35,8 +37,8 @@ def with_device(given, per_env, metric="memset_s", workload="mnist_cnn"):
     row = metrics[(metrics["campaign"] == "profile") & (metrics["workload"] == workload)].iloc[0].to_dict()
     rest = metrics[~((metrics["metric"] == metric) & (metrics["workload"] == workload))]
     rows = [
-        {**row, "env": env, "rep": rep, "metric": metric, "value": value, "unit": "s", "kind": "measured",
-         "source": "device activities", "reason": None}
+        {**row, **launch_columns(read_role(env), "single"), "rep": rep, "metric": metric, "value": value,
+         "unit": "s", "kind": "measured", "source": "device activities", "reason": None}
         for env, values in per_env.items()
         for rep, value in enumerate(values)
     ]  # fmt: skip
@@ -104,7 +106,7 @@ def test_times_here_are_means_of_rounds_with_their_t_interval(figure, workload, 
     own = given.metrics[(given.metrics["campaign"] == ROUNDS) & (given.metrics["workload"] == workload)]
     for env in builders.ENVIRONMENTS:
         for metric in ("real_s", "system_s"):
-            values = own[(own["env"] == env) & (own["metric"] == metric)]["value"]
+            values = own[(own["launch"] == env) & (own["metric"] == metric)]["value"]
             assert len(values) == 6
             interval = t_interval(list(values), 0.05)
             name = f"{HERE}-{workload}-{env}-{metric}"
@@ -160,7 +162,7 @@ def test_one_launch_each_has_no_interval(given, tmp_path):
 
 def test_an_environment_without_its_number_is_named_with_its_reason(given):
     own = given.metrics.copy()
-    gone = (own["metric"] == "real_s") & (own["env"] == "docker") & (own["campaign"] == ROUNDS)
+    gone = (own["metric"] == "real_s") & (own["launch"] == "docker") & (own["campaign"] == ROUNDS)
     own.loc[gone, ["value", "kind", "reason"]] = [None, "unavailable", "no launch succeeded"]
     drawing = drawn(replace(given, metrics=own), "17")
     found, _ = marks(drawing)

@@ -81,7 +81,9 @@ def test_ratios_by_input_come_from_the_headline_that_has_the_level(given):
     at_level = [table.assign(level_input="real") for table in (given.metrics, given.verdicts)]
     said = told("nthu2018", replace(given, metrics=at_level[0], verdicts=at_level[1]))
     rows = given.verdicts
-    row = rows[(rows["workload"] == "resnet50") & (rows["env"] == "docker") & (rows["metric"] == "real_s")].iloc[0]
+    row = rows[(rows["workload"] == "resnet50") & (rows["launch"] == "docker") & (rows["metric"] == "real_s")].iloc[
+        0
+    ]
     assert f"Docker (Container) {row['ratio']:.3g} (" in said["5"]
     assert "at input=synthetic" in said["3"] and "~ 30 %, Container on VM" not in said["3"]
 

@@ -344,7 +344,7 @@ def test_a_group_of_commands_gets_its_ranks(workdir, monkeypatch):
 
 
 def test_a_round_takes_commands_and_nobody_knows_what_they_leave_in_memory(workdir, monkeypatch):
-    plan = sealed_campaign({"kind": "rounds", "environments": [HOST, CONTROL], "discarded": 1}).plan
+    plan = sealed_campaign({"kind": "rounds", "launches": [HOST, CONTROL], "discarded": 1}).plan
     plan = plan.replace(conditions={**fakes.CONDITIONS, "cpus": 1}, headline_conditions=None)
     names = [HOST, CONTROL]
     commands = {HOST: sh("echo host"), CONTROL: sh("echo control; exit 4")}

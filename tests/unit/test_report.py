@@ -38,7 +38,7 @@ def test_answers_hold_the_numbers_of_the_verdict_table(evidence):
     assert set(cards) == {"docker", "apptainer", "charliecloud"}
     verdicts = evidence.verdicts
     docker = verdicts[
-        (verdicts["workload"] == "mnist_cnn") & (verdicts["env"] == "docker") & (verdicts["metric"] == "real_s")
+        (verdicts["workload"] == "mnist_cnn") & (verdicts["launch"] == "docker") & (verdicts["metric"] == "real_s")
     ].iloc[0]
     assert (
         f"{percent(docker['ci_low'] - 1)} and {percent(docker['ci_high'] - 1)}"
@@ -157,10 +157,10 @@ def test_every_campaign_has_its_loss_check(evidence):
 
 def test_unequal_losses_of_whole_runs(evidence):
     rows = loss_rows(evidence, "loss_last")
-    rows.loc[rows["env"] == "docker", "value"] *= 1 + 1e-6
+    rows.loc[rows["launch"] == "docker", "value"] *= 1 + 1e-6
     near = losses.loss_check("mnist_cnn", rows)
     assert near.equal and "1.0e-06 (Docker)" in near.sentence
-    rows.loc[rows["env"] == "docker", "value"] *= 1.01
+    rows.loc[rows["launch"] == "docker", "value"] *= 1.01
     far = losses.loss_check("mnist_cnn", rows)
     assert far.equal is False and "may compute something else" in far.sentence and "(Docker)" in far.sentence
 
@@ -169,14 +169,14 @@ def test_steps_of_a_round_are_held_against_the_host_of_their_own_round(evidence)
     rows = loss_rows(evidence, "step_loss_last")
     rows.loc[rows["rep"] == 3, "value"] *= 0.9  # another number of steps in this round, the same for all of it
     assert losses.loss_check("mnist_cnn", rows).equal
-    rows.loc[(rows["rep"] == 3) & (rows["env"] == "apptainer"), "value"] *= 1.001
+    rows.loc[(rows["rep"] == 3) & (rows["launch"] == "apptainer"), "value"] *= 1.001
     far = losses.loss_check("mnist_cnn", rows)
     assert far.equal is False and "(Apptainer)" in far.sentence
 
 
 def test_a_block_without_its_host_says_nothing_of_losses(evidence):
     rows = loss_rows(evidence, "step_loss_last")
-    found = losses.loss_check("mnist_cnn", rows[rows["env"] != "host"])
+    found = losses.loss_check("mnist_cnn", rows[rows["launch"] != "host"])
     assert found.equal is None and "no launch on the host left a loss" in found.sentence
 
 
@@ -236,7 +236,7 @@ AGAIN = (
 def test_the_first_screen_says_why_there_is_no_interval(evidence, units, says):
     assert answer.without_interval(evidence) == []
     verdicts = evidence.verdicts.copy()
-    own = (verdicts["env"] == "docker") & (verdicts["metric"] == "real_s")
+    own = (verdicts["launch"] == "docker") & (verdicts["metric"] == "real_s")
     verdicts.loc[own, ["ci_low", "ci_high"]] = float("nan")
     verdicts.loc[own, "n_units"] = units
     changed = replace(evidence, verdicts=verdicts)
@@ -261,10 +261,10 @@ def test_the_first_screen_of_two_units_and_of_a_second_try(tmp_path, again):
     """From campaigns on the disk to the page's text; the second try has the first beside it, set aside."""
     root = builders.build_results(tmp_path / "results", units=2)
     if again:
-        for seal in list(root.glob("campaigns/*/*/rounds.*/sealed.json")):
+        for seal in list(root.glob("campaigns/*/*/*/rounds.*/sealed.json")):
             shutil.copytree(seal.parent, tmp_path / "first")
             (tmp_path / "first").rename(seal.parent / "superseded-1")
-        seals, profiles = root.glob("campaigns/*/*/*/sealed.json"), root.glob("profiles/*/*/*/profile.json")
+        seals, profiles = root.glob("campaigns/*/*/*/*/sealed.json"), root.glob("profiles/*/*/*/*/profile.json")
         extract.write(extract.build(list(seals), list(profiles)), root / "tables")
     draw(root)
     page = build(root, root, STUDY, root / "report/index.html").read_text()
@@ -381,11 +381,11 @@ def test_one_round_is_too_few_to_tell(tmp_path):
 def test_a_study_without_steps_and_sweeps_says_nothing_of_them(tmp_path):
     root = builders.build_results(tmp_path / "results", steps=False)
     draw(root)
-    for folder in root.glob("campaigns/*/*/*"):
+    for folder in root.glob("campaigns/*/*/*/*"):
         if folder.name.startswith(("sweep",)) or ".stack-" in folder.name:
             shutil.rmtree(folder)
-    sealed = sorted(root.glob("campaigns/*/*/*/sealed.json"))
-    extract.write(extract.build(sealed, sorted(root.glob("profiles/*/*/*/profile.json"))), root / "tables")
+    sealed = sorted(root.glob("campaigns/*/*/*/*/sealed.json"))
+    extract.write(extract.build(sealed, sorted(root.glob("profiles/*/*/*/*/profile.json"))), root / "tables")
     study = json.loads(STUDY) | {"papers": [], "arms": {"workloads": [], "rounds": []}, "stacks": []}
     study |= {"rounds": {"steps": None}, "workloads": {name: {"sweep_batches": []} for name in builders.WORKLOADS}}
     index = build(root, root, json.dumps(study), root / "report/index.html")
@@ -404,7 +404,7 @@ def test_a_missing_figure_is_named(tmp_path, results):
 
 def test_a_campaign_that_was_changed_after_its_seal_is_refused(tmp_path):
     results = builders.build_results(tmp_path / "results", units=2)
-    plan = next(results.glob("campaigns/nyu2022/mnist_cnn/rounds.*/plan.json"))
+    plan = next(results.glob("campaigns/nyu2022/box/mnist_cnn/rounds.*/plan.json"))
     write_json(plan, {**read_json(plan), "seed": 1})
     with pytest.raises(IntegrityError, match="is not what was sealed"):
         gather(results, results, STUDY)

@@ -139,7 +139,7 @@ def test_an_arm_says_what_the_level_costs_and_what_environments_cost_at_it(evide
     assert [row.title for row in allocator.environments] == ["Apptainer", "Charliecloud", "Docker"]
     headline = figures.joint(evidence.verdicts)
     headline = headline[(headline["metric"] == "step_s") & (headline["workload"] == "mnist_cnn")]
-    for found, (_, beside) in zip(allocator.environments, headline.sort_values("env").iterrows(), strict=True):
+    for found, (_, beside) in zip(allocator.environments, headline.sort_values("launch").iterrows(), strict=True):
         assert (
             f"in the headline: {signed(beside['ci_low'], beside['ci_high'])}, {beside['verdict']}" in found.sentence
         )
@@ -153,11 +153,11 @@ def test_an_arm_says_what_the_level_costs_and_what_environments_cost_at_it(evide
 
 
 def level(low, high):
-    return row(env="host", reference="host.headline", metric="step_s", ci_low=low, ci_high=high)
+    return row(launch="host", reference="host.headline", metric="step_s", ci_low=low, ci_high=high)
 
 
 def env_at(name, low, high, **fields):
-    return row(env=name, metric="step_s", ci_low=low, ci_high=high, **fields)
+    return row(launch=name, metric="step_s", ci_low=low, ci_high=high, **fields)
 
 
 def test_a_setting_matters_more_where_its_least_is_more_than_any_environments_most():
@@ -236,7 +236,7 @@ def test_a_headline_with_the_default_allocator_has_the_modelled_ratio_beside_it(
 
 def test_tables_have_both_ratios_and_name_those_that_are_apart(evidence):
     changed = evidence.verdicts.assign(verdict="equivalent")
-    one = (changed["metric"] == "step_s") & (changed["env"] == "docker") & (changed["reference"] == "host")
+    one = (changed["metric"] == "step_s") & (changed["launch"] == "docker") & (changed["reference"] == "host")
     changed.loc[one, ["stalls_ci_low", "stalls_ci_high"]] = (1.01, 1.05)
     changed.loc[one, "verdict"] = "equivalent but for stalls"
     table = number_tables.verdicts_table(replace(evidence, verdicts=changed), "mnist_cnn")
@@ -257,7 +257,7 @@ def test_the_bootstrap_is_named_where_it_would_have_decided_otherwise(evidence):
     assert "decided the same everywhere" in number_tables.bootstrap_sentence(
         replace(evidence, verdicts=changed), "mnist_cnn"
     )
-    one = (changed["metric"] == "real_s") & (changed["env"] == "charliecloud") & (changed["reference"] == "host")
+    one = (changed["metric"] == "real_s") & (changed["launch"] == "charliecloud") & (changed["reference"] == "host")
     changed.loc[one, ["bootstrap_low", "bootstrap_high"]] = (1.001, 1.01)
     text = number_tables.bootstrap_sentence(replace(evidence, verdicts=changed), "mnist_cnn")
     assert "would have decided 1 of 36 otherwise: whole run in Charliecloud (different within margin)." in text

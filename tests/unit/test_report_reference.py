@@ -171,7 +171,7 @@ def test_a_ratio_below_or_above_the_range_is_said(reference, paper):
 
 def test_kernels_time_of_an_epoch_is_a_steps_times_its_steps(reference, paper):
     own = reference.metrics
-    step = own[(own["metric"] == "kernel_s") & (own["env"] == HOST) & (own["workload"] == "mnist_cnn")][
+    step = own[(own["metric"] == "kernel_s") & (own["launch"] == HOST) & (own["workload"] == "mnist_cnn")][
         "value"
     ].iloc[0]
     kernels = rows_of(reference, paper)["Kernels' time, an epoch"]

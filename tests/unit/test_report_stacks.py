@@ -38,8 +38,8 @@ def test_the_stack_of_every_row_is_the_one_that_ran(evidence):
     own = evidence.metrics[
         evidence.metrics["campaign"].map(lambda name: bool(arm_of(name) and arm_of(name).other_stack))
     ]
-    assert set(own[own["env"] == "host.headline"]["stack"]) == {"torch-2.13"}
-    assert set(own[own["env"] != "host.headline"]["stack"]) == {"paper-2022"}
+    assert set(own[own["launch"] == "host.headline"]["stack"]) == {"torch-2.13"}
+    assert set(own[own["launch"] != "host.headline"]["stack"]) == {"paper-2022"}
 
 
 def test_a_library_that_was_compiled_is_told_with_target_and_seconds(evidence):
@@ -72,7 +72,7 @@ def test_losses_are_held_within_a_stack(evidence):
     changed = replace(evidence, **{"metrics": moved})
     assert all(check.equal for check in losses.loss_checks(changed))
     assert "5.0e-01 of it apart" in stacks.loss_sentences(changed, "mnist_cnn")[0]
-    moved.loc[other & moved["env"].eq("docker"), "value"] *= 1.5
+    moved.loc[other & moved["launch"].eq("docker"), "value"] *= 1.5
     assert not all(check.equal for check in losses.loss_checks(changed))
 
 

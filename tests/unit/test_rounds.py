@@ -291,7 +291,7 @@ def test_a_launch_whose_bills_differ_in_the_first_sliced_round_is_no_longer_slic
     assert ran[1] == dict.fromkeys(NAMES, False) and ran[2] == dict.fromkeys((HOST, CONTROL, "podman"), True)
     rows = verdict_rows(found, pd.DataFrame(campaign_metrics(found)))
     seen = {
-        row["env"]: (row["sliced"], row["n_units"], row["unsliced_reason"])
+        row["launch"]: (row["sliced"], row["n_units"], row["unsliced_reason"])
         for row in rows
         if row["metric"] == "real_s"
     }
@@ -307,7 +307,7 @@ def test_verdicts_of_a_campaign_in_part_of_slices_say_which(tmp_path, pids, gues
         tmp_path / "c", {**fakes_of(pids, work_s=0.05), "qemu": Guest(pids, work_s=0.05)}, units=6, steps=None
     )
     rows = {
-        row["env"]: row
+        row["launch"]: row
         for row in verdict_rows(found, pd.DataFrame(campaign_metrics(found)))
         if row["metric"] == "real_s"
     }

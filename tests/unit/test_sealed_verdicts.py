@@ -21,7 +21,7 @@ NAMES = ["host", "docker", "apptainer"]
 @pytest.fixture
 def folder(tmp_path):
     """A workload's whole runs, which measured steps at two levels of the allocator."""
-    base, generator = tmp_path / "campaigns/s/mnist_cnn", random.Random(3)
+    base, generator = tmp_path / "campaigns/s/box/mnist_cnn", random.Random(3)
     write_campaign(
         base / "rounds.apptainer+docker+host", *rounds_campaign("s", "mnist_cnn", NAMES, {}, 7, generator)
     )

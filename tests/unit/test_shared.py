@@ -525,7 +525,7 @@ def test_launch_names_hold_every_environment_twice():
 
 
 def test_a_neighbour_costs_by_the_run_alone_and_more_or_less_than_on_the_host(found):
-    rows = found.verdicts.set_index(["metric", "env", "reference"])
+    rows = found.verdicts.set_index(["metric", "launch", "reference"])
     for env, ratio in (("host", 1.6), ("docker", 1.3)):
         row = rows.loc[("real_s", env, alone_of(env))]
         assert row["ratio"] == pytest.approx(ratio, rel=0.01) and 1 < row["ci_high"] / row["ci_low"] < 1.05
@@ -539,7 +539,7 @@ def test_a_neighbour_costs_by_the_run_alone_and_more_or_less_than_on_the_host(fo
 
 
 def test_rows_say_what_the_machine_did_and_what_it_does_not_count(found):
-    own = found.metrics.set_index(["env", "metric"])
+    own = found.metrics.set_index(["launch", "metric"])
     assert list(own.loc[("docker", "cpu_wait_s"), "value"]) == pytest.approx([0.3] * 8)
     assert set(own.loc[("docker.alone", "cpu_wait_s"), "value"]) == {0.0}
     assert set(own.loc[("docker", "cache_misses"), "reason"]) == {"no PMU"}
@@ -554,7 +554,7 @@ def test_a_run_that_failed_beside_its_neighbour_leaves_its_reason():
     rows = builders.json_units(sealed)
     rows[0]["launches"]["docker"] = {"status": "failed", "reason": "its neighbour does not train: no room"}
     table = pd.DataFrame(metrics.campaign_metrics(builders.with_units(sealed, rows)))
-    own = table[(table["env"] == "docker") & (table["metric"] == "slowdown")].sort_values("rep")
+    own = table[(table["launch"] == "docker") & (table["metric"] == "slowdown")].sort_values("rep")
     assert list(own["kind"]) == ["unavailable", "measured"]
     assert own["reason"].iloc[0] == "beside the neighbour: failed: its neighbour does not train: no room"
 
@@ -614,8 +614,8 @@ def test_one_job_suffers_more_from_a_neighbour_than_another(found, results, dock
     for name in ("inception3", "resnet50"):
         table = measured.assign(workload=name)
         slow = table["metric"] == "slowdown"
-        means = table[slow].groupby("env")["value"].transform("mean")
-        table.loc[slow, "value"] *= table.loc[slow, "env"].map(scale) / means
+        means = table[slow].groupby("launch")["value"].transform("mean")
+        table.loc[slow, "value"] *= table.loc[slow, "launch"].map(scale) / means
         others.append(table)
     here = replace(measured_here.gather(results, results), metrics=pd.concat([measured, *others]), verdicts=rows)
     told = claims.RULES["more_than"](own, "alexnet", ["host", "docker"], here)
@@ -649,9 +649,9 @@ def test_what_is_varied_beside_a_neighbour_is_no_arm_of_single_runs(found):
 
 def test_the_host_alone_has_its_own_cost_and_nothing_to_be_compared_with():
     names = arms.launch_names(None, ["host"], "shared")
-    _, rows = judged(campaign(units=6, names=names, environments=names))
+    _, rows = judged(campaign(units=6, names=names, launches=names))
     own = rows[rows["metric"] == "real_s"]
-    assert list(zip(own["env"], own["reference"], strict=True)) == [("host", "host.alone")]
+    assert list(zip(own["launch"], own["reference"], strict=True)) == [("host", "host.alone")]
 
 
 def test_one_round_is_a_slice_without_a_verdict():

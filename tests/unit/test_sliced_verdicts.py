@@ -31,7 +31,7 @@ def campaign(change=in_slices, units=10, **plan):
 
 def verdict(found, metric, env="docker", share=1.0):
     rows = verdict_rows(found, pd.DataFrame(campaign_metrics(found)), share)
-    return next(row for row in rows if (row["metric"], row["env"]) == (metric, env))
+    return next(row for row in rows if (row["metric"], row["launch"]) == (metric, env))
 
 
 def ends(row):

@@ -24,7 +24,7 @@ REASON = "nothing here has one"
 def made(folder, level=None, **changes):
     """A profiled launch of the headline's stack or of another, with the trace or without; returns its path."""
     arm = arms.parse(f"stack={level}") if level else None
-    own = folder / WORKLOAD / layout.profile_name("host", arm)
+    own = folder / "box" / WORKLOAD / layout.profile_name("host", arm)
     record = builders.profile_record("tiny", WORKLOAD, "host", own, random.Random(1))
     if arm:
         record["arm"] = levels_text({"stack": arm.level, "allocator": "default", "page_cache": "warm"})

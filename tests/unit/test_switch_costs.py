@@ -91,7 +91,7 @@ def test_ratios_are_those_at_the_limit_of_long_quanta(monkeypatch):
 
 def verdict(found, env, metric="step_s"):
     rows = verdict_rows(found, pd.DataFrame(campaign_metrics(found)))
-    return next(row for row in rows if (row["metric"], row["env"]) == (metric, env))
+    return next(row for row in rows if (row["metric"], row["launch"]) == (metric, env))
 
 
 def test_an_environment_that_a_switch_costs_more_is_named_beside_its_verdict(monkeypatch):

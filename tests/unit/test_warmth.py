@@ -13,7 +13,7 @@ from tare.launch import pages, warmth
 from tare.model.journals.units import IN_MEMORY
 from tare.model.records.campaigns import Plan, Sampling
 from tare.model.records.launches import LaunchRecord
-from tare.model.roles import CONTROL
+from tare.model.roles import CONTROL, read_roles
 from tare.model.studies.study import HOST
 from tare.runtimes import daemon
 
@@ -105,7 +105,7 @@ def test_nobody_knows_of_sites_without_files_and_machines_that_count_nothing(tmp
 def a_plan():
     return Plan(
         **{
-            "kind": "rounds", "study": "s", "workload": "mnist_cnn", "environments": NAMES, "spec": spec(),
+            "kind": "rounds", "study": "s", "workload": "mnist_cnn", "launches": read_roles(NAMES), "spec": spec(),
             "conditions": CONDITIONS, "sampling": Sampling(units=2, confidence=0.95), "seed": 1, "discarded": 1,
             "arm": "stack=same", "headline_arm": "stack=same", "stack": "none", "code_sha256": "0",
             "provenance": {}, "machine": identity(on_gpu=False),

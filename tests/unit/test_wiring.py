@@ -24,6 +24,7 @@ from tare.model.records.campaigns import Sealed
 from tare.model.registry import HOST
 from tare.model.roles import CONTROL, read_role, reference_of
 from tare.model.studies import arms
+from tare.model.studies.cells import launch_columns
 from tare.model.studies.layout import SEALED
 
 NAMES = (HOST, CONTROL, "docker")
@@ -80,7 +81,7 @@ def see_conditions(folder, arm):
     chosen = arms.parse(arm)
     environments = recording(folder / "pids", arms.launch_names(chosen, [HOST, "docker"]))
     found = run(folder / "c", setup_of(environments, chosen, arm_units=2))
-    assert set(environments) == {*NAMES, reference_of(HOST)} == set(found.plan.environments)
+    assert set(environments) == {*NAMES, reference_of(HOST)} == set(found.plan.launch_names)
     for name, environment in environments.items():
         wanted = HEADLINE if read_role(name).is_reference else {**HEADLINE, **ARMS[arm]}
         assert len(environment.jobs) >= 2, "it was launched in each unit that counts"
@@ -110,7 +111,7 @@ def see_pads(environments, found, key="{}"):
         assert ran and all(by_launch[record.launch].pad_bytes == record.pad_bytes for record in ran)
         for number, record in enumerate(records):
             if record.status == "ok":
-                _, pads = unit_order(found.plan, found.units[:number], found.plan.environments)
+                _, pads = unit_order(found.plan, found.units[:number], found.plan.launch_names)
                 assert record.pad_bytes == pads[name]
                 seen.append(record.pad_bytes)
     assert len(set(seen)) > len(seen) / 2 and min(seen) >= 0 and max(seen) < LARGEST_PAD_BYTES
@@ -198,7 +199,7 @@ def test_environments_of_a_campaign_share_alpha_when_their_number_of_rounds_is_d
     ],
 )
 def test_only_what_is_compared_shares_alpha(names, count):
-    plan = sealed_campaign({"kind": "rounds", "environments": names}).plan
+    plan = sealed_campaign({"kind": "rounds", "launches": names}).plan
     assert family_alpha(plan) == pytest.approx((1 - plan.sampling.confidence) / count)
 
 
@@ -211,8 +212,10 @@ def verdict_beside(control, docker, names=NAMES, spread=0.0):
     turned = dict(zip(names, (0, 1, 3, 2, 4), strict=False))
     rows = [
         {
-            **{"study": "s", "campaign": "rounds.docker+host", "scenario": "single", "workload": "mnist_cnn"},
-            **{"stack": "torch-2.13", "arm": "arm", "batch": 64, "env": name, "rep": number + 1, "unit": "s"},
+            **{"study": "s", "machine": "box", "campaign": "rounds.docker+host", "scenario": "single"},
+            **{"workload": "mnist_cnn", "stack": "torch-2.13", "arm": "arm", "batch": 64, "rep": number + 1},
+            **launch_columns(read_role(name), "single"),
+            "unit": "s",
             **{"metric": "real_s", "kind": "measured"},
             "value": math.exp(
                 value + NOISE[(number + turned[name]) % 6] + (spread * (-1) ** number if name == CONTROL else 0.0)
@@ -222,10 +225,10 @@ def verdict_beside(control, docker, names=NAMES, spread=0.0):
         for number in range(6)
     ]
     sampling = {"units": 6, "confidence": 0.95, "verdict_units": 6}
-    plan = {"kind": "rounds", "environments": names, "sampling": sampling, "margins": {"run": 0.05, "step": 0.02}}
+    plan = {"kind": "rounds", "launches": names, "sampling": sampling, "margins": {"run": 0.05, "step": 0.02}}
     plan |= {"arm": "arm", "headline_arm": "arm"}
     campaign = sealed_campaign(plan, name="rounds.docker+host")
-    found = pd.DataFrame(verdict_rows(campaign, pd.DataFrame(rows))).set_index(["metric", "env"])
+    found = pd.DataFrame(verdict_rows(campaign, pd.DataFrame(rows))).set_index(["metric", "launch"])
     return found.loc["real_s", "docker"]
 
 
@@ -267,7 +270,7 @@ def test_the_controls_interval_is_at_the_level_of_one_of_its_family():
 def sealed(tmp_path):
     """The folder of a campaign that was sealed, the environments of its launches, and a way to ask for it again."""
     environments = recording(tmp_path / "pids")
-    folder = tmp_path / "campaigns/fakes/mnist_cnn/rounds.docker+host"
+    folder = tmp_path / "campaigns/fakes/box/mnist_cnn/rounds.docker+host"
     run(folder, setup_of(environments))
 
     def ask(**change):
@@ -313,7 +316,7 @@ def test_another_study_takes_over_what_it_asks_for_and_nothing_else(sealed, tmp_
     folder, environments, ask = sealed
     before = len(environments[HOST].jobs)
     for name, change, adopts in (("alike", {}, True), ("other", OTHER, False)):
-        place = tmp_path / "campaigns" / name / "mnist_cnn" / folder.name
+        place = tmp_path / "campaigns" / name / "box" / "mnist_cnn" / folder.name
         run_campaign(place, ask(study=name, **change))
         assert (read_sealed(place / SEALED).plan.adopted is not None) == adopts
         assert (len(environments[HOST].jobs) == before) == adopts

@@ -17,7 +17,7 @@ def test_the_study_of_the_page_ends_in_what_the_page_names(written):
     assert [name for name in sorted(named) if not (written / name).exists()] == []
     metrics = pd.read_csv(written / "results/mine/tables/metrics.csv")
     runs = metrics[metrics["metric"] == "real_s"]
-    assert set(runs["env"]) == {"host", "host.control", "docker"} and set(metrics["workload"]) == {"mnist_cnn"}
+    assert set(runs["launch"]) == {"host", "host.control", "docker"} and set(metrics["workload"]) == {"mnist_cnn"}
     done = snakemake(written, "all", *MINE, "-n")
     assert "nothing to be done" in (done.stdout + done.stderr).lower()
 

@@ -1,11 +1,11 @@
-"""The ledger of a study: every campaign that was opened, sealed or set aside under it, in order.
+"""The ledger of a study on a machine: every campaign that was opened, sealed or set aside under it, in order.
 
-results/campaigns/<study>/ledger.jsonl
+results/campaigns/<study>/<machine>/ledger.jsonl; here `study` stands for that folder
 
-A rerun pays for itself: of the tries of one question (study, workload, and a campaign's name: kind, environments,
-arm, scenario) the k-th may spend 6 / (pi^2 k^2) of alpha, which adds up to the whole however often somebody tries
-again. A changed plan is a new try of the same question, and so is a campaign that was opened and then taken away; a
-campaign without a unit that counts has shown nothing, and is none.
+A rerun pays for itself: of the tries of one question (study, machine, workload, and a campaign's name: kind,
+environments, arm, scenario) the k-th may spend 6 / (pi^2 k^2) of alpha, which adds up to the whole however often
+somebody tries again. A changed plan is a new try of the same question, and so is a campaign that was opened and
+then taken away; a campaign without a unit that counts has shown nothing, and is none.
 
 A row holds its own SHA-256 and that of the row before it: a row that was changed, taken out or put in breaks the
 chain. Rows that were cut off at the end, or a ledger that is lost as a whole, show against the folders on the disk
@@ -24,11 +24,12 @@ from typing import Any, Literal
 
 from tare.core.errors import IntegrityError, TareError
 from tare.core.files import Journal, canonical_json, sha256_file, sha256_text
-from tare.model.journals.sealed import PACKED_UNITS, PLAN, UNITS, read_rows
+from tare.model.journals.recorded import recorded_machine, reference_of
+from tare.model.journals.sealed import PACKED_UNITS, PLAN, UNITS, read_plan, read_rows
 from tare.model.journals.units import counted, family_alpha
 from tare.model.records.campaigns import Plan, Unit
-from tare.model.schema import Record, parse, read
-from tare.model.studies.layout import question_of
+from tare.model.schema import Record, parse
+from tare.model.studies.layout import CAMPAIGNS, question_of
 
 LEDGER = "ledger.jsonl"
 SUPERSEDED = "superseded-"
@@ -50,7 +51,7 @@ class Entry(Record):
     """One row.
 
     Attributes:
-        before: SHA-256 of the row before it; of the study's name for the first.
+        before: SHA-256 of the row before it; of the names of study and machine for the first.
         event: a campaign was `opened`, `sealed` or `superseded`; `adopted` from another study; `found` on the disk
             without a row; `stamped`: the plan and the analysis were written down.
         at: when the row was written, UTC, by this machine's clock.
@@ -80,10 +81,17 @@ class Entry(Record):
 RatiosOf = Callable[[Plan, Sequence[Unit]], Mapping[str, Ratios]]
 
 
-def study_folder(folder: Path, study: str, workload: str) -> Path | None:
-    """The folder of a campaign's study, which has a ledger; None where the campaign lies elsewhere."""
-    found = (folder if len(folder.parts) > 2 else folder.absolute()).parent
-    return found.parent if (found.name, found.parent.name) == (workload, study) else None
+def study_folder(folder: Path, plan: Plan) -> Path | None:
+    """The folder of a campaign's study on its machine, which has a ledger; None where the campaign lies elsewhere.
+
+    In a reference campaign of a version before it is the study's, whose paths named no machine.
+    """
+    found = (folder if len(folder.parts) > 3 else folder.absolute()).parent
+    own = found.parent
+    if (found.name, own.name, own.parent.name) == (plan.workload, plan.machine.name, plan.study):
+        return own
+    is_former = (found.name, own.name) == (plan.workload, plan.study) and reference_of(own) is not None
+    return own if is_former else None
 
 
 def row_of(entry: Entry) -> dict[str, Any]:
@@ -94,7 +102,23 @@ def row_of(entry: Entry) -> dict[str, Any]:
 
 def last_hash(study: Path, entries: Sequence[Entry]) -> str:
     """What the next row names as the one before it."""
-    return row_of(entries[-1])[HASH] if entries else sha256_text(f"ledger of {study.name}")
+    return row_of(entries[-1])[HASH] if entries else sha256_text(f"ledger of {_name(study)}")
+
+
+def _name(study: Path) -> str:
+    """What a ledger is of; in reference campaigns of versions before, of the study alone."""
+    return study.name if _is_former(study) else " on ".join(names_of(study))
+
+
+def _is_former(study: Path) -> bool:
+    return study.parent.name == CAMPAIGNS.name
+
+
+def names_of(study: Path) -> tuple[str, str]:
+    """Names of the study and of the machine whose campaigns lie in a folder."""
+    if _is_former(study):
+        return study.name, recorded_machine(study) or ""
+    return study.parent.name, study.name
 
 
 def read_ledger(study: Path) -> list[Entry]:
@@ -208,7 +232,7 @@ def unlisted(study: Path, entries: Sequence[Entry], ratios_of: RatiosOf) -> Iter
     """Rows that the folders on the disk ask for and the ledger lacks; `before` is empty in all of them.
 
     Args:
-        study: folder of its campaigns.
+        study: folder of its campaigns on the machine.
         entries: of its ledger.
         ratios_of: what the units of a campaign found.
     """
@@ -234,7 +258,7 @@ def unlisted(study: Path, entries: Sequence[Entry], ratios_of: RatiosOf) -> Iter
 def _how_it_came(folder: Path) -> Literal["opened", "adopted", "found"]:
     """How a campaign without a row came into its folder."""
     with contextlib.suppress(TareError):
-        if read(Plan, folder / PLAN).adopted:
+        if read_plan(folder / PLAN).adopted:
             return "adopted"
     has_units = (folder / UNITS).exists() or (folder / PACKED_UNITS).exists()
     return "found" if has_units else "opened"
@@ -273,7 +297,7 @@ def _entry(
     if (folder / UNITS).exists():
         said["units_sha256"] = sha256_file(folder / UNITS)
     try:
-        plan = read(Plan, folder / PLAN)
+        plan = read_plan(folder / PLAN)
         said["attempt"] = plan.attempt
         if event != "opened":
             units = counted(read_rows(folder).units)
@@ -289,7 +313,7 @@ def disagreements(study: Path, entries: Sequence[Entry], missing: Sequence[Entry
     What a crash leaves, a row that is still to be written, is no disagreement.
 
     Args:
-        study: folder of its campaigns.
+        study: folder of its campaigns on the machine.
         entries: of its ledger.
         missing: as `unlisted`.
     """

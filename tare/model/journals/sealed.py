@@ -1,6 +1,6 @@
 """A campaign's folder as it is read: the rows of its journal, checked one against the other, and its seal.
 
-results/campaigns/<study>/<workload>/<name>/plan.json, units.jsonl (or units.jsonl.gz), sealed.json
+results/campaigns/<study>/<machine>/<workload>/<name>/plan.json, units.jsonl (or units.jsonl.gz), sealed.json
 
 Rows of a journal: units by number, from 0; the decision on how many there have to be, at most once; at most one end
 before its time, with its reason; the seal, last. Whoever appends beside another breaks that order, and is found.
@@ -19,11 +19,11 @@ from typing import Any
 
 from tare.core.errors import IntegrityError, TareError
 from tare.core.files import read_json, sha256_file
+from tare.model.journals.recorded import recorded_machine
 from tare.model.journals.units import counted
 from tare.model.levels import ALLOCATOR, Levels, levels_text
-from tare.model.records.campaigns import Decision, Plan, Sealed, Unit
-from tare.model.roles import read_role
-from tare.model.schema import parse, read
+from tare.model.records.campaigns import Decision, Plan, Sealed, Unit, former_plan
+from tare.model.schema import VERSION, parse, read
 from tare.model.studies import arms
 from tare.model.studies.layout import ROUNDS, STEPS, CampaignName, question_of, read_name
 
@@ -103,9 +103,7 @@ class SealedCampaign:
         """Whether it compares environments as the study's headline does, or at a level that is one of its own."""
         arm = self.arm
         beside = arm is not None and arm.factor == "allocator" and self.kind == STEPS
-        return self.key.is_headline or (
-            beside and not any(read_role(name).is_reference for name in self.plan.environments)
-        )
+        return self.key.is_headline or (beside and not any(role.is_reference for role in self.plan.launches))
 
     @property
     def decision(self) -> Decision | None:
@@ -174,7 +172,22 @@ def read_sealed(sealed: Path) -> SealedCampaign:
     rows = parse_rows(journal or b"", folder / UNITS)
     if rows.seal is None:
         raise IntegrityError(f"{folder / UNITS} has no seal, though {sealed.name} says that it has; {ASIDE}")
-    return SealedCampaign(path=sealed, plan=read(Plan, plan), units=rows.units, sealed=summary)
+    return SealedCampaign(path=sealed, plan=read_plan(plan), units=rows.units, sealed=summary)
+
+
+def read_plan(path: Path) -> Plan:
+    """The plan of a campaign; of one in a reference campaign also as the version before wrote it.
+
+    Raises:
+        UserError: there is none.
+        IntegrityError: damaged, or of a version that is not read.
+    """
+    value = read_json(path)
+    if isinstance(value, dict) and value.get(VERSION) == Plan.VERSION - 1:
+        machine = recorded_machine(path)
+        if machine is not None and {"environments", "machine"} <= value.keys():
+            return parse(Plan, former_plan(value, machine), str(path))
+    return read(Plan, path)
 
 
 def refuse_former(plan: Path) -> None:

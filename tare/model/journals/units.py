@@ -27,7 +27,7 @@ def counted(units: Iterable[Unit]) -> list[Unit]:
 
 def compared(plan: Plan) -> list[str]:
     """The environments that are compared with the host."""
-    return [name for name in plan.environments if read_role(name).is_compared]
+    return [role.name for role in plan.launches if role.is_compared]
 
 
 def others_in(stretches: Iterable[Others | None]) -> Others | None:
@@ -110,7 +110,7 @@ def unsliced(plan: Plan, units: Sequence[Unit]) -> dict[str, str]:
     named = {**{name: TWO_BILLS for name, apart in judged.items() if apart}, **plan.unsliced}
     reasons = {read_role(name).environment: reason for name, reason in named.items()}
     reasons.pop(HOST, None)
-    return {name: reasons[own] for name in plan.environments if (own := read_role(name).environment) in reasons}
+    return {role.name: reasons[role.environment] for role in plan.launches if role.environment in reasons}
 
 
 def shares(units: Sequence[Unit], names: Sequence[str]) -> int:

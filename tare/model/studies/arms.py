@@ -8,7 +8,7 @@ what an environment costs at this level, and what the level itself costs, come f
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 from tare.core.errors import UserError
@@ -197,9 +197,9 @@ def launch_roles(arm: Arm | None, present: Iterable[str], scenario: str = SINGLE
     """
     others = [env for env in present if env != HOST]
     host = LaunchRole(environment=HOST)
-    roles = [host, replace(host, is_control=True), *(LaunchRole(environment=env) for env in others)]
+    roles = [host, host.replace(is_control=True), *(LaunchRole(environment=env) for env in others)]
     if scenario == SHARED:
-        return [*roles, *(replace(role, is_alone=True) for role in roles)]
+        return [*roles, *(role.replace(is_alone=True) for role in roles)]
     if arm is None:
         return roles
     judged = [HOST] if moves(arm, HOST) else [env for env in others if moves(arm, env)]

@@ -49,7 +49,7 @@ Kind = Literal["rounds", "causes", "sweep"]
 _LETTERS = "must be lower-case letters, digits and hyphens"
 _FOLDERS = (
     "images", "data", "campaigns", "ceilings", "profiles", "tables", "figures", "notebooks", "report", "reference",
-    "reference-tables", "logs", "probe", "benchmarks", "environments",
+    "reference-tables", "logs", "probe", "benchmarks", "environments", "machines",
 )  # fmt: skip
 
 

@@ -58,7 +58,7 @@ def _known(
     """The row of an item of an environment by workload, of those that have one without a reason."""
     found = {}
     for name, own in rows.items():
-        chosen = own[(own["env"] == env) & (own["item"] == item) & own["reason"].isna()]
+        chosen = own[(own["launch"] == env) & (own["item"] == item) & own["reason"].isna()]
         chosen = chosen if length_s is None else chosen[chosen["length_s"] == length_s]
         if len(chosen):
             found[name] = chosen.iloc[0]
@@ -77,7 +77,7 @@ def _once(env: str, rows: dict[str, pd.DataFrame]) -> str:
 def _stalls(evidence: Evidence, env: str) -> str:
     """Of which workloads stalls make steps longer for sure: lengths of jobs follow from the typical step."""
     rows = joint(evidence.verdicts)
-    own = rows[(rows["env"] == env) & (rows["metric"] == STEP) & (rows["reference"] == HOST)]
+    own = rows[(rows["launch"] == env) & (rows["metric"] == STEP) & (rows["reference"] == HOST)]
     longer = [workload_title(name) for name in own[own["stalls_ci_low"] > 1]["workload"]]
     return f" Stalls, which these lengths leave out, are sure to add to {listed(longer)}." if longer else ""
 

@@ -9,7 +9,7 @@ from typing import Any
 import pandas as pd
 from markupsafe import Markup
 
-from tare.analysis.choice import METRIC_OF, headlines
+from tare.analysis.choice import METRIC_OF, Asked, headlines
 from tare.model.journals.units import share_of
 from tare.model.roles import CONTROL
 from tare.model.studies.layout import STEPS
@@ -134,10 +134,10 @@ def glances(evidence: Evidence | Reference) -> list[Glance]:
         shown = _asked(rows)
         if not shown:
             continue
-        by_place = {(row["env"], row["asked"]): row for row in rows.to_dict("records")}
+        by_place = {(row["launch"], row["asked"]): row for row in rows.to_dict("records")}
         lines = [
             (env, env_title(env, short=True), [_glance(by_place.get((env, asked))) for asked in shown])
-            for env in sorted(rows["env"].unique(), key=env_order)
+            for env in sorted(rows["launch"].unique(), key=env_order)
         ]
         firsts = [rows[rows["asked"] == asked].iloc[0] for asked in shown]
         control = [(signed(row["control_ci_low"], row["control_ci_high"]), None) for row in firsts]
@@ -186,17 +186,16 @@ def _shown(evidence: Evidence) -> pd.DataFrame:
     return verdicts[verdicts["workload"].isin(evidence.workloads) & verdicts["metric"].isin(HEADLINES)]
 
 
-def _asked(rows: pd.DataFrame) -> list[str]:
+def _asked(rows: pd.DataFrame) -> list[Asked]:
     """What rows of the headlines answer, in the order in which it is shown."""
     return sorted(
-        rows["asked"].unique(), key=lambda asked: (HEADLINES.index(asked.partition("@")[0]), "@" in asked, asked)
+        rows["asked"].unique(), key=lambda one: (HEADLINES.index(one.metric), one.arm.name if one.arm else "")
     )
 
 
-def asked_title(asked: str) -> str:
+def asked_title(asked: Asked) -> str:
     """Title of what a row of `headlines` answers."""
-    metric, _, arm = asked.partition("@")
-    return metric_title(metric) + (f", {arm_title(arm)}" if arm else "")
+    return metric_title(asked.metric) + (f", {arm_title(asked.arm.name)}" if asked.arm else "")
 
 
 def _glance(row: Mapping[str, Any] | None) -> tuple[str, str | None]:
@@ -227,8 +226,8 @@ def _workload(
 ) -> WorkloadAnswer:
     rows = verdicts[verdicts["metric"].isin(HEADLINES)]
     environments = []
-    for env in sorted(rows["env"].unique(), key=env_order):
-        own = {row["asked"]: row for row in rows[rows["env"] == env].to_dict("records")}
+    for env in sorted(rows["launch"].unique(), key=env_order):
+        own = {row["asked"]: row for row in rows[rows["launch"] == env].to_dict("records")}
         findings = [_finding(own[asked], _reach(rows, asked), costs) for asked in _asked(rows) if asked in own]
         environments.append(
             EnvironmentAnswer(env=env, title=env_title(env), findings=findings, start=_start(metrics, env))
@@ -272,7 +271,7 @@ def stall_note(row: Mapping[str, Any]) -> str | None:
     )
 
 
-def _reach(rows: pd.DataFrame, asked: str) -> float:
+def _reach(rows: pd.DataFrame, asked: Asked) -> float:
     """Half-width of the strips of one question, as an exponent's base: the farthest end that any row has."""
     own = rows[rows["asked"] == asked]
     ends = [1 + own["margin"].max()]
@@ -284,7 +283,7 @@ def _reach(rows: pd.DataFrame, asked: str) -> float:
 def _start(metrics: pd.DataFrame, env: str) -> str | None:
     """Median time until the program's first line, beside the host's."""
     rows = metrics[(metrics["metric"] == "runtime_start_s") & (metrics["kind"] == "measured")]
-    medians = rows.groupby("env")["value"].median()
+    medians = rows.groupby("launch")["value"].median()
     if env not in medians or HOST not in medians:
         return None
     return f"Its start takes {seconds(medians[env])}, the host's {seconds(medians[HOST])} (medians)."

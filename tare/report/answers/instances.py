@@ -151,7 +151,7 @@ def _alone(metrics: pd.DataFrame, row: Mapping[str, Any]) -> float | None:
     """Samples per second of an instance alone, in the headline's runs of the same environment and input."""
     level = None if row["input"] == "real" else f"input={row['input']}"
     own = compared(metrics[metrics["workload"] == row["workload"]], "rounds", level)
-    own = own[(own["env"] == row["env"]) & (own["metric"] == "samples_per_s") & (own["kind"] == "measured")]
+    own = own[(own["launch"] == row["env"]) & (own["metric"] == "samples_per_s") & (own["kind"] == "measured")]
     return None if own.empty else float(own["value"].median())
 
 
@@ -169,7 +169,7 @@ def verdict_table(evidence: Evidence) -> Table | None:
     return Table.of(
         rows.to_dict("records"),
         {
-            "": lambda row: f"{workload_title(row['workload'])}, {env_title(row['env'], short=True)}",
+            "": lambda row: f"{workload_title(row['workload'])}, {env_title(row['launch'], short=True)}",
             "by": lambda row: env_title(row["reference"], short=True),
             "metric": lambda row: metric_title(row["metric"]),
             "levels": _shown,

@@ -156,6 +156,6 @@ def _seconds(row: dict[str, Any]) -> str:
 
 def _row(rows: pd.DataFrame, env: str, item: str, length_s: float | None = None) -> dict[str, Any]:
     """The one row of an environment and item; empty where there is none."""
-    own = rows[(rows["env"] == env) & (rows["item"] == item)]
+    own = rows[(rows["launch"] == env) & (rows["item"] == item)]
     found = own if length_s is None else own[own["length_s"] == length_s]
     return found.iloc[0].to_dict() if len(found) else dict.fromkeys(rows.columns)

@@ -13,7 +13,7 @@ import pandas as pd
 from tare.analysis.launch_rows import SLOWDOWN
 from tare.model.records.launches import CONTENTION
 from tare.model.registry import HOST, SHARED
-from tare.model.roles import CONTROL, alone_of, read_role
+from tare.model.roles import alone_of, read_role
 from tare.model.studies.study import Shared
 from tare.report.evidence import Campaign, Evidence
 from tare.report.number_tables import compared
@@ -65,8 +65,8 @@ def answers(evidence: Evidence) -> list[BesideAnswer]:
 
 def _answer(evidence: Evidence, campaign: Campaign) -> BesideAnswer:
     own = _of(evidence.verdicts, campaign)
-    rows = sorted(own.to_dict("records"), key=lambda row: env_order(row["env"]))
-    itself = [row for row in rows if row["metric"] == "real_s" and row["reference"] == alone_of(row["env"])]
+    rows = sorted(own.to_dict("records"), key=lambda row: env_order(row["launch"]))
+    itself = [row for row in rows if row["metric"] == "real_s" and row["reference"] == alone_of(row["launch"])]
     host = [row for row in rows if row["metric"] == SLOWDOWN and row["reference"] == HOST]
     metrics = _of(evidence.metrics, campaign)
     return BesideAnswer(
@@ -75,11 +75,11 @@ def _answer(evidence: Evidence, campaign: Campaign) -> BesideAnswer:
             _comparison(row, other="without the neighbour", whose="its own without the neighbour") for row in itself
         ],
         by_host=[_comparison(row, other="on the host", whose="the host's") for row in host],
-        reasons=[text for row in itself if (text := _reason(metrics, row["env"]))],
+        reasons=[text for row in itself if (text := _reason(metrics, row["launch"]))],
         table=Table.of(
             [*itself, *host],
             {
-                "environment": lambda row: env_title(row["env"]),
+                "environment": lambda row: env_title(row["launch"]),
                 "by": lambda row: env_title(row["reference"]),
                 "metric": lambda row: metric_title(row["metric"]),
                 **compared("n", "ratio", "interval", "control", "margin", "verdict"),
@@ -115,15 +115,15 @@ def _title(campaign: Campaign, settings: Shared | None) -> str:
 
 def _comparison(row: dict[str, Any], *, other: str, whose: str) -> Comparison:
     sentence = sentence_case(verdict_sentence(row, other=other, whose=whose))
-    return Comparison(title=env_title(row["env"]), verdict=row["verdict"], sentence=sentence)
+    return Comparison(title=env_title(row["launch"]), verdict=row["verdict"], sentence=sentence)
 
 
 def _reason(metrics: pd.DataFrame, env: str) -> str | None:
     """What a launch used and waited more beside its neighbour than alone: means of the rounds with both."""
     names = ("real_s", "user_s", "system_s", "waited_s")
-    own = metrics[metrics["metric"].isin(names) & metrics["env"].isin((env, alone_of(env)))]
+    own = metrics[metrics["metric"].isin(names) & metrics["launch"].isin((env, alone_of(env)))]
     own = own[own["kind"] == "measured"]
-    values = own.pivot_table(index=["rep", "metric"], columns="env", values="value")
+    values = own.pivot_table(index=["rep", "metric"], columns="launch", values="value")
     if not {env, alone_of(env)} <= set(values.columns):
         return None
     more = (values[env] - values[alone_of(env)]).dropna().groupby("metric").mean()
@@ -143,7 +143,7 @@ def _meanwhile(metrics: pd.DataFrame) -> Table:
     """Means over units of what a launch took and the machine did, beside a neighbour and alone."""
     own = metrics[metrics["metric"].isin(REASONS_OF) & (metrics["kind"] == "measured")]
     units = own.groupby("metric")["unit"].first()
-    means = own.pivot_table(index="env", columns="metric", values="value", aggfunc="mean")
+    means = own.pivot_table(index="launch", columns="metric", values="value", aggfunc="mean")
     shown = [name for name in REASONS_OF if name in means]
 
     def text(env: str, name: str) -> str | None:
@@ -166,7 +166,7 @@ def _meanwhile(metrics: pd.DataFrame) -> Table:
 def _lacking(metrics: pd.DataFrame) -> list[str]:
     """What could not be counted, and why, each reason once."""
     own = metrics[metrics["metric"].isin(REASONS_OF) & (metrics["kind"] == "unavailable")]
-    own = own[own["env"] != CONTROL]
+    own = own[own["launch_role"] != "control"]
     reasons = own.groupby("reason", sort=True)["metric"].unique()
     return [
         f"{', '.join(metric_title(name) for name in names)}: unavailable, {reason}"

@@ -37,7 +37,7 @@ def matrix(evidence: Evidence) -> Table | None:
         return None
     columns = {head: asked for head, asked in COLUMNS.items() if asked[0] in evidence.study.scenarios}
     verdicts = {
-        (row["workload"], row["campaign"], row["env"], row["metric"], row["reference"]): row
+        (row["workload"], row["campaign"], row["launch"], row["metric"], row["reference"]): row
         for row in evidence.verdicts.to_dict("records")
     }
     headlines = {

@@ -242,7 +242,9 @@ def loss_sentence(
         & (metrics["metric"] == LOSS_OF[kind_of(campaign)])
         & (metrics["kind"] == "measured")
     ]
-    pairs = own.pivot_table(index="rep", columns="env", values="value").reindex(columns=[HOST, reference_of(HOST)])
+    pairs = own.pivot_table(index="rep", columns="launch", values="value").reindex(
+        columns=[HOST, reference_of(HOST)]
+    )
     pairs = pairs.dropna()
     if pairs.empty:
         return None
@@ -266,7 +268,7 @@ def unavailable_settings(metrics: pd.DataFrame, workload: str) -> list[str]:
     lines: dict[str, None] = {}
     for name in level_campaigns(metrics, workload):
         own = metrics[(metrics["workload"] == workload) & (metrics["campaign"] == name)]
-        host = own[(own["env"] == HOST) & (own["metric"] == METRIC_OF[kind_of(name)])]
+        host = own[(own["launch"] == HOST) & (own["metric"] == METRIC_OF[kind_of(name)])]
         if host.empty or (host["kind"] != UNAVAILABLE).any():
             continue
         why = "; ".join(dict.fromkeys(host["reason"]))

@@ -68,7 +68,7 @@ def fault_costs(evidence: Evidence, campaign: Campaign) -> FaultCosts | None:
     own = found[alike & (found["workload"] == campaign.workload)]
     if own.empty:
         return None
-    rows = {(row["env"], row["item"]): row for row in own.to_dict("records")}
+    rows = {(row["launch"], row["item"]): row for row in own.to_dict("records")}
     return FaultCosts(sentences=[_of_host(rows), *_compared(rows)], table=_table(rows, campaign))
 
 
@@ -76,7 +76,7 @@ def beside_measured(costs: pd.DataFrame, row: Mapping[str, Any]) -> str | None:
     """What a step takes against the host's had all launches the hosts' page faults, for a verdict on steps with the
     default allocator; None for any other, and where nothing can be told."""
     alike = (costs["campaign"] == row["campaign"]) & (costs["workload"] == row["workload"])
-    own = costs[alike & (costs["env"] == row["env"]) & (costs["item"] == "equal_faults_ratio")]
+    own = costs[alike & (costs["launch"] == row["launch"]) & (costs["item"] == "equal_faults_ratio")]
     found = next((one for one in own.to_dict("records") if missing(one["reason"])), None)
     if found is None or row["metric"] != "step_s":
         return None

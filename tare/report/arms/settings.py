@@ -82,7 +82,7 @@ def arm_answers(evidence: Evidence, workload: str) -> list[ArmAnswer]:
 def arm_answer(evidence: Evidence, campaign: Campaign) -> ArmAnswer | None:
     """The answer of one campaign of an arm or of another stack; None where nothing was compared."""
     rows = arm_verdicts(evidence.verdicts, campaign.workload, campaign.name).to_dict("records")
-    return _answer(evidence, campaign, sorted(rows, key=lambda row: env_order(row["env"]))) if rows else None
+    return _answer(evidence, campaign, sorted(rows, key=lambda row: env_order(row["launch"]))) if rows else None
 
 
 def _answer(evidence: Evidence, campaign: Campaign, rows: Sequence[Verdict]) -> ArmAnswer:
@@ -102,7 +102,7 @@ def _answer(evidence: Evidence, campaign: Campaign, rows: Sequence[Verdict]) -> 
             "stack" if campaign.arm.other_stack else "setting",
         ),
         levels=[_level(row, campaign) for row in levels],
-        environments=[_environment(row, beside.get(row["env"]), campaign) for row in others],
+        environments=[_environment(row, beside.get(row["launch"]), campaign) for row in others],
         control=sentence_case(control_sentence(rows[0])),
         design=design,
         table=_table(campaign, [*levels, *others], beside),
@@ -114,7 +114,7 @@ def _headline(evidence: Evidence, campaign: Campaign) -> dict[str, Verdict]:
     """Verdicts of the headline on what the arm's campaign answers, by environment."""
     rows = joint(evidence.verdicts)
     own = rows[(rows["workload"] == campaign.workload) & (rows["metric"] == METRIC_OF[campaign.kind])]
-    return {row["env"]: row for row in own.to_dict("records")}
+    return {row["launch"]: row for row in own.to_dict("records")}
 
 
 def _level(row: Verdict, campaign: Campaign) -> Comparison:
@@ -128,8 +128,8 @@ def _level(row: Verdict, campaign: Campaign) -> Comparison:
     sentence = verdict_sentence(row, other="at the headline's level", whose="its own at the headline's level")
     return Comparison(
         title="The level itself, on the host"
-        if row["env"] == HOST
-        else f"The level itself, {env_title(row['env'])}",
+        if row["launch"] == HOST
+        else f"The level itself, {env_title(row['launch'])}",
         verdict=row["verdict"],
         sentence=sentence_case(sentence),
     )
@@ -138,11 +138,11 @@ def _level(row: Verdict, campaign: Campaign) -> Comparison:
 def _environment(row: Verdict, beside: Verdict | None, campaign: Campaign) -> Comparison:
     sentence = sentence_case(verdict_sentence(row))
     if campaign.arm.on_host != campaign.arm.level:
-        title = f"{campaign.arm.level} in {env_title(row['env'])} beside {campaign.arm.on_host} on the host"
+        title = f"{campaign.arm.level} in {env_title(row['launch'])} beside {campaign.arm.on_host} on the host"
         return Comparison(title=title, verdict=row["verdict"], sentence=sentence)
     if beside is not None and not missing(beside["ci_low"]):
         sentence += f"; in the headline: {signed(beside['ci_low'], beside['ci_high'])}, {beside['verdict']}"
-    return Comparison(title=env_title(row["env"]), verdict=row["verdict"], sentence=sentence)
+    return Comparison(title=env_title(row["launch"]), verdict=row["verdict"], sentence=sentence)
 
 
 def weighing(levels: Sequence[Verdict], others: Sequence[Verdict], setting: str, noun: str = "setting") -> str:
@@ -206,7 +206,7 @@ def sizes(rows: Sequence[Verdict]) -> dict[str, tuple[float, float]]:
         if not missing(row["ci_low"]) and not missing(row["ci_high"]):
             low, high = math.log(row["ci_low"]), math.log(row["ci_high"])
             least = 0.0 if low <= 0 <= high else min(abs(low), abs(high))
-            found[row["env"]] = (least, max(abs(low), abs(high)))
+            found[row["launch"]] = (least, max(abs(low), abs(high)))
     return found
 
 
@@ -233,13 +233,13 @@ def _range(least: float, most: float) -> str:
 
 def _table(campaign: Campaign, rows: Sequence[Verdict], beside: Mapping[str, Verdict]) -> Table:
     def in_headline(row: Verdict) -> str | None:
-        own = None if is_level(row) else beside.get(row["env"])
+        own = None if is_level(row) else beside.get(row["launch"])
         return None if own is None else interval_text(own["ci_low"], own["ci_high"])
 
     return Table.of(
         rows,
         {
-            "comparison": lambda row: f"{env_title(row['env'])}{': the level itself' if is_level(row) else ''}",
+            "comparison": lambda row: f"{env_title(row['launch'])}{': the level itself' if is_level(row) else ''}",
             **compared("n", "ratio", "interval", "ratio of totals"),
             "interval in the headline": in_headline,
             **compared("control", "margin", "verdict"),

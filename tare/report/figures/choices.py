@@ -45,7 +45,7 @@ def choice_rows(verdicts: pd.DataFrame, workload: str) -> pd.DataFrame:
     parts = [_named(headline[own & headline["metric"].isin(METRIC_OF.values())], ENVIRONMENT, None)]
     for name in level_campaigns(verdicts, workload):
         rows, arm = arm_verdicts(verdicts, workload, name), arm_of(name)
-        level = rows[(rows["reference"] == LEVEL_OF_HOST) & (rows["env"] == HOST)]
+        level = rows[(rows["reference"] == LEVEL_OF_HOST) & (rows["launch"] == HOST)]
         parts.append(_named(level, STACK if arm.other_stack else SETTING, arm.name))
     found = pd.concat([part for part in parts if len(part)] or parts[:1])
     order = {METRIC_OF[kind]: -number for number, kind in enumerate(KINDS)}
@@ -61,7 +61,7 @@ def choice_workloads(table: pd.DataFrame) -> list[str]:
 
 
 def _named(rows: pd.DataFrame, group: str, arm: str | None) -> pd.DataFrame:
-    titles = [sentence_case(arm_title(arm)) if arm else env_title(env, short=True) for env in rows["env"]]
+    titles = [sentence_case(arm_title(arm)) if arm else env_title(env, short=True) for env in rows["launch"]]
     sizes = [abs(math.log(ratio)) if pd.notna(ratio) and ratio > 0 else math.nan for ratio in rows["ratio"]]
     return rows.assign(group=group, title=titles, size=sizes, level=arm)
 
@@ -115,7 +115,7 @@ def _bar(axes: Axes, row: pd.Series, place: float) -> None:
     if row["group"] != ENVIRONMENT:
         marker, colour = LOOKS[row["group"]]
         look = {"marker": marker, "color": colour, "markeredgecolor": colour, "markerfacecolor": colour}
-    interval_bar(axes, place, row["env"], row, markersize=6, **look)
+    interval_bar(axes, place, row["launch"], row, markersize=6, **look)
 
 
 def _note(rows: pd.DataFrame) -> str:

@@ -34,7 +34,7 @@ def device_time_table(metrics: pd.DataFrame, workload: str) -> pd.DataFrame:
         & (metrics["source"] == SOURCE)
         & metrics["value"].notna()
     ]
-    table = rows.pivot_table(index="env", columns="metric", values="value", aggfunc="first")
+    table = rows.pivot_table(index="launch", columns="metric", values="value", aggfunc="first")
     return table.loc[sorted(table.index, key=env_order), [name for name in PARTS if name in table.columns]]
 
 
@@ -128,8 +128,8 @@ def _samples_note(rows: pd.DataFrame) -> str:
 
 def _samples_told(rows: pd.DataFrame) -> str:
     parts = []
-    for env in sorted(rows["env"].unique(), key=env_order):
-        own = rows[rows["env"] == env]
+    for env in sorted(rows["launch"].unique(), key=env_order):
+        own = rows[rows["launch"] == env]
         values = [
             f"{trace.name} {significant(own[trace.column].mean() / trace.unit)} {trace.sign}"
             for trace in OF_DEVICE

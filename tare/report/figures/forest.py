@@ -96,13 +96,13 @@ def finish(axes: Axes, ticks: list[tuple[float, str]], ends: Iterable[float], **
 
 
 def _draw_group(axes: Axes, metric: str, group: pd.DataFrame, place: float, ticks: list) -> float:
-    group = group.sort_values("env", key=lambda names: names.map(env_order))
+    group = group.sort_values("launch", key=lambda names: names.map(env_order))
     first = group.iloc[0]
     group_title(axes, metric_title(metric), place)
     margin_band(axes, first["margin"], place + 0.5, place + len(group) + 1.5)
     for index, row in enumerate(group.to_dict("records"), start=1):
-        interval_bar(axes, place + index, row["env"], row)
-        ticks.append((place + index, env_title(row["env"], short=True)))
+        interval_bar(axes, place + index, row["launch"], row)
+        ticks.append((place + index, env_title(row["launch"], short=True)))
     interval_bar(axes, place + len(group) + 1, CONTROL, first, "control_")
     ticks.append((place + len(group) + 1, env_title(CONTROL, short=True)))
     return place + len(group) + GAP
@@ -153,9 +153,9 @@ def interval_bar(
 def told(row: dict[str, object]) -> str:
     """A row of the verdict table in few words, for an alternative text."""
     if pd.isna(row["ci_low"]):
-        return f"{env_title(row['env'])}: no interval"
+        return f"{env_title(row['launch'])}: no interval"
     span = f"{ratio_label(row['ci_low'])} to {ratio_label(row['ci_high'])}"
-    return f"{env_title(row['env'])} {span}, {row['verdict']}"
+    return f"{env_title(row['launch'])} {span}, {row['verdict']}"
 
 
 def _alt(title: str, rows: pd.DataFrame) -> str:

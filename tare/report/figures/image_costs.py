@@ -52,8 +52,8 @@ def _order(table: pd.DataFrame):
 
 def _rows(table: pd.DataFrame, item: str) -> list[Row]:
     """Stacks and environments that have a value of an item, in the order in which they are drawn."""
-    own = table[(table["item"] == item) & table["value"].notna() & (table["env"] != costs.SHARED)]
-    return sorted(set(zip(own["stack"], own["env"], strict=True)), key=_order(table))
+    own = table[(table["item"] == item) & table["value"].notna() & (table["launch"] != costs.SHARED)]
+    return sorted(set(zip(own["stack"], own["launch"], strict=True)), key=_order(table))
 
 
 def _label(table: pd.DataFrame, row: Row) -> str:
@@ -186,5 +186,5 @@ def _alt(title: str, table: pd.DataFrame, made: list[Row], started: list[Row]) -
 def image_costs_table(table: pd.DataFrame) -> pd.DataFrame:
     """Medians by stack and environment (rows) and item (columns), in the units of the table: s, B, B/s."""
     own = table[table["item"].isin(costs.ITEMS)]
-    wide = own.pivot_table(index=["stack", "env"], columns="item", values="value", aggfunc="median", sort=False)
+    wide = own.pivot_table(index=["stack", "launch"], columns="item", values="value", aggfunc="median", sort=False)
     return wide.reindex(columns=[item for item in costs.ITEMS if item in wide.columns])

@@ -31,7 +31,7 @@ def job_rows(table: pd.DataFrame, workload: str) -> pd.DataFrame:
 
 def cost_environments(rows: pd.DataFrame) -> list[str]:
     """Environments that rows of the table `job_length` say something of, or say why not."""
-    return sorted(rows.loc[rows["item"] == "cost", "env"].unique(), key=env_order)
+    return sorted(rows.loc[rows["item"] == "cost", "launch"].unique(), key=env_order)
 
 
 def job_length(table: pd.DataFrame, workload: str) -> style.Drawing:
@@ -51,7 +51,7 @@ def job_length(table: pd.DataFrame, workload: str) -> style.Drawing:
         figure = Figure(figsize=(style.WIDTH_IN, lines * PANEL_IN + AROUND_IN))
         grid = figure.subplots(lines, columns, squeeze=False, sharex=True, sharey=True).ravel()
         for axes, env in zip(grid, names, strict=False):
-            _panel(axes, costs[costs["env"] == env].sort_values("length_s"), env)
+            _panel(axes, costs[costs["launch"] == env].sort_values("length_s"), env)
         for axes in grid[len(names) :]:
             axes.set_axis_off()
         for axes in grid[max(0, len(names) - columns) : len(names)]:
@@ -98,7 +98,7 @@ def _panel(axes: Axes, own: pd.DataFrame, env: str) -> None:
 
 def _note(costs: pd.DataFrame) -> str:
     told = costs[costs["value"].notna()]
-    confidence = 100 * (1 - told["alpha"].max() * told["env"].nunique())
+    confidence = 100 * (1 - told["alpha"].max() * told["launch"].nunique())
     return (
         "Across: time of the job's steps on the host; up: how much longer the job takes. Line: from the means; "
         f"band: where both parts lie in their intervals ({confidence:.0f}% together), n = {span(told['n_units'])} "
@@ -109,7 +109,7 @@ def _note(costs: pd.DataFrame) -> str:
 def _alt(title: str, rows: pd.DataFrame, names: list[str]) -> str:
     parts = []
     for env in names:
-        own = rows[rows["env"] == env]
+        own = rows[rows["launch"] == env]
         costs = own[own["item"] == "cost"].set_index("length_s")
         if not missing(costs["reason"].iloc[0]):
             parts.append(f"{env_title(env, short=True)}: can't be told yet, {costs['reason'].iloc[0]}.")

@@ -48,7 +48,7 @@ def _levels(verdicts: pd.DataFrame, workload: str, title: str, nothing: str, *, 
     height_in = sum(heights) * ROW_IN + 0.62 * len(panels) + 1.0
     with style.sheet(height_in, len(panels), height_ratios=heights) as (figure, _):
         for axes, (name, rows) in zip(figure.axes, panels.items(), strict=True):
-            own = headline[headline["metric"] == METRIC_OF[kind_of(name)]].set_index("env")
+            own = headline[headline["metric"] == METRIC_OF[kind_of(name)]].set_index("launch")
             _draw(axes, rows, own, stacks=stacks)
             axes.set_title(_panel_title(name), fontsize=10)
         every = pd.concat(panels.values())
@@ -75,7 +75,7 @@ def _rows_of(rows: pd.DataFrame) -> float:
 def _split(rows: pd.DataFrame) -> tuple[pd.DataFrame, pd.DataFrame]:
     """What the level costs, and what the environments cost at it."""
     level = rows.apply(is_level, axis=1).astype(bool)
-    order = {"by": "env", "key": lambda names: names.map(env_order)}
+    order = {"by": "launch", "key": lambda names: names.map(env_order)}
     return rows[level].sort_values(**order), rows[~level].sort_values(**order)
 
 
@@ -91,17 +91,17 @@ def _draw(axes: Axes, rows: pd.DataFrame, headline: pd.DataFrame, *, stacks: boo
         start = place
         for row in part.to_dict("records"):
             place += 1
-            interval_bar(axes, place, row["env"], row)
-            if part is environments and row["env"] in headline.index:
-                interval_bar(axes, place + BESIDE, row["env"], headline.loc[row["env"]], faint=True)
-            ticks.append((place, env_title(row["env"], short=True)))
+            interval_bar(axes, place, row["launch"], row)
+            if part is environments and row["launch"] in headline.index:
+                interval_bar(axes, place + BESIDE, row["launch"], headline.loc[row["launch"]], faint=True)
+            ticks.append((place, env_title(row["launch"], short=True)))
         margin_band(axes, first["margin"], start + 0.5, place + 0.55)
         place += 1
     interval_bar(axes, place, CONTROL, first, "control_")
     ticks.append((place, env_title(CONTROL, short=True)))
     margin_band(axes, first["margin"], place - 0.45, place + 0.5)
     axes.set_ylim(place + 0.8, -0.8)
-    finish(axes, ticks, [*ends_of(rows), *ends_of(headline[headline.index.isin(environments["env"])])])
+    finish(axes, ticks, [*ends_of(rows), *ends_of(headline[headline.index.isin(environments["launch"])])])
 
 
 def _alt(title: str, panels: dict[str, pd.DataFrame]) -> str:

@@ -14,8 +14,8 @@ from typing import Any
 
 import pandas as pd
 
-from tare.analysis.ceilings import read_ceilings
-from tare.analysis.choice import PROFILE, SWEEP, compared
+from tare.analysis.ceilings import ceilings_of, read_ceilings
+from tare.analysis.choice import PROFILE, SWEEP, compared, without_co_runner
 from tare.literature.contrasts import At, to_alone, to_host
 from tare.literature.finding import listed
 from tare.literature.measured_here import OURS, no_scenario, of_model
@@ -25,7 +25,6 @@ from tare.literature.vocabulary import FIGURE_METRICS, LINE, RATES, SLOWDOWN, UN
 from tare.model import tables
 from tare.model.records.measured import CeilingsRecord
 from tare.model.registry import HOST
-from tare.model.roles import CONTROL, read_role
 from tare.report.words.labels import env_order, env_title, significant, workload_title
 from tare.stats.intervals import t_interval
 
@@ -90,10 +89,12 @@ def read_given(results: Path) -> Given:
         UserError: one is missing.
         IntegrityError: one is not what was written.
     """
-    folder, roofs = results / "tables", results / "ceilings.json"
+    folder = results / "tables"
+    metrics = tables.read("metrics", folder / "metrics.parquet")
+    roofs = ceilings_of(metrics, results)
     return Given(
         findings=tables.read("published", folder / "published.csv"),
-        metrics=tables.read("metrics", folder / "metrics.parquet"),
+        metrics=metrics,
         verdicts=tables.read("verdicts", folder / "verdicts.csv"),
         samples={name: tables.read(name, folder / f"{name}.csv") for name in SAMPLE_TABLES},
         ceilings=read_ceilings(roofs) if roofs.exists() else None,
@@ -254,10 +255,9 @@ def _here(given: Given, plot: Plot, workload: str, metric: str) -> list[dict[str
         chosen = _widest(compared(own, kind_of(metric), plot.arm, plot.scenario))
     else:
         chosen = own[own["campaign"] == PROFILE]
-    alone = chosen["env"].map(lambda env: read_role(env).is_alone).astype(bool)
-    chosen = chosen[(chosen["env"] != CONTROL) & ~alone]
+    chosen = chosen[(chosen["launch_role"] != "control") & ~without_co_runner(chosen)]
     if plot.environments:
-        chosen = chosen[chosen["env"].isin(plot.environments)]
+        chosen = chosen[chosen["launch"].isin(plot.environments)]
     rows = chosen[chosen["metric"] == OURS.get(metric, metric)]
     if rows.empty and metric == "flop_per_s":
         return _modelled_rates(workload, chosen)
@@ -266,7 +266,7 @@ def _here(given: Given, plot: Plot, workload: str, metric: str) -> list[dict[str
     if rows.empty:
         at = f" at {plot.arm}" if plot.arm else ""
         return [none_here(workload, metric, f"this study has no launch{at} that would give it")]
-    keys = rows["batch"] if plot.kind == LINE else rows["env"]
+    keys = rows["batch"] if plot.kind == LINE else rows["launch"]
     return [_of_units(metric, part) for _, part in rows.groupby(keys, sort=True)]
 
 
@@ -281,13 +281,13 @@ def _widest(rows: pd.DataFrame) -> pd.DataFrame:
     """Of several campaigns the one with the most environments."""
     if rows.empty:
         return rows
-    return rows[rows["campaign"] == rows.groupby("campaign")["env"].nunique().idxmax()]
+    return rows[rows["campaign"] == rows.groupby("campaign")["launch"].nunique().idxmax()]
 
 
 def _modelled_rates(workload: str, profiles: pd.DataFrame) -> list[dict[str, Any]]:
     """FLOP/s of the profiled launch of each environment: counted operators by measured steps."""
     found = []
-    for env, own in profiles.groupby("env", sort=True):
+    for env, own in profiles.groupby("launch", sort=True):
         value = of_model(own, "flop_per_s")
         labels = {"series": HERE, "workload": workload, "env": env, "metric": "flop_per_s", "unit": "FLOP/s"}
         reason = value.note if value.value is None else None
@@ -299,8 +299,8 @@ def _of_units(metric: str, rows: pd.DataFrame) -> dict[str, Any]:
     """Mean of the units of one environment with its interval, of two with their range, or why there is none."""
     first = rows.iloc[0]
     found = rows[rows["kind"] != "unavailable"]
-    labels = {"series": HERE, "metric": metric, **{name: first[name] for name in ("workload", "env", "batch")}}
-    labels["unit"] = first["unit"]
+    labels = {"series": HERE, "metric": metric, **{name: first[name] for name in ("workload", "batch", "unit")}}
+    labels["env"] = first["launch"]
     if found.empty:
         return {**labels, "kind": "unavailable", "reason": str(first["reason"])}
     values = list(found["value"])

@@ -71,7 +71,7 @@ def _rows(samples: Samples, plot: Plot, workload: str, quantity: str) -> tuple[s
         if table is samples.get("steps"):  # a step's rate stands at its end
             own = own.assign(**{ALIGNED: own["end_s"], AS_CALLED: own["end_s"]})
         if plot.environments:
-            own = own[own["env"].isin(plot.environments)]
+            own = own[own["launch"].isin(plot.environments)]
         if len(own):
             return name, own
     return quantity, pd.DataFrame()
@@ -95,7 +95,7 @@ def _steps(samples: Samples, workload: str, rows: pd.DataFrame) -> pd.DataFrame 
     steps = samples.get("steps")
     if steps is None:
         return None
-    return steps[(steps["workload"] == workload) & steps["env"].isin(rows["env"])]
+    return steps[(steps["workload"] == workload) & steps["launch"].isin(rows["launch"])]
 
 
 def note(plot: Plot, shown: list[tuple[str, str, pd.DataFrame]], reasons: list[str]) -> str:
@@ -118,8 +118,8 @@ def sentences(shown: list[tuple[str, str, pd.DataFrame]], reasons: list[str]) ->
         unit = SAMPLED[quantity][1]
         told = "; ".join(
             f"{env_title(env, short=True)} largest {amount(own.max(), unit)}, mean {amount(own.mean(), unit)}"
-            for env, own in ((env, rows.loc[rows["env"] == env, quantity]) for env in
-                             sorted(rows["env"].unique(), key=env_order))
+            for env, own in ((env, rows.loc[rows["launch"] == env, quantity]) for env in
+                             sorted(rows["launch"].unique(), key=env_order))
         )  # fmt: skip
         said.append(f"Here, {workload_title(workload)}, {QUANTITIES[quantity]}: {told}.")
     return [*said, *(f"Here: unavailable, {reason}." for reason in reasons)]

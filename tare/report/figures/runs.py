@@ -42,7 +42,7 @@ def units(metrics: pd.DataFrame, workload: str) -> style.Drawing:
     rows = measured(metrics, workload, UNIT_METRICS)
     if rows.empty:
         return style.empty(title, "no launch succeeded")
-    environments = sorted(rows["env"].unique(), key=env_order)
+    environments = sorted(rows["launch"].unique(), key=env_order)
     shown = [metric for metric in UNIT_METRICS if (rows["metric"] == metric).any()]
     lines = math.ceil(len(shown) / COLUMNS)
     flagged = 0
@@ -75,7 +75,7 @@ def _repetitions(rows: pd.DataFrame) -> str:
 def _medians(rows: pd.DataFrame) -> str:
     said = ""
     for metric in UNIT_METRICS[:2]:
-        medians = rows[rows["metric"] == metric].groupby("env")["value"].median()
+        medians = rows[rows["metric"] == metric].groupby("launch")["value"].median()
         told = "; ".join(f"{env_title(env)} {seconds(value)}" for env, value in medians.items())
         said += f" Median {metric_title(metric).lower()}: {told}." if told else ""
     return said
@@ -85,7 +85,7 @@ def _panel(axes, rows: pd.DataFrame, environments: list[str]) -> int:
     unit, factor = ("ms", 1e3) if rows["value"].max() < 0.5 else ("s", 1.0)
     flagged = 0
     for place, env in enumerate(environments):
-        values = rows[rows["env"] == env].sort_values("rep")["value"].to_numpy() * factor
+        values = rows[rows["launch"] == env].sort_values("rep")["value"].to_numpy() * factor
         if not len(values):
             continue
         # Launches of one environment lie apart by a fixed pattern, so that equal times do not hide each other.
@@ -110,7 +110,7 @@ def split_table(metrics: pd.DataFrame, workload: str) -> pd.DataFrame:
     Means, not medians: only means of the parts add up to the mean of the whole.
     """
     rows = measured(metrics, workload, PHASE_METRICS)
-    table = rows.pivot_table(index="env", columns="metric", values="value", aggfunc="mean")
+    table = rows.pivot_table(index="launch", columns="metric", values="value", aggfunc="mean")
     table = table.reindex(columns=[part for part in PHASE_METRICS if part in table.columns])
     return table.loc[sorted(table.index, key=env_order)]
 
@@ -119,7 +119,7 @@ def late_table(metrics: pd.DataFrame, workload: str) -> pd.DataFrame:
     """Mean seconds of imports within each part of `split_table`, where they are more than LATE_SHARE of it."""
     parts = split_table(metrics, workload)
     rows = measured(metrics, workload, tuple(LATE_IMPORTS.values()))
-    table = rows.pivot_table(index="env", columns="metric", values="value", aggfunc="mean")
+    table = rows.pivot_table(index="launch", columns="metric", values="value", aggfunc="mean")
     table = table.rename(columns={metric: part for part, metric in LATE_IMPORTS.items()})
     table = table.reindex(index=parts.index, columns=parts.columns).astype(float)
     return table.where(table > LATE_SHARE * parts)

@@ -36,10 +36,10 @@ def strip(row: Mapping[str, Any], reach: float) -> str:
         f'<line x1="0" x2="{WIDTH}" y1="{TOP}" y2="{TOP}" stroke="var(--fig-grid, {GRID})"/>',
         f'<line x1="0" x2="{WIDTH}" y1="{LOW}" y2="{LOW}" stroke="var(--fig-grid, {GRID})"/>',
         f'<line x1="{WIDTH / 2}" x2="{WIDTH / 2}" y1="0" y2="{HEIGHT}" stroke="var(--fig-muted, {MUTED})"/>',
-        _bar(x, row, "", TOP, paint(row["env"]), 6),
+        _bar(x, row, "", TOP, paint(row["launch"]), 6),
         _bar(x, row, "control_", LOW, paint(CONTROL), 3),
     ]
-    label = f"Interval of {env_title(row['env'])} above, of the control below, the margin shaded"
+    label = f"Interval of {env_title(row['launch'])} above, of the control below, the margin shaded"
     return (
         f'<svg class="strip" viewBox="0 0 {WIDTH} {HEIGHT}" role="img" aria-label="{html.escape(label)}">'
         f"{''.join(parts)}</svg>"

@@ -75,8 +75,8 @@ def over_time(
             else:
                 panel(axes, rows, trace.column, trace.unit, when, ticked)
             if mark is not None:
-                for env in rows["env"].unique():
-                    mark(axes, rows[rows["env"] == env], trace, when)
+                for env in rows["launch"].unique():
+                    mark(axes, rows[rows["launch"] == env], trace, when)
             axes.set_ylabel(trace.label)
         figure.axes[-1].set_xlabel(SINCE[when])
         style.legend(figure, title, figure.axes[0].get_legend_handles_labels(), handlelength=1.4)
@@ -111,14 +111,14 @@ def panel(
         name: of the panel, where its lines are to have names of their own.
     """
     ticked = steps is not None and len(steps) > 0 and when == ALIGNED
-    for number, env in enumerate(sorted(rows["env"].unique(), key=env_order)):
-        own = rows[rows["env"] == env].sort_values(when)
+    for number, env in enumerate(sorted(rows["launch"].unique(), key=env_order)):
+        own = rows[rows["launch"] == env].sort_values(when)
         look = {"color": style.colour(env), "linewidth": 1.3, "alpha": 0.9, "label": env_title(env)}
         (line,) = axes.plot(own[when], own[column] / unit, **look)
         if name:
             line.set_gid(f"{name}-{env}")
         if ticked:
-            _tick(axes, steps[steps["env"] == env], env, number)
+            _tick(axes, steps[steps["launch"] == env], env, number)
     if when == ALIGNED:
         axes.axvline(0, color=style.MUTED, linewidth=0.8, linestyle=":")
     axes.set_ylim(bottom=0)
@@ -165,7 +165,7 @@ def utilisation(samples: pd.DataFrame, workload: str, steps: pd.DataFrame | None
         shown.append(RATE)
         note += f" {sentence_case(RATE.name)}: of the steps that took their batch from it."
     figure = over_time(rows, shown, title, 1.1 * len(shown) + 2.1, note, steps=steps)
-    peaks = rows.groupby("env")["rss_bytes"].max()
+    peaks = rows.groupby("launch")["rss_bytes"].max()
     peak = "; ".join(f"{env_title(env)} {size_bytes(value)}" for env, value in peaks.items())
     return style.Drawing(figure=figure, title=title, alt=f"{title}. Largest resident memory: {peak}.")
 
@@ -173,7 +173,7 @@ def utilisation(samples: pd.DataFrame, workload: str, steps: pd.DataFrame | None
 def top_operators(operators: pd.DataFrame, workload: str) -> pd.DataFrame:
     """Own seconds per step of the operators with most of it: one row each, largest first, one column per env."""
     rows = operators[(operators["workload"] == workload) & operators["self_s_per_step"].notna()]
-    table = rows.pivot_table(index="operator", columns="env", values="self_s_per_step", aggfunc="sum")
+    table = rows.pivot_table(index="operator", columns="launch", values="self_s_per_step", aggfunc="sum")
     if table.empty:
         return table
     table = table.loc[table.max(axis=1).sort_values(ascending=False).index[:MOST_OPERATORS]]

@@ -49,7 +49,7 @@ def _carried(table: pd.DataFrame, stack: str, environments: Sequence[str]) -> st
     """What the archive of each environment is, by the table's own sources."""
     found: dict[str, list[str]] = {}
     for env in environments:
-        own = table[(table["stack"] == stack) & (table["env"] == env) & (table["item"] == "archive_bytes")]
+        own = table[(table["stack"] == stack) & (table["launch"] == env) & (table["item"] == "archive_bytes")]
         for source in own[own["value"].notna()]["source"]:
             found.setdefault(str(source), []).append(env_title(env))
     return "; ".join(f"{', '.join(names)}: {source}" for source, names in found.items()) or "nothing was counted"
@@ -70,7 +70,7 @@ def starts_table(table: pd.DataFrame, stack: str) -> Table:
     """Every start: environment, median and range of cold and warm ones, and what the disk delivered."""
     own = table[(table["stack"] == stack) & table["item"].isin([f"{phase}_start_s" for phase in (COLD, WARM)])]
     rows: list[Row] = []
-    for env in sorted(own["env"].unique(), key=env_order):
+    for env in sorted(own["launch"].unique(), key=env_order):
         for phase in (COLD, WARM):
             values = sorted(image_costs.repeated(table, stack, env, f"{phase}_start_s").values())
             if not values:

@@ -101,7 +101,7 @@ class Case:
         """The longest build beside a whole run on the host, the thing that it is built for."""
         workload = self.evidence.workloads[0]
         rows = of_rounds(self.evidence.metrics, workload)
-        runs = rows[(rows["env"] == HOST) & (rows["metric"] == "real_s") & (rows["stack"] == self.stack)]
+        runs = rows[(rows["launch"] == HOST) & (rows["metric"] == "real_s") & (rows["stack"] == self.stack)]
         if runs["value"].isna().all():
             return []
         run_s = float(runs["value"].median())

@@ -101,7 +101,7 @@ def _sheets(reference: Reference, published: Published, workload: str) -> tuple[
 def _here(reference: Reference, workload: str) -> dict[str, float]:
     """Values of the profiled launch on the host, by metric; the framework's profiler before other tools."""
     rows = reference.metrics
-    rows = rows[(rows["campaign"] == PROFILE) & (rows["workload"] == workload) & (rows["env"] == HOST)]
+    rows = rows[(rows["campaign"] == PROFILE) & (rows["workload"] == workload) & (rows["launch"] == HOST)]
     rows = rows[rows["kind"] != UNAVAILABLE].sort_values("source", key=lambda names: names == "nsys", kind="stable")
     return rows.drop_duplicates("metric").set_index("metric")["value"].to_dict()
 

@@ -11,7 +11,7 @@ import pandas as pd
 from markupsafe import Markup
 
 from tare.analysis import ceilings
-from tare.analysis.choice import SWEEP
+from tare.analysis.choice import SWEEP, of_hosts
 from tare.literature.answers import NOTHING
 from tare.literature.published import Published, load
 from tare.model.journals.references import NO_TIME
@@ -134,7 +134,7 @@ def environment_sentences(reference: Reference) -> list[str]:
 def steps_table(reference: Reference) -> Table:
     """A training step on the host, and its A/A control: how far two hosts that are the same lie apart."""
     rows = reference.metrics
-    rows = rows[(rows["metric"] == "step_s") & rows["env"].isin((HOST, CONTROL)) & rows["batch"].notna()]
+    rows = of_hosts(rows[(rows["metric"] == "step_s") & rows["batch"].notna()])
     cell = ["workload", *columns_of_levels(rows.columns), "batch"]
     cells = [
         _Steps(workload=workload, batch=batch, setting=_setting(own), rows=own)
@@ -167,11 +167,11 @@ class _Steps:
 
     @property
     def step_s(self) -> float:
-        return float(self.rows.loc[self.rows["env"] == HOST, "value"].mean())
+        return float(self.rows.loc[self.rows["launch"] == HOST, "value"].mean())
 
     @property
     def ratios(self) -> list[float]:
-        units = self.rows.pivot_table(index="rep", columns="env", values="value").to_dict("index")
+        units = self.rows.pivot_table(index="rep", columns="launch", values="value").to_dict("index")
         return log_ratios_of(list(units.values()), [CONTROL])[CONTROL]
 
     @property

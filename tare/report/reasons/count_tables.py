@@ -23,9 +23,9 @@ def counts_table(evidence: Evidence, workload: str) -> Table:
     found = joint(evidence.counts)
     rows = found[found["workload"] == workload].to_dict("records")
     return Table.of(
-        sorted(rows, key=lambda row: (metric_order(row["metric"]), env_order(row["env"]))),
+        sorted(rows, key=lambda row: (metric_order(row["metric"]), env_order(row["launch"]))),
         {
-            "": lambda row: f"{metric_title(row['metric'])}, {env_title(row['env'], short=True)}",
+            "": lambda row: f"{metric_title(row['metric'])}, {env_title(row['launch'], short=True)}",
             "rounds": lambda row: str(row["n_units"]),
             "host": lambda row: _number(row["host"]),
             "here": lambda row: _number(row["value"]),

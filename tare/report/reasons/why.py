@@ -44,7 +44,7 @@ class _Case:
         self.rounds = of_rounds(evidence.metrics, workload)
         self.verdicts = of_rounds(evidence.verdicts, workload)
         self.files = evidence.fingerprints[evidence.fingerprints["workload"] == workload]
-        seen = {*causes.environments_of(self.metrics), *causes.environments_of(self.rounds), *self.files["env"]}
+        seen = {*causes.environments_of(self.metrics), *causes.environments_of(self.rounds), *self.files["launch"]}
         self.environments = [env for env in evidence.environments if env != HOST and env in seen]
 
     @cached_property
@@ -154,7 +154,7 @@ class _Case:
         decided: dict[str, list] = {}
         for row in rows:
             if row["verdict"] in DIFFERENT:
-                decided.setdefault(row["env"], []).append(row)
+                decided.setdefault(row["launch"], []).append(row)
         lines = why_words.grouped({env: why_words.verdicts_body(own) for env, own in decided.items()})
         unsure = sum(row["verdict"] == "inconclusive" for row in rows)
         if unsure:
@@ -168,7 +168,7 @@ class _Case:
             rows = arm_verdicts(self.evidence.verdicts, self.workload, campaign.name).to_dict("records")
             for row in (row for row in rows if is_level(row)):
                 said = verdict_sentence(row, other="in the headline", whose="the headline's")
-                where = "the host" if row["env"] == HOST else env_title(row["env"])
+                where = "the host" if row["launch"] == HOST else env_title(row["launch"])
                 title = sentence_case(arm_title(campaign.arm.name))
                 lines.append(f"{title}, varied alone on {where}: {said}.")
         return lines
@@ -177,7 +177,7 @@ class _Case:
         """Differences with and without a suspect among the files; then what is open."""
         files = of_causes(self.evidence.verdicts, self.workload)
         longer = (files["metric"] == "files_first_s") & files["verdict"].isin(DIFFERENT) & (files["ratio"] > 1)
-        slow = set(files.loc[longer, "env"])
+        slow = set(files.loc[longer, "launch"])
         bodies = {}
         for env in self.environments:
             operators = [time.operator for time in causes.differing_operators(self.times, env)]

@@ -25,7 +25,7 @@ def files_table(causes: pd.DataFrame, title: str) -> Table:
     """Medians over launches of what files cost, by environment."""
     own = causes[causes["kind"] != "unavailable"]
     units = own.groupby("metric")["unit"].first()
-    table = own.pivot_table(index="metric", columns="env", values="value", aggfunc="median")
+    table = own.pivot_table(index="metric", columns="launch", values="value", aggfunc="median")
     names = sorted(table.columns, key=env_order)
     return Table.of(
         sorted(table.index, key=metric_order),
