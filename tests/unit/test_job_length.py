@@ -19,8 +19,8 @@ from tare.model import tables
 from tare.model.studies.layout import campaign_name
 from tare.report import figures
 from tare.report.answers import job_length as report
+from tare.stats.costs import NEVER, Cost, CostBox
 from tare.stats.intervals import t_interval
-from tare.stats.job_length import NEVER, Cost, CostBox
 
 HALF_PERCENT = Cost(host_s=4.0, fixed_s=0.6, step=0.005)
 

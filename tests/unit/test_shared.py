@@ -16,7 +16,7 @@ import inside_code
 import pandas as pd
 import pytest
 
-from tare.analysis import choice, extract, metrics
+from tare.analysis import choice, expected, extract, metrics
 from tare.core.errors import UnavailableError, UserError
 from tare.core.files import project_root
 from tare.experiments import beside
@@ -38,7 +38,7 @@ from tare.model.records.launches import CONTENTION
 from tare.model.registry import HOST, scenario_names
 from tare.model.roles import CONTROL, alone_of, read_role
 from tare.model.schema import parse
-from tare.model.studies import arms, expected, layout, study
+from tare.model.studies import arms, layout, study
 from tare.report import figures
 from tare.report.words.labels import env_title, workload_title
 from tare.worker.neighbour import PROTOCOL
