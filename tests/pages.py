@@ -10,6 +10,7 @@ from pathlib import Path
 
 import builders
 
+from tare.analysis import decisions
 from tare.analysis.ceilings import read_ceilings
 from tare.core.files import project_root, write_text
 from tare.literature.published import load
@@ -30,6 +31,12 @@ def row(**fields):
         "control_ratio": 1.0, "control_ci_low": 0.988, "control_ci_high": 1.008,
     }  # fmt: skip
     return {**base, **fields}
+
+
+def decision(**fields):
+    """A row of the verdict table as a decision, which has neither rank nor reason yet."""
+    cell = {"study": "s", "scenario": "single", "workload": "mnist_cnn", "stack": "torch-2.13", "batch": 64}
+    return decisions._compared({**cell, **row(**fields)})
 
 
 @functools.cache

@@ -47,7 +47,6 @@ LEFT_OUT = {
     "test_memory.py::test_the_largest_batch": FRAMEWORK,
     "test_memory.py::test_where_not_even_one_sample": FRAMEWORK,
     "test_mnist_frameworks.py::test_a_run_of_some_epochs": FRAMEWORK,
-    "test_more_time.py::test_the_answer": PAGES,
     "test_native.py::": STACKS,
     "test_notebooks.py::test_a_cell_that_fails": NOTEBOOKS,
     "test_notebooks.py::test_a_notebook_in_turn": NOTEBOOKS,

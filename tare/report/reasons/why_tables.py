@@ -17,8 +17,17 @@ from tare.report.words.labels import (
     significant,
     with_unit,
 )
-from tare.report.words.layout import Table, by_environment
-from tare.report.words.why_words import span_s
+from tare.report.words.layout import Table, by_environment, ends, signed_s
+from tare.stats.intervals import Interval
+
+
+def span_s(interval: Interval) -> str:
+    """Mean and interval of extra seconds."""
+    if interval.mean is None:
+        return "no number"
+    if interval.low is None:
+        return f"{signed_s(interval.mean)}, no interval from {interval.n} unit"
+    return f"{signed_s(interval.mean)} ({ends(interval.low, interval.high, seconds)})"
 
 
 def files_table(causes: pd.DataFrame, title: str) -> Table:

@@ -9,6 +9,18 @@ from functools import cache
 from tare.model.roles import CONTROL, read_role
 from tare.model.studies.study import HOST
 
+TIMES = {"s": "time", "calls": "calls"}
+
+
+def _copies(kind: str, title: str, way: str, pinned: str = "") -> dict[str, tuple[str, str]]:
+    """Metrics of copies in one direction; `pinned`: how page-locked memory takes part, where it is told apart."""
+    found = {f"{kind}_{part}": (f"{title}, {word}", f"copies {way}, of one step") for part, word in TIMES.items()}
+    found[f"{kind}_bytes"] = (f"{title}, bytes", f"copied {way}, of one step")
+    if pinned:
+        found[f"{kind}_pinned_bytes"] = (f"{title}, pinned", f"of these bytes, {pinned} page-locked memory")
+    return found
+
+
 # Metric -> (title, what it is). The order is the order of tables and figures.
 METRICS = {
     "real_s": ("Whole run", "from just before the runtime starts to its end, one epoch, as the paper timed it"),
@@ -101,26 +113,12 @@ METRICS = {
     "memset_s": ("Memset time", "on the device, of one step"),
     "memset_calls": ("Memset calls", "on the device, of one step"),
     "memset_bytes": ("Memset bytes", "set on the device, of one step"),
-    "htod_s": ("Host to device, time", "copies to the device, of one step"),
-    "htod_calls": ("Host to device, calls", "copies to the device, of one step"),
-    "htod_bytes": ("Host to device, bytes", "copied to the device, of one step"),
-    "htod_pinned_bytes": ("Host to device, pinned", "of these bytes, from page-locked memory"),
-    "dtoh_s": ("Device to host, time", "copies from the device, of one step"),
-    "dtoh_calls": ("Device to host, calls", "copies from the device, of one step"),
-    "dtoh_bytes": ("Device to host, bytes", "copied from the device, of one step"),
-    "dtoh_pinned_bytes": ("Device to host, pinned", "of these bytes, to page-locked memory"),
-    "dtod_s": ("Device to device, time", "copies within the device, of one step"),
-    "dtod_calls": ("Device to device, calls", "copies within the device, of one step"),
-    "dtod_bytes": ("Device to device, bytes", "copied within the device, of one step"),
-    "htoh_s": ("Host to host, time", "copies between two places of the host by the driver, of one step"),
-    "htoh_calls": ("Host to host, calls", "copies between two places of the host by the driver, of one step"),
-    "htoh_bytes": ("Host to host, bytes", "copied between two places of the host by the driver, of one step"),
-    "ptop_s": ("Device to other device, time", "copies between two devices, of one step"),
-    "ptop_calls": ("Device to other device, calls", "copies between two devices, of one step"),
-    "ptop_bytes": ("Device to other device, bytes", "copied between two devices, of one step"),
-    "copy_s": ("Other copies, time", "copies whose direction the profiler does not say, of one step"),
-    "copy_calls": ("Other copies, calls", "copies whose direction the profiler does not say, of one step"),
-    "copy_bytes": ("Other copies, bytes", "copied in a direction that the profiler does not say, of one step"),
+    **_copies("htod", "Host to device", "to the device", pinned="from"),
+    **_copies("dtoh", "Device to host", "from the device", pinned="to"),
+    **_copies("dtod", "Device to device", "within the device"),
+    **_copies("htoh", "Host to host", "between two places of the host by the driver"),
+    **_copies("ptop", "Device to other device", "between two devices"),
+    **_copies("copy", "Other copies", "whose direction the profiler does not say"),
     "kernel_s": ("Kernel time", "on the device, of one step"),
     "kernel_calls": ("Kernels called", "on the device, of one step"),
     "device_busy_s": ("Device busy", "some kernel, copy or memset ran, of one step"),
@@ -137,14 +135,14 @@ METRICS = {
     "hbm_transactions": ("HBM transactions", "of 32 B, on the device"),
     "l2_bytes": ("L2 traffic", "between the multiprocessors and the second-level cache, of one step"),
     "flops_measured": ("FLOPs, counted", "executed by all units of the device, of one step"),
-    "flops_fp64": ("FLOPs, fp64", "of one step, without tensor cores; two per multiply-add"),
-    "flops_fp32": ("FLOPs, fp32", "of one step, without tensor cores; two per multiply-add"),
-    "flops_fp16": ("FLOPs, fp16", "of one step, without tensor cores; two per multiply-add"),
-    "flops_tensor_fp64": ("FLOPs, fp64, tensor cores", "of one step"),
-    "flops_tensor_tf32": ("FLOPs, TF32, tensor cores", "of one step"),
-    "flops_tensor_bf16": ("FLOPs, bf16, tensor cores", "of one step"),
-    "flops_tensor_fp16": ("FLOPs, fp16, tensor cores", "of one step"),
-    "flops_tensor_fp8": ("FLOPs, fp8, tensor cores", "of one step"),
+    **{
+        f"flops_{name}": (f"FLOPs, {name}", "of one step, without tensor cores; two per multiply-add")
+        for name in ("fp64", "fp32", "fp16")
+    },
+    **{
+        f"flops_tensor_{name}": (f"FLOPs, {'TF32' if name == 'tf32' else name}, tensor cores", "of one step")
+        for name in ("fp64", "tf32", "bf16", "fp16", "fp8")
+    },
     "flops_tensor_int8": ("Operations, int8, tensor cores", "of one step; no floating point"),
     "input_samples_per_s": ("input alone", "samples a second that the loader gives, nothing trained on them"),
     "input_first_batch_s": ("input alone, first batch", "from asking the loader for it"),
