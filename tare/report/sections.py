@@ -414,7 +414,7 @@ BEHIND = (  # the papers stand before
               "on the disk then, and how long the first start takes. These are observations of this machine, "
               "without verdicts; builds were made once."),
         figure("image_costs", "Measured. Stages as they took when they were made; every start is a point."),
-        each(image_costs.parts, title("{it.title}"), tables(at("tables"))),
+        tables(image_costs.tables),
         folded("What each form is made of", tables(material.images_table)),
         folded("All {shown} packages of the stack",
             words(_packages, "packages"),

@@ -222,8 +222,7 @@ def test_intervals_need_three_repetitions(tmp_path, repetitions):
 def test_the_page_shows_what_the_table_holds(tmp_path):
     root = builders.build_results(tmp_path / "results")
     found = evidence.gather(root, root, builders.STUDY)
-    (part,) = page.parts(found)
-    prices, starts = part.tables
+    prices, starts = page.tables(found)
     rows = {row[0]: dict(zip(prices.columns, row, strict=True)) for row in prices.rows}
     assert (rows["Packages to startable, in all"]["Host"], rows["Convert"]["Apptainer"]) == ("20.0 s", "18.0 s")
     assert [rows["Convert"][env] for env in ("Docker", "Charliecloud")] == ["10.0 s", "9.00 s"]

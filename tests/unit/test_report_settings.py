@@ -15,7 +15,6 @@ from tare.report import figures, sections
 from tare.report.arms import settings
 from tare.report.figures.choices import ENVIRONMENT, SETTING, STACK
 from tare.report.figures.forest import confidence
-from tare.report.number_tables import interval_text
 from tare.report.words.decisions import WEIGHTS
 from tare.report.words.wording import signed
 
@@ -114,21 +113,20 @@ def test_an_arm_has_the_level_itself_then_the_environments_beside_the_headline(e
         "native installs: whole run", "native installs: training step",
     ]  # fmt: skip
     allocator = found["mnist_cnn"].arms[0]
-    level, *others = allocator.rows
+    level, *others = [dict(zip(allocator.columns, row, strict=True)) for row in allocator.rows]
     own = evidence.verdicts[evidence.verdicts["campaign"].str.endswith("allocator-default")]
     own = own[(own["workload"] == "mnist_cnn") & own["reference"].map(lambda name: is_level({"reference": name}))]
     [judged] = own[own["metric"] == "step_s"].to_dict("records")
-    assert level[0] == "Host: the level itself"
-    assert level[3] == interval_text(judged["ci_low"], judged["ci_high"])
-    assert [row[0] for row in others] == ["Apptainer", "Charliecloud", "Docker"]
+    assert level["comparison"] == "Host: the level itself" and level["in the headline"] is None
+    assert level["longer or shorter"] == signed(judged["ci_low"], judged["ci_high"])
+    assert [row["comparison"] for row in others] == ["Apptainer", "Charliecloud", "Docker"]
     headline = (
         figures.joint(evidence.verdicts).query("workload == 'mnist_cnn' and metric == 'step_s'").set_index("env")
     )
-    place = allocator.columns.index("interval in the headline")
     for row, env in zip(others, ("apptainer", "charliecloud", "docker"), strict=True):
         beside = headline.loc[env]
-        assert row[place] == interval_text(beside["ci_low"], beside["ci_high"])
-    assert level[place] is None and found["sentiment_rnn"].arms == []
+        assert row["in the headline"] == signed(beside["ci_low"], beside["ci_high"])
+    assert found["sentiment_rnn"].arms == []
 
 
 def test_without_settings_there_is_no_section(evidence, metrics):

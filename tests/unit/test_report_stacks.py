@@ -120,8 +120,8 @@ def test_an_official_image_shows_what_it_holds_and_its_digest_or_why_there_is_no
 def test_an_official_image_is_told_beside_what_it_is_like_on_the_host(evidence):
     campaign = evidence.other_stacks("mnist_cnn")[0]
     name = campaign.name.replace("paper-2022", "tensorflow-2.1-official")
-    verdicts = evidence.verdicts.assign(campaign=evidence.verdicts["campaign"].replace(campaign.name, name))
-    changed = replace(evidence, **{"verdicts": verdicts})
+    rows = evidence.decisions.assign(campaign=evidence.decisions["campaign"].replace(campaign.name, name))
+    changed = replace(evidence, **{"decisions": rows})
     table = settings.arm_table(
         changed, replace(campaign, path=campaign.path.parent.with_name(name) / campaign.path.name)
     )

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import pandas as pd
 
@@ -17,8 +16,7 @@ from tare.report.words.wording import margin_text, missing, signed
 COLUMNS = {TEN_SECONDS: "10 seconds", HOUR: "an hour", DAY: "a day"}
 
 
-@dataclass(frozen=True, kw_only=True)
-class JobCosts:
+class JobCosts(NamedTuple):
     """What the page says of the jobs of one workload; `is_told` where it can of any environment."""
 
     name: str

@@ -5,8 +5,7 @@ Rows of the tables `verdicts` and `metrics` in, tables out; nothing is computed 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import pandas as pd
 
@@ -26,16 +25,8 @@ OWN = ("real_s", "user_s", "system_s", "waited_s", "preemptions")
 REASONS_OF = (*OWN, *CONTENTION, *NEIGHBOURS)
 
 
-@dataclass(frozen=True, kw_only=True)
-class BesideAnswer:
-    """What one campaign beside a neighbour says.
-
-    Attributes:
-        title: whose whole runs, beside which job, kept apart how.
-        table: each environment by itself without the neighbour, and whether that is more than on the host.
-        meanwhile: what launches took and the machine did, beside and alone.
-        lacking: which environments, and which of these numbers, could not be had, and why.
-    """
+class BesideAnswer(NamedTuple):
+    """One campaign: whose runs, beside what; what that costs; what the machine did meanwhile; what is lacking."""
 
     title: str
     table: Table

@@ -6,23 +6,12 @@ Pure but for the arms: decisions in, tables out, so that a recorded reference ca
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any
+from typing import NamedTuple
 
 import pandas as pd
 
-from tare.analysis.choice import (
-    ENVIRONMENT,
-    METRIC_OF,
-    SETTING,
-    STACK,
-    arm_verdicts,
-    is_level,
-    joint,
-    kind_of,
-    level_campaigns,
-)
-from tare.analysis.decisions import Decision
+from tare.analysis.choice import ENVIRONMENT, METRIC_OF, SETTING, STACK, kind_of, level_campaigns
+from tare.analysis.decisions import JOB, Decision
 from tare.model.records.curves import CurvesRecord
 from tare.model.roles import reference_of
 from tare.model.studies.layout import arm_of
@@ -34,26 +23,20 @@ from tare.report.evidence import Campaign, Evidence
 from tare.report.methods.curves import curve_check
 from tare.report.methods.designs import design_sentence, verdicts_of
 from tare.report.methods.losses import LARGEST_RELATIVE_LOSS, LOSS_OF
-from tare.report.number_tables import compared, interval_text
 from tare.report.words.decisions import COLUMNS, WEIGHTS, title_of
 from tare.report.words.labels import arm_title, env_order, env_title, metric_title, sentence_case, workload_title
 from tare.report.words.layout import UNAVAILABLE, Cell, Table
-from tare.report.words.wording import control_sentence, missing, percent
+from tare.report.words.wording import percent
 
 Curves = Mapping[tuple[str, str], CurvesRecord]
 NO_CURVES: Curves = {}
+REASONED = ("put down to", "advised")  # columns of environments
 
 
-@dataclass(frozen=True, kw_only=True)
-class WorkloadSettings:
-    """The answer for one workload.
+class WorkloadSettings(NamedTuple):
+    """One workload: what weighs, what could not be had, graph compilers, every comparison of each arm.
 
-    Attributes:
-        table: environments, settings and stacks as they weigh, farthest first.
-        unavailable: settings that could not be had, each with its reason.
-        compilers: graph compilers with and without; None where none was measured in whole runs.
-        arms: of each arm every comparison at its level.
-        drawing: of another machine's, drawn already; this machine's is a figure.
+    `drawing`: of another machine's, drawn already; this machine's is a figure.
     """
 
     name: str
@@ -68,8 +51,8 @@ class WorkloadSettings:
 def sections(evidence: Evidence) -> list[WorkloadSettings]:
     """One answer per workload of which a setting or a stack was varied; none where nothing was."""
     return [
-        weighed(
-            evidence.decided, evidence.metrics, name, evidence.curves, arm_tables(evidence, evidence.arms(name))
+        weighed(evidence.decided, evidence.metrics, name, evidence.curves)._replace(
+            arms=arm_tables(evidence, evidence.arms(name))
         )
         for name in evidence.workloads
         if level_campaigns(evidence.metrics, name)
@@ -77,11 +60,7 @@ def sections(evidence: Evidence) -> list[WorkloadSettings]:
 
 
 def weighed(
-    found: Sequence[Decision],
-    metrics: pd.DataFrame,
-    workload: str,
-    curves: Curves = NO_CURVES,
-    arms: Sequence[Table] = (),
+    found: Sequence[Decision], metrics: pd.DataFrame, workload: str, curves: Curves = NO_CURVES
 ) -> WorkloadSettings:
     """What is known of one workload, from the decisions of its campaigns and its metrics."""
     return WorkloadSettings(
@@ -90,7 +69,7 @@ def weighed(
         table=ranked_table(ranked(found, workload), metrics, curves),
         unavailable=unavailable_settings(metrics, workload),
         compilers=compiler_table(metrics, workload, curves),
-        arms=list(arms),
+        arms=[],
     )
 
 
@@ -110,7 +89,7 @@ def ranked_table(rows: Sequence[Decision], metrics: pd.DataFrame, curves: Curves
         {
             "what": lambda one: Cell(text=title_of(one), below=_group(one)),
             "metric": lambda one: metric_title(one.metric),
-            **{name: cell for name, cell in COLUMNS.items() if name not in ("put down to", "advised")},
+            **{name: cell for name, cell in COLUMNS.items() if name not in REASONED},
             "beside the environments": lambda one: None if one.weight is None else WEIGHTS[one.weight],
             "last loss": lambda one: None if one.weight is None else _loss(one, metrics, curves),
         },
@@ -182,45 +161,36 @@ def arm_tables(evidence: Evidence, campaigns: Sequence[Campaign]) -> list[Table]
 
 def arm_table(evidence: Evidence, campaign: Campaign) -> Table | None:
     """The level itself and the environments at it, each beside its headline; None where nothing was compared."""
-    rows = arm_verdicts(evidence.verdicts, campaign.workload, campaign.name).to_dict("records")
+    found = [one for one in evidence.decided if one.workload == campaign.workload and one.metric != JOB]
+    rows = [one for one in found if one.cell.campaign == campaign.name]
     if not rows:
         return None
-    rows.sort(key=lambda row: (not is_level(row), env_order(row["env"])))
-    beside, arm = _headline(evidence, campaign), campaign.arm
+    arm, metric = campaign.arm, METRIC_OF[campaign.kind]
+    headline = {one.env: one for one in found if one.rank and (one.factor, one.metric) == (ENVIRONMENT, metric)}
 
-    def in_headline(row: Mapping[str, Any]) -> str | None:
-        own = None if is_level(row) or arm.other_stack else beside.get(row["env"])
-        return None if own is None else interval_text(own["ci_low"], own["ci_high"])
-
-    def what(row: Mapping[str, Any]) -> str:
-        title = env_title(row["env"])
-        if is_level(row) and arm.other_stack:
-            return f"{arm.on_host} instead of {campaign.plan.stack}, on the host"
-        if is_level(row):
-            return f"{title}: the level itself"
+    def what(one: Decision) -> str:
+        title = env_title(one.env)
+        if one.factor != ENVIRONMENT:
+            level = f"{arm.on_host} instead of {campaign.plan.stack}, on the host"
+            return level if arm.other_stack else f"{title}: the level itself"
         return f"{arm.level} in {title} beside {arm.on_host} on the host" if arm.on_host != arm.level else title
+
+    def in_headline(one: Decision) -> str | None:
+        beside = headline.get(one.env) if one.factor == ENVIRONMENT else None
+        return beside and COLUMNS["longer or shorter"](beside)
 
     design = design_sentence(campaign, verdicts_of(evidence, campaign))
     if arm.other_stack:
         own, base = arm.other_stack, campaign.plan.stack
         design += f". Kind of image: {own}, {image_kind(own)}; {base}, {image_kind(base)}"
     return Table.of(
-        rows,
+        sorted(rows, key=lambda one: (one.factor == ENVIRONMENT, env_order(one.env))),
         {
             "comparison": what,
-            **compared("n", "ratio", "interval", "ratio of totals"),
-            **({} if arm.other_stack else {"interval in the headline": in_headline}),
-            **compared("control", "margin", "verdict"),
+            **{name: cell for name, cell in COLUMNS.items() if name not in REASONED},
+            **({} if arm.other_stack else {"in the headline": in_headline}),
         },
-        caption=f"{workload_title(campaign.workload)}, {arm_title(arm.name)}: "
-        f"{metric_title(METRIC_OF[campaign.kind]).lower()}",
-        note=f"{sentence_case(control_sentence(rows[0]))}. {design}.",
+        caption=f"{workload_title(campaign.workload)}, {arm_title(arm.name)}: {metric_title(metric).lower()}",
+        note=f"{design}.",
         wide=True,
     )
-
-
-def _headline(evidence: Evidence, campaign: Campaign) -> dict[str, Mapping[str, Any]]:
-    """Verdicts of the headline on what the arm's campaign answers, by environment."""
-    rows = joint(evidence.verdicts)
-    own = rows[(rows["workload"] == campaign.workload) & (rows["metric"] == METRIC_OF[campaign.kind])]
-    return {row["env"]: row for row in own.to_dict("records") if not missing(row["ci_low"])}

@@ -7,7 +7,7 @@ them it was.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from typing import NamedTuple
 
 import pandas as pd
 
@@ -23,15 +23,8 @@ from tare.report.words.labels import env_title, metric_order, metric_title, seco
 from tare.report.words.layout import Row, Table
 
 
-@dataclass(frozen=True, kw_only=True)
-class StackAnswer:
-    """What other stacks did to one workload.
-
-    Attributes:
-        missing: why campaigns compared nothing.
-        tables: of each stack every comparison, and what it changed of each part of a whole run.
-        steps: what a step is made of in each stack; None where none was profiled.
-    """
+class StackAnswer(NamedTuple):
+    """One workload: why campaigns compared nothing; every comparison and part of a run; what a step is made of."""
 
     name: str
     title: str
@@ -46,17 +39,14 @@ def sections(evidence: Evidence) -> list[StackAnswer]:
 
 
 def _of_workload(evidence: Evidence, workload: str) -> StackAnswer:
-    found = {campaign.name: arm_table(evidence, campaign) for campaign in evidence.other_stacks(workload)}
-    compared = [one for one in evidence.other_stacks(workload) if found[one.name] is not None]
-    profiles = evidence.stack_profiles
+    campaigns, profiles = evidence.other_stacks(workload), evidence.stack_profiles
+    found = {one.name: table for one in campaigns if (table := arm_table(evidence, one)) is not None}
+    whole = [one for one in campaigns if one.kind == "rounds" and one.name in found]
     return StackAnswer(
         name=workload,
         title=workload_title(workload),
-        missing=[_why_nothing(one) for one in evidence.other_stacks(workload) if found[one.name] is None],
-        tables=[
-            *(table for table in found.values() if table is not None),
-            *(_phase_table(evidence, campaign) for campaign in compared if campaign.kind == "rounds"),
-        ],
+        missing=[_why_nothing(one) for one in campaigns if one.name not in found],
+        tables=[*found.values(), *(_phase_table(evidence, campaign) for campaign in whole)],
         steps=_step_table(profiles, workload) if (profiles["workload"] == workload).any() else None,
     )
 
@@ -127,10 +117,10 @@ def packages_of(record: OciRecord) -> Mapping[str, str]:
 def official_sentences(evidence: Evidence) -> list[str]:
     """Which image an official stack is, by the digest that was pulled, or why there is none."""
     return [
-        f"{name} is {record.base.name}, {record.base.digest}, pulled and left as it is."
-        if record.base is not None
-        else f"{name}: {record.reason}."
-        for name, record in evidence.official.items()
+        f"{name}: {one.reason}."
+        if one.base is None
+        else f"{name} is {one.base.name}, {one.base.digest}, pulled and left as it is."
+        for name, one in evidence.official.items()
     ]
 
 

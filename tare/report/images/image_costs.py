@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from functools import partial
 
 import pandas as pd
@@ -32,21 +31,11 @@ PRICE_ITEMS = (FIRST, *(item for item in image_costs.ITEMS if item != FIRST and 
 Text = Callable[[str], str | Cell | None]
 
 
-@dataclass(frozen=True, kw_only=True)
-class ImageCosts:
-    """What the images of one stack cost."""
-
-    title: str
-    tables: list[Table]
-
-
-def parts(evidence: Evidence) -> list[ImageCosts]:
-    """One per stack of the table of what images cost."""
-    return [
-        ImageCosts(title=stack, tables=[case.prices(), case.starts()])
-        for stack in image_costs.stacks_of(evidence.image_costs)
-        for case in [Case(evidence.image_costs, stack, 1 - evidence.study.confidence)]
-    ]
+def tables(evidence: Evidence) -> list[Table]:
+    """Prices and starts of each stack of the table of what images cost."""
+    table, alpha = evidence.image_costs, 1 - evidence.study.confidence
+    cases = [Case(table, stack, alpha) for stack in image_costs.stacks_of(table)]
+    return [found for case in cases for found in (case.prices(), case.starts())]
 
 
 class Case:
@@ -79,23 +68,21 @@ class Case:
         ]
         found += [
             ("On this disk, by Docker's form", self._size),
-            ("Convert, in warm starts of the form", self._conversion),
             ("Starts that pay its conversion back, beside Docker's", self._paid_back),
         ]
         shown = [one for one in found if any(one[1](env) is not None for env in self.environments)]
         kept = self.cost(image_costs.SHARED, "disk_bytes")
         note = (
-            "Each stage as it took when it was made: what the cache holds is not made again. What is carried: "
-            f"{self._carried()}. A dash: the form needs no such stage, or there is nothing to compare. Added: "
-            "blocks that the host's own tree does not hold by the same inode. Paid back: by the interval of what a "
-            "warm start saves."
+            "Each stage as it took when it was made: what the cache holds is not made again. A dash: the form "
+            "needs no such stage, or there is nothing to compare. Added: blocks that the host's own tree does not "
+            "hold by the same inode. Paid back: by the interval of what a warm start saves."
         )
         archive = f" The image that forms are made from takes {size_bytes(kept)} more in the cache." if kept else ""
         return Table.of(
             shown,
             {"": lambda one: one[0], **by_environment(self.environments, lambda one, env: one[1](env))},
             caption=f"What the images of {self.stack} cost",
-            note=" ".join([note + archive, *self._reasons()]),
+            note=" ".join([note + archive, *self._notes()]),
             numeric=True,
             wide=True,
         )
@@ -112,10 +99,6 @@ class Case:
             return None
         return f"{significant(own / reference, 2)}×"
 
-    def _conversion(self, env: str) -> str | None:
-        took, start = self.cost(env, "convert_s"), self.cost(env, f"{WARM}_start_s")
-        return significant(took / start, 2) if took is not None and start else None
-
     def _paid_back(self, env: str) -> str | None:
         """After how many warm starts a dearer conversion than Docker's is paid back, by what one saves."""
         own, reference = self.values(env, WARM), self.values(REFERENCE, WARM)
@@ -124,22 +107,16 @@ class Case:
             return None
         return paid_back(took - docker, [reference[rep] - own[rep] for rep in own if rep in reference], self.alpha)
 
-    def _carried(self) -> str:
-        """What the archive of each environment is, by the table's own sources."""
-        own = self.table[(self.table["stack"] == self.stack) & (self.table["item"] == "archive_bytes")]
-        own = own[own["value"].notna() & own["env"].isin(self.environments)]
-        found = own.groupby("source", sort=False)["env"].unique()
-        told = [f"{', '.join(env_title(env) for env in names)}: {source}" for source, names in found.items()]
-        return "; ".join(told) or "nothing was counted"
-
-    def _reasons(self) -> list[str]:
-        """Why something is unavailable, each reason once, with the environments that it holds for."""
-        found: dict[str, dict[str, None]] = {}
-        for env in self.environments:
-            for item in PRICE_ITEMS:
-                if reason := self.why_not(env, item):
-                    found.setdefault(reason, {})[env_title(env)] = None
-        return [f"Unavailable of {', '.join(names)}: {reason}." for reason, names in found.items()]
+    def _notes(self) -> list[str]:
+        """What the archive of each environment is, and why something is unavailable, each once."""
+        own = self.table[(self.table["stack"] == self.stack) & self.table["env"].isin(self.environments)]
+        archives = own[(own["item"] == "archive_bytes") & own["value"].notna()].groupby("source", sort=False)
+        lacking = own[own["item"].isin(PRICE_ITEMS) & own["value"].isna()].groupby("reason", sort=False)
+        carried = (f"{_titles(rows)}: {source}" for source, rows in archives)
+        return [
+            f"What is carried: {'; '.join(carried) or 'nothing was counted'}.",
+            *(f"Unavailable of {_titles(rows)}: {reason}." for reason, rows in lacking),
+        ]
 
     def starts(self) -> Table:
         """Every start: median and range of cold and warm ones, beside the host's, and what the disk delivered."""
@@ -231,6 +208,10 @@ class Case:
             else [value - median for value in cold.values()]
         )
         return ends(*_range(more, self.alpha)) if more else None
+
+
+def _titles(rows: pd.DataFrame) -> str:
+    return ", ".join(env_title(env) for env in dict.fromkeys(rows["env"]))
 
 
 def _range(values: Sequence[float], alpha: float) -> tuple[float, float]:

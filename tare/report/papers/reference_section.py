@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import pandas as pd
@@ -78,12 +78,9 @@ def _reference(reference: Reference, papers: Sequence[Published]) -> dict[str, A
         "glances": answer.glances(reference),
         "verdict_tables": _filled(number_tables.verdicts_table(reference, name) for name in reference.workloads),
         "choices": [
-            replace(
-                settings.weighed(
-                    compared_rows(reference.verdicts, reference.metrics, name), reference.metrics, name
-                ),
-                drawing=_drawing(reference, f"choices_{name}"),
-            )
+            settings.weighed(
+                compared_rows(reference.verdicts, reference.metrics, name), reference.metrics, name
+            )._replace(drawing=_drawing(reference, f"choices_{name}"))
             for name in reference.workloads
             if level_campaigns(reference.metrics, name)
         ],

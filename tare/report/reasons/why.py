@@ -6,7 +6,7 @@ Host against host stands in the note wherever two hosts can be compared: what th
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from tare.analysis import causes, suspects
 from tare.analysis.choice import of_causes
@@ -26,8 +26,7 @@ from tare.report.words.wording import percent
 NAMED = 4  # names in one cell; the tables have all
 
 
-@dataclass(frozen=True, kw_only=True)
-class Argument:
+class Argument(NamedTuple):
     """What the page shows of one workload: what was found, then every number."""
 
     name: str
