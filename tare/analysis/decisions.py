@@ -22,7 +22,7 @@ import pandas as pd
 
 from tare.analysis.choice import ENVIRONMENT, METRIC_OF, is_level, joint, kind_of, weighed
 from tare.analysis.job_length import LIMIT, NAMED
-from tare.analysis.reasons import NOTHING, Case, Cause, Reason, reason_of
+from tare.analysis.reasons import NOTHING, Case, Cause, Reason
 from tare.model.registry import HOST
 from tare.model.roles import read_role
 from tare.model.studies.cells import CellKey, read_cell
@@ -315,7 +315,8 @@ def _reason(one: Decision, case: Case) -> Reason:
         return Reason(cause=Cause.VARIED, what=one.factor)
     if arm_of(one.cell.campaign) is not None or one.cell.scenario != "single":
         return Reason(cause=Cause.UNKNOWN)  # causes are looked for in the headline alone
-    return reason_of(case, one.metric, one.env, one.verdict)
+    find = case.of_run if one.metric == METRIC_OF["rounds"] else case.of_step
+    return find(one.env, longer=(one.ratio or 1.0) > 1)
 
 
 def with_changes(found: Sequence[Decision]) -> list[Decision]:

@@ -126,9 +126,9 @@ class Case:
         phases = [one for one in causes.differing_phases(self.verdicts, env) if one not in AROUND]
         return suspects.suspicions(operators, phases, self.differences.get(env, []))
 
-    def of_run(self, env: str) -> Reason:
-        """Why whole runs take longer or shorter: the part that differs most, or what reading its files takes."""
-        phases = self.told_phases(env)
+    def of_run(self, env: str, *, longer: bool) -> Reason:
+        """Why whole runs take longer, or shorter: the part that does most, or what reading its files takes."""
+        phases = [one for one in self.told_phases(env) if ((one.extra.mean or 0.0) > 0) == longer]
         if not phases:
             return Reason(cause=Cause.UNKNOWN)
         first, account = phases[0], self.accounts.get(env)
@@ -136,14 +136,14 @@ class Case:
             return Reason(cause=Cause.FILES, what=first.phase, low=account.low, high=account.high)
         return Reason(cause=Cause.PHASE, what=first.phase, low=first.share, high=first.share)
 
-    def of_step(self, env: str) -> Reason:
-        """Why training steps take longer or shorter: other kernels, or the operator with the largest share."""
+    def of_step(self, env: str, *, longer: bool) -> Reason:
+        """Why training steps take longer, or shorter: other kernels, or of the operators that do the largest."""
         for compared in self.sets.values():
             own = next((one for one in compared if one.env == env and one.differs), None)
             if own is not None:
                 names = [*own.only_here, *own.only_host, *(name for name, _, _ in own.counts)]
                 return Reason(cause=Cause.KERNELS, what=names[0])
-        operators = causes.differing_operators(self.times, env)
+        operators = [one for one in causes.differing_operators(self.times, env) if (one.ratio > 1) == longer]
         if not operators:
             return Reason(cause=Cause.UNKNOWN)
         return Reason(cause=Cause.OPERATOR, what=operators[0].operator)
@@ -160,10 +160,3 @@ class Case:
 
     def _fewest(self, kind: str) -> int:
         return self.fewest.get(kind, VERDICT_UNITS)
-
-
-def reason_of(case: Case, metric: str, env: str, verdict: str) -> Reason:
-    """Why an environment differs from the host in whole runs or steps; nothing where it is not told to."""
-    if verdict not in DIFFERENT:
-        return NOTHING
-    return case.of_run(env) if metric == METRIC_OF["rounds"] else case.of_step(env)

@@ -68,7 +68,7 @@ def test_host_against_host_comes_first_and_the_planted_kernel_is_named(case, cel
     assert {one.env: one.only_here for one in others if one.differs} == {"docker": (other,)}
     asked = "Do they run the same operators and kernels?"
     assert other in cells[asked, "Docker"] and "32 of 32 pairs" in cells[asked, "Apptainer"]
-    assert case.of_step("docker") == Reason(cause=Cause.KERNELS, what=other)
+    assert case.of_step("docker", longer=True) == Reason(cause=Cause.KERNELS, what=other)
 
 
 def test_the_operator_made_slower_is_named_and_no_other(case):
@@ -99,7 +99,8 @@ def test_files_are_the_reason_where_their_share_of_the_imports_says_much(evidenc
     own.accounts["apptainer"] = replace(own.accounts["apptainer"], ratio=0.6, low=low, high=high)
     first = own.told_phases("apptainer")[0]
     assert first.phase == "imports_s"
-    found = own.of_run("apptainer")
+    found = own.of_run("apptainer", longer=True)
+    assert own.of_run("apptainer", longer=False) == Reason(cause=Cause.UNKNOWN)
     assert (found.cause, found.what) == (cause, "imports_s")
     assert (found.low, found.high) == (share or (first.share, first.share))
 
@@ -120,7 +121,7 @@ def test_the_reasons_of_the_decisions_stand_below(evidence, case, cells):
         for one in evidence.decided
         if one.workload == "mnist_cnn" and one.role == "primary"
     }
-    found, wanted = own["apptainer", "real_s"], case.of_run("apptainer")
+    found, wanted = own["apptainer", "real_s"], case.of_run("apptainer", longer=True)
     assert (found.cause, found.what) == (wanted.cause, wanted.what) and found.low == pytest.approx(wanted.low)
     assert because(found) in cells["Put down to", "Apptainer"]
 
@@ -139,7 +140,7 @@ def test_one_unit_says_that_it_can_not_tell(tmp_path):
     evidence = gather(results, results, builders.STUDY)
     one = why.case_of(evidence, "mnist_cnn")
     assert all("two complete units" in account.reason for account in one.accounts.values())
-    assert all(one.of_run(env) == Reason(cause=Cause.UNKNOWN) for env in one.environments)
+    assert all(one.of_run(env, longer=True) == Reason(cause=Cause.UNKNOWN) for env in one.environments)
     shown = " ".join(str(table) for table in why.arguments(evidence)[0].findings)
     assert "two complete units of each campaign are the least" in shown and "nan" not in shown
 
