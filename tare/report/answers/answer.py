@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import pandas as pd
@@ -84,9 +84,12 @@ def glances(evidence: Evidence | Reference) -> list[Glance]:
         firsts = {asked: rows[rows["asked"] == asked].iloc[0] for asked in _asked(rows)}
         if not firsts:
             continue
-        by_place = {(row["env"], row["asked"]): row for row in rows.to_dict("records")}
+        cells = {
+            (row["env"], row["asked"]): (signed(row["ci_low"], row["ci_high"]), row["verdict"])
+            for row in rows.to_dict("records")
+        }
         lines = [
-            (env, env_title(env, short=True), [_glance(by_place.get((env, asked))) for asked in firsts])
+            (env, env_title(env, short=True), [cells.get((env, asked), ("not run", None)) for asked in firsts])
             for env in sorted(rows["env"].unique(), key=env_order)
         ]
         control = [(signed(row["control_ci_low"], row["control_ci_high"]), None) for row in firsts.values()]
@@ -142,10 +145,6 @@ def asked_title(asked: str) -> str:
     """Title of what a row of `headlines` answers."""
     metric, _, arm = asked.partition("@")
     return metric_title(metric) + (f", {arm_title(arm)}" if arm else "")
-
-
-def _glance(row: Mapping[str, Any] | None) -> tuple[str, str | None]:
-    return ("not run", None) if row is None else (signed(row["ci_low"], row["ci_high"]), row["verdict"])
 
 
 def answers(evidence: Evidence) -> list[WorkloadAnswer]:

@@ -7,11 +7,10 @@ from collections.abc import Mapping
 from typing import Any
 
 import pandas as pd
-from markupsafe import Markup
 
 from tare.analysis.choice import compared
 from tare.analysis.network import Wire, gradient_rates, measured_on, points, wires
-from tare.model.levels import level_column, levels_text
+from tare.model.levels import levels_in, levels_text
 from tare.model.records.measured import NetworkRecord
 from tare.model.registry import DISTRIBUTED
 from tare.model.studies.arms import GROUPED, INPUTS
@@ -50,24 +49,21 @@ def section(evidence: Evidence) -> Mapping[str, Any] | None:
     if wanted is None:
         return None
     record = evidence.network
-    found = points(evidence.metrics, record) if record is not None else pd.DataFrame()
-    seen = wires(record) if record is not None else {}
+    if record is None:
+        return {"about": about(evidence), "split": None, "verdicts": verdict_table(evidence), "network": [],
+                "all_reduce": None, "roofline": None}  # fmt: skip
+    found, seen = points(evidence.metrics, record), wires(record)
+    own = found[(found["network"] == measured_on(record)) & found["intensity"].notna() & (found["input"] == "real")]
     return {
         "about": about(evidence),
         "split": None if found.empty else split_table(evidence, found),
         "verdicts": verdict_table(evidence),
-        "network": [] if record is None else network_sentences(record, seen),
+        "network": network_sentences(record, seen),
         "all_reduce": style.drawn(all_reduce(seen), "all_reduce") if seen else None,
-        "roofline": _roofline(found, record),
+        "roofline": None
+        if found.empty
+        else style.drawn(network_roofline(own, gradient_rates(record)), "network_roofline"),
     }
-
-
-def _roofline(found: pd.DataFrame, record: NetworkRecord | None) -> Markup | None:
-    if record is None or found.empty:
-        return None
-    is_measured = found["network"] == measured_on(record)
-    own = found[is_measured & found["intensity"].notna() & (found["input"] == "real")]
-    return style.drawn(network_roofline(own, gradient_rates(record)), "network_roofline")
 
 
 def steps_of(wanted: Distributed, job: Batch) -> str | None:
@@ -148,8 +144,7 @@ def _alone(metrics: pd.DataFrame, row: Mapping[str, Any]) -> float | None:
 
 
 def _shown(row: Mapping[str, Any]) -> str:
-    levels = {factor: row.get(level_column(factor)) for factor in SHOWN}
-    return levels_text({factor: str(level) for factor, level in levels.items() if not missing(level)})
+    return levels_text({factor: level for factor, level in levels_in(row).items() if factor in SHOWN})
 
 
 def verdict_table(evidence: Evidence) -> Table | None:

@@ -1,7 +1,6 @@
 """One matrix: what each environment costs a whole run alone, in several instances, and beside a second job.
 
-Rows of the table `verdicts` of each scenario's headline campaign in, one table out; nothing is computed. Beside the
-study's environments stand those that a paper it repeats had and it has not, with the reason.
+Beside the study's environments stand those that a paper it repeats had and it has not, with the reason.
 """
 
 from __future__ import annotations
@@ -40,11 +39,8 @@ def matrix(evidence: Evidence) -> Table | None:
     columns = {head: asked for head, asked in COLUMNS.items() if asked[0] in evidence.study.scenarios}
     keys = ["workload", "campaign", "env", "metric", "reference"]
     verdicts = {tuple(row[key] for key in keys): row for row in evidence.verdicts.to_dict("records")}
-    headlines = {
-        (one.workload, one.plan.scenario): one
-        for one in evidence.campaigns
-        if one.kind == "rounds" and one.arm is None
-    }
+    found = [one for one in evidence.campaigns if one.kind == "rounds" and one.arm is None]
+    headlines = {(one.workload, one.plan.scenario): one for one in found}
     known = {*evidence.environments, CONTROL}
 
     def cell(workload: str, env: str, asked: tuple[str, str, str]) -> str | Cell | None:
@@ -65,11 +61,11 @@ def matrix(evidence: Evidence) -> Table | None:
     papers = {name: _of_papers(evidence, name) for name in evidence.workloads}
     rows: list[Row] = []
     for workload in evidence.workloads:
-        found = [
+        own = [
             [env_title(env, short=True), *(cell(workload, env, asked) for asked in columns.values())]
             for env in sorted(known | papers[workload], key=env_order)
         ]
-        rows += [[workload_title(workload)], *(own for own in found if any(own[1:]))]
+        rows += [[workload_title(workload)], *(row for row in own if any(row[1:]))]
     absence = why_absent(sorted(set().union(*papers.values()) - known, key=env_order))
     return Table(
         caption="Whole runs: environments by scenarios",

@@ -1,7 +1,4 @@
-"""Environment or settings: what each weighs on this machine, and every comparison at the levels of the arms.
-
-Pure but for the arms: decisions in, tables out, so that a recorded reference campaign is told alike.
-"""
+"""Environment or settings: what each weighs on this machine, and every comparison at the levels of the arms."""
 
 from __future__ import annotations
 
@@ -91,7 +88,13 @@ def ranked_table(rows: Sequence[Decision], metrics: pd.DataFrame, curves: Curves
             "metric": lambda one: metric_title(one.metric),
             **{name: cell for name, cell in COLUMNS.items() if name not in REASONED},
             "beside the environments": lambda one: None if one.weight is None else WEIGHTS[one.weight],
-            "last loss": lambda one: None if one.weight is None else _loss(one, metrics, curves),
+            "last loss": lambda one: (
+                None
+                if one.weight is None
+                else loss_text(
+                    metrics, one.workload, one.cell.campaign, curves.get((one.workload, one.cell.campaign))
+                )
+            ),
         },
         caption=f"{title}: environments and settings, farthest from zero first",
         note="Environments: by the host, in the headline's campaign. Settings and stacks: the level by the "
@@ -110,28 +113,22 @@ def _group(one: Decision) -> str:
     return f"{STACK if arm is not None and arm.other_stack else SETTING}, {HOST}"
 
 
-def _loss(one: Decision, metrics: pd.DataFrame, curves: Curves) -> str | None:
-    record = curves.get((one.workload, one.cell.campaign))
-    return loss_text(metrics, one.workload, one.cell.campaign, record)
-
-
 def loss_text(
     metrics: pd.DataFrame, workload: str, campaign: str, curves: CurvesRecord | None = None
 ) -> str | None:
     """The last loss at the level beside the headline's, unit by unit on the host; None where there is none.
 
-    Another loss is no failure: a setting may round otherwise, and a stack may draw other numbers. Which of these it
-    is, or whether a stack computes something else, `curves` say, where there are any.
+    Another loss is no failure: `curves` say why, where there are any.
     """
     if curves is not None:
         return curve_check(curves).clause
     own = metrics[(metrics["workload"] == workload) & (metrics["campaign"] == campaign)]
     own = own[(own["metric"] == LOSS_OF[kind_of(campaign)]) & (own["kind"] == "measured")]
     pairs = own.pivot_table(index="rep", columns="env", values="value").reindex(columns=[HOST, reference_of(HOST)])
-    pairs = pairs.dropna()
-    if pairs.empty:
+    level, headline = (pairs.dropna()[name] for name in pairs.columns)
+    if level.empty:
         return None
-    distance = float(((pairs[HOST] - pairs[reference_of(HOST)]).abs() / pairs[reference_of(HOST)].abs()).max())
+    distance = float(((level - headline).abs() / headline.abs()).max())
     if distance == 0:
         return "the very same"
     if distance <= LARGEST_RELATIVE_LOSS:

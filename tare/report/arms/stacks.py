@@ -1,19 +1,13 @@
-"""Other stacks: what the packages changed, on the host, beside what an environment changes within each stack.
-
-A stack changes interpreter, framework and libraries at once: this says how much they weigh together, not which of
-them it was.
-"""
+"""Other stacks: what interpreter, framework and libraries weigh together, beside the environments within each."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import NamedTuple
 
 import pandas as pd
 
 from tare.analysis.choice import is_level
-from tare.model.records.images import OciRecord
-from tare.model.studies.stacks import Stack, load_stack
+from tare.model.studies.stacks import load_stack
 from tare.report.arms.settings import arm_table
 from tare.report.evidence import Campaign, Evidence
 from tare.report.figures.stack_steps import NAMED, REST, step_table
@@ -77,22 +71,23 @@ def _phase_table(evidence: Evidence, campaign: Campaign) -> Table:
 
 
 def package_table(evidence: Evidence) -> Table:
-    """Versions in the study's stack and in the others; packages that only one of them has are left to the locks.
+    """Versions in the study's stack and in the others, of packages that all have: of locks, and of official images.
 
-    Packages are the locks', which are installed by hash; those of an official image are what it holds. A lock fits
-    several Pythons: the one that ran is shown.
+    A lock fits several Pythons: the one that ran is shown.
     """
     names = evidence.study.stacks_needed
     ran_as = {name: record.variant for name, record in evidence.trees.items() if record.status == "ok"}
     stacks = [load_stack(name, ran_as.get(name, evidence.study.device)) for name in names]
     locked = [{r.name: r.version for r in stack.requirements} for stack in stacks if stack.official is None]
-    versions = {name: held for name, record in evidence.official.items() if (held := packages_of(record))}
+    held = {name: {one.name: one.version for one in record.packages} for name, record in evidence.official.items()}
+    versions = {name: packages for name, packages in held.items() if packages}
     versions |= zip((stack.name for stack in stacks if stack.official is None), locked, strict=True)
     named = [name for name in locked[0] if all(name in other for other in locked[1:])]
-    ran = pythons(evidence)
+    ran = {one.name: "its own, none ran" if one.official else f"{one.python} wanted, none ran" for one in stacks}
+    ran |= pythons(evidence)
     rows: list[Row] = [
         ["Image", *(stack.image_kind for stack in stacks)],
-        ["Python", *(ran.get(stack.name, _python_wanted(stack)) for stack in stacks)],
+        ["Python", *(ran[stack.name] for stack in stacks)],
     ]
     rows += [[name, *(versions.get(stack.name, {}).get(name) for stack in stacks)] for name in sorted(named)]
     own = ", ".join(f"{stack.name} {len(versions.get(stack.name, {}))}" for stack in stacks)
@@ -103,15 +98,6 @@ def package_table(evidence: Evidence) -> Table:
         rows=rows,
         note=f"Packages in all: {own}. Every one of a lock is installed by hash (containers/stacks/).{told}",
     )
-
-
-def _python_wanted(stack: Stack) -> str:
-    return "its own, none ran" if stack.official is not None else f"{stack.python} wanted, none ran"
-
-
-def packages_of(record: OciRecord) -> Mapping[str, str]:
-    """Package -> version of an image."""
-    return {package.name: package.version for package in record.packages}
 
 
 def official_sentences(evidence: Evidence) -> list[str]:

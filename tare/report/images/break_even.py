@@ -78,19 +78,15 @@ def told(runs: Runs, low_s: float, high_s: float, runs_a_day: float) -> str:
         return f"Never: a run takes {_span(0.0 - high_s, 0.0 - low_s)} more than it saves."
     if runs.most == NEVER:
         return (
-            f"After {_count(runs.fewest)} runs at best ({_days(runs.fewest, runs_a_day)}), perhaps never: "
+            f"After {runs.fewest:,.0f} runs at best ({_days(runs.fewest, runs_a_day)}), perhaps never: "
             f"what a run saves lies between {_signed(low_s)} and {_signed(high_s)}."
         )
     if runs.fewest == runs.most:
-        return f"After {_count(runs.most)} runs ({_days(runs.most, runs_a_day)})."
+        return f"After {runs.most:,.0f} runs ({_days(runs.most, runs_a_day)})."
     return (
-        f"After {_count(runs.fewest)} to {_count(runs.most)} runs ({_days(runs.fewest, runs_a_day)} to "
+        f"After {runs.fewest:,.0f} to {runs.most:,.0f} runs ({_days(runs.fewest, runs_a_day)} to "
         f"{_days(runs.most, runs_a_day)})."
     )
-
-
-def _count(runs: float) -> str:
-    return f"{runs:,.0f}"
 
 
 def _days(runs: float, runs_a_day: float) -> str:

@@ -28,6 +28,8 @@ STARTS = "starts"  # the campaign of starts alone
 REFERENCE = "docker"  # what other forms are compared with: the one that people start from
 FIRST = "ready_s"  # the sum of the stages stands above them
 PRICE_ITEMS = (FIRST, *(item for item in image_costs.ITEMS if item != FIRST and not item.endswith("_start_s")))
+PARTS = {"runtime": "runtime_start_s", "imports": "imports_s", "machine read": "machine_read_bytes",
+         "process read": "own_read_bytes", "major faults": "major_faults"}  # fmt: skip
 Text = Callable[[str], str | Cell | None]
 
 
@@ -44,10 +46,8 @@ class Case:
     def __init__(self, table: pd.DataFrame, stack: str, alpha: float) -> None:
         self.table, self.stack, self.alpha = table, stack, alpha
         self.environments = sorted(image_costs.environments_of(table, stack), key=env_order)
-        started = table[
-            (table["stack"] == stack) & table["item"].isin([f"{phase}_start_s" for phase in (COLD, WARM)])
-        ]
-        self.starters = sorted(started["env"].unique(), key=env_order)
+        started = (table["stack"] == stack) & table["item"].isin([f"{COLD}_start_s", f"{WARM}_start_s"])
+        self.starters = sorted(table.loc[started, "env"].unique(), key=env_order)
 
     def cost(self, env: str, item: str) -> float | None:
         """One cost, the median of several."""
@@ -126,11 +126,7 @@ class Case:
             "start, median": lambda one: self._start(*one),
             "by the host's": lambda one: self._beside_host(*one),
             "less the warm one": lambda one: self._less_warm(*one),
-            "runtime": lambda one: self._part(*one, "runtime_start_s"),
-            "imports": lambda one: self._part(*one, "imports_s"),
-            "machine read": lambda one: self._part(*one, "machine_read_bytes"),
-            "process read": lambda one: self._part(*one, "own_read_bytes"),
-            "major faults": lambda one: self._part(*one, "major_faults"),
+            **{name: lambda one, part=part: self._part(*one, part) for name, part in PARTS.items()},
         }
         rows: list[Row] = []
         for one in ((env, phase) for env in self.starters for phase in (COLD, WARM)):

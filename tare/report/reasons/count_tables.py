@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 from tare.report.evidence import Evidence
 from tare.report.figures import joint
 from tare.report.words.labels import env_order, env_title, metric_order, metric_title, significant, workload_title
 from tare.report.words.layout import Table, ends
 from tare.report.words.wording import missing
 
+_digits = partial(significant, digits=2)
 NOTE = (
     "Exploratory: differences to the mean of the two hosts (the control: of the second host to the first), centre "
     "and interval from signed ranks over rounds, at a Bonferroni level over environments and counts. A difference "
@@ -37,10 +40,6 @@ def counts_table(evidence: Evidence, workload: str) -> Table:
         note=NOTE,
         wide=True,
     )
-
-
-def _digits(value: float) -> str:
-    return significant(value, 2)
 
 
 def _count(value: float | None) -> str | None:

@@ -9,11 +9,10 @@ from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 from tare.analysis import causes, suspects
-from tare.analysis.choice import of_causes
+from tare.analysis.choice import ENVIRONMENT, of_causes
 from tare.analysis.decisions import Decision
 from tare.analysis.reasons import Case, says_much
 from tare.analysis.verdicts import CAUSE_METRICS
-from tare.model.records.campaigns import VERDICT_UNITS
 from tare.model.tables import INCONCLUSIVE
 from tare.report.evidence import Evidence
 from tare.report.machine.conditions import first_facts
@@ -42,21 +41,18 @@ def has_causes(evidence: Evidence) -> bool:
 
 def arguments(evidence: Evidence) -> list[Argument]:
     """One per workload of the study."""
-    return [_argument(evidence, case_of(evidence, name)) for name in evidence.workloads]
+    return [_argument(evidence, case_of(evidence, name), workload_title(name)) for name in evidence.workloads]
 
 
 def case_of(evidence: Evidence, workload: str) -> Case:
     """What is known of a workload, by the rules of its own campaigns."""
     made = {name: getattr(evidence, name) for name in ("metrics", "verdicts", "kernels", "fingerprints")}
-    fewest = {}
-    for kind in ("rounds", "causes"):
-        campaign = evidence.headline(workload, kind)
-        fewest[kind] = campaign.plan.sampling.verdict_units if campaign else VERDICT_UNITS
+    plans = {kind: one.plan.sampling for kind in ("rounds", "causes") if (one := evidence.headline(workload, kind))}
+    fewest = {kind: sampling.verdict_units for kind, sampling in plans.items()}
     return Case(workload, made, evidence.study.confidence, fewest)
 
 
-def _argument(evidence: Evidence, case: Case) -> Argument:
-    title = workload_title(case.workload)
+def _argument(evidence: Evidence, case: Case, title: str) -> Argument:
     facts, own = first_facts(evidence), [one for one in evidence.decided if one.workload == case.workload]
     questions: dict[str, Callable[[str], str | None]] = {
         "Are the bytes the same?": lambda env: bytes_text(case, env),
@@ -68,28 +64,18 @@ def _argument(evidence: Evidence, case: Case) -> Argument:
     names = [env for env in evidence.environments if env in case.environments]
     findings = Table.of(
         questions.items(),
-        {
-            "": lambda one: one[0],
-            **by_environment(names, lambda one, env: one[1](env)),
-        },
+        {"": lambda one: one[0], **by_environment(names, lambda one, env: one[1](env))},
         caption=f"{title}: what was found of each environment",
         note=" ".join(_notes(case)),
         wide=True,
     )
-    return Argument(
-        name=case.workload,
-        title=title,
-        findings=[
-            findings,
-            why_tables.phases_table(case.costs, title),
-            why_tables.accounts_table(list(case.accounts.values()), title),
-        ],
-        tables=[
-            why_tables.files_table(case.metrics, title),
-            why_tables.operators_table(case.times, title),
-            why_tables.kernels_table(case.kernels, title),
-        ],
-    )
+    accounts = why_tables.accounts_table(list(case.accounts.values()), title)
+    numbers = [
+        why_tables.files_table(case.metrics, title),
+        why_tables.operators_table(case.times, title),
+        why_tables.kernels_table(case.kernels, title),
+    ]
+    return Argument(case.workload, title, [findings, why_tables.phases_table(case.costs, title), accounts], numbers)
 
 
 def some(names: Sequence[str]) -> str:
@@ -150,9 +136,9 @@ def _suspicion(case: Case, one: suspects.Suspicion, env: str) -> str:
 
 def put_down(found: Sequence[Decision], env: str) -> str | None:
     """The reasons of the decisions on whole runs and steps of the headline."""
-    own = [one for one in found if one.env == env and one.role == "primary"]
-    told = {metric_title(one.metric).lower(): because(one.reason) for one in own}
-    return "; ".join(f"{what}: {text}" for what, text in told.items() if text) or None
+    own = [one for one in found if one.rank is not None and (one.factor, one.level) == (ENVIRONMENT, env)]
+    told = [f"{metric_title(one.metric).lower()}: {text}" for one in own if (text := because(one.reason))]
+    return "; ".join(told) or None
 
 
 def _notes(case: Case) -> list[str]:

@@ -71,8 +71,8 @@ def because(reason: Reason) -> str | None:
     text = CAUSES[reason.cause].format(what=reason.what if reason.cause is Cause.KERNELS else what)
     if reason.low is None or reason.high is None:
         return text
-    low, high = (f"{100 * end:.0f}%" for end in (reason.low, reason.high))
-    return f"{text}, {low if low == high else f'{low} to {high}'} of it"
+    share = dict.fromkeys(f"{100 * end:.0f}%" for end in (reason.low, reason.high))
+    return f"{text}, {' to '.join(share)} of it"
 
 
 def advised(change: Change, metric: str) -> str:
@@ -83,11 +83,8 @@ def advised(change: Change, metric: str) -> str:
 
 
 def _reasoned(one: Decision) -> list[str]:
-    reason = because(one.reason)
-    return [
-        *([f"mostly {reason}"] if reason else []),
-        *([f"try {advised(one.change, one.metric)}"] if one.change else []),
-    ]
+    reasons = [f"mostly {reason}"] if (reason := because(one.reason)) else []
+    return [*reasons, f"try {advised(one.change, one.metric)}"] if one.change else reasons
 
 
 def bounded(low: float, high: float) -> str:
@@ -124,10 +121,8 @@ def _by_environment(found: Sequence[Decision]) -> list[str]:
 def _levels_of(found: Sequence[Decision], worst: Decision) -> list[str]:
     """Levels that were faster in this environment itself."""
     own = (one for one in found if (one.env, one.workload) == (worst.env, worst.workload) and one.change)
-    changes = {one.change: one.metric for one in own if one.change.factor != ENVIRONMENT}
-    return [
-        f"its {metric_title(metric).lower()} with {advised(change, metric)}" for change, metric in changes.items()
-    ]
+    changes = {(one.change, one.metric): None for one in own if one.change.factor != ENVIRONMENT}
+    return [f"its {metric_title(metric).lower()} with {advised(change, metric)}" for change, metric in changes]
 
 
 def _by_level(found: Sequence[Decision], workload: str) -> list[str]:

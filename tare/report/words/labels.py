@@ -13,58 +13,19 @@ from tare.model.registry import describe_workload, environment
 from tare.model.roles import CONTROL, read_role
 from tare.model.studies.study import HOST
 
-# Metric -> (title, what it is). The order of the file is the order of tables and figures.
-with Path(__file__).with_name("metrics.csv").open(encoding="utf-8", newline="") as _file:
-    METRICS = {row["metric"]: (row["title"], row["meaning"]) for row in csv.DictReader(_file)}
+
+def _titles(name: str) -> dict[str, tuple[str, ...]]:
+    """What a file beside this one says, by the first column of its rows, in their order."""
+    with Path(__file__).with_name(name).open(encoding="utf-8", newline="") as file:
+        return {first: tuple(rest) for first, *rest in list(csv.reader(file))[1:]}
+
+
+METRICS = _titles("metrics.csv")  # title, and what it is; in the order of tables and figures
+LEVELS = _titles("levels.csv")  # what a level of a factor is, as a noun; others are shown by their own names
 PLACES = {metric: place for place, metric in enumerate(METRICS)}
 HIGHER_IS_BETTER = {"samples_per_s", "images_per_s"}
 TITLES = {HOST: "Host", CONTROL: "Host again (control)"}
 SHORT = {CONTROL: "Host again"}
-# What a level of a factor is, as a noun; others are shown by their own names.
-LEVELS = {
-    "allocator=default": "default allocator",
-    "allocator=steady": "steady allocator",
-    "allocator=huge": "steady allocator in huge pages",
-    "stack=native": "native installs",
-    "stack=same": "one stack for all",
-    "gpu=plain": "GPU by its device files",
-    "gpu=toolkit": "GPU by the runtime's own way",
-    "root=disk": "root on a disk",
-    "root=virtiofs": "shared root (virtiofs)",
-    "vcpus=free": "processors share CPUs",
-    "vcpus=pinned": "a CPU for each processor",
-    "memory=ordinary": "ordinary guest memory",
-    "memory=huge": "reserved huge pages",
-    "seccomp=unconfined": "no seccomp filter",
-    "sif=fuse": ".sif by FUSE",
-    "sif=kernel": ".sif by the kernel",
-    "sif=unpacked": ".sif unpacked",
-    "tf32=on": "TF32 products",
-    "tf32=off": "no TF32 anywhere",
-    "amp=bf16": "mixed precision, bf16",
-    "amp=fp16": "mixed precision, fp16",
-    "layout=channels-last": "channels-last layout",
-    "compile=inductor": "compilation (torch.compile)",
-    "compile=torchscript": "TorchScript",
-    "compile=xla": "compilation (XLA)",
-    "compile=ngraph": "compilation (nGraph)",
-    "input=synthetic": "synthetic input",
-    "exchange=all-reduce": "all-reduce",
-    "exchange=parameter-server": "a parameter server",
-    "network=switch": "a switch of its own",
-    "network=overlay": "an overlay network (VXLAN)",
-    "network=overlay-of-containers": "an overlay network (VXLAN) of containers alone",
-    "network=host": "the host's network",
-    "graph=capture": "CUDA graph of the step",
-    "cudnn=benchmark": "kernels picked by trial (cuDNN)",
-    "onednn=off": "no oneDNN",
-    "isa=avx2": "kernels up to AVX2",
-    "isa=sse4": "kernels up to SSE4",
-    "stack=bound": "the machine's own packages",
-    "neighbour=small": "a smaller neighbour",
-    "limits=cpuset": "half of the CPUs each",
-    "limits=quota": "half of the CPU time each",
-}
 UNIT_NAMES = {"rounds": "round", "steps": "round", "causes": "unit"}
 BINARY = ("B", "KiB", "MiB", "GiB", "TiB")
 DECIMAL = ("", "k", "M", "G", "T", "P")
@@ -100,7 +61,7 @@ def env_title(env: str, *, short: bool = False) -> str:
 def arm_title(arm: str) -> str:
     """Title of an arm, written `factor=level`: `allocator=default` is the default allocator."""
     factor, _, level = arm.partition("=")
-    return LEVELS.get(arm, f"{factor} {level}")
+    return LEVELS.get(arm, (f"{factor} {level}",))[0]
 
 
 def sentence_case(text: str) -> str:

@@ -27,15 +27,9 @@ Reader = Callable[[Any], str | Cell | None]
 
 @dataclass(frozen=True, kw_only=True)
 class Table:
-    """A table for people.
+    """A table for people: a row's first cell is its head, None is shown as a dash.
 
-    Attributes:
-        caption: what it is.
-        columns: heads, the first that of the row heads.
-        rows: texts or cells; None is shown as a dash.
-        note: below it.
-        numeric: whether all columns but the first are numbers, to be set right.
-        wide: whether it has many columns.
+    `numeric`: whether all columns but the first are numbers, to be set right; `wide`: whether it has many columns.
     """
 
     caption: str
