@@ -65,6 +65,7 @@ class Decision:
         ratio, low, high: of the times, with the interval that decides; None where there is none.
         seconds: what it takes more, from `low` and `high`, modelled from the reference's median; None without.
         control: ends of the interval of host against host; None without.
+        control_reaches: whether that reaches as far as what the verdict claims; None where nobody says.
         kind: measured, modelled or unavailable.
         n, alpha, margin, verdict: as in `verdicts`; of a job its own margin.
         role: primary or exploratory.
@@ -87,6 +88,7 @@ class Decision:
     high: float | None
     seconds: tuple[float, float] | None
     control: tuple[float, float] | None
+    control_reaches: bool | None
     kind: str
     n: int
     alpha: float | None
@@ -140,6 +142,7 @@ class Decision:
             "seconds_high": high_s,
             "control_ci_low": control_low,
             "control_ci_high": control_high,
+            "control_reaches": self.control_reaches,
             "kind": self.kind,
             "n_units": self.n,
             "alpha": self.alpha,
@@ -199,6 +202,7 @@ def _values(row: Mapping[str, Any]) -> dict[str, Any]:
         "low": _or_none(row["ci_low"]),
         "high": _or_none(row["ci_high"]),
         "control": _ends(row, "control_ci_low", "control_ci_high"),
+        "control_reaches": None if pd.isna(row["control_reaches"]) else bool(row["control_reaches"]),
         "n": int(row["n_units"]),
         "alpha": _or_none(row["alpha"]),
         "margin": float(row["margin"]),
@@ -391,6 +395,7 @@ def _job(row: Mapping[str, Any], own: pd.DataFrame, host_s: float) -> Decision:
         high=told and told[1],
         seconds=seconds,
         control=None,
+        control_reaches=None,
         kind=row["kind"],
         n=int(row["n_units"]),
         alpha=_or_none(row["alpha"]),

@@ -306,6 +306,7 @@ DECISIONS = _strict(
         "seconds_high": pa.Column(float, nullable=True),
         "control_ci_low": pa.Column(float, nullable=True),
         "control_ci_high": pa.Column(float, nullable=True),
+        "control_reaches": pa.Column(pd.BooleanDtype(), nullable=True),
         "kind": pa.Column(TEXT, pa.Check.isin(KINDS)),
         "n_units": pa.Column(int, pa.Check.ge(0)),
         "alpha": pa.Column(float, pa.Check.in_range(0, 1), nullable=True),

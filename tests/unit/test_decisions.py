@@ -283,6 +283,11 @@ def test_a_reason_is_worded_with_its_share_and_what_is_not_known_is_not():
         assert words.because(Reason(cause=cause, what="amp")) is None
 
 
+@pytest.mark.parametrize(("reaches", "warned"), [(True, True), (False, False), (None, False)])
+def test_a_control_that_reaches_as_far_as_the_verdict_claims_is_marked(reaches, warned):
+    assert words.COLUMNS["control"](decision(control_reaches=reaches)).endswith(words.REACHES) == warned
+
+
 def test_the_page_words_the_rows_of_the_table(evidence):
     told = words.advice(evidence.decided)
     for title in ("Apptainer", "Charliecloud", "Docker"):

@@ -27,6 +27,7 @@ CAUSES = {
     Cause.ONCE: "what it pays once",
     Cause.STEPS: "what each step adds",
 }
+REACHES = ": reaches as far"
 MOST_NAMED = 5  # levels of one workload in one line
 
 
@@ -156,7 +157,7 @@ COLUMNS: dict[str, Callable[[Decision], str | None]] = {
     "n": lambda one: str(one.n),
     "longer or shorter": _cost,
     "in seconds": lambda one: None if one.seconds is None else ends(*one.seconds),
-    "control": lambda one: signed(*(one.control or (None, None))),
+    "control": lambda one: signed(*(one.control or (None, None))) + (REACHES if one.control_reaches else ""),
     "margin": lambda one: margin_text(one.margin),
     "verdict": lambda one: one.verdict if one.lacking is None else f"{one.verdict}: {one.lacking}",
     "put down to": lambda one: because(one.reason),
