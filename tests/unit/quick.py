@@ -38,7 +38,7 @@ LEFT_OUT = {
     "test_full_disk.py::test_a_campaign_on": PROCESSES,
     "test_full_disk.py::test_a_notebook": NOTEBOOKS,
     "test_full_disk.py::test_wheels": STACKS,
-    "test_image_costs.py::test_the_page_says": PAGES,
+    "test_image_costs.py::test_the_page_shows": PAGES,
     "test_inside.py::test_torchvision_imports": FRAMEWORK,
     "test_inside_causes.py::": FRAMEWORK,
     "test_late_imports.py::test_no_model_in_pytorch": FRAMEWORK,
