@@ -262,7 +262,7 @@ BESIDE_THE_HOST = (
         lines(lambda evidence: decisions.advice(evidence.decided))),
     section("more", "More time", "index", "What more time would tell", words(minutes.sentence)),
     section("answer", "Answer", "environments", "The answer",
-        words("Every sentence is computed from the interval that decides."),
+        words("Every row follows from the interval that decides; the table decisions.csv holds the same rows."),
         box("workloads",
             each(answer.answers,
                 box("workload",
