@@ -10,7 +10,6 @@ counts, and how many environments were compared.
 from __future__ import annotations
 
 import argparse
-import dataclasses
 import sys
 from pathlib import Path
 
@@ -31,9 +30,12 @@ def main() -> None:
         workload, name = question_of(sealed.parent)
         experience = forecast.from_campaign(sealed)
         if experience is not None:
-            record = dataclasses.asdict(experience)
-            del record["source"]
-            found.setdefault(workload, {})[read_name(name).design] = record
+            found.setdefault(workload, {})[read_name(name).design] = {
+                "spread": experience.spread,
+                "unit_s": experience.work.each_s,
+                "first_s": experience.work.once_s,
+                "environments": experience.environments,
+            }
     if not found:
         raise UserError(f"{folder} has no sealed campaign of whole runs with two units that count")
     here = facts.describe()

@@ -24,8 +24,9 @@ if rules_of != package_of:
     snakemake_logger_plugin_tare.refuse(mistake)
     raise WorkflowError(mistake)
 
+from tare.analysis import expected
 from tare.model import closure
-from tare.model.studies import arms, expected, layout, papers
+from tare.model.studies import arms, layout, papers
 from tare.model.studies import minutes as minutes_module
 from tare.model.studies import study as study_module
 from tare.core.errors import TareError, UserError

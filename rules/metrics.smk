@@ -26,6 +26,8 @@ rule extract_tables:
         verdicts="<results>/tables/verdicts.csv",
         job_length="<results>/tables/job_length.csv",
         fault_costs="<results>/tables/fault_costs.csv",
+        decisions="<results>/tables/decisions.csv",
+        decisions_json="<results>/tables/decisions.json",
         counts="<results>/tables/counts.csv",
         operators="<results>/tables/operators.csv",
         families="<results>/tables/families.csv",

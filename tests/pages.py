@@ -10,6 +10,7 @@ from pathlib import Path
 
 import builders
 
+from tare.analysis import decisions
 from tare.analysis.ceilings import read_ceilings
 from tare.core.files import project_root, write_text
 from tare.literature.published import load
@@ -30,8 +31,21 @@ def row(**fields):
         "control_ratio": 1.0, "control_ci_low": 0.988, "control_ci_high": 1.008,
     }  # fmt: skip
     found = {**base, **fields}
-    level = str(found["reference"]).endswith(".headline")
-    return {"compares": tables.LEVEL if level else tables.ENVIRONMENT, **found}
+    ends = {"headline": tables.LEVEL, "alone": tables.CO_RUNNER}
+    return {"compares": ends.get(found["reference"].rpartition(".")[2], tables.ENVIRONMENT), **found}
+
+
+def decision(**fields):
+    """A row of the verdict table as a decision, which has neither rank nor reason yet."""
+    cell = {
+        "study": "s",
+        "machine": "box",
+        "scenario": "single",
+        "workload": "mnist_cnn",
+        "stack": "torch-2.13",
+        "batch": 64,
+    }
+    return decisions._compared({**cell, **row(**fields)})
 
 
 @functools.cache

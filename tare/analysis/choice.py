@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, replace
 
 import pandas as pd
@@ -10,12 +11,14 @@ from tare.model import tables
 from tare.model.journals.units import share_of
 from tare.model.levels import level_column, read_levels
 from tare.model.registry import HOST, SHARED, SINGLE
+from tare.model.roles import reference_of
 from tare.model.studies import arms, layout
 
 KINDS = ("rounds", "steps")
 PROFILE, SWEEP = "profile", "sweep"  # what stands for a campaign's name where there is one of a kind
 PRIMARY, EXPLORATORY = "primary", "exploratory"  # roles of comparisons
 METRIC_OF = {"rounds": "real_s", "steps": "step_s"}  # what a kind of campaign answers
+ENVIRONMENT, SETTING, STACK = "environment", "setting", "stack"  # what is weighed
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -150,6 +153,37 @@ def arm_verdicts(table: pd.DataFrame, workload: str, campaign: str) -> pd.DataFr
     """Verdicts of an arm's campaign on what its kind answers: on levels and on environments."""
     own = (table["workload"] == workload) & (table["campaign"] == campaign)
     return table[own & (table["metric"] == METRIC_OF[kind_of(campaign)])]
+
+
+def weighed(verdicts: pd.DataFrame, workload: str) -> pd.DataFrame:
+    """What environments, settings and other stacks move on the host, farthest first, as rows of the verdict table.
+
+    Args:
+        verdicts: the whole table.
+        workload: its name.
+
+    Returns:
+        Headline rows against the host, and levels against the headline's on the host, with `group`, `level` (of a
+        setting or stack, as `factor=level`), `size` and `rank`. `size` is the distance of the ratio's logarithm
+        from zero, NaN where there is no ratio; rows of one metric stand together and are ranked together.
+    """
+    headline = joint(verdicts)
+    own = (headline["workload"] == workload) & (headline["reference"] == HOST)
+    rows = headline[own & headline["metric"].isin(METRIC_OF.values())]
+    parts = [rows.assign(group=ENVIRONMENT, level=None)]
+    for name in level_campaigns(verdicts, workload):
+        rows, arm = arm_verdicts(verdicts, workload, name), layout.arm_of(name)
+        assert arm is not None  # a campaign of a level has one
+        level = rows[(rows["reference"] == reference_of(HOST)) & (rows["launch"] == HOST)]
+        parts.append(level.assign(group=STACK if arm.other_stack else SETTING, level=arm.name))
+    found = pd.concat([part for part in parts if len(part)] or parts[:1])
+    order = {METRIC_OF[kind]: -number for number, kind in enumerate(KINDS)}
+    sizes = [abs(math.log(ratio)) if pd.notna(ratio) and ratio > 0 else math.nan for ratio in found["ratio"]]
+    found = found.assign(order=found["metric"].map(order), size=sizes)
+    found = found.sort_values(
+        ["order", "size"], ascending=[True, False], na_position="last", kind="stable", ignore_index=True
+    )
+    return found.assign(rank=found.groupby("metric").cumcount() + 1)
 
 
 def is_level(row: pd.Series | dict[str, object]) -> bool:

@@ -10,8 +10,8 @@ from typing import Any
 import pandas as pd
 
 from tare.analysis import fault_costs, job_length, metrics, pipeline, step_counts, verdicts
-from tare.analysis.choice import headlines
 from tare.analysis.copies import between_copies
+from tare.analysis.decisions import decide
 from tare.analysis.launch_rows import Row
 from tare.analysis.pipeline import read_pipeline
 from tare.analysis.profile_rows import ProfileRows, read_profile, stack_profile_rows
@@ -25,11 +25,9 @@ from tare.model.journals.units import share_of
 from tare.model.records.measured import CopiesRecord, ProfileRecord
 from tare.model.registry import SHARED, SINGLE
 from tare.model.schema import parse
-from tare.model.studies.layout import arm_of
 from tare.model.studies.study import SMALL_NEIGHBOUR, Batch, Shared
 
-SHOWN = {"real_s": "whole run", "step_s": "step"}
-MULTIPLES_FROM = 2.0
+ALSO = {"metrics": "parquet", "decisions": "json"}  # a second form of a table
 
 
 def build(
@@ -86,7 +84,16 @@ def build(
         campaign = by_name.get((workload, str(row.get("campaign"))), alone.get(workload))
         if campaign is not None:
             row["scaled"] = _scaled(campaign, row.get("batch"))
-    return {name: tables.make(name, found) for name, found in rows.items()}
+    made = {name: tables.make(name, found) for name, found in rows.items()}
+    return made | {"decisions": tables.make("decisions", _decisions(made, viewed))}
+
+
+def _decisions(made: Mapping[str, pd.DataFrame], viewed: Sequence[SealedCampaign]) -> list[Row]:
+    """What the tables decide, by the confidence and the fewest units of the campaigns that they are of."""
+    plans = {(one.workload, one.kind): one.plan.sampling for one in viewed if one.key.is_headline}
+    fewest = {key: sampling.verdict_units for key, sampling in plans.items()}
+    confidence = min((one.plan.sampling.confidence for one in viewed), default=0.0)
+    return [one.row() for one in decide(made, confidence, fewest)]
 
 
 def _add_campaigns(
@@ -244,45 +251,10 @@ def _campaign(sealed: Path) -> SealedCampaign:
 
 
 def write(built: dict[str, pd.DataFrame], folder: Path, only: Sequence[str] | None = None) -> None:
-    """Write tables as CSV, the metrics also as Parquet."""
+    """Write tables as CSV, the metrics also as Parquet, the decisions as JSON."""
     for name in only or built:
         if name not in built:
             raise UserError(f"no table {name!r} (known: {', '.join(built)})")
         paths = [folder / f"{name}.csv"]
-        if name == "metrics":
-            paths.append(folder / "metrics.parquet")
+        paths += [folder / f"{name}.{ALSO[name]}"] if name in ALSO else []
         tables.write(name, built[name], *paths)
-
-
-def describe_verdicts(table: pd.DataFrame) -> list[str]:
-    """One line per environment for each whole run and step of the headlines, for the terminal.
-
-    Such as: mnist_cnn step: docker +0.1% [-0.5%, +0.6%], equivalent within 2% (control -0.2% [-0.7%, +0.4%])
-    """
-    rows = headlines(table)
-    return [_line(row) for row in rows[rows["metric"].isin(SHOWN)].to_dict("records")]
-
-
-def _line(row: Mapping[str, Any]) -> str:
-    arm = arm_of(row["campaign"])
-    what = f"{row['workload']} {SHOWN[row['metric']]}{f', {arm.name}' if arm else ''}: {row['launch']}"
-    if pd.isna(row["ci_low"]) or pd.isna(row["ci_high"]):
-        return f"{what} {row['verdict']}: {row['reason']}"
-    within = f"within {row['margin']:.0%}"
-    verdict = row["verdict"].replace("within margin", within)
-    if verdict.startswith("equivalent"):
-        verdict = verdict.replace("equivalent", f"equivalent {within}")
-    ratio = _interval(row["ratio"], row["ci_low"], row["ci_high"])
-    control = _interval(row["control_ratio"], row["control_ci_low"], row["control_ci_high"])
-    return f"{what} {ratio}, {verdict} (control {control})"
-
-
-def _interval(ratio: float, low: float, high: float) -> str:
-    if pd.isna(low) or pd.isna(high):
-        return "has no interval"
-    return f"{_change(ratio)} [{_change(low)}, {_change(high)}]"
-
-
-def _change(ratio: float) -> str:
-    """A ratio as per cent more or less; from twice on as a multiple."""
-    return f"{ratio - 1:+.1%}" if ratio < MULTIPLES_FROM else f"{ratio:.3g} times"

@@ -1,7 +1,7 @@
 """What an environment costs a job by its length: from a headline of whole runs and one of training steps.
 
 The seconds that happen once come from whole runs, the share of a step from the training steps that the same rounds
-measured; what follows for a job of a length is modelled (tare.stats.job_length). The loader's worker, which starts
+measured; what follows for a job of a length is modelled (tare.stats.costs). The loader's worker, which starts
 again with every epoch, is in neither.
 """
 
@@ -23,8 +23,8 @@ from tare.model.journals.units import compared, family_alpha
 from tare.model.registry import HOST
 from tare.model.roles import CONTROL
 from tare.model.studies.layout import is_headline, read_name
+from tare.stats.costs import Cost, CostBox
 from tare.stats.intervals import Interval, tellable
-from tare.stats.job_length import Cost, CostBox
 
 ONCE = (*(name for name in PHASES if name != "epoch_rest_s"), "exit_s")
 STEP = "step_s"

@@ -55,7 +55,10 @@ def run_tables(arguments: argparse.Namespace) -> int:
     )
     extract.write(tables, arguments.out, arguments.only)
     if arguments.show:
-        for line in extract.describe_verdicts(tables["verdicts"]):
+        from tare.analysis.decisions import read_decisions
+        from tare.report.words.decisions import lines
+
+        for line in lines(read_decisions(tables["decisions"])):
             say(line)
     return 0
 

@@ -79,11 +79,11 @@ def run_plan(arguments: argparse.Namespace) -> int:
 
         return _stamp(load_checked(arguments.study))
     from tare.analysis import tries
+    from tare.analysis.expected import whole_s
     from tare.analysis.forecast import forecasts
     from tare.core.progress import duration, say
     from tare.literature import claims, published
     from tare.machine.facts import machine_name
-    from tare.model.studies.expected import whole_s
     from tare.model.studies.layout import CAMPAIGNS, study_folder
     from tare.model.studies.study import PRIMARY, load_checked, settings_of
 

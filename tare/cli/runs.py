@@ -128,10 +128,12 @@ def _say_verdicts(outs: Sequence[Path]) -> None:
     What was measured is sealed: a verdict that can't be told here is no reason to fail, the tables will say why.
     """
     from tare.analysis import extract
+    from tare.analysis.decisions import read_decisions
     from tare.core.progress import say
+    from tare.report.words import decisions
 
     try:
-        lines = extract.describe_verdicts(extract.build(outs, [])["verdicts"])
+        lines = decisions.lines(read_decisions(extract.build(outs, [])["decisions"]))
     except Exception as error:
         say(f"no verdict here: {type(error).__name__}: {error}")
         return

@@ -63,7 +63,7 @@ IDENTITY = {
 }
 
 
-def _strict(columns: dict[str, pa.Column], checks: pa.Check | None = None) -> pa.DataFrameSchema:
+def _strict(columns: dict[str, pa.Column], checks: pa.Check | list[pa.Check] | None = None) -> pa.DataFrameSchema:
     """Identity and `columns`, in this order, nothing else."""
     return pa.DataFrameSchema({**IDENTITY, **columns}, checks=checks, strict=True, ordered=True, coerce=True)
 
@@ -292,6 +292,58 @@ JOB_LENGTH = _strict(
     checks=COST_CHECK,
 )
 
+WEIGHTS = ("more", "less", "open")
+CAUSES = ("nothing", "varied", "files", "phase", "once", "steps", "kernels", "operator", "unknown")
+
+
+def _change_is_whole(table: pd.DataFrame) -> pd.Series:
+    parts = ("change_level", "change_ratio_low", "change_ratio_high")
+    return sum(table[name].isna() == table["change_factor"].isna() for name in parts) == len(parts)
+
+
+def _job_has_length(table: pd.DataFrame) -> pd.Series:
+    return (table["metric"] == "job_s") == table["length_s"].notna()
+
+
+DECISIONS = _strict(
+    {
+        "metric": pa.Column(TEXT, pa.Check.isin(("real_s", "step_s", "job_s"))),
+        "length_s": pa.Column(float, pa.Check.gt(0), nullable=True),  # of a job's steps, on the host
+        "factor": pa.Column(TEXT),  # `environment`, that of an arm, `co_runner`
+        "level": pa.Column(TEXT),
+        "reference": pa.Column(TEXT),
+        "ratio": pa.Column(float, nullable=True),
+        "ci_low": pa.Column(float, nullable=True),
+        "ci_high": pa.Column(float, nullable=True),
+        "seconds_low": pa.Column(float, nullable=True),
+        "seconds_high": pa.Column(float, nullable=True),
+        "control_ci_low": pa.Column(float, nullable=True),
+        "control_ci_high": pa.Column(float, nullable=True),
+        "control_reaches": pa.Column(pd.BooleanDtype(), nullable=True),
+        "kind": pa.Column(TEXT, pa.Check.isin(KINDS)),
+        "n_units": pa.Column(int, pa.Check.ge(0)),
+        "alpha": pa.Column(float, pa.Check.in_range(0, 1), nullable=True),
+        "margin": pa.Column(float, pa.Check.gt(0)),
+        "verdict": pa.Column(TEXT, pa.Check.isin(VERDICTS)),
+        "role": pa.Column(TEXT, pa.Check.isin(("primary", "exploratory"))),
+        "rank": pa.Column(pd.Int64Dtype(), pa.Check.ge(1), nullable=True),
+        "weight": pa.Column(TEXT, pa.Check.isin(WEIGHTS), nullable=True),
+        "cause": pa.Column(TEXT, pa.Check.isin(CAUSES)),
+        "cause_what": pa.Column(TEXT, nullable=True),
+        "cause_share_low": pa.Column(float, nullable=True),
+        "cause_share_high": pa.Column(float, nullable=True),
+        "change_factor": pa.Column(TEXT, nullable=True),
+        "change_level": pa.Column(TEXT, nullable=True),
+        "change_ratio_low": pa.Column(float, pa.Check.gt(0), nullable=True),
+        "change_ratio_high": pa.Column(float, pa.Check.gt(0), nullable=True),
+        "reason": pa.Column(TEXT, nullable=True),
+    },
+    checks=[
+        pa.Check(_change_is_whole, error="a change without its level or its gain, or a gain of none"),
+        pa.Check(_job_has_length, error="a job without its length, or another row with one"),
+    ],
+)
+
 OF_LEVELS = ("more_faults", "level_cost_s", "level_share", "fault_share")
 FAULT_ITEMS_OF = {
     "host": ("fault_cost_s", *OF_LEVELS),
@@ -334,6 +386,7 @@ SCHEMAS = {
     "verdicts": VERDICT_TABLE,
     "job_length": JOB_LENGTH,
     "fault_costs": FAULT_COSTS,
+    "decisions": DECISIONS,
     "counts": COUNTS,
     "operators": OPERATORS,
     "families": FAMILIES,
@@ -476,12 +529,14 @@ def make(name: str, rows: Sequence[Mapping[str, object]]) -> pd.DataFrame:
 
 
 def write(name: str, table: pd.DataFrame, *paths: Path) -> None:
-    """Write a table as CSV or Parquet, by the suffix of each path."""
+    """Write a table as CSV, Parquet or JSON (an object for each row), by the suffix of each path."""
     checked = _validate(name, table, f"table {name}")
     for path in paths:
         with atomic_path(path) as temporary:
             if path.suffix == ".parquet":
                 checked.to_parquet(temporary, index=False)
+            elif path.suffix == ".json":
+                checked.to_json(temporary, orient="records", indent=1, double_precision=15, force_ascii=False)
             else:
                 checked.to_csv(temporary, index=False)
 

@@ -12,6 +12,7 @@ import pandas as pd
 
 from tare.analysis.ceilings import read_ceilings
 from tare.analysis.choice import KINDS, is_ours
+from tare.analysis.decisions import Decision, read_decisions
 from tare.analysis.network import read_network
 from tare.analysis.pipeline import read_pipeline
 from tare.core.files import read_json
@@ -46,8 +47,8 @@ Record = dict[str, Any]
 Campaign = SealedCampaign
 PROTOCOLS, COPIES = "protocols", "copies"  # benchmarks, by their names
 TABLES = (
-    "verdicts", "job_length", "fault_costs", "counts", "fingerprints", "families", "stack_profiles", "kernels",
-    "image_costs", "ledger",
+    "verdicts", "decisions", "job_length", "fault_costs", "counts", "fingerprints", "families", "stack_profiles",
+    "kernels", "image_costs", "ledger",
 )  # fmt: skip
 
 
@@ -58,8 +59,8 @@ class Evidence:
     Attributes:
         study: the whole study file.
         results: its folder of results.
-        metrics, verdicts, counts, job_length, fault_costs, fingerprints, families, stack_profiles, kernels,
-            image_costs, ledger: its tables.
+        metrics, verdicts, decisions, counts, job_length, fault_costs, fingerprints, families, stack_profiles,
+            kernels, image_costs, ledger: its tables.
         published, claims: what other studies published, judged by their own data and by this machine.
         samples: its tables of samples, by name.
         papers: those that it repeats.
@@ -80,6 +81,7 @@ class Evidence:
     results: Path
     metrics: pd.DataFrame
     verdicts: pd.DataFrame
+    decisions: pd.DataFrame
     job_length: pd.DataFrame
     fault_costs: pd.DataFrame
     counts: pd.DataFrame
@@ -109,6 +111,11 @@ class Evidence:
     network: NetworkRecord | None = None
     references: Sequence[Reference] = ()
     broken_references: Sequence[Broken] = ()
+
+    @cached_property
+    def decided(self) -> list[Decision]:
+        """What the tables decide, typed."""
+        return read_decisions(self.decisions)
 
     @cached_property
     def views(self) -> tuple[Campaign, ...]:

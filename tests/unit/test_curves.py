@@ -14,7 +14,7 @@ from tare.machine.fitting import settled
 from tare.model.records.curves import CURVES, HEADLINE, CurvesRecord
 from tare.model.schema import read
 from tare.model.studies import arms, study
-from tare.report.arms import choices, stacks
+from tare.report.arms import settings
 from tare.report.methods.curves import TOLERANCE, curve_check
 
 WORKLOAD, LEVEL = "mnist_cnn_equal", "tensorflow-2.1+xla"
@@ -151,11 +151,9 @@ def test_the_page_says_of_each_stack_whether_it_computes_the_same(evidence):
     key = ("mnist_cnn", campaign.name)
     for ours, says in ((NEAR, "are the same to step 4"), ((1.0, *BASE[1:]), "it computes something else")):
         own = {key: record(ours, workload="mnist_cnn", level="paper-2022")}
-        changed = replace(evidence, **{"curves": own})
-        (line,) = stacks.loss_sentences(changed, "mnist_cnn")
-        assert "paper-2022" in line and says in line
-        moved = evidence.metrics.copy()
-        moved.loc[moved["campaign"].eq(campaign.name) & moved["launch"].eq("host"), "value"] *= 1.5
-        told = choices.loss_sentence(moved, "mnist_cnn", campaign.name, own[key])
-        assert says in told and "or another computation" not in told
-    assert "or another computation" in choices.loss_sentence(moved, "mnist_cnn", campaign.name)
+        [item] = [one for one in settings.sections(replace(evidence, curves=own)) if one.name == "mnist_cnn"]
+        [cell] = [row[-1] for row in item.table.rows if "paper-2022" in row[0].text and row[1] == "Whole run"]
+        assert says in cell and cell == settings.loss_text(evidence.metrics, "mnist_cnn", campaign.name, own[key])
+    moved = evidence.metrics.copy()
+    moved.loc[moved["campaign"].eq(campaign.name) & moved["launch"].eq("host"), "value"] *= 1.5
+    assert "another computation" in settings.loss_text(moved, "mnist_cnn", campaign.name)

@@ -17,7 +17,7 @@ from envs.charliecloud import Charliecloud
 from envs.docker import Docker
 from envs.host import Host
 from envs.vm import Vm
-from tare.analysis import choice, launch_rows, network
+from tare.analysis import choice, expected, launch_rows, network
 from tare.core.errors import UnavailableError, UserError
 from tare.core.files import project_root
 from tare.launch import networks, switch
@@ -30,10 +30,11 @@ from tare.model.records.launches import LaunchRecord
 from tare.model.records.measured import NetworkRecord
 from tare.model.roles import read_role
 from tare.model.schema import parse
-from tare.model.studies import arms, expected, layout, study
+from tare.model.studies import arms, layout, study
 from tare.model.studies.cells import launch_columns
 from tare.report.answers import instances
 from tare.report.figures.network import all_reduce, network_roofline
+from tare.stats.costs import ALL_REDUCE, exchange_s
 from tare.worker.groups import exchange
 
 S = 10**9
@@ -457,7 +458,7 @@ def test_arms_of_a_scenario_are_no_arms_of_the_study():
 def network_launch(n=2, rate=100e6, trip=1e-4):
     """What members of a group saw of a network of 100 MB/s, with all-reduces that take twice what a ring would."""
     sizes = (1 << 10, 1 << 20)
-    took = [{"bytes": b, "s": [2 * network.ring_s(b, n, rate, trip)] * 3} for b in sizes]
+    took = [{"bytes": b, "s": [2 * exchange_s(ALL_REDUCE, b, n, rate, trip)] * 3} for b in sizes]
     results = [
         {"size": n, "stream": {"bytes": 100_000_000, "s": 1.0}, "round_trip_s": trips, "all_reduce": took}
         for trips in ([], [trip, trip, 5 * trip])
@@ -482,15 +483,6 @@ def network_record():
         },
         "a network",
     )  # fmt: skip
-
-
-def test_the_model_of_an_all_reduce_and_of_a_server_by_hand():
-    # Two members: each sends half of the bytes, then half of the sum, in two messages of half a round trip.
-    assert network.ring_s(1e6, 2, 1e8, 2e-4) == pytest.approx(2 * 1e-4 + 1e6 / 1e8)
-    # Four members: 6 messages, 1.5 times the bytes.
-    assert network.ring_s(1e6, 4, 1e8, 2e-4) == pytest.approx(6 * 1e-4 + 1.5e6 / 1e8)
-    # Two workers' gradients up one cable, one after the other, and the parameters down to both.
-    assert network.server_s(1e6, 2, 1e8) == pytest.approx(4e6 / 1e8)
 
 
 def test_what_the_members_saw_is_read_back():

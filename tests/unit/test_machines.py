@@ -119,7 +119,7 @@ def test_records_of_two_machines_make_no_table(whole, sealed, tmp_path):
     shutil.copytree(folder, other)
     record = read_json(other / "profile.json")
     write_json(other / "profile.json", {**record, "machine": "other"})
-    with pytest.raises(UserError, match="records of different machines can't be compared: box .*, other"):
+    with pytest.raises(UserError, match=r"records of different machines can't be compared: box .*, other"):
         extract.build([sealed], [other / "profile.json"])
 
 

@@ -13,7 +13,7 @@ from types import SimpleNamespace
 import ledger_builders as builders
 import pytest
 
-from tare.analysis import minutes
+from tare.analysis import expected, minutes
 from tare.cli import main
 from tare.core.errors import IntegrityError, UserError
 from tare.core.files import read_json, write_json
@@ -23,11 +23,11 @@ from tare.model.journals.sealed import read_sealed
 from tare.model.journals.units import share_of
 from tare.model.records.campaigns import Measured, Sampling
 from tare.model.roles import read_roles
-from tare.model.studies import expected
 from tare.model.studies import minutes as declared
 from tare.model.studies import study as study_module
 from tare.stats import fits
 from tare.stats.budgets import shared_out
+from tare.stats.costs import Work
 from tare.stats.intervals import t_quantile
 
 ROOT = Path(__file__).parents[2]
@@ -238,7 +238,7 @@ def test_spreads_and_open_comparisons_of_an_earlier_campaign_are_seen(small, sim
     assert t_quantile(alpha, rounds - 1) * run.spread / math.sqrt(rounds) <= distance
     assert t_quantile(alpha, rounds - 2) * run.spread / math.sqrt(rounds - 1) > distance
     assert found.most_wanting(1)[1] < rounds, "a first try has more of alpha"
-    assert found.rounds_in(found.seconds(rounds)) == rounds
+    assert found.work.count_in(found.seconds(rounds)) == rounds
 
 
 def test_what_is_open_comes_before_what_wants_more_rounds():
@@ -247,7 +247,8 @@ def test_what_is_open_comes_before_what_wants_more_rounds():
 
     both = (comparison("told", 0.05, False), comparison("open", 0.02, True))
     one = SimpleNamespace(plan=builders.plan_of())
-    found = minutes.Earlier(campaign=one, comparisons=both, run_spread=0.05, first_s=1.0, round_s=1.0)
+    work = Work(once_s=1.0, each_s=1.0)
+    found = minutes.Earlier(campaign=one, comparisons=both, run_spread=0.05, work=work)
     assert found.most_wanting(2)[0].name == "open" and found.is_open
 
 

@@ -9,12 +9,13 @@ import pytest
 import torch
 from project import ROOT
 
+from tare.analysis import expected
 from tare.core.errors import UserError
 from tare.launch.conditions import crowding
 from tare.model import registry
 from tare.model.records.launches import Inside
 from tare.model.schema import parse
-from tare.model.studies import arms, expected, layout, study
+from tare.model.studies import arms, layout, study
 from tare.model.studies.stacks import framework_of
 from tare.worker import frameworks, settings, train
 from workloads import _mnist, mnist_cnn, mnist_cnn_equal, mnist_cnn_scripts

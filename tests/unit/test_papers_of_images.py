@@ -209,7 +209,7 @@ def test_figure_3_has_the_rate_of_every_step_over_time_below_what_was_published(
     drawing = figures.paper_drawing(load("columbia2025"), given, "3")
     curves = {line.get_gid(): line for place in drawing.figure.axes for line in place.lines if line.get_gid()}
     curve = curves["resnet50-samples_per_s-host"]
-    steps = given.samples["steps"].query("workload == 'resnet50' and env == 'host'").sort_values("end_s")
+    steps = given.samples["steps"].query("workload == 'resnet50' and launch == 'host'").sort_values("end_s")
     assert len(steps) == 8 and list(curve.get_xdata()) == steps["end_s"].tolist()
     assert list(curve.get_ydata()) == pytest.approx([64 / 0.08] * 8)
     assert "resnet50-samples_per_s-docker" not in curves, "the figure is of the host"

@@ -15,6 +15,7 @@ from image_builders import data_record
 from pages import draw, visible, whole
 
 from tare.analysis import extract
+from tare.analysis.decisions import Weight
 from tare.core.errors import IntegrityError, UserError
 from tare.core.files import read_json, write_json
 from tare.model.records.images import Channels, DataRecord
@@ -24,7 +25,9 @@ from tare.report.answers import answer
 from tare.report.evidence import gather
 from tare.report.machine import conditions, differing, facts, material, profiles
 from tare.report.methods import designs, losses, method
-from tare.report.words.wording import percent, signed
+from tare.report.words.decisions import WEIGHTS
+from tare.report.words.labels import env_title
+from tare.report.words.wording import signed
 
 STUDY = builders.STUDY
 
@@ -34,20 +37,18 @@ STUDY = builders.STUDY
 
 def test_answers_hold_the_numbers_of_the_verdict_table(evidence):
     found = {item.workload: item for item in answer.answers(evidence)}
-    cards = {card.env: card for card in found["mnist_cnn"].environments}
-    assert set(cards) == {"docker", "apptainer", "charliecloud"}
+    table = found["mnist_cnn"].table
+    rows = {(row[0].text, row[0].below): dict(zip(table.columns, row, strict=True)) for row in table.rows}
+    asked = ("Whole run", "Training step", "Training step, default allocator")
+    assert set(rows) == {(env, what) for env in ("Apptainer", "Charliecloud", "Docker") for what in asked}
     verdicts = evidence.verdicts
-    docker = verdicts[
-        (verdicts["workload"] == "mnist_cnn") & (verdicts["launch"] == "docker") & (verdicts["metric"] == "real_s")
-    ].iloc[0]
-    assert (
-        f"{percent(docker['ci_low'] - 1)} and {percent(docker['ci_high'] - 1)}"
-        in cards["docker"].findings[0].sentence
-    )
-    asked = ["Whole run", "Training step", "Training step, default allocator"]
-    assert [finding.title for finding in cards["docker"].findings] == asked
-    assert [finding.verdict for finding in cards["docker"].findings] == ["different"] * 3
-    controls = [line.split(":")[0] for line in found["mnist_cnn"].controls]
+    own = (verdicts["workload"] == "mnist_cnn") & (verdicts["role"] == "primary")
+    for row in verdicts[own & (verdicts["metric"] == "real_s")].to_dict("records"):
+        cells = rows[env_title(row["launch"], short=True), "Whole run"]
+        assert cells["longer or shorter"].text == signed(row["ci_low"], row["ci_high"])
+        assert "<svg" in cells["longer or shorter"].below and cells["verdict"].startswith(row["verdict"])
+    assert {cells["verdict"].split(":")[0] for key, cells in rows.items() if key[0] == "Docker"} == {"different"}
+    controls = [line.split(",")[0] for line in found["mnist_cnn"].controls]
     assert controls == ["Whole run", "Training step", "Training step"]
 
 
@@ -70,12 +71,11 @@ def test_unavailable_environments_have_reason_and_remedy(evidence, page):
     assert f"Podman is unavailable: {builders.UNAVAILABLE['podman']}" in visible(page[: page.index("<nav")])
 
 
-def test_the_page_has_every_sentence_beside_its_control(evidence, page):
+def test_the_page_has_every_interval_beside_its_control(evidence, page):
     text = visible(page)
     for item in answer.answers(evidence):
-        for card in item.environments:
-            for finding in card.findings:
-                assert finding.sentence in text
+        for row in item.table.rows:
+            assert row[item.table.columns.index("control")] in text and row[1].text in text
         for line in item.controls:
             assert line in text
     assert "no difference" not in text.lower()
@@ -363,10 +363,7 @@ def test_a_machine_without_any_runtime_gets_a_report_of_its_host(tmp_path):
     text = visible(whole(build(results, results, STUDY, results / "report/index.html")))
     assert "there is nothing to compare" in text
     assert all(reason in text for reason in missing.values())
-    assert (
-        not re.search("Here (an environment|the setting) matters", text)
-        and "can't be said: one of the two has no interval" in text
-    )
+    assert WEIGHTS[Weight.OPEN] in text and WEIGHTS[Weight.MORE] not in text and WEIGHTS[Weight.LESS] not in text
 
 
 def test_one_round_is_too_few_to_tell(tmp_path):
@@ -374,7 +371,7 @@ def test_one_round_is_too_few_to_tell(tmp_path):
     draw(results)
     text = visible(whole(build(results, results, STUDY, results / "report/index.html")))
     assert "Whole runs: of 6 comparisons with the host, 6 can't be told yet." in text
-    assert "we can't tell yet: 1 complete units" in text and "no interval yet" in text
+    assert "inconclusive: 1 complete units" in text and "no interval yet" in text
     assert "the control has no interval yet" in text
 
 

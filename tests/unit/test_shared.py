@@ -16,7 +16,7 @@ import inside_code
 import pandas as pd
 import pytest
 
-from tare.analysis import choice, extract, metrics
+from tare.analysis import choice, expected, extract, metrics
 from tare.core.errors import UnavailableError, UserError
 from tare.core.files import project_root
 from tare.experiments import beside
@@ -38,8 +38,9 @@ from tare.model.records.launches import CONTENTION
 from tare.model.registry import HOST, scenario_names
 from tare.model.roles import CONTROL, alone_of, read_role
 from tare.model.schema import parse
-from tare.model.studies import arms, expected, layout, study
+from tare.model.studies import arms, layout, study
 from tare.report import figures
+from tare.report.number_tables import interval_text
 from tare.report.words.labels import env_title, workload_title
 from tare.worker.neighbour import PROTOCOL
 
@@ -672,17 +673,22 @@ def test_the_page_shows_each_cost_the_reason_and_what_was_not_counted(evidence):
         verdicts=pd.concat([evidence.verdicts, rows]),
     )
     (answer,) = neighbours.answers(own)
-    assert [one.title for one in answer.by_itself] == ["Host", "Docker"]
-    assert "longer than without the neighbour" in answer.by_itself[0].sentence
-    assert "smaller than on the host" in answer.by_host[0].sentence
-    assert any(text.startswith("VM: unavailable") or "emulated here" in text for text in answer.lacking)
+    found = {
+        (row[0], row[1], row[2]): dict(zip(answer.table.columns, row, strict=True)) for row in answer.table.rows
+    }
+    for env in ("host", "docker"):
+        cells = found[env_title(env), env_title(alone_of(env)), "Whole run"]
+        one = rows.query(f"launch == {env!r} and metric == 'real_s' and reference == {alone_of(env)!r}").iloc[0]
+        assert cells["interval"] == interval_text(one["ci_low"], one["ci_high"])
+        assert cells["verdict"].startswith(one["verdict"])
+    assert (env_title("docker"), "Host", "Slow-down by a neighbour") in found
+    assert any("emulated here" in text for text in answer.lacking)
     assert "Misses of the last cache: unavailable, no PMU" in answer.lacking
     with tempfile.TemporaryDirectory() as folder:
         html = pages.render(own, Path(folder))["environments.html"]
     assert 'id="beside"' in html and "Docker, alone" in html
-    first, _ = answer.reasons
-    assert first.startswith("Host: ") and "s more; CPU time of its own" in first
-    assert "waiting for a CPU 1.20 s more" in first
+    taken = {row[0]: dict(zip(answer.meanwhile.columns, row, strict=True)) for row in answer.meanwhile.rows}
+    assert taken["Host"]["Waited for a CPU"] != taken["Host, alone"]["Waited for a CPU"]
     assert neighbours.answers(evidence) == []
 
 
@@ -716,10 +722,10 @@ def test_one_matrix_shows_each_environment_in_every_scenario(evidence):
     own = shown[workload_title("mnist_cnn")]
     docker, host = own["Docker"], own["Host"]
     alone = evidence.verdicts.query(
-        "workload == 'mnist_cnn' and env == 'docker' and metric == 'real_s' and role == 'primary'"
+        "workload == 'mnist_cnn' and launch == 'docker' and metric == 'real_s' and role == 'primary'"
     ).iloc[0]
-    alone_too = rows.query("env == 'docker' and reference == 'docker.alone' and metric == 'real_s'").iloc[0]
-    slower = rows.query("env == 'docker' and metric == 'slowdown'").iloc[0]
+    alone_too = rows.query("launch == 'docker' and reference == 'docker.alone' and metric == 'real_s'").iloc[0]
+    slower = rows.query("launch == 'docker' and metric == 'slowdown'").iloc[0]
     for cell, row in zip(docker, (alone, alone_too, slower), strict=True):
         assert cell.text == f"{row['ratio']:.4f}"
         assert cell.below == f"{row['ci_low']:.4f} to {row['ci_high']:.4f}: {row['verdict']}"

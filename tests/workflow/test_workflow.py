@@ -189,6 +189,8 @@ def test_the_smoke_preset_makes_everything_that_is_promised(smoke):
         "verdicts.csv",
         "job_length.csv",
         "fault_costs.csv",
+        "decisions.csv",
+        "decisions.json",
         "operators.csv",
         "samples.csv",
         "steps.csv",

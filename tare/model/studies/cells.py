@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from tare.model.levels import Levels, level_columns
+from tare.model.levels import Levels, level_columns, levels_in
 from tare.model.records.campaigns import Plan
 from tare.model.registry import SHARED, SINGLE
 from tare.model.roles import LaunchRole, read_role
@@ -74,4 +75,20 @@ def cell_of(plan: Plan, campaign: str, launch: str, batch: int | None) -> CellKe
         levels=levels,
         batch=batch,
         scenario=plan.scenario,
+    )
+
+
+def read_cell(row: Mapping[str, Any]) -> CellKey:
+    """The cell of a row of a table: what `CellKey.row` wrote."""
+    batch = row["batch"]
+    return CellKey(
+        study=row["study"],
+        machine=row["machine"],
+        campaign=row["campaign"],
+        workload=row["workload"],
+        launch=read_role(row["launch"]),
+        stack=row["stack"],
+        levels=levels_in(row),
+        batch=None if batch is None or batch != batch or str(batch) == "<NA>" else int(batch),
+        scenario=row["scenario"],
     )

@@ -12,17 +12,12 @@ from typing import Any
 import pandas as pd
 from matplotlib.axes import Axes
 
-from tare.analysis.choice import KINDS, METRIC_OF, arm_verdicts, joint, level_campaigns
-from tare.model.roles import reference_of
-from tare.model.studies.layout import arm_of
-from tare.model.studies.study import HOST
+from tare.analysis.choice import ENVIRONMENT, SETTING, STACK, level_campaigns, weighed
 from tare.report.figures import style
 from tare.report.figures.axis import ends_of, ratio_label
 from tare.report.figures.forest import confidence, finish, group_title, interval_bar, margin_band
 from tare.report.words.labels import arm_title, env_title, metric_title, sentence_case, span, workload_title
 
-ENVIRONMENT, SETTING, STACK = "environment", "setting", "stack"
-LEVEL_OF_HOST = reference_of(HOST)
 LOOKS = {SETTING: ("P", "#c07a1c"), STACK: ("X", "#a06cb8")}
 ROW_IN = 0.2
 LABEL_LETTERS = 24
@@ -30,40 +25,18 @@ SECOND_LINE = 0.55  # rows that a label's second line takes
 
 
 def choice_rows(verdicts: pd.DataFrame, workload: str) -> pd.DataFrame:
-    """Rows of the verdict table that answer the question, with `group`, `title` and `size`, farthest first.
-
-    Args:
-        verdicts: the whole table.
-        workload: its name.
-
-    Returns:
-        Headline rows against the host, and levels against the headline's on the host. `size` is the distance of the
-        ratio's logarithm from zero, NaN where there is no ratio; rows of one metric stand together.
-    """
-    headline = joint(verdicts)
-    own = (headline["workload"] == workload) & (headline["reference"] == HOST)
-    parts = [_named(headline[own & headline["metric"].isin(METRIC_OF.values())], ENVIRONMENT, None)]
-    for name in level_campaigns(verdicts, workload):
-        rows, arm = arm_verdicts(verdicts, workload, name), arm_of(name)
-        level = rows[(rows["reference"] == LEVEL_OF_HOST) & (rows["launch"] == HOST)]
-        parts.append(_named(level, STACK if arm.other_stack else SETTING, arm.name))
-    found = pd.concat([part for part in parts if len(part)] or parts[:1])
-    order = {METRIC_OF[kind]: -number for number, kind in enumerate(KINDS)}
-    found = found.assign(order=found["metric"].map(order))
-    return found.sort_values(
-        ["order", "size"], ascending=[True, False], na_position="last", kind="stable", ignore_index=True
-    )
+    """What is weighed (tare.analysis.choice), with the `title` of each row."""
+    found = weighed(verdicts, workload)
+    titles = [
+        env_title(env, short=True) if pd.isna(level) else sentence_case(arm_title(level))
+        for env, level in zip(found["launch"], found["level"], strict=True)
+    ]
+    return found.assign(title=titles)
 
 
 def choice_workloads(table: pd.DataFrame) -> list[str]:
     """Workloads of which a setting or a stack was varied, from the table of metrics or of verdicts."""
     return [name for name in sorted(table["workload"].unique()) if level_campaigns(table, name)]
-
-
-def _named(rows: pd.DataFrame, group: str, arm: str | None) -> pd.DataFrame:
-    titles = [sentence_case(arm_title(arm)) if arm else env_title(env, short=True) for env in rows["launch"]]
-    sizes = [abs(math.log(ratio)) if pd.notna(ratio) and ratio > 0 else math.nan for ratio in rows["ratio"]]
-    return rows.assign(group=group, title=titles, size=sizes, level=arm)
 
 
 def choices(verdicts: pd.DataFrame, workload: str) -> style.Drawing:

@@ -7,11 +7,12 @@ from collections.abc import Mapping
 import numpy as np
 import pandas as pd
 
-from tare.analysis.network import ALL_REDUCE, SERVER, Wire, ring_s
+from tare.analysis.network import Wire, modelled_s
 from tare.model.registry import HOST
 from tare.report.figures import style
 from tare.report.figures.plane import GIGA, axes_in_powers_of_two, limits, place_names, slope
 from tare.report.words.labels import decimal_prefix, env_order, env_title, significant, size_bytes, workload_title
+from tare.stats.costs import ALL_REDUCE, SERVER
 
 WAYS = {ALL_REDUCE: "all-reduce, measured", SERVER: "parameter server, modelled"}
 
@@ -26,7 +27,7 @@ def all_reduce(found: Mapping[str, Wire]) -> style.Drawing:
             axes.plot(sizes, rates, linestyle="none", markersize=6, label=env_title(env), **style.point_style(env))
         wire = found.get(HOST) or next(iter(found.values()))
         x = np.geomspace(min(wire.all_reduce), max(wire.all_reduce), 100)
-        line = [b / ring_s(b, wire.workers, wire.stream_bytes_per_s, wire.round_trip_s) / 1e6 for b in x]
+        line = [b / modelled_s(ALL_REDUCE, b, wire.workers, wire) / 1e6 for b in x]
         axes.plot(x, line, color=style.MUTED, linewidth=1.2, linestyle="--", label="ring, modelled")
         axes.set_xscale("log", base=2)
         axes.set_yscale("log")

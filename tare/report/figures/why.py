@@ -12,7 +12,7 @@ from tare.model.roles import CONTROL
 from tare.report.figures import style
 from tare.report.figures.forest import ROW_IN, group_title
 from tare.report.words.labels import env_order, env_title, metric_title, units_text, workload_title
-from tare.report.words.why_words import signed_s
+from tare.report.words.layout import signed_s
 from tare.stats.intervals import Interval
 
 GAP = 1.2  # rows of a group beyond its environments

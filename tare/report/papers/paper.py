@@ -17,7 +17,7 @@ from tare.literature.published import Published
 from tare.literature.published_file import Plot
 from tare.literature.vocabulary import BAR, LINE, ROOFLINE, TIMELINE
 from tare.model.tables import HERE, SAYS, SETTLED_HERE
-from tare.report.answers import more_time
+from tare.report.answers import minutes
 from tare.report.evidence import Evidence
 from tare.report.figures import file_name
 from tare.report.figures.paper import paper_words
@@ -225,16 +225,16 @@ def _judged(row: dict[str, Any]) -> Judged:
 
 
 def more_time_lines(evidence: Evidence, paper: str) -> list[str]:
-    """What stays open of its claims and why, then what more time would tell of their workloads."""
+    """What stays open of its claims and why, then what the study would take to tell what it left open."""
     claims = own(evidence.claims, paper)
     lines = [
         *_reasons(claims[claims["here"] == OPEN], "Open here"),
         *_reasons(claims[claims["here"] == OTHER], "What no time on this machine tells"),
     ]
-    found = more_time.section(evidence, set(claims["workload"]))
     if len(claims) and not lines:
         lines.append("Every claim is settled here.")
-    return [*lines, *(found.sentences if found else [])]
+    told = minutes.sentence(evidence)
+    return [*lines, *([told] if told else [])]
 
 
 def _reasons(rows: pd.DataFrame, what: str) -> list[str]:

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import math
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import pandas as pd
 from markupsafe import Markup
 
 from tare.analysis import ceilings
-from tare.analysis.choice import SWEEP, of_hosts
+from tare.analysis.choice import SWEEP, level_campaigns, of_hosts
+from tare.analysis.decisions import compared_rows
 from tare.literature.answers import NOTHING
 from tare.literature.published import Published, load
 from tare.model.journals.references import NO_TIME
@@ -21,7 +22,7 @@ from tare.model.roles import CONTROL
 from tare.model.studies.arms import SETTINGS
 from tare.report import figures, number_tables
 from tare.report.answers import answer
-from tare.report.arms import choices
+from tare.report.arms import settings
 from tare.report.evidence import Evidence
 from tare.report.figures import joint
 from tare.report.machine import gpus, profiles, rooflines
@@ -77,8 +78,11 @@ def _reference(reference: Reference, papers: Sequence[Published]) -> dict[str, A
         "glances": answer.glances(reference),
         "verdict_tables": _filled(number_tables.verdicts_table(reference, name) for name in reference.workloads),
         "choices": [
-            replace(one, drawing=_drawing(reference, f"choices_{one.name}"))
-            for one in choices.sections(reference.metrics, reference.verdicts, reference.workloads)
+            settings.weighed(
+                compared_rows(reference.verdicts, reference.metrics, name), reference.metrics, name
+            )._replace(drawing=_drawing(reference, f"choices_{name}"))
+            for name in reference.workloads
+            if level_campaigns(reference.metrics, name)
         ],
         "device_time": _drawings(reference, "device_time"),
         "device_samples": _drawings(reference, "device_samples"),
