@@ -89,11 +89,7 @@ def network_flags(launch: Launch) -> list[str]:
 
 
 def image_of(launch: Launch) -> str:
-    """The prepared image that a contained launch names.
-
-    Raises:
-        UnavailableError: the launch names none.
-    """
+    """The prepared image that a contained launch names. Raises UnavailableError where the launch names none."""
     if launch.reference is None:
         raise UnavailableError(f"launch {launch.name} names no prepared image")
     return launch.reference
@@ -121,8 +117,7 @@ def mount_option(
 def labelled_volume(bind: Bind) -> str:
     """Value of Docker's --volume for one bind that SELinux labels for containers, which --mount can't ask for.
 
-    Raises:
-        UnavailableError: its path has a colon, which ends a path there.
+    Raises UnavailableError where its path has a colon, which ends a path there.
     """
     if any(":" in str(path) for path in (bind.source, bind.target)):
         raise UnavailableError(
@@ -154,8 +149,7 @@ def device_flags(launch: Launch) -> list[str]:
 def confirm_gpu(options: Mapping[str, str]) -> dict[str, Any]:
     """See that a launch which asks for a way to the GPU is on a machine that has one.
 
-    Raises:
-        UnavailableError: there is no driver.
+    Raises UnavailableError where there is no driver.
     """
     if "gpu" in options:
         driver_here()
@@ -165,8 +159,7 @@ def confirm_gpu(options: Mapping[str, str]) -> dict[str, Any]:
 def confirm_seccomp(options: Mapping[str, str], facts: Mapping[str, Any]) -> dict[str, Any]:
     """See that a trial launch had the seccomp filter that its options asked for.
 
-    Raises:
-        UnavailableError: it had another one.
+    Raises UnavailableError where it had another one.
     """
     wanted = {"unconfined": "0", "default": "2"}.get(options.get("seccomp", ""))
     if wanted not in (None, facts["seccomp"]):

@@ -128,8 +128,7 @@ class Apptainer(Environment):
     def prepare(self, image: OciImage, folder: Path) -> Prepared:
         """Build the .sif with zstd, in `folder`.
 
-        Raises:
-            UnavailableError: Apptainer is missing or fails; the reason is its own last line.
+        Raises UnavailableError where Apptainer is missing or fails; the reason is its own last line.
         """
         target = folder / f"{_short(image)}.sif"
         processors = str(len(os.sched_getaffinity(0)))
@@ -152,8 +151,7 @@ class Apptainer(Environment):
     def prepare_form(self, form: str, image: OciImage, folder: Path) -> Prepared:
         """Build the folder that Apptainer calls a sandbox, from the archive that the .sif is built from.
 
-        Raises:
-            UnavailableError: Apptainer is missing or fails; the reason is its own last line.
+        Raises UnavailableError where Apptainer is missing or fails; the reason is its own last line.
         """
         target = folder / _short(image)
         with building(folder) as temporary:
@@ -224,8 +222,7 @@ class Apptainer(Environment):
     def session(self) -> Iterator[None]:
         """End what launches left whose harness was killed itself.
 
-        Raises:
-            UnavailableError: each launch would wait for a mount of its own until it gives up.
+        Raises UnavailableError where each launch would wait for a mount of its own until it gives up.
         """
         refuse_unfit(find_apptainer())
         _orphans.end_orphans(cache_path())
@@ -255,8 +252,7 @@ class Apptainer(Environment):
 def refuse_unfit(found: Path | None) -> None:
     """See that the relocated Apptainer, where it is the one that is here or was to be had, lies at a fit place.
 
-    Raises:
-        UnavailableError: it does not.
+    Raises UnavailableError where it does not.
     """
     ours = may_install() is None if found is None else origin(found) == "relocated"
     if ours and (reason := unfit(relocated_prefix())):
@@ -278,8 +274,7 @@ def _short(image: OciImage) -> str:
 def build_with_spython(recipe: str, target: str, options: list[str]) -> None:
     """Build `target` from `recipe` through spython, forced over an older one.
 
-    Raises:
-        CalledProcessError: the build failed; its output has been printed.
+    Raises CalledProcessError where the build failed; its output has been printed.
     """
     from spython.main import Client
 

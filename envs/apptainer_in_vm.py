@@ -34,8 +34,7 @@ class ApptainerInVm(Nested):
     def bring(self, image: OciImage, root: Path) -> Prepared:
         """The .sif, and the folder that holds Apptainer.
 
-        Raises:
-            UnavailableError: it is missing, fails, or lies in the system's folders.
+        Raises UnavailableError where it is missing, fails, or lies in the system's folders.
         """
         found = find_apptainer()
         if found is None:

@@ -95,8 +95,7 @@ class Docker(Environment):
     def session(self) -> Iterator[None]:
         """Count as a user of the daemon; starts a private one where none answers.
 
-        Raises:
-            UnavailableError: none can be had.
+        Raises UnavailableError where none can be had.
         """
         with docker_endpoint():
             _ = self.info  # before a launch's arguments are asked for
@@ -110,10 +109,8 @@ class Docker(Environment):
         """Load the archive where the daemon lacks the image; the reference is what the daemon calls the image's ID.
 
         What is loaded into the machine's own daemon is noted, so that `make clean-runtimes` takes it away.
-
-        Raises:
-            UnavailableError: no daemon, or it refuses the archive.
-            IntegrityError: what the archive gave has another ID.
+        Raises UnavailableError where no daemon, or it refuses the archive. Raises IntegrityError where what the
+        archive gave has another ID.
         """
         with docker_endpoint():
             seconds = {}
@@ -183,8 +180,7 @@ class Docker(Environment):
     def places(self, prepared: Prepared) -> tuple[Path, ...]:
         """The folders of the image's layers, where the daemon is on this machine and we may look.
 
-        Raises:
-            UnavailableError: the daemon does not tell them, or this user may not look.
+        Raises UnavailableError where the daemon does not tell them, or this user may not look.
         """
         with docker_endpoint():
             if self.info.containerd_store:

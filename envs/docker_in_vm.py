@@ -83,8 +83,7 @@ class DockerInVm(Nested):
     def bring(self, image: OciImage, root: Path) -> Prepared:
         """A daemon's classic store that has the image, under the name that the launch calls it by.
 
-        Raises:
-            UnavailableError: no daemon can be started here, or it refuses the archive.
+        Raises UnavailableError where no daemon can be started here, or it refuses the archive.
         """
         (root / "etc/docker").mkdir()
         (root / "var/run").symlink_to("../run")

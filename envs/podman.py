@@ -58,23 +58,14 @@ ELSEWHERE = "point TARE_CACHE at a folder whose path is ASCII alone"
 
 @dataclass(frozen=True, kw_only=True)
 class Setup:
-    """How Podman has to be called on this machine.
+    """How Podman has to be called on this machine."""
 
-    Attributes:
-        storage: folder of its images.
-        state: folder of its running containers; not on a disk that survives a restart.
-        runtime: the OCI runtime, or None for Podman's own choice.
-        cgroup_manager: `cgroupfs` where systemd does not run, or None for Podman's own choice.
-        processes: limit of processes, which must not exceed ours.
-        keep_id: a user who is not root keeps the same id inside.
-    """
-
-    storage: Path
-    state: Path
-    runtime: str | None
-    cgroup_manager: str | None
-    processes: int
-    keep_id: bool
+    storage: Path  # folder of its images
+    state: Path  # folder of its running containers; not on a disk that survives a restart
+    runtime: str | None  # the OCI runtime, or None for Podman's own choice
+    cgroup_manager: str | None  # `cgroupfs` where systemd does not run, or None for Podman's own choice
+    processes: int  # limit of processes, which must not exceed ours
+    keep_id: bool  # a user who is not root keeps the same id inside
 
 
 def setup_here() -> Setup:
@@ -163,9 +154,8 @@ class Podman(Environment):
     def prepare(self, image: OciImage, folder: Path) -> Prepared:
         """Load the archive where the storage lacks the image; the reference is the image ID.
 
-        Raises:
-            UnavailableError: Podman refuses the archive.
-            IntegrityError: what the archive gave has another ID.
+        Raises UnavailableError where Podman refuses the archive. Raises IntegrityError where what the archive gave
+        has another ID.
         """
         seconds = {}
         if not self._has(image.image_id):

@@ -92,34 +92,23 @@ PCI_ADDRESS = re.compile(r"[0-9a-f]{4}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-7]")
 
 @dataclass(frozen=True, kw_only=True)
 class Setup:
-    """The machine that QEMU makes here.
+    """The machine that QEMU makes here."""
 
-    Attributes:
-        accelerator: `kvm`, or `tcg`, which emulates.
-        reason: why it is not KVM.
-        memory_bytes: of the guest, which keeps its /tmp in half of it.
-        kernel, initramfs: files that it boots.
-        kernel_version: the kernel's package and its version.
-        huge_pages: this machine's setting of transparent huge pages, of which the guest's memory is made.
-        vfio: PCI addresses of devices that the guest has for itself.
-    """
-
-    accelerator: str
-    reason: str | None
-    memory_bytes: int
-    kernel: Path
+    accelerator: str  # `kvm`, or `tcg`, which emulates
+    reason: str | None  # why it is not KVM
+    memory_bytes: int  # of the guest, which keeps its /tmp in half of it
+    kernel: Path  # files that it boots
     initramfs: Path
-    kernel_version: str
+    kernel_version: str  # the kernel's package and its version
+    # This machine's setting of transparent huge pages, of which the guest's memory is made.
     huge_pages: str | None = None
-    vfio: tuple[str, ...] = ()
+    vfio: tuple[str, ...] = ()  # PCI addresses of devices that the guest has for itself
 
 
 def setup_with(accelerator: str, reason: str | None = None) -> Setup:
     """The setup for this machine with an accelerator that is known.
 
-    Raises:
-        UnavailableError: no kernel is to be had.
-        UserError: TARE_VFIO names no PCI address.
+    Raises UnavailableError where no kernel is to be had. Raises UserError where TARE_VFIO names no PCI address.
     """
     boots = guest()
     return Setup(
@@ -135,11 +124,7 @@ def setup_with(accelerator: str, reason: str | None = None) -> Setup:
 
 
 def vfio_addresses(text: str) -> tuple[str, ...]:
-    """PCI addresses between commas, such as `0000:65:00.0`.
-
-    Raises:
-        UserError: one is none.
-    """
+    """PCI addresses between commas, such as `0000:65:00.0`. Raises UserError where one is none."""
     found = tuple(word.strip().lower() for word in text.split(",") if word.strip())
     for word in found:
         if not PCI_ADDRESS.fullmatch(word):
@@ -192,11 +177,7 @@ class Vm(Environment):
         return probe_by_trial(self, version, examine=lambda trial: details)
 
     def prepare(self, image: OciImage, folder: Path) -> Prepared:
-        """The image's layers as one squashfs.
-
-        Raises:
-            UnavailableError: mksquashfs is missing or fails.
-        """
+        """The image's layers as one squashfs. Raises UnavailableError where mksquashfs is missing or fails."""
         folder.mkdir(parents=True, exist_ok=True)
         target = folder / f"{image.digest.removeprefix('sha256:')[:16]}.squashfs"
         started = time.monotonic()
@@ -250,8 +231,7 @@ class Vm(Environment):
     def prepare_form(self, form: str, image: OciImage, folder: Path) -> Prepared:
         """The layers in one folder.
 
-        Raises:
-            UnavailableError: nothing here serves a folder to a guest, or tar fails.
+        Raises UnavailableError where nothing here serves a folder to a guest, or tar fails.
         """
         if not Path(self.server).exists():
             raise UnavailableError(f"no virtiofsd at {' or '.join(SERVERS)}")
@@ -382,11 +362,7 @@ def comma(text: str) -> str:
 
 
 def qemu_version() -> str:
-    """Of QEMU.
-
-    Raises:
-        UnavailableError: it is not installed.
-    """
+    """Of QEMU. Raises UnavailableError where it is not installed."""
     try:
         answer = run([PROGRAM, "--version"], timeout_s=10, check=True).stdout
     except UnavailableError as error:
@@ -399,9 +375,7 @@ def setup_here() -> Setup:
 
     Whether this user may open it at all is looked at each time: that can be mended without a boot. Where no guest
     booted it is tried again an hour later: the machine may have been busy.
-
-    Raises:
-        UnavailableError: no kernel is to be had, or QEMU is not installed.
+    Raises UnavailableError where no kernel is to be had, or QEMU is not installed.
     """
     if reason := kvm_shut():
         return setup_with("tcg", reason)

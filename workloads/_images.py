@@ -26,17 +26,12 @@ def describe(
 ) -> Dict[str, Any]:
     """DESCRIPTION of an image workload.
 
-    Args:
-        title: of the model.
-        body: parameters that are there whatever the number of classes.
-        per_class: parameters of each class, biases included.
-        batch: samples per step.
-        options: defaults that are not those of the imagenet example at 15 batches.
-        least_px: the smallest image that the model can take.
-        why: the reason.
-        seconds: about, of a step on one core, to say beforehand how long a study takes: `step` whatever the batch,
-            `sample` of each image of `px` pixels a side.
-        least_batch: the smallest batch that the model can be trained on.
+    `title`: of the model. `body`: parameters that are there whatever the number of classes. `per_class`: parameters
+    of each class, biases included. `batch`: samples per step. `options`: defaults that are not those of the
+    imagenet example at 15 batches. `least_px`: the smallest image that the model can take. `why`: the reason.
+    `seconds`: about, of a step on one core, to say beforehand how long a study takes: `step` whatever the batch,
+    `sample` of each image of `px` pixels a side. `least_batch`: the smallest batch that the model can be trained
+    on.
     """
     own = {"image_px": 224, "classes": 200, "samples": 15 * batch, "learning_rate": 0.1}
     own.update(options)
@@ -129,8 +124,7 @@ class Training(object):
     def load(folder: str, options: Mapping[str, Any]) -> Photographs:
         """The map-style dataset: (image of shape [3, image_px, image_px], number of its class).
 
-        Raises:
-            ValueError: the data has more classes than the job.
+        Raises ValueError where the data has more classes than the job.
         """
         import torch
         from torchvision import datasets, transforms

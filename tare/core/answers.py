@@ -20,9 +20,7 @@ KEPT = 2000  # answers in a file; the oldest are forgotten
 class Answers:
     """Answers of one kind.
 
-    Args:
-        kind: a folder of the cache.
-        maker: what finds the answers; another maker has a file of its own.
+    `kind`: a folder of the cache. `maker`: what finds the answers; another maker has a file of its own.
     """
 
     def __init__(self, kind: str, maker: str) -> None:

@@ -31,12 +31,8 @@ class Parser(argparse.ArgumentParser):
 def status_of(work: Callable[[], int], interrupted: str | None = None) -> int:
     """Do the work of a program; its exit status is that of tare.core.errors, and each is told in one line.
 
-    Args:
-        work: gives the status where nothing is raised.
-        interrupted: what is said where a person has interrupted it.
-
-    Raises:
-        SystemExit: the command line asks for help, or is wrong.
+    `work`: gives the status where nothing is raised. `interrupted`: what is said where a person has interrupted it.
+    Raises SystemExit where the command line asks for help, or is wrong.
     """
     streams.prepare()
     with contextlib.suppress(ValueError):  # a thread can't, and need not

@@ -49,10 +49,8 @@ class UserError(TareError):
 class UnavailableError(TareError):
     """This machine lacks something: a runtime, a counter, a source that answers.
 
-    Args:
-        reason: what was tried and what came back.
-        remedy: the one command that mends it, or None where nothing known does; one of root's is told as
-            whoever reads it can give it.
+    `reason`: what was tried and what came back. `remedy`: the one command that mends it, or None where nothing
+    known does; one of root's is told as whoever reads it can give it.
     """
 
     exit_code = 3

@@ -24,11 +24,7 @@ MOVE_AWAY = "move the folder away to start this campaign again"
 
 
 def home_dir() -> Path:
-    """The user's home.
-
-    Raises:
-        UserError: nobody says where it is.
-    """
+    """The user's home. Raises UserError where nobody says where it is."""
     try:
         return Path.home()
     except RuntimeError:
@@ -140,9 +136,8 @@ def is_gzip(path: Path) -> bool:
 def read_json(path: Path) -> Any:
     """Read a JSON file.
 
-    Raises:
-        UserError: the file is missing or unreadable.
-        IntegrityError: the file is cut short or not JSON.
+    Raises UserError where the file is missing or unreadable. Raises IntegrityError where the file is cut short or
+    not JSON.
     """
     try:
         text = path.read_text(encoding="utf-8")
@@ -174,16 +169,10 @@ def locked(
     """Hold an exclusive lock on `path`, which ends with this process, however that ends.
 
     The file says who holds it: one that waits names the holder's process and since when it holds it.
-
-    Args:
-        path: of the lock's file.
-        waiting_for: what its holders do, for whoever waits.
-        tell: is told of whom is waited for.
-        doing: what this holder does, where that is something else.
-        busy: is told instead, where another process has the lock; it raises where that is not to be waited for.
-
-    Yields:
-        Whether another process had to be waited for.
+    `path`: of the lock's file. `waiting_for`: what its holders do, for whoever waits. `tell`: is told of whom is
+    waited for. `doing`: what this holder does, where that is something else. `busy`: is told instead, where another
+    process has the lock; it raises where that is not to be waited for. Yields whether another process had to be
+    waited for.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
     descriptor = _open_lock(path)
@@ -250,8 +239,7 @@ class Journal:
     def append(self, record: dict[str, Any]) -> None:
         """Add one record, whole.
 
-        Raises:
-            IntegrityError: another process has written into the journal since our last row.
+        Raises IntegrityError where another process has written into the journal since our last row.
         """
         self.path.parent.mkdir(parents=True, exist_ok=True)
         line = (canonical_json(record) + "\n").encode()
@@ -279,8 +267,7 @@ class Journal:
     def read(self) -> list[dict[str, Any]]:
         """All whole records, oldest first; an absent journal is empty.
 
-        Raises:
-            IntegrityError: a line that is whole holds no record.
+        Raises IntegrityError where a line that is whole holds no record.
         """
         if not self.path.exists():
             return []

@@ -206,11 +206,7 @@ def end(left: dict[str, dict[str, Any]]) -> None:
 
 
 def wait_for(group: int, patience_s: float) -> None:
-    """Return when a process group is gone, or after some seconds.
-
-    Raises:
-        ProcessLookupError: it is gone.
-    """
+    """Return when a process group is gone, or after some seconds. Raises ProcessLookupError where it is gone."""
     deadline = time.monotonic() + patience_s
     while time.monotonic() < deadline:
         os.killpg(group, 0)

@@ -104,19 +104,13 @@ def run(
 ) -> Finished:
     """Run a program to its end.
 
-    Args:
-        argv: program and arguments; no shell is involved.
-        timeout_s: seconds after which the whole process group is killed.
-        env: the complete environment of the program, but for the mark of its guard; None inherits ours.
-        cwd: working directory; None keeps ours.
-        stdin: bytes for its standard input, or an unbuffered file, read from where it stands; None: an empty one.
-        check: raise when it fails.
-        output_path: append both streams to this file instead of keeping them.
-        patience_s: how long it may go on by itself after we were interrupted or have died, before it is killed:
-            for what leaves a machine in pieces when it is cut short.
-
-    Raises:
-        UnavailableError: the program is not installed, or `check` is set and it failed.
+    `argv`: program and arguments; no shell is involved. `timeout_s`: seconds after which the whole process group is
+    killed. `env`: the complete environment of the program, but for the mark of its guard; None inherits ours.
+    `cwd`: working directory; None keeps ours. `stdin`: bytes for its standard input, or an unbuffered file, read
+    from where it stands; None: an empty one. `check`: raise when it fails. `output_path`: append both streams to
+    this file instead of keeping them. `patience_s`: how long it may go on by itself after we were interrupted or
+    have died, before it is killed: for what leaves a machine in pieces when it is cut short. Raises
+    UnavailableError where the program is not installed, or `check` is set and it failed.
     """
     with contextlib.ExitStack() as stack:
         out = stack.enter_context(tempfile.TemporaryFile())
@@ -176,8 +170,7 @@ def start(
 ) -> subprocess.Popen[bytes]:
     """Start a program in a session, so in a process group, of its own; whoever reaps it calls `ended`.
 
-    Raises:
-        UnavailableError: it is not installed, or may not be executed.
+    Raises UnavailableError where it is not installed, or may not be executed.
     """
     own = {MARK: mark()}
     try:
@@ -219,11 +212,8 @@ def at_death(
 ) -> Iterator[None]:
     """While the block runs: should this process be killed, the guard runs `commands` and removes `folder`.
 
-    Args:
-        name: unique on this machine.
-        commands: what ends what does not die with its process group.
-        env: their complete environment.
-        folder: what is left to be removed.
+    `name`: unique on this machine. `commands`: what ends what does not die with its process group. `env`: their
+    complete environment. `folder`: what is left to be removed.
     """
     note: dict[str, Any] = {"commands": [list(command) for command in commands], "env": dict(env or {})}
     _guard.note(name, **note, **({"folder": str(folder)} if folder else {}))
@@ -237,8 +227,7 @@ class Lease:
     """What this process stops, as its guard knows it: let go on and killed where this process is killed, let go on
     where it says nothing for LEASE_S.
 
-    Args:
-        name: unique on this machine.
+    `name`: unique on this machine.
     """
 
     def __init__(self, name: str) -> None:
@@ -253,8 +242,7 @@ class Lease:
     def renew(self) -> None:
         """Say that this process does not hang; at most a few times a second.
 
-        Raises:
-            UnavailableError: nothing was said for so long that everything was let go on.
+        Raises UnavailableError where nothing was said for so long that everything was let go on.
         """
         now = time.monotonic()
         if now - self._at > LEASE_S:
@@ -288,8 +276,8 @@ class _Guard:
     def begin(self) -> str:
         """Start the guard where there is none; it gets ready by itself.
 
-        Returns:
-            What marks the programs that this process starts: the guard finds one so that we could not tell it of.
+        Returns what marks the programs that this process starts: the guard finds one so that we could not tell it
+        of.
         """
         with self._lock:
             if self._owner != os.getpid():

@@ -33,8 +33,7 @@ def own_program(name: str) -> str:
 def require(paths: Iterable[Path]) -> None:
     """See that files which the workflow makes are there.
 
-    Raises:
-        UserError: some are not; it names all of them, and the one command that makes them.
+    Raises UserError where some are not; it names all of them, and the one command that makes them.
     """
     missing = [str(path) for path in dict.fromkeys(paths) if not path.exists()]
     if missing:

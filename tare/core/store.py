@@ -47,21 +47,14 @@ Make = Callable[[Path], Mapping[str, Any]]
 
 @dataclass(frozen=True, kw_only=True)
 class Kept:
-    """One entry of the store.
+    """One entry of the store."""
 
-    Attributes:
-        path: the folder.
-        about: what its maker said of it.
-        entries: the manifest, sorted by path: files have mode, size and sha256, links have link.
-        digest: `sha256:…` of the manifest.
-        cached: it was made earlier.
-    """
-
-    path: Path
-    about: Mapping[str, Any]
+    path: Path  # the folder
+    about: Mapping[str, Any]  # what its maker said of it
+    # The manifest, sorted by path: files have mode, size and sha256, links have link.
     entries: tuple[dict[str, Any], ...]
-    digest: str
-    cached: bool
+    digest: str  # `sha256:…` of the manifest
+    cached: bool  # it was made earlier
 
     @property
     def key(self) -> str:
@@ -91,14 +84,10 @@ def keep(
 ) -> Kept:
     """What `key` names, from the store while it is whole, else made.
 
-    Args:
-        parent: folder of all entries of a kind.
-        key: of the inputs.
-        make: fills an empty folder, and returns what is worth knowing of it, as JSON holds it.
-        what: is made, for the person who waits: `making the base`.
-        in_place: it can't be moved when it is finished, as a virtual environment.
-        announced: whether the person is told when it begins; else only if it lasts.
-        fits: whether one that is whole will do; else it is made again.
+    `parent`: folder of all entries of a kind. `key`: of the inputs. `make`: fills an empty folder, and returns what
+    is worth knowing of it, as JSON holds it. `what`: is made, for the person who waits: `making the base`.
+    `in_place`: it can't be moved when it is finished, as a virtual environment. `announced`: whether the person is
+    told when it begins; else only if it lasts. `fits`: whether one that is whole will do; else it is made again.
     """
     path = parent / key
     with locked(parent / f".{key}{LOCK}", waiting_for=what, tell=say):
@@ -178,14 +167,8 @@ def second_copy(kept: Kept, what: str) -> Kept:
 
     It is an entry like any other, and goes when the first one goes. Where files hold the entry's own path (bytecode
     and programs of a virtual environment), the copy's hold the copy's.
-
-    Args:
-        kept: the entry.
-        what: is copied, for the person who waits.
-
-    Raises:
-        UnavailableError: it can't be made here: no room, or nothing can be written.
-        IntegrityError: what was written is not what was read.
+    `kept`: the entry. `what`: is copied, for the person who waits. Raises UnavailableError where it can't be made
+    here: no room, or nothing can be written. Raises IntegrityError where what was written is not what was read.
     """
     parent, key = kept.path.parent, copy_key(kept.key)
 

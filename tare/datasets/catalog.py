@@ -70,9 +70,8 @@ class Registry:
         """The data sets to try, in order: all of the group for `auto`, else the one chosen.
 
         A choice with a slash is a file or folder of this machine, in the layout of the group's first member.
-
-        Raises:
-            UserError: no such group or member, the message has the nearest name; or a path where none will do.
+        Raises UserError for no such group or member, the message has the nearest name; or a path where none will
+        do.
         """
         if group not in self.groups:
             raise UserError(f"no data set {group!r} in data/registry.yaml: {nearest(group, self.groups)}")
@@ -109,8 +108,7 @@ def _at(path: str, group: str, pattern: DataSet) -> DataSet:
 def load_registry(path: Path | None = None) -> Registry:
     """Read data/registry.yaml, or a registry of the same form.
 
-    Raises:
-        UserError: it can't be read, is not what its type says, or names what does not exist.
+    Raises UserError where it can't be read, is not what its type says, or names what does not exist.
     """
     path = path or project_root() / "data" / "registry.yaml"
     content = read_yaml(path, "the registry of data")
@@ -136,12 +134,8 @@ def load_registry(path: Path | None = None) -> Registry:
 def refuse_unknown(datasets: Mapping[str, str], chosen: Mapping[str, str]) -> None:
     """See that there are the data sets that workloads name.
 
-    Args:
-        datasets: by workload, as its description says.
-        chosen: which member of a group; `auto` where nothing is said.
-
-    Raises:
-        UserError: there is none of that name; the message has the nearest, and where it stands.
+    `datasets`: by workload, as its description says. `chosen`: which member of a group; `auto` where nothing is
+    said. Raises UserError where there is none of that name; the message has the nearest, and where it stands.
     """
     registry = load_registry()
     for workload, name in datasets.items():
@@ -157,17 +151,11 @@ def prepare(
     """Fetch and prepare the data that the study calls `name` (`mnist`, `sentiment`); returns its record.
 
     Where no source of any set answers, all are asked again twice, after a pause; what is refused is refused once.
-
-    Args:
-        name: a group of the registry.
-        choice: a member, a path of this machine, or `auto`.
-        registry: instead of data/registry.yaml.
-        broken_images: what one that can't be decoded does, where the study says it.
-
-    Raises:
-        UserError: unknown name or choice, or nothing at a path.
-        UnavailableError: no source of any chosen set answers.
-        IntegrityError: content with a wrong hash, or of another form than the registry says.
+    `name`: a group of the registry. `choice`: a member, a path of this machine, or `auto`. `registry`: instead of
+    data/registry.yaml. `broken_images`: what one that can't be decoded does, where the study says it. Raises
+    UserError for unknown name or choice, or nothing at a path. Raises UnavailableError where no source of any
+    chosen set answers. Raises IntegrityError for content with a wrong hash, or of another form than the registry
+    says.
     """
     datasets = (registry or load_registry()).choices(name, choice)
     if broken_images == "skip":
@@ -275,9 +263,7 @@ def recipe_sha256(name: str, choice: str = AUTO, registry: Registry | None = Non
     """What the prepared content depends on beside what is fetched: the registry's entries and the recipes' code.
 
     A title or a note, and another set, leave it as it is.
-
-    Raises:
-        UserError: unknown name or choice.
+    Raises UserError for unknown name or choice.
     """
     datasets = (registry or load_registry()).choices(name, choice)
     return sha256_text(canonical_json([[made.name, _hashes(made), _inputs(made)] for made in datasets]))
@@ -316,10 +302,8 @@ def ensure(record: DataRecord, registry: Registry | None = None) -> Path:
     """The folder of a record's prepared files; prepared again where the cache lost them.
 
     Their content was hashed when they were made, and is again if one of them has been touched since.
-
-    Raises:
-        IntegrityError: the same set can't be made again: its hashes differ from the record's.
-        UnavailableError: it is lost, and no source answers.
+    Raises IntegrityError where the same set can't be made again: its hashes differ from the record's. Raises
+    UnavailableError where it is lost, and no source answers.
     """
     kept = store.find(prepared_sets(), Path(record.folder).name)
     if kept is not None and _first_difference(record.files, _files(kept)) is None:
@@ -351,8 +335,7 @@ def _first_difference(recorded: Sequence[DataFile], made: Sequence[DataFile]) ->
 def unpack(record: DataRecord, archive: Path) -> DataRecord:
     """The record of a set that was packed on another machine, its files put into the store of this one.
 
-    Raises:
-        IntegrityError: the archive holds something else than the record says.
+    Raises IntegrityError where the archive holds something else than the record says.
     """
 
     def make(folder: Path) -> dict[str, Any]:

@@ -69,9 +69,8 @@ class Fetched:
 def fetch(dataset: DataSet) -> Fetched:
     """The data set's files from the cache, or from the first source that answers.
 
-    Raises:
-        UnavailableError: no source answers; the message has each one's reason.
-        IntegrityError: a source gave content with another hash.
+    Raises UnavailableError where no source answers; the message has each one's reason. Raises IntegrityError where
+    a source gave content with another hash.
     """
 
     def make(folder: Path) -> dict[str, Any]:
@@ -97,9 +96,7 @@ def fetch(dataset: DataSet) -> Fetched:
 def _from_source(dataset: DataSet, source: Source, folder: Path) -> dict[str, Any]:
     """Put a source's verified files into a folder; where they are from, and what it took.
 
-    Raises:
-        UnavailableError: it does not answer.
-        IntegrityError: its content has another hash.
+    Raises UnavailableError where it does not answer. Raises IntegrityError where its content has another hash.
     """
     with tempfile.TemporaryDirectory(prefix=".partial-", dir=folder.parent) as scratch:
         started = time.monotonic()
@@ -146,8 +143,7 @@ def _mismatch(name: str, source: Source, kind: str, expected: str, found: str) -
 def open_url(url: str, method: str = "GET", headers: Mapping[str, str] | None = None) -> http.client.HTTPResponse:
     """Open a URL with the proxies and certificates of the environment.
 
-    Raises:
-        UnavailableError: it can't be reached in time, or answers with an error status.
+    Raises UnavailableError where it can't be reached in time, or answers with an error status.
     """
     host, proxy = urllib.parse.urlsplit(url).netloc, through_proxy(url)
     request = urllib.request.Request(url, method=method, headers={"User-Agent": "tare", **(headers or {})})
@@ -167,9 +163,7 @@ def download(url: str, path: Path, label: str) -> None:
 
     What arrives of a body that has a version (an ETag, or a time of its last change) is kept when it breaks off,
     and the next try asks for the rest of that version.
-
-    Raises:
-        UnavailableError: the server fails, stalls, crawls, or ends the body early.
+    Raises UnavailableError where the server fails, stalls, crawls, or ends the body early.
     """
     part = cache_dir("data", "partial") / sha256_text(url)[:32]
     version = part.with_suffix(".version")

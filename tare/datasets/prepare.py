@@ -39,9 +39,7 @@ def read_acl_imdb(path: Path) -> list[Review]:
     """The training reviews of aclImdb, from its .tar.gz; sorted by name.
 
     It is read as a stream and never unpacked, so that no member can write outside a folder.
-
-    Raises:
-        IntegrityError: the archive is cut short or holds no reviews.
+    Raises IntegrityError where the archive is cut short or holds no reviews.
     """
     try:
         reviews = [
@@ -66,12 +64,8 @@ def _archive_members(path: Path) -> Iterator[tuple[str, str, str]]:
 def read_snippets(path: Path, counts: Mapping[str, int]) -> list[Review]:
     """Sentences with a mean rating above 0 as positive, below 0 as negative; those at 0 are dropped.
 
-    Args:
-        path: lines of `id <tab> mean rating from -4 to 4 <tab> text`.
-        counts: how many `positive`, `negative` and `neutral` lines there must be.
-
-    Raises:
-        IntegrityError: a line has another form, or the counts differ.
+    `path`: lines of `id <tab> mean rating from -4 to 4 <tab> text`. `counts`: how many `positive`, `negative` and
+    `neutral` lines there must be. Raises IntegrityError where a line has another form, or the counts differ.
     """
     reviews = []
     found = {"positive": 0, "negative": 0, "neutral": 0}
@@ -95,9 +89,7 @@ def sample(reviews: Sequence[Review], rows: int, seed: int) -> list[Review]:
     """A class-balanced sample in a shuffled order (one more positive where `rows` is odd).
 
     Reviews are ordered by SHA-256 of `seed:name`, which no version of Python's generators can change.
-
-    Raises:
-        IntegrityError: a class has too few reviews.
+    Raises IntegrityError where a class has too few reviews.
     """
     shuffled = sorted(reviews, key=lambda r: hashlib.sha256(f"{seed}:{r.name}".encode()).digest())
     wanted = {POSITIVE: rows - rows // 2, NEGATIVE: rows // 2}

@@ -80,8 +80,7 @@ class ZipSource:
     def read(self, path: str) -> bytes:
         """Content of a file.
 
-        Raises:
-            IntegrityError: the zip holds it encrypted, or packed by a method that Python lacks.
+        Raises IntegrityError where the zip holds it encrypted, or packed by a method that Python lacks.
         """
         try:
             return self._archive.read(self._above + path)
@@ -94,8 +93,7 @@ class ZipSource:
 def opened(where: Path) -> Iterator[Source]:
     """A zip or a folder.
 
-    Raises:
-        IntegrityError: it is no zip, or one that was cut short or changed; here, or while it is read.
+    Raises IntegrityError where it is no zip, or one that was cut short or changed; here, or while it is read.
     """
     if where.is_dir():
         yield FolderSource(where)
@@ -110,14 +108,9 @@ def opened(where: Path) -> Iterator[Source]:
 def unpack(paths: Mapping[str, Path], folder: Path, dataset: DataSet) -> int:
     """Write the prepared set into an empty folder; returns the number of its images.
 
-    Args:
-        paths: one file or folder, by name.
-        folder: empty.
-        dataset: `images` has what there must be, where that is known; `broken_images` what a broken one does.
-
-    Raises:
-        IntegrityError: the set is not whole, or an image is broken and none may be.
-        UnavailableError: the disk has no room for it.
+    `paths`: one file or folder, by name. `folder`: empty. `dataset`: `images` has what there must be, where that is
+    known; `broken_images` what a broken one does. Raises IntegrityError where the set is not whole, or an image is
+    broken and none may be. Raises UnavailableError where the disk has no room for it.
     """
     (where,) = paths.values()
     with opened(where) as source:

@@ -32,32 +32,21 @@ _GLIBC = re.compile(rb"GNU C Library [^\n]*? version (\d+)\.(\d+)")
 
 @dataclass(frozen=True, kw_only=True)
 class Base:
-    """A root filesystem.
+    """A root filesystem."""
 
-    Attributes:
-        kind: `registry` or `debian`.
-        name: `python:3.11-slim`, or the release: `Debian bookworm`.
-        digest: of the registry's manifest; of the one layer where we made it.
-        layers: uncompressed layer tars, lowest first.
-        glibc: version of its C library, as (2, 36).
-        reason: why it is not the registry's, or None.
-        seconds: what making or pulling it took.
-    """
-
-    kind: str
-    name: str
-    digest: str
-    layers: tuple[TarLayer, ...]
-    glibc: tuple[int, ...]
-    reason: str | None
-    seconds: float
+    kind: str  # `registry` or `debian`
+    name: str  # `python:3.11-slim`, or the release: `Debian bookworm`
+    digest: str  # of the registry's manifest; of the one layer where we made it
+    layers: tuple[TarLayer, ...]  # uncompressed layer tars, lowest first
+    glibc: tuple[int, ...]  # version of its C library, as (2, 36)
+    reason: str | None  # why it is not the registry's, or None
+    seconds: float  # what making or pulling it took
 
 
 def get_base(recipe: dict[str, Any]) -> Base:
     """The base by the recipe's order: what is cached, the registry, the host's own release.
 
-    Raises:
-        UnavailableError: neither can be had; both reasons are given.
+    Raises UnavailableError where neither can be had; both reasons are given.
     """
     for key in (_registry_key(recipe["registry"]), _debian_key(recipe["debian"])):
         found = store.find(_bases(), key)
@@ -76,9 +65,8 @@ def get_base(recipe: dict[str, Any]) -> Base:
 def registry_base(recipe: dict[str, Any]) -> Base:
     """Pull the pinned image, or take it from the cache.
 
-    Raises:
-        UnavailableError: the registry does not answer in time.
-        IntegrityError: it served something else.
+    Raises UnavailableError where the registry does not answer in time. Raises IntegrityError where it served
+    something else.
     """
     repository = Repository(
         host=recipe["host"],
@@ -100,12 +88,8 @@ def registry_base(recipe: dict[str, Any]) -> Base:
 def debian_base(recipe: dict[str, Any], reason: str) -> Base:
     """Unpack the recipe's packages of the host's own release with mmdebstrap, or take them from the cache.
 
-    Args:
-        recipe: packages, what to drop, keep and add.
-        reason: why it is wanted, for the record.
-
-    Raises:
-        UnavailableError: no Debian-family host, no mmdebstrap, or its archive does not answer.
+    `recipe`: packages, what to drop, keep and add. `reason`: why it is wanted, for the record. Raises
+    UnavailableError where no Debian-family host, no mmdebstrap, or its archive does not answer.
     """
     release = host_release()
     codename = release.get("VERSION_CODENAME", "")

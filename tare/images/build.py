@@ -59,9 +59,8 @@ def clear_unfinished() -> None:
 def build_stack_tree(name: str, variant: str) -> BuiltTree:
     """Fetch a stack's wheels and build its tree, or take both from the cache.
 
-    Raises:
-        UnavailableError: no interpreter or no wheels on this machine.
-        IntegrityError: something fetched is not what its hash says.
+    Raises UnavailableError where no interpreter or no wheels on this machine. Raises IntegrityError where something
+    fetched is not what its hash says.
     """
     stack = load_stack(name, variant)
     if stack.official is not None:
@@ -133,10 +132,8 @@ def build(name: str, variant: str, *, assembled: bool = True) -> OciRecord:
 
     A machine where no base image can be had gets a record with status `unavailable`: its host is still measured. So
     does one that nobody wants `assembled`, as only the host runs it.
-
-    Raises:
-        UnavailableError: the tree can't be built.
-        IntegrityError: something fetched is not what its hash says.
+    Raises UnavailableError where the tree can't be built. Raises IntegrityError where something fetched is not what
+    its hash says.
     """
     chosen = load_stack(name, variant)
     if chosen.official is not None:
@@ -174,13 +171,8 @@ def assemble_tree(
 ) -> dict[str, Any]:
     """Write the archive of base and tree into a folder; what `oci.assemble` says of it.
 
-    Args:
-        stack: of the tree.
-        root: where the tree lies.
-        entries: its manifest.
-        base: below it.
-        recipe: of containers/recipe.yaml.
-        folder: gets the archive.
+    `stack`: of the tree. `root`: where the tree lies. `entries`: its manifest. `base`: below it. `recipe`: of
+    containers/recipe.yaml. `folder`: gets the archive.
     """
     digest = manifest_digest(entries)
     return assemble(
@@ -209,17 +201,10 @@ def of_tree(record: TreeRecord) -> OciRecord:
 def derive(record: OciRecord, name: str, options: Mapping[str, str] = NO_OPTIONS) -> ImageRecord:
     """One environment's form of an image, from the cache or made by its adapter, as a record.
 
-    Args:
-        record: of the image (`build`).
-        name: of the environment; one that is not contained gets the tree itself.
-        options: levels of the adapter's factors, under which the form will be launched.
-
-    Returns:
-        A record whose status is `unavailable`, with the reason, where the environment can't have the image.
-
-    Raises:
-        UserError: no such environment.
-        IntegrityError: the tree of an environment that is not contained is gone or damaged.
+    `record`: of the image (`build`). `name`: of the environment; one that is not contained gets the tree itself.
+    `options`: levels of the adapter's factors, under which the form will be launched. Returns a record whose status
+    is `unavailable`, with the reason, where the environment can't have the image. Raises UserError where no such
+    environment. Raises IntegrityError where the tree of an environment that is not contained is gone or damaged.
     """
     if record.install == BOUND:
         return installed.derive(record, name)
@@ -235,12 +220,8 @@ def without(record: OciRecord, name: str, reason: str, options: Mapping[str, str
 def ensure(record: ImageRecord) -> ImageRecord:
     """Before a launch: the form of a record is there, or is derived again from the archive.
 
-    Args:
-        record: of one environment (`derive`).
-
-    Raises:
-        UnavailableError: it can't be had again; the reason is given.
-        IntegrityError: what can be had again is another image.
+    `record`: of one environment (`derive`). Raises UnavailableError where it can't be had again; the reason is
+    given. Raises IntegrityError where what can be had again is another image.
     """
     if record.status != "ok":
         raise UnavailableError(record.reason or f"{record.env} has no image")
@@ -287,11 +268,7 @@ def link_into(folder: Path, record: OciRecord | ImageRecord) -> None:
 
 
 def base_for(tree: Tree, recipe: dict[str, Any]) -> Base:
-    """The base below a tree, by the recipe.
-
-    Raises:
-        UnavailableError: none can be had.
-    """
+    """The base below a tree, by the recipe. Raises UnavailableError where none can be had."""
     return _fitting_base(get_base(recipe["base"]), tree, recipe["base"])
 
 

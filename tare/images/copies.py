@@ -12,13 +12,8 @@ def second_copy(first: Path) -> Path:
     """The folder that holds a second copy of the host's form of a stack, from the cache or made.
 
     Its path is as long as the first one's, so that nothing of a process's memory shifts with it.
-
-    Args:
-        first: the folder that the host launches from, checked (`build.ensure`).
-
-    Raises:
-        UnavailableError: it can't be had, and why.
-        IntegrityError: what was written is not what was read.
+    `first`: the folder that the host launches from, checked (`build.ensure`). Raises UnavailableError where it
+    can't be had, and why. Raises IntegrityError where what was written is not what was read.
     """
     kept = store.find(first.parent, first.name)
     if kept is None:

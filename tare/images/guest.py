@@ -91,23 +91,17 @@ poweroff -f
 
 @dataclass(frozen=True, kw_only=True)
 class Guest:
-    """What boots.
+    """What boots."""
 
-    Attributes:
-        kernel, initramfs: files of this machine.
-        version: of the kernel's package, with its name.
-    """
-
-    kernel: Path
+    kernel: Path  # files of this machine
     initramfs: Path
-    version: str
+    version: str  # of the kernel's package, with its name
 
 
 def guest() -> Guest:
     """Kernel and initramfs, from the store, or else from the distribution.
 
-    Raises:
-        UnavailableError: this is no machine with apt, or it can't fetch them.
+    Raises UnavailableError where this is no machine with apt, or it can't fetch them.
     """
     kept = _newest() or _make()
     return Guest(kernel=kept.path / KERNEL, initramfs=kept.path / INITRAMFS, version=str(kept.about["version"]))
@@ -160,8 +154,7 @@ def _make() -> store.Kept:
 def _download(names: Sequence[str], folder: Path) -> Path:
     """The package of the first of these names that apt knows, or that on which it only depends; apt checks hashes.
 
-    Raises:
-        UnavailableError: apt knows none of them, or can't fetch it.
+    Raises UnavailableError where apt knows none of them, or can't fetch it.
     """
     problem = f"apt knows no package {' or '.join(names)}: {as_we_can('apt-get update')}"
     for name in names:
@@ -231,8 +224,7 @@ def _write_entry(sink: io.BytesIO, number: int, name: str, mode: int, data: byte
 def root_disk(archive: Path, target: Path, folder: Path) -> None:
     """The layers of an image as one squashfs, all of it root's.
 
-    Raises:
-        UnavailableError: mksquashfs is not here, or fails.
+    Raises UnavailableError where mksquashfs is not here, or fails.
     """
     with tempfile.TemporaryDirectory(prefix=".unpacking-", dir=folder) as temporary:
         root = Path(temporary) / "root"
@@ -244,8 +236,7 @@ def root_disk(archive: Path, target: Path, folder: Path) -> None:
 def write_system(root: Path, tools: Sequence[str]) -> None:
     """Write a small root file system of this machine's own programs, with their libraries, into an empty folder.
 
-    Raises:
-        UnavailableError: this machine lacks a program.
+    Raises UnavailableError where this machine lacks a program.
     """
     files = with_libraries(programs(tools, SYSTEM_PATH))
     Skeleton(files=files, texts=FILES, links=LINKS, folders=FOLDERS).write(root)
@@ -254,8 +245,7 @@ def write_system(root: Path, tools: Sequence[str]) -> None:
 def squash(root: Path, target: Path) -> None:
     """A folder as one squashfs, all of it root's, with the folders that INIT mounts over.
 
-    Raises:
-        UnavailableError: mksquashfs is not here, or fails.
+    Raises UnavailableError where mksquashfs is not here, or fails.
     """
     for name in ("dev", "proc", "sys", "tmp"):
         (root / name).mkdir(exist_ok=True)

@@ -29,8 +29,7 @@ COMPILERS = {"cpu": ("c++", "g++", "clang++"), "cuda": ("gcc", "clang")}
 def compiler(device: str) -> str:
     """The compiler that the framework will find on this machine: of C++ for a CPU, of C for a CUDA device.
 
-    Raises:
-        UnavailableError: there is none.
+    Raises UnavailableError where there is none.
     """
     for name in COMPILERS[device]:
         if shutil.which(name):
@@ -49,9 +48,8 @@ def search_path(folder: Path) -> str:
 def headers_of(stack_name: str, variant: str) -> Path:
     """The folder of a stack's headers, from the cache where it is whole, else made from the wheels.
 
-    Raises:
-        UnavailableError: no index that answers has the wheels, or the interpreter has no headers.
-        IntegrityError: a wheel is not what its hash says.
+    Raises UnavailableError where no index that answers has the wheels, or the interpreter has no headers. Raises
+    IntegrityError where a wheel is not what its hash says.
     """
     stack, interpreter = with_interpreter(load_stack(stack_name, variant))
     stack, fetched = fetch_fitting(stack)
@@ -63,11 +61,7 @@ def headers_of(stack_name: str, variant: str) -> Path:
 
 
 def python_headers(executable: Path, version: str) -> Path:
-    """The folder with an interpreter's own Python.h.
-
-    Raises:
-        UnavailableError: it was installed without.
-    """
+    """The folder with an interpreter's own Python.h. Raises UnavailableError where it was installed without."""
     folder = executable.parent.parent / "include" / f"python{version}"
     if (folder / "Python.h").exists():
         return folder
@@ -92,8 +86,7 @@ def _fill(folder: Path, wheels: Sequence[Wheel], own: Path) -> dict[str, str]:
 def look(stack: str, device: str) -> None:
     """See that this machine has what a stack's launches compile with; nothing is fetched.
 
-    Raises:
-        UnavailableError: no compiler, or an interpreter without headers.
+    Raises UnavailableError where there is no compiler, or an interpreter without headers.
     """
     compiler(device)
     if stack != BOUND:
@@ -105,9 +98,7 @@ def needed(stack: str, device: str) -> tuple[tuple[Path, ...], dict[str, str]]:
     """Folders that a launch that compiles sees beside the others, and variables of its program.
 
     A stack that is bound from the machine is whole: its headers lie where its own packages look for them.
-
-    Raises:
-        UnavailableError: no compiler, or no headers.
+    Raises UnavailableError where there is no compiler, or no headers.
     """
     compiler(device)
     if stack == BOUND:

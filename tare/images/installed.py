@@ -53,18 +53,12 @@ print(json.dumps({
 
 @dataclass(frozen=True, kw_only=True)
 class Installation:
-    """A Python of this machine with its packages.
+    """A Python of this machine with its packages."""
 
-    Attributes:
-        python: the interpreter as launches name it.
-        version: `3.12.3`.
-        folders: what has to be bound for it to run elsewhere, none inside another.
-        packages: name, version and path of the list of files (RECORD, or None) of each, sorted.
-    """
-
-    python: Path
-    version: str
-    folders: tuple[Path, ...]
+    python: Path  # the interpreter as launches name it
+    version: str  # `3.12.3`
+    folders: tuple[Path, ...]  # what has to be bound for it to run elsewhere, none inside another
+    # Name, version and path of the list of files (RECORD, or None) of each, sorted.
     packages: tuple[tuple[str, str, str | None], ...]
 
     @property
@@ -90,8 +84,7 @@ def _hash_of(record: str | None) -> str | None:
 def examine(python: Path) -> Installation:
     """Ask an interpreter what it is and where its packages lie.
 
-    Raises:
-        UserError: it is not there, does not run, or can't import torch.
+    Raises UserError where it is not there, does not run, or can't import torch.
     """
     program = shutil.which(str(python))
     if program is None:
@@ -140,8 +133,7 @@ def folders_of(told: Mapping[str, Any]) -> list[Path]:
 def build(python: Path) -> OciRecord:
     """The image of what a bound installation needs of this machine, as a record like that of any other stack.
 
-    Raises:
-        UserError: the interpreter can't be used.
+    Raises UserError where the interpreter can't be used.
     """
     found = examine(python)
     shared: dict[str, Any] = {
@@ -193,12 +185,8 @@ def _image(found: Installation) -> dict[str, Any]:
 def derive(record: OciRecord, name: str) -> ImageRecord:
     """One environment's record of the bound stack.
 
-    Args:
-        record: of the image (`build`).
-        name: of the environment.
-
-    Returns:
-        A record whose status is `unavailable`, with the reason, where the environment can't have it.
+    `record`: of the image (`build`). `name`: of the environment. Returns a record whose status is `unavailable`,
+    with the reason, where the environment can't have it.
     """
     adapter = environment(name)
     if adapter.contained:
@@ -211,8 +199,7 @@ def derive(record: OciRecord, name: str) -> ImageRecord:
 def again(record: ImageRecord) -> ImageRecord:
     """The form of a record whose image or form the cache has lost.
 
-    Raises:
-        IntegrityError: the installation is not the one of the record any more.
+    Raises IntegrityError where the installation is not the one of the record any more.
     """
     check(record)
     return derive(build(Path(str(record.python))), record.env)
@@ -221,8 +208,7 @@ def again(record: ImageRecord) -> ImageRecord:
 def check(record: ImageRecord) -> None:
     """See that a bound installation is as it was when its record was made.
 
-    Raises:
-        IntegrityError: a file of it was added, removed or changed.
+    Raises IntegrityError where a file of it was added, removed or changed.
     """
     folders = [Path(folder) for folder in record.binds]
     if not Path(str(record.python)).exists() or stamp(folders) != record.stamp_of_folders:
@@ -247,10 +233,8 @@ def stamp(folders: Sequence[Path]) -> str:
 def bind(python: Path, folder: Path, probes: Mapping[str, Probe]) -> dict[str, ImageRecord]:
     """Write the records of the image and of every environment; returns the environments' by name.
 
-    Args:
-        python: the interpreter that has the framework.
-        folder: where the records go: results/images/bound.
-        probes: what each environment's trial launch gave, by name.
+    `python`: the interpreter that has the framework. `folder`: where the records go: results/images/bound.
+    `probes`: what each environment's trial launch gave, by name.
     """
     image = build(python)
     TreeRecord(

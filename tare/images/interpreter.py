@@ -48,26 +48,18 @@ print(json.dumps({
 
 @dataclass(frozen=True, kw_only=True)
 class Interpreter:
-    """A CPython found on this machine.
+    """A CPython found on this machine."""
 
-    Attributes:
-        version: `3.11.7`.
-        executable: the real file, no link and no wrapper.
-        stdlib: folder of the standard library.
-        platlibdir: name of the folder between prefix and standard library, `lib` or `lib64`.
-    """
-
-    version: str
-    executable: Path
-    stdlib: Path
-    platlibdir: str
+    version: str  # `3.11.7`
+    executable: Path  # the real file, no link and no wrapper
+    stdlib: Path  # folder of the standard library
+    platlibdir: str  # name of the folder between prefix and standard library, `lib` or `lib64`
 
 
 def find_interpreter(version: str, candidates: Iterable[str] | None = None) -> Interpreter:
     """The first CPython of `version` (major and minor): our own, then those on PATH, pyenv's, portable ones.
 
-    Raises:
-        UnavailableError: there is none.
+    Raises UnavailableError where there is none.
     """
     for candidate in candidates if candidates is not None else _candidates(version):
         found = _ask(candidate)
@@ -81,8 +73,7 @@ def find_interpreter(version: str, candidates: Iterable[str] | None = None) -> I
 def with_interpreter(stack: Stack) -> tuple[Stack, Interpreter]:
     """A stack for the first of its Pythons that is on this machine, else for a portable one that is fetched now.
 
-    Raises:
-        UnavailableError: there is none, and none can be had.
+    Raises UnavailableError where there is none, and none can be had.
     """
     try:
         return on_this_machine(stack)
@@ -105,8 +96,7 @@ def bring_libraries(stack: Stack) -> None:
 def on_this_machine(stack: Stack) -> tuple[Stack, Interpreter]:
     """A stack for the first of its Pythons that is here already, and that interpreter.
 
-    Raises:
-        UnavailableError: there is none; building the tree asks for a portable one.
+    Raises UnavailableError where there is none; building the tree asks for a portable one.
     """
     versions = (stack.python, *stack.or_python)
     for version in versions:
@@ -191,17 +181,11 @@ def shared_libraries(
 ) -> tuple[dict[str, Path], list[str]]:
     """What the interpreter and its extension modules need beyond glibc.
 
-    Args:
-        interpreter: whose executable to start from.
-        extensions: paths of extension modules relative to the standard library.
-        more: sonames that a stack's packages expect of any machine, beside those that all may expect.
-        packages: soname -> the distribution's packages of which one brings it.
-
-    Returns:
-        soname -> file, and the extension modules that this machine itself could not load.
-
-    Raises:
-        UnavailableError: something that the executable or every wheel needs is missing.
+    `interpreter`: whose executable to start from. `extensions`: paths of extension modules relative to the standard
+    library. `more`: sonames that a stack's packages expect of any machine, beside those that all may expect.
+    `packages`: soname -> the distribution's packages of which one brings it. Returns soname -> file, and the
+    extension modules that this machine itself could not load. Raises UnavailableError where something that the
+    executable or every wheel needs is missing.
     """
     cache = loader_cache()
     libraries: dict[str, Path] = {}
@@ -229,8 +213,7 @@ def shared_libraries(
 def check_libraries(stack: Stack) -> None:
     """See that this machine has what a stack's packages expect of it.
 
-    Raises:
-        UnavailableError: it lacks some.
+    Raises UnavailableError where it lacks some.
     """
     here = loader_cache()
     if missing := [soname for soname in stack.libraries if soname not in here]:

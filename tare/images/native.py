@@ -54,12 +54,9 @@ CHECK_S = 300.0
 def derive(name: str, variant: str, adapter: Environment, recipe: Mapping[str, Any]) -> ImageRecord:
     """The native installation of a stack in one environment, from the cache or made, as a record.
 
-    Returns:
-        A record whose status is `unavailable`, with the reason, where the environment can't have it.
-
-    Raises:
-        UnavailableError: no index that answers has the wheels.
-        IntegrityError: something fetched is not what its hash says.
+    Returns a record whose status is `unavailable`, with the reason, where the environment can't have it. Raises
+    UnavailableError where no index that answers has the wheels. Raises IntegrityError where something fetched is
+    not what its hash says.
     """
     stack = load_stack(name, variant)
     with contextlib.suppress(UnavailableError):  # the base of an image brings one of its own
@@ -123,8 +120,7 @@ def _host_form(stack: Stack, fetched: Fetched, name: str) -> ImageRecord:
 def _virtual_environment(stack: Stack, wheels: Sequence[Wheel], interpreter: Interpreter) -> Kept:
     """The virtual environment; a damaged one is made again.
 
-    Raises:
-        UnavailableError: it can't be made, or does not import what the stack must import.
+    Raises UnavailableError where it can't be made, or does not import what the stack must import.
     """
 
     def make(folder: Path) -> dict[str, Any]:
@@ -221,8 +217,7 @@ def build(stack: Stack, fetched: Fetched, recipe: Mapping[str, Any]) -> OciRecor
 def native_base(recipe: Mapping[str, Any], python: str) -> Base:
     """The base of the ordinary image if it has a Python of this version, else the distribution's with its own.
 
-    Raises:
-        UnavailableError: neither can be had.
+    Raises UnavailableError where neither can be had.
     """
     base = get_base(recipe["base"])
     if has_python(base, python):
@@ -300,8 +295,7 @@ def _assemble(
 def _install_wheels(wheels: Sequence[Wheel], guest: Guest, before: Mapping[str, int]) -> None:
     """Install every wheel whole, in place of what the base has of the same name.
 
-    Raises:
-        UnavailableError: a wheel is not one.
+    Raises UnavailableError where a wheel is not one.
     """
     packages = guest.outside(guest.packages)
     packages.mkdir(parents=True, exist_ok=True)

@@ -40,24 +40,16 @@ class TarLayer:
 
 @dataclass(frozen=True, kw_only=True)
 class FolderLayer:
-    """A layer of files and links, owned by root and of one time.
+    """A layer of files and links, owned by root and of one time."""
 
-    Attributes:
-        root: the folder that holds the files.
-        entries: as `tare.core.manifest.read_manifest` gives them; paths are relative to `root`. A file may lie
-            elsewhere (`source`) or be given as `text`.
-        inside: where the files lie in the image.
-        removed: names of further, empty entries: whiteouts.
-        empty: further folders, relative to `inside`; one called `tmp` may be written by everybody.
-        made_by: in words.
-    """
-
-    root: Path = Path("/")
+    root: Path = Path("/")  # the folder that holds the files
+    # As `tare.core.manifest.read_manifest` gives them; paths are relative to `root`. A file may lie elsewhere
+    # (`source`) or be given as `text`.
     entries: Sequence[Mapping[str, Any]]
-    inside: Path = Path("/")
-    removed: Sequence[str] = ()
-    empty: Sequence[str] = ()
-    made_by: str
+    inside: Path = Path("/")  # where the files lie in the image
+    removed: Sequence[str] = ()  # names of further, empty entries: whiteouts
+    empty: Sequence[str] = ()  # further folders, relative to `inside`; one called `tmp` may be written by everybody
+    made_by: str  # in words
 
 
 Layer = TarLayer | FolderLayer
@@ -137,12 +129,8 @@ def assemble(
 ) -> dict[str, Any]:
     """Write the archive of an image into a folder; what `image_at` wants to know of it.
 
-    Args:
-        layers: lowest first.
-        config: `env`, `workdir` and `labels` of the recipe.
-        labels: further labels.
-        name: of the image without its tag, `tare/torch-2.13`.
-        folder: where ARCHIVE is written.
+    `layers`: lowest first. `config`: `env`, `workdir` and `labels` of the recipe. `labels`: further labels. `name`:
+    of the image without its tag, `tare/torch-2.13`. `folder`: where ARCHIVE is written.
     """
     with (folder / ARCHIVE).open("wb") as sink:
         for parent in ("blobs", "blobs/sha256"):  # Apptainer does not make the folders of the files it unpacks

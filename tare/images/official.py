@@ -33,11 +33,8 @@ _PACKAGE = re.compile(r"(.*/(?:site|dist)-packages)/([A-Za-z0-9_.]+)-([^-/]+)(?:
 def build(stack: Stack, recipe: Mapping[str, Any]) -> OciRecord:
     """The image of an official stack, from the cache or pulled, as a record like that of images.build.
 
-    Returns:
-        A record whose status is `unavailable`, with the registry's words, where it can't be had.
-
-    Raises:
-        IntegrityError: the registry served something else than what a digest names.
+    Returns a record whose status is `unavailable`, with the registry's words, where it can't be had. Raises
+    IntegrityError where the registry served something else than what a digest names.
     """
     source = stack.official
     assert source is not None
@@ -139,8 +136,7 @@ def _is_below(path: str, places: tuple[str, ...]) -> bool:
 def python_in(paths: set[str], pulled: Pulled) -> str:
     """The Python that a user of the image gets: the first on the PATH that it sets.
 
-    Raises:
-        UnavailableError: there is none.
+    Raises UnavailableError where there is none.
     """
     folders = pulled.variables.get("PATH", "/usr/local/bin:/usr/bin:/bin").split(":")
     for name in PYTHONS:

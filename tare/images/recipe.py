@@ -11,11 +11,7 @@ from tare.model.schema import read_yaml
 
 
 def load_recipe(path: Path | None = None) -> dict[str, Any]:
-    """Read containers/recipe.yaml.
-
-    Raises:
-        UserError: it can't be read, or lacks one of its parts.
-    """
+    """Read containers/recipe.yaml. Raises UserError where it can't be read, or lacks one of its parts."""
     path = path or project_root() / "containers" / "recipe.yaml"
     recipe: dict[str, Any] = read_yaml(path, "the recipe")
     parts = {

@@ -28,10 +28,8 @@ NO_OPTIONS: Mapping[str, str] = {}
 def keep_image(inputs: list[Any], what: str, make: Make) -> tuple[Kept, dict[str, Any]]:
     """An image from the store, assembled where it is missing, and what its record says of it.
 
-    Args:
-        inputs: all that it is made from, as JSON holds it.
-        what: is made, for the person who waits.
-        make: writes the archive into a folder; gives `image` (of `oci.assemble`), `base` and `seconds`.
+    `inputs`: all that it is made from, as JSON holds it. `what`: is made, for the person who waits. `make`: writes
+    the archive into a folder; gives `image` (of `oci.assemble`), `base` and `seconds`.
     """
     kept = store.keep(cache_dir("images"), store.key_of(*inputs), make, what=what)
     image = kept.about["image"]
@@ -64,9 +62,8 @@ def base_fields(base: Base) -> dict[str, Any]:
 def image_of(record: OciRecord) -> OciImage:
     """What adapters take, from an image's record; the archive is checked.
 
-    Raises:
-        UnavailableError: there is no image on this machine; its reason is given.
-        IntegrityError: the archive is gone, or is not what was assembled.
+    Raises UnavailableError where there is no image on this machine; its reason is given. Raises IntegrityError
+    where the archive is gone, or is not what was assembled.
     """
     if record.status != "ok" or record.key is None:
         raise UnavailableError(record.reason or f"{record.stack} has no image")
@@ -83,13 +80,9 @@ def image_of(record: OciRecord) -> OciImage:
 def contained_form(record: OciRecord, adapter: Environment, options: Mapping[str, str] = NO_OPTIONS) -> ImageRecord:
     """The record of an environment that is contained, its form made or kept from last time.
 
-    Args:
-        record: of the image.
-        adapter: of the environment.
-        options: levels of the adapter's factors, under which the form will be launched.
-
-    Returns:
-        A record whose status is `unavailable`, with the reason, where the environment can't have the image.
+    `record`: of the image. `adapter`: of the environment. `options`: levels of the adapter's factors, under which
+    the form will be launched. Returns a record whose status is `unavailable`, with the reason, where the
+    environment can't have the image.
     """
     try:
         image = image_of(record)

@@ -43,41 +43,26 @@ COMPILE_TIMEOUT_S = 900
 
 @dataclass(frozen=True, kw_only=True)
 class Tree:
-    """A finished tree.
+    """A finished tree."""
 
-    Attributes:
-        key: of its inputs.
-        path: on this machine.
-        inside: in images.
-        digest: `sha256:…` of the manifest, which has every file's path, mode, size and hash.
-        entries: the manifest, sorted by path: files have size and sha256, links have link.
-        size_bytes: sum of the files' sizes.
-        python: version of the interpreter.
-        glibc: the oldest C library under which the interpreter runs, as (2, 36).
-        seconds: what each stage of the build took.
-        cached: built earlier; `seconds` are those of that time.
-        library: that was compiled for it; None where the stack has none.
-    """
-
-    key: str
-    path: Path
-    inside: Path
-    digest: str
-    entries: tuple[dict[str, Any], ...]
-    size_bytes: int
-    python: str
-    glibc: tuple[int, ...]
-    seconds: dict[str, float]
-    cached: bool
-    library: CompiledLibrary | None = None
+    key: str  # of its inputs
+    path: Path  # on this machine
+    inside: Path  # in images
+    digest: str  # `sha256:…` of the manifest, which has every file's path, mode, size and hash
+    entries: tuple[dict[str, Any], ...]  # the manifest, sorted by path: files have size and sha256, links have link
+    size_bytes: int  # sum of the files' sizes
+    python: str  # version of the interpreter
+    glibc: tuple[int, ...]  # the oldest C library under which the interpreter runs, as (2, 36)
+    seconds: dict[str, float]  # what each stage of the build took
+    cached: bool  # built earlier; `seconds` are those of that time
+    library: CompiledLibrary | None = None  # that was compiled for it; None where the stack has none
 
 
 def build_tree(stack: Stack, wheels: Sequence[Wheel], interpreter: Interpreter | None = None) -> Tree:
     """The tree of a stack, from the cache if it is there and whole, else built.
 
-    Raises:
-        UnavailableError: no CPython of the stack's version here, the tree's own imports fail, its library can't be
-            compiled, or its packages compute without it.
+    Raises UnavailableError where there is no CPython of the stack's version here, the tree's own imports fail, its
+    library can't be compiled, or its packages compute without it.
     """
     interpreter = interpreter or find_interpreter(stack.python)
     library = _library(stack)
@@ -99,8 +84,7 @@ def build_tree(stack: Stack, wheels: Sequence[Wheel], interpreter: Interpreter |
 def fill_tree(root: Path, stack: Stack, wheels: Sequence[Wheel], interpreter: Interpreter) -> dict[str, float]:
     """Make a tree in an empty folder of which the cache knows nothing; seconds of each stage.
 
-    Raises:
-        UnavailableError: the tree's own imports fail.
+    Raises UnavailableError where the tree's own imports fail.
     """
     names, libraries = _sources(stack, interpreter, _library(stack))
     return _fill(root, stack, wheels, interpreter, names, libraries)
@@ -250,8 +234,7 @@ def _load_first(executable: Path, soname: str) -> None:
 def unpack_wheel(wheel: Wheel, packages: Path, stack: Stack) -> None:
     """Install a wheel's modules and metadata, without scripts and without what the stack leaves out.
 
-    Raises:
-        IntegrityError: a path in the wheel leads out of site-packages.
+    Raises IntegrityError where a path in the wheel leads out of site-packages.
     """
     data_prefixes = (".data/purelib/", ".data/platlib/")
     with zipfile.ZipFile(wheel.path) as archive:

@@ -63,9 +63,8 @@ class Fetched:
 def fetch_wheels(stack: Stack) -> Fetched:
     """Every wheel of the lock, from the store or downloaded; one that was touched since is hashed again.
 
-    Raises:
-        IntegrityError: a file that was served is not the one that the lock names.
-        UnavailableError: no index that answers has it.
+    Raises IntegrityError where a file that was served is not the one that the lock names. Raises UnavailableError
+    where no index that answers has it.
     """
 
     def make(folder: Path) -> dict[str, Any]:
@@ -90,10 +89,8 @@ def fetch_fitting(stack: Stack) -> tuple[Stack, Fetched]:
 
     What had to stand in once does so while its wheels are in the store and the other's are not: a stack does not
     change because the network does.
-
-    Raises:
-        IntegrityError: a file that was served is not the one that the lock names.
-        UnavailableError: no index that answers has either.
+    Raises IntegrityError where a file that was served is not the one that the lock names. Raises UnavailableError
+    where no index that answers has either.
     """
     if stack.otherwise is None:
         return stack, fetch_wheels(stack)

@@ -55,9 +55,7 @@ class Counter:
 def counted(cpus: Sequence[int], proc: Path = PROC) -> Iterator[Counted]:
     """Count while the block runs; what the block gets is filled when it ends.
 
-    Args:
-        cpus: logical CPUs whose time and cache misses count.
-        proc: /proc.
+    `cpus`: logical CPUs whose time and cache misses count. `proc`: /proc.
     """
     found = Counted()
     with ExitStack() as stack:
@@ -101,8 +99,7 @@ def _now(cpus: Sequence[int], proc: Path) -> Counted:
 def processors_used(stat: str) -> dict[int, tuple[float, float]]:
     """By logical CPU: seconds that it was busy, and that a hypervisor took from it, from /proc/stat; pure.
 
-    Raises:
-        ValueError, KeyError: its rows are not as they should be.
+    Raises ValueError, KeyError where its rows are not as they should be.
     """
     ticks, found = os.sysconf("SC_CLK_TCK"), {}
     for cpu, counts in re.findall(r"^cpu(\d+) (.*)$", stat, re.MULTILINE):
@@ -114,8 +111,7 @@ def processors_used(stat: str) -> dict[int, tuple[float, float]]:
 def stall_s(pressure: str) -> float:
     """Seconds in which some task waited, from a file of /proc/pressure; pure.
 
-    Raises:
-        ValueError: it has no such line.
+    Raises ValueError where it has no such line.
     """
     total = re.search(r"^some .*total=(\d+)", pressure, re.MULTILINE)
     if total is None:
@@ -137,8 +133,7 @@ def _or_reason(found: Counted, names: Sequence[str]) -> Iterator[None]:
 def cache_counters(cpus: Sequence[int]) -> list[Counter]:
     """Misses of the last cache of all that runs on each of these CPUs.
 
-    Raises:
-        UnavailableError: the machine has no such counters, or does not let us.
+    Raises UnavailableError where the machine has no such counters, or does not let us.
     """
     own = cpu_counters()
     if not own.available:
@@ -149,8 +144,7 @@ def cache_counters(cpus: Sequence[int]) -> list[Counter]:
 def dram_bytes_counters(sources: Path = EVENT_SOURCES) -> list[Counter]:
     """Bytes read from and written to memory, as Intel's memory controllers count them.
 
-    Raises:
-        UnavailableError: there are none, they are another maker's, or we may not read them.
+    Raises UnavailableError where there are none, they are another maker's, or we may not read them.
     """
     check = dram_counters()
     if not check.available:
@@ -167,8 +161,7 @@ def dram_bytes_counters(sources: Path = EVENT_SOURCES) -> list[Counter]:
 def dram_events(unit: Path) -> list[tuple[int, int, int, float]]:
     """(type, config, CPU, bytes of a count) of a memory controller's reads and writes; empty where it is unknown.
 
-    Args:
-        unit: folder of the controller below /sys/bus/event_source/devices.
+    `unit`: folder of the controller below /sys/bus/event_source/devices.
     """
     if not all((unit / "events" / name).exists() for name in CAS):
         return []
@@ -189,8 +182,7 @@ def dram_events(unit: Path) -> list[tuple[int, int, int, float]]:
 def _opened(wanted: Sequence[tuple[int, int, int, float]]) -> list[Counter]:
     """Counters of (type, config, CPU, scale), all of them or none.
 
-    Raises:
-        UnavailableError: one can't be opened.
+    Raises UnavailableError where one can't be opened.
     """
     found: list[Counter] = []
     try:

@@ -53,12 +53,9 @@ CORES: tuple[tuple[str, int, range, Core], ...] = (
 def modelled(machine: Mapping[str, Any], threads: int) -> dict[str, Any]:
     """Peak FLOP/s by precision for `threads` threads, with its assumptions; or None and the reason.
 
-    Args:
-        machine: facts as `tare.machine.facts.describe` gives them: cpu_signature, cpu_flags, cpu_clock.
-
-    Returns:
-        {"kind", "peak_flop_per_s": {precision: number}, "assumptions": [text], "reason"}: kind `modelled`, or
-        `unavailable` with a reason; and memory_bytes_per_s, which is unavailable, with its reason.
+    `machine`: facts as `tare.machine.facts.describe` gives them: cpu_signature, cpu_flags, cpu_clock. Returns
+    {"kind", "peak_flop_per_s": {precision: number}, "assumptions": [text], "reason"}: kind `modelled`, or
+    `unavailable` with a reason; and memory_bytes_per_s, which is unavailable, with its reason.
     """
     memory = {"memory_bytes_per_s": None, "memory_reason": MEMORY_REASON}
     try:

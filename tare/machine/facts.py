@@ -214,8 +214,7 @@ def _mitigations() -> dict[str, str]:
 def cgroups() -> str:
     """v2, v1, or hybrid (v1 controllers beside a v2 tree).
 
-    Raises:
-        UnavailableError: no cgroup filesystem is mounted.
+    Raises UnavailableError where no cgroup filesystem is mounted.
     """
     root = Path("/sys/fs/cgroup")
     if (root / "cgroup.controllers").exists():
@@ -244,19 +243,14 @@ def _load() -> float:
 
 @cache
 def gpus() -> tuple[dict[str, str], ...]:
-    """NVIDIA devices, asked for once: as `read_gpus`.
-
-    Raises:
-        UnavailableError: no driver answers.
-    """
+    """NVIDIA devices, asked for once: as `read_gpus`. Raises UnavailableError where no driver answers."""
     return read_gpus()
 
 
 def read_gpus() -> tuple[dict[str, str], ...]:
     """NVIDIA devices as the driver tells them through NVML, or else nvidia-smi; values as nvidia-smi writes them.
 
-    Raises:
-        UnavailableError: no driver answers.
+    Raises UnavailableError where no driver answers.
     """
     try:
         return tuple(_as_written(device) for device in nvml.devices())

@@ -123,10 +123,9 @@ def _device(ask: nvml.Asked, index: int) -> dict[str, Any]:
 def snapshot() -> dict[str, Any]:
     """State of every device now; never raises.
 
-    Returns:
-        `at_ns` (CLOCK_MONOTONIC), `driver`, `devices` (one mapping each: temperature, clocks, power, utilisation,
-        memory errors, time throttled by cause, processes; None where the device does not tell, with `reasons`),
-        `xid` (lines of the kernel's log, or None), and `reason` where no driver answers.
+    Returns `at_ns` (CLOCK_MONOTONIC), `driver`, `devices` (one mapping each: temperature, clocks, power,
+    utilisation, memory errors, time throttled by cause, processes; None where the device does not tell, with
+    `reasons`), `xid` (lines of the kernel's log, or None), and `reason` where no driver answers.
     """
     state: dict[str, Any] = {"at_ns": time.monotonic_ns(), "driver": None, "devices": [], "reason": None}
     try:
@@ -237,9 +236,8 @@ def watched(on: bool) -> Iterator[dict[str, Any]]:
 def at_rest(seconds: float = REST_S) -> dict[str, Any]:
     """How much of each device others use while we do nothing, watched for a while; never raises.
 
-    Returns:
-        `seconds`, `devices` (index, uuid, name, mean_utilization_percent, processes), `flags` (one sentence for
-        each sign of another user), and `reason` where no driver answers.
+    Returns `seconds`, `devices` (index, uuid, name, mean_utilization_percent, processes), `flags` (one sentence for
+    each sign of another user), and `reason` where no driver answers.
     """
     first = snapshot()
     used: dict[int, list[float]] = {device["index"]: [] for device in first["devices"]}
@@ -265,9 +263,8 @@ def at_rest(seconds: float = REST_S) -> dict[str, Any]:
 def gpu_flags(units: Sequence[Mapping[str, Any]], plan: Mapping[str, Any] | None = None) -> list[str]:
     """What happened to the GPU over the units of a campaign, one line for each kind; empty on a CPU study.
 
-    Args:
-        units: of a journal; those with `gpu` were watched. Discarded and void units are left out.
-        plan: of the campaign, whose `gpu_at_start` says who used the device before the first unit.
+    `units`: of a journal; those with `gpu` were watched. Discarded and void units are left out. `plan`: of the
+    campaign, whose `gpu_at_start` says who used the device before the first unit.
     """
     kinds: dict[str, list[tuple[Any, str]]] = {}
     counted = [unit for unit in units if unit.get("gpu") and not unit.get("discarded") and not unit.get("voided")]

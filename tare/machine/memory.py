@@ -14,11 +14,7 @@ MOUNTS, OWN_CGROUP = Path("/proc/self/mountinfo"), Path("/proc/self/cgroup")
 
 
 def meminfo_bytes(name: str) -> int:
-    """A row of /proc/meminfo.
-
-    Raises:
-        UnavailableError: the kernel has no such row.
-    """
+    """A row of /proc/meminfo. Raises UnavailableError where the kernel has no such row."""
     found = re.search(rf"^{name}:\s+(\d+) kB", Path("/proc/meminfo").read_text(), re.MULTILINE)
     if found is None:
         raise UnavailableError(f"/proc/meminfo has no {name}")
@@ -49,10 +45,7 @@ def _room_in_cgroups(mounts: Path, own: Path) -> list[int]:
     """What is left below each limit of memory that holds for this process, in bytes; cgroups of both versions.
 
     File pages that were not used lately count as room: the kernel takes them back first.
-
-    Args:
-        mounts: /proc/self/mountinfo.
-        own: /proc/self/cgroup.
+    `mounts`: /proc/self/mountinfo. `own`: /proc/self/cgroup.
     """
     found = []
     with contextlib.suppress(OSError):

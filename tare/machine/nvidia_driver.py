@@ -50,22 +50,15 @@ LEAST_DRIVER = {
 
 @dataclass(frozen=True, kw_only=True)
 class Places:
-    """Where a driver is looked for.
+    """Where a driver is looked for."""
 
-    Attributes:
-        devices: the folder of device files.
-        proc: the folder of the kernel module.
-        folders: of libraries, searched before what the loader's cache lists.
-        late_folders: searched after it: where some images and Windows' Linux put the driver.
-        ldconfig: the command that lists the loader's cache; empty for none.
-        wsl: what Windows' Linux has in place of all device files, and the folder that its libraries lead into.
-    """
-
-    devices: Path = Path("/dev")
-    proc: Path = Path("/proc/driver/nvidia")
-    folders: tuple[Path, ...] = ()
+    devices: Path = Path("/dev")  # the folder of device files
+    proc: Path = Path("/proc/driver/nvidia")  # the folder of the kernel module
+    folders: tuple[Path, ...] = ()  # of libraries, searched before what the loader's cache lists
+    # Searched after it: where some images and Windows' Linux put the driver.
     late_folders: tuple[Path, ...] = (Path("/usr/local/nvidia/lib64"), Path("/usr/lib/wsl/lib"))
-    ldconfig: tuple[str, ...] = LDCONFIG
+    ldconfig: tuple[str, ...] = LDCONFIG  # the command that lists the loader's cache; empty for none
+    # What Windows' Linux has in place of all device files, and the folder that its libraries lead into.
     wsl: tuple[Path, Path] = (Path("/dev/dxg"), Path("/usr/lib/wsl"))
 
 
@@ -80,21 +73,13 @@ class Library:
 
 @dataclass(frozen=True, kw_only=True)
 class Driver:
-    """The driver as found.
+    """The driver as found."""
 
-    Attributes:
-        version: of the kernel module, `580.65.06`; None where nothing tells it.
-        root: the folder that `devices` lie in; the same files belong in a container's /dev.
-        devices: the device files.
-        libraries: those of LIBRARY that were found, each name once.
-        folders: that the libraries need beside them, shown at the same path (Windows' Linux).
-    """
-
-    version: str | None
-    root: Path
-    devices: tuple[Path, ...]
-    libraries: tuple[Library, ...]
-    folders: tuple[Path, ...] = ()
+    version: str | None  # of the kernel module, `580.65.06`; None where nothing tells it
+    root: Path  # the folder that `devices` lie in; the same files belong in a container's /dev
+    devices: tuple[Path, ...]  # the device files
+    libraries: tuple[Library, ...]  # those of LIBRARY that were found, each name once
+    folders: tuple[Path, ...] = ()  # that the libraries need beside them, shown at the same path (Windows' Linux)
 
     def record(self) -> dict[str, Any]:
         """For JSON: what a campaign keeps of the driver that it used."""
@@ -180,11 +165,7 @@ def find_libraries(places: Places) -> tuple[Library, ...]:
 
 
 def find_driver(places: Places | None = None) -> Driver:
-    """The driver of this machine.
-
-    Raises:
-        UnavailableError: there is no trace of one.
-    """
+    """The driver of this machine. Raises UnavailableError where there is no trace of one."""
     places = places or places_here()
     devices, libraries = device_files(places), find_libraries(places)
     if module_version(places) is None and not devices:
@@ -203,8 +184,7 @@ def driver_here() -> Driver:
     """As `find_driver` for this machine. Its device files are looked up each time: the first program to start the
     driver on the host may have had them made.
 
-    Raises:
-        UnavailableError: there is no trace of one.
+    Raises UnavailableError where there is no trace of one.
     """
     return replace(_found_once(), devices=device_files(places_here()))
 
@@ -228,12 +208,8 @@ def stage_libraries(driver: Driver, parent: Path | None = None) -> Path:
 
     Copies and no hard links: Charliecloud binds folders so that they can be written, and a link would lead a write
     to the machine's own driver.
-
-    Returns:
-        `<cache>/driver/<version>-<hash>`, the same for equal libraries.
-
-    Raises:
-        UnavailableError: there is no libcuda.so.1 to stage.
+    Returns `<cache>/driver/<version>-<hash>`, the same for equal libraries. Raises UnavailableError where there is
+    no libcuda.so.1 to stage.
     """
     if LIBCUDA not in {library.name for library in driver.libraries}:
         raise UnavailableError(
@@ -274,9 +250,7 @@ def check_runtime(driver_version: str | None, runtime: str | None, stack: str) -
     """See that the driver is new enough for the CUDA runtime of a stack.
 
     What one of them does not tell is left to the trial launch, which really starts it.
-
-    Raises:
-        UnavailableError: it is older than the least that the runtime needs.
+    Raises UnavailableError where it is older than the least that the runtime needs.
     """
     least = least_driver(runtime) if runtime else None
     if driver_version is None or least is None or _numbers(driver_version) >= _numbers(least):

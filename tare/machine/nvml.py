@@ -40,11 +40,7 @@ MPS_PIPE = Path("/tmp/nvidia-mps")
 
 @contextlib.contextmanager
 def session() -> Iterator[Any]:
-    """The NVML binding, initialised.
-
-    Raises:
-        UnavailableError: no driver answers.
-    """
+    """The NVML binding, initialised. Raises UnavailableError where no driver answers."""
     try:
         import pynvml
     except ImportError as error:
@@ -125,8 +121,7 @@ def mps_hint() -> str | None:
 def devices() -> tuple[dict[str, Any], ...]:
     """Facts of each device that stay while it is not set anew, and `reasons` for those that are None.
 
-    Raises:
-        UnavailableError: no driver answers.
+    Raises UnavailableError where no driver answers.
     """
     with session() as nvml:
         try:
@@ -224,10 +219,7 @@ class Sampler:
 
     Each row has `at_ns` (CLOCK_MONOTONIC, which launches share) and the fields of `sample`. A driver that stops
     answering leaves what was sampled until then, and the reason.
-
-    Args:
-        interval_s: time between samples.
-        index: NVML's number of the device (`index_of`).
+    `interval_s`: time between samples. `index`: NVML's number of the device (`index_of`).
     """
 
     def __init__(self, interval_s: float = INTERVAL_S, index: int = 0) -> None:

@@ -53,9 +53,8 @@ def instant(stat: Path = STAT) -> Instant | None:
 def between(before: Instant | None, after: Instant | None, launches_s: float = 0.0) -> Others | None:
     """What others used between two instants; pure.
 
-    Args:
-        before, after: None where there was nothing to read.
-        launches_s: CPU time of launches that are no children of ours.
+    `before`, `after`: None where there was nothing to read. `launches_s`: CPU time of launches that are no children
+    of ours.
     """
     if before is None or after is None or after.at_s <= before.at_s:
         return None

@@ -147,12 +147,8 @@ def ncu() -> Check:
 def open_counter(kind: int, config: int, cpu: int | None = None) -> int:
     """Open a counter with perf_event_open(2): of this process in user mode, or of all that runs on a logical CPU.
 
-    Returns:
-        Its descriptor.
-
-    Raises:
-        OSError: the kernel refuses it.
-        UnavailableError: the system call's number is not known for this architecture.
+    Returns its descriptor. Raises OSError where the kernel refuses it. Raises UnavailableError where the system
+    call's number is not known for this architecture.
     """
     number = PERF_EVENT_OPEN.get(platform.machine())
     if number is None:

@@ -18,21 +18,13 @@ DENIALS = ("permission denied", "not permitted")
 
 @dataclass(frozen=True, kw_only=True)
 class Switch:
-    """A switch of the kernel that keeps programs from user namespaces.
+    """A switch of the kernel that keeps programs from user namespaces."""
 
-    Attributes:
-        path: of the switch.
-        off: what it holds then.
-        says: in words.
-        remedy: the command that mends it.
-        binds_root: it holds for root, too.
-    """
-
-    path: Path
-    off: str
-    says: str
-    remedy: str
-    binds_root: bool = False
+    path: Path  # of the switch
+    off: str  # what it holds then
+    says: str  # in words
+    remedy: str  # the command that mends it
+    binds_root: bool = False  # it holds for root, too
 
     def is_off(self) -> bool:
         """Whether it keeps somebody from user namespaces; a kernel without it does not."""
@@ -89,10 +81,8 @@ def namespaces_off() -> Switch | None:
 def switch_behind(reason: str, *, in_namespace: bool = False) -> Switch | None:
     """The switch for which a launch failed; None where none is off, or it failed for something else.
 
-    Args:
-        reason: what the runtime printed.
-        in_namespace: an ordinary user's launch is made in a user namespace: then the switch is what a mere denial
-            is for.
+    `reason`: what the runtime printed. `in_namespace`: an ordinary user's launch is made in a user namespace: then
+    the switch is what a mere denial is for.
     """
     said = reason.lower()
     words = (*REFUSALS, *DENIALS) if in_namespace and not is_privileged() else REFUSALS

@@ -64,8 +64,8 @@ def operation_kind(name: str) -> str:
 def named_kind(name: str, at: str) -> str:
     """Kind of a row by the name that nsys or nvprof prints: operations on memory stand in brackets.
 
-    Raises:
-        IntegrityError: it is empty, or stands in brackets and is no operation that is known, or lost one of them.
+    Raises IntegrityError where it is empty, or stands in brackets and is no operation that is known, or lost one of
+    them.
     """
     if not name:
         raise IntegrityError(f"{at}: a row without a name: the file is damaged")
@@ -81,9 +81,7 @@ def named_kind(name: str, at: str) -> str:
 def host_side(kind: str, source: str | None, target: str | None) -> str | None:
     """`pinned` or `pageable` for the host's side of a copy, None for others and where it is neither.
 
-    Args:
-        kind: of the copy.
-        source, target: the profiler's words for the kinds of memory.
+    `kind`: of the copy. `source`, `target`: the profiler's words for the kinds of memory.
     """
     if kind not in CROSSING:
         return None
@@ -94,12 +92,8 @@ def host_side(kind: str, source: str | None, target: str | None) -> str | None:
 def make(rows: Iterable[Mapping[str, Any]], where: str) -> pd.DataFrame:
     """An ACTIVITY table, ordered by start.
 
-    Args:
-        rows: one per piece of activity.
-        where: begins the message: the file.
-
-    Raises:
-        IntegrityError: a row does not fit, such as one that ends before it starts.
+    `rows`: one per piece of activity. `where`: begins the message: the file. Raises IntegrityError where a row does
+    not fit, such as one that ends before it starts.
     """
     table = pd.DataFrame(list(rows), columns=list(ACTIVITY.columns))
     try:
@@ -159,27 +153,19 @@ def totals(activity: pd.DataFrame) -> pd.DataFrame:
 
 @dataclass(frozen=True, kw_only=True)
 class Gaps:
-    """How a window of time divides into work and idleness of a device.
+    """How a window of time divides into work and idleness of a device."""
 
-    Attributes:
-        busy_s: at least one piece of activity runs.
-        gap_s: none does; busy_s + gap_s is the window.
-        gaps: stretches in which none does, at the window's ends too.
-        longest_gap_s: the longest of them; 0 where there is none.
-    """
-
-    busy_s: float
-    gap_s: float
-    gaps: int
-    longest_gap_s: float
+    busy_s: float  # at least one piece of activity runs
+    gap_s: float  # none does; busy_s + gap_s is the window
+    gaps: int  # stretches in which none does, at the window's ends too
+    longest_gap_s: float  # the longest of them; 0 where there is none
 
 
 def gaps(activity: pd.DataFrame, begin_s: float, end_s: float) -> Gaps:
     """Work and idleness between two times, over the union of all streams: what overlaps counts once.
 
-    Args:
-        activity: an ACTIVITY table; what lies outside the window is cut off.
-        begin_s, end_s: the window, on the table's own clock.
+    `activity`: an ACTIVITY table; what lies outside the window is cut off. `begin_s`, `end_s`: the window, on the
+    table's own clock.
     """
     starts = activity["start_s"].clip(lower=begin_s)
     ends = (activity["start_s"] + activity["duration_s"]).clip(upper=end_s)

@@ -83,11 +83,7 @@ BASE_UNITS = (("_throughput", "B/s"), ("_bytes", "B"), ("bytes_", "B"), ("time_d
 def ncu_metrics(capability: tuple[int, int]) -> tuple[str, ...]:
     """Names of the metrics that ncu is to collect on a device, so that every quantity here can be had.
 
-    Args:
-        capability: of the device, such as (9, 0).
-
-    Raises:
-        UnavailableError: ncu does not know devices before 7.0.
+    `capability`: of the device, such as (9, 0). Raises UnavailableError where ncu does not know devices before 7.0.
     """
     if capability < (7, 0):
         raise UnavailableError(
@@ -100,18 +96,12 @@ def ncu_metrics(capability: tuple[int, int]) -> tuple[str, ...]:
 
 @dataclass(frozen=True, kw_only=True)
 class Quantity:
-    """One quantity of a whole profile.
+    """One quantity of a whole profile."""
 
-    Attributes:
-        value: in `unit`; None where it cannot be had.
-        unit: base unit.
-        note: what it was added up from, or why there is none.
-        kind: measured, or modelled where a factor of a model is in it; of no account without a value.
-    """
-
-    value: float | None
-    unit: str
-    note: str
+    value: float | None  # in `unit`; None where it cannot be had
+    unit: str  # base unit
+    note: str  # what it was added up from, or why there is none
+    # Measured, or modelled where a factor of a model is in it; of no account without a value.
     kind: str = "measured"
 
     def row(self, name: str, source: str, divisor: float = 1.0) -> dict[str, Any]:
@@ -125,9 +115,8 @@ class Quantity:
 def quantities(metrics: pd.DataFrame, source: str | None = None) -> dict[str, Quantity]:
     """Every quantity of a profile by the project's name of it: UNITS, RATES, `counted_kernel_s`, `counted_kernels`.
 
-    Args:
-        metrics: a table of tare.profilers.printed.METRIC_COLUMNS.
-        source: whose it is, NCU or NVPROF; None tells them apart by the names of the metrics.
+    `metrics`: a table of tare.profilers.printed.METRIC_COLUMNS. `source`: whose it is, NCU or NVPROF; None tells
+    them apart by the names of the metrics.
     """
     sums = _Sums(metrics, source)
     found = {"counted_kernels": sums.kernels(), "counted_kernel_s": sums.seconds()}
@@ -151,10 +140,7 @@ def quantities(metrics: pd.DataFrame, source: str | None = None) -> dict[str, Qu
 def metric_rows(metrics: pd.DataFrame, steps: int, source: str) -> list[dict[str, Any]]:
     """Rows of the table `metrics` without identity: per training step, rates as they are.
 
-    Args:
-        metrics: as `quantities`; of the profiled steps alone.
-        steps: how many.
-        source: the tool.
+    `metrics`: as `quantities`; of the profiled steps alone. `steps`: how many. `source`: the tool.
     """
     found = quantities(metrics, source)
     return [found[name].row(name, source, steps if name in UNITS else 1) for name in {**UNITS, **RATES}]

@@ -21,11 +21,7 @@ def _refuse(value: Any, what: str, wanted: str, at: At) -> IntegrityError:
 
 
 def text(value: Any, what: str, at: At) -> str:
-    """A text.
-
-    Raises:
-        IntegrityError: the value is of another type.
-    """
+    """A text. Raises IntegrityError where the value is of another type."""
     if not isinstance(value, str):
         raise _refuse(value, what, "text", at)
     return value
@@ -34,8 +30,7 @@ def text(value: Any, what: str, at: At) -> str:
 def number(value: Any, what: str, at: At, *, printed: bool = False) -> float:
     """A finite number; with `printed`, also one that stands as text.
 
-    Raises:
-        IntegrityError: the value is none.
+    Raises IntegrityError where the value is none.
     """
     if printed and isinstance(value, str) and (found := parse(value)) is not None:
         return found.value
@@ -51,8 +46,7 @@ def _fits(value: float) -> bool:
 def count(value: Any, what: str, at: At, *, printed: bool = False) -> int | None:
     """A whole number that is not negative; None where there is none.
 
-    Raises:
-        IntegrityError: the value is something else.
+    Raises IntegrityError where the value is something else.
     """
     if value is None:
         return None

@@ -29,39 +29,26 @@ NOT_DIVIDED = {*counters.RATES, *timeline.NOT_PER_STEP, "warp_execution_efficien
 
 @dataclass(frozen=True, kw_only=True)
 class Log:
-    """What one file holds; None for what its form does not have.
+    """What one file holds; None for what its form does not have."""
 
-    Attributes:
-        path: of the file.
-        form: such as `nvprof, metrics`.
-        source: the profiler.
-        activity: of traces, an ACTIVITY table; of torch's, of its profiled steps alone.
-        window: in which idleness counts; None takes from the first activity to the last.
-        steps: profiled steps that the file itself marks.
-        summary: sums by operation.
-        covered: kinds of activity that the sums would have if they occurred.
-        metrics: counters by kernel.
-        warnings: of the profiler, and of what the reader had to replace or can't know.
-    """
-
-    path: Path
-    form: str
-    source: str
-    activity: pd.DataFrame | None = None
+    path: Path  # of the file
+    form: str  # such as `nvprof, metrics`
+    source: str  # the profiler
+    activity: pd.DataFrame | None = None  # of traces, an ACTIVITY table; of torch's, of its profiled steps alone
+    # In which idleness counts; None takes from the first activity to the last.
     window: tuple[float, float] | None = None
-    steps: int | None = None
-    summary: pd.DataFrame | None = None
-    covered: frozenset[str] = frozenset(KINDS)
-    metrics: pd.DataFrame | None = None
-    warnings: tuple[str, ...] = ()
+    steps: int | None = None  # profiled steps that the file itself marks
+    summary: pd.DataFrame | None = None  # sums by operation
+    covered: frozenset[str] = frozenset(KINDS)  # kinds of activity that the sums would have if they occurred
+    metrics: pd.DataFrame | None = None  # counters by kernel
+    warnings: tuple[str, ...] = ()  # of the profiler, and of what the reader had to replace or can't know
 
 
 def read(path: Path) -> Log:
     """Recognise a file's form and read it.
 
-    Raises:
-        UserError: it is missing, or has none of the forms, or says why it holds nothing.
-        IntegrityError: it is cut short.
+    Raises UserError where it is missing, or has none of the forms, or says why it holds nothing. Raises
+    IntegrityError where it is cut short.
     """
     try:
         begin = _beginning(path)
@@ -88,8 +75,7 @@ def read(path: Path) -> Log:
 def _refuse_contradiction(log: Log) -> None:
     """A trace and sums of one file are of one recording; the trace is what is told.
 
-    Raises:
-        IntegrityError: they count different calls.
+    Raises IntegrityError where they count different calls.
     """
     if log.activity is None or log.summary is None:
         return
@@ -207,9 +193,8 @@ def _nvprof(text: str, path: Path) -> Log:
 def rows(log: Log, steps: int | None) -> list[dict[str, Any]]:
     """What a log says, as rows of metric, value, unit, kind, source, reason, and per what the value is.
 
-    Args:
-        log: the file.
-        steps: training steps that it holds; None takes the file's own, and where it marks none, the whole log.
+    `log`: the file. `steps`: training steps that it holds; None takes the file's own, and where it marks none, the
+    whole log.
     """
     divisor = steps or log.steps
     found: list[dict[str, Any]] = []

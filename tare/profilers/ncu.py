@@ -123,8 +123,7 @@ REASONS: tuple[tuple[str, str | None, str], ...] = (
 def reason_of(text: str) -> tuple[str, str] | None:
     """Why the profiler gave no counters, and what mends it; None where it does not say.
 
-    Args:
-        text: its output, as far as there is any.
+    `text`: its output, as far as there is any.
     """
     for pattern, reason, remedy in REASONS:
         if found := re.search(pattern, text, re.IGNORECASE):
@@ -138,10 +137,8 @@ def read(text: str, where: str) -> pd.DataFrame:
     `launch` counts from 1 in the order of the text; `value` is missing where the profiler says n/a. Metrics whose
     values are words, such as names of settings, are left out. The column CC becomes the two metrics of the compute
     capability that a whole page has.
-
-    Raises:
-        UserError: there is no table, with the profiler's reason if it gives one; or numbers can be read both ways.
-        IntegrityError: the table is cut short or damaged, or launches are missing from it.
+    Raises UserError where there is no table, with the profiler's reason if it gives one; or numbers can be read
+    both ways. Raises IntegrityError where the table is cut short or damaged, or launches are missing from it.
     """
     return _launches(tables(text, where), text, where)
 
@@ -168,8 +165,7 @@ def _launches(found: list[Table], text: str, where: str) -> pd.DataFrame:
 def read_metrics(text: str, where: str) -> pd.DataFrame:
     """METRIC_COLUMNS of any of the three forms, as nvprof gives them: a launch is a kernel with one invocation.
 
-    Raises:
-        UserError, IntegrityError: as `read`.
+    Raises UserError, IntegrityError as `read`.
     """
     return read_log(text, where)[0]
 
@@ -177,8 +173,7 @@ def read_metrics(text: str, where: str) -> pd.DataFrame:
 def read_log(text: str, where: str) -> tuple[pd.DataFrame, tuple[str, ...]]:
     """As `read_metrics`, with what ncu says beside its table, and whether nothing shows that the table is whole.
 
-    Raises:
-        UserError, IntegrityError: as `read`.
+    Raises UserError, IntegrityError as `read`.
     """
     found = tables(text, where)
     metrics = _metrics(found, text, where)
@@ -258,9 +253,7 @@ class _Launches:
         """One metric of one launch; sections of a page repeat metrics, and are counted once.
 
         A raw page has the device's attributes as columns, and some of them in columns of its own such as CC.
-
-        Raises:
-            IntegrityError: it has another value than before, in the same unit.
+        Raises IntegrityError where it has another value than before, in the same unit.
         """
         key = (launch, metric, cell["unit"])
         if key not in self._known:
@@ -440,10 +433,8 @@ def _statistics(smallest: dict[str, Any], largest: dict[str, Any], mean: dict[st
 def base_value(text: str, unit: str, way: str = POINT) -> dict[str, Any] | None:
     """`value` and `unit` of a printed number in base units; None for a word, a missing value for n/a.
 
-    Args:
-        text: the number; in brackets behind it may stand what each instance has.
-        unit: as it is printed.
-        way: in which numbers are written.
+    `text`: the number; in brackets behind it may stand what each instance has. `unit`: as it is printed. `way`: in
+    which numbers are written.
     """
     if instances := INSTANCES.match(text):
         text = instances[1]
@@ -457,8 +448,7 @@ def base_value(text: str, unit: str, way: str = POINT) -> dict[str, Any] | None:
 def _cell(text: str, unit: str, numerals: Numerals, line: int, name: str) -> dict[str, Any] | None:
     """As `base_value`.
 
-    Raises:
-        IntegrityError: it is no number, and the metric has a unit or counts something.
+    Raises IntegrityError where it is no number, and the metric has a unit or counts something.
     """
     found = base_value(text, unit, numerals.way)
     if found is None and text and (unit or name.endswith(".sum")):

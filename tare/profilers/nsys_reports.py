@@ -95,19 +95,12 @@ LAST = NO_END + "; take nsys export --type sqlite where that matters"
 
 @dataclass(frozen=True, kw_only=True)
 class Reports:
-    """What a text of `nsys stats` holds.
+    """What a text of `nsys stats` holds."""
 
-    Attributes:
-        activity: of a trace, an ACTIVITY table; None where there is none.
-        summary: of sums, activity.SUMMARY_COLUMNS; None where there are none.
-        covered: kinds of activity that the sums would have if they occurred.
-        warnings: what a reader should know.
-    """
-
-    activity: pd.DataFrame | None
-    summary: pd.DataFrame | None
-    covered: frozenset[str]
-    warnings: tuple[str, ...]
+    activity: pd.DataFrame | None  # of a trace, an ACTIVITY table; None where there is none
+    summary: pd.DataFrame | None  # of sums, activity.SUMMARY_COLUMNS; None where there are none
+    covered: frozenset[str]  # kinds of activity that the sums would have if they occurred
+    warnings: tuple[str, ...]  # what a reader should know
 
 
 @dataclass(kw_only=True)
@@ -157,10 +150,8 @@ def read_reports(text: str, where: str) -> Reports:
     """The trace and the sums that a text holds.
 
     A text may hold several reports, as `nsys stats --output -` writes them, and those of several recordings.
-
-    Raises:
-        UserError: none of the reports is there, or numbers can be read in two ways.
-        IntegrityError: rows are cut short, damaged, missing, or stand there twice.
+    Raises UserError where none of the reports is there, or numbers can be read in two ways. Raises IntegrityError
+    where rows are cut short, damaged, missing, or stand there twice.
     """
     scan = _Scan(where)
     scan.all(text)
@@ -487,11 +478,7 @@ class _Sums:
         self._seen: dict[tuple[str, str, int, float], int] = {}
 
     def add(self, report: _Report, numerals: Numerals) -> None:
-        """Add one table.
-
-        Raises:
-            IntegrityError: its numbers do not fit each other.
-        """
+        """Add one table. Raises IntegrityError where its numbers do not fit each other."""
         shares: list[tuple[Printed, Printed]] = []
         with_api = any(report.cell(row, "category") == "CUDA_API" for _, row in report.table.rows)
         label = report.name or report.form
@@ -571,8 +558,7 @@ class _Sums:
     def all(self) -> list[dict[str, Any]]:
         """One row per operation; sizes join the times.
 
-        Raises:
-            IntegrityError: reports of one file contradict each other.
+        Raises IntegrityError where reports of one file contradict each other.
         """
         found: dict[str, dict[str, Any]] = {}
         for of_kernels in (True, False):

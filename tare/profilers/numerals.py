@@ -36,17 +36,11 @@ _PATTERNS = {POINT: _pattern(r"\.", ","), COMMA: _pattern(",", r"\."), FOURS: _p
 
 @dataclass(frozen=True, slots=True)
 class Printed:
-    """A printed number.
+    """A printed number."""
 
-    Attributes:
-        value: the number.
-        digit: size of a unit of its last digit, which rounding or cutting may have taken.
-        whole: without decimals and exponent, so that it is a count.
-    """
-
-    value: float
-    digit: float
-    whole: bool
+    value: float  # the number
+    digit: float  # size of a unit of its last digit, which rounding or cutting may have taken
+    whole: bool  # without decimals and exponent, so that it is a count
 
     def times(self, factor: float) -> Printed:
         """The same in another unit."""
@@ -56,10 +50,7 @@ class Printed:
 def parse(text: str, way: str = POINT, *, exponent: bool = True) -> Printed | None:
     """A number with or without groups of digits; None where the text is none.
 
-    Args:
-        text: it.
-        way: POINT, COMMA or FOURS.
-        exponent: whether it may have one.
+    `text`: it. `way`: POINT, COMMA or FOURS. `exponent`: whether it may have one.
     """
     found = _PATTERNS[way].fullmatch(text)
     if found is None or (found[4] is not None and not exponent):
@@ -85,12 +76,9 @@ class Token:
 def decide(tokens: Iterable[Token], where: str) -> str:
     """POINT, COMMA or FOURS, whichever way the numbers of a file are written in.
 
-    Args:
-        tokens: of the whole file; what is no number in any way is passed over.
-        where: begins the messages: the file.
-
-    Raises:
-        UserError: some numbers are written in one way and others in another, or all can be read in several.
+    `tokens`: of the whole file; what is no number in any way is passed over. `where`: begins the messages: the
+    file. Raises UserError where some numbers are written in one way and others in another, or all can be read in
+    several.
     """
     left = dict.fromkeys(_PATTERNS)  # in order: the usual one first
     narrowed: list[tuple[Token, set[str]]] = []
@@ -142,9 +130,7 @@ def _kept(token: Token, way: str) -> Printed | None:
 class Numerals:
     """Reads the numbers of one file.
 
-    Args:
-        where: begins the messages: the file.
-        way: in which they are written, as `decide` found it.
+    `where`: begins the messages: the file. `way`: in which they are written, as `decide` found it.
     """
 
     def __init__(self, where: str, way: str = POINT) -> None:
@@ -154,8 +140,7 @@ class Numerals:
     def number(self, text: str, line: int, what: str) -> Printed:
         """A number; none of these formats prints an exponent.
 
-        Raises:
-            IntegrityError: the text is none; the message has file, line and `what`.
+        Raises IntegrityError where the text is none; the message has file, line and `what`.
         """
         found = parse(text, self.way, exponent=False)
         if found is None:
@@ -165,22 +150,14 @@ class Numerals:
         return found
 
     def count(self, text: str, line: int, what: str) -> int:
-        """A whole number that is not negative.
-
-        Raises:
-            IntegrityError: the text is none.
-        """
+        """A whole number that is not negative. Raises IntegrityError where the text is none."""
         found = parse(text, self.way)
         if found is None or not found.whole or not 0 <= found.value <= LARGEST:
             raise IntegrityError(f"{self.where} line {line}: {what}: {text[:80]!r} is no whole number")
         return int(re.sub(r"[.,+]", "", text))
 
     def size(self, value: float, line: int, what: str) -> int:
-        """A number of bytes, rounded.
-
-        Raises:
-            IntegrityError: it is negative, or larger than any memory.
-        """
+        """A number of bytes, rounded. Raises IntegrityError where it is negative, or larger than any memory."""
         if not 0 <= value <= LARGEST:
             raise IntegrityError(f"{self.where} line {line}: {what}: {value:g} B is no size")
         return round(value)
@@ -189,8 +166,7 @@ class Numerals:
 def check_mean(total: Printed, calls: int, mean: Printed, at: str) -> None:
     """A total has to be calls x mean, within the digits that were printed.
 
-    Raises:
-        IntegrityError: it is not: a digit or a unit was changed.
+    Raises IntegrityError where it is not: a digit or a unit was changed.
     """
     slack = total.digit + calls * mean.digit + 1e-9 * abs(total.value)
     if abs(total.value - calls * mean.value) > slack:
@@ -202,13 +178,9 @@ def check_mean(total: Printed, calls: int, mean: Printed, at: str) -> None:
 def check_shares(parts: Iterable[tuple[Printed, Printed]], where: str, what: str) -> None:
     """Shares in per cent have to be those of the parts that are there, and add up to 100.
 
-    Args:
-        parts: total and share of each row.
-        where: begins the message: the file.
-        what: the parts are of, such as `GPU activities`.
-
-    Raises:
-        IntegrityError: rows are missing, or too many, within the digits that were printed.
+    `parts`: total and share of each row. `where`: begins the message: the file. `what`: the parts are of, such as
+    `GPU activities`. Raises IntegrityError where rows are missing, or too many, within the digits that were
+    printed.
     """
     rows = list(parts)
     shares = sum(share.value for _, share in rows)

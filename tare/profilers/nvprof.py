@@ -70,33 +70,22 @@ WORDS = re.compile(
 
 @dataclass(frozen=True, kw_only=True)
 class NvprofLog:
-    """What one file holds; None for what it does not.
+    """What one file holds; None for what it does not."""
 
-    Attributes:
-        activity: of traces, an ACTIVITY table; start is the profiler's own clock.
-        summary: of summaries, activity.SUMMARY_COLUMNS; what the device did, without calls of the API.
-        covered: kinds of activity that the summary would have if they occurred.
-        metrics: METRIC_COLUMNS.
-        warnings: of the profiler, such as records that were lost, and of the reader.
-    """
-
-    activity: pd.DataFrame | None
+    activity: pd.DataFrame | None  # of traces, an ACTIVITY table; start is the profiler's own clock
+    # Of summaries, activity.SUMMARY_COLUMNS; what the device did, without calls of the API.
     summary: pd.DataFrame | None
-    covered: frozenset[str]
-    metrics: pd.DataFrame | None
-    warnings: tuple[str, ...]
+    covered: frozenset[str]  # kinds of activity that the summary would have if they occurred
+    metrics: pd.DataFrame | None  # METRIC_COLUMNS
+    warnings: tuple[str, ...]  # of the profiler, such as records that were lost, and of the reader
 
 
 def read(text: str, where: str) -> NvprofLog:
     """What a log holds, whichever form it has.
 
-    Args:
-        text: the log.
-        where: begins the messages: the file.
-
-    Raises:
-        UserError: it holds none of the forms; the message has what nvprof itself says.
-        IntegrityError: it is cut short or damaged, or headers of kernels are missing: numbers have no owner then.
+    `text`: the log. `where`: begins the messages: the file. Raises UserError where it holds none of the forms; the
+    message has what nvprof itself says. Raises IntegrityError where it is cut short or damaged, or headers of
+    kernels are missing: numbers have no owner then.
     """
     scan = Scan(where)
     for number, line in lines_of(text):
@@ -155,12 +144,8 @@ class _Found:
     def add_metric(self, line: int, form: str, owner: tuple[Any, ...], kernel: str, cells: list[str]) -> None:
         """One metric of one kernel: invocations, name, min, max, avg as printed.
 
-        Args:
-            line: where it stands.
-            form: METRICS, EVENTS or LAUNCHES.
-            owner: block and device, and what else tells the kernel from others.
-            kernel: its name.
-            cells: as said.
+        `line`: where it stands. `form`: METRICS, EVENTS or LAUNCHES. `owner`: block and device, and what else tells
+        the kernel from others. `kernel`: its name. `cells`: as said.
         """
         at = f"{self.where} line {line}"
         index = self._kernels.setdefault(owner, len(self._kernels) + 1)
@@ -297,12 +282,8 @@ class _Found:
     ) -> None:
         """One row of a trace; faults of pages and the like are no activity.
 
-        Args:
-            line: where it stands.
-            name: of the kernel or operation.
-            start, duration: with their units.
-            moved: a size with its unit, or nothing.
-            rest: other cells by the name of their column.
+        `line`: where it stands. `name`: of the kernel or operation. `start`, `duration`: with their units. `moved`:
+        a size with its unit, or nothing. `rest`: other cells by the name of their column.
         """
         at = f"{self.where} line {line}"
         if name.startswith("[Unified Memory") and "Memcpy" not in name:
@@ -341,8 +322,7 @@ class Value:
 def value_of(text: str, at: str) -> Value:
     """A metric's value: `1.2345GB/s`, `32.00%`, `High (8)`, `4.2753e+03`; NaN for an overflow.
 
-    Raises:
-        IntegrityError: none of these.
+    Raises IntegrityError for anything else.
     """
     if text == OVERFLOW:
         return Value(value=math.nan, unit="1", printed=math.nan, printed_unit="1")
@@ -389,8 +369,7 @@ def _cut_to(mean: Printed, unit: float) -> Printed:
 def _section_is_gpus(section: str, at: str) -> bool:
     """Whether a part of a summary is of the device; False for calls of an API.
 
-    Raises:
-        IntegrityError: it is no part that is known.
+    Raises IntegrityError where it is no part that is known.
     """
     if section != GPU and not OTHER_SECTIONS.match(section):
         raise IntegrityError(f"{at}: {section[:40]!r} is no part of a summary that is known: the file is damaged")
@@ -414,11 +393,7 @@ class _Csv:
             self.units, self.rows = self.rows[0][1], self.rows[1:]
 
     def place(self, name: str) -> int:
-        """Where a column stands.
-
-        Raises:
-            IntegrityError: the table has none.
-        """
+        """Where a column stands. Raises IntegrityError where the table has none."""
         if name not in self.names:
             title = "Time(%)" if name == "share" else name
             raise IntegrityError(f"{self.where} line {self.line}: the table has no column {title}: {CUT}")
@@ -524,8 +499,7 @@ def _csv_unified(found: _Found, part: Part) -> None:
 def _name(found: _Found, line: int, text: str) -> str:
     """A name at the end of a plain row; no name has two blanks side by side.
 
-    Raises:
-        IntegrityError: it does, so that the next row stands in the same line.
+    Raises IntegrityError where it does, so that the next row stands in the same line.
     """
     name = text.strip()
     if "  " in name:

@@ -61,19 +61,12 @@ def has_plain_header(text: str) -> bool:
 
 @dataclass(kw_only=True)
 class Part:
-    """A table, of CSV or plain, with what the profiler printed above it.
+    """A table, of CSV or plain, with what the profiler printed above it."""
 
-    Attributes:
-        table: rows of plain tables are one cell, the line.
-        is_csv: whether its cells stand between commas.
-        over: whether an empty line stands below it, or its legend.
-        whole: whether its own signs say that it is whole.
-    """
-
-    table: Table
-    is_csv: bool
-    over: bool = False
-    whole: bool = False
+    table: Table  # rows of plain tables are one cell, the line
+    is_csv: bool  # whether its cells stand between commas
+    over: bool = False  # whether an empty line stands below it, or its legend
+    whole: bool = False  # whether its own signs say that it is whole
 
 
 class Scan:
@@ -186,8 +179,7 @@ class Scan:
     def end(self, text: str) -> None:
         """Check what only the end of a text shows.
 
-        Raises:
-            IntegrityError: it is cut short, or holds a table twice.
+        Raises IntegrityError where it is cut short, or holds a table twice.
         """
         refuse_repeated((part.table for part in self.tables), self.where)
         self._refuse_lost()

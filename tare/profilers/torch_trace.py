@@ -59,22 +59,16 @@ OwnTimes = list[tuple[dict[str, Any], str | None, float]]  # of operators: event
 
 @dataclass(frozen=True, kw_only=True)
 class Trace:
-    """What one file holds.
+    """What one file holds."""
 
-    Attributes:
-        events: the complete ('X') events, their times and arguments checked.
-        warnings: what was replaced to read them, and what is left out.
-    """
-
-    events: list[dict[str, Any]]
-    warnings: tuple[str, ...]
+    events: list[dict[str, Any]]  # the complete ('X') events, their times and arguments checked
+    warnings: tuple[str, ...]  # what was replaced to read them, and what is left out
 
 
 def read_events(path: Path) -> list[dict[str, Any]]:
     """The complete ('X') events of a trace.
 
-    Raises:
-        IntegrityError: the file is cut short, not a trace, or holds no event.
+    Raises IntegrityError where the file is cut short, not a trace, or holds no event.
     """
     return read_trace(path).events
 
@@ -82,9 +76,8 @@ def read_events(path: Path) -> list[dict[str, Any]]:
 def read_trace(path: Path) -> Trace:
     """A trace, in the form of an object or in the older one of a list.
 
-    Raises:
-        UserError: it cannot be read, or is what another profiler writes as JSON.
-        IntegrityError: it is cut short, damaged, not a trace, or holds no event.
+    Raises UserError where it cannot be read, or is what another profiler writes as JSON. Raises IntegrityError
+    where it is cut short, damaged, not a trace, or holds no event.
     """
     try:
         data = read_bytes(path)
@@ -185,8 +178,7 @@ class _Check:
     def keeps(self, place: int, event: Any) -> bool:
         """Whether an event is a complete one; its fields are of their types then.
 
-        Raises:
-            IntegrityError: a field is missing or of another type.
+        Raises IntegrityError where a field is missing or of another type.
         """
 
         def at() -> str:
@@ -415,9 +407,7 @@ def steps_activity(
     A piece of activity belongs to the steps if the call that launched it (the same correlation id) began inside
     one; where the trace has no such call, if it began itself inside one. The window runs from the begin of the
     first step to the end of the last, or of its last activity, as a device may finish after the host.
-
-    Raises:
-        IntegrityError: the trace has no profiled step.
+    Raises IntegrityError where the trace has no profiled step.
     """
     events = list(events)
     windows = step_windows(events)

@@ -85,9 +85,8 @@ def main(argv: Sequence[str]) -> int:
 def set_up(purpose: str) -> int:
     """Make .venv and the runtimes fit for `purpose`.
 
-    Raises:
-        UserError: .venv has to be made or changed here, and can't be written.
-        UnavailableError: another machine or Python, or a package that can't be had.
+    Raises UserError where .venv has to be made or changed here, and can't be written. Raises UnavailableError where
+    another machine or Python, or a package that can't be had.
     """
     check_python()
     check_place(purpose)
@@ -143,8 +142,7 @@ def check_python() -> None:
 def check_place(purpose: str) -> None:
     """Refuse a checkout in which .venv can't be made, before anything is installed on the machine.
 
-    Raises:
-        UserError: it is read-only, or another user's.
+    Raises UserError where it is read-only, or another user's.
     """
     done, place = read_stamps(), VENV if VENV.exists() else Path()
     if all(stamp(name) in done for name in LOCKS[purpose]) or os.access(place, os.W_OK | os.X_OK):
@@ -158,8 +156,7 @@ def check_place(purpose: str) -> None:
 def ensure_ensurepip() -> None:
     """See that this Python can make a virtual environment, for which Debian has a package of its own.
 
-    Raises:
-        UnavailableError: it can't.
+    Raises UnavailableError where it can't.
     """
     package = f"python{sys.version_info[0]}.{sys.version_info[1]}-venv"
 
@@ -250,8 +247,7 @@ def make_venv() -> None:
 def install_lock(name: str) -> None:
     """Install a lock's packages into .venv, checked by hash; first those that install others.
 
-    Raises:
-        UnavailableError: no place that pip knows has a package, or one has another hash.
+    Raises UnavailableError where no place that pip knows has a package, or one has another hash.
     """
     path = lock_file(name)
     lock = read_lock(path)
@@ -283,8 +279,7 @@ def uv_install(lock: Path) -> bool:
 def uv_variables(settings: str) -> dict[str, str] | None:
     """Variables that tell uv what pip is told; None where only pip can do what it is told.
 
-    Args:
-        settings: what `pip config list` prints; of one name the environment's counts.
+    `settings`: what `pip config list` prints; of one name the environment's counts.
     """
     told = {}
     for line in sorted(settings.splitlines(), key=lambda line: line.startswith(":env:")):
@@ -302,9 +297,7 @@ def pip_install(lock: Path) -> None:
     """Install a lock with pip; a build of torch that its own places lack is looked for in torch's own index.
 
     That is asked for nothing else, as it may be out of reach.
-
-    Raises:
-        UnavailableError: as `install_lock`.
+    Raises as `install_lock`.
     """
     finished, remedy = asked(pip_command(*by_hash(lock))), None
     if "No matching distribution found for torch" in finished.stderr:

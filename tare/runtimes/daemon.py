@@ -148,8 +148,7 @@ def is_private(variables: Mapping[str, str]) -> bool:
 def docker_endpoint() -> Iterator[dict[str, str]]:
     """Environment variables of a daemon that answers, for as long as the block runs.
 
-    Raises:
-        UnavailableError: none answers and none can be started; the reason says which and why.
+    Raises UnavailableError where none answers and none can be started; the reason says which and why.
     """
     if chosen := os.environ.get("DOCKER_HOST"):
         if chosen.startswith("unix://") and not answers(Path(chosen.removeprefix("unix://"))):
@@ -175,8 +174,7 @@ def docker_endpoint() -> Iterator[dict[str, str]]:
 def without_users() -> Iterator[None]:
     """While the block runs no private daemon runs, and none is started of this cache; one that lingers has ended.
 
-    Raises:
-        UnavailableError: somebody uses one, who is named.
+    Raises UnavailableError where somebody uses one, who is named.
     """
     places, told = state(), False
     for socket_path in places.folder.parent.glob("tare-*/docker.sock"):
@@ -228,8 +226,7 @@ def _called(pid: int) -> str:
 def _program() -> str:
     """The daemon's program, where one can be started.
 
-    Raises:
-        UnavailableError: we are not root, or a part of Docker is missing.
+    Raises UnavailableError where we are not root, or a part of Docker is missing.
     """
     program = _find("dockerd")
     if os.getuid() != 0:
@@ -297,12 +294,9 @@ def last_error(log: Path) -> str:
 def daemon_with_data(data: Path, *, containerd_store: bool) -> Iterator[dict[str, str]]:
     """A daemon of the block's own, with its store in a folder that stays; the environment of its clients.
 
-    Args:
-        data: the folder, which is made where it is missing.
-        containerd_store: it keeps images in containerd's store, and not in the classic one.
-
-    Raises:
-        UnavailableError: only root can start one, a part of Docker is missing, or it does not answer.
+    `data`: the folder, which is made where it is missing. `containerd_store`: it keeps images in containerd's
+    store, and not in the classic one. Raises UnavailableError where only root can start one, a part of Docker is
+    missing, or it does not answer.
     """
     program = _program()
     data.mkdir(parents=True, exist_ok=True)
@@ -353,11 +347,8 @@ def daemon_settings(folder: Path, containerd_store: bool | None = None) -> str:
     """The daemon's settings file: where a Docker before 23 puts its key, and the kind of its image store.
 
     It would make /etc/docker for it, which stays. Later ones have no such key and ignore the setting.
-
-    Args:
-        folder: of the daemon.
-        containerd_store: whether images are kept in containerd's store; None for the daemon's own choice, which
-            from version 29 on is containerd's for a new store.
+    `folder`: of the daemon. `containerd_store`: whether images are kept in containerd's store; None for the
+    daemon's own choice, which from version 29 on is containerd's for a new store.
     """
     settings: dict[str, object] = {"deprecated-key-path": str(folder / "key.json")}
     if containerd_store is not None:

@@ -34,31 +34,19 @@ NOT_DOCKER = "`docker` is Podman's own command here, and no Docker daemon: measu
 
 @dataclass(frozen=True, kw_only=True)
 class DockerInfo:
-    """A daemon by its own words.
+    """A daemon by its own words."""
 
-    Attributes:
-        version: of the daemon.
-        driver: that keeps layers: a storage driver, or a snapshotter of containerd.
-        containerd_store: images lie in containerd's store, and not in the classic one.
-        security: names of its security options: `apparmor`, `cgroupns`, `rootless`, `selinux`, `userns`, ….
-        cgroup_driver: `cgroupfs`, `systemd`, or `none`.
-        cgroup_version: `1` or `2`.
-        discarded: fields of LIMITS that are false.
-        runtimes: names of the OCI runtimes that it knows.
-        snap: daemon or client are a snap, which sees little of the machine's files.
-        warning: its own words on control groups of a rootless daemon, where it has some.
-    """
-
-    version: str
-    driver: str
-    containerd_store: bool = False
+    version: str  # of the daemon
+    driver: str  # that keeps layers: a storage driver, or a snapshotter of containerd
+    containerd_store: bool = False  # images lie in containerd's store, and not in the classic one
+    # Names of its security options: `apparmor`, `cgroupns`, `rootless`, `selinux`, `userns`, ….
     security: frozenset[str] = frozenset()
-    cgroup_driver: str = "cgroupfs"
-    cgroup_version: str = "2"
-    discarded: tuple[str, ...] = ()
-    runtimes: frozenset[str] = frozenset()
-    snap: bool = False
-    warning: str | None = None
+    cgroup_driver: str = "cgroupfs"  # `cgroupfs`, `systemd`, or `none`
+    cgroup_version: str = "2"  # `1` or `2`
+    discarded: tuple[str, ...] = ()  # fields of LIMITS that are false
+    runtimes: frozenset[str] = frozenset()  # names of the OCI runtimes that it knows
+    snap: bool = False  # daemon or client are a snap, which sees little of the machine's files
+    warning: str | None = None  # its own words on control groups of a rootless daemon, where it has some
 
     @property
     def rootless(self) -> bool:
@@ -83,8 +71,7 @@ class DockerInfo:
 def ask(variables: Mapping[str, str]) -> DockerInfo:
     """What the daemon says that a client with these variables reaches.
 
-    Raises:
-        UnavailableError: it does not answer, or it is no Docker daemon.
+    Raises UnavailableError where it does not answer, or it is no Docker daemon.
     """
     done = run(["docker", "info", "--format", "{{json .}}"], timeout_s=CALL_S, env=variables)
     if not done.ok and not done.stdout.lstrip().startswith("{"):
@@ -95,12 +82,8 @@ def ask(variables: Mapping[str, str]) -> DockerInfo:
 def parse_info(text: str, *, client: str | None = None) -> DockerInfo:
     """Read what `docker info --format '{{json .}}'` printed; pure.
 
-    Args:
-        text: what it printed.
-        client: path of the program that printed it.
-
-    Raises:
-        UnavailableError: it is no answer of a Docker daemon.
+    `text`: what it printed. `client`: path of the program that printed it. Raises UnavailableError where it is no
+    answer of a Docker daemon.
     """
     try:
         said = json.loads(text)
@@ -139,11 +122,8 @@ def follows_from(
 ) -> list[Finding]:
     """What follows for launches; pure.
 
-    Args:
-        info: of the daemon.
-        enforcing: SELinux enforces its rules here.
-        folders: in which lie what launches bind and what is loaded.
-        home: of this user.
+    `info`: of the daemon. `enforcing`: SELinux enforces its rules here. `folders`: in which lie what launches bind
+    and what is loaded. `home`: of this user.
     """
     found = []
     if info.containerd_store:

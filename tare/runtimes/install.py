@@ -45,9 +45,7 @@ UNIT = re.compile(r"/systemd/system/[^/@]+\.(?:path|service|socket|timer)$")
 def install(purpose: str = "run", *, dry_run: bool = False) -> int:
     """Install what is missing, or say what is and why it is left; always 0, since Tare reports what it lacks.
 
-    Args:
-        purpose: `run`, the workflow, or `test`, its tests as well.
-        dry_run: only say what would be done.
+    `purpose`: `run`, the workflow, or `test`, its tests as well. `dry_run`: only say what would be done.
     """
     if os.environ.get("RUNTIMES", "") not in ("", "auto", "system"):
         raise UserError(f"RUNTIMES={os.environ['RUNTIMES']!r}: it may be 'system' (install nothing) or unset")
@@ -98,10 +96,9 @@ def install_for(
 ) -> None:
     """Install what an environment or a stack needs besides, where we may; what can't be had is told later.
 
-    Args:
-        purpose: the environment or the stack, as people read it.
-        packages: program or library -> the Debian package that brings it, or those of which one does.
-        find: says whether one is on this machine; None for programs on its paths.
+    `purpose`: the environment or the stack, as people read it. `packages`: program or library -> the Debian package
+    that brings it, or those of which one does. `find`: says whether one is on this machine; None for programs on
+    its paths.
     """
     find = find or which
     wants = [

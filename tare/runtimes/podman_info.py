@@ -15,30 +15,21 @@ LOG_IN = "log in so that systemd runs a manager for this user (machinectl shell)
 
 @dataclass(frozen=True, kw_only=True)
 class PodmanInfo:
-    """Podman by its own words.
+    """Podman by its own words."""
 
-    Attributes:
-        driver: the storage driver.
-        rootless: an ordinary user called it.
-        labels: it gives containers a label of SELinux.
-        cgroup_version: `v1` or `v2`.
-        cgroup_manager: `systemd` or `cgroupfs`.
-        controllers: of control groups, which it may use; None where it does not say (before 4.0).
-    """
-
-    driver: str
-    rootless: bool = False
-    labels: bool = False
-    cgroup_version: str = "v2"
-    cgroup_manager: str = "systemd"
+    driver: str  # the storage driver
+    rootless: bool = False  # an ordinary user called it
+    labels: bool = False  # it gives containers a label of SELinux
+    cgroup_version: str = "v2"  # `v1` or `v2`
+    cgroup_manager: str = "systemd"  # `systemd` or `cgroupfs`
+    # Of control groups, which it may use; None where it does not say (before 4.0).
     controllers: frozenset[str] | None = None
 
 
 def parse_info(text: str) -> PodmanInfo:
     """Read what `podman info --format json` printed; pure.
 
-    Raises:
-        UnavailableError: it is no answer of Podman's.
+    Raises UnavailableError where it is no answer of Podman's.
     """
     try:
         said = json.loads(text)
@@ -58,12 +49,7 @@ def parse_info(text: str) -> PodmanInfo:
 
 
 def follows_from(info: PodmanInfo, *, enforcing: bool) -> list[Finding]:
-    """What follows for launches; pure.
-
-    Args:
-        info: of Podman.
-        enforcing: SELinux enforces its rules here.
-    """
+    """What follows for launches; pure. `info`: of Podman. `enforcing`: SELinux enforces its rules here."""
     found = []
     if info.rootless and info.cgroup_version == "v1":
         says = f"rootless Podman ignores {EVERY} on control groups of version 1: {UNEQUAL}"

@@ -65,8 +65,7 @@ def agreed(question: str) -> bool:
 def unused() -> Iterator[None]:
     """While the block runs nothing measures, no study runs, and no private Docker daemon does.
 
-    Raises:
-        UnavailableError: something does, which is named.
+    Raises UnavailableError where something does, which is named.
     """
     with alone_on_this_machine("it removes what measurements take", waits=False), daemon.without_users():
         refuse_running()
@@ -76,8 +75,7 @@ def unused() -> Iterator[None]:
 def refuse_running(folder: Path | None = None) -> None:
     """See that no workflow runs: anywhere on this machine, or in a folder.
 
-    Raises:
-        UnavailableError: one does, which is named.
+    Raises UnavailableError where one does, which is named.
     """
     found = [f"process {pid} in {at}" for pid, at in workflows.running() if folder in (None, at)]
     if found:
@@ -100,9 +98,7 @@ def remove(*, asks: bool = False) -> int:
     """Take away what is recorded, and say what goes before, and what stays; 0 when nothing had to stay.
 
     Call it while the machine is `unused`.
-
-    Args:
-        asks: whether a person at the terminal is asked first.
+    `asks`: whether a person at the terminal is asked first.
     """
     going = listed()
     for line in going or ["nothing is here that Tare installed"]:

@@ -22,9 +22,7 @@ def causes_run(spec: Mapping[str, Any], marks: Marks) -> Tuple[Framework, Dict[s
 
     spec["files"] is what `needed.needed` gave in an earlier launch on the host; without it, the launch only
     says what its own imports needed.
-
-    Raises:
-        ChildError: the process that looked at one of several jobs did not end well.
+    Raises ChildError where the process that looked at one of several jobs did not end well.
     """
     files = spec.get("files")
     first = None

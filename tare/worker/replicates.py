@@ -41,16 +41,10 @@ def measure(
 ) -> Dict[str, Any]:
     """Make all replicates; returns what the record holds of them.
 
-    Args:
-        framework: that has trained in this process.
-        training: the job of the run, for replicates that are not forked.
-        build: gives another such job.
-        batches: in the host's memory.
-        spec: of the launch, with `measured`.
-
-    Raises:
-        ValueError: no such level of the allocator, or a loss that is no finite number.
-        ChildError: a forked replicate failed.
+    `framework`: that has trained in this process. `training`: the job of the run, for replicates that are not
+    forked. `build`: gives another such job. `batches`: in the host's memory. `spec`: of the launch, with
+    `measured`. Raises ValueError where no such level of the allocator, or a loss that is no finite number. Raises
+    ChildError where a forked replicate failed.
     """
     wanted = spec["measured"]
     unknown = sorted(set(wanted["levels"]) - set(LEVELS))

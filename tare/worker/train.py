@@ -26,8 +26,7 @@ def jobs_of(spec: Mapping[str, Any]) -> List[Dict[str, Any]]:
 def import_workload(spec: Mapping[str, Any], marks: Marks, threads: int) -> Tuple[Framework, Any]:
     """Import the framework and what it and the workload need; returns (framework, workload module).
 
-    Raises:
-        Unable: no such framework, or the workload has no implementation in it, or it lacks a setting of the launch.
+    Raises Unable where there is no such framework, the workload is not written for it, or it lacks a setting.
     """
     workload = importlib.import_module("workloads." + spec["workload"])
     framework = frameworks.of(spec)
@@ -45,8 +44,7 @@ def import_workload(spec: Mapping[str, Any], marks: Marks, threads: int) -> Tupl
 def import_workloads(jobs: Sequence[Mapping[str, Any]], marks: Marks, threads: int) -> Tuple[Framework, List[Any]]:
     """Import the framework and what several jobs need, one after the other; the mark is set after the last one.
 
-    Returns:
-        (framework, the workload module of each job). Raises as `import_workload`.
+    Returns (framework, the workload module of each job). Raises as `import_workload`.
     """
     before = Marks(now_ns())
     modules = [import_workload(job, before, threads)[1] for job in jobs[:-1]]
@@ -55,11 +53,7 @@ def import_workloads(jobs: Sequence[Mapping[str, Any]], marks: Marks, threads: i
 
 
 def import_first(names: Sequence[str]) -> Any:
-    """Import the first of `names` that this stack has.
-
-    Raises:
-        ImportError: it has none of them.
-    """
+    """Import the first of `names` that this stack has. Raises ImportError where it has none of them."""
     for name in names[:-1]:
         try:
             return importlib.import_module(name)
@@ -83,10 +77,9 @@ def chosen(spec: Mapping[str, Any]) -> Tuple[Any, ...]:
 def load(framework: Framework, workload: Any, spec: Mapping[str, Any]) -> Any:
     """The workload's samples, or those that a setting of the launch brings instead.
 
-    Raises:
-        ValueError: there are others than its description says: batches and rates would be of another job; or
-            fewer different ones than make a batch.
-        Unable: the launch's setting can't be had with this workload.
+    Raises ValueError where there are others than its description says: batches and rates would be of another job;
+    or fewer different ones than make a batch. Raises Unable where the launch's setting can't be had with this
+    workload.
     """
     own = frameworks.training_class(workload, framework.name)
     expected = description(workload, spec)["samples"]
@@ -171,9 +164,7 @@ def first_batches(framework: Framework, dataset: Any, batch: int) -> List[Any]:
 
     As many as fit into MOST_BATCH_BYTES, LEAST_BATCHES at least: a job's memory does not grow with its data. The
     same in every environment, as they depend on nothing but the data.
-
-    Raises:
-        ValueError: the data is smaller than one batch.
+    Raises ValueError where the data is smaller than one batch.
     """
     kept: List[Any] = []
     held = 0
@@ -225,9 +216,7 @@ def whole_run(spec: Mapping[str, Any], marks: Marks) -> Tuple[Framework, Dict[st
     One epoch, or as many as the spec's or the workload's `epochs` says: a job of more steps. `steps` ends the first
     one early, where a whole one would take too long. `batches` makes it several (`several_runs`). `measured` adds
     training steps after the epoch, which are timed each (tare/worker/replicates.py).
-
-    Raises:
-        Unable: `measured` in a launch that is not one run of one process.
+    Raises Unable for `measured` in a launch that is not one run of one process.
     """
     if "measured" in spec and ("batches" in spec or spec.get("world_size", 1) > 1):
         raise frameworks.Unable("steps after the epoch are measured in a launch of one run by one process alone")

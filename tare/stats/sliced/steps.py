@@ -16,17 +16,12 @@ from tare.stats.intervals import MAD_TO_SD
 
 @dataclass(frozen=True, kw_only=True)
 class StepFit:
-    """A fit of launch + row.
+    """A fit of launch + row."""
 
-    Attributes:
-        effects: shape [..., launches], log seconds of a step at the median row; NaN for a launch without steps.
-        residuals: shape [..., rows, launches]; NaN where a step is missing.
-        scale: shape [...], standard deviation of the residuals as if they were normal (from their median).
-    """
-
+    # Shape [..., launches], log seconds of a step at the median row; NaN for a launch without steps.
     effects: np.ndarray
-    residuals: np.ndarray
-    scale: np.ndarray
+    residuals: np.ndarray  # shape [..., rows, launches]; NaN where a step is missing
+    scale: np.ndarray  # shape [...], standard deviation of the residuals as if they were normal (from their median)
 
 
 def step_effects(matrix: np.ndarray) -> StepFit:
@@ -37,13 +32,9 @@ def step_effects(matrix: np.ndarray) -> StepFit:
     that its median is unbiased. Least absolute deviations of launch + row are not: of an odd number of launches
     one has a residual of exactly 0 in each row, and small effects are drawn to 0 (by half, of five launches at an
     effect of a third of a step's noise).
-
-    Args:
-        matrix: shape [..., rows, launches], log seconds in own time; rows are (replicate, step index). NaN where a
-            step is missing: rows with a single step say nothing of how launches differ and are left out.
-
-    Raises:
-        ValueError: fewer than two dimensions, or no row holds two launches.
+    `matrix`: shape [..., rows, launches], log seconds in own time; rows are (replicate, step index). NaN where a
+    step is missing: rows with a single step say nothing of how launches differ and are left out. Raises ValueError
+    where fewer than two dimensions, or no row holds two launches.
     """
     logs = np.array(matrix, dtype=float)
     if logs.ndim < 2:
@@ -65,8 +56,7 @@ def step_effects(matrix: np.ndarray) -> StepFit:
 def _from_pairs(medians: np.ndarray) -> np.ndarray:
     """Effects of launches, mean zero, that fit the differences of all pairs best (least squares).
 
-    Args:
-        medians: shape [..., launches, launches], launch less another one; NaN where a pair shares no row.
+    `medians`: shape [..., launches, launches], launch less another one; NaN where a pair shares no row.
     """
     count = medians.shape[-1]
     held = np.isfinite(medians) & ~np.eye(count, dtype=bool)

@@ -66,16 +66,11 @@ def switch_cost(
 ) -> SwitchCosts:
     """Cost of a switch from the steps of all rounds.
 
-    Args:
-        own_s: shape [rounds, steps, launches], own seconds of each step; NaN where it is missing.
-        switches: the same shape, how often the launch was stopped within the step.
-        assigned: the same shape, what was assigned over the step: mean of 1 / quantum, or the expected switches.
-            It must follow from the quanta alone, not from how long the step took.
-        names: of the launches, the two hosts among them.
-        segment: consecutive steps whose mean is removed.
-
-    Raises:
-        ValueError: shapes that do not match.
+    `own_s`: shape [rounds, steps, launches], own seconds of each step; NaN where it is missing. `switches`: the
+    same shape, how often the launch was stopped within the step. `assigned`: the same shape, what was assigned over
+    the step: mean of 1 / quantum, or the expected switches. It must follow from the quanta alone, not from how long
+    the step took. `names`: of the launches, the two hosts among them. `segment`: consecutive steps whose mean is
+    removed. Raises ValueError for shapes that do not match.
     """
     own_s, switches, assigned = (np.asarray(values, dtype=float) for values in (own_s, switches, assigned))
     if own_s.ndim != 3 or not own_s.shape == switches.shape == assigned.shape or own_s.shape[2] != len(names):
@@ -99,17 +94,11 @@ def at_long_quantum(
 ) -> Estimate:
     """A mean log-ratio at the limit of long quanta; the cost's error, alike in all rounds, is in its interval.
 
-    Args:
-        estimate: of the launch to the mean of two hosts.
-        costs: of the same rounds.
-        name: the launch.
-        rates: switches by own second, of the launch and of the hosts (mean over rounds).
-        alike: whether a switch costs the same in all launches, so that the common cost is taken. This must be
-            decided beforehand, not from the measured difference.
-
-    Returns:
-        The estimate less -log(1 - r_e c_e) + log(1 - r_h c_h), where c_e is the hosts' cost and the measured
-        difference to it; as it was where a cost is not known, or where switches would be all that there is.
+    `estimate`: of the launch to the mean of two hosts. `costs`: of the same rounds. `name`: the launch. `rates`:
+    switches by own second, of the launch and of the hosts (mean over rounds). `alike`: whether a switch costs the
+    same in all launches, so that the common cost is taken. This must be decided beforehand, not from the measured
+    difference. Returns the estimate less -log(1 - r_e c_e) + log(1 - r_h c_h), where c_e is the hosts' cost and the
+    measured difference to it; as it was where a cost is not known, or where switches would be all that there is.
     """
     more, base = costs.to_host.get(name), costs.common if alike else costs.hosts
     if alike:
@@ -171,11 +160,8 @@ def _sums(y: np.ndarray, n: np.ndarray, z: np.ndarray, seen: np.ndarray, segment
 def _within(values: np.ndarray, mask: np.ndarray, segment: int, *, rows: bool) -> np.ndarray:
     """Values less the means of their launch's segment and step index, and of their row if wanted; 0 where masked.
 
-    Args:
-        values: shape [rounds, steps, launches, any number of variables].
-        mask: shape [rounds, steps, launches].
-        segment: steps.
-        rows: whether rows have means of their own.
+    `values`: shape [rounds, steps, launches, any number of variables]. `mask`: shape [rounds, steps, launches].
+    `segment`: steps. `rows`: whether rows have means of their own.
     """
     rounds, steps, launches, variables = values.shape
     padding = -steps % segment

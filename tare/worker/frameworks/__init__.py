@@ -37,8 +37,7 @@ def names() -> List[str]:
 def of(spec: Mapping[str, Any]) -> "Framework":
     """The framework that a specification names, on its device and not yet imported.
 
-    Raises:
-        Unable: there is none of that name.
+    Raises Unable where there is none of that name.
     """
     name = spec.get("framework", DEFAULT)
     if name not in names():
@@ -50,8 +49,7 @@ def of(spec: Mapping[str, Any]) -> "Framework":
 def training_class(workload: Any, name: str) -> Any:
     """The class of a workload's training jobs in a framework: `FRAMEWORKS[name]`, and PyTorch's is `Training`.
 
-    Raises:
-        Unable: the workload was not written for it.
+    Raises Unable where the workload was not written for it.
     """
     known = getattr(workload, "FRAMEWORKS", None) or {DEFAULT: workload.Training}
     if name not in known:
@@ -61,11 +59,7 @@ def training_class(workload: Any, name: str) -> Any:
 
 
 def finite(losses: Sequence[Any]) -> List[float]:
-    """Losses of steps, from the first on, as floats.
-
-    Raises:
-        ValueError: one of them is no finite number.
-    """
+    """Losses of steps, from the first on, as floats. Raises ValueError where one of them is no finite number."""
     values = [float(loss) for loss in losses]
     wrong = [number for number, value in enumerate(values, start=1) if not math.isfinite(value)]
     if wrong:
@@ -120,8 +114,7 @@ class Framework(object):
     def join(self, rank: int, size: int, servers: int = 0) -> None:
         """Meet the other processes that train together; sets `rank`, `size` and `workers`.
 
-        Raises:
-            Unable: it trains alone.
+        Raises Unable where it trains alone.
         """
         raise Unable("{} trains alone, not in a group of {}".format(self.name, size))
 

@@ -20,8 +20,7 @@ class Jax(frameworks.Framework):
     def import_(self) -> None:
         """Import jax, for the CPU alone, and let calls wait for what they compute.
 
-        Raises:
-            Unable: on another device than a CPU.
+        Raises Unable on another device than a CPU.
         """
         if self.device != "cpu":
             raise frameworks.Unable("jax trains on a CPU here, not on {}".format(self.device))

@@ -149,11 +149,7 @@ def calls_in(space: Any) -> Iterator[Call]:
 
 
 def first_of(names: Sequence[str]) -> Any:
-    """The first of some modules that this release has.
-
-    Raises:
-        ImportError: it has none of them.
-    """
+    """The first of some modules that this release has. Raises ImportError where it has none of them."""
     for name in names[:-1]:
         with contextlib.suppress(ImportError):
             return importlib.import_module(name)
