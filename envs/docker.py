@@ -79,10 +79,7 @@ class Docker(Environment):
         try:
             with docker_endpoint():
                 follows = follows_from(
-                    self.info,
-                    enforcing=enforces_selinux(),
-                    folders=(cache_path(), project_root()),
-                    home=home_dir(),
+                    self.info, enforcing=enforces_selinux(), folders=(cache_path(), project_root()), home=home_dir()
                 )
                 refuse(follows)
                 return probe_by_trial(self, self.info.version, examine=lambda trial: details_of(follows))

@@ -12,13 +12,7 @@ from typing import Any
 from tare.core.errors import UnavailableError
 
 INPUT = Path(".reference")
-NEEDED = {
-    "yaml": "PyYAML",
-    "numpy": "numpy",
-    "pandas": "pandas",
-    "scipy": "scipy",
-    "packaging": "packaging",
-}
+NEEDED = {"yaml": "PyYAML", "numpy": "numpy", "pandas": "pandas", "scipy": "scipy", "packaging": "packaging"}
 
 
 def add(subparsers: Any) -> None:

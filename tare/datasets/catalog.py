@@ -42,11 +42,7 @@ MANY_FILES = 100  # from which a record holds the top level of a set
 # Each recipe writes the prepared form into an empty folder and returns the number of rows; a set is prepared again
 # when the program of its recipe changes.
 Make = Callable[[Mapping[str, Path], Path, DataSet], int]
-RECIPES: dict[str, Make] = {
-    **prepared_forms.RECIPES,
-    "tiny-imagenet": tiny_imagenet.unpack,
-    "stamps": stamps.cut,
-}
+RECIPES: dict[str, Make] = {**prepared_forms.RECIPES, "tiny-imagenet": tiny_imagenet.unpack, "stamps": stamps.cut}
 PROGRAMS = {"tiny-imagenet": "tare/datasets/tiny_imagenet.py", "stamps": "tare/datasets/stamps.py"}
 OTHER_PROGRAMS = "tare/datasets/prepare.py"
 NEEDED: Mapping[str, tuple[str, ...]] = {**prepared_forms.NEEDED, "tiny-imagenet": (), "stamps": ("images", "rows")}

@@ -21,14 +21,7 @@ from tare.images.base import Base, debian_base, get_base
 from tare.images.interpreter import bring_libraries, with_interpreter
 from tare.images.oci import FolderLayer, assemble
 from tare.images.recipe import load_recipe
-from tare.images.runtime_forms import (
-    NO_OPTIONS,
-    base_fields,
-    contained_form,
-    form_record,
-    is_there,
-    keep_image,
-)
+from tare.images.runtime_forms import NO_OPTIONS, base_fields, contained_form, form_record, is_there, keep_image
 from tare.images.storage import measure_storage
 from tare.images.tree import Tree, build_tree, load_tree
 from tare.images.wheels import fetch_fitting, packages_of

@@ -168,11 +168,7 @@ def image_at(kept: Kept, tree: Path) -> OciImage:
     """What adapters take, of an image in the store; `tree` is where the packages lie inside."""
     image = kept.about["image"]
     return OciImage(
-        archive=kept.path / ARCHIVE,
-        digest=image["digest"],
-        image_id=image["image_id"],
-        tag=image["tag"],
-        tree=tree,
+        archive=kept.path / ARCHIVE, digest=image["digest"], image_id=image["image_id"], tag=image["tag"], tree=tree
     )
 
 

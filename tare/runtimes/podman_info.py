@@ -71,7 +71,4 @@ def suspect(info: PodmanInfo) -> Finding | None:
     if not info.rootless or not lacking:
         return None
     what = listed([NEEDED[name] for name in lacking])
-    return Finding(
-        says=f"rootless Podman sets {what} by {listed(lacking)}, {NOT_DELEGATED}",
-        remedy=DELEGATE,
-    )
+    return Finding(says=f"rootless Podman sets {what} by {listed(lacking)}, {NOT_DELEGATED}", remedy=DELEGATE)

@@ -33,11 +33,7 @@ LEVELS = (allocator.DEFAULT, allocator.STEADY)
 
 
 def measure(
-    framework: Framework,
-    training: Any,
-    build: Callable[[], Any],
-    batches: Sequence[Any],
-    spec: Mapping[str, Any],
+    framework: Framework, training: Any, build: Callable[[], Any], batches: Sequence[Any], spec: Mapping[str, Any]
 ) -> Dict[str, Any]:
     """Make all replicates; returns what the record holds of them.
 
