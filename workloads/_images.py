@@ -26,12 +26,11 @@ def describe(
 ) -> Dict[str, Any]:
     """DESCRIPTION of an image workload.
 
-    `title`: of the model. `body`: parameters that are there whatever the number of classes. `per_class`: parameters
-    of each class, biases included. `batch`: samples per step. `options`: defaults that are not those of the
-    imagenet example at 15 batches. `least_px`: the smallest image that the model can take. `why`: the reason.
-    `seconds`: about, of a step on one core, to say beforehand how long a study takes: `step` whatever the batch,
-    `sample` of each image of `px` pixels a side. `least_batch`: the smallest batch that the model can be trained
-    on.
+    `body`: parameters that are there whatever the number of classes. `per_class`: parameters of each class, biases
+    included. `batch`: samples per step. `options`: defaults that are not those of the imagenet example at 15
+    batches. `least_px`: the smallest image that the model can take. `why`: the reason. `seconds`: about, of a step
+    on one core, to say beforehand how long a study takes: `step` whatever the batch, `sample` of each image of `px`
+    pixels a side. `least_batch`: the smallest batch that the model can be trained on.
     """
     own = {"image_px": 224, "classes": 200, "samples": 15 * batch, "learning_rate": 0.1}
     own.update(options)

@@ -17,7 +17,7 @@ POOLED = (64, 12, 12)  # channels, height, width of what is flattened
 
 
 def describe(title: str, optimizer: str) -> Dict[str, Any]:
-    """DESCRIPTION of a job on these digits. `title`: of the model. `optimizer`: in words."""
+    """DESCRIPTION of a job on these digits."""
     description = {
         "title": title,
         "dataset": "mnist",

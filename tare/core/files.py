@@ -169,10 +169,9 @@ def locked(
     """Hold an exclusive lock on `path`, which ends with this process, however that ends.
 
     The file says who holds it: one that waits names the holder's process and since when it holds it.
-    `path`: of the lock's file. `waiting_for`: what its holders do, for whoever waits. `tell`: is told of whom is
-    waited for. `doing`: what this holder does, where that is something else. `busy`: is told instead, where another
-    process has the lock; it raises where that is not to be waited for. Yields whether another process had to be
-    waited for.
+    `waiting_for`: what its holders do, for whoever waits. `tell`: is told of whom is waited for. `doing`: what this
+    holder does, where that is something else. `busy`: is told instead, where another process has the lock; it
+    raises where that is not to be waited for. Yields whether another process had to be waited for.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
     descriptor = _open_lock(path)

@@ -15,8 +15,7 @@ def forked(jobs: int, tasks_each: int | None = None) -> Iterator[Pool]:
 
     A command of ours takes SIGTERM as an interruption, an exception. In a process of a pool that can be lost, and
     with it the end of the pool: there SIGTERM ends.
-    `jobs`: how many processes. `tasks_each`: after so many tasks a process makes room for a new one; None for
-    never.
+    `tasks_each`: after so many tasks a process makes room for a new one; None for never.
     """
     context = multiprocessing.get_context("fork")
     with context.Pool(jobs, signal.signal, (signal.SIGTERM, signal.SIG_DFL), tasks_each) as pool:

@@ -26,8 +26,8 @@ def alone_on_this_machine(doing: str = MEASURES, *, waits: bool = True) -> Itera
     """Be the only command on this machine that measures, whatever study, checkout or user another one has.
 
     A process that has the lock may take it again.
-    `doing`: what is told to others. `waits`: for whoever has it; else that is refused. Raises UnavailableError
-    where another process has it, and it is not waited for.
+    `waits`: for whoever has it; else that is refused. Raises UnavailableError where another process has it, and it
+    is not waited for.
     """
     global _holds
 

@@ -212,8 +212,7 @@ def at_death(
 ) -> Iterator[None]:
     """While the block runs: should this process be killed, the guard runs `commands` and removes `folder`.
 
-    `name`: unique on this machine. `commands`: what ends what does not die with its process group. `env`: their
-    complete environment. `folder`: what is left to be removed.
+    `commands`: what ends what does not die with its process group. `folder`: what is left to be removed.
     """
     note: dict[str, Any] = {"commands": [list(command) for command in commands], "env": dict(env or {})}
     _guard.note(name, **note, **({"folder": str(folder)} if folder else {}))
@@ -226,8 +225,6 @@ def at_death(
 class Lease:
     """What this process stops, as its guard knows it: let go on and killed where this process is killed, let go on
     where it says nothing for LEASE_S.
-
-    `name`: unique on this machine.
     """
 
     def __init__(self, name: str) -> None:

@@ -84,10 +84,10 @@ def keep(
 ) -> Kept:
     """What `key` names, from the store while it is whole, else made.
 
-    `parent`: folder of all entries of a kind. `key`: of the inputs. `make`: fills an empty folder, and returns what
-    is worth knowing of it, as JSON holds it. `what`: is made, for the person who waits: `making the base`.
-    `in_place`: it can't be moved when it is finished, as a virtual environment. `announced`: whether the person is
-    told when it begins; else only if it lasts. `fits`: whether one that is whole will do; else it is made again.
+    `parent`: folder of all entries of a kind. `make`: fills an empty folder, and returns what is worth knowing of
+    it, as JSON holds it. `what`: is made, for the person who waits: `making the base`. `in_place`: it can't be
+    moved when it is finished, as a virtual environment. `announced`: whether the person is told when it begins;
+    else only if it lasts. `fits`: whether one that is whole will do; else it is made again.
     """
     path = parent / key
     with locked(parent / f".{key}{LOCK}", waiting_for=what, tell=say):
@@ -167,8 +167,8 @@ def second_copy(kept: Kept, what: str) -> Kept:
 
     It is an entry like any other, and goes when the first one goes. Where files hold the entry's own path (bytecode
     and programs of a virtual environment), the copy's hold the copy's.
-    `kept`: the entry. `what`: is copied, for the person who waits. Raises UnavailableError where it can't be made
-    here: no room, or nothing can be written. Raises IntegrityError where what was written is not what was read.
+    `what`: is copied, for the person who waits. Raises UnavailableError where it can't be made here: no room, or
+    nothing can be written. Raises IntegrityError where what was written is not what was read.
     """
     parent, key = kept.path.parent, copy_key(kept.key)
 

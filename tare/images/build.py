@@ -164,8 +164,7 @@ def assemble_tree(
 ) -> dict[str, Any]:
     """Write the archive of base and tree into a folder; what `oci.assemble` says of it.
 
-    `stack`: of the tree. `root`: where the tree lies. `entries`: its manifest. `base`: below it. `recipe`: of
-    containers/recipe.yaml. `folder`: gets the archive.
+    `recipe`: of containers/recipe.yaml.
     """
     digest = manifest_digest(entries)
     return assemble(
@@ -194,10 +193,10 @@ def of_tree(record: TreeRecord) -> OciRecord:
 def derive(record: OciRecord, name: str, options: Mapping[str, str] = NO_OPTIONS) -> ImageRecord:
     """One environment's form of an image, from the cache or made by its adapter, as a record.
 
-    `record`: of the image (`build`). `name`: of the environment; one that is not contained gets the tree itself.
-    `options`: levels of the adapter's factors, under which the form will be launched. Returns a record whose status
-    is `unavailable`, with the reason, where the environment can't have the image. Raises UserError where no such
-    environment. Raises IntegrityError where the tree of an environment that is not contained is gone or damaged.
+    `name`: of the environment; one that is not contained gets the tree itself. `options`: levels of the adapter's
+    factors, under which the form will be launched. Returns a record whose status is `unavailable`, with the reason,
+    where the environment can't have the image. Raises UserError where no such environment. Raises IntegrityError
+    where the tree of an environment that is not contained is gone or damaged.
     """
     if record.install == BOUND:
         return installed.derive(record, name)
@@ -213,8 +212,8 @@ def without(record: OciRecord, name: str, reason: str, options: Mapping[str, str
 def ensure(record: ImageRecord) -> ImageRecord:
     """Before a launch: the form of a record is there, or is derived again from the archive.
 
-    `record`: of one environment (`derive`). Raises UnavailableError where it can't be had again; the reason is
-    given. Raises IntegrityError where what can be had again is another image.
+    Raises UnavailableError where it can't be had again; the reason is given. Raises IntegrityError where what can
+    be had again is another image.
     """
     if record.status != "ok":
         raise UnavailableError(record.reason or f"{record.env} has no image")

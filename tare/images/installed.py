@@ -185,8 +185,7 @@ def _image(found: Installation) -> dict[str, Any]:
 def derive(record: OciRecord, name: str) -> ImageRecord:
     """One environment's record of the bound stack.
 
-    `record`: of the image (`build`). `name`: of the environment. Returns a record whose status is `unavailable`,
-    with the reason, where the environment can't have it.
+    Returns a record whose status is `unavailable`, with the reason, where the environment can't have it.
     """
     adapter = environment(name)
     if adapter.contained:

@@ -181,11 +181,10 @@ def shared_libraries(
 ) -> tuple[dict[str, Path], list[str]]:
     """What the interpreter and its extension modules need beyond glibc.
 
-    `interpreter`: whose executable to start from. `extensions`: paths of extension modules relative to the standard
-    library. `more`: sonames that a stack's packages expect of any machine, beside those that all may expect.
-    `packages`: soname -> the distribution's packages of which one brings it. Returns soname -> file, and the
-    extension modules that this machine itself could not load. Raises UnavailableError where something that the
-    executable or every wheel needs is missing.
+    `extensions`: paths of extension modules relative to the standard library. `more`: sonames that a stack's
+    packages expect of any machine, beside those that all may expect. `packages`: soname -> the distribution's
+    packages of which one brings it. Returns soname -> file, and the extension modules that this machine itself
+    could not load. Raises UnavailableError where something that the executable or every wheel needs is missing.
     """
     cache = loader_cache()
     libraries: dict[str, Path] = {}

@@ -80,9 +80,8 @@ def image_of(record: OciRecord) -> OciImage:
 def contained_form(record: OciRecord, adapter: Environment, options: Mapping[str, str] = NO_OPTIONS) -> ImageRecord:
     """The record of an environment that is contained, its form made or kept from last time.
 
-    `record`: of the image. `adapter`: of the environment. `options`: levels of the adapter's factors, under which
-    the form will be launched. Returns a record whose status is `unavailable`, with the reason, where the
-    environment can't have the image.
+    `options`: levels of the adapter's factors, under which the form will be launched. Returns a record whose status
+    is `unavailable`, with the reason, where the environment can't have the image.
     """
     try:
         image = image_of(record)

@@ -79,7 +79,7 @@ def limits_of(pid: int | None = None) -> dict[str, Limit]:
 def group_chains(process: Path = PROC / "self", mountinfo: Path = PROC / "self/mountinfo") -> Iterator[list[Group]]:
     """The control groups of a process in each hierarchy, its own first, up to the root of what is mounted.
 
-    `process`: its folder in /proc. `mountinfo`: of whoever reads the groups' files.
+    `mountinfo`: of whoever reads the groups' files.
     """
     paths = {}
     for line in (process / "cgroup").read_text().splitlines():
@@ -231,8 +231,7 @@ def inherited_limits() -> dict[str, tuple[int, int]]:
 def unequal(ours: Limits, theirs: Limits, *, ours_alone: frozenset[str] = frozenset()) -> list[str]:
     """Where a launch does not live under the limits of this process, in words, in order; pure.
 
-    `ours`: of this process. `theirs`: of the launch's first process. `ours_alone`: names that the launch was asked
-    to have otherwise.
+    `ours_alone`: names that the launch was asked to have otherwise.
     """
     found = []
     for name in sorted({*ours, *theirs} - ours_alone):
@@ -248,7 +247,7 @@ def unequal(ours: Limits, theirs: Limits, *, ours_alone: frozenset[str] = frozen
 def refused(pid: int, *, ours_alone: frozenset[str] = frozenset()) -> str | None:
     """Why a launch can't be compared with others: it does not live under the limits of this process; or None.
 
-    `pid`: of its first process. `ours_alone`: names of limits that it was asked to have otherwise.
+    `ours_alone`: names of limits that it was asked to have otherwise.
     """
     different = unequal(limits_of(), limits_of(pid), ours_alone=ours_alone)
     return f"it does not live under the limits of this session: {'; '.join(different)}" if different else None
@@ -259,8 +258,8 @@ def parent_of_containers(chains: list[list[Group]], *, systemd: bool = False) ->
 
     It is the nearest group of a chain that holds all that is limited, has no processes of its own (in version 2 no
     group has both processes and groups with controllers), and is the same in every hierarchy that limits something.
-    `chains`: of this process (`group_chains`). `systemd`: the daemon's driver is systemd's, which takes slices
-    alone. Returns a path as `--cgroup-parent` takes it; None where there is none, or where nothing is limited.
+    `systemd`: the daemon's driver is systemd's, which takes slices alone. Returns a path as `--cgroup-parent` takes
+    it; None where there is none, or where nothing is limited.
     """
     found = set()
     for chain in chains:
@@ -282,8 +281,7 @@ def parent_of_containers(chains: list[list[Group]], *, systemd: bool = False) ->
 def remove_empty(path: str, mountinfo: Path = PROC / "self/mountinfo") -> None:
     """Remove a group where it is empty: a container's runtime makes the group's path in hierarchies that lack it.
 
-    `path`: as `parent_of_containers` gives it. A group that has processes or groups stays: the kernel sees to it.
-    `mountinfo`: of this process.
+    A group that has processes or groups stays: the kernel sees to it.
     """
     for line in mountinfo.read_text().splitlines():
         left, _, right = line.partition(" - ")

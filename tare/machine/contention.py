@@ -55,7 +55,7 @@ class Counter:
 def counted(cpus: Sequence[int], proc: Path = PROC) -> Iterator[Counted]:
     """Count while the block runs; what the block gets is filled when it ends.
 
-    `cpus`: logical CPUs whose time and cache misses count. `proc`: /proc.
+    `cpus`: logical CPUs whose time and cache misses count.
     """
     found = Counted()
     with ExitStack() as stack:

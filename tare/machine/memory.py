@@ -45,7 +45,6 @@ def _room_in_cgroups(mounts: Path, own: Path) -> list[int]:
     """What is left below each limit of memory that holds for this process, in bytes; cgroups of both versions.
 
     File pages that were not used lately count as room: the kernel takes them back first.
-    `mounts`: /proc/self/mountinfo. `own`: /proc/self/cgroup.
     """
     found = []
     with contextlib.suppress(OSError):

@@ -81,8 +81,8 @@ def namespaces_off() -> Switch | None:
 def switch_behind(reason: str, *, in_namespace: bool = False) -> Switch | None:
     """The switch for which a launch failed; None where none is off, or it failed for something else.
 
-    `reason`: what the runtime printed. `in_namespace`: an ordinary user's launch is made in a user namespace: then
-    the switch is what a mere denial is for.
+    `in_namespace`: an ordinary user's launch is made in a user namespace: then the switch is what a mere denial is
+    for.
     """
     said = reason.lower()
     words = (*REFUSALS, *DENIALS) if in_namespace and not is_privileged() else REFUSALS

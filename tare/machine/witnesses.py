@@ -21,7 +21,7 @@ GIT_S = 30.0
 def witnesses(stamp: Path, sha256: str, root: Path | None = None) -> list[str]:
     """What carries a stamp's hash beside the file itself, one phrase each; empty where nothing does.
 
-    `stamp`: the file. `sha256`: of it. `root`: a checkout; None for this one.
+    `root`: a checkout; None for this one.
     """
     checkout = root or project_root()
     proof = stamp.with_name(f"{stamp.name}.ots")

@@ -81,7 +81,7 @@ def named_kind(name: str, at: str) -> str:
 def host_side(kind: str, source: str | None, target: str | None) -> str | None:
     """`pinned` or `pageable` for the host's side of a copy, None for others and where it is neither.
 
-    `kind`: of the copy. `source`, `target`: the profiler's words for the kinds of memory.
+    `source`, `target`: the profiler's words for the kinds of memory.
     """
     if kind not in CROSSING:
         return None
@@ -92,8 +92,7 @@ def host_side(kind: str, source: str | None, target: str | None) -> str | None:
 def make(rows: Iterable[Mapping[str, Any]], where: str) -> pd.DataFrame:
     """An ACTIVITY table, ordered by start.
 
-    `rows`: one per piece of activity. `where`: begins the message: the file. Raises IntegrityError where a row does
-    not fit, such as one that ends before it starts.
+    Raises IntegrityError where a row does not fit, such as one that ends before it starts.
     """
     table = pd.DataFrame(list(rows), columns=list(ACTIVITY.columns))
     try:

@@ -193,8 +193,7 @@ def _nvprof(text: str, path: Path) -> Log:
 def rows(log: Log, steps: int | None) -> list[dict[str, Any]]:
     """What a log says, as rows of metric, value, unit, kind, source, reason, and per what the value is.
 
-    `log`: the file. `steps`: training steps that it holds; None takes the file's own, and where it marks none, the
-    whole log.
+    `steps`: training steps that it holds; None takes the file's own, and where it marks none, the whole log.
     """
     divisor = steps or log.steps
     found: list[dict[str, Any]] = []

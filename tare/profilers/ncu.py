@@ -433,8 +433,7 @@ def _statistics(smallest: dict[str, Any], largest: dict[str, Any], mean: dict[st
 def base_value(text: str, unit: str, way: str = POINT) -> dict[str, Any] | None:
     """`value` and `unit` of a printed number in base units; None for a word, a missing value for n/a.
 
-    `text`: the number; in brackets behind it may stand what each instance has. `unit`: as it is printed. `way`: in
-    which numbers are written.
+    `text`: the number; in brackets behind it may stand what each instance has.
     """
     if instances := INSTANCES.match(text):
         text = instances[1]

@@ -50,7 +50,7 @@ class Printed:
 def parse(text: str, way: str = POINT, *, exponent: bool = True) -> Printed | None:
     """A number with or without groups of digits; None where the text is none.
 
-    `text`: it. `way`: POINT, COMMA or FOURS. `exponent`: whether it may have one.
+    `way`: POINT, COMMA or FOURS. `exponent`: whether it may have one.
     """
     found = _PATTERNS[way].fullmatch(text)
     if found is None or (found[4] is not None and not exponent):
@@ -76,9 +76,8 @@ class Token:
 def decide(tokens: Iterable[Token], where: str) -> str:
     """POINT, COMMA or FOURS, whichever way the numbers of a file are written in.
 
-    `tokens`: of the whole file; what is no number in any way is passed over. `where`: begins the messages: the
-    file. Raises UserError where some numbers are written in one way and others in another, or all can be read in
-    several.
+    `tokens`: of the whole file; what is no number in any way is passed over. Raises UserError where some numbers
+    are written in one way and others in another, or all can be read in several.
     """
     left = dict.fromkeys(_PATTERNS)  # in order: the usual one first
     narrowed: list[tuple[Token, set[str]]] = []
@@ -128,10 +127,7 @@ def _kept(token: Token, way: str) -> Printed | None:
 
 
 class Numerals:
-    """Reads the numbers of one file.
-
-    `where`: begins the messages: the file. `way`: in which they are written, as `decide` found it.
-    """
+    """Reads the numbers of one file. `way`: in which they are written, as `decide` found it."""
 
     def __init__(self, where: str, way: str = POINT) -> None:
         self.where = where
@@ -178,9 +174,8 @@ def check_mean(total: Printed, calls: int, mean: Printed, at: str) -> None:
 def check_shares(parts: Iterable[tuple[Printed, Printed]], where: str, what: str) -> None:
     """Shares in per cent have to be those of the parts that are there, and add up to 100.
 
-    `parts`: total and share of each row. `where`: begins the message: the file. `what`: the parts are of, such as
-    `GPU activities`. Raises IntegrityError where rows are missing, or too many, within the digits that were
-    printed.
+    `parts`: total and share of each row. `what`: the parts are of, such as `GPU activities`. Raises IntegrityError
+    where rows are missing, or too many, within the digits that were printed.
     """
     rows = list(parts)
     shares = sum(share.value for _, share in rows)

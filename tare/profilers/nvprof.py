@@ -83,9 +83,8 @@ class NvprofLog:
 def read(text: str, where: str) -> NvprofLog:
     """What a log holds, whichever form it has.
 
-    `text`: the log. `where`: begins the messages: the file. Raises UserError where it holds none of the forms; the
-    message has what nvprof itself says. Raises IntegrityError where it is cut short or damaged, or headers of
-    kernels are missing: numbers have no owner then.
+    Raises UserError where it holds none of the forms; the message has what nvprof itself says. Raises
+    IntegrityError where it is cut short or damaged, or headers of kernels are missing: numbers have no owner then.
     """
     scan = Scan(where)
     for number, line in lines_of(text):
@@ -144,8 +143,7 @@ class _Found:
     def add_metric(self, line: int, form: str, owner: tuple[Any, ...], kernel: str, cells: list[str]) -> None:
         """One metric of one kernel: invocations, name, min, max, avg as printed.
 
-        `line`: where it stands. `form`: METRICS, EVENTS or LAUNCHES. `owner`: block and device, and what else tells
-        the kernel from others. `kernel`: its name. `cells`: as said.
+        `owner`: block and device, and what else tells the kernel from others.
         """
         at = f"{self.where} line {line}"
         index = self._kernels.setdefault(owner, len(self._kernels) + 1)
@@ -282,8 +280,7 @@ class _Found:
     ) -> None:
         """One row of a trace; faults of pages and the like are no activity.
 
-        `line`: where it stands. `name`: of the kernel or operation. `start`, `duration`: with their units. `moved`:
-        a size with its unit, or nothing. `rest`: other cells by the name of their column.
+        `moved`: a size with its unit, or nothing. `rest`: other cells by the name of their column.
         """
         at = f"{self.where} line {line}"
         if name.startswith("[Unified Memory") and "Memcpy" not in name:

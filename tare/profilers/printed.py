@@ -129,9 +129,9 @@ class CsvTables:
 
     A table begins at a header and ends at the next one, or at an empty line. Lines of the profiler and of the
     program in between are left out, but for those that look like rows: then the file is damaged.
-    `is_header`: by form, the columns (lower case, without units) that a header of it has. `where`: begins the
-    messages: the file. `last_needed`: by form, the column behind which rows may end early; they are filled up with
-    empty cells. `empty_line_ends`: whether an empty line ends a table too, as where tables of other forms follow.
+    `is_header`: by form, the columns (lower case, without units) that a header of it has. `last_needed`: by form,
+    the column behind which rows may end early; they are filled up with empty cells. `empty_line_ends`: whether an
+    empty line ends a table too, as where tables of other forms follow.
     """
 
     def __init__(
@@ -258,8 +258,7 @@ def header_form(line: str, is_header: Mapping[str, Sequence[str]]) -> str | None
 def refuse_again(seen: dict[tuple[str, ...], int], row: tuple[str, ...], line: int, where: str) -> None:
     """A row that has a number of its own, such as that of its launch, can't stand in a table twice.
 
-    `seen`: the rows before, with their lines; the row is added. `row`: its cells. `line`: where it stands. `where`:
-    begins the message: the file. Raises IntegrityError where it does.
+    `seen`: the rows before, with their lines; the row is added. Raises IntegrityError where it does.
     """
     if (before := seen.setdefault(row, line)) != line:
         raise IntegrityError(f"{where} line {line}: the same row as at line {before}: it stands there twice")
@@ -282,8 +281,7 @@ def refuse_repeated(tables: Iterable[Table], where: str) -> None:
 def refuse_unended(text: str, is_open: bool, where: str) -> None:
     """A last line of a table without its end is cut short.
 
-    `text`: the whole of it. `is_open`: whether its last line may be of a table. `where`: begins the message: the
-    file. Raises IntegrityError where the text ends so.
+    `is_open`: whether its last line may be of a table. Raises IntegrityError where the text ends so.
     """
     if is_open and not text.endswith(("\n", "\r")):
         raise IntegrityError(

@@ -46,7 +46,7 @@ def rows(
     """Every metric of some steps.
 
     `table`: ACTIVITY of these steps alone. `window`: the time in which idleness counts, on the table's clock; None
-    takes from the first piece of activity to the end of the last. `steps`: how many. `source`: the profiler.
+    takes from the first piece of activity to the end of the last.
     """
     if table.empty:
         return missing_rows(source, EMPTY)
@@ -69,8 +69,7 @@ def summary_rows(
     """The same from sums alone (activity.SUMMARY_COLUMNS): without gaps, and without what no sum tells.
 
     A kind of operation that has sizes but no times, or the other way round, has the other unavailable.
-    `summary`: the sums. `steps`: how many. `source`: the profiler. `covered`: kinds that would have sums if they
-    occurred; of others nothing is known.
+    `covered`: kinds that would have sums if they occurred; of others nothing is known.
     """
     kinds = summary.groupby("kind")
     found: dict[str, Any] = {}

@@ -347,8 +347,8 @@ def daemon_settings(folder: Path, containerd_store: bool | None = None) -> str:
     """The daemon's settings file: where a Docker before 23 puts its key, and the kind of its image store.
 
     It would make /etc/docker for it, which stays. Later ones have no such key and ignore the setting.
-    `folder`: of the daemon. `containerd_store`: whether images are kept in containerd's store; None for the
-    daemon's own choice, which from version 29 on is containerd's for a new store.
+    `containerd_store`: whether images are kept in containerd's store; None for the daemon's own choice, which from
+    version 29 on is containerd's for a new store.
     """
     settings: dict[str, object] = {"deprecated-key-path": str(folder / "key.json")}
     if containerd_store is not None:

@@ -82,8 +82,7 @@ def ask(variables: Mapping[str, str]) -> DockerInfo:
 def parse_info(text: str, *, client: str | None = None) -> DockerInfo:
     """Read what `docker info --format '{{json .}}'` printed; pure.
 
-    `text`: what it printed. `client`: path of the program that printed it. Raises UnavailableError where it is no
-    answer of a Docker daemon.
+    `client`: path of the program that printed it. Raises UnavailableError where it is no answer of a Docker daemon.
     """
     try:
         said = json.loads(text)
@@ -122,8 +121,7 @@ def follows_from(
 ) -> list[Finding]:
     """What follows for launches; pure.
 
-    `info`: of the daemon. `enforcing`: SELinux enforces its rules here. `folders`: in which lie what launches bind
-    and what is loaded. `home`: of this user.
+    `enforcing`: SELinux enforces its rules here. `folders`: in which lie what launches bind and what is loaded.
     """
     found = []
     if info.containerd_store:

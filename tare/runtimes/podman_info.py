@@ -49,7 +49,7 @@ def parse_info(text: str) -> PodmanInfo:
 
 
 def follows_from(info: PodmanInfo, *, enforcing: bool) -> list[Finding]:
-    """What follows for launches; pure. `info`: of Podman. `enforcing`: SELinux enforces its rules here."""
+    """What follows for launches; pure. `enforcing`: SELinux enforces its rules here."""
     found = []
     if info.rootless and info.cgroup_version == "v1":
         says = f"rootless Podman ignores {EVERY} on control groups of version 1: {UNEQUAL}"

@@ -187,8 +187,7 @@ def moderated(own: Spread, others: Sequence[Spread]) -> Spread:
 
     The prior's degrees of freedom follow from how much the others' variances scatter beyond what their own degrees
     explain, MOST_PRIOR at most; with one other nobody can tell, and MOST_PRIOR it is.
-    `own`: of one comparison. `others`: of contrasts that would have its standard deviation if all launches varied
-    alike.
+    `others`: of contrasts that would have its standard deviation if all launches varied alike.
     """
     told = [other for other in others if other.unit > 0]
     if not told:
@@ -226,7 +225,7 @@ def stein_units(spread: float, half_width: float, pilot: int, alpha: float) -> i
     """Units that Stein's second stage asks for: ceil((t s / h)^2), at least the pilot's.
 
     `spread`: standard deviation of the pilot's log-ratios. `half_width`: wanted half-width, of the log-ratio.
-    `pilot`: number of pilot units, two or more. `alpha`: of one interval.
+    `pilot`: number of pilot units, two or more.
     """
     wanted = (t_quantile(alpha, pilot - 1) * spread / half_width) ** 2
     return max(pilot, min(MOST_UNITS, math.ceil(wanted - 1e-9)))
@@ -247,8 +246,7 @@ def judge(interval: Interval, margin: float) -> str:
 def qualified(typical: str, total: str, stalls: Interval | None) -> str:
     """A verdict on the typical time, with more words where all time, stalls included, does not say the same.
 
-    `typical`, `total`: what `judge` says of either. `stalls`: of the log-ratio of all time less that of the typical
-    time; None where the two are one.
+    `stalls`: of the log-ratio of all time less that of the typical time; None where the two are one.
     """
     told = stalls.told if stalls else None
     if typical == "equivalent":
@@ -281,8 +279,7 @@ def all_within(estimates: Sequence[tuple[Estimate, float]], alpha: float) -> flo
 
     An intersection-union test (Berger 1982): each is held to two one-sided tests at alpha, without a correction for
     their number, since the statement is false as soon as one of them lies outside.
-    `estimates`: each with what may lie beyond its interval to either side, of the log-ratio. `alpha`: of the
-    statement.
+    `estimates`: each with what may lie beyond its interval to either side, of the log-ratio.
     """
     halves = [estimate.half_width(2 * alpha) for estimate, _ in estimates]
     ends = [

@@ -38,9 +38,8 @@ def measure(
     """Make all replicates; returns what the record holds of them.
 
     `framework`: that has trained in this process. `training`: the job of the run, for replicates that are not
-    forked. `build`: gives another such job. `batches`: in the host's memory. `spec`: of the launch, with
-    `measured`. Raises ValueError where no such level of the allocator, or a loss that is no finite number. Raises
-    ChildError where a forked replicate failed.
+    forked. `batches`: in the host's memory. Raises ValueError where no such level of the allocator, or a loss that
+    is no finite number. Raises ChildError where a forked replicate failed.
     """
     wanted = spec["measured"]
     unknown = sorted(set(wanted["levels"]) - set(LEVELS))

@@ -31,9 +31,8 @@ def body_estimates(rounds: Sequence[Round], names: Sequence[str]) -> dict[str, E
 def rounds_needed(spread: float, half_width: float, alpha: float, *, fewest: int = FEWEST_UNITS) -> int:
     """Rounds after which Student's interval at level 1 - alpha has this half-width, if the spread stays as it is.
 
-    `spread`: standard deviation of one round's log-ratio. `half_width`: wanted, of the log-ratio. `alpha`: of one
-    interval. `fewest`: rounds that there are at least. Raises ValueError for a half-width that is not positive,
-    or a spread below zero.
+    `spread`: standard deviation of one round's log-ratio. `half_width`: wanted, of the log-ratio. `fewest`: rounds
+    that there are at least. Raises ValueError for a half-width that is not positive, or a spread below zero.
     """
     if half_width <= 0 or spread < 0:
         raise ValueError(

@@ -94,11 +94,11 @@ def at_long_quantum(
 ) -> Estimate:
     """A mean log-ratio at the limit of long quanta; the cost's error, alike in all rounds, is in its interval.
 
-    `estimate`: of the launch to the mean of two hosts. `costs`: of the same rounds. `name`: the launch. `rates`:
-    switches by own second, of the launch and of the hosts (mean over rounds). `alike`: whether a switch costs the
-    same in all launches, so that the common cost is taken. This must be decided beforehand, not from the measured
-    difference. Returns the estimate less -log(1 - r_e c_e) + log(1 - r_h c_h), where c_e is the hosts' cost and the
-    measured difference to it; as it was where a cost is not known, or where switches would be all that there is.
+    `estimate`: of the launch to the mean of two hosts. `rates`: switches by own second, of the launch and of the
+    hosts (mean over rounds). `alike`: whether a switch costs the same in all launches, so that the common cost is
+    taken. This must be decided beforehand, not from the measured difference. Returns the estimate less -log(1 - r_e
+    c_e) + log(1 - r_h c_h), where c_e is the hosts' cost and the measured difference to it; as it was where a cost
+    is not known, or where switches would be all that there is.
     """
     more, base = costs.to_host.get(name), costs.common if alike else costs.hosts
     if alike:
@@ -161,7 +161,7 @@ def _within(values: np.ndarray, mask: np.ndarray, segment: int, *, rows: bool) -
     """Values less the means of their launch's segment and step index, and of their row if wanted; 0 where masked.
 
     `values`: shape [rounds, steps, launches, any number of variables]. `mask`: shape [rounds, steps, launches].
-    `segment`: steps. `rows`: whether rows have means of their own.
+    `rows`: whether rows have means of their own.
     """
     rounds, steps, launches, variables = values.shape
     padding = -steps % segment

@@ -95,7 +95,7 @@ def _level(table: np.ndarray) -> float:
 def _of_body(logs: np.ndarray, of_theta: float, of_level: float) -> Estimate:
     """What a body's ratio and its level, of the same rounds, bring to a sum: `of_theta` theta + `of_level` log b_h.
 
-    `logs`: shape [3, rounds], log own seconds. `of_theta`, `of_level`: derivatives of the sum.
+    `logs`: shape [3, rounds], log own seconds.
     """
     level = logs[1:].mean(axis=0)
     return student(of_theta * (logs[0] - level) + of_level * level)

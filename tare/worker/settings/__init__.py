@@ -57,8 +57,8 @@ def apply(framework: Framework, training: Any, wanted: Mapping[str, str]) -> Non
 def samples(framework: Framework, job: Any, count: int, spec: Mapping[str, Any]) -> Optional[Any]:
     """The samples that a setting brings instead of the workload's own; None where none does.
 
-    `framework`: of the launch, imported. `job`: the class of the workload's training jobs. `count`: samples of an
-    epoch. `spec`: of the launch. Raises Unable where the workload or the framework can't have them.
+    `job`: the class of the workload's training jobs. `count`: samples of an epoch. Raises Unable where the workload
+    or the framework can't have them.
     """
     for module, level in used(framework, spec.get("settings") or {}, "samples"):
         return module.samples(framework, job, count, level, spec)
