@@ -8,6 +8,8 @@ Steps before `warmup_steps` count in the whole run and not in its rate.
 import os
 from typing import Any, Dict, List, Mapping, Optional
 
+from workloads import _jobs
+
 SEED = 1
 START_S = 5.0  # a launch beyond its steps, about: torchvision's imports, and loader processes that import them too
 MEAN, STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)  # of ImageNet's pixels, by channel
@@ -99,7 +101,7 @@ class Photographs(object):
         return self.dataset[self.order[index % self.different]]
 
 
-class Training(object):
+class Training(_jobs.TorchJob):
     """One training job: model, data, and what one step does. A workload says how its model is built."""
 
     def __init__(self, torch: Any, device: str, options: Mapping[str, Any]) -> None:
@@ -149,24 +151,3 @@ class Training(object):
         size = options["image_px"]
         images = torch.randn(batch, 3, size, size, device=device)
         return [images, torch.randint(options["classes"], (batch,), device=device)]
-
-    def loss(self, batch: Any) -> Any:
-        """Loss of one batch, as a tensor that can be differentiated."""
-        images, labels = batch
-        images, labels = images.to(self.device), labels.to(self.device)
-        return self.loss_of(self.model(images), labels)
-
-    def loss_of(self, output: Any, labels: Any) -> Any:
-        """Loss of what the model gave."""
-        return self.torch.nn.functional.cross_entropy(output, labels)
-
-    def step(self, batch: Any) -> Any:
-        """Forward, backward, update; returns the loss as a tensor without waiting for the device."""
-        self.optimizer.zero_grad()
-        loss = self.loss(batch)
-        loss.backward()
-        self.optimizer.step()
-        return loss.detach()
-
-    def end_epoch(self) -> None:
-        """Nothing happens between epochs."""

@@ -8,6 +8,8 @@ weights are drawn once for all, as PyTorch draws its own: uniform within 1 / sqr
 import os
 from typing import Any, Callable, Dict, Iterator, List, Mapping, Optional, Sequence, Tuple
 
+from workloads import _jobs
+
 SEED = 1
 IMAGES = 60000
 MEAN, STD = 0.1307, 0.3081  # of the pixels of all training images
@@ -93,6 +95,15 @@ class Digits(object):
         self.epoch += 1
         for start in range(0, self.different, batch):
             yield self.take(order[start : start + batch])
+
+
+class Job(_jobs.Job):
+    """A training job on the digits as arrays."""
+
+    @staticmethod
+    def load(folder: str, options: Mapping[str, Any]) -> Digits:
+        """The digits."""
+        return Digits(folder, options["samples"])
 
 
 def first_weights() -> List[Tuple[Any, Any]]:

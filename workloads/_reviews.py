@@ -11,6 +11,8 @@ import os
 import re
 from typing import Any, List, Optional, Tuple
 
+from workloads import _jobs
+
 VOCABULARY_WORDS = 200
 TOKENS = VOCABULARY_WORDS + 2
 LENGTH = 100
@@ -19,7 +21,7 @@ PUNCTUATION = r"[!\"#$%&'()*+,\-./:;<=>?@\[\\\]^_`{|}~]"
 FILE = "reviews.jsonl"
 
 
-class Classification(object):
+class Classification(_jobs.TorchJob):
     """A training job on reviews; `model` makes logits [batch, 1] of token ids [100, batch]."""
 
     def __init__(self, torch: Any, device: str, model: Any, optimizer: Any) -> None:
@@ -34,17 +36,6 @@ class Classification(object):
         ids, labels = ids.to(self.device), labels.to(self.device)
         logits = self.model(ids.t()).squeeze(1)
         return self.torch.nn.functional.binary_cross_entropy_with_logits(logits, labels)
-
-    def step(self, batch: Any) -> Any:
-        """Forward, backward, update; returns the loss as a tensor without waiting for the device."""
-        self.optimizer.zero_grad()
-        loss = self.loss(batch)
-        loss.backward()
-        self.optimizer.step()
-        return loss.detach()
-
-    def end_epoch(self) -> None:
-        """Nothing happens between epochs."""
 
 
 def load(folder: str, samples: Optional[int] = None) -> Any:

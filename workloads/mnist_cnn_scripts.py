@@ -6,7 +6,8 @@ probabilities to a loss that expects logits, PyTorch's drops whole channels, eac
 and all count an evaluation after each epoch as training time.
 """
 
-from typing import Any, Dict, Mapping
+from functools import partial
+from typing import Any, Dict
 
 from workloads import _mnist, _mnist_cntk, _mnist_jax, _mnist_mxnet, _mnist_tensorflow, _mnist_torch
 
@@ -21,8 +22,4 @@ FRAMEWORKS = {
     "mxnet": _mnist_mxnet.Published,
     "cntk": _mnist_cntk.Published,
 }
-
-
-def described(options: Mapping[str, Any]) -> Dict[str, Any]:
-    """DESCRIPTION at these options."""
-    return _mnist.at_options(DESCRIPTION, options)
+described = partial(_mnist.at_options, DESCRIPTION)
