@@ -116,7 +116,6 @@ def mount_option(
 
 def labelled_volume(bind: Bind) -> str:
     """Value of Docker's --volume for one bind that SELinux labels for containers, which --mount can't ask for.
-
     Raises UnavailableError where its path has a colon, which ends a path there.
     """
     if any(":" in str(path) for path in (bind.source, bind.target)):
@@ -147,9 +146,8 @@ def device_flags(launch: Launch) -> list[str]:
 
 
 def confirm_gpu(options: Mapping[str, str]) -> dict[str, Any]:
-    """See that a launch which asks for a way to the GPU is on a machine that has one.
-
-    Raises UnavailableError where there is no driver.
+    """See that a launch which asks for a way to the GPU is on a machine that has one. Raises UnavailableError where
+    there is no driver.
     """
     if "gpu" in options:
         driver_here()
@@ -157,9 +155,8 @@ def confirm_gpu(options: Mapping[str, str]) -> dict[str, Any]:
 
 
 def confirm_seccomp(options: Mapping[str, str], facts: Mapping[str, Any]) -> dict[str, Any]:
-    """See that a trial launch had the seccomp filter that its options asked for.
-
-    Raises UnavailableError where it had another one.
+    """See that a trial launch had the seccomp filter that its options asked for. Raises UnavailableError where it
+    had another one.
     """
     wanted = {"unconfined": "0", "default": "2"}.get(options.get("seccomp", ""))
     if wanted not in (None, facts["seccomp"]):

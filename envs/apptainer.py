@@ -126,9 +126,8 @@ class Apptainer(Environment):
         return probe_by_trial(self, version, remedy=REMEDY, examine=examine)
 
     def prepare(self, image: OciImage, folder: Path) -> Prepared:
-        """Build the .sif with zstd, in `folder`.
-
-        Raises UnavailableError where Apptainer is missing or fails; the reason is its own last line.
+        """Build the .sif with zstd, in `folder`. Raises UnavailableError where Apptainer is missing or fails; the
+        reason is its own last line.
         """
         target = folder / f"{_short(image)}.sif"
         processors = str(len(os.sched_getaffinity(0)))
@@ -149,9 +148,8 @@ class Apptainer(Environment):
         return "unpacked" if options.get("sif") == "unpacked" else None
 
     def prepare_form(self, form: str, image: OciImage, folder: Path) -> Prepared:
-        """Build the folder that Apptainer calls a sandbox, from the archive that the .sif is built from.
-
-        Raises UnavailableError where Apptainer is missing or fails; the reason is its own last line.
+        """Build the folder that Apptainer calls a sandbox, from the archive that the .sif is built from. Raises
+        UnavailableError where Apptainer is missing or fails; the reason is its own last line.
         """
         target = folder / _short(image)
         with building(folder) as temporary:
@@ -220,9 +218,8 @@ class Apptainer(Environment):
 
     @contextlib.contextmanager
     def session(self) -> Iterator[None]:
-        """End what launches left whose harness was killed itself.
-
-        Raises UnavailableError where each launch would wait for a mount of its own until it gives up.
+        """End what launches left whose harness was killed itself. Raises UnavailableError where each launch would
+        wait for a mount of its own until it gives up.
         """
         refuse_unfit(find_apptainer())
         _orphans.end_orphans(cache_path())
@@ -251,7 +248,6 @@ class Apptainer(Environment):
 
 def refuse_unfit(found: Path | None) -> None:
     """See that the relocated Apptainer, where it is the one that is here or was to be had, lies at a fit place.
-
     Raises UnavailableError where it does not.
     """
     ours = may_install() is None if found is None else origin(found) == "relocated"
@@ -272,9 +268,8 @@ def _short(image: OciImage) -> str:
 
 
 def build_with_spython(recipe: str, target: str, options: list[str]) -> None:
-    """Build `target` from `recipe` through spython, forced over an older one.
-
-    Raises CalledProcessError where the build failed; its output has been printed.
+    """Build `target` from `recipe` through spython, forced over an older one. Raises CalledProcessError where the
+    build failed; its output has been printed.
     """
     from spython.main import Client
 

@@ -90,9 +90,8 @@ class Docker(Environment):
 
     @contextlib.contextmanager
     def session(self) -> Iterator[None]:
-        """Count as a user of the daemon; starts a private one where none answers.
-
-        Raises UnavailableError where none can be had.
+        """Count as a user of the daemon; starts a private one where none answers. Raises UnavailableError where
+        none can be had.
         """
         with docker_endpoint():
             _ = self.info  # before a launch's arguments are asked for
@@ -175,9 +174,8 @@ class Docker(Environment):
         return endpoint_variables()
 
     def places(self, prepared: Prepared) -> tuple[Path, ...]:
-        """The folders of the image's layers, where the daemon is on this machine and we may look.
-
-        Raises UnavailableError where the daemon does not tell them, or this user may not look.
+        """The folders of the image's layers, where the daemon is on this machine and we may look. Raises
+        UnavailableError where the daemon does not tell them, or this user may not look.
         """
         with docker_endpoint():
             if self.info.containerd_store:

@@ -106,9 +106,8 @@ class Setup:
 
 
 def setup_with(accelerator: str, reason: str | None = None) -> Setup:
-    """The setup for this machine with an accelerator that is known.
-
-    Raises UnavailableError where no kernel is to be had. Raises UserError where TARE_VFIO names no PCI address.
+    """The setup for this machine with an accelerator that is known. Raises UnavailableError where no kernel is to
+    be had. Raises UserError where TARE_VFIO names no PCI address.
     """
     boots = guest()
     return Setup(
@@ -229,9 +228,8 @@ class Vm(Environment):
         return "folder" if options.get("root") == SHARED else None
 
     def prepare_form(self, form: str, image: OciImage, folder: Path) -> Prepared:
-        """The layers in one folder.
-
-        Raises UnavailableError where nothing here serves a folder to a guest, or tar fails.
+        """The layers in one folder. Raises UnavailableError where nothing here serves a folder to a guest, or tar
+        fails.
         """
         if not Path(self.server).exists():
             raise UnavailableError(f"no virtiofsd at {' or '.join(SERVERS)}")

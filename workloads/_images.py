@@ -123,9 +123,8 @@ class Training(_jobs.TorchJob):
 
     @staticmethod
     def load(folder: str, options: Mapping[str, Any]) -> Photographs:
-        """The map-style dataset: (image of shape [3, image_px, image_px], number of its class).
-
-        Raises ValueError where the data has more classes than the job.
+        """The map-style dataset: (image of shape [3, image_px, image_px], number of its class). Raises ValueError
+        where the data has more classes than the job.
         """
         import torch
         from torchvision import datasets, transforms

@@ -134,10 +134,8 @@ def is_gzip(path: Path) -> bool:
 
 
 def read_json(path: Path) -> Any:
-    """Read a JSON file.
-
-    Raises UserError where the file is missing or unreadable. Raises IntegrityError where the file is cut short or
-    not JSON.
+    """Read a JSON file. Raises UserError where the file is missing or unreadable. Raises IntegrityError where the
+    file is cut short or not JSON.
     """
     try:
         text = path.read_text(encoding="utf-8")
@@ -236,9 +234,8 @@ class Journal:
         self._bytes: int | None = None  # after our own last row: what stands behind it is another writer's
 
     def append(self, record: dict[str, Any]) -> None:
-        """Add one record, whole.
-
-        Raises IntegrityError where another process has written into the journal since our last row.
+        """Add one record, whole. Raises IntegrityError where another process has written into the journal since our
+        last row.
         """
         self.path.parent.mkdir(parents=True, exist_ok=True)
         line = (canonical_json(record) + "\n").encode()
@@ -264,9 +261,8 @@ class Journal:
         self._bytes = whole + len(line)
 
     def read(self) -> list[dict[str, Any]]:
-        """All whole records, oldest first; an absent journal is empty.
-
-        Raises IntegrityError where a line that is whole holds no record.
+        """All whole records, oldest first; an absent journal is empty. Raises IntegrityError where a line that is
+        whole holds no record.
         """
         if not self.path.exists():
             return []

@@ -168,9 +168,8 @@ def start(
     stderr: Any,
     patience_s: float = 0.0,
 ) -> subprocess.Popen[bytes]:
-    """Start a program in a session, so in a process group, of its own; whoever reaps it calls `ended`.
-
-    Raises UnavailableError where it is not installed, or may not be executed.
+    """Start a program in a session, so in a process group, of its own; whoever reaps it calls `ended`. Raises
+    UnavailableError where it is not installed, or may not be executed.
     """
     own = {MARK: mark()}
     try:
@@ -237,9 +236,8 @@ class Lease:
         _guard.note(self._name, stopped=[dict(one) for one in stopped], lease_s=LEASE_S)
 
     def renew(self) -> None:
-        """Say that this process does not hang; at most a few times a second.
-
-        Raises UnavailableError where nothing was said for so long that everything was let go on.
+        """Say that this process does not hang; at most a few times a second. Raises UnavailableError where nothing
+        was said for so long that everything was let go on.
         """
         now = time.monotonic()
         if now - self._at > LEASE_S:
@@ -271,10 +269,8 @@ class _Guard:
         self._notes: dict[str, dict[str, Any]] = {}
 
     def begin(self) -> str:
-        """Start the guard where there is none; it gets ready by itself.
-
-        Returns what marks the programs that this process starts: the guard finds one so that we could not tell it
-        of.
+        """Start the guard where there is none; it gets ready by itself. Returns what marks the programs that this
+        process starts: the guard finds one so that we could not tell it of.
         """
         with self._lock:
             if self._owner != os.getpid():

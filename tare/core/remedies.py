@@ -31,9 +31,8 @@ def own_program(name: str) -> str:
 
 
 def require(paths: Iterable[Path]) -> None:
-    """See that files which the workflow makes are there.
-
-    Raises UserError where some are not; it names all of them, and the one command that makes them.
+    """See that files which the workflow makes are there. Raises UserError where some are not; it names all of them,
+    and the one command that makes them.
     """
     missing = [str(path) for path in dict.fromkeys(paths) if not path.exists()]
     if missing:

@@ -102,9 +102,8 @@ def _at(path: str, group: str, pattern: DataSet) -> DataSet:
 
 
 def load_registry(path: Path | None = None) -> Registry:
-    """Read data/registry.yaml, or a registry of the same form.
-
-    Raises UserError where it can't be read, is not what its type says, or names what does not exist.
+    """Read data/registry.yaml, or a registry of the same form. Raises UserError where it can't be read, is not what
+    its type says, or names what does not exist.
     """
     path = path or project_root() / "data" / "registry.yaml"
     content = read_yaml(path, "the registry of data")
@@ -329,9 +328,8 @@ def _first_difference(recorded: Sequence[DataFile], made: Sequence[DataFile]) ->
 
 
 def unpack(record: DataRecord, archive: Path) -> DataRecord:
-    """The record of a set that was packed on another machine, its files put into the store of this one.
-
-    Raises IntegrityError where the archive holds something else than the record says.
+    """The record of a set that was packed on another machine, its files put into the store of this one. Raises
+    IntegrityError where the archive holds something else than the record says.
     """
 
     def make(folder: Path) -> dict[str, Any]:

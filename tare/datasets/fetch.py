@@ -67,10 +67,9 @@ class Fetched:
 
 
 def fetch(dataset: DataSet) -> Fetched:
-    """The data set's files from the cache, or from the first source that answers.
-
-    Raises UnavailableError where no source answers; the message has each one's reason. Raises IntegrityError where
-    a source gave content with another hash.
+    """The data set's files from the cache, or from the first source that answers. Raises UnavailableError where no
+    source answers; the message has each one's reason. Raises IntegrityError where a source gave content with
+    another hash.
     """
 
     def make(folder: Path) -> dict[str, Any]:
@@ -94,9 +93,8 @@ def fetch(dataset: DataSet) -> Fetched:
 
 
 def _from_source(dataset: DataSet, source: Source, folder: Path) -> dict[str, Any]:
-    """Put a source's verified files into a folder; where they are from, and what it took.
-
-    Raises UnavailableError where it does not answer. Raises IntegrityError where its content has another hash.
+    """Put a source's verified files into a folder; where they are from, and what it took. Raises UnavailableError
+    where it does not answer. Raises IntegrityError where its content has another hash.
     """
     with tempfile.TemporaryDirectory(prefix=".partial-", dir=folder.parent) as scratch:
         started = time.monotonic()
@@ -141,9 +139,8 @@ def _mismatch(name: str, source: Source, kind: str, expected: str, found: str) -
 
 
 def open_url(url: str, method: str = "GET", headers: Mapping[str, str] | None = None) -> http.client.HTTPResponse:
-    """Open a URL with the proxies and certificates of the environment.
-
-    Raises UnavailableError where it can't be reached in time, or answers with an error status.
+    """Open a URL with the proxies and certificates of the environment. Raises UnavailableError where it can't be
+    reached in time, or answers with an error status.
     """
     host, proxy = urllib.parse.urlsplit(url).netloc, through_proxy(url)
     request = urllib.request.Request(url, method=method, headers={"User-Agent": "tare", **(headers or {})})

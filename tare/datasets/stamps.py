@@ -44,9 +44,8 @@ _AR_MAGIC = b"!<arch>\n"
 
 
 def cut(paths: Mapping[str, Path], folder: Path, dataset: DataSet) -> int:
-    """Write the prepared set into an empty folder; returns the number of its images.
-
-    Raises IntegrityError where the package can't be read, or has too few photographs.
+    """Write the prepared set into an empty folder; returns the number of its images. Raises IntegrityError where
+    the package can't be read, or has too few photographs.
     """
     (package,) = paths.values()
     if (wanted := dataset.images) is None:
@@ -74,7 +73,6 @@ def cut(paths: Mapping[str, Path], folder: Path, dataset: DataSet) -> int:
 
 def read_photographs(package: Path) -> dict[str, list[Image]]:
     """Photographs of a Debian package by class, in the order of their paths: RGBA, cut to what is opaque, scaled.
-
     Raises IntegrityError where it is no such package, or was cut short.
     """
     from PIL import Image

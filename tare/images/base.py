@@ -44,9 +44,8 @@ class Base:
 
 
 def get_base(recipe: dict[str, Any]) -> Base:
-    """The base by the recipe's order: what is cached, the registry, the host's own release.
-
-    Raises UnavailableError where neither can be had; both reasons are given.
+    """The base by the recipe's order: what is cached, the registry, the host's own release. Raises UnavailableError
+    where neither can be had; both reasons are given.
     """
     for key in (_registry_key(recipe["registry"]), _debian_key(recipe["debian"])):
         found = store.find(_bases(), key)
@@ -63,10 +62,8 @@ def get_base(recipe: dict[str, Any]) -> Base:
 
 
 def registry_base(recipe: dict[str, Any]) -> Base:
-    """Pull the pinned image, or take it from the cache.
-
-    Raises UnavailableError where the registry does not answer in time. Raises IntegrityError where it served
-    something else.
+    """Pull the pinned image, or take it from the cache. Raises UnavailableError where the registry does not answer
+    in time. Raises IntegrityError where it served something else.
     """
     repository = Repository(
         host=recipe["host"],

@@ -50,10 +50,9 @@ def clear_unfinished() -> None:
 
 
 def build_stack_tree(name: str, variant: str) -> BuiltTree:
-    """Fetch a stack's wheels and build its tree, or take both from the cache.
-
-    Raises UnavailableError where no interpreter or no wheels on this machine. Raises IntegrityError where something
-    fetched is not what its hash says.
+    """Fetch a stack's wheels and build its tree, or take both from the cache. Raises UnavailableError where no
+    interpreter or no wheels on this machine. Raises IntegrityError where something fetched is not what its hash
+    says.
     """
     stack = load_stack(name, variant)
     if stack.official is not None:
@@ -210,10 +209,9 @@ def without(record: OciRecord, name: str, reason: str, options: Mapping[str, str
 
 
 def ensure(record: ImageRecord) -> ImageRecord:
-    """Before a launch: the form of a record is there, or is derived again from the archive.
-
-    Raises UnavailableError where it can't be had again; the reason is given. Raises IntegrityError where what can
-    be had again is another image.
+    """Before a launch: the form of a record is there, or is derived again from the archive. Raises UnavailableError
+    where it can't be had again; the reason is given. Raises IntegrityError where what can be had again is another
+    image.
     """
     if record.status != "ok":
         raise UnavailableError(record.reason or f"{record.env} has no image")

@@ -27,9 +27,8 @@ COMPILERS = {"cpu": ("c++", "g++", "clang++"), "cuda": ("gcc", "clang")}
 
 
 def compiler(device: str) -> str:
-    """The compiler that the framework will find on this machine: of C++ for a CPU, of C for a CUDA device.
-
-    Raises UnavailableError where there is none.
+    """The compiler that the framework will find on this machine: of C++ for a CPU, of C for a CUDA device. Raises
+    UnavailableError where there is none.
     """
     for name in COMPILERS[device]:
         if shutil.which(name):
@@ -46,9 +45,8 @@ def search_path(folder: Path) -> str:
 
 
 def headers_of(stack_name: str, variant: str) -> Path:
-    """The folder of a stack's headers, from the cache where it is whole, else made from the wheels.
-
-    Raises UnavailableError where no index that answers has the wheels, or the interpreter has no headers. Raises
+    """The folder of a stack's headers, from the cache where it is whole, else made from the wheels. Raises
+    UnavailableError where no index that answers has the wheels, or the interpreter has no headers. Raises
     IntegrityError where a wheel is not what its hash says.
     """
     stack, interpreter = with_interpreter(load_stack(stack_name, variant))
@@ -84,9 +82,8 @@ def _fill(folder: Path, wheels: Sequence[Wheel], own: Path) -> dict[str, str]:
 
 
 def look(stack: str, device: str) -> None:
-    """See that this machine has what a stack's launches compile with; nothing is fetched.
-
-    Raises UnavailableError where there is no compiler, or an interpreter without headers.
+    """See that this machine has what a stack's launches compile with; nothing is fetched. Raises UnavailableError
+    where there is no compiler, or an interpreter without headers.
     """
     compiler(device)
     if stack != BOUND:

@@ -82,9 +82,8 @@ def _hash_of(record: str | None) -> str | None:
 
 
 def examine(python: Path) -> Installation:
-    """Ask an interpreter what it is and where its packages lie.
-
-    Raises UserError where it is not there, does not run, or can't import torch.
+    """Ask an interpreter what it is and where its packages lie. Raises UserError where it is not there, does not
+    run, or can't import torch.
     """
     program = shutil.which(str(python))
     if program is None:
@@ -132,7 +131,6 @@ def folders_of(told: Mapping[str, Any]) -> list[Path]:
 
 def build(python: Path) -> OciRecord:
     """The image of what a bound installation needs of this machine, as a record like that of any other stack.
-
     Raises UserError where the interpreter can't be used.
     """
     found = examine(python)
@@ -183,9 +181,8 @@ def _image(found: Installation) -> dict[str, Any]:
 
 
 def derive(record: OciRecord, name: str) -> ImageRecord:
-    """One environment's record of the bound stack.
-
-    Returns a record whose status is `unavailable`, with the reason, where the environment can't have it.
+    """One environment's record of the bound stack. Returns a record whose status is `unavailable`, with the reason,
+    where the environment can't have it.
     """
     adapter = environment(name)
     if adapter.contained:
@@ -196,18 +193,16 @@ def derive(record: OciRecord, name: str) -> ImageRecord:
 
 
 def again(record: ImageRecord) -> ImageRecord:
-    """The form of a record whose image or form the cache has lost.
-
-    Raises IntegrityError where the installation is not the one of the record any more.
+    """The form of a record whose image or form the cache has lost. Raises IntegrityError where the installation is
+    not the one of the record any more.
     """
     check(record)
     return derive(build(Path(str(record.python))), record.env)
 
 
 def check(record: ImageRecord) -> None:
-    """See that a bound installation is as it was when its record was made.
-
-    Raises IntegrityError where a file of it was added, removed or changed.
+    """See that a bound installation is as it was when its record was made. Raises IntegrityError where a file of it
+    was added, removed or changed.
     """
     folders = [Path(folder) for folder in record.binds]
     if not Path(str(record.python)).exists() or stamp(folders) != record.stamp_of_folders:

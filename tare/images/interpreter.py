@@ -57,9 +57,8 @@ class Interpreter:
 
 
 def find_interpreter(version: str, candidates: Iterable[str] | None = None) -> Interpreter:
-    """The first CPython of `version` (major and minor): our own, then those on PATH, pyenv's, portable ones.
-
-    Raises UnavailableError where there is none.
+    """The first CPython of `version` (major and minor): our own, then those on PATH, pyenv's, portable ones. Raises
+    UnavailableError where there is none.
     """
     for candidate in candidates if candidates is not None else _candidates(version):
         found = _ask(candidate)
@@ -72,7 +71,6 @@ def find_interpreter(version: str, candidates: Iterable[str] | None = None) -> I
 
 def with_interpreter(stack: Stack) -> tuple[Stack, Interpreter]:
     """A stack for the first of its Pythons that is on this machine, else for a portable one that is fetched now.
-
     Raises UnavailableError where there is none, and none can be had.
     """
     try:
@@ -94,9 +92,8 @@ def bring_libraries(stack: Stack) -> None:
 
 
 def on_this_machine(stack: Stack) -> tuple[Stack, Interpreter]:
-    """A stack for the first of its Pythons that is here already, and that interpreter.
-
-    Raises UnavailableError where there is none; building the tree asks for a portable one.
+    """A stack for the first of its Pythons that is here already, and that interpreter. Raises UnavailableError
+    where there is none; building the tree asks for a portable one.
     """
     versions = (stack.python, *stack.or_python)
     for version in versions:
@@ -210,9 +207,7 @@ def shared_libraries(
 
 
 def check_libraries(stack: Stack) -> None:
-    """See that this machine has what a stack's packages expect of it.
-
-    Raises UnavailableError where it lacks some.
+    """See that this machine has what a stack's packages expect of it. Raises UnavailableError where it lacks some.
     """
     here = loader_cache()
     if missing := [soname for soname in stack.libraries if soname not in here]:

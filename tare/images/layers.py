@@ -37,7 +37,6 @@ def layers_of(archive: Path) -> list[Blob]:
 
 def unpack(layers: Sequence[Blob], root: Path) -> None:
     """Unpack layers, lowest first, into an empty folder, without device nodes; all belongs to whoever unpacks.
-
     Raises UnavailableError where tar fails, or a layer removes what lies outside of the image.
     """
     options = ["--no-same-owner", "--preserve-permissions", f"--exclude={WHITEOUT}*", "--exclude=dev/*"]
@@ -52,9 +51,8 @@ def unpack(layers: Sequence[Blob], root: Path) -> None:
 
 
 def make_room(root: Path, layer: tarfile.TarFile) -> None:
-    """Remove what a layer whites out (one entry, or all that a folder held), and folders that it replaces.
-
-    Raises UnavailableError where a name leads out of the image, over a link or `..`.
+    """Remove what a layer whites out (one entry, or all that a folder held), and folders that it replaces. Raises
+    UnavailableError where a name leads out of the image, over a link or `..`.
     """
     for member in layer:
         path = PurePosixPath(member.name)

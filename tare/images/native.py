@@ -118,9 +118,8 @@ def _host_form(stack: Stack, fetched: Fetched, name: str) -> ImageRecord:
 
 
 def _virtual_environment(stack: Stack, wheels: Sequence[Wheel], interpreter: Interpreter) -> Kept:
-    """The virtual environment; a damaged one is made again.
-
-    Raises UnavailableError where it can't be made, or does not import what the stack must import.
+    """The virtual environment; a damaged one is made again. Raises UnavailableError where it can't be made, or does
+    not import what the stack must import.
     """
 
     def make(folder: Path) -> dict[str, Any]:
@@ -216,7 +215,6 @@ def build(stack: Stack, fetched: Fetched, recipe: Mapping[str, Any]) -> OciRecor
 
 def native_base(recipe: Mapping[str, Any], python: str) -> Base:
     """The base of the ordinary image if it has a Python of this version, else the distribution's with its own.
-
     Raises UnavailableError where neither can be had.
     """
     base = get_base(recipe["base"])
@@ -293,9 +291,8 @@ def _assemble(
 
 
 def _install_wheels(wheels: Sequence[Wheel], guest: Guest, before: Mapping[str, int]) -> None:
-    """Install every wheel whole, in place of what the base has of the same name.
-
-    Raises UnavailableError where a wheel is not one.
+    """Install every wheel whole, in place of what the base has of the same name. Raises UnavailableError where a
+    wheel is not one.
     """
     packages = guest.outside(guest.packages)
     packages.mkdir(parents=True, exist_ok=True)

@@ -31,10 +31,9 @@ _PACKAGE = re.compile(r"(.*/(?:site|dist)-packages)/([A-Za-z0-9_.]+)-([^-/]+)(?:
 
 
 def build(stack: Stack, recipe: Mapping[str, Any]) -> OciRecord:
-    """The image of an official stack, from the cache or pulled, as a record like that of images.build.
-
-    Returns a record whose status is `unavailable`, with the registry's words, where it can't be had. Raises
-    IntegrityError where the registry served something else than what a digest names.
+    """The image of an official stack, from the cache or pulled, as a record like that of images.build. Returns a
+    record whose status is `unavailable`, with the registry's words, where it can't be had. Raises IntegrityError
+    where the registry served something else than what a digest names.
     """
     source = stack.official
     assert source is not None
@@ -134,9 +133,8 @@ def _is_below(path: str, places: tuple[str, ...]) -> bool:
 
 
 def python_in(paths: set[str], pulled: Pulled) -> str:
-    """The Python that a user of the image gets: the first on the PATH that it sets.
-
-    Raises UnavailableError where there is none.
+    """The Python that a user of the image gets: the first on the PATH that it sets. Raises UnavailableError where
+    there is none.
     """
     folders = pulled.variables.get("PATH", "/usr/local/bin:/usr/bin:/bin").split(":")
     for name in PYTHONS:

@@ -64,10 +64,9 @@ class Repository:
 
 
 def pull(repository: Repository, digest: str, folder: Path) -> Pulled:
-    """Pull the linux/amd64 image that `digest` names (an index or a manifest) into `folder`.
-
-    Raises UnavailableError where the registry does not answer, or has no such image. Raises IntegrityError where it
-    served something else than what a digest names.
+    """Pull the linux/amd64 image that `digest` names (an index or a manifest) into `folder`. Raises
+    UnavailableError where the registry does not answer, or has no such image. Raises IntegrityError where it served
+    something else than what a digest names.
     """
     token: list[str] = []
     manifest = _manifest(repository, digest, token)
@@ -86,9 +85,8 @@ def pull(repository: Repository, digest: str, folder: Path) -> Pulled:
 
 
 def resolve(repository: Repository, tag: str) -> str:
-    """The digest of what a tag names now, an index or a manifest.
-
-    Raises UnavailableError where the registry does not answer, or has no such tag.
+    """The digest of what a tag names now, an index or a manifest. Raises UnavailableError where the registry does
+    not answer, or has no such tag.
     """
     with _open(repository, "manifests", tag, []) as answer:
         return f"sha256:{hashlib.sha256(answer.read(MANIFEST_LIMIT_BYTES)).hexdigest()}"

@@ -45,7 +45,6 @@ class Guest:
 
 def find_guest(root: Path, version: str) -> Guest | None:
     """The CPython of `version` (major and minor) of a root filesystem, asked by running it; None where none is.
-
     Raises UnavailableError where it is there and does not run.
     """
     loader = next((root / name for name in LOADERS if (root / name).is_file()), None)
@@ -87,7 +86,6 @@ def run_guest(guest: Guest, arguments: Sequence[str], *, timeout_s: float, stdin
 
 def compile_sources(guest: Guest) -> tuple[list[Path], int]:
     """Byte-compile what has no bytecode yet, as an installer does: valid while a source keeps its size and time.
-
     Returns the bytecode files written, and how many sources do not compile (packages ship a few such on purpose).
     Raises UnavailableError where the interpreter can't do it.
     """

@@ -59,10 +59,9 @@ class Tree:
 
 
 def build_tree(stack: Stack, wheels: Sequence[Wheel], interpreter: Interpreter | None = None) -> Tree:
-    """The tree of a stack, from the cache if it is there and whole, else built.
-
-    Raises UnavailableError where there is no CPython of the stack's version here, the tree's own imports fail, its
-    library can't be compiled, or its packages compute without it.
+    """The tree of a stack, from the cache if it is there and whole, else built. Raises UnavailableError where there
+    is no CPython of the stack's version here, the tree's own imports fail, its library can't be compiled, or its
+    packages compute without it.
     """
     interpreter = interpreter or find_interpreter(stack.python)
     library = _library(stack)
@@ -82,9 +81,8 @@ def build_tree(stack: Stack, wheels: Sequence[Wheel], interpreter: Interpreter |
 
 
 def fill_tree(root: Path, stack: Stack, wheels: Sequence[Wheel], interpreter: Interpreter) -> dict[str, float]:
-    """Make a tree in an empty folder of which the cache knows nothing; seconds of each stage.
-
-    Raises UnavailableError where the tree's own imports fail.
+    """Make a tree in an empty folder of which the cache knows nothing; seconds of each stage. Raises
+    UnavailableError where the tree's own imports fail.
     """
     names, libraries = _sources(stack, interpreter, _library(stack))
     return _fill(root, stack, wheels, interpreter, names, libraries)
@@ -232,9 +230,8 @@ def _load_first(executable: Path, soname: str) -> None:
 
 
 def unpack_wheel(wheel: Wheel, packages: Path, stack: Stack) -> None:
-    """Install a wheel's modules and metadata, without scripts and without what the stack leaves out.
-
-    Raises IntegrityError where a path in the wheel leads out of site-packages.
+    """Install a wheel's modules and metadata, without scripts and without what the stack leaves out. Raises
+    IntegrityError where a path in the wheel leads out of site-packages.
     """
     data_prefixes = (".data/purelib/", ".data/platlib/")
     with zipfile.ZipFile(wheel.path) as archive:

@@ -17,9 +17,8 @@ CONFIG: dict[str, Any] = {"env": {"PATH": "/usr/bin"}, "workdir": "/", "labels":
 
 
 def trial_image() -> OciImage:
-    """The trial image, made where it is missing; equal programs give an equal digest.
-
-    Raises UnavailableError where this machine lacks one of the programs.
+    """The trial image, made where it is missing; equal programs give an equal digest. Raises UnavailableError where
+    this machine lacks one of the programs.
     """
     files = with_libraries(programs(PROGRAMS))
     skeleton = Skeleton(files=files, texts=FILES, links=LINKS, folders=FOLDERS)

@@ -61,10 +61,9 @@ class Fetched:
 
 
 def fetch_wheels(stack: Stack) -> Fetched:
-    """Every wheel of the lock, from the store or downloaded; one that was touched since is hashed again.
-
-    Raises IntegrityError where a file that was served is not the one that the lock names. Raises UnavailableError
-    where no index that answers has it.
+    """Every wheel of the lock, from the store or downloaded; one that was touched since is hashed again. Raises
+    IntegrityError where a file that was served is not the one that the lock names. Raises UnavailableError where no
+    index that answers has it.
     """
 
     def make(folder: Path) -> dict[str, Any]:

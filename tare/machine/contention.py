@@ -97,9 +97,8 @@ def _now(cpus: Sequence[int], proc: Path) -> Counted:
 
 
 def processors_used(stat: str) -> dict[int, tuple[float, float]]:
-    """By logical CPU: seconds that it was busy, and that a hypervisor took from it, from /proc/stat; pure.
-
-    Raises ValueError, KeyError where its rows are not as they should be.
+    """By logical CPU: seconds that it was busy, and that a hypervisor took from it, from /proc/stat; pure. Raises
+    ValueError, KeyError where its rows are not as they should be.
     """
     ticks, found = os.sysconf("SC_CLK_TCK"), {}
     for cpu, counts in re.findall(r"^cpu(\d+) (.*)$", stat, re.MULTILINE):
@@ -109,9 +108,8 @@ def processors_used(stat: str) -> dict[int, tuple[float, float]]:
 
 
 def stall_s(pressure: str) -> float:
-    """Seconds in which some task waited, from a file of /proc/pressure; pure.
-
-    Raises ValueError where it has no such line.
+    """Seconds in which some task waited, from a file of /proc/pressure; pure. Raises ValueError where it has no
+    such line.
     """
     total = re.search(r"^some .*total=(\d+)", pressure, re.MULTILINE)
     if total is None:
@@ -131,9 +129,8 @@ def _or_reason(found: Counted, names: Sequence[str]) -> Iterator[None]:
 
 
 def cache_counters(cpus: Sequence[int]) -> list[Counter]:
-    """Misses of the last cache of all that runs on each of these CPUs.
-
-    Raises UnavailableError where the machine has no such counters, or does not let us.
+    """Misses of the last cache of all that runs on each of these CPUs. Raises UnavailableError where the machine
+    has no such counters, or does not let us.
     """
     own = cpu_counters()
     if not own.available:
@@ -142,9 +139,8 @@ def cache_counters(cpus: Sequence[int]) -> list[Counter]:
 
 
 def dram_bytes_counters(sources: Path = EVENT_SOURCES) -> list[Counter]:
-    """Bytes read from and written to memory, as Intel's memory controllers count them.
-
-    Raises UnavailableError where there are none, they are another maker's, or we may not read them.
+    """Bytes read from and written to memory, as Intel's memory controllers count them. Raises UnavailableError
+    where there are none, they are another maker's, or we may not read them.
     """
     check = dram_counters()
     if not check.available:
@@ -180,9 +176,8 @@ def dram_events(unit: Path) -> list[tuple[int, int, int, float]]:
 
 
 def _opened(wanted: Sequence[tuple[int, int, int, float]]) -> list[Counter]:
-    """Counters of (type, config, CPU, scale), all of them or none.
-
-    Raises UnavailableError where one can't be opened.
+    """Counters of (type, config, CPU, scale), all of them or none. Raises UnavailableError where one can't be
+    opened.
     """
     found: list[Counter] = []
     try:

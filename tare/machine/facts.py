@@ -212,9 +212,8 @@ def _mitigations() -> dict[str, str]:
 
 
 def cgroups() -> str:
-    """v2, v1, or hybrid (v1 controllers beside a v2 tree).
-
-    Raises UnavailableError where no cgroup filesystem is mounted.
+    """v2, v1, or hybrid (v1 controllers beside a v2 tree). Raises UnavailableError where no cgroup filesystem is
+    mounted.
     """
     root = Path("/sys/fs/cgroup")
     if (root / "cgroup.controllers").exists():
@@ -249,7 +248,6 @@ def gpus() -> tuple[dict[str, str], ...]:
 
 def read_gpus() -> tuple[dict[str, str], ...]:
     """NVIDIA devices as the driver tells them through NVML, or else nvidia-smi; values as nvidia-smi writes them.
-
     Raises UnavailableError where no driver answers.
     """
     try:

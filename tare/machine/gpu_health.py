@@ -234,10 +234,9 @@ def watched(on: bool) -> Iterator[dict[str, Any]]:
 
 
 def at_rest(seconds: float = REST_S) -> dict[str, Any]:
-    """How much of each device others use while we do nothing, watched for a while; never raises.
-
-    Returns `seconds`, `devices` (index, uuid, name, mean_utilization_percent, processes), `flags` (one sentence for
-    each sign of another user), and `reason` where no driver answers.
+    """How much of each device others use while we do nothing, watched for a while; never raises. Returns `seconds`,
+    `devices` (index, uuid, name, mean_utilization_percent, processes), `flags` (one sentence for each sign of
+    another user), and `reason` where no driver answers.
     """
     first = snapshot()
     used: dict[int, list[float]] = {device["index"]: [] for device in first["devices"]}

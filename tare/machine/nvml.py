@@ -119,9 +119,8 @@ def mps_hint() -> str | None:
 
 
 def devices() -> tuple[dict[str, Any], ...]:
-    """Facts of each device that stay while it is not set anew, and `reasons` for those that are None.
-
-    Raises UnavailableError where no driver answers.
+    """Facts of each device that stay while it is not set anew, and `reasons` for those that are None. Raises
+    UnavailableError where no driver answers.
     """
     with session() as nvml:
         try:

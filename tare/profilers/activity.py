@@ -62,10 +62,8 @@ def operation_kind(name: str) -> str:
 
 
 def named_kind(name: str, at: str) -> str:
-    """Kind of a row by the name that nsys or nvprof prints: operations on memory stand in brackets.
-
-    Raises IntegrityError where it is empty, or stands in brackets and is no operation that is known, or lost one of
-    them.
+    """Kind of a row by the name that nsys or nvprof prints: operations on memory stand in brackets. Raises
+    IntegrityError where it is empty, or stands in brackets and is no operation that is known, or lost one of them.
     """
     if not name:
         raise IntegrityError(f"{at}: a row without a name: the file is damaged")
@@ -90,9 +88,8 @@ def host_side(kind: str, source: str | None, target: str | None) -> str | None:
 
 
 def make(rows: Iterable[Mapping[str, Any]], where: str) -> pd.DataFrame:
-    """An ACTIVITY table, ordered by start.
-
-    Raises IntegrityError where a row does not fit, such as one that ends before it starts.
+    """An ACTIVITY table, ordered by start. Raises IntegrityError where a row does not fit, such as one that ends
+    before it starts.
     """
     table = pd.DataFrame(list(rows), columns=list(ACTIVITY.columns))
     try:

@@ -28,9 +28,7 @@ def text(value: Any, what: str, at: At) -> str:
 
 
 def number(value: Any, what: str, at: At, *, printed: bool = False) -> float:
-    """A finite number; with `printed`, also one that stands as text.
-
-    Raises IntegrityError where the value is none.
+    """A finite number; with `printed`, also one that stands as text. Raises IntegrityError where the value is none.
     """
     if printed and isinstance(value, str) and (found := parse(value)) is not None:
         return found.value
@@ -44,9 +42,8 @@ def _fits(value: float) -> bool:
 
 
 def count(value: Any, what: str, at: At, *, printed: bool = False) -> int | None:
-    """A whole number that is not negative; None where there is none.
-
-    Raises IntegrityError where the value is something else.
+    """A whole number that is not negative; None where there is none. Raises IntegrityError where the value is
+    something else.
     """
     if value is None:
         return None

@@ -45,10 +45,8 @@ class Log:
 
 
 def read(path: Path) -> Log:
-    """Recognise a file's form and read it.
-
-    Raises UserError where it is missing, or has none of the forms, or says why it holds nothing. Raises
-    IntegrityError where it is cut short.
+    """Recognise a file's form and read it. Raises UserError where it is missing, or has none of the forms, or says
+    why it holds nothing. Raises IntegrityError where it is cut short.
     """
     try:
         begin = _beginning(path)
@@ -73,9 +71,8 @@ def read(path: Path) -> Log:
 
 
 def _refuse_contradiction(log: Log) -> None:
-    """A trace and sums of one file are of one recording; the trace is what is told.
-
-    Raises IntegrityError where they count different calls.
+    """A trace and sums of one file are of one recording; the trace is what is told. Raises IntegrityError where
+    they count different calls.
     """
     if log.activity is None or log.summary is None:
         return

@@ -164,7 +164,6 @@ def _launches(found: list[Table], text: str, where: str) -> pd.DataFrame:
 
 def read_metrics(text: str, where: str) -> pd.DataFrame:
     """METRIC_COLUMNS of any of the three forms, as nvprof gives them: a launch is a kernel with one invocation.
-
     Raises UserError, IntegrityError as `read`.
     """
     return read_log(text, where)[0]
@@ -172,7 +171,6 @@ def read_metrics(text: str, where: str) -> pd.DataFrame:
 
 def read_log(text: str, where: str) -> tuple[pd.DataFrame, tuple[str, ...]]:
     """As `read_metrics`, with what ncu says beside its table, and whether nothing shows that the table is whole.
-
     Raises UserError, IntegrityError as `read`.
     """
     found = tables(text, where)
@@ -445,9 +443,7 @@ def base_value(text: str, unit: str, way: str = POINT) -> dict[str, Any] | None:
 
 
 def _cell(text: str, unit: str, numerals: Numerals, line: int, name: str) -> dict[str, Any] | None:
-    """As `base_value`.
-
-    Raises IntegrityError where it is no number, and the metric has a unit or counts something.
+    """As `base_value`. Raises IntegrityError where it is no number, and the metric has a unit or counts something.
     """
     found = base_value(text, unit, numerals.way)
     if found is None and text and (unit or name.endswith(".sum")):

@@ -134,9 +134,8 @@ class Numerals:
         self.way = way
 
     def number(self, text: str, line: int, what: str) -> Printed:
-        """A number; none of these formats prints an exponent.
-
-        Raises IntegrityError where the text is none; the message has file, line and `what`.
+        """A number; none of these formats prints an exponent. Raises IntegrityError where the text is none; the
+        message has file, line and `what`.
         """
         found = parse(text, self.way, exponent=False)
         if found is None:
@@ -160,9 +159,8 @@ class Numerals:
 
 
 def check_mean(total: Printed, calls: int, mean: Printed, at: str) -> None:
-    """A total has to be calls x mean, within the digits that were printed.
-
-    Raises IntegrityError where it is not: a digit or a unit was changed.
+    """A total has to be calls x mean, within the digits that were printed. Raises IntegrityError where it is not: a
+    digit or a unit was changed.
     """
     slack = total.digit + calls * mean.digit + 1e-9 * abs(total.value)
     if abs(total.value - calls * mean.value) > slack:

@@ -81,10 +81,9 @@ class NvprofLog:
 
 
 def read(text: str, where: str) -> NvprofLog:
-    """What a log holds, whichever form it has.
-
-    Raises UserError where it holds none of the forms; the message has what nvprof itself says. Raises
-    IntegrityError where it is cut short or damaged, or headers of kernels are missing: numbers have no owner then.
+    """What a log holds, whichever form it has. Raises UserError where it holds none of the forms; the message has
+    what nvprof itself says. Raises IntegrityError where it is cut short or damaged, or headers of kernels are
+    missing: numbers have no owner then.
     """
     scan = Scan(where)
     for number, line in lines_of(text):
@@ -317,9 +316,8 @@ class Value:
 
 
 def value_of(text: str, at: str) -> Value:
-    """A metric's value: `1.2345GB/s`, `32.00%`, `High (8)`, `4.2753e+03`; NaN for an overflow.
-
-    Raises IntegrityError for anything else.
+    """A metric's value: `1.2345GB/s`, `32.00%`, `High (8)`, `4.2753e+03`; NaN for an overflow. Raises
+    IntegrityError for anything else.
     """
     if text == OVERFLOW:
         return Value(value=math.nan, unit="1", printed=math.nan, printed_unit="1")
@@ -364,9 +362,8 @@ def _cut_to(mean: Printed, unit: float) -> Printed:
 
 
 def _section_is_gpus(section: str, at: str) -> bool:
-    """Whether a part of a summary is of the device; False for calls of an API.
-
-    Raises IntegrityError where it is no part that is known.
+    """Whether a part of a summary is of the device; False for calls of an API. Raises IntegrityError where it is no
+    part that is known.
     """
     if section != GPU and not OTHER_SECTIONS.match(section):
         raise IntegrityError(f"{at}: {section[:40]!r} is no part of a summary that is known: the file is damaged")
@@ -494,9 +491,8 @@ def _csv_unified(found: _Found, part: Part) -> None:
 
 
 def _name(found: _Found, line: int, text: str) -> str:
-    """A name at the end of a plain row; no name has two blanks side by side.
-
-    Raises IntegrityError where it does, so that the next row stands in the same line.
+    """A name at the end of a plain row; no name has two blanks side by side. Raises IntegrityError where it does,
+    so that the next row stands in the same line.
     """
     name = text.strip()
     if "  " in name:

@@ -177,9 +177,8 @@ class Scan:
                 self._note_orphan(number, line)
 
     def end(self, text: str) -> None:
-        """Check what only the end of a text shows.
-
-        Raises IntegrityError where it is cut short, or holds a table twice.
+        """Check what only the end of a text shows. Raises IntegrityError where it is cut short, or holds a table
+        twice.
         """
         refuse_repeated((part.table for part in self.tables), self.where)
         self._refuse_lost()

@@ -55,9 +55,8 @@ def decoded(data: bytes) -> str:
 
 
 def read_bytes(path: Path) -> bytes:
-    """A file's content, unpacked if it is packed with gzip.
-
-    Raises UserError where it cannot be read. Raises IntegrityError where it is cut short.
+    """A file's content, unpacked if it is packed with gzip. Raises UserError where it cannot be read. Raises
+    IntegrityError where it is cut short.
     """
     try:
         return gzip.decompress(path.read_bytes()) if is_gzip(path) else path.read_bytes()
@@ -68,9 +67,8 @@ def read_bytes(path: Path) -> bytes:
 
 
 def read_text(path: Path) -> str:
-    """A log's text.
-
-    Raises UserError where it cannot be read. Raises IntegrityError where it is cut short, or not a text.
+    """A log's text. Raises UserError where it cannot be read. Raises IntegrityError where it is cut short, or not a
+    text.
     """
     text = decoded(read_bytes(path))
     if "\0" in text[:4096]:
@@ -151,9 +149,8 @@ class CsvTables:
         self._last: Table | None = None
 
     def take(self, number: int, line: str, mark: tuple[str, str] = ("", "")) -> bool:
-        """Whether a line, that is none of the profiler's notes, belongs to a table of CSV.
-
-        Raises IntegrityError where it looks like a row of one and is none.
+        """Whether a line, that is none of the profiler's notes, belongs to a table of CSV. Raises IntegrityError
+        where it looks like a row of one and is none.
         """
         if form := header_form(line, self._is_header):
             self.close()
@@ -228,9 +225,8 @@ def csv_tables(
     last_needed: Mapping[str, str] | None = None,
     empty_line_ends: bool = True,
 ) -> list[Table]:
-    """Each table of CSV in a text (CsvTables).
-
-    Raises IntegrityError where a row is cut short, or a whole table stands there twice.
+    """Each table of CSV in a text (CsvTables). Raises IntegrityError where a row is cut short, or a whole table
+    stands there twice.
     """
     scanner = CsvTables(is_header, where, last_needed=last_needed, empty_line_ends=empty_line_ends)
     for number, line in lines_of(text):

@@ -66,18 +66,16 @@ class Trace:
 
 
 def read_events(path: Path) -> list[dict[str, Any]]:
-    """The complete ('X') events of a trace.
-
-    Raises IntegrityError where the file is cut short, not a trace, or holds no event.
+    """The complete ('X') events of a trace. Raises IntegrityError where the file is cut short, not a trace, or
+    holds no event.
     """
     return read_trace(path).events
 
 
 def read_trace(path: Path) -> Trace:
-    """A trace, in the form of an object or in the older one of a list.
-
-    Raises UserError where it cannot be read, or is what another profiler writes as JSON. Raises IntegrityError
-    where it is cut short, damaged, not a trace, or holds no event.
+    """A trace, in the form of an object or in the older one of a list. Raises UserError where it cannot be read, or
+    is what another profiler writes as JSON. Raises IntegrityError where it is cut short, damaged, not a trace, or
+    holds no event.
     """
     try:
         data = read_bytes(path)
@@ -176,9 +174,8 @@ class _Check:
         self._strange = not text.isascii() or CONTROL.search(text) is not None
 
     def keeps(self, place: int, event: Any) -> bool:
-        """Whether an event is a complete one; its fields are of their types then.
-
-        Raises IntegrityError where a field is missing or of another type.
+        """Whether an event is a complete one; its fields are of their types then. Raises IntegrityError where a
+        field is missing or of another type.
         """
 
         def at() -> str:

@@ -22,9 +22,8 @@ PATCH_S = 60.0
 
 
 def debian_archive() -> tuple[str, str]:
-    """(address, keyring) of the machine's own Debian archive, from its apt configuration.
-
-    Raises UnavailableError where apt reads from no Debian archive.
+    """(address, keyring) of the machine's own Debian archive, from its apt configuration. Raises UnavailableError
+    where apt reads from no Debian archive.
     """
     fields = "$(CREATED_BY)|$(ORIGIN)|$(REPO_URI)|$(SIGNED_BY)|$(RELEASE)"
     listing = apt("apt-get", "indextargets", "--format", fields, timeout_s=60).stdout
@@ -72,7 +71,6 @@ def private_apt(folder: Path, address: str, keyring: str) -> Callable[..., str]:
 
 def install_relocated() -> str:
     """Apptainer of RELOCATED_SUITE in a prefix of its own in the cache, with its own libc; what it consists of.
-
     Raises UnavailableError where there is no Debian archive, no such package there, its place is unfit, or the
     result does not run.
     """

@@ -83,10 +83,8 @@ def main(argv: Sequence[str]) -> int:
 
 
 def set_up(purpose: str) -> int:
-    """Make .venv and the runtimes fit for `purpose`.
-
-    Raises UserError where .venv has to be made or changed here, and can't be written. Raises UnavailableError where
-    another machine or Python, or a package that can't be had.
+    """Make .venv and the runtimes fit for `purpose`. Raises UserError where .venv has to be made or changed here,
+    and can't be written. Raises UnavailableError where another machine or Python, or a package that can't be had.
     """
     check_python()
     check_place(purpose)
@@ -140,9 +138,8 @@ def check_python() -> None:
 
 
 def check_place(purpose: str) -> None:
-    """Refuse a checkout in which .venv can't be made, before anything is installed on the machine.
-
-    Raises UserError where it is read-only, or another user's.
+    """Refuse a checkout in which .venv can't be made, before anything is installed on the machine. Raises UserError
+    where it is read-only, or another user's.
     """
     done, place = read_stamps(), VENV if VENV.exists() else Path()
     if all(stamp(name) in done for name in LOCKS[purpose]) or os.access(place, os.W_OK | os.X_OK):
@@ -154,9 +151,8 @@ def check_place(purpose: str) -> None:
 
 
 def ensure_ensurepip() -> None:
-    """See that this Python can make a virtual environment, for which Debian has a package of its own.
-
-    Raises UnavailableError where it can't.
+    """See that this Python can make a virtual environment, for which Debian has a package of its own. Raises
+    UnavailableError where it can't.
     """
     package = f"python{sys.version_info[0]}.{sys.version_info[1]}-venv"
 
@@ -245,9 +241,8 @@ def make_venv() -> None:
 
 
 def install_lock(name: str) -> None:
-    """Install a lock's packages into .venv, checked by hash; first those that install others.
-
-    Raises UnavailableError where no place that pip knows has a package, or one has another hash.
+    """Install a lock's packages into .venv, checked by hash; first those that install others. Raises
+    UnavailableError where no place that pip knows has a package, or one has another hash.
     """
     path = lock_file(name)
     lock = read_lock(path)

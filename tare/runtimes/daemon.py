@@ -146,9 +146,8 @@ def is_private(variables: Mapping[str, str]) -> bool:
 
 @contextlib.contextmanager
 def docker_endpoint() -> Iterator[dict[str, str]]:
-    """Environment variables of a daemon that answers, for as long as the block runs.
-
-    Raises UnavailableError where none answers and none can be started; the reason says which and why.
+    """Environment variables of a daemon that answers, for as long as the block runs. Raises UnavailableError where
+    none answers and none can be started; the reason says which and why.
     """
     if chosen := os.environ.get("DOCKER_HOST"):
         if chosen.startswith("unix://") and not answers(Path(chosen.removeprefix("unix://"))):
@@ -173,7 +172,6 @@ def docker_endpoint() -> Iterator[dict[str, str]]:
 @contextlib.contextmanager
 def without_users() -> Iterator[None]:
     """While the block runs no private daemon runs, and none is started of this cache; one that lingers has ended.
-
     Raises UnavailableError where somebody uses one, who is named.
     """
     places, told = state(), False
@@ -224,9 +222,8 @@ def _called(pid: int) -> str:
 
 
 def _program() -> str:
-    """The daemon's program, where one can be started.
-
-    Raises UnavailableError where we are not root, or a part of Docker is missing.
+    """The daemon's program, where one can be started. Raises UnavailableError where we are not root, or a part of
+    Docker is missing.
     """
     program = _find("dockerd")
     if os.getuid() != 0:

@@ -69,9 +69,8 @@ class DockerInfo:
 
 
 def ask(variables: Mapping[str, str]) -> DockerInfo:
-    """What the daemon says that a client with these variables reaches.
-
-    Raises UnavailableError where it does not answer, or it is no Docker daemon.
+    """What the daemon says that a client with these variables reaches. Raises UnavailableError where it does not
+    answer, or it is no Docker daemon.
     """
     done = run(["docker", "info", "--format", "{{json .}}"], timeout_s=CALL_S, env=variables)
     if not done.ok and not done.stdout.lstrip().startswith("{"):

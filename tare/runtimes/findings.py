@@ -32,9 +32,8 @@ class Finding:
 
 
 def refuse(findings: Sequence[Finding]) -> None:
-    """See that nothing rules the runtime out.
-
-    Raises UnavailableError where something does; all that does is said, with what mends the first of it.
+    """See that nothing rules the runtime out. Raises UnavailableError where something does; all that does is said,
+    with what mends the first of it.
     """
     against = [one for one in findings if one.refuses]
     if against:

@@ -27,9 +27,8 @@ class PodmanInfo:
 
 
 def parse_info(text: str) -> PodmanInfo:
-    """Read what `podman info --format json` printed; pure.
-
-    Raises UnavailableError where it is no answer of Podman's.
+    """Read what `podman info --format json` printed; pure. Raises UnavailableError where it is no answer of
+    Podman's.
     """
     try:
         said = json.loads(text)

@@ -63,9 +63,8 @@ def agreed(question: str) -> bool:
 
 @contextlib.contextmanager
 def unused() -> Iterator[None]:
-    """While the block runs nothing measures, no study runs, and no private Docker daemon does.
-
-    Raises UnavailableError where something does, which is named.
+    """While the block runs nothing measures, no study runs, and no private Docker daemon does. Raises
+    UnavailableError where something does, which is named.
     """
     with alone_on_this_machine("it removes what measurements take", waits=False), daemon.without_users():
         refuse_running()
@@ -73,9 +72,8 @@ def unused() -> Iterator[None]:
 
 
 def refuse_running(folder: Path | None = None) -> None:
-    """See that no workflow runs: anywhere on this machine, or in a folder.
-
-    Raises UnavailableError where one does, which is named.
+    """See that no workflow runs: anywhere on this machine, or in a folder. Raises UnavailableError where one does,
+    which is named.
     """
     found = [f"process {pid} in {at}" for pid, at in workflows.running() if folder in (None, at)]
     if found:

@@ -39,9 +39,8 @@ def can(function: Callable[[], Any]) -> bool:
 
 
 def apart(work: Callable[[], Any], path: str, what: str) -> Any:
-    """What `work` returns, called in a process forked from this one; it travels as JSON in the file `path`.
-
-    Raises ChildError where that process did not end well; the message has its reason. `what` names it.
+    """What `work` returns, called in a process forked from this one; it travels as JSON in the file `path`. Raises
+    ChildError where that process did not end well; the message has its reason. `what` names it.
     """
     sys.stdout.flush()
     sys.stderr.flush()

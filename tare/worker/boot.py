@@ -48,9 +48,8 @@ def time_namespace() -> "Optional[str]":
 
 
 def receive(line: Line, path: str, count: int, sha256: str) -> None:
-    """Write the next `count` bytes to a file.
-
-    Raises ValueError where the stream ends before, or they are others than were announced.
+    """Write the next `count` bytes to a file. Raises ValueError where the stream ends before, or they are others
+    than were announced.
     """
     seen = hashlib.sha256()
     left = count
@@ -67,9 +66,8 @@ def receive(line: Line, path: str, count: int, sha256: str) -> None:
 
 
 def unpack(archive: str, folder: str) -> None:
-    """Files and folders of a tar into `folder`; nothing else, and nothing beside it.
-
-    Raises ValueError where a member is something else, or leads out.
+    """Files and folders of a tar into `folder`; nothing else, and nothing beside it. Raises ValueError where a
+    member is something else, or leads out.
     """
     import tarfile
 

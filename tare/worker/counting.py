@@ -51,10 +51,9 @@ class Counts(object):
 
 
 def count_step(torch: Any, training: Any, batch: Any) -> Dict[str, Any]:
-    """Counts of one step, or the reason why this framework can't count.
-
-    Returns {"operators": {name: row}, "families": {name: row}, "reason": None}, a row being {"calls", "flops",
-    "elementwise_flops", "bytes"}; or both None and a reason.
+    """Counts of one step, or the reason why this framework can't count. Returns {"operators": {name: row},
+    "families": {name: row}, "reason": None}, a row being {"calls", "flops", "elementwise_flops", "bytes"}; or both
+    None and a reason.
     """
     try:
         from torch.utils._python_dispatch import TorchDispatchMode

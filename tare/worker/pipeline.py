@@ -72,9 +72,8 @@ def passes(framework: Framework, samples: Any, spec: Mapping[str, Any]) -> List[
 
 
 def measure(spec: Mapping[str, Any], marks: Marks) -> Tuple[Framework, Dict[str, Any]]:
-    """Every pass and the steps beside them; returns what the record holds.
-
-    Raises ValueError where the data has no samples to load: it gives whole batches by itself.
+    """Every pass and the steps beside them; returns what the record holds. Raises ValueError where the data has no
+    samples to load: it gives whole batches by itself.
     """
     framework, workload = import_workload(spec, marks, spec["threads"])
     dataset, training = build(framework, workload, spec, marks)

@@ -23,9 +23,8 @@ NO_CGROUP = "the cgroup's cpu.stat can't be seen from inside"
 
 
 def children(pid: str) -> List[str]:
-    """Process ids of the live descendants of a process.
-
-    Raises OSError where the kernel doesn't list children (CONFIG_PROC_CHILDREN).
+    """Process ids of the live descendants of a process. Raises OSError where the kernel doesn't list children
+    (CONFIG_PROC_CHILDREN).
     """
     found: List[str] = []
     for task in os.listdir("/proc/{}/task".format(pid)):

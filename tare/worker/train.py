@@ -24,9 +24,8 @@ def jobs_of(spec: Mapping[str, Any]) -> List[Dict[str, Any]]:
 
 
 def import_workload(spec: Mapping[str, Any], marks: Marks, threads: int) -> Tuple[Framework, Any]:
-    """Import the framework and what it and the workload need; returns (framework, workload module).
-
-    Raises Unable where there is no such framework, the workload is not written for it, or it lacks a setting.
+    """Import the framework and what it and the workload need; returns (framework, workload module). Raises Unable
+    where there is no such framework, the workload is not written for it, or it lacks a setting.
     """
     workload = importlib.import_module("workloads." + spec["workload"])
     framework = frameworks.of(spec)
@@ -43,7 +42,6 @@ def import_workload(spec: Mapping[str, Any], marks: Marks, threads: int) -> Tupl
 
 def import_workloads(jobs: Sequence[Mapping[str, Any]], marks: Marks, threads: int) -> Tuple[Framework, List[Any]]:
     """Import the framework and what several jobs need, one after the other; the mark is set after the last one.
-
     Returns (framework, the workload module of each job). Raises as `import_workload`.
     """
     before = Marks(now_ns())
@@ -75,11 +73,9 @@ def chosen(spec: Mapping[str, Any]) -> Tuple[Any, ...]:
 
 
 def load(framework: Framework, workload: Any, spec: Mapping[str, Any]) -> Any:
-    """The workload's samples, or those that a setting of the launch brings instead.
-
-    Raises ValueError where there are others than its description says: batches and rates would be of another job;
-    or fewer different ones than make a batch. Raises Unable where the launch's setting can't be had with this
-    workload.
+    """The workload's samples, or those that a setting of the launch brings instead. Raises ValueError where there
+    are others than its description says: batches and rates would be of another job; or fewer different ones than
+    make a batch. Raises Unable where the launch's setting can't be had with this workload.
     """
     own = frameworks.training_class(workload, framework.name)
     expected = description(workload, spec)["samples"]

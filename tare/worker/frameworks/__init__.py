@@ -35,9 +35,8 @@ def names() -> List[str]:
 
 
 def of(spec: Mapping[str, Any]) -> "Framework":
-    """The framework that a specification names, on its device and not yet imported.
-
-    Raises Unable where there is none of that name.
+    """The framework that a specification names, on its device and not yet imported. Raises Unable where there is
+    none of that name.
     """
     name = spec.get("framework", DEFAULT)
     if name not in names():
@@ -48,7 +47,6 @@ def of(spec: Mapping[str, Any]) -> "Framework":
 
 def training_class(workload: Any, name: str) -> Any:
     """The class of a workload's training jobs in a framework: `FRAMEWORKS[name]`, and PyTorch's is `Training`.
-
     Raises Unable where the workload was not written for it.
     """
     known = getattr(workload, "FRAMEWORKS", None) or {DEFAULT: workload.Training}
@@ -112,9 +110,8 @@ class Framework(object):
         """Wait for the device, so that a clock read next means something."""
 
     def join(self, rank: int, size: int, servers: int = 0) -> None:
-        """Meet the other processes that train together; sets `rank`, `size` and `workers`.
-
-        Raises Unable where it trains alone.
+        """Meet the other processes that train together; sets `rank`, `size` and `workers`. Raises Unable where it
+        trains alone.
         """
         raise Unable("{} trains alone, not in a group of {}".format(self.name, size))
 

@@ -52,7 +52,6 @@ class Torch(frameworks.Framework):
 
     def join(self, rank: int, size: int, servers: int = 0) -> None:
         """Meet at MASTER_ADDR and MASTER_PORT. A network that has loopback alone needs no name for this machine.
-
         Raises Unable for fewer CUDA devices than members: NCCL takes each device once.
         """
         if os.environ.get("MASTER_ADDR") in ("127.0.0.1", "localhost"):

@@ -66,9 +66,8 @@ def samples(framework: Framework, job: Any, count: int, spec: Mapping[str, Any])
 
 
 def used(framework: Framework, wanted: Mapping[str, str], verb: str) -> Iterator[Tuple[Any, str]]:
-    """Module and level of each setting that has something to do at this point, in order.
-
-    Raises Unable where another framework has that level of that setting, and this one has not.
+    """Module and level of each setting that has something to do at this point, in order. Raises Unable where
+    another framework has that level of that setting, and this one has not.
     """
     others = [pair for pair in sorted(wanted.items()) if framework.name not in OWNERS.get(pair, (DEFAULT,))]
     if others:
