@@ -207,8 +207,7 @@ def shared_libraries(
 
 
 def check_libraries(stack: Stack) -> None:
-    """See that this machine has what a stack's packages expect of it. Raises UnavailableError where it lacks some.
-    """
+    """See that this machine has what a stack's packages expect of it. Raises UnavailableError where it lacks some."""
     here = loader_cache()
     if missing := [soname for soname in stack.libraries if soname not in here]:
         raise _lacks(missing, stack.library_packages)

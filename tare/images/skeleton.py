@@ -68,8 +68,7 @@ class Skeleton:
 
 
 def programs(names: Iterable[str], path: str = "/usr/bin:/bin") -> dict[str, Path]:
-    """Programs of this machine, found by `path`, by their path inside. Raises UnavailableError where it lacks one.
-    """
+    """Programs of this machine, found by `path`, by their path inside. Raises UnavailableError where it lacks one."""
     found = {name: shutil.which(name, path=path) for name in names}
     for name, program in found.items():
         if program is None:

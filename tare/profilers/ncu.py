@@ -443,8 +443,7 @@ def base_value(text: str, unit: str, way: str = POINT) -> dict[str, Any] | None:
 
 
 def _cell(text: str, unit: str, numerals: Numerals, line: int, name: str) -> dict[str, Any] | None:
-    """As `base_value`. Raises IntegrityError where it is no number, and the metric has a unit or counts something.
-    """
+    """As `base_value`. Raises IntegrityError where it is no number, and the metric has a unit or counts something."""
     found = base_value(text, unit, numerals.way)
     if found is None and text and (unit or name.endswith(".sum")):
         numerals.number(text, line, name)
