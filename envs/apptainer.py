@@ -192,25 +192,19 @@ class Apptainer(Environment):
 
     def command(self, launch: Launch) -> list[str]:
         """`apptainer exec` behind the common prefix; the limits are inherited."""
-        binds = [
-            part
-            for bind in launch.binds
-            for part in ("--mount", mount_option(bind, target="destination", read_only="ro"))
-        ]
+        mounts = (mount_option(bind, target="destination", read_only="ro") for bind in launch.binds)
+        sif = launch.options.get("sif", "")
         return [
             *prefix(launch),
             *(self.program, "--quiet", "exec"),
-            *(["--userns"] if self._in_user_namespace(launch) else []),
+            # Only outside of a user namespace does the starter mount the .sif by the kernel.
+            *(["--userns"] if {"kernel": False, "fuse": True}.get(sif, self.userns) else []),
             *("--cleanenv", "--no-home", "--no-mount", HIDDEN, "--scratch", "/tmp"),
-            *binds,
+            *(part for mount in mounts for part in ("--mount", mount)),
             *("--pwd", str(launch.workdir)),
             *(["--nv"] if gpu_mode(launch) == "toolkit" else []),
             *(image_of(launch), *launch.argv),
         ]
-
-    def _in_user_namespace(self, launch: Launch) -> bool:
-        """Only outside of a user namespace does the starter mount the .sif by the kernel."""
-        return {"kernel": False, "fuse": True}.get(launch.options.get("sif", ""), self.userns)
 
     def cleanup(self, launch: Launch) -> list[list[str]]:
         """The FUSE server of a killed launch outlives it."""

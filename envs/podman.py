@@ -174,13 +174,14 @@ class Podman(Environment):
     def command(self, launch: Launch) -> list[str]:
         """`podman run` with every condition as an option of its own."""
         binds = [part for bind in launch.binds for part in ("--mount", self._mount(bind))]
+        parent = self._parent()
         return [
             *self._program(),
             *("run", "--rm", "--interactive", "--pull=never", "--name", launch.name),
             *network_flags(launch),
             *("--cpuset-cpus", cpu_list(launch), "--shm-size", str(launch.shm_bytes)),
             *quota_flags(launch),
-            *self._group_flags(),
+            *parent_flags(parent, systemd=parent is not None and self._by_systemd()),
             *("--ulimit", f"nofile={launch.nofile}:{launch.nofile}"),
             *("--ulimit", f"nproc={self.setup.processes}:{self.setup.processes}"),
             *(["--userns=keep-id"] if self.setup.keep_id else []),
@@ -222,11 +223,6 @@ class Podman(Environment):
     def is_intact(self, prepared: Prepared) -> bool:
         """Whether the storage still has the image."""
         return self._has(prepared.reference)
-
-    def _group_flags(self) -> list[str]:
-        """What puts a container below our own control group, where that limits something."""
-        parent = self._parent()
-        return parent_flags(parent, systemd=parent is not None and self._by_systemd())
 
     def _parent(self) -> str | None:
         """The group below which containers live; None of a rootless Podman, whose systemd is the user's own."""

@@ -88,7 +88,10 @@ def _now(cpus: Sequence[int], proc: Path) -> Counted:
         found.values["machine_steal_s"] = sum(used[cpu][1] for cpu in cpus if cpu in used)
     for quantity, name in PRESSURES.items():
         with _or_reason(found, (quantity,)):
-            found.values[quantity] = stall_s((proc / "pressure" / name).read_text())
+            total = re.search(r"^some .*total=(\d+)", (proc / "pressure" / name).read_text(), re.MULTILINE)
+            if total is None:
+                raise ValueError("no line `some` with a total")
+            found.values[quantity] = int(total.group(1)) / 1e6
     with _or_reason(found, (*PAGES_KIB, "major_faults")):
         pages = dict(line.split() for line in (proc / "vmstat").read_text().splitlines())
         found.values |= {quantity: int(pages[name]) * 1024.0 for quantity, name in PAGES_KIB.items()}
@@ -105,16 +108,6 @@ def processors_used(stat: str) -> dict[int, tuple[float, float]]:
         one = dict(zip(FIELDS, map(int, counts.split()), strict=False))
         found[int(cpu)] = (sum(one[key] for key in BUSY) / ticks, one["steal"] / ticks)
     return found
-
-
-def stall_s(pressure: str) -> float:
-    """Seconds in which some task waited, from a file of /proc/pressure; pure. Raises ValueError where it has no
-    such line.
-    """
-    total = re.search(r"^some .*total=(\d+)", pressure, re.MULTILINE)
-    if total is None:
-        raise ValueError("no line `some` with a total")
-    return int(total.group(1)) / 1e6
 
 
 @contextmanager

@@ -236,10 +236,6 @@ def _shm_bytes() -> int:
     return status.f_blocks * status.f_frsize
 
 
-def _load() -> float:
-    return round(os.getloadavg()[0], 2)
-
-
 @cache
 def gpus() -> tuple[dict[str, str], ...]:
     """NVIDIA devices, asked for once: as `read_gpus`. Raises UnavailableError where no driver answers."""
@@ -316,6 +312,6 @@ READERS: dict[str, Callable[[], Any]] = {
     "virtualisation": _virtualisation,
     "cgroups": cgroups,
     "disk": lambda: _space(cache_dir()),
-    "load_1min": _load,
+    "load_1min": lambda: round(os.getloadavg()[0], 2),
     "gpus": lambda: list(gpus()),
 }

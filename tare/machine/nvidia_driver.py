@@ -220,20 +220,16 @@ def stage_libraries(driver: Driver, parent: Path | None = None) -> Path:
 
     def make(folder: Path) -> dict[str, Any]:
         for library in driver.libraries:
-            _place(library, folder)
+            target = folder / library.path.name
+            if not target.exists():
+                shutil.copyfile(library.path, target)
+                target.chmod(0o755)
+            if library.name != target.name:
+                (folder / library.name).symlink_to(target.name)
         return {"version": driver.version}
 
     key = f"{driver.version or 'unknown'}-{store.key_of(hashes)[:12]}"
     return store.keep(parent or cache_dir("driver"), key, make, what="copying the driver's libraries").path
-
-
-def _place(library: Library, folder: Path) -> None:
-    target = folder / library.path.name
-    if not target.exists():
-        shutil.copyfile(library.path, target)
-        target.chmod(0o755)
-    if library.name != target.name:
-        (folder / library.name).symlink_to(target.name)
 
 
 def _numbers(version: str) -> tuple[int, ...]:

@@ -22,6 +22,7 @@ from tare.core.errors import TareError, UnavailableError, as_we_can
 from tare.core.files import project_root, read_json
 from tare.core.process import run
 from tare.machine.facts import gpus
+from tare.machine.security import is_privileged
 from tare.model.studies.layout import IMAGES
 
 TRIAL_S = 30.0
@@ -112,11 +113,6 @@ def _gpu_counters_reserved() -> bool:
     return re.search(r"^RmProfilingAdminOnly:\s*1", text, re.MULTILINE) is not None
 
 
-def _has_sys_admin() -> bool:
-    found = re.search(r"^CapEff:\s+([0-9a-f]+)", Path("/proc/self/status").read_text(), re.MULTILINE)
-    return found is not None and bool(int(found.group(1), 16) >> 21 & 1)
-
-
 def ncu() -> Check:
     """Nsight Compute: a GPU since Volta, the program, and the driver's permission to read counters."""
     try:
@@ -133,7 +129,7 @@ def ncu() -> Check:
     answer = run(["ncu", "--version"], timeout_s=TRIAL_S).stdout
     found = re.search(r"Version ([\d.]+)", answer)
     version = found.group(1) if found else None
-    if _gpu_counters_reserved() and not _has_sys_admin():
+    if _gpu_counters_reserved() and not is_privileged():
         setting = "options nvidia NVreg_RestrictProfilingToAdminUsers=0"
         return lacking(
             "ncu",
@@ -208,7 +204,7 @@ def dram_counters() -> Check:
             name, "the kernel shows no memory-controller counters (uncore_imc, amd_umc): hidden or unsupported"
         )
     level = int(PARANOID.read_text()) if PARANOID.exists() else 2
-    if level > 0 and not _has_sys_admin():
+    if level > 0 and not is_privileged():
         return lacking(
             name, f"not permitted (perf_event_paranoid is {level})", "sysctl kernel.perf_event_paranoid=0"
         )

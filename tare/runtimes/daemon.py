@@ -225,7 +225,7 @@ def _program() -> str:
     """The daemon's program, where one can be started. Raises UnavailableError where we are not root, or a part of
     Docker is missing.
     """
-    program = _find("dockerd")
+    program = shutil.which("dockerd", path=f"{os.environ.get('PATH', '')}:/usr/sbin:/sbin")
     if os.getuid() != 0:
         if DEFAULT_SOCKET.exists() and not os.access(DEFAULT_SOCKET, os.W_OK):
             name = user_name()
@@ -242,11 +242,6 @@ def _program() -> str:
             f"no Docker daemon answers at {DEFAULT_SOCKET}, and {missing} is not installed", INSTALL
         )
     return program
-
-
-def _find(name: str) -> str | None:
-    """A program on the PATH, or where daemons lie."""
-    return shutil.which(name, path=f"{os.environ.get('PATH', '')}:/usr/sbin:/sbin")
 
 
 def _start(places: State, program: str) -> None:

@@ -116,7 +116,8 @@ def forked(
     """All replicates of a level, one forked process after the other."""
     found = []
     for number in range(spec["measured"]["replicates"]):
-        pad_bytes = pad_of(spec, level, number)
+        seed = "{}/{}/{}/{}".format(spec["seed"], len(os.environ.get("TARE_PAD", "")), level, number)
+        pad_bytes = random.Random(seed).randrange(LARGEST_PAD_BYTES)  # alike for equal seeds and environment blocks
         meet(spec["record"])
         made = apart(
             partial(replicate, framework, build, batches, spec["measured"], level, pad_bytes),
@@ -125,12 +126,6 @@ def forked(
         )
         found.append(dict(made, allocator=level, replicate=number, forked=True, reason=None, pad_bytes=pad_bytes))
     return found
-
-
-def pad_of(spec: Mapping[str, Any], level: str, number: int) -> int:
-    """Bytes on a replicate's heap before its model: the same in a launch of the same seed and environment block."""
-    seed = "{}/{}/{}/{}".format(spec["seed"], len(os.environ.get("TARE_PAD", "")), level, number)
-    return random.Random(seed).randrange(LARGEST_PAD_BYTES)
 
 
 def replicate(

@@ -177,15 +177,6 @@ def first_batches(framework: Framework, dataset: Any, batch: int) -> List[Any]:
     return kept
 
 
-def load_batches(framework: Framework, workload: Any, spec: Mapping[str, Any], marks: Marks) -> List[Any]:
-    """The batches that a launch's steps go round on, not yet on a device."""
-    dataset = load(framework, workload, spec)
-    marks.add("data")
-    batches = first_batches(framework, dataset, spec["batch"])
-    marks.add("batches")
-    return batches
-
-
 def steady_steps(framework: Framework, training: Any, batches: Sequence[Any], count: int) -> List[float]:
     """Seconds of each of `count` training steps on batches in memory, in turn, synchronised step by step."""
     durations = []

@@ -179,10 +179,6 @@ class Framework(object):
         """A call that does what a first step does once in a process; None where launches need no such thing."""
         return None
 
-    def device_memory(self) -> Optional[Dict[str, int]]:
-        """What this process took of its device at most, and the device's whole memory, in bytes; None on a CPU."""
-        return None
-
     def allocated_peak_bytes(self) -> Optional[int]:
         """The most that this process's tensors took of its device; None on a CPU."""
         return None

@@ -172,13 +172,6 @@ class Torch(frameworks.Framework):
             return None
         return lambda: self.module.ones(1, requires_grad=True).sum().backward()
 
-    def device_memory(self) -> Optional[Dict[str, int]]:
-        """Of a CUDA device, the process's context apart."""
-        if self.device != "cuda":
-            return None
-        cuda = self.module.cuda
-        return {"peak_bytes": cuda.max_memory_reserved(), "total_bytes": cuda.mem_get_info()[1]}
-
     def allocated_peak_bytes(self) -> Optional[int]:
         """Of a CUDA device."""
         return self.module.cuda.max_memory_allocated() if self.device == "cuda" else None
