@@ -43,7 +43,7 @@ def add(subparsers: Any) -> None:
     sweep = subparsers.add_parser("sweep", parents=[common], help="real time by batch size, on the host")
     sweep.add_argument("--workload", required=True)
     sweep.add_argument("--out", type=Path, required=True, help="sealed.json of the campaign")
-    sweep.set_defaults(run=run_sweep)
+    sweep.set_defaults(run=lambda a: _measure().sweep(a.study, a.workload, a.images, a.data, a.out))
 
     profile = subparsers.add_parser("profile", parents=[common], help="one profiled launch")
     profile.add_argument("--workload", required=True)
@@ -52,7 +52,9 @@ def add(subparsers: Any) -> None:
     profile.add_argument(
         "--out", type=Path, required=True, help="profile.json; the trace goes into `traces` beside it"
     )
-    profile.set_defaults(run=run_profile)
+    profile.set_defaults(
+        run=lambda a: _measure().profile(a.study, a.workload, a.env, a.images, a.data, a.out, a.arm)
+    )
 
     profiles = subparsers.add_parser("profiles", parents=[common], help="profiled launches of several workloads")
     profiles.add_argument("--env", required=True)
@@ -68,7 +70,7 @@ def add(subparsers: Any) -> None:
 
     ceilings = subparsers.add_parser("ceilings", parents=[common], help="copy, triad and GEMM on the host")
     ceilings.add_argument("--out", type=Path, required=True)
-    ceilings.set_defaults(run=run_ceilings)
+    ceilings.set_defaults(run=lambda a: _measure().ceilings(a.study, a.images, a.out))
 
     pipeline = subparsers.add_parser("pipeline", parents=[common], help="the input alone, without training")
     pipeline.add_argument("--workload", required=True)
@@ -85,6 +87,12 @@ def add(subparsers: Any) -> None:
     single.add_argument("--batch", type=int)
     single.add_argument("--out", type=Path, help="record of the launch (default: a summary on the terminal)")
     single.set_defaults(run=run_single)
+
+
+def _measure() -> Any:
+    from tare.experiments import measure
+
+    return measure
 
 
 def run_comparison(arguments: argparse.Namespace) -> int:
@@ -141,44 +149,10 @@ def _say_verdicts(outs: Sequence[Path]) -> None:
         say(f"  {line}")
 
 
-def run_sweep(arguments: argparse.Namespace) -> int:
-    """`tare sweep`."""
-    from tare.experiments import measure
-
-    measure.sweep(arguments.study, arguments.workload, arguments.images, arguments.data, arguments.out)
-    return 0
-
-
-def run_profile(arguments: argparse.Namespace) -> int:
-    """`tare profile`."""
-    from tare.experiments import measure
-
-    measure.profile(
-        arguments.study,
-        arguments.workload,
-        arguments.env,
-        arguments.images,
-        arguments.data,
-        arguments.out,
-        arguments.arm,
-    )
-    return 0
-
-
 def run_profiles(arguments: argparse.Namespace) -> int:
     """`tare profiles`: one after the other, what the command itself needs is imported once."""
-    from tare.experiments import measure
-
     for workload, record, out in arguments.job:
-        measure.profile(arguments.study, workload, arguments.env, arguments.images, Path(record), Path(out))
-    return 0
-
-
-def run_ceilings(arguments: argparse.Namespace) -> int:
-    """`tare ceilings`."""
-    from tare.experiments import measure
-
-    measure.ceilings(arguments.study, arguments.images, arguments.out)
+        _measure().profile(arguments.study, workload, arguments.env, arguments.images, Path(record), Path(out))
     return 0
 
 

@@ -18,7 +18,6 @@ from tare.core.errors import IntegrityError, UserError
 from tare.core.places import cache_root
 from tare.core.places import project_root as project_root
 
-CHUNK_BYTES = 1 << 20
 SEPARATORS = frozenset(':,\\"\t\n')  # of mounts, in options of runtimes and of file systems
 MOVE_AWAY = "move the folder away to start this campaign again"
 
@@ -247,7 +246,7 @@ class Journal:
                     raise IntegrityError(
                         f"{self.path} was written by another process meanwhile; end it, and {MOVE_AWAY}"
                     )
-                whole = size - self._torn_bytes()
+                whole = self.path.read_bytes().rfind(b"\n") + 1  # behind it is a row that a crash cut short
                 if whole != size:
                     handle.truncate(whole)
                 handle.write(line)
@@ -279,8 +278,3 @@ class Journal:
                 raise IntegrityError(f"{self.path} line {number} is not a record (no object); {MOVE_AWAY}")
             records.append(record)
         return records
-
-    def _torn_bytes(self) -> int:
-        """Bytes behind the last end of line: of a row that a crash cut short."""
-        data = self.path.read_bytes()
-        return len(data) - (data.rfind(b"\n") + 1)

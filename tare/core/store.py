@@ -135,16 +135,13 @@ def clear_unfinished(*parents: Path) -> None:
     for parent in parents:
         names = _names(parent) if parent.is_dir() else frozenset()
         for key in (name[1 : -len(LOCK)] for name in names if name.startswith(".") and name.endswith(LOCK)):
-            if _unfinished(names, key):
-                _clear(parent, key)
-
-
-def _clear(parent: Path, key: str) -> None:
-    with locked_if_free(parent / f".{key}{LOCK}") as free:
-        for name in _unfinished(_names(parent), key) if free else ():
-            if (folder := parent / name).is_dir() and not folder.is_symlink():
-                say(f"{folder}: who made it was killed; it goes")
-                _remove_folder(folder)
+            if not _unfinished(names, key):
+                continue
+            with locked_if_free(parent / f".{key}{LOCK}") as free:
+                for name in _unfinished(_names(parent), key) if free else ():
+                    if (folder := parent / name).is_dir() and not folder.is_symlink():
+                        say(f"{folder}: who made it was killed; it goes")
+                        _remove_folder(folder)
 
 
 def _names(parent: Path) -> frozenset[str]:
@@ -177,11 +174,13 @@ def second_copy(kept: Kept, what: str) -> Kept:
             raise UnavailableError(f"there is no room for its {kept.size_bytes / 1e9:.1f} GB in {parent}")
         command = ["cp", "--archive", "--reflink=never", f"{kept.path}/.", str(folder)]
         run(command, timeout_s=COPY_S, check=True)
-        moved = {path for path in _plain_files(kept) if _rename(folder / path, kept.key, key)}
+        plain = [entry["path"] for entry in kept.entries if entry.get("size")]
+        moved = {path for path in plain if _rename(folder / path, kept.key, key)}
         entries = read_manifest(folder)
         for entry in entries:
             if entry["path"] in moved:
-                entry["sha256"] = _hash_as(folder / entry["path"], key, kept.key)
+                content = (folder / entry["path"]).read_bytes().replace(key.encode(), kept.key.encode())
+                entry["sha256"] = hashlib.sha256(content).hexdigest()  # as if it had not been renamed
         if manifest_digest(entries) != kept.digest:
             raise IntegrityError(f"the second copy of {kept.path} is not what was read; the disk may be failing")
         os.sync()  # pages that are not on the disk yet can't be dropped
@@ -204,10 +203,6 @@ def copy_key(key: str) -> str:
     return sha256_text(f"second copy of {key}")[: len(key)]
 
 
-def _plain_files(kept: Kept) -> list[str]:
-    return [entry["path"] for entry in kept.entries if entry.get("size")]
-
-
 def _rename(path: Path, old: str, new: str) -> bool:
     """Put `new` wherever a file holds `old`, which is as long; its times stay. Whether it held it."""
     with path.open("rb") as handle, mmap.mmap(handle.fileno(), 0, access=mmap.ACCESS_READ) as view:
@@ -217,11 +212,6 @@ def _rename(path: Path, old: str, new: str) -> bool:
     path.write_bytes(path.read_bytes().replace(old.encode(), new.encode()))
     os.utime(path, ns=(times.st_atime_ns, times.st_mtime_ns))
     return True
-
-
-def _hash_as(path: Path, key: str, original: str) -> str:
-    """SHA-256 of a file as if it had not been renamed."""
-    return hashlib.sha256(path.read_bytes().replace(key.encode(), original.encode())).hexdigest()
 
 
 def forget(parent: Path, key: str) -> None:

@@ -27,7 +27,7 @@ from tare.core.store import Kept
 from tare.datasets import prepare as prepared_forms
 from tare.datasets import stamps, tiny_imagenet
 from tare.datasets.channels import channels_of
-from tare.datasets.fetch import Fetched, fetch, probe
+from tare.datasets.fetch import Fetched, fetch, hashes_of, probe
 from tare.machine.profiler_checks import Check
 from tare.model.closure import programs_sha256
 from tare.model.data_sets import Broken, DataRegistry, DataSet, Source
@@ -154,7 +154,10 @@ def prepare(
     """
     datasets = (registry or load_registry()).choices(name, choice)
     if broken_images == "skip":
-        datasets = [_skipping(dataset) for dataset in datasets]
+        datasets = [
+            dataset.replace(broken_images="skip") if dataset.recipe == "tiny-imagenet" else dataset
+            for dataset in datasets
+        ]
     for pause_s in (*PAUSES_S, None):
         refusals = []
         for dataset in datasets:
@@ -169,11 +172,6 @@ def prepare(
             time.sleep(pause_s)
     last = datasets[-1].sources[-1]
     raise UnavailableError("; ".join(refusals), remedy=_remedy(last, refusals[-1]))
-
-
-def _skipping(dataset: DataSet) -> DataSet:
-    """The same set, without its images that can't be decoded."""
-    return dataset.replace(broken_images="skip") if dataset.recipe == "tiny-imagenet" else dataset
 
 
 def _found(dataset: DataSet, choice: str) -> Fetched:
@@ -193,7 +191,7 @@ def _remedy(source: Source, reason: str) -> str:
 
 def _record(name: str, choice: str, dataset: DataSet, fetched: Fetched) -> DataRecord:
     kept = _prepared(dataset, fetched)
-    source = fetched.source
+    source, broken = fetched.source, kept.path / tiny_imagenet.BROKEN
     return DataRecord(
         name=name,
         dataset=dataset.name,
@@ -210,7 +208,7 @@ def _record(name: str, choice: str, dataset: DataSet, fetched: Fetched) -> DataR
         bytes=kept.size_bytes,
         folder=str(kept.path),
         broken_images=dataset.broken_images,
-        skipped=_skipped(kept),
+        skipped=tuple(broken.read_text(encoding="utf-8").splitlines()) if broken.exists() else (),
         prepared_sha256=_listing_sha256(kept.entries),
         stands_for=dataset.stands_for,
         channels=channels_of(kept.path),
@@ -243,12 +241,6 @@ def _listing_sha256(entries: Iterable[Mapping[str, Any]]) -> str:
     return hashlib.sha256("".join(f"{digest}  {path}\n" for path, digest in lines).encode()).hexdigest()
 
 
-def _skipped(kept: Kept) -> tuple[str, ...]:
-    """Images that were left out since they can't be decoded."""
-    named = kept.path / tiny_imagenet.BROKEN
-    return tuple(named.read_text(encoding="utf-8").splitlines()) if named.exists() else ()
-
-
 def prepared_sets() -> Path:
     """Folder of the prepared sets, each under a key of its content and its recipe."""
     return cache_dir("data", "prepared")
@@ -261,11 +253,7 @@ def recipe_sha256(name: str, choice: str = AUTO, registry: Registry | None = Non
     Raises UserError for unknown name or choice.
     """
     datasets = (registry or load_registry()).choices(name, choice)
-    return sha256_text(canonical_json([[made.name, _hashes(made), _inputs(made)] for made in datasets]))
-
-
-def _hashes(dataset: DataSet) -> dict[str, str | None]:
-    return {name: file.sha256 for name, file in dataset.files.items()}
+    return sha256_text(canonical_json([[made.name, hashes_of(made), _inputs(made)] for made in datasets]))
 
 
 def _inputs(dataset: DataSet) -> list[Any]:
@@ -303,18 +291,14 @@ def ensure(record: DataRecord, registry: Registry | None = None) -> Path:
     kept = store.find(prepared_sets(), Path(record.folder).name)
     if kept is not None and _first_difference(record.files, _files(kept)) is None:
         return kept.path
-    again = prepare(record.name, _choice_of(record), registry, record.broken_images)
+    choice = record.source.address if record.source.kind == LOCAL else record.dataset  # that makes the same set
+    again = prepare(record.name, choice, registry, record.broken_images)
     if difference := _first_difference(record.files, again.files):
         raise IntegrityError(
             f"{record.dataset} prepared again differs from its record ({difference}); fetch it anew: "
             f"python -m tare fetch --dataset {record.name}"
         )
     return Path(again.folder)
-
-
-def _choice_of(record: DataRecord) -> str:
-    """The choice that makes the same set again."""
-    return record.source.address if record.source.kind == LOCAL else record.dataset
 
 
 def _first_difference(recorded: Sequence[DataFile], made: Sequence[DataFile]) -> str | None:

@@ -82,7 +82,7 @@ def fetch(dataset: DataSet) -> Fetched:
                 say(f"{dataset.name}: no answer from {source.name} ({error.reason})")
         raise UnavailableError(f"no source of {dataset.name} answers: {'; '.join(reasons)}")
 
-    key = store.key_of(dataset.name, {name: file.sha256 for name, file in dataset.files.items()})
+    key = store.key_of(dataset.name, hashes_of(dataset))
     kept = store.keep(cache_dir("data", "fetched"), key, make, what=f"fetching {dataset.name}")
     return Fetched(
         paths={name: kept.path / name for name in dataset.files},
@@ -90,6 +90,11 @@ def fetch(dataset: DataSet) -> Fetched:
         source=DataSource(**kept.about["source"]),
         fetched_s=kept.about["fetched_s"],
     )
+
+
+def hashes_of(dataset: DataSet) -> dict[str, str | None]:
+    """The registry's hash of each file."""
+    return {name: file.sha256 for name, file in dataset.files.items()}
 
 
 def _from_source(dataset: DataSet, source: Source, folder: Path) -> dict[str, Any]:
@@ -302,7 +307,8 @@ def _through_apt(dataset: DataSet, source: AptSource, scratch: Path) -> dict[str
     spec = source.address
     with step(f"{dataset.name}: apt-get download {spec}"):
         done = _apt("download", spec, timeout_s=CLIENT_S, cwd=scratch)
-        if not done.ok and _unknown(done):
+        missing = ("Unable to locate", "was not found", "no installation candidate")
+        if not done.ok and any(told in done.stderr for told in missing):
             lists, cache = scratch / "apt/lists", scratch / "apt/cache"
             for folder in (lists / "partial", cache / "archives/partial"):
                 folder.mkdir(parents=True)
@@ -313,11 +319,6 @@ def _through_apt(dataset: DataSet, source: AptSource, scratch: Path) -> dict[str
     if not done.ok or not archives:
         raise UnavailableError(f"apt: {done.explain()}")
     return {source.file: archives[0]}
-
-
-def _unknown(done: process.Finished) -> bool:
-    """Whether apt knows no such package or version."""
-    return any(told in done.stderr for told in ("Unable to locate", "was not found", "no installation candidate"))
 
 
 def _last_line(done: process.Finished) -> str:

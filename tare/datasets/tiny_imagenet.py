@@ -22,7 +22,6 @@ from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Protocol
 
 from tare.core.errors import IntegrityError, UnavailableError
 from tare.model.data_sets import DataSet
@@ -35,20 +34,8 @@ _TRAIN = re.compile(r"train/([^/]+)/images/([^/]+\.JPEG)")
 _VAL = re.compile(r"val/images/([^/]+\.JPEG)")
 
 
-class Source(Protocol):
-    """A set before it is prepared; paths are relative to the folder that holds wnids.txt."""
-
-    where: Path
-
-    def sizes(self) -> Mapping[str, int]:
-        """Bytes of every file, by path."""
-
-    def read(self, path: str) -> bytes:
-        """Content of a file."""
-
-
 class FolderSource:
-    """A set that lies unpacked in a folder."""
+    """A set that lies unpacked in a folder, before it is prepared; paths are relative to that of wnids.txt."""
 
     def __init__(self, where: Path) -> None:
         self.where = where
@@ -86,6 +73,9 @@ class ZipSource:
         except RuntimeError as error:
             why = f"{path} can't be read ({error})"
             raise IntegrityError(f"{self.where}: {why}: unpack it and give its folder") from error
+
+
+Source = FolderSource | ZipSource
 
 
 @contextmanager

@@ -179,19 +179,14 @@ def modules_in_order(root: Path, names: Sequence[str]) -> list[Path]:
         path = files.get(name.replace("-", "_"))
         if path is None or path.stem in ordered:
             return
-        for needed in depends_of(path.read_bytes()):
+        depends = re.search(rb"\0depends=([^\0]*)\0", path.read_bytes())
+        for needed in depends.group(1).decode().split(",") if depends else ():
             add(needed)
         ordered[path.stem] = path
 
     for name in names:
         add(name)
     return list(ordered.values())
-
-
-def depends_of(module: bytes) -> list[str]:
-    """Names of the modules that a module says it depends on."""
-    found = re.search(rb"\0depends=([^\0]*)\0", module)
-    return [name for name in found.group(1).decode().split(",") if name] if found else []
 
 
 def initramfs(busybox: bytes, modules: Sequence[Path], more: Sequence[Path] = ()) -> bytes:

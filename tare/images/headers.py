@@ -39,11 +39,6 @@ def compiler(device: str) -> str:
     )
 
 
-def search_path(folder: Path) -> str:
-    """Value of CPATH for a folder of headers."""
-    return ":".join(str(folder / name) for name in FOLDERS if (folder / name).is_dir())
-
-
 def headers_of(stack_name: str, variant: str) -> Path:
     """The folder of a stack's headers, from the cache where it is whole, else made from the wheels. Raises
     UnavailableError where no index that answers has the wheels, or the interpreter has no headers. Raises
@@ -101,4 +96,4 @@ def needed(stack: str, device: str) -> tuple[tuple[Path, ...], dict[str, str]]:
     if stack == BOUND:
         return (), {}
     folder = headers_of(stack, device)
-    return (folder,), {"CPATH": search_path(folder)}
+    return (folder,), {"CPATH": ":".join(str(folder / name) for name in FOLDERS if (folder / name).is_dir())}

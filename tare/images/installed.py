@@ -64,21 +64,16 @@ class Installation:
     @property
     def digest(self) -> str:
         """`sha256:…` of the program and of every package's list of files, which has their hashes."""
-        lists = [[name, version, _hash_of(record)] for name, version, record in self.packages]
+        lists = [
+            [name, version, sha256_file(Path(record)) if record and Path(record).is_file() else None]
+            for name, version, record in self.packages
+        ]
         return "sha256:" + sha256_text(canonical_json([self.version, sha256_file(self.python.resolve()), lists]))
 
     @property
     def variant(self) -> str:
         """`cuda` where the framework was built for CUDA, else `cpu`."""
         return "cuda" if cuda_of_packages({name: version for name, version, _ in self.packages}) else "cpu"
-
-    def version_of(self, name: str) -> str | None:
-        """Version of a package; None where it is not installed."""
-        return next((version for found, version, _ in self.packages if found == name), None)
-
-
-def _hash_of(record: str | None) -> str | None:
-    return sha256_file(Path(record)) if record and Path(record).is_file() else None
 
 
 def examine(python: Path) -> Installation:
@@ -104,7 +99,7 @@ def examine(python: Path) -> Installation:
             )
         ),
     )
-    if found.version_of("torch") is None:
+    if "torch" not in {name for name, _, _ in found.packages}:
         raise UserError(f"--python: {python} (Python {found.version}) has no torch: name one that has")
     return found
 

@@ -38,11 +38,13 @@ def build(stack: Stack, recipe: Mapping[str, Any]) -> OciRecord:
     source = stack.official
     assert source is not None
     named = f"{source.repository}:{source.tag}"
+    # What names it: its digest, wherever it is pulled from, or else a tag of one place.
+    identity = source.digest or [source.host, source.repository, source.tag]
     nothing = TreeFacts(inside=None, digest=None)
     shared: dict[str, Any] = {"stack": stack.name, "variant": stack.variant, "install": OFFICIAL}
     try:
         kept, fields = keep_image(
-            [OFFICIAL, FORMAT, stack.name, stack.variant, _identity(source), recipe["config"]],
+            [OFFICIAL, FORMAT, stack.name, stack.variant, identity, recipe["config"]],
             f"pulling {named} of {source.host}",
             lambda folder: _pull(stack, source, recipe, folder),
         )
@@ -61,11 +63,6 @@ def build(stack: Stack, recipe: Mapping[str, Any]) -> OciRecord:
         seconds=about["seconds"],
         storage=measure_storage([kept.path], None),
     )
-
-
-def _identity(source: Official) -> str | list[str]:
-    """What names an image: its digest, wherever it is pulled from, or else a tag of one place."""
-    return source.digest or [source.host, source.repository, source.tag]
 
 
 def _pull(stack: Stack, source: Official, recipe: Mapping[str, Any], folder: Path) -> dict[str, Any]:

@@ -71,7 +71,11 @@ def pull(repository: Repository, digest: str, folder: Path) -> Pulled:
     token: list[str] = []
     manifest = _manifest(repository, digest, token)
     if "manifests" in manifest:
-        digest = _choose(manifest, digest)
+        wanted = {"os": "linux", "architecture": "amd64"}.items()
+        ours = [entry["digest"] for entry in manifest["manifests"] if wanted <= entry.get("platform", {}).items()]
+        if not ours:
+            raise UnavailableError(f"{digest} has no image for linux/amd64")
+        digest = str(ours[0])
         manifest = _manifest(repository, digest, token)
     config = json.loads(_small(repository, "blobs", manifest["config"]["digest"], token))
     layers = []
@@ -90,14 +94,6 @@ def resolve(repository: Repository, tag: str) -> str:
     """
     with _open(repository, "manifests", tag, []) as answer:
         return f"sha256:{hashlib.sha256(answer.read(MANIFEST_LIMIT_BYTES)).hexdigest()}"
-
-
-def _choose(index: dict[str, Any], digest: str) -> str:
-    for entry in index["manifests"]:
-        platform = entry.get("platform", {})
-        if platform.get("os") == "linux" and platform.get("architecture") == "amd64":
-            return str(entry["digest"])
-    raise UnavailableError(f"{digest} has no image for linux/amd64")
 
 
 def _manifest(repository: Repository, digest: str, token: list[str]) -> dict[str, Any]:

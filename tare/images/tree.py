@@ -25,7 +25,7 @@ from tare.core.errors import IntegrityError, UnavailableError, UserError
 from tare.core.files import cache_dir, canonical_json, sha256_file, sha256_text
 from tare.core.process import run, scratch_folder
 from tare.core.store import Kept
-from tare.images.from_source.library import Library, compile_library
+from tare.images.from_source.library import compile_library
 from tare.images.interpreter import Interpreter, find_interpreter, shared_libraries, stdlib_files
 from tare.images.wheels import Wheel
 from tare.model.records.images import CompiledLibrary
@@ -64,13 +64,19 @@ def build_tree(stack: Stack, wheels: Sequence[Wheel], interpreter: Interpreter |
     packages compute without it.
     """
     interpreter = interpreter or find_interpreter(stack.python)
-    library = _library(stack)
-    names, libraries = _sources(stack, interpreter, library)
+    library = None if stack.library is None else compile_library(load_library(stack.library.name))
+    names = stdlib_files(interpreter)
+    extensions = [name for name in names if name.startswith("lib-dynload/")]
+    libraries, broken = shared_libraries(interpreter, extensions, stack.libraries, stack.library_packages)
+    if library is not None:
+        libraries[library.path.name] = library.path
+    names = [name for name in names if name not in set(broken)]
     key = tree_key(stack, wheels, interpreter, names, libraries)
 
     def make(root: Path) -> dict[str, Any]:
         seconds = _fill(root, stack, wheels, interpreter, names, libraries)
-        glibc = max((glibc_needed(file) for file in _interpreter_files(root)), default=())
+        programs = (path for path in (root / "bin").iterdir() if not path.is_symlink())
+        glibc = max((glibc_needed(file) for file in (*(root / "lib").glob("*.so*"), *programs)), default=())
         about = {"key": key, "python": interpreter.version, "glibc": list(glibc)}
         if library is None:
             return {**about, "seconds": seconds}
@@ -78,28 +84,6 @@ def build_tree(stack: Stack, wheels: Sequence[Wheel], interpreter: Interpreter |
 
     what = f"building the tree of {stack.name} ({stack.variant}, CPython {interpreter.version})"
     return _tree(store.keep(cache_dir("trees"), key, make, what=what), stack)
-
-
-def fill_tree(root: Path, stack: Stack, wheels: Sequence[Wheel], interpreter: Interpreter) -> dict[str, float]:
-    """Make a tree in an empty folder of which the cache knows nothing; seconds of each stage. Raises
-    UnavailableError where the tree's own imports fail.
-    """
-    names, libraries = _sources(stack, interpreter, _library(stack))
-    return _fill(root, stack, wheels, interpreter, names, libraries)
-
-
-def _library(stack: Stack) -> Library | None:
-    return None if stack.library is None else compile_library(load_library(stack.library.name))
-
-
-def _sources(stack: Stack, interpreter: Interpreter, library: Library | None) -> tuple[list[str], dict[str, Path]]:
-    """What a tree takes from the host: files of the standard library, and shared libraries by soname."""
-    names = stdlib_files(interpreter)
-    extensions = [name for name in names if name.startswith("lib-dynload/")]
-    libraries, broken = shared_libraries(interpreter, extensions, stack.libraries, stack.library_packages)
-    if library is not None:
-        libraries[library.path.name] = library.path
-    return [name for name in names if name not in set(broken)], libraries
 
 
 def tree_key(
@@ -173,12 +157,17 @@ def _fill(
     for older, soname in stack.older_names.items():
         (root / "lib" / older).symlink_to(soname)
     if stack.library is not None:
-        _load_first(root / "bin" / library.name, load_library(stack.library.name).soname)
+        # A library that is loaded when the interpreter starts: what is loaded later takes its functions before its
+        # own, as the loader looks in the program's dependencies first (System V ABI, "Shared Object Dependencies").
+        argv = [_patchelf(), "--add-needed", load_library(stack.library.name).soname]
+        run([*argv, str(root / "bin" / library.name)], timeout_s=60, check=True)
     started = timed("interpreter", started)
     packages = library / "site-packages"
     for wheel in wheels:
         unpack_wheel(wheel, packages, stack)
-    _refuse_executable_stacks(packages, stack)
+    for name in stack.no_executable_stack:  # glibc loads none that asks for one from 2.41 on, and few need it
+        if not (packages / name).is_file() or not refuse_executable_stack(packages / name):
+            raise UserError(f"stack {stack.name}: no_executable_stack: no file {name} that asks for one")
     _link_libraries(packages, root / "lib", {*libraries, *stack.older_names})
     started = timed("unpack", started)
     _compile(root, stack)
@@ -221,14 +210,6 @@ def _copy_interpreter(
         (library / "dist-packages").symlink_to("site-packages")
 
 
-def _load_first(executable: Path, soname: str) -> None:
-    """Have an interpreter load a library when it starts: what is loaded later takes its functions before its own.
-
-    The loader looks in the program's own dependencies first (System V ABI, "Shared Object Dependencies").
-    """
-    run([_patchelf(), "--add-needed", soname, str(executable)], timeout_s=60, check=True)
-
-
 def unpack_wheel(wheel: Wheel, packages: Path, stack: Stack) -> None:
     """Install a wheel's modules and metadata, without scripts and without what the stack leaves out. Raises
     IntegrityError where a path in the wheel leads out of site-packages.
@@ -249,14 +230,6 @@ def unpack_wheel(wheel: Wheel, packages: Path, stack: Stack) -> None:
                 shutil.copyfileobj(source, sink, COPY_BYTES)
             if member.external_attr >> 16 & stat.S_IXUSR:
                 target.chmod(0o755)
-
-
-def _refuse_executable_stacks(packages: Path, stack: Stack) -> None:
-    """Glibc loads no library that asks for an executable stack from 2.41 on, and few that do need one."""
-    for name in stack.no_executable_stack:
-        path = packages / name
-        if not path.is_file() or not refuse_executable_stack(path):
-            raise UserError(f"stack {stack.name}: no_executable_stack: no file {name} that asks for one")
 
 
 def _link_libraries(packages: Path, folder: Path, sonames: set[str]) -> None:
@@ -364,7 +337,3 @@ def foreign_libraries(maps: str, root: Path) -> list[str]:
     paths = {fields[5] for fields in (line.split(maxsplit=5) for line in maps.splitlines()) if len(fields) == 6}
     libraries = (Path(path) for path in paths if ".so" in Path(path).name)
     return sorted(str(path) for path in libraries if root not in path.parents and not is_glibc(path.name))
-
-
-def _interpreter_files(root: Path) -> list[Path]:
-    return [*(root / "lib").glob("*.so*"), *(path for path in (root / "bin").iterdir() if not path.is_symlink())]

@@ -128,7 +128,9 @@ def quantities(metrics: pd.DataFrame, source: str | None = None) -> dict[str, Qu
         found[f"flops_{kind}"] = sums.arithmetic(kind)
     found |= {f"flops_tensor_{kind}": sums.tensor(kind) for kind in TENSOR}
     names = [f"flops_{kind}" for kind in ARITHMETIC] + [f"flops_tensor_{kind}" for kind in FLOATING]
-    found["flops_measured"] = sums.all_flops({name: found[name] for name in names})
+    unknown = next((f"{name}: {found[name].note}" for name in names if found[name].value is None), None)
+    every = replace(_plus(*(found[name] for name in names)), note="all kinds of floating-point arithmetic")
+    found["flops_measured"] = every if unknown is None else Quantity(value=None, unit="1", note=unknown)
     for way in ("read", "write"):
         found[f"dram_{way}_bytes_per_s"] = sums.rate(way)
     for name in ("warp_execution_efficiency", "tex_cache_hit_rate"):
@@ -158,11 +160,6 @@ def _plus(*parts: Quantity) -> Quantity:
     )
 
 
-def base_unit_of(name: str) -> str:
-    """Base unit that the values of a metric have to have, by its name; a count has 1."""
-    return next((unit for part, unit in BASE_UNITS if part in name), "1")
-
-
 def _is_ncus(name: str) -> bool:
     """Whether a name is one of ncu's: a unit of the chip, two underscores and a quantity, or a label with blanks.
 
@@ -190,7 +187,8 @@ class _Sums:
         part = self.part(name)
         if lost := int(part["avg"].isna().sum()):
             return f"{name} is n/a or overflowed for {lost} of {len(part)} kernels"
-        unit = base_unit_of(name)
+        # By its name; a count has 1.
+        unit = next((unit for part, unit in BASE_UNITS if part in name), "1")
         known = {unit, "1"} if self.of_nvprof and unit == "B" else {unit}  # nvprof prints some bytes as counts
         other = next((one for one in part["unit"] if one not in known), None)
         return None if other is None else f"{name} is in {other!r}, not in {unit!r}"
@@ -287,7 +285,8 @@ class _Sums:
     def tensor(self, kind: str) -> Quantity:
         """Operations of tensor cores by the type of the source."""
         if self.of_nvprof:
-            idle = self.tensor_idle()
+            used = "tensor_precision_fu_utilization"
+            idle = self.missing(used) is None and float(self.part(used)["max"].max()) == 0
             return Quantity(value=0.0 if idle else None, unit="1", note="tensor cores idle" if idle else NO_TENSOR)
         if self.missing(PIPE) is None and self.total(PIPE) == 0:
             return Quantity(value=0.0, unit="1", note=f"no {PIPE}")
@@ -316,19 +315,6 @@ class _Sums:
         """Of the device, where the table says it and has no others."""
         found = [set(self.part(f"{CAPABILITY}_{part}")["avg"].dropna()) for part in ("major", "minor")]
         return (int(min(found[0])), int(min(found[1]))) if all(len(one) == 1 for one in found) else None
-
-    def tensor_idle(self) -> bool:
-        """Whether nvprof saw every kernel leave the tensor cores alone."""
-        name = "tensor_precision_fu_utilization"
-        return self.missing(name) is None and float(self.part(name)["max"].max()) == 0
-
-    def all_flops(self, parts: Mapping[str, Quantity]) -> Quantity:
-        """The sum of all kinds of floating-point arithmetic, if each is known."""
-        found = _plus(*parts.values())
-        if found.value is not None:
-            return replace(found, note="all kinds of floating-point arithmetic")
-        name = next(name for name, part in parts.items() if part.value is None)
-        return Quantity(value=None, unit="1", note=f"{name}: {found.note}")
 
     def mean(self, name: str) -> Quantity:
         """A share of several kernels: by their time where it is known, else by invocations."""

@@ -183,7 +183,10 @@ def read_log(text: str, where: str) -> tuple[pd.DataFrame, tuple[str, ...]]:
 def _metrics(found: list[Table], text: str, where: str) -> pd.DataFrame:
     summaries = [table for table in found if table.form == SUMMARY]
     if not summaries:
-        return as_metrics(_launches(found, text, where))
+        table = _launches(found, text, where).rename(columns={"launch": "kernel_index"})
+        value = table["value"]
+        spread = {"min": value, "max": value, "avg": value, "max_printed": value, "max_unit": table["unit"]}
+        return table.assign(invocations=1, **spread)[METRIC_COLUMNS]
     if len(summaries) < len(found):
         raise UserError(f"{where} holds launches and summaries of them: give each a file of its own")
     numerals = Numerals(where, decide(_tokens(found, where), where))
@@ -197,14 +200,6 @@ def _metrics(found: list[Table], text: str, where: str) -> pd.DataFrame:
         if missing := every - set(own):
             raise IntegrityError(f"{where}: kernel {index} has no {min(missing)}, which other kernels have: {CUT}")
     return made.drop_duplicates(["kernel_index", "metric", "unit"], ignore_index=True)
-
-
-def as_metrics(launches: pd.DataFrame) -> pd.DataFrame:
-    """METRIC_COLUMNS from LAUNCH_COLUMNS."""
-    value = launches["value"]
-    table = launches.rename(columns={"launch": "kernel_index"}).drop(columns="value")
-    table = table.assign(invocations=1, min=value, max=value, avg=value, max_printed=value, max_unit=table["unit"])
-    return table[METRIC_COLUMNS]
 
 
 def tables(text: str, where: str) -> list[Table]:
@@ -443,7 +438,7 @@ def base_value(text: str, unit: str, way: str = POINT) -> dict[str, Any] | None:
 
 
 def _cell(text: str, unit: str, numerals: Numerals, line: int, name: str) -> dict[str, Any] | None:
-    """As `base_value`. Raises IntegrityError where it is no number, and the metric has a unit or counts something."""
+    """As `base_value`. Raises IntegrityError where it is no number, and the metric has a unit or is a count."""
     found = base_value(text, unit, numerals.way)
     if found is None and text and (unit or name.endswith(".sum")):
         numerals.number(text, line, name)

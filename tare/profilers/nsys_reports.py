@@ -157,7 +157,8 @@ def read_reports(text: str, where: str) -> Reports:
     scan.all(text)
     if not scan.reports:
         raise UserError(f"{where} {_nothing(text, scan)}")
-    if lost := scan.without_table():
+    announced = enumerate(scan.marked)
+    if lost := next((one for place, one in announced if one[0] in REPORTS and place not in scan.filled), None):
         raise IntegrityError(f"{where} line {lost[1]}: the report {lost[0]} has no table: {CUT}")
     tables = [report.table for report in scan.reports]
     if empty := next((table.line for table in tables if not table.rows), None):
@@ -185,7 +186,7 @@ def read_reports(text: str, where: str) -> Reports:
         activity=activity.make(pieces, where) if traced else None,
         summary=activity.make_summary(found) if covered else None,
         covered=frozenset(covered),
-        warnings=(*scan.warnings, *(() if whole else (LAST.format(line=last.line),))),
+        warnings=() if whole else (LAST.format(line=last.line),),
     )
 
 
@@ -211,8 +212,7 @@ class _Scan:
         self.marked: list[tuple[str, int]] = []  # names of reports, with the line that has them
         self.skipped: dict[str, str] = {}
         self.others: list[str] = []  # columns of tables that are not read
-        self.warnings: list[str] = []
-        self._filled: set[int] = set()  # of `marked`, those that have a table or were skipped
+        self.filled: set[int] = set()  # of `marked`, those that have a table or were skipped
         self._name = self._how = self._unit = self._of = ""
         self._open: _Report | None = None
         self._foreign = False  # inside a table that is not read
@@ -230,17 +230,6 @@ class _Scan:
         """Of the reports that have a table, or that nsys skipped as there was nothing to report."""
         skipped = {REPORTS[name] for name in self.skipped if name in REPORTS}
         return {report.form for report in self.reports} | skipped
-
-    def without_table(self) -> tuple[str, int] | None:
-        """A report that is announced and has no table."""
-        return next(
-            (
-                (name, line)
-                for place, (name, line) in enumerate(self.marked)
-                if name in REPORTS and place not in self._filled
-            ),
-            None,
-        )
 
     def _take(self, number: int, line: str, below: str) -> None:
         if self._is_mark(number, line):
@@ -272,14 +261,14 @@ class _Scan:
         title = TITLES.match(line)
         if found:
             self._close()
-            pending = len(self.marked) - 1 not in self._filled
+            pending = len(self.marked) - 1 not in self.filled
             if not (self.marked and self.marked[-1][0] == found["name"] and pending):
                 self.marked.append((found["name"], number))
                 self._how = self._of = ""
             self._of = found.groupdict().get("of") or self._of
             self._name, self._how, self._unit = found["name"], found["how"] or self._how, ""
             if TO_FILE.search(line):
-                self._filled.add(len(self.marked) - 1)
+                self.filled.add(len(self.marked) - 1)
                 self._name = ""
         elif title:
             self._close()
@@ -288,10 +277,13 @@ class _Scan:
             self._name = self._name or TITLED.get((title["of"].strip(), how), "")
         if skipped := SKIPPED.search(line):
             self._close()
-            name = self._name or _skipped_report(skipped[1])
+            said = skipped[1].lower()  # where only the reason names the report
+            kernels = "cuda_gpu_kern_sum" if "kernel" in said else ""
+            memory = "cuda_gpu_mem_time_sum" if "memory data" in said and "gpu" in said else ""
+            name = self._name or kernels or memory
             self.skipped[name] = skipped[0]
             if self.marked and self.marked[-1][0] == name:
-                self._filled.add(len(self.marked) - 1)
+                self.filled.add(len(self.marked) - 1)
             self._name = self._how = ""
         return bool(found or title or skipped)
 
@@ -331,7 +323,7 @@ class _Scan:
         if self._columns in self._loose:
             self._refuse_loose(self._loose[self._columns])
         if self.marked and self.marked[-1][0] == self._name:
-            self._filled.add(len(self.marked) - 1)
+            self.filled.add(len(self.marked) - 1)
         self._name = self._how = self._of = ""
         return True
 
@@ -342,13 +334,6 @@ class _Scan:
             have = "that does not fit its header" if row is None else f"of {len(row)} cells under {columns} columns"
             raise IntegrityError(f"{self.where} line {number}: a row {have}: {CUT}")
         report.table.rows.append((number, row))
-
-
-def _skipped_report(said: str) -> str:
-    """The report that was skipped, where only the reason names it."""
-    if "kernel" in said.lower():
-        return "cuda_gpu_kern_sum"
-    return "cuda_gpu_mem_time_sum" if "memory data" in said.lower() and "gpu" in said.lower() else ""
 
 
 def _header_cells(line: str, below: str) -> tuple[list[str] | None, list[tuple[int, int]]]:
@@ -492,7 +477,10 @@ class _Sums:
             if one is None:
                 continue
             calls, total = calls + one["calls"], total + (one["total_s"] or one["bytes"] or 0.0)
-            _join(own, one)
+            if (known := own.setdefault(one["name"], one)) is not one:  # rows of one name add up
+                for key, join in (("calls", sum), ("total_s", sum), ("bytes", sum), ("min_s", min), ("max_s", max)):
+                    if one[key] is not None and known[key] is not None:
+                        known[key] = join((known[key], one[key]))
         if shares:
             check_shares(shares, f"{self.where} line {report.table.line}", "rows")
         again = self._seen.setdefault((report.table.mark[0], label, calls, round(total, 12)), report.table.line)
@@ -593,13 +581,3 @@ class _Sums:
         if not all(math.isclose(one, totals[0], rel_tol=1e-6) for one in totals):
             raise IntegrityError(f"{self.where}: {' and '.join(parts)} have different totals of the same calls")
         return next(iter(parts.values()), {})
-
-
-def _join(own: dict[str, dict[str, Any]], one: dict[str, Any]) -> None:
-    """Add a row to that of the same name."""
-    known = own.setdefault(one["name"], one)
-    if known is one:
-        return
-    for key, join in (("calls", sum), ("total_s", sum), ("bytes", sum), ("min_s", min), ("max_s", max)):
-        if one[key] is not None and known[key] is not None:
-            known[key] = join((known[key], one[key]))

@@ -192,7 +192,7 @@ class _Found:
         told = [
             f"process {process}, which line {line} says was profiled, has no result here: the file is cut short, "
             "or it is in another"
-            for process, line in scan.without_result()
+            for process, line in scan.announced.items()
         ]
         if self._uneven:
             told.append(

@@ -81,7 +81,7 @@ class Scan:
         self._last: Part | None = None
         self._orphan: int | None = None  # a line that can only be a row, below no header
         self._nothing = False  # nvprof says that no kernel was profiled
-        self._announced: dict[str, int] = {}  # processes without a result so far, with the line that has them
+        self.announced: dict[str, int] = {}  # processes without a result so far, with the line that has them
         self._csv = CsvTables(FORMS, self.where)
 
     def take(self, number: int, line: str) -> None:
@@ -103,7 +103,7 @@ class Scan:
             return
         elif line.startswith("No ") and line.rstrip().endswith("profiled."):
             self._wanted = None  # says so itself
-            self._announced.pop(self._process, None)
+            self.announced.pop(self._process, None)
             self._nothing = self._nothing or line.startswith("No kernels")
         elif line.startswith("Total ") and self._wanted is not None and number == self._wanted[1] + 1:
             self._wanted = None  # faults alone
@@ -124,9 +124,9 @@ class Scan:
         if said[1]:
             self._process = said[1]
         if said[2].startswith(ANNOUNCED):
-            self._announced.setdefault(self._process, number)
+            self.announced.setdefault(self._process, number)
         elif WITHOUT.match(said[2]):
-            self._announced.pop(self._process, None)
+            self.announced.pop(self._process, None)
         if said[2].endswith("result:") or said[2].startswith(("API calls", "OpenACC")):
             self._refuse_lost()
             self._section = said[2].strip()
@@ -154,7 +154,7 @@ class Scan:
         if self._last is not None:
             self._last.table.followed = True
         self._wanted = None
-        self._announced.pop(part.table.mark[0], None)
+        self.announced.pop(part.table.mark[0], None)
         self._last = part
         self.tables.append(part)
         if part.table.form == LAUNCHES and not part.is_csv:
@@ -208,10 +208,6 @@ class Scan:
         if part.whole or part.table.followed:
             return []
         return [(CUT_SUMMARY if part.table.form == SUMMARY else NO_END).format(line=part.table.line)]
-
-    def without_result(self) -> list[tuple[str, int]]:
-        """Processes that were profiled and have nothing here, with the lines that say so."""
-        return list(self._announced.items())
 
     def has(self, form: str) -> bool:
         """Whether there is a table of a form, or of a summary why there is none."""
