@@ -18,7 +18,7 @@ from tare.model.registry import HOST
 from tare.model.roles import CONTROL
 from tare.model.schema import read
 from tare.stats.fits import step_values
-from tare.stats.sliced import step_effects
+from tare.stats.sliced.steps import step_effects
 
 RUN, BODY, STEP = "whole run", "body", "step"
 

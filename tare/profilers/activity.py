@@ -107,27 +107,6 @@ def make_summary(rows: Iterable[Mapping[str, Any]]) -> pd.DataFrame:
     return table.astype({"calls": int, "bytes": "Int64", **seconds})
 
 
-def summary(activity: pd.DataFrame) -> pd.DataFrame:
-    """SUMMARY_COLUMNS by kind and name, largest total first; `bytes` is missing where no row has any."""
-    groups = activity.groupby(["kind", "name"], sort=False)
-    table = groups.agg(
-        calls=("duration_s", "size"),
-        total_s=("duration_s", "sum"),
-        min_s=("duration_s", "min"),
-        max_s=("duration_s", "max"),
-        mean_s=("duration_s", "mean"),
-    ).reset_index()
-    moved = groups["bytes"].sum(min_count=1).reset_index(drop=True)
-    table["bytes"] = moved.astype("Int64")
-    return table.sort_values("total_s", ascending=False, ignore_index=True)[SUMMARY_COLUMNS]
-
-
-def kernels(activity: pd.DataFrame) -> pd.DataFrame:
-    """Name, calls, total, smallest, largest and mean seconds of each kernel, largest total first."""
-    table = summary(activity[activity["kind"] == "kernel"])
-    return table[["name", "calls", "total_s", "min_s", "max_s", "mean_s"]]
-
-
 def totals(activity: pd.DataFrame) -> pd.DataFrame:
     """TOTAL_COLUMNS by kind (the index); every kind has a row, kinds that did not occur one of zeros.
 

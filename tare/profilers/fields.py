@@ -28,7 +28,7 @@ def text(value: Any, what: str, at: At) -> str:
 
 
 def number(value: Any, what: str, at: At, *, printed: bool = False) -> float:
-    """A finite number; with `printed`, also one that stands as text. Raises IntegrityError where the value is none."""
+    """A finite number; with `printed`, also one that stands as text. Raises IntegrityError where it is none."""
     if printed and isinstance(value, str) and (found := parse(value)) is not None:
         return found.value
     if isinstance(value, bool) or not isinstance(value, int | float) or not _fits(value):

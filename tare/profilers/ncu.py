@@ -29,7 +29,6 @@ from tare.profilers.printed import (
     scale,
 )
 
-LAUNCH_COLUMNS = ["launch", "kernel", "metric", "value", "unit"]
 SUMMARY, LONG, WIDE = "summary", "long", "wide"
 FORMS = {
     SUMMARY: ("kernel name", "invocations", "metric name", "metric unit", "average"),
@@ -131,18 +130,6 @@ def reason_of(text: str) -> tuple[str, str] | None:
     return None
 
 
-def read(text: str, where: str) -> pd.DataFrame:
-    """LAUNCH_COLUMNS: a row per launch and metric, in base units (s, B, B/s, Hz, %, 1 or the profiler's own).
-
-    `launch` counts from 1 in the order of the text; `value` is missing where the profiler says n/a. Metrics whose
-    values are words, such as names of settings, are left out. The column CC becomes the two metrics of the compute
-    capability that a whole page has.
-    Raises UserError where there is no table, with the profiler's reason if it gives one; or numbers can be read
-    both ways. Raises IntegrityError where the table is cut short or damaged, or launches are missing from it.
-    """
-    return _launches(tables(text, where), text, where)
-
-
 def _launches(found: list[Table], text: str, where: str) -> pd.DataFrame:
     if failed := FAILED.findall(text):
         why = reason_of(text)
@@ -150,8 +137,6 @@ def _launches(found: list[Table], text: str, where: str) -> pd.DataFrame:
             f"{where} is no whole profile: {len(failed)} launches could not be profiled, the first of {failed[0]}"
             + (f": {why[0]} (mend it: {why[1]})" if why else "")
         )
-    if any(table.form == SUMMARY for table in found):
-        raise UserError(f"{where} sums up launches: read it as a summary, or profile without --print-summary")
     numerals = Numerals(where, decide(_tokens(found, where), where))
     launches = _Launches(where)
     for number, table in enumerate(found):
@@ -159,20 +144,25 @@ def _launches(found: list[Table], text: str, where: str) -> pd.DataFrame:
     if not launches.rows:
         raise UserError(_nothing(text, where))
     launches.check(text, found)
-    return pd.DataFrame(launches.rows, columns=LAUNCH_COLUMNS)
+    made = pd.DataFrame(launches.rows)
+    spread = {name: made["value"] for name in ("min", "max", "avg", "max_printed")}
+    return made.assign(kernel_index=made["launch"], invocations=1, max_unit=made["unit"], **spread)[METRIC_COLUMNS]
 
 
 def read_metrics(text: str, where: str) -> pd.DataFrame:
-    """METRIC_COLUMNS of any of the three forms, as nvprof gives them: a launch is a kernel with one invocation.
-    Raises UserError, IntegrityError as `read`.
+    """METRIC_COLUMNS of any of the three forms, in base units (s, B, B/s, Hz, %, 1 or the profiler's own).
+
+    A launch is a kernel with one invocation; they count from 1 in the order of the text. A value is missing where
+    the profiler says n/a. Metrics whose values are words, such as names of settings, are left out. The column CC
+    becomes the two metrics of the compute capability that a whole page has.
+    Raises UserError where there is no table, with the profiler's reason if it gives one; or numbers can be read
+    both ways. Raises IntegrityError where the table is cut short or damaged, or launches are missing from it.
     """
     return read_log(text, where)[0]
 
 
 def read_log(text: str, where: str) -> tuple[pd.DataFrame, tuple[str, ...]]:
-    """As `read_metrics`, with what ncu says beside its table, and whether nothing shows that the table is whole.
-    Raises UserError, IntegrityError as `read`.
-    """
+    """As `read_metrics`, with what ncu says beside its table, and whether nothing shows that the table is whole."""
     found = tables(text, where)
     metrics = _metrics(found, text, where)
     ended = LAUNCHED.search(text) is not None or found[-1].followed
@@ -183,10 +173,7 @@ def read_log(text: str, where: str) -> tuple[pd.DataFrame, tuple[str, ...]]:
 def _metrics(found: list[Table], text: str, where: str) -> pd.DataFrame:
     summaries = [table for table in found if table.form == SUMMARY]
     if not summaries:
-        table = _launches(found, text, where).rename(columns={"launch": "kernel_index"})
-        value = table["value"]
-        spread = {"min": value, "max": value, "avg": value, "max_printed": value, "max_unit": table["unit"]}
-        return table.assign(invocations=1, **spread)[METRIC_COLUMNS]
+        return _launches(found, text, where)
     if len(summaries) < len(found):
         raise UserError(f"{where} holds launches and summaries of them: give each a file of its own")
     numerals = Numerals(where, decide(_tokens(found, where), where))

@@ -9,18 +9,10 @@ import pytest
 from tare.model.registry import HOST
 from tare.model.roles import CONTROL
 from tare.stats.intervals import Spread, student, t_interval, t_quantile
-from tare.stats.sliced import (
-    Once,
-    SwitchCost,
-    at_long_quantum,
-    body_estimates,
-    body_log_ratios,
-    rounds_needed,
-    step_effects,
-    step_seconds,
-    switch_cost,
-    whole_run,
-)
+from tare.stats.sliced.ratios import body_estimates, body_log_ratios, rounds_needed
+from tare.stats.sliced.steps import step_effects, step_seconds
+from tare.stats.sliced.switches import SwitchCost, at_long_quantum, switch_cost
+from tare.stats.sliced.whole import Once, whole_run
 
 NAMES = [HOST, CONTROL, "docker"]
 
