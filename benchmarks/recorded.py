@@ -124,5 +124,5 @@ def replicate_ratios(rounds: Sequence[Unit], level: str) -> np.ndarray:
 
 def _effect(host: Sequence[float], control: Sequence[float]) -> float:
     fewest = min(len(host), len(control))
-    effects = step_effects(np.log(np.array([host[:fewest], control[:fewest]]).T)).effects
+    effects = step_effects(np.log(np.array([host[:fewest], control[:fewest]]).T))
     return float(effects[1] - effects[0])

@@ -114,7 +114,7 @@ def _gather(played: Sequence[Any]) -> Rounds:
     )  # fmt: skip
     if played[0].step_s is not None:
         found.of_steps = tuple(together(name) for name in ("step_s", "step_switches", "assigned"))
-        found.steps = step_effects(np.log(found.of_steps[0])).effects
+        found.steps = step_effects(np.log(found.of_steps[0]))
     return found
 
 

@@ -19,7 +19,6 @@ from tare.model.roles import CONTROL
 
 FEWEST_UNITS = 2
 LARGEST_RATIO = 1000  # of two units, at a strict level, intervals reach beyond anything: they say nothing then
-MAD_TO_SD = 1.4826
 BOOTSTRAP_DRAWS = 2000
 MOST_UNITS = 100_000
 TRIM = 0.2  # of the units, at either end
