@@ -14,17 +14,11 @@ from envs._conditions import (
     SECCOMP,
     confirm_gpu,
     confirm_seccomp,
-    cpu_list,
-    device_flags,
+    engine_flags,
     gpu_mode,
     image_of,
     labelled_volume,
     mount_option,
-    network_flags,
-    parent_flags,
-    quota_flags,
-    rlimit_flags,
-    seccomp_flags,
 )
 from envs._layers import layer_folders
 from tare.core.errors import IntegrityError, TareError, UnavailableError
@@ -134,24 +128,17 @@ class Docker(Environment):
 
     def command(self, launch: Launch) -> list[str]:
         """`docker run` with every condition as an option of its own."""
-        limits = f"nofile={launch.nofile}:{launch.nofile}"
         binds = [part for bind in launch.binds for part in self._bind(bind)]
         return [
             *("docker", "run", "--rm", "--interactive", "--init=false", "--pull=never"),
             *("--name", launch.name),
-            *network_flags(launch),
-            *("--cpuset-cpus", cpu_list(launch), "--shm-size", str(launch.shm_bytes), "--ulimit", limits),
-            *quota_flags(launch),
-            *rlimit_flags(launch),
-            *parent_flags(self._parent(), systemd=self._by_systemd()),
+            *engine_flags(launch, self._parent(), systemd=self._by_systemd()),
             *(["--userns", "host"] if self.told.remaps else []),
             *("--user", "0:0" if self.told.rootless else f"{launch.uid}:{launch.gid}"),
             *("--workdir", str(launch.workdir)),
             *("--read-only", "--tmpfs", "/tmp:rw,exec,mode=1777"),
-            *seccomp_flags(launch),
             *binds,
             *(["--gpus", "all"] if gpu_mode(launch) == "toolkit" else []),
-            *device_flags(launch),
             *("--entrypoint", launch.argv[0], image_of(launch), *launch.argv[1:]),
         ]
 

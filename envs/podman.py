@@ -25,16 +25,10 @@ from envs._conditions import (
     SECCOMP,
     confirm_gpu,
     confirm_seccomp,
-    cpu_list,
-    device_flags,
+    engine_flags,
     gpu_mode,
     image_of,
     mount_option,
-    network_flags,
-    parent_flags,
-    quota_flags,
-    rlimit_flags,
-    seccomp_flags,
 )
 from envs._layers import layer_folders
 from tare.core.errors import IntegrityError, TareError, UnavailableError
@@ -178,20 +172,13 @@ class Podman(Environment):
         return [
             *self._program(),
             *("run", "--rm", "--interactive", "--pull=never", "--name", launch.name),
-            *network_flags(launch),
-            *("--cpuset-cpus", cpu_list(launch), "--shm-size", str(launch.shm_bytes)),
-            *quota_flags(launch),
-            *parent_flags(parent, systemd=parent is not None and self._by_systemd()),
-            *("--ulimit", f"nofile={launch.nofile}:{launch.nofile}"),
+            *engine_flags(launch, parent, systemd=parent is not None and self._by_systemd()),
             *("--ulimit", f"nproc={self.setup.processes}:{self.setup.processes}"),
             *(["--userns=keep-id"] if self.setup.keep_id else []),
             *("--user", f"{launch.uid}:{launch.gid}", "--workdir", str(launch.workdir)),
             *("--read-only", "--tmpfs", "/tmp:rw,exec,mode=1777"),
-            *seccomp_flags(launch),
-            *rlimit_flags(launch),
             *binds,
             *(["--device", "nvidia.com/gpu=all"] if gpu_mode(launch) == "toolkit" else []),
-            *device_flags(launch),
             *("--entrypoint", launch.argv[0], image_of(launch), *launch.argv[1:]),
         ]
 
