@@ -48,14 +48,7 @@ def at_options(description: Mapping[str, Any], options: Mapping[str, Any]) -> Di
 class Digits(object):
     """The first `count` training images, in whole batches: images [n, 1, 28, 28] normalised, labels [n].
 
-    Args:
-        folder: of the data.
-        count: how many.
-        tensor: makes a framework's tensor of an array; without it batches are arrays.
-
-    Attributes:
-        different: how many.
-        epoch: number of the next one, which draws its order.
+    `tensor` makes a framework's tensor of an array; without it batches are arrays.
     """
 
     def __init__(self, folder: str, count: int, tensor: Optional[Callable[[Any], Any]] = None) -> None:
@@ -68,7 +61,7 @@ class Digits(object):
         self.labels = numpy.memmap(labels, numpy.uint8, "r", 8, (count,))
         self.tensor = tensor
         self.different = count
-        self.epoch = 0
+        self.epoch = 0  # number of the next one, which draws its order
 
     def __len__(self) -> int:
         """Images of an epoch."""

@@ -13,10 +13,7 @@ DESCRIPTION: Dict[str, Any] = _mnist.describe(
     "CNN on MNIST, one optimizer in every framework", "Adadelta, learning rate 1.0, rho 0.9, epsilon 1e-6"
 )
 FRAMEWORKS = {
-    "torch": _mnist_torch.Training,
-    "tensorflow": _mnist_tensorflow.Training,
-    "jax": _mnist_jax.Training,
-    "mxnet": _mnist_mxnet.Training,
-    "cntk": _mnist_cntk.Training,
-}
+    "torch": _mnist_torch.Training, "tensorflow": _mnist_tensorflow.Training, "jax": _mnist_jax.Training,
+    "mxnet": _mnist_mxnet.Training, "cntk": _mnist_cntk.Training,
+}  # fmt: skip
 described = partial(_mnist.at_options, DESCRIPTION)

@@ -16,10 +16,7 @@ DESCRIPTION: Dict[str, Any] = _mnist.describe(
     "Adam, learning rate 0.001, in TensorFlow 2; Adadelta, learning rate 1.0, elsewhere",
 )
 FRAMEWORKS = {
-    "torch": _mnist_torch.Published,
-    "tensorflow": _mnist_tensorflow.Published,
-    "jax": _mnist_jax.Training,
-    "mxnet": _mnist_mxnet.Published,
-    "cntk": _mnist_cntk.Published,
-}
+    "torch": _mnist_torch.Published, "tensorflow": _mnist_tensorflow.Published, "jax": _mnist_jax.Training,
+    "mxnet": _mnist_mxnet.Published, "cntk": _mnist_cntk.Published,
+}  # fmt: skip
 described = partial(_mnist.at_options, DESCRIPTION)

@@ -43,7 +43,6 @@ def add(subparsers: Any) -> None:
         "--python", type=Path, default=Path(sys.executable), help="interpreter that has the framework"
     )
     bound.add_argument("--environments", nargs="*", help="write their records too (default: all there are)")
-    bound.add_argument("--probes", type=Path, help="folder of records of `tare probe`; default: each is tried now")
     bound.add_argument("--out", type=Path, help="folder of the records (default results/images/bound)")
     bound.set_defaults(run=run_bind_stack)
     arm = subparsers.add_parser("derive-arm", help="as derive-image, for one arm: one factor at another level")
@@ -198,20 +197,14 @@ def run_bind_stack(arguments: argparse.Namespace) -> int:
     """Write the record of the bound stack's image and those of environments; one that can't is no failure."""
     from tare.core.progress import say
     from tare.images import installed
-    from tare.model.records.images import ProbeRecord
     from tare.model.registry import environment, environment_names
-    from tare.model.schema import read
     from tare.model.studies.layout import IMAGES
     from tare.model.studies.stacks import BOUND
 
     installed.examine(arguments.python)  # a mistake is told before the launches of a minute
     chosen = arguments.environments
     names = environment_names() if chosen is None else chosen
-    probes = {}
-    for name in names:
-        adapter = environment(name)
-        kept = arguments.probes / f"{name}.json" if arguments.probes else None
-        probes[name] = read(ProbeRecord, kept).outcome if kept else adapter.probe()
+    probes = {name: environment(name).probe() for name in names}
     for name, record in installed.bind(arguments.python, arguments.out or IMAGES / BOUND, probes).items():
         say(f"{name}: {'ready' if record.status == 'ok' else record.reason}")
     return 0

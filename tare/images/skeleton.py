@@ -20,13 +20,10 @@ FOLDERS = (
 )  # fmt: skip
 LINKS = {"bin": "usr/bin", "lib": "usr/lib", "lib64": "usr/lib64"}
 FILES = {
-    "etc/passwd": "root:x:0:0:root:/root:/bin/sh\n",
-    "etc/group": "root:x:0:\n",
-    "etc/hosts": "127.0.0.1 localhost\n",
-    "etc/resolv.conf": "",
-    "etc/nsswitch.conf": "passwd: files\n",
+    "etc/passwd": "root:x:0:0:root:/root:/bin/sh\n", "etc/group": "root:x:0:\n",
+    "etc/hosts": "127.0.0.1 localhost\n", "etc/resolv.conf": "", "etc/nsswitch.conf": "passwd: files\n",
     "etc/localtime": "",
-}
+}  # fmt: skip
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -68,7 +65,7 @@ class Skeleton:
 
 
 def programs(names: Iterable[str], path: str = "/usr/bin:/bin") -> dict[str, Path]:
-    """Programs of this machine, found by `path`, by their path inside. Raises UnavailableError where it lacks one."""
+    """Programs of this machine, found by `path`, by their path inside. Raises UnavailableError without one."""
     found = {name: shutil.which(name, path=path) for name in names}
     for name, program in found.items():
         if program is None:

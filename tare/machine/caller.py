@@ -24,23 +24,16 @@ KERNELS_IO = (2, 4)  # class and level of whoever asked for nothing
 IOPRIO_GET = {"x86_64": 252, "aarch64": 31}
 # Limits of a process (/proc/PID/limits) that can change what a job computes or how fast; open files are set alike.
 RLIMITS = {
-    "Max cpu time": "processor time (ulimit -t)",
-    "Max file size": "file size (ulimit -f)",
-    "Max data size": "data size (ulimit -d)",
-    "Max stack size": "stack size (ulimit -s)",
-    "Max resident set": "resident set (ulimit -m)",
-    "Max locked memory": "locked memory (ulimit -l)",
+    "Max cpu time": "processor time (ulimit -t)", "Max file size": "file size (ulimit -f)",
+    "Max data size": "data size (ulimit -d)", "Max stack size": "stack size (ulimit -s)",
+    "Max resident set": "resident set (ulimit -m)", "Max locked memory": "locked memory (ulimit -l)",
     "Max address space": "address space (ulimit -v)",
-}
+}  # fmt: skip
 # Limits of a process by Docker's words for them; open files are a condition of the study.
 INHERITED = {
-    "cpu": resource.RLIMIT_CPU,
-    "fsize": resource.RLIMIT_FSIZE,
-    "data": resource.RLIMIT_DATA,
-    "stack": resource.RLIMIT_STACK,
-    "rss": resource.RLIMIT_RSS,
-    "memlock": resource.RLIMIT_MEMLOCK,
-}
+    "cpu": resource.RLIMIT_CPU, "fsize": resource.RLIMIT_FSIZE, "data": resource.RLIMIT_DATA,
+    "stack": resource.RLIMIT_STACK, "rss": resource.RLIMIT_RSS, "memlock": resource.RLIMIT_MEMLOCK,
+}  # fmt: skip
 CPU_QUOTA, MEMORY, PROCESSES = "CPU quota", "memory", "processes"
 
 

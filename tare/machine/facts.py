@@ -26,16 +26,10 @@ from tare.model.schema import parse
 CPU = Path("/sys/devices/system/cpu")
 TOOL_S = 15.0
 GPU_FIELDS = {
-    "name": "name",
-    "uuid": "uuid",
-    "driver_version": "driver",
-    "memory.total": "memory_mib",
-    "pci.bus_id": "pci",
-    "compute_cap": "compute_capability",
-    "power.limit": "power_limit_w",
-    "clocks.max.sm": "max_sm_clock_mhz",
+    "name": "name", "uuid": "uuid", "driver_version": "driver", "memory.total": "memory_mib", "pci.bus_id": "pci",
+    "compute_cap": "compute_capability", "power.limit": "power_limit_w", "clocks.max.sm": "max_sm_clock_mhz",
     "mig.mode.current": "mig_mode",
-}
+}  # fmt: skip
 
 
 def describe() -> dict[str, Any]:

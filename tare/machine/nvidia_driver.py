@@ -36,16 +36,9 @@ ABI = {"x86_64": "x86-64", "aarch64": "AArch64"}
 # The least driver of each CUDA: from 11 on of each major version (docs.nvidia.com/deploy/cuda-compatibility, tables
 # 1 and 2; release notes of CUDA, "Minimum Required Driver Version for CUDA Minor Version Compatibility").
 LEAST_DRIVER = {
-    "9.0": "384.81",
-    "9.1": "390.46",
-    "9.2": "396.26",
-    "10.0": "410.48",
-    "10.1": "418.39",
-    "10.2": "440.33",
-    "11": "450.80.02",
-    "12": "525.60.13",
-    "13": "580.65.06",
-}
+    "9.0": "384.81", "9.1": "390.46", "9.2": "396.26", "10.0": "410.48", "10.1": "418.39", "10.2": "440.33",
+    "11": "450.80.02", "12": "525.60.13", "13": "580.65.06",
+}  # fmt: skip
 
 
 @dataclass(frozen=True, kw_only=True)

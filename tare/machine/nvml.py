@@ -21,18 +21,10 @@ INTERVAL_S = 0.1  # drivers refresh utilisation every 1/6 s to 1 s: sampling fas
 COMPUTE_MODES = {0: "default", 1: "exclusive thread", 2: "prohibited", 3: "exclusive process"}
 # Bits of NVML's clocks event reasons (nvml.h), by the name that people know from nvidia-smi.
 REASONS = {
-    0x001: "gpu_idle",
-    0x002: "applications_clocks_setting",
-    0x004: "sw_power_cap",
-    0x008: "hw_slowdown",
-    0x010: "sync_boost",
-    0x020: "sw_thermal_slowdown",
-    0x040: "hw_thermal_slowdown",
-    0x080: "hw_power_brake_slowdown",
-    0x100: "display_clock_setting",
-    0x200: "board_limit",
-    0x400: "reliability",
-}
+    0x001: "gpu_idle", 0x002: "applications_clocks_setting", 0x004: "sw_power_cap", 0x008: "hw_slowdown",
+    0x010: "sync_boost", 0x020: "sw_thermal_slowdown", 0x040: "hw_thermal_slowdown",
+    0x080: "hw_power_brake_slowdown", 0x100: "display_clock_setting", 0x200: "board_limit", 0x400: "reliability",
+}  # fmt: skip
 # Those that make a device slower than it would be; the others say that it idles or was told to.
 SLOWING = {name for bit, name in REASONS.items() if bit & 0x6EC}
 MPS_PIPE = Path("/tmp/nvidia-mps")

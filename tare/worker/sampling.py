@@ -79,19 +79,13 @@ def throttling(text: Optional[str]) -> Tuple[Optional[int], Optional[float], Opt
 
 
 class Sampler(object):
-    """Samples this process, its children and its cgroup at an interval, in a thread.
-
-    Attributes:
-        rows: the samples: totals since the start of the processes, and what is used now.
-        reasons: why a quantity is None, by its name.
-        own_cpu_s: CPU time of the sampling thread itself.
-    """
+    """Samples this process, its children and its cgroup at an interval, in a thread."""
 
     def __init__(self, interval_s: float) -> None:
         self.interval_s = interval_s
-        self.rows: List[Dict[str, Any]] = []
-        self.reasons: Dict[str, str] = {}
-        self.own_cpu_s = 0.0
+        self.rows: List[Dict[str, Any]] = []  # totals since the start of the processes, and what is used now
+        self.reasons: Dict[str, str] = {}  # why a quantity is None, by its name
+        self.own_cpu_s = 0.0  # of the sampling thread itself
         self._stop = threading.Event()
         self._go = threading.Event()
         self._go.set()

@@ -15,13 +15,9 @@ from tare.worker.marks import now_ns
 DEFAULT = "torch"
 # As frameworks and their libraries say it, on the processor and on a CUDA device; oneDNN says just the last.
 MEMORY_SIGNS = (
-    "out of memory",
-    "can't allocate memory",
-    "not enough memory",
-    "cublas_status_alloc_failed",
-    "bad_alloc",
+    "out of memory", "can't allocate memory", "not enough memory", "cublas_status_alloc_failed", "bad_alloc",
     "could not create a primitive",
-)
+)  # fmt: skip
 
 
 class Unable(RuntimeError):
@@ -66,25 +62,16 @@ def finite(losses: Sequence[Any]) -> List[float]:
 
 
 class Framework(object):
-    """One framework on one device; what is not said otherwise serves any whose arrays have `nbytes` and slices.
+    """One framework on one device; what is not said otherwise serves any whose arrays have `nbytes` and slices."""
 
-    Attributes:
-        name: of its module.
-        facts_key: under which a launch's facts hold what it says of itself.
-        can_fork: a process that has imported it can fork others that train. Where that is False a
-            run measures its steps in its own process.
-        module: what `import_` gave; workloads get it.
-        rank, size: of this process among those that train together; 0 of 1 alone.
-        workers: how many of those train; the others, the last ranks, serve parameters.
-    """
-
-    name = ""
-    facts_key = "framework"
-    can_fork = True
+    name = ""  # of its module
+    facts_key = "framework"  # under which a launch's facts hold what it says of itself
+    can_fork = True  # a process that has imported it can fork others that train; else a run measures steps itself
 
     def __init__(self, device: str) -> None:
         self.device = device
-        self.module: Any = None
+        self.module: Any = None  # what `import_` gave; workloads get it
+        # Of this process among those that train together; `workers` of them train, the last ranks serve parameters.
         self.rank, self.size, self.workers = 0, 1, 1
 
     @property
