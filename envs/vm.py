@@ -192,6 +192,12 @@ class Vm(Environment):
         """QEMU with every condition as an option or a setting of the guest; before it, who serves a shared root."""
         reference, setup = image_of(launch), self.setup
         shared, pinned = launch.options.get("root") == SHARED, launch.options.get("vcpus") == PINNED
+        # The guest's kernel is told this machine's setting of transparent huge pages: launches have the same.
+        pages = f" transparent_hugepage={setup.huge_pages}" if setup.huge_pages is not None else ""
+        words = f"{self.kernel_words}{pages}"
+        # All of it is taken before the start; QEMU ends where there are too few huge pages.
+        pool = f"memory-backend-memfd,id=memory,size={setup.memory_bytes >> 20}M,hugetlb=on,prealloc=on"
+        huge = ("-object", pool, "-machine", "memory-backend=memory")
         if launch.network == "host":
             raise UnavailableError("a virtual machine is not on its host's network: its launches meet on a switch")
         if launch.binds:
@@ -212,12 +218,16 @@ class Vm(Environment):
             *("-machine", MACHINE, "-accel", setup.accelerator, "-cpu", CPU_MODELS[setup.accelerator]),
             *("-smp", str(len(launch.cpus)), "-m", f"{setup.memory_bytes >> 20}M", *cable(launch)),
             *("-kernel", str(setup.kernel), "-initrd", str(setup.initramfs)),
-            *("-append", self.boot_words()),
+            *("-append", words),
             *("-chardev", "file,id=console,path=/dev/stderr,append=on", "-serial", "chardev:console"),
             *("-chardev", "stdio,id=channel,signal=off"),
             *("-device", "virtio-serial-pci", "-device", "virtserialport,chardev=channel,name=tare"),
             *(shared_root(launch, setup) if shared else disk_root(reference)),
-            *(huge_memory(setup) if launch.options.get("memory") == HUGE else []),
+            *(
+                ["-object", huge, "-machine", "memory-backend=memory"]
+                if launch.options.get("memory") == HUGE
+                else []
+            ),
             *("-device", "virtio-rng-pci"),
             *(part for address in setup.vfio for part in ("-device", f"vfio-pci,host={address}")),
             *("-fw_cfg", f"name={SETTINGS},string={comma(settings(launch, self.program(launch)))}"),
@@ -254,11 +264,6 @@ class Vm(Environment):
     def cleanup(self, launch: Launch) -> list[list[str]]:
         """What serves a shared root leaves a socket, and a note of its process."""
         return [["rm", "-f", socket_of(launch), note_of(launch)]] if launch.options.get("root") == SHARED else []
-
-    def boot_words(self) -> str:
-        """The guest's kernel is told this machine's setting of transparent huge pages: launches have the same."""
-        pages = self.setup.huge_pages
-        return self.kernel_words if pages is None else f"{self.kernel_words} transparent_hugepage={pages}"
 
     def program(self, launch: Launch) -> str:
         """Shell commands of the guest's first program that become the launch; pure."""
@@ -328,12 +333,6 @@ def shared_root(launch: Launch, setup: Setup) -> list[str]:
         *("-machine", "memory-backend=memory", "-chardev", f"socket,id=shared,path={socket_of(launch)}"),
         *("-device", "vhost-user-fs-pci,chardev=shared,tag=root"),
     ]
-
-
-def huge_memory(setup: Setup) -> list[str]:
-    """Options of QEMU for a memory of huge pages, all taken before the start; QEMU ends where there are too few."""
-    memory = f"memory-backend-memfd,id=memory,size={setup.memory_bytes >> 20}M,hugetlb=on,prealloc=on"
-    return ["-object", memory, "-machine", "memory-backend=memory"]
 
 
 def socket_of(launch: Launch) -> str:

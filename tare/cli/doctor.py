@@ -55,13 +55,6 @@ def environment_check(name: str) -> Check:
     )
 
 
-def data_checks() -> list[Check]:
-    """Whether each source of each data set answers now."""
-    from tare.datasets.catalog import check_sources
-
-    return check_sources()
-
-
 def network_checks() -> list[Check]:
     """Whether instances can have a switch of their own, with a rate and with a delay; whether iperf3 is there."""
     from tare.launch.conditions import PATH
@@ -149,13 +142,14 @@ def _one(check: Callable[[], Check]) -> Callable[[], list[Check]]:
 
 def _tasks() -> list[tuple[str, str, Callable[[], list[Check]]]]:
     """(section, what is tried, how)."""
+    from tare.datasets.catalog import check_sources
     from tare.model.registry import environment_names
 
     def probe(name: str) -> Callable[[], list[Check]]:
         return lambda: [environment_check(name)]
 
     return [
-        ("data", "data sources", data_checks),
+        ("data", "data sources", check_sources),
         ("profilers", "torch.profiler", _one(profiler_checks.torch_profiler)),
         *(("environments", name, probe(name)) for name in environment_names() if not name.endswith(IN_A_GUEST)),
         ("profilers", "nsys", _one(profiler_checks.nsys)),

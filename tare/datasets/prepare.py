@@ -110,10 +110,6 @@ def write_reviews(reviews: Sequence[Review], folder: Path) -> int:
     return len(reviews)
 
 
-def _sampled(reviews: Sequence[Review], dataset: DataSet) -> Sequence[Review]:
-    return sample(reviews, dataset.sample.rows, dataset.sample.seed) if dataset.sample else reviews
-
-
 def _mnist_raw(paths: Mapping[str, Path], folder: Path, dataset: DataSet) -> int:
     raw = folder / "MNIST" / "raw"
     raw.mkdir(parents=True)
@@ -126,21 +122,20 @@ def _mnist_raw(paths: Mapping[str, Path], folder: Path, dataset: DataSet) -> int
     return rows
 
 
-def _reviews_acl_imdb(paths: Mapping[str, Path], folder: Path, dataset: DataSet) -> int:
-    (archive,) = paths.values()
-    return write_reviews(_sampled(read_acl_imdb(archive), dataset), folder)
-
-
-def _reviews_snippets(paths: Mapping[str, Path], folder: Path, dataset: DataSet) -> int:
-    (table,) = paths.values()
-    return write_reviews(_sampled(read_snippets(table, dataset.counts or {}), dataset), folder)
+def _reviews(paths: Mapping[str, Path], folder: Path, dataset: DataSet) -> int:
+    (path,) = paths.values()
+    of_acl = dataset.recipe == "reviews-acl-imdb"
+    reviews = read_acl_imdb(path) if of_acl else read_snippets(path, dataset.counts or {})
+    if dataset.sample:
+        reviews = sample(reviews, dataset.sample.rows, dataset.sample.seed)
+    return write_reviews(reviews, folder)
 
 
 # Each writes the prepared form into an empty folder and returns the number of rows.
 RECIPES: dict[str, Callable[[Mapping[str, Path], Path, DataSet], int]] = {
     "mnist-raw": _mnist_raw,
-    "reviews-acl-imdb": _reviews_acl_imdb,
-    "reviews-snippets": _reviews_snippets,
+    "reviews-acl-imdb": _reviews,
+    "reviews-snippets": _reviews,
 }
 # Keys that an entry needs beside those that all have.
 NEEDED: Mapping[str, tuple[str, ...]] = {

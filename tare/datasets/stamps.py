@@ -140,7 +140,9 @@ def one_cut(photographs: Sequence[Image], name: str, split: str, index: int, wan
     numbers = _numbers(f"{wanted.seed}:{name}:{split}:{index}")
     longest = max(photograph.size)
     side = longest * (60 + next(numbers) % 41) // 100
-    window = photograph.crop(_square(photograph.size, side, numbers)).resize((wanted.size, wanted.size))
+    # A square of `side` somewhere; centred along an edge that is shorter than it.
+    x, y = (next(numbers) % (edge - side + 1) if edge > side else (edge - side) // 2 for edge in photograph.size)
+    window = photograph.crop((x, y, x + side, y + side)).resize((wanted.size, wanted.size))
     half = max(min(photograph.size) // 2, 1)
     left, top = ((edge - half) // 2 for edge in photograph.size)
     middle = photograph.convert("RGB").crop((left, top, left + half, top + half))
@@ -153,9 +155,3 @@ def _numbers(text: str) -> Iterator[int]:
     """Eight numbers of 32 bits."""
     digest = hashlib.sha256(text.encode()).digest()
     return (int.from_bytes(digest[at : at + 4], "big") for at in range(0, len(digest), 4))
-
-
-def _square(size: tuple[int, int], side: int, numbers: Iterator[int]) -> tuple[int, int, int, int]:
-    """A square of `side` somewhere in `size`; centred along an edge that is shorter than it."""
-    corner = [next(numbers) % (edge - side + 1) if edge > side else (edge - side) // 2 for edge in size]
-    return corner[0], corner[1], corner[0] + side, corner[1] + side

@@ -203,30 +203,25 @@ def normalise_layer(source: Path, target: Path, recipe: dict[str, Any]) -> None:
     """Rewrite a root filesystem's tar: sorted, one time, owned by root, without what the recipe drops."""
     with tarfile.open(source) as raw, tarfile.open(target, "w", format=tarfile.PAX_FORMAT) as sink:
         members = {member.name.removeprefix("./").strip("/"): member for member in raw if not member.isdev()}
+
+        def matches(name: str, patterns: Sequence[str]) -> bool:
+            return any(fnmatchcase(name + "/" * members[name].isdir(), pattern) for pattern in patterns)
+
         kept = {
             name: member
             for name, member in members.items()
-            if name not in ("", ".", *recipe["files"]) and not _is_dropped(name + "/" * member.isdir(), recipe)
+            if name not in ("", ".", *recipe["files"])
+            and (matches(name, recipe["keep"]) or not matches(name, recipe["drop"]))
         }
         for parent in {str(parent) for name in kept for parent in Path(name).parents} - {"."}:
             kept[parent] = members[parent]
         # links to files come after the files
         for name, member in sorted(kept.items(), key=lambda item: (item[1].islnk(), item[0])):
-            _copy(raw, sink, member, name)
+            entry = tar_entry(name, kind=member.type, mode=member.mode, size=member.size)
+            entry.linkname = member.linkname.removeprefix("./") if member.islnk() else member.linkname
+            sink.addfile(entry, raw.extractfile(member) if member.isfile() else None)
         for name in sorted(set(recipe["folders"]) - kept.keys()):
             sink.addfile(tar_entry(name, kind=tarfile.DIRTYPE, mode=0o755))
         for name, text in sorted(recipe["files"].items()):
             data = text.encode()
             sink.addfile(tar_entry(name, mode=0o644, size=len(data)), io.BytesIO(data))
-
-
-def _is_dropped(name: str, recipe: dict[str, Any]) -> bool:
-    if any(fnmatchcase(name, pattern) for pattern in recipe["keep"]):
-        return False
-    return any(fnmatchcase(name, pattern) for pattern in recipe["drop"])
-
-
-def _copy(raw: tarfile.TarFile, sink: tarfile.TarFile, member: tarfile.TarInfo, name: str) -> None:
-    entry = tar_entry(name, kind=member.type, mode=member.mode, size=member.size)
-    entry.linkname = member.linkname.removeprefix("./") if member.islnk() else member.linkname
-    sink.addfile(entry, raw.extractfile(member) if member.isfile() else None)

@@ -123,10 +123,11 @@ def _virtual_environment(stack: Stack, wheels: Sequence[Wheel], interpreter: Int
     """
 
     def make(folder: Path) -> dict[str, Any]:
+        pip = run([sys.executable, "-m", "pip", "--version"], timeout_s=60, check=True).stdout
         details = {
             "python_version": interpreter.version,
             "interpreter": str(interpreter.executable),
-            "installer": pip_version(),
+            "installer": " ".join(pip.split()[:2]),  # `pip 26.3`
         }
         return {"seconds": _install(folder, stack, wheels, interpreter), "details": details}
 
@@ -175,12 +176,6 @@ def install_command(python: Path, lock: Path) -> list[str]:
         *("--quiet", "--disable-pip-version-check", "--no-input", "--no-index", "--no-deps", "--no-cache-dir"),
         *("--require-hashes", "--requirement", str(lock)),
     ]
-
-
-def pip_version() -> str:
-    """Of this Python: `pip 26.3`."""
-    answer = run([sys.executable, "-m", "pip", "--version"], timeout_s=60, check=True).stdout
-    return " ".join(answer.split()[:2])
 
 
 def import_code(stack: Stack) -> str:

@@ -189,15 +189,12 @@ def _of_process(process: Path, pid: int) -> dict[str, Limit]:
         name, soft = line[:25].strip(), line[26:46].strip()
         if name in RLIMITS and soft != "unlimited":
             found[RLIMITS[name]] = Limit(value=soft, where=str(process / "limits"))
+    folder = Path("/sys/devices/system/node")
+    every = _read(folder / "has_memory") or _read(folder / "online") or "0"
     for line in (_read(process / "status") or "").splitlines():
-        if line.startswith("Mems_allowed_list:") and (nodes := line.split()[1]) != _all_nodes():
+        if line.startswith("Mems_allowed_list:") and (nodes := line.split()[1]) != every:
             found["memory nodes"] = Limit(value=nodes, where=str(process / "status"))
     return found
-
-
-def _all_nodes() -> str:
-    nodes = Path("/sys/devices/system/node")
-    return _read(nodes / "has_memory") or _read(nodes / "online") or "0"
 
 
 def _io_class(pid: int) -> str | None:

@@ -156,13 +156,11 @@ def problems(before: Mapping[str, Any], after: Mapping[str, Any]) -> list[str]:
         found += _changes(device, now[device["uuid"]], seconds)
     if before["xid"] is not None and after["xid"] is not None:
         seen = set(before["xid"])
-        found += [f"the driver logged an error: {_xid(line)}" for line in after["xid"] if line not in seen]
+        for line in (line for line in after["xid"] if line not in seen):
+            match = XID.search(line)
+            said = f"Xid {match['number']} on {match['pci']}" if match else line.strip()
+            found.append(f"the driver logged an error: {said}")
     return found
-
-
-def _xid(line: str) -> str:
-    match = XID.search(line)
-    return f"Xid {match['number']} on {match['pci']}" if match else line.strip()
 
 
 def _changes(before: Mapping[str, Any], after: Mapping[str, Any], seconds: float) -> list[str]:

@@ -49,7 +49,10 @@ def read(path: Path) -> Log:
     why it holds nothing. Raises IntegrityError where it is cut short.
     """
     try:
-        begin = _beginning(path)
+        if path.exists() and not path.is_file() and not path.is_dir():
+            raise UserError(f"{path} is no plain file: save it to one first")
+        with gzip.open(path) if is_gzip(path) else path.open("rb") as handle:
+            begin = handle.read(4096)
     except (OSError, EOFError, zlib.error) as error:
         if isinstance(error, OSError) and error.errno:
             raise UserError(f"cannot read {path}: {error.strerror}") from error
@@ -84,13 +87,6 @@ def _refuse_contradiction(log: Log) -> None:
                 f"{log.path}: its trace has {in_trace} of {kind}, its sums have {in_sums}: it is cut short, or of "
                 "several recordings: give each a file of its own"
             )
-
-
-def _beginning(path: Path) -> bytes:
-    if path.exists() and not path.is_file() and not path.is_dir():
-        raise UserError(f"{path} is no plain file: save it to one first")
-    with gzip.open(path) if is_gzip(path) else path.open("rb") as handle:
-        return handle.read(4096)
 
 
 def _torch(path: Path) -> Log:

@@ -10,7 +10,6 @@ import shutil
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from tare.core.errors import UnavailableError
 from tare.core.process import run
@@ -100,7 +99,10 @@ def parse_info(text: str, *, client: str | None = None) -> DockerInfo:
         version=said.get("ServerVersion") or "",
         driver=said["Driver"],
         containerd_store=SNAPSHOTTER in (said.get("DriverStatus") or ()),
-        security=frozenset(_name(option) for option in said.get("SecurityOptions") or ()),
+        # `seccomp` of `name=seccomp,profile=builtin`.
+        security=frozenset(
+            str(one).partition(",")[0].removeprefix("name=") for one in said.get("SecurityOptions") or ()
+        ),
         cgroup_driver=said.get("CgroupDriver") or "cgroupfs",
         cgroup_version=said.get("CgroupVersion") or "1",
         discarded=tuple(field for field in LIMITS if said.get(field) is False),
@@ -108,11 +110,6 @@ def parse_info(text: str, *, client: str | None = None) -> DockerInfo:
         snap=root.is_relative_to(SNAP_DATA) or programs.is_relative_to(SNAP_PROGRAMS),
         warning=next((one for one in warnings if "rootless" in one), None),
     )
-
-
-def _name(option: Any) -> str:
-    """`seccomp` of `name=seccomp,profile=builtin`."""
-    return str(option).partition(",")[0].removeprefix("name=")
 
 
 def follows_from(
