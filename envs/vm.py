@@ -223,11 +223,7 @@ class Vm(Environment):
             *("-chardev", "stdio,id=channel,signal=off"),
             *("-device", "virtio-serial-pci", "-device", "virtserialport,chardev=channel,name=tare"),
             *(shared_root(launch, setup) if shared else disk_root(reference)),
-            *(
-                ["-object", huge, "-machine", "memory-backend=memory"]
-                if launch.options.get("memory") == HUGE
-                else []
-            ),
+            *(huge if launch.options.get("memory") == HUGE else ()),
             *("-device", "virtio-rng-pci"),
             *(part for address in setup.vfio for part in ("-device", f"vfio-pci,host={address}")),
             *("-fw_cfg", f"name={SETTINGS},string={comma(settings(launch, self.program(launch)))}"),
