@@ -17,8 +17,7 @@ from tare.stats.fits import ratios_of
 def bring_up_to_date(study: Path) -> list[Entry]:
     """Append the rows that a study's folders ask for; returns all rows.
 
-    Raises:
-        IntegrityError: the ledger was edited; nothing is appended to it.
+    Raises IntegrityError where the ledger was edited; nothing is appended to it.
     """
     with locked(study / LOCK, waiting_for=f"it writes {study / LEDGER}", tell=say):
         entries = read_ledger(study)
@@ -30,8 +29,7 @@ def bring_up_to_date(study: Path) -> list[Entry]:
 def note_stamp(study: Path, sha256: str, at: str) -> None:
     """Note that a stamp was made, behind all that was done before.
 
-    Raises:
-        IntegrityError: the ledger was edited.
+    Raises IntegrityError where the ledger was edited.
     """
     with locked(study / LOCK, waiting_for=f"it writes {study / LEDGER}", tell=say):
         _append(study, read_ledger(study), Entry(before="", event="stamped", at=at, stamp=sha256))

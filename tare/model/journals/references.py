@@ -123,11 +123,8 @@ class ReferenceRecord(FileRecord):
 
 
 def load(folder: Path) -> ReferenceRecord:
-    """The record of a reference campaign, checked.
-
-    Raises:
-        UserError: there is none.
-        IntegrityError: it is of another form.
+    """The record of a reference campaign, checked. Raises UserError where there is none. Raises IntegrityError
+    where it is of another form.
     """
     return read(ReferenceRecord, folder / REFERENCE)
 
@@ -138,11 +135,9 @@ def references(root: Path) -> list[Path]:
 
 
 def check(folder: Path) -> ReferenceRecord:
-    """The record of a reference campaign whose every file was looked at.
-
-    Raises:
-        UserError: there is none, or it is too large to be kept.
-        IntegrityError: a file is missing, changed, or none of those that were measured; a seal does not hold.
+    """The record of a reference campaign whose every file was looked at. Raises UserError where there is none, or
+    it is too large to be kept. Raises IntegrityError where a file is missing, changed, or none of those that were
+    measured; a seal does not hold.
     """
     found = load(folder)
     if folder.resolve().name != found.name:
