@@ -174,7 +174,6 @@ def run_derive_arm(arguments: argparse.Namespace) -> int:
 
 
 def _probe(arguments: argparse.Namespace) -> Probe:
-    """What the trial launch gave; where none is named, the environment is taken to work."""
     from tare.model.environment import Probe
     from tare.model.records.images import ProbeRecord
     from tare.model.schema import read
@@ -183,7 +182,6 @@ def _probe(arguments: argparse.Namespace) -> Probe:
 
 
 def _tell(arguments: argparse.Namespace, record: ImageRecord, what: str) -> None:
-    """Write an environment's record, link its file beside it, and say where there is none."""
     from tare.core.progress import say
     from tare.images.build import link_into
 

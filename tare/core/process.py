@@ -282,19 +282,16 @@ class _Guard:
             return self._mark
 
     def note(self, key: str, **values: Any) -> None:
-        """Have it ended when we die."""
         self.begin()
         with self._lock:
             self._notes[key] = values
             self._tell({"key": key, **values})
 
     def renew(self, key: str) -> None:
-        """We are alive, and still hold what the key stands for."""
         with self._lock:
             self._tell({"key": key, "renewed": True})
 
     def forget(self, key: str) -> None:
-        """It has ended."""
         with self._lock:
             if self._notes.pop(key, None) is not None and self._owner == os.getpid():
                 self._tell({"key": key})

@@ -30,7 +30,6 @@ class _Named(io.FileIO):
         super().__init__(number, "w", closefd=False)
 
     def write(self, data: Any) -> int:
-        """Write bytes; how many were."""
         try:
             return super().write(data)
         except OSError as error:

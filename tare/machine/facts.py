@@ -60,7 +60,6 @@ def _read(path: Path) -> str:
 
 @cache
 def _cpuinfo() -> dict[str, str]:
-    """The first processor's entry in /proc/cpuinfo."""
     first = _read(Path("/proc/cpuinfo")).split("\n\n")[0]
     return {key.strip(): value.strip() for key, _, value in (line.partition(":") for line in first.splitlines())}
 
@@ -266,7 +265,6 @@ def _scaled(value: float | None, unit: float) -> int | None:
 
 
 def _listed_by_smi() -> tuple[dict[str, str], ...]:
-    """NVIDIA devices as nvidia-smi lists them."""
     if shutil.which("nvidia-smi") is None:
         raise UnavailableError("nvidia-smi is not installed: no NVIDIA driver")
     fields = dict(GPU_FIELDS)

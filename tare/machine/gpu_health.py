@@ -164,7 +164,6 @@ def problems(before: Mapping[str, Any], after: Mapping[str, Any]) -> list[str]:
 
 
 def _changes(before: Mapping[str, Any], after: Mapping[str, Any], seconds: float) -> list[str]:
-    """What happened to one device, `seconds` apart."""
     found = []
     counters = {
         "ecc_volatile_uncorrected": "new memory errors that were not corrected",

@@ -169,15 +169,12 @@ def _is_ncus(name: str) -> bool:
 
 
 class _Sums:
-    """Sums over the kernels of one table of metrics."""
-
     def __init__(self, metrics: pd.DataFrame, source: str | None) -> None:
         self.table = metrics
         self.names = set(metrics["metric"])
         self.of_nvprof = source == NVPROF if source in (NCU, NVPROF) else not any(map(_is_ncus, self.names))
 
     def part(self, name: str) -> pd.DataFrame:
-        """Rows of one metric by kernel."""
         return self.table[self.table["metric"] == name].set_index("kernel_index")
 
     def missing(self, name: str) -> str | None:
@@ -233,7 +230,6 @@ class _Sums:
         return None if found is None or bool(found.isna().any()) else found
 
     def seconds(self) -> Quantity:
-        """Time of the kernels while they were counted."""
         took = self.durations()
         if took is None:
             return Quantity(value=None, unit="s", note="no time of kernels beside their counters")
@@ -241,7 +237,6 @@ class _Sums:
         return Quantity(value=float(took.sum()), unit="s", note=f"sum over kernels: {how}")
 
     def moved(self, way: str) -> Quantity:
-        """Bytes from or to the device's memory."""
         found = self.first("B", *self.dram("bytes", way), f"dram_{way}_bytes")
         transactions = f"dram_{way}_transactions"
         if found.value is None and self.missing(transactions) is None:
@@ -250,7 +245,6 @@ class _Sums:
         return found
 
     def rate(self, way: str) -> Quantity:
-        """Bytes of all kernels by the time of all kernels."""
         moved, took = self.moved(way), self.seconds()
         if moved.value is None or took.value is None:
             return Quantity(value=None, unit="B/s", note=(moved if moved.value is None else took).note)
@@ -259,7 +253,6 @@ class _Sums:
         return Quantity(value=moved.value / took.value, unit="B/s", note=f"{moved.note}, by their time")
 
     def arithmetic(self, kind: str) -> Quantity:
-        """FLOPs of ordinary arithmetic of one precision."""
         if not self.of_nvprof:
             letter = ARITHMETIC[kind]
             parts = {f"smsp__sass_thread_inst_executed_op_{letter}{op}_pred_on.sum": 1 + (op == "fma")
@@ -275,7 +268,6 @@ class _Sums:
         return self.weighted(parts, f"add + mul + 2 fma of flop_count_{suffix}")
 
     def weighted(self, factors: Mapping[str, int], note: str) -> Quantity:
-        """A sum of several metrics, each with its factor."""
         if reason := next(filter(None, map(self.missing, factors)), None):
             return Quantity(value=None, unit="1", note=reason)
         return Quantity(
@@ -283,7 +275,6 @@ class _Sums:
         )
 
     def tensor(self, kind: str) -> Quantity:
-        """Operations of tensor cores by the type of the source."""
         if self.of_nvprof:
             used = "tensor_precision_fu_utilization"
             idle = self.missing(used) is None and float(self.part(used)["max"].max()) == 0

@@ -110,7 +110,6 @@ def _torch(path: Path) -> Log:
 
 
 def _no_device(events: list[dict[str, Any]], steps: int) -> str:
-    """Why a trace has no activity to tell of, and what to do."""
     if any(event.get("pid") == torch_trace.OPERATORS_ALONE[1] for event in events):
         return (
             "is of torch.autograd's old profiler, which timed operators on the device and not its kernels: profile "
@@ -150,7 +149,6 @@ def _is_log(path: Path) -> bool:
 
 
 def _with_tables(text: str) -> list[str]:
-    """The profilers whose tables a text has."""
     has_table = {
         "nsys": nsys_reports.has_reports(text),
         "ncu": has_header(text, ncu.FORMS),

@@ -208,8 +208,6 @@ def _nothing(text: str, where: str) -> str:
 
 
 class _Launches:
-    """Rows of launches found so far."""
-
     def __init__(self, where: str) -> None:
         self.where = where
         self.rows: list[dict[str, Any]] = []
@@ -218,7 +216,6 @@ class _Launches:
         self._known: dict[tuple[int, str, str], tuple[int, str, float]] = {}  # line, what is printed, value
 
     def number(self, table: int, header: list[str], row: list[str], line: int) -> int:
-        """Number of the launch that a row is of."""
         process, place = column(header, "process id"), column(header, "id")
         owner, own = (row[process[0]] if process else "0"), (row[place[0]] if place else "")
         if not re.fullmatch(r"[\d,.]+", own) or not re.fullmatch(r"[\d,.]+", owner):
@@ -348,7 +345,6 @@ def _capability(header: list[str], row: list[str]) -> list[dict[str, Any]]:
 
 
 def _units(table: Table, where: str) -> list[str]:
-    """The row of units below the header of a raw page."""
     if not table.rows:
         return []
     line, units = table.rows[0]

@@ -95,7 +95,6 @@ def _all(connection: sqlite3.Connection, path: Path) -> Iterator[dict[str, Any]]
 def _table(
     connection: sqlite3.Connection, path: Path, name: str, needed: Iterable[str]
 ) -> Iterator[tuple[int, dict[str, Any]]]:
-    """Rows of a table with their numbers, from 1."""
     cursor = connection.execute(f"SELECT * FROM {name}")
     columns = [column[0] for column in cursor.description]
     for column in needed:
@@ -126,7 +125,6 @@ def _named(
     memory: dict[int, str],
     at: fields.At,
 ) -> dict[str, Any]:
-    """Kind, name, bytes and host memory of one row."""
 
     def number(name: str) -> int:
         found = fields.count(row.get(name), name, at)

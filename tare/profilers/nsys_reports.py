@@ -204,8 +204,6 @@ def _nothing(text: str, scan: _Scan) -> str:
 
 
 class _Scan:
-    """Finds the reports of a text."""
-
     def __init__(self, where: str) -> None:
         self.where = where
         self.reports: list[_Report] = []
@@ -220,7 +218,6 @@ class _Scan:
         self._loose: dict[int, int] = {}  # before the first: columns of what may be a row, with its first line
 
     def all(self, text: str) -> None:
-        """Take every line of a text."""
         lines = lines_of(text)
         for place, (number, line) in enumerate(lines):
             below = lines[place + 1][1] if place + 1 < len(lines) else ""
@@ -293,7 +290,6 @@ class _Scan:
         self._open, self._foreign = None, False
 
     def _header(self, number: int, line: str, below: str) -> bool:
-        """Whether a line is the header of a table, of CSV or of columns of text."""
         texts, spans = _header_cells(line, below)
         if texts is None:
             return False
@@ -348,7 +344,6 @@ def _header_cells(line: str, below: str) -> tuple[list[str] | None, list[tuple[i
 
 
 def _numbers(line: str) -> int:
-    """How many pieces of a line are numbers."""
     pieces = re.split(r"[,\s]+", line.replace('"', " "))
     return sum(parse(piece) is not None for piece in pieces)
 
@@ -413,7 +408,6 @@ def _promise(form: str, name: str, unit: str) -> str | None:
 
 
 def _unit(report: _Report, name: str, units: dict[str, float], otherwise: str, where: str) -> float:
-    """Factor of a column's unit."""
     unit = report.unit(name) or otherwise
     if unit not in units:
         raise UserError(f"{where} line {report.table.line}: {name} in {unit!r}, which is no known unit: {REMEDY}")

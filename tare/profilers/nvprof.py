@@ -188,7 +188,6 @@ class _Found:
         self._has_launches = self._has_launches or name in LAUNCHING
 
     def warnings(self, scan: Scan) -> list[str]:
-        """What is not known of the device's work."""
         told = [
             f"process {process}, which line {line} says was profiled, has no result here: the file is cut short, "
             "or it is in another"
@@ -394,7 +393,6 @@ class _Csv:
         return self.names.index(name)
 
     def cell(self, row: list[str], name: str) -> str:
-        """A cell with its unit."""
         place = self.place(name)
         text, unit = row[place], self.units[place]
         return text + unit if parse(text) else text

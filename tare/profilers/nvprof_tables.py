@@ -114,7 +114,6 @@ class Scan:
             self._note_orphan(number, line)
 
     def _note(self, number: int, line: str) -> None:
-        """A line of the profiler's own."""
         self._csv.follow()
         if self._last is not None:
             self._last.table.followed = True
@@ -161,7 +160,6 @@ class Scan:
             raise UserError(f"{self.where} line {number}: metrics by launch are read as CSV: print them with --csv")
 
     def _feed(self, part: Part, number: int, line: str) -> None:
-        """A line below the header of a plain table."""
         table = part.table
         if not line.strip():
             part.over = part.over or table.form != TRACE

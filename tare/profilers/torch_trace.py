@@ -106,7 +106,6 @@ def read_trace(path: Path) -> Trace:
 
 
 def _instead(events: list[Any]) -> str:
-    """What a list without any event is, and what to do."""
     if any(isinstance(event, dict) and {"Total Time (ns)", "Start (ns)"} & set(event) for event in events):
         return "is JSON of nsys stats: print it with --format csv"
     return "is no trace of torch.profiler: no event has a ph"
@@ -239,7 +238,6 @@ class _Check:
         return f" line {self._text.count(chr(10), 0, position) + 1}"
 
     def left_out(self) -> list[str]:
-        """Warnings of events whose category or direction is not known."""
         unknown = [
             f"events of the category {category!r}, which is not known, are left out: {count}"
             for category, count in self._unknown.most_common(5)

@@ -130,7 +130,6 @@ def _fetch(recipe: LibraryFile, folder: Path) -> Path:
 
 
 def _unpack(archive: Path, folder: Path) -> Path:
-    """The one folder that an archive of sources holds."""
     try:
         with tarfile.open(archive) as packed:
             packed.extractall(folder, filter="data")

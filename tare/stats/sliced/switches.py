@@ -125,7 +125,6 @@ class _Sums:
     n: np.ndarray
 
     def without(self, number: int) -> _Sums:
-        """The same without one round."""
         parts = (self.level_y, self.level_n, self.y, self.n)
         level_y, level_n, y, n = (np.delete(part, number, axis=0) for part in parts)
         return _Sums(level_y=level_y, level_n=level_n, y=y, n=n)

@@ -88,7 +88,6 @@ def _table(name: str, once: Once) -> np.ndarray:
 
 
 def _level(table: np.ndarray) -> float:
-    """Seconds of the host."""
     return float(trimmed(table[1], table[2]).mean or 0.0)
 
 

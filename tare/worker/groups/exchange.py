@@ -156,7 +156,6 @@ class ParameterServer(Exchange):
         return self.torch.cat([one.reshape(-1) for one in tensors])
 
     def _take(self, flat: Any) -> None:
-        """Let the model have these parameters."""
         with self.torch.no_grad():
             place = 0
             for one in self.parameters:
