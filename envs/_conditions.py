@@ -80,9 +80,7 @@ def mount_option(
 
 
 def labelled_volume(bind: Bind) -> str:
-    """Value of Docker's --volume for one bind that SELinux labels for containers, which --mount can't ask for.
-    Raises UnavailableError where its path has a colon, which ends a path there.
-    """
+    """Docker's --volume with SELinux's label, which --mount lacks; UnavailableError for a colon in the path."""
     if any(":" in str(path) for path in (bind.source, bind.target)):
         raise UnavailableError(
             f"SELinux is enforcing, and Docker labels no folder whose path has a colon: {bind.source}"
@@ -123,18 +121,14 @@ def engine_flags(launch: Launch, parent: str | None, *, systemd: bool) -> list[s
 
 
 def confirm_gpu(options: Mapping[str, str]) -> dict[str, Any]:
-    """See that a launch which asks for a way to the GPU is on a machine that has one. Raises UnavailableError where
-    there is no driver.
-    """
+    """Raise UnavailableError where a launch asks for a way to the GPU and the machine has no driver."""
     if "gpu" in options:
         driver_here()
     return {}
 
 
 def confirm_seccomp(options: Mapping[str, str], facts: Mapping[str, Any]) -> dict[str, Any]:
-    """See that a trial launch had the seccomp filter that its options asked for. Raises UnavailableError where it
-    had another one.
-    """
+    """Raise UnavailableError where a trial launch had another seccomp filter than its options asked for."""
     wanted = {"unconfined": "0", "default": "2"}.get(options.get("seccomp", ""))
     if wanted not in (None, facts["seccomp"]):
         raise UnavailableError(

@@ -22,10 +22,7 @@ def name_of(pid: int) -> str:
 
 
 def orphans(image: Path) -> list[int]:
-    """FUSE servers that hold `image`, or an image below it, and whose runtime has ended.
-
-    A living runtime is their parent, and its program is called `starter`.
-    """
+    """FUSE servers of `image`, or of one below it, whose runtime (their parent, program `starter`) has ended."""
     found = []
     for process in Path("/proc").glob("[0-9]*"):
         with contextlib.suppress(OSError):

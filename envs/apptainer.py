@@ -126,9 +126,7 @@ class Apptainer(Environment):
         return probe_by_trial(self, version, remedy=REMEDY, examine=examine)
 
     def prepare(self, image: OciImage, folder: Path) -> Prepared:
-        """Build the .sif with zstd, in `folder`. Raises UnavailableError where Apptainer is missing or fails; the
-        reason is its own last line.
-        """
+        """Build the .sif with zstd; raises UnavailableError with Apptainer's own last line where that fails."""
         target = folder / f"{_short(image)}.sif"
         processors = str(len(os.sched_getaffinity(0)))
         squash = " ".join([*COMPRESSION, "-processors", processors])
@@ -148,9 +146,7 @@ class Apptainer(Environment):
         return "unpacked" if options.get("sif") == "unpacked" else None
 
     def prepare_form(self, form: str, image: OciImage, folder: Path) -> Prepared:
-        """Build the folder that Apptainer calls a sandbox, from the archive that the .sif is built from. Raises
-        UnavailableError where Apptainer is missing or fails; the reason is its own last line.
-        """
+        """Build a sandbox (folder) from the .sif's archive; raises UnavailableError as `prepare`."""
         target = folder / _short(image)
         with building(folder) as temporary:
             partial = temporary / "root"
@@ -241,9 +237,7 @@ class Apptainer(Environment):
 
 
 def refuse_unfit(found: Path | None) -> None:
-    """See that the relocated Apptainer, where it is the one that is here or was to be had, lies at a fit place.
-    Raises UnavailableError where it does not.
-    """
+    """Raise UnavailableError where the relocated Apptainer, if it is the one to be used, lies at an unfit place."""
     ours = may_install() is None if found is None else origin(found) == "relocated"
     if ours and (reason := unfit(relocated_prefix())):
         raise UnavailableError(reason, ELSEWHERE)
@@ -262,9 +256,7 @@ def _short(image: OciImage) -> str:
 
 
 def build_with_spython(recipe: str, target: str, options: list[str]) -> None:
-    """Build `target` from `recipe` through spython, forced over an older one. Raises CalledProcessError where the
-    build failed; its output has been printed.
-    """
+    """Build `target` anew from `recipe` through spython; raises CalledProcessError, its output printed."""
     from spython.main import Client
 
     _, lines = Client.build(recipe=recipe, image=target, sudo=False, force=True, stream=True, options=options)

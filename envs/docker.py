@@ -84,9 +84,7 @@ class Docker(Environment):
 
     @contextlib.contextmanager
     def session(self) -> Iterator[None]:
-        """Count as a user of the daemon; starts a private one where none answers. Raises UnavailableError where
-        none can be had.
-        """
+        """Count as a user of the daemon, a private one where none answers; else raises UnavailableError."""
         with docker_endpoint():
             _ = self.info  # before a launch's arguments are asked for
             try:
@@ -161,9 +159,7 @@ class Docker(Environment):
         return endpoint_variables()
 
     def places(self, prepared: Prepared) -> tuple[Path, ...]:
-        """The folders of the image's layers, where the daemon is on this machine and we may look. Raises
-        UnavailableError where the daemon does not tell them, or this user may not look.
-        """
+        """The folders of the image's layers; UnavailableError where the daemon is remote or we may not look."""
         with docker_endpoint():
             if self.info.containerd_store:
                 raise UnavailableError("containerd's image store does not tell where the layers of an image lie")

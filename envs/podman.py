@@ -146,10 +146,7 @@ class Podman(Environment):
                     remove_empty(path)
 
     def prepare(self, image: OciImage, folder: Path) -> Prepared:
-        """Load the archive where the storage lacks the image; the reference is the image ID. Raises
-        UnavailableError where Podman refuses the archive. Raises IntegrityError where what the archive gave has
-        another ID.
-        """
+        """Load the archive unless the image is there; raises UnavailableError, or IntegrityError for another ID."""
         seconds = {}
         if not self._has(image.image_id):
             started = time.monotonic()

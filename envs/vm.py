@@ -106,9 +106,7 @@ class Setup:
 
 
 def setup_with(accelerator: str, reason: str | None = None) -> Setup:
-    """The setup for this machine with an accelerator that is known. Raises UnavailableError where no kernel is to
-    be had. Raises UserError where TARE_VFIO names no PCI address.
-    """
+    """The setup with a known accelerator; UnavailableError without a kernel, UserError for a bad TARE_VFIO."""
     boots = guest()
     return Setup(
         accelerator=accelerator,
@@ -234,9 +232,7 @@ class Vm(Environment):
         return "folder" if options.get("root") == SHARED else None
 
     def prepare_form(self, form: str, image: OciImage, folder: Path) -> Prepared:
-        """The layers in one folder. Raises UnavailableError where nothing here serves a folder to a guest, or tar
-        fails.
-        """
+        """The layers in one folder; UnavailableError where nothing serves folders to a guest, or tar fails."""
         if not Path(self.server).exists():
             raise UnavailableError(f"no virtiofsd at {' or '.join(SERVERS)}")
         return prepare_folder(image, folder)
@@ -342,10 +338,7 @@ def note_of(launch: Launch) -> str:
 
 
 def in_the_root(words: Sequence[str]) -> str:
-    """Shell commands that become a program of the root file system.
-
-    That is made the root of the mount namespace first: in a mere chroot nothing may make a user namespace.
-    """
+    """Shell commands that become a program whose namespace has this root: a chroot can't make a user namespace."""
     return f"cd /system && mount -o move /system / && exec chroot . {shlex.join(words)}"
 
 

@@ -81,10 +81,7 @@ def at_options(description: Mapping[str, Any], options: Mapping[str, Any]) -> Di
 
 
 class Photographs(object):
-    """`count` samples of a data set in an order that is drawn once; where it has fewer, they come round again.
-
-    `different`: how many it has.
-    """
+    """`count` of `different` samples in an order drawn once; where there are fewer they come round again."""
 
     def __init__(self, torch: Any, dataset: Any, count: int) -> None:
         generator = torch.Generator()
@@ -123,9 +120,7 @@ class Training(_jobs.TorchJob):
 
     @staticmethod
     def load(folder: str, options: Mapping[str, Any]) -> Photographs:
-        """The map-style dataset: (image of shape [3, image_px, image_px], number of its class). Raises ValueError
-        where the data has more classes than the job.
-        """
+        """Pairs (image [3, image_px, image_px], class number); ValueError for more classes than the job's."""
         import torch
         from torchvision import datasets, transforms
 

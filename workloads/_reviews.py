@@ -51,9 +51,7 @@ def load(folder: str, samples: Optional[int] = None) -> Any:
 
 
 def read_rows(folder: str) -> Tuple[List[str], List[float]]:
-    """Texts and labels (1.0 positive, 0.0 negative) of the prepared reviews, in file order. Raises ValueError where
-    a line is no review; it names file and line.
-    """
+    """Texts and labels (1.0 positive, 0.0 negative) in file order; raises ValueError with file and line."""
     path = os.path.join(folder, FILE)
     texts, labels = [], []
     with open(path, "rb") as handle:

@@ -58,9 +58,7 @@ def _seconds(text: str) -> float:
 
 
 def _refuse_without(needed: Mapping[str, str]) -> None:
-    """Say what this Python lacks before an import does. Raises UnavailableError where a package is not there; the
-    remedy is told.
-    """
+    """Raise UnavailableError with its remedy where this Python lacks a package, before an import does."""
     lacking = [package for module, package in needed.items() if find_spec(module) is None]
     if lacking:
         raise UnavailableError(

@@ -133,9 +133,7 @@ def is_gzip(path: Path) -> bool:
 
 
 def read_json(path: Path) -> Any:
-    """Read a JSON file. Raises UserError where the file is missing or unreadable. Raises IntegrityError where the
-    file is cut short or not JSON.
-    """
+    """Read JSON; raises UserError for a file that is missing or unreadable, IntegrityError for what is no JSON."""
     try:
         text = path.read_text(encoding="utf-8")
     except OSError as error:
@@ -233,9 +231,7 @@ class Journal:
         self._bytes: int | None = None  # after our own last row: what stands behind it is another writer's
 
     def append(self, record: dict[str, Any]) -> None:
-        """Add one record, whole. Raises IntegrityError where another process has written into the journal since our
-        last row.
-        """
+        """Add one record, whole; raises IntegrityError where another process wrote since our last row."""
         self.path.parent.mkdir(parents=True, exist_ok=True)
         line = (canonical_json(record) + "\n").encode()
         fresh = not self.path.exists()
@@ -260,9 +256,7 @@ class Journal:
         self._bytes = whole + len(line)
 
     def read(self) -> list[dict[str, Any]]:
-        """All whole records, oldest first; an absent journal is empty. Raises IntegrityError where a line that is
-        whole holds no record.
-        """
+        """All whole records, oldest first; an absent journal is empty. Raises IntegrityError for any other line."""
         if not self.path.exists():
             return []
         records = []

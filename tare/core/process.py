@@ -236,9 +236,7 @@ class Lease:
         _guard.note(self._name, stopped=[dict(one) for one in stopped], lease_s=LEASE_S)
 
     def renew(self) -> None:
-        """Say that this process does not hang; at most a few times a second. Raises UnavailableError where nothing
-        was said for so long that everything was let go on.
-        """
+        """Say that we do not hang, a few times a second at most; raises UnavailableError where it came too late."""
         now = time.monotonic()
         if now - self._at > LEASE_S:
             raise UnavailableError(f"nothing was seen of this process for {now - self._at:.1f} s")

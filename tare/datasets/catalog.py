@@ -312,9 +312,7 @@ def _first_difference(recorded: Sequence[DataFile], made: Sequence[DataFile]) ->
 
 
 def unpack(record: DataRecord, archive: Path) -> DataRecord:
-    """The record of a set that was packed on another machine, its files put into the store of this one. Raises
-    IntegrityError where the archive holds something else than the record says.
-    """
+    """The record of a set packed elsewhere, its files put into the store; IntegrityError for other content."""
 
     def make(folder: Path) -> dict[str, Any]:
         try:

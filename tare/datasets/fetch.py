@@ -67,10 +67,7 @@ class Fetched:
 
 
 def fetch(dataset: DataSet) -> Fetched:
-    """The data set's files from the cache, or from the first source that answers. Raises UnavailableError where no
-    source answers; the message has each one's reason. Raises IntegrityError where a source gave content with
-    another hash.
-    """
+    """The files from the cache or the first source that answers; UnavailableError, or IntegrityError by hash."""
 
     def make(folder: Path) -> dict[str, Any]:
         reasons = []
@@ -98,9 +95,7 @@ def hashes_of(dataset: DataSet) -> dict[str, str | None]:
 
 
 def _from_source(dataset: DataSet, source: Source, folder: Path) -> dict[str, Any]:
-    """Put a source's verified files into a folder; where they are from, and what it took. Raises UnavailableError
-    where it does not answer. Raises IntegrityError where its content has another hash.
-    """
+    """A source's files, where they are from, and what it took; UnavailableError, or IntegrityError by hash."""
     with tempfile.TemporaryDirectory(prefix=".partial-", dir=folder.parent) as scratch:
         started = time.monotonic()
         arrived = _download(dataset, source, Path(scratch))
@@ -144,9 +139,7 @@ def _mismatch(name: str, source: Source, kind: str, expected: str, found: str) -
 
 
 def open_url(url: str, method: str = "GET", headers: Mapping[str, str] | None = None) -> http.client.HTTPResponse:
-    """Open a URL with the proxies and certificates of the environment. Raises UnavailableError where it can't be
-    reached in time, or answers with an error status.
-    """
+    """Open a URL with the environment's proxies and certificates; UnavailableError for no answer or an error."""
     host, proxy = urllib.parse.urlsplit(url).netloc, through_proxy(url)
     request = urllib.request.Request(url, method=method, headers={"User-Agent": "tare", **(headers or {})})
     try:
@@ -299,10 +292,7 @@ def _apt(*arguments: str, timeout_s: float, cwd: Path | None = None) -> process.
 
 
 def _through_apt(dataset: DataSet, source: AptSource, scratch: Path) -> dict[str, Path]:
-    """Download one package, signatures checked by apt.
-
-    Where apt knows no such package or version its lists are read anew, into a folder of ours.
-    """
+    """Download one package, signatures checked; where apt doesn't know it, with lists read anew into our folder."""
     spec = source.address
     with step(f"{dataset.name}: apt-get download {spec}"):
         done = _apt("download", spec, timeout_s=CLIENT_S, cwd=scratch)

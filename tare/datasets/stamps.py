@@ -44,9 +44,7 @@ _AR_MAGIC = b"!<arch>\n"
 
 
 def cut(paths: Mapping[str, Path], folder: Path, dataset: DataSet) -> int:
-    """Write the prepared set into an empty folder; returns the number of its images. Raises IntegrityError where
-    the package can't be read, or has too few photographs.
-    """
+    """Write the set into an empty folder; its number of images. Raises IntegrityError for an unreadable package."""
     (package,) = paths.values()
     if (wanted := dataset.images) is None:
         raise IntegrityError(f"{dataset.name} says nothing of the images to cut")
@@ -74,9 +72,7 @@ def cut(paths: Mapping[str, Path], folder: Path, dataset: DataSet) -> int:
 
 
 def read_photographs(package: Path) -> dict[str, list[Image]]:
-    """Photographs of a Debian package by class, in the order of their paths: RGBA, cut to what is opaque, scaled.
-    Raises IntegrityError where it is no such package, or was cut short.
-    """
+    """A package's photographs by class, in order of path: RGBA, cut to the opaque, scaled; or IntegrityError."""
     from PIL import Image
 
     found: dict[str, Image.Image] = {}

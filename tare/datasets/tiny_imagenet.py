@@ -65,9 +65,7 @@ class ZipSource:
         return {info.filename[len(self._above) :]: info.file_size for info in members if not info.is_dir()}
 
     def read(self, path: str) -> bytes:
-        """Content of a file. Raises IntegrityError where the zip holds it encrypted, or packed by a method that
-        Python lacks.
-        """
+        """Content of a file; IntegrityError where it is encrypted, or packed by a method that Python lacks."""
         try:
             return self._archive.read(self._above + path)
         except RuntimeError as error:
@@ -80,9 +78,7 @@ Source = FolderSource | ZipSource
 
 @contextmanager
 def opened(where: Path) -> Iterator[Source]:
-    """A zip or a folder. Raises IntegrityError where it is no zip, or one that was cut short or changed; here, or
-    while it is read.
-    """
+    """A zip or a folder; raises IntegrityError where it is no whole zip, here or while it is read."""
     if where.is_dir():
         yield FolderSource(where)
         return

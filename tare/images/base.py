@@ -44,9 +44,7 @@ class Base:
 
 
 def get_base(recipe: dict[str, Any]) -> Base:
-    """The base by the recipe's order: what is cached, the registry, the host's own release. Raises UnavailableError
-    where neither can be had; both reasons are given.
-    """
+    """The base: cached, the registry's, or the host's own release; raises UnavailableError with both reasons."""
     for key in (_registry_key(recipe["registry"]), _debian_key(recipe["debian"])):
         found = store.find(_bases(), key)
         if found is not None:
@@ -62,9 +60,7 @@ def get_base(recipe: dict[str, Any]) -> Base:
 
 
 def registry_base(recipe: dict[str, Any]) -> Base:
-    """Pull the pinned image, or take it from the cache. Raises UnavailableError where the registry does not answer
-    in time. Raises IntegrityError where it served something else.
-    """
+    """Pull the pinned image, or take it from the cache; UnavailableError, or IntegrityError for another one."""
     repository = Repository(
         host=recipe["host"],
         name=recipe["repository"],

@@ -161,10 +161,7 @@ def build(name: str, variant: str, *, assembled: bool = True) -> OciRecord:
 def assemble_tree(
     stack: Stack, root: Path, entries: Sequence[dict[str, Any]], base: Base, recipe: dict[str, Any], folder: Path
 ) -> dict[str, Any]:
-    """Write the archive of base and tree into a folder; what `oci.assemble` says of it.
-
-    `recipe`: of containers/recipe.yaml.
-    """
+    """Write the archive of base and tree into a folder, by containers/recipe.yaml; what `oci.assemble` says."""
     digest = manifest_digest(entries)
     return assemble(
         [*base.layers, FolderLayer(root=root, entries=entries, inside=stack.inside, made_by=f"tree {digest}")],
@@ -209,10 +206,7 @@ def without(record: OciRecord, name: str, reason: str, options: Mapping[str, str
 
 
 def ensure(record: ImageRecord) -> ImageRecord:
-    """Before a launch: the form of a record is there, or is derived again from the archive. Raises UnavailableError
-    where it can't be had again; the reason is given. Raises IntegrityError where what can be had again is another
-    image.
-    """
+    """The form of a record, derived again if gone; raises UnavailableError, or IntegrityError for another image."""
     if record.status != "ok":
         raise UnavailableError(record.reason or f"{record.env} has no image")
     if _is_there(record):

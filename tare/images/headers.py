@@ -27,9 +27,7 @@ COMPILERS = {"cpu": ("c++", "g++", "clang++"), "cuda": ("gcc", "clang")}
 
 
 def compiler(device: str) -> str:
-    """The compiler that the framework will find on this machine: of C++ for a CPU, of C for a CUDA device. Raises
-    UnavailableError where there is none.
-    """
+    """The compiler that the framework finds: of C++ for a CPU, of C for CUDA; UnavailableError without one."""
     for name in COMPILERS[device]:
         if shutil.which(name):
             return name
@@ -77,9 +75,7 @@ def _fill(folder: Path, wheels: Sequence[Wheel], own: Path) -> dict[str, str]:
 
 
 def look(stack: str, device: str) -> None:
-    """See that this machine has what a stack's launches compile with; nothing is fetched. Raises UnavailableError
-    where there is no compiler, or an interpreter without headers.
-    """
+    """Raise UnavailableError without a compiler, or an interpreter's headers, for launches; fetches nothing."""
     compiler(device)
     if stack != BOUND:
         chosen, interpreter = with_interpreter(load_stack(stack, device))

@@ -77,9 +77,7 @@ class Installation:
 
 
 def examine(python: Path) -> Installation:
-    """Ask an interpreter what it is and where its packages lie. Raises UserError where it is not there, does not
-    run, or can't import torch.
-    """
+    """What an interpreter is and where its packages lie; raises UserError where it can't run or import torch."""
     program = shutil.which(str(python))
     if program is None:
         raise UserError(f"--python: no program {python}: name the interpreter that has the framework")
@@ -124,9 +122,7 @@ def folders_of(told: Mapping[str, Any]) -> list[Path]:
 
 
 def build(python: Path) -> OciRecord:
-    """The image of what a bound installation needs of this machine, as a record like that of any other stack.
-    Raises UserError where the interpreter can't be used.
-    """
+    """The image's record of what a bound installation needs; UserError where its interpreter can't be used."""
     found = examine(python)
     shared: dict[str, Any] = {
         "stack": STACK,
@@ -175,9 +171,7 @@ def _image(found: Installation) -> dict[str, Any]:
 
 
 def derive(record: OciRecord, name: str) -> ImageRecord:
-    """One environment's record of the bound stack. Returns a record whose status is `unavailable`, with the reason,
-    where the environment can't have it.
-    """
+    """One environment's record of the bound stack; status `unavailable`, with the reason, where it can't be had."""
     adapter = environment(name)
     if adapter.contained:
         found = contained_form(record, adapter)
@@ -187,17 +181,13 @@ def derive(record: OciRecord, name: str) -> ImageRecord:
 
 
 def again(record: ImageRecord) -> ImageRecord:
-    """The form of a record whose image or form the cache has lost. Raises IntegrityError where the installation is
-    not the one of the record any more.
-    """
+    """The form of a record that the cache has lost; IntegrityError where the installation is another one now."""
     check(record)
     return derive(build(Path(str(record.python))), record.env)
 
 
 def check(record: ImageRecord) -> None:
-    """See that a bound installation is as it was when its record was made. Raises IntegrityError where a file of it
-    was added, removed or changed.
-    """
+    """Raise IntegrityError where a file of a bound installation was added, removed or changed since its record."""
     folders = [Path(folder) for folder in record.binds]
     if not Path(str(record.python)).exists() or stamp(folders) != record.stamp_of_folders:
         raise IntegrityError(

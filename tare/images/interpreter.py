@@ -57,9 +57,7 @@ class Interpreter:
 
 
 def find_interpreter(version: str, candidates: Iterable[str] | None = None) -> Interpreter:
-    """The first CPython of `version` (major and minor): our own, then those on PATH, pyenv's, portable ones. Raises
-    UnavailableError where there is none.
-    """
+    """The first CPython of `version`: ours, PATH's, pyenv's, a portable one; UnavailableError without one."""
     for candidate in candidates if candidates is not None else _candidates(version):
         found = _ask(candidate)
         if found is not None and found.version.rsplit(".", 1)[0] == version:
@@ -70,9 +68,7 @@ def find_interpreter(version: str, candidates: Iterable[str] | None = None) -> I
 
 
 def with_interpreter(stack: Stack) -> tuple[Stack, Interpreter]:
-    """A stack for the first of its Pythons that is on this machine, else for a portable one that is fetched now.
-    Raises UnavailableError where there is none, and none can be had.
-    """
+    """A stack for the first of its Pythons here, else a portable one fetched now; else raises UnavailableError."""
     try:
         return on_this_machine(stack)
     except UnavailableError as error:
@@ -92,9 +88,7 @@ def bring_libraries(stack: Stack) -> None:
 
 
 def on_this_machine(stack: Stack) -> tuple[Stack, Interpreter]:
-    """A stack for the first of its Pythons that is here already, and that interpreter. Raises UnavailableError
-    where there is none; building the tree asks for a portable one.
-    """
+    """A stack for the first of its Pythons that is here, and that interpreter; UnavailableError without one."""
     versions = (stack.python, *stack.or_python)
     for version in versions:
         with contextlib.suppress(UnavailableError):
@@ -207,7 +201,7 @@ def shared_libraries(
 
 
 def check_libraries(stack: Stack) -> None:
-    """See that this machine has what a stack's packages expect of it. Raises UnavailableError where it lacks some."""
+    """See that this machine has what a stack's packages expect of it; else UnavailableError."""
     here = loader_cache()
     if missing := [soname for soname in stack.libraries if soname not in here]:
         raise _lacks(missing, stack.library_packages)

@@ -51,9 +51,7 @@ def unpack(layers: Sequence[Blob], root: Path) -> None:
 
 
 def make_room(root: Path, layer: tarfile.TarFile) -> None:
-    """Remove what a layer whites out (one entry, or all that a folder held), and folders that it replaces. Raises
-    UnavailableError where a name leads out of the image, over a link or `..`.
-    """
+    """Remove what a layer whites out or replaces; UnavailableError for a name that leads out of the image."""
     for member in layer:
         path = PurePosixPath(member.name)
         if path.name == OPAQUE:

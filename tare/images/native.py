@@ -118,9 +118,7 @@ def _host_form(stack: Stack, fetched: Fetched, name: str) -> ImageRecord:
 
 
 def _virtual_environment(stack: Stack, wheels: Sequence[Wheel], interpreter: Interpreter) -> Kept:
-    """The virtual environment; a damaged one is made again. Raises UnavailableError where it can't be made, or does
-    not import what the stack must import.
-    """
+    """The virtual environment, made again if damaged; raises UnavailableError where it can't be made or import."""
 
     def make(folder: Path) -> dict[str, Any]:
         pip = run([sys.executable, "-m", "pip", "--version"], timeout_s=60, check=True).stdout
@@ -209,9 +207,7 @@ def build(stack: Stack, fetched: Fetched, recipe: Mapping[str, Any]) -> OciRecor
 
 
 def native_base(recipe: Mapping[str, Any], python: str) -> Base:
-    """The base of the ordinary image if it has a Python of this version, else the distribution's with its own.
-    Raises UnavailableError where neither can be had.
-    """
+    """The ordinary image's base if it has this Python, else the distribution's; UnavailableError without one."""
     base = get_base(recipe["base"])
     if has_python(base, python):
         return base

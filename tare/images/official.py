@@ -130,9 +130,7 @@ def _is_below(path: str, places: tuple[str, ...]) -> bool:
 
 
 def python_in(paths: set[str], pulled: Pulled) -> str:
-    """The Python that a user of the image gets: the first on the PATH that it sets. Raises UnavailableError where
-    there is none.
-    """
+    """The Python that a user of the image gets by its PATH; raises UnavailableError where there is none."""
     folders = pulled.variables.get("PATH", "/usr/local/bin:/usr/bin:/bin").split(":")
     for name in PYTHONS:
         for folder in folders:

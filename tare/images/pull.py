@@ -39,10 +39,7 @@ MANIFEST_LIMIT_BYTES = 4 << 20
 
 @dataclass(frozen=True, kw_only=True)
 class Pulled:
-    """An image from a registry: digest of its linux/amd64 manifest, and its uncompressed layers, lowest first.
-
-    `variables` are those that its config has launches begin with.
-    """
+    """A registry's linux/amd64 image: manifest digest, uncompressed layers, lowest first, config's variables."""
 
     digest: str
     layers: tuple[Path, ...]
@@ -89,9 +86,7 @@ def pull(repository: Repository, digest: str, folder: Path) -> Pulled:
 
 
 def resolve(repository: Repository, tag: str) -> str:
-    """The digest of what a tag names now, an index or a manifest. Raises UnavailableError where the registry does
-    not answer, or has no such tag.
-    """
+    """The digest, of an index or a manifest, that a tag names now; raises UnavailableError without an answer."""
     with _open(repository, "manifests", tag, []) as answer:
         return f"sha256:{hashlib.sha256(answer.read(MANIFEST_LIMIT_BYTES)).hexdigest()}"
 

@@ -44,9 +44,7 @@ class Guest:
 
 
 def find_guest(root: Path, version: str) -> Guest | None:
-    """The CPython of `version` (major and minor) of a root filesystem, asked by running it; None where none is.
-    Raises UnavailableError where it is there and does not run.
-    """
+    """The CPython of `version` of a root filesystem, by running it; None, or UnavailableError if it doesn't run."""
     loader = next((root / name for name in LOADERS if (root / name).is_file()), None)
     prefix = next((name for name in PREFIXES if (root / name / "bin" / f"python{version}").is_file()), None)
     if loader is None or prefix is None:

@@ -60,10 +60,7 @@ def base_fields(base: Base) -> dict[str, Any]:
 
 
 def image_of(record: OciRecord) -> OciImage:
-    """What adapters take, from an image's record; the archive is checked. Raises UnavailableError where there is no
-    image on this machine; its reason is given. Raises IntegrityError where the archive is gone, or is not what was
-    assembled.
-    """
+    """What adapters take, its archive checked; UnavailableError with the record's reason, or IntegrityError."""
     if record.status != "ok" or record.key is None:
         raise UnavailableError(record.reason or f"{record.stack} has no image")
     kept = store.find(cache_dir("images"), record.key)

@@ -211,9 +211,7 @@ def _copy_interpreter(
 
 
 def unpack_wheel(wheel: Wheel, packages: Path, stack: Stack) -> None:
-    """Install a wheel's modules and metadata, without scripts and without what the stack leaves out. Raises
-    IntegrityError where a path in the wheel leads out of site-packages.
-    """
+    """Install modules and metadata but what the stack leaves out; IntegrityError for a path that leads out."""
     data_prefixes = (".data/purelib/", ".data/platlib/")
     with zipfile.ZipFile(wheel.path) as archive:
         for member in archive.infolist():

@@ -122,9 +122,7 @@ def _or_reason(found: Counted, names: Sequence[str]) -> Iterator[None]:
 
 
 def cache_counters(cpus: Sequence[int]) -> list[Counter]:
-    """Misses of the last cache of all that runs on each of these CPUs. Raises UnavailableError where the machine
-    has no such counters, or does not let us.
-    """
+    """Misses of the last cache of all that runs on each of these CPUs; raises UnavailableError without counters."""
     own = cpu_counters()
     if not own.available:
         raise UnavailableError(own.reason or "no counters")
@@ -132,9 +130,7 @@ def cache_counters(cpus: Sequence[int]) -> list[Counter]:
 
 
 def dram_bytes_counters(sources: Path = EVENT_SOURCES) -> list[Counter]:
-    """Bytes read from and written to memory, as Intel's memory controllers count them. Raises UnavailableError
-    where there are none, they are another maker's, or we may not read them.
-    """
+    """Bytes to and from memory by Intel's memory controllers; raises UnavailableError where they can't be read."""
     check = dram_counters()
     if not check.available:
         raise UnavailableError(check.reason or "no counters")
@@ -169,9 +165,7 @@ def dram_events(unit: Path) -> list[tuple[int, int, int, float]]:
 
 
 def _opened(wanted: Sequence[tuple[int, int, int, float]]) -> list[Counter]:
-    """Counters of (type, config, CPU, scale), all of them or none. Raises UnavailableError where one can't be
-    opened.
-    """
+    """Counters of (type, config, CPU, scale), all of them or none; raises UnavailableError for the latter."""
     found: list[Counter] = []
     try:
         for kind, config, cpu, scale in wanted:

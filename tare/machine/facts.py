@@ -205,9 +205,7 @@ def _mitigations() -> dict[str, str]:
 
 
 def cgroups() -> str:
-    """v2, v1, or hybrid (v1 controllers beside a v2 tree). Raises UnavailableError where no cgroup filesystem is
-    mounted.
-    """
+    """v2, v1, or hybrid (v1 controllers beside a v2 tree); raises UnavailableError where none is mounted."""
     root = Path("/sys/fs/cgroup")
     if (root / "cgroup.controllers").exists():
         return "v2"
@@ -236,9 +234,7 @@ def gpus() -> tuple[dict[str, str], ...]:
 
 
 def read_gpus() -> tuple[dict[str, str], ...]:
-    """NVIDIA devices as the driver tells them through NVML, or else nvidia-smi; values as nvidia-smi writes them.
-    Raises UnavailableError where no driver answers.
-    """
+    """NVIDIA devices as nvidia-smi writes them, by NVML or itself; raises UnavailableError without a driver."""
     try:
         return tuple(_as_written(device) for device in nvml.devices())
     except UnavailableError:
@@ -246,10 +242,7 @@ def read_gpus() -> tuple[dict[str, str], ...]:
 
 
 def _as_written(device: dict[str, Any]) -> dict[str, str]:
-    """A device of NVML in nvidia-smi's names and units; what NVML does not tell is `[N/A]`, as there.
-
-    A capability that is not told is left out, as where an older nvidia-smi does not know the field.
-    """
+    """NVML's device in nvidia-smi's names and units: `[N/A]`, or no capability, for what is not told."""
     words = {**device, "memory_mib": _scaled(device["memory_bytes"], 1 << 20)}
     words |= {"max_sm_clock_mhz": _scaled(device["max_sm_clock_hz"], 1e6)}
     power = device["power_limit_w"]

@@ -111,9 +111,7 @@ def mps_hint() -> str | None:
 
 
 def devices() -> tuple[dict[str, Any], ...]:
-    """Facts of each device that stay while it is not set anew, and `reasons` for those that are None. Raises
-    UnavailableError where no driver answers.
-    """
+    """Facts of devices that stay as set, with `reasons` for those that are None; raises UnavailableError."""
     with session() as nvml:
         try:
             driver = text_of(nvml.nvmlSystemGetDriverVersion())

@@ -77,10 +77,7 @@ def named_kind(name: str, at: str) -> str:
 
 
 def host_side(kind: str, source: str | None, target: str | None) -> str | None:
-    """`pinned` or `pageable` for the host's side of a copy, None for others and where it is neither.
-
-    `source`, `target`: the profiler's words for the kinds of memory.
-    """
+    """`pinned` or `pageable` for the host's side of a copy by the profiler's words for memory; else None."""
     if kind not in CROSSING:
         return None
     word = ((source if kind == "htod" else target) or "").strip().lower()
@@ -88,9 +85,7 @@ def host_side(kind: str, source: str | None, target: str | None) -> str | None:
 
 
 def make(rows: Iterable[Mapping[str, Any]], where: str) -> pd.DataFrame:
-    """An ACTIVITY table, ordered by start. Raises IntegrityError where a row does not fit, such as one that ends
-    before it starts.
-    """
+    """An ACTIVITY table, ordered by start; IntegrityError for a row that ends before it starts and the like."""
     table = pd.DataFrame(list(rows), columns=list(ACTIVITY.columns))
     try:
         checked = ACTIVITY.validate(table)

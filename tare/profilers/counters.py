@@ -140,10 +140,7 @@ def quantities(metrics: pd.DataFrame, source: str | None = None) -> dict[str, Qu
 
 
 def metric_rows(metrics: pd.DataFrame, steps: int, source: str) -> list[dict[str, Any]]:
-    """Rows of the table `metrics` without identity: per training step, rates as they are.
-
-    `metrics`: as `quantities`; of the profiled steps alone.
-    """
+    """Rows of `metrics` without identity, of profiled steps (as `quantities`): per step, rates as they are."""
     found = quantities(metrics, source)
     return [found[name].row(name, source, steps if name in UNITS else 1) for name in {**UNITS, **RATES}]
 

@@ -41,9 +41,7 @@ def _fits(value: float) -> bool:
 
 
 def count(value: Any, what: str, at: At, *, printed: bool = False) -> int | None:
-    """A whole number that is not negative; None where there is none. Raises IntegrityError where the value is
-    something else.
-    """
+    """A whole number from 0; None where there is none. Raises IntegrityError for anything else."""
     if value is None:
         return None
     found = number(value, what, at, printed=printed)

@@ -74,9 +74,7 @@ def read(path: Path) -> Log:
 
 
 def _refuse_contradiction(log: Log) -> None:
-    """A trace and sums of one file are of one recording; the trace is what is told. Raises IntegrityError where
-    they count different calls.
-    """
+    """Raise IntegrityError where trace and sums of one file, which are of one recording, count different calls."""
     if log.activity is None or log.summary is None:
         return
     traced = log.activity.groupby("kind").size()

@@ -120,10 +120,7 @@ REASONS: tuple[tuple[str, str | None, str], ...] = (
 
 
 def reason_of(text: str) -> tuple[str, str] | None:
-    """Why the profiler gave no counters, and what mends it; None where it does not say.
-
-    `text`: its output, as far as there is any.
-    """
+    """Why the profiler gave no counters, by its output, and what mends it; None where it does not say."""
     for pattern, reason, remedy in REASONS:
         if found := re.search(pattern, text, re.IGNORECASE):
             return reason or found[1].strip(), remedy

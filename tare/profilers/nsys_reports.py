@@ -538,9 +538,7 @@ class _Sums:
         return bool(times) and times == {name for own in self._sizes.values() for name in own}
 
     def all(self) -> list[dict[str, Any]]:
-        """One row per operation; sizes join the times. Raises IntegrityError where reports of one file contradict
-        each other.
-        """
+        """One row per operation; sizes join the times. IntegrityError for reports that contradict each other."""
         found: dict[str, dict[str, Any]] = {}
         for of_kernels in (True, False):
             found |= self._agreed(self._times, of_kernels)

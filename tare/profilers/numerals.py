@@ -48,10 +48,7 @@ class Printed:
 
 
 def parse(text: str, way: str = POINT, *, exponent: bool = True) -> Printed | None:
-    """A number with or without groups of digits; None where the text is none.
-
-    `way`: POINT, COMMA or FOURS. `exponent`: whether it may have one.
-    """
+    """A number in a `way` (POINT, COMMA, FOURS), perhaps with an exponent; None where the text is none."""
     found = _PATTERNS[way].fullmatch(text)
     if found is None or (found[4] is not None and not exponent):
         return None
@@ -134,9 +131,7 @@ class Numerals:
         self.way = way
 
     def number(self, text: str, line: int, what: str) -> Printed:
-        """A number; none of these formats prints an exponent. Raises IntegrityError where the text is none; the
-        message has file, line and `what`.
-        """
+        """A number without an exponent; raises IntegrityError with file, line and `what` where the text is none."""
         found = parse(text, self.way, exponent=False)
         if found is None:
             others = any(parse(text, way, exponent=False) for way in _PATTERNS)
@@ -159,9 +154,7 @@ class Numerals:
 
 
 def check_mean(total: Printed, calls: int, mean: Printed, at: str) -> None:
-    """A total has to be calls x mean, within the digits that were printed. Raises IntegrityError where it is not: a
-    digit or a unit was changed.
-    """
+    """Raise IntegrityError where a total is not calls x mean within printed digits: a digit or unit was changed."""
     slack = total.digit + calls * mean.digit + 1e-9 * abs(total.value)
     if abs(total.value - calls * mean.value) > slack:
         raise IntegrityError(

@@ -315,9 +315,7 @@ class Value:
 
 
 def value_of(text: str, at: str) -> Value:
-    """A metric's value: `1.2345GB/s`, `32.00%`, `High (8)`, `4.2753e+03`; NaN for an overflow. Raises
-    IntegrityError for anything else.
-    """
+    """A metric's value: `1.2345GB/s`, `32.00%`, `High (8)`, `4.2753e+03`; NaN for overflow, else IntegrityError."""
     if text == OVERFLOW:
         return Value(value=math.nan, unit="1", printed=math.nan, printed_unit="1")
     if found := LEVEL.match(text):
@@ -361,9 +359,7 @@ def _cut_to(mean: Printed, unit: float) -> Printed:
 
 
 def _section_is_gpus(section: str, at: str) -> bool:
-    """Whether a part of a summary is of the device; False for calls of an API. Raises IntegrityError where it is no
-    part that is known.
-    """
+    """Whether a part of a summary is of the device or an API's calls; raises IntegrityError for another."""
     if section != GPU and not OTHER_SECTIONS.match(section):
         raise IntegrityError(f"{at}: {section[:40]!r} is no part of a summary that is known: the file is damaged")
     return section == GPU
@@ -489,9 +485,7 @@ def _csv_unified(found: _Found, part: Part) -> None:
 
 
 def _name(found: _Found, line: int, text: str) -> str:
-    """A name at the end of a plain row; no name has two blanks side by side. Raises IntegrityError where it does,
-    so that the next row stands in the same line.
-    """
+    """A name that ends a plain row; IntegrityError where two blanks show that the next row stands there too."""
     name = text.strip()
     if "  " in name:
         raise IntegrityError(f"{found.where} line {line}: two rows in one line, or a damaged one: {CUT}")

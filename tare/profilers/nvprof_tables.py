@@ -175,9 +175,7 @@ class Scan:
                 self._note_orphan(number, line)
 
     def end(self, text: str) -> None:
-        """Check what only the end of a text shows. Raises IntegrityError where it is cut short, or holds a table
-        twice.
-        """
+        """Raise IntegrityError where the text's end shows that it is cut short, or holds a table twice."""
         refuse_repeated((part.table for part in self.tables), self.where)
         self._refuse_lost()
         if empty := next((part.table.line for part in self.tables if not part.table.rows), None):

@@ -55,9 +55,7 @@ def decoded(data: bytes) -> str:
 
 
 def read_bytes(path: Path) -> bytes:
-    """A file's content, unpacked if it is packed with gzip. Raises UserError where it cannot be read. Raises
-    IntegrityError where it is cut short.
-    """
+    """A file's content, gunzipped if need be; raises UserError if unreadable, IntegrityError if cut short."""
     try:
         return gzip.decompress(path.read_bytes()) if is_gzip(path) else path.read_bytes()
     except (EOFError, zlib.error, gzip.BadGzipFile) as error:
@@ -67,9 +65,7 @@ def read_bytes(path: Path) -> bytes:
 
 
 def read_text(path: Path) -> str:
-    """A log's text. Raises UserError where it cannot be read. Raises IntegrityError where it is cut short, or not a
-    text.
-    """
+    """A log's text; raises UserError if it can't be read, IntegrityError if it is cut short or no text."""
     text = decoded(read_bytes(path))
     if "\0" in text[:4096]:
         raise IntegrityError(
@@ -149,9 +145,7 @@ class CsvTables:
         self._last: Table | None = None
 
     def take(self, number: int, line: str, mark: tuple[str, str] = ("", "")) -> bool:
-        """Whether a line, that is none of the profiler's notes, belongs to a table of CSV. Raises IntegrityError
-        where it looks like a row of one and is none.
-        """
+        """Whether a line, no note of the profiler's, is of a table; raises IntegrityError for a broken row."""
         if form := header_form(line, self._is_header):
             self.close()
             self._open = Table(form=form, header=cells(line) or [], line=number, mark=mark)
@@ -225,9 +219,7 @@ def csv_tables(
     last_needed: Mapping[str, str] | None = None,
     empty_line_ends: bool = True,
 ) -> list[Table]:
-    """Each table of CSV in a text (CsvTables). Raises IntegrityError where a row is cut short, or a whole table
-    stands there twice.
-    """
+    """Each table of CSV in a text (CsvTables); raises IntegrityError for a row cut short, or a table twice."""
     scanner = CsvTables(is_header, where, last_needed=last_needed, empty_line_ends=empty_line_ends)
     for number, line in lines_of(text):
         if NOISE.match(line) or (not scanner.take(number, line) and line.strip()):
@@ -252,10 +244,7 @@ def header_form(line: str, is_header: Mapping[str, Sequence[str]]) -> str | None
 
 
 def refuse_again(seen: dict[tuple[str, ...], int], row: tuple[str, ...], line: int, where: str) -> None:
-    """A row that has a number of its own, such as that of its launch, can't stand in a table twice.
-
-    `seen`: the rows before, with their lines; the row is added. Raises IntegrityError where it does.
-    """
+    """Add a row with a number of its own to `seen`, with its line; IntegrityError where it is there already."""
     if (before := seen.setdefault(row, line)) != line:
         raise IntegrityError(f"{where} line {line}: the same row as at line {before}: it stands there twice")
 
@@ -275,10 +264,7 @@ def refuse_repeated(tables: Iterable[Table], where: str) -> None:
 
 
 def refuse_unended(text: str, is_open: bool, where: str) -> None:
-    """A last line of a table without its end is cut short.
-
-    `is_open`: whether its last line may be of a table. Raises IntegrityError where the text ends so.
-    """
+    """Raise IntegrityError where a text's last line has no end, if it may be a table's (`is_open`)."""
     if is_open and not text.endswith(("\n", "\r")):
         raise IntegrityError(
             f"{where} line {text.count(chr(10)) + 1}: the file is cut short: its last line has no end (if it is "

@@ -66,9 +66,7 @@ class Trace:
 
 
 def read_events(path: Path) -> list[dict[str, Any]]:
-    """The complete ('X') events of a trace. Raises IntegrityError where the file is cut short, not a trace, or
-    holds no event.
-    """
+    """The complete ('X') events of a trace; raises IntegrityError where it is cut short, no trace, or empty."""
     return read_trace(path).events
 
 
@@ -112,10 +110,7 @@ def _instead(events: list[Any]) -> str:
 
 
 def _is_of_another(events: list[Any]) -> bool:
-    """Whether there are whole events, and none has a category that torch writes.
-
-    torch's profiler of operators alone wrote no category, but its own pids.
-    """
+    """Whether no whole event has a category of torch's; its profiler of operators alone wrote pids only."""
     known = {*READ_CATEGORIES, *OTHER_CATEGORIES}
     objects = [event for event in events if isinstance(event, dict)]
     if any(str(event.get("cat")) in known or str(event.get("pid")) in OPERATORS_ALONE for event in objects):
@@ -173,9 +168,7 @@ class _Check:
         self._strange = not text.isascii() or CONTROL.search(text) is not None
 
     def keeps(self, place: int, event: Any) -> bool:
-        """Whether an event is a complete one; its fields are of their types then. Raises IntegrityError where a
-        field is missing or of another type.
-        """
+        """Whether an event is complete; raises IntegrityError where a field is missing or of another type."""
 
         def at() -> str:
             return f"{self._path}{self._line(place)}: event {place + 1}"
@@ -281,10 +274,7 @@ def _check_arguments(event: dict[str, Any], at: fields.At) -> None:
 
 
 def operators(events: Iterable[dict[str, Any]], own: OwnTimes | None = None) -> pd.DataFrame:
-    """Calls, total and own seconds of each operator (category cpu_op), largest own time first.
-
-    `own`: `own_times` of the events, where they are known.
-    """
+    """Calls, total and own seconds of each operator (category cpu_op), largest own first; `own`: `own_times`."""
     rows = [(event["name"], event["dur"] / 1e6, own_s) for event, _, own_s in own or own_times(events)]
     table = pd.DataFrame(rows, columns=["name", "total_s", "self_s"]).groupby("name", sort=False, as_index=False)
     found = table.agg(calls=("total_s", "size"), total_s=("total_s", "sum"), self_s=("self_s", "sum"))
@@ -316,10 +306,7 @@ def _is_step(event: dict[str, Any]) -> bool:
 
 
 def own_times(events: Iterable[dict[str, Any]]) -> OwnTimes:
-    """Each operator with the family of the caller that it runs inside, and its own seconds.
-
-    Events of a thread nest: an open one closes before its parent.
-    """
+    """Each operator with the family that it runs inside, and its own seconds; an event's parent closes after it."""
     by_thread: dict[Any, list[dict[str, Any]]] = {}
     for event in events:
         called = event.get("cat") == ANNOTATION and caller_family(event["name"]) is not None

@@ -138,9 +138,7 @@ def check_python() -> None:
 
 
 def check_place(purpose: str) -> None:
-    """Refuse a checkout in which .venv can't be made, before anything is installed on the machine. Raises UserError
-    where it is read-only, or another user's.
-    """
+    """Raise UserError, before anything is installed, for a checkout that is read-only or another user's."""
     done, place = read_stamps(), VENV if VENV.exists() else Path()
     if all(stamp(name) in done for name in LOCKS[purpose]) or os.access(place, os.W_OK | os.X_OK):
         return
@@ -151,9 +149,7 @@ def check_place(purpose: str) -> None:
 
 
 def ensure_ensurepip() -> None:
-    """See that this Python can make a virtual environment, for which Debian has a package of its own. Raises
-    UnavailableError where it can't.
-    """
+    """See that this Python can make a virtual environment, by Debian's package if needed; else UnavailableError."""
     package = f"python{sys.version_info[0]}.{sys.version_info[1]}-venv"
 
     def there(module: str) -> bool:
@@ -241,9 +237,7 @@ def make_venv() -> None:
 
 
 def install_lock(name: str) -> None:
-    """Install a lock's packages into .venv, checked by hash; first those that install others. Raises
-    UnavailableError where no place that pip knows has a package, or one has another hash.
-    """
+    """Install a lock by hash into .venv, installers first; UnavailableError for a missing or other package."""
     path = lock_file(name)
     lock = read_lock(path)
     with step(f"installing {len(lock)} Python packages" + (" for the tests" if name == "test" else "")):

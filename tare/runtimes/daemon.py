@@ -146,9 +146,7 @@ def is_private(variables: Mapping[str, str]) -> bool:
 
 @contextlib.contextmanager
 def docker_endpoint() -> Iterator[dict[str, str]]:
-    """Environment variables of a daemon that answers, for as long as the block runs. Raises UnavailableError where
-    none answers and none can be started; the reason says which and why.
-    """
+    """Variables of a daemon that answers while the block runs; raises UnavailableError with why none does."""
     if chosen := os.environ.get("DOCKER_HOST"):
         if chosen.startswith("unix://") and not answers(Path(chosen.removeprefix("unix://"))):
             raise UnavailableError(f"no Docker daemon answers at DOCKER_HOST={chosen}", "unset DOCKER_HOST")
@@ -171,9 +169,7 @@ def docker_endpoint() -> Iterator[dict[str, str]]:
 
 @contextlib.contextmanager
 def without_users() -> Iterator[None]:
-    """While the block runs no private daemon runs, and none is started of this cache; one that lingers has ended.
-    Raises UnavailableError where somebody uses one, who is named.
-    """
+    """While the block runs no private daemon of this cache runs; raises UnavailableError with who uses one."""
     places, told = state(), False
     for socket_path in places.folder.parent.glob("tare-*/docker.sock"):
         if socket_path != places.socket and answers(socket_path):
@@ -222,9 +218,7 @@ def _called(pid: int) -> str:
 
 
 def _program() -> str:
-    """The daemon's program, where one can be started. Raises UnavailableError where we are not root, or a part of
-    Docker is missing.
-    """
+    """The daemon's program; raises UnavailableError where we are not root, or a part of Docker is missing."""
     program = shutil.which("dockerd", path=f"{os.environ.get('PATH', '')}:/usr/sbin:/sbin")
     if os.getuid() != 0:
         if DEFAULT_SOCKET.exists() and not os.access(DEFAULT_SOCKET, os.W_OK):

@@ -68,9 +68,7 @@ class DockerInfo:
 
 
 def ask(variables: Mapping[str, str]) -> DockerInfo:
-    """What the daemon says that a client with these variables reaches. Raises UnavailableError where it does not
-    answer, or it is no Docker daemon.
-    """
+    """What the daemon says that these variables lead to; raises UnavailableError where none of Docker's answers."""
     done = run(["docker", "info", "--format", "{{json .}}"], timeout_s=CALL_S, env=variables)
     if not done.ok and not done.stdout.lstrip().startswith("{"):
         raise UnavailableError(done.explain())
@@ -78,10 +76,7 @@ def ask(variables: Mapping[str, str]) -> DockerInfo:
 
 
 def parse_info(text: str, *, client: str | None = None) -> DockerInfo:
-    """Read what `docker info --format '{{json .}}'` printed; pure.
-
-    `client`: path of the program that printed it. Raises UnavailableError where it is no answer of a Docker daemon.
-    """
+    """Parse what the program `client` printed for `docker info --format '{{json .}}'`; else UnavailableError."""
     try:
         said = json.loads(text)
     except ValueError as error:

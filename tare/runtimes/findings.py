@@ -32,9 +32,7 @@ class Finding:
 
 
 def refuse(findings: Sequence[Finding]) -> None:
-    """See that nothing rules the runtime out. Raises UnavailableError where something does; all that does is said,
-    with what mends the first of it.
-    """
+    """Raise UnavailableError with all that rules the runtime out, and what mends the first of it."""
     against = [one for one in findings if one.refuses]
     if against:
         raise UnavailableError("; ".join(one.says for one in against), against[0].remedy)

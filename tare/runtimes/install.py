@@ -114,10 +114,7 @@ def install_for(
 
 @contextlib.contextmanager
 def installing() -> Iterator[None]:
-    """Be the only one that installs, on a machine on which nobody measures, and without services that start.
-
-    Whoever measures is named and waited for.
-    """
+    """Be the only installer, on a machine where nobody measures (who is waited for), and no services start."""
     with (
         alone_on_this_machine("it installs what measurements take"),
         locked(lock_path(), waiting_for="the installation of the runtimes"),
@@ -132,10 +129,7 @@ def installing() -> Iterator[None]:
 
 @contextlib.contextmanager
 def without_services() -> Iterator[None]:
-    """Keep packages from starting services while they are installed, where nothing else decides that.
-
-    The daemon that a measurement uses is started when it is needed, and not beside it.
-    """
+    """Keep packages' services from starting at their installation, where nothing else decides that."""
     if POLICY.exists() and "Written by Tare" not in POLICY.read_text(errors="replace"):
         yield
         return

@@ -27,9 +27,7 @@ class PodmanInfo:
 
 
 def parse_info(text: str) -> PodmanInfo:
-    """Read what `podman info --format json` printed; pure. Raises UnavailableError where it is no answer of
-    Podman's.
-    """
+    """Parse what `podman info --format json` printed; pure. Raises UnavailableError for anything else."""
     try:
         said = json.loads(text)
         host, store = said["host"], said["store"]

@@ -63,18 +63,14 @@ def agreed(question: str) -> bool:
 
 @contextlib.contextmanager
 def unused() -> Iterator[None]:
-    """While the block runs nothing measures, no study runs, and no private Docker daemon does. Raises
-    UnavailableError where something does, which is named.
-    """
+    """While the block runs no measurement, study or private daemon does; raises UnavailableError with who runs."""
     with alone_on_this_machine("it removes what measurements take", waits=False), daemon.without_users():
         refuse_running()
         yield
 
 
 def refuse_running(folder: Path | None = None) -> None:
-    """See that no workflow runs: anywhere on this machine, or in a folder. Raises UnavailableError where one does,
-    which is named.
-    """
+    """Raise UnavailableError with its name where a workflow runs, on this machine or in a folder."""
     found = [f"process {pid} in {at}" for pid, at in workflows.running() if folder in (None, at)]
     if found:
         raise UnavailableError(f"a study runs: {'; '.join(found)}; wait until it has ended")

@@ -314,10 +314,7 @@ def more_units(values: Sequence[float], alpha: float, margin: float) -> int | No
 
 
 def log_ratios_of(units: Sequence[Mapping[str, float]], names: Sequence[str]) -> dict[str, list[float]]:
-    """Log-ratios by unit: of the control to the host, of any other name to the mean (of logs) of the two hosts.
-
-    Units that lack one of the three are left out. Values that are not positive have no logarithm: left out too.
-    """
+    """Log-ratios of units with all three, positive: the control's to the host, others' to both hosts' (of logs)."""
     found: dict[str, list[float]] = {name: [] for name in names if name != HOST}
     for values in units:
         logs = {name: math.log(value) for name, value in values.items() if value is not None and value > 0}

@@ -39,9 +39,7 @@ def can(function: Callable[[], Any]) -> bool:
 
 
 def apart(work: Callable[[], Any], path: str, what: str) -> Any:
-    """What `work` returns, called in a process forked from this one; it travels as JSON in the file `path`. Raises
-    ChildError where that process did not end well; the message has its reason. `what` names it.
-    """
+    """What `work` returns in a fork of this process, as JSON by the file `path`; raises ChildError with `what`."""
     sys.stdout.flush()
     sys.stderr.flush()
     child = os.fork()

@@ -48,9 +48,7 @@ def time_namespace() -> "Optional[str]":
 
 
 def receive(line: Line, path: str, count: int, sha256: str) -> None:
-    """Write the next `count` bytes to a file. Raises ValueError where the stream ends before, or they are others
-    than were announced.
-    """
+    """Write the next `count` bytes to a file; ValueError where they end early or were announced otherwise."""
     seen = hashlib.sha256()
     left = count
     with open(path, "wb") as handle:
@@ -66,9 +64,7 @@ def receive(line: Line, path: str, count: int, sha256: str) -> None:
 
 
 def unpack(archive: str, folder: str) -> None:
-    """Files and folders of a tar into `folder`; nothing else, and nothing beside it. Raises ValueError where a
-    member is something else, or leads out.
-    """
+    """Unpack files and folders into `folder`; ValueError for another kind of member, or one that leads out."""
     import tarfile
 
     with tarfile.open(archive) as members:

@@ -99,10 +99,7 @@ def why_not_forked(framework: Framework, spec: Mapping[str, Any]) -> Optional[st
 
 
 def why_not(level: str, in_place: Sequence[str]) -> Optional[str]:
-    """Why this process, or a fork of it, can't be brought to a level of the allocator; None where it can.
-
-    `in_place`: levels that this process was brought to before.
-    """
+    """Why this process or a fork can't come to an allocator's level after those `in_place`; None where it can."""
     if level == allocator.STEADY:
         return allocator.why_not_steady()
     if allocator.STEADY in in_place:

@@ -23,9 +23,7 @@ NO_CGROUP = "the cgroup's cpu.stat can't be seen from inside"
 
 
 def children(pid: str) -> List[str]:
-    """Process ids of the live descendants of a process. Raises OSError where the kernel doesn't list children
-    (CONFIG_PROC_CHILDREN).
-    """
+    """Process ids of live descendants; raises OSError where the kernel lacks CONFIG_PROC_CHILDREN."""
     found: List[str] = []
     for task in os.listdir("/proc/{}/task".format(pid)):
         with open("/proc/{}/task/{}/children".format(pid, task)) as handle:
@@ -64,10 +62,7 @@ def io_of(pid: str) -> Optional[Dict[str, int]]:
 
 
 def throttling(text: Optional[str]) -> Tuple[Optional[int], Optional[float], Optional[str]]:
-    """(periods in which a cgroup was throttled, seconds in which it was, None) of its cpu.stat, or the reason.
-
-    Version 2 counts microseconds (throttled_usec), version 1 nanoseconds (throttled_time).
-    """
+    """(periods, seconds throttled, None) of a cgroup's cpu.stat (us in v2, ns in v1), or the reason."""
     if text is None:
         return None, None, NO_CGROUP
     values = dict(line.split() for line in text.splitlines() if len(line.split()) == 2)

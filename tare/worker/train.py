@@ -24,9 +24,7 @@ def jobs_of(spec: Mapping[str, Any]) -> List[Dict[str, Any]]:
 
 
 def import_workload(spec: Mapping[str, Any], marks: Marks, threads: int) -> Tuple[Framework, Any]:
-    """Import the framework and what it and the workload need; returns (framework, workload module). Raises Unable
-    where there is no such framework, the workload is not written for it, or it lacks a setting.
-    """
+    """Import framework and workload; returns both. Raises Unable where one of them or a setting is lacking."""
     workload = importlib.import_module("workloads." + spec["workload"])
     framework = frameworks.of(spec)
     training = frameworks.training_class(workload, framework.name)
@@ -41,9 +39,7 @@ def import_workload(spec: Mapping[str, Any], marks: Marks, threads: int) -> Tupl
 
 
 def import_workloads(jobs: Sequence[Mapping[str, Any]], marks: Marks, threads: int) -> Tuple[Framework, List[Any]]:
-    """Import the framework and what several jobs need, one after the other; the mark is set after the last one.
-    Returns (framework, the workload module of each job). Raises as `import_workload`.
-    """
+    """As `import_workload` for several jobs; returns (framework, their modules), the mark set after the last."""
     before = Marks(now_ns())
     modules = [import_workload(job, before, threads)[1] for job in jobs[:-1]]
     framework, last = import_workload(jobs[-1], marks, threads)

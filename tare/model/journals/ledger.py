@@ -87,9 +87,7 @@ def last_hash(study: Path, entries: Sequence[Entry]) -> str:
 
 
 def read_ledger(study: Path) -> list[Entry]:
-    """All rows of a study's ledger; none where there is no ledger. Raises IntegrityError where a row is no row, or
-    not the one that was written there.
-    """
+    """All rows of a study's ledger, or none without one; IntegrityError for a row that was not written there."""
     path = study / LEDGER
     entries: list[Entry] = []
     for number, row in enumerate(Journal(path).read(), start=1):

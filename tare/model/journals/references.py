@@ -123,9 +123,7 @@ class ReferenceRecord(FileRecord):
 
 
 def load(folder: Path) -> ReferenceRecord:
-    """The record of a reference campaign, checked. Raises UserError where there is none. Raises IntegrityError
-    where it is of another form.
-    """
+    """A reference campaign's record, checked; UserError where there is none, IntegrityError for another form."""
     return read(ReferenceRecord, folder / REFERENCE)
 
 

@@ -141,9 +141,7 @@ def _at_level(plan: Plan, level: str) -> Plan:
 
 
 def read_sealed(sealed: Path) -> SealedCampaign:
-    """The campaign whose sealed.json this is. Raises IntegrityError where plan or journal are not those that were
-    sealed, of another version, or not in order.
-    """
+    """The campaign of a sealed.json; raises IntegrityError where plan or journal are not those that were sealed."""
     summary, folder = read(Sealed, sealed), sealed.parent
     journal = _journal(folder)
     plan = folder / PLAN
@@ -186,9 +184,7 @@ def refuse_former(plan: Path) -> None:
 
 
 def read_rows(folder: Path) -> Rows:
-    """The rows of a campaign's journal, sealed or not; an absent journal is empty. Raises IntegrityError where rows
-    that no single writer leaves behind.
-    """
+    """The rows of a journal, sealed or not; none if absent. IntegrityError where no single writer left them."""
     return parse_rows(_journal(folder) or b"", folder / UNITS)
 
 

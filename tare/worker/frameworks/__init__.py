@@ -31,9 +31,7 @@ def names() -> List[str]:
 
 
 def of(spec: Mapping[str, Any]) -> "Framework":
-    """The framework that a specification names, on its device and not yet imported. Raises Unable where there is
-    none of that name.
-    """
+    """A specification's framework on its device, not yet imported; raises Unable for an unknown name."""
     name = spec.get("framework", DEFAULT)
     if name not in names():
         raise Unable("no framework {!r} in tare/worker/frameworks: there are {}".format(name, ", ".join(names())))
@@ -42,9 +40,7 @@ def of(spec: Mapping[str, Any]) -> "Framework":
 
 
 def training_class(workload: Any, name: str) -> Any:
-    """The class of a workload's training jobs in a framework: `FRAMEWORKS[name]`, and PyTorch's is `Training`.
-    Raises Unable where the workload was not written for it.
-    """
+    """A workload's class in a framework: `FRAMEWORKS[name]`, PyTorch's `Training`; raises Unable without it."""
     known = getattr(workload, "FRAMEWORKS", None) or {DEFAULT: workload.Training}
     if name not in known:
         where = workload.__name__.replace(".", "/")
@@ -97,9 +93,7 @@ class Framework(object):
         """Wait for the device, so that a clock read next means something."""
 
     def join(self, rank: int, size: int, servers: int = 0) -> None:
-        """Meet the other processes that train together; sets `rank`, `size` and `workers`. Raises Unable where it
-        trains alone.
-        """
+        """Meet the others that train together; sets `rank`, `size`, `workers`. Raises Unable: it trains alone."""
         raise Unable("{} trains alone, not in a group of {}".format(self.name, size))
 
     def share(self, training: Any, way: Optional[str] = None) -> None:

@@ -18,9 +18,7 @@ class Jax(frameworks.Framework):
     programs, compile_s = 0, 0.0  # compiled by this process so far
 
     def import_(self) -> None:
-        """Import jax, for the CPU alone, and let calls wait for what they compute. Raises Unable on another device
-        than a CPU.
-        """
+        """Import jax, whose calls wait for what they compute; raises Unable on another device than a CPU."""
         if self.device != "cpu":
             raise frameworks.Unable("jax trains on a CPU here, not on {}".format(self.device))
         os.environ.setdefault("JAX_PLATFORMS", "cpu")
