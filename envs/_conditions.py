@@ -27,10 +27,7 @@ def cpu_list(launch: Launch) -> str:
 
 
 def prefix(launch: Launch) -> list[str]:
-    """CPU set, file limit and an empty network, or that of its group, around the command that follows.
-
-    A user who is not root gets the new network namespace inside a user namespace that keeps the user's id.
-    """
+    """CPU set, file limit and an empty or a group's network around a command; users keep their id."""
     argv = [*in_group(launch), "taskset", "-c", cpu_list(launch)]
     argv += ["prlimit", f"--nofile={launch.nofile}:{launch.nofile}", "--"]
     if launch.network not in (None, "host"):
@@ -71,10 +68,7 @@ def csv_field(key: str, value: str) -> str:
 def mount_option(
     bind: Bind, *, target: str = "target", read_only: str = "readonly", more: tuple[str, ...] = ()
 ) -> str:
-    """Value of --mount for one bind; a CSV line, so that commas, spaces and colons in paths are safe.
-
-    `target` and `read_only` are how a runtime spells these two fields, `more` further ones of its own.
-    """
+    """Value of --mount for one bind, CSV, so any path is safe; `target`, `read_only`: the runtime's words."""
     fields = ["type=bind", csv_field("source", str(bind.source)), csv_field(target, str(bind.target))]
     return ",".join([*fields, *(() if bind.writable else (read_only,)), *more])
 

@@ -94,11 +94,10 @@ class Docker(Environment):
                     remove_empty(parent)
 
     def prepare(self, image: OciImage, folder: Path) -> Prepared:
-        """Load the archive where the daemon lacks the image; the reference is what the daemon calls the image's ID.
+        """Load the archive where the daemon lacks the image; the reference is the daemon's ID of it.
 
-        What is loaded into the machine's own daemon is noted, so that `make clean-runtimes` takes it away.
-        Raises UnavailableError where no daemon, or it refuses the archive. Raises IntegrityError where what the
-        archive gave has another ID.
+        What the machine's own daemon gets is noted, so that `make clean-runtimes` takes it away. Raises
+        UnavailableError without a daemon that takes it, IntegrityError where it has another ID.
         """
         with docker_endpoint():
             seconds = {}

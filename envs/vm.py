@@ -301,10 +301,7 @@ def settings(launch: Launch, program: str) -> str:
 
 
 def cable(launch: Launch) -> list[str]:
-    """Options of QEMU for the guest's network: none, or a device on the tap of its group's namespace; pure.
-
-    Its hardware address ends as its IPv4 address does, so that no two guests of a switch have the same.
-    """
+    """QEMU's options for a network: none, or a tap device whose hardware address ends as its IPv4 does; pure."""
     if launch.address is None:
         return ["-nic", "none"]
     mac = "52:54:00:" + ":".join(f"{int(part):02x}" for part in launch.address.split(".")[1:])

@@ -46,10 +46,7 @@ def at_options(description: Mapping[str, Any], options: Mapping[str, Any]) -> Di
 
 
 class Digits(object):
-    """The first `count` training images, in whole batches: images [n, 1, 28, 28] normalised, labels [n].
-
-    `tensor` makes a framework's tensor of an array; without it batches are arrays.
-    """
+    """The first `count` images in whole batches, [n, 1, 28, 28] normalised, labels [n], by `tensor` if given."""
 
     def __init__(self, folder: str, count: int, tensor: Optional[Callable[[Any], Any]] = None) -> None:
         import numpy
@@ -113,8 +110,7 @@ def first_weights() -> List[Tuple[Any, Any]]:
 
 
 def channels_last() -> List[Any]:
-    """The same weights and biases in one list for images [n, 28, 28, 1]: filters [height, width, in, out], products
-    [in, out], those of the flattened images by height, width and channel."""
+    """The weights in one list for images [n, 28, 28, 1]: filters [height, width, in, out], products [in, out]."""
     (conv1, bias1), (conv2, bias2), (full1, bias3), (full2, bias4) = first_weights()
     full1 = full1.reshape((-1,) + POOLED).transpose(2, 3, 1, 0).reshape(-1, len(bias3))
     filters = [kernel.transpose(2, 3, 1, 0).copy() for kernel in (conv1, conv2)]

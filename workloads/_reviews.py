@@ -39,10 +39,7 @@ class Classification(_jobs.TorchJob):
 
 
 def load(folder: str, samples: Optional[int] = None) -> Any:
-    """Reviews as a map-style dataset: (token ids of shape [100], label 0.0 or 1.0).
-
-    `samples` is how many, from the first on; None for all. The vocabulary is that of all reviews in any case.
-    """
+    """Reviews, `samples` of them, as (token ids of shape [100], label 0.0 or 1.0); its vocabulary is of all."""
     import torch
 
     texts, labels = read_rows(folder)

@@ -67,10 +67,7 @@ def _common(parser: argparse.ArgumentParser) -> None:
 
 
 def _with_variant(run: Callable[[argparse.Namespace], int]) -> Callable[[argparse.Namespace], int]:
-    """The same command with `--variant auto` settled by this machine, as a launch settles `device: auto`.
-
-    It begins with what killed ones left.
-    """
+    """The same command with `--variant auto` settled by this machine, as a launch settles `device: auto`."""
 
     def settled(arguments: argparse.Namespace) -> int:
         from tare.images.build import clear_unfinished
@@ -144,10 +141,7 @@ def run_derive_image(arguments: argparse.Namespace) -> int:
 
 
 def _copy_of_host(record: ImageRecord) -> None:
-    """The second copy that the host's control launches from: now, beside other images, not before a measurement.
-
-    Where none can be had a campaign says why.
-    """
+    """The host's second copy, for its control, made now and not before a measurement; a campaign says why not."""
     from tare.core.errors import UnavailableError
     from tare.images.copies import second_copy
     from tare.model.registry import HOST

@@ -131,10 +131,7 @@ def run_reasons(arguments: argparse.Namespace) -> int:
 
 
 def _say_verdicts(outs: Sequence[Path]) -> None:
-    """The verdicts of headline campaigns that were just sealed, before the other campaigns of the study are known.
-
-    What was measured is sealed: a verdict that can't be told here is no reason to fail, the tables will say why.
-    """
+    """Verdicts of headline campaigns just sealed; one that can't be told is no failure: the tables say why."""
     from tare.analysis import extract
     from tare.core.progress import say
 

@@ -47,11 +47,7 @@ class UserError(TareError):
 
 
 class UnavailableError(TareError):
-    """This machine lacks something: a runtime, a counter, a source that answers.
-
-    `reason`: what was tried and what came back. `remedy`: the one command that mends it, or None where nothing
-    known does; one of root's is told as whoever reads it can give it.
-    """
+    """This machine lacks something: `reason` is what was tried, `remedy` the command that mends it, or None."""
 
     exit_code = 3
 

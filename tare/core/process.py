@@ -168,9 +168,7 @@ def start(
     stderr: Any,
     patience_s: float = 0.0,
 ) -> subprocess.Popen[bytes]:
-    """Start a program in a session, so in a process group, of its own; whoever reaps it calls `ended`. Raises
-    UnavailableError where it is not installed, or may not be executed.
-    """
+    """Start a program in a session of its own; its reaper calls `ended`. UnavailableError where it can't be."""
     own = {MARK: mark()}
     try:
         process = subprocess.Popen(
@@ -209,10 +207,7 @@ def at_death(
     env: Mapping[str, str] | None = None,
     folder: Path | None = None,
 ) -> Iterator[None]:
-    """While the block runs: should this process be killed, the guard runs `commands` and removes `folder`.
-
-    `commands`: what ends what does not die with its process group. `folder`: what is left to be removed.
-    """
+    """While the block runs: should this process be killed, the guard runs `commands` and removes `folder`."""
     note: dict[str, Any] = {"commands": [list(command) for command in commands], "env": dict(env or {})}
     _guard.note(name, **note, **({"folder": str(folder)} if folder else {}))
     try:
@@ -267,9 +262,7 @@ class _Guard:
         self._notes: dict[str, dict[str, Any]] = {}
 
     def begin(self) -> str:
-        """Start the guard where there is none; it gets ready by itself. Returns what marks the programs that this
-        process starts: the guard finds one so that we could not tell it of.
-        """
+        """Start the guard if there is none; the mark by which it finds programs that it wasn't told of."""
         with self._lock:
             if self._owner != os.getpid():
                 self._mark = f"{os.getpid()}-{time.monotonic_ns()}"

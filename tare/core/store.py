@@ -127,11 +127,7 @@ def making(key: str) -> str:
 
 
 def clear_unfinished(*parents: Path) -> None:
-    """Remove what makers that were killed left among entries; what somebody makes now stays, and all else.
-
-    Unfinished is a folder of a maker's, or one without a record, beside a lock that nobody holds. It has the name
-    of the lock's entry.
-    """
+    """Remove what killed makers left: their folders, or those without a record, whose lock nobody holds."""
     for parent in parents:
         names = _names(parent) if parent.is_dir() else frozenset()
         for key in (name[1 : -len(LOCK)] for name in names if name.startswith(".") and name.endswith(LOCK)):

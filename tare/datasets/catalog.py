@@ -102,9 +102,7 @@ def _at(path: str, group: str, pattern: DataSet) -> DataSet:
 
 
 def load_registry(path: Path | None = None) -> Registry:
-    """Read data/registry.yaml, or a registry of the same form. Raises UserError where it can't be read, is not what
-    its type says, or names what does not exist.
-    """
+    """Read a registry, such as data/registry.yaml; UserError where it is wrong or names what does not exist."""
     path = path or project_root() / "data" / "registry.yaml"
     content = read_yaml(path, "the registry of data")
     if isinstance(content, dict) and isinstance(named := content.get("datasets"), dict):
@@ -127,11 +125,7 @@ def load_registry(path: Path | None = None) -> Registry:
 
 
 def refuse_unknown(datasets: Mapping[str, str], chosen: Mapping[str, str]) -> None:
-    """See that there are the data sets that workloads name.
-
-    `datasets`: by workload, as its description says. `chosen`: which member of a group; `auto` where nothing is
-    said. Raises UserError where there is none of that name; the message has the nearest, and where it stands.
-    """
+    """Raise UserError, with the place and nearest name, where workloads or choices name an unknown data set."""
     registry = load_registry()
     for workload, name in datasets.items():
         try:
@@ -247,11 +241,7 @@ def prepared_sets() -> Path:
 
 
 def recipe_sha256(name: str, choice: str = AUTO, registry: Registry | None = None) -> str:
-    """What the prepared content depends on beside what is fetched: the registry's entries and the recipes' code.
-
-    A title or a note, and another set, leave it as it is.
-    Raises UserError for unknown name or choice.
-    """
+    """Hash of what prepared content depends on beside files: entries without titles, recipes' code; UserError."""
     datasets = (registry or load_registry()).choices(name, choice)
     return sha256_text(canonical_json([[made.name, hashes_of(made), _inputs(made)] for made in datasets]))
 

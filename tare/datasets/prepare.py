@@ -36,11 +36,7 @@ class Review:
 
 
 def read_acl_imdb(path: Path) -> list[Review]:
-    """The training reviews of aclImdb, from its .tar.gz; sorted by name.
-
-    It is read as a stream and never unpacked, so that no member can write outside a folder.
-    Raises IntegrityError where the archive is cut short or holds no reviews.
-    """
+    """The training reviews of aclImdb's .tar.gz, a stream, by name; IntegrityError if it is cut short or empty."""
     try:
         reviews = [
             Review(name=f"{side}/{name}", label=POSITIVE if side == "pos" else NEGATIVE, text=text)
@@ -86,11 +82,7 @@ def read_snippets(path: Path, counts: Mapping[str, int]) -> list[Review]:
 
 
 def sample(reviews: Sequence[Review], rows: int, seed: int) -> list[Review]:
-    """A class-balanced sample in a shuffled order (one more positive where `rows` is odd).
-
-    Reviews are ordered by SHA-256 of `seed:name`, which no version of Python's generators can change.
-    Raises IntegrityError where a class has too few reviews.
-    """
+    """A class-balanced sample in order of SHA-256 of `seed:name`, one positive more if odd; or IntegrityError."""
     shuffled = sorted(reviews, key=lambda r: hashlib.sha256(f"{seed}:{r.name}".encode()).digest())
     wanted = {POSITIVE: rows - rows // 2, NEGATIVE: rows // 2}
     chosen = []

@@ -50,10 +50,7 @@ def clear_unfinished() -> None:
 
 
 def build_stack_tree(name: str, variant: str) -> BuiltTree:
-    """Fetch a stack's wheels and build its tree, or take both from the cache. Raises UnavailableError where no
-    interpreter or no wheels on this machine. Raises IntegrityError where something fetched is not what its hash
-    says.
-    """
+    """A stack's tree of its wheels, from the cache or built; UnavailableError, or IntegrityError by hash."""
     stack = load_stack(name, variant)
     if stack.official is not None:
         raise UnavailableError(_no_tree(name))

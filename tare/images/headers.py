@@ -38,10 +38,7 @@ def compiler(device: str) -> str:
 
 
 def headers_of(stack_name: str, variant: str) -> Path:
-    """The folder of a stack's headers, from the cache where it is whole, else made from the wheels. Raises
-    UnavailableError where no index that answers has the wheels, or the interpreter has no headers. Raises
-    IntegrityError where a wheel is not what its hash says.
-    """
+    """The folder of a stack's headers, kept or of its wheels; UnavailableError, or IntegrityError by hash."""
     stack, interpreter = with_interpreter(load_stack(stack_name, variant))
     stack, fetched = fetch_fitting(stack)
     wheels = [wheel for wheel in fetched.wheels if wheel.name in PACKAGES]
@@ -83,11 +80,7 @@ def look(stack: str, device: str) -> None:
 
 
 def needed(stack: str, device: str) -> tuple[tuple[Path, ...], dict[str, str]]:
-    """Folders that a launch that compiles sees beside the others, and variables of its program.
-
-    A stack that is bound from the machine is whole: its headers lie where its own packages look for them.
-    Raises UnavailableError where there is no compiler, or no headers.
-    """
+    """Folders and variables of a launch that compiles; none if bound. UnavailableError without a compiler."""
     compiler(device)
     if stack == BOUND:
         return (), {}

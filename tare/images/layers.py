@@ -36,9 +36,7 @@ def layers_of(archive: Path) -> list[Blob]:
 
 
 def unpack(layers: Sequence[Blob], root: Path) -> None:
-    """Unpack layers, lowest first, into an empty folder, without device nodes; all belongs to whoever unpacks.
-    Raises UnavailableError where tar fails, or a layer removes what lies outside of the image.
-    """
+    """Unpack layers, lowest first, as our own and without devices, into an empty folder; or UnavailableError."""
     options = ["--no-same-owner", "--preserve-permissions", f"--exclude={WHITEOUT}*", "--exclude=dev/*"]
     for number, layer in enumerate(layers):
         with layer.path.open("rb", buffering=0) as handle:

@@ -332,10 +332,7 @@ def _try_imports(stack: Stack, guest: Guest, base: Base) -> None:
 
 
 def needed_from_outside(maps: str, root: Path) -> list[str]:
-    """Libraries that a process took from this machine since the root filesystem has none, and cannot do without.
-
-    What a package opens by name if it is there (a text shaper) is not among them: inside it is just not there.
-    """
+    """Libraries of this machine that a process can't do without, unlike those that a package opens if there."""
     outside = foreign_libraries(maps, root)
     inside = {
         Path(line.split(maxsplit=5)[5]) for line in maps.splitlines() if f" {root}/" in line and ".so" in line

@@ -83,10 +83,7 @@ def run_guest(guest: Guest, arguments: Sequence[str], *, timeout_s: float, stdin
 
 
 def compile_sources(guest: Guest) -> tuple[list[Path], int]:
-    """Byte-compile what has no bytecode yet, as an installer does: valid while a source keeps its size and time.
-    Returns the bytecode files written, and how many sources do not compile (packages ship a few such on purpose).
-    Raises UnavailableError where the interpreter can't do it.
-    """
+    """Byte-compile, dated as an installer does; files written, and number of failed ones. UnavailableError."""
     tag = f"cpython-{''.join(guest.version.split('.')[:2])}"
     folders = [guest.outside(guest.stdlib), guest.outside(guest.packages)]
     sources = sorted({path for folder in folders for path in folder.rglob("*.py") if path.is_file()})

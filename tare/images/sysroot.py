@@ -66,11 +66,7 @@ def within(path: Path, folders: Iterable[Path]) -> bool:
 
 
 def links_on_the_way(path: Path, most: int = 40) -> list[tuple[str, str]]:
-    """(link, its target) for every symbolic link that the kernel follows from `/` to a file.
-
-    Links of the root folder to below /usr are left out, since every root filesystem has its own.
-    Raises UnavailableError where the links lead round in a circle.
-    """
+    """(link, target) for each link between `/` and a file, but /usr's usual ones; UnavailableError for circles."""
     found: list[tuple[str, str]] = []
     pending, at = list(Path(path).absolute().parts[1:]), Path("/")
     while pending:

@@ -59,21 +59,14 @@ class Group:
 
 
 def limits_of(pid: int | None = None) -> dict[str, Limit]:
-    """The limits that are set for a process, by name; of this process without a number.
-
-    A value that nobody set, such as a CPU weight of the kernel's own, is no limit.
-    Raises OSError where there is no such process, or it can't be seen.
-    """
+    """Limits that somebody set for a process, None for this one, by name; OSError where it can't be seen."""
     process = PROC / (str(pid) if pid is not None else "self")
     chains = list(group_chains(process))
     return {**of_groups(chains), **_of_process(process, pid or os.getpid())}
 
 
 def group_chains(process: Path = PROC / "self", mountinfo: Path = PROC / "self/mountinfo") -> Iterator[list[Group]]:
-    """The control groups of a process in each hierarchy, its own first, up to the root of what is mounted.
-
-    `mountinfo`: of whoever reads the groups' files.
-    """
+    """A process's control groups per hierarchy, own first, to the mounted root; `mountinfo`: of their reader."""
     paths = {}
     for line in (process / "cgroup").read_text().splitlines():
         _, names, path = line.split(":", 2)
@@ -219,10 +212,7 @@ def inherited_limits() -> dict[str, tuple[int, int]]:
 
 
 def unequal(ours: Limits, theirs: Limits, *, ours_alone: frozenset[str] = frozenset()) -> list[str]:
-    """Where a launch does not live under the limits of this process, in words, in order; pure.
-
-    `ours_alone`: names that the launch was asked to have otherwise.
-    """
+    """Where a launch lives under limits that are not ours, in words, but for `ours_alone` as asked; pure."""
     found = []
     for name in sorted({*ours, *theirs} - ours_alone):
         own, other = ours.get(name), theirs.get(name)
@@ -235,10 +225,7 @@ def unequal(ours: Limits, theirs: Limits, *, ours_alone: frozenset[str] = frozen
 
 
 def refused(pid: int, *, ours_alone: frozenset[str] = frozenset()) -> str | None:
-    """Why a launch can't be compared with others: it does not live under the limits of this process; or None.
-
-    `ours_alone`: names of limits that it was asked to have otherwise.
-    """
+    """Why a launch can't be compared, as it lives under limits that are not ours, but for `ours_alone`; or None."""
     different = unequal(limits_of(), limits_of(pid), ours_alone=ours_alone)
     return f"it does not live under the limits of this session: {'; '.join(different)}" if different else None
 
@@ -269,10 +256,7 @@ def parent_of_containers(chains: list[list[Group]], *, systemd: bool = False) ->
 
 
 def remove_empty(path: str, mountinfo: Path = PROC / "self/mountinfo") -> None:
-    """Remove a group where it is empty: a container's runtime makes the group's path in hierarchies that lack it.
-
-    A group that has processes or groups stays: the kernel sees to it.
-    """
+    """Remove a group that a container's runtime made, where it is empty; the kernel refuses any other."""
     for line in mountinfo.read_text().splitlines():
         left, _, right = line.partition(" - ")
         if right.split(" ", 1)[0] in ("cgroup", "cgroup2") and path.strip("/"):

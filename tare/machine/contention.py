@@ -53,10 +53,7 @@ class Counter:
 
 @contextmanager
 def counted(cpus: Sequence[int], proc: Path = PROC) -> Iterator[Counted]:
-    """Count while the block runs; what the block gets is filled when it ends.
-
-    `cpus`: logical CPUs whose time and cache misses count.
-    """
+    """Count while the block runs, of `cpus` their time and cache misses; what it gets is filled at its end."""
     found = Counted()
     with ExitStack() as stack:
         counters: dict[str, list[Counter]] = {}
@@ -100,9 +97,7 @@ def _now(cpus: Sequence[int], proc: Path) -> Counted:
 
 
 def processors_used(stat: str) -> dict[int, tuple[float, float]]:
-    """By logical CPU: seconds that it was busy, and that a hypervisor took from it, from /proc/stat; pure. Raises
-    ValueError, KeyError where its rows are not as they should be.
-    """
+    """By logical CPU: seconds busy, and taken by a hypervisor, from /proc/stat; pure. ValueError, KeyError."""
     ticks, found = os.sysconf("SC_CLK_TCK"), {}
     for cpu, counts in re.findall(r"^cpu(\d+) (.*)$", stat, re.MULTILINE):
         one = dict(zip(FIELDS, map(int, counts.split()), strict=False))
@@ -144,10 +139,7 @@ def dram_bytes_counters(sources: Path = EVENT_SOURCES) -> list[Counter]:
 
 
 def dram_events(unit: Path) -> list[tuple[int, int, int, float]]:
-    """(type, config, CPU, bytes of a count) of a memory controller's reads and writes; empty where it is unknown.
-
-    `unit`: folder of the controller below /sys/bus/event_source/devices.
-    """
+    """(type, config, CPU, bytes of a count) of a memory controller's reads and writes; empty if unknown."""
     if not all((unit / "events" / name).exists() for name in CAS):
         return []
     kind, cpu = int((unit / "type").read_text()), int(re.split(r"[,-]", (unit / "cpumask").read_text().strip())[0])

@@ -199,10 +199,7 @@ def _more(before: int | None, after: int | None) -> float:
 
 
 def others(*states: Mapping[str, Any]) -> list[str]:
-    """Processes on a device at times when none of ours was, as sentences.
-
-    Utilisation says nothing here: it looks back over as much as a second, when our own launch may still have run.
-    """
+    """Processes on a device when none of ours was, as sentences; utilisation would look back at our launch."""
     seen: dict[int, Mapping[str, Any]] = {}
     for state in states:
         for row in state["processes"] or ():
@@ -218,10 +215,7 @@ def _named(row: Mapping[str, Any]) -> str:
 
 @contextlib.contextmanager
 def watched(on: bool) -> Iterator[dict[str, Any]]:
-    """State of the devices around what happens inside; the mapping given is filled at the end; empty if off.
-
-    It then holds `before`, `after` and `problems`.
-    """
+    """State of the devices around a block: `before`, `after`, `problems`, filled at its end; empty if off."""
     record: dict[str, Any] = {}
     before = snapshot() if on else None
     yield record

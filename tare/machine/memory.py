@@ -42,10 +42,7 @@ _MEMORY_V2 = _MemoryFiles(limit="memory.max", taken="memory.current", reclaimabl
 
 
 def _room_in_cgroups(mounts: Path, own: Path) -> list[int]:
-    """What is left below each limit of memory that holds for this process, in bytes; cgroups of both versions.
-
-    File pages that were not used lately count as room: the kernel takes them back first.
-    """
+    """Room below each limit of memory for this process, in bytes; file pages that were not used lately are room."""
     found = []
     with contextlib.suppress(OSError):
         paths = dict(_hierarchies(own.read_text(errors="surrogateescape")))

@@ -174,11 +174,7 @@ def find_driver(places: Places | None = None) -> Driver:
 
 
 def driver_here() -> Driver:
-    """As `find_driver` for this machine. Its device files are looked up each time: the first program to start the
-    driver on the host may have had them made.
-
-    Raises UnavailableError where there is no trace of one.
-    """
+    """As `find_driver` here; device files anew, as the first program may make them. else UnavailableError."""
     return replace(_found_once(), devices=device_files(places_here()))
 
 
@@ -236,11 +232,7 @@ def least_driver(runtime: str) -> str | None:
 
 
 def check_runtime(driver_version: str | None, runtime: str | None, stack: str) -> None:
-    """See that the driver is new enough for the CUDA runtime of a stack.
-
-    What one of them does not tell is left to the trial launch, which really starts it.
-    Raises UnavailableError where it is older than the least that the runtime needs.
-    """
+    """Raise UnavailableError where the driver is too old for a stack's CUDA runtime; untold, the trial shows it."""
     least = least_driver(runtime) if runtime else None
     if driver_version is None or least is None or _numbers(driver_version) >= _numbers(least):
         return

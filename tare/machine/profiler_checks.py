@@ -141,10 +141,7 @@ def ncu() -> Check:
 
 
 def open_counter(kind: int, config: int, cpu: int | None = None) -> int:
-    """Open a counter with perf_event_open(2): of this process in user mode, or of all that runs on a logical CPU.
-    Returns its descriptor. Raises OSError where the kernel refuses it. Raises UnavailableError where the system
-    call's number is not known for this architecture.
-    """
+    """The descriptor of perf_event_open(2): our user mode, or all of a CPU. OSError, or UnavailableError."""
     number = PERF_EVENT_OPEN.get(platform.machine())
     if number is None:
         raise UnavailableError(f"perf_event_open is not known for {platform.machine()}")

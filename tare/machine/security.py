@@ -79,11 +79,7 @@ def namespaces_off() -> Switch | None:
 
 
 def switch_behind(reason: str, *, in_namespace: bool = False) -> Switch | None:
-    """The switch for which a launch failed; None where none is off, or it failed for something else.
-
-    `in_namespace`: an ordinary user's launch is made in a user namespace: then the switch is what a mere denial is
-    for.
-    """
+    """The switch for which a launch failed; None where none is off. `in_namespace`: a mere denial is one."""
     said = reason.lower()
     words = (*REFUSALS, *DENIALS) if in_namespace and not is_privileged() else REFUSALS
     return namespaces_off() if any(word in said for word in words) else None

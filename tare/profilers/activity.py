@@ -47,10 +47,7 @@ UNDIRECTED = re.compile(r"^\[CUDA memcpy(?: Unknown)?\]$")
 
 
 def operation_kind(name: str) -> str:
-    """Kind of an operation on memory by its printed name; an array is memory of the device.
-
-    `copy` is a copy whose direction the name does not say.
-    """
+    """Kind of a memory operation by its printed name, an array on the device; `copy` where no direction is told."""
     if "memset" in name.lower():
         return "memset"
     found = DIRECTION.search(name)

@@ -158,10 +158,7 @@ def _plus(*parts: Quantity) -> Quantity:
 
 
 def _is_ncus(name: str) -> bool:
-    """Whether a name is one of ncu's: a unit of the chip, two underscores and a quantity, or a label with blanks.
-
-    nvprof has names that begin with two underscores.
-    """
+    """Whether a name is ncu's: unit, two underscores (nvprof's may begin so) and quantity, or blanks."""
     return re.match(r"^[a-z]\w*?__\w", name) is not None or not name.isidentifier()
 
 

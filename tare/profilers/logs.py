@@ -45,9 +45,7 @@ class Log:
 
 
 def read(path: Path) -> Log:
-    """Recognise a file's form and read it. Raises UserError where it is missing, or has none of the forms, or says
-    why it holds nothing. Raises IntegrityError where it is cut short.
-    """
+    """Read a file of any known form; UserError if missing, unknown or empty, IntegrityError if cut short."""
     try:
         if path.exists() and not path.is_file() and not path.is_dir():
             raise UserError(f"{path} is no plain file: save it to one first")

@@ -426,10 +426,7 @@ def _cell(text: str, unit: str, numerals: Numerals, line: int, name: str) -> dic
 
 
 def base_unit(unit: str) -> tuple[float, str]:
-    """Factor to the base unit, and the base unit: `Kbyte` is 1000 B, `usecond` 1e-6 s, `sector` and `inst` count.
-
-    Units of another kind, such as `inst/cycle`, stay as they are.
-    """
+    """Factor to, and name of, the base unit: `Kbyte` is 1000 B, `usecond` 1e-6 s; `inst/cycle` and such stay."""
     if unit in SECONDS:
         return SECONDS[unit], "s"
     if found := BYTES.match(unit):

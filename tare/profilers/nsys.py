@@ -40,10 +40,7 @@ NOTHING = "holds no CUDA activity: profile a program that uses the GPU, with nsy
 
 
 def read_sqlite(path: Path) -> pd.DataFrame:
-    """Kernels, copies, fills and launches of graphs that an export holds, on the recording's own clock. Raises
-    UserError where it is missing, or holds no CUDA activity. Raises IntegrityError where it is cut short, damaged
-    or not an export of Nsight Systems.
-    """
+    """Device activity of an export, on the recording's clock; UserError without any, IntegrityError if damaged."""
     if not path.is_file():
         raise UserError(f"no file {path}")
     try:

@@ -140,10 +140,7 @@ class _Found:
         return part.table.mark[0], self._blocks[key]
 
     def add_metric(self, line: int, form: str, owner: tuple[Any, ...], kernel: str, cells: list[str]) -> None:
-        """One metric of one kernel: invocations, name, min, max, avg as printed.
-
-        `owner`: block and device, and what else tells the kernel from others.
-        """
+        """One metric (invocations, name, min, max, avg as printed) of one kernel, told by `owner`."""
         at = f"{self.where} line {line}"
         index = self._kernels.setdefault(owner, len(self._kernels) + 1)
         invocations, name = self.numerals.count(cells[0], line, "invocations"), cells[1]
@@ -276,10 +273,7 @@ class _Found:
     def add_piece(
         self, line: int, name: str, start: str, duration: str, moved: str, rest: Mapping[str, str]
     ) -> None:
-        """One row of a trace; faults of pages and the like are no activity.
-
-        `moved`: a size with its unit, or nothing. `rest`: other cells by the name of their column.
-        """
+        """One row of a trace, no page fault; `moved`: a size with unit, or nothing; `rest`: cells by column."""
         at = f"{self.where} line {line}"
         if name.startswith("[Unified Memory") and "Memcpy" not in name:
             return

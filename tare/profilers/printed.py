@@ -204,10 +204,7 @@ class CsvTables:
 
 
 def _like_a_row(line: str, columns: int) -> bool:
-    """Whether a line has at least half of the separators of a row: one of two pieces of a row always has.
-
-    Of rows with many empty cells a separator may be where they part.
-    """
+    """Whether a line has half of a row's separators, as one of two pieces has; of many one may be lost."""
     return columns > 2 and 2 * line.count(",") >= columns - (2 if columns > 12 else 1)
 
 

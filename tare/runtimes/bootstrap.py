@@ -266,10 +266,7 @@ def uv_install(lock: Path) -> bool:
 
 
 def uv_variables(settings: str) -> dict[str, str] | None:
-    """Variables that tell uv what pip is told; None where only pip can do what it is told.
-
-    `settings`: what `pip config list` prints; of one name the environment's counts.
-    """
+    """Variables that tell uv what pip is told by `pip config list`; None where only pip can do that."""
     told = {}
     for line in sorted(settings.splitlines(), key=lambda line: line.startswith(":env:")):
         name, _, value = line.partition("=")

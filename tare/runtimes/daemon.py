@@ -314,11 +314,7 @@ def daemon_with_data(data: Path, *, containerd_store: bool) -> Iterator[dict[str
 
 
 def daemon_argv(places: State, program: str) -> list[str]:
-    """The daemon in namespaces of its own.
-
-    No bridge and no packet filter: containers run without network or in one that is held for them, and the
-    machine's rules stay untouched.
-    """
+    """The daemon in namespaces of its own, without bridge and packet filter: the machine's rules stay untouched."""
     return [
         *("unshare", "--pid", "--fork", "--kill-child", "--mount", "--mount-proc", "--propagation", "slave", "--"),
         *("/bin/sh", "-c", FIRST_PROCESS, "sh", str(places.folder), program),

@@ -36,10 +36,7 @@ def note(address: str, image_id: str) -> None:
 
 
 def remove() -> bool:
-    """Remove what is noted from its daemon, and say so; false where something had to stay.
-
-    An image of which a container is left, or that has another name since, stays and is named.
-    """
+    """Remove what is noted from its daemon, naming what stays: in use, or renamed; false where something did."""
     with _record() as images:
         for address, image_ids in images.items():
             images[address] = _remove(address, image_ids)

@@ -110,10 +110,7 @@ def parse_info(text: str, *, client: str | None = None) -> DockerInfo:
 def follows_from(
     info: DockerInfo, *, enforcing: bool, folders: Sequence[Path] = (), home: Path = Path("/root")
 ) -> list[Finding]:
-    """What follows for launches; pure.
-
-    `enforcing`: SELinux enforces its rules here. `folders`: in which lie what launches bind and what is loaded.
-    """
+    """What follows for launches; pure. `enforcing`: SELinux's rules; `folders`: of binds and of what is loaded."""
     found = []
     if info.containerd_store:
         found.append(

@@ -60,10 +60,7 @@ def follows_from(info: PodmanInfo, *, enforcing: bool) -> list[Finding]:
 
 
 def suspect(info: PodmanInfo) -> Finding | None:
-    """What is likely to be behind a trial launch that failed, or whose limits did not hold; pure.
-
-    It rules nothing out: controllers are those of Podman's own control group, and containers may be in another one.
-    """
+    """What is likely behind a failed trial, or limits that did not hold; rules nothing out; pure."""
     lacking = [name for name in NEEDED if info.controllers is not None and name not in info.controllers]
     if not info.rootless or not lacking:
         return None

@@ -94,10 +94,7 @@ def start(argv: "List[str]", line: Line, talks: bool) -> int:
 
 
 def wait(child: int, line: Line, limit_s: "Optional[float]") -> int:
-    """Sleep until the worker has ended; its status as a shell has it.
-
-    It is killed should the other side go, and after `limit_s`: of a cable that was pulled nobody hears.
-    """
+    """Sleep until the worker ends, at most `limit_s` and while the other side is there; its status as a shell's."""
     ends_ns = None if limit_s is None else now_ns() + int(limit_s * 1e9)
     reading, writing = os.pipe()
     os.set_blocking(writing, False)

@@ -163,9 +163,7 @@ def compiled(torch: Any, name: str) -> Any:
 
 
 def compiled_case(torch: Any, kernel: str, working_set_bytes: int) -> Case:
-    """As `bandwidth_case` on a CUDA device, for a working set that its second-level cache may hold. Raises
-    RuntimeError, AttributeError, ImportError where this framework can't compile the kernel.
-    """
+    """As `bandwidth_case` in a device's cache; RuntimeError, AttributeError, ImportError if not compiled."""
     arrays = ARRAYS[kernel]
     elements = working_set_bytes // arrays // 16  # of four floats
     passes = max(1, CUDA_PASSES_BYTES // (arrays * elements * 16))

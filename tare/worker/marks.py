@@ -70,11 +70,7 @@ class Marks:
 
 
 def peak_rss_bytes() -> int:
-    """Largest resident set of this program so far; a fork's begins with what it shares with its parent.
-
-    getrusage's starts with that of the process that became this program, such as a large launcher: the kernel's
-    high-water mark does not.
-    """
+    """Largest resident set of this program, by the kernel: getrusage's begins with that of a launcher."""
     try:
         with open("/proc/self/status") as handle:
             for line in handle:

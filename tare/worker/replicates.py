@@ -80,10 +80,7 @@ def meet(record: str) -> None:
 
 
 def why_not_forked(framework: Framework, spec: Mapping[str, Any]) -> Optional[str]:
-    """Why children of this process, which has trained, should not train; None where they can.
-
-    Threads of a pool are in no fork: one that waits for them would wait for ever. What is left is tried.
-    """
+    """Why forks of this trained process should not train (pools' threads are in none); None where they can."""
     if framework.device != "cpu":
         return "a device that this process uses can't be shared with forked processes"
     if not framework.can_fork:

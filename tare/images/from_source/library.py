@@ -56,10 +56,7 @@ class Library:
 
 
 def compile_library(recipe: LibraryFile) -> Library:
-    """The library, from the store while it is whole, else fetched, compiled and tried. Raises UnavailableError
-    where a program, the sources or a target for this processor is missing, or it does not compile. Raises
-    IntegrityError where the sources are not what their hash says.
-    """
+    """The library, kept or compiled and tried; UnavailableError where it can't be, IntegrityError by hash."""
     target = recipe.target_for(processor_flags())
     compiler = _compiler(recipe)
     inputs = recipe.to_json()

@@ -42,10 +42,7 @@ class Jax(frameworks.Framework):
         os.environ["XLA_FLAGS"] = "--xla_cpu_multi_thread_eigen=" + several
 
     def facts(self) -> Dict[str, Any]:
-        """Name, version, the threads that it was told, its compiler's flags, and what that compiled.
-
-        Of its programs one is the step; others are operators that the set-up calls one by one.
-        """
+        """Name, version, threads told, the compiler's flags and what it compiled: a step, single operators."""
         told = os.environ.get(THREADS, "")
         return {
             "name": self.name,

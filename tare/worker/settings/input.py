@@ -22,10 +22,7 @@ def samples(
 
 
 class SameBatch(object):
-    """One batch as every batch of an epoch of `count` samples, the last one as short as it comes out.
-
-    `distinct`: how many batches there are.
-    """
+    """One batch, of `distinct`, as every batch of an epoch of `count` samples; the last as short as it is."""
 
     distinct = 1
 
