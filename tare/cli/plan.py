@@ -155,14 +155,14 @@ def _stamp(study: Study) -> int:
 
     from tare.core.files import sha256_file
     from tare.core.progress import say
-    from tare.experiments.ledger import bring_up_to_date, note_stamp
     from tare.machine.witnesses import commands, witnesses
-    from tare.model.journals.ledger import last_hash
+    from tare.model.journals.ledger import bring_up_to_date, last_hash, note_stamp
     from tare.model.studies.layout import CAMPAIGNS
     from tare.model.studies.stamps import stamp_of, write_stamp
+    from tare.stats.fits import ratios_of
 
     folder = CAMPAIGNS / study.study
-    entries = bring_up_to_date(folder)
+    entries = bring_up_to_date(folder, ratios_of)
     at = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
     path = write_stamp(folder, stamp_of(study, at, last_hash(folder, entries) if entries else None))
     sha256 = sha256_file(path)

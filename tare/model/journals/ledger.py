@@ -23,8 +23,9 @@ from pathlib import Path
 from typing import Any, Literal
 
 from tare.core.errors import IntegrityError, TareError
-from tare.core.files import Journal, canonical_json, sha256_file, sha256_text
-from tare.model.journals.sealed import PACKED_UNITS, PLAN, UNITS, read_rows
+from tare.core.files import Journal, canonical_json, locked, sha256_file, sha256_text
+from tare.core.progress import say
+from tare.model.journals.sealed import LOCK, PACKED_UNITS, PLAN, UNITS, read_rows
 from tare.model.journals.units import counted, family_alpha
 from tare.model.records.campaigns import Plan, Unit
 from tare.model.schema import Record, parse, read
@@ -103,6 +104,35 @@ def read_ledger(study: Path) -> list[Entry]:
             raise IntegrityError(f"{where} does not follow the row before it: the ledger was edited; {AWAY}")
         entries.append(entry)
     return entries
+
+
+def bring_up_to_date(study: Path, ratios_of: RatiosOf) -> list[Entry]:
+    """Append the rows that a study's folders ask for; all rows. IntegrityError where the ledger was edited.
+
+    Whatever a crash leaves between a campaign's files and its row the study's next campaign makes good by this.
+    """
+    with _writing(study) as entries:
+        for entry in list(unlisted(study, entries, ratios_of)):
+            _append(study, entries, entry)
+        return entries
+
+
+def note_stamp(study: Path, sha256: str, at: str) -> None:
+    """Note that a stamp was made, behind all that was done before; IntegrityError where the ledger was edited."""
+    with _writing(study) as entries:
+        _append(study, entries, Entry(before="", event="stamped", at=at, stamp=sha256))
+
+
+@contextlib.contextmanager
+def _writing(study: Path) -> Iterator[list[Entry]]:
+    with locked(study / LOCK, waiting_for=f"it writes {study / LEDGER}", tell=say):
+        yield read_ledger(study)
+
+
+def _append(study: Path, entries: list[Entry], entry: Entry) -> None:
+    chained = entry.replace(before=last_hash(study, entries))
+    Journal(study / LEDGER).append(row_of(chained))
+    entries.append(chained)
 
 
 @dataclass(frozen=True, kw_only=True)

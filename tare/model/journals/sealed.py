@@ -28,6 +28,7 @@ from tare.model.studies import arms
 from tare.model.studies.layout import ROUNDS, STEPS, CampaignName, question_of, read_name
 
 PLAN, UNITS = "plan.json", "units.jsonl"
+LOCK = ".lock"  # of a folder that is measured into
 PACKED_UNITS = "units.jsonl.gz"  # the same bytes, as recorded campaigns are kept; the seal is of what is inside
 SEAL_KEY, DECISION_KEY, ENDED_KEY = "seal", "decision", "ended"
 FORMER = "turns"  # kind of campaigns of older versions
