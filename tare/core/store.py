@@ -213,15 +213,11 @@ def _rename(path: Path, old: str, new: str) -> bool:
 def forget(parent: Path, key: str) -> None:
     """Remove an entry and its copy, records first, and what a maker that was killed left; what can't be is said."""
     for name in (copy_key(key), key):
-        _remove(parent, name)
-
-
-def _remove(parent: Path, key: str) -> None:
-    path = parent / key
-    for name in ("json", "stamp"):
-        _beside(path, name).unlink(missing_ok=True)
-    for folder in (path, *parent.glob(f"{making(key)}*")):
-        _remove_folder(folder)
+        path = parent / name
+        for kind in ("json", "stamp"):
+            _beside(path, kind).unlink(missing_ok=True)
+        for folder in (path, *parent.glob(f"{making(name)}*")):
+            _remove_folder(folder)
 
 
 def _remove_folder(folder: Path) -> None:

@@ -114,7 +114,8 @@ def unpack(paths: Mapping[str, Path], folder: Path, dataset: DataSet) -> int:
         for path in (CLASSES, WORDS):
             if path in sizes:
                 (folder / path).write_bytes(source.read(path))
-        kept = (line for line in _lines(source, sizes, ANNOTATIONS) if f"val/images/{_file(line)}" not in broken)
+        lines = _lines(source, sizes, ANNOTATIONS)
+        kept = (line for line in lines if "val/images/" + line.split("\t")[0] not in broken)
         (folder / ANNOTATIONS).write_text("".join(f"{line}\n" for line in kept), encoding="utf-8")
     if broken:
         (folder / BROKEN).write_text("".join(f"{path}\n" for path in broken), encoding="utf-8")
@@ -226,10 +227,6 @@ def is_whole(content: bytes) -> bool:
     except (OSError, ValueError, SyntaxError, Image.DecompressionBombError):
         return False
     return True
-
-
-def _file(annotation: str) -> str:
-    return annotation.split("\t")[0]
 
 
 def _named(faults: Sequence[str]) -> str:

@@ -10,13 +10,14 @@ from __future__ import annotations
 
 import json
 import os
-import re
 import shutil
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+
+from packaging.utils import canonicalize_name
 
 from tare.core.errors import IntegrityError, UnavailableError, UserError, reason_of
 from tare.core.files import canonical_json, project_root, sha256_file, sha256_text
@@ -92,7 +93,7 @@ def examine(python: Path) -> Installation:
         folders=tuple(folders_of(told)),
         packages=tuple(
             sorted(
-                ((_plain(name), version, record) for name, version, record in told["packages"] if name and version),
+                ((canonicalize_name(name), *rest) for name, *rest in told["packages"] if name and rest[0]),
                 key=lambda row: (*row[:2], row[2] or ""),
             )
         ),
@@ -100,10 +101,6 @@ def examine(python: Path) -> Installation:
     if "torch" not in {name for name, _, _ in found.packages}:
         raise UserError(f"--python: {python} (Python {found.version}) has no torch: name one that has")
     return found
-
-
-def _plain(name: str) -> str:
-    return re.sub(r"[-_.]+", "-", name).lower()
 
 
 def folders_of(told: Mapping[str, Any]) -> list[Path]:

@@ -338,12 +338,8 @@ def needed_from_outside(maps: str, root: Path) -> list[str]:
         Path(line.split(maxsplit=5)[5]) for line in maps.splitlines() if f" {root}/" in line and ".so" in line
     }
     needed = {soname for path in inside if (dynamic := read_dynamic(path)) for soname in dynamic.needed}
-    return sorted(path for path in outside if _soname(Path(path)) in needed)
-
-
-def _soname(path: Path) -> str:
-    dynamic = read_dynamic(path)
-    return (dynamic.soname if dynamic else None) or path.name
+    read = ((path, read_dynamic(Path(path))) for path in outside)
+    return sorted(path for path, own in read if ((own and own.soname) or Path(path).name) in needed)
 
 
 def _entry(root: Path, path: str) -> dict[str, Any]:

@@ -111,22 +111,17 @@ def names_in(layers: Iterable[Path]) -> set[str]:
     for layer in layers:
         with tarfile.open(layer) as archive:
             own = {"/" + member.name.removeprefix("./").strip("/") for member in archive}
-        gone = []
+        gone = set()
         for path in map(PurePosixPath, own):
             if path.name == OPAQUE:
-                gone.append(f"{path.parent}/")
+                gone.add(f"{path.parent}/")
             elif path.name.startswith(WHITEOUT):
-                gone.append(str(path.with_name(path.name.removeprefix(WHITEOUT))))
-        if gone:
-            removed = tuple(gone)
-            found = {path for path in found if not _is_below(path, removed)}
+                gone.add(str(path.with_name(path.name.removeprefix(WHITEOUT))))
+        if gone:  # a place that ends in / is not itself removed
+            below = tuple(place if place.endswith("/") else f"{place}/" for place in gone)
+            found = {path for path in found if path not in gone and not path.startswith(below)}
         found |= {path for path in own if not PurePosixPath(path).name.startswith(WHITEOUT)}
     return found
-
-
-def _is_below(path: str, places: tuple[str, ...]) -> bool:
-    """Whether a path is one of these, or below it; a place that ends in / is not itself removed."""
-    return any(path.startswith(place if place.endswith("/") else f"{place}/") or path == place for place in places)
 
 
 def python_in(paths: set[str], pulled: Pulled) -> str:

@@ -155,11 +155,6 @@ def gpu_identity() -> list[dict[str, str | None]] | None:
         return None
 
 
-def _distribution() -> str:
-    release = platform.freedesktop_os_release()
-    return release.get("PRETTY_NAME") or release["NAME"]
-
-
 def _libc() -> str:
     name, version = platform.libc_ver()
     if not name:
@@ -292,7 +287,7 @@ READERS: dict[str, Callable[[], Any]] = {
     "shm_bytes": _shm_bytes,
     "architecture": platform.machine,
     "kernel": platform.release,
-    "distribution": _distribution,
+    "distribution": lambda: (release := platform.freedesktop_os_release()).get("PRETTY_NAME") or release["NAME"],
     "libc": _libc,
     "virtualisation": _virtualisation,
     "cgroups": cgroups,

@@ -164,8 +164,10 @@ def find_driver(places: Places | None = None) -> Driver:
     if module_version(places) is None and not devices:
         raise UnavailableError("no NVIDIA driver: its kernel module is not loaded and there are no device files")
     wsl = any(path == places.wsl[0] for path in devices)
+    # As installers name libcuda's file: libcuda.so.580.65.06.
+    named = (re.fullmatch(r"libcuda\.so\.(\d+\.\d+(?:\.\d+)?)", library.path.name) for library in libraries)
     return Driver(
-        version=module_version(places) or _version_by_name(libraries),
+        version=module_version(places) or next((found[1] for found in named if found), None),
         root=places.devices,
         devices=devices,
         libraries=libraries,
@@ -174,22 +176,13 @@ def find_driver(places: Places | None = None) -> Driver:
 
 
 def driver_here() -> Driver:
-    """As `find_driver` here; device files anew, as the first program may make them. else UnavailableError."""
+    """As `find_driver` here; device files anew, as the first program may make them; or UnavailableError."""
     return replace(_found_once(), devices=device_files(places_here()))
 
 
 @cache
 def _found_once() -> Driver:
     return find_driver()
-
-
-def _version_by_name(libraries: tuple[Library, ...]) -> str | None:
-    """Version in the name of libcuda's file, as installers write it: libcuda.so.580.65.06."""
-    for library in libraries:
-        found = re.fullmatch(r"libcuda\.so\.(\d+\.\d+(?:\.\d+)?)", library.path.name)
-        if found:
-            return found.group(1)
-    return None
 
 
 def stage_libraries(driver: Driver, parent: Path | None = None) -> Path:

@@ -54,7 +54,13 @@ def rows(
         window = (float(table["start_s"].min()), float((table["start_s"] + table["duration_s"]).max()))
     idle = activity.gaps(table, *window)
     totals = activity.totals(table)
-    values = _sums(totals) | {
+    sums = {"s": "total_s"} | {name: name for name in ("calls", "bytes", "pinned_bytes")}
+    values = {
+        **{
+            f"{kind}_{name}": totals.loc[kind, column]
+            for kind in (*MOVES, "kernel", *activity.OTHERS)
+            for name, column in sums.items()
+        },
         "device_busy_s": idle.busy_s,
         "device_gap_s": idle.gap_s,
         "device_gaps": idle.gaps,
@@ -91,16 +97,6 @@ def summary_rows(
 
 def _others(calls: Any) -> list[str]:
     return [name for name in OTHER_UNITS if calls[name.partition("_")[0]]]
-
-
-def _sums(totals: pd.DataFrame) -> dict[str, Any]:
-    found: dict[str, Any] = {}
-    for kind in (*MOVES, "kernel", *activity.OTHERS):
-        found[f"{kind}_s"] = totals.loc[kind, "total_s"]
-        found[f"{kind}_calls"] = totals.loc[kind, "calls"]
-        found[f"{kind}_bytes"] = totals.loc[kind, "bytes"]
-        found[f"{kind}_pinned_bytes"] = totals.loc[kind, "pinned_bytes"]
-    return found
 
 
 def _row(name: str, value: Any, steps: float, source: str, reason: str | None = None) -> dict[str, Any]:

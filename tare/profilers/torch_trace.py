@@ -90,7 +90,9 @@ def read_trace(path: Path) -> Trace:
     if not events:
         raise IntegrityError(f"{path} holds no event: the profiler recorded nothing; run the profile again")
     if not any(isinstance(event, dict) and "ph" in event for event in events):
-        raise UserError(f"{path} {_instead(events)}")
+        if any(isinstance(event, dict) and {"Total Time (ns)", "Start (ns)"} & set(event) for event in events):
+            raise UserError(f"{path} is JSON of nsys stats: print it with --format csv")
+        raise UserError(f"{path} is no trace of torch.profiler: no event has a ph")
     if _is_of_another(events):
         raise UserError(
             f"{path} is a trace of another program, such as TensorFlow or JAX: no event has a category of "
@@ -101,12 +103,6 @@ def read_trace(path: Path) -> Trace:
     if not found:
         raise UserError(f"{path} holds no complete event (ph X): it is no trace of torch.profiler")
     return Trace(events=found, warnings=(*warnings, *check.left_out()))
-
-
-def _instead(events: list[Any]) -> str:
-    if any(isinstance(event, dict) and {"Total Time (ns)", "Start (ns)"} & set(event) for event in events):
-        return "is JSON of nsys stats: print it with --format csv"
-    return "is no trace of torch.profiler: no event has a ph"
 
 
 def _is_of_another(events: list[Any]) -> bool:

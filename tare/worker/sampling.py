@@ -117,7 +117,10 @@ class Sampler(object):
 
     def sample(self) -> Dict[str, Any]:
         """One sample."""
-        others = self._children()
+        try:
+            others = children("self")
+        except (OSError, IOError) as error:
+            self.reasons["processes"], others = "children are not seen: {}".format(error), []
         memory = facts.cgroup_value("memory", "memory.usage_in_bytes", "memory.current")
         at_ns, times = now_ns(), os.times()  # side by side: their quotient is the CPU use
         own_s = times.user + times.system + times.children_user + times.children_system
@@ -136,13 +139,6 @@ class Sampler(object):
         }
         row.update(self._io(others))
         return row
-
-    def _children(self) -> List[str]:
-        try:
-            return children("self")
-        except (OSError, IOError) as error:
-            self.reasons["processes"] = "children are not seen: {}".format(error)
-            return []
 
     def _io(self, others: List[str]) -> Dict[str, Optional[int]]:
         own = io_of("self")

@@ -16,7 +16,8 @@ def body_log_ratios(rounds: Sequence[Round], names: Sequence[str]) -> dict[str, 
     `rounds`: own seconds by launch, or any other positive value; None for a launch that failed. `names`: launches
     to compare; the host is left out. Returns log-ratios by name, without the rounds that lack the launch or a host.
     """
-    return log_ratios_of([_known(one) for one in rounds], names)
+    known = [{name: value for name, value in one.items() if value is not None and value > 0} for one in rounds]
+    return log_ratios_of(known, names)
 
 
 def body_estimates(rounds: Sequence[Round], names: Sequence[str]) -> dict[str, Estimate]:
@@ -46,7 +47,3 @@ def rounds_needed(spread: float, half_width: float, alpha: float, *, fewest: int
         else:
             low = middle + 1
     return low
-
-
-def _known(values: Round) -> dict[str, float]:
-    return {name: value for name, value in values.items() if value is not None and value > 0}

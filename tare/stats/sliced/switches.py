@@ -76,7 +76,9 @@ def switch_cost(
     if own_s.ndim != 3 or not own_s.shape == switches.shape == assigned.shape or own_s.shape[2] != len(names):
         raise ValueError(f"steps {own_s.shape}, switches {switches.shape}, assigned {assigned.shape}: not alike")
     seen = np.isfinite(own_s) & np.isfinite(switches) & np.isfinite(assigned) & (own_s > 0)
-    typical = _typical(np.where(seen, own_s, np.nan))
+    # Median step of each launch of each round, shape [rounds, 1, launches]; 1 where it has none.
+    typical = np.where(seen.any(axis=1, keepdims=True), np.where(seen, own_s, np.nan), 1.0)
+    typical = np.nanmedian(typical, axis=1, keepdims=True)
     y, n = (np.where(seen, values / typical, 0.0) for values in (own_s, switches))
     found = _jackknife(_sums(y, n, np.where(seen, assigned, 0.0), seen, segment))
     hosts = [names.index(name) for name in (HOST, CONTROL) if name in names]
@@ -220,11 +222,3 @@ def _jackknife(sums: _Sums) -> _Found:
         )
     without = np.array([sums.without(number).costs(known) for number in range(len(held))])
     return _Found(known=known, held=held, costs=sums.costs(known), without=without)
-
-
-def _typical(own_s: np.ndarray) -> np.ndarray:
-    """Median step of each launch of each round, shape [rounds, 1, launches]; 1 where it has none."""
-    counts = np.isfinite(own_s).any(axis=1, keepdims=True)
-    filled = np.where(counts, own_s, 1.0)
-    found: np.ndarray = np.nanmedian(filled, axis=1, keepdims=True)
-    return found
