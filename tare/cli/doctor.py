@@ -45,14 +45,8 @@ def environment_check(name: str) -> Check:
         probe = environment(name).probe()
     except Exception as error:  # an adapter may be anybody's
         return lacking(name, f"its probe failed: {type(error).__name__}: {error}")
-    return Check(
-        name=name,
-        available=probe.available,
-        version=probe.version,
-        reason=probe.reason,
-        remedy=probe.remedy,
-        details=probe.details,
-    )
+    shared = ("available", "version", "reason", "remedy", "details")
+    return Check(name=name, **{field: getattr(probe, field) for field in shared})
 
 
 def network_checks() -> list[Check]:

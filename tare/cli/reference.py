@@ -75,17 +75,8 @@ def run_reference(arguments: argparse.Namespace) -> int:
     add_packages(arguments.input)
     from tare.experiments import reference
 
-    wanted = reference.Wanted(
-        python=arguments.python,
-        source=arguments.study,
-        carried=arguments.input,
-        budget_s=arguments.budget_s,
-        out=arguments.out,
-        device=arguments.device,
-        only=arguments.only,
-        more=arguments.more,
-    )
-    reference.run(wanted)
+    shared = {name: getattr(arguments, name) for name in ("python", "budget_s", "out", "device", "only", "more")}
+    reference.run(reference.Wanted(**shared, source=arguments.study, carried=arguments.input))
     return 0
 
 

@@ -186,13 +186,12 @@ def _remedy(source: Source, reason: str) -> str:
 def _record(name: str, choice: str, dataset: DataSet, fetched: Fetched) -> DataRecord:
     kept = _prepared(dataset, fetched)
     source, broken = fetched.source, kept.path / tiny_imagenet.BROKEN
+    shared = ("title", "licence", "note", "broken_images", "stands_for")
     return DataRecord(
+        **{field: getattr(dataset, field) for field in shared},
         name=name,
         dataset=dataset.name,
         choice=choice,
-        title=dataset.title,
-        licence=dataset.licence,
-        note=dataset.note,
         source=source,
         canonical=source.canonical,
         content_sha256=dict(fetched.hashes),
@@ -201,10 +200,8 @@ def _record(name: str, choice: str, dataset: DataSet, fetched: Fetched) -> DataR
         files=_files(kept),
         bytes=kept.size_bytes,
         folder=str(kept.path),
-        broken_images=dataset.broken_images,
         skipped=tuple(broken.read_text(encoding="utf-8").splitlines()) if broken.exists() else (),
         prepared_sha256=_listing_sha256(kept.entries),
-        stands_for=dataset.stands_for,
         channels=channels_of(kept.path),
     )
 

@@ -171,16 +171,9 @@ def assemble_tree(
 
 def of_tree(record: TreeRecord) -> OciRecord:
     """What environments without an image derive their form from: a stack's tree, whether it has an image or not."""
-    return OciRecord(
-        stack=record.stack,
-        variant=record.variant,
-        status=record.status,
-        reason=record.reason,
-        packages=record.packages,
-        seconds=record.seconds,
-        tree=TreeFacts(**{name: getattr(record, name) for name in TreeFacts.model_fields}),
-        cached=record.cached,
-    )
+    shared = ("stack", "variant", "status", "reason", "packages", "seconds", "cached")
+    tree = TreeFacts(**{name: getattr(record, name) for name in TreeFacts.model_fields})
+    return OciRecord(**{name: getattr(record, name) for name in shared}, tree=tree)
 
 
 def derive(record: OciRecord, name: str, options: Mapping[str, str] = NO_OPTIONS) -> ImageRecord:

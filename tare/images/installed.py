@@ -212,14 +212,11 @@ def bind(python: Path, folder: Path, probes: Mapping[str, Probe]) -> dict[str, I
     `probes`: what each environment's trial launch gave, by name.
     """
     image = build(python)
+    shared = ("stack", "variant", "packages", "seconds", "python_version")
     TreeRecord(
-        stack=image.stack,
-        variant=image.variant,
-        packages=image.packages,
-        seconds=image.seconds,
+        **{name: getattr(image, name) for name in shared},
         status="ok",
         reason=None,
-        python_version=image.python_version,
         digest=image.tree.digest,
         path=image.tree.inside,
         wheel_bytes=None,

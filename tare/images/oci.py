@@ -198,22 +198,24 @@ def _image_config(
     layers: Sequence[Layer], digests: Sequence[str], config: Mapping[str, Any], labels: Mapping[str, str]
 ) -> bytes:
     """The image's configuration; its hash is what Podman, and Docker's classic store, call the image ID."""
+    said = {
+        **_platform(),
+        "created": CREATED,
+        "config": {
+            "Env": [f"{name}={value}" for name, value in sorted(config["env"].items())],
+            "WorkingDir": config["workdir"],
+            "Labels": {**config["labels"], **labels},
+            "Cmd": ["/bin/sh"],
+        },
+        "rootfs": {"type": "layers", "diff_ids": list(digests)},
+        "history": [{"created": CREATED, "created_by": layer.made_by} for layer in layers],
+    }
+    return canonical_json(said).encode()
+
+
+def _platform() -> dict[str, str]:
     machine = os.uname().machine
-    return canonical_json(
-        {
-            "architecture": ARCHITECTURES.get(machine, machine),
-            "os": "linux",
-            "created": CREATED,
-            "config": {
-                "Env": [f"{name}={value}" for name, value in sorted(config["env"].items())],
-                "WorkingDir": config["workdir"],
-                "Labels": {**config["labels"], **labels},
-                "Cmd": ["/bin/sh"],
-            },
-            "rootfs": {"type": "layers", "diff_ids": list(digests)},
-            "history": [{"created": CREATED, "created_by": layer.made_by} for layer in layers],
-        }
-    ).encode()
+    return {"architecture": ARCHITECTURES.get(machine, machine), "os": "linux"}
 
 
 def _image_manifest(config: bytes, layers: Sequence[tuple[str, int]]) -> bytes:
@@ -222,37 +224,29 @@ def _image_manifest(config: bytes, layers: Sequence[tuple[str, int]]) -> bytes:
     def blob(kind: str, digest: str, size: int) -> dict[str, Any]:
         return {"mediaType": f"application/vnd.oci.image.{kind}", "digest": digest, "size": size}
 
-    return canonical_json(
-        {
-            "schemaVersion": 2,
-            "mediaType": "application/vnd.oci.image.manifest.v1+json",
-            "config": blob("config.v1+json", digest_of(config), len(config)),
-            "layers": [blob("layer.v1.tar", digest, size) for digest, size in layers],
-        }
-    ).encode()
+    said = {
+        "schemaVersion": 2,
+        "mediaType": "application/vnd.oci.image.manifest.v1+json",
+        "config": blob("config.v1+json", digest_of(config), len(config)),
+        "layers": [blob("layer.v1.tar", digest, size) for digest, size in layers],
+    }
+    return canonical_json(said).encode()
 
 
 def _image_index(digest: str, size: int, tag: str) -> bytes:
-    machine = os.uname().machine
-    return canonical_json(
-        {
-            "schemaVersion": 2,
-            "mediaType": "application/vnd.oci.image.index.v1+json",
-            "manifests": [
-                {
-                    "mediaType": "application/vnd.oci.image.manifest.v1+json",
-                    "digest": digest,
-                    "size": size,
-                    "platform": {"architecture": ARCHITECTURES.get(machine, machine), "os": "linux"},
-                    # Without the second, containerd's store would take the bare tag for the image's name.
-                    "annotations": {
-                        "org.opencontainers.image.ref.name": tag.partition(":")[2],
-                        "io.containerd.image.name": f"docker.io/{tag}",
-                    },
-                }
-            ],
-        }
-    ).encode()
+    manifest = {
+        "mediaType": "application/vnd.oci.image.manifest.v1+json",
+        "digest": digest,
+        "size": size,
+        "platform": _platform(),
+        # Without the second, containerd's store would take the bare tag for the image's name.
+        "annotations": {
+            "org.opencontainers.image.ref.name": tag.partition(":")[2],
+            "io.containerd.image.name": f"docker.io/{tag}",
+        },
+    }
+    media = "application/vnd.oci.image.index.v1+json"
+    return canonical_json({"schemaVersion": 2, "mediaType": media, "manifests": [manifest]}).encode()
 
 
 def digest_of(data: bytes) -> str:

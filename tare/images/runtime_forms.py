@@ -155,23 +155,16 @@ def is_there(record: ImageRecord, adapter: Environment) -> bool:
 
 def form_record(record: OciRecord, name: str, **fields: Any) -> ImageRecord:
     """A record of one environment; what `fields` leave out is None, as for one that is unavailable."""
-    empty: Mapping[str, Any] = dict.fromkeys(
-        ("reason", "reference", "path", "digest", "image_id", "python", "bytes", "storage"), None
-    )
+    empty = ("reason", "reference", "path", "digest", "image_id", "python", "bytes", "storage")
+    shared = ("stack", "variant", "install", "binds", "base", "packages", "key")
     given: dict[str, Any] = {
-        **empty,
-        "stack": record.stack,
-        "variant": record.variant,
-        "install": record.install,
+        **dict.fromkeys(empty),
+        **{field: getattr(record, field) for field in shared},
         "options": {},
-        "binds": record.binds,
         "env": name,
         "status": "ok",
         "tree": record.tree.inside,
         "tree_digest": record.tree.digest,
-        "base": record.base,
-        "packages": record.packages,
-        "key": record.key,
         "seconds": {},
         "cached": False,
         "details": {},

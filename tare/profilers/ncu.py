@@ -53,70 +53,38 @@ FAILED = re.compile(r'^==ERROR== Failed to profile "([^"]*)"', re.MULTILINE)
 # What the profiler prints where it cannot count, the deeper cause first, the reason (None: what it says itself) and
 # what mends it; Nsight Compute 2024.1 has these sentences.
 REASONS: tuple[tuple[str, str | None, str], ...] = (
-    (
-        r"driver resource was unavailable",
-        "another tool holds the device's performance counters",
-        "pause it while profiling: dcgmi profile --pause, or stop the exporter of GPU metrics",
-    ),
-    (
-        r"ERR_NVGPUCTRPERM",
-        "this user may not read the device's performance counters (ERR_NVGPUCTRPERM)",
-        "profile as root, or load the driver's module with NVreg_RestrictProfilingToAdminUsers=0; a container "
-        "needs --cap-add SYS_ADMIN besides",
-    ),
-    (
-        r"((?:ERR_NVCMPGPU|Confidential computing|Profiling is not supported on[^\n]*(?:Windows Subs|SLI))[^\n]*)",
-        None,  # a mining processor, a secure mode, a driver of Windows: it says so itself
-        "profile on another device",
-    ),
-    (
-        r"Profiling is not supported on|nvprof is not supported on devices with compute capability",
-        "this profiler does not know the device",
-        "from compute capability 7.0 on, take a release of ncu that lists it (ncu --list-chips); before, nvprof",
-    ),
-    (
-        r"profiling on a MIG instance|==(ERROR|WARNING)==[^\n]*(\bMIG\b|Multi-Instance GPU)",
-        "some counters cannot be reached: where a device is split into instances (MIG), units that they share, "
-        "such as its memory, are not counted",
-        "profile on a device that is not split",
-    ),
-    (
-        r"not supported on vGPU|vGPU[^\n]*(permission|not enabled|not supported)|no permission[^\n]*vGPU",
-        "the virtual GPU has no profiling",
-        "enable profiling for the virtual machine (plugin0.enable_profiling=1) on its host",
-    ),
-    (
-        r"Cuda driver is not compatible with Nsight Compute|driver is not compatible",
-        "the driver and this release of ncu do not fit",
-        "install the ncu of the driver's CUDA release",
-    ),
-    (
-        r"Failed to find metric",
-        "this release of ncu does not have one of the metrics for this device",
-        "update ncu, and see ncu --query-metrics",
-    ),
-    (
-        r"Insufficient free memory for profiling",
-        "the device has too little free memory to replay a kernel",
-        "profile with a smaller batch, or with --replay-mode application",
-    ),
-    (
-        r"Unknown Error on device|Failed to initialize the performance metric collection layer",
-        "the driver refused without saying why; older releases of ncu say so where another tool holds the counters",
-        "update ncu to the driver's CUDA release, and stop other tools that read counters",
-    ),
-    (
-        r"The application returned an error code",
-        "the program that was profiled failed",
-        "run it without the profiler first",
-    ),
-    (
-        r"No kernels were profiled",
-        "no kernel was profiled",
-        "profile a program that uses the GPU, child processes included (--target-processes all), without a filter "
-        "that fits no kernel",
-    ),
-)
+    (r"driver resource was unavailable", "another tool holds the device's performance counters",
+     "pause it while profiling: dcgmi profile --pause, or stop the exporter of GPU metrics"),
+    (r"ERR_NVGPUCTRPERM", "this user may not read the device's performance counters (ERR_NVGPUCTRPERM)",
+     "profile as root, or load the driver's module with NVreg_RestrictProfilingToAdminUsers=0; a container "
+     "needs --cap-add SYS_ADMIN besides"),
+    # A mining processor, a secure mode, a driver of Windows: it says so itself.
+    (r"((?:ERR_NVCMPGPU|Confidential computing|Profiling is not supported on[^\n]*(?:Windows Subs|SLI))[^\n]*)",
+     None, "profile on another device"),
+    (r"Profiling is not supported on|nvprof is not supported on devices with compute capability",
+     "this profiler does not know the device",
+     "from compute capability 7.0 on, take a release of ncu that lists it (ncu --list-chips); before, nvprof"),
+    (r"profiling on a MIG instance|==(ERROR|WARNING)==[^\n]*(\bMIG\b|Multi-Instance GPU)",
+     "some counters cannot be reached: where a device is split into instances (MIG), units that they share, "
+     "such as its memory, are not counted", "profile on a device that is not split"),
+    (r"not supported on vGPU|vGPU[^\n]*(permission|not enabled|not supported)|no permission[^\n]*vGPU",
+     "the virtual GPU has no profiling",
+     "enable profiling for the virtual machine (plugin0.enable_profiling=1) on its host"),
+    (r"Cuda driver is not compatible with Nsight Compute|driver is not compatible",
+     "the driver and this release of ncu do not fit", "install the ncu of the driver's CUDA release"),
+    (r"Failed to find metric", "this release of ncu does not have one of the metrics for this device",
+     "update ncu, and see ncu --query-metrics"),
+    (r"Insufficient free memory for profiling", "the device has too little free memory to replay a kernel",
+     "profile with a smaller batch, or with --replay-mode application"),
+    (r"Unknown Error on device|Failed to initialize the performance metric collection layer",
+     "the driver refused without saying why; older releases of ncu say so where another tool holds the counters",
+     "update ncu to the driver's CUDA release, and stop other tools that read counters"),
+    (r"The application returned an error code", "the program that was profiled failed",
+     "run it without the profiler first"),
+    (r"No kernels were profiled", "no kernel was profiled",
+     "profile a program that uses the GPU, child processes included (--target-processes all), without a filter "
+     "that fits no kernel"),
+)  # fmt: skip
 
 
 def reason_of(text: str) -> tuple[str, str] | None:
