@@ -132,6 +132,13 @@ def is_gzip(path: Path) -> bool:
         return handle.read(2) == b"\x1f\x8b"
 
 
+def text_of(path: Path) -> str | None:
+    """A small file's text, such as the kernel's; None where it can't be read."""
+    with contextlib.suppress(OSError):
+        return path.read_text(errors="replace").strip()
+    return None
+
+
 def read_json(path: Path) -> Any:
     """Read JSON; raises UserError for a file that is missing or unreadable, IntegrityError for what is no JSON."""
     try:

@@ -15,6 +15,8 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
+from tare.core.files import text_of
+
 PROC = Path("/proc")
 NO_MEMORY_LIMIT = 1 << 60  # version 1 says "no limit" by a number of pages near the largest
 WEIGHTS = {"cpu.shares": "1024", "cpu.weight": "100", "blkio.weight": "500", "io.weight": "default 100"}
@@ -110,11 +112,11 @@ def of_groups(chains: list[list[Group]]) -> dict[str, Limit]:
 def _cpus(group: Group) -> tuple[float, str, str] | None:
     if group.version == 2:
         file = group.folder / "cpu.max"
-        words = (_read(file) or "max").split()
+        words = (text_of(file) or "max").split()
         quota, period = words[0], next(iter(words[1:]), "100000")
     else:
         file = group.folder / "cpu.cfs_quota_us"
-        own, every = _read(file), _read(group.folder / "cpu.cfs_period_us")
+        own, every = text_of(file), text_of(group.folder / "cpu.cfs_period_us")
         quota, period = own or "-1", every or "100000"
     if quota in ("max", "-1"):
         return None
@@ -125,7 +127,7 @@ def _cpus(group: Group) -> tuple[float, str, str] | None:
 def _bytes(*files: str) -> Callable[[Group], tuple[float, str, str] | None]:
     def least(group: Group) -> tuple[float, str, str] | None:
         for file in files:
-            text = _read(group.folder / file)
+            text = text_of(group.folder / file)
             if text and text != "max" and int(text) < NO_MEMORY_LIMIT:
                 return float(text), f"{text} bytes", str(group.folder / file)
         return None
@@ -135,7 +137,7 @@ def _bytes(*files: str) -> Callable[[Group], tuple[float, str, str] | None]:
 
 def _number(file: str) -> Callable[[Group], tuple[float, str, str] | None]:
     def least(group: Group) -> tuple[float, str, str] | None:
-        text = _read(group.folder / file)
+        text = text_of(group.folder / file)
         return None if text in (None, "", "max") else (float(str(text)), str(text), str(group.folder / file))
 
     return least
@@ -161,7 +163,7 @@ SUMS: Mapping[str, tuple[str, ...]] = {
 
 def _set(file: Path) -> str | None:
     """What somebody has written into a file of a group; None where it holds the kernel's own value."""
-    text = _read(file)
+    text = text_of(file)
     if not text or text in ("0", WEIGHTS.get(file.name)):
         return None
     return f"{file.name} {' '.join(text.split())}"
@@ -178,13 +180,13 @@ def _of_process(process: Path, pid: int) -> dict[str, Limit]:
         found["scheduling class"] = Limit(value=value, where=str(process / "stat"))
     if (io := _io_class(pid)) is not None:
         found["I/O class"] = Limit(value=io, where="ioprio_get")
-    for line in (_read(process / "limits") or "").splitlines()[1:]:
+    for line in (text_of(process / "limits") or "").splitlines()[1:]:
         name, soft = line[:25].strip(), line[26:46].strip()
         if name in RLIMITS and soft != "unlimited":
             found[RLIMITS[name]] = Limit(value=soft, where=str(process / "limits"))
     folder = Path("/sys/devices/system/node")
-    every = _read(folder / "has_memory") or _read(folder / "online") or "0"
-    for line in (_read(process / "status") or "").splitlines():
+    every = text_of(folder / "has_memory") or text_of(folder / "online") or "0"
+    for line in (text_of(process / "status") or "").splitlines():
         if line.startswith("Mems_allowed_list:") and (nodes := line.split()[1]) != every:
             found["memory nodes"] = Limit(value=nodes, where=str(process / "status"))
     return found
@@ -246,7 +248,7 @@ def parent_of_containers(chains: list[list[Group]], *, systemd: bool = False) ->
         below = [
             group
             for group in chain[: limited[0] + 1]
-            if (group.version == 1 or not _read(group.folder / "cgroup.procs"))
+            if (group.version == 1 or not text_of(group.folder / "cgroup.procs"))
             and (not systemd or group.path.endswith(".slice"))
         ]
         if not below:
@@ -262,9 +264,3 @@ def remove_empty(path: str, mountinfo: Path = PROC / "self/mountinfo") -> None:
         if right.split(" ", 1)[0] in ("cgroup", "cgroup2") and path.strip("/"):
             with contextlib.suppress(OSError):
                 (Path(left.split(" ")[4].replace("\\040", " ")) / path.strip("/")).rmdir()
-
-
-def _read(path: Path) -> str | None:
-    with contextlib.suppress(OSError, UnicodeDecodeError):
-        return path.read_text().strip()
-    return None

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from tare.core.errors import UnavailableError
+from tare.core.files import text_of
 from tare.machine import nvml
 
 REST_S = 1.0
@@ -59,10 +60,8 @@ def _next(descriptor: int) -> bytes:
 
 def process_name(nvml_module: Any, pid: int) -> str:
     """Name of a process, from the system or else from the driver; a number of another namespace has none."""
-    try:
-        return Path(f"/proc/{pid}/comm").read_text(errors="replace").strip()
-    except OSError:
-        pass
+    if (known := text_of(Path(f"/proc/{pid}/comm"))) is not None:
+        return known
     try:
         return Path(nvml.text_of(nvml_module.nvmlSystemGetProcessName(pid))).name
     except (nvml_module.NVMLError, AttributeError):

@@ -19,7 +19,7 @@ from typing import Any
 
 from tare.core import store
 from tare.core.errors import UnavailableError
-from tare.core.files import cache_dir, sha256_file
+from tare.core.files import cache_dir, sha256_file, text_of
 from tare.core.process import run
 
 LDCONFIG = ("/sbin/ldconfig", "-p")
@@ -94,10 +94,7 @@ def places_here() -> Places:
 
 def module_version(places: Places) -> str | None:
     """Version of the kernel module, from the line that begins with `NVRM version:`; None where it is not loaded."""
-    try:
-        text = (places.proc / "version").read_text(errors="replace")
-    except OSError:
-        return None
+    text = text_of(places.proc / "version") or ""
     found = re.search(r"^NVRM version:.*?\s(\d+\.\d+(?:\.\d+)?)\s", text, re.MULTILINE)
     return found.group(1) if found else None
 

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from tare.core.errors import TareError, UnavailableError, as_we_can
-from tare.core.files import project_root, read_json
+from tare.core.files import project_root, read_json, text_of
 from tare.core.process import run
 from tare.machine.facts import gpus
 from tare.machine.security import is_privileged
@@ -106,11 +106,7 @@ def nsys() -> Check:
 
 def _gpu_counters_reserved() -> bool:
     """Whether the driver lets only the administrator read the GPU's counters."""
-    try:
-        text = NVIDIA_PARAMETERS.read_text()
-    except OSError:
-        return False
-    return re.search(r"^RmProfilingAdminOnly:\s*1", text, re.MULTILINE) is not None
+    return re.search(r"^RmProfilingAdminOnly:\s*1", text_of(NVIDIA_PARAMETERS) or "", re.MULTILINE) is not None
 
 
 def ncu() -> Check:

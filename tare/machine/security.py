@@ -6,6 +6,7 @@ import re
 from dataclasses import dataclass
 from pathlib import Path
 
+from tare.core.files import text_of
 from tare.core.process import NAMESPACES
 
 ENFORCE = Path("/sys/fs/selinux/enforce")
@@ -28,10 +29,7 @@ class Switch:
 
     def is_off(self) -> bool:
         """Whether it keeps somebody from user namespaces; a kernel without it does not."""
-        try:
-            return self.path.read_text(encoding="ascii").strip() == self.off
-        except OSError:
-            return False
+        return text_of(self.path) == self.off
 
 
 SWITCHES = (
@@ -60,10 +58,7 @@ SWITCHES = (
 
 def enforces_selinux() -> bool:
     """Whether SELinux is on and does not merely tell what it would forbid."""
-    try:
-        return ENFORCE.read_text(encoding="ascii").strip() == "1"
-    except OSError:
-        return False
+    return text_of(ENFORCE) == "1"
 
 
 def is_privileged() -> bool:
