@@ -32,7 +32,7 @@ def add(subparsers: Any) -> None:
     audit.set_defaults(run=run_audit)
 
 
-def run_tables(arguments: argparse.Namespace) -> int:
+def run_tables(arguments: argparse.Namespace) -> None:
     """`tare tables`."""
     from tare.analysis import extract
     from tare.core.progress import say
@@ -57,10 +57,9 @@ def run_tables(arguments: argparse.Namespace) -> int:
     if arguments.show:
         for line in extract.describe_verdicts(tables["verdicts"]):
             say(line)
-    return 0
 
 
-def run_audit(arguments: argparse.Namespace) -> int:
+def run_audit(arguments: argparse.Namespace) -> None:
     """`tare audit`."""
     import pandas as pd
 
@@ -83,7 +82,6 @@ def run_audit(arguments: argparse.Namespace) -> int:
         )
     tables.write("published", pd.concat(findings, ignore_index=True), arguments.out / "published.csv")
     tables.write("claims", pd.concat(judged, ignore_index=True), arguments.out / "claims.csv")
-    return 0
 
 
 def _counted(counts: Any) -> str:

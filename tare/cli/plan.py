@@ -68,21 +68,22 @@ def _number(text: str) -> float:
         return math.nan
 
 
-def run_plan(arguments: argparse.Namespace) -> int:
+def run_plan(arguments: argparse.Namespace) -> None:
     """One line per comparison of the study; or its stamp."""
     if arguments.minutes is not None:
-        return _plan_minutes(arguments)
-    if arguments.stamp:
-        from tare.model.studies.study import load_checked
+        _plan_minutes(arguments)
+        return
+    from tare.model.studies.study import PRIMARY, load_checked, settings_of
 
-        return _stamp(load_checked(arguments.study))
+    if arguments.stamp:
+        _stamp(load_checked(arguments.study))
+        return
     from tare.analysis import tries
     from tare.analysis.forecast import forecasts
     from tare.core.progress import duration, say
     from tare.literature import claims, published
     from tare.model.studies.expected import whole_s
     from tare.model.studies.layout import CAMPAIGNS
-    from tare.model.studies.study import PRIMARY, load_checked, settings_of
 
     study = load_checked(arguments.study, _over(arguments))
     if arguments.workload:
@@ -121,10 +122,9 @@ def run_plan(arguments: argparse.Namespace) -> int:
         f"the whole study: about {duration(whole_s(study))} on two cores, where its images and data are there, by "
         "its units and budgets and what launches of this project took"
     )
-    return 0
 
 
-def _plan_minutes(arguments: argparse.Namespace) -> int:
+def _plan_minutes(arguments: argparse.Namespace) -> None:
     """The budgets of a study that may take so many minutes; with --stamp they are written down and stamped."""
     from tare.analysis.minutes import laid_over
     from tare.core.errors import UserError
@@ -143,13 +143,12 @@ def _plan_minutes(arguments: argparse.Namespace) -> int:
         say(line)
     if before:
         say(f"as chosen on {chosen.at}, in {path_of(study, arguments.minutes)}")
-    if not arguments.stamp:
-        return 0
-    declare(study, chosen)
-    return _stamp(own)
+    if arguments.stamp:
+        declare(study, chosen)
+        _stamp(own)
 
 
-def _stamp(study: Study) -> int:
+def _stamp(study: Study) -> None:
     """Write the stamp of a study, note it in its ledger, and say how to leave its hash with others."""
     import time
 
@@ -174,4 +173,3 @@ def _stamp(study: Study) -> int:
         say(f"  {command}")
     for held in witnesses(path, sha256):
         say(f"held by {held}")
-    return 0
