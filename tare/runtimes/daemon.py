@@ -27,7 +27,6 @@ import sys
 import threading
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import IO
 
@@ -57,36 +56,18 @@ exit $status
 """
 
 
-@dataclass(frozen=True, kw_only=True)
 class State:
-    """Where the private daemon keeps what: all in `folder` but its data, its log and the locks.
+    """Where the private daemon keeps what: all in `folder`, which goes with it, but its data, log and locks.
 
-    `folder` goes with the daemon; the locks stay, since a lock that is removed locks nobody out.
+    A lock that is removed locks nobody out.
     """
 
-    folder: Path
-    data: Path
-    log: Path
-
-    @property
-    def socket(self) -> Path:
-        """The daemon's socket."""
-        return self.folder / "docker.sock"
-
-    @property
-    def users(self) -> Path:
-        """Shared by those who use the daemon; held alone by whoever ends it."""
-        return self.data.parent / "users"
-
-    @property
-    def alive(self) -> Path:
-        """Held by the watcher, the daemon and all that it started."""
-        return self.data.parent / "alive"
-
-    @property
-    def starting(self) -> Path:
-        """Held by whoever starts the daemon."""
-        return self.data.parent / "lock"
+    def __init__(self, folder: Path, data: Path, log: Path) -> None:
+        self.folder, self.data, self.log = folder, data, log
+        self.socket = folder / "docker.sock"
+        self.users = data.parent / "users"  # shared by those who use the daemon; held alone by whoever ends it
+        self.alive = data.parent / "alive"  # held by the watcher, the daemon and all that it started
+        self.starting = data.parent / "lock"  # held by whoever starts the daemon
 
 
 def state() -> State:
