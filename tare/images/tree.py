@@ -159,8 +159,7 @@ def _fill(
     if stack.library is not None:
         # A library that is loaded when the interpreter starts: what is loaded later takes its functions before its
         # own, as the loader looks in the program's dependencies first (System V ABI, "Shared Object Dependencies").
-        argv = [_patchelf(), "--add-needed", load_library(stack.library.name).soname]
-        run([*argv, str(root / "bin" / library.name)], timeout_s=60, check=True)
+        _load_first(root / "bin" / library.name, load_library(stack.library.name).soname)
     started = timed("interpreter", started)
     packages = library / "site-packages"
     for wheel in wheels:
@@ -208,6 +207,10 @@ def _copy_interpreter(
     # Debian's `site` (built into its interpreter) looks for packages elsewhere than everyone else's.
     if "dist-packages" in (library / "site.py").read_text(encoding="utf-8"):
         (library / "dist-packages").symlink_to("site-packages")
+
+
+def _load_first(executable: Path, soname: str) -> None:
+    run([_patchelf(), "--add-needed", soname, str(executable)], timeout_s=60, check=True)
 
 
 def unpack_wheel(wheel: Wheel, packages: Path, stack: Stack) -> None:
