@@ -90,9 +90,8 @@ def gpu_mode(launch: Launch) -> str | None:
 def engine_flags(launch: Launch, parent: str | None, *, systemd: bool) -> list[str]:
     """Docker's and Podman's options for what a launch asks of either.
 
-    Limits that programs here inherit are named: a daemon's containers do not. A container lives below the control
-    group `parent`; systemd knows a slice by its name, which says where it lies. Of its devices it sees those that
-    are named, and keeps its other limits.
+    Limits that other launches inherit are named: a daemon's containers inherit none. Systemd knows the slice
+    `parent` by its name alone. Of its devices a container sees those that are named, and keeps its other limits.
     """
     limits = {"nofile": (launch.nofile, launch.nofile), **launch.inherited}
     network = "none" if launch.isolate_network else None

@@ -44,17 +44,13 @@ class Nested(Vm):
         return {**self.adapter().environment_variables(), **OURS}
 
     def bring(self, image: OciImage, root: Path) -> Prepared:
-        """Put the inner environment's form of an image, a file or folder, into the guest's system. Raises
-        UnavailableError where it can't be had here.
-        """
+        """Put the inner environment's form of an image into the guest's system; or UnavailableError."""
         form = self.inner().prepare(image, root / "forms")
         (root / self.form_name.lstrip("/")).symlink_to(Path(form.reference).relative_to(root))
         return form
 
     def prepare(self, image: OciImage, folder: Path) -> Prepared:
-        """A small system and the inner environment's form of the image, as one squashfs. Raises UnavailableError
-        where a program is missing here, or what makes form or disk fails.
-        """
+        """A small system with the inner environment's form of the image, as one squashfs; or UnavailableError."""
         folder.mkdir(parents=True, exist_ok=True)
         target = folder / f"{image.digest.removeprefix('sha256:')[:16]}.squashfs"
         with tempfile.TemporaryDirectory(prefix=".unpacking-", dir=folder) as temporary:

@@ -208,9 +208,7 @@ class Apptainer(Environment):
 
     @contextlib.contextmanager
     def session(self) -> Iterator[None]:
-        """End what launches left whose harness was killed itself. Raises UnavailableError where each launch would
-        wait for a mount of its own until it gives up.
-        """
+        """End what killed harnesses left; UnavailableError where each launch would wait for a mount in vain."""
         refuse_unfit(find_apptainer())
         _orphans.end_orphans(cache_path())
         yield

@@ -217,9 +217,7 @@ def at_death(
 
 
 class Lease:
-    """What this process stops, as its guard knows it: let go on and killed where this process is killed, let go on
-    where it says nothing for LEASE_S.
-    """
+    """What this process stops, as its guard knows: killed where we are, let go on after LEASE_S of silence."""
 
     def __init__(self, name: str) -> None:
         self._name = name

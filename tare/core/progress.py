@@ -42,10 +42,7 @@ def time_left(seconds: float) -> str:
 
 @contextlib.contextmanager
 def step(text: str, announced: bool = True) -> Iterator[None]:
-    """Announce a step, say every HEARTBEAT_S that it still runs, and how long it took if that was long.
-
-    Not for use while something is being timed: the heartbeat is a thread that wakes up.
-    """
+    """Announce a step, every HEARTBEAT_S (by a thread: not while timing) that it runs, and what it took if long."""
     started = time.monotonic()
     done = threading.Event()
 

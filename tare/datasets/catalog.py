@@ -65,9 +65,8 @@ class Registry:
     def choices(self, group: str, choice: str) -> list[DataSet]:
         """The data sets to try, in order: all of the group for `auto`, else the one chosen.
 
-        A choice with a slash is a file or folder of this machine, in the layout of the group's first member.
-        Raises UserError for no such group or member, the message has the nearest name; or a path where none will
-        do.
+        A choice with a slash is a path of this machine, in the layout of the group's first member. Raises
+        UserError, with the nearest name, for one that there is not, or a path where none will do.
         """
         if group not in self.groups:
             raise UserError(f"no data set {group!r} in data/registry.yaml: {nearest(group, self.groups)}")
@@ -271,9 +270,8 @@ def _prepared(dataset: DataSet, fetched: Fetched) -> Kept:
 def ensure(record: DataRecord, registry: Registry | None = None) -> Path:
     """The folder of a record's prepared files; prepared again where the cache lost them.
 
-    Their content was hashed when they were made, and is again if one of them has been touched since.
-    Raises IntegrityError where the same set can't be made again: its hashes differ from the record's. Raises
-    UnavailableError where it is lost, and no source answers.
+    Raises IntegrityError where the hashes of what is made again are not the record's, UnavailableError where no
+    source answers.
     """
     kept = store.find(prepared_sets(), Path(record.folder).name)
     if kept is not None and _first_difference(record.files, _files(kept)) is None:

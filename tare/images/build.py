@@ -119,10 +119,8 @@ def _missing(name: str, variant: str, reason: str) -> dict[str, Any]:
 def build(name: str, variant: str, *, assembled: bool = True) -> OciRecord:
     """The image of a stack, from the cache or assembled, as a record; `image_of` makes the adapters' view of it.
 
-    A machine where no base image can be had gets a record with status `unavailable`: its host is still measured. So
-    does one that nobody wants `assembled`, as only the host runs it.
-    Raises UnavailableError where the tree can't be built. Raises IntegrityError where something fetched is not what
-    its hash says.
+    Its status is `unavailable` where no base can be had, or only the host is wanted and it is not `assembled`.
+    Raises UnavailableError where the tree can't be built, IntegrityError by hash.
     """
     chosen = load_stack(name, variant)
     if chosen.official is not None:
@@ -179,10 +177,9 @@ def of_tree(record: TreeRecord) -> OciRecord:
 def derive(record: OciRecord, name: str, options: Mapping[str, str] = NO_OPTIONS) -> ImageRecord:
     """One environment's form of an image, from the cache or made by its adapter, as a record.
 
-    `name`: of the environment; one that is not contained gets the tree itself. `options`: levels of the adapter's
-    factors, under which the form will be launched. Returns a record whose status is `unavailable`, with the reason,
-    where the environment can't have the image. Raises UserError where no such environment. Raises IntegrityError
-    where the tree of an environment that is not contained is gone or damaged.
+    One that is not contained gets the tree itself. `options`: levels of the adapter's factors. The status is
+    `unavailable`, with the reason, where it can't have the image. Raises UserError for an unknown environment,
+    IntegrityError where the tree is gone or damaged.
     """
     if record.install == BOUND:
         return installed.derive(record, name)

@@ -206,11 +206,7 @@ def stamp(folders: Sequence[Path]) -> str:
 
 
 def bind(python: Path, folder: Path, probes: Mapping[str, Probe]) -> dict[str, ImageRecord]:
-    """Write the records of the image and of every environment; returns the environments' by name.
-
-    `python`: the interpreter that has the framework. `folder`: where the records go: results/images/bound.
-    `probes`: what each environment's trial launch gave, by name.
-    """
+    """Write records of the bound image and, by their `probes`, environments into `folder`; the latter by name."""
     image = build(python)
     shared = ("stack", "variant", "packages", "seconds", "python_version")
     TreeRecord(

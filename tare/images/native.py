@@ -52,11 +52,8 @@ CHECK_S = 300.0
 
 
 def derive(name: str, variant: str, adapter: Environment, recipe: Mapping[str, Any]) -> ImageRecord:
-    """The native installation of a stack in one environment, from the cache or made, as a record.
-
-    Returns a record whose status is `unavailable`, with the reason, where the environment can't have it. Raises
-    UnavailableError where no index that answers has the wheels. Raises IntegrityError where something fetched is
-    not what its hash says.
+    """A stack's native installation in one environment, kept or made, as a record, `unavailable` with a reason
+    where it can't be. Raises UnavailableError where no index has the wheels, IntegrityError by hash.
     """
     stack = load_stack(name, variant)
     with contextlib.suppress(UnavailableError):  # the base of an image brings one of its own

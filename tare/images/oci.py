@@ -127,10 +127,8 @@ def tar_entry(name: str, *, mode: int, size: int = 0, kind: bytes = tarfile.REGT
 def assemble(
     layers: Sequence[Layer], *, config: Mapping[str, Any], labels: Mapping[str, str], name: str, folder: Path
 ) -> dict[str, Any]:
-    """Write the archive of an image into a folder; what `image_at` wants to know of it.
-
-    `layers`: lowest first. `config`: `env`, `workdir` and `labels` of the recipe. `labels`: further labels. `name`:
-    of the image without its tag, `tare/torch-2.13`. `folder`: where ARCHIVE is written.
+    """Write the archive of `layers`, lowest first, into a folder; what `image_at` wants to know of it. `config`:
+    `env`, `workdir`, `labels` of the recipe, with further `labels`; `name`: without its tag, `tare/torch-2.13`.
     """
     with (folder / ARCHIVE).open("wb") as sink:
         for parent in ("blobs", "blobs/sha256"):  # Apptainer does not make the folders of the files it unpacks

@@ -31,9 +31,8 @@ _PACKAGE = re.compile(r"(.*/(?:site|dist)-packages)/([A-Za-z0-9_.]+)-([^-/]+)(?:
 
 
 def build(stack: Stack, recipe: Mapping[str, Any]) -> OciRecord:
-    """The image of an official stack, from the cache or pulled, as a record like that of images.build. Returns a
-    record whose status is `unavailable`, with the registry's words, where it can't be had. Raises IntegrityError
-    where the registry served something else than what a digest names.
+    """An official stack's image, kept or pulled, as a record like that of images.build, `unavailable` where it
+    can't be had. Raises IntegrityError where the registry served something else than a digest names.
     """
     source = stack.official
     assert source is not None

@@ -61,9 +61,8 @@ class Repository:
 
 
 def pull(repository: Repository, digest: str, folder: Path) -> Pulled:
-    """Pull the linux/amd64 image that `digest` names (an index or a manifest) into `folder`. Raises
-    UnavailableError where the registry does not answer, or has no such image. Raises IntegrityError where it served
-    something else than what a digest names.
+    """Pull the linux/amd64 image that `digest` (of an index or a manifest) names into `folder`. Raises
+    UnavailableError without it or an answer, IntegrityError where something else was served.
     """
     token: list[str] = []
     manifest = _manifest(repository, digest, token)

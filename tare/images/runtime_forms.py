@@ -26,10 +26,8 @@ NO_OPTIONS: Mapping[str, str] = {}
 
 
 def keep_image(inputs: list[Any], what: str, make: Make) -> tuple[Kept, dict[str, Any]]:
-    """An image from the store, assembled where it is missing, and what its record says of it.
-
-    `inputs`: all that it is made from, as JSON holds it. `what`: is made, for the person who waits. `make`: writes
-    the archive into a folder; gives `image` (of `oci.assemble`), `base` and `seconds`.
+    """An image from the store, assembled where it is missing, and what its record says of it. `inputs`: all that it
+    is made from, as JSON. `make` writes the archive into a folder; gives `image`, `base` and `seconds`.
     """
     kept = store.keep(cache_dir("images"), store.key_of(*inputs), make, what=what)
     image = kept.about["image"]
@@ -74,10 +72,8 @@ def image_of(record: OciRecord) -> OciImage:
 
 
 def contained_form(record: OciRecord, adapter: Environment, options: Mapping[str, str] = NO_OPTIONS) -> ImageRecord:
-    """The record of an environment that is contained, its form made or kept from last time.
-
-    `options`: levels of the adapter's factors, under which the form will be launched. Returns a record whose status
-    is `unavailable`, with the reason, where the environment can't have the image.
+    """The record of a contained environment, its form made or kept, at these levels of the adapter's factors; the
+    status is `unavailable`, with the reason, where it can't have the image.
     """
     try:
         image = image_of(record)

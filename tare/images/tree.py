@@ -59,9 +59,8 @@ class Tree:
 
 
 def build_tree(stack: Stack, wheels: Sequence[Wheel], interpreter: Interpreter | None = None) -> Tree:
-    """The tree of a stack, from the cache if it is there and whole, else built. Raises UnavailableError where there
-    is no CPython of the stack's version here, the tree's own imports fail, its library can't be compiled, or its
-    packages compute without it.
+    """A stack's tree, from the cache while it is whole, else built. Raises UnavailableError without its CPython,
+    where its imports fail, or its library can't be compiled or is not called.
     """
     interpreter = interpreter or find_interpreter(stack.python)
     library = None if stack.library is None else compile_library(load_library(stack.library.name))

@@ -250,10 +250,8 @@ def at_rest(seconds: float = REST_S) -> dict[str, Any]:
 
 
 def gpu_flags(units: Sequence[Mapping[str, Any]], plan: Mapping[str, Any] | None = None) -> list[str]:
-    """What happened to the GPU over the units of a campaign, one line for each kind; empty on a CPU study.
-
-    `units`: of a journal; those with `gpu` were watched. Discarded and void units are left out. `plan`: of the
-    campaign, whose `gpu_at_start` says who used the device before the first unit.
+    """What happened to the GPU over a campaign's units, one line for each kind; discarded and void ones are left
+    out. `plan`: its `gpu_at_start` says who used the device before the first unit.
     """
     kinds: dict[str, list[tuple[Any, str]]] = {}
     counted = [unit for unit in units if unit.get("gpu") and not unit.get("discarded") and not unit.get("voided")]

@@ -183,12 +183,10 @@ def _found_once() -> Driver:
 
 
 def stage_libraries(driver: Driver, parent: Path | None = None) -> Path:
-    """One folder with a copy of each library and the names that programs ask for; made where it is missing.
+    """One folder, the same for equal libraries, with a copy of each and the names that programs ask for.
 
-    Copies and no hard links: Charliecloud binds folders so that they can be written, and a link would lead a write
-    to the machine's own driver.
-    Returns `<cache>/driver/<version>-<hash>`, the same for equal libraries. Raises UnavailableError where there is
-    no libcuda.so.1 to stage.
+    Copies: Charliecloud's binds can be written, and links would lead to the driver. UnavailableError without
+    libcuda.so.1.
     """
     if LIBCUDA not in {library.name for library in driver.libraries}:
         raise UnavailableError(

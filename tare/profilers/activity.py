@@ -60,7 +60,7 @@ def operation_kind(name: str) -> str:
 
 def named_kind(name: str, at: str) -> str:
     """Kind of a row by the name that nsys or nvprof prints: operations on memory stand in brackets. Raises
-    IntegrityError where it is empty, or stands in brackets and is no operation that is known, or lost one of them.
+    IntegrityError for an empty one, an unknown operation, or a lost bracket.
     """
     if not name:
         raise IntegrityError(f"{at}: a row without a name: the file is damaged")
@@ -129,11 +129,7 @@ class Gaps:
 
 
 def gaps(activity: pd.DataFrame, begin_s: float, end_s: float) -> Gaps:
-    """Work and idleness between two times, over the union of all streams: what overlaps counts once.
-
-    `activity`: an ACTIVITY table; what lies outside the window is cut off. `begin_s`, `end_s`: the window, on the
-    table's own clock.
-    """
+    """Work and idleness of `activity` in a window on its own clock, over all streams: overlaps count once."""
     starts = activity["start_s"].clip(lower=begin_s)
     ends = (activity["start_s"] + activity["duration_s"]).clip(upper=end_s)
     inside = (ends > starts).to_numpy()

@@ -81,10 +81,7 @@ BASE_UNITS = (("_throughput", "B/s"), ("_bytes", "B"), ("bytes_", "B"), ("time_d
 
 
 def ncu_metrics(capability: tuple[int, int]) -> tuple[str, ...]:
-    """Names of the metrics that ncu is to collect on a device, so that every quantity here can be had.
-
-    `capability`: of the device, such as (9, 0). Raises UnavailableError where ncu does not know devices before 7.0.
-    """
+    """Metrics that ncu is to collect on a device of a `capability`, such as (9, 0), from 7.0; UnavailableError."""
     if capability < (7, 0):
         raise UnavailableError(
             f"ncu knows no device of compute capability {capability[0]}.{capability[1]}", "profile with nvprof"
@@ -113,10 +110,8 @@ class Quantity:
 
 
 def quantities(metrics: pd.DataFrame, source: str | None = None) -> dict[str, Quantity]:
-    """Every quantity of a profile by the project's name of it: UNITS, RATES, `counted_kernel_s`, `counted_kernels`.
-
-    `metrics`: a table of tare.profilers.printed.METRIC_COLUMNS. `source`: whose it is, NCU or NVPROF; None tells
-    them apart by the names of the metrics.
+    """Every quantity of a profile by the project's name: UNITS, RATES, `counted_kernel_s`, `counted_kernels`.
+    `metrics`: METRIC_COLUMNS. `source`: NCU or NVPROF; None tells them apart by names.
     """
     sums = _Sums(metrics, source)
     found = {"counted_kernels": sums.kernels(), "counted_kernel_s": sums.seconds()}

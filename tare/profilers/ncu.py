@@ -192,9 +192,7 @@ class _Launches:
         return launch
 
     def add(self, line: int, launch: int, kernel: str, metric: str, printed: str, cell: dict[str, Any]) -> None:
-        """One metric of one launch; sections of a page repeat metrics, and are counted once.
-
-        A raw page has the device's attributes as columns, and some of them in columns of its own such as CC.
+        """One metric of one launch; sections of a page, and columns beside attributes of the device, repeat some.
         Raises IntegrityError where it has another value than before, in the same unit.
         """
         key = (launch, metric, cell["unit"])
@@ -372,10 +370,7 @@ def _statistics(smallest: dict[str, Any], largest: dict[str, Any], mean: dict[st
 
 
 def base_value(text: str, unit: str, way: str = POINT) -> dict[str, Any] | None:
-    """`value` and `unit` of a printed number in base units; None for a word, a missing value for n/a.
-
-    `text`: the number; in brackets behind it may stand what each instance has.
-    """
+    """Base value and unit of a printed number (in brackets: of instances); None for a word, missing for n/a."""
     if instances := INSTANCES.match(text):
         text = instances[1]
     factor, base = base_unit(unit)

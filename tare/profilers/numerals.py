@@ -71,10 +71,8 @@ class Token:
 
 
 def decide(tokens: Iterable[Token], where: str) -> str:
-    """POINT, COMMA or FOURS, whichever way the numbers of a file are written in.
-
-    `tokens`: of the whole file; what is no number in any way is passed over. Raises UserError where some numbers
-    are written in one way and others in another, or all can be read in several.
+    """POINT, COMMA or FOURS, whichever way the numbers of a file are written in; other tokens are passed over.
+    Raises UserError where ways are mixed, or several would do.
     """
     left = dict.fromkeys(_PATTERNS)  # in order: the usual one first
     narrowed: list[tuple[Token, set[str]]] = []
@@ -163,10 +161,8 @@ def check_mean(total: Printed, calls: int, mean: Printed, at: str) -> None:
 
 
 def check_shares(parts: Iterable[tuple[Printed, Printed]], where: str, what: str) -> None:
-    """Shares in per cent have to be those of the parts that are there, and add up to 100.
-
-    `parts`: total and share of each row. `what`: the parts are of, such as `GPU activities`. Raises IntegrityError
-    where rows are missing, or too many, within the digits that were printed.
+    """Shares in per cent have to be those of the parts (total, share), and add up to 100. Raises IntegrityError
+    where rows are missing, or too many, within printed digits; `what` names the parts.
     """
     rows = list(parts)
     shares = sum(share.value for _, share in rows)

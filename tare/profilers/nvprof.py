@@ -81,9 +81,8 @@ class NvprofLog:
 
 
 def read(text: str, where: str) -> NvprofLog:
-    """What a log holds, whichever form it has. Raises UserError where it holds none of the forms; the message has
-    what nvprof itself says. Raises IntegrityError where it is cut short or damaged, or headers of kernels are
-    missing: numbers have no owner then.
+    """What a log holds, in any form. Raises UserError, with nvprof's own words, where it has none; IntegrityError
+    where it is cut short or damaged, or numbers have no kernel above them.
     """
     scan = Scan(where)
     for number, line in lines_of(text):

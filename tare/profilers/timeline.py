@@ -43,10 +43,8 @@ def missing_rows(source: str, reason: str) -> list[dict[str, Any]]:
 def rows(
     table: pd.DataFrame, window: tuple[float, float] | None, steps: float, source: str
 ) -> list[dict[str, Any]]:
-    """Every metric of some steps.
-
-    `table`: ACTIVITY of these steps alone. `window`: the time in which idleness counts, on the table's clock; None
-    takes from the first piece of activity to the end of the last.
+    """Every metric of some steps, from `table`, ACTIVITY of these alone. `window`: where idleness counts, on the
+    table's clock; None: from the first piece of activity to the end of the last.
     """
     if table.empty:
         return missing_rows(source, EMPTY)
@@ -72,10 +70,8 @@ def rows(
 def summary_rows(
     summary: pd.DataFrame, steps: float, source: str, covered: Collection[str] = activity.KINDS
 ) -> list[dict[str, Any]]:
-    """The same from sums alone (activity.SUMMARY_COLUMNS): without gaps, and without what no sum tells.
-
-    A kind of operation that has sizes but no times, or the other way round, has the other unavailable.
-    `covered`: kinds that would have sums if they occurred; of others nothing is known.
+    """The same from sums alone (activity.SUMMARY_COLUMNS), without gaps; what only sizes or times tell is
+    unavailable. `covered`: kinds that would have sums if they occurred; of others nothing is known.
     """
     kinds = summary.groupby("kind")
     found: dict[str, Any] = {}

@@ -71,9 +71,8 @@ def read_events(path: Path) -> list[dict[str, Any]]:
 
 
 def read_trace(path: Path) -> Trace:
-    """A trace, in the form of an object or in the older one of a list. Raises UserError where it cannot be read, or
-    is what another profiler writes as JSON. Raises IntegrityError where it is cut short, damaged, not a trace, or
-    holds no event.
+    """A trace, as an object or an older list. Raises UserError where it can't be read or is another profiler's,
+    IntegrityError where it is cut short, damaged, no trace or empty.
     """
     try:
         data = read_bytes(path)

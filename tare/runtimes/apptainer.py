@@ -66,8 +66,7 @@ def private_apt(folder: Path, address: str, keyring: str) -> Callable[..., str]:
 
 def install_relocated() -> str:
     """Apptainer of RELOCATED_SUITE in a prefix of its own in the cache, with its own libc; what it consists of.
-    Raises UnavailableError where there is no Debian archive, no such package there, its place is unfit, or the
-    result does not run.
+    Raises UnavailableError where there is none, its place is unfit, or it does not run.
     """
     prefix = relocated_prefix()
     if reason := unfit(prefix):

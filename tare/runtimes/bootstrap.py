@@ -83,9 +83,7 @@ def main(argv: Sequence[str]) -> int:
 
 
 def set_up(purpose: str) -> int:
-    """Make .venv and the runtimes fit for `purpose`. Raises UserError where .venv has to be made or changed here,
-    and can't be written. Raises UnavailableError where another machine or Python, or a package that can't be had.
-    """
+    """Make .venv and the runtimes fit for `purpose`; UserError for a .venv that is not ours; UnavailableError."""
     check_python()
     check_place(purpose)
     started = time.monotonic()
@@ -280,11 +278,7 @@ def uv_variables(settings: str) -> dict[str, str] | None:
 
 
 def pip_install(lock: Path) -> None:
-    """Install a lock with pip; a build of torch that its own places lack is looked for in torch's own index.
-
-    That is asked for nothing else, as it may be out of reach.
-    Raises as `install_lock`.
-    """
+    """Install a lock by pip; torch from its own index, where pip's lack it. Raises as `install_lock`."""
     finished, remedy = asked(pip_command(*by_hash(lock))), None
     if "No matching distribution found for torch" in finished.stderr:
         alone, remedy = VENV / "torch.txt", "PIP_FIND_LINKS=FOLDER_WITH_ITS_WHEEL make test"

@@ -57,10 +57,7 @@ exit $status
 
 
 class State:
-    """Where the private daemon keeps what: all in `folder`, which goes with it, but its data, log and locks.
-
-    A lock that is removed locks nobody out.
-    """
+    """Where the private daemon keeps what; `folder` goes with it. A lock that is removed locks nobody out."""
 
     def __init__(self, folder: Path, data: Path, log: Path) -> None:
         self.folder, self.data, self.log = folder, data, log
@@ -259,11 +256,8 @@ def last_error(log: Path) -> str:
 
 @contextlib.contextmanager
 def daemon_with_data(data: Path, *, containerd_store: bool) -> Iterator[dict[str, str]]:
-    """A daemon of the block's own, with its store in a folder that stays; the environment of its clients.
-
-    `data`: the folder, which is made where it is missing. `containerd_store`: it keeps images in containerd's
-    store, and not in the classic one. Raises UnavailableError where only root can start one, a part of Docker is
-    missing, or it does not answer.
+    """A daemon of the block's own, with its store, containerd's or the classic one, in the folder `data`, which
+    stays; the environment of its clients. UnavailableError where it can't be started or does not answer.
     """
     program = _program()
     data.mkdir(parents=True, exist_ok=True)
@@ -307,11 +301,10 @@ def daemon_argv(places: State, program: str) -> list[str]:
 
 
 def daemon_settings(folder: Path, containerd_store: bool | None = None) -> str:
-    """The daemon's settings file: where a Docker before 23 puts its key, and the kind of its image store.
+    """The daemon's settings: where a Docker before 23 puts its key, and whether images are in containerd's store.
 
-    It would make /etc/docker for it, which stays. Later ones have no such key and ignore the setting.
-    `containerd_store`: whether images are kept in containerd's store; None for the daemon's own choice, which from
-    version 29 on is containerd's for a new store.
+    It would make /etc/docker for the key, which stays; later ones ignore that. `containerd_store`: None for the
+    daemon's own choice, from version 29 on containerd's.
     """
     settings: dict[str, object] = {"deprecated-key-path": str(folder / "key.json")}
     if containerd_store is not None:

@@ -43,10 +43,7 @@ UNIT = re.compile(r"/systemd/system/[^/@]+\.(?:path|service|socket|timer)$")
 
 
 def install(purpose: str = "run", *, dry_run: bool = False) -> int:
-    """Install what is missing, or say what is and why it is left; always 0, since Tare reports what it lacks.
-
-    `purpose`: `run`, the workflow, or `test`, its tests as well. `dry_run`: only say what would be done.
-    """
+    """Install what `purpose`, `run` or `test`, lacks, or only say it (`dry_run`, or why it is left); always 0."""
     if os.environ.get("RUNTIMES", "") not in ("", "auto", "system"):
         raise UserError(f"RUNTIMES={os.environ['RUNTIMES']!r}: it may be 'system' (install nothing) or unset")
     wants, reason = missing(FOR[purpose]), may_install()
@@ -94,11 +91,9 @@ def command_for(wants: Sequence[Want]) -> str | None:
 def install_for(
     purpose: str, packages: Mapping[str, str | Sequence[str]], find: Callable[[str], object] | None = None
 ) -> None:
-    """Install what an environment or a stack needs besides, where we may; what can't be had is told later.
-
-    `purpose`: the environment or the stack, as people read it. `packages`: program or library -> the Debian package
-    that brings it, or those of which one does. `find`: says whether one is on this machine; None for programs on
-    its paths.
+    """Install what `purpose` (an environment or a stack, in words) needs besides, where we may. `packages`: program
+    or library -> the Debian package or packages of which one brings it; `find`: whether one is here, None for
+    paths.
     """
     find = find or which
     wants = [
@@ -143,10 +138,7 @@ def without_services() -> Iterator[None]:
 
 
 def keep_services_off(packages: Sequence[str]) -> None:
-    """Services of packages that we added do not start with the machine either; says which.
-
-    A unit's link goes as `systemctl disable` takes it, which is not there on every machine with packages of units.
-    """
+    """Services of added packages do not start with the machine; says which. It needs no systemctl."""
     if not packages:
         return
     files = run(["dpkg", "--listfiles", *packages], timeout_s=60).stdout.splitlines()

@@ -89,11 +89,7 @@ def listed() -> list[str]:
 
 
 def remove(*, asks: bool = False) -> int:
-    """Take away what is recorded, and say what goes before, and what stays; 0 when nothing had to stay.
-
-    Call it while the machine is `unused`.
-    `asks`: whether a person at the terminal is asked first.
-    """
+    """Take away what is recorded while `unused`, saying what goes and stays; `asks` first; 0 where nothing had to."""
     going = listed()
     for line in going or ["nothing is here that Tare installed"]:
         say(line)

@@ -27,10 +27,7 @@ class Cost:
     step: float  # share of a step more (below zero: less) that the environment takes; above -1
 
     def at(self, length_s: float) -> float:
-        """The cost of a job whose steps take `length_s` on the host, as a share of its time there.
-
-        It goes from fixed_s / host_s to `step`, rising or falling all the way.
-        """
+        """Cost of a job of `length_s` steps on the host, as a share: monotone from fixed_s / host_s to `step`."""
         return (self.fixed_s + self.step * length_s) / (self.host_s + length_s)
 
     def below(self, limit: float) -> float:
@@ -42,10 +39,7 @@ class Cost:
 
 @dataclass(frozen=True, kw_only=True)
 class CostBox:
-    """Costs at two corners of a box: both parts at their lower ends, and both at their upper ends.
-
-    Cost and length grow with either part, so that these corners hold their whole range over the box.
-    """
+    """Costs with both parts at their lower, and at their upper ends: corners that hold the whole range between."""
 
     low: Cost
     high: Cost

@@ -204,10 +204,8 @@ def first_line(error: BaseException) -> str:
 
 
 def product_case(torch: Any, device: str, precision: str, size: int, kernel: str) -> Case:
-    """A product of two size x size matrices; random data, as zeros can run faster.
-
-    kernel: `mm` is what the framework takes for a product of plain tensors; `onednn` is the library that it takes
-    for convolutions, here asked for the same product.
+    """A product of two size x size matrices, random, as zeros can run faster; `kernel`: `mm`, the framework's for
+    plain tensors, or `onednn`, its library for convolutions.
     """
 
     def make() -> Callable[[], Any]:

@@ -23,10 +23,7 @@ def reason_of(error: BaseException) -> str:
 
 
 class Line:
-    """The two ends of the conversation, taken away from everything else in this process.
-
-    What else is printed goes to standard error, and nobody else reads our input.
-    """
+    """The conversation's two ends, taken from all else: prints go to standard error, nobody else reads input."""
 
     def __init__(self, protocol: str, fifos: "Optional[str]" = None) -> None:
         self.protocol = protocol

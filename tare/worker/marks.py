@@ -21,10 +21,7 @@ def now_ns() -> int:
 
 
 class Marks:
-    """The marks of one launch, in order.
-
-    `usage` is what the launch's own job has used, where the launch does more after it; None elsewhere.
-    """
+    """The marks of one launch, in order; `usage`: of its own job where the launch does more after it, or None."""
 
     def __init__(self, first_ns: int, first_usage: Optional[resource.struct_rusage] = None) -> None:
         self.rows: List[Dict[str, Any]] = []

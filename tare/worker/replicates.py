@@ -35,11 +35,9 @@ LEVELS = (allocator.DEFAULT, allocator.STEADY)
 def measure(
     framework: Framework, training: Any, build: Callable[[], Any], batches: Sequence[Any], spec: Mapping[str, Any]
 ) -> Dict[str, Any]:
-    """Make all replicates; returns what the record holds of them.
-
-    `framework`: that has trained in this process. `training`: the job of the run, for replicates that are not
-    forked. `batches`: in the host's memory. Raises ValueError where no such level of the allocator, or a loss that
-    is no finite number. Raises ChildError where a forked replicate failed.
+    """Make all replicates of the job that `framework` trained, by `training` where they can't be forked, on
+    `batches` in the host's memory; for the record. Raises ValueError for an unknown level or a loss that is not
+    finite, ChildError.
     """
     wanted = spec["measured"]
     unknown = sorted(set(wanted["levels"]) - set(LEVELS))

@@ -69,9 +69,8 @@ def chosen(spec: Mapping[str, Any]) -> Tuple[Any, ...]:
 
 
 def load(framework: Framework, workload: Any, spec: Mapping[str, Any]) -> Any:
-    """The workload's samples, or those that a setting of the launch brings instead. Raises ValueError where there
-    are others than its description says: batches and rates would be of another job; or fewer different ones than
-    make a batch. Raises Unable where the launch's setting can't be had with this workload.
+    """The workload's samples, or those that a setting brings. Raises ValueError where they are not as many as
+    described (rates would be another job's), or less than a batch; Unable for an unfit setting.
     """
     own = frameworks.training_class(workload, framework.name)
     expected = description(workload, spec)["samples"]
@@ -152,11 +151,8 @@ def run_epoch(
 
 
 def first_batches(framework: Framework, dataset: Any, batch: int) -> List[Any]:
-    """The first full batches of a dataset, in order, in the host's memory: what steps go round and round on.
-
-    As many as fit into MOST_BATCH_BYTES, LEAST_BATCHES at least: a job's memory does not grow with its data. The
-    same in every environment, as they depend on nothing but the data.
-    Raises ValueError where the data is smaller than one batch.
+    """The first full batches of a dataset, in order, in the host's memory: what steps go round and round on. As many
+    as fit into MOST_BATCH_BYTES, LEAST_BATCHES at least. Raises ValueError for data of less than one batch.
     """
     kept: List[Any] = []
     held = 0

@@ -183,10 +183,7 @@ def _within(values: np.ndarray, mask: np.ndarray, segment: int, *, rows: bool) -
 
 @dataclass(frozen=True, kw_only=True)
 class _Found:
-    """Costs of the launches that are `known`, with those when each round is left out; or why there are none.
-
-    `held` says which rounds have a launch, shape [rounds, launches].
-    """
+    """Costs of `known` launches, and without each round, or why there are none; `held`: [rounds, launches]."""
 
     known: list[int]
     held: np.ndarray
