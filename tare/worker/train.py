@@ -151,7 +151,7 @@ def run_epoch(
 
 
 def first_batches(framework: Framework, dataset: Any, batch: int) -> List[Any]:
-    """The first full batches of a dataset, in order, in the host's memory: what steps go round and round on. As many
+    """The first full batches of a dataset, in order, in the host's memory: what steps go round on. As many
     as fit into MOST_BATCH_BYTES, LEAST_BATCHES at least. Raises ValueError for data of less than one batch.
     """
     kept: List[Any] = []
