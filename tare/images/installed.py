@@ -87,15 +87,13 @@ def examine(python: Path) -> Installation:
     if not finished.ok:
         raise UserError(f"--python: {python} does not run: {finished.explain()}")
     told = json.loads(finished.stdout)
+    rows = [(str(canonicalize_name(name or "")), version, record) for name, version, record in told["packages"]]
     found = Installation(
         python=python,
         version=told["version"],
         folders=tuple(folders_of(told)),
         packages=tuple(
-            sorted(
-                ((canonicalize_name(name), *rest) for name, *rest in told["packages"] if name and rest[0]),
-                key=lambda row: (*row[:2], row[2] or ""),
-            )
+            sorted((row for row in rows if row[0] and row[1]), key=lambda row: (*row[:2], row[2] or ""))
         ),
     )
     if "torch" not in {name for name, _, _ in found.packages}:
