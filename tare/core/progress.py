@@ -42,7 +42,7 @@ def time_left(seconds: float) -> str:
 
 @contextlib.contextmanager
 def step(text: str, announced: bool = True) -> Iterator[None]:
-    """Announce a step, every HEARTBEAT_S (by a thread: not while timing) that it runs, and what it took if long."""
+    """Announce a step, and say every HEARTBEAT_S that it still runs: by a thread, so not while anything is timed."""
     started = time.monotonic()
     done = threading.Event()
 

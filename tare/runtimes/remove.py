@@ -89,7 +89,7 @@ def listed() -> list[str]:
 
 
 def remove(*, asks: bool = False) -> int:
-    """Take away what is recorded while `unused`, say what goes and stays; `asks` first; 0: nothing has to."""
+    """Take away what is recorded while `unused`, say what goes and stays; `asks` first; 0 where nothing stays."""
     going = listed()
     for line in going or ["nothing is here that Tare installed"]:
         say(line)
