@@ -42,7 +42,7 @@ def time_left(seconds: float) -> str:
 
 @contextlib.contextmanager
 def step(text: str, announced: bool = True) -> Iterator[None]:
-    """Announce a step, and say every HEARTBEAT_S that it still runs: by a thread, so not while anything is timed."""
+    """Announce a step, and say every HEARTBEAT_S that it still runs: by a thread, so not while timing."""
     started = time.monotonic()
     done = threading.Event()
 
