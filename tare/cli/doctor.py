@@ -201,7 +201,6 @@ def _wrapped(label: str, text: str, width: int) -> list[str]:
 
 
 def _note(check: dict[str, Any]) -> str:
-    """What is worth a word beside the version of something that works."""
     details = check["details"]
     words = [
         str(details[key]) for key in ("mount_mode", "origin", "storage_driver", "name", "device") if key in details

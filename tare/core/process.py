@@ -328,6 +328,5 @@ def _exits(pid: int, within_s: float) -> bool:
 
 
 def _tail(kept: IO[bytes]) -> str:
-    """The last KEEP_OUTPUT_BYTES of what was printed into a file."""
     kept.seek(max(0, kept.seek(0, os.SEEK_END) - KEEP_OUTPUT_BYTES))
     return kept.read().decode(errors="replace")

@@ -249,8 +249,6 @@ def _inputs(dataset: DataSet) -> list[Any]:
 
 
 def _prepared(dataset: DataSet, fetched: Fetched) -> Kept:
-    """The prepared set, made if it is missing or damaged; whole or not there at all."""
-
     def make(folder: Path) -> dict[str, Any]:
         rows = RECIPES[dataset.recipe](fetched.paths, folder, dataset)
         expected = dataset.prepared_rows

@@ -186,7 +186,6 @@ def download(url: str, path: Path, label: str) -> None:
 
 
 def _receive(response: http.client.HTTPResponse, part: Path, done: int, url: str, label: str) -> None:
-    """Write a body behind the first `done` bytes of `part`."""
     length = response.headers.get("Content-Length")
     total = done + int(length) if length and length.isdigit() else None
     if done:

@@ -148,6 +148,5 @@ def one_cut(photographs: Sequence[Image], name: str, split: str, index: int, wan
 
 
 def _numbers(text: str) -> Iterator[int]:
-    """Eight numbers of 32 bits."""
     digest = hashlib.sha256(text.encode()).digest()
     return (int.from_bytes(digest[at : at + 4], "big") for at in range(0, len(digest), 4))

@@ -137,7 +137,6 @@ def build(python: Path) -> OciRecord:
 
 
 def _image(found: Installation) -> dict[str, Any]:
-    """What the image adds to the record; from the cache where its files are the same."""
     root, missing = gather(found.python, found.folders)
     config = load_recipe()["config"]
 

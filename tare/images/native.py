@@ -80,7 +80,6 @@ def _missing(stack: Stack, fetched: Fetched, reason: str) -> OciRecord:
 
 
 def _shared(stack: Stack, fetched: Fetched) -> dict[str, Any]:
-    """What the records of every installation of a stack have in common."""
     return {
         "stack": stack.name,
         "variant": stack.variant,

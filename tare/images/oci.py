@@ -171,7 +171,6 @@ def image_at(kept: Kept, tree: Path) -> OciImage:
 
 
 def _add_layer(sink: BinaryIO, layer: Layer) -> tuple[str, int]:
-    """Write a layer behind a header that is put right once its digest is known."""
     header_at = sink.tell()
     sink.write(_header(NO_BLOB, mode=0o644))
     digest, size = write_layer(layer, sink)

@@ -65,7 +65,6 @@ def build(stack: Stack, recipe: Mapping[str, Any]) -> OciRecord:
 
 
 def _pull(stack: Stack, source: Official, recipe: Mapping[str, Any], folder: Path) -> dict[str, Any]:
-    """Pull the layers and write the archive of them into a folder; what the record is made of."""
     repository = Repository(
         host=source.host, name=source.repository, timeout_s=source.timeout_s, scheme=source.scheme
     )

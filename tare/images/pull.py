@@ -103,7 +103,6 @@ def _small(repository: Repository, kind: str, digest: str, token: list[str]) -> 
 
 
 def _layer(repository: Repository, digest: str, diff_id: str, target: Path, token: list[str]) -> None:
-    """Download a layer, check what came, unpack it, check what was in it."""
     with atomic_path(target) as temporary:
         packed = temporary.with_suffix(".packed")
         try:
@@ -156,7 +155,6 @@ def _request(url: str, timeout_s: float, token: list[str]) -> Any:
 
 
 def _token(challenge: str, timeout_s: float) -> str:
-    """An anonymous token from where the registry's challenge says."""
     fields = dict(re.findall(r'(\w+)="([^"]*)"', challenge))
     if "realm" not in fields:
         raise ValueError("it asks for credentials")

@@ -143,7 +143,6 @@ def _fill(
     names: Sequence[str],
     libraries: dict[str, Path],
 ) -> dict[str, float]:
-    """Make the tree in `root`, stage by stage; seconds of each."""
     seconds = {}
 
     def timed(name: str, started: float) -> float:
@@ -279,7 +278,6 @@ def _patchelf() -> str:
 
 
 def _normalise(root: Path) -> None:
-    """Modes 755 and 644, and one time for all."""
     for folder, _, files in os.walk(root, topdown=False):
         for name in files:
             path = Path(folder) / name

@@ -85,7 +85,6 @@ def _cpu_flags() -> list[str]:
 
 
 def _cpu_signature() -> dict[str, Any]:
-    """What tells one make of core from another: vendor, family and model."""
     info = _cpuinfo()
     if not {"vendor_id", "cpu family", "model"} <= set(info):
         raise UnavailableError("/proc/cpuinfo names no vendor, family and model")

@@ -69,8 +69,6 @@ def process_name(nvml_module: Any, pid: int) -> str:
 
 
 def _processes(ask: nvml.Asked) -> list[dict[str, Any]] | None:
-    """Processes that compute on a device, as the driver numbers them."""
-
     def listed(found: Sequence[Any]) -> list[dict[str, Any]]:
         return [
             {"pid": int(row.pid), "name": process_name(ask.nvml, row.pid), "used_bytes": _known(row.usedGpuMemory)}

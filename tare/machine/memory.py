@@ -51,7 +51,6 @@ def _room_in_cgroups(mounts: Path, own: Path) -> list[int]:
 
 
 def _room_below(folder: Path, limit_file: str, taken_file: str, reclaimable: str) -> list[int]:
-    """Bytes that are left below the limit of one group; none where it sets no limit."""
     try:
         limit = (folder / limit_file).read_text().strip()
         taken = int((folder / taken_file).read_text())

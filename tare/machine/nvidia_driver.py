@@ -119,7 +119,6 @@ def missing_devices(devices: tuple[Path, ...]) -> str | None:
 
 
 def _listed(places: Places) -> Iterator[Path]:
-    """Libraries of this machine's architecture in the loader's cache."""
     if not places.ldconfig or shutil.which(places.ldconfig[0]) is None:
         return
     abi = ABI.get(platform.machine(), platform.machine())

@@ -105,7 +105,6 @@ def nsys() -> Check:
 
 
 def _gpu_counters_reserved() -> bool:
-    """Whether the driver lets only the administrator read the GPU's counters."""
     return re.search(r"^RmProfilingAdminOnly:\s*1", text_of(NVIDIA_PARAMETERS) or "", re.MULTILINE) is not None
 
 

@@ -253,7 +253,6 @@ class _Scan:
         raise IntegrityError(f"{self.where} line {number}: a row outside of a table: {CUT}")
 
     def _is_mark(self, number: int, line: str) -> bool:
-        """Whether a line announces a report, or says that it was skipped."""
         found = next(filter(None, (pattern.match(line) for pattern in MARKS)), None)
         title = TITLES.match(line)
         if found:

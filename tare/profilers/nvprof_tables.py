@@ -139,7 +139,6 @@ class Scan:
             )
 
     def _note_orphan(self, number: int, line: str) -> None:
-        """Keep in mind what can only be a row, outside of any table."""
         pieces = [piece.strip() for piece in line.split(",")]
         of_units = len(pieces) > 4 and set(pieces) <= UNITS and len(set(pieces)) > 2
         cells = re.split(r"\s{2,}", line.strip())

@@ -56,7 +56,6 @@ def _record() -> Iterator[dict[str, list[str]]]:
 
 
 def _remove(address: str, image_ids: list[str]) -> list[str]:
-    """Those that stay."""
     at = f" at {address}" if address else ""
     if shutil.which("docker") is None:
         here = f"there is no docker to ask it by ({path()} names them)"

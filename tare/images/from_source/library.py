@@ -107,7 +107,6 @@ def _compiler(recipe: LibraryFile) -> str:
 
 
 def _fetch(recipe: LibraryFile, folder: Path) -> Path:
-    """The archive of the sources, from the first archive of the distribution that has it."""
     target = folder / Path(recipe.source.path).name
     reasons = []
     for address in archive_addresses():
