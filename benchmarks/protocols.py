@@ -85,7 +85,7 @@ from tare.model.roles import CONTROL  # noqa: E402
 from tare.model.studies import arms  # noqa: E402
 from tare.model.studies.layout import benchmark_record  # noqa: E402
 from tare.model.studies.study import load_checked  # noqa: E402
-from tare.stats.sliced import body_estimates  # noqa: E402
+from tare.stats.sliced.ratios import body_estimates  # noqa: E402
 
 SCHEMA = 3
 KEPT = ROOT / "benchmarks/protocols.json"

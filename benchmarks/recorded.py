@@ -17,7 +17,7 @@ from tare.model.records.launches import WORKER, LaunchRecord
 from tare.model.registry import HOST
 from tare.model.roles import CONTROL
 from tare.stats.fits import step_values
-from tare.stats.sliced import step_effects
+from tare.stats.sliced.steps import step_effects
 
 RUN, BODY, STEP = "whole run", "body", "step"
 
@@ -123,5 +123,5 @@ def replicate_ratios(rounds: Sequence[Unit], level: str) -> np.ndarray:
 
 def _effect(host: Sequence[float], control: Sequence[float]) -> float:
     fewest = min(len(host), len(control))
-    effects = step_effects(np.log(np.array([host[:fewest], control[:fewest]]).T)).effects
+    effects = step_effects(np.log(np.array([host[:fewest], control[:fewest]]).T))
     return float(effects[1] - effects[0])

@@ -39,7 +39,7 @@ from tare.core.files import write_json  # noqa: E402
 from tare.model.registry import HOST  # noqa: E402
 from tare.model.roles import CONTROL  # noqa: E402
 from tare.stats.intervals import Interval  # noqa: E402
-from tare.stats.sliced import body_estimates  # noqa: E402
+from tare.stats.sliced.ratios import body_estimates  # noqa: E402
 
 ALPHA = 0.05
 SIZES = (6, 8, 10, 12)

@@ -31,7 +31,7 @@ from tare.stats.budgets import shared_out
 from tare.stats.costs import Work
 from tare.stats.fits import run_values, step_values
 from tare.stats.intervals import FEWEST_UNITS, MOST_UNITS, judge, log_ratios_of, stein_units, student
-from tare.stats.sliced import rounds_needed
+from tare.stats.sliced.ratios import rounds_needed
 
 INCONCLUSIVE = "inconclusive"
 RUN, STEP = "whole run", "training step"

@@ -21,7 +21,7 @@ from tare.model.records.slices import Slices
 from tare.model.registry import HOST
 from tare.model.roles import CONTROL
 from tare.stats.intervals import Estimate
-from tare.stats.sliced import SwitchCost, SwitchCosts, at_long_quantum, switch_cost
+from tare.stats.sliced.switches import SwitchCost, SwitchCosts, at_long_quantum, switch_cost
 
 NOTE_ALPHA = 0.01  # of the interval of an environment's difference, beyond which it is named
 NOTE_SHARE = 0.25  # of the margin, which the difference has to move a ratio by

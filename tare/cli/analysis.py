@@ -32,7 +32,7 @@ def add(subparsers: Any) -> None:
     audit.set_defaults(run=run_audit)
 
 
-def run_tables(arguments: argparse.Namespace) -> int:
+def run_tables(arguments: argparse.Namespace) -> None:
     """`tare tables`."""
     from tare.analysis import extract
     from tare.core.progress import say
@@ -60,10 +60,9 @@ def run_tables(arguments: argparse.Namespace) -> int:
 
         for line in lines(read_decisions(tables["decisions"])):
             say(line)
-    return 0
 
 
-def run_audit(arguments: argparse.Namespace) -> int:
+def run_audit(arguments: argparse.Namespace) -> None:
     """`tare audit`."""
     import pandas as pd
 
@@ -86,7 +85,6 @@ def run_audit(arguments: argparse.Namespace) -> int:
         )
     tables.write("published", pd.concat(findings, ignore_index=True), arguments.out / "published.csv")
     tables.write("claims", pd.concat(judged, ignore_index=True), arguments.out / "claims.csv")
-    return 0
 
 
 def _counted(counts: Any) -> str:

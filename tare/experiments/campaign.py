@@ -17,7 +17,7 @@ from pathlib import Path
 from tare.core.errors import IntegrityError, TareError, UnavailableError
 from tare.core.files import Journal, read_json, sha256_file, sync_directory, write_text
 from tare.core.progress import Counter, say
-from tare.experiments import attempts, ledger
+from tare.experiments import attempts
 from tare.experiments.alone import writing
 from tare.experiments.designs import Design, Due, Row, identity, order_seed, uses_gpu
 from tare.launch import scenarios
@@ -27,6 +27,7 @@ from tare.model.journals import units as measured
 from tare.model.journals.ledger import (
     SUPERSEDED,
     attempt_of,
+    bring_up_to_date,
     read_ledger,
     set_aside_folders,
     study_folder,
@@ -48,6 +49,7 @@ from tare.model.records.campaigns import Adopted, Decision, Machine, Plan, Seale
 from tare.model.registry import SINGLE
 from tare.model.schema import VERSION, as_json, parse, read
 from tare.model.studies.layout import SEALED
+from tare.stats.fits import ratios_of
 from tare.stats.intervals import log_ratios_of
 from tare.stats.planning import decide
 
@@ -90,7 +92,7 @@ def run_campaigns(
         for folder, plan in plans.items():
             study = study_folder(folder, plan)
             if study is not None:
-                ledger.bring_up_to_date(study)  # one that was edited is refused before anything is measured
+                bring_up_to_date(study, ratios_of)  # one that was edited is refused before anything is measured
                 studies.add(study)
         carried_on = any(_was_left(folder, plan) for folder, plan in plans.items())
         for folder, plan in plans.items():
@@ -108,7 +110,7 @@ def run_campaigns(
             if one.error is None:
                 found[one.folder] = close(one.folder, one.journal, one.plan, one.ended)
         for study in sorted(studies):
-            ledger.bring_up_to_date(study)
+            bring_up_to_date(study, ratios_of)
     for one in running:
         if one.error is not None:
             raise one.error
@@ -393,11 +395,11 @@ def _open(folder: Path, plan: Plan) -> None:
     if study is None:
         plan.write(folder / PLAN)
         return
-    attempt = attempt_of(tries_of(ledger.bring_up_to_date(study)), (plan.workload, folder.name))
+    attempt = attempt_of(tries_of(bring_up_to_date(study, ratios_of)), (plan.workload, folder.name))
     if attempt > 1:
         say(f"{folder} is try {attempt} of its question: it may spend {measured.share_of(attempt):.1%} of alpha")
     plan.replace(attempt=attempt).write(folder / PLAN)
-    ledger.bring_up_to_date(study)
+    bring_up_to_date(study, ratios_of)
 
 
 def _twin(folder: Path, plan: Plan) -> SealedCampaign | None:

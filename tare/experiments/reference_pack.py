@@ -9,8 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from tare.core.files import atomic_path, sha256_file, write_json
-from tare.experiments.alone import LOCK
-from tare.model.journals.sealed import PACKED_UNITS, PLAN, UNITS
+from tare.model.journals.sealed import LOCK, PACKED_UNITS, PLAN, UNITS
 from tare.model.studies.layout import REFERENCE, below_results, campaign_folder, profile_record, sealed_record
 
 

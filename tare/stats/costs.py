@@ -53,17 +53,11 @@ class Work:
 
 @dataclass(frozen=True, kw_only=True)
 class Cost:
-    """What an environment costs a job.
+    """What an environment costs a job."""
 
-    Attributes:
-        host_s: what the host takes once, in seconds; above zero.
-        fixed_s: seconds more (below zero: fewer) that the environment takes once.
-        step: share of a step more (below zero: less) that the environment takes; above -1.
-    """
-
-    host_s: float
-    fixed_s: float
-    step: float
+    host_s: float  # what the host takes once, in seconds; above zero
+    fixed_s: float  # seconds more (below zero: fewer) that the environment takes once
+    step: float  # share of a step more (below zero: less) that the environment takes; above -1
 
     @property
     def host(self) -> Work:

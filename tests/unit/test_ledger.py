@@ -15,11 +15,18 @@ from tare.cli.main import main
 from tare.core.errors import IntegrityError
 from tare.core.files import Journal, project_root, read_json
 from tare.experiments import campaign, causes, rounds
-from tare.experiments import ledger as writing
 from tare.experiments.campaign import run_campaign
 from tare.experiments.designs import Design, Setup
 from tare.model import tables
-from tare.model.journals.ledger import LEDGER, attempt_of, read_ledger, row_of, tries_of, unlisted
+from tare.model.journals.ledger import (
+    LEDGER,
+    attempt_of,
+    bring_up_to_date,
+    read_ledger,
+    row_of,
+    tries_of,
+    unlisted,
+)
 from tare.model.journals.sealed import PLAN, UNITS, read_sealed
 from tare.model.journals.units import planned_alpha, share_of
 from tare.model.registry import environment
@@ -247,7 +254,7 @@ def test_campaigns_of_before_there_was_a_ledger_are_found_and_count(study):
         for key in ("attempt", "order_seed"):
             del said[key]
         plan.write_text(json.dumps(said))
-    writing.bring_up_to_date(study)
+    bring_up_to_date(study, fits.ratios_of)
     assert [event for event, _ in events(study)] == ["found", "found"]
     assert attempt_of(tries_of(read_ledger(study)), QUESTION) == 3
     assert list(unlisted(study, read_ledger(study), fits.ratios_of)) == []

@@ -340,7 +340,7 @@ def test_what_torch_1_11_wrote_as_operators_are_marks_as_in_later_ones(tmp_path)
 
 def test_copies_are_told_apart_by_direction(tmp_path):
     events = torch_trace.read_events(write_trace(tmp_path / "t.json.gz"))
-    table = activity.summary(torch_trace.device_events(events)).set_index("kind")
+    table = activity.totals(torch_trace.device_events(events))
     assert table.loc["htod", ["calls", "bytes"]].tolist() == [1, 1024]
     assert table.loc["dtoh", "total_s"] == pytest.approx(2e-6)
     assert table.loc["memset", "total_s"] == pytest.approx(1.5e-6)

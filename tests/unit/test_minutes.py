@@ -17,8 +17,8 @@ from tare.analysis import expected, minutes
 from tare.cli import main
 from tare.core.errors import IntegrityError, UserError
 from tare.core.files import read_json, write_json
-from tare.experiments import campaign, ledger
-from tare.model.journals.ledger import tries_of
+from tare.experiments import campaign
+from tare.model.journals.ledger import bring_up_to_date, tries_of
 from tare.model.journals.sealed import read_sealed
 from tare.model.journals.units import share_of
 from tare.model.records.campaigns import Measured, Sampling
@@ -353,7 +353,7 @@ def test_other_budgets_are_a_new_attempt_and_the_same_ones_go_on(small, simple):
     plan = read_sealed(folder / "sealed.json").plan
     assert plan.attempt == 2 and plan.sampling.budget_s == chosen.chosen[one.workload].budget_s
     assert plan.part["rounds"]["chosen"][one.workload]["why"] == chosen.chosen[one.workload].why
-    tries = tries_of(ledger.bring_up_to_date(small.folder))[one.workload, one.name]
+    tries = tries_of(bring_up_to_date(small.folder, fits.ratios_of))[one.workload, one.name]
     assert [each.state for each in tries] == ["superseded", "sealed"]
     assert read_json(folder / "superseded-1/plan.json")["sampling"]["budget_s"] == small.study.rounds.budget_s
     assert declared.measured_for(small.study, small.folder) == 60

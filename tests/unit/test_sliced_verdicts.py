@@ -16,7 +16,8 @@ from tare.analysis.sliced_rounds import is_sliced, tail_share, terms_of, unslice
 from tare.model.registry import HOST
 from tare.model.roles import CONTROL
 from tare.stats.intervals import student, t_quantile
-from tare.stats.sliced import Once, body_estimates, whole_run
+from tare.stats.sliced.ratios import body_estimates
+from tare.stats.sliced.whole import Once, whole_run
 
 NAMES = [HOST, "docker", "apptainer"]
 ROUNDS = "rounds.apptainer+docker+host"

@@ -16,7 +16,7 @@ from tare.model.records.slices import Slices
 from tare.model.registry import HOST
 from tare.model.roles import CONTROL
 from tare.stats.intervals import Estimate, Spread
-from tare.stats.sliced import SwitchCost, SwitchCosts
+from tare.stats.sliced.switches import SwitchCost, SwitchCosts
 
 NAMES = [HOST, "docker", "apptainer"]
 EVERYBODY = [HOST, CONTROL, "docker", "apptainer"]

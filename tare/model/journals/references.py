@@ -130,12 +130,7 @@ class ReferenceRecord(FileRecord):
 
 
 def load(folder: Path) -> ReferenceRecord:
-    """The record of a reference campaign, checked.
-
-    Raises:
-        UserError: there is none.
-        IntegrityError: it is of another form.
-    """
+    """A reference campaign's record, checked; UserError where there is none, IntegrityError for another form."""
     return read(ReferenceRecord, folder / REFERENCE)
 
 
@@ -145,11 +140,9 @@ def references(root: Path) -> list[Path]:
 
 
 def check(folder: Path) -> ReferenceRecord:
-    """The record of a reference campaign whose every file was looked at.
-
-    Raises:
-        UserError: there is none, or it is too large to be kept.
-        IntegrityError: a file is missing, changed, or none of those that were measured; a seal does not hold.
+    """The record of a reference campaign whose every file was looked at. Raises UserError where there is none, or
+    it is too large to be kept. Raises IntegrityError where a file is missing, changed, or none of those that were
+    measured; a seal does not hold.
     """
     found = load(folder)
     if folder.resolve().name != found.name:

@@ -76,9 +76,8 @@ def given_up(units: Iterable[Unit]) -> dict[str, str]:
 def groups_of(names: Sequence[str], most: int | None) -> list[list[str]]:
     """Launches that are alive together: both hosts in each group, every environment in one, beside its baseline.
 
-    Args:
-        names: of the launches.
-        most: how many fit in memory together; None for all. The smallest group is tried in any case.
+    `names`: of the launches. `most`: how many fit in memory together; None for all. The smallest group is tried in
+    any case.
     """
     hosts = [name for name in names if read_role(name).environment == HOST]
     clusters: dict[str, list[str]] = {}
@@ -135,11 +134,7 @@ def _own_run(one: LaunchRecord | Instance) -> tuple[int, int]:
 
 
 def mark_ns(launch: LaunchRecord, name: str) -> int:
-    """Instant of a mark on the launcher's clock.
-
-    Raises:
-        IntegrityError: the launch never set it.
-    """
+    """Instant of a mark on the launcher's clock. Raises IntegrityError where the launch never set it."""
     return launch.seen_inside().mark(name).at_ns + launch.clock.offset_ns
 
 
