@@ -10,9 +10,11 @@ from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import Field, field_validator
 
+from tare.model.conditions import Conditions
 from tare.model.levels import Levels, read_levels
 from tare.model.records.launches import LaunchRecord
 from tare.model.schema import FileRecord, Record
+from tare.model.specification import Specification
 
 Kind = Literal["rounds", "causes", "sweep", "starts"]
 REMAKE = "run it again"
@@ -83,7 +85,7 @@ class Plan(FileRecord):
     Attributes:
         environments: names of the launches of a unit: `host`, `host.control`, the others, an arm's baselines.
         unavailable: the other environments of the study, each with its reason.
-        spec: what each launch does inside (mode, workload, batch, seed, …).
+        spec: what each launch does inside.
         conditions: equal for every launch; `headline_conditions` for an arm's baselines.
         discarded: units that come first and do not count.
         measured: steps that whole runs measure after their epoch; None for none.
@@ -107,9 +109,9 @@ class Plan(FileRecord):
     workload: str
     environments: tuple[str, ...]
     unavailable: Mapping[str, str] = Field(default_factory=dict)
-    spec: Mapping[str, Any]
-    conditions: Mapping[str, Any]
-    headline_conditions: Mapping[str, Any] | None = None
+    spec: Specification
+    conditions: Conditions
+    headline_conditions: Conditions | None = None
     margins: Mapping[str, float] | None = None
     sampling: Sampling
     measured: Measured | None = None
