@@ -171,7 +171,7 @@ def job_spec(
     if options is None:
         options = study.workloads[workload].options if workload in study.workloads else NO_OPTIONS
     options = whole_options(workload, options)
-    spec = Specification(mode=mode, workload=workload, batch=batch, seed=study.seed, device=study.device)
+    spec = Specification(mode=mode, workload=workload, batch=batch, seed=study.seed, device=study.found_device)
     return spec.replace(options=options) if options else spec
 
 

@@ -282,7 +282,7 @@ def ceilings(source: str, folder: Path | None, out: Path) -> None:
         sizes = study.ceilings.cuda if study.device == "cuda" else study.ceilings
         spec = Specification(
             mode="ceilings",
-            device=study.device,
+            device=study.found_device,
             seed=study.seed,
             repetitions=study.ceilings.repetitions,
             working_sets_kib=sizes.working_sets_kib,

@@ -55,7 +55,7 @@ def measure_network(source: str, folder: Path | None, out: Path) -> None:
     stream = FREE_STREAM_BYTES if rate is None else max(1 << 20, round(rate * 1e6 / 8 * STREAM_S))
     spec = Specification(
         mode="network",
-        device=study.device,
+        device=study.found_device,
         seed=study.seed,
         sizes_bytes=tuple(kib << 10 for kib in wanted.sizes_kib),
         repetitions=wanted.repetitions,

@@ -57,7 +57,9 @@ def starts(setup: Setup[StartsPart]) -> Design:
     plan = declare(
         "starts",
         setup,
-        spec=Specification(mode="start", workload=workload, device=study.device, no_cold=obstacle, phases=phases),
+        spec=Specification(mode="start", workload=workload, device=study.found_device).replace(
+            no_cold=obstacle, phases=phases
+        ),
         headline={"stack": "same", "allocator": ALLOCATOR},
         sampling=Sampling(units=study.starts.repetitions, confidence=CONFIDENCE),
         discarded=0,

@@ -484,6 +484,12 @@ class LaunchPart(Record):
     device: Literal["auto", "cpu", "cuda"]
     conditions: StudyConditions
 
+    @property
+    def found_device(self) -> Literal["cpu", "cuda"]:
+        """The device, once the machine that measures has decided."""
+        assert self.device != "auto"
+        return self.device
+
 
 class JobPart(LaunchPart):
     """A launch of a workload, for a study."""
