@@ -51,20 +51,20 @@ def train_longer(arguments: argparse.Namespace, workload: str) -> SealedCampaign
     """
     sealed: Path = arguments.out / workload / campaign_name("rounds", [HOST, *arguments.environments]) / SEALED
     if not sealed.exists():
-        study = settled(load_part(RoundsPart, arguments.study)).to_json()
+        study = settled(load_part(RoundsPart, arguments.study))
         with (
             measuring(sealed),
             launch_sites(study, workload, arguments.environments, None, None, None) as (found, missing, provenance),
         ):
             setup = Setup(study=study, workload=workload, sites=found, unavailable=missing, provenance=provenance)
             design = rounds.rounds(setup)
-            spec = {**design.plan.spec, "epochs": arguments.epochs}
+            spec = design.plan.spec.replace(epochs=arguments.epochs)
             sampling = Sampling(units=arguments.units, confidence=design.plan.sampling.confidence)
             plan = design.plan.replace(spec=spec, sampling=sampling, measured=None)
             run_campaign(sealed.parent, replace(design, plan=plan))
     campaign = read_sealed(sealed)
-    if campaign.plan.spec.get("epochs") != arguments.epochs:
-        raise UserError(f"{sealed} has runs of {campaign.plan.spec.get('epochs')} epochs: name another --out")
+    if campaign.plan.spec.epochs != arguments.epochs:
+        raise UserError(f"{sealed} has runs of {campaign.plan.spec.epochs} epochs: name another --out")
     return campaign
 
 

@@ -84,7 +84,7 @@ from tare.model.registry import HOST, SINGLE  # noqa: E402
 from tare.model.roles import CONTROL  # noqa: E402
 from tare.model.studies import arms  # noqa: E402
 from tare.model.studies.layout import benchmark_record  # noqa: E402
-from tare.model.studies.study import load_checked  # noqa: E402
+from tare.model.studies.study import Study, load_checked  # noqa: E402
 from tare.stats.sliced.ratios import body_estimates  # noqa: E402
 
 SCHEMA = 3
@@ -255,13 +255,13 @@ def _counted(rows: Sequence[Record], told: Sequence[Record], truth: float) -> Re
 class Bench:
     """The two programs, and three ways to launch them for a given time."""
 
-    def __init__(self, study: Mapping[str, Any], workload: str, site: Site, seconds: float, epochs: int) -> None:
-        self.seed, self.seconds, self.site = study["seed"], seconds, site
-        spec = rounds.whole_run_spec(workload, study["workloads"][workload]["batch"], study)
+    def __init__(self, study: Study, workload: str, site: Site, seconds: float, epochs: int) -> None:
+        self.seed, self.seconds, self.site = study.seed, seconds, site
+        spec = rounds.whole_run_spec(workload, study.workloads[workload].batch, study)
         # Without a loader process all processor time is that of the process in which a share is planted.
-        self.spec = {**spec, "loader_workers": 0, "epochs": epochs}
-        self.conditions = arms.conditions_at(study["conditions"], rounds.headline_levels(study))
-        if reason := sliced.refusal(SINGLE, self.spec, self.conditions):
+        self.spec = spec.replace(loader_workers=0, epochs=epochs)
+        self.conditions = arms.conditions_at(study.conditions, rounds.headline_levels(study))
+        if reason := sliced.refusal(SINGLE, study.device, study.conditions.page_cache):
             raise UnavailableError(f"launches can't be sliced: {reason}")
 
     def orders(self, truth: float, generator: random.Random) -> dict[str, Order]:
@@ -405,7 +405,7 @@ def measure(bench: Bench, condition: str, repetition: int, design: str, name: st
     generator = random.Random(f"{bench.seed}/{condition}/{repetition}/{design}/{name}")
     used: list[Any] = []
     started = time.monotonic()
-    with loaded(condition, choose_cpus(bench.conditions["cpus"]), str(generator.random())) as load:
+    with loaded(condition, choose_cpus(bench.conditions.cpus), str(generator.random())) as load:
         started = time.monotonic()
         try:
             with others.watched(used):
@@ -575,7 +575,7 @@ def take(arguments: argparse.Namespace, key: Mapping[str, Any], rows: list[Recor
             f"{journal.path} has measurements of {before.pop():g} s in this condition, not {seconds:g} s: "
             "give the same --seconds, or another --out"
         )
-    study = settled(load_checked("config/config.yaml")).to_json()
+    study = settled(load_checked("config/config.yaml"))
     with (
         alone_on_this_machine(),
         sites(study, arguments.workload, [HOST], None, None) as (available, _, _),
@@ -583,13 +583,13 @@ def take(arguments: argparse.Namespace, key: Mapping[str, Any], rows: list[Recor
         clock = Clock(time.monotonic() + 60 * arguments.minutes)
         clock.longest = seconds
         bench = Bench(study, arguments.workload, available[HOST], seconds, arguments.epochs)
-        for place in missing(rows, study["seed"], arguments.condition, arguments.repetitions):
+        for place in missing(rows, study.seed, arguments.condition, arguments.repetitions):
             if not clock.pays():
                 break
             rows.append({**key, **measure(bench, arguments.condition, *place)})
             journal.append(rows[-1])
             clock.spent()
-        left = len(list(missing(rows, study["seed"], arguments.condition, arguments.repetitions)))
+        left = len(list(missing(rows, study.seed, arguments.condition, arguments.repetitions)))
     print(f"{arguments.condition}: {left} measurements are left", file=sys.stderr)
 
 

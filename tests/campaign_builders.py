@@ -17,6 +17,7 @@ import pandas as pd
 from tare.analysis import verdicts
 from tare.core.files import Journal, canonical_json, sha256_file, sha256_text
 from tare.experiments import rounds
+from tare.model.conditions import StudyConditions
 from tare.model.journals.sealed import (
     DECISION_KEY,
     ENDED_KEY,
@@ -42,7 +43,8 @@ from tare.stats.intervals import log_ratios_of
 
 MACHINE = "box"  # as conftest.py names it
 CONFIDENCE = 0.95
-CONDITIONS = {"threads": 1, "cpus": 2, "open_files": 4096, "page_cache": "warm", "launch_timeout_s": 180}
+CONDITIONS = StudyConditions(threads=1, cpus=2, open_files=4096, page_cache="warm", launch_timeout_s=180)
+MODES = {"causes": "causes", "starts": "start"}  # of the launches of a kind of campaign, but for whole runs
 MARGINS = {"run": 0.05, "step": 0.02}
 HEADLINE = {
     "rounds": {"stack": "same", "allocator": "default", "page_cache": "warm"},
@@ -296,9 +298,9 @@ def base_plan(
         "workload": workload,
         "launches": launches_of(names),
         "unavailable": {},
-        "spec": {"batch": 64, "loader_workers": 1, "device": "cpu"},
-        "conditions": arms.conditions_at(CONDITIONS, levels),
-        "headline_conditions": arms.conditions_at(CONDITIONS, HEADLINE[kind]),
+        "spec": {"mode": MODES.get(kind, "train"), "batch": 64, "loader_workers": 1, "device": "cpu"},
+        "conditions": arms.conditions_at(CONDITIONS, levels).to_json(),
+        "headline_conditions": arms.conditions_at(CONDITIONS, HEADLINE[kind]).to_json(),
         "margins": MARGINS,
         "sampling": sampling,
         "seed": 2022,

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from asked import PLANNED
 from campaign_builders import MACHINE, launches_of
 
 from tare.model.records.campaigns import Plan, Unit
@@ -132,7 +133,8 @@ def write_rounds(folder: Path, rows: Sequence[Mapping[str, Any]], **changes: Any
     plan = {
         **{"schema": Plan.VERSION, "kind": "rounds", "study": "s", "workload": "mnist_cnn"},
         "launches": launches_of([HOST, CONTROL]),
-        **{"spec": {}, "conditions": {}, "sampling": {"confidence": 0.95, "units": 12}, "seed": 1, "discarded": 1},
+        **PLANNED,
+        **{"sampling": {"confidence": 0.95, "units": 12}, "seed": 1, "discarded": 1},
         **{
             "arm": "stack=same",
             "headline_arm": "stack=same",

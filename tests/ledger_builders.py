@@ -2,6 +2,8 @@
 
 import math
 
+from asked import CONDITIONS, spec
+
 from tare.experiments.campaign import run_campaign
 from tare.experiments.designs import Design, identity
 from tare.model.records.campaigns import Plan, Sampling
@@ -24,10 +26,9 @@ def simple_values(monkeypatch):
 def plan_of(**changes):
     return Plan(
         **{
-            "kind": "rounds", "study": "s", "workload": "w", "spec": {},
-            "launches": read_roles((HOST, CONTROL, "docker")),
-            "conditions": {}, "sampling": Sampling(units=3, confidence=0.95), "seed": 1, "discarded": 1,
-            "arm": "stack=same", "headline_arm": "stack=same", "stack": "none", "code_sha256": "0",
+            "kind": "rounds", "study": "s", "workload": "w", "launches": read_roles((HOST, CONTROL, "docker")),
+            "spec": spec(), "conditions": CONDITIONS, "sampling": Sampling(units=3, confidence=0.95), "seed": 1,
+            "discarded": 1, "arm": "stack=same", "headline_arm": "stack=same", "stack": "none", "code_sha256": "0",
             "margins": {"run": 0.05, "step": 0.02}, "provenance": {}, "machine": identity(on_gpu=False), **changes,
         }
     )  # fmt: skip

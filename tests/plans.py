@@ -85,7 +85,8 @@ def on_no_machine() -> Iterator[None]:
             (sliced, "quota_here", lambda: None),
             (sliced, "machine_hierarchies", lambda: [Path("/")]),
             (starts, "cold_obstacle", lambda: None),
-            (starts, "measuring", lambda *outs: contextlib.nullcontext()),
+            (starts, "measuring_campaigns", lambda *outs: contextlib.nullcontext()),
+            (measure, "measuring_campaigns", lambda *outs: contextlib.nullcontext()),
             (measure, "measuring", lambda *outs: contextlib.nullcontext()),
             (measure, "compare_curves", lambda *words: None),
             (measure, "data_of", lambda workload, *words: (Path("/data") / workload, {})),
@@ -122,7 +123,7 @@ def _profile(study: Study, workload: str, arm: str | None) -> dict[str, Any]:
     found: dict[str, Any] = {}
 
     def launch(site: Site, spec: Any, conditions: Any, trace: Path) -> dict[str, Any]:
-        found.update(spec=dict(spec), conditions=dict(conditions), framework=site.framework)
+        found.update(spec=spec.to_json(), conditions=conditions.to_json(), framework=site.framework)
         return {"status": "ok", "reason": None}
 
     with (
@@ -152,7 +153,7 @@ def _sites(where: Any, arm: arms.Arm | None, scenario: str) -> Iterator[None]:
     """Every environment can be had, in the study's stack or in the arm's."""
 
     def site(study: Any, name: str, level: arms.Arm | None) -> Site:
-        stack = level.other_stack if level and level.other_stack else study["stack"]
+        stack = level.other_stack if level and level.other_stack else study.stack
         own = environment(read_role(name).environment)
         return Site(environment=own, python="/python", framework=framework_of(stack))
 

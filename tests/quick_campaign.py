@@ -13,6 +13,8 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
+from asked import CONDITIONS, spec
+
 from tare.core.process import run
 from tare.experiments.attempts import measuring_campaigns
 from tare.experiments.campaign import run_campaign
@@ -31,8 +33,8 @@ def plan_of(units: int) -> Plan:
         study="quick",
         workload="none",
         launches=read_roles(NAMES),
-        spec={},
-        conditions={},
+        spec=spec(),
+        conditions=CONDITIONS,
         sampling=Sampling(units=units, confidence=0.95),
         seed=1,
         discarded=1,

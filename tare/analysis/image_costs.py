@@ -143,7 +143,7 @@ def read_starts(path: Path) -> Starts:
         raise IntegrityError(f"{path} is a campaign of {plan.kind}, not of starts: name that one")
     return Starts(
         **{key: getattr(plan, key) for key in ("stack", "workload", "arm", "scenario", "unavailable")},
-        no_cold=plan.spec.get("no_cold"),
+        no_cold=plan.spec.no_cold,
         environments=plan.launch_names,
         launches=[
             (unit.unit, *_place(name), unit.launches[name]) for unit in campaign.counted for name in unit.order
@@ -159,7 +159,7 @@ def read_runs(path: Path) -> Starts:
     """
     campaign = read_sealed(path)
     plan = campaign.plan
-    if plan.kind != "rounds" or plan.conditions["page_cache"] != WARM:
+    if plan.kind != "rounds" or plan.conditions.page_cache != WARM:
         raise IntegrityError(f"{path} is no campaign of whole runs from a warm page cache: name that one")
     return Starts(
         **{key: getattr(plan, key) for key in ("stack", "workload", "arm", "scenario", "environments")},

@@ -211,7 +211,7 @@ class _Pair:
         """A row of the table; what has no source is measured by its own campaign."""
         plan, there = one.campaign.plan, told.value is not None
         return {
-            **identify(plan, one.campaign.name, env, plan.spec["batch"]),
+            **identify(plan, one.campaign.name, env, plan.spec.batch),
             "item": item,
             "length_s": length_s,
             "value": told.value,

@@ -38,7 +38,7 @@ LEVELS = ("step_s", "step_mean_s")  # that levels of an arm are compared by
 
 def campaign_metrics(campaign: SealedCampaign) -> list[Row]:
     """Rows of a sealed campaign; units that are discarded or void are left out."""
-    plan, batch = campaign.plan, campaign.plan.spec["batch"]
+    plan, batch = campaign.plan, campaign.plan.spec.batch
     rows = [
         {**identify(plan, campaign.name, env, size), "rep": unit.unit, **row}
         for unit in campaign.counted
@@ -79,7 +79,7 @@ def headline_beside(campaign: SealedCampaign, others: Iterable[SealedCampaign]) 
     if campaign.level in (None, HEADLINE_LEVEL) or any(role.is_reference for role in plan.launches):
         return []
     return [
-        {**identify(other.plan, campaign.name, reference_of(HOST), plan.spec["batch"]), "rep": unit.unit, **row}
+        {**identify(other.plan, campaign.name, reference_of(HOST), plan.spec.batch), "rep": unit.unit, **row}
         for other in others
         if (other.path, other.level) == (campaign.path, HEADLINE_LEVEL)
         for unit in other.counted
@@ -107,7 +107,7 @@ def campaign_kernels(campaign: SealedCampaign) -> list[Row]:
     if plan.kind != "causes":
         return []
     return [
-        {**identify(plan, campaign.name, env, plan.spec["batch"]), "rep": unit.unit, **row}
+        {**identify(plan, campaign.name, env, plan.spec.batch), "rep": unit.unit, **row}
         for unit in campaign.counted
         for env, launch in unit.launches.items()
         for row in kernel_rows(launch)
@@ -116,7 +116,7 @@ def campaign_kernels(campaign: SealedCampaign) -> list[Row]:
 
 def _unit_rows(campaign: SealedCampaign, unit: Unit) -> Iterator[tuple[str, int, list[Row]]]:
     """Environment, batch size and rows of each launch of a unit."""
-    kind, batch, level = campaign.kind, campaign.plan.spec["batch"], campaign.level
+    kind, batch, level = campaign.kind, campaign.plan.spec.batch, campaign.level
     steps = step_values(unit, level) if level is not None else {}
     for name, launch in unit.launches.items():
         if level is not None:

@@ -257,7 +257,7 @@ class _Table:
         self.identity["stack"] = stack_of(plan.levels, plan.stack)
         self.values = pivot(metrics, metric).reindex(columns=found.names)
         keys = [(CONTROL, HOST), *pairs]
-        self.limit = self.campaign.plan.conditions.get("launch_timeout_s")
+        self.limit = self.campaign.plan.conditions.launch_timeout_s
         self.ends = self._bounds(keys)
         total = TOTAL_OF.get(metric, metric)
         self.is_total = total == metric
@@ -287,7 +287,7 @@ class _Table:
 
     def _bounds(self, keys: Sequence[tuple[str, str]]) -> dict[tuple[str, str], Ends]:
         """Put the time limit where it stopped a launch; returns which ends of the comparisons are known then."""
-        stopped = stopped_runs(self.campaign) if self.metric == BOUNDED and self.limit else {}
+        stopped = stopped_runs(self.campaign) if self.metric == BOUNDED else {}
         if not stopped:
             return dict.fromkeys(keys, Ends())
         for name in stopped.keys() & set(self.values.columns):
@@ -526,7 +526,7 @@ class _Comparison:
 
     def _limits(self, units: int) -> list[str]:
         """What launches that were stopped leave unknown."""
-        parts, stopped = [], f"stopped at the time limit of {self.table.limit or 0:g} s"
+        parts, stopped = [], f"stopped at the time limit of {self.table.limit:g} s"
         if self.ends.at_least:
             parts.append(
                 f"{self.ends.at_least} of {units} launches were {stopped}, which counts as what they took at least"

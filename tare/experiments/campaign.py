@@ -217,7 +217,7 @@ def _run_units(
 ) -> None:
     """The next units of campaigns that share their launches, checked as they will be read."""
     started, plan = time.monotonic(), due[0].plan
-    around = scenarios.around(choose_cpus(plan.conditions.get("cpus", 1)), plan.conditions)
+    around = scenarios.around(choose_cpus(plan.conditions.cpus), plan.conditions)
     with gpu_health.watched(uses_gpu(plan)) as gpu, scenarios.surrounded(plan.scenario, around) as span:
         try:
             found = _made(due, run_units) if span.reason is None else {}

@@ -226,7 +226,7 @@ def _device(study: Study, ceilings: CeilingsRecord | None, sealed: Sequence[Camp
     """Where the study trained: its own word, or what the machine that measured made of `auto`."""
     if study.device != "auto":
         return study.device
-    used = [ceilings.device if ceilings else None, *(campaign.plan.spec.get("device") for campaign in sealed)]
+    used = [ceilings.device if ceilings else None, *(campaign.plan.spec.device for campaign in sealed)]
     return next((device for device in used if device), "cpu")
 
 

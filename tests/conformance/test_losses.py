@@ -21,7 +21,7 @@ WORKLOAD = "mnist_cnn"
 def test_what_is_faster_because_it_computes_less_is_caught(study, forms, folders, tmp_path):
     """Half of each batch: the epoch is shorter, and the loss is another."""
     host = site_of(HOST, environment(HOST), forms(HOST), folders(describe_workload(WORKLOAD)["dataset"]))
-    study = {**study, "study": "planted", "rounds": {**study["rounds"], "units": 2, "discarded": 0}}
+    study = study.replace(study="planted", rounds=study.rounds.replace(units=2, discarded=0))
     sites = {HOST: host, CONTROL: host, "halved": planted(host, batch_share=0.5)}
     campaign.run_campaign(tmp_path, rounds.rounds(Setup(study=study, workload=WORKLOAD, sites=sites)))
     rows = pd.DataFrame(metrics.campaign_metrics(read_sealed(tmp_path / campaign.SEALED)))

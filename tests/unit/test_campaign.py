@@ -9,6 +9,7 @@ from dataclasses import replace
 
 import pandas as pd
 import pytest
+from asked import CONDITIONS, spec
 
 from tare.analysis import verdicts
 from tare.core.errors import IntegrityError, UnavailableError
@@ -36,9 +37,9 @@ def plan_of(sampling=FIXED, **changes):
     return Plan(
         **{
             "kind": "rounds", "study": "s", "workload": "w", "launches": read_roles((HOST, CONTROL, "docker")),
-            "spec": {}, "conditions": {}, "sampling": sampling, "seed": 1, "discarded": 1, "arm": "stack=same",
-            "headline_arm": "stack=same", "stack": "none", "code_sha256": "0", "provenance": {},
-            "machine": identity(on_gpu=False), **changes,
+            "spec": spec(), "conditions": CONDITIONS, "sampling": sampling, "seed": 1, "discarded": 1,
+            "arm": "stack=same", "headline_arm": "stack=same", "stack": "none", "code_sha256": "0",
+            "provenance": {}, "machine": identity(on_gpu=False), **changes,
         }
     )  # fmt: skip
 

@@ -11,6 +11,7 @@ from types import SimpleNamespace
 import campaign_builders
 import pandas as pd
 import pytest
+from asked import CONDITIONS, OF_A_STUDY
 from test_adapters import LAUNCH
 
 from envs.charliecloud import Charliecloud
@@ -25,6 +26,7 @@ from tare.launch.conditions import deviations
 from tare.launch.group import split
 from tare.launch.place import Site
 from tare.launch.scenarios import barred, distributed, launcher
+from tare.model.conditions import Group
 from tare.model.levels import level_columns
 from tare.model.records.launches import LaunchRecord
 from tare.model.records.measured import NetworkRecord
@@ -39,7 +41,7 @@ from tare.worker.groups import exchange
 
 S = 10**9
 SITE = Site(environment=Host(), python="/usr/bin/python3", reference=None, data=None)
-GROUP = {"workers": 2, "exchange": "all-reduce", "network": "switch", "rate_mbit_per_s": 1000.0, "delay_ms": 0.0}
+GROUP = Group(workers=2, exchange="all-reduce", network="switch", rate_mbit_per_s=1000.0, delay_ms=0.0)
 
 
 @pytest.fixture
@@ -130,10 +132,10 @@ def test_a_group_is_part_of_its_own_campaigns_alone(config):
 
 def test_conditions_of_a_group_follow_its_levels():
     levels = {"allocator": "default", "exchange": "parameter-server", "network": "host"}
-    assert arms.conditions_at({"cpus": 2, "group": GROUP}, levels)["group"] == {
-        **GROUP, "exchange": "parameter-server", "network": "host",
-    }  # fmt: skip
-    assert "group" not in arms.conditions_at({"cpus": 2}, levels)
+    found = arms.conditions_at(OF_A_STUDY, levels, GROUP).group
+    assert found == GROUP.replace(exchange="parameter-server", network="host")
+    assert (GROUP.size, found.size, found.servers) == (2, 3, 1)
+    assert "group" not in arms.conditions_at(OF_A_STUDY, levels).to_json()
 
 
 # --- launching
@@ -187,11 +189,10 @@ def test_interfaces_are_held_against_what_a_member_should_see():
         },
         "one",
     )
-    conditions = {"threads": 1}
 
     def told(interfaces):
         launch = replace(LAUNCH, cpus=(0, 1), nofile=4096, interfaces=interfaces)
-        return deviations(seen.seen_inside().facts, conditions, launch, workdir=Path("/w"))
+        return deviations(seen.seen_inside().facts, CONDITIONS, launch, workdir=Path("/w"))
 
     assert told(("eth0", "lo")) == [] == told(None)
     assert told(("lo",)) == ["network interfaces ['eth0', 'lo'], asked for ['lo']"]

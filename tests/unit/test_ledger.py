@@ -7,6 +7,8 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
+from asked import conditions
+from asked import part as part_from
 from ledger_builders import NAME, plan_of, run, simple_values
 from rerunning import fooled
 
@@ -323,7 +325,8 @@ def test_the_plans_of_the_default_and_the_full_study_differ_in_what_the_full_one
     def asked(part):
         site = SimpleNamespace(framework="torch", environment=environment(HOST))
         sites = dict.fromkeys((HOST, CONTROL, "docker"), site)
-        setup = Setup(study={**part, "device": "cpu"}, workload="mnist_cnn", sites=sites)
+        study = part_from(study_file.PARTS[kind], {**part, "device": "cpu"})
+        setup = Setup(study=study, workload="mnist_cnn", sites=sites)
         return campaign._asked(DESIGNS[kind](setup).plan)
 
     default, full = part_of("config"), part_of("full")
@@ -335,7 +338,7 @@ def test_the_plans_of_the_default_and_the_full_study_differ_in_what_the_full_one
     assert asked(default) == asked(full) != asked({**full, "seed": 7})
 
 
-@pytest.mark.parametrize("change", [{"seed": 7}, {"code_sha256": "1"}, {"conditions": {"cpus": 1}}])
+@pytest.mark.parametrize("change", [{"seed": 7}, {"code_sha256": "1"}, {"conditions": conditions(threads=2)}])
 def test_a_campaign_by_another_plan_is_not_taken_over(change, study):
     run(study)
     other = study.parents[1] / "full" / "box"

@@ -167,7 +167,7 @@ def plan(**changes):
         "stack": "t",
         "arm": "allocator=huge",
         "headline_arm": "allocator=default",
-        "spec": {"batch": 64},
+        "spec": {"mode": "train", "batch": 64},
         "unavailable": {"podman": "no podman here"},
         **changes,
     }

@@ -7,6 +7,7 @@ import inside_code
 import numpy
 import pytest
 import torch
+from asked import OF_A_STUDY
 from project import ROOT
 
 from tare.analysis import expected
@@ -165,7 +166,7 @@ def test_a_stack_with_a_graph_compiler_is_a_level_of_its_own():
     )
     assert arms.used(["host"], arm) == (["host"], ("compile",))
     levels = arms.levels_of({"stack": "same", "allocator": "default"}, arm)
-    assert arms.conditions_at({"threads": 1}, levels)["settings"] == {"compile": "torchscript"}
+    assert arms.conditions_at(OF_A_STUDY, levels).settings == {"compile": "torchscript"}
     assert arms.stack_of(levels, "paper-2022") == "torch-2.13"
     assert framework_of(arm.other_stack) == "torch"
 

@@ -5,6 +5,7 @@ import hashlib
 import json
 
 import pytest
+from asked import PLANNED
 
 from tare.core.errors import IntegrityError
 from tare.core.files import canonical_json, sha256_file, sha256_text, write_json
@@ -19,8 +20,7 @@ PLAN = {
     "study": "tiny",
     "workload": "mnist_cnn",
     "launches": [{"environment": "host"}, {"environment": "host", "is_control": True}, {"environment": "docker"}],
-    "spec": {"batch": 64},
-    "conditions": {},
+    **PLANNED,
     "sampling": {"units": 2, "confidence": 0.95},
     "seed": 1,
     "discarded": 1,

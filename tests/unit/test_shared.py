@@ -11,7 +11,9 @@ from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 
+import asked
 import campaign_builders as builders
+import fakes
 import inside_code
 import pandas as pd
 import pytest
@@ -124,16 +126,17 @@ def test_the_threads_of_a_neighbour_reach_it_and_not_the_launch(config, launched
     for own, wanted in (({}, None), ({"threads": 2}, 2)):
         checked = study.check(study.merge(config, {"shared": own}))
         part = json.loads(study.part_of(checked, "rounds", "mnist_cnn", None, "shared"))
-        setup = Setup(study=part, workload="mnist_cnn", sites={HOST: site}, scenario="shared")
+        own = study.load_part(study.RoundsPart, json.dumps({**part, "device": "cpu"}))
+        setup = Setup(study=own, workload="mnist_cnn", sites={HOST: site}, scenario="shared")
         design = beside.rounds_beside(setup)
-        assert design.plan.conditions["threads"] == 1 and design.plan.part["shared"].get("threads") == wanted
+        assert design.plan.conditions.threads == 1 and design.plan.part["shared"].get("threads") == wanted
         assert "shared" not in json.loads(study.part_of(checked, "rounds", "mnist_cnn")), (
             "no plan of one job knows it"
         )
-        order = replace(order_of(Adapter()), conditions={"threads": 1, "cpus": 2})
+        order = replace(order_of(Adapter()), conditions=asked.conditions(cpus=2))
         launched.neighbour(lambda record: None)
-        shared.launch_member("host", order, {}, "none", threads=wanted)
-        assert launched.seen[-1][1]["threads"] == 1 and launched.threads[-1] == wanted
+        shared.launch_member("host", order, asked.spec(), "none", threads=wanted)
+        assert launched.seen[-1][1].threads == 1 and launched.threads[-1] == wanted
 
 
 def test_the_programs_of_a_campaign_beside_a_neighbour_are_its_neighbours_too():
@@ -161,9 +164,9 @@ def test_the_smoke_preset_has_a_slice_and_nthu2018_the_papers_neighbour():
 
 def test_causes_have_no_neighbour_and_a_study_without_one_is_told_so():
     with pytest.raises(UserError, match="the scenario shared is of whole runs: there are no causes in it"):
-        beside.design_of("causes", {"shared": {}})
+        beside.design_of("causes", fakes.study())
     with pytest.raises(UserError, match="config: shared: it is missing"):
-        beside.design_of("rounds", {})
+        beside.design_of("rounds", fakes.study())
 
 
 # --- limits
@@ -174,7 +177,7 @@ def test_a_cpu_set_is_half_of_the_cpus_and_threads_are_no_more():
         assert both == (limits.Share(cpus=(0, 1)), limits.Share(cpus=(0, 1)))
     with limits.shared_out("cpuset", (0, 1, 3)) as (own, other):
         assert (own.cpus, other.cpus) == ((0,), (1, 3))
-    assert shared.at_share({"threads": 2, "cpus": 3}, own) == {"threads": 1, "cpus": 3}
+    assert shared.at_share(asked.conditions(threads=2, cpus=3), own) == asked.conditions(cpus=3)
     assert limits.lacking("cpuset", (2,)) == "one CPU can't be divided between two jobs"
 
 
@@ -367,11 +370,10 @@ class Adapter:
 
 
 def order_of(environment):
-    conditions = {"threads": 1, "cpus": 1}
     return Order(
         site=Site(environment=environment, python="python", reference=None, data=None),
-        program={},
-        conditions=conditions,
+        program=asked.spec(),
+        conditions=asked.CONDITIONS,
     )
 
 
@@ -399,22 +401,21 @@ def launched(monkeypatch):
 
 @pytest.mark.parametrize(("threads", "cpus", "wanted"), [(2, (0, 1), 2), (2, (1,), 1), (None, (0, 1), 1)])
 def test_a_neighbour_has_its_own_threads_and_no_more_than_cpus(monkeypatch, threads, cpus, wanted):
-    asked = {}
+    had = []
 
     @contextlib.contextmanager
     def ready(site, spec, conditions, **more):
-        asked.update(conditions)
+        had.append(conditions.threads)
         talk = SimpleNamespace(hear=lambda *words, **more: None, kill=lambda: None)
         yield SimpleNamespace(converse=lambda protocol: talk, planned=None)
 
     monkeypatch.setattr(shared, "ready", ready)
     monkeypatch.setattr(shared, "clean_up", lambda *parts: None)
     order = order_of(Adapter())
-    order = replace(order, conditions={**order.conditions, "threads": 1, "launch_timeout_s": 9.0})
     share = Share(cpus=cpus)
     order = replace(order, site=replace(order.site, data_of={"a": None}))
-    with shared.training(order, {"workload": "a"}, share, threads):
-        assert asked["threads"] == wanted
+    with shared.training(order, asked.spec(mode="neighbour", workload="a"), share, threads):
+        assert had == [wanted]
 
 
 def test_a_launch_beside_a_neighbour_has_both_and_one_alone_the_counts(launched):
@@ -487,7 +488,7 @@ def campaign(units=8, names=NAMES, arm=None, **changes):
     generator = random.Random(1)
     plan = builders.base_plan("s", "mnist_cnn", "rounds", names, units)
     headline = {**builders.HEADLINE["rounds"], **beside.FIRST}
-    plan |= {"scenario": "shared", "arm": levels_text(arms.levels_of(headline, arm)), "spec": {"batch": 64}}
+    plan |= {"scenario": "shared", "arm": levels_text(arms.levels_of(headline, arm))}
     plan |= {"headline_arm": levels_text(headline), "discarded": 0}
     plan["sampling"] = {"confidence": 0.95, "units": units, "verdict_units": 6}
     rows = []

@@ -7,6 +7,7 @@ import campaign_builders
 import numpy as np
 import pandas as pd
 import pytest
+from asked import conditions
 from campaign_builders import (
     MACHINE,
     copies_record,
@@ -389,7 +390,7 @@ def stopped_row(values, *stopped):
     """The row of docker's whole runs, of which the time limit of 10 s stopped some."""
     for number, name in stopped:
         values[name][number] = None
-    plan = plan_of(launches=NAMES[:3], conditions={"launch_timeout_s": 10.0})
+    plan = plan_of(launches=NAMES[:3], conditions=conditions(launch_timeout_s=10.0).to_json())
     found = table_of(plan, rows_of("real_s", values), with_stopped(NAMES[:3], *stopped))
     return found.set_index("metric").loc["real_s"]
 
@@ -434,7 +435,7 @@ def test_a_bound_on_the_far_side_tells_nothing_and_loosens_no_other_comparison()
     values = {name: noisy(generator, units=6) for name in NAMES[:4]}
     values["docker"] = [value / 50 for value in values["docker"]]
     values["docker"][3] = None
-    plan = plan_of(launches=NAMES[:4], conditions={"launch_timeout_s": 1.1})
+    plan = plan_of(launches=NAMES[:4], conditions=conditions(launch_timeout_s=1.1).to_json())
     found = table_of(plan, rows_of("real_s", values), with_stopped(NAMES[:4], (3, "docker")))
     found = found[found["metric"] == "real_s"].set_index("launch")
     assert found.loc["docker", "ratio"] < 0.2 and found.loc["docker", "verdict"] == "inconclusive"

@@ -8,6 +8,7 @@ import sys
 import fakes
 import pandas as pd
 import pytest
+from asked import CONDITIONS, part
 from campaign_builders import sealed_campaign, verdict_rows
 from fakes import site
 from recording import PAD, Recording
@@ -26,9 +27,11 @@ from tare.model.roles import CONTROL, read_role, reference_of
 from tare.model.studies import arms
 from tare.model.studies.cells import launch_columns
 from tare.model.studies.layout import SEALED
+from tare.model.studies.study import RoundsPart, StartsPart, SweepPart
 
 NAMES = (HOST, CONTROL, "docker")
 KERNEL = "it runs on a kernel of its own"
+ALLOCATION = {"rounds": {"allocator": "steady"}}  # what other kinds than rounds know of them
 
 
 @pytest.fixture(autouse=True)
@@ -48,10 +51,10 @@ def recording(folder, names=NAMES, **changes):
     return {name: Recording(folder, **{"work_s": 0.02, "step_s": 0.002, **changes}) for name in names}
 
 
-def setup_of(environments, arm=None, change=None, **settings):
-    study = {**fakes.study(**{"units": 2, "steps": None, **settings}), **(change or {})}
+def setup_of(environments, arm=None, change=None, kind=RoundsPart, **settings):
+    study = {**fakes.study_json(**{"units": 2, "steps": None, **settings}), **(change or {})}
     sites = {name: site(environment) for name, environment in environments.items()}
-    return Setup(study=study, workload="mnist_cnn", sites=sites, arm=arm)
+    return Setup(study=part(kind, study), workload="mnist_cnn", sites=sites, arm=arm)
 
 
 def run(folder, setup, design=rounds.rounds):
@@ -64,11 +67,11 @@ def run(folder, setup, design=rounds.rounds):
 
 def asked_of(conditions):
     """Those of a plan's conditions that reach a launch, as `Started.conditions` has them."""
-    names = ("allocator", "threads", "cpus", "open_files")
-    return {**{name: conditions[name] for name in names}, "settings": conditions.get("settings", {})}
+    names = ("allocator", "threads", "cpus", "open_files", "settings")
+    return {name: getattr(conditions, name) for name in names}
 
 
-HEADLINE = asked_of({**fakes.CONDITIONS, "allocator": "steady"})
+HEADLINE = asked_of(CONDITIONS)
 ARMS = {
     "allocator=default": {"allocator": "default"},
     "threads=2": {"threads": 2},
@@ -127,17 +130,17 @@ def test_launches_that_are_not_held_get_theirs(tmp_path, unheld):
 def test_starts_get_theirs(tmp_path, monkeypatch):
     monkeypatch.setattr(starts, "cold_obstacle", lambda: "nobody may")
     environments = recording(tmp_path / "pids")
-    change = {"starts": {"repetitions": 3}}
-    found = run(tmp_path / "c", setup_of(environments, change=change), starts.starts)
+    change = {"starts": {"repetitions": 3}, **ALLOCATION}
+    found = run(tmp_path / "c", setup_of(environments, change=change, kind=StartsPart), starts.starts)
     see_pads(environments, found, "{}/warm")
     assert all(one.spec["mode"] == "start" for each in environments.values() for one in each.jobs)
 
 
 def test_launches_of_the_sweep_get_theirs(tmp_path):
     environments = recording(tmp_path / "pids", [HOST])
-    setup = setup_of(environments, change={"sweep": {"repetitions": 6}})
-    setup.study["workloads"]["mnist_cnn"] |= {"sweep_batches": [16]}
-    found = run(tmp_path / "c", setup, rounds.sweep)
+    workloads = {"mnist_cnn": {"batch": 64, "sweep_batches": [16]}}
+    change = {"sweep": {"repetitions": 6}, "workloads": workloads, **ALLOCATION}
+    found = run(tmp_path / "c", setup_of(environments, change=change, kind=SweepPart), rounds.sweep)
     pads = [one.pad_bytes for one in environments[HOST].jobs]
     assert pads == [unit.launches["16"].pad_bytes for unit in found.units] and len(set(pads)) > 4
     assert {one.spec["batch"] for one in environments[HOST].jobs} == {16}
@@ -171,7 +174,7 @@ def test_held_launches_of_a_headline_have_its_conditions_these_variables_and_a_r
 def test_a_command_hashes_alike_in_every_launch(tmp_path):
     environment = recording(tmp_path / "pids", [HOST])[HOST]
     says = CommandProgram([sys.executable, "-S", "-c", "print(hash('an order of a dictionary of strings'))"])
-    conditions = {**fakes.CONDITIONS, "page_cache": "as_found"}
+    conditions = CONDITIONS.replace(page_cache="as_found")
     first, second = (launch(site(environment), says, conditions, pad_bytes=pad) for pad in (5, 9))
     assert first.ok and first.stdout == second.stdout and first.stdout.strip().lstrip("-").isdigit()
     assert [one.pad_bytes for one in environment.started] == [5, 9]

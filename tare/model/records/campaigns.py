@@ -10,11 +10,13 @@ from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import Field, field_validator
 
+from tare.model.conditions import Conditions
 from tare.model.levels import Levels, read_levels
 from tare.model.machines import MachineName
 from tare.model.records.launches import LaunchRecord
 from tare.model.roles import LaunchRole, read_roles
 from tare.model.schema import VERSION, FileRecord, Record
+from tare.model.specification import Specification
 
 Kind = Literal["rounds", "causes", "sweep", "starts"]
 REMAKE = "run it again"
@@ -87,7 +89,7 @@ class Plan(FileRecord):
         launches: roles of the launches of a unit: host, its control, the others, those at an arm's headline. Of
             the batch sweep, and of starts, one stands for its launches at all sizes, or from all page caches.
         unavailable: the other environments of the study, each with its reason.
-        spec: what each launch does inside (mode, workload, batch, seed, …).
+        spec: what each launch does inside.
         conditions: equal for every launch; `headline_conditions` for an arm's baselines.
         discarded: units that come first and do not count.
         measured: steps that whole runs measure after their epoch; None for none.
@@ -111,9 +113,9 @@ class Plan(FileRecord):
     workload: str
     launches: tuple[LaunchRole, ...]
     unavailable: Mapping[str, str] = Field(default_factory=dict)
-    spec: Mapping[str, Any]
-    conditions: Mapping[str, Any]
-    headline_conditions: Mapping[str, Any] | None = None
+    spec: Specification
+    conditions: Conditions
+    headline_conditions: Conditions | None = None
     margins: Mapping[str, float] | None = None
     sampling: Sampling
     measured: Measured | None = None

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from tare.core.errors import UserError
+from tare.model.conditions import Conditions, Group, StudyConditions
 from tare.model.levels import SAME, STACK, Levels
 from tare.model.registry import HOST, SHARED, SINGLE, environment, environments
 from tare.model.roles import LaunchRole, read_role
@@ -228,18 +229,15 @@ def levels_of(headline: Mapping[str, str], arm: Arm | None) -> dict[str, str]:
     return {**headline, **({arm.factor: arm.level} if arm else {})}
 
 
-def conditions_at(conditions: Mapping[str, Any], levels: Mapping[str, str]) -> dict[str, Any]:
-    """The study's conditions at a campaign's levels."""
+def conditions_at(conditions: StudyConditions, levels: Mapping[str, str], group: Group | None = None) -> Conditions:
+    """The study's conditions at a campaign's levels; `group` at those of its headline."""
     settings = {factor: level for factor, level in levels.items() if factor in INSIDE}
     settings |= _settings_of_stack(levels.get(STACK, SAME))
-    threads = {THREADS: int(levels[THREADS])} if THREADS in levels else {}
-    found = {
-        **conditions,
-        "allocator": levels["allocator"],
-        **threads,
-        **({"settings": settings} if settings else {}),
-    }
-    if "group" in conditions:
-        own = {factor: level for factor, level in levels.items() if factor in GROUPED}
-        found["group"] = {**conditions["group"], **own}
-    return found
+    found: dict[str, Any] = {"allocator": levels["allocator"]}
+    if THREADS in levels:
+        found[THREADS] = int(levels[THREADS])
+    if settings:
+        found["settings"] = settings
+    if group is not None:
+        found["group"] = group.replace(**{factor: level for factor, level in levels.items() if factor in GROUPED})
+    return conditions.of_launch(**found)

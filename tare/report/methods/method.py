@@ -43,9 +43,9 @@ def method_sentences(evidence: Evidence) -> list[str]:
         "not across zero: different within the margin. Across zero and beyond the margin: inconclusive. Else: "
         "different.",
         *([_arms(evidence)] if evidence.arms() else []),
-        f"Equal for all: {plan.conditions['threads']} thread(s), {plan.conditions['cpus']} logical CPU(s), "
+        f"Equal for all: {plan.conditions.threads} thread(s), {plan.conditions.cpus} logical CPU(s), "
         f"open files, /dev/shm, an allow-listed environment, working directory, data path; {_network(evidence)}; "
-        f"page cache {plan.conditions['page_cache']}; {_allocators(rounds, steps)}; "
+        f"page cache {plan.conditions.page_cache}; {_allocators(rounds, steps)}; "
         "the same tree of interpreter and packages, byte for byte.",
         "Profiled launches and timed launches are never the same launch.",
     ]
@@ -202,7 +202,7 @@ def _arms(evidence: Evidence) -> str:
 
 
 def _allocators(rounds: Sequence[Campaign], steps: Sequence[Campaign]) -> str:
-    parts = [f"{rounds[0].plan.conditions['allocator']} in whole runs"]
+    parts = [f"{rounds[0].plan.conditions.allocator} in whole runs"]
     if steps and steps[0].plan.measured is not None:
         parts.append(f"{listed(list(steps[0].plan.measured.levels))} in training steps")
     return f"allocator {listed(parts)}"
