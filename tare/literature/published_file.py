@@ -532,8 +532,9 @@ class Paper(Record):
 
     @model_validator(mode="after")
     def _draws_what_it_has(self) -> Self:
-        told = {name for one in (*self.claims, *self.plotted) for name in one.workloads}
-        told |= {one.workload for one in (*self.figures, *self.logs)}
+        told = {name for claim in self.claims for name in claim.workloads}
+        told |= {name for plot in self.plotted for name in plot.workloads}
+        told |= {figure.workload for figure in self.figures} | {log.workload for log in self.logs}
         for name in sorted(told - set(self.workloads)):
             raise ValueError(f"workloads: {name} is missing: figures, logs or claims are about it")
         numbers = [plot.figure for plot in self.plotted]
