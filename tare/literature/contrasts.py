@@ -159,16 +159,8 @@ def paired(
     The intervals of `deciding` hold together with CONFIDENCE (Bonferroni), at the share of the campaign's try.
     Where the design of a campaign makes the intervals of its verdicts wider than Student's from all units, these
     are wider by the same factor. There is none of an environment whose verdict's interval lacks an end, since
-    launches were stopped: units without those would tell of the others alone.
-
-    Args:
-        here: what was measured.
-        workload: ours.
-        metric: ours.
-        env: above the line.
-        deciding: environments below it that a claim is about; others of the units are told beside them.
-        at: what it was measured with.
-        parts: how many intervals hold together, of which these are some; as many as `deciding` without it.
+    launches were stopped: units without those would tell of the others alone. `parts` intervals hold together, as
+    many as `deciding` without it; other environments of the units are told beside these.
     """
     judged = _judged(here, workload, metric, at)
     values, margin = values_of(here, workload, metric, at), _margin(judged)

@@ -232,7 +232,6 @@ REFERENCE = (
             folded("Metrics of profiled launches on {it[name]}", tables(at("profiles")))),
         each(where("beside_tables"),
             title("What papers published beside it", "h4"),
-            lines(at("beside")),
             tables(at("beside_tables"))),
         folded("What papers claim of a device, by {it[name]}", tables(at("claims"))),
         each(where("batches"),

@@ -111,6 +111,13 @@ def test_samples_ring_what_was_throttled_and_not_what_idled(samples):
     assert device.faults("gpu_idle, hw_thermal_slowdown") == ["hw_thermal_slowdown"]
 
 
+def test_a_sensor_that_was_zero_throughout_has_no_panel_and_is_named(samples):
+    with_it, without = (figures.device_samples(one, "mnist_cnn") for one in (samples, samples.assign(power_w=0.0)))
+    labels = [[axes.get_ylabel() for axes in drawing.figure.axes] for drawing in (with_it, without)]
+    assert [label for label in labels[0] if label not in labels[1]] == ["power (W)"]
+    assert "Zero in every sample: power." in " ".join(without.figure.get_supxlabel().split())
+
+
 def test_the_rate_of_the_steps_has_a_panel_below_the_sensors(samples, results):
     steps = tables.read("steps", results / "tables/steps.csv")
     drawing = figures.device_samples(samples, "mnist_cnn", steps)

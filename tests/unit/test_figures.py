@@ -17,7 +17,7 @@ from tare.analysis.ceilings import read_ceilings
 from tare.literature.published import load
 from tare.model import tables
 from tare.report import figures, number_tables
-from tare.report.figures import axis, style
+from tare.report.figures import forest, style
 from tare.report.figures.batch import sure_difference, told_apart
 from tare.report.figures.strip import strip
 from tare.report.words import labels
@@ -228,7 +228,9 @@ def test_intervals_draw_the_numbers_that_decide(verdicts, metric, panel):
 
 
 def test_steps_have_an_axis_on_which_small_differences_are_seen(verdicts):
-    steps, runs = figures.intervals(figures.joint(verdicts), "mnist_cnn").figure.axes
+    figure = figures.intervals(figures.joint(verdicts), "mnist_cnn").figure
+    steps, runs = figure.axes
+    assert "linear between" in " ".join(figure.get_supxlabel().split())
     assert steps.get_xscale() == "linear" and max(map(abs, steps.get_xlim())) < 0.1
     assert runs.get_xscale() == "symlog" and max(runs.get_xlim()) > math.log(10)
 
@@ -245,7 +247,7 @@ def test_interval_labels_never_touch(verdicts):
         to_axis = axes.transData + axes.transAxes.inverted()
         places = sorted(to_axis.transform((tick, 0))[0] for tick in axes.get_xticks())
         assert len(places) >= 3
-        assert min(b - a for a, b in itertools.pairwise(places)) >= axis.NEAREST_TICKS - 1e-9
+        assert min(b - a for a, b in itertools.pairwise(places)) >= forest.NEAREST_TICKS - 1e-9
 
 
 # Arms.
@@ -266,7 +268,7 @@ def test_an_arm_shows_its_level_its_environments_and_the_headline_beside_them(ve
         beside = headline[(headline["workload"] == "mnist_cnn") & (headline["metric"] == metric)]
         for row in beside.to_dict("records"):
             assert drawn_in(bars(axes, 1.2), row["ci_low"], row["ci_high"]), row["launch"]
-    assert "the level itself, Host" in drawing.alt
+    assert "The level itself, against the headline's: Host " in drawing.alt
 
 
 def test_a_level_that_only_one_environment_has_is_judged_there(verdicts):
@@ -276,7 +278,7 @@ def test_a_level_that_only_one_environment_has_is_judged_there(verdicts):
     table = pd.concat([level, docker]).assign(campaign="steps.docker+host.seccomp-unconfined")
     drawing = figures.arms(table, "mnist_cnn")
     assert drawing.figure.axes[0].get_title(loc="left") == "No seccomp filter: training step"
-    assert "the level itself, Docker" in drawing.alt
+    assert "The level itself, against the headline's: Docker " in drawing.alt
 
 
 def test_workloads_with_arms_are_those_that_have_their_campaigns(metrics, verdicts):
@@ -327,7 +329,7 @@ def test_a_baseline_has_its_environments_colour_and_comes_last():
     ("ratio", "text"), [(1, "0"), (0.95, "−5%"), (1.2, "+20%"), (2, "2×"), (0.5, "−50%"), (10, "10×")]
 )
 def test_ratio_labels(ratio, text):
-    assert axis.ratio_label(ratio) == text
+    assert forest.ratio_label(ratio) == text
 
 
 def test_parts_of_a_run_add_up_to_the_whole(metrics):

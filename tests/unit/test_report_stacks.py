@@ -137,7 +137,7 @@ def test_figure_has_the_level_and_the_environments(evidence):
     drawing = figures.stacks(evidence.verdicts, "mnist_cnn")
     assert len(drawing.figure.axes) == 2
     level = [row for row in evidence.verdicts.to_dict("records") if is_level(row)]
-    assert level and "the level itself" in drawing.alt
+    assert level and "The stack itself, against the study's: Host " in drawing.alt
 
 
 def test_a_stack_that_cannot_be_had_says_what_would_provide_it(tmp_path):

@@ -161,6 +161,9 @@ def test_every_table_has_rows(evidence):
 def test_the_figure_marks_what_files_cost(evidence):
     drawing = figures.why(evidence.metrics, evidence.verdicts, "mnist_cnn")
     assert "Apptainer: whole run +" in drawing.alt and ", files +3" in drawing.alt
+    (axes,) = drawing.figure.axes
+    low, high = axes.get_xlim()
+    assert all(low <= x <= high for line in axes.lines for x in line.get_xdata()), "no bar leaves the axis"
     empty = figures.why(evidence.metrics, evidence.verdicts.iloc[:0], "mnist_cnn")
     assert "nothing to draw" in empty.alt
 

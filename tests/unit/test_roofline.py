@@ -16,7 +16,7 @@ from tare.model import tables
 from tare.model.records.measured import CeilingsRecord, Sheet
 from tare.model.schema import parse
 from tare.report import figures
-from tare.report.figures import plane, rooflines
+from tare.report.figures import rooflines
 from tare.report.figures.paper_roofline import audited_points, drawn_points, paper_roofline
 from tare.report.machine import rooflines as report
 from tare.stats.intervals import t_quantile
@@ -113,7 +113,7 @@ def test_the_figure_draws_the_points_and_says_what_is_modelled(metrics, record, 
 
 def test_bars_are_the_interval(metrics):
     rows = roofs.points(metrics)
-    low, high = plane.interval_bars(rows)
+    low, high = rooflines.interval_bars(rows)
     assert low == pytest.approx((rows["rate"] - rows["low"]) / 1e9)
     assert high == pytest.approx((rows["high"] - rows["rate"]) / 1e9)
 
@@ -210,7 +210,7 @@ def test_names_of_slopes_lie_along_them_and_leave_no_id(metrics, record, tmp_pat
 
 
 def test_powers_of_two_are_written_as_readers_know_them():
-    assert [plane.power_of_two(value) for value in (0.125, 1, 2048, 4096, 131072)] == [
+    assert [rooflines.power_of_two(value) for value in (0.125, 1, 2048, 4096, 131072)] == [
         "1/8",
         "1",
         "2048",

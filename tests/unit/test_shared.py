@@ -633,7 +633,7 @@ def test_the_papers_figure_shows_each_environment_by_itself_with_what_the_text_s
     alt = figures.paper_drawing(load("nthu2018"), given, "10").alt
     own = rows[rows["metric"] == "real_s"].set_index("reference")["ratio"]
     for name, env in (("Host (Bare metal)", "host"), ("Docker (Container)", "docker")):
-        assert f"{name} {own[f'{env}.alone']:.2f} (" in alt
+        assert f"{name}: here {own[f'{env}.alone']:.2f} (" in alt
     assert "beside another job" in alt and "this workload is not part of this study" in alt
 
 

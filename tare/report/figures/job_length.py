@@ -47,26 +47,21 @@ def job_length(table: pd.DataFrame, workload: str) -> style.Drawing:
     columns = 2 if len(names) == 4 else min(len(names), MOST_COLUMNS)
     lines = math.ceil(len(names) / columns)
     most = max(10 * LIMIT, 1.2 * costs["high"].max())
+    ticks = {at: text for at, text in PERCENTS.items() if at <= most}
     with style.house_style():
         figure = Figure(figsize=(style.WIDTH_IN, lines * PANEL_IN + AROUND_IN))
         grid = figure.subplots(lines, columns, squeeze=False, sharex=True, sharey=True).ravel()
         for axes, env in zip(grid, names, strict=False):
             _panel(axes, costs[costs["launch"] == env].sort_values("length_s"), env)
-        for axes in grid[len(names) :]:
-            axes.set_axis_off()
-        for axes in grid[max(0, len(names) - columns) : len(names)]:
-            axes.xaxis.set_tick_params(labelbottom=True)  # nothing is drawn below it
-        grid[0].set_xscale("log")
-        grid[0].set_yscale("log")
-        grid[0].set_ylim(LEAST, most)
+        grid[0].set(xscale="log", yscale="log", ylim=(LEAST, most))
         grid[0].set_xticks(list(TICKS), list(TICKS.values()))
-        ticks = {at: text for at, text in PERCENTS.items() if at <= most}
         grid[0].set_yticks(list(ticks), list(ticks.values()))
-        for axes in grid:
+        for at, axes in enumerate(grid):
             axes.minorticks_off()
-        style.title_above(figure, title)
-        style.footnote(figure, _note(costs))
-    return style.Drawing(figure=figure, title=title, alt=_alt(title, rows, names))
+            axes.tick_params(axis="x", labelbottom=at + columns >= len(names))  # nothing is drawn below it
+            if at >= len(names):
+                axes.set_axis_off()
+        return style.finish(figure, title, _note(costs), _alt(title, rows, names))
 
 
 def lengths_text(low_s: float, high_s: float) -> str:

@@ -17,12 +17,7 @@ TOP, LOW = 9, 21  # lines of the interval and of the control
 
 
 def strip(row: Mapping[str, Any], reach: float) -> str:
-    """The interval (thick), the control's (thin, below), the margin (shaded) and the host (vertical line).
-
-    Args:
-        row: of the verdict table.
-        reach: the ratio at the right edge; its inverse is at the left edge.
-    """
+    """The interval of a verdict (thick), the control (thin), the margin (shaded); `reach` is at the right edge."""
     limit = min(math.log(reach) * 1.06, FARTHEST)
 
     def x(ratio: float) -> float:
