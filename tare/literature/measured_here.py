@@ -202,7 +202,7 @@ def _read(folder: Path, metrics: pd.DataFrame, machine: Path, probes: Path, shar
         verdicts=tables.read("verdicts", folder / "verdicts.csv"),
         fingerprints=tables.read("fingerprints", folder / "fingerprints.csv"),
         machine=described,
-        probes=read_probes(shared / below_results(layout.probes_folder(machine)), set(metrics["environment"])),
+        probes=read_probes(probes, set(metrics["environment"])),
         measured_with=measured_with(metrics, shared, described or MachineRecord()),
     )
 
