@@ -374,7 +374,10 @@ def _jobs(table: pd.DataFrame, workload: str) -> Iterator[Decision]:
 
 def _job(row: Mapping[str, Any], own: pd.DataFrame, host_s: float) -> Decision:
     low, high, length_s = _or_none(row["low"]), _or_none(row["high"]), float(row["length_s"])
-    told = None if low is None or high is None else (1 + low, 1 + high)
+    told = None if low is None or high is None or low <= -1 else (1 + low, 1 + high)
+    lacking = _or_none(row["reason"])
+    if low is not None and low <= -1:
+        lacking = "its interval reaches down to no time at all"
     verdict, reason, change, seconds = INCONCLUSIVE, NOTHING, None, None
     if told is not None:
         logs = [math.log(end) for end in told]
@@ -403,7 +406,7 @@ def _job(row: Mapping[str, Any], own: pd.DataFrame, host_s: float) -> Decision:
         role="exploratory",
         reason=reason,
         change=change,
-        lacking=_or_none(row["reason"]),
+        lacking=lacking,
         scaled=_or_none(row.get("scaled")),
     )
 
