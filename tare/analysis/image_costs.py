@@ -162,8 +162,9 @@ def read_runs(path: Path) -> Starts:
     if plan.kind != "rounds" or plan.conditions.page_cache != WARM:
         raise IntegrityError(f"{path} is no campaign of whole runs from a warm page cache: name that one")
     return Starts(
-        **{key: getattr(plan, key) for key in ("stack", "workload", "arm", "scenario", "environments")},
+        **{key: getattr(plan, key) for key in ("stack", "workload", "arm", "scenario")},
         no_cold=None,
+        environments=plan.launch_names,
         unavailable={},
         launches=[
             (unit.unit, name, WARM, launch) for unit in campaign.counted for name, launch in unit.launches.items()

@@ -7,7 +7,7 @@ import statistics
 import builders
 import image_cost_builders
 import pytest
-from campaign_builders import base_plan, rounds_campaign, write_campaign
+from campaign_builders import MACHINE, base_plan, rounds_campaign, write_campaign
 
 from tare.analysis import image_costs
 from tare.cli.main import main
@@ -39,7 +39,7 @@ def read_back(folder, record):
 def table_of(folder, names=NAMES, gone=GONE, starts="some", **starting):
     image_cost_builders.image_records(folder, names, gone)
     found = read_back(folder, image_cost_builders.starts_record(names, gone, **starting)) if starts else None
-    return image_costs.build("nyu2022", [image_costs.read_forms(folder, STACK, [*names, *gone])], found)
+    return image_costs.build("nyu2022", MACHINE, [image_costs.read_forms(folder, STACK, [*names, *gone])], found)
 
 
 def starts_of(table):
@@ -75,7 +75,7 @@ def test_what_is_missing_says_why(tmp_path):
     assert "study's own stack" in image_costs.why_not(table, STACK, "docker", "warm_start_s")
     path = tmp_path / STACK / "docker.json"
     write_json(path, {**read_json(path), "storage": None})
-    again = image_costs.build("nyu2022", [image_costs.read_forms(tmp_path, STACK, NAMES)], None)
+    again = image_costs.build("nyu2022", MACHINE, [image_costs.read_forms(tmp_path, STACK, NAMES)], None)
     assert "does not count them" in image_costs.why_not(again, STACK, "docker", "disk_bytes")
     with pytest.raises(UserError, match=r"no .*another/host.json and no .*another/docker.json"):
         image_costs.read_forms(tmp_path, "another", NAMES)
@@ -87,7 +87,7 @@ def test_a_daemon_that_had_the_image_has_no_seconds_of_conversion(tmp_path):
     record = read_json(path)
     record["seconds"].pop("load")
     write_json(path, {**record, "seconds": {**record["seconds"], "prepare": 0.1}})
-    table = image_costs.build("nyu2022", [image_costs.read_forms(tmp_path, STACK, NAMES)], None)
+    table = image_costs.build("nyu2022", MACHINE, [image_costs.read_forms(tmp_path, STACK, NAMES)], None)
     assert image_costs.cost(table, STACK, "docker", "convert_s") is None
     assert "had the image already" in image_costs.why_not(table, STACK, "docker", "convert_s")
     assert image_costs.cost(table, STACK, "docker", "ready_s") is None
@@ -105,7 +105,7 @@ def test_warm_starts_are_those_of_whole_runs_where_these_begin_warm(tmp_path):
     write_campaign(tmp_path / name, plan, units)
     runs = image_costs.read_runs(tmp_path / name / "sealed.json")
     cold = read_back(tmp_path, record)
-    table = image_costs.build("nyu2022", forms, cold, runs)
+    table = image_costs.build("nyu2022", MACHINE, forms, cold, runs)
     for env in NAMES:
         starts = {phase: image_costs.repeated(table, STACK, env, f"{phase}_start_s") for phase in ("cold", "warm")}
         assert [len(values) for values in starts.values()] == [3, 6]
@@ -127,7 +127,9 @@ def test_warm_starts_are_those_of_whole_runs_where_these_begin_warm(tmp_path):
         "\n", " "
     )
     own = read_back(tmp_path, image_cost_builders.starts_record(NAMES, {}))
-    assert image_costs.build("nyu2022", forms, own, runs).equals(image_costs.build("nyu2022", forms, own))
+    assert image_costs.build("nyu2022", MACHINE, forms, own, runs).equals(
+        image_costs.build("nyu2022", MACHINE, forms, own)
+    )
     write_campaign(tmp_path / "cold", {**plan, "conditions": {**plan["conditions"], "page_cache": "cold"}}, units)
     with pytest.raises(IntegrityError, match="no campaign of whole runs from a warm page cache"):
         image_costs.read_runs(tmp_path / "cold/sealed.json")
@@ -137,7 +139,9 @@ def test_two_stacks_stand_in_one_table(tmp_path):
     image_cost_builders.image_records(tmp_path, NAMES, {})
     image_cost_builders.image_records(tmp_path, [], dict.fromkeys(NAMES, "no CPython 3.7 here"), stack="older")
     forms = [image_costs.read_forms(tmp_path, stack, NAMES) for stack in (STACK, "older")]
-    table = image_costs.build("nyu2022", forms, read_back(tmp_path, image_cost_builders.starts_record(NAMES, {})))
+    table = image_costs.build(
+        "nyu2022", MACHINE, forms, read_back(tmp_path, image_cost_builders.starts_record(NAMES, {}))
+    )
     assert image_costs.stacks_of(table) == [STACK, "older"]
     assert image_costs.why_not(table, "older", "host", "disk_bytes") == "no CPython 3.7 here"
     assert f"starts each of {STACK}." in figures.image_costs(table).figure.get_supxlabel().replace("\n", " ")
@@ -159,7 +163,7 @@ def test_a_failed_start_is_a_row_with_its_reason(tmp_path):
         failed = {"status": "failed", "reason": "no such image", "inside": None}
         unit["launches"]["docker"] = {"cold": failed, "warm": failed}
     table = image_costs.build(
-        "nyu2022", [image_costs.read_forms(tmp_path, STACK, NAMES)], read_back(tmp_path, record)
+        "nyu2022", MACHINE, [image_costs.read_forms(tmp_path, STACK, NAMES)], read_back(tmp_path, record)
     )
     assert image_costs.why_not(table, STACK, "docker", "cold_start_s") == "failed: no such image"
     rows, _ = starts_of(table)
@@ -174,7 +178,7 @@ def test_a_start_that_was_stopped_beside_others_is_told(tmp_path):
     last["cold"] = {"status": "timeout", "reason": "it was killed after 180 s", "inside": None}
     last["warm"] = {"status": "skipped", "reason": "not tried again", "inside": None}
     forms = [image_costs.read_forms(tmp_path, STACK, NAMES)]
-    table = image_costs.build("nyu2022", forms, read_back(tmp_path, record))
+    table = image_costs.build("nyu2022", MACHINE, forms, read_back(tmp_path, record))
     assert image_costs.failed(table, STACK, "docker", "warm_start_s") == []
     _, note = starts_of(table)
     assert note.endswith(without_time("Cold starts", ["Docker 1 of 3 (timeout: it was killed after 180 s)"]))
@@ -184,7 +188,7 @@ def test_starts_of_a_campaign_give_the_rows_of_the_old_record(tmp_path):
     record = image_cost_builders.starts_record(NAMES, GONE)
     image_cost_builders.image_records(tmp_path, NAMES, GONE)
     forms = [image_costs.read_forms(tmp_path, STACK, [*NAMES, *GONE])]
-    old = image_costs.build("nyu2022", forms, read_back(tmp_path, record))
+    old = image_costs.build("nyu2022", MACHINE, forms, read_back(tmp_path, record))
     names = [f"{env}/{phase}" for env in record["environments"] for phase in ("cold", "warm")]
     plan = base_plan("nyu2022", "mnist_cnn", "starts", record["environments"], 3)
     plan |= {"arm": record["arm"], "unavailable": GONE, "spec": {"mode": "start"}, "discarded": 0}
@@ -195,7 +199,7 @@ def test_starts_of_a_campaign_give_the_rows_of_the_old_record(tmp_path):
         units.append({"unit": unit["unit"], **common, "launches": launches})
     write_campaign(tmp_path / "starts", plan, units)
     found = image_costs.read_starts(tmp_path / "starts/sealed.json")
-    assert image_costs.build("nyu2022", forms, found).equals(old)
+    assert image_costs.build("nyu2022", MACHINE, forms, found).equals(old)
 
 
 def test_cold_starts_that_can_not_be_are_said_and_not_shown(tmp_path):

@@ -9,6 +9,7 @@ from types import SimpleNamespace
 import builders
 import image_cost_builders
 import pytest
+from campaign_builders import MACHINE
 from pages import visible
 
 from envs import apptainer
@@ -36,7 +37,7 @@ def table_of(folder, names=NAMES, **reasons):
     image_cost_builders.image_records(folder, names, {})
     path = folder / STACK / "naive/box/record.json"
     write_json(path, image_cost_builders.naive_record(**reasons))
-    return image_costs.build("nyu2022", [image_costs.read_forms(folder, STACK, names, path)], None)
+    return image_costs.build("nyu2022", MACHINE, [image_costs.read_forms(folder, STACK, names, path)], None)
 
 
 def shown(costs):
@@ -236,7 +237,7 @@ def test_what_can_not_be_built_has_its_reason_under_the_table_and_what_a_study_l
     )
     assert "Docker: Tare's image" not in rows and rows["Apptainer: Tare's image"][0] == "39.0 s"
     image_cost_builders.image_records(tmp_path / "plain", NAMES, {})
-    plain = image_costs.build("nyu2022", [image_costs.read_forms(tmp_path / "plain", STACK, NAMES)], None)
+    plain = image_costs.build("nyu2022", MACHINE, [image_costs.read_forms(tmp_path / "plain", STACK, NAMES)], None)
     assert page_table.table(SimpleNamespace(image_costs=plain, study=SimpleNamespace(stack=STACK))) is None
 
 
