@@ -385,7 +385,7 @@ def test_the_smallest_round_number_of_minutes_that_answers_is_named(small, simpl
     assert not smaller or 60 * smaller[-1] < found.needed_s
     chosen = minutes.planned(small.study, found.minutes, small.root).chosen
     earlier = newest(small)
-    assert earlier.rounds_in(chosen["mnist_cnn"].budget_s) >= found.rounds == chosen["mnist_cnn"].rounds
+    assert earlier.work.count_in(chosen["mnist_cnn"].budget_s) >= found.rounds == chosen["mnist_cnn"].rounds
 
 
 def test_where_eight_hours_do_not_answer_nobody_is_sent_to_measure(small, simple):
