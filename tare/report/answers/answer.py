@@ -115,7 +115,8 @@ def without_interval(evidence: Evidence) -> list[str]:
 
 def tried_again(evidence: Evidence) -> list[str]:
     """Which answers of the first screen are no first try, and what that costs their intervals."""
-    tries = _shown(evidence, evidence.workloads).groupby("workload", sort=False)["attempt"].max().dropna()
+    tries = _shown(evidence, evidence.workloads).groupby("workload")["attempt"].max()
+    tries = tries.reindex(evidence.workloads).dropna()  # in the order of the study
     told = []
     for attempt in sorted(int(number) for number in tries.unique() if number > 1):
         names = " and ".join(workload_title(name) for name in tries[tries == attempt].index)
