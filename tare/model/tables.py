@@ -559,7 +559,7 @@ def read(name: str, path: Path) -> pd.DataFrame:
             table = pd.read_csv(path, dtype=texts)
     except (ValueError, OSError) as error:
         raise IntegrityError(f"{path} can't be read ({error}); delete it and run again") from error
-    missing = MACHINE in _schema(name).columns and MACHINE not in table.columns
+    missing = MACHINE in _schema(name).columns and MACHINE not in table.columns and "study" in table.columns
     if missing or (FORMER_LEVELS in table.columns and LEVELS in _schema(name).columns):
         why = f"without the column {MACHINE}" if missing else f"with all levels in the column {FORMER_LEVELS}"
         raise IntegrityError(
