@@ -71,9 +71,9 @@ def recorded_controls(found: Mapping[str, Any], methods: Mapping[str, Any]) -> I
     yield ""
     yield (
         f"The control of {len(kept)} recorded campaigns with {rounds} sliced rounds "
-        "(`benchmarks/recorded_coverage.py`, log-ratios in `benchmarks/recorded_coverage.json`). Some ran while other "
-        "programs did. The last row has the sliced measurements of [protocols.md](protocols.md), whose truth is zero "
-        "or planted. Each interval says 95%; the Monte Carlo error of a share of so few stands after it."
+        "(`benchmarks/recorded_coverage.py`, log-ratios in `benchmarks/recorded_coverage.json`). Some ran while "
+        "other programs did. The last row has the sliced measurements of [protocols.md](protocols.md), whose truth "
+        "is zero or planted. Each interval says 95%; the Monte Carlo error of a share of so few stands after it."
     )
     yield ""
     lines = []
@@ -87,8 +87,8 @@ def recorded_controls(found: Mapping[str, Any], methods: Mapping[str, Any]) -> I
     yield from table(("what", "the truth inside the interval", "share"), lines)
     yield ""
     yield (
-        "Intervals of whole runs may therefore be too narrow: campaigns differ by more than their rounds predict. Why "
-        "is open, and more rounds are needed to tell."
+        "Intervals of whole runs may therefore be too narrow: campaigns differ by more than their rounds predict. "
+        "Why is open, and more rounds are needed to tell."
     )
 
 
