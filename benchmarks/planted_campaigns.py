@@ -18,6 +18,7 @@ import argparse
 import os
 import sys
 import time
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -72,8 +73,11 @@ def once(study: Study, workload: str, site: Site, folder: Path) -> dict[str, Any
     return row
 
 
-def table(rows: list[dict[str, Any]]) -> None:
-    """Print how often the truth was inside, by planted effect."""
+HEADER = ("planted", "truth inside", "told from zero", "median half-width")
+
+
+def counts(rows: Sequence[Mapping[str, Any]]) -> list[list[str]]:
+    """Rows of the table, by planted effect: how often the truth was inside, and how often it was told from zero."""
     lines = []
     for name, truth in TRUTHS.items():
         own = [row[name] for row in rows if row[name]["ci_low"] is not None]
@@ -82,7 +86,7 @@ def table(rows: list[dict[str, Any]]) -> None:
         widths = sorted((one["ci_high"] - one["ci_low"]) / 2 for one in own)
         middle = f"±{widths[len(widths) // 2]:.2%}" if widths else "–"
         lines.append([f"{truth - 1:+.0%}", f"{inside} of {len(rows)}", f"{told} of {len(rows)}", middle])
-    show(("planted", "truth inside", "told from zero", "median half-width"), lines)
+    return lines
 
 
 def main() -> int:
@@ -115,7 +119,7 @@ def main() -> int:
                 file=sys.stderr,
                 flush=True,
             )
-    table(rows)
+    show(HEADER, counts(rows))
     return 0
 
 
