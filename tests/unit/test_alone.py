@@ -185,6 +185,16 @@ def test_a_lock_file_of_another_user_can_be_locked(tmp_path, monkeypatch):
         assert waited is False
 
 
+def test_a_lock_that_this_thread_holds_is_refused_and_not_waited_for(tmp_path):
+    path = tmp_path / "lock"
+    for _ in range(2):  # it is free again afterwards
+        with locked(path, waiting_for="nobody"):
+            with pytest.raises(RuntimeError, match="locked by this thread already"):
+                locked(path, waiting_for="nobody").__enter__()
+            with locked(tmp_path / "other", waiting_for="nobody") as waited:
+                assert waited is False
+
+
 # --- a crash at each step
 
 
