@@ -31,6 +31,7 @@ from tare.experiments.alone import measuring
 from tare.experiments.campaign import run_campaign
 from tare.experiments.designs import Setup
 from tare.launch.sites import launch_sites
+from tare.machine.facts import machine_name
 from tare.machine.fitting import settled
 from tare.model.journals.sealed import SealedCampaign, read_sealed
 from tare.model.records.campaigns import Sampling
@@ -49,7 +50,8 @@ def train_longer(arguments: argparse.Namespace, workload: str) -> SealedCampaign
     Raises:
         UserError: it is there and was made with other epochs.
     """
-    sealed: Path = arguments.out / workload / campaign_name("rounds", [HOST, *arguments.environments]) / SEALED
+    name = campaign_name("rounds", [HOST, *arguments.environments])
+    sealed: Path = arguments.out / machine_name() / workload / name / SEALED
     if not sealed.exists():
         study = settled(load_part(RoundsPart, arguments.study))
         with (

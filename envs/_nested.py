@@ -64,7 +64,7 @@ class Nested(Vm):
             reference=str(target),
             bytes=allocated_bytes(target),
             seconds={**form.seconds, "squash": time.monotonic() - started},
-            details={**form.details, "disk_format": "squashfs", "kernel": self.setup.kernel_version},
+            details={**form.details, "disk_format": "squashfs", "kernel": self.kernel_version},
         )
 
     def program(self, launch: Launch) -> str:

@@ -157,6 +157,11 @@ class Vm(Environment):
         """The machine that QEMU makes here; tried where this boot of the machine has not tried it yet."""
         return self._setup or setup_here()
 
+    @property
+    def kernel_version(self) -> str:
+        """The guest's kernel; unlike for `setup` no guest is tried: a trial makes its image by `prepare`."""
+        return self._setup.kernel_version if self._setup else guest().version
+
     def probe(self) -> Probe:
         """Boot the trial image; under KVM first, where there is one."""
         try:
@@ -183,7 +188,7 @@ class Vm(Environment):
             reference=str(target),
             bytes=allocated_bytes(target),
             seconds={"squash": time.monotonic() - started},
-            details={"image_format": "squashfs", "kernel": self.setup.kernel_version},
+            details={"image_format": "squashfs", "kernel": self.kernel_version},
         )
 
     def command(self, launch: Launch) -> list[str]:

@@ -214,9 +214,7 @@ use rule run_rounds as run_profile_of_stack with:
         ),
         data=dataset_record,
     output:
-        record=layout.profile_record(
-            "{study}", "{machine}", "{workload}", "host.{arm}"
-        ),
+        record=layout.profile_record("{study}", "{machine}", "{workload}", "host.{arm}"),
         traces=directory(
             layout.traces_folder("{study}", "{machine}", "{workload}", "host.{arm}")
         ),

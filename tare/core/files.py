@@ -9,6 +9,7 @@ import json
 import os
 import sys
 import tempfile
+import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -174,8 +175,10 @@ def locked(
     `waiting_for`: what its holders do, for whoever waits. `tell`: is told of whom is waited for. `doing`: what this
     holder does, where that is something else. `busy`: is told instead, where another process has the lock; it
     raises where that is not to be waited for. Yields whether another process had to be waited for.
+    Raises RuntimeError where this thread holds the lock already: it would wait for itself for ever.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
+    held = (threading.get_ident(), str(path.absolute()))
     descriptor = _open_lock(path)
     try:
         waited = False
@@ -188,15 +191,22 @@ def locked(
             if busy is not None:
                 busy(said)
             tell(f"waiting for another process: {said}")
+            if held in _held:
+                raise RuntimeError(f"{path} is locked by this thread already") from None
             fcntl.flock(descriptor, fcntl.LOCK_EX)
         with contextlib.suppress(OSError):  # another user's file may be locked, though not written
             os.ftruncate(descriptor, 0)
             said = f"process {os.getpid()}, since {time.strftime('%H:%M:%S')}\n"
             said += f"{doing}\n" if doing not in (None, waiting_for) else ""
             os.pwrite(descriptor, said.encode(), 0)
+        _held.add(held)
         yield waited
     finally:
+        _held.discard(held)
         os.close(descriptor)
+
+
+_held: set[tuple[int, str]] = set()  # a thread and the lock's file
 
 
 @contextlib.contextmanager

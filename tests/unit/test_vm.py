@@ -29,7 +29,7 @@ from tare.launch import record, sites, trial
 from tare.launch.place import Site
 from tare.launch.transport import Carried
 from tare.model import registry
-from tare.model.environment import Prepared
+from tare.model.environment import OciImage, Prepared
 from tare.model.records.launches import Clock, LaunchRecord
 from tare.model.schema import parse
 from tare.model.studies import study
@@ -359,6 +359,19 @@ def test_kvm_that_hangs_and_kvm_that_refuses_are_told_apart(monkeypatch, tmp_pat
     monkeypatch.setattr(vm.Vm, "prepare", lambda *_: Prepared(reference="/form", bytes=None))
     monkeypatch.setattr(vm, "try_launch", fails)
     assert vm.no_kvm() == reason.format(kvm=tmp_path)
+
+
+def test_a_form_is_made_without_a_trial_of_kvm(monkeypatch, tmp_path):
+    """A trial makes its form itself: it would wait for its own lock."""
+
+    def tried():
+        raise AssertionError("a guest was tried")
+
+    monkeypatch.setattr(vm, "setup_here", tried)
+    monkeypatch.setattr(vm, "guest", lambda: guest.Guest(kernel=Path("/k"), initramfs=Path("/i"), version="6.1"))
+    monkeypatch.setattr(vm, "root_disk", lambda archive, target, folder: target.touch())
+    image = OciImage(archive=tmp_path, digest="sha256:0", image_id="", tag="", tree=tmp_path)
+    assert vm.Vm().prepare(image, tmp_path / "forms").details["kernel"] == "6.1"
 
 
 def test_kvm_is_tried_once_in_a_boot(monkeypatch, tmp_path):
