@@ -109,5 +109,5 @@ def test_headers_are_made_again_where_one_was_damaged():
 
 def test_a_machine_without_a_compiler_is_said_in_one_line(monkeypatch, tmp_path):
     monkeypatch.setenv("PATH", str(tmp_path))
-    reason = site_module.no_compiler({"stack": "torch-2.13", "device": "cpu"})
+    reason = site_module.no_compiler("torch-2.13", "cpu")
     assert "needs a compiler" in reason and "apt-get install" in reason and "\n" not in reason
