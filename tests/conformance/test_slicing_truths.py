@@ -12,7 +12,7 @@ from matrix import REQUIRED
 from tare.launch.place import site_of
 from tare.model.registry import environment
 
-pytestmark = pytest.mark.runtime
+pytestmark = [pytest.mark.runtime, pytest.mark.quiet]
 BODY_S = 0.6
 PERCENT, WAITS_PERCENT = 10.0, 15.0
 
