@@ -25,7 +25,7 @@ REPORT_PATH = import pathlib, sys; from tare.model.studies import study; \
 	print(pathlib.Path(study.results_folder(study.load_checked(sys.argv[1]).study), "report", "index.html").resolve())
 
 # A name that is mistyped on make's command line would change nothing, without a word.
-KNOWN = STUDY CONFIG SCENARIOS MINUTES RUNTIMES CORES PYTHON WORKERS PYTEST_ARGS UPGRADE REFERENCE_PYTHON BUDGET_S NAME MORE
+KNOWN = STUDY CONFIG SCENARIOS MINUTES RUNTIMES CORES PYTHON WORKERS PYTEST_ARGS UPGRADE REFERENCE_PYTHON BUDGET_S NAME MORE ALL
 GIVEN = $(foreach name,$(.VARIABLES),$(if $(filter command,$(origin $(name))),$(name)))
 UNKNOWN := $(firstword $(filter-out $(KNOWN) TARE_% PIP_% UV_% %_proxy %_PROXY DOCKER_% SNAKEMAKE_PROFILE TMPDIR SHELL,$(GIVEN)))
 NEAREST = import sys; from tare.model.words import nearest; print(nearest(sys.argv[1].upper(), sys.argv[2:]))
@@ -50,8 +50,8 @@ smoke: ## the whole workflow on small settings
 
 # In three processes, which share out the parts that tests/conftest.py tells: on two processors, as many of the tests wait.
 WORKERS ?= 3
-test: setup-test ## everything the tests need, then the tests
-	@.venv/bin/python -m pytest -n $(WORKERS) $(PYTEST_ARGS)
+test: setup-test ## what the tests need, then those that meet everything at least once (ALL=1: all of them)
+	@TARE_TEST_ALL=$(ALL) .venv/bin/python -m pytest -n $(WORKERS) $(PYTEST_ARGS)
 
 test-quick: ## unit tests without runtimes, images and network; it says what it leaves out
 	@$(NEED_PYTHON)

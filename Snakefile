@@ -6,10 +6,12 @@ import os
 
 from snakemake.utils import min_version
 
+from tare.core.files import project_root
+
 min_version("9.19")  # tests/unit/test_snakemake_version.py holds what asks for it
 
 
-configfile: os.path.relpath(workflow.current_basedir.join("config/config.yaml"))
+configfile: os.path.relpath(project_root() / "config/config.yaml")
 
 
 include: "rules/common.smk"
@@ -24,19 +26,25 @@ wildcard_constraints:
     at=r"(?:@(?:cpu|cuda)/)?",
     batch=r"\d+",
     choice=r"(?:@[a-z0-9]+(?:-skip)?)?",
-    arm=rf"(?:\.[a-z][a-z0-9]*-[a-z0-9](?:[a-z0-9+-]|\.(?!(?:{ARM_ENDS})/))*)?",
+    arm=r"[a-z_]+-[a-z0-9.+-]+",
     dataset=r"[a-z][a-z0-9_]*",
     environments=r"[a-z0-9_@+-]+",
-    env=r"(?!(?:oci|tree)\b)[a-z][a-z0-9_-]*(?:\.[a-z][a-z0-9_-]*)?",
+    machine=re.escape(MACHINE),
+    env=r"(?!(?:oci|tree)\b|host[.]stack-)[a-z][a-z0-9_-]*(?:\.[a-z][a-z0-9_-]*)?",
     notebook=r"[a-z_]+",
     reference=r"[a-z0-9][a-z0-9._-]*",
-    scenario=r"(?:\.[a-z][a-z0-9_]*)?",
     stack=r"[a-z][a-z0-9.-]*",
     study=r"[a-z][a-z0-9_-]*",
+    varied=r"[a-z][a-z0-9_.+-]*",
     workload=r"[a-z][a-z0-9_-]*",
 
 
 include: "rules/data.smk"
+
+
+refuse_moved_paths()
+
+
 include: "rules/containers.smk"
 include: "rules/runs.smk"
 include: "rules/image_costs.smk"
@@ -47,27 +55,19 @@ include: "rules/report.smk"
 
 
 onstart:
-    remove_when_killed(workflow.snakemake_tmp_dir)
-    workflow_lock.note_holder(Path.cwd())
+    workflows.note(Path.cwd())
     if CHOSEN is not None:
         minutes_module.declare(STUDIED, CHOSEN)
-    attempts.pass_on_forced(workflow)
-    schedule_where_a_job_ends()
-
-
-onsuccess:
-    tell_what_stays()
 
 
 rule all:
     default_target: True
     input:
-        "<results>/report/index.html",
+        "<results>/report",
         "<results>/tables/metrics.csv",
-        pages=PAGES,
 
 
-refuse_rule_names([rule.name for rule in workflow.rules])
+refuse_rule_names()
 
 for name in ENVIRONMENTS:
 
@@ -75,14 +75,13 @@ for name in ENVIRONMENTS:
         name:
             name
         input:
-            f"{STACK_IMAGES}/{name}.json",
+            form(name),
             collect(
-                "results/profiles/{study}/{workload}/{env}/profile.json",
-                study=STUDY,
+                layout.profile_record(STUDY, MACHINE, "{workload}", "{env}"),
                 workload=WORKLOADS,
                 env=name,
             ),
             collect(rules.summarize_environment.output.verdicts, env=name),
 
 
-refuse_mistyped_environments([rule.name for rule in workflow.rules])
+refuse_mistyped_environments()

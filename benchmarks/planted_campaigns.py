@@ -38,16 +38,18 @@ from tare.experiments.designs import Setup  # noqa: E402
 from tare.launch.place import Site  # noqa: E402
 from tare.launch.sites import sites  # noqa: E402
 from tare.machine.fitting import settled  # noqa: E402
-from tare.model.journals.sealed import SEALED, read_sealed, views  # noqa: E402
-from tare.model.registry import CONTROL, HOST  # noqa: E402
-from tare.model.studies.study import load_checked  # noqa: E402
+from tare.model.journals.sealed import read_sealed, views  # noqa: E402
+from tare.model.registry import HOST  # noqa: E402
+from tare.model.roles import CONTROL  # noqa: E402
+from tare.model.studies.layout import SEALED  # noqa: E402
+from tare.model.studies.study import Study, load_checked  # noqa: E402
 
 EFFECT = 0.03
 TRUTHS = {"zero": 1.0, "wasteful": 1.0 + EFFECT}
 OF_VERDICT = ("ratio", "ci_low", "ci_high", "verdict")
 
 
-def once(study: dict[str, Any], workload: str, site: Site, folder: Path) -> dict[str, Any]:
+def once(study: Study, workload: str, site: Site, folder: Path) -> dict[str, Any]:
     """One campaign; the row that is kept."""
     wastes = {HOST: 0.0, CONTROL: 0.0, "zero": 0.0, "wasteful": EFFECT}
     found = {name: planted(site, waste=waste) for name, waste in wastes.items()}
@@ -59,13 +61,14 @@ def once(study: dict[str, Any], workload: str, site: Site, folder: Path) -> dict
     started = time.monotonic()
     campaign.run_campaign(folder, rounds.rounds(Setup(study=study, workload=workload, sites=found)))
     row["seconds"] = time.monotonic() - started
-    (level,) = study["rounds"]["steps"]["levels"]
+    assert study.rounds.steps is not None
+    (level,) = study.rounds.steps.levels
     steps = next(view for view in views(read_sealed(folder / SEALED)) if view.level == level)
     measured = verdicts.Measured(campaign=steps, metrics=pd.DataFrame(metrics.campaign_metrics(steps)))
     rows = verdicts.study_rows([measured])
     for one in rows:
         row["n_units"] = one["n_units"]
-        row[one["env"]] = {name: one[name] for name in OF_VERDICT}
+        row[one["launch"]] = {name: one[name] for name in OF_VERDICT}
         row["control"] = [one["control_ratio"], one["control_ci_low"], one["control_ci_high"]]
     return row
 
@@ -96,8 +99,9 @@ def main() -> int:
     parser.add_argument("--data", type=Path, default=ROOT / "results/data/mnist.json")
     parser.add_argument("--out", type=Path, default=ROOT / "results/benchmarks/planted_campaigns.jsonl")
     arguments = parser.parse_args()
-    study = settled(load_checked("config/config.yaml")).to_json()
-    study["rounds"] |= {"budget_s": arguments.budget_s, "arm_budget_s": arguments.budget_s}
+    study = settled(load_checked("config/config.yaml")).replace(study="planted")
+    budget_s = arguments.budget_s
+    study = study.replace(rounds=study.rounds.replace(budget_s=budget_s, arm_budget_s=budget_s))
     arguments.out.parent.mkdir(parents=True, exist_ok=True)
     journal, kept = Journal(arguments.out), arguments.out.with_suffix("")
     rows = [row for row in journal.read() if row["workload"] == arguments.workload]
@@ -106,7 +110,7 @@ def main() -> int:
         sites(study, arguments.workload, [HOST], arguments.images, arguments.data) as (available, _, _),
     ):
         for number in range(len(rows), arguments.times):
-            own = {**study, "seed": study["seed"] + number, "study": "planted"}
+            own = study.replace(seed=study.seed + number)
             row = once(own, arguments.workload, available[HOST], kept / f"{arguments.workload}.{number}")
             journal.append(row)
             rows.append(row)

@@ -54,7 +54,8 @@ from simulate_slices import FOUND  # noqa: E402
 from slices_page import page  # noqa: E402
 
 from tare.core.files import read_json, write_text  # noqa: E402
-from tare.model.studies.study import CONTROL, load_checked  # noqa: E402
+from tare.model.roles import CONTROL  # noqa: E402
+from tare.model.studies.study import load_checked  # noqa: E402
 
 HEAD = ["covers the truth", "told from zero", "equivalent", "different", "units, mean (most)"]
 

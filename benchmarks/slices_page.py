@@ -10,6 +10,8 @@ from typing import Any
 
 import numpy as np
 
+from tare.model.roles import CONTROL
+
 ROOT = Path(__file__).resolve().parent.parent
 sys.path[:0] = [str(ROOT / "benchmarks"), str(ROOT / "tests"), str(ROOT)]
 
@@ -24,8 +26,6 @@ from simulate_slices import (  # noqa: E402
     START_S,
 )
 from slicing import IMPORTS_S, STEP_S, STEPS  # noqa: E402
-
-from tare.model.registry import CONTROL  # noqa: E402
 
 
 def _prose(text: str) -> str:

@@ -1,5 +1,8 @@
 # What several rule files share: the checked study, and the few helpers that Snakemake has no word for.
+import functools
+import inspect
 import os
+import re
 import shlex
 import sys
 from difflib import get_close_matches
@@ -8,39 +11,41 @@ from pathlib import Path
 
 from snakemake.exceptions import WorkflowError
 
+import snakemake_logger_plugin_tare
 import tare
 
-rules_of = Path(workflow.current_basedir.get_path_or_uri(secret_free=True)).resolve()
+rules_of = Path(inspect.currentframe().f_code.co_filename).resolve().parents[1]
 package_of = Path(tare.__file__).resolve().parents[1]
-if rules_of.parent != package_of:
-    raise WorkflowError(
-        f"the rules are of {rules_of.parent}, the package `tare` is of {package_of}: run the Snakemake of "
-        f"{rules_of.parent}/.venv (`make setup` there installs it), or set PYTHONPATH={shlex.quote(str(rules_of.parent))}"
+if rules_of != package_of:
+    mistake = (
+        f"the rules are of {rules_of}, the package `tare` is of {package_of}: run the Snakemake of "
+        f"{rules_of}/.venv (`make setup` there installs it), or set PYTHONPATH={shlex.quote(str(rules_of))}"
     )
+    snakemake_logger_plugin_tare.refuse(mistake)
+    raise WorkflowError(mistake)
 
-import snakemake_logger_plugin_tare
+from tare.analysis import expected
 from tare.model import closure
-from tare.model.studies import arms, expected, papers
+from tare.model.studies import arms, layout, papers
 from tare.model.studies import minutes as minutes_module
 from tare.model.studies import study as study_module
 from tare.core.errors import TareError, UserError
-from tare.core import remedies
 from tare.core.files import project_root, sha256_file, sha256_text
-from tare.core.process import remove_when_killed
 from tare.core.progress import say
-from tare.machine import workflow_lock
+from tare.machine import workflows
+from tare.machine.facts import machine_name
 from tare.machine.fitting import images_folder
+from tare.model.machines import MACHINE as MACHINE_VARIABLE
 from tare.model.registry import (
     SHARED,
     SINGLE,
     describe_workload,
     environment,
     environment_names,
-    scenario_names,
 )
+from tare.model.words import nearest
 from tare.model.studies.libraries import load_library
 from tare.model.studies.stacks import BOUND, files_beside, framework_of, load_stack
-from tare.model.words import nearest
 from tare.datasets import catalog
 from tare.experiments import alone, attempts
 from tare.images import interpreter
@@ -48,7 +53,8 @@ from tare.images.from_source.library import programs_seen
 from tare.runtimes import programs
 from tare.worker.frameworks import DEFAULT as DEFAULT_FRAMEWORK
 
-SNAKEMAKE = remedies.own_program("snakemake")  # as whoever reads it can call it
+# Another workflow has this one as a module: its configuration is that workflow's, and none of our handlers runs.
+AS_MODULE = Path(workflow.basedir).resolve() != project_root()
 # Rules call `python -m tare`: this Python, also where its environment is not activated.
 os.environ["PATH"] = os.pathsep.join(
     [str(Path(sys.executable).parent), os.environ.get("PATH", "")]
@@ -57,6 +63,27 @@ if Path.cwd() != project_root():  # it runs elsewhere (--directory, a module)
     os.environ["PYTHONPATH"] = os.pathsep.join(
         filter(None, [str(project_root()), os.environ.get("PYTHONPATH")])
     )
+
+
+def refuse(message):
+    """End the workflow with one line."""
+    snakemake_logger_plugin_tare.refuse(message)
+    raise WorkflowError(message)
+
+
+def refusing(function):
+    """A function of the rules whose mistakes of a user's are one line."""
+
+    @functools.wraps(function)
+    def call(*arguments, **named):
+        try:
+            return function(*arguments, **named)
+        except TareError as error:
+            refuse(str(error))
+
+    return call
+
+
 # What measures ends with the workflow that started it, however that ends.
 os.environ[alone.WORKFLOW] = alone.process_stamp(os.getpid())
 
@@ -66,52 +93,29 @@ def checkout_file(name):
     return name if Path.cwd() == project_root() else str(project_root() / name)
 
 
-def refuse_part_of_module():
-    """A module of which a part is taken alone, or whose paths Snakemake changes, which our commands don't know of."""
-    modifier = workflow.modifier.path_modifier
-    while modifier is not None:
-        if modifier.prefix or getattr(modifier, "_prefix_replacements", None):
-            raise UserError(
-                "module: results/ is where Tare's records are: leave out prefix and replace_prefix, and give it a "
-                "folder of its own by --directory"
-            )
-        modifier = modifier.inner_modifier
-    inside = [
-        Path(rule.snakefile).is_relative_to(project_root()) for rule in workflow.rules
-    ]
-    if workflow.modifier.rule_whitelist is not None and not any(inside):
-        raise UserError(
-            "module: Tare's rules need each other: take them all by `use rule *`, and name the files that you want"
-        )
-
-
-def study_files():
-    """The files that Snakemake made the configuration of, the last counts most; of a module those of the command line."""
-    given = workflow.overwrite_configfiles
-    if workflow.modifier.is_main_snakefile():  # which has its own behind them
-        return [*(path for path in workflow.configfiles if path not in given), *given]
-    return [] if workflow.modifier.skip_configfile else given
-
-
 def study_sources():
-    """Name and content of all that the configuration was laid together from, in order, for what is said of it."""
-    files = [(os.path.relpath(path), study_module.load(path)) for path in study_files()]
-    if workflow.modifier.skip_configfile:
-        files = [("the module's config", config)]
-    return [*files, ("--config", workflow.config_settings.config or {})]
+    """Name and content of what the configuration was laid together from, in order, for what is said of it.
+
+    `workflow.configfiles` has the files of the command line and our own; of a module they are the caller's.
+    """
+    if AS_MODULE:
+        return [("the module's config", config)]
+    own = project_root() / "config/config.yaml"
+    given = [path for path in workflow.configfiles if Path(path).resolve() != own]
+    files = [(os.path.relpath(path), study_module.load(path)) for path in (own, *given)]
+    laid = {}
+    for _, content in files:
+        laid = study_module.merge(laid, content)
+    return [*files, ("--config", over(laid))]
 
 
-def refuse_nameless_study():
-    """A study file of a person's that has no name of its own: it would be taken for the default study."""
-    default = project_root() / "config/config.yaml"
-    files = [
-        path
-        for path in workflow.overwrite_configfiles
-        if Path(path).resolve() != default
-    ]
-    chosen = [(os.path.relpath(path), study_module.load(path)) for path in files]
-    if chosen and "study" not in (workflow.config_settings.config or {}):
-        study_module.refuse_nameless(chosen)
+def over(laid):
+    """What the configuration has beyond its files."""
+    return {
+        key: value
+        for key, value in config.items()
+        if key not in laid or laid[key] != value
+    }
 
 
 # What only a person says of one run, on its command line: in a profile it would change what is measured, or how often.
@@ -145,10 +149,7 @@ def refuse_choices_of_profiles():
         found = None if profile == "none" else get_profile_dir(profile)
         if found is None or Path(found[1]).is_relative_to(project_root() / "profiles"):
             continue
-        options = [
-            word.removeprefix("--")
-            for word in get_argument_parser()._option_string_actions
-        ]
+        options = re.findall(r"--([a-z][a-z-]*)", get_argument_parser().format_help())
         # Snakemake takes a name with two hyphens too, and the begin of one.
         says = [
             key.removeprefix("--")
@@ -163,10 +164,20 @@ def refuse_choices_of_profiles():
                 for key in says
             )
         ]:
-            raise WorkflowError(
+            raise UserError(
                 f"{found[1]} says {', '.join(chosen)}, which is said of one run, on its command line: leave the profile "
                 "out (--profile none), or drop it there"
             )
+
+
+def refuse_former(study):
+    """Campaigns of versions whose paths named no machine, which no rule would find: they would be measured again."""
+    former = layout.former_campaigns(study)
+    if former:
+        raise UserError(
+            f"{former[0]} is of an older version, whose paths name no machine, as are {len(former)} campaigns of this "
+            f"study: move {layout.CAMPAIGNS / study} away, and run the study again"
+        )
 
 
 def within_minutes(study, minutes):
@@ -175,39 +186,42 @@ def within_minutes(study, minutes):
     They are told before anything runs, and written down before the first job (`onstart`); of a module, for which
     Snakemake runs none, as the rules are read.
     """
-    folder = Path("results/campaigns")
     if minutes is None:
+        folder = layout.study_folder(study.study, MACHINE)
         lines = minutes_module.told_without(study, folder)
         chosen = None
     else:
         from tare.analysis.minutes import laid_over  # takes a while
 
-        study, chosen, _ = laid_over(study, minutes_module.checked(minutes), folder)
+        wanted = minutes_module.checked(minutes)
+        study, chosen, _ = laid_over(study, wanted, layout.CAMPAIGNS)
         lines = chosen.lines()
-        if not workflow.modifier.is_main_snakefile():
+        if AS_MODULE:
             minutes_module.declare(study, chosen)
-    if workflow.is_main_process:
-        for line in lines:
-            say(line)
+    for line in lines:
+        say(line)
     return study, chosen
 
 
 try:
-    refuse_part_of_module()
-    if workflow.is_main_process and workflow.modifier.is_main_snakefile():
+    # The commands of rules are told: what is measured here is this machine's.
+    MACHINE = os.environ[MACHINE_VARIABLE] = machine_name()
+    if not AS_MODULE:
         refuse_choices_of_profiles()
-    for path in (path for path in study_files() if Path(path).suffix != ".json"):
-        # Snakemake would take the last of two equal keys
-        study_module.refuse_minutes(study_module.load(path), os.path.relpath(path))
-    if workflow.modifier.skip_configfile:  # the module's `config:` is laid over it
+    if AS_MODULE:  # its `config:` is laid over ours, as --configfile is
         config = study_module.merge(
             study_module.load(project_root() / "config/config.yaml"), config
         )
-    refuse_nameless_study()
+    SOURCES = study_sources()
+    for name, content in SOURCES[:-1]:
+        study_module.refuse_minutes(content, name)
+    # A file that was given would else be taken for the default study.
+    if "study" not in SOURCES[-1][1]:
+        study_module.refuse_nameless(SOURCES[1:-1])
     STUDIED = study_module.checked_from(
-        study_sources(),
-        {key: value for key, value in config.items() if key != "minutes"},
+        SOURCES, {key: value for key, value in config.items() if key != "minutes"}
     )
+    refuse_former(STUDIED.study)
     STUDIED, CHOSEN = within_minutes(STUDIED, config.get("minutes"))
     config = STUDIED.to_json()
     catalog.refuse_unknown(
@@ -217,26 +231,11 @@ try:
     PAPERS = papers.repeated(STUDIED.papers, STUDIED.workloads)
     papers.refuse_stale(PAPERS)
 except TareError as error:
-    raise WorkflowError(str(error))
+    refuse(str(error))
 
-if workflow.is_main_process:
-    if told := workflow_lock.release_stale(
-        Path.cwd(), dry=workflow.output_settings.dryrun
-    ):
-        say(told)
-attempts.attend(workflow)  # whether a sealed campaign is measured again
+attempts.attend()  # whether a sealed campaign is measured again
 
 snakemake_logger_plugin_tare.expect(expected.by_rule(STUDIED))
-
-
-def schedule_where_a_job_ends():
-    """Have Snakemake choose jobs when one has ended, and not all the time beside what is measured.
-
-    For its limit of 100 jobs a second Snakemake 9 looks again each second, once more for every job that has ended:
-    after 60 jobs that was 7% of a processor. On this machine the limit is of no use.
-    """
-    if workflow.local_exec and hasattr(workflow.scheduler, "job_rate_limiter"):
-        workflow.scheduler.job_rate_limiter = None
 
 
 STUDY = config["study"]
@@ -249,34 +248,38 @@ GROUPED_IN = (
     if STUDIED.distributed
     else []
 )
-RESULTS = study_module.results_folder(STUDY)
+RESULTS = layout.results_folder(STUDY)
 IMAGES = images_folder(STUDIED, STUDIED.device)
 STACK_IMAGES = f"{IMAGES}/{STACK}"
+
+
+def form(name):
+    """Record of one form of the headline's stack: an environment's, or what they share."""
+    return layout.stack_record(Path(STACK_IMAGES), name)
+
 
 stack_framework = cache(framework_of)
 SWEPT = [name for name, one in STUDIED.workloads.items() if one.sweep_batches]
 # Of all workloads together, by the same launches.
 CAUSES = [one for one in study_module.campaigns(STUDIED) if one.kind == "causes"]
 CAMPAIGNS = [
-    f"results/campaigns/{STUDY}/{campaign.workload}/{campaign.name}/sealed.json"
+    layout.sealed_record(STUDY, MACHINE, campaign.workload, campaign.name)
     for campaign in study_module.campaigns(STUDIED)
 ]
-# The name of an arm ends before that of a scenario; names of stacks may hold dots.
-ARM_ENDS = "|".join(scenario_names())
 PROFILES = collect(
-    "results/profiles/{study}/{workload}/{env}/profile.json",
-    study=STUDY,
+    layout.profile_record(STUDY, MACHINE, "{workload}", "{env}"),
     workload=WORKLOADS,
     env=ENVIRONMENTS,
 )
 # In other stacks, on the host; what is launched there and then is the arm's.
 STACK_PROFILES = [
-    f"results/profiles/{STUDY}/{workload}/"
-    f"{study_module.profile_folder('host', arms.parse(level))}/profile.json"
+    layout.profile_record(
+        STUDY, MACHINE, workload, layout.profile_name("host", arms.parse(level))
+    )
     for workload, level in study_module.profiled_stacks(STUDIED)
 ]
 PIPELINES = collect(
-    f"results/profiles/{STUDY}/{{workload}}/pipeline.json",
+    layout.pipeline_record(STUDY, MACHINE, "{workload}"),
     workload=STUDIED.pipeline.workloads if STUDIED.pipeline else [],
 )
 
@@ -288,6 +291,7 @@ PIPELINES = collect(
 def code_of(kind):
     """Input function of `params.code`: hash of what a measurement of one kind runs, at its arm's settings."""
 
+    @refusing
     def code(wildcards):
         names, arm = ["host"], arm_of(wildcards)
         if "environments" in wildcards.keys():
@@ -321,12 +325,13 @@ def not_compiled(arm):
     if arm.name != NEEDS_COMPILER:
         return None
     device = fitting_device(STACK)[0] if STUDIED.device == AUTO else STUDIED.device
-    return no_compiler({"stack": STACK, "device": device})
+    return no_compiler(STACK, device)
 
 
 def code_of_jobs(kind):
     """As `code_of`, of all workloads together."""
 
+    @refusing
     def code(wildcards):
         names = (
             [wildcards.env]
@@ -345,7 +350,7 @@ def code_of_jobs(kind):
 def data_record(workload):
     """Data record of a workload: of the source that this study chose."""
     name = STUDIED.data.record_of(describe_workload(workload)["dataset"])
-    return f"results/data/{name}.json"
+    return str(layout.data_record(name))
 
 
 def job_data(one):
@@ -394,11 +399,13 @@ def study_json(kind):
     )
 
 
+@refusing
 def dataset_record(wildcards):
     """Data record of a workload."""
     return data_record(wildcards.workload)
 
 
+@refusing
 def neighbour_data(wildcards):
     """Data record of the job that runs beside a campaign's launches, where one does."""
     if scenario_of(wildcards) != SHARED:
@@ -406,6 +413,7 @@ def neighbour_data(wildcards):
     return data_record(STUDIED.shared.workload)
 
 
+@refusing
 def chosen_data(wildcards):
     """The source of a data record, and what its broken images do, as its name says them."""
     name = f"{wildcards.dataset}{wildcards.choice}"
@@ -415,29 +423,38 @@ def chosen_data(wildcards):
 registry_of_data = cache(catalog.load_registry)
 
 
+@refusing
 def dataset_recipe(wildcards):
     """Hash of what the content of a data set depends on: its entry in the registry, the code of the recipes."""
     choice, _ = chosen_data(wildcards)
     return catalog.recipe_sha256(wildcards.dataset, choice, registry_of_data())
 
 
+def campaign_of(wildcards):
+    """What the name of a job's campaign says; of a job without one, the headline's alone on the machine."""
+    words = [wildcards.get("environments"), wildcards.get("varied")]
+    return layout.read_name(".".join(["rounds", *filter(None, words)]))
+
+
+@refusing
 def campaign_environments(wildcards):
     """Environments of a campaign from its name, host first."""
-    names = study_module.environments_named(wildcards.environments)
+    names = campaign_of(wildcards).environments
     return ["host", *(name for name in names if name != "host")]
 
 
 def arm_of(wildcards):
-    """A campaign's arm from its name; None for the headline's."""
-    text = wildcards.get("arm")
-    return arms.parse(text[1:]) if text else None
+    """A job's arm, from the name of its campaign or its own; None for the headline's."""
+    own = wildcards.get("arm")
+    return layout.read_slug(own) if own else campaign_of(wildcards).arm
 
 
 def scenario_of(wildcards):
     """A campaign's scenario from its name."""
-    return (wildcards.get("scenario") or f".{SINGLE}")[1:]
+    return campaign_of(wildcards).scenario
 
 
+@refusing
 def campaign_options(wildcards):
     """The options that name a campaign's environments, its arm and its scenario."""
     arm, scenario = arm_of(wildcards), scenario_of(wildcards)
@@ -449,29 +466,37 @@ def campaign_options(wildcards):
     return " ".join([f"--environments {names}", *options])
 
 
+@refusing
 def campaign_images(wildcards):
     """Image records of a campaign's environments, and of the headline beside those of an arm."""
     folder = Path(STACK_IMAGES)
     names = campaign_environments(wildcards)
     return sorted(
         {
-            str(arms.image_record(folder, env, kind))
+            str(layout.image_record(folder, env, kind))
             for env in names
             for kind in (None, arm_of(wildcards))
         }
     )
 
 
+def benchmarks_here(*names):
+    """What benchmarks that are run by hand found on this machine, where they were run."""
+    paths = [layout.benchmark_record(MACHINE, name) for name in names]
+    return [str(path) for path in paths if path.exists()]
+
+
 def headline(kind, environments):
     """Sealed campaigns of one kind, one per workload of which the study has one."""
     return collect(
-        "results/campaigns/{study}/{workload}/{campaign}/sealed.json",
-        study=STUDY,
+        layout.sealed_record(
+            STUDY, MACHINE, "{workload}", layout.campaign_name(kind, environments)
+        ),
         workload=WORKLOADS,
-        campaign=study_module.campaign_name(kind, environments),
     )
 
 
+@refusing
 def stack_files(wildcards):
     """What a stack is made from beside its stack.yaml."""
     return [checkout_file(str(path)) for path in files_beside(wildcards.stack)]
@@ -492,20 +517,22 @@ def optional_stack(wildcards, output):
     return "" if wildcards.stack == STACK else "--optional"
 
 
+@refusing
 def form_source(wildcards):
     """What an environment's form is made of: the host and its like need no image, only the tree."""
     bound = wildcards.stack == BOUND
     kind = "oci" if bound or environment(wildcards.env).contained else "tree"
-    return f"results/images/{wildcards.at}{wildcards.stack}/{kind}.json"
+    return layout.stack_record(layout.IMAGES / f"{wildcards.at}{wildcards.stack}", kind)
 
 
 def stack_records(stack):
     """The records of a stack that its environments share: its tree, and its image where one of them has it."""
     contained = any(environment(n).contained for n in STUDIED.environments_of(stack))
     kinds = ["tree", "oci"] if contained else ["tree"]
-    return [f"{IMAGES}/{stack}/{kind}.json" for kind in kinds]
+    return [layout.stack_record(Path(IMAGES, stack), kind) for kind in kinds]
 
 
+@refusing
 def stack_interpreter(wildcards):
     """Interpreters and compilers that a stack could take: where one appears, that stack is tried again.
 
@@ -522,46 +549,51 @@ def stack_interpreter(wildcards):
     return sorted({*seen, *compilers})
 
 
+@refusing
 def adapter_code(wildcards):
     """Hash of the adapter of an environment with its helpers."""
     return closure.programs_sha256(closure.adapters([wildcards.env]))
 
 
+@refusing
 def adapter_programs(wildcards):
     """Where the programs of an environment are: where one appears or goes, the environment is tried again."""
     return programs.where(environment(wildcards.env).programs)
 
 
-def refuse_rule_names(taken):
+def is_rule(name):
+    """Whether there is a rule of this name: `rules` raises an error of its own for one that there is not."""
+    try:
+        return bool(getattr(rules, name))
+    except WorkflowError:
+        return False
+
+
+def refuse_rule_names():
     """Every environment is a target of its name: one that is called like a rule, such as `all`, can't be."""
     for name in ENVIRONMENTS:
-        if name in taken:
-            raise WorkflowError(
-                f"{study_module.holder('environments', study_sources())}: environments: {name} is the name of a "
-                f"rule; give envs/{name}.py another name"
+        if is_rule(name):
+            refuse(
+                f"{study_module.holder('environments', SOURCES)}: environments: {name} is the name of a rule; "
+                f"give envs/{name}.py another name"
             )
 
 
-def refuse_mistyped_environments(taken):
+def refuse_mistyped_environments():
     """A word of the command line that is almost an environment's name, or an environment that the study lacks."""
-    if not workflow.modifier.is_main_snakefile():
+    if AS_MODULE:
         return  # the command line names what the calling workflow has
-    if workflow.is_main_process:
-        refuse_mistyped_rules(taken)
+    refuse_mistyped_rules()
     names = [*ENVIRONMENTS, "all"]
     for word in sys.argv[1:]:
-        if (
-            word in taken
-            or Path(word).exists()
-            or word == str(workflow.overwrite_workdir)
-        ):
+        if is_rule(word) or Path(word).exists():
             continue
         if word in environment_names():
-            raise WorkflowError(
+            refuse(
                 f"{word} is no environment of the study {STUDY}: name it in `environments`"
             )
         if get_close_matches(word, names, cutoff=0.75):
-            raise WorkflowError(f"no environment {word!r}: {nearest(word, names)}")
+            refuse(f"no environment {word!r}: {nearest(word, names)}")
 
 
 # What is chosen by the names of rules; Snakemake would tell a mistyped one raw, or pass it over.
@@ -571,7 +603,7 @@ CHOOSING = (
 )
 
 
-def refuse_mistyped_rules(taken):
+def refuse_mistyped_rules():
     """A word behind an option that chooses rules, which is neither a rule nor a file."""
     option = None
     for word in sys.argv[1:]:
@@ -580,27 +612,15 @@ def refuse_mistyped_rules(taken):
             option, word = (name if name in CHOOSING else None), value
         if option is None or not word or "/" in word:
             continue
-        if word not in taken and not Path(word).exists():
-            raise WorkflowError(f"{option}: no rule {word!r}: {nearest(word, taken)}")
+        if not is_rule(word) and not Path(word).exists():
+            taken = [rule.name for rule in workflow.rules]
+            refuse(f"{option}: no rule {word!r}: {nearest(word, taken)}")
 
 
-def tell_what_stays():
-    """After a run for less than everything: the page is as it was, and which command brings it up to date."""
-    page, targets = f"{RESULTS}/report/index.html", set(workflow.dag_settings.targets)
-    if not targets or targets & {"all", page} or not Path(page).exists():
-        return
-    elsewhere, chosen = workflow.overwrite_workdir, workflow.overwrite_configfiles
-    words = ["--directory", str(elsewhere)] if elsewhere else []
-    if chosen:
-        words += ["--configfile"]
-        words += [str(one) if elsewhere else os.path.relpath(one) for one in chosen]
-    own = targets & set(ENVIRONMENTS)
-    if any({"host", name} != set(ENVIRONMENTS) for name in own):
-        # The page has the campaigns of all environments together, which were not measured anew.
-        words += [
-            word
-            for rule in sorted(workflow.dag_settings.forcerun)
-            for word in ("-R", rule)
-        ]
-    command = shlex.join(["--cores", "1", "all", *words])
-    say(f"the page {page} is as it was: `{SNAKEMAKE} {command}` brings it up to date")
+def refuse_moved_paths():
+    """A module whose paths Snakemake changes, which our commands don't know of."""
+    if str(rules.fetch_data.output.record) != "results/data/{dataset}{choice}.json":
+        refuse(
+            "module: results/ is where Tare's records are: leave out prefix and replace_prefix, and give it a folder "
+            "of its own by --directory"
+        )

@@ -1,15 +1,19 @@
 # One hash-locked stack -> one tree -> one OCI image -> each environment's own form. Shared by all studies.
 # Everything is cached by content, so that a rule that runs again finds what it made; its record says so.
 
+STACK_FOLDER = layout.IMAGES / "{at}{stack}"
+
 
 rule build_tree:
     input:
         stack=checkout_file("containers/stacks/{stack}/stack.yaml"),
         files=stack_files,
     output:
-        record="results/images/{at}{stack}/tree.json",
+        record=layout.stack_record(STACK_FOLDER, "tree"),
     log:
         "results/logs/images/{at}{stack}/tree.log",
+    wildcard_constraints:
+        stack=r"(?!bound/)[a-z][a-z0-9.-]*",
     priority: 105
     params:
         variant=variant,
@@ -25,11 +29,13 @@ rule build_tree:
 rule build_image:
     input:
         recipe=checkout_file("containers/recipe.yaml"),
-        tree="results/images/{at}{stack}/tree.json",
+        tree=layout.stack_record(STACK_FOLDER, "tree"),
     output:
-        record="results/images/{at}{stack}/oci.json",
+        record=layout.stack_record(STACK_FOLDER, "oci"),
     log:
         "results/logs/images/{at}{stack}/oci.log",
+    wildcard_constraints:
+        stack=r"(?!bound/)[a-z][a-z0-9.-]*",
     priority: 105
     params:
         variant=variant,
@@ -42,14 +48,12 @@ rule build_image:
 
 
 # What is installed already, as it is: of the stack `bound` there is nothing to fetch and no tree to build.
-ruleorder: bind_stack > build_tree
-ruleorder: bind_stack > build_image
 
 
 rule bind_stack:
     output:
-        tree="results/images/{at}bound/tree.json",
-        record="results/images/{at}bound/oci.json",
+        tree=layout.stack_record(layout.IMAGES / "{at}bound", "tree"),
+        record=layout.stack_record(layout.IMAGES / "{at}bound", "oci"),
     log:
         "results/logs/images/{at}bound/oci.log",
     priority: 100
@@ -65,9 +69,9 @@ rule bind_stack:
 rule derive_image:
     input:
         image=form_source,
-        probe="results/probe/{env}.json",
+        probe=layout.probe_record(MACHINE, "{env}"),
     output:
-        record="results/images/{at}{stack}/{env}.json",
+        record=layout.stack_record(STACK_FOLDER, "{env}"),
     log:
         "results/logs/images/{at}{stack}/{env}.log",
     priority: 100
@@ -83,10 +87,10 @@ rule derive_image:
 rule derive_arm:
     input:
         recipe=checkout_file("containers/recipe.yaml"),
-        image="results/images/{at}{stack}/oci.json",
-        probe="results/probe/{env}.json",
+        image=layout.stack_record(STACK_FOLDER, "oci"),
+        probe=layout.probe_record(MACHINE, "{env}"),
     output:
-        record="results/images/{at}{stack}/arms/{arm}/{env}.json",
+        record=layout.arm_record(STACK_FOLDER, "{arm}", "{env}"),
     log:
         "results/logs/images/{at}{stack}/arms/{arm}/{env}.log",
     wildcard_constraints:
@@ -94,8 +98,9 @@ rule derive_arm:
     priority: 100
     params:
         code=adapter_code,
+        arm=lambda wildcards, output: layout.read_slug(wildcards.arm).name,
     message:
         "make what {wildcards.env} needs for the arm {wildcards.arm} of {wildcards.stack}"
     shell:
-        "python -m tare derive-arm --stack {wildcards.stack:q} --env {wildcards.env:q} --arm {wildcards.arm:q}"
+        "python -m tare derive-arm --stack {wildcards.stack:q} --env {wildcards.env:q} --arm {params.arm:q}"
         " --image {input.image:q} --probe {input.probe:q} --out {output.record:q} 2> {log:q}"

@@ -1,6 +1,6 @@
 rule fetch_data:
     output:
-        record="results/data/{dataset}{choice}.json",
+        record=layout.data_record("{dataset}{choice}"),
     log:
         "results/logs/data/{dataset}{choice}.log",
     priority: 100

@@ -1,25 +1,27 @@
 # What an image costs: first starts, and a table of seconds and bytes. More than one stack can be counted.
 COUNTED_STACKS = list(STUDIED.stacks_needed)
-NAIVE_IMAGE = [f"{STACK_IMAGES}/naive/record.json"] if STUDIED.naive_image else []
+NAIVE_IMAGE = (
+    [layout.naive_record(Path(STACK_IMAGES), MACHINE)] if STUDIED.naive_image else []
+)
 NAIVE_CODE = [
     "tare/experiments/naive_image.py",
     *(f"tare/images/{name}.py" for name in ("tree", "oci")),
 ]
-STARTS = study_module.campaign_name("starts", ENVIRONMENTS)
+STARTS = layout.campaign_name("starts", ENVIRONMENTS)
 # Whole runs of the same workload begin with the warm starts, where the study has them begin warm.
 RUNS = [
-    f"results/campaigns/{STUDY}/{WORKLOADS[0]}/{name}/sealed.json"
-    for name in [study_module.campaign_name("rounds", ENVIRONMENTS)]
+    layout.sealed_record(STUDY, MACHINE, WORKLOADS[0], name)
+    for name in [layout.campaign_name("rounds", ENVIRONMENTS)]
     if STUDIED.warm_in_runs
 ]
 
 
 rule measure_starts:
     input:
-        host=f"{STACK_IMAGES}/host.json",
-        images=collect(f"{STACK_IMAGES}/{{env}}.json", env=ENVIRONMENTS),
+        host=form("host"),
+        images=collect(form("{env}"), env=ENVIRONMENTS),
     output:
-        sealed=f"results/campaigns/{STUDY}/{WORKLOADS[0]}/{STARTS}/sealed.json",
+        sealed=layout.sealed_record(STUDY, MACHINE, WORKLOADS[0], STARTS),
     log:
         "<logs>/starts.log",
     priority: 30
@@ -49,11 +51,11 @@ rule build_naive_image:
         dockerfile=checkout_file("containers/naive/Dockerfile"),
         definition=checkout_file("containers/naive/apptainer.def"),
         recipe=checkout_file("containers/recipe.yaml"),
-        tree="results/images/{at}{stack}/tree.json",
+        tree=layout.stack_record(STACK_FOLDER, "tree"),
     output:
-        record="results/images/{at}{stack}/naive/record.json",
+        record=layout.naive_record(STACK_FOLDER, "{machine}"),
     log:
-        "results/logs/images/{at}{stack}/naive.log",
+        "results/logs/images/{at}{stack}/{machine}/naive.log",
     priority: 30
     retries: 0
     threads: workflow.cores
@@ -74,11 +76,11 @@ rule build_naive_image:
 rule count_image_costs:
     input:
         images=[
-            f"{IMAGES}/{stack}/{env}.json"
+            layout.stack_record(Path(IMAGES, stack), env)
             for stack in COUNTED_STACKS
             for env in STUDIED.environments_of(stack)
         ],
-        tree=f"{STACK_IMAGES}/tree.json",
+        tree=form("tree"),
         shared=[path for stack in COUNTED_STACKS for path in stack_records(stack)],
         starts=rules.measure_starts.output.sealed,
         runs=RUNS,

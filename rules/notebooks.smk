@@ -188,11 +188,8 @@ if REFERENCES:
         "reference machines",
         [],
         [
-            *collect(
-                checkout_file("results/reference/{name}/reference.json"),
-                name=REFERENCES,
-            ),
-            *collect("results/reference-tables/{name}/metrics.csv", name=REFERENCES),
+            *collect(checkout_file(layout.reference_record("{name}")), name=REFERENCES),
+            *collect(layout.reference_table("{name}", "metrics.csv"), name=REFERENCES),
         ],
         [directory("<results>/figures/reference")],
     )

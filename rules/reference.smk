@@ -3,7 +3,7 @@
 # They are of the checkout, as the configuration is, also where the workflow runs in another folder.
 REFERENCES = sorted(
     path.parent.name
-    for path in Path(checkout_file("results/reference")).glob("*/reference.json")
+    for path in Path(checkout_file(layout.REFERENCES)).glob(f"*/{layout.REFERENCE}")
 )
 REFERENCE_TABLES = [
     "metrics",
@@ -22,11 +22,11 @@ REFERENCE_TABLES = [
 
 rule reference_tables:
     input:
-        record=checkout_file("results/reference/{reference}/reference.json"),
+        record=checkout_file(layout.reference_record("{reference}")),
     output:
-        metrics="results/reference-tables/{reference}/metrics.parquet",
+        metrics=layout.reference_table("{reference}", "metrics.parquet"),
         tables=collect(
-            "results/reference-tables/{{reference}}/{table}.csv",
+            layout.reference_table("{{reference}}", "{table}.csv"),
             table=REFERENCE_TABLES,
         ),
     log:

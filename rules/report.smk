@@ -2,20 +2,6 @@
 import json
 
 TITLES = {"index": "the answer", "print": "the whole report in one page"}
-# For Snakemake's own --report. Which pages a study has is known when they are written, and only files of one folder
-# are embedded side by side, so that links between them work: no outputs, but a folder that `all` looks at once it is
-# there.
-PAGES = [
-    shown(
-        folder,
-        patterns=["{page}.html"],
-        caption="rules/captions/report.rst",
-        category="Report",
-        labels=lambda wildcards: {"report": TITLES.get(wildcards.page, wildcards.page)},
-    )
-    for folder in [f"{RESULTS}/report"]
-    if any(Path(folder).glob("*.html"))
-]
 
 
 rule build_report:
@@ -26,36 +12,42 @@ rule build_report:
         paper=PAPER_FILES,
         notebooks=rules.draw_notebooks.output,
         references=collect(
-            checkout_file("results/reference/{name}/reference.json"), name=REFERENCES
+            checkout_file(layout.reference_record("{name}")), name=REFERENCES
         ),
         reference_tables=collect(
-            "results/reference-tables/{name}/metrics.csv", name=REFERENCES
+            layout.reference_table("{name}", "metrics.csv"), name=REFERENCES
         ),
         machine=rules.describe_machine.output.record,
         ceilings=ROOFS,
-        probes=collect("results/probe/{env}.json", env=ENVIRONMENTS),
-        host=f"{STACK_IMAGES}/host.json",
-        images=collect(f"{STACK_IMAGES}/{{env}}.json", env=ENVIRONMENTS),
+        probes=collect(layout.probe_record(MACHINE, "{env}"), env=ENVIRONMENTS),
+        host=form("host"),
+        images=collect(form("{env}"), env=ENVIRONMENTS),
         data=sorted({data_record(workload) for workload in WORKLOADS}),
         pipelines=PIPELINES,
         network=rules.measure_network.output.record if GROUPED_IN else [],
         campaigns=CAMPAIGNS,
-        benchmarks=sorted(
-            str(path)
-            for name in ("copies", "protocols")
-            for path in Path("results/benchmarks").glob(f"{name}.json")
-        ),
+        benchmarks=benchmarks_here("copies", "protocols"),
     output:
-        page="<results>/report/index.html",
+        # Which pages a study has is known when they are written. Snakemake's own report embeds files of one folder side
+        # by side, so that links between them work.
+        pages=shown(
+            directory("<results>/report"),
+            patterns=["{page}.html"],
+            caption="captions/report.rst",
+            category="Report",
+            labels=lambda wildcards: {
+                "report": TITLES.get(wildcards.page, wildcards.page)
+            },
+        ),
     log:
         "<logs>/report.log",
     params:
         study=json.dumps(STUDIED.to_json(), sort_keys=True),
         code=DRAWING,
-        results=subpath(output.page, ancestor=2),
+        results=subpath(output.pages, parent=True),
         images=subpath(input.host, ancestor=2),
     message:
         "write the report"
     shell:
         "python -m tare report --results {params.results:q} --study {params.study:q} --images {params.images:q}"
-        " --out {output.page:q} 2> {log:q}"
+        " --out {output.pages:q}/index.html 2> {log:q}"

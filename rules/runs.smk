@@ -6,9 +6,9 @@
 
 rule probe_environment:
     output:
-        record="results/probe/{env}.json",
+        record=layout.probe_record("{machine}", "{env}"),
     log:
-        "results/logs/probe/{env}.log",
+        "results/logs/probe/{machine}/{env}.log",
     priority: 110
     resources:
         machine=1,
@@ -23,9 +23,9 @@ rule probe_environment:
 
 rule describe_machine:
     output:
-        record="<results>/machine.json",
+        record=layout.machine_record(STUDY, MACHINE),
     log:
-        "<logs>/machine.log",
+        f"results/logs/{STUDY}/{MACHINE}/machine.log",
     message:
         "describe this machine"
     shell:
@@ -35,11 +35,11 @@ rule describe_machine:
 rule measure_ceilings:
     input:
         devices=checkout_file("config/devices.yaml"),
-        image=f"{STACK_IMAGES}/host.json",
+        image=form("host"),
     output:
-        record=f"results/ceilings/{CEILINGS}.json",
+        record=layout.ceilings_record(MACHINE, CEILINGS),
     log:
-        f"results/logs/ceilings/{CEILINGS}.log",
+        f"results/logs/ceilings/{MACHINE}/{CEILINGS}.log",
     priority: 60
     retries: 0
     threads: workflow.cores
@@ -59,9 +59,9 @@ rule take_ceilings:
     input:
         rules.measure_ceilings.output.record,
     output:
-        record="<results>/ceilings.json",
+        record=layout.own_ceilings_record(STUDY, MACHINE),
     log:
-        "<logs>/take_ceilings.log",
+        f"results/logs/{STUDY}/{MACHINE}/take_ceilings.log",
     localrule: True
     message:
         "take the ceilings of this machine, which studies share"
@@ -77,17 +77,16 @@ ROOFS = (
 )
 
 
-ruleorder: run_rounds > run_rounds_of_arm
-
-
 rule run_rounds:
     input:
         images=campaign_images,
         data=dataset_record,
     output:
-        sealed="results/campaigns/{study}/{workload}/rounds.{environments}/sealed.json",
+        record=layout.sealed_record(
+            "{study}", "{machine}", "{workload}", "rounds.{environments}"
+        ),
     log:
-        "results/logs/{study}/rounds/{workload}/{environments}.log",
+        "results/logs/{study}/{machine}/rounds/{workload}/{environments}.log",
     priority: 80
     retries: 0
     threads: workflow.cores
@@ -104,7 +103,7 @@ rule run_rounds:
     shell:
         "TARE_CODE={params.code:q} "
         "python -m tare {params.kind} --study {params.study:q} --workload {wildcards.workload:q} {params.options}"
-        " --images {params.images:q} --data {input.data:q} --out {output:q} 2> {log:q}"
+        " --images {params.images:q} --data {input.data:q} --out {output.record:q} 2> {log:q}"
 
 
 use rule run_rounds as run_rounds_of_arm with:
@@ -113,12 +112,14 @@ use rule run_rounds as run_rounds_of_arm with:
         data=dataset_record,
         neighbour=neighbour_data,
     output:
-        sealed="results/campaigns/{study}/{workload}/rounds.{environments}{arm}{scenario}/sealed.json",
+        record=layout.sealed_record(
+            "{study}", "{machine}", "{workload}", "rounds.{environments}.{varied}"
+        ),
     log:
-        "results/logs/{study}/rounds/{workload}/{environments}{arm}{scenario}.log",
+        "results/logs/{study}/{machine}/rounds/{workload}/{environments}.{varied}.log",
     priority: 20
     message:
-        "{wildcards.workload}: whole runs and training steps, {wildcards.environments}{wildcards.arm}{wildcards.scenario}"
+        "{wildcards.workload}: whole runs and training steps, {wildcards.environments}.{wildcards.varied}"
 
 
 rule run_causes:
@@ -128,11 +129,13 @@ rule run_causes:
         data=sorted({job_data(one) for one in CAUSES}),
     output:
         sealed=[
-            f"results/campaigns/{STUDY}/{one.workload}/causes.{{environments}}/sealed.json"
+            layout.sealed_record(
+                STUDY, "{machine}", one.workload, "causes.{environments}"
+            )
             for one in CAUSES
         ],
     log:
-        f"results/logs/{STUDY}/causes/{{environments}}.log",
+        f"results/logs/{STUDY}/{{machine}}/causes/{{environments}}.log",
     priority: 50
     retries: 0
     threads: workflow.cores
@@ -154,12 +157,12 @@ rule run_causes:
 
 use rule run_rounds as run_sweep with:
     input:
-        images=f"{STACK_IMAGES}/host.json",
+        images=form("host"),
         data=dataset_record,
     output:
-        sealed="results/campaigns/{study}/{workload}/sweep/sealed.json",
+        record=layout.sealed_record("{study}", "{machine}", "{workload}", "sweep"),
     log:
-        "results/logs/{study}/sweep/{workload}.log",
+        "results/logs/{study}/{machine}/sweep/{workload}.log",
     priority: 40
     params:
         kind="sweep",
@@ -174,15 +177,19 @@ use rule run_rounds as run_sweep with:
 rule run_profile:
     # One command profiles every workload in an environment, one launch after the other.
     input:
-        images=f"{STACK_IMAGES}/{{env}}.json",
+        images=form("{env}"),
         data=sorted({job_data(one) for one in CAUSES}),
     output:
         records=[
-            f"results/profiles/{STUDY}/{workload}/{{env}}/profile.json"
+            layout.profile_record(STUDY, "{machine}", workload, "{env}")
+            for workload in WORKLOADS
+        ],
+        traces=[
+            directory(layout.traces_folder(STUDY, "{machine}", workload, "{env}"))
             for workload in WORKLOADS
         ],
     log:
-        f"results/logs/{STUDY}/profile/{{env}}.log",
+        f"results/logs/{STUDY}/{{machine}}/profile/{{env}}.log",
     priority: 60
     retries: 0
     threads: workflow.cores
@@ -200,19 +207,19 @@ rule run_profile:
         " {params.jobs} 2> {log:q}"
 
 
-ruleorder: run_profile_of_stack > run_profile
-
-
 use rule run_rounds as run_profile_of_stack with:
     input:
-        images=lambda wildcards: arms.image_record(
+        images=lambda wildcards: layout.image_record(
             Path(STACK_IMAGES), "host", arm_of(wildcards)
         ),
         data=dataset_record,
     output:
-        record="results/profiles/{study}/{workload}/host{arm,[.]stack-[^/]+}/profile.json",
+        record=layout.profile_record("{study}", "{machine}", "{workload}", "host.{arm}"),
+        traces=directory(
+            layout.traces_folder("{study}", "{machine}", "{workload}", "host.{arm}")
+        ),
     log:
-        "results/logs/{study}/profile/{workload}/host{arm}.log",
+        "results/logs/{study}/{machine}/profile/{workload}/host.{arm}.log",
     priority: 20
     params:
         kind="profile",
@@ -221,16 +228,16 @@ use rule run_rounds as run_profile_of_stack with:
         options=lambda wildcards: f"--env host --arm {arm_of(wildcards).name}",
         images=STACK_IMAGES,
     message:
-        "{wildcards.workload}: profiled launch in host{wildcards.arm}"
+        "{wildcards.workload}: profiled launch in host.{wildcards.arm}"
 
 
 rule measure_network:
     input:
-        images=collect(f"{STACK_IMAGES}/{{env}}.json", env=GROUPED_IN),
+        images=collect(form("{env}"), env=GROUPED_IN),
     output:
-        record="<results>/network.json",
+        record=layout.network_record(STUDY, MACHINE),
     log:
-        "<logs>/network.log",
+        f"results/logs/{STUDY}/{MACHINE}/network.log",
     priority: 60
     retries: 0
     threads: workflow.cores
@@ -250,12 +257,12 @@ rule measure_network:
 
 use rule run_rounds as measure_pipeline with:
     input:
-        images=f"{STACK_IMAGES}/host.json",
+        images=form("host"),
         data=dataset_record,
     output:
-        record="results/profiles/{study}/{workload}/pipeline.json",
+        record=layout.pipeline_record("{study}", "{machine}", "{workload}"),
     log:
-        "results/logs/{study}/pipeline/{workload}.log",
+        "results/logs/{study}/{machine}/pipeline/{workload}.log",
     priority: 60
     params:
         kind="pipeline",

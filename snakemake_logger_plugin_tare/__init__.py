@@ -8,14 +8,12 @@ Snakemake's own output back.
 
 from __future__ import annotations
 
-import argparse
 import builtins
 import logging
-import re
 import sys
 import time
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -24,27 +22,38 @@ from snakemake_interface_logger_plugins.base import LogHandlerBase
 from snakemake_interface_logger_plugins.common import LogEvent
 
 from tare.core import streams
-from tare.core.errors import TareError, explain_os_error
 from tare.core.progress import duration, time_left
+from tare.core.remedies import own_program
 
 TAIL_LINES = 12
 TAIL_BYTES = 64 << 10
 LINE_CHARACTERS = 300
 INDENT = " " * 4
-ON_REQUEST = ("Will exit after finishing", "Terminating processes")  # what follows a person's signal
-# An error of ours in a function of the rules, as Snakemake tells it with a traceback.
-OF_OURS = re.compile(r"\s*(?:UserError|UnavailableError|IntegrityError|TareError): (.+)")
-OF_OUR_RULES = re.compile(r"WorkflowError in file \"[^\"]*(?:/Snakefile|/rules/\w+\.smk)\", line \d+:$")
-NO_RULE = re.compile(r"No rule to produce (\S+)")
-OS_ERROR = re.compile(r"\[Errno (\d+)\] (.*): '(.*)'")
+# By Snakemake's exception; what it says itself is a page.
+KILLED = {
+    "LockException": (
+        "nothing was done: a workflow runs in this folder, or one that was killed has left its lock; where none "
+        "runs, `{} --unlock` removes it, and the same command carries on"
+    ),
+    "IncompleteFilesException": (
+        "nothing was done: a workflow that was killed has left files that may not be whole; with "
+        "--rerun-incomplete `{}` makes them again, and what is sealed is kept"
+    ),
+}
 
 _expected: dict[str, float] = {}
+_refused: list[str] = []
 
 
 def expect(seconds: Mapping[str, float]) -> None:
     """Say about how long a job takes, by its rule; of what is not said no time left is told."""
     _expected.clear()
     _expected.update(seconds)
+
+
+def refuse(reason: str) -> None:
+    """Say why the rules end the workflow with their next error, which Snakemake tells with a traceback."""
+    _refused.append(reason)
 
 
 @dataclass
@@ -67,7 +76,6 @@ class LogHandler(LogHandlerBase):
         streams.prepare()
         self._started_s = time.monotonic()
         self._stream = sys.stdout if self.common_settings.stdout else sys.stderr
-        self._here = Path.cwd()  # as --configfile is meant; the workflow may run elsewhere
         self._total = 0
         self._waiting: Counter[str] = Counter()
         self._jobs: dict[int, _Job] = {}
@@ -188,7 +196,7 @@ class LogHandler(LogHandlerBase):
         """A warning or worse; what Snakemake adds once something has failed is in the complete log."""
         has_event = getattr(record, "event", None) is not None
         text = record.getMessage().strip() if record.msg is not None else ""
-        if record.levelno < logging.WARNING and not text.startswith(ON_REQUEST):
+        if record.levelno < logging.WARNING:
             self._before += [] if has_event or self._begun or not text else [text]
         elif text and (has_event or not (self._failed or self._ended)):
             self._print(text)
@@ -203,19 +211,14 @@ class LogHandler(LogHandlerBase):
             return  # that not all jobs were done
         self._ended = True
         kind = getattr(builtins, name, None)
-        of_the_disk = isinstance(kind, type) and issubclass(kind, OSError) and "Traceback" in lines[0]
-        if not self._jobs and (wrong := _wrong_study(sys.argv[1:], self._here)):
-            self._print(f"tare: {wrong}")
-        elif name == "LockException":
-            self._print("tare: nothing was done: another workflow has locked this folder")
-        elif ours := next((found[1] for line in lines if (found := OF_OURS.match(line))), None):
-            self._print(f"tare: {ours}")
-        elif name == "WorkflowError" and OF_OUR_RULES.match(lines[0]) and len(lines) > 1:
-            self._print(f"tare: {lines[1].strip()}")
-        elif name == "MissingRuleException" and (found := NO_RULE.search(record.getMessage())):
-            self._print(f"tare: no rule makes {found[1]}: `snakemake --list` names all rules")
-        elif of_the_disk:
-            self._print(f"tare: {_of_the_disk(lines[-1])}")
+        if _refused:
+            self._print(f"tare: {_refused.pop()}")
+        elif name in KILLED:
+            self._print(f"tare: {KILLED[name].format(own_program('snakemake'))}")
+        elif name == "MissingRuleException":
+            self._print(f"tare: {lines[-1]} `{own_program('snakemake')} --list` names all rules")
+        elif isinstance(kind, type) and issubclass(kind, OSError):
+            self._print(f"tare: Snakemake ended with {lines[-1]}")
         else:
             self._message(record)
 
@@ -261,33 +264,6 @@ class LogHandler(LogHandlerBase):
         except OSError as error:
             if streams.give_up(error) is None and not isinstance(error, BrokenPipeError):
                 raise
-
-
-def _of_the_disk(line: str) -> str:
-    """What a user can do about the error of a disk with which Snakemake ended: by its traceback's last line."""
-    found = OS_ERROR.search(line)
-    told = explain_os_error(OSError(int(found[1]), found[2], found[3])) if found else None
-    return told or f"Snakemake ended with {line}"
-
-
-def _wrong_study(words: Sequence[str], here: Path) -> str | None:
-    """What is wrong with a study file of a command line given in a folder; None where each can be read.
-
-    Snakemake opens them before it reads any rule, and has a traceback for one that it can't open.
-    """
-    # Imported where something has gone wrong: no other line needs to know what a study is.
-    from tare.model.studies.study import load
-
-    parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
-    parser.add_argument("--configfile", "--configfiles", nargs="*", action="extend", default=[])
-    for path in parser.parse_known_args(words)[0].configfile:
-        try:
-            load(path if here == Path.cwd() else str(here / path))
-        except TareError as error:
-            # Snakemake takes all words behind the option for files.
-            hint = "" if Path(path).suffix else "; what is to be made stands before --configfile"
-            return f"{error}{hint}"
-    return None
 
 
 def _jobs(count: int) -> str:

@@ -22,6 +22,7 @@ import device_builders
 import pandas as pd
 from campaign_builders import (
     HEADLINE,
+    MACHINE,
     MEASURED,
     OTHER_PYTHON,
     PYTHON,
@@ -39,9 +40,11 @@ from tare.analysis import extract
 from tare.core.files import locked, write_json
 from tare.literature import audit, claims, measured_here, published
 from tare.model import tables
-from tare.model.registry import BASELINE
+from tare.model.levels import levels_text
+from tare.model.roles import read_role
 from tare.model.studies import arms
-from tare.model.studies.study import HOST, campaign_name
+from tare.model.studies.layout import campaign_name
+from tare.model.studies.study import HOST
 from tare.worker import families
 
 SHARED = "TARE_TEST_RUN"  # the folder of a run of the tests, for what its processes share
@@ -87,7 +90,7 @@ IMAGE_STUDY = json.dumps(
 )
 CUDA_STUDY = json.dumps({**json.loads(STUDY), "device": "cuda"})
 CAUSE_UNITS = 4
-ARM = arms.describe(HEADLINE["rounds"])
+ARM = levels_text(HEADLINE["rounds"])
 OPERATORS = {  # name: (calls, own microseconds, FLOPs, bytes) of one step
     "aten::mkldnn_convolution": (2, 14000.0, 430_000_000, 21_000_000),
     "aten::convolution_backward": (2, 30000.0, 860_000_000, 63_000_000),
@@ -182,8 +185,9 @@ def profile_record(
     }  # fmt: skip
     if device == "cuda":
         record = device_builders.on_device(record, generator)
-    identity = {"schema": 1, "study": study, "workload": workload, "env": env, "stack": "torch-2.13", "arm": ARM}
-    return {**identity, "batch": 64, "trace": "trace.json.gz", "provenance": {}, **record}
+    identity = {"schema": 1, "study": study, "machine": MACHINE, "workload": workload, "env": env}
+    about = {"stack": "torch-2.13", "arm": ARM, "batch": 64, "trace": "trace.json.gz", "provenance": {}}
+    return {**identity, **about, **record}
 
 
 def data_records(shared: Path, *, canonical: bool) -> None:
@@ -234,9 +238,11 @@ def machine_records(
     results: Path, shared: Path, names: Sequence[str], unavailable: Mapping[str, str], device: str = "cpu"
 ) -> None:
     """Machine, ceilings, images and probes."""
+    own = results / "machines" / MACHINE
     write_json(
-        results / "machine.json",
+        own / "machine.json",
         {
+            "name": MACHINE,
             "cpu_model": "Example CPU @ 2.50GHz",
             "cpu_logical": 2,
             "cpu_governor": None,
@@ -250,7 +256,7 @@ def machine_records(
         },
     )  # fmt: skip
     write_json(
-        results / "ceilings.json",
+        own / "ceilings.json",
         {
             "schema": 1, "study": "nyu2022", "env": "host", "status": "ok", "device": "cpu", "datasheet": None,
             "machine": {"cpu_caches_bytes": {"L1d": 32768, "L1i": 32768, "L2": 1 << 20, "L3": 37486592}},
@@ -263,11 +269,11 @@ def machine_records(
         },
     )  # fmt: skip
     if device == "cuda":
-        write_json(results / "ceilings.json", device_builders.ceilings())
+        write_json(own / "ceilings.json", device_builders.ceilings())
     image_records(shared / "images", names, unavailable)
     for name in (*names, *unavailable):
         write_json(
-            shared / f"probe/{name}.json",
+            shared / f"probe/{MACHINE}/{name}.json",
             {"schema": 1, "env": name, "title": name.capitalize(), "description": "",
              "available": name not in unavailable,
              "version": None if name in unavailable else "1.2.3", "reason": unavailable.get(name),
@@ -305,7 +311,7 @@ def write_campaigns(
             plan, rows = rounds_campaign(study, workload, present, lacking, units, own, factors, arm, measured)
             if arm and arm.other_stack:
                 for name, launch in (item for row in rows for item in row["launches"].items()):
-                    python = PYTHON if name.endswith(BASELINE) else OTHER_PYTHON
+                    python = PYTHON if read_role(name).is_reference else OTHER_PYTHON
                     launch["inside"]["facts"]["python"] = python
         write_campaign(folder, plan, rows, None if arm else ended)
         sealed.append(folder / "sealed.json")
@@ -367,13 +373,13 @@ def write_results(
     generator = random.Random(seed)
     campaigns, profiles = [], []
     for workload in workloads:
-        base = root / "campaigns" / study / workload
+        base = root / "campaigns" / study / MACHINE / workload
         campaigns += write_campaigns(
             base, study, workload, environments, unavailable, units, generator, factors,
             workload == "mnist_cnn", ended, planted or {}, no_stack, {"graph=capture": NO_GRAPH}, steps,
         )  # fmt: skip
         for env in environments:
-            folder = root / "profiles" / study / workload / env
+            folder = root / "profiles" / study / MACHINE / workload / env
             write_json(folder / "profile.json", profile_record(study, workload, env, folder, generator, device))
             profiles.append(folder / "profile.json")
     extract.write(extract.build(campaigns, profiles), root / "tables")

@@ -17,31 +17,34 @@ import pandas as pd
 from tare.analysis import verdicts
 from tare.core.files import Journal, canonical_json, sha256_file, sha256_text
 from tare.experiments import rounds
+from tare.model.conditions import StudyConditions
 from tare.model.journals.sealed import (
     DECISION_KEY,
     ENDED_KEY,
     HEADLINE_LEVEL,
     PLAN,
-    ROUNDS,
     SEAL_KEY,
-    SEALED,
-    STEPS,
     UNITS,
     SealedCampaign,
     views,
 )
 from tare.model.journals.units import counted, family_alpha
+from tare.model.levels import levels_text
 from tare.model.records.campaigns import Plan, Sealed, Unit
 from tare.model.records.measured import CopiesRecord
-from tare.model.registry import BASELINE, CONTROL, HOST
+from tare.model.registry import HOST
+from tare.model.roles import CONTROL, read_role
 from tare.model.schema import parse
 from tare.model.studies import arms
+from tare.model.studies.layout import ROUNDS, SEALED, STEPS
 from tare.stats import planning
 from tare.stats.fits import VALUES_OF
 from tare.stats.intervals import log_ratios_of
 
+MACHINE = "box"  # as conftest.py names it
 CONFIDENCE = 0.95
-CONDITIONS = {"threads": 1, "cpus": 2, "open_files": 4096, "page_cache": "warm", "launch_timeout_s": 180}
+CONDITIONS = StudyConditions(threads=1, cpus=2, open_files=4096, page_cache="warm", launch_timeout_s=180)
+MODES = {"causes": "causes", "starts": "start"}  # of the launches of a kind of campaign, but for whole runs
 MARGINS = {"run": 0.05, "step": 0.02}
 HEADLINE = {
     "rounds": {"stack": "same", "allocator": "default", "page_cache": "warm"},
@@ -89,7 +92,7 @@ QUANTUM_S = 0.04
 
 def facts(env: str) -> dict[str, Any]:
     """What a launch of `env` reports from inside."""
-    contained = arms.environment_of(env) != HOST
+    contained = read_role(env).environment != HOST
     return {
         "python": PYTHON,
         "executable": "/opt/tare/bin/python3.11" if contained else "/cache/tree/bin/python3.11",
@@ -140,8 +143,8 @@ def factors_of(
     name: str, arm: arms.Arm | None = None, given: Mapping[str, Mapping[str, float]] | None = None
 ) -> dict[str, float]:
     """What a launch of this name multiplies each phase by: its environment's part, and its arm's."""
-    own = (FACTORS if given is None else given).get(arms.environment_of(name), {})
-    level = LEVELS.get(arm.name, {}) if arm and not name.endswith(BASELINE) else {}
+    own = (FACTORS if given is None else given).get(read_role(name).environment, {})
+    level = LEVELS.get(arm.name, {}) if arm and not read_role(name).is_reference else {}
     return {key: own.get(key, 1.0) * level.get(key, 1.0) for key in {*own, *level}}
 
 
@@ -271,6 +274,11 @@ def in_slices(
     return {**unit, "launches": launches}
 
 
+def launches_of(names: Sequence[str | Mapping[str, Any]]) -> list[Mapping[str, Any]]:
+    """Launches of a unit as a plan's JSON has them, from their names; what is one already stays."""
+    return [read_role(name).to_json() if isinstance(name, str) else name for name in names]
+
+
 def base_plan(
     study: str, workload: str, kind: str, names: Sequence[str], units: int, arm: arms.Arm | None = None
 ) -> dict[str, Any]:
@@ -288,23 +296,24 @@ def base_plan(
         "kind": kind,
         "study": study,
         "workload": workload,
-        "environments": list(names),
+        "launches": launches_of(names),
         "unavailable": {},
-        "spec": {"batch": 64, "loader_workers": 1, "device": "cpu"},
-        "conditions": arms.conditions_at(CONDITIONS, levels),
-        "headline_conditions": arms.conditions_at(CONDITIONS, HEADLINE[kind]),
+        "spec": {"mode": MODES.get(kind, "train"), "batch": 64, "loader_workers": 1, "device": "cpu"},
+        "conditions": arms.conditions_at(CONDITIONS, levels).to_json(),
+        "headline_conditions": arms.conditions_at(CONDITIONS, HEADLINE[kind]).to_json(),
         "margins": MARGINS,
         "sampling": sampling,
         "seed": 2022,
         "discarded": 1,
-        "arm": arms.describe(levels),
-        "headline_arm": arms.describe(HEADLINE[kind]),
+        "arm": levels_text(levels),
+        "headline_arm": levels_text(HEADLINE[kind]),
         "stack": "torch-2.13",
         "code_sha256": "0" * 64,
         "provenance": {},
         "attempt": 1,
         "machine": {
-            **{"kernel": "6.1.0", "cpus": [0, 1], "machine": "x86_64", "governor": None, "online_cpus": "0-1"},
+            **{"name": MACHINE, "kernel": "6.1.0", "cpus": [0, 1], "machine": "x86_64"},
+            **{"governor": None, "online_cpus": "0-1"},
         },
     }
 
@@ -323,7 +332,7 @@ def write_campaign(
     if checked.sampling.pilot is not None:
         pilot = own[: checked.sampling.pilot]
         decision = planning.decide(
-            log_ratios_of([VALUES_OF[checked.kind](unit) for unit in pilot], plan["environments"]),
+            log_ratios_of([VALUES_OF[checked.kind](unit) for unit in pilot], checked.launch_names),
             plan["sampling"],
             alpha=family_alpha(checked),
             spent_s=sum(unit.cost_s for unit in pilot),
@@ -378,7 +387,8 @@ def sealed_campaign(
     """
     if plan["kind"] == STEPS:
         plan, name, level = {**plan, "kind": ROUNDS}, name.replace(STEPS, ROUNDS), level or HEADLINE_LEVEL
-    whole = base_plan("s", "mnist_cnn", plan["kind"], plan.get("environments", ()), 6) | dict(plan)
+    whole = base_plan("s", "mnist_cnn", plan["kind"], (), 6) | dict(plan)
+    whole["launches"] = launches_of(whole["launches"])
     rows = [
         parse(Unit, {"cost_s": 1.0, "order": list(unit["launches"]), **unit}, f"unit {unit['unit']}")
         for unit in units
@@ -393,7 +403,7 @@ def sealed_campaign(
         **{"decision": decision if design else None, "sealed_at": "2026-01-02T03:04:05Z"},
     }
     return SealedCampaign(
-        path=Path("campaigns") / whole["study"] / whole["workload"] / name / SEALED,
+        path=Path("campaigns") / whole["study"] / whole["machine"]["name"] / whole["workload"] / name / SEALED,
         plan=parse(Plan, whole, "plan"), units=tuple(rows), sealed=parse(Sealed, seal, "seal"), level=level,
     )  # fmt: skip
 
@@ -418,7 +428,7 @@ def rounds_campaign(
         for name in everyone:
             own = factors_of(name, arm, factors)
             step_s = STEP_S.get(workload, 0.05) * own.get("step", 1.0)
-            loss = LOSS * (LOSS_FACTORS.get(arm.name, 1.0) if arm and not name.endswith(BASELINE) else 1.0)
+            loss = LOSS * (LOSS_FACTORS.get(arm.name, 1.0) if arm and not read_role(name).is_reference else 1.0)
             replicates = replicate_records(others, shared, step_s=step_s, loss=loss)
             launches[name] = launch_record(name, generator, factors=own, scale=scale, replicates=replicates)
         rows.append(_unit(number, everyone, launches, ROUND_S))

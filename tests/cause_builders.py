@@ -9,6 +9,7 @@ from typing import Any
 
 from campaign_builders import base_plan, inside
 
+from tare.model.roles import read_role
 from tare.model.studies import arms
 
 UNIT_S = 25.0
@@ -104,7 +105,7 @@ def causes_campaign(
     for number in range(1, units + 1):
         launches = {}
         for name in everyone:
-            env = arms.environment_of(name)
+            env = read_role(name).environment
             launches[name] = causes_record(
                 name, generator, slow=slow.get(env, 1.0), operators=slower.get(env), other=other.get(env)
             )

@@ -1,4 +1,4 @@
-"""For all tests: their order and parts, the seed that chooses among them, the studies beside them, and quiet.
+"""For all tests: their order and parts, which of them are of the core, the studies beside them, and quiet.
 
 `make test` runs them in three processes (pytest-xdist), by parts: a part is what one process runs in one go.
 """
@@ -8,19 +8,21 @@ import os
 import sys
 
 import beside
+import core
 import matrix
 import pytest
-import shifts
 
+os.environ["TARE_MACHINE"] = "box"  # the same on every machine, as paths in the tests have it
 sys.modules.setdefault("rfc3987_syntax", None)  # two seconds of grammars, see notebooks.without_grammars
 
 # Long parts come first, so that little is left for one process when the other is done; what looks at the studies
 # comes when they are finished, before the many short parts, and what needs quiet last: it waits for them, and the
 # other process waits for it.
-QUIET = tuple(f"conformance/test_{name}.py" for name in ("lost_image", "starts", "ceilings", "planted"))
+QUIET = tuple(f"conformance/test_{name}.py" for name in ("lost_image", "starts", "ceilings", "planted", "slicing_truths"))
 ORDER = (
-    "conformance/test_images.py", "browser", "conformance/test_launches.py", "conformance/test_arms.py",
-    "conformance/test_contract.py", "conformance/test_shared.py", "conformance/test_vm.py", "conformance",
+    "conformance/test_images.py", "conformance/test_framework_stacks.py", "browser", "conformance/test_launches.py",
+    "conformance/test_arms.py", "conformance/test_contract.py", "conformance/test_shared.py",
+    "conformance/test_vm.py", "conformance",
     "workflow/test_killing.py", "workflow/test_plans.py", "unit/test_notebooks.py", "unit/test_device_report.py",
     "unit/test_report", "workflow", "conformance/test_naive_image.py", "unit", "gpu", *QUIET,
 )  # fmt: skip
@@ -40,7 +42,21 @@ def part(nodeid: str) -> str:
 
 def pytest_configure(config):
     config.addinivalue_line("markers", "quiet: nothing of ours may run beside it")
-    os.environ[matrix.VARIABLE] = matrix.SEED  # also for a process that starts on the next day
+    config.addinivalue_line("markers", "meets(kind=name): what a test really launches, where no parameter says it")
+
+
+def takes_core(config):
+    """Whether this is a run of the core: of all tests, none of them named or chosen, without ALL=1."""
+    if hasattr(config, "workerinput"):
+        return config.workerinput["takes_core"]
+    whole = config.args_source is pytest.Config.ArgsSource.TESTPATHS
+    return whole and not (matrix.ALL or config.option.keyword or config.option.markexpr)
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_configure_node(node):
+    """A process of a run is given its tests by their files, and can't tell itself."""
+    node.workerinput["takes_core"] = takes_core(node.config)
 
 
 @pytest.hookimpl(optionalhook=True)
@@ -55,26 +71,20 @@ def pytest_xdist_make_scheduler(config, log):
     return Parts(config, log)
 
 
-def pytest_report_header():
-    now = ", ".join(matrix.in_turn(0, matrix.SHIFT_NAMES))
-    return f"seed of what is taken in turn: {matrix.VARIABLE}={matrix.SEED}; shift (tests/shifts.py): {now}"
-
-
-def pytest_terminal_summary(terminalreporter):
-    if terminalreporter.stats.get("failed") or terminalreporter.stats.get("error"):
-        terminalreporter.write_line(f"To take the same tests again: {matrix.VARIABLE}={matrix.SEED}")
+def pytest_report_header(config):
+    core_alone = "the core (tests/core.py); make test ALL=1 runs everything"
+    which = core_alone if takes_core(config) else "every case" if matrix.ALL else "one case of each row"
+    return f"tests: {which}; seed of random moments: TARE_TEST_SEED={matrix.SEED}"
 
 
 def pytest_collection_modifyitems(config, items):
-    """In their order; of a whole run, which has all shifts, those of the shift whose turn it is."""
+    """In their order; of a run of the core, those that are of it."""
     items.sort(key=lambda item: place(os.path.relpath(item.path, config.rootpath / "tests")))
-    of = {item: shifts.shift_of(item.nodeid, item.fixturenames) for item in items}
-    chosen = set(of.values()) - {None}
-    now = chosen if chosen != set(matrix.SHIFT_NAMES) else matrix.in_turn(0, matrix.SHIFT_NAMES)
-    left_out = [item for item in items if of[item] not in (None, *now)]
-    if left_out:
+    left_out = [item for item in items if core.is_beyond(item.nodeid, item.fixturenames)]
+    if left_out and takes_core(config):
         config.hook.pytest_deselected(items=left_out)
-        items[:] = [item for item in items if item not in left_out]
+        chosen = set(items) - set(left_out)
+        items[:] = [item for item in items if item in chosen]
 
 
 @pytest.hookimpl(wrapper=True, tryfirst=True)

@@ -1,21 +1,11 @@
-"""Which cells of a matrix of tests a run takes: one of each row, in turn by a seed.
-
-The seed is the number of days on which the checkout's commits were written: a commit passes or fails alike on any
-day, and the days of work try all cells, whichever days of a week these are. Where git does not know all commits it
-is today. TARE_TEST_SEED sets it, to repeat a run; `all` takes every cell.
-"""
+"""Which cells of a matrix of tests a run takes: one of each row, or all of them (`make test ALL=1`)."""
 
 import contextlib
-import datetime
 import os
-import subprocess
 from collections.abc import Sequence
 from typing import TypeVar
 
-from shifts import SHIFTS
-
 from tare.core.errors import UserError
-from tare.core.files import project_root
 from tare.model.registry import (
     HOST,
     check_framework,
@@ -24,32 +14,16 @@ from tare.model.registry import (
     module_names,
     options_of,
 )
+from tare.model.studies.study import WorkloadSettings
 from tare.worker.frameworks import DEFAULT
 
 Cell = TypeVar("Cell")
-VARIABLE = "TARE_TEST_SEED"
-ALL = "all"
+VARIABLE = "TARE_TEST_ALL"
+ALL = os.environ.get(VARIABLE, "") not in ("", "0")
+# Of the random moments at which tests kill: the same each time, unless others are asked for.
+SEED = os.environ.get("TARE_TEST_SEED") or "1"
 # Of launches whose end nobody looks at: to end in order takes a second.
 HURRIED = {"ends_at_once": True}
-SHIFT_NAMES = tuple(SHIFTS)
-
-
-def days_of_work(folder):
-    """On how many days commits were written, up to the newest; today's number where git does not know them all."""
-
-    def git(*words):
-        argv = ["git", "-C", str(folder), *words]
-        return subprocess.run(argv, capture_output=True, text=True, timeout=30, check=True).stdout.split()
-
-    try:
-        days = set(git("log", "--format=%as"))
-        shallow = git("rev-parse", "--is-shallow-repository") == ["true"]
-    except (OSError, subprocess.SubprocessError):
-        days, shallow = set(), False
-    return str(len(days) if days and not shallow else datetime.date.today().toordinal())
-
-
-SEED = os.environ.get(VARIABLE) or days_of_work(project_root())
 
 # What a test machine is meant to have: a missing one fails, and is not skipped. Others are tested where they work.
 REQUIRED = {"host", "docker", "apptainer", "charliecloud"}
@@ -69,26 +43,13 @@ def in_matrix():
     return [name for name in tried() if "." not in name]
 
 
-def in_turn(row: int, cells: Sequence[Cell], seed: str = SEED) -> list[Cell]:
-    """The cell of a row whose turn it is; neighbouring rows have neighbouring cells.
-
-    Shifts take turns by the same seed: a row whose turns would go with theirs changes once they all had one, so
-    that each cell meets each shift.
-
-    Raises:
-        ValueError: the seed is neither a number nor `all`.
-    """
-    if seed == ALL:
-        return list(cells)
-    if not seed.isdecimal():
-        raise ValueError(f"{VARIABLE}={seed}: give a number, or {ALL} for the whole matrix")
-    along = cells is not SHIFT_NAMES and len(cells) % len(SHIFTS) == 0
-    turn = int(seed) // len(SHIFTS) if along else int(seed)
-    return [cells[(turn + row) % len(cells)]]
+def in_turn(row: int, cells: Sequence[Cell], everything: bool = ALL) -> list[Cell]:
+    """The cell of a row, or all cells; neighbouring rows have neighbouring cells."""
+    return list(cells) if everything else [cells[row % len(cells)]]
 
 
 def envs_in_turn(file):
-    """The host, one in turn by test file of what a test machine has or installs, and every environment beside."""
+    """The host, one by test file of what a test machine has or installs, and every environment beside."""
     names, row = in_matrix(), sum(file.encode())
     own = [name for name in names if name in REQUIRED | INSTALLED and name != HOST]
     return [HOST, *in_turn(row, own), *(name for name in names if name not in (HOST, *own))]
@@ -105,13 +66,13 @@ def in_pytorch():
 
 
 def workloads_of(name):
-    """Workloads that a run of the tests launches in an environment: all on the host, elsewhere one in turn."""
+    """Workloads that a run of the tests launches in an environment: all on the host, elsewhere one."""
     workloads = in_pytorch()
     return workloads if name == HOST else in_turn(environment_names().index(name), workloads)
 
 
 def workloads_in_turn(name):
-    """Of the workloads of an environment one in turn of each data set's."""
+    """Of the workloads of an environment one of each data set's."""
     workloads = workloads_of(name)
     sets = sorted({describe_workload(workload)["dataset"] for workload in workloads})
     rows = [[one for one in workloads if describe_workload(one)["dataset"] == dataset] for dataset in sets]
@@ -121,16 +82,16 @@ def workloads_in_turn(name):
 def small(study, workload):
     """A study with one workload for a launch of a test: as the workload has it, or small where it has options."""
     described, known = describe_workload(workload), options_of(workload)
-    job = {"batch": described["batch"]}
+    batch, options = described["batch"], {}
     if known:
-        job["batch"] = max(2, described.get("least_batch", 1))
+        batch = max(2, described.get("least_batch", 1))
         least = {name: known[name].least for name in ("image_px", "enlarged") if name in known}
-        own = {"samples": 2 * job["batch"], "epochs": 1, "warmup_steps": 1, "loader_workers": 1}
-        job["options"] = {**least, **{name: value for name, value in own.items() if name in known}}
-    return {**study, "workloads": {workload: job}}
+        own = {"samples": 2 * batch, "epochs": 1, "warmup_steps": 1, "loader_workers": 1}
+        options = {**least, **{name: value for name, value in own.items() if name in known}}
+    return study.replace(workloads={workload: WorkloadSettings(batch=batch, options=options)})
 
 
 def described(study, workload):
     """What a workload says of itself in a study, with the batch that it has there."""
-    job = study["workloads"][workload]
-    return {**describe_workload(workload, job.get("options", {})), "batch": job["batch"]}
+    job = study.workloads[workload]
+    return {**describe_workload(workload, job.options), "batch": job.batch}

@@ -15,7 +15,8 @@ import numpy as np
 from scipy import signal
 
 from tare.experiments.orders import williams_pairs
-from tare.model.registry import CONTROL, HOST
+from tare.model.registry import HOST
+from tare.model.roles import CONTROL
 
 TICK_S = 0.01
 IMPORTS_S, STEP_S, STEPS = 2.0, 0.05, 40

@@ -13,7 +13,8 @@ from typing import Final
 from tare.model.journals.sealed import SealedCampaign
 from tare.model.records.campaigns import Unit
 from tare.model.records.launches import LaunchRecord
-from tare.model.registry import ALONE, CONTROL, HOST
+from tare.model.registry import HOST
+from tare.model.roles import CONTROL, alone_of, read_role
 from tare.stats.intervals import Interval, judge, share_interval
 
 TIMEOUT: Final = "timeout"
@@ -31,8 +32,8 @@ def sides(env: str, reference: str) -> tuple[list[str], list[str]]:
     hosts = [HOST, CONTROL]
     if reference == HOST:
         return [env], [HOST] if env == CONTROL else hosts
-    if env == HOST and reference.endswith(ALONE):
-        return hosts, [f"{name}{ALONE}" for name in hosts]
+    if env == HOST and read_role(reference).is_alone:
+        return hosts, [alone_of(name) for name in hosts]
     return hosts if env == HOST else [env], [reference]
 
 

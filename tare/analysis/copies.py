@@ -12,7 +12,8 @@ import math
 from tare.model.journals.sealed import SealedCampaign
 from tare.model.records.campaigns import OWN
 from tare.model.records.measured import CopiesRecord
-from tare.model.registry import CONTROL, HOST
+from tare.model.registry import HOST
+from tare.model.roles import CONTROL
 from tare.model.studies.arms import stack_of
 from tare.stats.intervals import Spread
 
@@ -34,7 +35,7 @@ def between_copies(found: CopiesRecord | None, campaign: SealedCampaign) -> Spre
     plan = campaign.plan
     if found is None or not matters(found) or campaign.kind != "steps":
         return None
-    if stack_of(plan.arm, plan.stack) != found.stack:
+    if stack_of(plan.levels, plan.stack) != found.stack:
         return None
     return Spread(unit=found.sd_between.value, degrees=len(found.copies) - 1)
 

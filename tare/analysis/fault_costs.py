@@ -34,7 +34,8 @@ from tare.analysis.launch_rows import REPLICATES
 from tare.analysis.metrics import identify, pivot
 from tare.analysis.verdicts import Measured, contrasts, estimates_of
 from tare.model.journals.units import compared, family_alpha
-from tare.model.registry import CONTROL, HOST
+from tare.model.registry import HOST
+from tare.model.roles import CONTROL
 from tare.model.tables import FAULT_ITEMS_OF
 from tare.stats.intervals import Estimate, Interval, t_interval, tellable
 from tare.stats.slopes import common_slope, quotient_interval
@@ -264,7 +265,7 @@ def _row(
     value, low, high = told or (None, None, None)
     reason = found if isinstance(found, str) else f"{n} complete rounds give no interval that says anything"
     return {
-        **identify(plan, one.campaign.name, env, plan.spec["batch"]),
+        **identify(plan, one.campaign.name, env, plan.spec.batch),
         "item": item,
         "value": value,
         "low": low,

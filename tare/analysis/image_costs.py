@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import statistics
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -17,15 +17,19 @@ from tare.analysis.launch_rows import failure
 from tare.core.errors import IntegrityError
 from tare.core.remedies import require
 from tare.model import tables
-from tare.model.journals.sealed import SEALED, read_sealed
+from tare.model.journals.sealed import read_sealed
 from tare.model.journals.units import AS_FOUND, COLD, WARM, launched_ns, mark_ns, start_s
+from tare.model.levels import SAME, STACK, read_levels
 from tare.model.records.images import ImageRecord, OciRecord, Storage, TreeRecord
 from tare.model.records.launches import LaunchRecord, StartResults
 from tare.model.records.measured import StartsRecord
 from tare.model.records.naive_image import NaiveImageRecord
-from tare.model.registry import environment
+from tare.model.registry import HOST, environment
+from tare.model.roles import LaunchRole, read_role
 from tare.model.rows import measured, unavailable
 from tare.model.schema import read
+from tare.model.studies.cells import CellKey
+from tare.model.studies.layout import SEALED
 
 SHARED = "oci"  # stands for the image that all contained environments derive from
 ALL_WORKLOADS = "all"  # an image is the same for every workload
@@ -139,8 +143,8 @@ def read_starts(path: Path) -> Starts:
         raise IntegrityError(f"{path} is a campaign of {plan.kind}, not of starts: name that one")
     return Starts(
         **{key: getattr(plan, key) for key in ("stack", "workload", "arm", "scenario", "unavailable")},
-        no_cold=plan.spec.get("no_cold"),
-        environments=plan.environments,
+        no_cold=plan.spec.no_cold,
+        environments=plan.launch_names,
         launches=[
             (unit.unit, *_place(name), unit.launches[name]) for unit in campaign.counted for name in unit.order
         ],
@@ -155,11 +159,12 @@ def read_runs(path: Path) -> Starts:
     """
     campaign = read_sealed(path)
     plan = campaign.plan
-    if plan.kind != "rounds" or plan.conditions["page_cache"] != WARM:
+    if plan.kind != "rounds" or plan.conditions.page_cache != WARM:
         raise IntegrityError(f"{path} is no campaign of whole runs from a warm page cache: name that one")
     return Starts(
-        **{key: getattr(plan, key) for key in ("stack", "workload", "arm", "scenario", "environments")},
+        **{key: getattr(plan, key) for key in ("stack", "workload", "arm", "scenario")},
         no_cold=None,
+        environments=plan.launch_names,
         unavailable={},
         launches=[
             (unit.unit, name, WARM, launch) for unit in campaign.counted for name, launch in unit.launches.items()
@@ -169,37 +174,48 @@ def read_runs(path: Path) -> Starts:
 
 
 def _place(name: str) -> tuple[str, str]:
-    env, _, phase = name.rpartition("/")
-    return env, phase
+    role = read_role(name)
+    return role.place.name, role.page_cache or ""
 
 
-def build(study: str, forms: Sequence[Forms], starts: Starts | None, runs: Starts | None = None) -> pd.DataFrame:
+def build(
+    study: str, machine: str, forms: Sequence[Forms], starts: Starts | None, runs: Starts | None = None
+) -> pd.DataFrame:
     """The table of what images cost.
 
     Args:
-        study: its name.
+        study, machine: their names; images were made on this machine, or for it.
         forms: of every stack.
         starts: of one of those stacks; the others have none.
         runs: the warm starts of the same stack, where its whole runs are those; of no use where `starts` has any.
     """
     rows: list[dict[str, Any]] = []
     for one in forms:
-        identity = {"study": study, "scenario": "images", "stack": one.stack, "batch": None, "rep": None}
+        image = CellKey(
+            study=study,
+            machine=machine,
+            campaign="images",
+            workload=ALL_WORKLOADS,
+            launch=LaunchRole(environment=HOST),
+            stack=one.stack,
+            levels={STACK: SAME},
+            batch=None,
+            scenario="images",
+        )
         for env, row in _form_rows(one):
-            about = {"campaign": "images", "workload": ALL_WORKLOADS, "arm": "stack=same", "env": env}
-            rows.append({**identity, **about, **row})
-        about = {"campaign": NAIVE, "workload": ALL_WORKLOADS, "arm": "stack=same"}
+            rows.append({**replace(image, launch=read_role(env)).row(), "rep": None, **row})
         for env, row in _naive_rows(one.naive) if one.naive else ():
-            rows.append({**identity, **about, "env": env, **row})
+            rows.append({**replace(image, campaign=NAIVE, launch=read_role(env)).row(), "rep": None, **row})
         own = starts if starts is not None and starts.stack == one.stack else None
-        about = _about(starts) if starts else {"campaign": "starts", "workload": ALL_WORKLOADS, "arm": "stack=same"}
+        start = _of_starts(image, starts) if starts else replace(image, campaign="starts")
         for env, rep, row in _start_rows(own, list(one.environments)):
-            rows.append({**identity, **about, "env": env, **row, "rep": rep})
+            rows.append({**replace(start, launch=read_role(env)).row(), **row, "rep": rep})
         if runs is None or runs.stack != one.stack or _has_warm(own):
             continue
         for number, env, phase, launch in runs.launches:
             for row in start_rows(phase, launch):
-                rows.append({**identity, **_about(runs), "env": env, **row, "rep": number})
+                own_start = replace(_of_starts(image, runs), launch=read_role(env))
+                rows.append({**own_start.row(), **row, "rep": number})
     return tables.make("image_costs", rows)
 
 
@@ -207,9 +223,15 @@ def _has_warm(starts: Starts | None) -> bool:
     return starts is not None and any(phase == WARM for _, _, phase, _ in starts.launches)
 
 
-def _about(starts: Starts) -> dict[str, str]:
-    """What rows of starts say of their campaign."""
-    return {key: getattr(starts, key) for key in ("campaign", "workload", "arm", "scenario")}
+def _of_starts(image: CellKey, starts: Starts) -> CellKey:
+    """The cell of an image's starts."""
+    return replace(
+        image,
+        campaign=starts.campaign,
+        workload=starts.workload,
+        levels=read_levels(starts.arm),
+        scenario=starts.scenario,
+    )
 
 
 def _named(row: dict[str, Any]) -> dict[str, Any]:
@@ -380,7 +402,7 @@ def repeated(table: pd.DataFrame, stack: str, env: str, item: str) -> dict[int, 
 def _rows(table: pd.DataFrame) -> dict[tuple[str, str, str], list[tuple[float, float, str]]]:
     """Repetition, value and reason of every row, in the table's order, by stack, environment and item."""
     found: dict[tuple[str, str, str], list[tuple[float, float, str]]] = {}
-    names = (table[column] for column in ("stack", "env", "item", "rep", "value", "reason"))
+    names = (table[column] for column in ("stack", "launch", "item", "rep", "value", "reason"))
     for stack, env, item, rep, value, reason in zip(*names, strict=True):
         found.setdefault((stack, env, item), []).append((rep, value, reason))
     return found
@@ -412,5 +434,5 @@ def stacks_of(table: pd.DataFrame) -> list[str]:
 
 def environments_of(table: pd.DataFrame, stack: str) -> list[str]:
     """Environments that have an image of a stack, or a reason for having none, in the table's order."""
-    own = table[(table["stack"] == stack) & (table["campaign"] == "images") & (table["env"] != SHARED)]
-    return list(dict.fromkeys(own["env"]))
+    own = table[(table["stack"] == stack) & (table["campaign"] == "images") & (table["launch"] != SHARED)]
+    return list(dict.fromkeys(own["launch"]))

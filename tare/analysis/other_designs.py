@@ -23,7 +23,8 @@ from tare.analysis.verdicts import contrasts, design_of, estimate_of
 from tare.model.journals.sealed import SealedCampaign
 from tare.model.journals.units import both_hosts, measured_steps, planned_alpha, real_s
 from tare.model.records.launches import LaunchRecord
-from tare.model.registry import CONTROL, HOST
+from tare.model.registry import HOST
+from tare.model.roles import CONTROL
 from tare.stats.fits import run_values, step_values
 from tare.stats.intervals import Interval, t_quantile
 

@@ -11,16 +11,20 @@ from __future__ import annotations
 import math
 import statistics
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from tare.core.errors import IntegrityError
+from tare.model.journals.recorded import with_machine
+from tare.model.levels import SAME, STACK
 from tare.model.records.launches import PipelinePass, PipelineResults
 from tare.model.records.measured import PipelineRecord
-from tare.model.registry import HOST, SINGLE
+from tare.model.registry import HOST
+from tare.model.roles import LaunchRole
 from tare.model.rows import measured, unavailable
 from tare.model.schema import read
+from tare.model.studies.cells import CellKey
 from tare.stats.intervals import t_interval
 
 CACHES = ("cold", "warm")
@@ -53,7 +57,7 @@ def read_pipeline(path: Path) -> PipelineRecord:
     Raises:
         IntegrityError: it is not what `tare pipeline` writes.
     """
-    record = read(PipelineRecord, path)
+    record = with_machine(read(PipelineRecord, path), path)
     if record.ok:
         try:
             results(record)
@@ -72,20 +76,28 @@ def metric_rows(record: PipelineRecord) -> Iterator[dict[str, Any]]:
 
     `arm` has the state of the page cache and the number of loader processes, `rep` the repetition.
     """
-    identity = {
-        **{"study": record.study, "campaign": CAMPAIGN, "scenario": SINGLE, "workload": record.workload},
-        **{"env": HOST, "stack": record.stack, "arm": "stack=same", "batch": record.batch, "rep": None},
-    }
+    cell = CellKey(
+        study=record.study,
+        machine=record.measured_on,
+        campaign=CAMPAIGN,
+        workload=record.workload,
+        launch=LaunchRole(environment=HOST),
+        stack=record.stack,
+        levels={STACK: SAME},
+        batch=record.batch,
+    )
+    identity = {**cell.row(), "rep": None}
     if not record.ok:
         yield {**identity, **unavailable(RATE, "1/s", SOURCE, record.reason or "the launch failed")}
         return
     for one in results(record).passes:
-        own = {"arm": f"stack=same,page_cache={one.cache},loader_workers={one.workers}", "rep": one.repetition}
-        yield {**identity, **own, **measured(RATE, one.samples / one.seconds, "1/s", SOURCE)}
+        levels = {**cell.levels, "page_cache": one.cache, "loader_workers": str(one.workers)}
+        own = {**replace(cell, levels=levels).row(), "rep": one.repetition}
+        yield {**own, **measured(RATE, one.samples / one.seconds, "1/s", SOURCE)}
         if one.first_batch_s is not None:
-            yield {**identity, **own, **measured(FIRST, one.first_batch_s, "s", SOURCE)}
+            yield {**own, **measured(FIRST, one.first_batch_s, "s", SOURCE)}
     if record.no_cold:
-        cold = {"arm": "stack=same,page_cache=cold"}
+        cold = replace(cell, levels={**cell.levels, "page_cache": "cold"}).row()
         yield {**identity, **cold, **unavailable(RATE, "1/s", SOURCE, record.no_cold)}
     yield {**identity, **measured(DEMAND, demand(record), "1/s", "batch by the median step in memory")}
 

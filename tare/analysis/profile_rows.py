@@ -17,12 +17,17 @@ from tare.analysis.launch_rows import PROFILERS, Row, failure, profiler_of
 from tare.core.errors import IntegrityError
 from tare.core.files import sha256_file
 from tare.machine import nvml
+from tare.model.journals.recorded import with_machine
 from tare.model.journals.units import launched_ns
+from tare.model.levels import SAME, STACK, read_levels
 from tare.model.records.launches import Count, ProfileResults, Sample
 from tare.model.records.measured import CounterPart, Counters, ProfileRecord, Timeline
+from tare.model.roles import LaunchRole
 from tare.model.rows import measured, modelled, unavailable
 from tare.model.schema import read
-from tare.model.studies.arms import SAME, level_of, stack_of
+from tare.model.studies.arms import stack_of
+from tare.model.studies.cells import CellKey
+from tare.model.studies.layout import read_profile_name
 from tare.profilers import activity, counters, timeline, torch_trace
 from tare.profilers.ncu import read_metrics
 
@@ -66,12 +71,15 @@ def read_profile(path: Path) -> ProfileRecord:
     Raises:
         IntegrityError: it is no such record, or another's.
     """
-    record = read(ProfileRecord, path)
-    env, _, slug = path.parent.name.partition(".stack-")
+    named = read(ProfileRecord, path)
+    record = with_machine(named, path)
+    env, level = read_profile_name(path.parent.name)
+    machine = path.parent.parent.parent.name if named.machine else record.machine  # older paths named none
     for key, has, folder in (
+        ("machine", record.machine, machine),
         ("workload", record.workload, path.parent.parent.name),
         ("env", record.env, env),
-        ("stack", level_of(record.arm), slug or SAME),
+        ("stack", read_levels(record.arm).get(STACK, SAME), level),
     ):
         if has != folder:
             raise IntegrityError(f"{path} is of {key} {has!r} and lies under {folder!r}: run it again")
@@ -90,11 +98,19 @@ class ProfileRows:
         self.record = record
         self.folder = folder
         self.ok = record.ok
-        self.identity = {
-            **{"study": record.study, "campaign": PROFILE, "scenario": record.scenario},
-            **{"workload": record.workload, "env": record.env, "stack": stack_of(record.arm, record.stack)},
-            **{"arm": record.arm, "batch": record.batch},
-        }
+        levels = read_levels(record.arm)
+        cell = CellKey(
+            study=record.study,
+            machine=record.measured_on,
+            campaign=PROFILE,
+            workload=record.workload,
+            launch=LaunchRole(environment=record.env),
+            stack=stack_of(levels, record.stack),
+            levels=levels,
+            batch=record.batch,
+            scenario=record.scenario,
+        )
+        self.identity = cell.row()
         self.results = record.profiled() if self.ok else None
         self.events = self._events()
 
@@ -401,7 +417,8 @@ def stack_profile_rows(record: ProfileRecord, folder: Path) -> list[Row]:
     A launch that could not be, or whose framework names no operators, is one row with its reason.
     """
     rows = ProfileRows(record, folder)
-    own = {**rows.identity, "level": level_of(record.arm), "source": None, "plain_step_s": None, "reason": None}
+    level = read_levels(record.arm).get(STACK, SAME)
+    own = {**rows.identity, "level": level, "source": None, "plain_step_s": None, "reason": None}
     nothing = {"family": None, "steps": 0, "calls_per_step": None, "self_s_per_step": None, "self_s_sd": None}
     if rows.results is None:
         return [{**own, **nothing, "reason": failure(record)}]

@@ -12,14 +12,15 @@ from dataclasses import dataclass
 from typing import Any
 
 from tare.analysis.launch_rows import Row
-from tare.model.journals.sealed import ROUNDS, STEPS, SealedCampaign
+from tare.model.journals.sealed import SealedCampaign
 from tare.model.journals.units import real_s, unsliced
 from tare.model.records.campaigns import Unit
 from tare.model.records.launches import LaunchRecord
 from tare.model.records.slices import Slices
-from tare.model.registry import CONTROL, HOST
+from tare.model.registry import HOST
+from tare.model.roles import CONTROL, read_role
 from tare.model.rows import measured
-from tare.model.studies.arms import environment_of
+from tare.model.studies.layout import ROUNDS, STEPS
 from tare.stats.intervals import Estimate
 from tare.stats.sliced.whole import Once, whole_run
 
@@ -46,7 +47,7 @@ def is_sliced(campaign: SealedCampaign, env: str | None = None) -> bool:
     apart = unsliced(campaign.plan, campaign.units)
     if env in apart:
         return False
-    if env is None or environment_of(env) == HOST:
+    if env is None or read_role(env).environment == HOST:
         own = [unit for unit in campaign.counted if not any(_ran(unit, name) for name in apart)]
         units = own or list(campaign.counted)
     else:

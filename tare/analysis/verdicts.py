@@ -21,13 +21,17 @@ from tare.analysis.bounds import Ends, ends_of, failures_of, sides, stopped_runs
 from tare.analysis.choice import EXPLORATORY, PRIMARY
 from tare.analysis.copies import part_of
 from tare.analysis.launch_rows import PHASES, SLOWDOWN
-from tare.analysis.metrics import pivot
+from tare.analysis.metrics import identity_of, pivot
 from tare.analysis.sliced_rounds import is_sliced, long_tail, sliced_units, unsliced_reason, whole_run_estimate
 from tare.analysis.switch_costs import switching
-from tare.model.journals.sealed import ROUNDS, STEPS, SealedCampaign
+from tare.model.journals.sealed import SealedCampaign
 from tare.model.journals.units import compared, family_alpha, measured_steps, unsliced
-from tare.model.registry import ALONE, BASELINE, CONTROL, HOST
+from tare.model.registry import HOST
+from tare.model.roles import CONTROL, alone_of, read_role, reference_of
 from tare.model.studies.arms import stack_of
+from tare.model.studies.cells import launch_columns
+from tare.model.studies.layout import ROUNDS, STEPS
+from tare.model.tables import CO_RUNNER, ENVIRONMENT, LEVEL
 from tare.stats.families import holm_levels, selected_level
 from tare.stats.intervals import (
     FEWEST_UNITS,
@@ -71,7 +75,6 @@ BOUNDED = WHOLE_RUN  # the metric that a launch which was stopped at its time li
 TO_ONE_HOST = math.sqrt(
     4 / 3
 )  # where launches vary alike: spread of a ratio to one launch by that to a mean of two
-IDENTITY = ("study", "campaign", "scenario", "workload", "stack", "arm", "batch")
 
 
 def logs_of(values: pd.DataFrame, names: Sequence[str]) -> pd.DataFrame:
@@ -95,7 +98,7 @@ def level_ratios(values: pd.DataFrame, env: str) -> pd.Series:
 
     The host stands twice in a unit: there it is the mean of both.
     """
-    return contrasts(values, env, f"{env}{BASELINE}").mean(axis=1)
+    return contrasts(values, env, reference_of(env)).mean(axis=1)
 
 
 def contrasts(values: pd.DataFrame, env: str, reference: str) -> pd.DataFrame:
@@ -108,8 +111,8 @@ def contrasts(values: pd.DataFrame, env: str, reference: str) -> pd.DataFrame:
         logs = logs_of(values, [env, HOST, CONTROL])
         first, second, third = logs.to_numpy().T
         pairs = [first - second, first - third]
-    elif env == HOST and reference.endswith(ALONE):
-        logs = logs_of(values, [HOST, CONTROL, reference, f"{CONTROL}{ALONE}"])
+    elif env == HOST and read_role(reference).is_alone:
+        logs = logs_of(values, [HOST, CONTROL, reference, alone_of(CONTROL)])
         first, second, third, fourth = logs.to_numpy().T
         pairs = [first - third, second - fourth]
     elif env == HOST:
@@ -201,8 +204,9 @@ class Measured:
     @property
     def names(self) -> list[str]:
         """Launches of a unit, with the headline's where its rows come from another level of the same rounds."""
-        own = list(self.campaign.plan.environments)
-        return own + [name for name in self.metrics["env"].unique() if name.endswith(BASELINE) and name not in own]
+        own = list(self.campaign.plan.launch_names)
+        found = [name for name in self.metrics["launch"].unique() if name not in own]
+        return own + [name for name in found if read_role(name).is_reference]
 
 
 def study_rows(found: Sequence[Measured]) -> list[dict[str, Any]]:
@@ -226,10 +230,10 @@ def study_rows(found: Sequence[Measured]) -> list[dict[str, Any]]:
 def _comparisons(found: Measured) -> list[_Comparison]:
     plan = found.campaign.plan
     environments = compared(plan)
-    judged = [name.removesuffix(BASELINE) for name in found.names if name.endswith(BASELINE)]
-    pairs = [(env, HOST) for env in environments] + [(env, f"{env}{BASELINE}") for env in judged]
-    without = [name for name in found.names if name.endswith(ALONE) and name != f"{CONTROL}{ALONE}"]
-    beside = [(name.removesuffix(ALONE), name) for name in without]
+    judged = [role.environment for role in map(read_role, found.names) if role.is_reference]
+    pairs = [(env, HOST) for env in environments] + [(env, reference_of(env)) for env in judged]
+    alone = [role for role in map(read_role, found.names) if role.is_alone and not role.is_control]
+    beside = [(role.environment, role.name) for role in alone]
     found_all: list[_Comparison] = []
     for metric in METRICS_OF[found.campaign.kind] if pairs or beside else ():
         if metric in OF_SOME and metric not in set(found.metrics["metric"]):
@@ -249,12 +253,11 @@ class _Table:
         self.found, self.campaign, self.metric, self.share = found, found.campaign, metric, found.share
         self.again = (found.next_share or found.share) / found.share  # of an interval's level, in a new campaign
         plan, metrics = found.campaign.plan, found.metrics
-        own = metrics[metrics["arm"] == plan.arm]
-        self.identity = (own if len(own) else metrics).iloc[0][list(IDENTITY)].to_dict()
-        self.identity["stack"] = stack_of(plan.arm, plan.stack)
+        self.identity = identity_of(metrics)
+        self.identity["stack"] = stack_of(plan.levels, plan.stack)
         self.values = pivot(metrics, metric).reindex(columns=found.names)
         keys = [(CONTROL, HOST), *pairs]
-        self.limit = self.campaign.plan.conditions.get("launch_timeout_s")
+        self.limit = self.campaign.plan.conditions.launch_timeout_s
         self.ends = self._bounds(keys)
         total = TOTAL_OF.get(metric, metric)
         self.is_total = total == metric
@@ -284,7 +287,7 @@ class _Table:
 
     def _bounds(self, keys: Sequence[tuple[str, str]]) -> dict[tuple[str, str], Ends]:
         """Put the time limit where it stopped a launch; returns which ends of the comparisons are known then."""
-        stopped = stopped_runs(self.campaign) if self.metric == BOUNDED and self.limit else {}
+        stopped = stopped_runs(self.campaign) if self.metric == BOUNDED else {}
         if not stopped:
             return dict.fromkeys(keys, Ends())
         for name in stopped.keys() & set(self.values.columns):
@@ -398,6 +401,8 @@ class _Comparison:
         self.typical = table.typical[env, reference]
         self.ends, self.total_ends = table.ends[env, reference], table.total_ends[env, reference]
         self.share, self.family_alpha = table.share, table.family_alpha
+        against = read_role(reference)
+        self.compares = LEVEL if against.is_reference else CO_RUNNER if against.is_alone else ENVIRONMENT
         primary = reference == HOST and table.metric in PRIMARY_METRICS and table.campaign.is_headline
         self.role = PRIMARY if primary else EXPLORATORY
 
@@ -426,9 +431,10 @@ class _Comparison:
         failed = failures_of(table.campaign, self.env)
         return {
             **table.identity,
-            "env": self.env,
+            **launch_columns(read_role(self.env), table.campaign.plan.scenario),
             "metric": table.metric,
             "reference": self.reference,
+            "compares": self.compares,
             "role": self.role,
             "n_units": interval.n,
             "ratio": _exp(interval.mean),
@@ -520,7 +526,7 @@ class _Comparison:
 
     def _limits(self, units: int) -> list[str]:
         """What launches that were stopped leave unknown."""
-        parts, stopped = [], f"stopped at the time limit of {self.table.limit or 0:g} s"
+        parts, stopped = [], f"stopped at the time limit of {self.table.limit:g} s"
         if self.ends.at_least:
             parts.append(
                 f"{self.ends.at_least} of {units} launches were {stopped}, which counts as what they took at least"

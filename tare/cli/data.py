@@ -21,14 +21,14 @@ def add(subparsers: Any) -> None:
     parser.set_defaults(run=run_fetch)
 
 
-def run_fetch(arguments: argparse.Namespace) -> int:
+def run_fetch(arguments: argparse.Namespace) -> None:
     """Write the record of a prepared data set."""
     from tare.core.progress import say
     from tare.datasets.catalog import prepare
+    from tare.model.studies.layout import data_record
 
     record = prepare(arguments.dataset, arguments.choice, broken_images=arguments.broken_images)
-    record.write(arguments.out or Path("results/data") / f"{arguments.dataset}.json")
+    record.write(arguments.out or data_record(arguments.dataset))
     if record.skipped:
         say(f"{record.name}: {len(record.skipped)} broken images left out, the first of them {record.skipped[0]}")
     say(f"{record.title}: {record.rows} rows, {record.bytes / 1e6:.1f} MB in {record.folder}")
-    return 0

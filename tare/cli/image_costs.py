@@ -20,7 +20,7 @@ def add(subparsers: Any) -> None:
     starts.set_defaults(run=run_starts)
 
     costs = subparsers.add_parser("image-costs", parents=[common], help="what images cost: seconds, bytes, starts")
-    costs.add_argument("--images", type=Path, default=Path("results/images"), help="folder of image records")
+    costs.add_argument("--images", type=Path, help="folder of image records (default results/images)")
     costs.add_argument("--starts", type=Path, help="record of `tare starts`; without it, starts are unavailable")
     costs.add_argument("--runs", type=Path, help="sealed.json of whole runs, which begin with the warm starts")
     costs.add_argument("--naive", type=Path, help="record of `tare naive-image` of the study's own stack")
@@ -36,37 +36,36 @@ def add(subparsers: Any) -> None:
     naive.set_defaults(run=run_naive_image)
 
 
-def run_starts(arguments: argparse.Namespace) -> int:
+def run_starts(arguments: argparse.Namespace) -> None:
     """`tare starts`."""
     from tare.experiments.starts import measure_starts
 
     measure_starts(arguments.study, arguments.workload, arguments.environments, arguments.images, arguments.out)
-    return 0
 
 
-def run_image_costs(arguments: argparse.Namespace) -> int:
+def run_image_costs(arguments: argparse.Namespace) -> None:
     """`tare image-costs`."""
     from tare.analysis import image_costs
+    from tare.machine.facts import machine_name
     from tare.model import tables
+    from tare.model.studies.layout import IMAGES
     from tare.model.studies.study import ImageCostsPart, load_part
 
     study = load_part(ImageCostsPart, arguments.study)
     naive = {study.stack: arguments.naive}
     forms = [
-        image_costs.read_forms(arguments.images, stack, study.environments_of(stack), naive.get(stack))
+        image_costs.read_forms(arguments.images or IMAGES, stack, study.environments_of(stack), naive.get(stack))
         for stack in study.stacks_needed
     ]
     starts = image_costs.read_starts(arguments.starts) if arguments.starts else None
     runs = image_costs.read_runs(arguments.runs) if arguments.runs else None
-    tables.write("image_costs", image_costs.build(study.study, forms, starts, runs), arguments.out)
-    return 0
+    tables.write("image_costs", image_costs.build(study.study, machine_name(), forms, starts, runs), arguments.out)
 
 
-def run_naive_image(arguments: argparse.Namespace) -> int:
+def run_naive_image(arguments: argparse.Namespace) -> None:
     """`tare naive-image`."""
     from tare.experiments.naive_image import measure_naive_image
     from tare.machine.fitting import AUTO, fitting_device
 
     variant = fitting_device(arguments.stack)[0] if arguments.variant == AUTO else arguments.variant
     measure_naive_image(arguments.stack, variant, arguments.out)
-    return 0

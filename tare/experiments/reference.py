@@ -28,9 +28,11 @@ from tare.images import installed
 from tare.launch.trial import probe_record
 from tare.machine import facts as machine
 from tare.machine.fitting import settled
-from tare.model.journals.references import RECORD, ReferenceRecord, check
+from tare.model.journals.references import ReferenceRecord, check
+from tare.model.machines import MACHINE, slug_of
 from tare.model.registry import HOST, describe_workload, environment
-from tare.model.studies import study
+from tare.model.studies import layout, study
+from tare.model.studies.layout import REFERENCE
 from tare.model.studies.stacks import BOUND
 from tare.model.words import nearest
 
@@ -90,6 +92,7 @@ def run(wanted: Wanted) -> Path:
     if wrong:
         raise UserError(f"--only: no part {wrong[0]!r}: {nearest(wrong[0], SHARES)}")
     config, out, before = _begin(wanted)
+    name_machine(config.device, before)
     say(f"a reference campaign of at most {duration(wanted.budget_s)} in {out}")
     content = _described(config, wanted, out, before)
 
@@ -123,6 +126,7 @@ def _described(config: study.Study, wanted: Wanted, out: Path, before: Row | Non
         "schema": ReferenceRecord.VERSION,
         "name": out.name,
         "study": config.study,
+        "machine": machine.machine_name(),
         "stack": config.stack,
         "device": describe_device(config.device, facts),
         "torch": {key: facts[key] for key in TORCH},
@@ -145,16 +149,21 @@ def _begin(wanted: Wanted) -> tuple[study.Study, Path, Row | None]:
     if wanted.more:
         if wanted.out is None:
             raise UserError("--more: name the folder that is carried on with --out")
-        if not (wanted.out / RECORD).is_file():
-            raise UserError(f"--more: {wanted.out} holds no {RECORD}, so nothing to carry on: begin without --more")
+        if not (wanted.out / REFERENCE).is_file():
+            raise UserError(
+                f"--more: {wanted.out} holds no {REFERENCE}, so nothing to carry on: begin without --more"
+            )
         drop_unfinished(wanted.out)
-        return study.check(read_json(wanted.out / "study.json")), wanted.out, check(wanted.out).to_json()
+        before = check(wanted.out).to_json()
+        if before.get("machine") is None:
+            raise UserError(f"--more: {wanted.out} is of a version whose paths name no machine: begin another")
+        return study.check(read_json(wanted.out / "study.json")), wanted.out, before
     config = fitted(study.load_checked(wanted.source), wanted.budget_s, wanted.device)
-    out = wanted.out or project_root() / "results/reference" / default_name(config.device)
+    out = wanted.out or project_root() / layout.REFERENCES / default_name(config.device)
     if not NAME.fullmatch(out.name):
         raise UserError(f"--out: {out.name!r} is no name of a reference: lower-case letters, digits, dots, hyphens")
     if out.exists() and any(out.iterdir()):
-        way = "carry it on with --more" if (out / RECORD).is_file() else f"remove it: it holds no {RECORD}"
+        way = "carry it on with --more" if (out / REFERENCE).is_file() else f"remove it: it holds no {REFERENCE}"
         raise UserError(f"{out} holds something already: name another folder with --out, or {way}")
     return config, out, None
 
@@ -186,10 +195,10 @@ def measure(
     """Launch everything; `keep` gets what the record says of environments, workloads and parts, after each part."""
     if before is None:
         write_json(out / "study.json", config.to_json())
-        machine.record().write(out / "machine.json")
+        machine.record().write(out / layout.MACHINE_FILE)
     environments = prepare_environments(out, wanted.python, config.environments)
     datasets = {name: describe_workload(name)["dataset"] for name in config.workloads}
-    lost = bring_data(wanted.carried, sorted(set(datasets.values())), out / "data")
+    lost = bring_data(wanted.carried, sorted(set(datasets.values())), out / layout.below_results(layout.DATA))
     workloads = {
         name: {"available": dataset not in lost, "reason": lost.get(dataset)} for name, dataset in datasets.items()
     }
@@ -244,9 +253,11 @@ def prepare_environments(out: Path, python: Path, names: Sequence[str]) -> dict[
     probes = {}
     for name in names:
         probes[name] = probe_record(environment(name))
-        probes[name].write(out / "probe" / f"{name}.json")
+        probes[name].write(out / layout.below_results(layout.probe_record(machine.machine_name(), name)))
         say(f"{name}: {'available' if probes[name].available else probes[name].reason}")
-    records = installed.bind(python, out / "images" / BOUND, {name: probes[name].outcome for name in names})
+    records = installed.bind(
+        python, out / layout.below_results(layout.IMAGES) / BOUND, {name: probes[name].outcome for name in names}
+    )
     found = {}
     for name in names:
         works = records[name].status == "ok"
@@ -287,6 +298,17 @@ def default_name(kind: str) -> str:
     name = describe_device(kind, {"device": "cuda"})["name"] or kind
     slug = "-".join("".join(letter if letter.isalnum() else " " for letter in name.lower()).split())[:60]
     return f"{slug}-{time.strftime('%Y-%m-%d', time.gmtime())}"
+
+
+def name_machine(kind: str, before: Mapping[str, Any] | None) -> None:
+    """Name this machine by its device, for this process and its children, unless it has been given a name.
+
+    Who reads a reference knows the device; nothing else of the machine's hardware is kept for them to tell it by.
+    """
+    if before is not None:
+        os.environ[MACHINE] = before["machine"]
+    elif MACHINE not in os.environ:
+        os.environ[MACHINE] = slug_of(describe_device(kind, {"device": "cuda"})["name"] or kind)
 
 
 def told_version(carried: Mapping[str, Any] | None) -> Row:

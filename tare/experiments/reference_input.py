@@ -27,6 +27,7 @@ from tare.experiments.carried import pack_packages
 from tare.model.records.images import DataRecord
 from tare.model.registry import describe_workload
 from tare.model.schema import read as read_record
+from tare.model.studies import layout
 from tare.model.studies.study import DataChoices, load_checked
 
 SCHEMA = 1
@@ -92,7 +93,7 @@ def version() -> Record:
 
 def _pack_data(name: str, chosen: DataChoices, folder: Path) -> None:
     """One prepared data set, as a compressed tar beside its record: the workflow's own, where it is the choice."""
-    kept = project_root() / "results/data" / f"{chosen.record_of(name)}.json"
+    kept = project_root() / layout.data_record(chosen.record_of(name))
     record = read_record(DataRecord, kept) if kept.exists() else catalog.prepare(name, chosen.of(name)[0])
     source = catalog.ensure(record)
     folder.mkdir(exist_ok=True)

@@ -20,12 +20,13 @@ from tare.core.errors import UnavailableError
 from tare.core.files import project_root, read_json
 from tare.core.progress import duration, say
 from tare.experiments.campaign import DEADLINE
+from tare.machine.facts import machine_name
 from tare.model.journals.references import NO_TIME
-from tare.model.journals.sealed import SEALED
 from tare.model.registry import HOST, SINGLE, describe_workload
-from tare.model.studies import arms
+from tare.model.studies import arms, layout
+from tare.model.studies.layout import SEALED, below_results, campaign_name
 from tare.model.studies.stacks import BOUND
-from tare.model.studies.study import Study, campaign_name, campaigns, part_of
+from tare.model.studies.study import Study, campaigns, part_of
 
 # Seconds with which a part of a kind is worth starting, before one of that kind has shown what it takes.
 LEAST_S = {
@@ -84,10 +85,10 @@ class Clock:
 
 
 def parts_of(whole: Study, usable: Sequence[str]) -> list[Part]:
-    """All parts in order of worth; pure."""
+    """All parts in order of worth; pure, but for the name of this machine in their paths."""
     others = [name for name in whole.environments if name in usable and name != HOST]
     here = whole.replace(environments=(HOST, *others))
-    found = [Part(kind="ceilings", arguments=_arguments(here, "ceilings"), out="ceilings.json")]
+    found = [Part(kind="ceilings", arguments=_arguments(here, "ceilings"), out=layout.CEILINGS_FILE)]
     found += [_profile(here, workload, HOST) for workload in here.workloads]
     found += _campaigns(here, "rounds")
     found += _campaigns(here, "rounds", of_arms=True)
@@ -96,6 +97,11 @@ def parts_of(whole: Study, usable: Sequence[str]) -> list[Part]:
     found += [_synthetic(here, workload) for workload in makers]
     found += [_pipeline(here, workload) for workload in (here.pipeline.workloads if here.pipeline else ())]
     return [*found, *_campaigns(here, "causes"), *_campaigns(here, "sweep")]
+
+
+def _place(path: Path) -> str:
+    """Where a record or a folder of records lies in the folder of the reference."""
+    return below_results(path).as_posix()
 
 
 def _arguments(
@@ -109,7 +115,7 @@ def _profile(whole: Study, workload: str, env: str) -> Part:
     return Part(
         kind="profile",
         arguments=(*_arguments(whole, "profile", workload), "--env", env),
-        out=f"profiles/{whole.study}/{workload}/{env}/profile.json",
+        out=_place(layout.profile_record(whole.study, machine_name(), workload, layout.profile_name(env))),
         workload=workload,
         env=env,
     )
@@ -122,7 +128,7 @@ def _synthetic(whole: Study, workload: str) -> Part:
     return Part(
         kind="setting",
         arguments=(*arguments, "--arm", SYNTHETIC.name),
-        out=f"campaigns/{whole.study}/{workload}/{name}/{SEALED}",
+        out=_place(layout.sealed_record(whole.study, machine_name(), workload, name)),
         workload=workload,
         arm=SYNTHETIC.name,
     )
@@ -133,7 +139,7 @@ def _pipeline(whole: Study, workload: str) -> Part:
     return Part(
         kind="pipeline",
         arguments=_arguments(whole, "pipeline", workload),
-        out=f"profiles/{whole.study}/{workload}/pipeline.json",
+        out=_place(layout.pipeline_record(whole.study, machine_name(), workload)),
         workload=workload,
     )
 
@@ -150,7 +156,7 @@ def _campaigns(whole: Study, kind: str, *, of_arms: bool = False) -> Iterator[Pa
         yield Part(
             kind="setting" if found.arm else kind,
             arguments=(*arguments, "--arm", found.arm) if found.arm else arguments,
-            out=f"campaigns/{whole.study}/{found.workload}/{found.name}/{SEALED}",
+            out=_place(layout.sealed_record(whole.study, machine_name(), found.workload, found.name)),
             workload=found.workload,
             arm=found.arm,
         )
@@ -246,9 +252,11 @@ def run_part(part: Part, out: Path, clock: Clock) -> Row:
     """Run one part in a process of its own, told its deadline and ended a little after it."""
     started = time.monotonic()
     most_s = min(clock.left_s, max(LEAST_CAP_S, SHARES[part.kind] * clock.budget_s))
-    argv = [sys.executable, "-m", "tare", *part.arguments, "--images", str(out / "images" / BOUND)]
+    images = str(out / _place(layout.IMAGES / BOUND))
+    argv = [sys.executable, "-m", "tare", *part.arguments, "--images", images]
     if part.workload:
-        argv += ["--data", str(out / "data" / f"{describe_workload(part.workload)['dataset']}.json")]
+        record = layout.data_record(describe_workload(part.workload)["dataset"])
+        argv += ["--data", str(out / _place(record))]
     variables = {**os.environ, DEADLINE: repr(started + most_s)}
     with tempfile.TemporaryFile() as log:
         ended = _wait([*argv, "--out", str((out / part.out).absolute())], variables, log, most_s + GRACE_S)

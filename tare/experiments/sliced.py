@@ -17,14 +17,13 @@ import statistics
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 from tare.experiments.designs import Row, conditions_of, one_after_other, seed_of, skipped, unit_order
 from tare.experiments.orders import balanced_orders
 from tare.launch.conditions import choose_cpus
 from tare.launch.pages import of_whole_runs, read_again
 from tare.launch.place import Site
-from tare.launch.program import CommandProgram, Runnable
+from tare.launch.program import CommandProgram
 from tare.launch.run import Order
 from tare.launch.slicing.freezing import machine_hierarchies
 from tare.launch.slicing.pacing import Pace
@@ -35,8 +34,9 @@ from tare.machine.memory import available_memory_bytes
 from tare.model.journals.units import AS_FOUND, COLD, TRAIN, WARM, given_up, groups_of, others_in, unsliced
 from tare.model.records.campaigns import Others, Plan, Unit
 from tare.model.records.launches import LaunchRecord, TrainResults
-from tare.model.registry import CONTROL, HOST, SINGLE
-from tare.model.studies.arms import environment_of
+from tare.model.registry import HOST, SINGLE
+from tare.model.roles import CONTROL, read_role
+from tare.model.specification import MeasuredSteps, Specification
 
 MEMORY_SHARE = 0.8  # of what is available that the launches of a round may take together
 MOST_IDLE = 0.1  # of a run's time in which nothing of it can run: more, and it waits for what slicing may hide
@@ -52,13 +52,13 @@ NOTHING = CommandProgram(("/bin/sh", "-c", ":"))
 QUOTAS = ("cpu.max", "cpu.cfs_quota_us")
 
 
-def refusal(plan_scenario: str, spec: Mapping[str, Any], conditions: Mapping[str, Any]) -> str | None:
+def refusal(plan_scenario: str, device: str, page_cache: str) -> str | None:
     """Why no launch of a campaign can be sliced, before any of them has run; None where some can."""
-    if spec.get("device") == "cuda":
+    if device == "cuda":
         return "work that is queued on a GPU goes on while its process is stopped"
     if plan_scenario != SINGLE:
         return f"jobs of the scenario {plan_scenario} wait for each other"
-    if conditions["page_cache"] == COLD:
+    if page_cache == COLD:
         return "reads from a disk go on while a process is stopped, and the page cache is cold"
     if quota := quota_here():
         return f"a quota of processor time is refilled while a job is stopped ({quota})"
@@ -109,16 +109,15 @@ def _controllers(line: str) -> list[tuple[str, str]]:
     return [(name, path) for name in names.split(",")]
 
 
-def run_unit(plan: Plan, sites: Mapping[str, Site], done: Sequence[Unit], program_of: Any = None) -> Row:
+def run_unit(plan: Plan, sites: Mapping[str, Site], done: Sequence[Unit]) -> Row:
     """The next unit of a campaign: the calibration, or a sliced round.
 
     Args:
         plan: of the campaign; `slicing` says why it can't be sliced.
         sites: by name of the launch; those that can't be sliced have units of their own, in which nothing is held.
         done: the units before it.
-        program_of: what a launch of this name runs; None for the plan's own job.
     """
-    order, pads = unit_order(plan, done, plan.environments, every=len(groups(plan, done)))
+    order, pads = unit_order(plan, done, plan.launch_names, every=len(groups(plan, done)))
     gone = given_up(done)
     calibration = calibration_of(done)
     group = _group(plan, done)
@@ -133,12 +132,13 @@ def run_unit(plan: Plan, sites: Mapping[str, Site], done: Sequence[Unit], progra
     rehearsal = None if calibration is None or refused else rehearses(done, calibration)
     counting = None if rehearsal else calibration
     tried = [name for name in order if name not in gone and name in group and name not in apart]
-    if calibration is None and plan.slicing_refused is not None and plan.conditions["page_cache"] == AS_FOUND:
+    if calibration is None and plan.slicing_refused is not None and plan.conditions.page_cache == AS_FOUND:
         tried = [HOST]  # nothing to pace and nothing to warm: only the host's step is asked for
+    program = _program(plan, counting, measured_cpus(plan, len(done)))
     asked = {
         name: Order(
             site=sites[name],
-            program=_program(plan, name, counting, measured_cpus(plan, len(done)), program_of),
+            program=program,
             conditions=conditions_of(plan, name),
             pad_bytes=pads[name],
         )
@@ -146,7 +146,7 @@ def run_unit(plan: Plan, sites: Mapping[str, Site], done: Sequence[Unit], progra
     }
     pace = None if calibration is None or refused else pace_of(done, tried)
     seed = f"{seed_of(plan)}/{len(done)}/slices"
-    warm = plan.conditions["page_cache"] == WARM
+    warm = plan.conditions.page_cache == WARM
     pages = read_again({name: sites[name] for name in tried}, WARM) if warm and calibration is not None else {}
     used: list[Others | None] = []
     with others.watched(used, lambda: unreaped_s(found.records)):
@@ -165,9 +165,7 @@ def run_unit(plan: Plan, sites: Mapping[str, Site], done: Sequence[Unit], progra
     return {
         "order": list(order),
         "launches": launches,
-        "pages": {
-            name: pages.get(name) or of_whole_runs(conditions_of(plan, name)["page_cache"]) for name in order
-        },
+        "pages": {name: pages.get(name) or of_whole_runs(conditions_of(plan, name).page_cache) for name in order},
         "voided": found.voided or rehearsal,
         **({"empty_launches": empty} if empty else {}),
         "slicing": {
@@ -195,7 +193,7 @@ def _apart(
     """A unit of both hosts and launches that can't be held, one after the other."""
     row = unheld(plan, sites, done, [name for name in order if name in group], pads)
     launches = _all_of(order, row["launches"], given_up(done))
-    kept = {name: of_whole_runs(conditions_of(plan, name)["page_cache"]) for name in order}
+    kept = {name: of_whole_runs(conditions_of(plan, name).page_cache) for name in order}
     return {**row, "order": list(order), "launches": launches, "pages": {**kept, **row["pages"]}}
 
 
@@ -213,7 +211,7 @@ def unheld(
 
     Processors are not chosen for their steps: a guest numbers its own.
     """
-    program = _program(plan, "", calibration_of(done), [], None)
+    program = _program(plan, calibration_of(done), [])
     return one_after_other(plan, sites, done, order, pads, lambda name: program, needed=(HOST,))
 
 
@@ -256,37 +254,32 @@ def _orders(names: Sequence[str], pace: Pace | None, seed: str) -> Iterator[Sequ
     return balanced_orders(len(names), random.Random(seed))
 
 
-def _program(plan: Plan, name: str, calibration: Unit | None, cpus: list[int], program_of: Any) -> Runnable:
+def _program(plan: Plan, calibration: Unit | None, cpus: list[int]) -> Specification:
     """What a launch runs: the plan's job, with as many measured steps as its time for them pays.
 
     Without a calibration, and in a round that does not count, with a few.
     """
-    if program_of is not None:
-        found: Runnable = program_of(name)
-        return found
     wanted = plan.measured
     if wanted is None:
         return plan.spec
     step_s = None if calibration is None else step_of(calibration)
     steps = wanted.fewest if step_s is None else wanted.steps_in(step_s)
     replicates = 1 if calibration is None else wanted.replicates
-    return {
-        **plan.spec,
-        "measured": {
-            "levels": list(wanted.levels),
-            "replicates": replicates,
-            "warmup_steps": wanted.warmup_steps,
-            "steps": steps,
-            "cpus": cpus,
-        },
-    }
+    measured = MeasuredSteps(
+        levels=wanted.levels,
+        replicates=replicates,
+        warmup_steps=wanted.warmup_steps,
+        steps=steps,
+        cpus=tuple(cpus),
+    )
+    return plan.spec.replace(measured=measured)
 
 
 def measured_cpus(plan: Plan, number: int) -> list[int]:
     """Where the measured steps of a unit train: as many CPUs as threads, others from unit to unit."""
-    cpus = choose_cpus(plan.conditions["cpus"])
+    cpus = choose_cpus(plan.conditions.cpus)
     first = number % len(cpus)
-    return sorted((*cpus[first:], *cpus[:first])[: plan.conditions["threads"]])
+    return sorted((*cpus[first:], *cpus[:first])[: plan.conditions.threads])
 
 
 def bills_apart(launches: Mapping[str, LaunchRecord], margins: Mapping[str, float] | None) -> list[str]:
@@ -383,7 +376,7 @@ def pace_of(done: Sequence[Unit], names: Sequence[str]) -> Pace:
     if not sliced:
         refused = calibration is None or rehearses(done, calibration) is not None
         return Pace.equal(names) if refused or len(alone) < len(names) else Pace(phases=_paced(alone))
-    hosts = [name for name in beside.keys() & alone.keys() if environment_of(name) == HOST]
+    hosts = [name for name in beside.keys() & alone.keys() if read_role(name).environment == HOST]
     if len(beside) < len(names) and hosts:  # those of another group, or that failed before: by the calibration
         scale = sum(beside[name] for name in hosts) / sum(alone[name] for name in hosts)
         beside = {**{name: scale * seconds for name, seconds in alone.items()}, **beside}
@@ -411,7 +404,7 @@ def _group(plan: Plan, done: Sequence[Unit]) -> list[str]:
     Of the calibration, all: they run one after the other.
     """
     if calibration_of(done) is None:
-        return [name for name in plan.environments if name not in given_up(done)]
+        return [name for name in plan.launch_names if name not in given_up(done)]
     found = groups(plan, done)
     return found[sum(unit.counts for unit in done) % len(found)]
 
@@ -422,9 +415,9 @@ def groups(plan: Plan, done: Sequence[Unit]) -> list[list[str]]:
     Those that can't be sliced come after the others, in groups without them.
     """
     gone, calibration = given_up(done), calibration_of(done)
-    names = [name for name in plan.environments if name not in gone]
+    names = [name for name in plan.launch_names if name not in gone]
     most = None if calibration is None or calibration.slicing is None else calibration.slicing.get("together")
-    hosts = [name for name in names if environment_of(name) == HOST]
+    hosts = [name for name in names if read_role(name).environment == HOST]
     whole = unsliced(plan, done)
     sliced = [name for name in names if name not in whole]
     apart = [name for name in names if name in hosts or name in whole]

@@ -28,16 +28,15 @@ def known_arms(adapter: Environment) -> list[str]:
 
 
 def parse(text: str, adapter: Environment) -> tuple[str, str]:
-    """(factor, level) of `factor=level`, or of `factor-level` as paths have it.
+    """(factor, level) of `factor=level`.
 
     Raises:
         UserError: the environment can't vary this; those that it can are named.
     """
-    arm = text if "=" in text else text.replace("-", "=", 1)
     known = known_arms(adapter)
-    if arm not in known:
-        raise UserError(f"--arm: {adapter.name} has no image for {text!r}: {nearest(arm, known)}")
-    factor, _, level = arm.partition("=")
+    if text not in known:
+        raise UserError(f"--arm: {adapter.name} has no image for {text!r}: {nearest(text, known)}")
+    factor, _, level = text.partition("=")
     return factor, level
 
 

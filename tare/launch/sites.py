@@ -6,7 +6,7 @@ An environment that can't be used never stops the others.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -23,19 +23,20 @@ from tare.launch.conditions import choose_cpus
 from tare.launch.place import Site, site_of
 from tare.model.records.campaigns import OWN, SHARED
 from tare.model.records.images import DataRecord, ImageRecord
-from tare.model.registry import ALONE, SINGLE, describe_workload, environment
-from tare.model.schema import parse, read
-from tare.model.studies import arms
+from tare.model.registry import SINGLE, describe_workload, environment
+from tare.model.roles import CONTROL, reference_of
+from tare.model.schema import read
+from tare.model.studies import arms, layout
 from tare.model.studies.arms import Arm
 from tare.model.studies.stacks import is_official
-from tare.model.studies.study import BASELINE, CONTROL, HOST, DataChoices
+from tare.model.studies.study import HOST, DataChoices, JobPart, LaunchPart, Study, settings_of
 
 NEEDS_COMPILER = "compile=inductor"  # the arm whose launches call a compiler of this machine
 
 
 @contextlib.contextmanager
 def sites(
-    study: Mapping[str, Any],
+    study: LaunchPart,
     workload: str | None,
     names: Sequence[str],
     folder: Path | None,
@@ -50,7 +51,7 @@ def sites(
     it is one with another stack, which this machine may lack.
 
     Args:
-        study: as much of it as names the stack.
+        study: the part of it that the work depends on.
         workload: whose data are needed; None for none.
         names: environments.
         folder: of image records.
@@ -80,8 +81,8 @@ def sites(
                     raise UnavailableError(reason)
                 image = build.ensure(read(ImageRecord, path))
                 site = site_of(name, adapter, image, prepared)
-                if study.get("device") == "cuda":
-                    site, way = access.with_gpu(name, site, image, study["conditions"])
+                if study.device == "cuda":
+                    site, way = access.with_gpu(name, site, image, study.conditions)
                     provenance.setdefault("gpu", {})[name] = way
                 available[name] = site
                 used = {"digest": image.digest, "tree_digest": image.tree_digest, "bytes": image.bytes}
@@ -115,7 +116,7 @@ def from_copy(host: Site, copy: str) -> Site:
 
 
 def image_records(
-    study: Mapping[str, Any],
+    study: LaunchPart,
     workload: str | None,
     names: Sequence[str],
     folder: Path | None,
@@ -127,24 +128,23 @@ def image_records(
     Raises:
         UserError: there is no such environment, or records are missing; the message names all of them.
     """
-    folder = folder or Path("results/images") / study["stack"]
+    folder = folder or layout.IMAGES / study.stack
     if workload and record is None:
         catalog.refuse_unknown({workload: describe_workload(workload)["dataset"]}, {})
-    found = {environment(name).name: arms.image_record(folder, name, arm) for name in names}
+    found = {environment(name).name: layout.image_record(folder, name, arm) for name in names}
     require([*found.values(), *([record or data_record(workload, study)] if workload else [])])
     return found
 
 
-def data_record(workload: str, study: Mapping[str, Any]) -> Path:
+def data_record(workload: str, study: LaunchPart) -> Path:
     """Where the workflow has the record of a workload's data; a part of a study chooses no source."""
-    chosen = parse(DataChoices, {"sentiment": "auto", **study.get("data", {})}, "data")
-    return Path("results/data") / f"{chosen.record_of(describe_workload(workload)['dataset'])}.json"
+    chosen = study.data if isinstance(study, Study) else DataChoices(sentiment="auto")
+    return layout.data_record(chosen.record_of(describe_workload(workload)["dataset"]))
 
 
-def batch_of(study: Mapping[str, Any], workload: str) -> int:
+def batch_of(study: LaunchPart, workload: str) -> int:
     """The batch of a workload in a part of a study; 1 where that does not say it."""
-    batch: int = study.get("workloads", {}).get(workload, {}).get("batch", 1)
-    return batch
+    return settings_of(study.workloads, workload).batch if isinstance(study, JobPart) else 1
 
 
 def data_of(workload: str, record: Path, batch: int = 1) -> tuple[Path, dict[str, Any]]:
@@ -174,7 +174,7 @@ def data_of(workload: str, record: Path, batch: int = 1) -> tuple[Path, dict[str
 
 @contextlib.contextmanager
 def launch_sites(
-    study: Mapping[str, Any],
+    study: JobPart,
     workload: str,
     names: Sequence[str],
     folder: Path | None,
@@ -189,11 +189,11 @@ def launch_sites(
     """
     with contextlib.ExitStack() as stack:
         members = arms.members(arm, [HOST, *names])
-        reason = arms.impossible(arm, study["device"])
+        reason = arms.impossible(arm, study.device)
         if reason is None and arm is not None and arm.name == NEEDS_COMPILER:
-            reason = no_compiler(study)
+            reason = no_compiler(study.stack, study.device)
         if reason is None and arm is not None and arm.factor == "limits":
-            reason = limits.lacking(arm.level, choose_cpus(study["conditions"]["cpus"]))
+            reason = limits.lacking(arm.level, choose_cpus(study.conditions.cpus))
         if reason is not None:
             say(f"{workload}: {arm.name if arm else HOST} is unavailable: {reason}")
             yield {}, dict.fromkeys(members, reason), data_of(workload, record or data_record(workload, study))[1]
@@ -209,34 +209,33 @@ def launch_sites(
             reason = next(iter(unavailable.values()), f"{arm.level}: no container of the study can have it")
             yield {}, {name: unavailable.get(name, reason) for name in members}, provenance
             return
-        chosen = arms.launch_names(arm, available, scenario)
-        baselines = [arms.environment_of(name) for name in chosen if name.endswith(BASELINE)]
+        chosen = arms.launch_roles(arm, available, scenario)
+        references = [role.environment for role in chosen if role.is_reference]
         plain: dict[str, Site] = {}
-        if baselines:
-            plain, missing, _ = stack.enter_context(sites(study, workload, baselines, folder, record))
-            unavailable |= {f"{env}{BASELINE}": reason for env, reason in missing.items()}
+        if references:
+            plain, missing, _ = stack.enter_context(sites(study, workload, references, folder, record))
+            unavailable |= {reference_of(env): reason for env, reason in missing.items()}
         control, provenance["control"] = control_site(available[HOST])
         found = {}
-        for name in chosen:
-            env = arms.environment_of(name)
-            site = plain.get(env) if name.endswith(BASELINE) else available[env]
-            site = control if name.removesuffix(ALONE) == CONTROL else site
+        for role in chosen:
+            site = plain.get(role.environment) if role.is_reference else available[role.environment]
+            site = control if role.is_control else site
             if site is not None:
-                level = None if name.endswith(BASELINE) else arm
-                found[name] = _with_compiler(site, study, kind) if level and level.name == NEEDS_COMPILER else site
+                compiles = arm is not None and arm.name == NEEDS_COMPILER and not role.is_reference
+                found[role.name] = _with_compiler(site, study, kind) if compiles else site
         yield found, unavailable, provenance
 
 
-def no_compiler(study: Mapping[str, Any]) -> str | None:
+def no_compiler(stack: str, device: str) -> str | None:
     """Why nothing can be compiled here, for want of a compiler or of headers; None where it can be tried."""
     try:
-        headers.look(study["stack"], study["device"])
+        headers.look(stack, device)
     except UnavailableError as error:
         return str(error)
     return None
 
 
-def _with_compiler(site: Site, study: Mapping[str, Any], kind: str) -> Site:
+def _with_compiler(site: Site, study: LaunchPart, kind: str) -> Site:
     """A site whose launches can compile; a whole run compiles anew."""
-    folders, variables = headers.needed(study["stack"], study["device"])
+    folders, variables = headers.needed(study.stack, study.device)
     return replace(site, folders=(*site.folders, *folders), variables={**site.variables, **variables})

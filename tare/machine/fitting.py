@@ -10,12 +10,12 @@ from typing import TypeVar
 from tare.core.errors import UnavailableError
 from tare.machine.cuda_runtime import stack_cuda_versions
 from tare.machine.facts import gpus
+from tare.model.studies.layout import IMAGES
 from tare.model.studies.sizes import at_published_size
 from tare.model.studies.stacks import BOUND, variants_of
 from tare.model.studies.study import ImageCostsPart, LaunchPart
 
 AUTO = "auto"
-IMAGES = "results/images"
 OLDEST_GPU = 7.0  # compute capability of Volta, where Nsight Compute starts
 # Release notes of CUDA: what each major version still has kernels for.
 OLDEST_FOR_CUDA = {"13": 7.5, "12": 5.0, "11": 3.5, "10": 3.0}
@@ -47,16 +47,11 @@ def images_folder(study: ImageCostsPart, device: str) -> str:
 
     Studies share images, so a path has to mean the same for all of them. In results/images itself are the builds
     that fit this machine. Others, such as a CPU's on a machine with a GPU, have a folder of their own.
-
-    Args:
-        study: which stacks it has.
-        device: as the study says it; only what is not `auto` is compared with what the driver tells.
-
-    Returns:
-        `results/images`, `results/images/@cpu` or `results/images/@cuda`.
+    `device`: as the study says it; only what is not `auto` is compared with what the driver tells. Returns
+    `results/images`, `results/images/@cpu` or `results/images/@cuda`.
     """
     fits = device == AUTO or all(fitting_device(stack)[0] == device for stack in study.stacks_needed)
-    return IMAGES if fits else f"{IMAGES}/@{device}"
+    return str(IMAGES if fits else IMAGES / f"@{device}")
 
 
 def settled(study: AnyLaunch) -> AnyLaunch:

@@ -23,13 +23,10 @@ from tare.model.words import nearest
 from tare.worker import frameworks
 
 HOST = "host"
-CONTROL = "host.control"  # the second host of a unit: what the instrument sees where nothing is
 SINGLE = "single"  # the scenario of a job alone on its machine
 SHARED = "shared"  # the scenario of two jobs on one machine
 INSIDE = "_in_"  # in the name of a module of envs/: of what is inside, and of what is around it
 DISTRIBUTED = "distributed"  # the scenario of several instances that train together
-BASELINE = ".headline"  # ends the name of an arm's launch that runs as the headline does
-ALONE = ".alone"  # ends the name of a launch without its scenario's neighbour, in the unit of the one beside it
 _ENVIRONMENTS: dict[str, type[Environment]] = {}
 # Environments of earlier versions, and what comes nearest; docs/walls.md says what was found about each.
 REMOVED: Mapping[str, str] = {

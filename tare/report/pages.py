@@ -24,7 +24,9 @@ from tare import __version__
 from tare.core.errors import UserError
 from tare.core.files import project_root, write_text
 from tare.model import tables
-from tare.model.studies.study import CONTROL, DEFAULT_STUDY, Study
+from tare.model.roles import CONTROL
+from tare.model.studies.layout import DEFAULT_STUDY
+from tare.model.studies.study import Study
 from tare.report import figures, notebooks, search
 from tare.report.answers import answer, instances
 from tare.report.evidence import Evidence
@@ -165,8 +167,8 @@ def render(evidence: Evidence, folder: Path, overview: str | None = None) -> dic
         **_context(evidence),
     }
     sections: dict[str, list[dict[str, Any]]] = {}
-    for section, context in present(evidence):
-        html = templates.get_template(f"sections/{section.name}.html.j2").render(**shared, **context)
+    for section, found in present(evidence):
+        html = templates.get_template("parts.html.j2").render(**shared, section=section, found=found)
         own = {"name": section.name, "title": section.title, "html": Markup(html)}
         sections.setdefault(section.page, []).append(own)
     pages = [page for page in pages_of(evidence.papers) if page is ANSWER or page.name in sections]
@@ -183,12 +185,12 @@ def render(evidence: Evidence, folder: Path, overview: str | None = None) -> dic
     every = [section for page in pages for section in sections.get(page.name, [])]
     whole = templates.get_template("print.html.j2")
     done[PRINT] = _opened(whole.render(**shared, file=PRINT, heading=ANSWER.heading, sections=every))
-    found = search.entries({file: html for file, html in done.items() if file != PRINT})
+    entries = search.entries({file: html for file, html in done.items() if file != PRINT})
     script = _read("search.js")
     looking = {
         "scripts": Markup(f"'{search.source_hash(script)}'"),
         "script": Markup(script),
-        "entries": Markup(search.as_data(found)),
+        "entries": Markup(search.as_data(entries)),
         "titles": Markup(_as_json({page.file: page.title for page in pages})),
     }
     done[SEARCH] = templates.get_template("search.html.j2").render(
@@ -236,7 +238,6 @@ def _context(evidence: Evidence) -> dict[str, Any]:
         "study": evidence.study,
         "version": __version__,
         "written": time.strftime("%Y-%m-%d %H:%M UTC", time.gmtime()),
-        "workloads": [{"name": name, "title": workload_title(name)} for name in evidence.workloads],
         "scaled": scaled(evidence.study),
         "failed": notebooks.failed(evidence.results / "notebooks"),
         "summary": answer.summary(evidence),
@@ -247,7 +248,7 @@ def _context(evidence: Evidence) -> dict[str, Any]:
         "not_run": {
             env_title(env): reason
             for env, reason in designs.absent(evidence).items()
-            if env not in set(evidence.verdicts["env"])  # nor in another scenario
+            if env not in set(evidence.verdicts["launch"])  # nor in another scenario
         },
         "colours": {env: style.paint(env) for env in (*evidence.environments, CONTROL)},
     }

@@ -1,6 +1,6 @@
-"""The sections of the report, in their order: each has a template, a page that it stands on, and what it shows.
+"""The sections of the report in their order, declared: the page and heading of each, and what it is made of.
 
-A section's template sees its own context and what every section shares (`workloads`, `colours`, `figure`).
+A section whose blocks find nothing is left out of page and contents.
 """
 
 from __future__ import annotations
@@ -9,234 +9,478 @@ import json
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
+from markupsafe import Markup
+
 from tare.literature import published
 from tare.report import number_tables
-from tare.report.answers import advice, answer, instances, job_length, minutes, more_time, neighbours, scenarios
-from tare.report.arms import choices, settings, stacks
+from tare.report.answers import answer, instances, job_length, minutes, neighbours, scenarios
+from tare.report.arms import settings, stacks
 from tare.report.evidence import Evidence
 from tare.report.images import break_even, image_costs, naive_image
 from tare.report.machine import conditions, differing, facts, gpus, material, others, pipeline, profiles, rooflines
 from tare.report.methods import designs, failures, instrument, losses, method, tries
 from tare.report.papers import audit_tables, paper, reference_section
+from tare.report.parts import (
+    Block,
+    OfWorkload,
+    Part,
+    at,
+    box,
+    card,
+    each,
+    figure,
+    figures,
+    folded,
+    lines,
+    only,
+    own,
+    resolve_all,
+    tables,
+    template,
+    title,
+    unless,
+    where,
+    words,
+    workloads,
+)
 from tare.report.reasons import count_tables, why
-
-Context = Mapping[str, Any]
+from tare.report.words import decisions
+from tare.report.words.layout import Table
 
 
 class Section(NamedTuple):
     """One section of the report.
 
     Attributes:
-        name: of its template and its anchor.
+        name: its anchor.
         title: in the contents.
         page: which page it stands on, as tare.report.pages calls it.
-        context: what its template shows; None where there is nothing to show: it is left out of page and contents.
+        heading: at its head.
+        blocks: what it is made of.
+        when: whether there is anything to show; None where the blocks say it.
     """
 
     name: str
     title: str
     page: str
-    context: Callable[[Evidence], Context | None]
+    heading: str
+    blocks: tuple[Block, ...]
+    when: Callable[[Evidence], Any] | None = None
+
+    def parts(self, evidence: Evidence) -> list[Part]:
+        """What it shows of these results; empty where it is left out."""
+        if self.when is not None and not self.when(evidence):
+            return []
+        found = resolve_all(self.blocks, evidence)
+        return found if any(part.is_said for part in found) else []
 
 
-def present(evidence: Evidence) -> list[tuple[Section, Context]]:
-    """The sections of this report, each with its context; every paper has one of its own."""
+def section(name: str, title: str, page: str, heading: str, *blocks: Block, when: Any = None) -> Section:
+    """A section of these blocks."""
+    return Section(name, title, page, heading, blocks, when)
+
+
+def present(evidence: Evidence) -> list[tuple[Section, list[Part]]]:
+    """The sections of this report, each with what it shows; every paper has one of its own."""
     papers = [_paper_section(published.load(name)) for name in evidence.papers]
-    found = ((section, section.context(evidence)) for section in (*BESIDE_THE_HOST, *papers, *BEHIND))
-    return [(section, context) for section, context in found if context is not None]
+    found = [(section, section.parts(evidence)) for section in (*BESIDE_THE_HOST, *papers, *BEHIND)]
+    return [(section, parts) for section, parts in found if parts]
 
 
 def _paper_section(study: published.Published) -> Section:
-    page = f"paper-{study.paper}"
-    return Section(
-        "paper", f"The paper {study.paper}", page, lambda evidence: {"paper": _one_paper(evidence, study)}
-    )
-
-
-def _answer(evidence: Evidence) -> Context:
-    return {
-        "answers": answer.answers(evidence),
-        "unavailable": designs.unavailable(evidence),
-        "troubles": designs.troubles(evidence),
-    }
-
-
-def _job(evidence: Evidence) -> Context | None:
-    found = job_length.sections(evidence)
-    return {"jobs": found} if found else None
-
-
-def _scenarios(evidence: Evidence) -> Context | None:
-    found = scenarios.matrix(evidence)
-    return {"matrix": found} if found else None
-
-
-def _more(evidence: Evidence) -> Context | None:
-    found = more_time.section(evidence)
-    return {"more": found, "minutes": minutes.sentence(evidence)} if found else None
-
-
-def _one_paper(evidence: Evidence, study: published.Published) -> Context:
-    return {
-        "title": study.title,
-        "summary": paper.summary(evidence, study.paper),
-        "claims": paper.claim_cards(evidence, study.paper),
-        "figures": paper.figure_rows(evidence, study),
-        "audit": audit_tables.groups(evidence, study),
-        "tables": paper.tables_apart(evidence, study),
-        "more": paper.more_time_lines(evidence, study.paper),
-        "names": paper.names(study),
-    }
-
-
-def _time(evidence: Evidence) -> Context:
-    return {
-        "times": {name: number_tables.times_table(evidence, name) for name in evidence.workloads},
-        "steps": {name: number_tables.steps_table(evidence, name) for name in evidence.workloads},
-        "counts": {name: count_tables.counts_table(evidence, name) for name in evidence.workloads},
-        "verdicts": {name: number_tables.verdicts_table(evidence, name) for name in evidence.workloads},
-    }
-
-
-def _beside(evidence: Evidence) -> Context | None:
-    found = neighbours.answers(evidence)
-    return {"beside": found} if found else None
-
-
-def _batch(evidence: Evidence) -> Context | None:
-    swept = [name for name in evidence.workloads if evidence.study.workloads[name].sweep_batches]
-    if not swept:
-        return None
-    return {
-        "batches": {name: number_tables.batch_numbers(evidence, name) for name in swept},
-        "as_published": [told for name in evidence.papers if (told := paper.lines_of(published.load(name)))],
-        "batch_sentences": [number_tables.batch_sentence(evidence, name) for name in swept],
-    }
-
-
-def _profiles(evidence: Evidence) -> Context:
-    return {
-        "profiles": {name: profiles.profile_table(evidence, name) for name in evidence.workloads},
-        "counters": profiles.counter_sentences(evidence.profiles),
-        "on_device": evidence.study.device == "cuda",
-    }
-
-
-def _images(evidence: Evidence) -> Context:
-    return {
-        "costs": image_costs.parts(evidence),
-        "images": material.images_table(evidence),
-        "packages": facts.package_list(evidence),
-        "mapped": material.mapped_table(evidence),
-    }
-
-
-def _naive(evidence: Evidence) -> Context | None:
-    found = naive_image.table(evidence)
-    return {"naive": found} if found else None
-
-
-def _break_even(evidence: Evidence) -> Context | None:
-    found = break_even.section(evidence)
-    return {**found, "defaults": json.dumps(found["defaults"])} if found else None
-
-
-def _data(evidence: Evidence) -> Context:
-    return {"data": material.data_sentences(evidence), "losses": losses.loss_checks(evidence)}
-
-
-def _machine(evidence: Evidence) -> Context:
-    return {
-        "machine": facts.machine_table(evidence),
-        "software": facts.software_table(evidence),
-        "device": facts.device_table(evidence),
-        "gpu_flags": gpus.flag_sentences(evidence.campaigns),
-        "on_device": evidence.study.device == "cuda",
-    }
-
-
-def _conditions(evidence: Evidence) -> Context:
-    return {
-        "conditions": conditions.conditions_table(evidence),
-        "differing": differing.differing_table(evidence),
-        "others": others.others_table(evidence),
-        "deviations": conditions.deviation_sentences(evidence),
-    }
-
-
-def _method(evidence: Evidence) -> Context:
-    return {
-        "method": method.method_sentences(evidence),
-        "protocols": instrument.protocol_tables(evidence),
-        "benchmark": instrument.benchmark_table(evidence),
-        "failures": failures.failures_table(evidence),
-        "limits": method.limit_sentences(evidence),
-    }
-
-
-def _provenance(evidence: Evidence) -> Context:
-    return {
-        "provenance": conditions.provenance_table(evidence),
-        "ledger": tries.ledger_table(evidence),
-        "ledger_sentences": tries.ledger_sentences(evidence),
-    }
-
-
-def _choices(evidence: Evidence) -> Context | None:
-    found = choices.sections(evidence.metrics, evidence.verdicts, evidence.workloads, evidence.curves)
-    return {"choices": found} if found else None
-
-
-def _why(evidence: Evidence) -> Context | None:
-    return {"arguments": why.arguments(evidence)} if why.has_causes(evidence) else None
-
-
-def _arms(evidence: Evidence) -> Context | None:
-    found = settings.sections(evidence)
-    return {"arms": found} if found else None
-
-
-def _stacks(evidence: Evidence) -> Context | None:
-    found = stacks.sections(evidence)
-    return (
-        {
-            "stacks": found,
-            "stack_packages": stacks.package_table(evidence),
-            "stack_steps": stacks.step_tables(evidence),
-            "stack_losses": {item.name: stacks.loss_sentences(evidence, item.name) for item in found},
+    def shown(evidence: Evidence) -> Mapping[str, Any]:
+        return {
+            "summary": paper.summary(evidence, study.paper),
+            "claims": paper.claim_cards(evidence, study.paper),
+            "figures": paper.figure_rows(evidence, study),
+            "audit": audit_tables.groups(evidence, study),
+            "tables": paper.tables_apart(evidence, study),
+            "more": paper.more_time_lines(evidence, study.paper),
+            "names": paper.names(study),
         }
-        if evidence.other_stacks()
-        else None
-    )
+
+    about = ("paper", f"The paper {study.paper}", f"paper-{study.paper}", f"“{study.title}”")
+    return section(*about, each(shown, *PAPER))
 
 
+def _unavailable(evidence: Evidence) -> list[Markup]:
+    """Environments that can't be had on this machine, each with its reason and what mends it."""
+    mend = Markup(". Mend it: <code>{remedy}</code>")
+    return [
+        Markup("<strong>{title}</strong>: {reason}").format(**row) + (mend.format(**row) if row["remedy"] else "")
+        for row in designs.unavailable(evidence)
+    ]
+
+
+def _designs(item: answer.WorkloadAnswer) -> list[Markup]:
+    return [Markup("<strong>{}</strong>: {}.").format(*one) for one in item.designs]
+
+
+def _swept(evidence: Evidence) -> list[str]:
+    return [name for name in evidence.workloads if evidence.study.workloads[name].sweep_batches]
+
+
+def _sweeps(evidence: Evidence) -> list[OfWorkload]:
+    return [one for one in workloads(evidence) if one.name in _swept(evidence)]
+
+
+def _as_published(evidence: Evidence) -> str:
+    """How sizes of batches ran; empty where none did."""
+    told = [text for name in evidence.papers if (text := paper.lines_of(published.load(name)))]
+    how = f"As {'; '.join(told)}: on" if told else "On"
+    return f"{how} the host, each size several times in balanced order." if _swept(evidence) else ""
+
+
+def _packages(evidence: Evidence) -> Markup:
+    return Markup("").join(Markup("{}<br>").format(one) for one in facts.package_list(evidence))
+
+
+def _filled(made: Callable[[Evidence, str], Table]) -> Callable[[Evidence, str], Table | None]:
+    """A table, or none where it has no row."""
+    return lambda evidence, name: table if (table := made(evidence, name)).rows else None
+
+
+def _done_again(found: Mapping[str, Any]) -> str:
+    """What findings are, and what the paper calls the environments that their notes name."""
+    names = f" Where a note says {found['names']}." if found["names"] else ""
+    return f"Each finding has the arithmetic by which a reader can redo it from the authors' published logs.{names}"
+
+
+def _weighed(drawing: str | Callable[[settings.WorkloadSettings], str | None]) -> tuple[Block, ...]:
+    """Environments and settings of a workload, one beside the other."""
+    return (
+        figure(drawing, "One axis for both: environments by the host, settings by the headline's level.", "single"),
+        tables(at("table")),
+        box("callout", title("Settings that could not be had", "h4"), lines(at("unavailable"))),
+        folded("Graph compilers of {it.title}: what compiling takes, and from which step on it pays",
+            tables(at("compilers"))),
+    )  # fmt: skip
+
+
+def _drawings(name: str, caption: str) -> Block:
+    """Drawings of a reference machine, side by side."""
+    return box("pair", each(at(name), figure(lambda drawing: drawing, caption)))
+
+
+def _view(look: str) -> Block:
+    """A figure of a paper, or the table in its place, with its numbers folded below."""
+    numbers = folded("{it.title} in numbers", lines(lambda view: view.sentences + view.found))
+    return figure(lambda view: view.table or view.name, "{it.said}", look, numbers)
+
+
+ON_A_DEVICE = only(lambda evidence: evidence.study.device == "cuda")
+STEP_BAR = "Each bar is one training step on the device: its activities, and what it waited."
+ALONE = "First the runtime's start, last its exit: what a container adds is there, or in how files are read."
+PAPER = (
+    words("What the paper published, what its own logs say, and what this machine measured."),
+    lines(at("summary")),
+    title("Its claims"),
+    words("Two answers to each: what the paper's own figures and logs say, one run each, which alone can "
+          "contradict it; and what this machine says, by the intervals that decide. What was measured there with "
+          "another device class, stack or runtime than here is named beside. Nothing is judged by eye.", "note"),
+    box("cards claims",
+        each(at("claims"),
+            card("{it.statement}",
+                words("{it.figures}", "cites"),
+                each(at("alike"), template("claim.html.j2", lambda one: one))))),
+    title("What more time would tell"),
+    lines(at("more")),
+    title("Its figures"),
+    words(Markup(
+        "In each figure diamonds are as published, squares are from the authors' own logs, which ≠ names where a "
+        "published value is another. Beside them: this machine, on an axis of its own. The intervals are those of "
+        "each environment's own mean; whether two environments differ is told by ratios within a round, in "
+        '<a href="environments.html#time">Environments</a>.'), "note"),
+    each(at("figures"),
+        each(only(lambda row: len(row) > 1), box("pair", each(list, _view("")))),
+        each(only(lambda row: len(row) == 1), box("alone", each(list, _view("single"))))),
+    each(where("audit"),
+        title("Its numbers, done again"),
+        words(_done_again),
+        box("audit",
+            each(at("audit"),
+                folded(Markup('{it.title} <span class="outcome">{it.outcome}</span>'), tables(at("table")))))),
+    each(where("tables"),
+        title("Its tables"),
+        box("specifications", each(at("tables"), box("", tables(lambda table: table))))),
+)  # fmt: skip
+REFERENCE = (
+    words(at("absent")),
+    each(unless("absent"),
+        words("Campaigns that were recorded once on other hardware and are kept with the project. Nothing here was "
+              "measured on this machine, and nothing of it enters this machine's answers.")),
+    each(at("broken"), words("{it}.", "callout warn")),
+    each(at("references"),
+        title("{it[name]}"),
+        words(at("lead"), "lede"),
+        box("pair",
+            box("", tables(at("facts"))),
+            box("",
+                title("What the device reaches", "h4"),
+                lines(at("ceilings")),
+                title("Environments there", "h4"),
+                lines(at("notes")))),
+        each(where("glances"), title("Against its host", "h4"), template("glances.html.j2", at("glances"))),
+        each(where("steps"), title("Training steps there", "h4"), tables(at("steps"))),
+        folded("Every comparison on {it[name]}", tables(at("verdict_tables"))),
+        each(at("choices"), title("Environment or settings there: {it.title}", "h4"), *_weighed(at("drawing"))),
+        each(where("profiles"),
+            title("A profiled launch there", "h4"),
+            _drawings("device_time", STEP_BAR),
+            folded("The device over a profiled launch on {it[name]}",
+                _drawings("device_samples", "Samples of the driver over one profiled launch.")),
+            folded("Metrics of profiled launches on {it[name]}", tables(at("profiles")))),
+        each(where("beside_tables"),
+            title("What papers published beside it", "h4"),
+            tables(at("beside_tables"))),
+        folded("What papers claim of a device, by {it[name]}", tables(at("claims"))),
+        each(where("batches"),
+            title("Batch size there", "h4"),
+            lines(lambda one: [line for line, _ in one["batches"]]),
+            folded("Batch sizes on {it[name]}", tables(lambda one: [table for _, table in one["batches"]]))),
+        folded("Ceilings of {it[name]}", tables(at("ceiling_tables")))),
+)  # fmt: skip
 BESIDE_THE_HOST = (
-    Section("job", "By job length", "index", _job),
-    Section("scenarios", "By scenario", "index", _scenarios),
-    Section("advice", "What to do", "index", lambda evidence: {"advice": advice.lines(evidence)}),
-    Section("more", "More time", "index", _more),
-    Section("answer", "Answer", "environments", _answer),
-    Section("time", "Time", "environments", _time),
-    Section("beside", "Beside another job", "environments", _beside),
-    Section("batch", "Batch size", "environments", _batch),
-    Section("instances", "Several instances", "environments", instances.section),
-)
-BEHIND = (  # the papers
-    Section("why", "Why", "why", _why),
-    Section("profiles", "Profiles", "step", _profiles),
-    Section("roofline", "Roofline", "step", lambda evidence: {"roof": rooflines.section(evidence)}),
-    Section("choices", "Environment or settings?", "settings", _choices),
-    Section("arms", "Arms", "settings", _arms),
-    Section("stacks", "Stacks", "settings", _stacks),
-    Section("images", "Images", "images", _images),
-    Section("naive", "A naive image", "images", _naive),
-    Section("break_even", "When building pays", "images", _break_even),
-    Section("machine", "Machine", "machine", _machine),
-    Section("pipeline", "Input", "machine", pipeline.section),
-    Section("conditions", "Conditions", "machine", _conditions),
-    Section("reference", "Reference machine", "machine", reference_section.section),
-    Section("method", "Method", "method", _method),
-    Section("data", "Data", "provenance", _data),
-    Section("provenance", "Provenance", "provenance", _provenance),
-)
+    section("job", "By job length", "index", "What it costs a job, by its length",
+        words("A job pays what an environment takes once, and what it adds to every step. Its length is here "
+              "the time that its steps take on this machine's host; the longer the job, the less counts what "
+              "happens once."),
+        box("workloads",
+            each(job_length.sections,
+                box("workload",
+                    title("{it.title}"),
+                    tables(at("table")),
+                    each(where("is_told"),
+                        figure("job_length_{it.name}",
+                            "Modelled from measured parts: seconds of whole runs, training steps.", "single")))))),
+    section("scenarios", "By scenario", "index", "By scenario",
+        words("What each environment costs a whole run by itself, as one of several instances that train "
+              "together, and beside a second job on the same machine."),
+        tables(scenarios.matrix)),
+    section("advice", "What to do", "index", "What to do",
+        lines(lambda evidence: decisions.advice(evidence.decided))),
+    section("more", "More time", "index", "What more time would tell", words(minutes.sentence)),
+    section("answer", "Answer", "environments", "The answer",
+        words("Every row follows from the interval that decides; the table decisions.csv holds the same rows."),
+        box("workloads",
+            each(answer.answers,
+                box("workload",
+                    title("{it.title}"),
+                    lines(_designs, "meta"),
+                    tables(at("table")),
+                    each(where("table"), box("control", each(at("controls"), words("{it}.")))),
+                    each(unless("table"),
+                        words("No environment but the host ran this workload: there is nothing to compare."))))),
+        words("Strips: the thick bar is the environment's interval, the thin grey one the control's, the shaded "
+              "field the margin that was declared before the data, the vertical line the host. All strips of "
+              "one workload and metric share one scale.",
+            "legend"),
+        box("callout", title("Not available on this machine"), lines(_unavailable)),
+        box("callout warn", title("What went wrong"), lines(designs.troubles))),
+    section("time", "Time", "environments", "Where the time goes",
+        words("A whole run is timed from just before the runtime starts to its end, its loader's workers "
+              "included. Marks from inside split it. After its epoch each run times training steps on batches "
+              "that are already in memory."),
+        figure("split", ALONE, "single"),
+        each(workloads,
+            folded("Numbers: {it.title}",
+                tables(
+                    own(number_tables.times_table),
+                    own(_filled(number_tables.steps_table)),
+                    own(_filled(count_tables.counts_table))))),
+        title("Against the host"),
+        figures("intervals", "Hollow points: the second host, the control. What it shows, no container caused.",
+            at("workloads")),
+        each(workloads, folded("Every comparison: {it.title}", tables(own(number_tables.verdicts_table)))),
+        title("Every launch"),
+        figures("units", "Rings mark outliers; none is left out.", at("workloads"))),
+    section("beside", "Beside another job", "environments", "Beside another job",
+        words("Each environment made whole runs with a second job in another instance of the same environment, "
+              "and without one, in the same round. Both have the same limits. What the second job costs is the "
+              "ratio of the two runs of one environment; whether it costs more in one environment than on the "
+              "host is the ratio of those."),
+        each(neighbours.answers,
+            title("{it.title}"),
+            tables(at("table"), at("meanwhile")),
+            each(at("lacking"), words("{it}.", "note")))),
+    section("batch", "Batch size", "environments", "Batch size",
+        words(_as_published),
+        lines(lambda evidence: [number_tables.batch_sentence(evidence, name) for name in _swept(evidence)]),
+        figures("batch_size", "Spread within one size beside the distance between sizes.", _swept),
+        each(_sweeps, folded("Numbers: {it.title}", tables(own(number_tables.batch_numbers))))),
+    section("instances", "Several instances", "environments", "Several instances",
+        each(instances.section,
+            words(at("about")),
+            tables(at("split")),
+            lines(at("network")),
+            box("pair",
+                figure(at("all_reduce"),
+                    "What an all-reduce gives, by its size, beside what a ring over this network could."),
+                figure(at("roofline"),
+                    "Left of the ridge the gradients' way limits a step, right of it the step's own computing.")),
+            folded("Every comparison of instances that train together", tables(at("verdicts"))))),
+)  # fmt: skip
+BEHIND = (  # the papers stand before
+    section("why", "Why", "why", "Why",
+        words("A difference alone names no cause. Launches of their own, apart from those that are timed, say "
+              "which files they map, which kernels a training step runs, how long its operators take, and what "
+              "reading the files of the imports costs. Host against host comes first: what two hosts differ "
+              "by, no container caused."),
+        each(why.arguments,
+            title("{it.title}"),
+            tables(at("findings")),
+            figure("why_{it.name}",
+                "Extra time against the host by phase. What the second host shows, no container caused.", "single"),
+            folded("Every number: why {it.title} differs", tables(at("tables")))),
+        when=why.has_causes),
+    section("profiles", "Profiles", "step", "What a profiled launch shows",
+        words(
+            Markup("The metrics of the papers, each with its kind: <em>measured</em> was read off a clock or "
+                   "a counter, <em>modelled</em> follows from counted operators, <em>unavailable</em> could "
+                   "not be had, and the last column says why.")),
+        each(workloads,
+            folded("Every number: {it.title}, one profiled launch in each environment",
+                tables(own(profiles.profile_table)))),
+        lines(lambda evidence: profiles.counter_sentences(evidence.profiles)),
+        each(ON_A_DEVICE,
+            title("On the device"),
+            figures("device_time", STEP_BAR, at("workloads")),
+            title("What the driver reports"),
+            figures("device_samples",
+                "Utilisation here means that some kernel ran: a device that one small kernel keeps busy shows "
+                "100%.",
+                at("workloads"))),
+        title("Over time"),
+        figures("utilisation",
+            "CPU use between two samples; resident memory at each; where there is a rate, samples per second of "
+            "the steps that took their batch from the loader.",
+            at("workloads")),
+        title("By operator"),
+        figures("operators", "Own time: without the operators called inside.", at("workloads"))),
+    section("roofline", "Roofline", "step", "Roofline",
+        words("What this machine can do, measured with the study's threads, and where the workloads lie under "
+              "it. A workload's roof is that of the precision that it computes in."),
+        each(rooflines.section,
+            lines(at("points")),
+            each(
+                where("tables"),
+                figure("roofline",
+                    "Measured: solid roofs and times. Modelled: dashed roofs, and FLOPs and bytes where no "
+                    "device counted them.",
+                    "single"),
+                title("By operator"),
+                lines(at("families")),
+                figures("roofline", "Families of operators on the host, from one profiled launch.",
+                    at("workloads")),
+                title("The ceilings"),
+                lines(at("ceilings")),
+                folded("Numbers: points, families, ceilings", tables(at("tables")))))),
+    section("choices", "Environment or settings?", "settings", "Environment or settings?",
+        words("Which matters more here: where a training runs, or how its framework is set? Each setting ran "
+              "on the host beside the headline's level in units of its own; each environment ran beside the "
+              "host. What is farther from zero matters more, where the intervals can tell. An arm launched every "
+              "environment at its level and, beside them, the headline's own launch: what the level costs and what "
+              "an environment costs at it come from the same units."),
+        each(settings.sections,
+            title("{it.title}"),
+            *_weighed("choices_{it.name}"),
+            each(where("arms"),
+                figure("arms_{it.name}",
+                    "The setting and the environments on one axis: what is farther from zero matters more."),
+                folded("Every comparison: arms of {it.title}", tables(at("arms")))))),
+    section("stacks", "Stacks", "settings", "Stacks",
+        words("What the packages changed against what an environment changes. Each campaign launched every "
+              "environment with the other stack and, beside them, the host with the study's own: both come "
+              "from the same units."),
+        folded("Versions", tables(stacks.package_table)),
+        each(stacks.sections,
+            title("{it.title}"),
+            lines(at("missing")),
+            each(where("tables"),
+                figure("stacks_{it.name}",
+                    "The stack and the environments on one axis: what is farther from zero matters more.")),
+            each(
+                where("steps"),
+                figure("stack_steps_{it.name}",
+                    "Why stacks differ: what a step is made of. One profiled launch each, without an interval; "
+                    "nothing of it is a timing.",
+                    "single"),
+                folded("Every number: a step of {it.title} by stack", tables(at("steps")))),
+            folded("Every comparison: stacks of {it.title}", tables(at("tables")))),
+        when=Evidence.other_stacks),
+    section("images", "Images", "images", "What an image costs",
+        words("Before the first step: how long it takes from locked packages to what can be started, what lies "
+              "on the disk then, and how long the first start takes. These are observations of this machine, "
+              "without verdicts; builds were made once."),
+        figure("image_costs", "Measured. Stages as they took when they were made; every start is a point."),
+        tables(image_costs.tables),
+        folded("What each form is made of", tables(material.images_table)),
+        folded("All {shown} packages of the stack",
+            words(_packages, "packages"),
+            of=lambda evidence: len(facts.package_list(evidence))),
+        title("What was really mapped"),
+        words("Interpreter and packages come from one tree, which every environment sees byte for byte; other "
+              "files, such as the C library, come from the system or from the image."),
+        tables(material.mapped_table)),
+    section("naive", "A naive image", "images", "Beside a naive image",
+        words("The same stack as a user would write its image by hand: a Dockerfile of one instruction a step, "
+              "in which what was copied to be installed stays, and Apptainer's definition file of the same "
+              "steps. Both begin with the base, interpreter and packages of Tare's own image, and are built "
+              "without a network."),
+        tables(naive_image.table)),
+    section("break_even", "When building pays", "images", "When does building pay?",
+        words("Runs until it pays = (build seconds + 8 × bytes to pull / bits a second) / seconds that a run "
+              "saves. With an interval of what a run saves there are two answers, by its ends; where nothing "
+              "is saved it never pays."),
+        each(break_even.section,
+            words(lambda one: f"By this study's numbers (modelled), {one['first']}", "lede"),
+            template("break_even.html.j2", lambda one: {"defaults": json.dumps(one["defaults"])}),
+            folded("The answer for every environment, by this study's numbers", tables(at("table"))))),
+    section("machine", "Machine", "machine", "Machine, software, device",
+        box("pair", box("", tables(facts.machine_table)), box("", tables(facts.software_table))),
+        tables(facts.device_table),
+        each(ON_A_DEVICE,
+            title("The device while campaigns ran"),
+            lines(lambda evidence: gpus.flag_sentences(evidence.campaigns),
+                otherwise="No unit saw an error of the device, a clock that was lowered, or another program on it, "
+                "as far as the driver tells."))),
+    section("pipeline", "Input", "machine", "The input alone",
+        words(lambda evidence: f"Read, decode, augment and batch, with no training: {pipeline.ALONE}"),
+        each(pipeline.sections,
+            lines(at("sentences")),
+            each(
+                where("table"),
+                box("pair",
+                    figure(at("figure"),
+                        "Where a bar lies above the dashed line the input alone keeps up with training."),
+                    box("", tables(at("table")))))),
+        when=lambda evidence: evidence.pipelines),
+    section("conditions", "Conditions", "machine", "Conditions",
+        lines(conditions.deviation_sentences),
+        tables(conditions.conditions_table, differing.differing_table, others.others_table)),
+    section("reference", "Reference machine", "machine", "Reference machine",
+        each(reference_section.section, *REFERENCE)),
+    section("method", "Method", "method", "How it was measured",
+        box("columns",
+            box("", title("Design"), lines(method.method_sentences, "method")),
+            box("", title("Limits"), lines(method.limit_sentences))),
+        folded("How often launches failed", tables(failures.failures_table)),
+        folded("What other protocols would have said of host against host",
+            words("Nothing is to be found there, so whatever a protocol finds is its own. The launches are this "
+                  "study's throughout, paired otherwise. It is not the same machine time: each protocol by "
+                  "itself would have made other launches.",
+                "note"),
+            tables(instrument.protocol_tables, instrument.benchmark_table))),
+    section("data", "Data", "provenance", "Data and loss",
+        lines(material.data_sentences),
+        title("Did they compute the same?"),
+        lines(lambda evidence: [check.sentence for check in losses.loss_checks(evidence)])),
+    section("provenance", "Provenance", "provenance", "Provenance",
+        tables(conditions.provenance_table),
+        title("Ledger"),
+        each(tries.ledger_sentences, words("{it}")),
+        folded("Every campaign that was opened, sealed or set aside", tables(tries.ledger_table)),
+        Block("links", "notebooks", words="Notebooks, as they ran"),
+        Block("links", "tables", words="Tables")),
+)  # fmt: skip
 SECTIONS = (*BESIDE_THE_HOST, *BEHIND)

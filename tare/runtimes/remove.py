@@ -20,7 +20,7 @@ from tare.core.errors import UnavailableError
 from tare.core.files import locked
 from tare.core.machine_lock import alone_on_this_machine
 from tare.core.progress import say, step
-from tare.machine import workflow_lock
+from tare.machine import workflows
 from tare.runtimes import daemon, daemon_images
 from tare.runtimes.programs import APT_S, added, apt, lock_path, may_install, note_added, relocated_prefix
 
@@ -63,23 +63,15 @@ def agreed(question: str) -> bool:
 
 @contextlib.contextmanager
 def unused() -> Iterator[None]:
-    """While the block runs nothing measures, no study runs, and no private Docker daemon does.
-
-    Raises:
-        UnavailableError: something does, which is named.
-    """
+    """While the block runs no measurement, study or private daemon does; raises UnavailableError with who runs."""
     with alone_on_this_machine("it removes what measurements take", waits=False), daemon.without_users():
         refuse_running()
         yield
 
 
 def refuse_running(folder: Path | None = None) -> None:
-    """See that no workflow runs: anywhere on this machine, or in a folder.
-
-    Raises:
-        UnavailableError: one does, which is named.
-    """
-    found = [f"process {pid} in {at}" for pid, at in workflow_lock.running() if folder in (None, at)]
+    """Raise UnavailableError with its name where a workflow runs, on this machine or in a folder."""
+    found = [f"process {pid} in {at}" for pid, at in workflows.running() if folder in (None, at)]
     if found:
         raise UnavailableError(f"a study runs: {'; '.join(found)}; wait until it has ended")
 
@@ -97,13 +89,7 @@ def listed() -> list[str]:
 
 
 def remove(*, asks: bool = False) -> int:
-    """Take away what is recorded, and say what goes before, and what stays; 0 when nothing had to stay.
-
-    Call it while the machine is `unused`.
-
-    Args:
-        asks: whether a person at the terminal is asked first.
-    """
+    """Take away what is recorded while `unused`, say what goes and stays; `asks` first; 0 where nothing stays."""
     going = listed()
     for line in going or ["nothing is here that Tare installed"]:
         say(line)

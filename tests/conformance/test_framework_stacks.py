@@ -2,11 +2,12 @@
 
 import functools
 import statistics
+from pathlib import Path
 
 import inside_code
 import pytest
 from asking import skip_without_interpreter
-from matrix import HURRIED, REQUIRED, in_turn
+from matrix import ALL, HURRIED, REQUIRED, in_turn
 from project import ROOT
 
 from tare.cli.main import main
@@ -14,12 +15,14 @@ from tare.experiments import rounds
 from tare.images import build
 from tare.launch.place import site_of
 from tare.launch.run import launch
+from tare.machine.facts import processor_flags
 from tare.model.records.images import OciRecord
 from tare.model.records.launches import Inside, TrainResults
 from tare.model.registry import HOST, environment
 from tare.model.schema import parse, read
 from tare.model.studies import arms
 from tare.model.studies.stacks import framework_of, is_official, load_stack, stack_names
+from tare.model.studies.study import WorkloadSettings
 from tare.profilers import torch_trace
 from tare.runtimes.programs import candidate, may_install
 
@@ -39,10 +42,13 @@ COMPILERS = {"tensorflow": "xla", "torch": "torchscript"}
 DEEP = ("resnet50_equal", {"batch": 16, "options": {"samples": 16, "epochs": 1, "classes": 10, "enlarged": 2}})
 JOBS = dict([(WORKLOAD, JOB), DEEP])
 DEEP_NEAR = 5e-4  # normalisation sums in single precision; a padding of one more side is 4e-2 off
-FURTHER = [
-    *((name, DEEP, DEEP_NEAR) for name in ("tensorflow-2.1", "tensorflow-2.21")),
-    *((name, (WORKLOAD, JOB), NEAR) for name in stack_names() if load_stack(name).library is not None),
+# Every stack that has this workload but the headline's, some with another one; in containers each in one, by turns.
+ON_THE_HOST = [
+    *((name, (WORKLOAD, JOB), NEAR) for name in stack_names() if name in OTHERS or load_stack(name).library),
+    *((name, DEEP, DEEP_NEAR) for name in ("tensorflow-2.1", "tensorflow-2.21") if ALL),
 ]
+CONTAINERS = sorted(REQUIRED - {HOST})
+IN_CONTAINERS = [(name, CONTAINERS[number % len(CONTAINERS)]) for number, name in enumerate(OTHERS)]
 
 
 @pytest.fixture(scope="module")
@@ -50,12 +56,13 @@ def losses(study, folders):
     """Losses of a whole run where the image of a stack is for, at settings; fails where the launch did."""
 
     def run(image, settings, workload=WORKLOAD, job=JOB):
-        own, adapter = {**study, "workloads": {workload: job}, "device": "cpu"}, environment(image.env)
+        own = study.replace(workloads={workload: parse(WorkloadSettings, job, "a job")}, device="cpu")
+        adapter = environment(image.env)
         site = site_of(image.env, adapter, image, folders("mnist"))
-        spec = rounds.whole_run_spec(workload, job["batch"], own) | HURRIED
-        conditions = arms.conditions_at(own["conditions"], rounds.headline_levels(own))
+        spec = rounds.whole_run_spec(workload, job["batch"], own).replace(**HURRIED)
+        conditions = arms.conditions_at(own.conditions, rounds.headline_levels(own))
         with adapter.session():
-            record = launch(site, spec, {**conditions, "settings": settings})
+            record = launch(site, spec, conditions.replace(settings=settings))
         assert record.status == "ok", record.reason
         framework = record.seen_inside().facts.framework
         if settings or framework.name == "jax":
@@ -97,20 +104,27 @@ def image_of(tmp_path_factory):
     return make
 
 
-@pytest.mark.parametrize("env", in_turn(1, sorted(REQUIRED - {HOST})))
-@pytest.mark.parametrize("stack", in_turn(0, OTHERS))
+@pytest.mark.parametrize(("stack", "env"), in_turn(0, IN_CONTAINERS))
 def test_its_losses_in_its_own_image_are_those_of_the_headlines_stack(stack, env, losses, image_of, expected):
     """On the host it draws, and runs with a graph compiler."""
     image = image_of(stack, env)
     assert (image.stack, image.env) == (stack, env) and image.python.startswith("/opt/tare/")
     found = losses(image, {})
     assert found == pytest.approx(expected(WORKLOAD), rel=NEAR)
-    if compiler := "ngraph" if stack.endswith("-ngraph") else COMPILERS.get(framework_of(stack)):
+    compiler = "ngraph" if stack.endswith("-ngraph") else COMPILERS.get(framework_of(stack))
+    if compiler == "ngraph" and "avx512f" in processor_flags() and not is_of_intel():
+        with pytest.raises(AssertionError, match="bad err=45 in Xbyak::Error"):  # docs/add-a-framework.md
+            losses(image_of(stack), {"compile": compiler})
+    elif compiler:
         assert losses(image_of(stack), {"compile": compiler}) == pytest.approx(found, rel=NEAR)
 
 
-@pytest.mark.parametrize(("stack", "job", "near"), in_turn(0, FURTHER))
-def test_another_network_and_a_library_that_is_compiled_here_give_the_same_losses(
+def is_of_intel():
+    return "GenuineIntel" in Path("/proc/cpuinfo").read_text()
+
+
+@pytest.mark.parametrize(("stack", "job", "near"), ON_THE_HOST)
+def test_every_stack_gives_the_same_losses_on_the_host_also_with_a_library_that_is_compiled_here(
     stack, job, near, losses, image_of, expected
 ):
     workload, _ = job

@@ -1,4 +1,4 @@
-"""Forms of the current stack, of the environments in turn: the whole tree inside is the host's, byte for byte."""
+"""Forms of the current stack, of some environments: the whole tree inside is the host's, byte for byte."""
 
 import hashlib
 import os

@@ -1,10 +1,13 @@
-"""What a run of the tests takes in turn: each row's cell by the seed, all cells over the days of work."""
+"""Which tests a run takes: of each row one case or all, of all tests the core or everything."""
 
-import datetime
 import functools
-import itertools
+import json
+import os
 import subprocess
+import sys
+from types import SimpleNamespace
 
+import core
 import matrix
 import pytest
 from asking import has_own_dev, shows_read_only
@@ -13,9 +16,7 @@ from matrix import (
     ALL,
     INSTALLED,
     REQUIRED,
-    SEED,
-    SHIFT_NAMES,
-    days_of_work,
+    VARIABLE,
     envs_in_turn,
     in_matrix,
     in_pytorch,
@@ -23,67 +24,89 @@ from matrix import (
     workloads_in_turn,
     workloads_of,
 )
-from shifts import SHIFTS, shift_of
 
 from tare.core.files import project_root
 from tare.model.registry import describe_workload, environment_names
 
 
-def test_seeds_that_follow_each_other_take_every_cell():
+def test_a_row_has_one_case_and_neighbours_have_others_or_it_has_all():
     cells = ["a", "b", "c"]
-    assert sorted(in_turn(0, cells, str(seed))[0] for seed in (7, 8, 9)) == cells
-    assert in_turn(0, cells, "7") != in_turn(1, cells, "7")
-    assert in_turn(5, cells, ALL) == cells
+    assert [in_turn(row, cells, False) for row in range(4)] == [["a"], ["b"], ["c"], ["a"]]
+    assert in_turn(5, cells, True) == cells
 
 
-def test_each_cell_meets_each_shift():
-    """Whatever the number of cells; where one were left out, what it is for were never tried."""
-    for count in range(1, 21):
-        cells = [*range(count)]
-        days = map(str, range(len(SHIFTS) * count))
-        met = {(in_turn(0, SHIFT_NAMES, day)[0], in_turn(3, cells, day)[0]) for day in days}
-        assert len(met) == len(SHIFTS) * count, count
-
-
-def test_shifts_name_tests_and_studies_that_there_are():
-    for begin in itertools.chain(*SHIFTS.values()):
+def test_what_is_beyond_the_core_names_tests_and_studies_that_there_are():
+    assert len(set(core.BEYOND)) == len(core.BEYOND)
+    for begin in core.BEYOND:
         path, _, name = begin.partition("::")
         if "/" in begin:
             assert f"def {name}" in (project_root() / "tests" / path).read_text(), begin
         else:
             assert begin in STUDIES, begin
+    assert core.STUDIES.keys() <= STUDIES.keys() - set(core.BEYOND)
 
 
-def test_a_test_belongs_to_the_shift_of_its_study_or_its_file():
-    assert shift_of("tests/workflow/test_workflow.py::test_x", ["tmp_path", "smoke"]) == "preset"
-    assert shift_of("conformance/test_shared.py::test_x[a]", []) == "together"
-    assert shift_of("tests/conformance/test_vm.py::test_a_launch_boots_a_kernel", []) is None
-    assert shift_of("tests/unit/test_written.py::test_extended", ["tmp_path"]) is None
+def test_a_test_is_beyond_the_core_by_its_study_or_its_file():
+    assert core.is_beyond("tests/workflow/test_workflow.py::test_x", ["tmp_path", "extended"])
+    assert not core.is_beyond("tests/workflow/test_workflow.py::test_x", ["tmp_path", "smoke"])
+    assert core.is_beyond("conformance/test_shared.py::test_x[a]", [])
+    assert not core.is_beyond("tests/conformance/test_vm.py::test_a_launch_boots_a_kernel", [])
+    assert not core.is_beyond("tests/unit/test_written.py::test_extended", ["tmp_path"])
 
 
-def test_days_of_work_count_once_each_whichever_they_are(tmp_path):
-    """A week of five days takes as many turns as one of seven; a clone that lacks commits has today's."""
-    today = str(datetime.date.today().toordinal())
-    assert days_of_work(tmp_path) == today
-    settings = ("-c", "user.name=a", "-c", "user.email=a@b.example", "-c", "init.defaultBranch=main")
-    project = tmp_path / "project"
-    subprocess.run(["git", *settings, "init", "--quiet", str(project)], check=True)
-    assert days_of_work(project) == today
-    found = []
-    for day in ("2026-01-02", "2026-01-02", "2026-01-05", "2026-01-06"):
-        argv = ["git", *settings, "-C", str(project), "commit", "--quiet", "--allow-empty", "-m", "a"]
-        subprocess.run([*argv, "--date", f"{day}T23:59:00+0000"], check=True)
-        found.append(days_of_work(project))
-    assert found == ["1", "1", "2", "3"]
-    short = tmp_path / "short"
-    subprocess.run(["git", "clone", "--quiet", "--depth", "1", project.as_uri(), str(short)], check=True)
-    assert days_of_work(short) == today
+@pytest.fixture(scope="module")
+def collected():
+    """What the core meets, as it is collected in a process of its own; whatever this run takes."""
+    environment = {name: text for name, text in os.environ.items() if name != VARIABLE and "PYTEST" not in name}
+    argv = [sys.executable, str(project_root() / "tests/core.py")]
+    done = subprocess.run(argv, cwd=project_root(), env=environment, capture_output=True, text=True, timeout=300)
+    assert done.returncode == 0, done.stdout[-4000:] + done.stderr[-2000:]
+    return json.loads(done.stdout.splitlines()[-1])
 
 
-@pytest.mark.parametrize("seed", ["-1", "monday", ""])
-def test_a_seed_that_is_none_is_said_in_one_line(seed):
-    with pytest.raises(ValueError, match="give a number, or all for the whole matrix"):
-        in_turn(0, ["a"], seed)
+def test_the_core_meets_all_that_there_is(collected):
+    """Every environment, framework, scenario, stack and design at least once."""
+    assert collected["tests"] > 1000
+    found = {kind: set(names) for kind, names in collected["met"].items()}
+    assert core.lacking(core.there_are(), found) == []
+
+
+def item(nodeid, parameters=None, fixtures=(), marks=()):
+    """A test as pytest has collected it."""
+    more = {"callspec": SimpleNamespace(params=parameters)} if parameters else {}
+    return SimpleNamespace(
+        nodeid=nodeid,
+        fixturenames=fixtures,
+        get_closest_marker=lambda name: next((mark for mark in marks if mark.name == name), None),
+        iter_markers=lambda name: (mark for mark in marks if mark.name == name),
+        **more,
+    )
+
+
+def test_what_is_met_is_what_conformance_tests_are_given_marks_say_and_studies_plan():
+    skipped, meets = pytest.mark.skip.mark, pytest.mark.meets(scenario="shared").mark
+    found = core.met(
+        [
+            item("tests/conformance/test_a.py::test_a", {"env_name": "docker", "stack": "jax-0.10", "on": "vm"}),
+            item("tests/unit/test_a.py::test_a", {"env": "podman", "stack": "cntk-2.7"}),
+            item("tests/conformance/test_a.py::test_b", {"env": "apptainer"}, marks=[skipped]),
+            item("tests/unit/test_a.py::test_b", marks=[meets]),
+        ]
+    )
+    assert found == {
+        **{"environment": {"docker"}, "stack": {"jax-0.10"}, "framework": {"jax"}},
+        **{"scenario": {"shared"}, "design": set()},
+    }
+    found = core.met([item("tests/workflow/test_a.py::test_a", fixtures=["smoke"])])
+    assert {"host", "docker"} <= found["environment"] and {"rounds", "causes", "starts"} <= found["design"]
+
+
+def test_what_is_never_met_is_named():
+    there = {kind: {"one", "other"} for kind in core.KINDS}
+    found = {**there, "stack": {"one", "a third"}}
+    assert core.lacking(there, there) == []
+    (line,) = core.lacking(there, found)
+    assert line.startswith("the core meets no stack other: ")
 
 
 def test_the_host_has_every_workload_and_every_environment_has_one():
@@ -92,25 +115,22 @@ def test_the_host_has_every_workload_and_every_environment_has_one():
     assert "host" in envs_in_turn("test_x.py")
     usual = REQUIRED | INSTALLED
     assert set(in_matrix()) - usual <= set(envs_in_turn("test_x.py"))
-    assert SEED == ALL or len(usual.intersection(envs_in_turn("test_x.py"))) == 2
+    assert ALL or len(usual.intersection(envs_in_turn("test_x.py"))) == 2
 
 
-def test_over_the_days_each_file_has_every_usual_environment(monkeypatch):
-    found = set()
-    for day in range(len(REQUIRED | INSTALLED)):
-        monkeypatch.setattr(matrix, "in_turn", functools.partial(in_turn, seed=str(day)))
-        found |= set(envs_in_turn("test_x.py"))
-    assert found >= REQUIRED | INSTALLED
+def test_all_cases_are_every_usual_environment_in_each_file_and_every_workload(monkeypatch):
+    monkeypatch.setattr(matrix, "in_turn", functools.partial(in_turn, everything=True))
+    assert set(envs_in_turn("test_x.py")) >= REQUIRED | INSTALLED
+    assert all(workloads_of(name) == in_pytorch() for name in environment_names())
 
 
-def test_over_the_days_every_workload_takes_turns_and_each_day_one_of_each_data_set(monkeypatch):
-    found, sets = set(), {describe_workload(name)["dataset"] for name in in_pytorch()}
-    for day in range(len(in_pytorch())):
-        monkeypatch.setattr(matrix, "in_turn", functools.partial(in_turn, seed=str(day)))
-        taken = workloads_in_turn("host")
-        assert sorted(describe_workload(name)["dataset"] for name in taken) == sorted(sets)
-        found.update(taken)
-    assert found == set(in_pytorch())
+def test_over_the_files_each_usual_environment_has_its_turn_and_one_case_is_of_each_data_set(monkeypatch):
+    monkeypatch.setattr(matrix, "in_turn", functools.partial(in_turn, everything=False))
+    files = (path.name for path in (project_root() / "tests/conformance").glob("test_*.py"))
+    assert {name for file in files for name in envs_in_turn(file)} >= REQUIRED | INSTALLED
+    sets = {describe_workload(name)["dataset"] for name in in_pytorch()}
+    taken = workloads_in_turn("host")
+    assert sorted(describe_workload(name)["dataset"] for name in taken) == sorted(sets)
 
 
 def test_an_environment_is_asked_what_its_launches_see():

@@ -33,6 +33,7 @@ def own_python(tree):
     return sink.getvalue()
 
 
+@pytest.mark.meets(stack=NAME)
 @pytest.mark.parametrize("env", in_turn(2, sorted(REQUIRED - {HOST})))
 def test_a_container_runs_the_python_that_its_authors_put_on_its_path(env, image, probes, monkeypatch):
     assert probes(env).available, probes(env).reason

@@ -90,6 +90,7 @@ def run_python(tree, code, *arguments):
     return finished.stdout
 
 
+@pytest.mark.meets(stack=OTHER)
 def test_its_tree_imports_on_the_host(other):
     version, prefix, *modules = json.loads(run_python(other.tree.path, VERSIONS))
     assert version.startswith("3.7.") and other.tree.python == version
@@ -120,8 +121,8 @@ def other_launches(study, other_forms, folders):
     def run(name, workload):
         adapter = environment(name)
         site = site_of(name, adapter, other_forms(name), folders(describe_workload(workload)["dataset"]))
-        spec = rounds.whole_run_spec(workload, describe_workload(workload)["batch"], study) | HURRIED
-        conditions = arms.conditions_at(study["conditions"], rounds.headline_levels(study))
+        spec = rounds.whole_run_spec(workload, describe_workload(workload)["batch"], study).replace(**HURRIED)
+        conditions = arms.conditions_at(study.conditions, rounds.headline_levels(study))
         with adapter.session():
             return launch(site, spec, conditions, pad_bytes=64).to_json()
 

@@ -176,7 +176,7 @@ def private(monkeypatch, tmp_path):
     return daemon.state()
 
 
-# Of them two in turn; the empty name is all of them.
+# Of them two; the empty name is all of them.
 VICTIMS = ["tare.runtimes.daemon", "unshare", "/bin/sh", "dockerd", "containerd", ""]
 
 

@@ -92,7 +92,9 @@ def pytest_terminal_summary(terminalreporter, config):
         terminalreporter.write_line(f"left out: {begin}* ({count}): {quick.LEFT_OUT[begin]}")
     if hasattr(config, "left_out"):
         count = sum(config.left_out.values())
-        terminalreporter.write_line(f"left out: {count} unit tests and all that are not: `make test` runs them")
+        terminalreporter.write_line(
+            f"left out: {count} unit tests and all that are not: `make test ALL=1` runs them"
+        )
 
 
 def files_of(folder):

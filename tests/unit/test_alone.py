@@ -20,9 +20,10 @@ from tare.core.files import Journal, canonical_json, locked, project_root
 from tare.experiments.campaign import run_campaign
 from tare.experiments.designs import Design
 from tare.model.journals import sealed as reading
-from tare.model.journals.sealed import PLAN, SEALED, UNITS, read_rows, read_sealed
+from tare.model.journals.sealed import PLAN, UNITS, read_rows, read_sealed
 from tare.model.records.campaigns import Plan, Sampling
 from tare.model.schema import read
+from tare.model.studies.layout import SEALED
 
 QUICK = project_root() / "tests/quick_campaign.py"
 
@@ -288,10 +289,10 @@ def test_a_campaign_of_an_older_version_is_kept_aside_and_named(tmp_path, capsys
     run_campaign(tmp_path, design())
     plan = json.loads((tmp_path / PLAN).read_text())
     (tmp_path / PLAN).write_text(json.dumps({**plan, "schema": 1}))
-    with pytest.raises(IntegrityError, match=r"plan.json has schema 1, this version reads 2: run it again"):
+    with pytest.raises(IntegrityError, match=r"plan.json has schema 1, this version reads 3: run it again"):
         read(Plan, tmp_path / PLAN)
     run_campaign(tmp_path, design())
-    assert "is of schema 1, not 2; it is kept as superseded-1" in capsys.readouterr().out
+    assert "is of schema 1, not 3; it is kept as superseded-1" in capsys.readouterr().out
     assert json.loads((tmp_path / "superseded-1" / PLAN).read_text())["schema"] == 1
     assert len(read_sealed(tmp_path / SEALED).units) == 3
 

@@ -65,7 +65,7 @@ def test_session_that_cannot_be_had_gives_its_reason(site, monkeypatch):
         raise UnavailableError("no daemon answers")
 
     monkeypatch.setattr(site.runtime, "session", session)
-    record = arm_images.derive_arm(site.image, "docker", "fit-loose", WORKS)
+    record = arm_images.derive_arm(site.image, "docker", "fit=loose", WORKS)
     assert record.reason == "fit=loose: no daemon answers"
 
 
@@ -92,18 +92,18 @@ def test_command_writes_the_record(site, tmp_path, capsys, monkeypatch):
         env="docker", title="", description="", available=True, version=None, reason=None, remedy=None, details={}
     ).write(probe)
     argv = ["derive-arm", "--stack", STACK, "--env", "docker", "--out", str(out), "--probe", str(probe)]
-    assert main([*argv, "--arm", "fit-loose", "--image", str(image)]) == 0
+    assert main([*argv, "--arm", "fit=loose", "--image", str(image)]) == 0
     record = read(ImageRecord, out)
     assert record.options == {"fit": "loose"}
     assert (out.parent / record.reference.rpartition("/")[2]).is_symlink()
-    assert main([*argv, "--arm", "fit-none", "--image", str(image)]) == 2
+    assert main([*argv, "--arm", "fit=none", "--image", str(image)]) == 2
     assert "known: fit=loose" in capsys.readouterr().err
     site.answer = Probe(available=False, reason="it was tight")
-    assert main([*argv, "--arm", "fit-loose", "--image", str(image)]) == 0
+    assert main([*argv, "--arm", "fit=loose", "--image", str(image)]) == 0
     assert read_json(out)["status"] == "unavailable"
     assert "it was tight" in capsys.readouterr().out
     write_json(probe, {"available": True})
-    assert main([*argv, "--arm", "fit-loose", "--image", str(image)]) == 4
+    assert main([*argv, "--arm", "fit=loose", "--image", str(image)]) == 4
     told = capsys.readouterr().err
     assert f"{probe} has schema None, this version reads 1: delete it and run again" in told
     assert "Traceback" not in told

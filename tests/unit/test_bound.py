@@ -17,7 +17,7 @@ from tare.model.environment import Probe
 from tare.model.records.images import ImageRecord, OciRecord
 from tare.model.registry import environment
 from tare.model.schema import read
-from tare.model.studies import arms, study
+from tare.model.studies import arms, layout, study
 
 
 @pytest.fixture(scope="module")
@@ -160,7 +160,7 @@ def test_it_is_a_level_of_stack_and_a_study_may_name_it():
     arm = arms.parse("stack=bound")
     assert arm.other_stack == "bound"
     folder = Path("results/images/torch-2.13")
-    assert arms.image_record(folder, "docker", arm) == Path("results/images/bound/docker.json")
+    assert layout.image_record(folder, "docker", arm) == Path("results/images/bound/docker.json")
     found = study.load_checked("config/reference.yaml")
     assert found.stack == "bound"
     with pytest.raises(UserError, match="needs packages that are locked"):

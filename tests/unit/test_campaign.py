@@ -4,13 +4,12 @@ import contextlib
 import itertools
 import json
 import math
-import os
 import time
 from dataclasses import replace
-from types import SimpleNamespace
 
 import pandas as pd
 import pytest
+from asked import CONDITIONS, spec
 
 from tare.analysis import verdicts
 from tare.core.errors import IntegrityError, UnavailableError
@@ -22,9 +21,11 @@ from tare.experiments.designs import Design, identity, skipped, unit_order
 from tare.launch import scenarios
 from tare.machine import facts
 from tare.model.journals import units as model_units
-from tare.model.journals.sealed import DECISION_KEY, PLAN, SEALED, UNITS, read_rows, read_sealed
+from tare.model.journals.sealed import DECISION_KEY, PLAN, UNITS, read_rows, read_sealed
 from tare.model.records.campaigns import Plan, Sampling
-from tare.model.studies.study import CONTROL, HOST
+from tare.model.roles import CONTROL, read_roles
+from tare.model.studies.layout import SEALED
+from tare.model.studies.study import HOST
 from tare.stats.intervals import t_quantile
 
 FIXED = Sampling(units=3, confidence=0.95)
@@ -35,10 +36,10 @@ def plan_of(sampling=FIXED, **changes):
     """A plan of this machine."""
     return Plan(
         **{
-            "kind": "rounds", "study": "s", "workload": "w", "environments": (HOST, CONTROL, "docker"),
-            "spec": {}, "conditions": {}, "sampling": sampling, "seed": 1, "discarded": 1, "arm": "stack=same",
-            "headline_arm": "stack=same", "stack": "none", "code_sha256": "0", "provenance": {},
-            "machine": identity(on_gpu=False), **changes,
+            "kind": "rounds", "study": "s", "workload": "w", "launches": read_roles((HOST, CONTROL, "docker")),
+            "spec": spec(), "conditions": CONDITIONS, "sampling": sampling, "seed": 1, "discarded": 1,
+            "arm": "stack=same", "headline_arm": "stack=same", "stack": "none", "code_sha256": "0",
+            "provenance": {}, "machine": identity(on_gpu=False), **changes,
         }
     )  # fmt: skip
 
@@ -222,81 +223,88 @@ def test_a_sealed_campaign_is_set_aside_and_never_extended(tmp_path):
     assert len(read_sealed(tmp_path / SEALED).units) == 4
 
 
-def started_by_snakemake(folder, monkeypatch, start, *, forced=(), code="c"):
+def started_by_snakemake(folder, monkeypatch, start, *, code="c"):
     """As a job of a workflow finds things: its output is gone, what the workflow says is in the environment."""
-    names = [name.format(folder=folder) for name in forced]
-    told = {WORKFLOW: start, attempts.FORCED: json.dumps(names), attempts.CODE: code}
-    for name, value in told.items():
+    for name, value in {WORKFLOW: start, attempts.CODE: code}.items():
         monkeypatch.setenv(name, value)
     (folder / SEALED).unlink(missing_ok=True)
     return folder
 
 
+def ended_well(folder, monkeypatch):
+    """The command that sealed a campaign in this folder has come to its end."""
+    monkeypatch.setattr(attempts, "measuring", lambda *outs: contextlib.nullcontext())
+    with attempts.measuring_campaigns(folder / SEALED):
+        pass
+
+
+def campaign_in(tmp_path, name="rounds.host"):
+    """A folder of a campaign, of another study than the plan's: no ledger has a part in it."""
+    folder = tmp_path / "results/campaigns/other/box/w" / name
+    folder.mkdir(parents=True)
+    return folder
+
+
 def test_a_new_start_after_one_that_came_to_its_end_is_a_new_campaign(tmp_path, monkeypatch):
     """Whatever made Snakemake run the job again; its own notes have no part in it."""
-    run(started_by_snakemake(tmp_path, monkeypatch, "1:1"))
-    first = (tmp_path / UNITS).read_bytes()
-    attempts.remove_note(tmp_path)  # as the workflow does when it ends
-    run(started_by_snakemake(tmp_path, monkeypatch, "2:2"))
-    assert (tmp_path / "superseded-1" / UNITS).read_bytes() == first
-    assert len(read_sealed(tmp_path / SEALED).units) == 4
+    folder = campaign_in(tmp_path)
+    run(started_by_snakemake(folder, monkeypatch, "1:1"))
+    first = (folder / UNITS).read_bytes()
+    ended_well(folder, monkeypatch)
+    attempts.workflow_ends(tmp_path, "1:1")
+    run(started_by_snakemake(folder, monkeypatch, "2:2"))
+    assert (folder / "superseded-1" / UNITS).read_bytes() == first
+    assert len(read_sealed(folder / SEALED).units) == 4
 
 
-@pytest.mark.parametrize(
-    ("then", "now", "again"),
-    [
-        ({}, {}, False),
-        ({}, {"forced": ["{folder}/sealed.json"]}, True),
-        ({}, {"forced": ["*"]}, True),
-        ({}, {"forced": ["another/sealed.json"]}, False),
-        ({"forced": ["{folder}/sealed.json"]}, {"forced": ["{folder}/sealed.json"]}, False),
-        ({"forced": ["{folder}/sealed.json"]}, {}, False),
-        ({}, {"code": "no compiler is here"}, True),
-    ],
-)
-def test_a_start_that_was_cut_short_after_its_seal_is_carried_on_unless_more_is_asked(
-    tmp_path, monkeypatch, then, now, again
+def test_a_workflow_that_ends_leaves_notes_of_jobs_that_failed_and_of_other_workflows(tmp_path, monkeypatch):
+    failed, done, other = (campaign_in(tmp_path, name) for name in ("failed", "done", "other"))
+    for folder, start in ((other, "2:2"), (done, "1:1")):
+        run(started_by_snakemake(folder, monkeypatch, start))
+        ended_well(folder, monkeypatch)
+    run(started_by_snakemake(failed, monkeypatch, "1:1"))
+    attempts.workflow_ends(tmp_path, "1:1")
+    assert [(folder / attempts.NOTE).exists() for folder in (failed, done, other)] == [True, False, True]
+
+
+def test_a_workflow_that_seals_a_further_campaign_has_counted_those_before(tmp_path, monkeypatch):
+    """It may be killed hours later: what it counted is no start that was cut short."""
+    first, second = campaign_in(tmp_path, "first"), campaign_in(tmp_path, "second")
+    run(started_by_snakemake(first, monkeypatch, "1:1"))
+    ended_well(first, monkeypatch)
+    run(started_by_snakemake(second, monkeypatch, "1:1"))
+    assert not (first / attempts.NOTE).exists() and (second / attempts.NOTE).exists()
+    run(started_by_snakemake(first, monkeypatch, "2:2"))
+    assert (first / "superseded-1").exists()
+
+
+def test_a_start_that_goes_on_with_one_that_was_cut_short_and_comes_to_its_end_is_the_last_to_do_so(
+    tmp_path, monkeypatch
 ):
-    run(started_by_snakemake(tmp_path, monkeypatch, "1:1", **then))
+    folder = campaign_in(tmp_path)
+    run(started_by_snakemake(folder, monkeypatch, "1:1"))
+    run(started_by_snakemake(folder, monkeypatch, "2:2"), interrupted_at(0))
+    ended_well(folder, monkeypatch)
+    attempts.workflow_ends(tmp_path, "2:2")
+    run(started_by_snakemake(folder, monkeypatch, "3:3"))
+    assert (folder / "superseded-1").exists()
+
+
+@pytest.mark.parametrize(("code", "again"), [("c", False), ("no compiler is here", True)])
+@pytest.mark.parametrize("marked", [False, True])
+def test_a_start_that_was_cut_short_after_its_seal_is_carried_on_unless_its_code_is_another(
+    tmp_path, monkeypatch, capsys, code, again, marked
+):
+    run(started_by_snakemake(tmp_path, monkeypatch, "1:1"))
+    if marked:
+        ended_well(tmp_path, monkeypatch)
     ran = []
-    assert run(started_by_snakemake(tmp_path, monkeypatch, "2:2", **now), interrupted_at(None, ran)).units == 3
+    found = run(started_by_snakemake(tmp_path, monkeypatch, "2:2", code=code), interrupted_at(None, ran))
+    assert found.units == 3
     assert ran == ([0, 1, 2, 3] if again else [])
+    assert ("was sealed by a start that was cut short" in capsys.readouterr().out) != again
     assert (tmp_path / "superseded-1").exists() == again
     assert len(read_sealed(tmp_path / SEALED).units) == 4
-
-
-class Job:
-    """A job of Snakemake's graph."""
-
-    def __init__(self, rule, *output):
-        self.rule, self.output = SimpleNamespace(name=rule), output
-
-
-JOBS = (
-    Job("run_rounds", "results/a/sealed.json"),
-    Job("run_turns", "results/b/sealed.json", "results/c/sealed.json"),
-    Job("extract_tables", "results/tables/metrics.csv"),
-)
-
-
-@pytest.mark.parametrize(
-    ("settings", "names"),
-    [
-        ({}, ""),
-        ({"targets": {"run_rounds"}}, ""),
-        ({"forceall": True}, attempts.EVERYTHING),
-        ({"forcerun": {"run_rounds", "extract_tables"}}, "a"),
-        ({"forcerun": {"run_turns"}}, "bc"),
-        ({"forcerun": {"./results/b/sealed.json"}}, "bc"),
-        ({"targets": {"results/a/sealed.json"}, "forcetargets": True}, "a"),
-    ],
-)
-def test_what_a_person_forces_is_passed_on_by_its_outputs(settings, names, monkeypatch):
-    asked = {"forceall": False, "forcerun": set(), "forcetargets": False, "targets": set(), **settings}
-    monkeypatch.setenv(attempts.FORCED, "")
-    attempts.pass_on_forced(SimpleNamespace(dag_settings=SimpleNamespace(**asked), dag=SimpleNamespace(jobs=JOBS)))
-    found = json.loads(os.environ[attempts.FORCED])
-    assert found == [name if name == attempts.EVERYTHING else f"results/{name}/sealed.json" for name in names]
 
 
 def killed_once(monkeypatch, name):
@@ -358,8 +366,8 @@ def orders_of(folder, sampling=FIXED, run_unit=unit):
     """Orders of the units of a campaign, taken as designs take them."""
 
     def ordered(plan, number, done):
-        order, pads = unit_order(plan, done, plan.environments)
-        assert set(pads) == set(order) == set(plan.environments)
+        order, pads = unit_order(plan, done, plan.launch_names)
+        assert set(pads) == set(order) == set(plan.launch_names)
         return {**run_unit(number, done), "order": order}
 
     run_campaign(folder, Design(plan=plan_of(sampling), run_unit=ordered, values=values_of, what="test"))
@@ -400,7 +408,7 @@ def test_orders_are_of_one_start_and_a_start_that_is_carried_on_keeps_them(tmp_p
     rows = orders_of(tmp_path / "3", run_unit=stops, sampling=FIXED.replace(units=9))
     plan = read_sealed(tmp_path / "3" / SEALED).plan
     assert plan.order_seed == seed
-    assert [tuple(unit_order(plan, rows[:k], plan.environments)[0]) for k in range(10)] == [r.order for r in rows]
+    assert [tuple(unit_order(plan, rows[:k], plan.launch_names)[0]) for k in range(10)] == [r.order for r in rows]
 
 
 @pytest.fixture

@@ -17,8 +17,9 @@ from tare.literature import audit, claims, contrasts, match, measured_here, publ
 from tare.literature.answers import FAILS, HOLDS, OPEN, OTHER, SO_FAR, is_as_claimed, rest_of
 from tare.literature.measured_here import Conditions
 from tare.model import tables
+from tare.model.levels import level_columns, read_levels
 from tare.model.records.machine import MachineRecord
-from tare.model.registry import CONTROL
+from tare.model.roles import CONTROL
 from tare.model.studies.study import load_checked, merge
 from tare.stats.intervals import t_quantile
 
@@ -174,7 +175,7 @@ def test_a_paired_contrast_tells_what_two_intervals_to_the_host_cannot(study):
 
 def test_a_paired_contrast_is_students_interval_of_the_units_log_ratios():
     rows = measured("real_s", {"docker": 0.9, "apptainer": 1.1})
-    value = {(row["env"], row["rep"]): math.log(row["value"]) for row in rows}
+    value = {(row["launch"], row["rep"]): math.log(row["value"]) for row in rows}
     logs = [value["apptainer", rep] - value["docker", rep] for rep in range(6)]
     half = t_quantile(0.025, 5) * statistics.stdev(logs) / math.sqrt(6)
     found = contrasts.paired(here(metrics=rows), "mnist_cnn", "real_s", "apptainer", PAIR)
@@ -494,7 +495,8 @@ def of_nthu2018(
     """A claim of a paper whose virtual machines the study has not, judged from Docker's interval alone."""
     campaign = SYNTHETIC if scenario == "single" else f"{SYNTHETIC}.{scenario}"
     where = {"campaign": campaign, "workload": workload}
-    held = {"scenario": scenario, "arm": f"exchange=parameter-server,network={network},input=synthetic"}
+    levels = {"exchange": "parameter-server", "network": network, "input": "synthetic"}
+    held = {"scenario": scenario, **level_columns(levels)}
     names = [metric(env, "images_per_s", 1.0, **where) | held for env in PAIR]
     own = verdict("docker", "images_per_s", *interval, more=18, **where)
     found = here(metrics=names, verdicts=[own | {"scenario": scenario, "reason": reason}])
@@ -555,7 +557,7 @@ def pair_rows(logs, *, workload="alexnet", scenario="single", arm="input=synthet
                 row = metric(
                     env, name, value, rep=rep, workload=workload, campaign=f"rounds.docker+host.{slug}{beside}"
                 )
-                rows.append(row | {"scenario": scenario, "arm": f"network=switch,{arm}"})
+                rows.append(row | {"scenario": scenario, **level_columns(read_levels(f"network=switch,{arm}"))})
     return rows
 
 
@@ -731,7 +733,7 @@ def test_the_table_survives_its_file(study, tmp_path):
     ("device", "wanted", "name"), [("cpu", "cpu", "Example CPU"), ("cuda", "gpu", "Tesla V100-SXM2-16GB")]
 )
 def test_what_was_measured_with_is_what_the_hosts_profiled_launch_saw(tmp_path, device, wanted, name):
-    path = tmp_path / "profiles/nyu2022/mnist_cnn/host/profile.json"
+    path = tmp_path / "profiles/nyu2022/box/mnist_cnn/host/profile.json"
     write_json(path, profile_record("nyu2022", "mnist_cnn", "host", path.parent, random.Random(1), device))
     machine = MachineRecord(cpu_model="Example CPU", gpus=({"name": "Tesla V100-SXM2-16GB"},))
     rows = tables.make("metrics", [RUN, metric("host", "user_s", 1.0, workload="sentiment_rnn")])

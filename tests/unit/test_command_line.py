@@ -83,7 +83,7 @@ def test_a_command_whose_reader_has_gone_ends_without_a_word():
     [
         (
             "STUDDY=config/smoke.yaml",
-            "make knows no variable STUDDY: did you mean 'STUDY'? (known: BUDGET_S, CONFIG, ",
+            "make knows no variable STUDDY: did you mean 'STUDY'? (known: ALL, BUDGET_S, CONFIG, ",
         ),
         ("minutes=60", "make knows no variable minutes: did you mean 'MINUTES'? (known: "),
         ("SCENARIO=single", "make knows no variable SCENARIO: did you mean 'SCENARIOS'? (known: "),

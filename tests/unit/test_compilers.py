@@ -5,7 +5,9 @@ import pytest
 
 from tare.analysis.compilers import Compiled, Steps, compiled
 from tare.model.records.curves import HEADLINE, CurvesRecord
-from tare.model.registry import BASELINE, CONTROL, HOST
+from tare.model.registry import HOST
+from tare.model.roles import CONTROL, read_role, reference_of
+from tare.model.studies.cells import launch_columns
 from tare.profilers.clusters import ngraph_clusters, xla_clusters
 from tare.report.arms.compilers import compiler_table
 
@@ -35,7 +37,8 @@ def test_the_step_from_which_it_pays(first_s, later_s, pays_from):
 
 
 def rows(campaign, env, stack, **values):
-    identity = {"workload": "mnist_cnn", "scenario": "single", "campaign": campaign, "arm": "", "env": env}
+    identity = {"workload": "mnist_cnn", "scenario": "single", "campaign": campaign}
+    identity |= launch_columns(read_role(env), "single")
     return [
         {**identity, "stack": stack, "kind": "measured", "metric": key, "value": v} for key, v in values.items()
     ]
@@ -62,7 +65,7 @@ def test_a_stack_with_a_compiler_is_held_against_its_own_campaign_and_a_setting_
         table += rows("rounds.host.compile-inductor", env, "torch-2.13", **{**fast, **counted})
     beside = {"first_step_s": 1.5, "later_step_s": 0.3, "peak_rss_bytes": 1e9}
     for name in ("compile-inductor", "stack-paper-2022", "stack-paper-2022+xla"):
-        table += rows(f"rounds.host.{name}", f"{HOST}{BASELINE}", "torch-2.13", **beside)
+        table += rows(f"rounds.host.{name}", reference_of(HOST), "torch-2.13", **beside)
     found = {(each.stack, each.compiler): each for each in compiled(pd.DataFrame(table), "mnist_cnn")}
     assert set(found) == {("paper-2022", "xla"), ("torch-2.13", "inductor")}
     xla, inductor = found["paper-2022", "xla"], found["torch-2.13", "inductor"]
@@ -87,7 +90,7 @@ def test_a_framework_that_always_compiles_has_its_own_word_for_it_and_nothing_be
         launch = {"first_step_s": 2.5, "later_step_s": 0.1, "peak_rss_bytes": 2**30, "compiled_graphs": 12}
         table += rows("rounds.host.stack-jax-0.10", env, "jax-0.10", **launch, compile_s=seconds)
     headline = {"first_step_s": 1.0, "later_step_s": 0.2, "peak_rss_bytes": 2**30}
-    table += rows("rounds.host.stack-jax-0.10", f"{HOST}{BASELINE}", "torch-2.13", **headline)
+    table += rows("rounds.host.stack-jax-0.10", reference_of(HOST), "torch-2.13", **headline)
     table += rows("rounds.host.stack-paper-2022", HOST, "paper-2022", **headline)
     (found,) = compiled(pd.DataFrame(table), "mnist_cnn")
     assert (found.stack, found.compiler, found.plain, found.pays_from) == ("jax-0.10", "xla", None, None)
@@ -107,7 +110,7 @@ def test_without_a_plain_campaign_nothing_is_said():
 
 def test_a_compiler_that_failed_on_the_host_is_left_out():
     headline = {"first_step_s": 1.5, "later_step_s": 0.3, "peak_rss_bytes": 1e9}
-    table = rows("rounds.host.compile-torchscript", f"{HOST}{BASELINE}", "torch-2.13", **headline)
+    table = rows("rounds.host.compile-torchscript", reference_of(HOST), "torch-2.13", **headline)
     assert compiled(pd.DataFrame(table), "mnist_cnn") == []
 
 

@@ -152,6 +152,7 @@ def test_its_facts_are_read_and_written_back_under_their_own_key(launches):
     assert read.to_json() == record
 
 
+@pytest.mark.meets(framework="numpy")
 @pytest.mark.parametrize(("framework", "forked"), [("numpy", True), ("loud", True), ("apart", False)])
 def test_measured_steps_by_fork_and_in_the_runs_own_process(launches, framework, forked):
     wanted = {"levels": ["steady"], "replicates": 2, "warmup_steps": 1, "steps": 9}

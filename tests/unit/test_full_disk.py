@@ -16,7 +16,8 @@ from pathlib import Path
 
 import nbformat
 import pytest
-from test_launch import CONDITIONS, SPEC, Bare, site_of
+from asked import CONDITIONS
+from test_launch import SPEC, Bare, site_of
 from test_oci import CONFIG, Registry
 from test_stacks import installer, make_stack, make_wheel, sha256  # noqa: F401
 
@@ -29,7 +30,8 @@ from tare.images.oci import FolderLayer, assemble
 from tare.images.pull import Repository, pull
 from tare.launch.run import launch
 from tare.model import tables
-from tare.model.journals.sealed import SEALED, UNITS, read_sealed
+from tare.model.journals.sealed import UNITS, read_sealed
+from tare.model.studies.layout import SEALED
 from tare.report import figures, notebooks
 from tare.report.figures import style
 from tare.report.pages import write_overview

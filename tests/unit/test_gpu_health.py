@@ -8,6 +8,7 @@ import time
 from types import SimpleNamespace
 
 import pytest
+from asked import spec
 from stub_driver import make_libraries
 from test_campaign import plan_of, unit, values_of
 
@@ -17,7 +18,8 @@ from tare.experiments import campaign
 from tare.experiments.campaign import run_campaign
 from tare.experiments.designs import Design, identity
 from tare.machine import facts, gpu_health, nvml
-from tare.model.journals.sealed import SEALED, read_sealed
+from tare.model.journals.sealed import read_sealed
+from tare.model.studies.layout import SEALED
 
 UUID = "GPU-00010203-0405-0607-0809-0a0b0c0d0e0f"
 ASK_STUB = """
@@ -314,7 +316,7 @@ def sealed_json(folder):
 
 
 def on_cuda(**changes):
-    return plan_of(spec={"device": "cuda"}, machine=identity(on_gpu=True), **changes)
+    return plan_of(spec=spec(device="cuda"), machine=identity(on_gpu=True), **changes)
 
 
 def test_units_of_a_cuda_campaign_hold_the_gpus_health_and_others_do_not(tmp_path, on_gpu, capsys):
@@ -327,7 +329,7 @@ def test_units_of_a_cuda_campaign_hold_the_gpus_health_and_others_do_not(tmp_pat
     assert units[0]["gpu"]["before"]["at_ns"] < units[0]["gpu"]["after"]["at_ns"]
     assert gpu_health.gpu_flags(units)[0].startswith("new memory errors that were corrected in 3 of 3 units")
     taken = len(on_gpu)
-    run(tmp_path / "cpu", plan_of(spec={"device": "cpu"}))
+    run(tmp_path / "cpu", plan_of(spec=spec(device="cpu")))
     plan, units = sealed_json(tmp_path / "cpu")
     assert not any("gpu" in row for row in units) and "gpu_at_start" not in plan
     assert "gpus" not in plan["machine"] and len(on_gpu) == taken

@@ -1,6 +1,6 @@
 """The notebooks: thin, stripped, executed by this Python, and pages that need no network.
 
-What each of them shows is seen by running its cells here; one of them in turn runs as the workflow runs it as well,
+What each of them shows is seen by running its cells here; one of them runs as the workflow runs it as well,
 as all but `reference` do in the studies of tests/workflow.
 """
 
@@ -173,5 +173,7 @@ def test_the_reference_notebook_draws_each_reference_and_names_what_is_broken(de
     write_json(device_results / "reference/spoilt/reference.json", {"name": "spoilt"})
     page = run_cells("reference", device_results, builders.WORKLOADS)
     folder = device_results / "figures/reference/nvidia-h200-2026-01"
-    assert len(list(folder.glob("*.svg"))) == 6
-    assert page.count("<svg") == 6 and "NVIDIA H200" in page and "spoilt:" in page
+    kinds = ("choices", "device_time", "device_samples")
+    names = {f"reference_nvidia-h200-2026-01_{kind}_{name}.svg" for kind in kinds for name in builders.WORKLOADS}
+    assert {path.name for path in folder.glob("*.svg")} == names
+    assert page.count("<svg") == len(names) and "NVIDIA H200" in page and "spoilt:" in page

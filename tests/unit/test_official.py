@@ -18,7 +18,7 @@ from tare.launch import sites
 from tare.machine.fitting import settled
 from tare.model.registry import HOST
 from tare.model.schema import parse
-from tare.model.studies import arms, stacks, study
+from tare.model.studies import arms, layout, stacks, study
 from tare.model.studies.stacks import AlikeFile, Official, load_stack
 
 NAME, LIKE = "tensorflow-2.1-official", "tensorflow-2.1"
@@ -139,10 +139,10 @@ def test_what_is_wrong_with_an_official_stack_is_said(own, says):
 def test_its_files_are_no_locks_and_the_host_has_what_it_is_like(monkeypatch):
     assert [str(path) for path in stacks.files_beside(NAME)] == [f"containers/stacks/{LIKE}/stack.yaml"]
     arm, folder = arms.parse(f"stack={NAME}+xla"), Path("images/torch-2.13")
-    assert arms.image_record(folder, "docker", arm) == Path(f"images/{NAME}/docker.json")
-    assert arms.image_record(folder, HOST, arm) == Path(f"images/{LIKE}/{HOST}.json")
+    assert layout.image_record(folder, "docker", arm) == Path(f"images/{NAME}/docker.json")
+    assert layout.image_record(folder, HOST, arm) == Path(f"images/{LIKE}/{HOST}.json")
     assert (arm.on_host, arms.parse(f"stack={LIKE}").on_host) == (f"{LIKE}+xla", LIKE)
-    described = arms.describe({"stack": NAME})
+    described = {"stack": NAME}
     assert [arms.stack_of(described, "torch-2.13", env) for env in (HOST, "docker", None)] == [LIKE, NAME, NAME]
     kinds = [load_stack(name).image_kind for name in (NAME, LIKE, f"{LIKE}-onednn", "torch-1.4-openblas")]
     assert kinds == [
@@ -190,5 +190,5 @@ def test_where_no_container_has_it_its_campaign_launches_nothing(config, tmp_pat
         return Enter()
 
     monkeypatch.setattr(sites, "sites", one_host)
-    with sites.launch_sites(config, one.workload, one.environments, None, prepared, arms.parse(one.arm)) as found:
+    with sites.launch_sites(whole, one.workload, one.environments, None, prepared, arms.parse(one.arm)) as found:
         assert found[:2] == ({}, dict.fromkeys(one.environments, reason))

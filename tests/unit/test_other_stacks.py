@@ -25,7 +25,7 @@ from tare.launch import sites as site_module
 from tare.machine.fitting import settled
 from tare.model.journals.sealed import read_sealed, views
 from tare.model.schema import parse
-from tare.model.studies import arms, study
+from tare.model.studies import arms, layout, study
 from tare.model.studies.stacks import load_stack
 from tare.worker.apart import can
 from tare.worker.train import import_first
@@ -61,10 +61,9 @@ def records(tmp_path, no_interpreter):
 # Names.
 
 
-@pytest.mark.parametrize("text", [ARM, f"stack-{OTHER}"])
-def test_an_arm_of_another_stack_is_known_by_name_and_by_path(text):
-    arm = arms.parse(text)
-    assert (arm.name, arm.slug, arm.other_stack) == (ARM, f"stack-{OTHER}", OTHER)
+@pytest.mark.parametrize("arm", [arms.parse(ARM), layout.read_slug(f"stack-{OTHER}")])
+def test_an_arm_of_another_stack_is_known_by_name_and_by_path(arm):
+    assert (arm.name, layout.slug_of(arm), arm.other_stack) == (ARM, f"stack-{OTHER}", OTHER)
     assert arms.members(arm, ["host", "docker"]) == ["host", "docker"]
     assert arms.launch_names(arm, ["host", "docker"]) == ["host", "host.control", "docker", "host.headline"]
 
@@ -81,10 +80,10 @@ def test_a_stack_that_does_not_exist_is_no_arm():
 
 def test_image_records_of_another_stack_are_that_stacks_own():
     folder = Path("results/images") / HEADLINE
-    other = arms.image_record(folder, "docker", arms.parse(ARM))
+    other = layout.image_record(folder, "docker", arms.parse(ARM))
     assert other == Path("results/images") / OTHER / "docker.json"
-    assert arms.image_record(folder, "docker", None) == folder / "docker.json"
-    native = arms.image_record(folder, "docker", arms.parse("stack=native"))
+    assert layout.image_record(folder, "docker", None) == folder / "docker.json"
+    native = layout.image_record(folder, "docker", arms.parse("stack=native"))
     assert native == folder / "arms/stack-native/docker.json"
 
 
@@ -96,7 +95,7 @@ def test_the_stack_of_a_launch_follows_from_its_levels():
         ("allocator=steady", HEADLINE),
         (ARM, OTHER),
     ):
-        described = arms.describe(arms.levels_of(levels, arms.parse(arm) if arm else None))
+        described = arms.levels_of(levels, arms.parse(arm) if arm else None)
         assert arms.stack_of(described, HEADLINE) == expected
 
 
@@ -114,7 +113,7 @@ def test_every_other_stack_is_a_campaign_of_rounds(config):
         found = [campaign for campaign in named if campaign.workload == workload and campaign.stack == OTHER]
         assert [campaign.name for campaign in found] == ours
     assert study.campaigns(whole.replace(stacks=())) == tuple(c for c in named if c.name not in ours)
-    assert not any(study.is_headline(name) for name in ours)
+    assert not any(layout.is_headline(name) for name in ours)
 
 
 def test_only_the_chosen_workloads_are_measured_in_another_stack(config):
@@ -204,15 +203,16 @@ def test_without_it_no_environment_has_a_form_and_each_says_why(records):
 
 def test_its_campaigns_are_sealed_without_units_and_their_rows_give_the_reason(records, config, tmp_path):
     arm, names, folder = arms.parse(ARM), [study.HOST, "charliecloud"], tmp_path / "campaign"
+    whole = study.check(config)
     prepared = tmp_path / "data.json"
     data_record(name="mnist", dataset="mnist", folder=str(tmp_path)).write(prepared)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(site_module.catalog, "ensure", lambda record: tmp_path)
-        sites = site_module.launch_sites(config, "mnist_cnn", names, records / HEADLINE, prepared, arm)
+        sites = site_module.launch_sites(whole, "mnist_cnn", names, records / HEADLINE, prepared, arm)
         with sites as (found, missing, provenance):
             assert found == {}
             setup = Setup(
-                study=config, workload="mnist_cnn", sites=found, unavailable=missing, provenance=provenance, arm=arm
+                study=whole, workload="mnist_cnn", sites=found, unavailable=missing, provenance=provenance, arm=arm
             )
             summary = campaign.run_campaign(folder, rounds.rounds(setup))
     assert (summary.status, summary.units, summary.failures) == ("sealed", 0, {})
@@ -220,14 +220,14 @@ def test_its_campaigns_are_sealed_without_units_and_their_rows_give_the_reason(r
     assert found.units == ()
     for view, metric in zip(views(found), ("real_s", "step_s"), strict=True):
         rows = metrics.campaign_metrics(view)
-        assert sorted((row["env"], row["stack"]) for row in rows) == sorted((name, OTHER) for name in names)
+        assert sorted((row["launch"], row["stack"]) for row in rows) == sorted((name, OTHER) for name in names)
         for row in rows:
             assert (row["metric"], row["kind"], row["value"]) == (metric, "unavailable", None)
             assert REASON in row["reason"]
 
 
 def test_the_headline_needs_its_host(records, config):
-    without_host = site_module.sites(config, None, [study.HOST], records / OTHER, None)
+    without_host = site_module.sites(study.check(config), None, [study.HOST], records / OTHER, None)
     with pytest.raises(UnavailableError, match=REASON), without_host:
         pytest.fail("there is no host")
 

@@ -15,7 +15,8 @@ from tare.launch.pages import draw_anew, drop, of_whole_runs, read_again, reside
 from tare.launch.place import Site
 from tare.launch.sites import control_site
 from tare.model.journals.sealed import read_rows
-from tare.model.registry import CONTROL, HOST, environment
+from tare.model.registry import HOST, environment
+from tare.model.roles import CONTROL
 
 KEY = "fedcba9876543210" * 2
 PAGES = 8

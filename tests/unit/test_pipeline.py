@@ -36,7 +36,8 @@ RATES = {("cold", 0): 50.0, ("warm", 0): 100.0, ("cold", 2): 90.0, ("warm", 2): 
 def record(passes=None, **changed):
     results = {"passes": rows(RATES) if passes is None else passes, "step_s": [0.05, 0.04, 9.0]}
     about = {
-        "schema": 1, "study": "mine", "workload": "mnist_cnn", "stack": "torch-2.13", "batch": 8, "device": "cpu",
+        "schema": 1, "study": "mine", "machine": "box", "workload": "mnist_cnn", "stack": "torch-2.13",
+        "batch": 8, "device": "cpu",
         "no_cold": None, "settings": {"images": 100}, "status": "ok", "reason": None,
         "inside": inside_of("host", "pipeline", results=results),
     }  # fmt: skip
@@ -122,14 +123,14 @@ def test_every_pass_is_a_row_of_the_metrics_with_cache_and_processes(tmp_path):
     found = extract.build([], [], pipelines=[path])["metrics"]
     rates = found[found["metric"] == "input_samples_per_s"]
     assert len(rates) == 12 and set(rates["kind"]) == {"measured"} and set(rates["campaign"]) == {"pipeline"}
-    cell = rates[rates["arm"] == "stack=same,page_cache=warm,loader_workers=2"].sort_values("rep")
+    cell = rates[(rates["level_page_cache"] == "warm") & (rates["level_loader_workers"] == "2")].sort_values("rep")
     assert cell["value"].tolist() == pytest.approx([297.0, 300.0, 303.0]) and cell["rep"].tolist() == [0, 1, 2]
     (wanted,) = found.loc[found["metric"] == "input_demand_per_s", "value"]
     assert wanted == pytest.approx(160.0)
     assert set(found.loc[found["metric"] == "input_first_batch_s", "value"]) == {0.25}
     warm = {cell: rate for cell, rate in RATES.items() if cell[0] == "warm"}
     write_json(path, record(passes=rows(warm), no_cold="only root may"))
-    cold = extract.build([], [], pipelines=[path])["metrics"].query("arm == 'stack=same,page_cache=cold'")
+    cold = extract.build([], [], pipelines=[path])["metrics"].query("level_page_cache == 'cold'")
     assert cold["kind"].tolist() == ["unavailable"] and cold["reason"].tolist() == ["only root may"]
     write_json(path, record(status="failed", reason="no data", inside=None))
     assert extract.build([], [], pipelines=[path])["metrics"]["reason"].tolist() == ["no data"]
@@ -140,7 +141,7 @@ def test_every_pass_is_a_row_of_the_metrics_with_cache_and_processes(tmp_path):
 
 def section(made):
     evidence = SimpleNamespace(pipelines={"mnist_cnn": made}, study=SimpleNamespace(confidence=0.95))
-    return told.section(evidence)["pipelines"]["mnist_cnn"]
+    return told.sections(evidence)[0]
 
 
 def test_the_page_says_what_is_asked_for_and_from_how_many_processes_it_is_there():
@@ -158,7 +159,7 @@ def test_the_page_gives_the_reason_where_there_is_no_cold_pass_and_where_there_i
     assert found["sentences"][-1] == "From an empty page cache: unavailable: only root may."
     failed = section(parsed(status="failed", reason="no data", inside=None))
     assert failed["table"] is None and "no data" in failed["sentences"][0]
-    assert told.section(SimpleNamespace(pipelines={})) is None
+    assert told.sections(SimpleNamespace(pipelines={})) == []
 
 
 # --- the study

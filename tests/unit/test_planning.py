@@ -2,7 +2,7 @@
 
 import pytest
 
-from tare.model.studies.study import CONTROL
+from tare.model.roles import CONTROL
 from tare.stats.planning import decide
 
 SAMPLING = {"pilot": 6, "half_width": 0.01, "budget_s": 1000.0, "confidence": 0.95}

@@ -152,25 +152,6 @@ def test_nothing_outlives_a_command_that_is_killed(tmp_path):
     assert not (tmp_path / "leftover").exists()
 
 
-@pytest.mark.parametrize("end", ["killed", "ended"])
-def test_a_folder_goes_with_the_process_that_has_it_also_when_that_is_killed(tmp_path, end):
-    script = (
-        "import pathlib, sys, tempfile, time; from tare.core import process\n"
-        "own = tempfile.TemporaryDirectory(dir=sys.argv[1]); process.remove_when_killed(pathlib.Path(own.name))\n"
-        "print(flush=True); sys.stdin.read()\n"
-    )
-    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
-    with subprocess.Popen([sys.executable, "-c", script, str(tmp_path)], **pipes) as having:
-        having.stdout.readline()
-        assert len(list(tmp_path.iterdir())) == 1
-        if end == "killed":
-            having.kill()
-    deadline = time.monotonic() + 20
-    while list(tmp_path.iterdir()) and time.monotonic() < deadline:
-        time.sleep(0.02)
-    assert not list(tmp_path.iterdir())
-
-
 def test_what_was_started_in_the_last_moment_is_found_too(tmp_path):
     """The harness dies before it can tell its guard of the program."""
     mute = "    process._guard.note = lambda *key, **values: None\n    process.run"

@@ -22,13 +22,13 @@ RECORD = {"status": "ok", "reason": None, "inside": DEVICE}
 @pytest.fixture
 def profiled(monkeypatch, tmp_path):
     """Profiles without a launch, on a device that is made up; returns the record's path."""
-    config = {**study.load_checked(project_root() / "config/config.yaml").to_json(), "device": "cuda"}
+    config = study.load_checked(project_root() / "config/config.yaml").replace(device="cuda")
 
     @contextlib.contextmanager
     def sites(*_):
         yield {"host": "a site"}, {}, {}
 
-    monkeypatch.setattr(measure, "_job", lambda *_: config)
+    monkeypatch.setattr(measure, "_part", lambda *_: config)
     monkeypatch.setattr(measure, "sites", sites)
     monkeypatch.setattr(measure, "measuring", lambda *_: contextlib.nullcontext())
     monkeypatch.setattr(measure.gpu_health, "watched", lambda on: contextlib.nullcontext({}))
@@ -72,3 +72,30 @@ def test_for_a_workflow_it_is_written_when_all_of_it_is_there(profiled, monkeypa
     monkeypatch.setattr(counter_launches, "trace", traced)
     run()
     assert {"counters", "nsys"} <= set(read_json(out))
+
+
+def test_all_that_it_writes_lies_in_one_folder_and_its_record_names_it_from_there(profiled, monkeypatch):
+    run, out = profiled
+    folders = []
+
+    def written(name):
+        def write(site, spec, conditions, folder, *_):
+            folders.append(folder)
+            (folder / name).write_text("")
+            return {"parts": [{"file": name}]} if name.startswith("counters") else {"file": name}
+
+        return write
+
+    def launched(site, spec, conditions, trace):
+        trace.write_text("")
+        return {**RECORD, "trace": trace.name, "trace_sha256": "0"}
+
+    monkeypatch.setattr(measure, "profiled_launch", launched)
+    monkeypatch.setattr(counter_launches, "count", written("counters.dram.csv.gz"))
+    monkeypatch.setattr(counter_launches, "trace", written("nsys.csv.gz"))
+    run()
+    record = read_json(out)
+    named = [record["trace"], record["counters"]["parts"][0]["file"], record["nsys"]["file"]]
+    assert named == [f"traces/{name}" for name in ("trace.json.gz", "counters.dram.csv.gz", "nsys.csv.gz")]
+    assert all((out.parent / name).exists() for name in named)
+    assert {path.name for path in out.parent.iterdir()} == {"profile.json", "traces"}

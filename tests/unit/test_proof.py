@@ -35,7 +35,7 @@ from proving import (
     values_of,
 )
 
-from tare.model.studies.study import CONTROL
+from tare.model.roles import CONTROL
 from tare.stats.intervals import log_ratios_of, moderated, student
 
 EFFECTS = {"none": 0.0, "half": 0.005, "two": 0.02}

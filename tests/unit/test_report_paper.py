@@ -18,11 +18,11 @@ from tare.literature.answers import NOTHING, divided
 from tare.literature.published import load
 from tare.model import tables
 from tare.model.studies.papers import repeated
-from tare.report import build
+from tare.report import build, sections
 from tare.report.evidence import gather
-from tare.report.pages import _templates, pages_of
+from tare.report.pages import pages_of
 from tare.report.papers import audit_tables, paper
-from tare.report.sections import SECTIONS
+from tare.report.parts import resolve_all
 from tare.report.words.layout import Table
 
 PAPER = "nyu2022"
@@ -40,7 +40,7 @@ def section(page):
 def test_every_paper_has_a_page_of_its_own_after_the_environments():
     names = [page.name for page in pages_of(["nyu2022", "columbia2025"])]
     assert names[:5] == ["index", "environments", "paper-nyu2022", "paper-columbia2025", "why"]
-    assert {section.page for section in SECTIONS} <= set(names)
+    assert {section.page for section in sections.SECTIONS} <= set(names)
 
 
 def test_the_summary_counts_the_tables(evidence):
@@ -98,8 +98,9 @@ def test_captions_say_what_was_published_recomputed_and_measured(evidence, page)
     views = {view.name[-2:]: view for row in paper.figure_rows(evidence, load(PAPER)) for view in row}
     assert "the authors' own logs have 2 of the 3 values." in views["07"].caption[0]
     assert views["07"].caption[-1] == "Here: unavailable."
-    assert "calls × average" in views["13"].caption[1] and views["13"].caption[2].startswith("Modelled here: Host")
-    assert views["17"].caption[-1].startswith("Measured here: real time: Host (Bare VM)")
+    assert "calls × average" in views["13"].caption[1] and views["13"].caption[2] == "Here: modelled."
+    assert views["17"].caption[-1] == "Here: measured."
+    assert any(line.startswith("real time, Host (Bare VM): published ") for line in views["17"].sentences)
     assert any("the two are exchanged" in line for line in views["03"].found)
     text = shown(page)
     for view in views.values():
@@ -209,12 +210,12 @@ def test_a_card_says_where_nothing_was_measured_and_what_of_a_change_is_not_the_
 
 
 def test_numbers_that_are_done_again_have_a_section_where_there_are_any():
-    template = _templates().get_template("sections/paper.html.j2")
-    common = {"title": "T", "summary": [], "claims": [], "figures": [], "tables": [], "more": [], "names": ""}
-    group = {"title": "Values", "outcome": "1 of 2 disagree", "table": Table(caption="c", columns=[], rows=[])}
+    common = {"summary": [], "claims": [], "figures": [], "tables": [], "more": [], "names": ""}
+    table = Table(caption="c", columns=[], rows=[])
+    group = audit_tables.Group(title="Values", outcome="1 of 2 disagree", table=table)
     for audit in ([], [group]):
-        page = template.render(paper={**common, "audit": audit}, figure=str)
-        assert ("Its numbers, done again" in page) == bool(audit)
+        found = resolve_all(sections.PAPER, {**common, "audit": audit})
+        assert ("Its numbers, done again" in [part.shown for part in found]) == bool(audit)
 
 
 def test_a_study_that_repeats_no_paper_has_nothing_of_one(results, tmp_path):

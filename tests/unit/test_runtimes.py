@@ -37,7 +37,7 @@ def daemon_places(folder):
 def own_cache(tmp_path, monkeypatch):
     monkeypatch.setenv("TARE_CACHE", str(tmp_path / "cache"))
     monkeypatch.setenv(machine_lock.LOCKS, str(tmp_path))
-    monkeypatch.setattr(remove.workflow_lock, "running", list)
+    monkeypatch.setattr(remove.workflows, "running", list)
     monkeypatch.setattr(remove.daemon, "state", lambda: daemon_places(tmp_path / "cache/docker"))
     monkeypatch.delenv("DOCKER_HOST", raising=False)
     monkeypatch.delenv("RUNTIMES", raising=False)
@@ -347,12 +347,12 @@ def test_nothing_goes_while_anything_measures_or_a_study_runs(machine, monkeypat
     assert said.startswith(
         f"tare: another process has this machine: it measures on this machine (process {os.getpid()}"
     )
-    monkeypatch.setattr(remove.workflow_lock, "running", lambda: [(17, Path("/some/where"))])
+    monkeypatch.setattr(remove.workflows, "running", lambda: [(17, Path("/some/where"))])
     assert remove.main(["--yes"]) == remove.main(["--check"]) == remove.main(["--check-folder", "/some/where"]) == 3
     assert "tare: a study runs: process 17 in /some/where; wait until it has ended" in capsys.readouterr().err
     assert remove.main(["--check-folder", "/some"]) == 0
     assert "fuse3" in machine.there()
-    monkeypatch.setattr(remove.workflow_lock, "running", list)
+    monkeypatch.setattr(remove.workflows, "running", list)
     assert remove.main(["--yes"]) == 0 and machine.there() == {"libc6"}
 
 

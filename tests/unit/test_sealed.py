@@ -5,22 +5,22 @@ import hashlib
 import json
 
 import pytest
+from asked import PLANNED
 
 from tare.core.errors import IntegrityError
 from tare.core.files import canonical_json, sha256_file, sha256_text, write_json
 from tare.model.journals import sealed
 from tare.model.records.campaigns import Plan, Sealed
 from tare.model.schema import parse
-from tare.model.studies import arms
+from tare.model.studies import arms, layout
 from tare.report.words.labels import env_title
 
 PLAN = {
     "kind": "rounds",
     "study": "tiny",
     "workload": "mnist_cnn",
-    "environments": ["host", "host.control", "docker"],
-    "spec": {"batch": 64},
-    "conditions": {},
+    "launches": [{"environment": "host"}, {"environment": "host", "is_control": True}, {"environment": "docker"}],
+    **PLANNED,
     "sampling": {"units": 2, "confidence": 0.95},
     "seed": 1,
     "discarded": 1,
@@ -29,7 +29,9 @@ PLAN = {
     "stack": "torch-2.13",
     "code_sha256": "0" * 64,
     "provenance": {},
-    "machine": {"cpus": [0], "governor": None, "kernel": "6", "machine": "x86_64", "online_cpus": "0"},
+    "machine": {
+        **{"name": "box", "cpus": [0], "governor": None, "kernel": "6", "machine": "x86_64", "online_cpus": "0"}
+    },
 }
 DECISION = {
     **{"units": 2, "design": "stein", "wanted": 2, "cap": 9, "spread": {"docker": 0.1}, "widest": "docker"},
@@ -61,8 +63,8 @@ def write_folder(folder, rows, *, packed=False):
         **{"status": "sealed", "reason": None, **hashes, "units": 2, "voided": 0, "machine_s": 3.0},
         **{"decision": DECISION, "failures": {}, "sealed_at": "2026-01-02T03:04:05Z"},
     }
-    parse(Sealed, summary, "seal").write(folder / sealed.SEALED)
-    return folder / sealed.SEALED
+    parse(Sealed, summary, "seal").write(folder / layout.SEALED)
+    return folder / layout.SEALED
 
 
 def in_a_guest(row):
@@ -150,7 +152,7 @@ def test_a_campaign_of_a_design_that_is_gone_is_refused_in_one_line(tmp_path, pa
     plan = json.loads((tmp_path / sealed.PLAN).read_text())
     write_json(tmp_path / sealed.PLAN, plan | {"kind": "turns", "prior": {"block": 0.1, "draw": 0.1}})
     with pytest.raises(IntegrityError) as caught:
-        sealed.read_sealed(tmp_path / sealed.SEALED)
+        sealed.read_sealed(tmp_path / layout.SEALED)
     assert str(caught.value) == (
         f"{tmp_path} is a campaign of turns, which this version does not read: run the study again"
     )
@@ -172,8 +174,9 @@ def test_a_campaign_over_a_network_that_is_gone_is_refused_with_what_to_take_ins
 def test_a_campaign_of_environments_that_are_gone_is_read(tmp_path):
     units = [{**unit(number), "launches": {"gvisor": unit(0)["launches"]["host"]}} for number in range(3)]
     write_folder(tmp_path, [*units, seal_of(*units)])
-    path, summary = tmp_path / sealed.PLAN, json.loads((tmp_path / sealed.SEALED).read_text())
-    write_json(path, json.loads(path.read_text()) | {"environments": ["host", "host.control", "gvisor"]})
-    write_json(tmp_path / sealed.SEALED, summary | {"plan_sha256": sha256_file(path)})
-    found = sealed.read_sealed(tmp_path / sealed.SEALED)
-    assert len(found.units) == 3 and env_title(found.plan.environments[-1]) == "Gvisor"
+    path, summary = tmp_path / sealed.PLAN, json.loads((tmp_path / layout.SEALED).read_text())
+    launches = [*PLAN["launches"][:2], {"environment": "gvisor"}]
+    write_json(path, json.loads(path.read_text()) | {"launches": launches})
+    write_json(tmp_path / layout.SEALED, summary | {"plan_sha256": sha256_file(path)})
+    found = sealed.read_sealed(tmp_path / layout.SEALED)
+    assert len(found.units) == 3 and env_title(found.plan.launch_names[-1]) == "Gvisor"

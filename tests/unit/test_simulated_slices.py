@@ -8,7 +8,8 @@ import pytest
 from slicing import PACINGS, Design, Noise, autocorrelation, jobs, play, sequential
 
 from tare.core.files import project_root, read_json
-from tare.model.registry import CONTROL, HOST
+from tare.model.registry import HOST
+from tare.model.roles import CONTROL
 from tare.stats.intervals import moderated, student, trimmed
 
 sys.path.append(str(project_root() / "benchmarks"))

@@ -13,9 +13,11 @@ from campaign_builders import in_slices, rounds_campaign, sealed_campaign, steps
 from tare.analysis import verdicts
 from tare.analysis.metrics import campaign_metrics, pivot
 from tare.analysis.sliced_rounds import is_sliced, tail_share, terms_of, unsliced_reason, whole_run_estimate
-from tare.model.registry import CONTROL, HOST
+from tare.model.registry import HOST
+from tare.model.roles import CONTROL
 from tare.stats.intervals import student, t_quantile
-from tare.stats.sliced import Once, body_estimates, whole_run
+from tare.stats.sliced.ratios import body_estimates
+from tare.stats.sliced.whole import Once, whole_run
 
 NAMES = [HOST, "docker", "apptainer"]
 ROUNDS = "rounds.apptainer+docker+host"
@@ -30,7 +32,7 @@ def campaign(change=in_slices, units=10, **plan):
 
 def verdict(found, metric, env="docker", share=1.0):
     rows = verdict_rows(found, pd.DataFrame(campaign_metrics(found)), share)
-    return next(row for row in rows if (row["metric"], row["env"]) == (metric, env))
+    return next(row for row in rows if (row["metric"], row["launch"]) == (metric, env))
 
 
 def ends(row):

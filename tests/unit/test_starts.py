@@ -11,9 +11,10 @@ from tare.experiments import designs, starts
 from tare.experiments.campaign import run_campaign
 from tare.experiments.designs import Setup
 from tare.machine.fitting import settled
-from tare.model.journals.sealed import SEALED, read_sealed
+from tare.model.journals.sealed import read_sealed
 from tare.model.records.launches import LaunchRecord
 from tare.model.schema import parse
+from tare.model.studies.layout import SEALED
 from tare.model.studies.study import load_checked
 from tare.worker import start
 
@@ -29,7 +30,7 @@ SITES = {name: Named(name) for name in ("host", "host.control", "docker", "appta
 
 def study_of(page_cache):
     preset = {"stacks": [], "starts": {"repetitions": 2}, "conditions": {"page_cache": page_cache}}
-    return settled(load_checked(json.dumps(preset))).to_json()
+    return settled(load_checked(json.dumps(preset)))
 
 
 @pytest.fixture
@@ -44,7 +45,7 @@ def launches(monkeypatch):
     seen, broken, generator = [], set(), random.Random(1)
 
     def launch(site, spec, conditions, *, pad_bytes):
-        phase = conditions["page_cache"]
+        phase = conditions.page_cache
         seen.append((site, phase))
         if site in broken:
             return LaunchRecord(status="failed", reason="no such image")
@@ -95,7 +96,7 @@ def test_where_the_cache_can_not_be_emptied_nothing_is_called_cold(study, launch
     monkeypatch.setattr(starts, "cold_obstacle", lambda: "only root may")
     record = run(study, tmp_path)
     assert {phase for _, phase in launches[0]} == {"as_found", "warm"}
-    assert record.plan.spec["no_cold"] == "only root may"
+    assert record.plan.spec.no_cold == "only root may"
 
 
 def test_the_obstacle_names_the_command(tmp_path):

@@ -7,6 +7,7 @@ import re
 
 import pytest
 import yaml
+from asked import OF_A_STUDY
 
 from tare.cli.main import main
 from tare.core.errors import UserError
@@ -16,7 +17,7 @@ from tare.literature import claims, published
 from tare.model import closure
 from tare.model.registry import environment, environment_names
 from tare.model.schema import Record
-from tare.model.studies import arms, study
+from tare.model.studies import arms, layout, study
 
 
 @pytest.fixture
@@ -55,7 +56,7 @@ def test_presets_never_share_a_path():
     names = [
         study.load_checked(p).study for p in sorted((project_root() / "config").glob("*.yaml")) if p.stem in PRESETS
     ]
-    assert len({study.results_folder(name) for name in names}) == len(names) == len(PRESETS)
+    assert len({layout.results_folder(name) for name in names}) == len(names) == len(PRESETS)
 
 
 def test_other_stacks_run_where_the_study_says():
@@ -324,11 +325,15 @@ def test_presets_merge_as_snakemake_merges_them():
 
 
 def test_campaign_names_are_keyed_by_the_set():
-    assert study.campaign_name("rounds", ["docker", "host", "docker"]) == "rounds.docker+host"
-    arm = study.campaign_name("rounds", ["host", "docker"], "allocator=steady")
+    assert layout.campaign_name("rounds", ["docker", "host", "docker"]) == "rounds.docker+host"
+    arm = layout.campaign_name("rounds", ["host", "docker"], "allocator=steady")
     assert arm == "rounds.docker+host.allocator-steady"
-    assert study.is_headline("rounds.docker+host") and not study.is_headline(arm) and not study.is_headline("sweep")
-    assert study.is_headline("steps.docker+host", "steps") and not study.is_headline("steps.docker+host", "rounds")
+    assert (
+        layout.is_headline("rounds.docker+host") and not layout.is_headline(arm) and not layout.is_headline("sweep")
+    )
+    assert layout.is_headline("steps.docker+host", "steps") and not layout.is_headline(
+        "steps.docker+host", "rounds"
+    )
 
 
 def test_an_arm_that_moves_none_of_the_studys_environments_is_named(config):
@@ -446,15 +451,14 @@ def with_resnet(config, **changes):
 
 
 def test_options_of_a_job_reach_its_part_and_what_every_launch_is_told(config):
-    whole = study.check(with_resnet(config))
+    whole = study.check(with_resnet(config)).replace(device="cpu")
     for kind in ("rounds", "causes", "sweep", "profile", "starts"):
-        part = study.load_part(study.PARTS[kind], study.part_of(whole, kind, "resnet18")).to_json()
-        told = designs.job_spec("train", "resnet18", 8, part)["options"]
+        part = study.load_part(study.PARTS[kind], study.part_of(whole, kind, "resnet18"))
+        told = designs.job_spec("train", "resnet18", 8, part).options
         assert (told["image_px"], told["samples"], told["classes"], told["momentum"]) == (64, 80, 200, 0.9), kind
-    assert rounds.whole_run_spec("resnet18", 8, whole.to_json())["loader_workers"] == 4
-    plain = study.check(config).to_json()
-    assert "options" not in rounds.whole_run_spec("mnist_cnn", 64, plain)
-    assert rounds.whole_run_spec("mnist_cnn", 64, plain)["loader_workers"] == 1
+    assert rounds.whole_run_spec("resnet18", 8, whole).loader_workers == 4
+    plain = rounds.whole_run_spec("mnist_cnn", 64, study.check(config).replace(device="cpu")).to_json()
+    assert "options" not in plain and plain["loader_workers"] == 1
 
 
 def test_what_is_not_as_it_was_published_is_told_with_what_was(config):
@@ -535,7 +539,7 @@ def test_input_is_a_factor_of_every_environment_and_no_setting_of_the_framework(
     assert arm.is_inside and not arm.is_setting and not arm.needs_image and not arm.is_optional
     assert arms.launch_names(arm, whole.environments)[-1] == "host.headline"
     levels = arms.levels_of({"stack": "same", "allocator": "default"}, arm)
-    assert arms.conditions_at({}, levels)["settings"] == {"input": "synthetic"}
+    assert arms.conditions_at(OF_A_STUDY, levels).settings == {"input": "synthetic"}
     assert arms.used(["host", "docker"], arm) == (["docker", "host"], ("input",))
     assert "tare/worker/settings/input.py" in closure.inside("train", "resnet18", settings=["input"])
     assert "tare/worker/settings/input.py" not in closure.inside("train", "resnet18")

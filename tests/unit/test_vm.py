@@ -15,6 +15,7 @@ from types import SimpleNamespace
 import campaign_builders
 import fakes
 import pytest
+from asked import PART
 from test_adapters import LAUNCH
 
 from envs import vm
@@ -319,7 +320,7 @@ def test_what_has_no_speed_is_launched_and_never_compared(monkeypatch, timed):
     monkeypatch.setattr(sites, "read", lambda *_: image)
     monkeypatch.setattr(sites.build, "ensure", lambda record: record)
     monkeypatch.setattr(sites, "site_of", lambda *_: "a site")
-    with sites.sites({}, None, ["vm"], None, None, timed=timed) as (available, unavailable, _):
+    with sites.sites(PART, None, ["vm"], None, None, timed=timed) as (available, unavailable, _):
         reason = vm.Vm(SETUP).without_speed()
         assert (available, unavailable) == (({}, {"vm": reason}) if timed else ({"vm": "a site"}, {}))
 
@@ -420,7 +421,7 @@ def test_a_whole_run_by_hand_is_shortened_where_its_processor_is_emulated_and_ev
 
     def launched(site, spec, conditions, *, pad_bytes):
         sent = {str(path.relative_to(site.data)): path.read_text() for path in site.data.rglob("*.*")}
-        asked.append((dict(spec), dict(conditions), sent))
+        asked.append((spec, conditions, sent))
         slow = VirtualMachine(
             accelerator="tcg", emulated=True, cpu_model="m", vcpus=2, cpus=(0, 1), memory_bytes=1, kernel="k"
         )
@@ -438,8 +439,8 @@ def test_a_whole_run_by_hand_is_shortened_where_its_processor_is_emulated_and_ev
     out = tmp_path / "record.json"
     assert cli.main(["run", "--workload", "mnist_cnn", "--env", "vm", "--out", str(out)]) == 0
     ((spec, conditions, sent),) = asked
-    assert (spec["batch"], spec["steps"]) == (emulated.BATCH, emulated.STEPS)
-    assert conditions["launch_timeout_s"] == emulated.LIMIT_S == 300.0
+    assert (spec.batch, spec.steps) == (emulated.BATCH, emulated.STEPS)
+    assert conditions.launch_timeout_s == emulated.LIMIT_S == 300.0
     told = json.loads(out.read_text())
     few = "shortened to 2 steps of 4 samples, 2 images of a data set of 3: its processor is emulated"
     assert told["deviations"] == [few]
@@ -457,13 +458,13 @@ def test_a_whole_run_by_hand_is_shortened_where_its_processor_is_emulated_and_ev
     ],
 )
 def test_an_emulated_run_of_images_takes_the_smallest_and_few_and_says_so(workload, batch, job, less):
-    whole = study.load_checked(str(project_root() / "config/nthu2018.yaml")).to_json()
-    spec = rounds.whole_run_spec(workload, whole["workloads"][workload]["batch"], whole)
+    whole = study.load_checked(str(project_root() / "config/nthu2018.yaml")).replace(device="cpu")
+    spec = rounds.whole_run_spec(workload, whole.workloads[workload].batch, whole)
     short, told = emulated.job(spec, workload, batch)
-    own = short["options"]
+    own = short.options
     assert job.items() <= own.items() and own["image_px"] == registry.options_of(workload)["image_px"].least
-    assert short["steps"] * short["batch"] == own["samples"] and own["warmup_steps"] < short["steps"]
-    assert own.keys() == spec["options"].keys() and own["learning_rate"] == spec["options"]["learning_rate"]
+    assert short.steps * short.batch == own["samples"] and own["warmup_steps"] < short.steps
+    assert own.keys() == spec.options.keys() and own["learning_rate"] == spec.options["learning_rate"]
     reason = emulated.too_long(short, workload, emulated.LIMIT_S)
     assert (reason is None) == (workload != "inception3"), "whose smallest images have 299 pixels"
     assert emulated.too_long(short, workload, 3600.0) is None

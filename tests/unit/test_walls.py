@@ -24,7 +24,7 @@ from tare.images.skeleton import Skeleton
 from tare.launch import inside as record
 from tare.model import closure, registry
 from tare.model.environment import Quota
-from tare.model.studies import study
+from tare.model.studies import layout, study
 from tare.runtimes import daemon
 
 NESTED = (CharliecloudInVm, ApptainerInVm, DockerInVm)
@@ -194,10 +194,10 @@ def test_an_environment_of_ones_own_may_have_a_name_that_has_gone(monkeypatch):
 
 
 def test_campaigns_of_something_inside_of_something_are_told_apart_by_their_names():
-    name = study.campaign_name("rounds", ["host", "docker.vm"], "allocator=steady")
+    name = layout.campaign_name("rounds", ["host", "docker.vm"], "allocator=steady")
     assert name == "rounds.docker@vm+host.allocator-steady"
-    assert study.environments_named(name.split(".")[1]) == ["docker.vm", "host"]
-    assert study.is_headline("steps.docker@vm+host")
+    assert layout.read_name(name).environments == ("docker.vm", "host")
+    assert layout.is_headline("steps.docker@vm+host")
     config = study.load_checked("config/smoke.yaml").to_json() | {"environments": ["host", "docker.wm"]}
     with pytest.raises(UserError, match=r"no environment docker.wm in envs/: did you mean 'docker.vm'"):
         study.check(config)

@@ -23,20 +23,17 @@ ROOT = project_root()
 SNAKEFILE = f"""
 import os
 from tare.experiments.alone import WORKFLOW, process_stamp
-from tare.experiments.attempts import attend, pass_on_forced
+from tare.experiments.attempts import attend
 os.environ[WORKFLOW] = process_stamp(os.getpid())
-attend(workflow)
-
-onstart:
-    pass_on_forced(workflow)
+attend()
 
 rule all:
     input:
-        "results/a/sealed.json"
+        "results/campaigns/a/sealed.json"
 
 rule measure:
     output:
-        "results/a/sealed.json"
+        "results/campaigns/a/sealed.json"
     params:
         code=config.get("code", "c")
     log:
@@ -59,9 +56,11 @@ def workflow(request, tmp_path, monkeypatch):
     monkeypatch.setenv("TARE_LOCKS", str(tmp_path / "locks"))
     monkeypatch.setenv("PYTHONPATH", f"{ROOT}{os.pathsep}{os.environ.get('PYTHONPATH', '')}")
     program = Path(sys.executable).with_name("snakemake")
-    common = ("--cores", "1", "--nolock", "--keep-incomplete", "--ignore-incomplete", *BACKENDS[request.param])
+    common = ("--cores", "1", "--rerun-incomplete", *BACKENDS[request.param])
 
     def run(*words, cwd=None):
+        unlock = [str(program), "--unlock", *BACKENDS[request.param], *words]
+        subprocess.run(unlock, cwd=cwd, capture_output=True, check=True)
         return subprocess.Popen(
             [str(program), *common, *words], stdout=subprocess.DEVNULL, stderr=Path("errors").open("ab"), cwd=cwd,
             start_new_session=True,
@@ -77,9 +76,9 @@ def whole(running):
 
 
 def state():
-    found = read_sealed(Path("results/a/sealed.json"))
+    found = read_sealed(Path("results/campaigns/a/sealed.json"))
     assert [unit.unit for unit in found.units] == [0, 1]
-    return found.sealed.units_sha256, len(list(Path("results/a").glob("superseded-*")))
+    return found.sealed.units_sha256, len(list(Path("results/campaigns/a").glob("superseded-*")))
 
 
 def killed_after_the_seal(running):
@@ -92,18 +91,18 @@ def killed_after_the_seal(running):
     running.wait()
     Path("hold").unlink()
     Path("held").unlink()
-    assert Path("results/a", NOTE).exists()
+    assert Path("results/campaigns/a", NOTE).exists()
     return state()
 
 
 @pytest.mark.timeout(300)
 def test_a_job_that_a_person_forces_is_measured_anew_each_time(workflow):
     first, _ = whole(workflow())
-    assert not Path("results/a", NOTE).exists()
+    assert not Path("results/campaigns/a", NOTE).exists()
     assert whole(workflow()) == (first, 0)
     second, aside = whole(workflow("-R", "measure"))
     assert second != first and aside == 1
-    third, aside = whole(workflow("-f", "results/a/sealed.json"))
+    third, aside = whole(workflow("-f", "results/campaigns/a/sealed.json"))
     assert third not in (first, second) and aside == 2
 
 
@@ -118,8 +117,8 @@ def test_a_job_whose_parameters_changed_is_measured_anew(workflow):
 def test_one_killed_between_the_seal_and_its_acceptance_does_not_measure_again(workflow):
     Path("hold").touch()
     first, _ = killed_after_the_seal(workflow())
-    assert whole(workflow("--rerun-incomplete")) == (first, 0)
-    Path("results/a/sealed.json").unlink()  # the run before came to its end: this one is a new start
+    assert whole(workflow()) == (first, 0)
+    Path("results/campaigns/a/sealed.json").unlink()  # the run before came to its end: this one is a new start
     second, aside = whole(workflow())
     assert second != first and aside == 1
 
@@ -136,9 +135,10 @@ def test_a_forced_one_that_was_killed_is_carried_on_by_the_same_command_and_then
 
 
 @pytest.mark.timeout(300)
-def test_one_that_nobody_forced_and_was_killed_is_measured_anew_where_it_is_forced(workflow):
+def test_one_that_was_killed_is_carried_on_where_it_is_forced_and_then_measured_anew(workflow):
     Path("hold").touch()
     first, _ = killed_after_the_seal(workflow())
+    assert whole(workflow("-R", "measure")) == (first, 0)
     second, aside = whole(workflow("-R", "measure"))
     assert second != first and aside == 1
 
@@ -165,8 +165,8 @@ def test_in_another_folder_and_as_a_module_it_is_the_same(workflow, tmp_path, mo
 
     Path("hold").touch()
     first, _ = killed_after_the_seal(given())
-    assert whole(given("--rerun-incomplete")) == (first, 0)
-    assert not Path("results/a", NOTE).exists()
+    assert whole(given()) == (first, 0)
+    assert not Path("results/campaigns/a", NOTE).exists()
     second, aside = whole(given("-R", rule))
     assert second != first and aside == 1
     assert not list((tmp_path / "mine").glob("[!S]*"))

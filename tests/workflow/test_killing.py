@@ -6,7 +6,6 @@ campaign has each unit once, no two launches were ever alive together, and nothi
 
 import contextlib
 import itertools
-import json
 import os
 import random
 import signal
@@ -20,15 +19,13 @@ import matrix
 import pytest
 
 from tare.core.files import project_root
-from tare.experiments.alone import WORKFLOW
-from tare.experiments.attempts import NOTE, leave_note
 from tare.model.journals.sealed import read_sealed
 
 ROOT = project_root()
 QUICK = ROOT / "tests/quick_campaign.py"
 BIN = Path(sys.executable).parent
 CAMPAIGNS = ("a", "b")
-UNITS, FEW_UNITS = 60, 4  # more than are measured before the last is killed; where only what comes after matters
+UNITS = 60  # more than are measured before the last is killed
 KILLS = 20  # of each kind three or more: the first while all of it starts, others once a launch has lived
 VICTIMS = ("make", "snakemake", "shell", "command", "launch", "all")
 SNAKEFILE = """
@@ -36,15 +33,15 @@ import os
 from tare.experiments.alone import WORKFLOW, process_stamp
 from tare.experiments.attempts import attend
 os.environ[WORKFLOW] = process_stamp(os.getpid())
-attend(workflow)
+attend()
 
 rule all:
     input:
-        expand("results/{{name}}/sealed.json", name={names})
+        expand("results/campaigns/{{name}}/sealed.json", name={names})
 
 rule measure:
     output:
-        "results/{{name}}/sealed.json"
+        "results/campaigns/{{name}}/sealed.json"
     log:
         "logs/{{name}}.log"
     shell:
@@ -187,38 +184,14 @@ def test_whatever_is_killed_each_unit_is_measured_once(folder):
             wait_for(lambda: not measuring_in(folder), 30, partial(going_on, folder, victim))
         end(running)
     assert all(count for _, count in killed), killed
-    assert any(folder.glob("results/*/units.jsonl")), "what was killed had measured nothing"
+    assert any(folder.glob("results/campaigns/*/units.jsonl")), "what was killed had measured nothing"
     finished = report(folder)
     assert finished.wait(300) == 0, (folder / "errors").read_text()[-2000:]
     spans = []
     for name in CAMPAIGNS:
-        found = read_sealed(folder / "results" / name / "sealed.json")
+        found = read_sealed(folder / "results/campaigns" / name / "sealed.json")
         assert [unit.unit for unit in found.units] == list(range(UNITS + 1))
-        assert not list((folder / "results" / name).glob("superseded-*"))
+        assert not list((folder / "results/campaigns" / name).glob("superseded-*"))
         spans += [(row.spawn_ns, row.end_ns) for unit in found.units for row in unit.launches.values()]
     assert all(before[1] <= after[0] for before, after in itertools.pairwise(sorted(spans))), "two were not alone"
     assert measuring_in(folder) == []
-
-
-@pytest.mark.timeout(300)
-def test_one_killed_after_its_note_of_a_done_job_does_not_measure_again(folder, monkeypatch):
-    """Snakemake notes that a job is done, and then takes the mark of an unfinished one away: killed between."""
-    of_units(folder, FEW_UNITS)
-    assert report(folder).wait(200) == 0, (folder / "errors").read_text()[-2000:]
-    notes, marks = folder / ".snakemake/metadata", folder / ".snakemake/incomplete"
-    noted = [note for note in notes.rglob("*") if note.is_file()]
-    assert len(noted) == len(CAMPAIGNS)
-    for note in noted:
-        mark, began = marks / note.relative_to(notes), json.loads(note.read_text())["starttime"]
-        mark.parent.mkdir(parents=True, exist_ok=True)
-        mark.write_text(json.dumps({"external_jobid": None}))
-        os.utime(mark, (began, began))
-    monkeypatch.setenv(WORKFLOW, "1:1")
-    for name in CAMPAIGNS:
-        leave_note(folder / "results" / name)  # as one does that came to no end
-    monkeypatch.delenv(WORKFLOW)
-    units = {name: (folder / f"results/{name}/units.jsonl").read_bytes() for name in CAMPAIGNS}
-    assert report(folder).wait(100) == 0, (folder / "errors").read_text()[-2000:]
-    assert not list(folder.glob("results/*/superseded-*"))
-    assert {name: (folder / f"results/{name}/units.jsonl").read_bytes() for name in CAMPAIGNS} == units
-    assert not list(folder.glob(f"results/*/{NOTE}"))

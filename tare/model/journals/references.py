@@ -10,18 +10,21 @@ from pydantic import Field
 
 from tare.core.errors import IntegrityError, UserError
 from tare.core.files import sha256_file
-from tare.model.journals.sealed import SEALED, read_sealed
+from tare.model.journals.recorded import machine_of
+from tare.model.journals.sealed import read_sealed
+from tare.model.machines import MachineName
 from tare.model.records.measured import ProfileRecord
 from tare.model.schema import FileRecord, Natural, Positive, Record, matching, read
+from tare.model.studies import layout
+from tare.model.studies.layout import CEILINGS_FILE, MACHINE_FILE, REFERENCE, below_results
 
-RECORD = "reference.json"
 BROKEN = "broken.json"  # beside tables that could not be made
 NO_TIME = "no time left"  # how the reason of a part begins that had none
 
 MOST_BYTES = 5_000_000
 # What a folder holds beside its record; anything else does not belong there.
 FOLDERS = ("campaigns", "data", "images", "probe", "profiles")
-FILES = (RECORD, "study.json", "machine.json", "ceilings.json")
+FILES = (REFERENCE, "study.json", MACHINE_FILE, CEILINGS_FILE)
 
 Instant = Annotated[str, matching(r"\d{4}-\d{2}-\d{2}T\d{2}:\d{2}:\d{2}Z", "is no instant in UTC")]
 Seconds = Annotated[float, Field(ge=0)]
@@ -100,7 +103,11 @@ class Run(Record):
 
 
 class ReferenceRecord(FileRecord):
-    """reference.json of a folder of results/reference/."""
+    """reference.json of a folder of results/reference/.
+
+    Attributes:
+        machine: part of the paths in the folder; None in those of older versions, whose paths have none.
+    """
 
     VERSION: ClassVar[int] = 1
     REMAKE: ClassVar[str] = "it was recorded by another version of Tare; record it again"
@@ -109,6 +116,7 @@ class ReferenceRecord(FileRecord):
     at: Instant
     tare: Version
     study: str
+    machine: MachineName | None = None
     stack: str
     device: Device
     torch: Torch
@@ -122,30 +130,23 @@ class ReferenceRecord(FileRecord):
 
 
 def load(folder: Path) -> ReferenceRecord:
-    """The record of a reference campaign, checked.
-
-    Raises:
-        UserError: there is none.
-        IntegrityError: it is of another form.
-    """
-    return read(ReferenceRecord, folder / RECORD)
+    """A reference campaign's record, checked; UserError where there is none, IntegrityError for another form."""
+    return read(ReferenceRecord, folder / REFERENCE)
 
 
 def references(root: Path) -> list[Path]:
     """Folders below `root` that hold a reference campaign."""
-    return sorted(path.parent for path in root.glob(f"*/{RECORD}"))
+    return sorted(path.parent for path in root.glob(f"*/{REFERENCE}"))
 
 
 def check(folder: Path) -> ReferenceRecord:
-    """The record of a reference campaign whose every file was looked at.
-
-    Raises:
-        UserError: there is none, or it is too large to be kept.
-        IntegrityError: a file is missing, changed, or none of those that were measured; a seal does not hold.
+    """The record of a reference campaign whose every file was looked at. Raises UserError where there is none, or
+    it is too large to be kept. Raises IntegrityError where a file is missing, changed, or none of those that were
+    measured; a seal does not hold.
     """
     found = load(folder)
     if folder.resolve().name != found.name:
-        raise IntegrityError(f"{folder / RECORD} is of {found.name!r} and lies under {folder.resolve().name!r}")
+        raise IntegrityError(f"{folder / REFERENCE} is of {found.name!r} and lies under {folder.resolve().name!r}")
     listed = {file.path: file for file in found.files}
     _check_files(folder, listed)
     size = sum(file.bytes for file in listed.values())
@@ -155,12 +156,13 @@ def check(folder: Path) -> ReferenceRecord:
         plan = read_sealed(sealed).plan
         _same(folder, sealed, "study", plan.study, found.study)
         _same(folder, sealed, "stack", plan.stack, found.stack)
+        _same(folder, sealed, "machine", plan.machine.name, machine_of(found.to_json()))
     for path in profiles(folder):
         _check_profile(folder, path, found)
     for part in found.parts:
         if part.record is not None and part.record not in listed:
             raise IntegrityError(
-                f"{folder / RECORD}: the part {part.name!r} names {part.record}, which is not there"
+                f"{folder / REFERENCE}: the part {part.name!r} names {part.record}, which is not there"
             )
     return found
 
@@ -169,8 +171,8 @@ def _check_files(folder: Path, listed: Mapping[str, ListedFile]) -> None:
     there = {
         path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file() or path.is_symlink()
     }
-    for name in sorted(there - {RECORD} - set(listed)):
-        raise IntegrityError(f"{folder / name} is not among the files that {RECORD} lists")
+    for name in sorted(there - {REFERENCE} - set(listed)):
+        raise IntegrityError(f"{folder / name} is not among the files that {REFERENCE} lists")
     for name, file in listed.items():
         path = folder / name
         if path.is_symlink() or not path.is_file():
@@ -194,19 +196,42 @@ def _check_profile(folder: Path, path: Path, found: ReferenceRecord) -> None:
 
 def _same(folder: Path, path: Path, what: str, has: Any, wanted: Any) -> None:
     if has != wanted:
-        raise IntegrityError(f"{path} is of the {what} {has!r}, and {folder / RECORD} of {wanted!r}")
+        raise IntegrityError(f"{path} is of the {what} {has!r}, and {folder / REFERENCE} of {wanted!r}")
 
 
 def sealed_campaigns(folder: Path) -> list[Path]:
     """sealed.json of every campaign of a reference folder."""
-    return sorted(folder.glob(f"campaigns/*/*/*/{SEALED}"))
+    return _found(folder, layout.sealed_record("*", "*", "*", "*"))
 
 
 def pipelines(folder: Path) -> list[Path]:
     """pipeline.json of every workload of a reference folder whose input was measured alone."""
-    return sorted(folder.glob("profiles/*/*/pipeline.json"))
+    return _found(folder, layout.pipeline_record("*", "*", "*"))
 
 
 def profiles(folder: Path) -> list[Path]:
     """profile.json of every profiled launch of a reference folder."""
-    return sorted(folder.glob("profiles/*/*/*/profile.json"))
+    return _found(folder, layout.profile_record("*", "*", "*", "*"))
+
+
+def _found(folder: Path, pattern: Path) -> list[Path]:
+    """Files of a pattern `<kind>/<study>/<machine>/…`, in those of older versions without the machine."""
+    path = below_results(pattern)
+    return sorted(folder.glob(str(_former(path) if load(folder).machine is None else path)))
+
+
+def _former(path: Path) -> Path:
+    return Path(*path.parts[:2], *path.parts[3:])
+
+
+def probes_folder(folder: Path) -> Path:
+    """Where the trial launches of a reference campaign lie."""
+    own = load(folder).machine
+    return folder / below_results(layout.probes_folder(own or ""))
+
+
+def profile_below(folder: Path, study: str, machine: str, workload: str, env: str) -> Path:
+    """Where a profiled launch lies below the folder of results, or in a reference campaign, whichever version's."""
+    path = below_results(layout.profile_record(study, machine, workload, env))
+    is_former = (folder / REFERENCE).is_file() and load(folder).machine is None
+    return folder / (_former(path) if is_former else path)

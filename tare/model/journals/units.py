@@ -7,8 +7,8 @@ from collections.abc import Iterable, Sequence
 
 from tare.model.records.campaigns import Others, Plan, Unit
 from tare.model.records.launches import WORKER, Instance, LaunchRecord, Replicate, TrainResults
-from tare.model.registry import ALONE, BASELINE, CONTROL, HOST
-from tare.model.studies.arms import environment_of
+from tare.model.registry import HOST
+from tare.model.roles import CONTROL, read_role
 
 GIVE_UP_AFTER = 2  # consecutive failures of one environment; a unit more would cost its timeout again
 TRAIN = "train"  # mode of a whole run
@@ -27,7 +27,7 @@ def counted(units: Iterable[Unit]) -> list[Unit]:
 
 def compared(plan: Plan) -> list[str]:
     """The environments that are compared with the host."""
-    return [n for n in plan.environments if n not in (HOST, CONTROL) and not n.endswith((BASELINE, ALONE))]
+    return [role.name for role in plan.launches if role.is_compared]
 
 
 def others_in(stretches: Iterable[Others | None]) -> Others | None:
@@ -76,15 +76,14 @@ def given_up(units: Iterable[Unit]) -> dict[str, str]:
 def groups_of(names: Sequence[str], most: int | None) -> list[list[str]]:
     """Launches that are alive together: both hosts in each group, every environment in one, beside its baseline.
 
-    Args:
-        names: of the launches.
-        most: how many fit in memory together; None for all. The smallest group is tried in any case.
+    `names`: of the launches. `most`: how many fit in memory together; None for all. The smallest group is tried in
+    any case.
     """
-    hosts = [name for name in names if environment_of(name) == HOST]
+    hosts = [name for name in names if read_role(name).environment == HOST]
     clusters: dict[str, list[str]] = {}
     for name in names:
         if name not in hosts:
-            clusters.setdefault(environment_of(name), []).append(name)
+            clusters.setdefault(read_role(name).environment, []).append(name)
     room = max(1, (len(names) if most is None else most) - len(hosts))
     groups: list[list[str]] = []
     for cluster in clusters.values():
@@ -108,8 +107,9 @@ def unsliced(plan: Plan, units: Sequence[Unit]) -> dict[str, str]:
             if launch.ok and launch.slices is not None and launch.slices.is_sliced:
                 judged.setdefault(name, name in unit.slicing.get("unsliced", ()))
     named = {**{name: TWO_BILLS for name, apart in judged.items() if apart}, **plan.unsliced}
-    reasons = {environment_of(name): reason for name, reason in named.items() if environment_of(name) != HOST}
-    return {name: reasons[own] for name in plan.environments if (own := environment_of(name)) in reasons}
+    reasons = {read_role(name).environment: reason for name, reason in named.items()}
+    reasons.pop(HOST, None)
+    return {role.name: reasons[role.environment] for role in plan.launches if role.environment in reasons}
 
 
 def shares(units: Sequence[Unit], names: Sequence[str]) -> int:
@@ -134,11 +134,7 @@ def _own_run(one: LaunchRecord | Instance) -> tuple[int, int]:
 
 
 def mark_ns(launch: LaunchRecord, name: str) -> int:
-    """Instant of a mark on the launcher's clock.
-
-    Raises:
-        IntegrityError: the launch never set it.
-    """
+    """Instant of a mark on the launcher's clock. Raises IntegrityError where the launch never set it."""
     return launch.seen_inside().mark(name).at_ns + launch.clock.offset_ns
 
 

@@ -9,27 +9,18 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 from tare.core.errors import UserError
-from tare.model.registry import (
-    ALONE,
-    BASELINE,
-    CONTROL,
-    HOST,
-    SHARED,
-    SINGLE,
-    environment,
-    environments,
-    scenario_names,
-)
+from tare.model.conditions import Conditions, Group, StudyConditions
+from tare.model.levels import SAME, STACK, Levels
+from tare.model.registry import HOST, SHARED, SINGLE, environment, environments
+from tare.model.roles import LaunchRole, read_role
 from tare.model.studies.stacks import known_stacks, on_the_host, with_setting
 from tare.model.words import nearest
 
 # Factors of every environment; adapters add those that only they can vary (`Environment.factors`). The other stacks
 # of containers/stacks/ are levels of `stack` too (`stack=paper-2022`), and what is installed here (`stack=bound`).
-SAME = "same"  # the level of `stack` that is the study's own
 COMMON = {"stack": (SAME, "native"), "allocator": ("default", "steady", "huge")}
 # Settings of the framework itself (tare/worker/settings/ applies them); the first level is the headline's.
 SETTINGS = {
@@ -91,11 +82,6 @@ class Arm:
         return f"{self.factor}={self.level}"
 
     @property
-    def slug(self) -> str:
-        """As paths write it: `allocator-default`."""
-        return f"{self.factor}-{self.level}"
-
-    @property
     def is_setting(self) -> bool:
         """Whether it is a setting of the framework, which no environment has a part in."""
         return self.factor in SETTINGS or self.factor == THREADS
@@ -147,12 +133,12 @@ class Arm:
 
 
 def parse(text: str) -> Arm:
-    """An arm from `factor=level`, or from a path's `factor-level`.
+    """An arm from `factor=level`.
 
     Raises:
         UserError: no such factor or level.
     """
-    factor, sign, level = text.partition("=") if "=" in text else text.partition("-")
+    factor, sign, level = text.partition("=")
     known = {name: set(levels) for name, levels in {**COMMON, **INSIDE, **BESIDE, **GROUPED}.items()}
     known[THREADS] = {str(number) for number in range(1, MOST_THREADS + 1)}
     known["stack"].update(level for name in known_stacks() for level in stack_levels(name))
@@ -179,16 +165,6 @@ def _settings_of_stack(level: str) -> dict[str, str]:
     return dict(STACK_SETTINGS[setting]) if setting else {}
 
 
-def of_campaign(name: str) -> Arm | None:
-    """The arm of a campaign of rounds, or of its steps, from its name; None for the headline's and for others."""
-    head, _, last = name.rpartition(".")
-    parts = (head if last in scenario_names() else name).split(".", 2)  # names of stacks may hold dots
-    named = (
-        len(parts) == 3 and parts[0] in ("rounds", "steps") and "-" in parts[2]
-    )  # a scenario's name has no hyphen
-    return parse(parts[2]) if named else None
-
-
 def moves(arm: Arm, env: str) -> bool:
     """Whether an arm changes anything for an environment."""
     if arm.factor in (*COMMON, THREADS) or arm.is_inside or arm.is_beside or arm.is_grouped:
@@ -210,66 +186,42 @@ def members(arm: Arm | None, names: Iterable[str]) -> list[str]:
 
 
 def launch_names(arm: Arm | None, present: Iterable[str], scenario: str = SINGLE) -> list[str]:
-    """Names of a unit's launches: host and its control, the others, then the arm's baselines.
+    """Names of a unit's launches, as `launch_roles`."""
+    return [role.name for role in launch_roles(arm, present, scenario)]
+
+
+def launch_roles(arm: Arm | None, present: Iterable[str], scenario: str = SINGLE) -> list[LaunchRole]:
+    """A unit's launches: host and its control, the others, then those at the headline's levels beside an arm's.
 
     A factor that moves the host is judged there; one that does not, in each environment that it moves. Of the
-    scenario `shared` each launch is there twice: beside a neighbour and, under its name with ALONE, without one.
+    scenario `shared` each launch is there twice: with a co-runner and alone.
     """
-    present = list(present)
-    names = [HOST, CONTROL, *(env for env in present if env != HOST)]
+    others = [env for env in present if env != HOST]
+    host = LaunchRole(environment=HOST)
+    roles = [host, host.replace(is_control=True), *(LaunchRole(environment=env) for env in others)]
     if scenario == SHARED:
-        return [*names, *(f"{name}{ALONE}" for name in names)]
+        return [*roles, *(role.replace(is_alone=True) for role in roles)]
     if arm is None:
-        return names
-    judged = [HOST] if moves(arm, HOST) else [env for env in present if env != HOST and moves(arm, env)]
-    return [*names, *(f"{env}{BASELINE}" for env in judged)]
-
-
-def image_record(folder: Path, env: str, arm: Arm | None) -> Path:
-    """Where the image record of an environment lies, in an arm that needs one of its own or in the headline.
-
-    An official image is compared with what it is like on the host, which has none.
-    """
-    if arm is not None and arm.other_stack:
-        stack = on_the_host(arm.other_stack) if env == HOST else arm.other_stack
-        return folder.parent / stack / f"{env}.json"
-    if arm is not None and arm.needs_image and moves(arm, env):
-        return folder / "arms" / arm.slug / f"{env}.json"
-    return folder / f"{env}.json"
-
-
-def environment_of(name: str) -> str:
-    """The environment that a launch of this name runs in."""
-    name = name.removesuffix(ALONE)
-    return HOST if name == CONTROL else name.removesuffix(BASELINE)
+        return roles
+    judged = [HOST] if moves(arm, HOST) else [env for env in others if moves(arm, env)]
+    return [*roles, *(LaunchRole(environment=env, is_reference=True) for env in judged)]
 
 
 def used(names: Iterable[str], arm: Arm | None) -> tuple[list[str], tuple[str, ...]]:
     """What launches of these names take of the code: their environments, and factors of settings."""
-    return sorted({environment_of(name) for name in names}), tuple(arm.settings if arm else ())
+    return sorted({read_role(name).environment for name in names}), tuple(arm.settings if arm else ())
 
 
-def describe(levels: Mapping[str, str]) -> str:
-    """Name of the levels that a campaign holds, for tables: `stack=same,allocator=steady,page_cache=warm`."""
-    return ",".join(f"{factor}={level}" for factor, level in levels.items())
-
-
-def level_of(described: str, factor: str = "stack") -> str:
-    """The level of a factor among those that `describe` wrote; `same` where there is none."""
-    levels = dict(level.partition("=")[::2] for level in described.split(","))
-    return levels.get(factor, SAME)
-
-
-def stack_of(described: str, headline: str, env: str | None = None) -> str:
-    """The stack of launches at levels that `describe` wrote: the headline's, or the arm's own.
+def stack_of(levels: Levels, headline: str, env: str | None = None) -> str:
+    """The stack of launches at these levels: the headline's, or the arm's own.
 
     `env` is the launch's, where it has one: on the host an official image is what that is like.
     """
-    level = level_of(described)
+    level = levels.get(STACK, SAME)
     if level in COMMON["stack"]:
         return headline
     stack = with_setting(level)[0]
-    return on_the_host(stack) if env in (HOST, CONTROL) else stack
+    return on_the_host(stack) if env is not None and read_role(env).environment == HOST else stack
 
 
 def levels_of(headline: Mapping[str, str], arm: Arm | None) -> dict[str, str]:
@@ -277,18 +229,15 @@ def levels_of(headline: Mapping[str, str], arm: Arm | None) -> dict[str, str]:
     return {**headline, **({arm.factor: arm.level} if arm else {})}
 
 
-def conditions_at(conditions: Mapping[str, Any], levels: Mapping[str, str]) -> dict[str, Any]:
-    """The study's conditions at a campaign's levels."""
+def conditions_at(conditions: StudyConditions, levels: Mapping[str, str], group: Group | None = None) -> Conditions:
+    """The study's conditions at a campaign's levels; `group` at those of its headline."""
     settings = {factor: level for factor, level in levels.items() if factor in INSIDE}
-    settings |= _settings_of_stack(levels.get("stack", "same"))
-    threads = {THREADS: int(levels[THREADS])} if THREADS in levels else {}
-    found = {
-        **conditions,
-        "allocator": levels["allocator"],
-        **threads,
-        **({"settings": settings} if settings else {}),
-    }
-    if "group" in conditions:
-        own = {factor: level for factor, level in levels.items() if factor in GROUPED}
-        found["group"] = {**conditions["group"], **own}
-    return found
+    settings |= _settings_of_stack(levels.get(STACK, SAME))
+    found: dict[str, Any] = {"allocator": levels["allocator"]}
+    if THREADS in levels:
+        found[THREADS] = int(levels[THREADS])
+    if settings:
+        found["settings"] = settings
+    if group is not None:
+        found["group"] = group.replace(**{factor: level for factor, level in levels.items() if factor in GROUPED})
+    return conditions.of_launch(**found)

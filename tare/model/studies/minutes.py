@@ -19,7 +19,8 @@ from typing import Any, ClassVar
 from tare.core.errors import TareError, UserError
 from tare.core.files import canonical_json, read_json, sha256_text
 from tare.model.schema import FileRecord, read
-from tare.model.studies.study import Chosen, Study, headlines, part_of, results_folder
+from tare.model.studies.layout import SEALED, results_folder
+from tare.model.studies.study import Chosen, Study, headlines, part_of
 
 FEWEST, MOST = 5, 10_000
 Minutes = int | float
@@ -119,9 +120,9 @@ def declare(study: Study, found: Declared) -> None:
         found.write(path_of(study, found.minutes))
 
 
-def told_without(study: Study, campaigns: Path) -> list[str]:
+def told_without(study: Study, folder: Path) -> list[str]:
     """What a person is told who says no number of minutes, where the campaigns that are there have one."""
-    before = measured_for(study, campaigns)
+    before = measured_for(study, folder)
     if before is None:
         return []
     return [
@@ -130,18 +131,18 @@ def told_without(study: Study, campaigns: Path) -> list[str]:
     ]
 
 
-def measured_for(study: Study, campaigns: Path) -> Minutes | None:
+def measured_for(study: Study, folder: Path) -> Minutes | None:
     """For how many minutes the sealed headline campaigns were measured; None where the study's file says how long.
 
     Args:
         study: as its file has it.
-        campaigns: folder of the campaigns of all studies.
+        folder: of its campaigns on this machine.
     """
     for one in headlines(study):
-        folder = campaigns / study.study / one.workload / one.name
-        if not (folder / "sealed.json").exists():
+        campaign = folder / one.workload / one.name
+        if not (campaign / SEALED).exists():
             continue
         with contextlib.suppress(TareError, AttributeError, KeyError, TypeError):
-            own = read_json(folder / "plan.json")["part"]["rounds"]["chosen"][one.workload]
+            own = read_json(campaign / "plan.json")["part"]["rounds"]["chosen"][one.workload]
             return checked(own["minutes"])
     return None

@@ -19,10 +19,9 @@ from pydantic import AfterValidator, Field
 
 from tare.core.errors import UserError
 from tare.core.files import project_root, sha256_text
+from tare.model.conditions import ExchangeKind, Group, NetworkKind, StudyConditions
 from tare.model.records.campaigns import VERDICT_UNITS, Measured, Sampling
 from tare.model.registry import (
-    BASELINE,
-    CONTROL,
     DISTRIBUTED,
     HOST,
     SHARED,
@@ -38,12 +37,12 @@ from tare.model.registry import (
 from tare.model.schema import Distinct, Record, matching, parse, parse_yaml, read_yaml
 from tare.model.studies import arms
 from tare.model.studies.arms import Arm
+from tare.model.studies.layout import DEFAULT_STUDY, campaign_name
 from tare.model.studies.papers import paper_names
 from tare.model.studies.stacks import BOUND, is_official, known_stacks, with_setting
 from tare.model.words import nearest
 
-__all__ = ["BASELINE", "CONTROL", "HOST"]
-DEFAULT_STUDY = "nyu2022"
+__all__ = ["HOST"]
 PART = "part"  # the key that says of which kind of work a job's part of a study is
 
 Kind = Literal["rounds", "causes", "sweep"]
@@ -51,7 +50,7 @@ Kind = Literal["rounds", "causes", "sweep"]
 _LETTERS = "must be lower-case letters, digits and hyphens"
 _FOLDERS = (
     "images", "data", "campaigns", "ceilings", "profiles", "tables", "figures", "notebooks", "report", "reference",
-    "reference-tables", "logs", "probe", "benchmarks", "environments",
+    "reference-tables", "logs", "probe", "benchmarks", "environments", "machines",
 )  # fmt: skip
 
 
@@ -212,24 +211,6 @@ class DataChoices(Record):
         return word or "auto", broken or "stop"
 
 
-class Conditions(Record):
-    """Equal for every environment; effective values are recorded from inside.
-
-    Attributes:
-        threads: of the framework.
-        cpus: logical CPUs that a launch may use.
-        open_files: limit of open files.
-        page_cache: state of the page cache before a launch.
-        launch_timeout_s: seconds after which a launch is killed.
-    """
-
-    threads: Annotated[int, Field(ge=1, le=1024)]
-    cpus: Annotated[int, Field(ge=1, le=4096)]
-    open_files: Annotated[int, Field(ge=64, le=1_048_576)]
-    page_cache: Literal["warm", "cold", "as_found"]
-    launch_timeout_s: Annotated[float, Field(ge=5, le=86_400)]
-
-
 class Margins(Record):
     """What counts as equal, relative, declared before any data: for whole runs, for training steps."""
 
@@ -378,8 +359,8 @@ class Distributed(Record):
     """
 
     workers: Annotated[int, Field(ge=2, le=16)] = 2
-    exchange: Literal["all-reduce", "parameter-server"] = "all-reduce"
-    network: Literal["switch", "overlay", "overlay-of-containers", "host"] = "switch"
+    exchange: ExchangeKind = "all-reduce"
+    network: NetworkKind = "switch"
     rate_mbit_per_s: Annotated[float, Field(ge=1, le=400_000)] | None = 1000.0
     delay_ms: Annotated[float, Field(ge=0, le=1000)] = 0.0
     environments: Environments | None = None
@@ -401,10 +382,9 @@ class Distributed(Record):
         return {"exchange": self.exchange, "network": self.network}
 
     @property
-    def group(self) -> dict[str, Any]:
-        """What every launch of a group is told of it, as its conditions hold it."""
-        wires = {"rate_mbit_per_s": self.rate_mbit_per_s, "delay_ms": self.delay_ms}
-        return {"workers": self.workers, **self.levels, **wires}
+    def group(self) -> Group:
+        """What every launch of a group is told of it."""
+        return Group(**{name: getattr(self, name) for name in Group.model_fields})
 
     def trained(self, study: Iterable[str]) -> tuple[str, ...]:
         """The workloads of a study that are trained so."""
@@ -502,7 +482,13 @@ class LaunchPart(Record):
     stack: StackName
     seed: Annotated[int, Field(ge=0, le=2_147_483_647)]
     device: Literal["auto", "cpu", "cuda"]
-    conditions: Conditions
+    conditions: StudyConditions
+
+    @property
+    def found_device(self) -> Literal["cpu", "cuda"]:
+        """The device, once the machine that measures has decided."""
+        assert self.device != "auto"
+        return self.device
 
 
 class JobPart(LaunchPart):
@@ -512,10 +498,15 @@ class JobPart(LaunchPart):
     workloads: Annotated[Mapping[Name, Batch], Field(min_length=1)]
 
 
-class StartsPart(JobPart):
-    """What first starts depend on."""
+class RunPart(JobPart):
+    """What depends on how whole runs are made."""
 
     rounds: Allocation
+
+
+class StartsPart(RunPart):
+    """What first starts depend on."""
+
     starts: Starts
 
     @property
@@ -524,10 +515,9 @@ class StartsPart(JobPart):
         return self.conditions.page_cache == "warm" and self.rounds.allocator == "default"
 
 
-class ProfilePart(JobPart):
+class ProfilePart(RunPart):
     """What a profiled launch depends on."""
 
-    rounds: Allocation
     profile: Profile
 
 
@@ -551,7 +541,7 @@ class PipelinePart(JobPart):
     pipeline: Pipeline | None = None
 
 
-class CampaignPart(JobPart):
+class CampaignPart(RunPart):
     """What every campaign depends on; `confidence`: of a family of intervals together."""
 
     confidence: Annotated[float, Field(gt=0.5, lt=1)]
@@ -570,7 +560,6 @@ class CausesPart(CampaignPart):
     """What a campaign that looks for causes depends on."""
 
     margins: Margins
-    rounds: Allocation
     causes: Causes
 
 
@@ -578,7 +567,6 @@ class SweepPart(CampaignPart):
     """What the sweep of batch sizes depends on."""
 
     workloads: Annotated[Mapping[Name, WorkloadSettings], Field(min_length=1)]
-    rounds: Allocation
     sweep: Sweep
 
 
@@ -1207,11 +1195,6 @@ def reduced(
     return part
 
 
-def results_folder(study: str) -> str:
-    """Where a study's results lie: `results` for the default study, `results/<study>` for any other."""
-    return "results" if study == DEFAULT_STUDY else f"results/{study}"
-
-
 # --- campaigns
 
 
@@ -1274,11 +1257,6 @@ def profiled_stacks(study: Study) -> tuple[tuple[str, str], ...]:
     )
 
 
-def profile_folder(env: str, arm: arms.Arm | None = None) -> str:
-    """Name of the folder of a profiled launch, below its workload's: its environment, and its arm if it has one."""
-    return f"{env}.{arm.slug}" if arm else env
-
-
 def _campaigns_of(study: Study, workload: str) -> Iterator[CampaignId]:
     every = study.environments
     yield CampaignId(kind="rounds", workload=workload, environments=every, stack=study.stack)
@@ -1322,24 +1300,3 @@ def headlines(study: Study) -> tuple[CampaignId, ...]:
     """The headline campaigns of a study: whole runs and training steps of each workload in all environments."""
     found = (one for one in campaigns(study) if one.kind == "rounds")
     return tuple(one for one in found if one.arm is None and one.scenario == SINGLE)
-
-
-def campaign_name(kind: str, names: Iterable[str], arm: str | None = None, scenario: str = SINGLE) -> str:
-    """Name of a campaign: kind, environments, arm, scenario: `rounds.docker+host.stack-native`.
-
-    Dots part it, so that an environment inside another is `docker@vm` in it.
-    """
-    environments = "+".join(sorted(set(names))).replace(".", "@")
-    slug = [arms.parse(arm).slug] if arm else []
-    return ".".join([kind, environments, *slug, *([scenario] if scenario != SINGLE else [])])
-
-
-def environments_named(text: str) -> list[str]:
-    """Environments of a campaign, from that part of its name."""
-    return text.replace("@", ".").split("+")
-
-
-def is_headline(campaign: str, kind: str | None = None) -> bool:
-    """Whether a campaign of this name compares environments as the headline does, and is of this kind."""
-    parts = campaign.split(".")
-    return len(parts) == 2 and parts[0] in ((kind,) if kind else ("rounds", "steps"))

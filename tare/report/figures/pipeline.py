@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from tare.analysis.pipeline import CACHES, Rate
-from tare.model.registry import CONTROL, HOST
+from tare.model.registry import HOST
+from tare.model.roles import CONTROL
 from tare.report.figures import style
 from tare.report.words.labels import span
 
@@ -14,13 +15,7 @@ APART = 0.08  # of two numbers of processes, so that bars do not hide one anothe
 
 
 def pipeline(rates: Sequence[Rate], demand: float, title: str) -> style.Drawing:
-    """Points: geometric means; bars: intervals; dashed: what training from memory asks for.
-
-    Args:
-        rates: of one workload.
-        demand: images per second that its training takes.
-        title: of the workload.
-    """
+    """Points: geometric means; bars: intervals; dashed: what training from memory asks for."""
     title = f"{title}: input alone"
     counts = sorted({rate.workers for rate in rates})
     with style.sheet(3.3) as (figure, axes):
@@ -41,12 +36,8 @@ def pipeline(rates: Sequence[Rate], demand: float, title: str) -> style.Drawing:
         axes.set_ylabel("images/s")
         axes.set_ylim(bottom=0)
         style.bare(axes, grid="y")
-        style.legend(figure, title, axes.get_legend_handles_labels(), ncols=1)
         n = span(rate.n for rate in rates)
-        style.footnote(
-            figure,
-            f"Host. n = {n} passes each. Points: geometric means; bars: intervals of each by itself.",
-        )
-    told = "; ".join(f"{rate.workers} ({rate.cache}): {rate.images_per_s:,.0f}" for rate in rates)
-    alt = f"{title}. Images per second by loader processes: {told}. Training asks for {demand:,.0f}."
-    return style.Drawing(figure=figure, title=title, alt=alt)
+        note = f"Host. n = {n} passes each. Points: geometric means; bars: intervals of each by itself."
+        told = "; ".join(f"{rate.workers} ({rate.cache}): {rate.images_per_s:,.0f}" for rate in rates)
+        alt = f"{title}. Images per second by loader processes: {told}. Training asks for {demand:,.0f}."
+        return style.finish(figure, title, note, alt, axes.get_legend_handles_labels(), 1)

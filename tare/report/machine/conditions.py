@@ -6,8 +6,9 @@ from collections import Counter
 from collections.abc import Callable, Iterable
 
 from tare.model.records.launches import Facts, LaunchRecord
-from tare.model.registry import BASELINE, CONTROL, HOST
-from tare.model.studies.arms import environment_of, stack_of
+from tare.model.registry import HOST
+from tare.model.roles import CONTROL, read_role
+from tare.model.studies.arms import stack_of
 from tare.model.studies.stacks import is_official
 from tare.report.evidence import Campaign, Evidence
 from tare.report.words.labels import env_title, seconds, size_bytes, units_text, workload_title
@@ -26,7 +27,7 @@ def _place(campaign: Campaign, name: str) -> str:
     """Where a launch ran; the control keeps its own name."""
     if campaign.kind == "sweep":
         return HOST
-    return name if name == CONTROL else environment_of(name)
+    return name if name == CONTROL else read_role(name).environment
 
 
 def first_facts(evidence: Evidence) -> dict[str, Facts]:
@@ -47,9 +48,9 @@ def pythons(evidence: Evidence) -> dict[str, str]:
         plan = campaign.plan
         for unit in campaign.units:
             for name, launch in unit.launches.items():
-                arm = plan.headline_arm if name.endswith(BASELINE) else plan.arm
-                env = environment_of(name)
-                stack = stack_of(arm, plan.stack, env)
+                role = read_role(name)
+                env = role.environment
+                stack = stack_of(plan.headline_levels if role.is_reference else plan.levels, plan.stack, env)
                 if launch.ok and (env == HOST or is_official(stack)):
                     found.setdefault(stack, launch.seen_inside().facts.python)
     return found

@@ -6,8 +6,9 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
 
 from tare.core.files import canonical_json
-from tare.model.registry import CONTROL, HOST
-from tare.model.studies.study import is_headline
+from tare.model.registry import HOST
+from tare.model.roles import CONTROL
+from tare.model.studies.layout import is_headline
 from tare.report.evidence import Campaign, Evidence
 from tare.report.words.layout import Table, by_environment, value_text
 

@@ -3,19 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
-from markupsafe import Markup
-
 from tare.analysis.pipeline import CACHES, Rate, demand, enough, rates
-from tare.core.process import scratch_folder
 from tare.model.records.measured import PipelineRecord
-from tare.report import figures
 from tare.report.evidence import Evidence
+from tare.report.figures import style
 from tare.report.figures.pipeline import pipeline
 from tare.report.words.labels import workload_title
-from tare.report.words.layout import UNAVAILABLE, Row, Table
+from tare.report.words.layout import UNAVAILABLE, Table, field
 
 CACHE_TITLES = {"cold": "an empty page cache", "warm": "a full page cache"}
 ALONE = (
@@ -24,12 +20,9 @@ ALONE = (
 )
 
 
-def section(evidence: Evidence) -> Mapping[str, Any] | None:
-    """What the template shows, by workload; None where the study measures no input alone."""
-    if not evidence.pipelines:
-        return None
-    found = {name: _told(evidence, name, record) for name, record in evidence.pipelines.items()}
-    return {"pipelines": found, "pipeline_note": ALONE}
+def sections(evidence: Evidence) -> list[Mapping[str, Any]]:
+    """What is shown of each workload of which the study measures the input alone."""
+    return [_told(evidence, name, record) for name, record in evidence.pipelines.items()]
 
 
 def _told(evidence: Evidence, workload: str, record: PipelineRecord) -> Mapping[str, Any]:
@@ -40,14 +33,8 @@ def _told(evidence: Evidence, workload: str, record: PipelineRecord) -> Mapping[
     return {
         "sentences": sentences(title, record, found),
         "table": rate_table(title, record, found),
-        "figure": _drawn(workload, pipeline(found, demand(record), title)),
+        "figure": style.drawn(pipeline(found, demand(record), title), f"pipeline_{workload}"),
     }
-
-
-def _drawn(workload: str, drawing: figures.Drawing) -> Markup:
-    """The figure as a page takes it in; its texts are escaped when it is written."""
-    with scratch_folder("figure") as folder:
-        return Markup(figures.inline(figures.write(drawing, Path(folder) / f"pipeline_{workload}.svg")))
 
 
 def sentences(title: str, record: PipelineRecord, found: Sequence[Rate]) -> list[str]:
@@ -79,22 +66,17 @@ def _from(workers: int) -> str:
 
 def rate_table(title: str, record: PipelineRecord, found: Sequence[Rate]) -> Table:
     """Every rate with its interval."""
-    rows: list[Row] = [
-        [
-            f"{rate.workers}, {CACHE_TITLES[rate.cache]}",
-            f"{rate.images_per_s:,.0f}",
-            "" if rate.low is None or rate.high is None else f"{rate.low:,.0f} to {rate.high:,.0f}",
-            "" if rate.first_batch_s is None else f"{1000 * rate.first_batch_s:,.0f}",
-            str(rate.n),
-        ]
-        for rate in found
-    ]
-    samples = record.settings.get("images")
-    return Table(
+    return Table.of(
+        found,
+        {
+            "Loader processes": lambda rate: f"{rate.workers}, {CACHE_TITLES[rate.cache]}",
+            "Images/s": field("images_per_s", "{:,.0f}".format),
+            "Interval": lambda rate: None if rate.low is None else f"{rate.low:,.0f} to {rate.high:,.0f}",
+            "First batch, ms": field("first_batch_s", lambda value: f"{1000 * value:,.0f}"),
+            "n": field("n"),
+        },
         caption=f"{title}: input alone, by loader processes",
-        columns=["Loader processes", "Images/s", "Interval", "First batch, ms", "n"],
-        rows=rows,
-        note=f"Measured. Passes over {samples} images in batches of {record.batch}, the start of loader processes "
-        "in them; geometric means over repetitions, each interval by itself.",
+        note=f"Measured. Passes over {record.settings.get('images')} images in batches of {record.batch}, the "
+        "start of loader processes in them; geometric means over repetitions, each interval by itself.",
         numeric=True,
     )

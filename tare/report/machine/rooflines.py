@@ -40,12 +40,13 @@ SHORT = {
 
 
 def section(evidence: Evidence) -> Mapping[str, Any]:
-    """What the template shows: sentences on points, families and ceilings, and the tables."""
+    """What its section shows: sentences on points, families and ceilings, and the tables."""
     record = evidence.ceilings
     if record is None:
         return {"points": [NO_CEILINGS], "families": [], "ceilings": [], "tables": []}
     return {
         "points": point_sentences(evidence, record) or ["No profiled launch gave FLOPs, bytes and a step time."],
+        "workloads": evidence.workloads,
         "families": [line for name in evidence.workloads for line in family_sentences(evidence, record, name)],
         "ceilings": ceiling_sentences(record),
         "tables": [

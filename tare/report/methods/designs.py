@@ -19,12 +19,7 @@ REACHED = (("ci_low", "ci_high"), ("control_ci_low", "control_ci_high"))
 
 
 def design_sentence(campaign: Campaign, verdicts: pd.DataFrame) -> str:
-    """Number of units, where it comes from, and the half-width that was reached beside the one wanted.
-
-    Args:
-        campaign: of rounds, or of their steps.
-        verdicts: its rows.
-    """
+    """Number of units, where it comes from, and the half-width that was reached beside the one wanted."""
     adopted = campaign.plan.adopted
     if adopted is None:
         return _units_sentence(campaign, verdicts)

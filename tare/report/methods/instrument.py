@@ -6,7 +6,8 @@ import math
 
 from tare.analysis import other_designs
 from tare.analysis.verdicts import margin_of
-from tare.model.registry import CONTROL, HOST
+from tare.model.registry import HOST
+from tare.model.roles import CONTROL
 from tare.report.evidence import Campaign, Evidence
 from tare.report.number_tables import interval_text, ratio_text
 from tare.report.words.labels import env_title, seconds, workload_title

@@ -11,10 +11,9 @@ from dataclasses import dataclass
 import pandas as pd
 
 from tare.analysis.choice import kind_of
-from tare.model.journals.sealed import STEPS
-from tare.model.registry import scenario_names
-from tare.model.studies.arms import of_campaign
-from tare.model.studies.study import BASELINE, CONTROL, HOST, is_headline
+from tare.model.registry import SINGLE
+from tare.model.studies.layout import STEPS, is_headline, read_name
+from tare.model.studies.study import HOST
 from tare.report.evidence import Evidence
 from tare.report.words.labels import arm_title, env_title, units_text, workload_title
 
@@ -40,16 +39,21 @@ def loss_checks(evidence: Evidence) -> list[LossCheck]:
         names = [c.name for c in evidence.views if c.workload == workload and c.kind in LOSS_OF]
         for name in sorted(names, key=lambda n: (not is_headline(n), names.index(n))):
             rows = own[(own["campaign"] == name) & (own["metric"] == LOSS_OF[kind_of(name)])]
-            arm = of_campaign(name)
+            arm = read_name(name).arm
             if arm is not None and arm.other_stack:  # across stacks a loss may differ: it is held within its own
-                rows = rows[~rows["env"].str.endswith(BASELINE)]
+                rows = _at_its_level(rows)
             # As across settings of the framework, other input, and another way to exchange gradients.
             if arm is not None and (arm.is_inside or arm.is_grouped):
-                rows = rows[~rows["env"].str.endswith(BASELINE)]
+                rows = _at_its_level(rows)
                 if rows.empty:
                     continue  # it could not be had; where settings are weighed the page says why
             found.append(loss_check(workload, rows, name))
     return found
+
+
+def _at_its_level(rows: pd.DataFrame) -> pd.DataFrame:
+    """Rows without those of launches at the headline's levels."""
+    return rows[rows["launch_role"] != "headline"]
 
 
 def loss_check(workload: str, rows: pd.DataFrame, campaign: str | None = None) -> LossCheck:
@@ -72,7 +76,7 @@ def loss_check(workload: str, rows: pd.DataFrame, campaign: str | None = None) -
         return LossCheck(workload=workload, equal=None, sentence=f"{title}: no launch on the host left a loss.")
     distance = (own["value"] - own["reference"]).abs() / own["reference"].abs()
     worst = own.loc[distance.idxmax()]
-    largest, where = float(distance.max()), env_title(str(worst["env"]))
+    largest, where = float(distance.max()), env_title(str(worst["launch"]))
     counted, end = _counted(own, kind)
     if largest == 0:
         losses = own["reference"].unique()
@@ -92,15 +96,15 @@ def loss_check(workload: str, rows: pd.DataFrame, campaign: str | None = None) -
 
 
 def _title(workload: str, campaign: str) -> str:
-    arm, last = of_campaign(campaign), campaign.rpartition(".")[2]
+    named = read_name(campaign)
     what = {"rounds": "whole runs", "steps": "training steps"}.get(kind_of(campaign), "runs")
-    beside = f", {last}" if last in scenario_names() else ""
-    return f"{workload_title(workload)}, {what}{f', {arm_title(arm.name)}' if arm else ''}{beside}"
+    beside = "" if named.scenario == SINGLE else f", {named.scenario}"
+    return f"{workload_title(workload)}, {what}{f', {arm_title(named.arm.name)}' if named.arm else ''}{beside}"
 
 
 def _references(rows: pd.DataFrame, kind: str) -> pd.Series:
     """What each row is held against."""
-    hosts = rows[rows["env"] == HOST].sort_values("rep")
+    hosts = rows[rows["launch"] == HOST].sort_values("rep")
     if kind == STEPS:
         return rows["rep"].map(hosts.set_index("rep")["value"])
     return pd.Series(float(hosts["value"].iloc[0]) if len(hosts) else float("nan"), index=rows.index)
@@ -108,7 +112,7 @@ def _references(rows: pd.DataFrame, kind: str) -> pd.Series:
 
 def _counted(rows: pd.DataFrame, kind: str) -> tuple[str, str]:
     """How many launches in how many environments, and what they ended."""
-    places = rows["env"].str.removesuffix(BASELINE).replace(CONTROL, HOST).nunique()
+    places = rows["environment"].nunique()
     launches = f"{len(rows)} launches in {places} environment{'s' if places > 1 else ''}"
     if kind == STEPS:
         rounds = rows["rep"].nunique()
