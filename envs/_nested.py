@@ -27,7 +27,6 @@ OURS: Mapping[str, str] = {"PATH": PATH, "USER": "root", "HOME": "/root"}
 class Nested(Vm):
     """A guest of QEMU in which another environment's runtime starts the launch."""
 
-    factors: ClassVar[Mapping[str, tuple[str, ...]]] = {}
     inner: ClassVar[type[Environment]]  # the environment whose adapter is used
     tools: ClassVar[tuple[str, ...]] = ()  # programs of this machine that the guest needs beside PROGRAMS
     modules: ClassVar[tuple[str, ...]] = ()  # of MORE_MODULES, those that the guest's kernel needs

@@ -14,16 +14,24 @@ import pandas as pd
 
 from tare.core.errors import IntegrityError, TareError, UserError
 from tare.core.files import is_gzip
-from tare.profilers import counters, ncu, nsys, nsys_reports, nvprof, nvprof_tables, timeline, torch_trace
+from tare.profilers import counters, ncu, nsys, nvprof, nvprof_tables, timeline, torch_trace
 from tare.profilers.activity import KINDS
 from tare.profilers.printed import decoded, has_header, read_text
 
 KNOWN = (
-    "nvprof (--csv or plain: summary, --print-gpu-trace, --metrics), ncu (--csv), nsys (export --type sqlite, or "
-    "stats --format csv), torch.profiler (Chrome trace, also as .gz)"
+    "nvprof (--csv or plain: summary, --print-gpu-trace, --metrics), ncu (--csv), nsys (export --type sqlite), "
+    "torch.profiler (Chrome trace, also as .gz)"
 )
 WHOLE, STEP = "whole log", "training step"
 OF_NVPROF = re.compile(r"^=+(?:\d+=+)? *(?:NVPROF|Profiling|Error:|Warning:)", re.MULTILINE)
+# What `nsys stats` prints: marks of its reports, titles of those before 2022, headers of its tables.
+OF_STATS = re.compile(
+    r"^\s*(?:\[\d+/\d+\] Executing '\w+' stats report|(?:Processing|Exporting) \[|SKIPPED: .*\.sqlite|"
+    r"CUDA (?:Kernel|Memory Operation) (?:Statistics|Summary)|\"?Time ?\(%\)\"?(?:,|\s{2,})\"?Total Time\b|"
+    r"\"?Total(?: \(MB\))?\"?,\"?(?:Count|Operations)\b|\"?Start ?\((?:ns|sec)\)\"?(?:,|\s{2,})\"?Duration ?\()",
+    re.MULTILINE,
+)
+SQLITE = "read the SQLite beside it (nsys export --type sqlite REPORT makes it): it has exact times and bytes"
 NOT_DIVIDED = {*counters.RATES, *timeline.NOT_PER_STEP, "warp_execution_efficiency", "tex_cache_hit_rate"}
 
 
@@ -118,7 +126,9 @@ def _no_device(events: list[dict[str, Any]], steps: int) -> str:
 
 def _reader(text: str, path: Path) -> Callable[[str, Path], Log]:
     """The reader of the profiler that a text is of: by its tables, then by its own lines."""
-    profilers = {"nsys": _nsys, "ncu": _ncu, "nvprof": _nvprof}
+    profilers = {"ncu": _ncu, "nvprof": _nvprof}
+    if OF_STATS.search(text):
+        raise UserError(f"{path} is of nsys stats, whose reports are not read: {SQLITE}")
     named = _with_tables(text)
     if len(named) > 1:
         raise UserError(
@@ -146,20 +156,10 @@ def _is_log(path: Path) -> bool:
 
 def _with_tables(text: str) -> list[str]:
     has_table = {
-        "nsys": nsys_reports.has_reports(text),
         "ncu": has_header(text, ncu.FORMS),
         "nvprof": has_header(text, nvprof_tables.FORMS) or nvprof_tables.has_plain_header(text),
     }
     return [name for name, found in has_table.items() if found]
-
-
-def _nsys(text: str, path: Path) -> Log:
-    found = nsys_reports.read_reports(text, str(path))
-    form = "nsys, GPU trace" if found.activity is not None else "nsys, sums"
-    return Log(
-        path=path, form=form, source="nsys", activity=found.activity, summary=found.summary,
-        covered=found.covered, warnings=found.warnings,
-    )  # fmt: skip
 
 
 def _ncu(text: str, path: Path) -> Log:

@@ -15,7 +15,7 @@ from typing import Any
 import pandas as pd
 
 from tare.core.errors import IntegrityError, UserError
-from tare.profilers.numerals import ANY, POINT, WHOLE, Numerals, Token, decide, parse
+from tare.profilers.numerals import Numerals, Token, parse, refuse_other_locales
 from tare.profilers.printed import (
     CAPABILITY,
     CUT,
@@ -102,7 +102,8 @@ def _launches(found: list[Table], text: str, where: str) -> pd.DataFrame:
             f"{where} is no whole profile: {len(failed)} launches could not be profiled, the first of {failed[0]}"
             + (f": {why[0]} (mend it: {why[1]})" if why else "")
         )
-    numerals = Numerals(where, decide(_tokens(found, where), where))
+    refuse_other_locales(_tokens(found, where), where)
+    numerals = Numerals(where)
     launches = _Launches(where)
     for number, table in enumerate(found):
         (_wide if table.form == WIDE else _long)(number, table, launches, numerals)
@@ -120,8 +121,8 @@ def read_metrics(text: str, where: str) -> pd.DataFrame:
     A launch is a kernel with one invocation; they count from 1 in the order of the text. A value is missing where
     the profiler says n/a. Metrics whose values are words, such as names of settings, are left out. The column CC
     becomes the two metrics of the compute capability that a whole page has.
-    Raises UserError where there is no table, with the profiler's reason if it gives one; or numbers can be read
-    both ways. Raises IntegrityError where the table is cut short or damaged, or launches are missing from it.
+    Raises UserError where there is no table, with the profiler's reason if it gives one; or numbers have, or may
+    have, a decimal comma. Raises IntegrityError where the table is cut short or damaged, or lacks launches.
     """
     return read_log(text, where)[0]
 
@@ -141,7 +142,8 @@ def _metrics(found: list[Table], text: str, where: str) -> pd.DataFrame:
         return _launches(found, text, where)
     if len(summaries) < len(found):
         raise UserError(f"{where} holds launches and summaries of them: give each a file of its own")
-    numerals = Numerals(where, decide(_tokens(found, where), where))
+    refuse_other_locales(_tokens(found, where), where)
+    numerals = Numerals(where)
     kernels: dict[tuple[Any, ...], int] = {}
     rows = [row for number, table in enumerate(summaries) for row in _summed(number, table, numerals, kernels)]
     if not rows:
@@ -156,7 +158,7 @@ def _metrics(found: list[Table], text: str, where: str) -> pd.DataFrame:
 
 def tables(text: str, where: str) -> list[Table]:
     """The tables of a text; empty lines of the program do not end them."""
-    found = csv_tables(text, FORMS, where, last_needed=LAST_NEEDED, empty_line_ends=False)
+    found = csv_tables(text, FORMS, where, LAST_NEEDED)
     for table in found:
         read_columns = [place for place, name in enumerate(table.header) if name not in UNREAD]
         for line, row in table.rows:
@@ -264,7 +266,7 @@ def _tokens(found: Iterable[Table], where: str) -> Iterator[Token]:
 def _token(text: str, name: str, unit: str, line: int) -> Token:
     if instances := INSTANCES.match(text):
         text = instances[1]
-    return Token(text, line, WHOLE if name.endswith(".sum") and unit in COUNTS else ANY)
+    return Token(text, line, whole=name.endswith(".sum") and unit in COUNTS)
 
 
 def _place(table: Table, name: str, where: str = "") -> int:
@@ -369,20 +371,20 @@ def _statistics(smallest: dict[str, Any], largest: dict[str, Any], mean: dict[st
     return {"unit": mean["unit"], **values, "max_printed": largest["value"], "max_unit": largest["unit"]}
 
 
-def base_value(text: str, unit: str, way: str = POINT) -> dict[str, Any] | None:
+def base_value(text: str, unit: str) -> dict[str, Any] | None:
     """Base value and unit of a printed number (in brackets: of instances); None for a word, missing for n/a."""
     if instances := INSTANCES.match(text):
         text = instances[1]
     factor, base = base_unit(unit)
     if text.startswith("(!)") or text.lower() in ("n/a", "nan", "-nan", "inf"):
         return {"value": float("nan"), "unit": base}
-    found = parse(text, way)
+    found = parse(text)
     return None if found is None else {"value": found.value * factor, "unit": base}
 
 
 def _cell(text: str, unit: str, numerals: Numerals, line: int, name: str) -> dict[str, Any] | None:
     """As `base_value`. Raises IntegrityError where it is no number, and the metric has a unit or is a count."""
-    found = base_value(text, unit, numerals.way)
+    found = base_value(text, unit)
     if found is None and text and (unit or name.endswith(".sum")):
         numerals.number(text, line, name)
     return found

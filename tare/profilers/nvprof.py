@@ -1,9 +1,8 @@
 """Reads what nvprof writes, the profiler of devices before compute capability 8.0: as CSV and as a plain log.
 
-Four forms: the summary ("GPU activities", "API calls", and the copies of unified memory below),
-`--print-gpu-trace`, `--metrics` or `--events` by kernel, and both together, which is a row of metrics per launch.
-A file may hold several processes, warnings, and what the program itself printed. Its numbers have a point before
-decimals.
+Three forms: the summary ("GPU activities", "API calls", and the copies of unified memory below),
+`--print-gpu-trace`, and `--metrics` by kernel. A file may hold several processes, warnings, events, which no metric
+here comes from, and what the program itself printed. Its numbers have a point before decimals.
 """
 
 from __future__ import annotations
@@ -25,7 +24,6 @@ from tare.profilers.nvprof_tables import (
     DEVICE,
     DURATION,
     EVENTS,
-    LAUNCHES,
     METRICS,
     SUMMARY,
     SUMMARY_ROW,
@@ -54,12 +52,10 @@ LAUNCHING = ("cudaLaunch", "cudaLaunchKernel", "cuLaunchKernel")
 API = re.compile(r"^cu(da)?[A-Z]\w*$")
 CORRELATION = re.compile(r"\s\[\d+\]$")
 LEVEL = re.compile(r"^(?:Idle|Low|Mid|High|Max) \((\d{1,3})\)$")
-INSTANCE = re.compile(r" \(\d+\)$")
 OVERFLOW = "<OVERFLOW>"
 MOVED = {f"{source} To {target}": f"{source[0]}to{target[0]}" for source in ("Host", "Device")
          for target in ("Host", "Device")}  # fmt: skip
 TRACED = {"start", "duration", "device", "stream", "name"}
-WITHOUT_KERNEL = {"device", "context", "stream", "kernel", "correlation_id"}  # columns that are no metrics
 # What nvprof prints where it has nothing to show, in its own words.
 WORDS = re.compile(
     r"^(?:=+(?:\d+=+)? *)?((?:Error: .*|No (?:kernels|events/metrics|API activities)[^\n]* profiled.*|"
@@ -89,27 +85,30 @@ def read(text: str, where: str) -> NvprofLog:
         scan.take(number, line)
     scan.end(text)
     found = _Found(where)
-    for plain in scan.tables:
-        _READERS[plain.table.form, plain.is_csv](found, plain)
+    for part in scan.tables:
+        if reader := _READERS.get((part.table.form, part.is_csv)):
+            reader(found, part)
     found.check()
     if not (found.pieces or found.sums or found.metrics):
-        raise UserError(f"{where} {_nothing(text, bool(scan.tables))}")
+        raise UserError(f"{where} {_nothing(text, {part.table.form for part in scan.tables})}")
     has_sums = found.sums and (scan.has(SUMMARY) or not found.pieces)
     said = re.findall(r"^=+(?:\d+=+)? *(?:Warning: |(?=Error: ))(.*\S)", text, re.MULTILINE)
     return NvprofLog(
         activity=activity.make(found.pieces, where) if found.pieces else None,
         summary=activity.make_summary(found.sums) if has_sums else None,
         covered=frozenset(activity.KINDS if scan.has(SUMMARY) else activity.CROSSING),
-        metrics=pd.DataFrame(found.counted(), columns=METRIC_COLUMNS) if found.metrics else None,
+        metrics=pd.DataFrame(found.metrics, columns=METRIC_COLUMNS) if found.metrics else None,
         warnings=(*said, *found.warnings(scan), *scan.unended()),
     )
 
 
-def _nothing(text: str, has_tables: bool) -> str:
+def _nothing(text: str, forms: set[str]) -> str:
     remedy = "profile with nvprof --csv --log-file FILE, on a program that uses the GPU"
     if said := WORDS.search(text):
         return f"holds no profile; nvprof says {said[1]!r}: {remedy}"
-    if has_tables:
+    if forms == {EVENTS}:
+        return f"holds events alone, which tell no metric that is known: {remedy}"
+    if forms:
         return f"has no row of what the GPU did: it did nothing, or the file is cut short; {remedy}"
     return f"holds no table of nvprof: {remedy}"
 
@@ -124,33 +123,33 @@ class _Found:
         self.sums: list[dict[str, Any]] = []
         self.metrics: list[dict[str, Any]] = []
         self._kernels: dict[Any, int] = {}
-        self._seen: dict[tuple[str, Any], dict[int, set[str]]] = {}  # by form and device: metrics of each kernel
-        self._invocations: dict[tuple[str, int], int] = {}
+        self._seen: dict[Any, dict[int, set[str]]] = {}  # by results and device: metrics of each kernel
+        self._invocations: dict[int, int] = {}
         self._uneven: list[int] = []  # lines of metrics that have other invocations than others of their kernel
-        self._blocks: Counter[tuple[str, str]] = Counter()
+        self._blocks: Counter[str] = Counter()
         self._shares: dict[int, list[tuple[Printed, Printed]]] = {}
         self._api_shares: dict[int, list[Printed]] = {}
         self._has_managed = self._has_launches = False
 
     def block(self, part: Part) -> tuple[str, int]:
-        """The results that a table of metrics or events belongs to: both of one process count the same kernels."""
-        key = (part.table.mark[0], part.table.form)
-        self._blocks[key] += 1
-        return part.table.mark[0], self._blocks[key]
+        """The results that a table of metrics belongs to."""
+        process = part.table.mark[0]
+        self._blocks[process] += 1
+        return process, self._blocks[process]
 
-    def add_metric(self, line: int, form: str, owner: tuple[Any, ...], kernel: str, cells: list[str]) -> None:
+    def add_metric(self, line: int, owner: tuple[Any, ...], kernel: str, cells: list[str]) -> None:
         """One metric (invocations, name, min, max, avg as printed) of one kernel, told by `owner`."""
         at = f"{self.where} line {line}"
         index = self._kernels.setdefault(owner, len(self._kernels) + 1)
         invocations, name = self.numerals.count(cells[0], line, "invocations"), cells[1]
-        own = self._seen.setdefault((form, owner[:2]), {}).setdefault(index, set())
+        own = self._seen.setdefault(owner[:2], {}).setdefault(index, set())
         if name in own:
             raise IntegrityError(
                 f"{at}: {name} stands twice under one kernel: the headers of kernels are missing, so that numbers "
                 "have no owner; profile again with --csv --log-file"
             )
         own.add(name)
-        if self._invocations.setdefault((form, index), invocations) != invocations:
+        if self._invocations.setdefault(index, invocations) != invocations:
             self._uneven.append(line)
         smallest, largest, mean = (value_of(cell, at) for cell in cells[2:5])
         slack = 1e-2 * abs(largest.value)  # averages of throughputs are of their sums, and a little beside
@@ -161,18 +160,9 @@ class _Found:
         self.metrics.append(
             {
                 "kernel_index": index, "kernel": kernel, "invocations": invocations, "metric": name, "unit": unit,
-                "min": smallest.value, "max": largest.value, "avg": mean.value, **printed, "form": form,
+                "min": smallest.value, "max": largest.value, "avg": mean.value, **printed,
             }
         )  # fmt: skip
-
-    def counted(self) -> list[dict[str, Any]]:
-        """Metrics and events, without events that have the name of a metric of the same kernel."""
-        named = {(row["kernel_index"], row["metric"]) for row in self.metrics if row["form"] == METRICS}
-        return [
-            row
-            for row in self.metrics
-            if row["form"] != EVENTS or (row["kernel_index"], row["metric"]) not in named
-        ]
 
     def add_call(
         self, table: int, line: int, share: str, name: str, calls: str, times: Mapping[str, Printed]
@@ -215,11 +205,6 @@ class _Found:
                     f"{self.where} is cut short: the shares of the API calls below line {table} add up to "
                     f"{sum(one.value for one in calls):.2f} %"
                 )
-        both: dict[Any, dict[str, set[int]]] = {}
-        for (form, (block, _)), kernels in self._seen.items():
-            both.setdefault(block, {}).setdefault(form, set()).update(kernels)
-        if any(len(forms) > 1 and forms[EVENTS] != forms[METRICS] for forms in both.values()):
-            raise IntegrityError(f"{self.where}: its events and its metrics are of other kernels: {CUT}")
         for kernels in self._seen.values():
             every = set().union(*kernels.values())
             for index, own in kernels.items():
@@ -388,31 +373,13 @@ class _Csv:
 
 
 def _csv_metrics(found: _Found, part: Part) -> None:
-    table, form = _Csv(found, part), part.table.form
+    table = _Csv(found, part)
     first, kernel, block = table.place("invocations"), table.place("kernel"), found.block(part)
-    picked = [first, *(table.place(one) for one in (f"{form[:-1]} name", "min", "max", "avg"))]
+    picked = [first, *(table.place(one) for one in ("metric name", "min", "max", "avg"))]
     device = table.place("device")
     for line, row in table.rows:
         owner = (block, row[device], *row[:first])
-        found.add_metric(line, form, owner, row[kernel], [row[place] for place in picked])
-
-
-def _csv_launches(found: _Found, part: Part) -> None:
-    """`--metrics` with `--print-gpu-trace`: a row per launch, a column per metric."""
-    table, block = _Csv(found, part), found.block(part)
-    places = [place for place, name in enumerate(table.names) if name not in WITHOUT_KERNEL]
-    if instances := [part.table.header[place] for place in places if INSTANCE.search(part.table.header[place])]:
-        raise UserError(
-            f"{found.where} line {part.table.line}: {instances[0]} is of one instance: profile without "
-            "--aggregate-mode off"
-        )
-    kernel, device = table.place("kernel"), table.place("device")
-    for line, row in table.rows:
-        owner = (block, row[device], line)
-        for place in places:
-            name = table.names[place]
-            value = table.cell(row, name)
-            found.add_metric(line, LAUNCHES, owner, row[kernel], ["1", name, value, value, value])
+        found.add_metric(line, owner, row[kernel], [row[place] for place in picked])
 
 
 def _csv_summary(found: _Found, part: Part) -> None:
@@ -493,7 +460,7 @@ def _lines(found: _Found, part: Part) -> list[tuple[int, str]]:
 
 def _plain_metrics(found: _Found, part: Part) -> None:
     """The plain forms have columns that are two or more blanks apart."""
-    form, block = part.table.form, found.block(part)
+    block = found.block(part)
     device, kernel, times, empty = "", "", Counter[tuple[str, str]](), 0
     for number, line in _lines(found, part):
         if empty and not line.strip()[:1].isdecimal():
@@ -508,12 +475,12 @@ def _plain_metrics(found: _Found, part: Part) -> None:
             times[device, kernel] += 1
             continue
         cells = re.split(r"\s{2,}", line.strip())
-        if len(cells) not in ((6,) if form == METRICS else (5, 6)):
-            raise IntegrityError(f"{found.where} line {number}: {len(cells)} cells, where a row has 5 or 6: {CUT}")
+        if len(cells) != 6:
+            raise IntegrityError(f"{found.where} line {number}: {len(cells)} cells, where a row has 6: {CUT}")
         if not kernel:
             raise IntegrityError(f"{found.where} line {number}: {cells[1]} of no kernel: lines above are missing")
-        picked = [*cells[:2], *(cells[-3:] if form == METRICS else cells[2:5])]
-        found.add_metric(number, form, (block, device, kernel, times[device, kernel]), kernel, picked)
+        owner = (block, device, kernel, times[device, kernel])
+        found.add_metric(number, owner, kernel, [*cells[:2], *cells[-3:]])
     if empty:
         raise IntegrityError(f"{found.where} line {empty}: no number stands below this kernel: {CUT}")
 
@@ -580,8 +547,7 @@ def _plain_unified(found: _Found, part: Part) -> None:
 
 
 _READERS = {
-    (METRICS, True): _csv_metrics, (EVENTS, True): _csv_metrics, (LAUNCHES, True): _csv_launches,
-    (SUMMARY, True): _csv_summary, (TRACE, True): _csv_trace, (UNIFIED, True): _csv_unified,
-    (METRICS, False): _plain_metrics, (EVENTS, False): _plain_metrics, (SUMMARY, False): _plain_summary,
+    (METRICS, True): _csv_metrics, (SUMMARY, True): _csv_summary, (TRACE, True): _csv_trace,
+    (UNIFIED, True): _csv_unified, (METRICS, False): _plain_metrics, (SUMMARY, False): _plain_summary,
     (TRACE, False): _plain_trace, (UNIFIED, False): _plain_unified,
 }  # fmt: skip

@@ -155,8 +155,10 @@ class Scan:
         self.announced.pop(part.table.mark[0], None)
         self._last = part
         self.tables.append(part)
-        if part.table.form == LAUNCHES and not part.is_csv:
-            raise UserError(f"{self.where} line {number}: metrics by launch are read as CSV: print them with --csv")
+        if part.table.form == LAUNCHES:
+            raise UserError(
+                f"{self.where} line {number}: metrics by launch are not read: profile without --print-gpu-trace"
+            )
 
     def _feed(self, part: Part, number: int, line: str) -> None:
         table = part.table

@@ -212,12 +212,10 @@ def csv_tables(
     text: str,
     is_header: Mapping[str, Sequence[str]],
     where: str,
-    *,
-    last_needed: Mapping[str, str] | None = None,
-    empty_line_ends: bool = True,
+    last_needed: Mapping[str, str],
 ) -> list[Table]:
-    """Each table of CSV in a text (CsvTables); raises IntegrityError for a row cut short, or a table twice."""
-    scanner = CsvTables(is_header, where, last_needed=last_needed, empty_line_ends=empty_line_ends)
+    """The tables of CSV in a text, where empty lines end none; IntegrityError for a row cut short, or one twice."""
+    scanner = CsvTables(is_header, where, last_needed=last_needed, empty_line_ends=False)
     for number, line in lines_of(text):
         if NOISE.match(line) or (not scanner.take(number, line) and line.strip()):
             scanner.follow()

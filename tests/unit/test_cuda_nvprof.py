@@ -118,14 +118,14 @@ def test_old_files_have_no_type_and_no_quotes():
     assert table["total_s"].tolist() == pytest.approx([3e-3, 1e-3])
 
 
-def test_events_are_read_like_metrics():
+def test_events_alone_are_no_profile():
     log = (
         "==1== Event result:\nInvocations   Event Name         Min         Max         Avg       Total\n"
         'Device "T (0)"\n    Kernel: k(int)\n'
         "          2   warps_launched          10          30          20          40\n"
     )
-    table = nvprof.read(log, "log").metrics
-    assert table.loc[0, ["kernel", "invocations", "metric", "avg"]].tolist() == ["k(int)", 2, "warps_launched", 20]
+    with pytest.raises(UserError, match="log holds events alone, which tell no metric that is known"):
+        nvprof.read(log, "log")
 
 
 def test_a_log_that_lost_headers_of_kernels_is_refused():

@@ -44,7 +44,7 @@ REPORT = {
         profiler_checks.Check(name="host", available=True, version="6.1").as_dict(),
         profiler_checks.lacking("docker", "word " * 40, "apt-get install docker.io").as_dict(),
     ],
-    "profilers": [profiler_checks.lacking("nsys", "not installed").as_dict()],
+    "profilers": [profiler_checks.lacking("ncu", "not installed").as_dict()],
     "devices": [],
     "data": [],
     "stacks": [],

@@ -167,32 +167,6 @@ def test_a_module_of_something_inside_of_something_has_a_dot_in_its_name():
     )
 
 
-@pytest.mark.parametrize("name", registry.REMOVED)
-def test_an_environment_that_has_gone_is_named_with_what_to_take_instead(name):
-    says = f"{name} has gone: take {registry.REMOVED[name]} (docs/walls.md"
-    config = study.load_checked("config/smoke.yaml").to_json()
-    for changed, where in (
-        ({"environments": ["host", name]}, "environments"),
-        ({"stack_environments": [name]}, "stack_environments"),
-        ({"distributed": {"environments": ["host", name]}}, "distributed: environments"),
-        ({"shared": {**config["shared"], "environments": ["host", name]}}, "shared: environments"),
-    ):
-        with pytest.raises(UserError) as caught:
-            study.check(config | changed)
-        assert str(caught.value).startswith(f"config: {where}: {says}") and "\n" not in str(caught.value)
-    with pytest.raises(UserError) as caught:
-        registry.environment(name)
-    assert str(caught.value).startswith(f"environment {says}")
-    assert registry.REMOVED[name] in registry.environment_names()
-    assert f"| `{name}` |" in Path("docs/walls.md").read_text()
-
-
-def test_an_environment_of_ones_own_may_have_a_name_that_has_gone(monkeypatch):
-    name = next(iter(registry.REMOVED))
-    monkeypatch.setattr(registry, "environment_names", lambda: [name])
-    assert registry.removed(name) is None and registry.removed("docker") is None
-
-
 def test_campaigns_of_something_inside_of_something_are_told_apart_by_their_names():
     name = layout.campaign_name("rounds", ["host", "docker.vm"], "allocator=steady")
     assert name == "rounds.docker@vm+host.allocator-steady"

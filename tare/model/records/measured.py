@@ -50,14 +50,6 @@ class Counters(Tool):
     parts: tuple[CounterPart, ...] = ()
 
 
-class Timeline(Tool):
-    """The timeline of chosen steps by nsys."""
-
-    file: str | None = None
-    sha256: str | None = None
-    rows: int = 0
-
-
 class DeviceSample(Record):
     """Sensors of the device at an instant; None where it has none."""
 
@@ -105,7 +97,7 @@ class ProfileRecord(OnMachine, LaunchRecord):
     device_samples: tuple[DeviceSample, ...] = ()
     device_sample_reasons: Mapping[str, str] = Field(default_factory=dict)
     counters: Counters | None = None
-    nsys: Timeline | None = None
+    nsys: Mapping[str, Any] | None = None  # of versions that recorded the timeline by nsys too
 
     @property
     def on_cuda(self) -> bool:
