@@ -30,8 +30,6 @@ TIMES = {"kernel_s": 9e-6, "kernel_calls": 3, "htod_s": 2e-6, "htod_calls": 1, "
 SIZES = {"htod_bytes": 2_048_000, "dtoh_bytes": 1_024_000, "memset_bytes": 512_000}
 MEMORY = {name: value for name, value in TIMES.items() if not name.startswith("kernel")}
 SPAN = {"device_busy_s": 13.5e-6, "device_gap_s": 4.5e-6, "device_gaps": 5}  # of 1000 to 1018 us
-UNIFIED = {"htod_calls": 31, "htod_bytes": 896 * 1024, "htod_s": 118.432e-6, "dtoh_calls": 24,
-           "dtoh_bytes": 504 * 1024, "dtoh_s": 57.312e-6}  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -167,43 +165,6 @@ def nvprof_summary_csv():
         lines.append(f'"GPU activities",{share},{sum(durations) / 1e3:.6f},{len(durations)},'
                      f'{mean / 1e3:.6f},{min(durations):.6f},{max(durations) / 1e3:.6f},"{name}"')  # fmt: skip
     lines.append('"API calls",100.000000,120.000000,2,60.000000,30000.000000,90.000000,"cudaLaunchKernel"')
-    return (f"{NVPROF_HEAD}==9== Profiling result:\n" + "\n".join(lines) + "\n").encode()
-
-
-LEGEND = (
-    "\nRegs: Number of registers used per CUDA thread. This number includes registers used internally by the CUDA "
-    "driver and/or tools and can be more than what the compiler shows.\nSSMem: Static shared memory allocated per "
-    "CUDA block.\nDSMem: Dynamic shared memory allocated per CUDA block.\nSrcMemType: The type of source memory "
-    "accessed by memory operation/copy\nDstMemType: The type of destination memory accessed by memory "
-    "operation/copy\n"
-)
-PLACES = {"htod": ("Pinned", "Device"), "dtoh": ("Device", "Pinned"), "memset": ("Device", "-")}
-
-
-def nvprof_trace():
-    lines = ["   Start  Duration            Grid Size      Block Size     Regs*    SSMem*    DSMem*      Size  "
-             "Throughput  SrcMemType  DstMemType           Device   Context    Stream  Name"]  # fmt: skip
-    for place, (kind, name, start, duration, size) in enumerate(PIECES):
-        shape = ["(64 1 1)", "(128 1 1)", "16", "0B", "0B"] if kind == "kernel" else ["-"] * 5
-        moved = ["-", "-"] if size is None else [five(size, POWERS), five(size * 1e9 / duration, POWERS) + "/s"]
-        name = f"{name} [{130 + place}]" if kind == "kernel" else NAMES[kind]
-        cells = [f"{start / 1e6:.4f}ms", five(duration, DURATIONS), *shape, *moved, *PLACES.get(kind, ("-", "-")),
-                 "Tesla T4 (0)", "1", "7", name]  # fmt: skip
-        lines.append("  ".join(cell.rjust(9) for cell in cells[:-1]).lstrip() + f"  {name}")
-    return (f"{NVPROF_HEAD}==9== Profiling result:\n" + "\n".join(lines) + "\n" + LEGEND).encode()
-
-
-def nvprof_trace_csv():
-    lines = ['"Start","Duration","Grid X","Grid Y","Grid Z","Block X","Block Y","Block Z","Registers Per Thread",'
-             '"Static SMem","Dynamic SMem","Size","Throughput","SrcMemType","DstMemType","Device","Context",'
-             '"Stream","Name","Correlation_ID"', "ms,us,,,,,,,,KB,KB,KB,GB/s,,,,,,,"]  # fmt: skip
-    for place, (kind, name, start, duration, size) in enumerate(PIECES):
-        shape = "64,1,1,128,1,1,16,0.000000,0.000000" if kind == "kernel" else ",,,,,,,,"
-        moved = "," if size is None else f"{size / 1024:.6f},{size / 2**30 * 1e9 / duration:.6f}"
-        memory = ",".join(f'"{one}"' if one != "-" else "" for one in PLACES.get(kind, ("-", "-")))
-        own = NAMES.get(kind, name)
-        lines.append(f'{start / 1e6:.6f},{duration / 1e3:.6f},{shape},{moved},{memory},"Tesla T4 (0)","1","7",'
-                     f'"{own}",{place}')  # fmt: skip
     return (f"{NVPROF_HEAD}==9== Profiling result:\n" + "\n".join(lines) + "\n").encode()
 
 
@@ -350,19 +311,15 @@ def texts():
     def add(name, data, right, **more):
         found.append(Variant(name, data, right, **more))
 
-    both = {**TIMES, **SIZES}
     add("nvprof summary", nvprof_summary(), TIMES, slack=1e-4, marked=True)
     add("nvprof summary without api", nvprof_summary(api=False), TIMES, slack=1e-4)
     add("nvprof summary before types", nvprof_summary(typed=False), TIMES, slack=1e-4)
-    unified = {name: value + TIMES.get(name, 0) for name, value in UNIFIED.items() if not name.endswith("bytes")}
-    add("nvprof summary and unified memory", nvprof_summary(unified=True), {**TIMES, **unified}, slack=1e-4)
+    add("nvprof summary and unified memory", nvprof_summary(unified=True), TIMES, slack=1e-4)
     second = nvprof_summary().replace(b"==9==", b"==10==").replace(b"process 9", b"process 10")
     announced = b"==10== NVPROF is profiling process 10, command: ./train\n"
     twice = {name: 2 * value for name, value in TIMES.items()}
     add("nvprof summaries of two processes", announced + nvprof_summary() + second, twice, slack=1e-4)
     add("nvprof summary csv", nvprof_summary_csv(), TIMES, marked=True)
-    add("nvprof trace", nvprof_trace(), {**both, **SPAN}, slack=1e-4, marked=True)
-    add("nvprof trace csv", nvprof_trace_csv(), {**both, **SPAN}, slack=1e-6)
     add("nvprof metrics", nvprof_metrics(), NVPROF_RIGHT)
     add("nvprof metrics csv", nvprof_metrics_csv(), NVPROF_RIGHT)
     for title, number in (("C", C), ("us", US)):

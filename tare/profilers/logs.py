@@ -15,11 +15,10 @@ import pandas as pd
 from tare.core.errors import IntegrityError, TareError, UserError
 from tare.core.files import is_gzip
 from tare.profilers import counters, ncu, nsys, nvprof, nvprof_tables, timeline, torch_trace
-from tare.profilers.activity import KINDS
 from tare.profilers.printed import decoded, has_header, read_text
 
 KNOWN = (
-    "nvprof (--csv or plain: summary, --print-gpu-trace, --metrics), ncu (--csv), nsys (export --type sqlite), "
+    "nvprof (--csv or plain: summary, --metrics), ncu (--csv), nsys (export --type sqlite), "
     "torch.profiler (Chrome trace, also as .gz)"
 )
 WHOLE, STEP = "whole log", "training step"
@@ -47,7 +46,6 @@ class Log:
     window: tuple[float, float] | None = None
     steps: int | None = None  # profiled steps that the file itself marks
     summary: pd.DataFrame | None = None  # sums by operation
-    covered: frozenset[str] = frozenset(KINDS)  # kinds of activity that the sums would have if they occurred
     metrics: pd.DataFrame | None = None  # counters by kernel
     warnings: tuple[str, ...] = ()  # of the profiler, and of what the reader had to replace or can't know
 
@@ -74,23 +72,7 @@ def read(path: Path) -> Log:
             if not _is_log(path):
                 raise
     text = read_text(path)
-    log = _reader(text, path)(text, path)
-    _refuse_contradiction(log)
-    return log
-
-
-def _refuse_contradiction(log: Log) -> None:
-    """Raise IntegrityError where trace and sums of one file, which are of one recording, count different calls."""
-    if log.activity is None or log.summary is None:
-        return
-    traced = log.activity.groupby("kind").size()
-    summed = log.summary.groupby("kind")["calls"].sum()
-    for kind in log.covered:
-        if (in_trace := int(traced.get(kind, 0))) != (in_sums := int(summed.get(kind, 0))):
-            raise IntegrityError(
-                f"{log.path}: its trace has {in_trace} of {kind}, its sums have {in_sums}: it is cut short, or of "
-                "several recordings: give each a file of its own"
-            )
+    return _reader(text, path)(text, path)
 
 
 def _torch(path: Path) -> Log:
@@ -169,12 +151,9 @@ def _ncu(text: str, path: Path) -> Log:
 
 def _nvprof(text: str, path: Path) -> Log:
     found = nvprof.read(text, str(path))
-    parts = {"GPU trace": found.activity, "summary": found.summary, "metrics": found.metrics}
+    parts = {"summary": found.summary, "metrics": found.metrics}
     form = ", ".join(["nvprof", *(name for name, table in parts.items() if table is not None)])
-    return Log(
-        path=path, form=form, source="nvprof", activity=found.activity, summary=found.summary,
-        covered=found.covered, metrics=found.metrics, warnings=found.warnings,
-    )  # fmt: skip
+    return Log(path=path, form=form, source="nvprof", warnings=found.warnings, **parts)
 
 
 def rows(log: Log, steps: int | None) -> list[dict[str, Any]]:
@@ -187,7 +166,7 @@ def rows(log: Log, steps: int | None) -> list[dict[str, Any]]:
     if log.activity is not None:
         found += timeline.rows(log.activity, log.window, divisor or 1, log.source)
     elif log.summary is not None:
-        found += timeline.summary_rows(log.summary, divisor or 1, log.source, log.covered)
+        found += timeline.summary_rows(log.summary, divisor or 1, log.source)
     if log.metrics is not None:
         for name, quantity in counters.quantities(log.metrics, log.source).items():
             by = 1 if name in NOT_DIVIDED else divisor or 1

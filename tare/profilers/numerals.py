@@ -112,12 +112,6 @@ class Numerals:
             raise IntegrityError(f"{self.where} line {line}: {what}: {text[:80]!r} is no whole number")
         return int(re.sub(r"[,+]", "", text))
 
-    def size(self, value: float, line: int, what: str) -> int:
-        """A number of bytes, rounded. Raises IntegrityError where it is negative, or larger than any memory."""
-        if not 0 <= value <= LARGEST:
-            raise IntegrityError(f"{self.where} line {line}: {what}: {value:g} B is no size")
-        return round(value)
-
 
 def check_mean(total: Printed, calls: int, mean: Printed, at: str) -> None:
     """Raise IntegrityError where a total is not calls x mean within printed digits: a digit or unit was changed."""

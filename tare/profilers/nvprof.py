@@ -1,8 +1,8 @@
 """Reads what nvprof writes, the profiler of devices before compute capability 8.0: as CSV and as a plain log.
 
-Three forms: the summary ("GPU activities", "API calls", and the copies of unified memory below),
-`--print-gpu-trace`, and `--metrics` by kernel. A file may hold several processes, warnings, events, which no metric
-here comes from, and what the program itself printed. Its numbers have a point before decimals.
+Two forms: the summary ("GPU activities", "API calls"), and `--metrics` by kernel. A file may hold several
+processes, warnings, events and pages of unified memory, which are passed over, and what the program itself
+printed. Its numbers have a point before decimals.
 """
 
 from __future__ import annotations
@@ -27,7 +27,6 @@ from tare.profilers.nvprof_tables import (
     METRICS,
     SUMMARY,
     SUMMARY_ROW,
-    TRACE,
     UNIFIED,
     UNITS,
     Part,
@@ -38,7 +37,6 @@ from tare.profilers.printed import (
     METRIC_COLUMNS,
     SECONDS,
     lines_of,
-    refuse_again,
     refuse_replaced,
     scale,
     split_header,
@@ -50,12 +48,8 @@ OTHER_SECTIONS = re.compile(r"^(?:API calls|OpenACC \((?:excl|incl)\))$")
 MANAGED = ("cudaMallocManaged", "cuMemAllocManaged")
 LAUNCHING = ("cudaLaunch", "cudaLaunchKernel", "cuLaunchKernel")
 API = re.compile(r"^cu(da)?[A-Z]\w*$")
-CORRELATION = re.compile(r"\s\[\d+\]$")
 LEVEL = re.compile(r"^(?:Idle|Low|Mid|High|Max) \((\d{1,3})\)$")
 OVERFLOW = "<OVERFLOW>"
-MOVED = {f"{source} To {target}": f"{source[0]}to{target[0]}" for source in ("Host", "Device")
-         for target in ("Host", "Device")}  # fmt: skip
-TRACED = {"start", "duration", "device", "stream", "name"}
 # What nvprof prints where it has nothing to show, in its own words.
 WORDS = re.compile(
     r"^(?:=+(?:\d+=+)? *)?((?:Error: .*|No (?:kernels|events/metrics|API activities)[^\n]* profiled.*|"
@@ -68,10 +62,8 @@ WORDS = re.compile(
 class NvprofLog:
     """What one file holds; None for what it does not."""
 
-    activity: pd.DataFrame | None  # of traces, an ACTIVITY table; start is the profiler's own clock
     # Of summaries, activity.SUMMARY_COLUMNS; what the device did, without calls of the API.
     summary: pd.DataFrame | None
-    covered: frozenset[str]  # kinds of activity that the summary would have if they occurred
     metrics: pd.DataFrame | None  # METRIC_COLUMNS
     warnings: tuple[str, ...]  # of the profiler, such as records that were lost, and of the reader
 
@@ -89,14 +81,11 @@ def read(text: str, where: str) -> NvprofLog:
         if reader := _READERS.get((part.table.form, part.is_csv)):
             reader(found, part)
     found.check()
-    if not (found.pieces or found.sums or found.metrics):
+    if not (found.sums or found.metrics):
         raise UserError(f"{where} {_nothing(text, {part.table.form for part in scan.tables})}")
-    has_sums = found.sums and (scan.has(SUMMARY) or not found.pieces)
     said = re.findall(r"^=+(?:\d+=+)? *(?:Warning: |(?=Error: ))(.*\S)", text, re.MULTILINE)
     return NvprofLog(
-        activity=activity.make(found.pieces, where) if found.pieces else None,
-        summary=activity.make_summary(found.sums) if has_sums else None,
-        covered=frozenset(activity.KINDS if scan.has(SUMMARY) else activity.CROSSING),
+        summary=activity.make_summary(found.sums) if found.sums else None,
         metrics=pd.DataFrame(found.metrics, columns=METRIC_COLUMNS) if found.metrics else None,
         warnings=(*said, *found.warnings(scan), *scan.unended()),
     )
@@ -119,7 +108,6 @@ class _Found:
     def __init__(self, where: str) -> None:
         self.where = where
         self.numerals = Numerals(where)
-        self.pieces: list[dict[str, Any]] = []
         self.sums: list[dict[str, Any]] = []
         self.metrics: list[dict[str, Any]] = []
         self._kernels: dict[Any, int] = {}
@@ -184,13 +172,8 @@ class _Found:
                 f"metrics with more or fewer invocations than others of their kernel: {len(self._uneven)}, the "
                 f"first in line {self._uneven[0]}"
             )
-        if self.sums and not scan.has(SUMMARY):
-            told.append("the log has no summary: copies besides those of unified memory are not in it")
-        if self.sums and self._has_managed and not scan.has(UNIFIED):
-            told.append(
-                "the program has unified memory, and the log no part that says what it moved: copies from and to "
-                "the device are those besides it"
-            )
+        if self.sums and (self._has_managed or scan.has(UNIFIED)):
+            told.append("the program has unified memory: copies are those besides the pages that it moved")
         if self.sums and self._has_launches and all(one["kind"] != "kernel" for one in self.sums):
             told.append("the program launched kernels, and the log has none: they failed, or their rows are lost")
         return told
@@ -221,65 +204,14 @@ class _Found:
         self._shares.setdefault(table, []).append((times["total_s"], printed))
         seconds = {key: one.value for key, one in times.items()}
         kind = activity.named_kind(name, f"{self.where} line {line}")
-        self.sums.append({"kind": kind, "name": name, "calls": counted, "bytes": None, **seconds})
+        self.sums.append({"kind": kind, "name": name, "calls": counted, **seconds})
 
     def _checked(self, line: int, share: str, calls: str, times: Mapping[str, Printed]) -> tuple[int, Printed]:
         """Calls and share of a row of a summary whose total is its calls times their mean."""
         printed = self.numerals.number(share.removesuffix("%"), line, "share of the time")
         counted = self.numerals.count(calls, line, "number of calls")
-        check_mean(times["total_s"], counted, _cut_to(times["mean_s"], 1e-9), f"{self.where} line {line}")
+        check_mean(times["total_s"], counted, _cut(times["mean_s"]), f"{self.where} line {line}")
         return counted, printed
-
-    def add_moved(
-        self, line: int, name: str, count: str, sizes: Mapping[str, str], total_time: Printed | None
-    ) -> None:
-        """One row of unified memory: pages that moved, faults, and the like."""
-        at = f"{self.where} line {line}"
-        sized = any(cell not in ("", "-") for cell in sizes.values())
-        if name not in MOVED and not (sized and total_time):
-            return  # faults, thrashes, mappings: they have no size or no time, and some no count
-        if name not in MOVED:
-            raise IntegrityError(f"{at}: {name[:80]!r} is no copy of unified memory that is known")
-        counted = self.numerals.count(count, line, "count")
-        total, mean = (_size(sizes[key], at) for key in ("total size", "avg size"))
-        check_mean(total, counted, _cut_to(mean, 1.0), at)
-        kind = activity.operation_kind(MOVED[name])
-        way = name.replace(" To ", "to").replace("Host", "H").replace("Device", "D")
-        self.sums.append(
-            {
-                "kind": kind, "name": f"[Unified Memory Memcpy {way}]", "calls": counted,
-                "bytes": self.numerals.size(total.value, line, "total size"),
-                "total_s": None if total_time is None else total_time.value, "min_s": None, "max_s": None,
-                "mean_s": None if total_time is None or not counted else total_time.value / counted,
-            }
-        )  # fmt: skip
-
-    def add_piece(
-        self, line: int, name: str, start: str, duration: str, moved: str, rest: Mapping[str, str]
-    ) -> None:
-        """One row of a trace, no page fault; `moved`: a size with unit, or nothing; `rest`: cells by column."""
-        at = f"{self.where} line {line}"
-        if name.startswith("[Unified Memory") and "Memcpy" not in name:
-            return
-        start_s, duration_s = _seconds(start, at).value, _seconds(duration, at).value
-        kind = activity.named_kind(name, at)
-        size = None
-        if moved not in ("", "-"):
-            if kind == "kernel":
-                raise IntegrityError(f"{at}: {name[:80]!r} moved bytes and is no operation on memory")
-            size = self.numerals.size(_size(moved, at).value, line, "size")
-        stream = rest.get("stream", "")
-        self.pieces.append(
-            {
-                "kind": kind,
-                "name": CORRELATION.sub("", name) if kind == "kernel" else name,
-                "start_s": start_s,
-                "duration_s": duration_s,
-                "bytes": size,
-                "host_memory": activity.host_side(kind, rest.get("srcmemtype"), rest.get("dstmemtype")),
-                "stream": None if stream in ("", "-") else self.numerals.count(stream, line, "stream"),
-            }
-        )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -323,17 +255,9 @@ def _seconds(text: str, at: str) -> Printed:
     return printed.times(SECONDS[found[2]])
 
 
-def _size(text: str, at: str) -> Printed:
-    found = BYTES.match(text)
-    printed = _plain(found[1], exponent=False) if found else None
-    if found is None or printed is None or found[3] or printed.value < 0:
-        raise IntegrityError(f"{at}: {text[:80]!r} is no size: the file is cut short or was changed")
-    return printed.times(scale(found[2], 1024))
-
-
-def _cut_to(mean: Printed, unit: float) -> Printed:
-    """nvprof cuts means to whole nanoseconds and bytes, whatever it prints of them."""
-    return Printed(mean.value, mean.digit + unit, mean.whole)
+def _cut(mean: Printed) -> Printed:
+    """nvprof cuts means to whole nanoseconds, whatever it prints of them."""
+    return Printed(mean.value, mean.digit + 1e-9, mean.whole)
 
 
 def _section_is_gpus(section: str, at: str) -> bool:
@@ -411,39 +335,6 @@ def _of_the_device(section: str, names: list[str]) -> bool:
     return not names or not all(API.match(name) for name in names)
 
 
-def _csv_trace(found: _Found, part: Part) -> None:
-    table = _Csv(found, part)
-    seen: dict[tuple[str, ...], int] = {}
-    for line, row in table.rows:
-        if "correlation_id" in table.names and row[table.place("correlation_id")]:
-            refuse_again(seen, tuple(row), line, found.where)
-        start, duration = table.cell(row, "start"), table.cell(row, "duration")
-        if duration in ("", "-"):
-            _refuse_without_duration(found, line, row[table.place("name")])
-            continue
-        cells = dict(zip(table.names, row, strict=True))
-        key = next((one for one in ("size", "unified memory") if cells.get(one)), None)
-        moved = "" if key is None else table.cell(row, key)
-        found.add_piece(line, cells["name"], start, duration, moved, cells)
-
-
-def _refuse_without_duration(found: _Found, line: int, name: str) -> None:
-    if not name.startswith("[Unified Memory"):
-        raise IntegrityError(f"{found.where} line {line}: {name[:80]!r} has no duration: {CUT}")
-
-
-def _csv_unified(found: _Found, part: Part) -> None:
-    table = _Csv(found, part)
-    for line, row in table.rows:
-        at = f"{found.where} line {line}"
-        sizes = {one: table.cell(row, one) for one in ("avg size", "total size")}
-        took = table.cell(row, "total time") if "total time" in table.names else ""
-        total = _seconds(took, at) if DURATION.match(took) else None  # some have no unit of the time
-        if total is None and took and parse(took) is None and took != "-":
-            raise IntegrityError(f"{at}: {took[:80]!r} is no time")
-        found.add_moved(line, row[-1], row[table.place("count")], sizes, total)
-
-
 def _name(found: _Found, line: int, text: str) -> str:
     """A name that ends a plain row; IntegrityError where two blanks show that the next row stands there too."""
     name = text.strip()
@@ -515,39 +406,7 @@ def _plain_summary(found: _Found, part: Part) -> None:
             found.add_call(*cells)
 
 
-def _plain_trace(found: _Found, part: Part) -> None:
-    columns = re.split(r"\s{2,}", part.table.header[0].strip())
-    if lost := TRACED - {name.lower() for name in columns}:
-        raise IntegrityError(f"{found.where} line {part.table.line}: the table has no column {min(lost)}: {CUT}")
-    seen: dict[tuple[str, ...], int] = {}
-    for number, line in _lines(found, part):
-        cells = re.split(r"\s{2,}", line.strip(), maxsplit=len(columns) - 1)
-        if len(cells) != len(columns):
-            raise IntegrityError(
-                f"{found.where} line {number}: {len(cells)} cells under {len(columns)} columns: {CUT}"
-            )
-        row = {name.lower(): cell for name, cell in zip(columns, cells, strict=True)}
-        row["name"] = _name(found, number, row["name"])
-        if CORRELATION.search(row["name"]):
-            refuse_again(seen, tuple(cells), number, found.where)
-        if row["duration"] == "-":
-            _refuse_without_duration(found, number, row["name"])
-            continue
-        moved = next((row[key] for key in ("size", "unified memory") if row.get(key, "-") != "-"), "-")
-        found.add_piece(number, row["name"], row["start"], row["duration"], moved, row)
-
-
-def _plain_unified(found: _Found, part: Part) -> None:
-    for number, line in _lines(found, part):
-        cells = re.split(r"\s{2,}", line.strip())
-        if len(cells) != 7:
-            raise IntegrityError(f"{found.where} line {number}: {len(cells)} cells under 7 columns: {CUT}")
-        took = None if cells[5] == "-" else _seconds(cells[5], f"{found.where} line {number}")
-        found.add_moved(number, cells[6], cells[0], {"avg size": cells[1], "total size": cells[4]}, took)
-
-
 _READERS = {
-    (METRICS, True): _csv_metrics, (SUMMARY, True): _csv_summary, (TRACE, True): _csv_trace,
-    (UNIFIED, True): _csv_unified, (METRICS, False): _plain_metrics, (SUMMARY, False): _plain_summary,
-    (TRACE, False): _plain_trace, (UNIFIED, False): _plain_unified,
+    (METRICS, True): _csv_metrics, (SUMMARY, True): _csv_summary,
+    (METRICS, False): _plain_metrics, (SUMMARY, False): _plain_summary,
 }  # fmt: skip

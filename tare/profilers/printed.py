@@ -238,12 +238,6 @@ def header_form(line: str, is_header: Mapping[str, Sequence[str]]) -> str | None
     return next((form for form, wanted in is_header.items() if names.issuperset(wanted)), None)
 
 
-def refuse_again(seen: dict[tuple[str, ...], int], row: tuple[str, ...], line: int, where: str) -> None:
-    """Add a row with a number of its own to `seen`, with its line; IntegrityError where it is there already."""
-    if (before := seen.setdefault(row, line)) != line:
-        raise IntegrityError(f"{where} line {line}: the same row as at line {before}: it stands there twice")
-
-
 def refuse_repeated(tables: Iterable[Table], where: str) -> None:
     """Sums over a table that stands there twice would be twice too large. Raises IntegrityError where one does."""
     seen: dict[tuple[object, ...], int] = {}

@@ -166,22 +166,11 @@ class PipelineRecord(OnMachine, LaunchRecord):
     provenance: Mapping[str, Any] = Field(default_factory=dict)
 
 
-class Iperf(Record):
-    """One TCP stream by iperf3 between two ports of the switch, or why there is none."""
-
-    reason: str | None
-    version: str | None = None
-    bits_per_s: float | None = None
-    seconds: float | None = None
-    retransmits: int | None = None
-
-
 class NetworkRecord(OnMachine):
     """What the network of instances that train together gives, without training.
 
     Attributes:
         group: as the study asks for it: `workers`, `rate_mbit_per_s`, `delay_ms`, `network` (without: a switch).
-        iperf3: between two namespaces, on the host alone.
         launches: by environment, a group whose members measure the network as they see it.
         unavailable: the other environments, each with its reason.
     """
@@ -192,7 +181,6 @@ class NetworkRecord(OnMachine):
     study: str
     stack: str
     group: Mapping[str, Any]
-    iperf3: Iperf
     launches: Mapping[str, LaunchRecord]
     unavailable: Mapping[str, str] = Field(default_factory=dict)
     provenance: Mapping[str, Any] = Field(default_factory=dict)
