@@ -263,17 +263,6 @@ def ncu_raw(number, *, marks=True):
     return text.encode()
 
 
-def ncu_summary(number):
-    text = ('"Process ID","Process Name","Host Name","Kernel Name","Block Size","Grid Size","Device","CC",'
-            '"Invocations","Section Name","Metric Name","Metric Unit","Minimum","Maximum","Average"\n')  # fmt: skip
-    for kernel, metrics in NCU:
-        for name, (value, unit) in metrics.items():
-            shown = number(float(value), 2)
-            text += (f'"4","python3","127.0.0.1","{kernel}","(128, 1, 1)","(64, 1, 1)","0","9.0","3",'
-                     f'"Command line","{name}","{unit}","{shown}","{shown}","{shown}"\n')  # fmt: skip
-    return text.encode()
-
-
 def torch_events(*, old=False):
     words = ("Operator", "Runtime", "Kernel", "Memcpy", "Memset") if old else (
         "user_annotation", "cuda_runtime", "kernel", "gpu_memcpy", "gpu_memset"
@@ -326,8 +315,6 @@ def texts():
         add(f"ncu long {title}", ncu_long(number), NCU_RIGHT, marked=True)
         add(f"ncu details {title}", ncu_long(number, details=True), NCU_RIGHT, marked=True)
         add(f"ncu raw {title}", ncu_raw(number), NCU_RIGHT, marked=True)
-        thrice = {name: 3 * value for name, value in NCU_RIGHT.items()}
-        add(f"ncu summary {title}", ncu_summary(number), thrice)
     add("ncu long of an import", ncu_long(US, marks=False), NCU_RIGHT)
     add("ncu long of Blackwell", ncu_long(US, blackwell=True), NCU_RIGHT, marked=True)
     add("ncu raw of an import", ncu_raw(US, marks=False), NCU_RIGHT)

@@ -147,7 +147,6 @@ def _tasks() -> list[tuple[str, str, Callable[[], list[Check]]]]:
         ("profilers", "perf counters", _one(profiler_checks.cpu_counters)),
         ("profilers", "DRAM counters", _one(profiler_checks.dram_counters)),
         ("devices", "GPUs", profiler_checks.gpu_devices),
-        ("devices", "device memory", _one(profiler_checks.device_memory_counters)),
         ("gpu", "GPU", gpu_checks),
         ("limits", "limits", limit_checks),
         ("kernel", "user namespaces", _one(namespace_check)),

@@ -201,15 +201,3 @@ def gpu_devices() -> list[Check]:
         Check(name=f"GPU {number}", available=True, version=f"driver {gpu['driver']}", details=gpu)
         for number, gpu in enumerate(devices)
     ] or [lacking("NVIDIA GPU", "the driver lists no device")]
-
-
-def device_memory_counters() -> Check:
-    """Memset, HtoD, DtoH and DRAM traffic of a device: torch.profiler and ncu read them where there is one."""
-    name = "device memory counters"
-    try:
-        gpus()
-    except UnavailableError:
-        return lacking(name, "no device memory: this machine has no GPU")
-    compute = ncu()
-    details = {"transfers": "torch.profiler (CUPTI)", "dram": "ncu" if compute.available else compute.reason}
-    return Check(name=name, available=True, details=details)

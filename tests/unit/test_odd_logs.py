@@ -4,7 +4,7 @@ import json
 import sqlite3
 
 import pytest
-from log_variants import DE, ncu_long, ncu_raw, ncu_summary, write_sqlite
+from log_variants import DE, ncu_long, ncu_raw, write_sqlite
 
 from tare.core.errors import IntegrityError, TareError, UserError
 from tare.profilers import counters, fields, logs, numerals
@@ -197,7 +197,10 @@ WRONG = {
         f'{NCU}{LAUNCH},"Command line","dram__bytes_read.sum","Mbyte","0,125"\n', "'0,125' has a decimal comma"),
     "ncu in another locale": (ncu_long(DE).decode(), "has a decimal comma"),
     "a raw page of ncu in another locale": (ncu_raw(DE).decode(), "has a decimal comma"),
-    "a summary of ncu in another locale": (ncu_summary(DE).decode(), "has a decimal comma"),
+    "a summary of ncu": (
+        '"Process ID","Kernel Name","Invocations","Metric Name","Metric Unit","Minimum","Maximum","Average"\n'
+        '"4","k","3","gpu__time_duration.sum","ns","1","1","1"\n',
+        "line 1: summaries of kernels are not read: print without --print-summary"),
     "an open locale of the other kind": (f'{NCU}{LAUNCH},"S","gpu__time_duration.sum","us","1.234"\n',
                                          "line 2: '1.234' is 1.234 or 1234, and no number says which"),
     "a kernel of torch that stands twice": (trace(kernel(), kernel()), "line 1: event 2 is the same as one before"),
