@@ -255,7 +255,8 @@ def _space(path: Path) -> dict[str, Any]:
     return {"path": str(path), "total_bytes": usage.total, "free_bytes": usage.free}
 
 
-def _shm_bytes() -> int:
+def shm_bytes() -> int:
+    """Size of /dev/shm."""
     status = os.statvfs("/dev/shm")
     return status.f_blocks * status.f_frsize
 
@@ -300,7 +301,7 @@ READERS: dict[str, Callable[[], Any]] = {
     "memory_bytes": lambda: meminfo_bytes("MemTotal"),
     "swap_bytes": lambda: meminfo_bytes("SwapTotal"),
     "transparent_huge_pages": _huge_pages,
-    "shm_bytes": _shm_bytes,
+    "shm_bytes": shm_bytes,
     "architecture": platform.machine,
     "kernel": platform.release,
     "distribution": lambda: (release := platform.freedesktop_os_release()).get("PRETTY_NAME") or release["NAME"],
