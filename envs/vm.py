@@ -7,29 +7,26 @@ in a network namespace joins to the group's switch (tare.launch.switch).
 
 KVM is used where a real boot under it comes to its end, for /dev/kvm may be there and hang. Else QEMU emulates
 every instruction: what is timed then says nothing of a virtual machine's cost, records say `emulated`, and no
-comparison takes such launches. A GPU is passed through whole (vfio), where the machine's owner has bound it to
-vfio-pci and names its PCI addresses in TARE_VFIO; that has been seen as an argument list only.
+comparison takes such launches.
 """
 
 from __future__ import annotations
 
 import os
-import re
 import shlex
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import ClassVar
 
 from envs._conditions import cpu_list, entering, image_of, in_group
-from envs._unpacked import prepare_folder
-from tare.core.errors import TareError, UnavailableError, UserError
+from tare.core.errors import TareError, UnavailableError
 from tare.core.files import cache_dir, locked, read_json, write_json
 from tare.core.manifest import allocated_bytes
 from tare.core.process import run
-from tare.images.guest import SETTINGS, SHARED, guest, root_disk
+from tare.images.guest import SETTINGS, guest, root_disk
 from tare.launch.inside import boot_id
 from tare.launch.switch import TAP
 from tare.launch.trial import probe_by_trial, trial_form, try_launch
@@ -37,7 +34,7 @@ from tare.machine import facts as machine
 from tare.machine.memory import meminfo_bytes
 from tare.model.environment import Environment, Launch, OciImage, Prepared, Probe
 from tare.model.registry import register
-from tare.model.virtual_machine import GUEST_MARK, VirtualMachine, pinned_cpus
+from tare.model.virtual_machine import VirtualMachine
 
 PROGRAM = "qemu-system-x86_64"
 REMEDY = "apt-get install --no-install-recommends qemu-system-x86"
@@ -51,43 +48,6 @@ RETRY_S = 3600.0  # after which KVM is tried again that booted no guest
 CPU_MODELS = {"kvm": "host", "tcg": "max,avx=off,avx2=off,fma=off,f16c=off"}
 # A panic restarts at once, and QEMU ends at a restart.
 KERNEL_WORDS = "console=ttyS0 quiet loglevel=4 panic=-1"
-# Where the guest's root lies, and what it is mounted as: on a disk, or in a folder of this machine.
-ROOTS = {"disk": "squashfs", SHARED: "virtiofs"}
-# Whether all virtual processors share the launch's CPUs, or each has one of its own.
-FREE, PINNED = "free", "pinned"
-# What the guest's memory is made of: pages as this machine gives them, or huge ones that were reserved before.
-ORDINARY, HUGE = "ordinary", "huge"
-SERVERS = ("/usr/libexec/virtiofsd", "/usr/lib/qemu/virtiofsd")
-# Starts who serves a folder, then the rest; it ends with the guest.
-SHARE = """\
-server=$1; socket=$2; folder=$3; note=$4; shift 4
-"$server" -f --rlimit-nofile=0 --socket-path="$socket" -o source="$folder" < /dev/null > /dev/null &
-until [ -S "$socket" ]; do kill -0 $! || exit 1; sleep 0.01; done
-"$@"
-status=$?
-wait
-rm -f "$socket" "$note"
-exit $status
-"""
-# Becomes QEMU. Beside it each of its processors' threads gets a CPU of its own, $1, as soon as it is there, and the
-# console says so. A QEMU that ended has no program; one whose threads have other names is left as it is.
-PIN = f"""\
-cpus=$1; shift
-(
-    number=0 waited=0
-    for cpu in $cpus; do
-        until thread=$(grep -ls "^CPU $number/" /proc/$$/task/*/comm); do
-            [ -e /proc/$$/exe ] && [ "$waited" -lt 500 ] || exit
-            waited=$((waited + 1)); sleep 0.01
-        done
-        thread=${{thread%/comm}}
-        taskset -pc "$cpu" "${{thread##*/}}" && echo "{GUEST_MARK} pinned $number to $cpu" >> /dev/stderr
-        number=$((number + 1))
-    done
-) < /dev/null > /dev/null &
-exec "$@"
-"""
-PCI_ADDRESS = re.compile(r"[0-9a-f]{4}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-7]")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -102,11 +62,10 @@ class Setup:
     kernel_version: str  # the kernel's package and its version
     # This machine's setting of transparent huge pages, of which the guest's memory is made.
     huge_pages: str | None = None
-    vfio: tuple[str, ...] = ()  # PCI addresses of devices that the guest has for itself
 
 
 def setup_with(accelerator: str, reason: str | None = None) -> Setup:
-    """The setup with a known accelerator; UnavailableError without a kernel, UserError for a bad TARE_VFIO."""
+    """The setup with a known accelerator; UnavailableError without a kernel."""
     boots = guest()
     return Setup(
         accelerator=accelerator,
@@ -116,17 +75,7 @@ def setup_with(accelerator: str, reason: str | None = None) -> Setup:
         initramfs=boots.initramfs,
         kernel_version=boots.version,
         huge_pages=machine.describe()["transparent_huge_pages"],
-        vfio=vfio_addresses(os.environ.get("TARE_VFIO", "")),
     )
-
-
-def vfio_addresses(text: str) -> tuple[str, ...]:
-    """PCI addresses between commas, such as `0000:65:00.0`. Raises UserError where one is none."""
-    found = tuple(word.strip().lower() for word in text.split(",") if word.strip())
-    for word in found:
-        if not PCI_ADDRESS.fullmatch(word):
-            raise UserError(f"TARE_VFIO: {word!r} is no PCI address, such as 0000:65:00.0 (lspci -D lists them)")
-    return found
 
 
 @register("vm")
@@ -143,11 +92,6 @@ class Vm(Environment):
     bridges_networks = True
     trial_s = TRY_S["tcg"]
     kernel_words: ClassVar[str] = KERNEL_WORDS
-    factors: ClassVar[Mapping[str, tuple[str, ...]]] = {
-        "root": tuple(ROOTS),
-        "vcpus": (FREE, PINNED),
-        "memory": (ORDINARY, HUGE),
-    }
 
     def __init__(self, setup: Setup | None = None) -> None:
         self._setup = setup
@@ -192,15 +136,11 @@ class Vm(Environment):
         )
 
     def command(self, launch: Launch) -> list[str]:
-        """QEMU with every condition as an option or a setting of the guest; before it, who serves a shared root."""
-        reference, setup = image_of(launch), self.setup
-        shared, pinned = launch.options.get("root") == SHARED, launch.options.get("vcpus") == PINNED
+        """QEMU with every condition as an option or a setting of the guest."""
+        disk = f"driver=raw,node-name=root,read-only=on,file.driver=file,file.filename={comma(image_of(launch))}"
+        setup = self.setup
         # The guest's kernel is told this machine's setting of transparent huge pages: launches have the same.
         pages = f" transparent_hugepage={setup.huge_pages}" if setup.huge_pages is not None else ""
-        words = f"{self.kernel_words}{pages}"
-        # All of it is taken before the start; QEMU ends where there are too few huge pages.
-        pool = f"memory-backend-memfd,id=memory,size={setup.memory_bytes >> 20}M,hugetlb=on,prealloc=on"
-        huge = ("-object", pool, "-machine", "memory-backend=memory")
         if launch.network == "host":
             raise UnavailableError("a virtual machine is not on its host's network: its launches meet on a switch")
         if launch.binds:
@@ -209,58 +149,20 @@ class Vm(Environment):
             *in_group(launch),
             *("taskset", "-c", cpu_list(launch)),
             *(entering(launch) if launch.network else []),
-            *(
-                ["/bin/sh", "-c", SHARE, "share", self.server, socket_of(launch), reference, note_of(launch)]
-                if shared
-                else []
-            ),
-            *(["/bin/sh", "-c", PIN, "pin", " ".join(map(str, launch.cpus))] if pinned else []),
             PROGRAM,
-            *("-name", f"{launch.name},debug-threads=on" if pinned else launch.name),
+            *("-name", launch.name),
             *("-nodefaults", "-no-user-config", "-display", "none", "-no-reboot"),
             *("-machine", MACHINE, "-accel", setup.accelerator, "-cpu", CPU_MODELS[setup.accelerator]),
             *("-smp", str(len(launch.cpus)), "-m", f"{setup.memory_bytes >> 20}M", *cable(launch)),
             *("-kernel", str(setup.kernel), "-initrd", str(setup.initramfs)),
-            *("-append", words),
+            *("-append", f"{self.kernel_words}{pages}"),
             *("-chardev", "file,id=console,path=/dev/stderr,append=on", "-serial", "chardev:console"),
             *("-chardev", "stdio,id=channel,signal=off"),
             *("-device", "virtio-serial-pci", "-device", "virtserialport,chardev=channel,name=tare"),
-            *(shared_root(launch, setup) if shared else disk_root(reference)),
-            *(huge if launch.options.get("memory") == HUGE else ()),
+            *("-blockdev", disk, "-device", "virtio-blk-pci,drive=root"),
             *("-device", "virtio-rng-pci"),
-            *(part for address in setup.vfio for part in ("-device", f"vfio-pci,host={address}")),
             *("-fw_cfg", f"name={SETTINGS},string={comma(settings(launch, self.program(launch)))}"),
         ]
-
-    def form(self, options: Mapping[str, str]) -> str | None:
-        """A folder, where the guest's root is shared."""
-        return "folder" if options.get("root") == SHARED else None
-
-    def prepare_form(self, form: str, image: OciImage, folder: Path) -> Prepared:
-        """The layers in one folder; UnavailableError where nothing serves folders to a guest, or tar fails."""
-        if not Path(self.server).exists():
-            raise UnavailableError(f"no virtiofsd at {' or '.join(SERVERS)}")
-        return prepare_folder(image, folder)
-
-    @cached_property
-    def server(self) -> str:
-        """The program that serves a shared root."""
-        return next((path for path in SERVERS if Path(path).exists()), SERVERS[0])
-
-    def confirm(
-        self, options: Mapping[str, str], facts: Mapping[str, Any], seen: Mapping[str, str]
-    ) -> dict[str, Any]:
-        """The root, and CPUs of its own, are seen to be what was asked for; without huge pages QEMU has ended."""
-        found = (facts["root_mount"] or {}).get("type")
-        if "root" in options and found != ROOTS[options["root"]]:
-            raise UnavailableError(f"root={options['root']} was asked for, but the trial launch had {found}")
-        if options.get("vcpus") == PINNED and not pinned_cpus(seen["console"]):
-            raise UnavailableError(f"vcpus={PINNED} was asked for, but no thread of a virtual processor was seen")
-        return {}
-
-    def cleanup(self, launch: Launch) -> list[list[str]]:
-        """What serves a shared root leaves a socket, and a note of its process."""
-        return [["rm", "-f", socket_of(launch), note_of(launch)]] if launch.options.get("root") == SHARED else []
 
     def program(self, launch: Launch) -> str:
         """Shell commands of the guest's first program that become the launch; pure."""
@@ -278,8 +180,7 @@ class Vm(Environment):
             vcpus=len(launch.cpus),
             cpus=launch.cpus,
             memory_bytes=setup.memory_bytes,
-            pinned=launch.options.get("vcpus") == PINNED,
-            huge_pages="reserved" if launch.options.get("memory") == HUGE else setup.huge_pages,
+            huge_pages=setup.huge_pages,
             kernel=setup.kernel_version,
         )
 
@@ -299,9 +200,8 @@ class Vm(Environment):
 
 def settings(launch: Launch, program: str) -> str:
     """What the guest's first program reads: a few variables, and PROGRAM, which becomes the launch; pure."""
-    root = launch.options.get("root", "disk")
     address = f"ADDRESS={launch.address}\n" if launch.address else ""
-    values = f"SHM_BYTES={launch.shm_bytes}\nNOFILE={launch.nofile}\nROOT={root}\n{address}"
+    values = f"SHM_BYTES={launch.shm_bytes}\nNOFILE={launch.nofile}\n{address}"
     return f"{values}PROGRAM() {{ {program}; }}\n"
 
 
@@ -312,31 +212,6 @@ def cable(launch: Launch) -> list[str]:
     mac = "52:54:00:" + ":".join(f"{int(part):02x}" for part in launch.address.split(".")[1:])
     tap = f"tap,id=cable,ifname={TAP},script=no,downscript=no"
     return ["-netdev", tap, "-device", f"virtio-net-pci,netdev=cable,mac={mac},romfile="]
-
-
-def disk_root(reference: str) -> list[str]:
-    """Options of QEMU for a root on a read-only disk."""
-    disk = f"driver=raw,node-name=root,read-only=on,file.driver=file,file.filename={comma(reference)}"
-    return ["-blockdev", disk, "-device", "virtio-blk-pci,drive=root"]
-
-
-def shared_root(launch: Launch, setup: Setup) -> list[str]:
-    """Options of QEMU for a root that another process serves, which sees the guest's memory."""
-    return [
-        *("-object", f"memory-backend-memfd,id=memory,size={setup.memory_bytes >> 20}M,share=on"),
-        *("-machine", "memory-backend=memory", "-chardev", f"socket,id=shared,path={socket_of(launch)}"),
-        *("-device", "vhost-user-fs-pci,chardev=shared,tag=root"),
-    ]
-
-
-def socket_of(launch: Launch) -> str:
-    """Where QEMU and what serves a shared root meet."""
-    return f"/tmp/{launch.name}.virtiofs"
-
-
-def note_of(launch: Launch) -> str:
-    """Where what serves a shared root notes its process, and leaves it."""
-    return f"/run/virtiofsd/{socket_of(launch)[1:].replace('/', '.')}.pid"
 
 
 def in_the_root(words: Sequence[str]) -> str:

@@ -170,16 +170,6 @@ def refuse_choices_of_profiles():
             )
 
 
-def refuse_former(study):
-    """Campaigns of versions whose paths named no machine, which no rule would find: they would be measured again."""
-    former = layout.former_campaigns(study)
-    if former:
-        raise UserError(
-            f"{former[0]} is of an older version, whose paths name no machine, as are {len(former)} campaigns of this "
-            f"study: move {layout.CAMPAIGNS / study} away, and run the study again"
-        )
-
-
 def within_minutes(study, minutes):
     """The study with budgets of its headline campaigns for as many minutes as --config says, and how they were chosen.
 
@@ -221,7 +211,6 @@ try:
     STUDIED = study_module.checked_from(
         SOURCES, {key: value for key, value in config.items() if key != "minutes"}
     )
-    refuse_former(STUDIED.study)
     STUDIED, CHOSEN = within_minutes(STUDIED, config.get("minutes"))
     config = STUDIED.to_json()
     catalog.refuse_unknown(

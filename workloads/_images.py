@@ -99,7 +99,10 @@ class Photographs(object):
 
 
 class Training(_jobs.TorchJob):
-    """One training job: model, data, and what one step does. A workload says how its model is built."""
+    """One training job: model, data, and what one step does. A workload names torchvision's model."""
+
+    network: str
+    more: Mapping[str, Any] = {}  # that torchvision takes beside the number of classes
 
     def __init__(self, torch: Any, device: str, options: Mapping[str, Any]) -> None:
         torch.manual_seed(SEED)
@@ -113,10 +116,12 @@ class Training(_jobs.TorchJob):
             weight_decay=options["weight_decay"],
         )
 
-    @staticmethod
-    def build(options: Mapping[str, Any]) -> Any:
+    @classmethod
+    def build(cls, options: Mapping[str, Any]) -> Any:
         """The network: input [batch, 3, image_px, image_px], output logits [batch, classes]."""
-        raise NotImplementedError
+        from torchvision import models
+
+        return getattr(models, cls.network)(num_classes=options["classes"], **cls.more)
 
     @staticmethod
     def load(folder: str, options: Mapping[str, Any]) -> Photographs:

@@ -1,6 +1,6 @@
 """What training jobs have in common; a job has `load` and `step` besides (docs/add-a-workload.md)."""
 
-from typing import Any
+from typing import Any, Callable, List
 
 
 class Job(object):
@@ -35,3 +35,31 @@ class TorchJob(Job):
         loss.backward()
         self.optimizer.step()
         return loss.detach()
+
+
+class TensorFlowJob(Job):
+    """A job in TensorFlow, which has `tf`, `weights`, `loss(images, labels)` and `run`, a step of these."""
+
+    tf: Any
+    weights: List[Any]
+    run: Callable[[Any, Any], Any]
+    loss: Callable[[Any, Any], Any]
+
+    def as_function(self, optimizer: Any) -> Callable[[Any, Any], Any]:
+        """A step as a function that TensorFlow traces at its first call."""
+        tf = self.tf
+        if hasattr(optimizer, "build"):  # later ones make no variables while they are traced
+            optimizer.build(self.weights)
+
+        def step(images: Any, labels: Any) -> Any:
+            with tf.GradientTape() as tape:
+                loss = self.loss(images, labels)
+            optimizer.apply_gradients(zip(tape.gradient(loss, self.weights), self.weights))
+            return loss
+
+        function: Callable[[Any, Any], Any] = tf.function(step, autograph=False)
+        return function
+
+    def step(self, batch: List[Any]) -> Any:
+        """Forward, backward, update; returns the loss."""
+        return self.run(*batch)

@@ -3,14 +3,14 @@
 Written in TensorFlow's own operators, the same in both, so that a version is compared and no layer of Keras.
 """
 
-from typing import Any, Callable, Dict, List
+from typing import Any, Callable, Dict
 
-from workloads import _mnist
+from workloads import _jobs, _mnist
 
 ONES, HALVES = [1, 1, 1, 1], [1, 2, 2, 1]
 
 
-class Training(_mnist.Job):
+class Training(_mnist.Job, _jobs.TensorFlowJob):
     """One training job: Adadelta at learning rate 1.0."""
 
     imports = ("tensorflow",)
@@ -22,7 +22,7 @@ class Training(_mnist.Job):
         tensorflow.compat.v1.set_random_seed(_mnist.SEED)
         own = {} if self.functions else {"use_resource": True}
         self.weights = [tensorflow.Variable(array, **own) for array in _mnist.channels_last()]
-        self.run = self.as_function() if self.functions else self.in_session()
+        self.run = self.as_function(self.optimizer()) if self.functions else self.in_session()
 
     def optimizer(self) -> Any:
         """Adadelta, the same in every framework."""
@@ -46,21 +46,6 @@ class Training(_mnist.Job):
         """Values of which a share becomes zero by chance, the others larger for it."""
         return self.tf.nn.dropout(values, rate=rate) if self.dropout else values
 
-    def as_function(self) -> Callable[[Any, Any], Any]:
-        """A step as a function that TensorFlow traces at its first call."""
-        tf, optimizer = self.tf, self.optimizer()
-        if hasattr(optimizer, "build"):  # later ones make no variables while they are traced
-            optimizer.build(self.weights)
-
-        def step(images: Any, labels: Any) -> Any:
-            with tf.GradientTape() as tape:
-                loss = self.loss(images, labels)
-            optimizer.apply_gradients(zip(tape.gradient(loss, self.weights), self.weights))
-            return loss
-
-        function: Callable[[Any, Any], Any] = tf.function(step, autograph=False)
-        return function
-
     def in_session(self) -> Callable[[Any, Any], Any]:
         """A step as a run of a session, whose threads are those that the framework was told."""
         tf, v1 = self.tf, self.tf.compat.v1
@@ -80,10 +65,6 @@ class Training(_mnist.Job):
             return session.run([loss, update], dict(zip(fed, batch)))[0]
 
         return step
-
-    def step(self, batch: List[Any]) -> Any:
-        """Forward, backward, update; returns the loss."""
-        return self.run(*batch)
 
 
 class Published(Training):

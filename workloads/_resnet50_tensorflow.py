@@ -1,12 +1,12 @@
 """ResNet50 in TensorFlow 2, written in its own operators: a function that it traces at its first call."""
 
-from typing import Any, Callable, Dict, List
+from typing import Any, Dict
 
 from tare.worker.frameworks import Unable
 from workloads import _jobs, _resnet50
 
 
-class Training(_jobs.Job):
+class Training(_jobs.TensorFlowJob):
     """One training job: SGD with momentum. `weights` are learned; `running` means and variances are kept beside."""
 
     imports = ("tensorflow",)
@@ -23,7 +23,9 @@ class Training(_jobs.Job):
             for start, part in ((0.0, ".mean"), (1.0, ".variance")):
                 value = tensorflow.fill([conv.outer], start)
                 self.running[conv.name + part] = tensorflow.Variable(value, trainable=False)
-        self.run = self.as_function()
+        self.run = self.as_function(
+            tensorflow.keras.optimizers.SGD(learning_rate=_resnet50.LEARNING_RATE, momentum=_resnet50.MOMENTUM)
+        )
 
     @staticmethod
     def laid_out(array: Any) -> Any:
@@ -68,23 +70,3 @@ class Training(_jobs.Job):
             found = nn.relu(self.convolved(found, block.convs[-1]) + beside)
         found = tf.matmul(tf.reduce_mean(found, [1, 2]), self.named["fc.weight"]) + self.named["fc.bias"]
         return tf.reduce_mean(nn.sparse_softmax_cross_entropy_with_logits(labels=labels, logits=found))
-
-    def as_function(self) -> Callable[[Any, Any], Any]:
-        """A step as a function."""
-        tf = self.tf
-        optimizer = tf.keras.optimizers.SGD(learning_rate=_resnet50.LEARNING_RATE, momentum=_resnet50.MOMENTUM)
-        if hasattr(optimizer, "build"):  # later ones make no variables while they are traced
-            optimizer.build(self.weights)
-
-        def step(images: Any, labels: Any) -> Any:
-            with tf.GradientTape() as tape:
-                loss = self.loss(images, labels)
-            optimizer.apply_gradients(zip(tape.gradient(loss, self.weights), self.weights))
-            return loss
-
-        function: Callable[[Any, Any], Any] = tf.function(step, autograph=False)
-        return function
-
-    def step(self, batch: List[Any]) -> Any:
-        """Forward, backward, update; returns the loss."""
-        return self.run(*batch)

@@ -6,7 +6,7 @@ model: at 0.1 its loss becomes no number, as it did in the study's logs, and a l
 """
 
 from functools import partial
-from typing import Any, Dict, Mapping
+from typing import Any, Dict
 
 from workloads import _images
 
@@ -26,9 +26,4 @@ described = partial(_images.at_options, DESCRIPTION)
 class Training(_images.Training):
     """One training job: model, data, and what one step does."""
 
-    @staticmethod
-    def build(options: Mapping[str, Any]) -> Any:
-        """The network: input [batch, 3, image_px, image_px], output logits [batch, classes]."""
-        from torchvision import models
-
-        return models.alexnet(num_classes=options["classes"])
+    network = "alexnet"

@@ -5,7 +5,7 @@ class, 27,161,264 with 1,000 classes.
 """
 
 from functools import partial
-from typing import Any, Dict, Mapping
+from typing import Any, Dict
 
 from workloads import _images
 
@@ -28,14 +28,10 @@ described = partial(_images.at_options, DESCRIPTION)
 
 
 class Training(_images.Training):
-    """One training job: model, data, and what one step does."""
+    """One training job, whose model gives logits of both classifiers while it trains."""
 
-    @staticmethod
-    def build(options: Mapping[str, Any]) -> Any:
-        """The network: input [batch, 3, 299, 299] or larger, output logits of both classifiers while it trains."""
-        from torchvision import models
-
-        return models.inception_v3(num_classes=options["classes"], aux_logits=True, init_weights=True)
+    network = "inception_v3"
+    more = {"aux_logits": True, "init_weights": True}
 
     def loss_of(self, output: Any, labels: Any) -> Any:
         """Loss of the classifier, and of the auxiliary one by its weight."""

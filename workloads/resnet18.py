@@ -4,7 +4,7 @@
 """
 
 from functools import partial
-from typing import Any, Dict, Mapping
+from typing import Any, Dict
 
 from workloads import _images
 
@@ -24,9 +24,4 @@ described = partial(_images.at_options, DESCRIPTION)
 class Training(_images.Training):
     """One training job: model, data, and what one step does."""
 
-    @staticmethod
-    def build(options: Mapping[str, Any]) -> Any:
-        """The network: input [batch, 3, image_px, image_px], output logits [batch, classes]."""
-        from torchvision import models
-
-        return models.resnet18(num_classes=options["classes"])
+    network = "resnet18"

@@ -5,7 +5,7 @@ batch 32.
 """
 
 from functools import partial
-from typing import Any, Dict, Mapping
+from typing import Any, Dict
 
 from workloads import _images
 
@@ -25,9 +25,4 @@ described = partial(_images.at_options, DESCRIPTION)
 class Training(_images.Training):
     """One training job: model, data, and what one step does."""
 
-    @staticmethod
-    def build(options: Mapping[str, Any]) -> Any:
-        """The network: input [batch, 3, image_px, image_px], output logits [batch, classes]."""
-        from torchvision import models
-
-        return models.resnet50(num_classes=options["classes"])
+    network = "resnet50"

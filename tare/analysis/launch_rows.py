@@ -48,12 +48,7 @@ JOINED = "joined"  # the mark of a group's member when all have met
 EXCHANGE_SOURCE = {"all-reduce": "communication hook", "parameter-server": "send and receive"}
 EXCHANGE_TIMES = ("group_step_s", "compute_step_s", "exchange_s", "exposed_exchange_s", "exchange_share")
 # What names the operators of a framework, by its name.
-PROFILERS = {
-    "torch": "torch.profiler",
-    "tensorflow": "TensorFlow's own profiler",
-    "jax": "jax.profiler",
-    "mxnet": "mxnet.profiler",
-}
+PROFILERS = {"torch": "torch.profiler", "tensorflow": "TensorFlow's own profiler"}
 REPLICATES = "replicates"  # source of training steps: processes that make them after a whole run's epoch
 # Metric and source that stand for a launch that could not be, by kind of campaign.
 ANSWERS = {

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import gzip
-import io
 import statistics
 from collections.abc import Iterable, Mapping
 from functools import cached_property
@@ -21,14 +20,14 @@ from tare.model.journals.recorded import with_machine
 from tare.model.journals.units import launched_ns
 from tare.model.levels import SAME, STACK, read_levels
 from tare.model.records.launches import Count, ProfileResults, Sample
-from tare.model.records.measured import CounterPart, Counters, ProfileRecord, Timeline
+from tare.model.records.measured import CounterPart, Counters, ProfileRecord
 from tare.model.roles import LaunchRole
 from tare.model.rows import measured, modelled, unavailable
 from tare.model.schema import read
 from tare.model.studies.arms import stack_of
 from tare.model.studies.cells import CellKey
 from tare.model.studies.layout import read_profile_name
-from tare.profilers import activity, counters, timeline, torch_trace
+from tare.profilers import counters, timeline, torch_trace
 from tare.profilers.ncu import read_metrics
 
 NO_DEVICE = "the device is a CPU: it has no memory of its own that data would be copied to"
@@ -429,7 +428,7 @@ def stack_profile_rows(record: ProfileRecord, folder: Path) -> list[Row]:
 
 
 def device_rows(record: ProfileRecord, folder: Path, timed: Iterable[Row]) -> list[Row]:
-    """What ncu counted, what nsys saw, what the sensors of a CUDA device said; without identity.
+    """What ncu counted, what the sensors of a CUDA device said; without identity.
 
     Args:
         record: of a profiled launch that succeeded.
@@ -439,7 +438,7 @@ def device_rows(record: ProfileRecord, folder: Path, timed: Iterable[Row]) -> li
     Raises:
         IntegrityError: a file is not the one that the record names.
     """
-    return [*_by_ncu(record.counters, folder, timed), *_by_nsys(record.nsys, folder), *_sensors(record)]
+    return [*_by_ncu(record.counters, folder, timed), *_sensors(record)]
 
 
 def _by_ncu(found: Counters | None, folder: Path, timed: Iterable[Row]) -> list[Row]:
@@ -466,15 +465,6 @@ def _rates(counted: Mapping[str, Row], kernels: Row) -> list[Row]:
         else:
             found.append(measured(name, moved["value"] / kernels["value"], unit, source))
     return found
-
-
-def _by_nsys(found: Timeline | None, folder: Path) -> list[Row]:
-    """Rows of the same names as torch.profiler's, by another tool; none where the machine has no nsys."""
-    if found is None or found.status != "ok" or found.file is None or found.sha256 is None:
-        return []
-    table = pd.read_csv(io.StringIO(_stored(folder / found.file, found.sha256))).astype(object)
-    made = activity.make(table.where(table.notna(), None).to_dict("records"), found.file)
-    return timeline.rows(made, None, found.steps, "nsys")
 
 
 def _sensors(record: ProfileRecord) -> list[Row]:

@@ -5,7 +5,6 @@ For what is missing there is the reason and, where one is known, the one command
 
 from __future__ import annotations
 
-import shutil
 import textwrap
 import time
 from collections.abc import Callable, Iterable
@@ -50,7 +49,7 @@ def environment_check(name: str) -> Check:
 
 
 def network_checks() -> list[Check]:
-    """Whether instances can have a switch of their own, with a rate and with a delay; whether iperf3 is there."""
+    """Whether instances can have a switch of their own, with a rate and with a delay."""
     from tare.launch.conditions import PATH
     from tare.launch.networks import Wires, switched
 
@@ -65,9 +64,7 @@ def network_checks() -> list[Check]:
                 found.append(Check(name=name, available=True))
         except TareError as error:
             found.append(lacking(name, str(error)))
-    if shutil.which("iperf3"):
-        return [*found, Check(name="iperf3", available=True)]
-    return [*found, lacking("iperf3", "it is not installed", "apt-get install iperf3")]
+    return found
 
 
 def limit_checks() -> list[Check]:
@@ -146,13 +143,10 @@ def _tasks() -> list[tuple[str, str, Callable[[], list[Check]]]]:
         ("data", "data sources", check_sources),
         ("profilers", "torch.profiler", _one(profiler_checks.torch_profiler)),
         *(("environments", name, probe(name)) for name in environment_names() if not name.endswith(IN_A_GUEST)),
-        ("profilers", "nsys", _one(profiler_checks.nsys)),
         ("profilers", "ncu", _one(profiler_checks.ncu)),
         ("profilers", "perf counters", _one(profiler_checks.cpu_counters)),
         ("profilers", "DRAM counters", _one(profiler_checks.dram_counters)),
-        ("profilers", "energy meter", _one(profiler_checks.cpu_energy)),
         ("devices", "GPUs", profiler_checks.gpu_devices),
-        ("devices", "device memory", _one(profiler_checks.device_memory_counters)),
         ("gpu", "GPU", gpu_checks),
         ("limits", "limits", limit_checks),
         ("kernel", "user namespaces", _one(namespace_check)),

@@ -1,4 +1,4 @@
-"""Launches watched by a profiler of counters (ncu) or of the timeline (nsys), in any environment.
+"""Launches watched by ncu, the profiler of counters, in any environment.
 
 The profiler starts the interpreter, inside the environment: its folder is shown there read-only. It is switched on
 for chosen steps only. ncu replays each kernel as often as its counters need: nothing of such a launch is a time.
@@ -13,7 +13,7 @@ from __future__ import annotations
 import gzip
 import re
 import shutil
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -34,10 +34,8 @@ NCU = {"replay": "kernel", "cache_control": "none", "clock_control": "none"}
 TRAFFIC = "dram__"  # metrics of the first launch begin with it
 PASSES = re.compile(r"- (\d+) pass(?:es)?\b")
 INSTALLATIONS = (Path("/opt/nvidia"), Path("/usr/local/cuda"), Path("/usr/lib"))
-INSTALL = {
-    "ncu": "install it from https://developer.nvidia.com/nsight-compute",
-    "nsys": "install it from https://developer.nvidia.com/nsight-systems",
-}
+NAME = "ncu"
+INSTALL = "install it from https://developer.nvidia.com/nsight-compute"
 
 Record = dict[str, Any]
 
@@ -47,31 +45,29 @@ class Tool:
     """A profiler of this machine.
 
     Attributes:
-        name: `ncu` or `nsys`.
         program: its file, links resolved.
         folder: its installation, which environments are shown.
         version: as it says itself.
     """
 
-    name: str
     program: Path
     folder: Path
     version: str
 
 
-def find(name: str) -> Tool:
-    """A profiler on PATH.
+def find() -> Tool:
+    """The profiler on PATH.
 
     Raises:
         UnavailableError: there is none, or it does not start.
     """
-    found = shutil.which(name)
+    found = shutil.which(NAME)
     if found is None:
-        raise UnavailableError(f"{name} is not installed", INSTALL[name])
+        raise UnavailableError(f"{NAME} is not installed", INSTALL)
     started = Path(found).resolve()
     version = _version(run([str(started), "--version"], timeout_s=VERSION_S, check=True).stdout)
-    program = _binary(name, started, version)
-    return Tool(name=name, program=program, folder=_installation(program), version=version)
+    program = _binary(started, version)
+    return Tool(program=program, folder=_installation(program), version=version)
 
 
 def _version(answer: str) -> str:
@@ -79,7 +75,7 @@ def _version(answer: str) -> str:
     return found[1] if found else "unknown"
 
 
-def _binary(name: str, started: Path, version: str, places: tuple[Path, ...] = INSTALLATIONS) -> Path:
+def _binary(started: Path, version: str, places: tuple[Path, ...] = INSTALLATIONS) -> Path:
     """The program itself, where PATH has a script that starts it, as toolkits and installers put there.
 
     An environment may lack the script's shell, and sees one folder: not what a script elsewhere leads to.
@@ -92,7 +88,7 @@ def _binary(name: str, started: Path, version: str, places: tuple[Path, ...] = I
     for place in (started.parent.parent, *places):
         folders += [*place.glob(f"nsight-*-{numbers}"), *place.glob(f"nsight-*/{numbers}")]
     for folder in folders:
-        for path in sorted([*folder.glob(f"target/*/{name}"), *folder.glob(f"target-*/{name}")]):
+        for path in sorted([*folder.glob(f"target/*/{NAME}"), *folder.glob(f"target-*/{NAME}")]):
             if (_head(path)[:4], _head(path)[18:20]) == (own[:4], own[18:20]):  # ELF, of the same processor
                 answer = run([str(path), "--version"], timeout_s=VERSION_S)
                 if answer.ok and _version(answer.stdout) == version:
@@ -133,28 +129,6 @@ def ncu_words(tool: Tool, metrics: tuple[str, ...], log: str) -> list[str]:
     ]
 
 
-def nsys_words(tool: Tool, name: str) -> list[str]:
-    """The words before the interpreter: record the device between the program's own start and stop; pure."""
-    return [
-        *(str(tool.program), "profile", "--trace", "cuda", "--sample", "none", "--cpuctxsw", "none"),
-        *("--capture-range", "cudaProfilerApi", "--capture-range-end", "stop", "--export", "sqlite"),
-        *("--force-overwrite", "true", "--output", f"{FOLDER}/{name}"),
-    ]
-
-
-def guarded(name: str, task: Callable[[Tool], Record]) -> Record:
-    """What `task` records with a profiler, or why there is nothing: the run goes on without."""
-    base: Record = {"status": "ok", "reason": None, "remedy": None, "tool": None}
-    try:
-        tool = find(name)
-        base["tool"] = f"{name} {tool.version}"
-        return {**base, **task(tool)}
-    except UnavailableError as error:
-        return {**base, "status": "unavailable", "reason": error.reason, "remedy": error.remedy}
-    except TareError as error:
-        return {**base, "status": "failed", "reason": str(error)}
-
-
 def not_asked(counted: Sequence[str]) -> Record:
     """The record of counters of a workload that the study does not count."""
     reason = f"the study counts kernels of {' and '.join(counted) or 'no workload'} (profile.counter_workloads)"
@@ -164,7 +138,7 @@ def not_asked(counted: Sequence[str]) -> Record:
 def count(
     site: Site, spec: Specification, conditions: Conditions, folder: Path, capability: tuple[int, int]
 ) -> Record:
-    """Counters of chosen steps by ncu; the record of it, with the files that were written to `folder`.
+    """Counters of chosen steps by ncu; the record of it, with the files that were written to `folder`, or why not.
 
     Args:
         site: where to launch.
@@ -174,16 +148,21 @@ def count(
         capability: of the device.
     """
 
-    def task(tool: Tool) -> Record:
+    base: Record = {"status": "ok", "reason": None, "remedy": None, "tool": None}
+    try:
+        tool = find()
+        base["tool"] = f"{NAME} {tool.version}"
         names = ncu_metrics(capability)
         chosen = {
             "dram": tuple(name for name in names if name.startswith(TRAFFIC)),
             "operations": tuple(name for name in names if not name.startswith(TRAFFIC)),
         }
         parts = [_count(tool, site, spec, conditions, folder, name, metrics) for name, metrics in chosen.items()]
-        return {**NCU, "steps": spec.counter_steps, "parts": parts}
-
-    return guarded("ncu", task)
+    except UnavailableError as error:
+        return {**base, "status": "unavailable", "reason": error.reason, "remedy": error.remedy}
+    except TareError as error:
+        return {**base, "status": "failed", "reason": str(error)}
+    return {**base, **NCU, "steps": spec.counter_steps, "parts": parts}
 
 
 def _count(
@@ -231,41 +210,3 @@ def _compress(text: str, path: Path) -> None:
     """Equal texts give equal files: the time of compression is left out."""
     with atomic_path(path) as temporary:
         temporary.write_bytes(gzip.compress(text.encode(), mtime=0))
-
-
-def trace(site: Site, spec: Specification, conditions: Conditions, folder: Path) -> Record:
-    """The timeline of chosen steps by nsys, where it is installed; the record of it, with the table in `folder`."""
-
-    def task(tool: Tool) -> Record:
-        try:
-            from tare.profilers import nsys
-        except ImportError as error:  # where a reference is measured there may be no pandera
-            raise UnavailableError(f"its timeline can't be read here: {error}") from error
-        database = folder / "nsys.sqlite"
-        database.unlink(missing_ok=True)
-        result = launch(
-            with_tool(site, tool),
-            spec.replace(mode="counters"),
-            conditions,
-            keep={"database": database},
-            keep_always=True,
-            wrapper=nsys_words(tool, "nsys"),
-        ).to_json()
-        try:
-            if result["status"] != "ok":
-                raise TareError(f"the launch under nsys ended with status {result['status']}: {result['reason']}")
-            if not database.exists():
-                raise TareError("nsys wrote no SQLite file: its installation lacks the exporter")
-            table = nsys.read_sqlite(database)
-        finally:
-            database.unlink(missing_ok=True)
-        stored = folder / "nsys.csv.gz"
-        _compress(table.to_csv(index=False), stored)
-        return {
-            "steps": spec.counter_steps,
-            "file": stored.name,
-            "sha256": sha256_file(stored),
-            "rows": len(table),
-        }
-
-    return guarded("nsys", task)

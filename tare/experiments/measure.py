@@ -243,15 +243,9 @@ def profile(
                 done["counters"] |= {"parts": parts} if parts else {}
             else:
                 done["counters"] = counter_launches.not_asked(counted)
-            if keeps_parts:
-                write_json(out, done)
-            timeline = counter_launches.trace(available[env], spec, conditions, traces)
-            file = f"{TRACES}/{timeline['file']}" if timeline.get("file") else None
-            done["nsys"] = {**timeline, **({"file": file} if file else {})}
         write_json(out, done)
-    for tool in ("counters", "nsys"):
-        if done.get(tool, {}).get("reason"):
-            say(f"{workload} in {env}: no {tool}: {done[tool]['reason']}")
+    if done.get("counters", {}).get("reason"):
+        say(f"{workload} in {env}: no counters: {done['counters']['reason']}")
 
 
 def profiled_launch(site: Site, spec: Specification, conditions: Conditions, trace: Path) -> dict[str, Any]:

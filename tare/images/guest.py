@@ -31,15 +31,14 @@ BUSYBOX = "busybox-static"
 # What INIT needs; a module that a kernel has built in is not there, and not missed.
 MODULES = ("virtio_pci", "virtio_blk", "virtio_console", "virtio-rng", "qemu_fw_cfg", "squashfs")
 # What something inside may need: it loads them itself, so that no other guest waits for them.
-MORE_MODULES = ("fuse", "virtiofs", "loop", "overlay", "virtio_net")
-SHARED = "virtiofs"  # a root that is a folder of the host's, and no disk
+MORE_MODULES = ("overlay", "virtio_net")
 KERNEL, INITRAMFS = "vmlinuz", "initramfs.cpio"
 SETTINGS = "opt/tare/launch"  # name of the blob that INIT reads
 SQUASH_S = 900.0
 DOWNLOAD, DOWNLOAD_S = "download", 600.0
 COMPRESSION = ("-comp", "zstd", "-Xcompression-level", "3")
 NEWC = 0o070701
-# It takes its settings from QEMU: SHM_BYTES, NOFILE, ROOT, ADDRESS of one with a network, and PROGRAM, a function
+# It takes its settings from QEMU: SHM_BYTES, NOFILE, ADDRESS of one with a network, and PROGRAM, a function
 # that becomes the program.
 INIT = f"""\
 #!/bin/busybox sh
@@ -56,16 +55,11 @@ settings=/sys/firmware/qemu_fw_cfg/by_name/{SETTINGS}/raw
 [ -e "$settings" ] || give_up "QEMU gave no settings"
 . "$settings"
 waited=0
-until {{ [ "$ROOT" = {SHARED} ] || [ -b /dev/vda ]; }} && ls /dev/vport* > /dev/null 2>&1; do
+until [ -b /dev/vda ] && ls /dev/vport* > /dev/null 2>&1; do
     [ "$waited" -lt 200 ] || give_up "it has no disk or no channel"
     waited=$((waited + 1)); usleep 50000
 done
-if [ "$ROOT" = {SHARED} ]; then
-    for module in fuse virtiofs; do [ ! -e "/more/$module.ko" ] || insmod "/more/$module.ko"; done
-    mount -t virtiofs -o ro root /system || give_up "the shared root can't be mounted"
-else
-    mount -t squashfs -o ro /dev/vda /system || give_up "its root file system can't be mounted"
-fi
+mount -t squashfs -o ro /dev/vda /system || give_up "its root file system can't be mounted"
 mount -t proc proc /system/proc
 mount -t sysfs -o ro sysfs /system/sys
 mount -t devtmpfs devtmpfs /system/dev

@@ -15,7 +15,7 @@ from tare.launch.program.base import TAIL_CHARACTERS
 from tare.launch.transport import Carried, Ready
 from tare.model.conditions import Conditions
 from tare.model.records.launches import WORKER, Clock, Inside, LaunchRecord
-from tare.model.virtual_machine import GUEST_MARK, VirtualMachine, pinned_cpus
+from tare.model.virtual_machine import GUEST_MARK, VirtualMachine
 from tare.profilers.clusters import ngraph_clusters, xla_clusters
 
 SAID = re.compile(rf"^{GUEST_MARK} (\w+) (\d+\.\d+)\s*$", re.MULTILINE)
@@ -65,8 +65,6 @@ def record_of(finished: Finished, prepared: Ready, conditions: Conditions) -> La
         found += crowding(inside.results.get("processors"), conditions.threads)
         wrong = [line for line in found if line.startswith("threads")]
         wrong += ["its clock is not ours, and nothing compared them"] if elsewhere and carried.clock is None else []
-        if vm is not None and vm.pinned and vm.pinned_to != vm.cpus:
-            wrong.append(f"its processors were to have the CPUs {vm.cpus} for themselves, and had {vm.pinned_to}")
         wrong += clock_problems(finished, inside, carried.clock or Clock())
         values["deviations"] = tuple(found)
         if wrong:
@@ -90,7 +88,7 @@ def with_phases(vm: VirtualMachine, finished: Finished, carried: Carried) -> Vir
         phases["mount_s"] = round(at_s["program"] - at_s["init"], 2)
     if carried.released_ns is not None:
         phases["shutdown_s"] = (finished.ended_ns - carried.released_ns) / 1e9
-    return vm.replace(pinned_to=pinned_cpus(finished.stderr), **phases)
+    return vm.replace(**phases)
 
 
 def console_reason(problem: str, console: str) -> str:

@@ -26,6 +26,7 @@ from tare.images.trial_image import trial_image
 from tare.launch.prepare import clean_up, ended_with_us, mount_points, own_folder
 from tare.launch.record import console_reason
 from tare.launch.transport import transport_of
+from tare.machine.facts import shm_bytes
 from tare.machine.security import switch_behind
 from tare.model.environment import Bind, Environment, Launch, Prepared, Probe
 from tare.model.records.images import ProbeRecord
@@ -72,18 +73,12 @@ class Trial:
     """What a process saw that a runtime launched under the conditions of a measured launch.
 
     `violations` names each condition that did not hold; `facts` what is worth recording; `seen` is what the
-    script printed, by section; of a launch that ran, `console` is its standard error.
+    script printed, by section.
     """
 
     violations: tuple[str, ...]
     facts: dict[str, Any] = field(default_factory=dict)
     seen: dict[str, str] = field(default_factory=dict)
-
-
-def shm_size_bytes() -> int:
-    """Size of the host's /dev/shm."""
-    status = os.statvfs("/dev/shm")
-    return status.f_blocks * status.f_frsize
 
 
 def trial_launch(
@@ -123,7 +118,7 @@ def trial_launch(
         binds=binds,
         workdir=writable,
         cpus=(min(os.sched_getaffinity(0)),),
-        shm_bytes=shm_size_bytes(),
+        shm_bytes=shm_bytes(),
         nofile=1024 if hard < 0 else min(1024, hard),
         uid=os.getuid(),
         gid=os.getgid(),
@@ -220,11 +215,7 @@ def try_launch(
         if adapter.virtual_machine(launch) is not None and "end" not in sections(ended.stdout):
             raise UnavailableError(console_reason("a trial launch did not come to its end", ended.stderr))
         trial = judge(launch, ended.stdout, contained=adapter.contained, unseen=adapter.unseen_here())
-        return replace(
-            trial,
-            facts={**trial.facts, "trial_s": round(ended.wall_s, 3)},
-            seen={**trial.seen, "console": ended.stderr},
-        )
+        return replace(trial, facts={**trial.facts, "trial_s": round(ended.wall_s, 3)})
 
 
 @contextlib.contextmanager

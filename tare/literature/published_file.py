@@ -22,7 +22,7 @@ from tare.literature.vocabulary import (
     TIMELINE,
 )
 from tare.model.quantities import Printed, Quantity, printed_in
-from tare.model.registry import HOST, environment_names, module_names, removed
+from tare.model.registry import HOST, environment_names, module_names
 from tare.model.schema import Count, Distinct, Record, matching, parse, parse_yaml, read_words
 from tare.model.words import nearest
 
@@ -61,7 +61,7 @@ def _known(name: str) -> str:
 def _known_place(name: str) -> str:
     known = environment_names()
     if name not in known:
-        raise ValueError(removed(name) or f"unknown environment {name!r}: {nearest(name, known)}")
+        raise ValueError(f"unknown environment {name!r}: {nearest(name, known)}")
     return name
 
 

@@ -5,7 +5,6 @@ What cannot be read is None, and `reasons` says why. Nothing here is measured; r
 
 from __future__ import annotations
 
-import csv
 import os
 import platform
 import re
@@ -28,11 +27,10 @@ CPU = Path("/sys/devices/system/cpu")
 PCI = Path("/sys/bus/pci/devices")
 DISPLAY = "0x03"  # begins the class of PCI devices that draw or compute, of GPUs among them
 TOOL_S = 15.0
-GPU_FIELDS = {
-    "name": "name", "uuid": "uuid", "driver_version": "driver", "memory.total": "memory_mib", "pci.bus_id": "pci",
-    "compute_cap": "compute_capability", "power.limit": "power_limit_w", "clocks.max.sm": "max_sm_clock_mhz",
-    "mig.mode.current": "mig_mode",
-}  # fmt: skip
+GPU_FACTS = (
+    *("name", "uuid", "driver", "memory_mib", "pci", "compute_capability", "power_limit_w", "max_sm_clock_mhz"),
+    *("mig_mode", "ecc_mode", "compute_mode", "persistence_mode", "cuda_driver_version", "vbios"),
+)
 
 
 def describe() -> dict[str, Any]:
@@ -257,7 +255,8 @@ def _space(path: Path) -> dict[str, Any]:
     return {"path": str(path), "total_bytes": usage.total, "free_bytes": usage.free}
 
 
-def _shm_bytes() -> int:
+def shm_bytes() -> int:
+    """Size of /dev/shm."""
     status = os.statvfs("/dev/shm")
     return status.f_blocks * status.f_frsize
 
@@ -269,11 +268,8 @@ def gpus() -> tuple[dict[str, str], ...]:
 
 
 def read_gpus() -> tuple[dict[str, str], ...]:
-    """NVIDIA devices as nvidia-smi writes them, by NVML or itself; raises UnavailableError without a driver."""
-    try:
-        return tuple(_as_written(device) for device in nvml.devices())
-    except UnavailableError:
-        return _listed_by_smi()
+    """NVIDIA devices as nvidia-smi writes them; raises UnavailableError without a driver."""
+    return tuple(_as_written(device) for device in nvml.devices())
 
 
 def _as_written(device: dict[str, Any]) -> dict[str, str]:
@@ -282,32 +278,12 @@ def _as_written(device: dict[str, Any]) -> dict[str, str]:
     words |= {"max_sm_clock_mhz": _scaled(device["max_sm_clock_hz"], 1e6)}
     power = device["power_limit_w"]
     words["power_limit_w"] = None if power is None else f"{power:.2f}"
-    names = (*GPU_FIELDS.values(), "ecc_mode", "compute_mode", "persistence_mode", "cuda_driver_version", "vbios")
-    if words["compute_capability"] is None:
-        names = tuple(name for name in names if name != "compute_capability")
-    return {name: "[N/A]" if words[name] is None else str(words[name]) for name in names}
+    told = (name for name in GPU_FACTS if name != "compute_capability" or words[name] is not None)
+    return {name: "[N/A]" if words[name] is None else str(words[name]) for name in told}
 
 
 def _scaled(value: float | None, unit: float) -> int | None:
     return None if value is None else int(value / unit)
-
-
-def _listed_by_smi() -> tuple[dict[str, str], ...]:
-    if shutil.which("nvidia-smi") is None:
-        raise UnavailableError("nvidia-smi is not installed: no NVIDIA driver")
-    fields = dict(GPU_FIELDS)
-    answer = None
-    while fields:
-        query = ",".join(fields)
-        answer = run(["nvidia-smi", f"--query-gpu={query}", "--format=csv,noheader,nounits"], timeout_s=TOOL_S)
-        refused = re.search(r'Field "([\w.]+)" is not a valid field', answer.stdout + answer.stderr)
-        if refused is None or refused.group(1) not in fields:
-            break
-        del fields[refused.group(1)]  # an older driver knows fewer fields
-    if answer is None or not answer.ok:
-        raise UnavailableError(answer.explain() if answer else "nvidia-smi knows none of the fields")
-    rows = csv.reader(answer.stdout.splitlines(), skipinitialspace=True)
-    return tuple(dict(zip(fields.values(), row, strict=True)) for row in rows if row)
 
 
 READERS: dict[str, Callable[[], Any]] = {
@@ -325,7 +301,7 @@ READERS: dict[str, Callable[[], Any]] = {
     "memory_bytes": lambda: meminfo_bytes("MemTotal"),
     "swap_bytes": lambda: meminfo_bytes("SwapTotal"),
     "transparent_huge_pages": _huge_pages,
-    "shm_bytes": _shm_bytes,
+    "shm_bytes": shm_bytes,
     "architecture": platform.machine,
     "kernel": platform.release,
     "distribution": lambda: (release := platform.freedesktop_os_release()).get("PRETTY_NAME") or release["NAME"],

@@ -30,7 +30,6 @@ PERF_EVENT_OPEN = {"x86_64": 298, "aarch64": 241, "ppc64le": 319, "s390x": 331}
 PARANOID = Path("/proc/sys/kernel/perf_event_paranoid")
 EVENT_SOURCES = Path("/sys/bus/event_source/devices")
 NVIDIA_PARAMETERS = Path("/proc/driver/nvidia/params")
-NSIGHT = "https://developer.nvidia.com/nsight-systems"
 TORCH_TRIAL = """
 import torch
 from torch.profiler import ProfilerActivity, profile
@@ -91,17 +90,6 @@ def torch_profiler() -> Check:
     if reason and "No module named 'torch'" in reason:
         return lacking("torch.profiler", "no stack with torch is built yet", "snakemake --cores 1 host")
     return lacking("torch.profiler", reason or "no interpreter was found")
-
-
-def nsys() -> Check:
-    """Profile `true` with Nsight Systems."""
-    if shutil.which("nsys") is None:
-        return lacking("nsys", "Nsight Systems is not installed", f"install it from {NSIGHT}")
-    version = run(["nsys", "--version"], timeout_s=TRIAL_S).stdout.strip().rpartition(" ")[2]
-    status = run(["nsys", "status", "--environment"], timeout_s=TRIAL_S)
-    if not status.ok:
-        return lacking("nsys", status.explain(), version=version)
-    return Check(name="nsys", available=True, version=version)
 
 
 def _gpu_counters_reserved() -> bool:
@@ -203,20 +191,6 @@ def dram_counters() -> Check:
     return Check(name=name, available=True, details={"units": units})
 
 
-def cpu_energy() -> Check:
-    """The processor's energy meter (RAPL), by reading it."""
-    meters = sorted(Path("/sys/class/powercap").glob("*-rapl:*/energy_uj"))
-    if not meters:
-        return lacking(
-            "energy meter", "the kernel shows no RAPL meter: a virtual machine, or an unsupported processor"
-        )
-    try:
-        meters[0].read_text()
-    except OSError as error:
-        return lacking("energy meter", f"{meters[0]}: {error.strerror}", f"chmod a+r {meters[0]}")
-    return Check(name="energy meter", available=True, details={"meters": [path.parent.name for path in meters]})
-
-
 def gpu_devices() -> list[Check]:
     """One check for each NVIDIA device, or one that says why there is none."""
     try:
@@ -227,15 +201,3 @@ def gpu_devices() -> list[Check]:
         Check(name=f"GPU {number}", available=True, version=f"driver {gpu['driver']}", details=gpu)
         for number, gpu in enumerate(devices)
     ] or [lacking("NVIDIA GPU", "the driver lists no device")]
-
-
-def device_memory_counters() -> Check:
-    """Memset, HtoD, DtoH and DRAM traffic of a device: torch.profiler and ncu read them where there is one."""
-    name = "device memory counters"
-    try:
-        gpus()
-    except UnavailableError:
-        return lacking(name, "no device memory: this machine has no GPU")
-    compute = ncu()
-    details = {"transfers": "torch.profiler (CUPTI)", "dram": "ncu" if compute.available else compute.reason}
-    return Check(name=name, available=True, details=details)

@@ -28,16 +28,6 @@ SHARED = "shared"  # the scenario of two jobs on one machine
 INSIDE = "_in_"  # in the name of a module of envs/: of what is inside, and of what is around it
 DISTRIBUTED = "distributed"  # the scenario of several instances that train together
 _ENVIRONMENTS: dict[str, type[Environment]] = {}
-# Environments of earlier versions, and what comes nearest; docs/walls.md says what was found about each.
-REMOVED: Mapping[str, str] = {
-    "bubblewrap": "charliecloud",
-    "nspawn": "podman",
-    "gvisor": "vm",
-    "docker.gvisor": "docker.vm",
-    "docker.kata": "docker.vm",
-    "microvm": "vm",
-    "unikernel": "vm",
-}
 TEXTS, COUNTS = ("title", "dataset", "optimizer", "loss"), ("parameters", "samples", "batch")  # of a DESCRIPTION
 VERBS = ("load", "step", "end_epoch")  # that every class of training jobs has
 WORKLOAD_PAGE = "docs/add-a-workload.md"
@@ -125,19 +115,10 @@ def environment(name: str) -> Environment:
     """
     known = environments()
     if name not in known:
-        if gone := removed(name):
-            raise UserError(f"environment {gone}")
         raise UserError(f"no environment {name!r} in envs/: {nearest(name, known)}")
     if wrong := wrong_adapter(known[name]):
         raise UserError(f"envs/{environment_module(name)}.py: {wrong}: {ENVIRONMENT_PAGE} says what it needs")
     return known[name]()
-
-
-def removed(name: str) -> str | None:
-    """What to take instead of an environment that has gone; None where there was none of this name, or is again."""
-    if name not in REMOVED or name in environment_names():
-        return None
-    return f"{name} has gone: take {REMOVED[name]} (docs/walls.md says what was found about it)"
 
 
 def wrong_adapter(adapter: type[Environment]) -> str | None:

@@ -2,18 +2,9 @@
 
 from __future__ import annotations
 
-import re
-
 from tare.model.schema import Record
 
-GUEST_MARK = "tare-guest:"  # begins what a guest's first program, or who starts it, says on its console
-PINNED = re.compile(rf"^{GUEST_MARK} pinned (\d+) to (\d+)\s*$", re.MULTILINE)
-
-
-def pinned_cpus(console: str) -> tuple[int, ...] | None:
-    """The logical CPUs that virtual processors were given for themselves, in their order; None where none was."""
-    found = {int(number): int(cpu) for number, cpu in PINNED.findall(console)}
-    return tuple(found[number] for number in sorted(found)) or None
+GUEST_MARK = "tare-guest:"  # begins what a guest's first program says on its console
 
 
 class VirtualMachine(Record):
@@ -27,11 +18,8 @@ class VirtualMachine(Record):
         cpu_model: as QEMU was asked for it; `host` is the machine's own, and what it was stands with the facts.
         vcpus: number of its processors.
         cpus: logical CPUs of the machine on which all of its threads ran.
-        pinned: each virtual processor was to have one of `cpus` for itself, in their order.
-        pinned_to: those that were seen to have one.
         memory_bytes: of the guest.
-        huge_pages: the machine's setting of transparent huge pages, or `reserved` for a memory of reserved ones;
-            the guest's own setting stands with its facts.
+        huge_pages: the machine's setting of transparent huge pages; the guest's own stands with its facts.
         kernel: package and version.
         firmware_s: from the launcher's call to the first instant of the guest's clock: QEMU and firmware.
         kernel_s: from there to the guest's first program, to 10 ms.
@@ -46,8 +34,6 @@ class VirtualMachine(Record):
     cpu_model: str
     vcpus: int
     cpus: tuple[int, ...]
-    pinned: bool = False
-    pinned_to: tuple[int, ...] | None = None
     memory_bytes: int
     huge_pages: str | None = None
     kernel: str

@@ -35,7 +35,7 @@ ACTIVITY = pa.DataFrameSchema(
     ordered=True,
     coerce=True,
 )
-SUMMARY_COLUMNS = ["kind", "name", "calls", "total_s", "min_s", "max_s", "mean_s", "bytes"]
+SUMMARY_COLUMNS = ["kind", "name", "calls", "total_s", "min_s", "max_s", "mean_s"]
 TOTAL_COLUMNS = ["calls", "total_s", "bytes", "pinned_bytes", "pageable_bytes"]
 
 # The profilers' spellings: "HtoD" (torch, nvprof), "Host-to-Device" (nsys), "Host To Device", "HostToDevice".
@@ -93,10 +93,9 @@ def make(rows: Iterable[Mapping[str, Any]], where: str) -> pd.DataFrame:
 
 
 def make_summary(rows: Iterable[Mapping[str, Any]]) -> pd.DataFrame:
-    """A table of SUMMARY_COLUMNS from a profiler's own sums; seconds and bytes may be missing."""
+    """A table of SUMMARY_COLUMNS from a profiler's own sums."""
     table = pd.DataFrame(list(rows), columns=SUMMARY_COLUMNS)
-    seconds = dict.fromkeys(("total_s", "min_s", "max_s", "mean_s"), float)
-    return table.astype({"calls": int, "bytes": "Int64", **seconds})
+    return table.astype({"calls": int, **dict.fromkeys(("total_s", "min_s", "max_s", "mean_s"), float)})
 
 
 def totals(activity: pd.DataFrame) -> pd.DataFrame:

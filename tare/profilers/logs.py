@@ -14,16 +14,23 @@ import pandas as pd
 
 from tare.core.errors import IntegrityError, TareError, UserError
 from tare.core.files import is_gzip
-from tare.profilers import counters, ncu, nsys, nsys_reports, nvprof, nvprof_tables, timeline, torch_trace
-from tare.profilers.activity import KINDS
+from tare.profilers import counters, ncu, nsys, nvprof, nvprof_tables, timeline, torch_trace
 from tare.profilers.printed import decoded, has_header, read_text
 
 KNOWN = (
-    "nvprof (--csv or plain: summary, --print-gpu-trace, --metrics), ncu (--csv), nsys (export --type sqlite, or "
-    "stats --format csv), torch.profiler (Chrome trace, also as .gz)"
+    "nvprof (--csv or plain: summary, --metrics), ncu (--csv), nsys (export --type sqlite), "
+    "torch.profiler (Chrome trace, also as .gz)"
 )
 WHOLE, STEP = "whole log", "training step"
 OF_NVPROF = re.compile(r"^=+(?:\d+=+)? *(?:NVPROF|Profiling|Error:|Warning:)", re.MULTILINE)
+# What `nsys stats` prints: marks of its reports, titles of those before 2022, headers of its tables.
+OF_STATS = re.compile(
+    r"^\s*(?:\[\d+/\d+\] Executing '\w+' stats report|(?:Processing|Exporting) \[|SKIPPED: .*\.sqlite|"
+    r"CUDA (?:Kernel|Memory Operation) (?:Statistics|Summary)|\"?Time ?\(%\)\"?(?:,|\s{2,})\"?Total Time\b|"
+    r"\"?Total(?: \(MB\))?\"?,\"?(?:Count|Operations)\b|\"?Start ?\((?:ns|sec)\)\"?(?:,|\s{2,})\"?Duration ?\()",
+    re.MULTILINE,
+)
+SQLITE = "read the SQLite beside it (nsys export --type sqlite REPORT makes it): it has exact times and bytes"
 NOT_DIVIDED = {*counters.RATES, *timeline.NOT_PER_STEP, "warp_execution_efficiency", "tex_cache_hit_rate"}
 
 
@@ -39,7 +46,6 @@ class Log:
     window: tuple[float, float] | None = None
     steps: int | None = None  # profiled steps that the file itself marks
     summary: pd.DataFrame | None = None  # sums by operation
-    covered: frozenset[str] = frozenset(KINDS)  # kinds of activity that the sums would have if they occurred
     metrics: pd.DataFrame | None = None  # counters by kernel
     warnings: tuple[str, ...] = ()  # of the profiler, and of what the reader had to replace or can't know
 
@@ -66,23 +72,7 @@ def read(path: Path) -> Log:
             if not _is_log(path):
                 raise
     text = read_text(path)
-    log = _reader(text, path)(text, path)
-    _refuse_contradiction(log)
-    return log
-
-
-def _refuse_contradiction(log: Log) -> None:
-    """Raise IntegrityError where trace and sums of one file, which are of one recording, count different calls."""
-    if log.activity is None or log.summary is None:
-        return
-    traced = log.activity.groupby("kind").size()
-    summed = log.summary.groupby("kind")["calls"].sum()
-    for kind in log.covered:
-        if (in_trace := int(traced.get(kind, 0))) != (in_sums := int(summed.get(kind, 0))):
-            raise IntegrityError(
-                f"{log.path}: its trace has {in_trace} of {kind}, its sums have {in_sums}: it is cut short, or of "
-                "several recordings: give each a file of its own"
-            )
+    return _reader(text, path)(text, path)
 
 
 def _torch(path: Path) -> Log:
@@ -118,7 +108,9 @@ def _no_device(events: list[dict[str, Any]], steps: int) -> str:
 
 def _reader(text: str, path: Path) -> Callable[[str, Path], Log]:
     """The reader of the profiler that a text is of: by its tables, then by its own lines."""
-    profilers = {"nsys": _nsys, "ncu": _ncu, "nvprof": _nvprof}
+    profilers = {"ncu": _ncu, "nvprof": _nvprof}
+    if OF_STATS.search(text):
+        raise UserError(f"{path} is of nsys stats, whose reports are not read: {SQLITE}")
     named = _with_tables(text)
     if len(named) > 1:
         raise UserError(
@@ -146,20 +138,10 @@ def _is_log(path: Path) -> bool:
 
 def _with_tables(text: str) -> list[str]:
     has_table = {
-        "nsys": nsys_reports.has_reports(text),
         "ncu": has_header(text, ncu.FORMS),
         "nvprof": has_header(text, nvprof_tables.FORMS) or nvprof_tables.has_plain_header(text),
     }
     return [name for name, found in has_table.items() if found]
-
-
-def _nsys(text: str, path: Path) -> Log:
-    found = nsys_reports.read_reports(text, str(path))
-    form = "nsys, GPU trace" if found.activity is not None else "nsys, sums"
-    return Log(
-        path=path, form=form, source="nsys", activity=found.activity, summary=found.summary,
-        covered=found.covered, warnings=found.warnings,
-    )  # fmt: skip
 
 
 def _ncu(text: str, path: Path) -> Log:
@@ -169,12 +151,9 @@ def _ncu(text: str, path: Path) -> Log:
 
 def _nvprof(text: str, path: Path) -> Log:
     found = nvprof.read(text, str(path))
-    parts = {"GPU trace": found.activity, "summary": found.summary, "metrics": found.metrics}
+    parts = {"summary": found.summary, "metrics": found.metrics}
     form = ", ".join(["nvprof", *(name for name, table in parts.items() if table is not None)])
-    return Log(
-        path=path, form=form, source="nvprof", activity=found.activity, summary=found.summary,
-        covered=found.covered, metrics=found.metrics, warnings=found.warnings,
-    )  # fmt: skip
+    return Log(path=path, form=form, source="nvprof", warnings=found.warnings, **parts)
 
 
 def rows(log: Log, steps: int | None) -> list[dict[str, Any]]:
@@ -187,7 +166,7 @@ def rows(log: Log, steps: int | None) -> list[dict[str, Any]]:
     if log.activity is not None:
         found += timeline.rows(log.activity, log.window, divisor or 1, log.source)
     elif log.summary is not None:
-        found += timeline.summary_rows(log.summary, divisor or 1, log.source, log.covered)
+        found += timeline.summary_rows(log.summary, divisor or 1, log.source)
     if log.metrics is not None:
         for name, quantity in counters.quantities(log.metrics, log.source).items():
             by = 1 if name in NOT_DIVIDED else divisor or 1

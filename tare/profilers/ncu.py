@@ -1,8 +1,7 @@
 """Reads the CSV of Nsight Compute's command line, and the lines in which it says why there is none.
 
-Three forms: `--page raw` (a column per metric, a row of units, a row per launch of a kernel), `--page details` and
-plain `--metrics` (a row per launch and metric), and `--print-summary per-kernel` (smallest, largest and average of
-the launches of a kernel).
+Two forms: `--page raw` (a column per metric, a row of units, a row per launch of a kernel), and `--page details` or
+plain `--metrics` (a row per launch and metric).
 """
 
 from __future__ import annotations
@@ -15,7 +14,7 @@ from typing import Any
 import pandas as pd
 
 from tare.core.errors import IntegrityError, UserError
-from tare.profilers.numerals import ANY, POINT, WHOLE, Numerals, Token, decide, parse
+from tare.profilers.numerals import Numerals, Token, parse, refuse_other_locales
 from tare.profilers.printed import (
     CAPABILITY,
     CUT,
@@ -29,14 +28,14 @@ from tare.profilers.printed import (
     scale,
 )
 
-SUMMARY, LONG, WIDE = "summary", "long", "wide"
+SUMMARY, LONG, WIDE = "summary", "long", "wide"  # the first, of --print-summary, is refused
 FORMS = {
     SUMMARY: ("kernel name", "invocations", "metric name", "metric unit", "average"),
     LONG: ("id", "kernel name", "metric name", "metric unit", "metric value"),
     WIDE: ("id", "process id", "kernel name"),
 }
 # A page of details has columns for its rules behind, which rows of metrics leave out.
-LAST_NEEDED = {LONG: "metric value", SUMMARY: "average"}
+LAST_NEEDED = {LONG: "metric value"}
 LABELS = {"Duration": "gpu__time_duration.sum"}  # what a page of details calls the metric
 IDENTITY = ("ID", "Process ID", "Process Name", "Host Name", "Kernel Name", "Kernel Time", "Context", "Stream",
             "Block Size", "Grid Size", "Device", "CC", "Section Name", "Invocations")  # fmt: skip
@@ -102,7 +101,10 @@ def _launches(found: list[Table], text: str, where: str) -> pd.DataFrame:
             f"{where} is no whole profile: {len(failed)} launches could not be profiled, the first of {failed[0]}"
             + (f": {why[0]} (mend it: {why[1]})" if why else "")
         )
-    numerals = Numerals(where, decide(_tokens(found, where), where))
+    if summary := next((table.line for table in found if table.form == SUMMARY), None):
+        raise UserError(f"{where} line {summary}: summaries of kernels are not read: print without --print-summary")
+    refuse_other_locales(_tokens(found, where), where)
+    numerals = Numerals(where)
     launches = _Launches(where)
     for number, table in enumerate(found):
         (_wide if table.form == WIDE else _long)(number, table, launches, numerals)
@@ -115,13 +117,13 @@ def _launches(found: list[Table], text: str, where: str) -> pd.DataFrame:
 
 
 def read_metrics(text: str, where: str) -> pd.DataFrame:
-    """METRIC_COLUMNS of any of the three forms, in base units (s, B, B/s, Hz, %, 1 or the profiler's own).
+    """METRIC_COLUMNS of either form, in base units (s, B, B/s, Hz, %, 1 or the profiler's own).
 
     A launch is a kernel with one invocation; they count from 1 in the order of the text. A value is missing where
     the profiler says n/a. Metrics whose values are words, such as names of settings, are left out. The column CC
     becomes the two metrics of the compute capability that a whole page has.
-    Raises UserError where there is no table, with the profiler's reason if it gives one; or numbers can be read
-    both ways. Raises IntegrityError where the table is cut short or damaged, or launches are missing from it.
+    Raises UserError where there is no table, with the profiler's reason if it gives one; or numbers have, or may
+    have, a decimal comma. Raises IntegrityError where the table is cut short or damaged, or lacks launches.
     """
     return read_log(text, where)[0]
 
@@ -129,34 +131,15 @@ def read_metrics(text: str, where: str) -> pd.DataFrame:
 def read_log(text: str, where: str) -> tuple[pd.DataFrame, tuple[str, ...]]:
     """As `read_metrics`, with what ncu says beside its table, and whether nothing shows that the table is whole."""
     found = tables(text, where)
-    metrics = _metrics(found, text, where)
+    metrics = _launches(found, text, where)
     ended = LAUNCHED.search(text) is not None or found[-1].followed
     said = tuple(dict.fromkeys(SAID.findall(text)))
     return metrics, said if ended else (*said, NO_END.format(line=found[-1].line))
 
 
-def _metrics(found: list[Table], text: str, where: str) -> pd.DataFrame:
-    summaries = [table for table in found if table.form == SUMMARY]
-    if not summaries:
-        return _launches(found, text, where)
-    if len(summaries) < len(found):
-        raise UserError(f"{where} holds launches and summaries of them: give each a file of its own")
-    numerals = Numerals(where, decide(_tokens(found, where), where))
-    kernels: dict[tuple[Any, ...], int] = {}
-    rows = [row for number, table in enumerate(summaries) for row in _summed(number, table, numerals, kernels)]
-    if not rows:
-        raise UserError(_nothing(text, where))
-    made = pd.DataFrame(rows, columns=METRIC_COLUMNS)
-    every = set(made["metric"])
-    for index, own in made.groupby("kernel_index")["metric"]:
-        if missing := every - set(own):
-            raise IntegrityError(f"{where}: kernel {index} has no {min(missing)}, which other kernels have: {CUT}")
-    return made.drop_duplicates(["kernel_index", "metric", "unit"], ignore_index=True)
-
-
 def tables(text: str, where: str) -> list[Table]:
     """The tables of a text; empty lines of the program do not end them."""
-    found = csv_tables(text, FORMS, where, last_needed=LAST_NEEDED, empty_line_ends=False)
+    found = csv_tables(text, FORMS, where, LAST_NEEDED)
     for table in found:
         read_columns = [place for place, name in enumerate(table.header) if name not in UNREAD]
         for line, row in table.rows:
@@ -253,18 +236,15 @@ def _tokens(found: Iterable[Table], where: str) -> Iterator[Token]:
                     if name not in IDENTITY:
                         yield _token(row[place], name, units[place], line)
             continue
-        values = ("metric value",) if table.form == LONG else ("minimum", "maximum", "average")
-        places = [place for place, column_name in enumerate(table.names) if column_name in values]
-        metric, unit = _place(table, "Metric Name"), _place(table, "Metric Unit")
+        metric, unit, value = (_place(table, f"Metric {name}") for name in ("Name", "Unit", "Value"))
         for line, row in table.rows:
-            for place in places:
-                yield _token(row[place], row[metric] if table.form == LONG else "", row[unit], line)
+            yield _token(row[value], row[metric], row[unit], line)
 
 
 def _token(text: str, name: str, unit: str, line: int) -> Token:
     if instances := INSTANCES.match(text):
         text = instances[1]
-    return Token(text, line, WHOLE if name.endswith(".sum") and unit in COUNTS else ANY)
+    return Token(text, line, whole=name.endswith(".sum") and unit in COUNTS)
 
 
 def _place(table: Table, name: str, where: str = "") -> int:
@@ -291,20 +271,11 @@ def _long(number: int, table: Table, launches: _Launches, numerals: Numerals) ->
 def _add_capability(
     line: int, launch: int, kernel: str, header: list[str], row: list[str], launches: _Launches
 ) -> None:
-    for one in _capability(header, row):
-        cell = {"value": one["value"], "unit": one["unit"]}
-        launches.add(line, launch, kernel, one["metric"], f"{one['value']:.0f} ", cell)
-
-
-def _capability(header: list[str], row: list[str]) -> list[dict[str, Any]]:
     """Major and minor number of the column CC as metrics."""
     found = re.fullmatch(r"(\d{1,3})\.(\d{1,3})", row[header.index("CC")], re.ASCII) if "CC" in header else None
-    if found is None:
-        return []
-    return [
-        {"metric": f"{CAPABILITY}_{name}", "value": float(part), "unit": "1"}
-        for name, part in zip(("major", "minor"), found.groups(), strict=True)
-    ]
+    for name, part in zip(("major", "minor"), found.groups() if found else (), strict=False):
+        cell = {"value": float(part), "unit": "1"}
+        launches.add(line, launch, kernel, f"{CAPABILITY}_{name}", f"{float(part):.0f} ", cell)
 
 
 def _units(table: Table, where: str) -> list[str]:
@@ -333,56 +304,20 @@ def _wide(number: int, table: Table, launches: _Launches, numerals: Numerals) ->
         _add_capability(line, launch, row[kernel], header, row, launches)
 
 
-def _summed(
-    number: int, table: Table, numerals: Numerals, kernels: dict[tuple[Any, ...], int]
-) -> list[dict[str, Any]]:
-    place = {
-        name: _place(table, name, numerals.where)
-        for name in ("Kernel Name", "Invocations", "Metric Name", "Metric Unit", "Minimum", "Maximum", "Average")
-    }
-    rows = []
-    for line, row in table.rows:
-        name = row[place["Metric Name"]]
-        found = [
-            _cell(row[place[one]], row[place["Metric Unit"]], numerals, line, name)
-            for one in ("Minimum", "Maximum", "Average")
-        ]
-        invocations = numerals.count(row[place["Invocations"]], line, "number of invocations")
-        if not name or None in found:
-            continue
-        smallest, largest, mean = (cell for cell in found if cell is not None)
-        owner = (number, *row[: place["Invocations"]])  # process, name, sizes of block and grid, device
-        own = {
-            "kernel_index": kernels.setdefault(owner, len(kernels) + 1),
-            "kernel": row[place["Kernel Name"]],
-            "invocations": invocations,
-        }
-        rows.append({**own, "metric": LABELS.get(name, name), **_statistics(smallest, largest, mean)})
-        rows += [
-            {**own, "metric": one["metric"], **_statistics(one, one, one)} for one in _capability(table.header, row)
-        ]
-    return rows
-
-
-def _statistics(smallest: dict[str, Any], largest: dict[str, Any], mean: dict[str, Any]) -> dict[str, Any]:
-    values = {"min": smallest["value"], "max": largest["value"], "avg": mean["value"]}
-    return {"unit": mean["unit"], **values, "max_printed": largest["value"], "max_unit": largest["unit"]}
-
-
-def base_value(text: str, unit: str, way: str = POINT) -> dict[str, Any] | None:
+def base_value(text: str, unit: str) -> dict[str, Any] | None:
     """Base value and unit of a printed number (in brackets: of instances); None for a word, missing for n/a."""
     if instances := INSTANCES.match(text):
         text = instances[1]
     factor, base = base_unit(unit)
     if text.startswith("(!)") or text.lower() in ("n/a", "nan", "-nan", "inf"):
         return {"value": float("nan"), "unit": base}
-    found = parse(text, way)
+    found = parse(text)
     return None if found is None else {"value": found.value * factor, "unit": base}
 
 
 def _cell(text: str, unit: str, numerals: Numerals, line: int, name: str) -> dict[str, Any] | None:
     """As `base_value`. Raises IntegrityError where it is no number, and the metric has a unit or is a count."""
-    found = base_value(text, unit, numerals.way)
+    found = base_value(text, unit)
     if found is None and text and (unit or name.endswith(".sum")):
         numerals.number(text, line, name)
     return found

@@ -1,10 +1,7 @@
-"""From text to numbers, one way for every reader.
+"""From text to numbers, one way for every reader: a point before decimals, commas between groups of three digits.
 
-How numbers are written is decided once for a file, from all its numbers: which sign stands before decimals, and
-whether groups have three digits or, as some locales of East Asia have them, four. A number that can be read in
-several ways decides nothing: `482,333` is 482333 or 482.333. Two things that a format promises decide more of
-them: a count is whole, and some sizes always have decimals. A file whose numbers leave it open is refused, and so
-is one that mixes several.
+A profiler that runs in another locale writes `1.234,5`, or means 1.234 by `1,234`. A file that shows so, or that no
+number decides, is refused: `482,333` alone is 482333 or 482.333. A format that promises whole counts decides more.
 """
 
 from __future__ import annotations
@@ -16,22 +13,20 @@ from dataclasses import dataclass
 
 from tare.core.errors import IntegrityError, UserError
 
-POINT, COMMA, FOURS = ".", ",", "4"  # ways of writing; the last is a point, and commas between groups of four
-ANY, WHOLE, DECIMALS = "any", "whole", "decimals"  # what a format promises of a number
+POINT, COMMA = ".", ","  # what stands before decimals
 REMEDY = "profile, or export, again with LC_ALL=C"
 LARGEST = 2**63 - 1  # of what tables hold as a whole number
-_TITLES = {POINT: "a decimal point", COMMA: "a decimal comma", FOURS: "groups of four digits"}
 
 
-def _pattern(decimal: str, group: str, digits: int = 3) -> re.Pattern[str]:
+def _pattern(decimal: str, group: str) -> re.Pattern[str]:
     return re.compile(
-        rf"([+-]?)([1-9]\d{{0,{digits - 1}}}(?:{group}\d{{{digits}}})+|0|[1-9]\d{{0,19}})(?:{decimal}(\d{{1,25}}))?"
+        rf"([+-]?)([1-9]\d{{0,2}}(?:{group}\d{{3}})+|0|[1-9]\d{{0,19}})(?:{decimal}(\d{{1,25}}))?"
         r"(?:e([+-]?\d{1,3}))?",
         re.ASCII | re.IGNORECASE,
     )
 
 
-_PATTERNS = {POINT: _pattern(r"\.", ","), COMMA: _pattern(",", r"\."), FOURS: _pattern(r"\.", ",", 4)}
+_PATTERNS = {POINT: _pattern(r"\.", ","), COMMA: _pattern(",", r"\.")}
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,9 +42,9 @@ class Printed:
         return Printed(self.value * factor, self.digit * factor, self.whole)
 
 
-def parse(text: str, way: str = POINT, *, exponent: bool = True) -> Printed | None:
-    """A number in a `way` (POINT, COMMA, FOURS), perhaps with an exponent; None where the text is none."""
-    found = _PATTERNS[way].fullmatch(text)
+def parse(text: str, *, decimal: str = POINT, exponent: bool = True) -> Printed | None:
+    """A number, perhaps with an exponent; None where the text is none."""
+    found = _PATTERNS[decimal].fullmatch(text)
     if found is None or (found[4] is not None and not exponent):
         return None
     sign, whole, decimals, power = found.groups()
@@ -63,92 +58,59 @@ def parse(text: str, way: str = POINT, *, exponent: bool = True) -> Printed | No
 
 @dataclass(frozen=True, slots=True)
 class Token:
-    """What may be a number: where it stands, and what its format promises."""
+    """What may be a number: where it stands, and whether its format promises a whole one."""
 
     text: str
     line: int
-    promise: str = ANY
+    whole: bool = False
 
 
-def decide(tokens: Iterable[Token], where: str) -> str:
-    """POINT, COMMA or FOURS, whichever way the numbers of a file are written in; other tokens are passed over.
-    Raises UserError where ways are mixed, or several would do.
-    """
-    left = dict.fromkeys(_PATTERNS)  # in order: the usual one first
-    narrowed: list[tuple[Token, set[str]]] = []
-    several: dict[str, dict[str, float]] = {}  # text: value by way
-    first: dict[str, Token] = {}
+def refuse_other_locales(tokens: Iterable[Token], where: str) -> None:
+    """Raises UserError where numbers of a file have a decimal comma, or none says whether they have."""
+    open_one: Token | None = None
+    decided = False
     for token in tokens:
-        if POINT not in token.text and COMMA not in token.text:
-            continue
-        read = {way: found.value for way in _PATTERNS if (found := _kept(token, way)) is not None}
-        if not read:
-            continue
-        if len(left) > 1 and len(set(read.values())) > 1:
-            several.setdefault(token.text, read)
-            first.setdefault(token.text, token)
-        if set(left) <= set(read):
-            continue
-        if not set(left) & set(read):
-            other, ways = next((one for one in narrowed if not one[1] & set(read)), narrowed[-1])
-            said = f"{_has(other, ways, set(read))} and {_has(token, set(read), ways)}"
-            raise UserError(f"{where}: {said}: {REMEDY}")
-        narrowed.append((token, set(read)))
-        left = {way: None for way in left if way in read}
-    for text, read in several.items():
-        values = dict.fromkeys(f"{read[way]:.12g}" for way in left if way in read)
-        if len(values) > 1:
-            raise UserError(
-                f"{where} line {first[text].line}: {text!r} is {' or '.join(values)}, and no number says which: "
-                f"{REMEDY}"
-            )
-    return next(iter(left))
+        ours, theirs = (_kept(token, decimal) for decimal in _PATTERNS)
+        if ours is None and theirs is not None:
+            raise UserError(f"{where} line {token.line}: {token.text!r} has a decimal comma: {REMEDY}")
+        if ours is not None and theirs is None:
+            decided = True
+        elif ours is not None and theirs is not None and ours.value != theirs.value:
+            open_one = open_one or token
+    if open_one is not None and not decided:
+        values = [f"{found.value:.12g}" for one in _PATTERNS if (found := parse(open_one.text, decimal=one))]
+        raise UserError(
+            f"{where} line {open_one.line}: {open_one.text!r} is {' or '.join(values)}, and no number says which: "
+            f"{REMEDY}"
+        )
 
 
-def _has(token: Token, ways: set[str], others: set[str]) -> str:
-    """What a number has that another, which is written in none of the same ways, has not."""
-    title = next(title for way, title in _TITLES.items() if way in ways)
-    if POINT in ways and COMMA not in others:
-        title = "groups of three digits"
-    return f"{token.text!r} in line {token.line} has {title}"
-
-
-def _kept(token: Token, way: str) -> Printed | None:
-    """A token read in this way, if that keeps what its format promises."""
-    found = parse(token.text, way)
-    if found is None or token.promise == ANY:
-        return found
-    return found if found.whole == (token.promise == WHOLE) else None
+def _kept(token: Token, decimal: str) -> Printed | None:
+    """A token read so, if that keeps what its format promises."""
+    found = parse(token.text, decimal=decimal)
+    return None if found is None or (token.whole and not found.whole) else found
 
 
 class Numerals:
-    """Reads the numbers of one file. `way`: in which they are written, as `decide` found it."""
+    """Reads the numbers of one file."""
 
-    def __init__(self, where: str, way: str = POINT) -> None:
+    def __init__(self, where: str) -> None:
         self.where = where
-        self.way = way
 
     def number(self, text: str, line: int, what: str) -> Printed:
         """A number without an exponent; raises IntegrityError with file, line and `what` where the text is none."""
-        found = parse(text, self.way, exponent=False)
+        found = parse(text, exponent=False)
         if found is None:
-            others = any(parse(text, way, exponent=False) for way in _PATTERNS)
-            hint = f" ({REMEDY})" if others else ""
+            hint = f" ({REMEDY})" if parse(text, decimal=COMMA, exponent=False) else ""
             raise IntegrityError(f"{self.where} line {line}: {what}: {text[:80]!r} is no number{hint}")
         return found
 
     def count(self, text: str, line: int, what: str) -> int:
         """A whole number that is not negative. Raises IntegrityError where the text is none."""
-        found = parse(text, self.way)
+        found = parse(text)
         if found is None or not found.whole or not 0 <= found.value <= LARGEST:
             raise IntegrityError(f"{self.where} line {line}: {what}: {text[:80]!r} is no whole number")
-        return int(re.sub(r"[.,+]", "", text))
-
-    def size(self, value: float, line: int, what: str) -> int:
-        """A number of bytes, rounded. Raises IntegrityError where it is negative, or larger than any memory."""
-        if not 0 <= value <= LARGEST:
-            raise IntegrityError(f"{self.where} line {line}: {what}: {value:g} B is no size")
-        return round(value)
+        return int(re.sub(r"[,+]", "", text))
 
 
 def check_mean(total: Printed, calls: int, mean: Printed, at: str) -> None:

@@ -1,9 +1,8 @@
 """Reads what nvprof writes, the profiler of devices before compute capability 8.0: as CSV and as a plain log.
 
-Four forms: the summary ("GPU activities", "API calls", and the copies of unified memory below),
-`--print-gpu-trace`, `--metrics` or `--events` by kernel, and both together, which is a row of metrics per launch.
-A file may hold several processes, warnings, and what the program itself printed. Its numbers have a point before
-decimals.
+Two forms: the summary ("GPU activities", "API calls"), and `--metrics` by kernel. A file may hold several
+processes, warnings, events and pages of unified memory, which are passed over, and what the program itself
+printed. Its numbers have a point before decimals.
 """
 
 from __future__ import annotations
@@ -25,11 +24,9 @@ from tare.profilers.nvprof_tables import (
     DEVICE,
     DURATION,
     EVENTS,
-    LAUNCHES,
     METRICS,
     SUMMARY,
     SUMMARY_ROW,
-    TRACE,
     UNIFIED,
     UNITS,
     Part,
@@ -40,7 +37,6 @@ from tare.profilers.printed import (
     METRIC_COLUMNS,
     SECONDS,
     lines_of,
-    refuse_again,
     refuse_replaced,
     scale,
     split_header,
@@ -52,14 +48,8 @@ OTHER_SECTIONS = re.compile(r"^(?:API calls|OpenACC \((?:excl|incl)\))$")
 MANAGED = ("cudaMallocManaged", "cuMemAllocManaged")
 LAUNCHING = ("cudaLaunch", "cudaLaunchKernel", "cuLaunchKernel")
 API = re.compile(r"^cu(da)?[A-Z]\w*$")
-CORRELATION = re.compile(r"\s\[\d+\]$")
 LEVEL = re.compile(r"^(?:Idle|Low|Mid|High|Max) \((\d{1,3})\)$")
-INSTANCE = re.compile(r" \(\d+\)$")
 OVERFLOW = "<OVERFLOW>"
-MOVED = {f"{source} To {target}": f"{source[0]}to{target[0]}" for source in ("Host", "Device")
-         for target in ("Host", "Device")}  # fmt: skip
-TRACED = {"start", "duration", "device", "stream", "name"}
-WITHOUT_KERNEL = {"device", "context", "stream", "kernel", "correlation_id"}  # columns that are no metrics
 # What nvprof prints where it has nothing to show, in its own words.
 WORDS = re.compile(
     r"^(?:=+(?:\d+=+)? *)?((?:Error: .*|No (?:kernels|events/metrics|API activities)[^\n]* profiled.*|"
@@ -72,10 +62,8 @@ WORDS = re.compile(
 class NvprofLog:
     """What one file holds; None for what it does not."""
 
-    activity: pd.DataFrame | None  # of traces, an ACTIVITY table; start is the profiler's own clock
     # Of summaries, activity.SUMMARY_COLUMNS; what the device did, without calls of the API.
     summary: pd.DataFrame | None
-    covered: frozenset[str]  # kinds of activity that the summary would have if they occurred
     metrics: pd.DataFrame | None  # METRIC_COLUMNS
     warnings: tuple[str, ...]  # of the profiler, such as records that were lost, and of the reader
 
@@ -89,27 +77,27 @@ def read(text: str, where: str) -> NvprofLog:
         scan.take(number, line)
     scan.end(text)
     found = _Found(where)
-    for plain in scan.tables:
-        _READERS[plain.table.form, plain.is_csv](found, plain)
+    for part in scan.tables:
+        if reader := _READERS.get((part.table.form, part.is_csv)):
+            reader(found, part)
     found.check()
-    if not (found.pieces or found.sums or found.metrics):
-        raise UserError(f"{where} {_nothing(text, bool(scan.tables))}")
-    has_sums = found.sums and (scan.has(SUMMARY) or not found.pieces)
+    if not (found.sums or found.metrics):
+        raise UserError(f"{where} {_nothing(text, {part.table.form for part in scan.tables})}")
     said = re.findall(r"^=+(?:\d+=+)? *(?:Warning: |(?=Error: ))(.*\S)", text, re.MULTILINE)
     return NvprofLog(
-        activity=activity.make(found.pieces, where) if found.pieces else None,
-        summary=activity.make_summary(found.sums) if has_sums else None,
-        covered=frozenset(activity.KINDS if scan.has(SUMMARY) else activity.CROSSING),
-        metrics=pd.DataFrame(found.counted(), columns=METRIC_COLUMNS) if found.metrics else None,
+        summary=activity.make_summary(found.sums) if found.sums else None,
+        metrics=pd.DataFrame(found.metrics, columns=METRIC_COLUMNS) if found.metrics else None,
         warnings=(*said, *found.warnings(scan), *scan.unended()),
     )
 
 
-def _nothing(text: str, has_tables: bool) -> str:
+def _nothing(text: str, forms: set[str]) -> str:
     remedy = "profile with nvprof --csv --log-file FILE, on a program that uses the GPU"
     if said := WORDS.search(text):
         return f"holds no profile; nvprof says {said[1]!r}: {remedy}"
-    if has_tables:
+    if forms == {EVENTS}:
+        return f"holds events alone, which tell no metric that is known: {remedy}"
+    if forms:
         return f"has no row of what the GPU did: it did nothing, or the file is cut short; {remedy}"
     return f"holds no table of nvprof: {remedy}"
 
@@ -120,37 +108,36 @@ class _Found:
     def __init__(self, where: str) -> None:
         self.where = where
         self.numerals = Numerals(where)
-        self.pieces: list[dict[str, Any]] = []
         self.sums: list[dict[str, Any]] = []
         self.metrics: list[dict[str, Any]] = []
         self._kernels: dict[Any, int] = {}
-        self._seen: dict[tuple[str, Any], dict[int, set[str]]] = {}  # by form and device: metrics of each kernel
-        self._invocations: dict[tuple[str, int], int] = {}
+        self._seen: dict[Any, dict[int, set[str]]] = {}  # by results and device: metrics of each kernel
+        self._invocations: dict[int, int] = {}
         self._uneven: list[int] = []  # lines of metrics that have other invocations than others of their kernel
-        self._blocks: Counter[tuple[str, str]] = Counter()
+        self._blocks: Counter[str] = Counter()
         self._shares: dict[int, list[tuple[Printed, Printed]]] = {}
         self._api_shares: dict[int, list[Printed]] = {}
         self._has_managed = self._has_launches = False
 
     def block(self, part: Part) -> tuple[str, int]:
-        """The results that a table of metrics or events belongs to: both of one process count the same kernels."""
-        key = (part.table.mark[0], part.table.form)
-        self._blocks[key] += 1
-        return part.table.mark[0], self._blocks[key]
+        """The results that a table of metrics belongs to."""
+        process = part.table.mark[0]
+        self._blocks[process] += 1
+        return process, self._blocks[process]
 
-    def add_metric(self, line: int, form: str, owner: tuple[Any, ...], kernel: str, cells: list[str]) -> None:
+    def add_metric(self, line: int, owner: tuple[Any, ...], kernel: str, cells: list[str]) -> None:
         """One metric (invocations, name, min, max, avg as printed) of one kernel, told by `owner`."""
         at = f"{self.where} line {line}"
         index = self._kernels.setdefault(owner, len(self._kernels) + 1)
         invocations, name = self.numerals.count(cells[0], line, "invocations"), cells[1]
-        own = self._seen.setdefault((form, owner[:2]), {}).setdefault(index, set())
+        own = self._seen.setdefault(owner[:2], {}).setdefault(index, set())
         if name in own:
             raise IntegrityError(
                 f"{at}: {name} stands twice under one kernel: the headers of kernels are missing, so that numbers "
                 "have no owner; profile again with --csv --log-file"
             )
         own.add(name)
-        if self._invocations.setdefault((form, index), invocations) != invocations:
+        if self._invocations.setdefault(index, invocations) != invocations:
             self._uneven.append(line)
         smallest, largest, mean = (value_of(cell, at) for cell in cells[2:5])
         slack = 1e-2 * abs(largest.value)  # averages of throughputs are of their sums, and a little beside
@@ -161,18 +148,9 @@ class _Found:
         self.metrics.append(
             {
                 "kernel_index": index, "kernel": kernel, "invocations": invocations, "metric": name, "unit": unit,
-                "min": smallest.value, "max": largest.value, "avg": mean.value, **printed, "form": form,
+                "min": smallest.value, "max": largest.value, "avg": mean.value, **printed,
             }
         )  # fmt: skip
-
-    def counted(self) -> list[dict[str, Any]]:
-        """Metrics and events, without events that have the name of a metric of the same kernel."""
-        named = {(row["kernel_index"], row["metric"]) for row in self.metrics if row["form"] == METRICS}
-        return [
-            row
-            for row in self.metrics
-            if row["form"] != EVENTS or (row["kernel_index"], row["metric"]) not in named
-        ]
 
     def add_call(
         self, table: int, line: int, share: str, name: str, calls: str, times: Mapping[str, Printed]
@@ -194,13 +172,8 @@ class _Found:
                 f"metrics with more or fewer invocations than others of their kernel: {len(self._uneven)}, the "
                 f"first in line {self._uneven[0]}"
             )
-        if self.sums and not scan.has(SUMMARY):
-            told.append("the log has no summary: copies besides those of unified memory are not in it")
-        if self.sums and self._has_managed and not scan.has(UNIFIED):
-            told.append(
-                "the program has unified memory, and the log no part that says what it moved: copies from and to "
-                "the device are those besides it"
-            )
+        if self.sums and (self._has_managed or scan.has(UNIFIED)):
+            told.append("the program has unified memory: copies are those besides the pages that it moved")
         if self.sums and self._has_launches and all(one["kind"] != "kernel" for one in self.sums):
             told.append("the program launched kernels, and the log has none: they failed, or their rows are lost")
         return told
@@ -215,11 +188,6 @@ class _Found:
                     f"{self.where} is cut short: the shares of the API calls below line {table} add up to "
                     f"{sum(one.value for one in calls):.2f} %"
                 )
-        both: dict[Any, dict[str, set[int]]] = {}
-        for (form, (block, _)), kernels in self._seen.items():
-            both.setdefault(block, {}).setdefault(form, set()).update(kernels)
-        if any(len(forms) > 1 and forms[EVENTS] != forms[METRICS] for forms in both.values()):
-            raise IntegrityError(f"{self.where}: its events and its metrics are of other kernels: {CUT}")
         for kernels in self._seen.values():
             every = set().union(*kernels.values())
             for index, own in kernels.items():
@@ -236,65 +204,14 @@ class _Found:
         self._shares.setdefault(table, []).append((times["total_s"], printed))
         seconds = {key: one.value for key, one in times.items()}
         kind = activity.named_kind(name, f"{self.where} line {line}")
-        self.sums.append({"kind": kind, "name": name, "calls": counted, "bytes": None, **seconds})
+        self.sums.append({"kind": kind, "name": name, "calls": counted, **seconds})
 
     def _checked(self, line: int, share: str, calls: str, times: Mapping[str, Printed]) -> tuple[int, Printed]:
         """Calls and share of a row of a summary whose total is its calls times their mean."""
         printed = self.numerals.number(share.removesuffix("%"), line, "share of the time")
         counted = self.numerals.count(calls, line, "number of calls")
-        check_mean(times["total_s"], counted, _cut_to(times["mean_s"], 1e-9), f"{self.where} line {line}")
+        check_mean(times["total_s"], counted, _cut(times["mean_s"]), f"{self.where} line {line}")
         return counted, printed
-
-    def add_moved(
-        self, line: int, name: str, count: str, sizes: Mapping[str, str], total_time: Printed | None
-    ) -> None:
-        """One row of unified memory: pages that moved, faults, and the like."""
-        at = f"{self.where} line {line}"
-        sized = any(cell not in ("", "-") for cell in sizes.values())
-        if name not in MOVED and not (sized and total_time):
-            return  # faults, thrashes, mappings: they have no size or no time, and some no count
-        if name not in MOVED:
-            raise IntegrityError(f"{at}: {name[:80]!r} is no copy of unified memory that is known")
-        counted = self.numerals.count(count, line, "count")
-        total, mean = (_size(sizes[key], at) for key in ("total size", "avg size"))
-        check_mean(total, counted, _cut_to(mean, 1.0), at)
-        kind = activity.operation_kind(MOVED[name])
-        way = name.replace(" To ", "to").replace("Host", "H").replace("Device", "D")
-        self.sums.append(
-            {
-                "kind": kind, "name": f"[Unified Memory Memcpy {way}]", "calls": counted,
-                "bytes": self.numerals.size(total.value, line, "total size"),
-                "total_s": None if total_time is None else total_time.value, "min_s": None, "max_s": None,
-                "mean_s": None if total_time is None or not counted else total_time.value / counted,
-            }
-        )  # fmt: skip
-
-    def add_piece(
-        self, line: int, name: str, start: str, duration: str, moved: str, rest: Mapping[str, str]
-    ) -> None:
-        """One row of a trace, no page fault; `moved`: a size with unit, or nothing; `rest`: cells by column."""
-        at = f"{self.where} line {line}"
-        if name.startswith("[Unified Memory") and "Memcpy" not in name:
-            return
-        start_s, duration_s = _seconds(start, at).value, _seconds(duration, at).value
-        kind = activity.named_kind(name, at)
-        size = None
-        if moved not in ("", "-"):
-            if kind == "kernel":
-                raise IntegrityError(f"{at}: {name[:80]!r} moved bytes and is no operation on memory")
-            size = self.numerals.size(_size(moved, at).value, line, "size")
-        stream = rest.get("stream", "")
-        self.pieces.append(
-            {
-                "kind": kind,
-                "name": CORRELATION.sub("", name) if kind == "kernel" else name,
-                "start_s": start_s,
-                "duration_s": duration_s,
-                "bytes": size,
-                "host_memory": activity.host_side(kind, rest.get("srcmemtype"), rest.get("dstmemtype")),
-                "stream": None if stream in ("", "-") else self.numerals.count(stream, line, "stream"),
-            }
-        )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -338,17 +255,9 @@ def _seconds(text: str, at: str) -> Printed:
     return printed.times(SECONDS[found[2]])
 
 
-def _size(text: str, at: str) -> Printed:
-    found = BYTES.match(text)
-    printed = _plain(found[1], exponent=False) if found else None
-    if found is None or printed is None or found[3] or printed.value < 0:
-        raise IntegrityError(f"{at}: {text[:80]!r} is no size: the file is cut short or was changed")
-    return printed.times(scale(found[2], 1024))
-
-
-def _cut_to(mean: Printed, unit: float) -> Printed:
-    """nvprof cuts means to whole nanoseconds and bytes, whatever it prints of them."""
-    return Printed(mean.value, mean.digit + unit, mean.whole)
+def _cut(mean: Printed) -> Printed:
+    """nvprof cuts means to whole nanoseconds, whatever it prints of them."""
+    return Printed(mean.value, mean.digit + 1e-9, mean.whole)
 
 
 def _section_is_gpus(section: str, at: str) -> bool:
@@ -388,31 +297,13 @@ class _Csv:
 
 
 def _csv_metrics(found: _Found, part: Part) -> None:
-    table, form = _Csv(found, part), part.table.form
+    table = _Csv(found, part)
     first, kernel, block = table.place("invocations"), table.place("kernel"), found.block(part)
-    picked = [first, *(table.place(one) for one in (f"{form[:-1]} name", "min", "max", "avg"))]
+    picked = [first, *(table.place(one) for one in ("metric name", "min", "max", "avg"))]
     device = table.place("device")
     for line, row in table.rows:
         owner = (block, row[device], *row[:first])
-        found.add_metric(line, form, owner, row[kernel], [row[place] for place in picked])
-
-
-def _csv_launches(found: _Found, part: Part) -> None:
-    """`--metrics` with `--print-gpu-trace`: a row per launch, a column per metric."""
-    table, block = _Csv(found, part), found.block(part)
-    places = [place for place, name in enumerate(table.names) if name not in WITHOUT_KERNEL]
-    if instances := [part.table.header[place] for place in places if INSTANCE.search(part.table.header[place])]:
-        raise UserError(
-            f"{found.where} line {part.table.line}: {instances[0]} is of one instance: profile without "
-            "--aggregate-mode off"
-        )
-    kernel, device = table.place("kernel"), table.place("device")
-    for line, row in table.rows:
-        owner = (block, row[device], line)
-        for place in places:
-            name = table.names[place]
-            value = table.cell(row, name)
-            found.add_metric(line, LAUNCHES, owner, row[kernel], ["1", name, value, value, value])
+        found.add_metric(line, owner, row[kernel], [row[place] for place in picked])
 
 
 def _csv_summary(found: _Found, part: Part) -> None:
@@ -444,39 +335,6 @@ def _of_the_device(section: str, names: list[str]) -> bool:
     return not names or not all(API.match(name) for name in names)
 
 
-def _csv_trace(found: _Found, part: Part) -> None:
-    table = _Csv(found, part)
-    seen: dict[tuple[str, ...], int] = {}
-    for line, row in table.rows:
-        if "correlation_id" in table.names and row[table.place("correlation_id")]:
-            refuse_again(seen, tuple(row), line, found.where)
-        start, duration = table.cell(row, "start"), table.cell(row, "duration")
-        if duration in ("", "-"):
-            _refuse_without_duration(found, line, row[table.place("name")])
-            continue
-        cells = dict(zip(table.names, row, strict=True))
-        key = next((one for one in ("size", "unified memory") if cells.get(one)), None)
-        moved = "" if key is None else table.cell(row, key)
-        found.add_piece(line, cells["name"], start, duration, moved, cells)
-
-
-def _refuse_without_duration(found: _Found, line: int, name: str) -> None:
-    if not name.startswith("[Unified Memory"):
-        raise IntegrityError(f"{found.where} line {line}: {name[:80]!r} has no duration: {CUT}")
-
-
-def _csv_unified(found: _Found, part: Part) -> None:
-    table = _Csv(found, part)
-    for line, row in table.rows:
-        at = f"{found.where} line {line}"
-        sizes = {one: table.cell(row, one) for one in ("avg size", "total size")}
-        took = table.cell(row, "total time") if "total time" in table.names else ""
-        total = _seconds(took, at) if DURATION.match(took) else None  # some have no unit of the time
-        if total is None and took and parse(took) is None and took != "-":
-            raise IntegrityError(f"{at}: {took[:80]!r} is no time")
-        found.add_moved(line, row[-1], row[table.place("count")], sizes, total)
-
-
 def _name(found: _Found, line: int, text: str) -> str:
     """A name that ends a plain row; IntegrityError where two blanks show that the next row stands there too."""
     name = text.strip()
@@ -493,7 +351,7 @@ def _lines(found: _Found, part: Part) -> list[tuple[int, str]]:
 
 def _plain_metrics(found: _Found, part: Part) -> None:
     """The plain forms have columns that are two or more blanks apart."""
-    form, block = part.table.form, found.block(part)
+    block = found.block(part)
     device, kernel, times, empty = "", "", Counter[tuple[str, str]](), 0
     for number, line in _lines(found, part):
         if empty and not line.strip()[:1].isdecimal():
@@ -508,12 +366,12 @@ def _plain_metrics(found: _Found, part: Part) -> None:
             times[device, kernel] += 1
             continue
         cells = re.split(r"\s{2,}", line.strip())
-        if len(cells) not in ((6,) if form == METRICS else (5, 6)):
-            raise IntegrityError(f"{found.where} line {number}: {len(cells)} cells, where a row has 5 or 6: {CUT}")
+        if len(cells) != 6:
+            raise IntegrityError(f"{found.where} line {number}: {len(cells)} cells, where a row has 6: {CUT}")
         if not kernel:
             raise IntegrityError(f"{found.where} line {number}: {cells[1]} of no kernel: lines above are missing")
-        picked = [*cells[:2], *(cells[-3:] if form == METRICS else cells[2:5])]
-        found.add_metric(number, form, (block, device, kernel, times[device, kernel]), kernel, picked)
+        owner = (block, device, kernel, times[device, kernel])
+        found.add_metric(number, owner, kernel, [*cells[:2], *cells[-3:]])
     if empty:
         raise IntegrityError(f"{found.where} line {empty}: no number stands below this kernel: {CUT}")
 
@@ -548,40 +406,7 @@ def _plain_summary(found: _Found, part: Part) -> None:
             found.add_call(*cells)
 
 
-def _plain_trace(found: _Found, part: Part) -> None:
-    columns = re.split(r"\s{2,}", part.table.header[0].strip())
-    if lost := TRACED - {name.lower() for name in columns}:
-        raise IntegrityError(f"{found.where} line {part.table.line}: the table has no column {min(lost)}: {CUT}")
-    seen: dict[tuple[str, ...], int] = {}
-    for number, line in _lines(found, part):
-        cells = re.split(r"\s{2,}", line.strip(), maxsplit=len(columns) - 1)
-        if len(cells) != len(columns):
-            raise IntegrityError(
-                f"{found.where} line {number}: {len(cells)} cells under {len(columns)} columns: {CUT}"
-            )
-        row = {name.lower(): cell for name, cell in zip(columns, cells, strict=True)}
-        row["name"] = _name(found, number, row["name"])
-        if CORRELATION.search(row["name"]):
-            refuse_again(seen, tuple(cells), number, found.where)
-        if row["duration"] == "-":
-            _refuse_without_duration(found, number, row["name"])
-            continue
-        moved = next((row[key] for key in ("size", "unified memory") if row.get(key, "-") != "-"), "-")
-        found.add_piece(number, row["name"], row["start"], row["duration"], moved, row)
-
-
-def _plain_unified(found: _Found, part: Part) -> None:
-    for number, line in _lines(found, part):
-        cells = re.split(r"\s{2,}", line.strip())
-        if len(cells) != 7:
-            raise IntegrityError(f"{found.where} line {number}: {len(cells)} cells under 7 columns: {CUT}")
-        took = None if cells[5] == "-" else _seconds(cells[5], f"{found.where} line {number}")
-        found.add_moved(number, cells[6], cells[0], {"avg size": cells[1], "total size": cells[4]}, took)
-
-
 _READERS = {
-    (METRICS, True): _csv_metrics, (EVENTS, True): _csv_metrics, (LAUNCHES, True): _csv_launches,
-    (SUMMARY, True): _csv_summary, (TRACE, True): _csv_trace, (UNIFIED, True): _csv_unified,
-    (METRICS, False): _plain_metrics, (EVENTS, False): _plain_metrics, (SUMMARY, False): _plain_summary,
-    (TRACE, False): _plain_trace, (UNIFIED, False): _plain_unified,
+    (METRICS, True): _csv_metrics, (SUMMARY, True): _csv_summary,
+    (METRICS, False): _plain_metrics, (SUMMARY, False): _plain_summary,
 }  # fmt: skip

@@ -35,14 +35,15 @@ PLAIN_HEADER = {
     UNIFIED: re.compile(r"^\s*Count\s+Avg Size\s+Min Size\s+Max Size\s+Total Size\s+Total Time\s+Name\s*$"),
     LAUNCHES: re.compile(r"^\s*Device\s{2,}Context\s{2,}Stream\s{2,}Kernel\b"),
 }
-COLUMNS = {METRICS: 6, EVENTS: 5, UNIFIED: 7, SUMMARY: 7}  # of a plain row, at least
+PASSED_OVER = (EVENTS, UNIFIED)  # no number comes from them
+REFUSED = (TRACE, LAUNCHES)
+COLUMNS = {METRICS: 6, SUMMARY: 7}  # of a plain row, at least
 SUMMARY_ROW = re.compile(r"^\s*(?:([A-Z][\w ()]*):\s+)?(\S+)%\s+(\S+)\s+(\S+)\s+(\S+)\s+(\S+)\s+(\S+)\s+(\S.*)$")
 MARK = re.compile(r"^=+(?:(\d+)=+)? *(.*)$")
-TABLE_MARKS = ("Event result:", "Metric result:", "Unified Memory profiling result:")  # a table has to follow
+TABLE_MARK = "Metric result:"  # a table has to follow
 ANNOUNCED = "NVPROF is profiling process"
 # Why nvprof prints no table of a process.
 WITHOUT = re.compile(r"No |Error|Warning: No |Generated result file")
-LEGEND = re.compile(r"^\s*(?:Regs|SSMem|DSMem|SrcMemType|DstMemType): ")
 DEVICE = re.compile(r'^\s*Device "(.*)"\s*$')
 DURATION = re.compile(r"^(.*[\d.])(s|ms|us|ns|min)$")
 PRINTED = re.compile(r"[\d.]+(?:%|s|ms|us|ns|min|[KMGTP]?B)")  # what a whole cell of a plain row may be
@@ -65,7 +66,7 @@ class Part:
 
     table: Table  # rows of plain tables are one cell, the line
     is_csv: bool  # whether its cells stand between commas
-    over: bool = False  # whether an empty line stands below it, or its legend
+    over: bool = False  # whether an empty line stands below it
     whole: bool = False  # whether its own signs say that it is whole
 
 
@@ -105,8 +106,6 @@ class Scan:
             self._wanted = None  # says so itself
             self.announced.pop(self._process, None)
             self._nothing = self._nothing or line.startswith("No kernels")
-        elif line.startswith("Total ") and self._wanted is not None and number == self._wanted[1] + 1:
-            self._wanted = None  # faults alone
         elif self._last is not None and not self._last.is_csv:
             self._feed(self._last, number, line)
         elif line.strip():
@@ -129,7 +128,7 @@ class Scan:
         if said[2].endswith("result:") or said[2].startswith(("API calls", "OpenACC")):
             self._refuse_lost()
             self._section = said[2].strip()
-            if self._section in TABLE_MARKS:
+            if self._section == TABLE_MARK:
                 self._wanted = (self._section, number)
 
     def _refuse_lost(self) -> None:
@@ -141,11 +140,8 @@ class Scan:
     def _note_orphan(self, number: int, line: str) -> None:
         pieces = [piece.strip() for piece in line.split(",")]
         of_units = len(pieces) > 4 and set(pieces) <= UNITS and len(set(pieces)) > 2
-        cells = re.split(r"\s{2,}", line.strip())
         plain = (row := SUMMARY_ROW.match(line)) is not None and DURATION.match(row[3]) is not None
-        traced = len(cells) > 8 and DURATION.match(cells[0]) is not None
-        moved = len(cells) == 7 and cells[0].isdecimal() and PRINTED.fullmatch(cells[4]) is not None
-        if of_units or plain or traced or moved or (line.startswith('"') and len(pieces) > 4):
+        if of_units or plain or (line.startswith('"') and len(pieces) > 4):
             self._orphan = self._orphan or number
 
     def _begin(self, part: Part, number: int) -> None:
@@ -155,16 +151,16 @@ class Scan:
         self.announced.pop(part.table.mark[0], None)
         self._last = part
         self.tables.append(part)
-        if part.table.form == LAUNCHES and not part.is_csv:
-            raise UserError(f"{self.where} line {number}: metrics by launch are read as CSV: print them with --csv")
+        if part.table.form in REFUSED:
+            raise UserError(
+                f"{self.where} line {number}: rows of single launches are not read: profile without "
+                "--print-gpu-trace"
+            )
 
     def _feed(self, part: Part, number: int, line: str) -> None:
         table = part.table
         if not line.strip():
-            part.over = part.over or table.form != TRACE
-            table.followed = True
-        elif table.form == TRACE and LEGEND.match(line):
-            part.over = part.whole = table.followed = True
+            part.over = table.followed = True
         elif is_row(part, line):
             table.rows.append((number, [line]))
             table.followed = False
@@ -177,22 +173,18 @@ class Scan:
         """Raise IntegrityError where the text's end shows that it is cut short, or holds a table twice."""
         refuse_repeated((part.table for part in self.tables), self.where)
         self._refuse_lost()
-        if empty := next((part.table.line for part in self.tables if not part.table.rows), None):
+        read = [part.table for part in self.tables if part.table.form not in PASSED_OVER]
+        if empty := next((table.line for table in read if not table.rows), None):
             raise IntegrityError(f"{self.where} line {empty}: no row below this header: {CUT}")
         if self.tables:
             last = self.tables[-1]
             is_open = self._csv.open is not None if last.is_csv else not last.whole
-            # Their last row ends with a name, which is checked; shares, or a warning, say whether it is the last.
-            is_open = is_open and (last.table.form not in (SUMMARY, UNIFIED) or last.table.followed)
+            # Its last row ends with a name, which is checked; shares, or a warning, say whether it is the last.
+            is_open = is_open and (last.table.form == METRICS or last.table.followed)
             refuse_unended(text, is_open, self.where)
             if self._orphan is not None:
                 raise IntegrityError(
                     f"{self.where} line {self._orphan}: a row below no header that is known: {CUT}"
-                )
-        for part in self.tables:
-            if part.table.form == TRACE and not part.is_csv and "Regs*" in part.table.header[0] and not part.whole:
-                raise IntegrityError(
-                    f"{self.where} line {part.table.line}: the file is cut short: its trace has no legend below"
                 )
 
     def unended(self) -> list[str]:
@@ -200,7 +192,7 @@ class Scan:
         if not self.tables:
             return []
         part = self.tables[-1]
-        if part.whole or part.table.followed:
+        if part.whole or part.table.followed or part.table.form in PASSED_OVER:
             return []
         return [(CUT_SUMMARY if part.table.form == SUMMARY else NO_END).format(line=part.table.line)]
 
@@ -212,17 +204,13 @@ class Scan:
 def is_row(part: Part, line: str) -> bool:
     """Whether a line is a row of a plain table, or what is left of one; below an empty line only what fits is."""
     form, cells = part.table.form, re.split(r"\s{2,}", line.strip())
-    torn = any(PRINTED.fullmatch(cell) for cell in cells)
-    if form == TRACE:
-        columns = len(re.split(r"\s{2,}", part.table.header[0].strip()))
-        return not part.over and (2 * len(cells) >= columns or DURATION.match(cells[0]) is not None or torn)
-    if form in (METRICS, EVENTS) and (line.strip().startswith("Kernel:") or DEVICE.match(line)):
+    if form in PASSED_OVER:
+        return not part.over
+    if form == METRICS and (line.strip().startswith("Kernel:") or DEVICE.match(line)):
         return True
     if not part.over:
-        begun = form in (METRICS, EVENTS) and len(cells) > 1 and cells[0].isdecimal()
-        return 2 * len(cells) > COLUMNS[form] or torn or begun
+        begun = form == METRICS and len(cells) > 1 and cells[0].isdecimal()
+        return 2 * len(cells) > COLUMNS[form] or any(PRINTED.fullmatch(cell) for cell in cells) or begun
     if form == SUMMARY:
         return SUMMARY_ROW.match(line) is not None
-    if form == UNIFIED:
-        return len(cells) > 3 and cells[0].isdecimal() and (cells[1] == "-" or BYTES.match(cells[1]) is not None)
     return len(cells) > 4 and cells[0].isdecimal() and re.match(r"^\w+$", cells[1]) is not None

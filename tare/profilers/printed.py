@@ -212,12 +212,10 @@ def csv_tables(
     text: str,
     is_header: Mapping[str, Sequence[str]],
     where: str,
-    *,
-    last_needed: Mapping[str, str] | None = None,
-    empty_line_ends: bool = True,
+    last_needed: Mapping[str, str],
 ) -> list[Table]:
-    """Each table of CSV in a text (CsvTables); raises IntegrityError for a row cut short, or a table twice."""
-    scanner = CsvTables(is_header, where, last_needed=last_needed, empty_line_ends=empty_line_ends)
+    """The tables of CSV in a text, where empty lines end none; IntegrityError for a row cut short, or one twice."""
+    scanner = CsvTables(is_header, where, last_needed=last_needed, empty_line_ends=False)
     for number, line in lines_of(text):
         if NOISE.match(line) or (not scanner.take(number, line) and line.strip()):
             scanner.follow()
@@ -238,12 +236,6 @@ def header_form(line: str, is_header: Mapping[str, Sequence[str]]) -> str | None
         return None
     names = {split_header(cell)[0] for cell in cells(line) or ()}
     return next((form for form, wanted in is_header.items() if names.issuperset(wanted)), None)
-
-
-def refuse_again(seen: dict[tuple[str, ...], int], row: tuple[str, ...], line: int, where: str) -> None:
-    """Add a row with a number of its own to `seen`, with its line; IntegrityError where it is there already."""
-    if (before := seen.setdefault(row, line)) != line:
-        raise IntegrityError(f"{where} line {line}: the same row as at line {before}: it stands there twice")
 
 
 def refuse_repeated(tables: Iterable[Table], where: str) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
 from typing import Any
 
 import pandas as pd
@@ -31,8 +30,6 @@ EMPTY = "the profile holds no activity of a device: the launch ran on the CPU, o
 NO_BYTES = "the profiler does not say how many bytes each of them moved"
 NO_MEMORY = "the profiler does not say of each copy how the host's memory was allocated"
 NO_WINDOW = "needs the times of single pieces of activity"
-NO_TIMES = "the log does not say how long each of them took"
-NOT_COVERED = "the log has no report of it"
 
 
 def missing_rows(source: str, reason: str) -> list[dict[str, Any]]:
@@ -67,37 +64,21 @@ def rows(
     return [_row(name, values[name], steps, source) for name in (*UNITS, *_others(totals["calls"]))]
 
 
-def summary_rows(
-    summary: pd.DataFrame, steps: float, source: str, covered: Collection[str] = activity.KINDS
-) -> list[dict[str, Any]]:
-    """The same from sums alone (activity.SUMMARY_COLUMNS), without gaps; what only sizes or times tell is
-    unavailable. `covered`: kinds that would have sums if they occurred; of others nothing is known.
-    """
-    kinds = summary.groupby("kind")
-    found: dict[str, Any] = {}
-    for kind in (*MOVES, "kernel", *activity.OTHERS):
-        part = kinds.get_group(kind) if kind in kinds.groups else summary.iloc[:0]
-        found[f"{kind}_calls"] = int(part["calls"].sum())
-        found[f"{kind}_s"] = pd.NA if part["total_s"].isna().any() else float(part["total_s"].sum())
-        found[f"{kind}_bytes"] = pd.NA if part["bytes"].isna().any() else int(part["bytes"].sum())
-    others = _others({kind: found[f"{kind}_calls"] for kind in activity.OTHERS})
-    rows = []
-    for name in (*UNITS, *others):
-        kind, _, what = name.partition("_")
-        if kind in activity.KINDS and kind not in covered:
-            rows.append(unavailable(name, (UNITS | OTHER_UNITS)[name], source, NOT_COVERED))
-        else:
-            rows.append(_row(name, found.get(name, pd.NA), steps, source, NO_TIMES if what == "s" else None))
-    return rows
+def summary_rows(summary: pd.DataFrame, steps: float, source: str) -> list[dict[str, Any]]:
+    """The same from sums alone (activity.SUMMARY_COLUMNS): what only single pieces tell is unavailable."""
+    sums = summary.groupby("kind")[["calls", "total_s"]].sum().reindex(activity.KINDS, fill_value=0)
+    columns = {"calls": "calls", "s": "total_s"}
+    found = {f"{kind}_{name}": sums.loc[kind, one] for kind in activity.KINDS for name, one in columns.items()}
+    return [_row(name, found.get(name, pd.NA), steps, source) for name in (*UNITS, *_others(sums["calls"]))]
 
 
 def _others(calls: Any) -> list[str]:
     return [name for name in OTHER_UNITS if calls[name.partition("_")[0]]]
 
 
-def _row(name: str, value: Any, steps: float, source: str, reason: str | None = None) -> dict[str, Any]:
+def _row(name: str, value: Any, steps: float, source: str) -> dict[str, Any]:
     unit = (UNITS | OTHER_UNITS)[name]
     if pd.isna(value):
         lacking = NO_MEMORY if "pinned" in name else NO_BYTES if name.endswith("_bytes") else NO_WINDOW
-        return unavailable(name, unit, source, reason or lacking)
+        return unavailable(name, unit, source, lacking)
     return measured(name, float(value) / (1 if name in NOT_PER_STEP else steps), unit, source)

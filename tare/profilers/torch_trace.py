@@ -90,7 +90,7 @@ def read_trace(path: Path) -> Trace:
         raise IntegrityError(f"{path} holds no event: the profiler recorded nothing; run the profile again")
     if not any(isinstance(event, dict) and "ph" in event for event in events):
         if any(isinstance(event, dict) and {"Total Time (ns)", "Start (ns)"} & set(event) for event in events):
-            raise UserError(f"{path} is JSON of nsys stats: print it with --format csv")
+            raise UserError(f"{path} is of nsys stats, whose reports are not read: take nsys export")
         raise UserError(f"{path} is no trace of torch.profiler: no event has a ph")
     if _is_of_another(events):
         raise UserError(

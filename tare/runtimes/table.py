@@ -40,7 +40,6 @@ WANTED_BY_TESTS = (
     Want(programs=("qemu-system-x86_64",), packages=("qemu-system-x86",), purpose="tests of virtual machines"),
     Want(programs=("podman",), packages=("podman",), purpose="tests of environments"),
     Want(programs=("ip",), packages=("iproute2",), purpose="tests of networks"),
-    Want(programs=("iperf3",), packages=("iperf3",), purpose="tests of networks"),
 )
 FOR = {"run": WANTED, "test": (*WANTED, *WANTED_BY_TESTS)}
 

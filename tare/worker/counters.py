@@ -1,6 +1,6 @@
 """A launch whose chosen steps a profiler of counters watches: it replays their kernels, so nothing here is a time.
 
-The profiler (ncu, nsys) is told to begin switched off; the framework switches it on for the steps.
+The profiler (ncu) is told to begin switched off; the framework switches it on for the steps.
 """
 
 from typing import Any, Dict, Mapping, Tuple

@@ -30,8 +30,8 @@ COPIES = "copy fill zero _to_copy clone cat stack contiguous ones_like zeros_lik
 LOOKUPS = ("embedding", "index_select", "gather", "index", "scatter")
 
 # Of other frameworks, whose operators are named as `tensorflow::Conv2DBackpropFilter`: the first of these that has
-# a word of the name, in lower case, decides. What XLA fused is named after some of what is in it.
-OTHER_FRAMEWORKS = ("tensorflow", "mxnet", "xla")
+# a word of the name, in lower case, decides.
+OTHER_FRAMEWORKS = ("tensorflow",)
 WORDS = (
     (OPTIMIZER, ("apply", "adadelta", "adam", "sgd")),
     (DROPOUT, ("dropout", "random", "rng", "threefry")),

@@ -20,16 +20,15 @@ from tare.core.errors import UnavailableError
 from tare.core.files import cache_dir, project_root
 from tare.core.process import run
 from tare.experiments import rounds
-from tare.experiments.network import by_iperf3, measure_network
+from tare.experiments.network import measure_network
 from tare.launch import switch
-from tare.launch.conditions import PATH, choose_cpus, launcher_environment
+from tare.launch.conditions import PATH, launcher_environment
 from tare.launch.networks import Wires, switched
 from tare.launch.place import site_of
 from tare.launch.scenarios import distributed
 from tare.model.conditions import Group
 from tare.model.registry import describe_workload, environment
 from tare.model.studies import arms
-from tare.runtimes.programs import may_install, which
 
 pytestmark = pytest.mark.runtime
 CLIENT = {"PATH": PATH}
@@ -394,18 +393,3 @@ def test_the_network_alone_is_measured_by_its_own_command(tmp_path, forms, monke
     assert 170e6 < wire.stream_bytes_per_s * 8 < 210e6
     assert 0 < wire.round_trip_s < 0.05 and set(wire.all_reduce) == {1 << 10, 1 << 20}
     assert wire.all_reduce[1 << 20] > 0.9 * (1 << 20) * 8 / 200e6, "a megabyte each way"
-    assert (found.iperf3.bits_per_s is None) == (found.iperf3.reason is not None)
-    assert found.iperf3.bits_per_s is None or found.iperf3.bits_per_s < 220e6
-
-
-def test_iperf3_tells_the_rate_between_two_ports(study):
-    if not which("iperf3"):
-        assert may_install() is not None, "a test machine has iperf3"
-        pytest.skip("iperf3 is not installed")
-    for _ in range(TRIES):
-        found = by_iperf3(Wires(rate_bit_per_s=200e6), choose_cpus(study.conditions.cpus))
-        assert found.reason is None, found.reason
-        if 170e6 < found.bits_per_s < 210e6:
-            break
-    assert 170e6 < found.bits_per_s < 210e6
-    assert found.version.startswith("iperf 3") and 1.0 < found.seconds < 10.0 and found.retransmits >= 0

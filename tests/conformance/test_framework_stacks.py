@@ -10,6 +10,7 @@ from asking import skip_without_interpreter
 from matrix import ALL, HURRIED, REQUIRED, in_turn
 from project import ROOT
 
+from tare.analysis.launch_rows import PROFILERS
 from tare.cli.main import main
 from tare.experiments import rounds
 from tare.images import build
@@ -161,7 +162,7 @@ def test_a_profiled_launch_names_its_operators(stack, image_of, folders, tmp_pat
     launches.defaults |= {"warmup_steps": 2, "steps": 3}
     results = launches.run(mode="profile", sample_interval_s=0.05, trace=str(trace))["results"]
     assert min(results["plain_step_s"]) > 0.001, "a step ends before it is timed"
-    if framework == "cntk" or stack == "torch-1.4":
+    if framework not in PROFILERS or stack.startswith(("torch-1", "tensorflow-1")):
         assert results["profiler_reason"] and not trace.exists()
         return
     assert results["profiler_reason"] is None
@@ -169,7 +170,7 @@ def test_a_profiled_launch_names_its_operators(stack, image_of, folders, tmp_pat
     assert torch_trace.step_count(events) == results["profiled_steps"] == 3
     found = torch_trace.families(events).groupby("family")["self_s"].sum() / 3
     took = statistics.median(results["profiled_step_s"])
-    assert {"convolution", "matrix product", "pooling"} <= set(found.index) or framework == "jax"
+    assert {"convolution", "matrix product", "pooling"} <= set(found.index)
     assert 0.3 * took < found.sum() < 2.2 * took, "XLA runs operators on two threads at once"
     listed = launches.run(mode="causes")["results"]["listed"]
     looked = launches.run(mode="causes", files=listed, repetitions=1)["results"]["operators"]

@@ -24,7 +24,6 @@ from tare.experiments.emulated import BATCH as EMULATED_BATCH
 from tare.experiments.emulated import STEPS as EMULATED_STEPS
 from tare.images import build
 from tare.launch import limits, transport
-from tare.launch.arm_images import derive_arm
 from tare.launch.group import launch_group
 from tare.launch.networks import Wires
 from tare.launch.place import site_of
@@ -84,7 +83,6 @@ shares = {{"free": share(parent), "half": share(group)}}
 group.rmdir()
 print(json.dumps({{"v2": is_v2, "parent": str(parent), **shares}}), flush=True)
 """
-NESTED = ("apptainer.vm", "charliecloud.vm", "docker.vm")
 
 
 @pytest.fixture(scope="module")
@@ -137,7 +135,7 @@ def test_a_launch_boots_a_kernel_of_its_own_and_gives_its_record(site, condition
     assert vm.machine == MACHINE
     assert facts.kernel != os.uname().release and facts.root_mount.type == "squashfs"
     assert vm.emulated == (vm.accelerator == "tcg") == bool(site.environment.without_speed())
-    assert vm.vcpus == conditions.cpus and vm.kernel.startswith("linux-image-") and not vm.pinned
+    assert vm.vcpus == conditions.cpus and vm.kernel.startswith("linux-image-")
     assert f"[{vm.huge_pages}]" in facts.transparent_hugepage and facts.cpu_model
     clock = record.clock
     assert not clock.shared and clock.exchanges == 32 and 0 < clock.error_ns < 10**9
@@ -147,21 +145,6 @@ def test_a_launch_boots_a_kernel_of_its_own_and_gives_its_record(site, condition
     assert record.spawn_ns + sum(phases) * 1e9 < first + clock.error_ns + 3e7, "the program comes after the boot"
     assert first < record.end_ns - vm.shutdown_s * 1e9 + clock.error_ns
     assert guests() == [] and not (cache_dir("launches") / record.launch).exists()
-
-
-@pytest.mark.parametrize("arm", in_turn(1, ["root=virtiofs", "vcpus=pinned"]))
-def test_a_guest_of_another_form_boots_and_says_so(site, image, probes, conditions, arm):
-    level = arm.partition("=")[2]
-    form = derive_arm(image, "vm", arm, probes("vm"))
-    if level == "virtiofs" and form.status != "ok":
-        assert "no virtiofsd at" in form.reason, form.reason
-        pytest.skip(form.reason)
-    assert form.status == "ok", form.reason
-    record = launch(site_of("vm", site.environment, form, None), SPEC, conditions)
-    assert record.ok, (record.reason, record.stderr)
-    assert record.vm.pinned == (level == "pinned")
-    assert record.seen_inside().facts.root_mount.type == ("virtiofs" if level == "virtiofs" else "squashfs")
-    assert guests() == []
 
 
 def test_a_guest_ends_with_a_harness_that_is_killed(site, image, conditions):
@@ -232,11 +215,10 @@ def test_a_guest_that_fails_is_one_line(site, conditions, tmp_path, monkeypatch,
     failure(site, conditions, tmp_path, monkeypatch)
 
 
-TRIALS = [("trial", name) for name in NESTED]
-MINUTES = [*(("job", name) for name in NESTED), ("group", "vm")]
+MINUTES = [("job", "docker.vm"), ("group", "vm")]
 
 
-@pytest.mark.parametrize(("what", "name"), [*TRIALS, *(MINUTES if ALL else [])])
+@pytest.mark.parametrize(("what", "name"), [("trial", "docker.vm"), *(MINUTES if ALL else [])])
 def test_what_takes_guests_a_minute_works(probes, image, folders, study, conditions, what, name):
     """A container in a guest, by a trial launch or a short job, or two guests that reduce once.
 

@@ -118,7 +118,7 @@ def test_counters_of_a_product_are_what_it_computes(python, tmp_path):
     program, variables = python
     major, minor = gpus()[0]["compute_capability"].split(".")
     words = counter_launches.ncu_words(
-        counter_launches.find("ncu"), counters.ncu_metrics((int(major), int(minor))), "counters.csv"
+        counter_launches.find(), counters.ncu_metrics((int(major), int(minor))), "counters.csv"
     )
     argv = [word.replace(FOLDER, str(tmp_path)) for word in words]
     ended = subprocess.run([*argv, program, "-c", PRODUCT], env=variables, capture_output=True, text=True)

@@ -8,7 +8,7 @@ from tare.analysis.launch_rows import PROFILERS, profiler_of
 from tare.model import closure
 from tare.profilers import torch_trace
 from tare.worker import families, frameworks, instruments
-from tare.worker.instruments import calls, jax, mxnet, tensorflow
+from tare.worker.instruments import calls, tensorflow
 from tare.worker.instruments.calls import Call, CallInstruments, Step
 
 NAMED = types.SimpleNamespace
@@ -81,29 +81,6 @@ def test_what_was_recorded_has_durations_rows_and_no_reason(tmp_path):
     assert watcher.count(None, None)["reason"] == "nothing here counts operations, or switches counters, of other"
 
 
-def node(label, start_us, end_us, **more):
-    return NAMED(
-        timeline_label=label, all_start_micros=1_000_000, op_start_rel_micros=start_us, op_end_rel_micros=end_us,
-        thread_id=7, **more,
-    )  # fmt: skip
-
-
-def test_tensorflows_record_names_operators_by_their_labels():
-    nodes = [
-        node("conv = Conv2D(Placeholder, Variable/read)", 2, 12),
-        node("gradients/conv_grad/Filter = Conv2DBackpropFilter(a, b, c)", 3, 9, op_start_rel_nanos=3100,
-             op_end_rel_nanos=8600),
-        node("_SOURCE = NoOp()", 0, 1),
-        node("call = StatefulPartitionedCall(x)", 0, 50),
-        node("[CPU] something else", 0, 1),
-    ]  # fmt: skip
-    found = list(tensorflow.calls_of(NAMED(step_stats=NAMED(dev_stats=[NAMED(node_stats=nodes)]))))
-    assert found == [
-        Call("tensorflow::Conv2D", 1_000_002.0, 10.0, 7),
-        Call("tensorflow::Conv2DBackpropFilter", 1_000_003.0, 5.5, 7),
-    ]
-
-
 def test_tensorflows_profilers_name_a_node_and_its_operator():
     """As 2.1 and 2.21 wrote them: what runs operators, and what has no work of its own, is none."""
     names = ("gradient_tape/MaxPoolGrad:MaxPoolGrad", "ExecutorState::Process", "EagerLocalExecute: __inference_1",
@@ -130,30 +107,6 @@ def test_a_module_that_a_release_moved_is_found_where_it_is():
         tensorflow.first_of(("no_such_module", "nor_this"))
 
 
-def test_mxnets_dump_has_begins_and_ends():
-    def event(phase, name, at_us, tid=1, cat="operator"):
-        return {"ph": phase, "name": name, "ts": at_us, "tid": tid, "cat": cat, "pid": 0}
-
-    events = [
-        event("B", "Convolution", 10), event("B", "Convolution", 11, tid=2), event("E", "Convolution", 14, tid=2),
-        event("E", "Convolution", 30), event("B", "MXNDArrayFree", 31, cat="api"), event("E", "Pooling", 40),
-        {"ph": "M", "name": "process_name", "args": {}},
-    ]  # fmt: skip
-    assert mxnet.calls_of(events) == [Call("mxnet::Convolution", 11, 3, 2), Call("mxnet::Convolution", 10, 20, 1)]
-
-
-def test_xlas_operators_are_those_events_that_say_so():
-    def event(name, *stats):
-        return NAMED(name=name, start_ns=5000.0, duration_ns=2000.0, stats=stats)
-
-    lines = [
-        NAMED(events=[event("PjitFunction(step)", ("other", 1))]),
-        NAMED(events=[event("dot.12", ("hlo_op", "dot.12")), event("add_fusion.3.clone", ("hlo_op", "x"))]),
-    ]
-    found = jax.calls_of(NAMED(planes=[NAMED(lines=lines)]))
-    assert found == [Call("xla::dot", 5.0, 2.0, 1), Call("xla::add_fusion", 5.0, 2.0, 1)]
-
-
 @pytest.mark.parametrize(
     ("operator", "family"),
     [
@@ -165,12 +118,6 @@ def test_xlas_operators_are_those_events_that_say_so():
         ("tensorflow::RandomUniform", families.DROPOUT),
         ("tensorflow::BiasAddGrad", families.ELEMENT_WISE),
         ("tensorflow::XlaLaunch", families.OTHER),
-        ("mxnet::_backward_FullyConnected", families.PRODUCT),
-        ("mxnet::Pooling", families.POOLING),
-        ("xla::convolution", families.CONVOLUTION),
-        ("xla::select-and-scatter", families.POOLING),
-        ("xla::broadcast_multiply_fusion", families.ELEMENT_WISE),
-        ("xla::convert", families.COPY),
     ],
 )
 def test_family_of_another_frameworks_operator(operator, family):
@@ -180,7 +127,7 @@ def test_family_of_another_frameworks_operator(operator, family):
 @pytest.mark.parametrize("name", frameworks.names())
 def test_a_launch_takes_its_own_frameworks_instruments_inside(name):
     own = {path for path in closure.inside("profile", framework=name) if "/instruments/" in path}
-    there = name in {"torch", "tensorflow", "jax", "mxnet"}
+    there = name in {"torch", "tensorflow"}
     shared = {"calls.py"} if there and name != "torch" else set()
     wanted = {"__init__.py", *shared, *([f"{name}.py"] if there else [])}
     assert own == {f"tare/worker/instruments/{one}" for one in wanted}
@@ -190,6 +137,6 @@ def test_a_launch_takes_its_own_frameworks_instruments_inside(name):
 
 
 def test_a_source_is_named_for_a_framework_without_any():
-    for name, source in [("jax", "jax.profiler"), ("cntk", "a profiler of cntk")]:
+    for name, source in [("tensorflow", "TensorFlow's own profiler"), ("cntk", "a profiler of cntk")]:
         launch = NAMED(seen_inside=lambda name=name: NAMED(facts=NAMED(framework=NAMED(name=name))))
         assert profiler_of(launch) == source

@@ -58,24 +58,6 @@ def test_launches_are_kernels_with_one_invocation():
     assert (table["avg"] == table["max"]).all()
 
 
-SUMMARY = (
-    '==PROF== Connected\n"Process ID","Process Name","Host Name","Kernel Name","Block Size","Grid Size","Device",'
-    '"CC","Invocations","Section Name","Metric Name","Metric Unit","Minimum","Maximum","Average"\n'
-    '"1","p","h","k(int)","(8, 1, 1)","(1, 1, 1)","0","8.0","100","Command line profiler metrics",'
-    '"dram__sectors_read.sum","sector","402,316.00","402,364.00","402,339.36"\n'
-    '"1","p","h","k(int)","(16, 1, 1)","(1, 1, 1)","0","8.0","2","Command line profiler metrics",'
-    '"dram__sectors_read.sum","sector","1.00","3.00","2.00"\n'
-)
-
-
-def test_a_summary_per_kernel_keeps_its_invocations():
-    table = ncu.read_metrics(SUMMARY, "s")
-    reads = table[table["metric"] == "dram__sectors_read.sum"]
-    assert reads["invocations"].tolist() == [100, 2]
-    assert reads["kernel_index"].tolist() == [1, 2]  # another size of block is another row
-    assert reads.iloc[0][["min", "max", "avg"]].tolist() == [402316, 402364, 402339.36]
-
-
 @pytest.mark.parametrize(
     ("text", "unit", "value", "base"),
     [

@@ -1,16 +1,13 @@
-"""Nsight Systems: the SQLite of its exporter, built here as it writes it, and the CSV of its reports."""
+"""Nsight Systems: the SQLite of its exporter, built here as it writes it."""
 
 import sqlite3
-from pathlib import Path
 
 import pandas as pd
 import pytest
 
 from tare.core.errors import IntegrityError, UserError
 from tare.profilers import activity, nsys
-from tare.profilers.nsys_reports import read_reports
 
-DATA = Path(__file__).parent.parent / "data"
 GEMM = "void gemm<float, (int)1>(float *, const float *)"
 COPIES = [  # start, end, stream, bytes, copyKind, srcKind, dstKind
     (1_000_000, 1_002_000, 7, 1_000_000, 1, 1, 2),
@@ -112,47 +109,3 @@ def test_an_export_without_a_wanted_column_is_named(tmp_path):
     connection.close()
     with pytest.raises(IntegrityError, match=r"odd\.sqlite.*KERNEL has no column start"):
         nsys.read_sqlite(tmp_path / "odd.sqlite")
-
-
-def test_a_trace_as_csv_has_the_same_but_rounded_sizes():
-    found = read_reports((DATA / "nsys_trace.csv").read_text(), "trace")
-    table = found.activity
-    assert found.summary is None
-    assert table["kind"].tolist() == ["htod", "kernel", "kernel", "memset"]
-    assert table["start_s"].tolist() == pytest.approx([1e-3, 1.003e-3, 1.005e-3, 1.009e-3])
-    assert table["bytes"].tolist()[0] == 1_000_000
-    assert table.loc[0, "host_memory"] == "pinned"
-    assert table.loc[1, "name"] == GEMM
-
-
-def test_sums_join_times_and_sizes():
-    reports = read_reports((DATA / "nsys_sums.csv").read_text(), "sums")
-    assert reports.activity is None
-    found = reports.summary.set_index("name")
-    assert found.loc[GEMM, ["kind", "calls", "total_s"]].tolist() == ["kernel", 1, pytest.approx(4e-6)]
-    copy = found.loc["[CUDA memcpy Host-to-Device]"]
-    assert copy[["kind", "calls", "total_s", "bytes"]].tolist() == ["htod", 1, pytest.approx(2e-6), 1_000_000]
-
-
-def test_older_reports_have_other_columns():
-    text = (
-        "Time(%),Total Time (ns),Instances,Average,Minimum,Maximum,Name\n100.0,3000,2,1500.0,1000,2000,gemm\n\n"
-        "Total (KB),Operations,Average,Minimum,Maximum,Operation\n4.096,1,4.096,4.096,4.096,[CUDA memcpy HtoD]\n"
-    )
-    sums = read_reports(text, "old").summary
-    assert sums["total_s"].tolist()[0] == pytest.approx(3e-6)
-    assert sums["mean_s"].tolist()[0] == pytest.approx(1.5e-6)
-    assert sums["bytes"].tolist()[1] == 4096
-
-
-def test_a_report_without_gpu_data_says_so():
-    with pytest.raises(UserError, match="holds no CUDA activity"):
-        read_reports("SKIPPED: cpu.sqlite does not contain CUDA kernel data.\n", "r.csv")
-
-
-def test_a_row_cut_short_is_named():
-    text = (DATA / "nsys_trace.csv").read_text()
-    with pytest.raises(IntegrityError, match="line 9: a row of 3 cells under 21 columns"):
-        read_reports(text[: text.index(",3000,3,") + 7], "trace")
-    with pytest.raises(IntegrityError, match=r"line 7: start: 'x1000000' is no whole number"):
-        read_reports(text.replace("1000000,2000", "x1000000,2000"), "trace")

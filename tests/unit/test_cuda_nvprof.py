@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from tare.core.errors import IntegrityError, UserError
-from tare.profilers import activity, nvprof
+from tare.profilers import nvprof
 from tare.profilers.printed import METRIC_COLUMNS
 
 DATA = Path(__file__).parent.parent / "data"
@@ -20,10 +20,8 @@ def text(name):
 @pytest.mark.parametrize("name", ["summary.log", "summary.csv"])
 def test_a_summary_has_what_the_device_did_and_no_call_of_the_api(name):
     found = nvprof.read(text(name), name)
-    assert (found.activity, found.metrics) == (None, None)
-    moved = found.summary["name"].str.startswith("[Unified Memory")
-    assert moved.sum() == (1 if name == "summary.csv" else 0)
-    table = found.summary[~moved]
+    table = found.summary
+    assert found.metrics is None
     assert table["name"].tolist() == [GEMM, "[CUDA memcpy HtoD]", "[CUDA memcpy DtoH]", "[CUDA memset]"]
     assert table["kind"].tolist() == ["kernel", "htod", "dtoh", "memset"]
     assert table["calls"].tolist() == [4, 2, 1, 2]
@@ -35,21 +33,6 @@ def test_warnings_of_the_profiler_are_kept():
     assert nvprof.read(text("summary.log"), "log").warnings == (
         "2 records have invalid timestamps due to insufficient device buffer space.",
     )
-
-
-@pytest.mark.parametrize("name", ["trace.log", "trace.csv"])
-def test_a_trace_gives_single_pieces_with_sizes_in_powers_of_1024(name):
-    table = nvprof.read(text(name), name).activity
-    assert table["kind"].tolist() == ["htod", "htod", "kernel", "kernel", "memset"]
-    assert table["name"].tolist()[2:4] == [GEMM, "relu(float*)"]  # without the call's number behind
-    assert table["bytes"].tolist()[:2] == [256 * 1024, 16]
-    assert table["bytes"].tolist()[4] == 1024 * 1024
-    assert table["host_memory"].tolist()[:2] == ["pageable", "pinned"]
-    assert table["stream"].tolist() == [7, 7, 13, 7, 7]
-    assert table["start_s"].tolist() == pytest.approx([1.0, 1.0002, 1.0003, 1.0005, 1.0009])
-    # from 1.0 to 1.001: busy 100 + 50 + 500 (300-800, two streams) + 100 of 1000 us
-    gaps = activity.gaps(table, 1.0, 1.001)
-    assert (gaps.busy_s, gaps.gaps) == (pytest.approx(750e-6), 3)
 
 
 def test_metrics_have_a_row_per_kernel_and_metric():
@@ -102,8 +85,6 @@ def another(name):
 def test_several_processes_in_one_file_are_added():
     both = nvprof.read(text("summary.log") + another("summary.log"), "log").summary
     assert both["total_s"].sum() == pytest.approx(2 * 2e-3)
-    traced = nvprof.read(text("trace.csv") + "\n" + another("trace.csv"), "csv").activity
-    assert len(traced) == 10
     counted = nvprof.read(text("metrics.log") + another("metrics.log"), "log").metrics
     assert counted["kernel_index"].nunique() == 4
 
@@ -118,14 +99,14 @@ def test_old_files_have_no_type_and_no_quotes():
     assert table["total_s"].tolist() == pytest.approx([3e-3, 1e-3])
 
 
-def test_events_are_read_like_metrics():
+def test_events_alone_are_no_profile():
     log = (
         "==1== Event result:\nInvocations   Event Name         Min         Max         Avg       Total\n"
         'Device "T (0)"\n    Kernel: k(int)\n'
         "          2   warps_launched          10          30          20          40\n"
     )
-    table = nvprof.read(log, "log").metrics
-    assert table.loc[0, ["kernel", "invocations", "metric", "avg"]].tolist() == ["k(int)", 2, "warps_launched", 20]
+    with pytest.raises(UserError, match="log holds events alone, which tell no metric that is known"):
+        nvprof.read(log, "log")
 
 
 def test_a_log_that_lost_headers_of_kernels_is_refused():
@@ -138,9 +119,7 @@ def test_a_log_that_lost_headers_of_kernels_is_refused():
         nvprof.read("".join(kept), "log")
 
 
-@pytest.mark.parametrize(
-    "name", ["summary.log", "summary.csv", "trace.log", "trace.csv", "metrics.log", "metrics.csv"]
-)
+@pytest.mark.parametrize("name", ["summary.log", "summary.csv", "metrics.log", "metrics.csv"])
 def test_a_file_cut_short_is_refused(name):
     lines = text(name).splitlines(keepends=True)
     last = max(

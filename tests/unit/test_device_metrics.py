@@ -1,4 +1,4 @@
-"""Metrics of a profiled launch on a CUDA device: counters, a second timeline, sensors; each with its kind."""
+"""Metrics of a profiled launch on a CUDA device: counters, sensors; each with its kind."""
 
 import pytest
 from asked import CONDITIONS
@@ -8,7 +8,6 @@ from test_watch import NCU, SITE, SPEC, fake_launch
 
 from tare.experiments import counter_launches
 from tare.model import tables
-from tare.profilers import activity
 
 S = 10**9
 
@@ -17,7 +16,7 @@ S = 10**9
 def record(tmp_path, monkeypatch):
     """As a profile of one traced step, with counters of two steps: per step 5,120 B read and 2,048 B written."""
     write_trace(tmp_path / "t.json.gz")
-    monkeypatch.setattr(counter_launches, "find", lambda name: NCU)
+    monkeypatch.setattr(counter_launches, "find", lambda: NCU)
     traffic = csv_of(DRAM, [("gemm", (4096, 1024, 128, 32)), ("relu", (1024, 1024, 32, 32))] * 2)
     operations = csv_of((FFMA,), [("gemm", (1000,)), ("relu", (0,))] * 2)
     launch, _ = fake_launch([traffic, operations])
@@ -77,20 +76,6 @@ def test_a_driver_that_stopped_answering_leaves_its_reason(record, tmp_path):
     record |= {"device_samples": [], "device_sample_reasons": {"sampler": "NVML: Driver Not Loaded"}}
     rows = {row["metric"]: row for row in rows_of(record, tmp_path)}
     assert rows["gpu_power_mean_w"]["reason"] == "NVML: Driver Not Loaded"
-
-
-def test_a_second_timeline_stands_beside_the_first_under_its_own_source(record, tmp_path):
-    piece = {"kind": "kernel", "name": "k", "duration_s": 1e-3, "bytes": None, "host_memory": None, "stream": 7}
-    table = activity.make([{**piece, "start_s": at} for at in (0.0, 0.002)], "test")
-    path = tmp_path / "nsys.csv.gz"
-    counter_launches._compress(table.to_csv(index=False), path)
-    from tare.core.files import sha256_file
-
-    record["nsys"] = {"status": "ok", "reason": None, "steps": 2, "file": path.name, "sha256": sha256_file(path)}
-    rows = {(row["metric"], row["source"]): row["value"] for row in rows_of(record, tmp_path)}
-    assert rows["kernel_s", "nsys"] == pytest.approx(1e-3) and rows["kernel_calls", "nsys"] == 1
-    assert rows["kernel_s", "torch.profiler"] == pytest.approx(30e-6)
-    assert rows["device_gap_s", "nsys"] == pytest.approx(0.5e-3)
 
 
 def test_samples_over_time_fit_their_table(record, tmp_path):

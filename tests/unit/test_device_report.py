@@ -68,12 +68,12 @@ def test_an_environment_without_counters_says_why_and_the_others_keep_theirs(evi
 def test_two_tools_with_the_same_metric_have_a_row_each(evidence):
     extra = evidence.metrics[(evidence.metrics["metric"] == "kernel_s") & (evidence.metrics["launch"] == "host")]
     both = tables.make(
-        "metrics", [*evidence.metrics.to_dict("records"), *extra.assign(source="nsys").to_dict("records")]
+        "metrics", [*evidence.metrics.to_dict("records"), *extra.assign(source="ncu").to_dict("records")]
     )
     table = profiles.profile_table(replace(evidence, metrics=both), "mnist_cnn")
     found = [row for row in table.rows if row[0].text == "Kernel time"]
-    assert [row[0].below.rsplit("; ", 1)[-1] for row in found] == ["by torch.profiler", "by nsys"]
-    assert [row[-1] for row in found] == ["torch.profiler", "nsys"] and found[1][2] is None
+    assert [row[0].below.rsplit("; ", 1)[-1] for row in found] == ["by torch.profiler", "by ncu"]
+    assert [row[-1] for row in found] == ["torch.profiler", "ncu"] and found[1][2] is None
     assert device.device_time_table(both, "mnist_cnn").loc["host", "kernel_s"] == value(evidence, "kernel_s")
 
 

@@ -86,13 +86,10 @@ NOT_IN_FULL = {
     "gpu": "a way to a CUDA device, for which each container has a form of its own",
     "input=synthetic": "models of images alone make a batch of their own: config/nthu2018.yaml",
     "limits": "of two jobs at once: config/nthu2018.yaml",
-    "memory": "of virtual machines: docs/virtual-machines.md",
     "neighbour": "of two jobs at once: config/nthu2018.yaml",
     "network": "of instances that train together: config/nthu2018.yaml",
-    "root": "of virtual machines: docs/virtual-machines.md",
     "seccomp=default": "the headline's",
     "sif=fuse": "the headline's where this user may not mount a .sif",
-    "vcpus": "of virtual machines: docs/virtual-machines.md",
 }
 
 

@@ -64,11 +64,7 @@ def config():
         ({"exchange": "ring"}, "distributed: exchange: 'ring' is not allowed"),
         ({"rate_mbit_per_s": 0.0}, "distributed: rate_mbit_per_s: 0.0 must be at least 1"),
         ({"network": "host", "delay_ms": 1.0}, "take network: switch"),
-        ({"network": "swarm"}, "network=swarm: this level has gone: take network=overlay"),
-        ({"network": "own"}, "network=own: this level has gone: take network=switch"),
-        ({"network": "hosts"}, "network=hosts: this level has gone: take network=switch"),
-        ({"hosts": []}, "distributed: hosts: this key has gone: instances train on one machine"),
-        ({"arms": ["network=swarm"]}, "network=swarm: this level has gone: take network=overlay"),
+        ({"network": "swarm"}, "distributed: network: 'swarm' is not allowed"),
         ({"environments": ["host", "podman"]}, "podman is none of the study's environments"),
         ({"environments": ["docker"]}, "host is missing"),
         ({"workloads": ["mnist_cn"]}, "did you mean 'mnist_cnn'"),
@@ -478,7 +474,6 @@ def network_record():
         {
             "study": "s", "machine": "box", "stack": "t",
             "group": {"workers": 2, "rate_mbit_per_s": 800.0, "delay_ms": 0.0},
-            "iperf3": {"reason": "iperf3 is not installed"},
             "launches": {"host": network_launch(), "docker": {"status": "failed", "reason": "no room"}},
             "unavailable": {"vm": "it enters no network"},
         },
@@ -548,4 +543,3 @@ def test_sentences_say_what_the_network_gave_and_why_others_did_not():
     lines = instances.network_sentences(record, network.wires(record))
     assert lines[0] == "Host: TCP stream 800 Mbit/s, round trip 100 µs."
     assert lines[1] == "Docker: unavailable: no room." and lines[2].endswith("unavailable: it enters no network.")
-    assert lines[3] == "iperf3: unavailable: iperf3 is not installed."

@@ -73,13 +73,3 @@ def test_every_path_of_what_was_measured_has_its_machine():
     ]
     assert all("box" in path.parts for path in paths)
     assert len(set(paths)) == len(paths)
-
-
-def test_campaigns_of_versions_whose_paths_named_no_machine_are_found(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    for path in ("s/box/w/sweep/plan.json", "s/box/w/sweep/superseded-1/plan.json", "t/w/sweep/plan.json"):
-        place = layout.CAMPAIGNS / path
-        place.parent.mkdir(parents=True)
-        place.touch()
-    assert layout.former_campaigns("s") == []
-    assert layout.former_campaigns("t") == [layout.CAMPAIGNS / "t/w/sweep"]

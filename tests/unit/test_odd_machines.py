@@ -47,7 +47,6 @@ scenarios: [single]
 LIGHT = (
     ("profilers", "perf counters", profiler_checks.cpu_counters),
     ("profilers", "DRAM counters", profiler_checks.dram_counters),
-    ("profilers", "energy meter", profiler_checks.cpu_energy),
 )
 COMMANDS = ("plan", "doctor", "read-log", "help")
 
@@ -56,10 +55,10 @@ class Place:
     """A folder with a study and a profiler's file."""
 
     def __init__(self, folder: Path) -> None:
-        self.folder, self.study, self.log = folder, folder / "odd.yaml", folder / "nsys_sums.csv"
+        self.folder, self.study, self.log = folder, folder / "odd.yaml", folder / "nvprof_summary.csv"
         folder.mkdir()
         self.study.write_text(STUDY)
-        shutil.copy(ROOT / "tests/data/nsys_sums.csv", self.log)
+        shutil.copy(ROOT / "tests/data/nvprof_summary.csv", self.log)
 
     def argv(self, command: str) -> list[str]:
         return {

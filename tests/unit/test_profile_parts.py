@@ -63,39 +63,34 @@ def test_what_is_cut_off_between_its_parts_is_kept_by_hand_alone(profiled, monke
 def test_for_a_workflow_it_is_written_when_all_of_it_is_there(profiled, monkeypatch):
     run, out = profiled
     monkeypatch.setenv(WORKFLOW, "1:1")
-    monkeypatch.setattr(counter_launches, "count", lambda *_: {"reason": "no ncu here"})
 
-    def traced(*_):
+    def counted(*_):
         assert not out.exists()
-        return {"reason": "no nsys here"}
+        return {"reason": "no ncu here"}
 
-    monkeypatch.setattr(counter_launches, "trace", traced)
+    monkeypatch.setattr(counter_launches, "count", counted)
     run()
-    assert {"counters", "nsys"} <= set(read_json(out))
+    assert "counters" in read_json(out)
 
 
 def test_all_that_it_writes_lies_in_one_folder_and_its_record_names_it_from_there(profiled, monkeypatch):
     run, out = profiled
     folders = []
 
-    def written(name):
-        def write(site, spec, conditions, folder, *_):
-            folders.append(folder)
-            (folder / name).write_text("")
-            return {"parts": [{"file": name}]} if name.startswith("counters") else {"file": name}
-
-        return write
+    def counted(site, spec, conditions, folder, *_):
+        folders.append(folder)
+        (folder / "counters.dram.csv.gz").write_text("")
+        return {"parts": [{"file": "counters.dram.csv.gz"}]}
 
     def launched(site, spec, conditions, trace):
         trace.write_text("")
         return {**RECORD, "trace": trace.name, "trace_sha256": "0"}
 
     monkeypatch.setattr(measure, "profiled_launch", launched)
-    monkeypatch.setattr(counter_launches, "count", written("counters.dram.csv.gz"))
-    monkeypatch.setattr(counter_launches, "trace", written("nsys.csv.gz"))
+    monkeypatch.setattr(counter_launches, "count", counted)
     run()
     record = read_json(out)
-    named = [record["trace"], record["counters"]["parts"][0]["file"], record["nsys"]["file"]]
-    assert named == [f"traces/{name}" for name in ("trace.json.gz", "counters.dram.csv.gz", "nsys.csv.gz")]
+    named = [record["trace"], record["counters"]["parts"][0]["file"]]
+    assert named == ["traces/trace.json.gz", "traces/counters.dram.csv.gz"]
     assert all((out.parent / name).exists() for name in named)
     assert {path.name for path in out.parent.iterdir()} == {"profile.json", "traces"}

@@ -22,14 +22,10 @@ DATA = Path(__file__).parent.parent / "data"
 FORMS = {
     "nvprof_summary.log": "nvprof, summary",
     "nvprof_summary.csv": "nvprof, summary",
-    "nvprof_trace.log": "nvprof, GPU trace",
-    "nvprof_trace.csv": "nvprof, GPU trace",
     "nvprof_metrics.log": "nvprof, metrics",
     "nvprof_metrics.csv": "nvprof, metrics",
     "ncu_long.csv": "ncu, CSV",
     "ncu_raw.csv": "ncu, CSV",
-    "nsys_trace.csv": "nsys, GPU trace",
-    "nsys_sums.csv": "nsys, sums",
 }
 
 
@@ -77,11 +73,11 @@ def test_a_log_that_stands_twice_in_its_file_is_not_counted_twice(name, tmp_path
 def test_a_file_that_is_refused_hides_nothing_of_the_others(tmp_path, capsys):
     empty, missing = tmp_path / "empty.csv", tmp_path / "missing.csv"
     empty.write_text("")
-    alone = run(capsys, DATA / "nsys_sums.csv")
-    status, out, err = run(capsys, empty, DATA / "nsys_sums.csv", missing, "--out", tmp_path / "table.csv")
+    alone = run(capsys, DATA / "nvprof_summary.csv")
+    status, out, err = run(capsys, empty, DATA / "nvprof_summary.csv", missing, "--out", tmp_path / "table.csv")
     assert (status, out) == (2, alone[1])
     assert err == f"tare: {empty} is empty\ntare: cannot read {missing}: No such file or directory\n"
-    assert set(pd.read_csv(tmp_path / "table.csv")["file"]) == {str(DATA / "nsys_sums.csv")}
+    assert set(pd.read_csv(tmp_path / "table.csv")["file"]) == {str(DATA / "nvprof_summary.csv")}
 
 
 def test_where_all_files_are_refused_nothing_is_written(tmp_path, capsys):
@@ -123,14 +119,10 @@ def test_a_log_of_another_systems_encoding_is_read(tmp_path):
 
 
 def test_forms_of_one_profile_agree():
-    trace, sums = values("nsys_trace.csv"), values("nsys_sums.csv")
-    for name in ("kernel_s", "kernel_calls", "htod_s", "htod_bytes", "memset_s", "memset_calls"):
-        assert trace[name]["value"] == pytest.approx(sums[name]["value"])
-    assert trace["htod_pinned_bytes"]["value"] == 1_000_000
-    assert sums["htod_pinned_bytes"]["kind"] == "unavailable"
-    # 1000 to 1010 us: busy 2 + 5 + 1; sums tell no gaps
-    assert trace["device_busy_s"]["value"] == pytest.approx(8e-6)
-    assert sums["device_busy_s"]["kind"] == "unavailable"
+    plain, table = values("nvprof_summary.log"), values("nvprof_summary.csv")
+    for name in ("kernel_s", "kernel_calls", "htod_s", "dtoh_s", "memset_calls"):
+        assert plain[name]["value"] == pytest.approx(table[name]["value"])
+    assert {plain[name]["kind"] for name in ("htod_bytes", "device_busy_s")} == {"unavailable"}
 
 
 def test_steps_divide_what_is_work_and_nothing_else():
@@ -249,7 +241,7 @@ def test_steps_that_are_not_those_of_the_trace_are_told(tmp_path, capsys, steps,
         (b'{"traceEvents": [', IntegrityError, "no whole torch.profiler trace"),
         (b'{"schema": 1}', IntegrityError, "no whole torch.profiler trace"),
         (b"SQLite format 3\0" + bytes(90), IntegrityError, "no whole SQLite export"),
-        (b"[1/1] Executing 'cuda_gpu_trace' stats report\n", UserError, "holds no CUDA activity"),
+        (b"[1/1] Executing 'cuda_gpu_trace' stats report\n", UserError, "nsys export --type sqlite"),
         (b"==PROF== Connected\n==WARNING== No kernels were profiled.\n", UserError, "no kernel was profiled"),
         (b"==9== NVPROF is profiling process 9\n", UserError, "holds no table of nvprof"),
         (b"srun: ERR_NVGPUCTRPERM - The user does not have permission\n", UserError, "may not read the device's"),

@@ -23,6 +23,7 @@ from tare.experiments.campaign import _asked, run_campaign
 from tare.experiments.designs import Setup
 from tare.launch.slicing import rounds as launches
 from tare.machine import memory
+from tare.machine.caller import group_chains
 from tare.model.environment import Launch
 from tare.model.journals.sealed import UNITS, read_rows, read_sealed, views
 from tare.model.journals.units import groups_of, measured_steps, real_s, shares, unsliced
@@ -421,18 +422,17 @@ def group_with_limit(folder, version, limit, taken):
 def test_a_limit_of_memory_counts_as_well_as_the_machines(tmp_path, monkeypatch, version, kind, own, origin, point):
     """Seen whole, or in a container that is shown its part of the tree."""
     mounts, groups = tmp_path / "mountinfo", tmp_path / "cgroup"
-    other = f"32 31 0:29 / {tmp_path} rw - cgroup cgroup rw,cpu\n"
+    other = f"32 31 0:29 / {tmp_path / 'elsewhere'} rw - cgroup cgroup rw,cpu\n"
     mounts.write_text(f"{other}35 31 0:32 {origin} {tmp_path / point} rw shared:9 - {kind}\n")
     groups.write_text(f"8:pids:/\n{own}\n")
     group_with_limit(tmp_path / "outer", version, 100, 30)
     group_with_limit(tmp_path / "outer/inner", version, "max" if version == 2 else 1 << 62, 5)
-    found = [room for room in memory._room_in_cgroups(mounts, groups) if room < 1 << 40]
+    monkeypatch.setattr(memory, "group_chains", lambda: group_chains(tmp_path, mounts))
+    found = [room for chain in memory.group_chains() for room in memory.room_in(chain) if room < 1 << 40]
     assert found == ([] if origin == "/outer/inner" else [77])
-    monkeypatch.setattr(memory, "MOUNTS", mounts)
-    monkeypatch.setattr(memory, "OWN_CGROUP", groups)
     assert (sliced.available_bytes() == 77) == bool(found)
     groups.write_text("8:pids:/\n")
-    assert memory._room_in_cgroups(mounts, groups) == [] and sliced.available_bytes() > 1 << 20
+    assert list(memory.group_chains()) == [] and sliced.available_bytes() > 1 << 20
 
 
 # --- CPUs of the measured steps

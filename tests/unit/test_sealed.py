@@ -12,7 +12,7 @@ from tare.core.files import canonical_json, sha256_file, sha256_text, write_json
 from tare.model.journals import sealed
 from tare.model.records.campaigns import Plan, Sealed
 from tare.model.schema import parse
-from tare.model.studies import arms, layout
+from tare.model.studies import layout
 from tare.report.words.labels import env_title
 
 PLAN = {
@@ -144,31 +144,6 @@ def test_a_packed_journal_that_is_cut_short_is_refused(tmp_path):
     packed.write_bytes(packed.read_bytes()[:-20])
     with pytest.raises(IntegrityError, match="cut short or no gzip file"):
         sealed.read_sealed(path)
-
-
-@pytest.mark.parametrize("packed", [False, True])
-def test_a_campaign_of_a_design_that_is_gone_is_refused_in_one_line(tmp_path, packed):
-    write_folder(tmp_path, [unit(0), unit(1), unit(2), {"seal": "x"}], packed=packed)
-    plan = json.loads((tmp_path / sealed.PLAN).read_text())
-    write_json(tmp_path / sealed.PLAN, plan | {"kind": "turns", "prior": {"block": 0.1, "draw": 0.1}})
-    with pytest.raises(IntegrityError) as caught:
-        sealed.read_sealed(tmp_path / layout.SEALED)
-    assert str(caught.value) == (
-        f"{tmp_path} is a campaign of turns, which this version does not read: run the study again"
-    )
-
-
-@pytest.mark.parametrize("level", arms.REMOVED)
-def test_a_campaign_over_a_network_that_is_gone_is_refused_with_what_to_take_instead(tmp_path, level):
-    path = write_folder(tmp_path, [unit(0), seal_of(unit(0))])
-    plan = json.loads((tmp_path / sealed.PLAN).read_text())
-    write_json(tmp_path / sealed.PLAN, plan | {"conditions": {"group": {"network": level.partition("=")[2]}}})
-    with pytest.raises(IntegrityError) as caught:
-        sealed.read_sealed(path)
-    assert str(caught.value) == (
-        f"{tmp_path} is a campaign with {level}, which this version does not read: "
-        f"take {arms.REMOVED[level]}, and run the study again"
-    )
 
 
 def test_a_campaign_of_environments_that_are_gone_is_read(tmp_path):

@@ -178,25 +178,6 @@ def test_sweeps_are_measured_of_the_workloads_that_have_batches_and_whole_runs_o
     assert names("sweep") == ["sentiment_rnn"]
 
 
-REMOVED = {
-    "turns": ({"turns": {"workloads": []}}, "config: turns: ", "`rounds: steps`"),
-    "arms: turns": ({"arms": {"turns": ["amp=bf16"]}}, "config: arms: turns: ", "`arms: rounds`"),
-    "arms: turns, empty": ({"arms": {"turns": []}}, "config: arms: turns: ", "`arms: rounds`"),
-    "stack_kinds": ({"stack_kinds": ["rounds", "turns"]}, "config: stack_kinds: turns ", "rounds measures"),
-}
-
-
-@pytest.mark.parametrize("what", REMOVED)
-def test_a_key_of_an_earlier_version_is_refused_in_one_line_that_names_what_replaces_it(config, what, capsys):
-    change, begins, instead = REMOVED[what]
-    with pytest.raises(UserError) as caught:
-        study.check(study.merge(config, change))
-    said = str(caught.value)
-    assert said.startswith(begins) and instead in said and "drop it" in said and "\n" not in said
-    assert main(["plan", "--study", json.dumps(change)]) == 2
-    assert capsys.readouterr().err == f"tare: {said.replace('config', 'the inline study', 1)}\n"
-
-
 def test_a_mistake_is_told_with_the_file_that_holds_it(tmp_path):
     """A study file, what it is laid over, or what the command line lays over both."""
     path = tmp_path / "mine.yaml"

@@ -2,11 +2,9 @@
 
 import contextlib
 import json
-import os
 import random
 import stat
 import subprocess
-import sys
 import time
 from dataclasses import replace
 from pathlib import Path
@@ -20,7 +18,7 @@ from test_adapters import LAUNCH
 
 from envs import vm
 from tare.cli import main as cli
-from tare.core.errors import UnavailableError, UserError
+from tare.core.errors import UnavailableError
 from tare.core.files import project_root
 from tare.core.process import Finished
 from tare.experiments import emulated, measure, rounds
@@ -33,7 +31,7 @@ from tare.model.environment import OciImage, Prepared
 from tare.model.records.launches import Clock, LaunchRecord
 from tare.model.schema import parse
 from tare.model.studies import study
-from tare.model.virtual_machine import VirtualMachine, pinned_cpus
+from tare.model.virtual_machine import VirtualMachine
 
 SETUP = vm.Setup(
     accelerator="tcg",
@@ -59,7 +57,7 @@ def words(setup=SETUP, launch=ALONE):
 
 def test_every_condition_is_an_option_or_a_setting_of_the_guest():
     settings = (
-        "SHM_BYTES=1073741824\nNOFILE=1024\nROOT=disk\n"
+        "SHM_BYTES=1073741824\nNOFILE=1024\n"
         "PROGRAM() { cd /system && mount -o move /system / && exec chroot . "
         """/bin/sh -c 'cd "$0" && exec "$@"' / /usr/bin/env -i A=b,,c; }\n"""
     )
@@ -96,109 +94,9 @@ def test_where_the_setting_of_huge_pages_is_unknown_the_guest_is_told_none():
     assert argv[argv.index("-append") + 1] == vm.KERNEL_WORDS
 
 
-def test_reserved_huge_pages_are_the_whole_memory_of_the_guest():
-    launch = replace(ALONE, options={"memory": "huge"})
-    more = [word for word in words(launch=launch) if word not in words()]
-    memory = "memory-backend-memfd,id=memory,size=4096M,hugetlb=on,prealloc=on"
-    assert more == ["-object", memory, "memory-backend=memory"]
-    assert vm.Vm(SETUP).virtual_machine(launch).huge_pages == "reserved"
-    assert words(launch=replace(ALONE, options={"memory": "ordinary"})) == words()
-
-
 def test_with_kvm_the_processor_is_the_machines_own():
     argv = words(replace(SETUP, accelerator="kvm", reason=None))
     assert argv[argv.index("-accel") : argv.index("-smp")] == ["-accel", "kvm", "-cpu", "host"]
-
-
-def test_devices_that_are_passed_through_are_named_by_their_address():
-    found = vm.vfio_addresses("0000:65:00.0, 0000:65:00.1")
-    argv = words(replace(SETUP, vfio=found))
-    at = argv.index("vfio-pci,host=0000:65:00.0")
-    assert argv[at - 1 : at + 3] == [
-        "-device",
-        "vfio-pci,host=0000:65:00.0",
-        "-device",
-        "vfio-pci,host=0000:65:00.1",
-    ]
-    with pytest.raises(UserError, match=r"^TARE_VFIO: '65:00.0' is no PCI address"):
-        vm.vfio_addresses("65:00.0")
-
-
-def test_a_shared_root_is_served_beside_qemu_and_is_no_disk():
-    argv = words(launch=replace(ALONE, reference="/cache/a folder", options={"root": "virtiofs"}))
-    assert argv[:5] == ["taskset", "-c", "0,2", "/bin/sh", "-c"] and argv[5] == vm.SHARE
-    note = "/run/virtiofsd/tmp.tare-7.virtiofs.pid"
-    assert argv[6:12] == ["share", argv[7], "/tmp/tare-7.virtiofs", "/cache/a folder", note, "qemu-system-x86_64"]
-    assert argv[7] in vm.SERVERS and "-blockdev" not in argv
-    assert "memory-backend-memfd,id=memory,size=4096M,share=on" in argv
-    assert "socket,id=shared,path=/tmp/tare-7.virtiofs" in argv and "ROOT=virtiofs" in argv[-1]
-    assert vm.Vm(SETUP).cleanup(replace(ALONE, options={"root": "virtiofs"})) == [["rm", "-f", argv[8], note]]
-    assert words(launch=replace(ALONE, options={"root": "disk"})) == words() and vm.Vm(SETUP).cleanup(ALONE) == []
-
-
-def test_each_processor_of_a_guest_can_have_a_cpu_of_its_own():
-    launch = replace(ALONE, options={"vcpus": "pinned"})
-    argv = words(launch=launch)
-    assert argv[3:9] == ["/bin/sh", "-c", vm.PIN, "pin", "0 2", "qemu-system-x86_64"]
-    assert argv[argv.index("-name") + 1] == "tare-7,debug-threads=on"
-    assert vm.Vm(SETUP).virtual_machine(launch).pinned and not vm.Vm(SETUP).virtual_machine(ALONE).pinned
-    assert words(launch=replace(ALONE, options={"vcpus": "free"})) == words()
-    seen = {"console": "tare-guest: pinned 0 to 2\n"}
-    assert vm.Vm(SETUP).confirm({"vcpus": "pinned"}, {"root_mount": None}, seen) == {}
-    with pytest.raises(UnavailableError, match=r"^vcpus=pinned was asked for, but no thread"):
-        vm.Vm(SETUP).confirm({"vcpus": "pinned"}, {"root_mount": None}, {"console": "tare-guest: init 1.0\n"})
-
-
-NAMED = """
-import sys, threading, time
-def work(number):
-    with open("/proc/thread-self/comm", "w") as comm:
-        comm.write("CPU %d/TCG" % number)
-    while threads_seen() < 2: time.sleep(0.01)
-def threads_seen():
-    return open(sys.argv[1]).read().count("pinned")
-threads = [threading.Thread(target=work, args=(number,), daemon=True) for number in (0, 1)]
-for one in threads: one.start()
-for one in threads: one.join(60)
-"""
-
-
-def test_threads_of_processors_are_found_by_their_names_and_pinned(tmp_path):
-    cpu, console = min(os.sched_getaffinity(0)), tmp_path / "console"
-    with console.open("wb") as errors:
-        argv = ["sh", "-c", vm.PIN, "pin", f"{cpu} {cpu}", sys.executable, "-c", NAMED, console]
-        ended = subprocess.run(argv, stderr=errors, timeout=90)
-    assert ended.returncode == 0 and pinned_cpus(console.read_text()) == (cpu, cpu)
-
-
-def test_what_is_not_qemu_is_left_alone(tmp_path):
-    ended = subprocess.run(["sh", "-c", vm.PIN, "pin", "0", "true"], capture_output=True, timeout=30)
-    assert (ended.returncode, ended.stderr) == (0, b"")
-
-
-def test_pinned_processors_are_told_in_their_order():
-    console = "tare-guest: pinned 1 to 3\r\nnoise\ntare-guest: pinned 0 to 2\n"
-    assert pinned_cpus(console) == (2, 3) and pinned_cpus("tare-guest: init 1.0\n") is None
-
-
-def test_a_root_that_was_not_asked_for_is_refused():
-    for level, kind in vm.ROOTS.items():
-        assert vm.Vm(SETUP).confirm({"root": level}, {"root_mount": {"type": kind}}, {}) == {}
-        with pytest.raises(UnavailableError, match=f"root={level} was asked for, but the trial launch had ext4"):
-            vm.Vm(SETUP).confirm({"root": level}, {"root_mount": {"type": "ext4"}}, {})
-    assert vm.Vm(SETUP).form({"root": "virtiofs"}) == "folder" and vm.Vm(SETUP).form({}) is None
-
-
-def test_who_serves_a_root_is_waited_for_and_leaves_nothing(tmp_path):
-    server, socket, note = (tmp_path / name for name in ("server", "socket", "note"))
-    serve = f"open({str(note)!r}, 'w'); socket.socket(socket.AF_UNIX).bind({str(socket)!r}); time.sleep(0.2)"
-    server.write_text(f"#!{sys.executable} -S\nimport socket, time\n{serve}\n")
-    server.chmod(0o755)
-    argv = ["sh", "-c", vm.SHARE, "share", server, socket, tmp_path, note]
-    ended = subprocess.run([*argv, "sh", "-c", "cat; exit 3"], input="heard", capture_output=True, text=True)
-    assert (ended.returncode, ended.stdout) == (3, "heard") and not socket.exists() and not note.exists()
-    server.write_text("#!/bin/sh\nexit 1\n")
-    assert subprocess.run([*argv, "true"], capture_output=True, timeout=10).returncode == 1
 
 
 @pytest.mark.parametrize(

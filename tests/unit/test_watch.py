@@ -1,4 +1,4 @@
-"""Launches under ncu and nsys: their exact words, what is recorded, and what is said where they give nothing."""
+"""Launches under ncu: their exact words, what is recorded, and what is said where they give nothing."""
 
 import gzip
 from pathlib import Path
@@ -18,7 +18,6 @@ from tare.model.records.measured import CounterPart, Counters
 from tare.model.schema import parse
 
 NCU = counter_launches.Tool(
-    name="ncu",
     program=Path("/opt/nvidia/nsight-compute/2025.3.1/ncu"),
     folder=Path("/opt/nvidia/nsight-compute/2025.3.1"),
     version="2025.3.1.0",
@@ -48,7 +47,7 @@ def fake_launch(answers, status="ok"):
 
 @pytest.fixture
 def with_ncu(monkeypatch):
-    monkeypatch.setattr(counter_launches, "find", lambda name: NCU)
+    monkeypatch.setattr(counter_launches, "find", lambda: NCU)
 
 
 def test_the_words_of_ncu():
@@ -60,21 +59,12 @@ def test_the_words_of_ncu():
     ]
 
 
-def test_the_words_of_nsys():
-    tool = counter_launches.Tool(name="nsys", program=Path("/n/nsys"), folder=Path("/n"), version="2025.1")
-    assert counter_launches.nsys_words(tool, "nsys") == [
-        *("/n/nsys", "profile", "--trace", "cuda", "--sample", "none", "--cpuctxsw", "none"),
-        *("--capture-range", "cudaProfilerApi", "--capture-range-end", "stop", "--export", "sqlite"),
-        *("--force-overwrite", "true", "--output", f"{FOLDER}/nsys"),
-    ]
-
-
 @pytest.mark.parametrize(
     ("program", "folder"),
     [
         ("/opt/nvidia/nsight-compute/2025.3.1/ncu", "/opt/nvidia/nsight-compute/2025.3.1"),
         ("/usr/lib/nsight-compute/ncu", "/usr/lib/nsight-compute"),
-        ("/opt/nvidia/nsight-systems/2025.1/target-linux-x64/nsys", "/opt/nvidia/nsight-systems/2025.1"),
+        ("/opt/nvidia/nsight-compute/2025.1/target/linux/ncu", "/opt/nvidia/nsight-compute/2025.1"),
         ("/usr/local/cuda-12.4/nsight-compute-2024.1.1/ncu", "/usr/local/cuda-12.4/nsight-compute-2024.1.1"),
         ("/home/me/tools/ncu", "/home/me/tools"),
     ],
@@ -137,7 +127,6 @@ def test_a_machine_without_the_profiler_says_where_it_is_had(tmp_path, monkeypat
     record = counter_launches.count(SITE, SPEC, CONDITIONS, tmp_path, (9, 0))
     assert (record["status"], record["reason"]) == ("unavailable", "ncu is not installed")
     assert "nsight-compute" in record["remedy"]
-    assert counter_launches.trace(SITE, SPEC, CONDITIONS, tmp_path)["reason"] == "nsys is not installed"
 
 
 def test_a_device_that_ncu_does_not_know_is_said(tmp_path, monkeypatch, with_ncu):
@@ -161,9 +150,9 @@ def test_a_profiler_that_does_not_start_is_unavailable(tmp_path, monkeypatch):
     program.chmod(0o755)
     monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
     with pytest.raises(UnavailableError):
-        counter_launches.find("ncu")
+        counter_launches.find()
     program.write_text("#!/bin/sh\necho 'Version 2025.3.1.0 (build 36398880) (public-release)'\n")
-    assert (counter_launches.find("ncu").version, counter_launches.find("ncu").folder) == ("2025.3.1.0", tmp_path)
+    assert (counter_launches.find().version, counter_launches.find().folder) == ("2025.3.1.0", tmp_path)
 
 
 def test_a_script_on_path_is_followed_to_the_program_that_environments_can_start(tmp_path, monkeypatch):
@@ -183,9 +172,9 @@ def test_a_script_on_path_is_followed_to_the_program_that_environments_can_start
     monkeypatch.setattr(counter_launches, "run", lambda argv, **more: answer)
     monkeypatch.setattr(counter_launches.shutil, "which", lambda name: str(script))
     places = (tmp_path / "opt",)
-    assert counter_launches._binary("ncu", script, "2025.3.1.0", places) == program
+    assert counter_launches._binary(script, "2025.3.1.0", places) == program
     assert counter_launches._installation(program) == tmp_path / "opt/nsight-compute/2025.3.1"
-    assert counter_launches._binary("ncu", program, "2025.3.1.0", places) == program
+    assert counter_launches._binary(program, "2025.3.1.0", places) == program
     program.unlink()
-    assert counter_launches._binary("ncu", script, "2025.3.1.0", places) == script
-    assert counter_launches.find("ncu").version == "2025.3.1.0"
+    assert counter_launches._binary(script, "2025.3.1.0", places) == script
+    assert counter_launches.find().version == "2025.3.1.0"

@@ -42,7 +42,6 @@ SERVERS = (
     "fuse2fs",
     "ext3fuse",
     "gocryptfs",
-    "virtiofsd",
 )
 
 

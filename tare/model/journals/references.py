@@ -188,7 +188,6 @@ def _check_profile(folder: Path, path: Path, found: ReferenceRecord) -> None:
     _same(folder, path, "study", record.study, found.study)
     pairs = [(record.trace, record.trace_sha256)]
     pairs += [(part.file, part.sha256) for part in (record.counters.parts if record.counters else ())]
-    pairs += [(record.nsys.file, record.nsys.sha256)] if record.nsys else []
     for name, digest in pairs:
         if name and (not (path.parent / name).is_file() or sha256_file(path.parent / name) != digest):
             raise IntegrityError(f"{path.parent / name} is not the file that {path.name} names")

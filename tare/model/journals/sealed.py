@@ -8,7 +8,6 @@ before its time, with its reason; the seal, last. Whoever appends beside another
 
 from __future__ import annotations
 
-import contextlib
 import gzip
 import hashlib
 import json
@@ -17,7 +16,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from tare.core.errors import IntegrityError, TareError
+from tare.core.errors import IntegrityError
 from tare.core.files import read_json, sha256_file
 from tare.model.journals.recorded import recorded_machine
 from tare.model.journals.units import counted
@@ -31,7 +30,6 @@ PLAN, UNITS = "plan.json", "units.jsonl"
 LOCK = ".lock"  # of a folder that is measured into
 PACKED_UNITS = "units.jsonl.gz"  # the same bytes, as recorded campaigns are kept; the seal is of what is inside
 SEAL_KEY, DECISION_KEY, ENDED_KEY = "seal", "decision", "ended"
-FORMER = "turns"  # kind of campaigns of older versions
 HEADLINE_LEVEL = "steady"  # of the allocator, at which training steps are headlines
 ASIDE = "move the folder away and run the campaign again"
 
@@ -144,7 +142,6 @@ def read_sealed(sealed: Path) -> SealedCampaign:
     summary, folder = read(Sealed, sealed), sealed.parent
     journal = _journal(folder)
     plan = folder / PLAN
-    refuse_former(plan)
     found = {
         plan: (sha256_file(plan) if plan.exists() else "missing", summary.plan_sha256),
         folder / UNITS: (
@@ -174,27 +171,6 @@ def read_plan(path: Path) -> Plan:
         if machine is not None and {"environments", "machine"} <= value.keys():
             return parse(Plan, former_plan(value, machine), str(path))
     return read(Plan, path)
-
-
-def refuse_former(plan: Path) -> None:
-    """Refuse a campaign whose design no version after it reads. Raises IntegrityError where it is one."""
-    value = None
-    with contextlib.suppress(TareError):  # one that is damaged is told by its hash
-        value = read_json(plan) if plan.exists() else None
-    if not isinstance(value, dict):
-        return
-    if value.get("kind") == FORMER:
-        raise IntegrityError(
-            f"{plan.parent} is a campaign of {FORMER}, which this version does not read: run the study again"
-        )
-    conditions = value.get("conditions")
-    group = conditions.get("group") if isinstance(conditions, dict) else None
-    level = f"network={group.get('network')}" if isinstance(group, dict) else ""
-    if level in arms.REMOVED:
-        raise IntegrityError(
-            f"{plan.parent} is a campaign with {level}, which this version does not read: "
-            f"take {arms.REMOVED[level]}, and run the study again"
-        )
 
 
 def read_rows(folder: Path) -> Rows:

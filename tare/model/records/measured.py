@@ -50,14 +50,6 @@ class Counters(Tool):
     parts: tuple[CounterPart, ...] = ()
 
 
-class Timeline(Tool):
-    """The timeline of chosen steps by nsys."""
-
-    file: str | None = None
-    sha256: str | None = None
-    rows: int = 0
-
-
 class DeviceSample(Record):
     """Sensors of the device at an instant; None where it has none."""
 
@@ -105,7 +97,7 @@ class ProfileRecord(OnMachine, LaunchRecord):
     device_samples: tuple[DeviceSample, ...] = ()
     device_sample_reasons: Mapping[str, str] = Field(default_factory=dict)
     counters: Counters | None = None
-    nsys: Timeline | None = None
+    nsys: Mapping[str, Any] | None = None  # of versions that recorded the timeline by nsys too
 
     @property
     def on_cuda(self) -> bool:
@@ -174,22 +166,11 @@ class PipelineRecord(OnMachine, LaunchRecord):
     provenance: Mapping[str, Any] = Field(default_factory=dict)
 
 
-class Iperf(Record):
-    """One TCP stream by iperf3 between two ports of the switch, or why there is none."""
-
-    reason: str | None
-    version: str | None = None
-    bits_per_s: float | None = None
-    seconds: float | None = None
-    retransmits: int | None = None
-
-
 class NetworkRecord(OnMachine):
     """What the network of instances that train together gives, without training.
 
     Attributes:
         group: as the study asks for it: `workers`, `rate_mbit_per_s`, `delay_ms`, `network` (without: a switch).
-        iperf3: between two namespaces, on the host alone.
         launches: by environment, a group whose members measure the network as they see it.
         unavailable: the other environments, each with its reason.
     """
@@ -200,7 +181,6 @@ class NetworkRecord(OnMachine):
     study: str
     stack: str
     group: Mapping[str, Any]
-    iperf3: Iperf
     launches: Mapping[str, LaunchRecord]
     unavailable: Mapping[str, str] = Field(default_factory=dict)
     provenance: Mapping[str, Any] = Field(default_factory=dict)

@@ -55,12 +55,6 @@ GROUPED = {
     "exchange": ("all-reduce", "parameter-server"),
     "network": ("switch", "overlay", "overlay-of-containers", "host"),
 }
-# Levels of earlier versions, and what to take instead.
-REMOVED: Mapping[str, str] = {
-    "network=swarm": "network=overlay, a VXLAN over the switch",
-    "network=own": "network=switch, or network=host for the host's own",
-    "network=hosts": "network=switch, on one machine",
-}
 NEEDS_CUDA = {
     "tf32": "TF32 is a mode of tensor cores",
     "graph": "graphs are captured from the streams of a CUDA device",
@@ -148,8 +142,6 @@ def parse(text: str) -> Arm:
                 known.setdefault(name, set()).update(levels)
     if not sign or factor not in known:
         raise UserError(f"arm {text!r} is no factor=level: {nearest(factor, known)}")
-    if instead := REMOVED.get(f"{factor}={level}"):
-        raise UserError(f"arm {text}: this level has gone: take {instead}")
     if level not in known[factor]:
         raise UserError(f"arm {text}: {factor} has no level {level!r}: {nearest(level, known[factor])}")
     return Arm(factor=factor, level=level)

@@ -170,11 +170,6 @@ def question_of(folder: Path) -> tuple[str, str]:
     return folder.parent.name, folder.name
 
 
-def former_campaigns(study: str) -> list[Path]:
-    """Folders of a study's campaigns of versions whose paths named no machine."""
-    return sorted(path.parent for path in (CAMPAIGNS / study).glob("*/*/plan.json"))
-
-
 def profile_record(study: str, machine: str, workload: str, name: str) -> Path:
     """Record of a profiled launch, by the name of its folder (`profile_name`)."""
     return PROFILES / study / machine / workload / name / PROFILE

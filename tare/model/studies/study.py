@@ -30,7 +30,6 @@ from tare.model.registry import (
     environment,
     environment_names,
     module_names,
-    removed,
     scenario_names,
     whole_options,
 )
@@ -768,58 +767,6 @@ def _checked(found: Mapping[str, Any], source: str | Path, over: Mapping[str, An
     return checked_from([*sources, *([("the command line", over)] if over else [])])
 
 
-# Keys of earlier versions, and what says now what they said.
-REMOVED: Mapping[tuple[str, ...], str] = {
-    ("turns",): "training steps are measured in every whole run; `rounds: steps` says at which levels, how many",
-    ("distributed", "hosts"): "instances train on one machine, over `network: switch`",
-    ("arms", "turns"): "name these arms in `arms: rounds`, whose campaigns measure whole runs and training steps",
-}
-
-
-# Where a study names environments.
-ENVIRONMENT_LISTS = (
-    ("environments",),
-    ("stack_environments",),
-    ("shared", "environments"),
-    ("distributed", "environments"),
-)
-
-
-def _refuse_removed(config: Mapping[str, Any]) -> None:
-    """Name what replaces a key, a level or an environment of an earlier version.
-
-    Raises:
-        UserError: there is one.
-    """
-    for keys, instead in REMOVED.items():
-        inner: Any = config
-        for key in keys[:-1]:
-            inner = inner.get(key) if isinstance(inner, Mapping) else None
-        if isinstance(inner, Mapping) and keys[-1] in inner:
-            raise UserError(f"config: {': '.join(keys)}: this key has gone: {instead}; drop it")
-    group = config.get("distributed")
-    level = f"network={group.get('network')}" if isinstance(group, Mapping) else ""
-    if level in arms.REMOVED:
-        raise UserError(f"config: distributed: {level}: this level has gone: take {arms.REMOVED[level]}")
-    for where in ENVIRONMENT_LISTS:
-        for name in _named(config, where):
-            if gone := removed(name):
-                raise UserError(f"config: {': '.join(where)}: {gone}")
-    kinds = config.get("stack_kinds")
-    if isinstance(kinds, list | tuple) and "turns" in kinds:
-        raise UserError(
-            "config: stack_kinds: turns has gone: rounds measures whole runs and training steps; drop it"
-        )
-
-
-def _named(config: Mapping[str, Any], keys: Sequence[str]) -> list[str]:
-    """The names in a list of a study that nobody has checked; none where there is no list."""
-    found: Any = config
-    for key in keys:
-        found = found.get(key) if isinstance(found, Mapping) else None
-    return [name for name in found if isinstance(name, str)] if isinstance(found, list | tuple) else []
-
-
 def merge(base: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
     """Lay a preset over a study as Snakemake does: mappings are merged, anything else is replaced."""
     merged = dict(base)
@@ -837,7 +784,6 @@ def check(config: Mapping[str, Any]) -> Study:
     Raises:
         UserError: the first thing that is wrong, with where it is and the nearest valid name.
     """
-    _refuse_removed(config)
     _refuse_choices(config)
     study = parse(Study, without_dropped(config), "config", UserError)
     for name in study.environments:

@@ -171,7 +171,6 @@ def verdict_table(evidence: Evidence) -> Table | None:
 def network_sentences(record: NetworkRecord, seen: Mapping[str, Wire]) -> list[str]:
     """What the network gave without training."""
     absent = {env: launch.reason for env, launch in record.launches.items() if not launch.ok}
-    told = record.iperf3
     return [
         *(
             f"{env_title(env)}: TCP stream {_mbit(seen[env].stream_bytes_per_s)}, "
@@ -179,9 +178,6 @@ def network_sentences(record: NetworkRecord, seen: Mapping[str, Wire]) -> list[s
             for env in sorted(seen, key=env_order)
         ),
         *(f"{env_title(env)}: {UNAVAILABLE}: {why}." for env, why in {**absent, **record.unavailable}.items()),
-        f"iperf3: {UNAVAILABLE}: {told.reason}."
-        if told.bits_per_s is None
-        else f"{told.version}, one stream on the host: {_mbit(told.bits_per_s / 8)}.",
     ]
 
 

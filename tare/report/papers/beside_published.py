@@ -115,9 +115,7 @@ def _numbers(reference: Reference, published: Published, workload: str) -> Itera
     """How each number scales, why there may be none here, and what is published and here."""
     rows = reference.metrics
     rows = rows[(rows["campaign"] == PROFILE) & (rows["workload"] == workload) & (rows["launch"] == HOST)]
-    # The framework's profiler before other tools.
-    rows = rows[rows["kind"] != UNAVAILABLE].sort_values("source", key=lambda names: names == "nsys", kind="stable")
-    here = rows.drop_duplicates("metric").set_index("metric")["value"].to_dict()
+    here = rows[rows["kind"] != UNAVAILABLE].drop_duplicates("metric").set_index("metric")["value"].to_dict()
     logs = _profile_log(published, workload)
     averages = logs[logs["statistic"] == "average"].drop_duplicates("metric").set_index("metric")["value"]
     for name, (title, kind) in CALLS.items():

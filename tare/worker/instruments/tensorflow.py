@@ -1,5 +1,4 @@
-"""When each operator ran: of a session by TensorFlow's record of a run (`RunMetadata.step_stats`), of functions by
-its profiler, whose form version 2.2 changed.
+"""When each operator of TensorFlow 2's functions ran, by its profiler, whose form version 2.2 changed.
 
 What a graph compiler took over is one operator to them, whatever is inside.
 """
@@ -17,7 +16,6 @@ from tare.worker.instruments.calls import Call, CallInstruments, Step, moved
 
 EVENT = re.compile(r"^[^\s:]+:(\w+)$")  # of the profiler: "gradient_tape/Conv2DBackpropFilter:Conv2DBackpropFilter"
 FORMS = ("tensorflow.tsl.profiler.protobuf.xplane_pb2", "tensorflow.core.profiler.protobuf.xplane_pb2")
-LABEL = re.compile(r"(?:=|^)\s*(\w+)\(")  # of "gradients/conv = Conv2DBackpropFilter(a, b, c)"
 # What hands values in, on and out, or holds other operators, which stand in the record themselves.
 PLUMBING = frozenset(
     "NoOp Const _Arg _Retval _DeviceArg _DeviceRetval _Send _Recv _HostSend _HostRecv PartitionedCall "
@@ -35,7 +33,7 @@ class TensorFlowInstruments(CallInstruments):
         """A record of each step by itself."""
         module = self.framework.module
         if not module.executing_eagerly():
-            return self.steps(training, batches, spec, self.sessions), None
+            return [], "TensorFlow before version 2 has no profiler of functions"
         watched = self.profiled if hasattr(module, "profiler") else self.traced
         return self.steps(training, batches, spec, watched), None
 
@@ -87,42 +85,8 @@ class TensorFlowInstruments(CallInstruments):
         trace.ParseFromString(found)
         calls.extend(calls_among(trace.trace_events))
 
-    @contextlib.contextmanager
-    def sessions(self) -> Iterator[List[Call]]:
-        """The records of each run of any session; filled as they run."""
-        v1 = self.framework.module.compat.v1
-        calls: List[Call] = []
-        plain = v1.Session.run
-
-        def run(session: Any, fetches: Any, feed_dict: Any = None, **_: Any) -> Any:
-            metadata = v1.RunMetadata()
-            options = v1.RunOptions(trace_level=v1.RunOptions.FULL_TRACE)
-            found = plain(session, fetches, feed_dict, options=options, run_metadata=metadata)
-            calls.extend(calls_of(metadata))
-            return found
-
-        v1.Session.run = run
-        try:
-            yield calls
-        finally:
-            v1.Session.run = plain
-
 
 INSTRUMENTS = TensorFlowInstruments
-
-
-def calls_of(metadata: Any) -> Iterator[Call]:
-    """Runs of operators in a record."""
-    for device in metadata.step_stats.dev_stats:
-        for node in device.node_stats:
-            named = LABEL.search(node.timeline_label)
-            if named is not None and named.group(1) not in PLUMBING:
-                duration_us = node.op_end_rel_micros - node.op_start_rel_micros
-                if getattr(node, "op_end_rel_nanos", 0):
-                    duration_us = (node.op_end_rel_nanos - node.op_start_rel_nanos) / 1e3
-                start_us = node.all_start_micros + node.op_start_rel_micros
-                name = "tensorflow::" + named.group(1)
-                yield Call(name, float(start_us), float(duration_us), int(node.thread_id))
 
 
 def calls_among(events: Any) -> Iterator[Call]:
