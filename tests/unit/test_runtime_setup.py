@@ -330,7 +330,7 @@ def test_a_session_asks_the_daemon_once_and_arguments_ask_nobody(monkeypatch):
     assert "--userns" not in adapter.command(LAUNCH) and asked == []
     with adapter.session(), adapter.session():
         assert "--userns" in adapter.command(LAUNCH)
-    assert "--userns" not in DockerInVm().program(LAUNCH) and asked == [1]
+    assert "--userns" not in DockerInVm().adapter().command(LAUNCH) and asked == [1]
 
 
 # --- images in either store
