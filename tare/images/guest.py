@@ -31,7 +31,7 @@ BUSYBOX = "busybox-static"
 # What INIT needs; a module that a kernel has built in is not there, and not missed.
 MODULES = ("virtio_pci", "virtio_blk", "virtio_console", "virtio-rng", "qemu_fw_cfg", "squashfs")
 # What something inside may need: it loads them itself, so that no other guest waits for them.
-MORE_MODULES = ("overlay", "virtio_net")
+MORE_MODULES = ("loop", "overlay", "virtio_net")
 KERNEL, INITRAMFS = "vmlinuz", "initramfs.cpio"
 SETTINGS = "opt/tare/launch"  # name of the blob that INIT reads
 SQUASH_S = 900.0

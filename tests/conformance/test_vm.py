@@ -83,6 +83,7 @@ shares = {{"free": share(parent), "half": share(group)}}
 group.rmdir()
 print(json.dumps({{"v2": is_v2, "parent": str(parent), **shares}}), flush=True)
 """
+NESTED = ("apptainer.vm", "charliecloud.vm", "docker.vm")
 
 
 @pytest.fixture(scope="module")
@@ -215,10 +216,11 @@ def test_a_guest_that_fails_is_one_line(site, conditions, tmp_path, monkeypatch,
     failure(site, conditions, tmp_path, monkeypatch)
 
 
-MINUTES = [("job", "docker.vm"), ("group", "vm")]
+TRIALS = [("trial", name) for name in NESTED]
+MINUTES = [*(("job", name) for name in NESTED), ("group", "vm")]
 
 
-@pytest.mark.parametrize(("what", "name"), [("trial", "docker.vm"), *(MINUTES if ALL else [])])
+@pytest.mark.parametrize(("what", "name"), [*TRIALS, *(MINUTES if ALL else [])])
 def test_what_takes_guests_a_minute_works(probes, image, folders, study, conditions, what, name):
     """A container in a guest, by a trial launch or a short job, or two guests that reduce once.
 

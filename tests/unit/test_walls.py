@@ -12,6 +12,8 @@ from test_adapters import ENTERING
 from test_vm import ALONE, SETUP, unpacked, words
 
 from envs import docker_in_vm
+from envs.apptainer_in_vm import ApptainerInVm
+from envs.charliecloud_in_vm import CharliecloudInVm
 from envs.docker import Docker
 from envs.docker_in_vm import DockerInVm
 from envs.podman import Podman
@@ -25,8 +27,10 @@ from tare.model.environment import Quota
 from tare.model.studies import layout, study
 from tare.runtimes import daemon
 
+NESTED = (CharliecloudInVm, ApptainerInVm, DockerInVm)
 
-@pytest.mark.parametrize("adapter", [kind(SETUP) for kind in (Vm, DockerInVm)], ids=lambda one: one.name)
+
+@pytest.mark.parametrize("adapter", [kind(SETUP) for kind in (Vm, *NESTED)], ids=lambda one: one.name)
 def test_a_quota_of_cpu_time_is_a_group_that_all_of_it_is_started_in(adapter):
     limited = replace(
         ALONE, quota=Quota(period_us=100_000, quota_us=50_000, group=Path("/sys/fs/cgroup/cpu/tare-1"))
@@ -49,19 +53,25 @@ def test_a_private_daemon_keeps_its_key_to_itself(tmp_path):
 # --- inside a virtual machine
 
 
-def program_of():
+def program_of(kind):
     """The words that become the launch in the guest's own root."""
-    text = DockerInVm(SETUP).program(ALONE)
+    text = kind(SETUP).program(ALONE)
     assert text.count("cd /system && mount -o move /system / && exec chroot . ") == 1
     return shlex.split(text.partition("exec chroot . ")[2])
 
 
-def test_docker_in_a_guest_talks_to_the_guests_own_daemon():
-    found = program_of()
-    found = found[found.index("/usr/bin/env") :]
-    at = found.index("docker")
+def test_charliecloud_in_a_guest_is_the_adapters_own_command():
+    inside = replace(ALONE, reference="/form", cpus=(0, 1))
+    found = program_of(CharliecloudInVm)
+    at = found.index("taskset")
+    assert found[at:] == CharliecloudInVm.inner().command(inside)
     assert found[:2] == ["/usr/bin/env", "-i"]
-    assert {"PATH=/usr/bin:/bin", "USER=root", "HOME=/root"} <= set(found[2:at])
+    assert set(found[2:at]) == {"PATH=/usr/bin:/bin", "USER=root", "HOME=/root"}
+
+
+def test_docker_in_a_guest_talks_to_the_guests_own_daemon():
+    found = program_of(DockerInVm)
+    at = found.index("docker")
     assert found[at:] == Docker().command(replace(ALONE, reference="form", cpus=(0, 1), uid=0, gid=0))
     assert f"DOCKER_HOST={docker_in_vm.SOCKET}" in found[:at]
     argv = DockerInVm(SETUP).command(ALONE)
@@ -70,36 +80,46 @@ def test_docker_in_a_guest_talks_to_the_guests_own_daemon():
     assert DockerInVm(SETUP).program(ALONE).startswith(load)
 
 
-def test_a_container_in_a_guest_of_a_group_is_on_the_guests_network_and_the_guest_on_its_tap():
+def test_apptainer_in_a_guest_asks_for_no_user_namespace():
+    found = program_of(ApptainerInVm)
+    assert "--userns" not in found and "APPTAINER_CONFIGDIR=/tmp/apptainer" in found
+    assert found[found.index("--pwd") :][2:] == ["/form", *ALONE.argv]
+
+
+@pytest.mark.parametrize("kind", NESTED)
+def test_a_container_in_a_guest_of_a_group_is_on_the_guests_network_and_the_guest_on_its_tap(kind):
     """The address is of the guest: what runs inside shares its network, and asks for none of its own."""
     member = replace(ALONE, network="/proc/7/ns/net", address="10.83.0.2")
-    text = DockerInVm(SETUP).program(member)
+    text = kind(SETUP).program(member)
     assert "10.83.0.2" not in text and "/proc/7/ns/net" not in text
-    host = replace(ALONE, reference=docker_in_vm.FORM, cpus=(0, 1), uid=0, gid=0, network="host")
+    host = replace(ALONE, reference=kind.form_name, cpus=(0, 1), uid=0, gid=0, network="host")
     found = shlex.split(text.partition("exec chroot . ")[2])
-    inner = Docker().command(host)
+    inner = kind(SETUP).adapter().command(host)
     assert found[-len(inner) :] == inner
-    assert text != DockerInVm(SETUP).program(ALONE)
-    argv = DockerInVm(SETUP).command(member)
+    assert text != kind(SETUP).program(ALONE)
+    argv = kind(SETUP).command(member)
     assert argv[3:6] == ["nsenter", "--net=/proc/7/ns/net", "--"]
     assert argv[argv.index("-netdev") + 1].startswith("tap,id=cable,ifname=tap0")
-    assert "ADDRESS=10.83.0.2\n" in argv[argv.index("-fw_cfg") + 1] and DockerInVm(SETUP).bridges_networks
+    assert "ADDRESS=10.83.0.2\n" in argv[argv.index("-fw_cfg") + 1] and kind(SETUP).bridges_networks
 
 
-def test_what_is_inside_of_a_guest_is_started_as_the_guest_is():
-    ours, plain = DockerInVm(SETUP).command(ALONE), words()
+@pytest.mark.parametrize("kind", NESTED)
+def test_what_is_inside_of_a_guest_is_started_as_the_guest_is(kind):
+    ours, plain = kind(SETUP).command(ALONE), words()
     ours = [word.replace(" apparmor=0", "") for word in ours]
     assert ours[:-1] == plain[:-1] and ours[-1] != plain[-1]
-    assert DockerInVm.transport == "channel" and DockerInVm(SETUP).virtual_machine(ALONE).emulated
-    assert f"--env {DockerInVm.name}" in DockerInVm(SETUP).without_speed()
-    assert "overlay" in guest.MORE_MODULES
+    assert kind.transport == "channel" and kind(SETUP).virtual_machine(ALONE).emulated
+    assert f"--env {kind.name}" in kind(SETUP).without_speed()
+    assert set(kind.modules) <= set(guest.MORE_MODULES)
 
 
-def test_what_runs_first_in_a_guest_reads_and_prints_nothing_and_stops_at_its_first_failure(monkeypatch):
-    before = "read line && echo stolen\nfalse || echo told\n"
-    for commands, says in ((before, "input\n"), ("false\n", "")):
-        monkeypatch.setattr(docker_in_vm, "START", commands)
-        found = program_of()
+def test_what_runs_first_in_a_guest_reads_and_prints_nothing_and_stops_at_its_first_failure(tmp_path):
+    class First(CharliecloudInVm):
+        before = "read line && echo stolen\nfalse || echo told\n"
+
+    for commands, says in ((First.before, "input\n"), ("false\n", "")):
+        First.before = commands
+        found = program_of(First)
         at = found.index("/bin/sh")
         shell = [*found[at : at + 5], "cat"]
         ended = subprocess.run(shell, input="input\n", capture_output=True, text=True, timeout=10)
@@ -140,9 +160,11 @@ def test_a_skeleton_is_written_as_it_is_described(tmp_path):
 
 def test_a_module_of_something_inside_of_something_has_a_dot_in_its_name():
     names = registry.environment_names()
-    assert {"docker.vm", "vm", "host"} <= set(names)
+    assert {"docker.vm", "charliecloud.vm", "host"} <= set(names)
     assert [registry.environment_module(name) for name in names] == registry.module_names("envs")
-    assert {"envs/docker_in_vm.py", "envs/docker.py", "envs/vm.py"} <= set(closure.adapters(["docker.vm"]))
+    assert {"envs/docker_in_vm.py", "envs/_nested.py", "envs/docker.py", "envs/vm.py"} <= set(
+        closure.adapters(["docker.vm"])
+    )
 
 
 def test_campaigns_of_something_inside_of_something_are_told_apart_by_their_names():
