@@ -17,8 +17,8 @@ from tare.analysis.verdicts import Measured
 from tare.core.errors import IntegrityError, UserError
 from tare.model import tables
 from tare.model.studies.layout import campaign_name
+from tare.report import answer as report
 from tare.report import figures
-from tare.report.answers import job_length as report
 from tare.report.words.labels import seconds
 from tare.report.words.wording import signed
 from tare.stats.costs import NEVER, Cost, CostBox
@@ -142,7 +142,7 @@ def test_few_units_say_nothing_of_jobs():
         rows_of.forecast(table, "docker")
     assert "nothing can be said yet: 2 complete" in figures.job_length(table, "mnist_cnn").alt
     assert report.cost_table(table).rows[0][-1].span == 4
-    [told] = report.sections(SimpleNamespace(job_length=table, workloads=["mnist_cnn"]))
+    [told] = report.job_sections(SimpleNamespace(job_length=table, workloads=["mnist_cnn"]))
     assert not told.is_told and reason in told.table.rows[0][-1].text, "the page has the reason, and no figure"
 
 
@@ -157,7 +157,7 @@ def test_a_run_that_was_stopped_leaves_what_happens_once_without_an_end(stopped)
     assert value(table, "apptainer", "length_below", column="kind") == (
         "modelled" if stopped == "docker" else "unavailable"
     )
-    [told] = report.sections(SimpleNamespace(job_length=table, workloads=["mnist_cnn"]))
+    [told] = report.job_sections(SimpleNamespace(job_length=table, workloads=["mnist_cnn"]))
     assert told.is_told == (stopped == "docker")
 
 

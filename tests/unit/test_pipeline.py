@@ -16,7 +16,7 @@ from tare.core.files import project_root, write_json
 from tare.model.records.measured import PipelineRecord
 from tare.model.schema import parse
 from tare.model.studies import study
-from tare.report.machine import pipeline as told
+from tare.report import pipeline as told
 from tare.worker import pipeline as inside
 
 

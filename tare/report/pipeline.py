@@ -9,7 +9,7 @@ from tare.analysis.pipeline import CACHES, Rate, demand, enough, rates
 from tare.model.records.measured import PipelineRecord
 from tare.report.evidence import Evidence
 from tare.report.figures import style
-from tare.report.figures.pipeline import pipeline
+from tare.report.figures.lines import pipeline
 from tare.report.words.labels import workload_title
 from tare.report.words.layout import UNAVAILABLE, Table, field
 
