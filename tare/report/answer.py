@@ -35,6 +35,7 @@ from tare.stats.intervals import FEWEST_UNITS, LARGEST_RATIO, MOST_UNITS
 
 KINDS = {"real_s": "Whole runs", "step_s": "Training steps"}
 HEADLINES = tuple(KINDS)
+LENGTHS = {TEN_SECONDS: "10 seconds", HOUR: "an hour", DAY: "a day"}
 
 
 class WorkloadAnswer(NamedTuple):
@@ -172,9 +173,6 @@ def answer_table(found: Sequence[Decision]) -> Table:
 def _answered(one: Decision) -> Asked:
     """What a decision of a headline answers."""
     return Asked(metric=one.metric, arm=arm_of(one.cell.campaign))
-
-
-LENGTHS = {TEN_SECONDS: "10 seconds", HOUR: "an hour", DAY: "a day"}
 
 
 class JobCosts(NamedTuple):

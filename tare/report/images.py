@@ -41,6 +41,21 @@ PRICE_ITEMS = (FIRST, *(item for item in image_costs.ITEMS if item != FIRST and 
 PARTS = {"runtime": "runtime_start_s", "imports": "imports_s", "machine read": "machine_read_bytes",
          "process read": "own_read_bytes", "major faults": "major_faults"}  # fmt: skip
 Text = Callable[[str], str | Cell | None]
+RECIPES = {"docker": "Dockerfile", "apptainer": "definition file"}  # by the environment that runs what it gives
+OUR_STAGES = ("tree_s", "assemble_s", "convert_s")  # what follows base and packages, which both have already
+OUR_BYTES = {"docker": "said_bytes", "apptainer": "disk_bytes"}
+# What a paper may print of its image, by our name of it; and names of what its image or its build has besides.
+PRINTED = ("image_build", "image_size")
+DIFFERS = "image_differs"
+NAIVE_NOTE = (
+    "Naive images were built once with nothing cached: measured, without an interval. Tare's: tree, image and "
+    "form, each as long as it took when made. Base and packages were on this machine before. Size: as Docker "
+    "states it; of a .sif its allocated blocks."
+)
+RUNS_A_DAY = 10.0  # assumed, and said to be: the reader types another
+MEGABITS_PER_S = 100.0  # assumed likewise
+MEGA = 1e6
+DAYS_EXACTLY = 10.0  # below that with a decimal
 
 
 def cost_tables(evidence: Evidence) -> list[Table]:
@@ -247,19 +262,6 @@ def paid_back(extra_s: float, saved_s: Sequence[float], alpha: float) -> str:
     return least if found.fewest == found.most else f"{least} to {found.most:,.0f}"
 
 
-RECIPES = {"docker": "Dockerfile", "apptainer": "definition file"}  # by the environment that runs what it gives
-OUR_STAGES = ("tree_s", "assemble_s", "convert_s")  # what follows base and packages, which both have already
-OUR_BYTES = {"docker": "said_bytes", "apptainer": "disk_bytes"}
-# What a paper may print of its image, by our name of it; and names of what its image or its build has besides.
-PRINTED = ("image_build", "image_size")
-DIFFERS = "image_differs"
-NAIVE_NOTE = (
-    "Naive images were built once with nothing cached: measured, without an interval. Tare's: tree, image and "
-    "form, each as long as it took when made. Base and packages were on this machine before. Size: as Docker "
-    "states it; of a .sif its allocated blocks."
-)
-
-
 def naive_table(evidence: Evidence) -> Table | None:
     """Seconds and bytes of each image; None where the study builds none by hand."""
     costs, stack = evidence.image_costs, evidence.study.stack
@@ -306,12 +308,6 @@ def _size(value: float) -> str:
     """Bytes as registries print them, in powers of ten: 1.20 GB."""
     text = decimal_prefix(value)
     return f"{text}B" if text[-1].isalpha() else f"{text} B"
-
-
-RUNS_A_DAY = 10.0  # assumed, and said to be: the reader types another
-MEGABITS_PER_S = 100.0  # assumed likewise
-MEGA = 1e6
-DAYS_EXACTLY = 10.0  # below that with a decimal
 
 
 class Choice(NamedTuple):

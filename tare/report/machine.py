@@ -27,6 +27,76 @@ from tare.report.evidence import Campaign, Evidence
 from tare.report.words.labels import decimal_prefix, env_title, seconds, size_bytes, units_text, workload_title
 from tare.report.words.layout import UNAVAILABLE, Row, Table, by_environment, value_text
 
+SECCOMP = {"0": "off", "1": "strict", "2": "filter"}
+EFFECTIVE: dict[str, Callable[[Facts], object]] = {
+    "Threads of the framework": lambda f: f.framework and f.framework.threads,
+    "Processor": lambda f: f.cpu_model,
+    "CPU affinity": lambda f: ", ".join(map(str, f.affinity)),
+    "CPU quota": lambda f: "none" if f.cpu_quota and f.cpu_quota.startswith(("-1", "max")) else f.cpu_quota,
+    "Open files (soft)": lambda f: f.open_files.soft,
+    "/dev/shm": lambda f: size_bytes(f.shm_bytes) if f.shm_bytes is not None else None,
+    "Network interfaces": lambda f: ", ".join(f.interfaces),
+    "User id": lambda f: f.uid,
+    "Seccomp": lambda f: SECCOMP.get(f.status.get("Seccomp", ""), f.status.get("Seccomp")),
+    "Speculative store bypass": lambda f: f.status.get("Speculation_Store_Bypass"),
+    "Huge pages": lambda f: f.transparent_hugepage,
+    "C library": lambda f: f.libc,
+    "Root file system": lambda f: f.root_mount.type,
+    "File system of the tree": lambda f: f.tree_mount.type,
+    "Namespaces of its own": lambda f: ", ".join(f.own_namespaces or ()) or "none",
+}
+# Of each launch its own, by chance or by name, whatever the environment.
+OF_A_LAUNCH = ("hostname", "cwd", "boot_id", "environment_bytes", "cgroups", "namespaces", "cpu_stat")
+LONGEST = 120
+Values = dict[str, dict[str, str]]  # text by value, as JSON spells it
+GPU_TITLES = {
+    "compute_capability": "Compute capability",
+    "driver": "Driver",
+    "cuda_driver_version": "CUDA of the driver",
+    "memory_bytes": "Memory",
+    "memory_mib": "Memory",
+    "power_limit_w": "Power limit",
+    "ecc_mode": "ECC",
+    "mig_mode": "MIG",
+    "persistence_mode": "Persistence mode",
+    "compute_mode": "Compute mode",
+    "max_sm_clock_hz": "Highest SM clock",
+    "max_sm_clock_mhz": "Highest SM clock",
+    "max_memory_clock_hz": "Highest memory clock",
+    "mps": "Multi-process service",
+}
+IN_UNITS = (("_mib", "_bytes", float(1 << 20)), ("_mhz", "_hz", 1e6), ("_w", "_w", 1.0))
+HIDDEN = ("name", "uuid", "index", "pci", "vbios", "reasons")
+MACHINE = {
+    "cpu_model": "Processor",
+    "cpu_logical": "Logical CPUs",
+    "cpu_allowed": "Logical CPUs that we may use",
+    "cpu_physical": "Physical cores",
+    "memory_bytes": "Memory",
+    "swap_bytes": "Swap",
+    "virtualisation": "Virtualisation",
+    "architecture": "Architecture",
+    "disk": "Disk of the cache",
+    "cgroups": "Control groups",
+    "load_1min": "Load when it was described (1 min)",
+}
+SOFTWARE = {
+    "distribution": "Operating system",
+    "kernel": "Kernel",
+    "libc": "C library",
+    "transparent_huge_pages": "Transparent huge pages",
+}
+DEVICE = {
+    "cpu_flags": "Instruction sets",
+    "cpu_caches_bytes": "Caches",
+    "cpu_governor": "Frequency governor",
+    "cpu_mitigations": "Mitigations, where affected",
+}
+SHOWN_PACKAGES = ("torch", "torchvision", "tokenizers", "numpy")
+OTHERS_OF = {"rounds": "whole runs and their training steps"}
+WORTH_TELLING = 0.1  # processors, on the first page
+UNWATCHED = "nobody watched who else used the processors"
+
 
 def _ok_launches(campaigns: Iterable[Campaign]) -> Iterable[tuple[str, LaunchRecord]]:
     for campaign in campaigns:
@@ -85,26 +155,6 @@ def deviation_sentences(evidence: Evidence) -> list[str]:
     return [f"{line} ({count} of {total} successful launches)" for line, count in found.most_common()]
 
 
-SECCOMP = {"0": "off", "1": "strict", "2": "filter"}
-EFFECTIVE: dict[str, Callable[[Facts], object]] = {
-    "Threads of the framework": lambda f: f.framework and f.framework.threads,
-    "Processor": lambda f: f.cpu_model,
-    "CPU affinity": lambda f: ", ".join(map(str, f.affinity)),
-    "CPU quota": lambda f: "none" if f.cpu_quota and f.cpu_quota.startswith(("-1", "max")) else f.cpu_quota,
-    "Open files (soft)": lambda f: f.open_files.soft,
-    "/dev/shm": lambda f: size_bytes(f.shm_bytes) if f.shm_bytes is not None else None,
-    "Network interfaces": lambda f: ", ".join(f.interfaces),
-    "User id": lambda f: f.uid,
-    "Seccomp": lambda f: SECCOMP.get(f.status.get("Seccomp", ""), f.status.get("Seccomp")),
-    "Speculative store bypass": lambda f: f.status.get("Speculation_Store_Bypass"),
-    "Huge pages": lambda f: f.transparent_hugepage,
-    "C library": lambda f: f.libc,
-    "Root file system": lambda f: f.root_mount.type,
-    "File system of the tree": lambda f: f.tree_mount.type,
-    "Namespaces of its own": lambda f: ", ".join(f.own_namespaces or ()) or "none",
-}
-
-
 def conditions_table(evidence: Evidence) -> Table:
     """Effective conditions as seen from inside the first successful launch of each environment."""
     facts = {env: record for env, record in first_facts(evidence).items() if env != CONTROL}
@@ -146,12 +196,6 @@ def provenance_table(evidence: Evidence) -> Table:
         caption="Campaigns",
         wide=True,
     )
-
-
-# Of each launch its own, by chance or by name, whatever the environment.
-OF_A_LAUNCH = ("hostname", "cwd", "boot_id", "environment_bytes", "cgroups", "namespaces", "cpu_stat")
-LONGEST = 120
-Values = dict[str, dict[str, str]]  # text by value, as JSON spells it
 
 
 def differing_table(evidence: Evidence) -> Table | None:
@@ -208,26 +252,6 @@ def _differs(each: Values, env: str) -> bool:
 def _told_by_launches(values: Mapping[str, str]) -> str:
     text = " or ".join(sorted(values.values())) or "not told"
     return text if len(text) <= LONGEST else f"{text[:LONGEST]}…"
-
-
-GPU_TITLES = {
-    "compute_capability": "Compute capability",
-    "driver": "Driver",
-    "cuda_driver_version": "CUDA of the driver",
-    "memory_bytes": "Memory",
-    "memory_mib": "Memory",
-    "power_limit_w": "Power limit",
-    "ecc_mode": "ECC",
-    "mig_mode": "MIG",
-    "persistence_mode": "Persistence mode",
-    "compute_mode": "Compute mode",
-    "max_sm_clock_hz": "Highest SM clock",
-    "max_sm_clock_mhz": "Highest SM clock",
-    "max_memory_clock_hz": "Highest memory clock",
-    "mps": "Multi-process service",
-}
-IN_UNITS = (("_mib", "_bytes", float(1 << 20)), ("_mhz", "_hz", 1e6), ("_w", "_w", 1.0))
-HIDDEN = ("name", "uuid", "index", "pci", "vbios", "reasons")
 
 
 def gpu_rows(machine: Mapping[str, Any]) -> list[Row]:
@@ -335,34 +359,6 @@ def _channels(found: Channels) -> str:
     )
 
 
-MACHINE = {
-    "cpu_model": "Processor",
-    "cpu_logical": "Logical CPUs",
-    "cpu_allowed": "Logical CPUs that we may use",
-    "cpu_physical": "Physical cores",
-    "memory_bytes": "Memory",
-    "swap_bytes": "Swap",
-    "virtualisation": "Virtualisation",
-    "architecture": "Architecture",
-    "disk": "Disk of the cache",
-    "cgroups": "Control groups",
-    "load_1min": "Load when it was described (1 min)",
-}
-SOFTWARE = {
-    "distribution": "Operating system",
-    "kernel": "Kernel",
-    "libc": "C library",
-    "transparent_huge_pages": "Transparent huge pages",
-}
-DEVICE = {
-    "cpu_flags": "Instruction sets",
-    "cpu_caches_bytes": "Caches",
-    "cpu_governor": "Frequency governor",
-    "cpu_mitigations": "Mitigations, where affected",
-}
-SHOWN_PACKAGES = ("torch", "torchvision", "tokenizers", "numpy")
-
-
 def _fact_rows(machine: MachineRecord | None, names: Mapping[str, str]) -> list[Row]:
     """A row for each of these facts that the record has."""
     told = machine.told() if machine else {}
@@ -433,11 +429,6 @@ def device_table(evidence: Evidence) -> Table:
     threads = evidence.study.conditions.threads
     note = f"Rates: best repetition with {threads} thread{'s' if threads > 1 else ''}, as the study trains."
     return Table(caption="Device", columns=["", "value"], rows=rows, note=note)
-
-
-OTHERS_OF = {"rounds": "whole runs and their training steps"}
-WORTH_TELLING = 0.1  # processors, on the first page
-UNWATCHED = "nobody watched who else used the processors"
 
 
 def _watched(evidence: Evidence) -> Iterator[tuple[Campaign, Others | None]]:

@@ -37,6 +37,34 @@ UNEQUAL = "≠: not what the table prints."
 SHARE = re.compile(r"(what is left, .*)$")  # of the evidence, as literature.level_claims.Confound has it
 MOST_REASONS = 3  # why claims are left, in lines of their own
 SHORT_FOR = {"gpu": "GPU", "gpus": "GPUs", "cuda": "CUDA", "vcpu": "vCPUs", "flops": "FLOPs"}
+# Check -> (title, what `recomputed` is). The order is that of the page; a check that is not here comes last.
+CHECKS = {
+    "figure_value": ("Values in figures", "the number of the figure's own log"),
+    "swapped": ("Values that another log has", "the number of that other log"),
+    "repeated": ("Values that stand elsewhere too", "the number found there"),
+    "not_in_logs": ("Values in no log, or in more than one", ""),
+    "sum_of_maxima": ("Sums of maxima", "every invocation counted: invocations × average"),
+    "kernel_sum": ("Summaries of logs", "what the log's own kernels give"),
+    "units": ("Throughput added up without units", "the same mean with its units"),
+    "mean_throughput": ("Mean throughput", "bytes by time"),
+    "kernel_time": ("Time of the kernels", "from transactions and throughput"),
+    "calls_times_average": ("Totals and calls × average", "calls × average"),
+    "contradiction": ("Statements and what they rest on", "the value that it is held against"),
+    "restated": ("Statements that are made twice", "what is said the other time"),
+    "formula": ("Values that a formula gives", "the product of the formula's factors"),
+    "formula_ceiling": ("Ceilings of formulas", "the formula at 100%"),
+    "formula_factor": ("Factors of formulas", "what the largest value implies"),
+    "not_measured": ("What was computed and not measured", ""),
+    "copied_rows": ("Rows of recordings", "rows that no other recording has"),
+    "own_maximum": ("Maxima of a recording's own rows", "the largest of its own rows"),
+    "own_mean": ("Means of a recording's own rows", "the mean of its own rows"),
+    "loss": ("Losses", ""),
+    "ridge": ("Ridge of the roofline", "peak rate by peak bandwidth"),
+    "roof": ("Roof and points of the roofline", "by the datasheet, or by the formula"),
+    "not_recomputable": ("What can't be recomputed", ""),
+    "not_judged": ("What the text says that no claim judges", ""),
+}
+PLACES = {check: place for place, check in enumerate(CHECKS)}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -341,36 +369,6 @@ def _of_row(published: Published, row: dict[str, Any]) -> str | Cell:
 def _plain(name: str) -> str:
     """gpu_memory -> GPU memory."""
     return " ".join(SHORT_FOR.get(word, word) for word in name.split("_"))
-
-
-# Check -> (title, what `recomputed` is). The order is that of the page; a check that is not here comes last.
-CHECKS = {
-    "figure_value": ("Values in figures", "the number of the figure's own log"),
-    "swapped": ("Values that another log has", "the number of that other log"),
-    "repeated": ("Values that stand elsewhere too", "the number found there"),
-    "not_in_logs": ("Values in no log, or in more than one", ""),
-    "sum_of_maxima": ("Sums of maxima", "every invocation counted: invocations × average"),
-    "kernel_sum": ("Summaries of logs", "what the log's own kernels give"),
-    "units": ("Throughput added up without units", "the same mean with its units"),
-    "mean_throughput": ("Mean throughput", "bytes by time"),
-    "kernel_time": ("Time of the kernels", "from transactions and throughput"),
-    "calls_times_average": ("Totals and calls × average", "calls × average"),
-    "contradiction": ("Statements and what they rest on", "the value that it is held against"),
-    "restated": ("Statements that are made twice", "what is said the other time"),
-    "formula": ("Values that a formula gives", "the product of the formula's factors"),
-    "formula_ceiling": ("Ceilings of formulas", "the formula at 100%"),
-    "formula_factor": ("Factors of formulas", "what the largest value implies"),
-    "not_measured": ("What was computed and not measured", ""),
-    "copied_rows": ("Rows of recordings", "rows that no other recording has"),
-    "own_maximum": ("Maxima of a recording's own rows", "the largest of its own rows"),
-    "own_mean": ("Means of a recording's own rows", "the mean of its own rows"),
-    "loss": ("Losses", ""),
-    "ridge": ("Ridge of the roofline", "peak rate by peak bandwidth"),
-    "roof": ("Roof and points of the roofline", "by the datasheet, or by the formula"),
-    "not_recomputable": ("What can't be recomputed", ""),
-    "not_judged": ("What the text says that no claim judges", ""),
-}
-PLACES = {check: place for place, check in enumerate(CHECKS)}
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -20,7 +20,7 @@ from tare.model.levels import columns_of_levels, level_column, levels_text
 from tare.model.registry import HOST, describe_workload
 from tare.model.roles import CONTROL
 from tare.model.studies.arms import SETTINGS
-from tare.report import answer, figures, numbers, profiles, rooflines, settings
+from tare.report import answer, figures, inside, numbers, settings
 from tare.report.evidence import Evidence
 from tare.report.figures import joint
 from tare.report.machine import gpu_rows
@@ -64,6 +64,13 @@ NUMBERS = (
     ("FLOPs, an epoch", "counted; ours: a step's, {} times (modelled)", "1", FREE,
      [("sum_of_maxima", "flops")], ["flops_measured"]),
 )  # fmt: skip
+NONE = (
+    "No reference campaign is recorded in this copy: on a machine with an NVIDIA GPU “make reference” writes one "
+    "in under ten minutes."
+)
+NO_CEILINGS = "Unavailable: the reference has no record of measured ceilings."
+CONFIDENCE = 0.95  # of the A/A control of steps
+FACTS = {"at": "Recorded", "tare": "Tare", "torch": "PyTorch", "stack": "Stack"}
 
 
 class Beside(NamedTuple):
@@ -203,15 +210,6 @@ def _text(value: float, unit: str) -> str:
     return f"{decimal_prefix(value)}FLOP/s" if unit == "FLOP/s" else with_unit(value, unit)
 
 
-NONE = (
-    "No reference campaign is recorded in this copy: on a machine with an NVIDIA GPU “make reference” writes one "
-    "in under ten minutes."
-)
-NO_CEILINGS = "Unavailable: the reference has no record of measured ceilings."
-CONFIDENCE = 0.95  # of the A/A control of steps
-FACTS = {"at": "Recorded", "tare": "Tare", "torch": "PyTorch", "stack": "Stack"}
-
-
 def section(evidence: Evidence) -> Mapping[str, Any]:
     """What there is to show: every reference, newest first, and those that can't be read."""
     papers = [load(name) for name in evidence.papers] if evidence.references else []
@@ -237,8 +235,8 @@ def _reference(reference: Reference, papers: Sequence[Published]) -> dict[str, A
         ],
         "steps": _filled([steps_table(reference)]),
         "claims": _filled([claims_table(reference, [paper.paper for paper in papers])]),
-        "ceilings": rooflines.ceiling_sentences(record) if record else [NO_CEILINGS],
-        "ceiling_tables": [rooflines.bandwidth_table(record), rooflines.product_table(record)] if record else [],
+        "ceilings": inside.ceiling_sentences(record) if record else [NO_CEILINGS],
+        "ceiling_tables": [inside.bandwidth_table(record), inside.product_table(record)] if record else [],
         "glances": answer.glances(reference),
         "verdict_tables": _filled(numbers.verdicts_table(reference, name) for name in names),
         "choices": [
@@ -251,7 +249,7 @@ def _reference(reference: Reference, papers: Sequence[Published]) -> dict[str, A
         "device_time": [_drawing(reference, f"device_time_{name}") for name in names],
         "device_samples": [_drawing(reference, f"device_samples_{name}") for name in names],
         "profiles": _filled(
-            profiles.metrics_table(reference.metrics, name, reference.environments,
+            inside.metrics_table(reference.metrics, name, reference.environments,
                                    f"{workload_title(name)}: a profiled launch there")
             for name in names
         ),

@@ -53,6 +53,18 @@ NOTE = (
     "second job by the same without one. The second host, which differs in nothing, shows the instrument's own "
     "error. A dash: this study compares nothing there."
 )
+NEIGHBOURS = ("neighbour_steps_per_s", "neighbour_cpus")
+OWN = ("real_s", "user_s", "system_s", "waited_s", "preemptions")
+REASONS_OF = (*OWN, *CONTENTION, *NEIGHBOURS)
+JUDGED = ("real_s", "images_per_s", "samples_per_s", "group_step_s", "compute_step_s", "exposed_exchange_s")
+WAYS = {ALL_REDUCE: "all-reduce", SERVER: "parameter server"}
+SHOWN = (*GROUPED, *INPUTS)  # of a campaign's levels
+NETWORKS = {
+    "switch": "switch",
+    "overlay": "overlay (VXLAN)",
+    "overlay-of-containers": "overlay (VXLAN) for containers, switch for others",
+    "host": "host's network",
+}
 
 
 def matrix(evidence: Evidence) -> Table | None:
@@ -114,11 +126,6 @@ def _told(row: dict[str, object], of: str = "") -> Cell:
         return Cell(text=UNAVAILABLE, below=str(row["reason"]))
     interval = interval_text(row[f"{of}ci_low"], row[f"{of}ci_high"])
     return Cell(text=text, below=interval if of else f"{interval}: {row['verdict']}")
-
-
-NEIGHBOURS = ("neighbour_steps_per_s", "neighbour_cpus")
-OWN = ("real_s", "user_s", "system_s", "waited_s", "preemptions")
-REASONS_OF = (*OWN, *CONTENTION, *NEIGHBOURS)
 
 
 class BesideAnswer(NamedTuple):
@@ -193,17 +200,6 @@ def _lacking(metrics: pd.DataFrame) -> list[str]:
         f"{', '.join(metric_title(name) for name in names)}: unavailable, {reason}"
         for reason, names in reasons.items()
     ]
-
-
-JUDGED = ("real_s", "images_per_s", "samples_per_s", "group_step_s", "compute_step_s", "exposed_exchange_s")
-WAYS = {ALL_REDUCE: "all-reduce", SERVER: "parameter server"}
-SHOWN = (*GROUPED, *INPUTS)  # of a campaign's levels
-NETWORKS = {
-    "switch": "switch",
-    "overlay": "overlay (VXLAN)",
-    "overlay-of-containers": "overlay (VXLAN) for containers, switch for others",
-    "host": "host's network",
-}
 
 
 def instances(evidence: Evidence) -> Mapping[str, Any] | None:

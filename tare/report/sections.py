@@ -15,14 +15,12 @@ from tare.literature import published
 from tare.report import (
     answer,
     images,
+    inside,
     machine,
     method,
     numbers,
     paper,
-    pipeline,
-    profiles,
     reference_section,
-    rooflines,
     scenarios,
     settings,
     why,
@@ -335,8 +333,8 @@ BEHIND = (  # the papers stand before
                    "not be had, and the last column says why.")),
         each(workloads,
             folded("Every number: {it.title}, one profiled launch in each environment",
-                tables(own(profiles.profile_table)))),
-        lines(lambda evidence: profiles.counter_sentences(evidence.profiles)),
+                tables(own(inside.profile_table)))),
+        tables(lambda evidence: inside.counters_table(evidence.profiles)),
         each(ON_A_DEVICE,
             title("On the device"),
             figures("device_time", STEP_BAR, at("workloads")),
@@ -356,7 +354,7 @@ BEHIND = (  # the papers stand before
         words("What this machine can do, measured with the study's threads, and where the workloads lie under "
               "it. A workload's roof is that of the precision that it computes in. Each point has one intensity: "
               "without counters of the traffic of each level the roofline is not hierarchical."),
-        each(rooflines.section,
+        each(inside.roofline,
             words(at("absent")),
             each(
                 where("record"),
@@ -436,8 +434,8 @@ BEHIND = (  # the papers stand before
                 otherwise="No unit saw an error of the device, a clock that was lowered, or another program on it, "
                 "as far as the driver tells."))),
     section("pipeline", "Input", "machine", "The input alone",
-        words(lambda evidence: f"Read, decode, augment and batch, with no training: {pipeline.ALONE}"),
-        each(pipeline.sections,
+        words(lambda evidence: f"Read, decode, augment and batch, with no training: {inside.ALONE}"),
+        each(inside.inputs,
             lines(at("sentences")),
             each(
                 where("table"),

@@ -38,6 +38,7 @@ Curves = Mapping[tuple[str, str], CurvesRecord]  # by workload and campaign
 NO_CURVES: Curves = {}
 # Whether losses without dropout are those of the headline's launch; "" where nobody compared them.
 SAME = {"": "not compared", None: "not known", True: "yes", False: "no"}
+REASONED = ("put down to", "advised")  # columns of environments
 
 
 def compiler_table(metrics: pd.DataFrame, workload: str, curves: Curves = NO_CURVES) -> Table | None:
@@ -84,9 +85,6 @@ def _told(name: str, form: Callable[[Any], str] = str) -> Reader:
 def _both(one: Compiled, text: Callable[[Any], str]) -> str:
     """With the compiler and without it."""
     return " / ".join(text(each) for each in (one.compiled, one.plain) if each is not None)
-
-
-REASONED = ("put down to", "advised")  # columns of environments
 
 
 class WorkloadSettings(NamedTuple):

@@ -8,7 +8,7 @@ from typing import NamedTuple
 import pandas as pd
 
 from tare.analysis import causes, suspects
-from tare.analysis.causes import ALL_OPERATORS, FileAccount, OperatorTime, PhaseCost, calls_by_launch
+from tare.analysis.causes import ALL_OPERATORS, FileAccount, OperatorTime, PhaseCost
 from tare.analysis.choice import ENVIRONMENT, of_causes
 from tare.analysis.decisions import Decision
 from tare.analysis.reasons import Case, says_much
@@ -80,7 +80,6 @@ def _argument(evidence: Evidence, case: Case, title: str) -> Argument:
     numbers = [
         files_table(case.metrics, title),
         operators_table(case.times, title),
-        kernels_table(case.kernels, title),
     ]
     return Argument(case.workload, title, [findings, phases_table(case.costs, title), accounts], numbers)
 
@@ -247,23 +246,5 @@ def operators_table(times: Sequence[OperatorTime], title: str) -> Table:
         "of its own, moderated by those of the environment's other operators; levels by selection over all rows "
         "(Benjamini and Hochberg). An operator differs where there are the units that a verdict takes, its "
         "interval excludes 1, and its ratio lies beyond what the two hosts show in any unit.",
-        wide=True,
-    )
-
-
-def kernels_table(kernels: pd.DataFrame, title: str) -> Table:
-    """Calls of each kernel in one step: one number where all launches of an environment agree, else their range."""
-    calls = calls_by_launch(kernels, operators=False)
-
-    def cell(kernel: str, env: str) -> str:
-        values = {own.get(kernel, 0.0) for (name, _), own in calls.items() if name == env}
-        return " to ".join(significant(value) for value in dict.fromkeys((min(values), max(values))))
-
-    return Table.of(
-        sorted({name for launch in calls.values() for name in launch}),
-        {"kernel [shape]": str, **by_environment(sorted({env for env, _ in calls}, key=env_order), cell)},
-        caption=f"{title}: kernels of oneDNN and MKL in one step, calls",
-        note="As the libraries name them: primitive, implementation and propagation, or routine and flags.",
-        numeric=True,
         wide=True,
     )

@@ -14,7 +14,7 @@ from pages import draw_device, visible, whole
 from tare.analysis import roofs
 from tare.analysis.ceilings import read_ceilings
 from tare.model import tables
-from tare.report import build, figures, machine, profiles, rooflines
+from tare.report import build, figures, inside, machine
 from tare.report.evidence import gather
 from tare.report.figures import usage
 
@@ -45,8 +45,8 @@ def value(evidence, metric, env="host", workload="mnist_cnn"):
 
 
 def test_a_profile_has_the_devices_metrics_under_headings(evidence):
-    table = profiles.profile_table(evidence, "mnist_cnn")
-    assert [row[0].text for row in table.rows if len(row) == 1] == [profiles.LAUNCH, *profiles.GROUPS]
+    table = inside.profile_table(evidence, "mnist_cnn")
+    assert [row[0].text for row in table.rows if len(row) == 1] == [inside.LAUNCH, *inside.GROUPS]
     rows = {row[0].text: row[1:] for row in table.rows}
     assert rows["Host to device, calls"][0] == "2" and rows["Memset calls"][0] == "4"
     assert rows["Host to device, pinned"][0] == "196 KiB"
@@ -56,7 +56,7 @@ def test_a_profile_has_the_devices_metrics_under_headings(evidence):
 
 
 def test_an_environment_without_counters_says_why_and_the_others_keep_theirs(evidence):
-    rows = {row[0].text: row[1:] for row in profiles.profile_table(evidence, "mnist_cnn").rows}
+    rows = {row[0].text: row[1:] for row in inside.profile_table(evidence, "mnist_cnn").rows}
     # host, docker, apptainer, charliecloud, kind, source
     assert rows["DRAM read"][2] == "–" and rows["DRAM read"][0] == rows["DRAM read"][3] == "57.2 MiB"
     assert rows["DRAM read"][-2:] == ["measured", f"ncu; not Apptainer: {device_builders.NO_PERMISSION}"]
@@ -69,7 +69,7 @@ def test_two_tools_with_the_same_metric_have_a_row_each(evidence):
     both = tables.make(
         "metrics", [*evidence.metrics.to_dict("records"), *extra.assign(source="nsys").to_dict("records")]
     )
-    table = profiles.profile_table(replace(evidence, metrics=both), "mnist_cnn")
+    table = inside.profile_table(replace(evidence, metrics=both), "mnist_cnn")
     found = [row for row in table.rows if row[0].text == "Kernel time"]
     assert [row[0].below.rsplit("; ", 1)[-1] for row in found] == ["by torch.profiler", "by nsys"]
     assert [row[-1] for row in found] == ["torch.profiler", "nsys"] and found[1][2] is None
@@ -77,13 +77,11 @@ def test_two_tools_with_the_same_metric_have_a_row_each(evidence):
 
 
 def test_how_counters_were_read_is_said(evidence):
-    first, second, *_ = profiles.counter_sentences(evidence.profiles)
-    assert first.startswith("CNN on MNIST, Host, Docker and Charliecloud: counters by ncu 2025.3 over 2 steps")
-    assert (
-        "traffic of the memory in one pass, so that no kernel was replayed, operations in up to 4 passes" in first
-    )
-    assert "caches left as they were, clocks left as they were" in first
-    assert second == f"CNN on MNIST, Apptainer: no counters, unavailable: {device_builders.NO_PERMISSION}."
+    rows = {row[0]: row[1:] for row in inside.counters_table(evidence.profiles).rows}
+    assert rows["CNN on MNIST, Host"][:2] == ["ncu 2025.3", "2"]
+    assert rows["CNN on MNIST, Host"][3:] == ["dram 1, operations 4", "none, none"]
+    assert rows["CNN on MNIST, Apptainer"][0] == f"unavailable: {device_builders.NO_PERMISSION}"
+    assert inside.counters_table({}) is None
 
 
 def test_the_devices_time_is_drawn_in_parts_that_add_up(evidence):
@@ -103,7 +101,7 @@ def test_a_device_without_rows_says_so(evidence, samples):
 
 def test_samples_ring_what_was_throttled_and_not_what_idled(samples):
     drawing = figures.device_samples(samples, "mnist_cnn")
-    assert "2 of 40 samples throttled" in drawing.alt
+    assert "samples throttled (%) 5.00" in drawing.alt
     rings = [line for line in drawing.figure.axes[0].lines if line.get_marker() == "o"]
     assert len(rings) == 4 and all(len(line.get_xdata()) == 2 for line in rings)
     assert usage.faults("gpu_idle") == [] and usage.faults(None) == []
@@ -143,7 +141,7 @@ def test_a_counted_point_is_measured_and_lies_at_its_counted_bytes(evidence):
 
 def point(evidence, record):
     """The row of the host's CNN in the table of points."""
-    table = rooflines.points_table(evidence, record)
+    table = inside.points_table(evidence, record)
     (row,) = [row for row in table.rows if row[0] == "CNN on MNIST, Host"]
     return dict(zip(table.columns, row, strict=True))
 
@@ -166,7 +164,7 @@ def test_the_roofline_tells_measured_from_modelled_and_has_the_l2_as_a_roof(evid
     assert "counted by the device (ncu)" in text and "bytes measured or modelled" in text
     assert "L2 2,100 GB/s" in text and "fp32, sheet: 15,700" in text
     assert point(evidence, record)["FLOPs, bytes"] == "measured"
-    assert "kernels run on the device" in rooflines.families_table(evidence, record, "mnist_cnn").note
+    assert "kernels run on the device" in inside.families_table(evidence, record, "mnist_cnn").note
 
 
 def test_the_machine_shows_its_gpus_with_units_and_reasons(evidence):

@@ -369,7 +369,7 @@ def test_imports_that_are_much_of_a_part_are_named_beside_it(metrics, tmp_path):
     }
     drawing = figures.split(own, ["mnist_cnn", "sentiment_rnn"])
     assert figures.OF_WHICH_IMPORTS in texts(figures.write(drawing, tmp_path / "split.svg"))
-    told = f"(of which imports: {labels.seconds(table.loc['docker', 'model_s'])} in model)"
+    told = f"model, of which imports {labels.seconds(table.loc['docker', 'model_s'])}"
     assert told in drawing.alt and told not in drawing.alt.partition("RNN on film reviews")[2]
     found = numbers.times_table(SimpleNamespace(metrics=late(metrics, 0.5)), "mnist_cnn")
     named = {
@@ -405,7 +405,7 @@ def test_every_launch_is_counted(results, metrics):
     drawing = figures.units(figures.joint(metrics), "mnist_cnn")
     titles = [axes.get_title(loc="left") for axes in drawing.figure.axes]
     assert titles[:2] == ["Whole run", "Training step"]
-    assert "Median training step: " in drawing.alt
+    assert "Medians: Host: " in drawing.alt and "training step " in drawing.alt
     dots = [line for line in drawing.figure.axes[1].lines if line.get_markersize() == 4]
     assert [len(line.get_xdata()) for line in dots] == [6] * 5
     own = metrics[(metrics["metric"] == "step_s") & (metrics["workload"] == "mnist_cnn")]

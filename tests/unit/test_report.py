@@ -20,7 +20,7 @@ from tare.core.errors import IntegrityError, UserError
 from tare.core.files import read_json, write_json
 from tare.model.records.images import Channels, DataRecord
 from tare.model.schema import read
-from tare.report import answer, build, figures, machine, method, profiles
+from tare.report import answer, build, figures, inside, machine, method
 from tare.report.evidence import gather
 from tare.report.words.decisions import WEIGHTS
 from tare.report.words.labels import env_title
@@ -176,7 +176,7 @@ def test_a_block_without_its_host_says_nothing_of_losses(evidence):
 
 
 def test_paper_metrics_show_kind_and_reason(evidence):
-    table = profiles.profile_table(evidence, "mnist_cnn")
+    table = inside.profile_table(evidence, "mnist_cnn")
     rows = {row[0].text: row[1:] for row in table.rows}
     headings = [row[0].text for row in table.rows if len(row) == 1]
     assert headings[:2] == ["The launch and its operators", "Memset and copies, on the device"]

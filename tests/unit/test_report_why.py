@@ -154,7 +154,7 @@ def test_without_any_launch_there_is_no_environment_to_tell_of(evidence):
 def test_every_table_has_rows(evidence):
     for one in why.arguments(evidence):
         assert all(table.rows for table in (*one.findings, *one.tables))
-        assert len({table.caption for table in (*one.findings, *one.tables)}) == 6
+        assert len({table.caption for table in (*one.findings, *one.tables)}) == 5
 
 
 def test_the_figure_marks_what_files_cost(evidence):

@@ -16,7 +16,7 @@ from tare.model import tables
 from tare.model.records.measured import CeilingsRecord, Sheet
 from tare.model.schema import parse
 from tare.report import figures
-from tare.report import rooflines as report
+from tare.report import inside as report
 from tare.report.figures import rooflines
 from tare.report.figures.rooflines import audited_points, drawn_points, paper_roofline
 from tare.stats.intervals import t_quantile
@@ -253,13 +253,13 @@ def test_the_report_says_what_only_a_cache_can_feed(evidence, record):
 
 
 def test_the_tables_hold_every_row_and_what_was_left_out(evidence, record):
-    found = report.section(evidence)
+    found = report.roofline(evidence)
     points, family_tables, (bandwidths, products) = found["points"], found["families"], found["tables"]
     assert len(points.rows) == len(roofs.points(evidence.metrics))
     assert len(family_tables) == 2 and len(bandwidths.rows) == 6 and len(products.rows) == 4
     assert "float16 (mm, n = 1024)" in products.note
     without = replace(evidence, ceilings=None)
-    assert report.section(without)["absent"] == report.NO_CEILINGS
+    assert report.roofline(without)["absent"] == report.NO_CEILINGS
 
 
 def test_an_old_record_without_levels_still_draws(metrics, record, tmp_path):

@@ -63,6 +63,12 @@ AIR = 0.3  # rows between groups
 SECOND_LINE = 0.55  # rows that a label's second line takes
 BESIDE = 0.34  # rows below its own bar: the same environment in the headline
 Row = Mapping[str, Any] | pd.Series
+LOOKS = {SETTING: ("P", "#c07a1c"), STACK: ("X", "#a06cb8")}
+LABEL_LETTERS = 24
+REACH = 2.5  # bars end at this many times the largest mean: wide intervals go on beyond it
+IMPORTS = "imports_s"
+MS = 1e3
+Costs = Mapping[tuple[str, str], Interval]  # by phase and environment, seconds
 
 
 def ratio_axis(axes: Axes, ends: Sequence[float]) -> bool:
@@ -338,10 +344,6 @@ def _ends(line: Line, panel: Panel) -> Iterator[float]:
             yield from (1.3 * sign * math.log1p(row["margin"]) for sign in (-1, 1))
 
 
-LOOKS = {SETTING: ("P", "#c07a1c"), STACK: ("X", "#a06cb8")}
-LABEL_LETTERS = 24
-
-
 def choice_rows(verdicts: pd.DataFrame, workload: str) -> pd.DataFrame:
     """What is weighed (tare.analysis.choice), with the `title` of each row."""
     found = weighed(verdicts, workload)
@@ -384,12 +386,6 @@ def _choice_line(row: dict) -> Line:
         marker, colour = LOOKS[row["group"]]
         look = {"marker": marker, "color": colour, "markeredgecolor": colour, "markerfacecolor": colour}
     return Line(name=name, row=row, on_control=True, look=look)
-
-
-REACH = 2.5  # bars end at this many times the largest mean: wide intervals go on beyond it
-IMPORTS = "imports_s"
-MS = 1e3
-Costs = Mapping[tuple[str, str], Interval]  # by phase and environment, seconds
 
 
 def why(metrics: pd.DataFrame, verdicts: pd.DataFrame, workload: str) -> style.Drawing:
@@ -448,11 +444,10 @@ def _file_costs(causes: pd.DataFrame, alpha: float) -> dict[str, Interval]:
 
 
 def _why_alt(costs: Costs, files: Mapping[str, Interval]) -> str:
-    parts = []
-    for env in sorted({env for _, env in costs}, key=env_order):
-        own = {phase: cost.mean for (phase, name), cost in costs.items() if name == env}
-        largest = max((phase for phase in own if phase != "real_s"), key=lambda phase: abs(own[phase]))
-        text = f"{env_title(env)}: whole run {signed_s(own['real_s'])} against the host on average"
-        text += f", {metric_title(largest).lower()} {signed_s(own[largest])}"
-        parts.append(text + (f", files {signed_s(files[env].mean)}" if env in files else ""))
-    return f"{'. '.join(parts)}."
+    found: dict[str, dict[str, float]] = {}
+    for (phase, env), cost in costs.items():
+        found.setdefault(env, {})[metric_title(phase).lower()] = cost.mean
+    for env, cost in files.items():
+        found.setdefault(env, {})["files"] = cost.mean
+    table = pd.DataFrame.from_dict(found, orient="index")
+    return f"Means against the host: {style.told(table.loc[sorted(found, key=env_order)], signed_s)}."

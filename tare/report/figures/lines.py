@@ -31,6 +31,16 @@ from tare.stats.costs import ALL_REDUCE
 from tare.stats.intervals import t_quantile
 
 PAIRS_ALPHA = 0.05  # of all pairs of sizes together
+LOOKS = {"cold": (CONTROL, "from an empty page cache"), "warm": (HOST, "from a full page cache")}
+APART = 0.08  # of two numbers of processes, so that bars do not hide one another
+MEGA = 1e6
+MOST_COLUMNS = 3
+PANEL_IN = 1.55
+AROUND_IN = 1.5  # title, axis, footnote
+LEAST = 1e-4  # of the axis: what is below it, zero and less among it, lies on the lower edge
+TICKS = {TEN_SECONDS: "10 s", HOUR: "1 h", DAY: "1 d"}
+PERCENTS = {1e-4: "0.01%", 1e-3: "0.1%", 1e-2: "1%", 1e-1: "10%", 1.0: "100%", 10.0: "1000%", 100.0: "10000%"}
+REASON_LETTERS = 22
 
 
 def sweep_rows(metrics: pd.DataFrame, workload: str) -> pd.DataFrame:
@@ -115,10 +125,6 @@ def batch_table(metrics: pd.DataFrame, workload: str) -> pd.DataFrame:
     return table
 
 
-LOOKS = {"cold": (CONTROL, "from an empty page cache"), "warm": (HOST, "from a full page cache")}
-APART = 0.08  # of two numbers of processes, so that bars do not hide one another
-
-
 def pipeline(rates: Sequence[Rate], demand: float, title: str) -> style.Drawing:
     """Points: geometric means; bars: intervals; dashed: what training from memory asks for."""
     title = f"{title}: input alone"
@@ -148,12 +154,9 @@ def pipeline(rates: Sequence[Rate], demand: float, title: str) -> style.Drawing:
         return style.finish(figure, title, note, alt, axes.get_legend_handles_labels(), 1)
 
 
-MEGA = 1e6
-
-
 def all_reduce(found: Mapping[str, Wire]) -> style.Drawing:
     """Points: bytes by the median time of their all-reduce, in every environment; line: the model of a ring."""
-    title, told = "All-reduce by size", []
+    title, seen = "All-reduce by size", {}
     wire = found.get(HOST) or next(iter(found.values()))
     sizes = sorted(wire.all_reduce)
     with style.sheet(3.6) as (figure, axes):
@@ -163,8 +166,7 @@ def all_reduce(found: Mapping[str, Wire]) -> style.Drawing:
             axes.plot(
                 list(rates), list(rates.values()), linestyle="none", markersize=6, label=env_title(env), **look
             )
-            numbers = (f"{size_bytes(size)} {significant(rate)} MB/s" for size, rate in rates.items())
-            told.append(f"{env_title(env)}: {', '.join(numbers)}")
+            seen[env] = {size_bytes(size): rate for size, rate in rates.items()}
         x = np.geomspace(sizes[0], sizes[-1], 100)
         line = [b / modelled_s(ALL_REDUCE, b, wire.workers, wire) / MEGA for b in x]
         axes.plot(x, line, color=style.MUTED, linewidth=1.2, linestyle="--", label="ring, modelled")
@@ -176,17 +178,9 @@ def all_reduce(found: Mapping[str, Wire]) -> style.Drawing:
             f"{wire.workers} instances. Points: medians. Dashed: modelled from the host's TCP stream, "
             f"{significant(wire.stream_bytes_per_s / MEGA)} MB/s, and its round trip."
         )
-        alt = f"{title}, {wire.workers} instances. {'; '.join(told)}."
+        told = style.told(pd.DataFrame(seen).T, significant)
+        alt = f"{title}, {wire.workers} instances, MB/s. {told}."
         return style.finish(figure, title, note, alt, axes.get_legend_handles_labels(), 3)
-
-
-MOST_COLUMNS = 3
-PANEL_IN = 1.55
-AROUND_IN = 1.5  # title, axis, footnote
-LEAST = 1e-4  # of the axis: what is below it, zero and less among it, lies on the lower edge
-TICKS = {TEN_SECONDS: "10 s", HOUR: "1 h", DAY: "1 d"}
-PERCENTS = {1e-4: "0.01%", 1e-3: "0.1%", 1e-2: "1%", 1e-1: "10%", 1.0: "100%", 10.0: "1000%", 100.0: "10000%"}
-REASON_LETTERS = 22
 
 
 def job_rows(table: pd.DataFrame, workload: str) -> pd.DataFrame:
@@ -227,7 +221,14 @@ def job_length(table: pd.DataFrame, workload: str) -> style.Drawing:
             axes.tick_params(axis="x", labelbottom=at + columns >= len(names))  # nothing is drawn below it
             if at >= len(names):
                 axes.set_axis_off()
-        return style.finish(figure, title, _job_note(costs), _job_alt(title, rows, names))
+        at = costs[costs["length_s"].isin(TICKS)]
+        said = [
+            signed(1 + row["low"], 1 + row["high"]) if missing(row["reason"]) else row["reason"]
+            for row in at.to_dict("records")
+        ]
+        by_length = at.assign(said=said).pivot(index="launch", columns="length_s", values="said")
+        alt = f"{title}. {style.told(by_length.rename(columns=TICKS))}."
+        return style.finish(figure, title, _job_note(costs), alt)
 
 
 def lengths_text(low_s: float, high_s: float) -> str:
@@ -265,20 +266,3 @@ def _job_note(costs: pd.DataFrame) -> str:
         f"band: where both parts lie in their intervals ({confidence:.0f}% together), n = {span(told['n_units'])} "
         f"units. A band that reaches the lower edge does not exclude zero. Dashed: {margin_text(LIMIT)}."
     )
-
-
-def _job_alt(title: str, rows: pd.DataFrame, names: list[str]) -> str:
-    parts = []
-    for env in names:
-        own = rows[rows["launch"] == env]
-        costs = own[own["item"] == "cost"].set_index("length_s")
-        if not missing(costs["reason"].iloc[0]):
-            parts.append(f"{env_title(env, short=True)}: can't be told yet, {costs['reason'].iloc[0]}.")
-            continue
-        told = "; ".join(
-            f"{text} {signed(1 + costs.at[at, 'low'], 1 + costs.at[at, 'high'])}" for at, text in TICKS.items()
-        )
-        below = own[own["item"] == "length_below"].iloc[0]
-        beyond = lengths_text(below["low"], below["high"])
-        parts.append(f"{env_title(env, short=True)}: {told}; below {margin_text(LIMIT)} beyond {beyond}.")
-    return f"{title}. {' '.join(parts)}"

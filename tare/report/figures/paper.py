@@ -57,7 +57,9 @@ from tare.report.figures.paper_rows import (
     claims_of,
     limits,
     panels_of,
+    said,
     scale_of,
+    stated,
 )
 from tare.report.figures.rooflines import paper_roofline
 from tare.report.words.labels import sentence_case, significant, span, workload_title
@@ -299,7 +301,7 @@ def _here_note(found: Numbers, here: pd.DataFrame, plot: Plot) -> str:
     return f"Here: mean of n = {span(here['n'])} {run}, with its {CONFIDENCE:.0%} t interval{ranges}."
 
 
-def caption(plot: Plot, panels: Sequence[Numbers]) -> list[str]:
+def caption(published: Published, plot: Plot, panels: Sequence[Numbers]) -> list[str]:
     """How it was published, and whether it is measured here."""
     found = panels[-1]
     if plot.kind == CHANGE:
@@ -308,15 +310,12 @@ def caption(plot: Plot, panels: Sequence[Numbers]) -> list[str]:
         also = f", of {near} the nearest to it" if near else ""
         told = f"{(kinds == 'measured').sum()} of {len(kinds)} are measured{also}"
         return ["Published: changes in percent, in the text.", f"Here: {told}."]
-    published = "numbers" if len(found.of(PRINTED)) else "no numbers in the figure"
-    here = (
-        "modelled"
-        if found.is_modelled
-        else "measured"
-        if any(len(one.of(HERE)) for one in panels)
-        else "unavailable"
-    )
-    return [f"Published: {'curves, without numbers' if plot.kind == TIMELINE else published}.", f"Here: {here}."]
+    printed = "curves, without numbers" if plot.kind == TIMELINE else "numbers"
+    if plot.kind != TIMELINE and found.of(PRINTED).empty:
+        text = [f"{said(fact, published.names)} ({fact.where})" for fact in stated(published, plot)]
+        printed = "no numbers in the figure" + (f"; its text says {'; '.join(text)}" if text else "")
+    measured = "measured" if any(len(one.of(HERE)) for one in panels) else "unavailable"
+    return [f"Published: {printed}.", f"Here: {'modelled' if found.is_modelled else measured}."]
 
 
 def sentences(published: Published, given: Given, plot: Plot, panels: Sequence[Numbers]) -> list[str]:
@@ -377,4 +376,4 @@ def _of_changes(published: Published, given: Given, plot: Plot) -> Iterator[str]
 def paper_words(published: Published, given: Given, plot: Plot) -> tuple[list[str], list[str]]:
     """What a figure but the roofline says: in short, and in sentences with every number."""
     panels = panels_of(published, given, plot)
-    return caption(plot, panels), sentences(published, given, plot, panels)
+    return caption(published, plot, panels), sentences(published, given, plot, panels)

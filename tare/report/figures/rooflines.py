@@ -54,6 +54,14 @@ LETTERS = 8.0
 LINE = 0.06  # of an axis' height: a line of a roof's name, with room around it
 WRITTEN_OUT = 11  # larger powers of two are written as powers
 SUPERSCRIPTS = str.maketrans("0123456789", "⁰¹²³⁴⁵⁶⁷⁸⁹")
+WAYS = {ALL_REDUCE: "all-reduce, measured", SERVER: "parameter server, modelled"}
+MEGA = 1e6
+DRAWN = "#b3262e"
+RAN_IN, TRANSACTION_BYTES = "fp32", 32  # of what ran, and of a transaction: papers/checks/roofline.py
+PUBLISHED, WEIGHTED = "published", "invocation-weighted"
+BASES = {PUBLISHED: "sum of maxima", WEIGHTED: "invocations x average"}
+NEAREST = 0.75  # powers of two between two points that each have their name
+PRECISIONS = {"fp16": "half precision", "fp16_tensor": "half precision", "fp64": "double precision"}
 
 
 def roofline(metrics: pd.DataFrame, record: CeilingsRecord) -> style.Drawing:
@@ -286,10 +294,6 @@ def machine_roofs(axes: Axes, x: np.ndarray, record: CeilingsRecord, precision: 
     name_roofs(axes, names)
 
 
-WAYS = {ALL_REDUCE: "all-reduce, measured", SERVER: "parameter server, modelled"}
-MEGA = 1e6
-
-
 def network_roofline(points: pd.DataFrame, rates: Mapping[str, float]) -> style.Drawing:
     """Operations of an instance by bytes of gradients; slopes: how fast those travel; ticks: what is attainable.
 
@@ -331,14 +335,6 @@ def network_roofline(points: pd.DataFrame, rates: Mapping[str, float]) -> style.
             for row in points.itertuples()
         )
         return style.finish(figure, title, note, f"{title}. {told}.", axes.get_legend_handles_labels(), 2)
-
-
-DRAWN = "#b3262e"
-RAN_IN, TRANSACTION_BYTES = "fp32", 32  # of what ran, and of a transaction: papers/checks/roofline.py
-PUBLISHED, WEIGHTED = "published", "invocation-weighted"
-BASES = {PUBLISHED: "sum of maxima", WEIGHTED: "invocations x average"}
-NEAREST = 0.75  # powers of two between two points that each have their name
-PRECISIONS = {"fp16": "half precision", "fp16_tensor": "half precision", "fp64": "double precision"}
 
 
 def paper_roofline(published: Published, given: Given) -> style.Drawing:

@@ -27,6 +27,10 @@ TITLE_LETTERS = 36  # of a line above a panel
 LATE_SHARE = 0.1  # of a part: where imports within it take more than that, they are named
 OF_WHICH_IMPORTS = "of which imports"
 HATCHED: dict[str, Any] = {"facecolor": "none", "edgecolor": style.INK, "linewidth": 0.0, "hatch": "/////"}
+# What every framework names alike; the rest is one part, as some make dropouts and losses of many operators.
+NAMED = (CONVOLUTION, PRODUCT, ELEMENT_WISE, POOLING, OPTIMIZER)
+REST = "all other"
+MS = 1e3
 
 
 def measured(metrics: pd.DataFrame, workload: str, wanted: Sequence[str]) -> pd.DataFrame:
@@ -60,17 +64,13 @@ def units(metrics: pd.DataFrame, workload: str) -> style.Drawing:
         n = ", ".join(dict.fromkeys(units_text(count, str(kind)) for kind, count in by_kind.items()))
         ringed = f" Ringed: {flagged} outliers (over 5 MAD), kept." if flagged else ""
         style.footnote(figure, f"n = {n}. Dots: launches; bar: median.{ringed} Axes don't start at 0.")
-    medians = [
-        f" Median {metric_title(metric).lower()}: {told}."
-        for metric in UNIT_METRICS[:2]
-        if (told := _told(rows[rows["metric"] == metric].groupby("launch")["value"].median()))
-    ]
-    alt = f"{title}, as dots, by metric and environment.{''.join(medians)}"
+    main = rows[rows["metric"].isin(UNIT_METRICS[:2])]
+    medians = main.pivot_table(index="launch", columns="metric", values="value", aggfunc="median")
+    told = style.told(
+        medians.reindex(environments).rename(columns=lambda metric: metric_title(metric).lower()), seconds
+    )
+    alt = f"{title}, as dots, by metric and environment. Medians: {told}."
     return style.Drawing(figure=figure, title=title, alt=alt)
-
-
-def _told(values: pd.Series) -> str:
-    return "; ".join(f"{env_title(env)} {seconds(value)}" for env, value in values.items())
 
 
 def _dots(axes: Axes, rows: pd.DataFrame, environments: list[str]) -> int:
@@ -151,29 +151,16 @@ def split(metrics: pd.DataFrame, workloads: Sequence[str]) -> style.Drawing:
         entries = keys, [key.get_label() for key in keys]
         launches = sorted({measured(metrics, name, ("real_s",))["rep"].nunique() for name in found})
         note = f"Means of n = {' or '.join(map(str, launches))} launches: the parts add up to the mean whole run."
-        told = [
-            f"{workload_title(name)}, mean whole run: {_totals(own, late[name])}" for name, own in found.items()
-        ]
+        told = [f"{workload_title(name)}, means: {_parts_told(own, late[name])}" for name, own in found.items()]
         alt = f"{title}. {'. '.join(told)}."
         return style.finish(figure, title, note, alt, entries, 4, columnspacing=1.2, handlelength=1.0)
 
 
-def _totals(table: pd.DataFrame, late: pd.DataFrame) -> str:
-    """Whole runs by environment, each with the imports within its parts."""
-    told = []
-    for env, value in table.sum(axis=1).items():
-        within = [
-            f"{seconds(late_s)} in {metric_title(part).lower()}" for part, late_s in late.loc[env].dropna().items()
-        ]
-        named = f" ({OF_WHICH_IMPORTS}: {', '.join(within)})" if within else ""
-        told.append(f"{env_title(env)} {seconds(value)}{named}")
-    return "; ".join(told)
-
-
-# What every framework names alike; the rest is one part, as some make dropouts and losses of many operators.
-NAMED = (CONVOLUTION, PRODUCT, ELEMENT_WISE, POOLING, OPTIMIZER)
-REST = "all other"
-MS = 1e3
+def _parts_told(table: pd.DataFrame, late: pd.DataFrame) -> str:
+    """Parts of whole runs by environment, and of them the imports within."""
+    named = table.rename(columns=lambda part: metric_title(part).lower())
+    within = late.rename(columns=lambda part: f"{metric_title(part).lower()}, {OF_WHICH_IMPORTS}")
+    return style.told(named.assign(**{"whole run": table.sum(axis=1)}).join(within), seconds)
 
 
 def step_table(profiles: pd.DataFrame, workload: str) -> pd.DataFrame:

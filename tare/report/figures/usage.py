@@ -24,6 +24,20 @@ from tare.report.words.labels import (
 )
 
 MOST_OPERATORS = 12
+ALIGNED, AS_CALLED = "aligned_s", "at_s"
+SINCE = {ALIGNED: "seconds from the start of the first step", AS_CALLED: "seconds since the launcher's call"}
+ABOVE = 1.25  # of a panel, so that its lines leave room for the ticks
+PANEL_IN = 1.2
+# Parts of a step on the device, in the order of the bar, with their colours; gaps come last and are light.
+DEVICE_PARTS = {
+    "kernel_s": ("kernels", "#2b6ca3"),
+    "memset_s": ("memset", "#c9a227"),
+    "htod_s": ("host to device", "#c2542d"),
+    "dtoh_s": ("device to host", "#8a5aa8"),
+    "dtod_s": ("within the device", "#3f9a78"),
+    "device_gap_s": ("idle", style.GRID),
+}
+SOURCE = "torch.profiler"
 
 
 class Trace(NamedTuple):
@@ -45,10 +59,6 @@ OF_PROCESSES = (
     Trace("throttled_percent", "throttled\n(% of time)", 1.0, "throttling"),
 )
 RATE = Trace("samples_per_s", "samples/s", 1.0, "rate with the loader")  # of the table of steps
-ALIGNED, AS_CALLED = "aligned_s", "at_s"
-SINCE = {ALIGNED: "seconds from the start of the first step", AS_CALLED: "seconds since the launcher's call"}
-ABOVE = 1.25  # of a panel, so that its lines leave room for the ticks
-PANEL_IN = 1.2
 Mark = Callable[[Axes, pd.DataFrame, Trace, str], None]
 
 
@@ -182,22 +192,12 @@ def operator_times(operators: pd.DataFrame, workload: str) -> style.Drawing:
         return style.finish(figure, title, note, alt, axes.get_legend_handles_labels(), handletextpad=0.2)
 
 
-# Parts of a step on the device, in the order of the bar, with their colours; gaps come last and are light.
-DEVICE_PARTS = {
-    "kernel_s": ("kernels", "#2b6ca3"),
-    "memset_s": ("memset", "#c9a227"),
-    "htod_s": ("host to device", "#c2542d"),
-    "dtoh_s": ("device to host", "#8a5aa8"),
-    "dtod_s": ("within the device", "#3f9a78"),
-    "device_gap_s": ("idle", style.GRID),
-}
 SENSORS = (
     Trace("gpu_utilization_percent", "some kernel ran\n(% of time)", 1.0, "some kernel ran", "% of time"),
     Trace("memory_used_bytes", "device memory\n(GiB)", 1 << 30, "device memory", "GiB"),
     Trace("power_w", "power (W)", 1.0, "power", "W"),
     Trace("sm_clock_hz", "SM clock (GHz)", 1e9, "SM clock", "GHz"),
 )
-SOURCE = "torch.profiler"
 
 
 def device_time_table(metrics: pd.DataFrame, workload: str) -> pd.DataFrame:
@@ -226,11 +226,7 @@ def device_time(metrics: pd.DataFrame, workload: str) -> style.Drawing:
             "n = 1 profiled launch per environment, measured by CUPTI. Activities that overlap are each counted in "
             "full. Idle: no kernel, copy or memset ran."
         )
-        told = [
-            f"{env_title(env)}: {', '.join(f'{part} {seconds(value)}' for part, value in row.dropna().items())}"
-            for env, row in named.iterrows()
-        ]
-        alt, entries = f"{title}. {'; '.join(told)}.", axes.get_legend_handles_labels()
+        alt, entries = f"{title}. {style.told(named, seconds)}.", axes.get_legend_handles_labels()
         return style.finish(figure, title, note, alt, entries, 3, handlelength=1.0)
 
 
@@ -254,17 +250,15 @@ def device_samples(samples: pd.DataFrame, workload: str, steps: pd.DataFrame | N
     figure = over_time(rows, of(steps, workload), SENSORS, title, note, _ring)
     if figure is None:
         return style.empty(title, "the driver gave no samples of a profiled launch")
-    parts = []
-    for env in sorted(rows["launch"].unique(), key=env_order):
-        own = rows[rows["launch"] == env]
-        values = [
-            f"{trace.name} {significant(own[trace.column].mean() / trace.unit)} {trace.sign}"
+    means = pd.DataFrame(
+        {
+            f"{trace.name} ({trace.sign})": rows.groupby("launch")[trace.column].mean() / trace.unit
             for trace in SENSORS
-            if own[trace.column].notna().any()
-        ]
-        hot = int(slow[own.index].map(bool).sum())
-        parts.append(f"{env_title(env)}, means: {', '.join(values)}, {hot} of {len(own)} samples throttled")
-    return style.Drawing(figure=figure, title=title, alt=f"{title}. {'; '.join(parts)}.")
+        }
+    )
+    means["samples throttled (%)"] = 100 * slow.map(bool).groupby(rows["launch"]).mean()
+    alt = f"{title}, means. {style.told(means.loc[sorted(means.index, key=env_order)], significant)}."
+    return style.Drawing(figure=figure, title=title, alt=alt)
 
 
 def _ring(axes: Axes, own: pd.DataFrame, trace: Trace, when: str) -> None:
