@@ -26,7 +26,7 @@ rule build_report:
         pipelines=PIPELINES,
         network=rules.measure_network.output.record if GROUPED_IN else [],
         campaigns=CAMPAIGNS,
-        benchmarks=benchmarks_here("copies", "protocols"),
+        benchmarks=benchmarks_here("copies"),
     output:
         # Which pages a study has is known when they are written. Snakemake's own report embeds files of one folder side
         # by side, so that links between them work.

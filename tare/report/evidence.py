@@ -6,7 +6,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import Any
 
 import pandas as pd
 
@@ -15,7 +14,6 @@ from tare.analysis.choice import KINDS, is_ours
 from tare.analysis.decisions import Decision, read_decisions
 from tare.analysis.network import read_network
 from tare.analysis.pipeline import read_pipeline
-from tare.core.files import read_json
 from tare.machine.facts import machine_name
 from tare.model import tables
 from tare.model.journals.sealed import SealedCampaign, read_sealed, views
@@ -43,11 +41,10 @@ from tare.report.figures.paper_rows import SAMPLE_TABLES
 from tare.report.references import Broken, Reference
 from tare.report.references import gather as gather_references
 
-Record = dict[str, Any]
 Campaign = SealedCampaign
-PROTOCOLS, COPIES = "protocols", "copies"  # benchmarks, by their names
+COPIES = "copies"  # a benchmark, by its name
 TABLES = (
-    "verdicts", "decisions", "job_length", "fault_costs", "counts", "fingerprints", "families", "stack_profiles",
+    "verdicts", "decisions", "job_length", "counts", "fingerprints", "families", "stack_profiles",
     "kernels", "image_costs", "ledger",
 )  # fmt: skip
 
@@ -59,7 +56,7 @@ class Evidence:
     Attributes:
         study: the whole study file.
         results: its folder of results.
-        metrics, verdicts, decisions, counts, job_length, fault_costs, fingerprints, families, stack_profiles,
+        metrics, verdicts, decisions, counts, job_length, fingerprints, families, stack_profiles,
             kernels, image_costs, ledger: its tables.
         published, claims: what other studies published, judged by their own data and by this machine.
         samples: its tables of samples, by name.
@@ -69,7 +66,6 @@ class Evidence:
         trees: records of the trees of all stacks, by stack.
         campaigns: all that are sealed, superseded ones left out: headlines, arms, causes, sweeps; `views` are these
             and the training steps that they measured.
-        protocols: what a benchmark of protocols found on this machine, None where none was run.
         copies: how much copies of the files differ on this machine, None where nobody measured it.
         profiles: records of profiled launches by workload and environment.
         pipelines: of the input alone, by workload.
@@ -83,7 +79,6 @@ class Evidence:
     verdicts: pd.DataFrame
     decisions: pd.DataFrame
     job_length: pd.DataFrame
-    fault_costs: pd.DataFrame
     counts: pd.DataFrame
     fingerprints: pd.DataFrame
     families: pd.DataFrame
@@ -104,7 +99,6 @@ class Evidence:
     official: Mapping[str, OciRecord] = field(default_factory=dict)
     curves: Mapping[tuple[str, str], CurvesRecord] = field(default_factory=dict)
     samples: Mapping[str, pd.DataFrame] = field(default_factory=dict)
-    protocols: Record | None = None
     copies: CopiesRecord | None = None
     profiles: Mapping[str, Mapping[str, ProfileRecord]] = field(default_factory=dict)
     pipelines: Mapping[str, PipelineRecord] = field(default_factory=dict)
@@ -196,7 +190,6 @@ def gather(results: Path, shared: Path, study_source: str, images: Path | None =
         data=_data_of(study, shared / "data"),
         campaigns=sealed,
         curves=_curves(sealed),
-        protocols=_optional(shared / below_results(layout.benchmark_record(machine, PROTOCOLS))),
         copies=read(CopiesRecord, copies) if copies.exists() else None,
         references=found,
         broken_references=broken,
@@ -233,10 +226,6 @@ def _device(study: Study, ceilings: CeilingsRecord | None, sealed: Sequence[Camp
 def _judged(name: str, folder: Path, papers: Sequence[str]) -> pd.DataFrame:
     """What was judged of the papers that the study repeats; one that repeats none has nothing judged."""
     return tables.read(name, folder / f"{name}.csv") if papers else tables.make(name, [])
-
-
-def _optional(path: Path) -> Record | None:
-    return read_json(path) if path.exists() else None
 
 
 def _profiles(shared: Path, study: Study, machine: str) -> dict[str, dict[str, ProfileRecord]]:

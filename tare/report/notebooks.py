@@ -66,11 +66,6 @@ def source_of(name: str) -> tuple[str, dict[str, str]]:
     return name, {}
 
 
-def execute(name: str, results: Path, workloads: Sequence[str], out: Path) -> None:
-    """As `execute_all`, of one notebook; `out` is the executed notebook, the page gets the suffix .html."""
-    execute_all([name], results, workloads, out.parent)
-
-
 def execute_all(
     chosen: Sequence[str],
     results: Path,

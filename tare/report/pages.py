@@ -27,12 +27,9 @@ from tare.model import tables
 from tare.model.roles import CONTROL
 from tare.model.studies.layout import DEFAULT_STUDY
 from tare.model.studies.study import Study
-from tare.report import figures, notebooks, search
-from tare.report.answers import answer, instances
+from tare.report import answer, figures, machine, method, notebooks, scenarios, search
 from tare.report.evidence import Evidence
 from tare.report.figures import style
-from tare.report.machine import others
-from tare.report.methods import designs
 from tare.report.sections import present
 from tare.report.words.labels import env_title, workload_title
 
@@ -242,12 +239,12 @@ def _context(evidence: Evidence) -> dict[str, Any]:
         "failed": notebooks.failed(evidence.results / "notebooks"),
         "summary": answer.summary(evidence),
         "together": answer.together(evidence),
-        "others_note": others.others_note(evidence),
+        "others_note": machine.others_note(evidence),
         "glances": answer.glances(evidence),
-        "beside_intervals": [*answer.tried_again(evidence), *answer.without_interval(evidence)],
+        "beside_intervals": answer.notes(evidence),
         "not_run": {
             env_title(env): reason
-            for env, reason in designs.absent(evidence).items()
+            for env, reason in method.absent(evidence).items()
             if env not in set(evidence.verdicts["launch"])  # nor in another scenario
         },
         "colours": {env: style.paint(env) for env in (*evidence.environments, CONTROL)},
@@ -259,7 +256,7 @@ def scaled(study: Study) -> list[str]:
     told = {workload_title(name): settings.scaled(name) for name, settings in study.workloads.items()}
     if (groups := study.distributed) is not None:
         for name in groups.trained(study.workloads):
-            if (words := instances.steps_of(groups, study.workloads[name])) is not None:
+            if (words := scenarios.steps_of(groups, study.workloads[name])) is not None:
                 told[f"{workload_title(name)} in several instances"] = words
     if (beside := study.shared) is not None:
         told[f"The second job beside others, {workload_title(beside.workload)}"] = beside.scaled(beside.workload)

@@ -12,17 +12,22 @@ from typing import Any, NamedTuple
 from markupsafe import Markup
 
 from tare.literature import published
-from tare.report import number_tables
-from tare.report.answers import answer, instances, job_length, minutes, neighbours, scenarios
-from tare.report.arms import settings, stacks
+from tare.report import (
+    answer,
+    images,
+    inside,
+    machine,
+    method,
+    numbers,
+    paper,
+    reference_section,
+    scenarios,
+    settings,
+    why,
+)
 from tare.report.evidence import Evidence
-from tare.report.images import break_even, image_costs, naive_image
-from tare.report.machine import conditions, differing, facts, gpus, material, others, pipeline, profiles, rooflines
-from tare.report.methods import designs, failures, instrument, losses, method, tries
-from tare.report.papers import audit_tables, paper, reference_section
 from tare.report.parts import (
     Block,
-    OfWorkload,
     Part,
     at,
     box,
@@ -43,7 +48,6 @@ from tare.report.parts import (
     words,
     workloads,
 )
-from tare.report.reasons import count_tables, why
 from tare.report.words import decisions
 from tare.report.words.layout import Table
 
@@ -93,7 +97,7 @@ def _paper_section(study: published.Published) -> Section:
             "summary": paper.summary(evidence, study.paper),
             "claims": paper.claim_cards(evidence, study.paper),
             "figures": paper.figure_rows(evidence, study),
-            "audit": audit_tables.groups(evidence, study),
+            "audit": paper.groups(evidence, study),
             "tables": paper.tables_apart(evidence, study),
             "more": paper.more_time_lines(evidence, study.paper),
             "names": paper.names(study),
@@ -108,7 +112,7 @@ def _unavailable(evidence: Evidence) -> list[Markup]:
     mend = Markup(". Mend it: <code>{remedy}</code>")
     return [
         Markup("<strong>{title}</strong>: {reason}").format(**row) + (mend.format(**row) if row["remedy"] else "")
-        for row in designs.unavailable(evidence)
+        for row in method.unavailable(evidence)
     ]
 
 
@@ -120,10 +124,6 @@ def _swept(evidence: Evidence) -> list[str]:
     return [name for name in evidence.workloads if evidence.study.workloads[name].sweep_batches]
 
 
-def _sweeps(evidence: Evidence) -> list[OfWorkload]:
-    return [one for one in workloads(evidence) if one.name in _swept(evidence)]
-
-
 def _as_published(evidence: Evidence) -> str:
     """How sizes of batches ran; empty where none did."""
     told = [text for name in evidence.papers if (text := paper.lines_of(published.load(name)))]
@@ -132,7 +132,7 @@ def _as_published(evidence: Evidence) -> str:
 
 
 def _packages(evidence: Evidence) -> Markup:
-    return Markup("").join(Markup("{}<br>").format(one) for one in facts.package_list(evidence))
+    return Markup("").join(Markup("{}<br>").format(one) for one in machine.package_list(evidence))
 
 
 def _filled(made: Callable[[Evidence, str], Table]) -> Callable[[Evidence, str], Table | None]:
@@ -236,8 +236,7 @@ REFERENCE = (
         folded("What papers claim of a device, by {it[name]}", tables(at("claims"))),
         each(where("batches"),
             title("Batch size there", "h4"),
-            lines(lambda one: [line for line, _ in one["batches"]]),
-            folded("Batch sizes on {it[name]}", tables(lambda one: [table for _, table in one["batches"]]))),
+            tables(at("batches"))),
         folded("Ceilings of {it[name]}", tables(at("ceiling_tables")))),
 )  # fmt: skip
 BESIDE_THE_HOST = (
@@ -246,7 +245,7 @@ BESIDE_THE_HOST = (
               "the time that its steps take on this machine's host; the longer the job, the less counts what "
               "happens once."),
         box("workloads",
-            each(job_length.sections,
+            each(answer.job_sections,
                 box("workload",
                     title("{it.title}"),
                     tables(at("table")),
@@ -259,7 +258,7 @@ BESIDE_THE_HOST = (
         tables(scenarios.matrix)),
     section("advice", "What to do", "index", "What to do",
         lines(lambda evidence: decisions.advice(evidence.decided))),
-    section("more", "More time", "index", "What more time would tell", words(minutes.sentence)),
+    section("more", "More time", "index", "What more time would tell", words(answer.sentence)),
     section("answer", "Answer", "environments", "The answer",
         words("Every row follows from the interval that decides; the table decisions.csv holds the same rows."),
         box("workloads",
@@ -268,15 +267,10 @@ BESIDE_THE_HOST = (
                     title("{it.title}"),
                     lines(_designs, "meta"),
                     tables(at("table")),
-                    each(where("table"), box("control", each(at("controls"), words("{it}.")))),
                     each(unless("table"),
                         words("No environment but the host ran this workload: there is nothing to compare."))))),
-        words("Strips: the thick bar is the environment's interval, the thin grey one the control's, the shaded "
-              "field the margin that was declared before the data, the vertical line the host. All strips of "
-              "one workload and metric share one scale.",
-            "legend"),
         box("callout", title("Not available on this machine"), lines(_unavailable)),
-        box("callout warn", title("What went wrong"), lines(designs.troubles))),
+        box("callout warn", title("What went wrong"), lines(method.troubles))),
     section("time", "Time", "environments", "Where the time goes",
         words("A whole run is timed from just before the runtime starts to its end, its loader's workers "
               "included. Marks from inside split it. After its epoch each run times training steps on batches "
@@ -285,13 +279,13 @@ BESIDE_THE_HOST = (
         each(workloads,
             folded("Numbers: {it.title}",
                 tables(
-                    own(number_tables.times_table),
-                    own(_filled(number_tables.steps_table)),
-                    own(_filled(count_tables.counts_table))))),
+                    own(numbers.times_table),
+                    own(_filled(numbers.steps_table)),
+                    own(_filled(numbers.counts_table))))),
         title("Against the host"),
         figures("intervals", "Hollow points: the second host, the control. What it shows, no container caused.",
             at("workloads")),
-        each(workloads, folded("Every comparison: {it.title}", tables(own(number_tables.verdicts_table)))),
+        each(workloads, folded("Every comparison: {it.title}", tables(own(numbers.verdicts_table)))),
         title("Every launch"),
         figures("units", "Rings mark outliers; none is left out.", at("workloads"))),
     section("beside", "Beside another job", "environments", "Beside another job",
@@ -299,17 +293,16 @@ BESIDE_THE_HOST = (
               "and without one, in the same round. Both have the same limits. What the second job costs is the "
               "ratio of the two runs of one environment; whether it costs more in one environment than on the "
               "host is the ratio of those."),
-        each(neighbours.answers,
+        each(scenarios.beside,
             title("{it.title}"),
             tables(at("table"), at("meanwhile")),
             each(at("lacking"), words("{it}.", "note")))),
     section("batch", "Batch size", "environments", "Batch size",
         words(_as_published),
-        lines(lambda evidence: [number_tables.batch_sentence(evidence, name) for name in _swept(evidence)]),
         figures("batch_size", "Spread within one size beside the distance between sizes.", _swept),
-        each(_sweeps, folded("Numbers: {it.title}", tables(own(number_tables.batch_numbers))))),
+        tables(lambda evidence: [numbers.batch_numbers(evidence, name) for name in _swept(evidence)])),
     section("instances", "Several instances", "environments", "Several instances",
-        each(instances.section,
+        each(scenarios.instances,
             words(at("about")),
             tables(at("split")),
             lines(at("network")),
@@ -340,8 +333,8 @@ BEHIND = (  # the papers stand before
                    "not be had, and the last column says why.")),
         each(workloads,
             folded("Every number: {it.title}, one profiled launch in each environment",
-                tables(own(profiles.profile_table)))),
-        lines(lambda evidence: profiles.counter_sentences(evidence.profiles)),
+                tables(own(inside.profile_table)))),
+        tables(lambda evidence: inside.counters_table(evidence.profiles)),
         each(ON_A_DEVICE,
             title("On the device"),
             figures("device_time", STEP_BAR, at("workloads")),
@@ -359,22 +352,23 @@ BEHIND = (  # the papers stand before
         figures("operators", "Own time: without the operators called inside.", at("workloads"))),
     section("roofline", "Roofline", "step", "Roofline",
         words("What this machine can do, measured with the study's threads, and where the workloads lie under "
-              "it. A workload's roof is that of the precision that it computes in."),
-        each(rooflines.section,
-            lines(at("points")),
+              "it. A workload's roof is that of the precision that it computes in. Each point has one intensity: "
+              "without counters of the traffic of each level the roofline is not hierarchical."),
+        each(inside.roofline,
+            words(at("absent")),
             each(
-                where("tables"),
+                where("record"),
                 figure("roofline",
                     "Measured: solid roofs and times. Modelled: dashed roofs, and FLOPs and bytes where no "
                     "device counted them.",
                     "single"),
+                tables(at("points")),
                 title("By operator"),
-                lines(at("families")),
                 figures("roofline", "Families of operators on the host, from one profiled launch.",
                     at("workloads")),
                 title("The ceilings"),
                 lines(at("ceilings")),
-                folded("Numbers: points, families, ceilings", tables(at("tables")))))),
+                folded("Numbers: families, ceilings", tables(at("families"), at("tables")))))),
     section("choices", "Environment or settings?", "settings", "Environment or settings?",
         words("Which matters more here: where a training runs, or how its framework is set? Each setting ran "
               "on the host beside the headline's level in units of its own; each environment ran beside the "
@@ -392,8 +386,8 @@ BEHIND = (  # the papers stand before
         words("What the packages changed against what an environment changes. Each campaign launched every "
               "environment with the other stack and, beside them, the host with the study's own: both come "
               "from the same units."),
-        folded("Versions", tables(stacks.package_table)),
-        each(stacks.sections,
+        folded("Versions", tables(settings.package_table)),
+        each(settings.stack_sections,
             title("{it.title}"),
             lines(at("missing")),
             each(where("tables"),
@@ -413,40 +407,35 @@ BEHIND = (  # the papers stand before
               "on the disk then, and how long the first start takes. These are observations of this machine, "
               "without verdicts; builds were made once."),
         figure("image_costs", "Measured. Stages as they took when they were made; every start is a point."),
-        tables(image_costs.tables),
-        folded("What each form is made of", tables(material.images_table)),
+        tables(images.cost_tables),
         folded("All {shown} packages of the stack",
             words(_packages, "packages"),
-            of=lambda evidence: len(facts.package_list(evidence))),
-        title("What was really mapped"),
-        words("Interpreter and packages come from one tree, which every environment sees byte for byte; other "
-              "files, such as the C library, come from the system or from the image."),
-        tables(material.mapped_table)),
+            of=lambda evidence: len(machine.package_list(evidence)))),
     section("naive", "A naive image", "images", "Beside a naive image",
         words("The same stack as a user would write its image by hand: a Dockerfile of one instruction a step, "
               "in which what was copied to be installed stays, and Apptainer's definition file of the same "
               "steps. Both begin with the base, interpreter and packages of Tare's own image, and are built "
               "without a network."),
-        tables(naive_image.table)),
+        tables(images.naive_table)),
     section("break_even", "When building pays", "images", "When does building pay?",
         words("Runs until it pays = (build seconds + 8 × bytes to pull / bits a second) / seconds that a run "
               "saves. With an interval of what a run saves there are two answers, by its ends; where nothing "
               "is saved it never pays."),
-        each(break_even.section,
+        each(images.break_even,
             words(lambda one: f"By this study's numbers (modelled), {one['first']}", "lede"),
             template("break_even.html.j2", lambda one: {"defaults": json.dumps(one["defaults"])}),
             folded("The answer for every environment, by this study's numbers", tables(at("table"))))),
     section("machine", "Machine", "machine", "Machine, software, device",
-        box("pair", box("", tables(facts.machine_table)), box("", tables(facts.software_table))),
-        tables(facts.device_table),
+        box("pair", box("", tables(machine.machine_table)), box("", tables(machine.software_table))),
+        tables(machine.device_table),
         each(ON_A_DEVICE,
             title("The device while campaigns ran"),
-            lines(lambda evidence: gpus.flag_sentences(evidence.campaigns),
+            lines(lambda evidence: machine.flag_sentences(evidence.campaigns),
                 otherwise="No unit saw an error of the device, a clock that was lowered, or another program on it, "
                 "as far as the driver tells."))),
     section("pipeline", "Input", "machine", "The input alone",
-        words(lambda evidence: f"Read, decode, augment and batch, with no training: {pipeline.ALONE}"),
-        each(pipeline.sections,
+        words(lambda evidence: f"Read, decode, augment and batch, with no training: {inside.ALONE}"),
+        each(inside.inputs,
             lines(at("sentences")),
             each(
                 where("table"),
@@ -456,30 +445,25 @@ BEHIND = (  # the papers stand before
                     box("", tables(at("table")))))),
         when=lambda evidence: evidence.pipelines),
     section("conditions", "Conditions", "machine", "Conditions",
-        lines(conditions.deviation_sentences),
-        tables(conditions.conditions_table, differing.differing_table, others.others_table)),
+        lines(machine.deviation_sentences),
+        tables(machine.conditions_table, machine.differing_table, machine.others_table)),
     section("reference", "Reference machine", "machine", "Reference machine",
         each(reference_section.section, *REFERENCE)),
     section("method", "Method", "method", "How it was measured",
         box("columns",
-            box("", title("Design"), lines(method.method_sentences, "method")),
+            box("", title("Design"), lines(lambda _: method.METHOD, "method")),
             box("", title("Limits"), lines(method.limit_sentences))),
-        folded("How often launches failed", tables(failures.failures_table)),
-        folded("What other protocols would have said of host against host",
-            words("Nothing is to be found there, so whatever a protocol finds is its own. The launches are this "
-                  "study's throughout, paired otherwise. It is not the same machine time: each protocol by "
-                  "itself would have made other launches.",
-                "note"),
-            tables(instrument.protocol_tables, instrument.benchmark_table))),
+        tables(method.plan_table),
+        folded("How often launches failed", tables(method.failures_table))),
     section("data", "Data", "provenance", "Data and loss",
-        lines(material.data_sentences),
+        lines(machine.data_sentences),
         title("Did they compute the same?"),
-        lines(lambda evidence: [check.sentence for check in losses.loss_checks(evidence)])),
+        tables(method.loss_table)),
     section("provenance", "Provenance", "provenance", "Provenance",
-        tables(conditions.provenance_table),
+        tables(machine.provenance_table),
         title("Ledger"),
-        each(tries.ledger_sentences, words("{it}")),
-        folded("Every campaign that was opened, sealed or set aside", tables(tries.ledger_table)),
+        each(method.ledger_sentences, words("{it}")),
+        folded("Every campaign that was opened, sealed or set aside", tables(method.ledger_table)),
         Block("links", "notebooks", words="Notebooks, as they ran"),
         Block("links", "tables", words="Tables")),
 )  # fmt: skip

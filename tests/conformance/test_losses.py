@@ -12,7 +12,7 @@ from tare.model.journals.sealed import read_sealed
 from tare.model.registry import describe_workload, environment
 from tare.model.roles import CONTROL
 from tare.model.studies.study import HOST
-from tare.report.methods.losses import loss_check
+from tare.report.method import loss_check
 
 pytestmark = pytest.mark.runtime
 WORKLOAD = "mnist_cnn"
@@ -30,6 +30,6 @@ def test_what_is_faster_because_it_computes_less_is_caught(study, forms, folders
     losses = rows[rows["metric"] == "loss_last"]
     check = loss_check(WORKLOAD, losses, "rounds.halved+host")
     assert check.equal is False
-    assert "may compute something else" in check.sentence
+    assert "may compute something else" in check.says
     honest = loss_check(WORKLOAD, losses[losses["launch"] != "halved"], "rounds.host")
-    assert honest.equal is True, honest.sentence
+    assert honest.equal is True, honest.says

@@ -24,7 +24,7 @@ from tare.model.records.campaigns import Measured
 from tare.model.registry import describe_workload, environment
 from tare.model.roles import CONTROL
 from tare.model.studies.study import HOST
-from tare.report.methods.losses import loss_check
+from tare.report.method import loss_check
 
 pytestmark = [pytest.mark.runtime, pytest.mark.quiet]
 WORKLOAD = "mnist_cnn"
@@ -99,4 +99,4 @@ def test_known_effects_are_found_in_full(attempts):
 def test_what_only_wastes_time_computes_the_same(attempts):
     rows, *_ = attempts[-1]
     check = loss_check(WORKLOAD, rows[rows["metric"] == "step_loss_last"], "steps.host+wasteful+zero")
-    assert check.equal is True, check.sentence
+    assert check.equal is True, check.says

@@ -9,7 +9,7 @@ from tare.model.registry import HOST
 from tare.model.roles import CONTROL, read_role, reference_of
 from tare.model.studies.cells import launch_columns
 from tare.profilers.clusters import ngraph_clusters, xla_clusters
-from tare.report.arms.compilers import compiler_table
+from tare.report.settings import compiler_table
 
 
 def steps(first_s, later_s):

@@ -14,10 +14,9 @@ from pages import draw_device, visible, whole
 from tare.analysis import roofs
 from tare.analysis.ceilings import read_ceilings
 from tare.model import tables
-from tare.report import build, figures
+from tare.report import build, figures, inside, machine
 from tare.report.evidence import gather
-from tare.report.figures import device
-from tare.report.machine import facts, gpus, profiles, rooflines
+from tare.report.figures import usage
 
 
 @pytest.fixture(scope="module")
@@ -46,8 +45,8 @@ def value(evidence, metric, env="host", workload="mnist_cnn"):
 
 
 def test_a_profile_has_the_devices_metrics_under_headings(evidence):
-    table = profiles.profile_table(evidence, "mnist_cnn")
-    assert [row[0].text for row in table.rows if len(row) == 1] == [profiles.LAUNCH, *profiles.GROUPS]
+    table = inside.profile_table(evidence, "mnist_cnn")
+    assert [row[0].text for row in table.rows if len(row) == 1] == [inside.LAUNCH, *inside.GROUPS]
     rows = {row[0].text: row[1:] for row in table.rows}
     assert rows["Host to device, calls"][0] == "2" and rows["Memset calls"][0] == "4"
     assert rows["Host to device, pinned"][0] == "196 KiB"
@@ -57,7 +56,7 @@ def test_a_profile_has_the_devices_metrics_under_headings(evidence):
 
 
 def test_an_environment_without_counters_says_why_and_the_others_keep_theirs(evidence):
-    rows = {row[0].text: row[1:] for row in profiles.profile_table(evidence, "mnist_cnn").rows}
+    rows = {row[0].text: row[1:] for row in inside.profile_table(evidence, "mnist_cnn").rows}
     # host, docker, apptainer, charliecloud, kind, source
     assert rows["DRAM read"][2] == "–" and rows["DRAM read"][0] == rows["DRAM read"][3] == "57.2 MiB"
     assert rows["DRAM read"][-2:] == ["measured", f"ncu; not Apptainer: {device_builders.NO_PERMISSION}"]
@@ -70,21 +69,19 @@ def test_two_tools_with_the_same_metric_have_a_row_each(evidence):
     both = tables.make(
         "metrics", [*evidence.metrics.to_dict("records"), *extra.assign(source="ncu").to_dict("records")]
     )
-    table = profiles.profile_table(replace(evidence, metrics=both), "mnist_cnn")
+    table = inside.profile_table(replace(evidence, metrics=both), "mnist_cnn")
     found = [row for row in table.rows if row[0].text == "Kernel time"]
     assert [row[0].below.rsplit("; ", 1)[-1] for row in found] == ["by torch.profiler", "by ncu"]
     assert [row[-1] for row in found] == ["torch.profiler", "ncu"] and found[1][2] is None
-    assert device.device_time_table(both, "mnist_cnn").loc["host", "kernel_s"] == value(evidence, "kernel_s")
+    assert usage.device_time_table(both, "mnist_cnn").loc["host", "kernel_s"] == value(evidence, "kernel_s")
 
 
 def test_how_counters_were_read_is_said(evidence):
-    first, second, *_ = profiles.counter_sentences(evidence.profiles)
-    assert first.startswith("CNN on MNIST, Host, Docker and Charliecloud: counters by ncu 2025.3 over 2 steps")
-    assert (
-        "traffic of the memory in one pass, so that no kernel was replayed, operations in up to 4 passes" in first
-    )
-    assert "caches left as they were, clocks left as they were" in first
-    assert second == f"CNN on MNIST, Apptainer: no counters, unavailable: {device_builders.NO_PERMISSION}."
+    rows = {row[0]: row[1:] for row in inside.counters_table(evidence.profiles).rows}
+    assert rows["CNN on MNIST, Host"][:2] == ["ncu 2025.3", "2"]
+    assert rows["CNN on MNIST, Host"][3:] == ["dram 1, operations 4", "none, none"]
+    assert rows["CNN on MNIST, Apptainer"][0] == f"unavailable: {device_builders.NO_PERMISSION}"
+    assert inside.counters_table({}) is None
 
 
 def test_the_devices_time_is_drawn_in_parts_that_add_up(evidence):
@@ -93,7 +90,7 @@ def test_the_devices_time_is_drawn_in_parts_that_add_up(evidence):
     axes = figures.device_time(evidence.metrics, "mnist_cnn").figure.axes[0]
     widths = np.array([bar.get_width() for bar in axes.patches]).reshape(len(table.columns), len(table))
     assert widths.sum(axis=0) == pytest.approx(1e3 * table.sum(axis=1).to_numpy())
-    assert list(table.columns) == list(device.PARTS)
+    assert list(table.columns) == list(usage.DEVICE_PARTS)
 
 
 def test_a_device_without_rows_says_so(evidence, samples):
@@ -104,11 +101,11 @@ def test_a_device_without_rows_says_so(evidence, samples):
 
 def test_samples_ring_what_was_throttled_and_not_what_idled(samples):
     drawing = figures.device_samples(samples, "mnist_cnn")
-    assert "2 of 40 samples throttled" in drawing.alt
+    assert "samples throttled (%) 5.00" in drawing.alt
     rings = [line for line in drawing.figure.axes[0].lines if line.get_marker() == "o"]
     assert len(rings) == 4 and all(len(line.get_xdata()) == 2 for line in rings)
-    assert device.faults("gpu_idle") == [] and device.faults(None) == []
-    assert device.faults("gpu_idle, hw_thermal_slowdown") == ["hw_thermal_slowdown"]
+    assert usage.faults("gpu_idle") == [] and usage.faults(None) == []
+    assert usage.faults("gpu_idle, hw_thermal_slowdown") == ["hw_thermal_slowdown"]
 
 
 def test_a_sensor_that_was_zero_throughout_has_no_panel_and_is_named(samples):
@@ -142,6 +139,13 @@ def test_a_counted_point_is_measured_and_lies_at_its_counted_bytes(evidence):
     assert lacking["kind"] == "modelled" and lacking["intensity"] != pytest.approx(point["intensity"])
 
 
+def point(evidence, record):
+    """The row of the host's CNN in the table of points."""
+    table = inside.points_table(evidence, record)
+    (row,) = [row for row in table.rows if row[0] == "CNN on MNIST, Host"]
+    return dict(zip(table.columns, row, strict=True))
+
+
 def test_the_roof_is_that_of_the_precision_that_was_counted_most(evidence, record):
     moved = evidence.metrics.copy()
     own = (moved["metric"] == "flops_tensor_fp16") & (moved["launch"] == "host")
@@ -151,8 +155,7 @@ def test_the_roof_is_that_of_the_precision_that_was_counted_most(evidence, recor
     memory = 7.9e11 * row["intensity_flop_per_byte"]
     assert row["percent_of_roof"] == pytest.approx(100 * row["rate_gflop_per_s"] * 1e9 / min(9.4e13, memory))
     moved.loc[own, "metric"] = "flops_tensor_bf16"  # whose ceiling was not measured
-    said = rooflines.point_sentences(replace(evidence, metrics=moved), record)[0]
-    assert "fp32 (no ceiling of bf16, which ran, was measured)" in said
+    assert "fp32 in place of bf16, not measured" in point(replace(evidence, metrics=moved), record)["bound"]
 
 
 def test_the_roofline_tells_measured_from_modelled_and_has_the_l2_as_a_roof(evidence, record, tmp_path):
@@ -160,23 +163,23 @@ def test_the_roofline_tells_measured_from_modelled_and_has_the_l2_as_a_roof(evid
     text = " ".join((tmp_path / "r.svg").read_text().split())
     assert "counted by the device (ncu)" in text and "bytes measured or modelled" in text
     assert "L2 2,100 GB/s" in text and "fp32, sheet: 15,700" in text
-    assert "(measured)" in rooflines.point_sentences(evidence, record)[0]
-    assert "kernels run on the device" in rooflines.family_sentences(evidence, record, "mnist_cnn")[0]
+    assert point(evidence, record)["FLOPs, bytes"] == "measured"
+    assert "kernels run on the device" in inside.families_table(evidence, record, "mnist_cnn").note
 
 
 def test_the_machine_shows_its_gpus_with_units_and_reasons(evidence):
-    rows = {row[0]: row[1] for row in facts.device_table(evidence).rows}
+    rows = {row[0]: row[1] for row in machine.device_table(evidence).rows}
     assert rows["GPU 0"] == "Tesla V100-SXM2-16GB"
     assert rows["GPU 0: Power limit"] == "300 W" and rows["GPU 0: Highest SM clock"] == "1.53 GHz"
     assert rows["GPU 0: MIG"] == "unavailable: NVML: Not Supported"
-    assert gpus.gpu_rows({"gpus": None}) == []
+    assert machine.gpu_rows({"gpus": None}) == []
 
 
 def test_what_happened_to_the_gpu_is_told_by_campaign(evidence):
-    assert gpus.flag_sentences(evidence.campaigns) == []
+    assert machine.flag_sentences(evidence.campaigns) == []
     first = evidence.campaigns[0]
     bad = [{**unit, "gpu": {"problems": ["throttled: by heat, 3% of the time"]}} for unit in json_units(first)]
-    (line,) = gpus.flag_sentences([with_units(first, bad)])
+    (line,) = machine.flag_sentences([with_units(first, bad)])
     assert line.startswith("CNN on MNIST, rounds.") and "throttled in 6 of 6 units" in line
 
 

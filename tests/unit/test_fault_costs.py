@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from types import SimpleNamespace
 
 import numpy as np
 import pandas as pd
@@ -17,8 +16,6 @@ from tare.analysis.verdicts import Measured
 from tare.model import tables
 from tare.model.roles import CONTROL
 from tare.model.studies.study import HOST
-from tare.report.arms import fault_costs as report
-from tare.report.number_tables import interval_text
 from tare.stats.intervals import Spread
 from tare.stats.slopes import common_slope, quotient_interval, quotient_of_sums
 
@@ -287,42 +284,3 @@ def test_a_rerun_pays_for_itself():
     whole, rerun = (table_of(steps(), share=share).loc[(HOST, "fault_cost_s")] for share in (1.0, 0.25))
     assert rerun["alpha"] == pytest.approx(whole["alpha"] / 4)
     assert rerun["low"] < whole["low"] and rerun["high"] > whole["high"]
-
-
-# The page.
-
-
-def shown(found, **how):
-    pairs = [measured(level, *values, **how) for level, values in found.items()]
-    evidence = SimpleNamespace(fault_costs=tables.make("fault_costs", fault_rows(pairs)))
-    return report.fault_costs(evidence, pairs[-1].campaign)
-
-
-def test_the_page_shows_what_faults_are_and_where_they_cost_more():
-    planted = steps(cost_s={"apptainer": 2 * COST_S})
-    found, own = shown(planted), table_of(planted)
-    rows = {row[0]: row for row in found.rows}
-    assert list(rows) == ["Host", "Apptainer", "Docker", "Host again"]
-    assert rows["Host"][-4:] == [None] * 4 and all(rows["Docker"])
-    assert len(rows["Docker"]) == len(found.columns)
-    by_column = dict(zip(found.columns, rows["Apptainer"], strict=True))
-    equal = own.loc[("apptainer", "equal_faults_ratio")]
-    assert by_column["at equal faults, modelled"] == interval_text(equal["low"], equal["high"])
-    assert "each interval at 97.5%" in found.note
-
-
-def test_the_page_says_why_nothing_can_be_told():
-    found = shown(without_rounds_in_common())
-    assert found.rows[0][2].span == len(report.COLUMNS)
-    assert "no round holds both levels of the allocator" in found.rows[0][2].text
-    few = shown({"steady": steps()["steady"], "default": steps(rounds=4)["default"]})
-    assert "4 complete rounds of 6" in few.rows[0][2].text
-
-
-def test_only_a_campaign_that_varies_the_allocator_has_such_a_part():
-    pairs = [measured(level, *values) for level, values in steps().items()]
-    table = tables.make("fault_costs", fault_rows(pairs))
-    steady, default = (one.campaign for one in pairs)
-    assert report.fault_costs(SimpleNamespace(fault_costs=table), default) is not None
-    assert report.fault_costs(SimpleNamespace(fault_costs=table), steady) is None
-    assert report.fault_costs(SimpleNamespace(fault_costs=table[:0]), default) is None

@@ -16,10 +16,9 @@ from tare.analysis import ceilings, choice
 from tare.analysis.ceilings import read_ceilings
 from tare.literature.published import load
 from tare.model import tables
-from tare.report import figures, number_tables
+from tare.report import figures, numbers
 from tare.report.figures import forest, style
-from tare.report.figures.batch import sure_difference, told_apart
-from tare.report.figures.strip import strip
+from tare.report.figures.lines import sure_difference, told_apart
 from tare.report.words import labels
 from tare.stats.intervals import t_quantile
 
@@ -181,8 +180,11 @@ def test_launches_of_a_size_that_have_no_time_are_told_beside_the_others():
     rows += [{**common, **failed, "batch": 256, "rep": 1, "reason": "skipped: given up"}]
     table = pd.concat([swept({16: [2.0, 2.1], 32: [3.0, 3.1]}).assign(workload="mnist_cnn"), pd.DataFrame(rows)])
     assert figures.failed_launches(table, "mnist_cnn") == {512: ["timeout: it was killed after 180 s"] * 2}
-    said = number_tables.batch_sentence(SimpleNamespace(metrics=table), "mnist_cnn")
-    assert said.endswith("took at least its time limit: 2 at batch 512 (timeout: it was killed after 180 s).")
+    found = numbers.batch_numbers(SimpleNamespace(metrics=table), "mnist_cnn")
+    assert found.note.endswith("took at least its time limit: 2 at batch 512 (timeout: it was killed after 180 s).")
+    assert [getattr(row[3], "below", "") for row in found.rows] == ["shortest", ""]
+    near = numbers.batch_numbers(SimpleNamespace(metrics=swept({16: [2.0, 2.2], 32: [2.1, 3.1]})), "w")
+    assert [row[3].below for row in near.rows] == ["shortest", "overlaps batch 16"] and not near.note
 
 
 def test_sizes_share_the_spread_that_tells_them_apart():
@@ -367,13 +369,13 @@ def test_imports_that_are_much_of_a_part_are_named_beside_it(metrics, tmp_path):
     }
     drawing = figures.split(own, ["mnist_cnn", "sentiment_rnn"])
     assert figures.OF_WHICH_IMPORTS in texts(figures.write(drawing, tmp_path / "split.svg"))
-    told = f"(of which imports: {labels.seconds(table.loc['docker', 'model_s'])} in model)"
+    told = f"model, of which imports {labels.seconds(table.loc['docker', 'model_s'])}"
     assert told in drawing.alt and told not in drawing.alt.partition("RNN on film reviews")[2]
-    numbers = number_tables.times_table(SimpleNamespace(metrics=late(metrics, 0.5)), "mnist_cnn")
+    found = numbers.times_table(SimpleNamespace(metrics=late(metrics, 0.5)), "mnist_cnn")
     named = {
         column
-        for row in numbers.rows
-        for column, cell in zip(numbers.columns, row, strict=True)
+        for row in found.rows
+        for column, cell in zip(found.columns, row, strict=True)
         if getattr(cell, "below", "").startswith("of which imports: ")
     }
     assert named == {"Model"}
@@ -403,7 +405,7 @@ def test_every_launch_is_counted(results, metrics):
     drawing = figures.units(figures.joint(metrics), "mnist_cnn")
     titles = [axes.get_title(loc="left") for axes in drawing.figure.axes]
     assert titles[:2] == ["Whole run", "Training step"]
-    assert "Median training step: " in drawing.alt
+    assert "Medians: Host: " in drawing.alt and "training step " in drawing.alt
     dots = [line for line in drawing.figure.axes[1].lines if line.get_markersize() == 4]
     assert [len(line.get_xdata()) for line in dots] == [6] * 5
     own = metrics[(metrics["metric"] == "step_s") & (metrics["workload"] == "mnist_cnn")]
@@ -458,22 +460,6 @@ def test_an_environment_keeps_its_colour_and_newcomers_get_their_own():
     assert style.colour("namespaces") not in {style.colour(name) for name in names}
 
 
-def row(**fields):
-    base = {"launch": "docker", "metric": "real_s", "ratio": 1.02, "ci_low": 1.01, "ci_high": 1.03, "margin": 0.05}
-    control = {"control_ratio": 1.0, "control_ci_low": 0.99, "control_ci_high": 1.01}
-    return {**base, **control, **fields}
-
-
-def test_strip_sets_the_host_in_the_middle_and_the_interval_right_of_it():
-    lines = re.findall(r'<line x1="([\d.]+)" x2="([\d.]+)"[^>]*stroke-width="6"', strip(row(), 1.1))
-    ((left, right),) = lines
-    assert 120 < float(left) < float(right) < 240
-
-
-def test_strip_without_an_interval_draws_no_bar():
-    assert 'stroke-width="6"' not in strip(row(ci_low=float("nan"), ci_high=float("nan")), 1.1)
-
-
 @pytest.mark.parametrize(
     ("value", "unit", "text"),
     [
@@ -498,4 +484,3 @@ def test_an_interval_that_says_nothing_does_not_stretch_the_axis(verdicts):
     own = verdicts[verdicts["metric"] == "real_s"].assign(ci_low=1e-7, ci_high=1e7)
     low, high = figures.intervals(own, "mnist_cnn").figure.axes[0].get_xlim()
     assert -math.log(300) < low < -1 and 1 < high < math.log(300)
-    assert 'x1="0.0" x2="240.0"' in strip(row(ci_low=1e-7, ci_high=1e7), 1e7)

@@ -197,7 +197,7 @@ def test_a_notebook_and_a_page_that_find_no_room_are_named(small, tmp_path, monk
     cells += [nbformat.v4.new_code_cell("print('x' * 100_000)")]
     nbformat.write(nbformat.v4.new_notebook(cells=cells), root / "notebooks/large.ipynb")
     monkeypatch.setattr(notebooks, "project_root", lambda: root)
-    line = small(64, lambda disk: notebooks.execute("large", tmp_path, [], disk / "out/large.ipynb"))
+    line = small(64, lambda disk: notebooks.execute_all(["large"], tmp_path, [], disk / "out"))
     assert line == full_line(tmp_path / "disk/out/large.ipynb")
     assert small(4, write_overview) == full_line(tmp_path / "disk/studies.html")
 

@@ -19,7 +19,7 @@ from tare.model import tables
 from tare.model.environment import Prepared
 from tare.model.registry import environment
 from tare.report import evidence, figures
-from tare.report.images import image_costs as page
+from tare.report import images as page
 from tare.report.words.labels import significant
 from tare.report.words.layout import Cell, ends
 from tare.report.words.wording import without_time
@@ -226,7 +226,7 @@ def test_intervals_need_three_repetitions(tmp_path, repetitions):
 def test_the_page_shows_what_the_table_holds(tmp_path):
     root = builders.build_results(tmp_path / "results")
     found = evidence.gather(root, root, builders.STUDY)
-    prices, starts = page.tables(found)
+    prices, starts = page.cost_tables(found)
     rows = {row[0]: dict(zip(prices.columns, row, strict=True)) for row in prices.rows}
     assert (rows["Packages to startable, in all"]["Host"], rows["Convert"]["Apptainer"]) == ("20.0 s", "18.0 s")
     assert [rows["Convert"][env] for env in ("Docker", "Charliecloud")] == ["10.0 s", "9.00 s"]
@@ -316,7 +316,10 @@ def test_the_figure_shows_what_there_is_and_says_what_cold_is(tmp_path):
     ):
         assert text in shown, text
     assert "n = 3 cold and 3 warm starts each" in drawing.figure.get_supxlabel().replace("\n", " ")
-    assert "Podman" not in drawing.alt and "Docker: ready after 40.0 s, 839 MiB on the disk." in drawing.alt
+    assert (
+        "Podman" not in drawing.alt
+        and "Docker: packages to startable, in all 40.0 s, on this disk 839 MiB" in drawing.alt
+    )
     nothing = table_of(tmp_path, names=(), gone=dict.fromkeys(NAMES, "no disk"), starts=None)
     assert "nothing to draw" in figures.image_costs(nothing).alt
 

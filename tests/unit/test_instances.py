@@ -34,8 +34,9 @@ from tare.model.roles import read_role
 from tare.model.schema import parse
 from tare.model.studies import arms, layout, study
 from tare.model.studies.cells import launch_columns
-from tare.report.answers import instances
-from tare.report.figures.network import all_reduce, network_roofline
+from tare.report import scenarios
+from tare.report.figures.lines import all_reduce
+from tare.report.figures.rooflines import network_roofline
 from tare.stats.costs import ALL_REDUCE, exchange_s
 from tare.worker.groups import exchange
 
@@ -540,6 +541,6 @@ def test_figures_say_what_they_show():
 
 def test_sentences_say_what_the_network_gave_and_why_others_did_not():
     record = network_record()
-    lines = instances.network_sentences(record, network.wires(record))
+    lines = scenarios.network_sentences(record, network.wires(record))
     assert lines[0] == "Host: TCP stream 800 Mbit/s, round trip 100 µs."
     assert lines[1] == "Docker: unavailable: no room." and lines[2].endswith("unavailable: it enters no network.")

@@ -17,8 +17,8 @@ from tare.analysis.verdicts import Measured
 from tare.core.errors import IntegrityError, UserError
 from tare.model import tables
 from tare.model.studies.layout import campaign_name
+from tare.report import answer as report
 from tare.report import figures
-from tare.report.answers import job_length as report
 from tare.report.words.labels import seconds
 from tare.report.words.wording import signed
 from tare.stats.costs import NEVER, Cost, CostBox
@@ -142,7 +142,7 @@ def test_few_units_say_nothing_of_jobs():
         rows_of.forecast(table, "docker")
     assert "nothing can be said yet: 2 complete" in figures.job_length(table, "mnist_cnn").alt
     assert report.cost_table(table).rows[0][-1].span == 4
-    [told] = report.sections(SimpleNamespace(job_length=table, workloads=["mnist_cnn"]))
+    [told] = report.job_sections(SimpleNamespace(job_length=table, workloads=["mnist_cnn"]))
     assert not told.is_told and reason in told.table.rows[0][-1].text, "the page has the reason, and no figure"
 
 
@@ -157,7 +157,7 @@ def test_a_run_that_was_stopped_leaves_what_happens_once_without_an_end(stopped)
     assert value(table, "apptainer", "length_below", column="kind") == (
         "modelled" if stopped == "docker" else "unavailable"
     )
-    [told] = report.sections(SimpleNamespace(job_length=table, workloads=["mnist_cnn"]))
+    [told] = report.job_sections(SimpleNamespace(job_length=table, workloads=["mnist_cnn"]))
     assert told.is_told == (stopped == "docker")
 
 
@@ -193,7 +193,8 @@ def test_the_figure_of_one_environment_alone_and_of_twelve(tmp_path):
     table = table_of(campaign("rounds"), campaign("steps"))
     one = figures.job_length(table, "mnist_cnn")
     assert len(one.figure.axes) == 1 and len(one.figure.axes[0].collections) == 1
-    assert "below 1% beyond no length" in one.alt
+    hour = table[(table["item"] == "cost") & (table["length_s"] == rows_of.HOUR)].iloc[0]
+    assert f"1 h {signed(1 + hour['low'], 1 + hour['high'])}" in one.alt
     own = table[table["launch"] == "docker"]
     many = pd.concat([table, *(own.assign(launch=f"env{number}") for number in range(11))])
     twelve = figures.job_length(many, "mnist_cnn")

@@ -24,9 +24,7 @@ from tare.model.environment import Probe
 from tare.model.records.naive_image import NaiveImageRecord
 from tare.model.schema import read
 from tare.model.studies.study import check, load_checked
-from tare.report import evidence
-from tare.report.images import break_even
-from tare.report.images import naive_image as page_table
+from tare.report import evidence, images
 from tare.stats.break_even import NEVER, pull_seconds, runs_until_paid
 
 STACK = image_cost_builders.STACK
@@ -42,7 +40,7 @@ def table_of(folder, names=NAMES, **reasons):
 
 def shown(costs):
     """Rows of the page's table, each as texts, and its note."""
-    found = page_table.table(SimpleNamespace(image_costs=costs, study=SimpleNamespace(stack=STACK)))
+    found = images.naive_table(SimpleNamespace(image_costs=costs, study=SimpleNamespace(stack=STACK)))
     return {row[0]: tuple(getattr(cell, "text", cell) for cell in row[1:]) for row in found.rows}, found.note
 
 
@@ -238,7 +236,7 @@ def test_what_can_not_be_built_has_its_reason_under_the_table_and_what_a_study_l
     assert "Docker: Tare's image" not in rows and rows["Apptainer: Tare's image"][0] == "39.0 s"
     image_cost_builders.image_records(tmp_path / "plain", NAMES, {})
     plain = image_costs.build("nyu2022", MACHINE, [image_costs.read_forms(tmp_path / "plain", STACK, NAMES)], None)
-    assert page_table.table(SimpleNamespace(image_costs=plain, study=SimpleNamespace(stack=STACK))) is None
+    assert images.naive_table(SimpleNamespace(image_costs=plain, study=SimpleNamespace(stack=STACK))) is None
 
 
 def test_the_page_shows_it(page):
@@ -299,13 +297,13 @@ def test_a_link_moves_bits():
     ],
 )  # fmt: skip
 def test_the_answer_in_words(low, high, says):
-    assert break_even.told(runs_until_paid(100.0, low, high), low, high, 10.0) == says
+    assert images.told(runs_until_paid(100.0, low, high), low, high, 10.0) == says
 
 
 def test_the_defaults_are_the_verdicts_and_no_interval_gives_no_answer(tmp_path):
     root = builders.build_results(tmp_path / "results")
     found = evidence.gather(root, root, builders.STUDY)
-    one = next(choice for choice in break_even.choices(found) if choice.title == "Docker, CNN on MNIST")
+    one = next(choice for choice in images.choices(found) if choice.title == "Docker, CNN on MNIST")
     rows = of_rounds(found.verdicts, "mnist_cnn")
     (own,) = rows[(rows["launch"] == "docker") & (rows["metric"] == "real_s")].to_dict("records")
     runs = of_rounds(found.metrics, "mnist_cnn")
@@ -313,11 +311,11 @@ def test_the_defaults_are_the_verdicts_and_no_interval_gives_no_answer(tmp_path)
     assert one.low_s == pytest.approx(host_s * (1 - own["ci_high"]), abs=1e-3)
     assert one.high_s == pytest.approx(host_s * (1 - own["ci_low"]), abs=1e-3)
     assert (one.build_s, one.megabytes) == (40.0, 860.0)
-    naive = {choice.title: choice for choice in break_even.choices(found) if "CNN on MNIST, naive" in choice.title}
+    naive = {choice.title: choice for choice in images.choices(found) if "CNN on MNIST, naive" in choice.title}
     wanted = {
         "Docker, CNN on MNIST, naive image": (90.0, 1600.0),
         "Apptainer, CNN on MNIST, naive image": (79.0, 651.0),
     }
     assert {title: (choice.build_s, choice.megabytes) for title, choice in naive.items()} == wanted
     none = dataclasses.replace(found, verdicts=found.verdicts.assign(ci_low=None))
-    assert break_even.section(none) is None
+    assert images.break_even(none) is None

@@ -44,7 +44,7 @@ def test_a_notebook_runs_in_this_python_and_draws_where_home_is_odd(results, tmp
     monkeypatch.setenv("HOME", "/nonexistent")
     monkeypatch.setenv("JUPYTER_PATH", "")
     out = tmp_path / "out" / "batch_size.ipynb"
-    notebooks.execute("batch_size", results, list(builders.WORKLOADS), out)
+    notebooks.execute_all(["batch_size"], results, list(builders.WORKLOADS), out.parent)
     for workload in builders.WORKLOADS:
         assert (results / f"figures/batch_size_{workload}.svg").read_text().startswith("<svg")
     executed = json.loads(out.read_text())
@@ -60,7 +60,7 @@ def test_a_notebook_runs_in_this_python_and_draws_where_home_is_odd(results, tmp
 @pytest.mark.parametrize("name", in_turn(0, NAMES))
 def test_a_notebook_in_turn_runs_as_in_the_workflow(name, request, tmp_path):
     results = request.getfixturevalue("device_results" if name in ("device", "reference") else "results")
-    notebooks.execute(name, results, list(builders.WORKLOADS), tmp_path / f"{name}.ipynb")
+    notebooks.execute_all([name], results, list(builders.WORKLOADS), tmp_path)
     shown = run_cells(notebooks.source_of(name)[0], results, builders.WORKLOADS)
     assert (tmp_path / f"{name}.html").read_text().count("<svg") == shown.count("<svg")
 
@@ -85,15 +85,15 @@ def test_the_papers_notebook_draws_every_figure_that_its_rule_declares(results):
 
 def test_an_unknown_notebook_has_its_nearest_name(results, tmp_path):
     with pytest.raises(UserError, match="did you mean 'roofline'"):
-        notebooks.execute("rofline", results, ["mnist_cnn"], tmp_path / "a.ipynb")
+        notebooks.execute_all(["rofline"], results, ["mnist_cnn"], tmp_path)
 
 
 def test_the_notebook_of_papers_goes_by_their_names(results, tmp_path):
     assert notebooks.source_of("nyu2022") == ("paper", {"paper": "nyu2022"})
     with pytest.raises(UserError, match="did you mean 'nyu2022'"):
-        notebooks.execute("nyu2020", results, ["mnist_cnn"], tmp_path / "a.ipynb")
+        notebooks.execute_all(["nyu2020"], results, ["mnist_cnn"], tmp_path)
     with pytest.raises(UserError, match="no notebook 'paper'"):
-        notebooks.execute("paper", results, ["mnist_cnn"], tmp_path / "a.ipynb")
+        notebooks.execute_all(["paper"], results, ["mnist_cnn"], tmp_path)
 
 
 def test_a_cell_that_fails_is_one_line_and_its_notebook_leaves_nothing(results, tmp_path):

@@ -225,15 +225,12 @@ def test_series_are_told_apart_without_colour():
     assert len(set(shapes)) == len(shapes) - 1, "at most and stated never stand in one figure"
 
 
-def test_captions_count_and_sentences_have_every_number(given):
+def test_sentences_have_every_number(given):
     names = [number for number in figures.figure_names(PAPER) if number != "4"]
     said = {number: paper.paper_words(PAPER, given, PAPER.plot(number)) for number in names}
     assert len(said) == 16
-    assert said["7"][0][0] == "Published as labels; the authors' own logs have 2 of the 3 values."
     here = {f"Here: {word}." for word in ("measured", "modelled", "unavailable")}
     assert {caption[-1] for caption, _ in said.values()} == here
-    assert said["16"][0][0].endswith("have none of the 3 values.")
-    assert "(calls × average): 7.3 to 7.8 times the published." in " ".join(said["13"][0])
     for number, (_, sentences) in said.items():
         text = " ".join(sentences)
         for row in PAPER.figures[PAPER.figures["figure"] == number].itertuples():

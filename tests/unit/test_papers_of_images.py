@@ -20,9 +20,8 @@ from tare.literature.published import load
 from tare.model import tables
 from tare.model.studies import arms, layout
 from tare.model.studies.papers import repeated
-from tare.report import figures
+from tare.report import figures, paper
 from tare.report.figures import runs
-from tare.report.papers import paper
 from tare.report.words.labels import workload_title
 
 RESNET18, RESNET50 = workload_title("resnet18"), workload_title("resnet50")

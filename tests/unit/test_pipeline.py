@@ -16,7 +16,7 @@ from tare.core.files import project_root, write_json
 from tare.model.records.measured import PipelineRecord
 from tare.model.schema import parse
 from tare.model.studies import study
-from tare.report.machine import pipeline as told
+from tare.report import inside as told
 from tare.worker import pipeline as inside
 
 
@@ -141,7 +141,7 @@ def test_every_pass_is_a_row_of_the_metrics_with_cache_and_processes(tmp_path):
 
 def section(made):
     evidence = SimpleNamespace(pipelines={"mnist_cnn": made}, study=SimpleNamespace(confidence=0.95))
-    return told.sections(evidence)[0]
+    return told.inputs(evidence)[0]
 
 
 def test_the_page_says_what_is_asked_for_and_from_how_many_processes_it_is_there():
@@ -159,7 +159,7 @@ def test_the_page_gives_the_reason_where_there_is_no_cold_pass_and_where_there_i
     assert found["sentences"][-1] == "From an empty page cache: unavailable: only root may."
     failed = section(parsed(status="failed", reason="no data", inside=None))
     assert failed["table"] is None and "no data" in failed["sentences"][0]
-    assert told.sections(SimpleNamespace(pipelines={})) == []
+    assert told.inputs(SimpleNamespace(pipelines={})) == []
 
 
 # --- the study

@@ -14,8 +14,7 @@ from tare.literature import device_claims
 from tare.model import tables
 from tare.model.journals.references import check
 from tare.profilers.ncu import read_metrics
-from tare.report import references
-from tare.report.papers import reference_section
+from tare.report import reference_section, references
 
 NAME = "nvidia-h200-2026-11-27"
 FOLDER = project_root() / "results/reference" / NAME

@@ -18,10 +18,9 @@ from tare.literature.answers import NOTHING, divided
 from tare.literature.published import load
 from tare.model import tables
 from tare.model.studies.papers import repeated
-from tare.report import build, sections
+from tare.report import build, paper, sections
 from tare.report.evidence import gather
 from tare.report.pages import pages_of
-from tare.report.papers import audit_tables, paper
 from tare.report.parts import resolve_all
 from tare.report.words.layout import Table
 
@@ -94,12 +93,11 @@ def test_figures_stand_in_order_the_cnn_beside_the_rnn(evidence, page):
     assert section(page).count("<figure") == 17
 
 
-def test_captions_say_what_was_published_recomputed_and_measured(evidence, page):
+def test_captions_say_what_was_published_and_measured(evidence, page):
     views = {view.name[-2:]: view for row in paper.figure_rows(evidence, load(PAPER)) for view in row}
-    assert "the authors' own logs have 2 of the 3 values." in views["07"].caption[0]
-    assert views["07"].caption[-1] == "Here: unavailable."
-    assert "calls × average" in views["13"].caption[1] and views["13"].caption[2] == "Here: modelled."
-    assert views["17"].caption[-1] == "Here: measured."
+    assert views["07"].caption == ["Published: numbers.", "Here: unavailable."]
+    assert views["13"].caption[-1] == "Here: modelled." and views["17"].caption[-1] == "Here: measured."
+    assert any("calls × average" in line for line in views["13"].sentences)
     assert any(line.startswith("real time, Host (Bare VM): published ") for line in views["17"].sentences)
     assert any("the two are exchanged" in line for line in views["03"].found)
     text = shown(page)
@@ -108,12 +106,10 @@ def test_captions_say_what_was_published_recomputed_and_measured(evidence, page)
 
 
 def test_every_finding_is_in_a_table_with_how_to_redo_it(evidence, page):
-    groups = audit_tables.groups(evidence, load(PAPER))
+    groups = paper.groups(evidence, load(PAPER))
     findings = evidence.published[evidence.published["check"] != "specification"]
     assert sum(len(group.table.rows) for group in groups) == len(findings)
-    assert {group.title for group in groups} == {
-        audit_tables.CHECKS[check][0] for check in findings["check"].unique()
-    }
+    assert {group.title for group in groups} == {paper.CHECKS[check][0] for check in findings["check"].unique()}
     text = shown(page)
     assert all(paper.readable(note) in text for note in findings["note"])
     sums = next(group for group in groups if group.title == "Sums of maxima")
@@ -125,11 +121,11 @@ def test_every_finding_is_in_a_table_with_how_to_redo_it(evidence, page):
 def test_an_unknown_check_is_shown_by_its_own_name(evidence):
     changed = evidence.published.copy()
     changed.loc[changed["check"] == "units", "check"] = "brand_new"
-    assert audit_tables.groups(replace(evidence, published=changed), load(PAPER))[-1].title == "Brand new"
+    assert paper.groups(replace(evidence, published=changed), load(PAPER))[-1].title == "Brand new"
 
 
 def test_modelled_numbers_say_so(evidence):
-    values = audit_tables.groups(evidence, load(PAPER))[0]
+    values = paper.groups(evidence, load(PAPER))[0]
     flops = [row for row in values.table.rows if row[0].text.startswith("Figure 13")]
     assert len(flops) == 3 and all(row[3].below == "modelled" for row in flops)
 
@@ -143,7 +139,7 @@ def test_modelled_numbers_say_so(evidence):
     ],
 )
 def test_outcomes(agrees, said):
-    assert audit_tables.outcome(pd.Series(agrees)) == said
+    assert paper.outcome(pd.Series(agrees)) == said
 
 
 def test_tables_stand_beside_this_machine_and_a_shared_reason_is_said_once(evidence):
@@ -212,7 +208,7 @@ def test_a_card_says_where_nothing_was_measured_and_what_of_a_change_is_not_the_
 def test_numbers_that_are_done_again_have_a_section_where_there_are_any():
     common = {"summary": [], "claims": [], "figures": [], "tables": [], "more": [], "names": ""}
     table = Table(caption="c", columns=[], rows=[])
-    group = audit_tables.Group(title="Values", outcome="1 of 2 disagree", table=table)
+    group = paper.Group(title="Values", outcome="1 of 2 disagree", table=table)
     for audit in ([], [group]):
         found = resolve_all(sections.PAPER, {**common, "audit": audit})
         assert ("Its numbers, done again" in [part.shown for part in found]) == bool(audit)

@@ -14,9 +14,8 @@ from tare.core.files import read_json, write_json
 from tare.literature.published import load
 from tare.model import datasheet
 from tare.model.studies.study import HOST
-from tare.report import build, references
+from tare.report import build, reference_section, references
 from tare.report.evidence import gather
-from tare.report.papers import beside_published, reference_section
 
 
 @pytest.fixture(scope="module")
@@ -141,14 +140,14 @@ def test_its_figures_are_drawn_where_there_is_something_to_show(reference, tmp_p
 def test_the_expected_range_by_hand():
     old, new = datasheet.named("V100-SXM2-16GB"), datasheet.named("H200")
     memory, peak = 4800 / 900, 67 / 15.7
-    assert beside_published.scaling("time", old, new) == pytest.approx((1 / max(memory, peak), 1))
-    assert beside_published.scaling("rate", old, new) == pytest.approx((1, max(memory, peak)))
-    assert beside_published.scaling("memory rate", old, new) == pytest.approx((1, memory))
-    assert beside_published.scaling("time", new, old) == pytest.approx((1, max(memory, peak)))  # a slower device
+    assert reference_section.scaling("time", old, new) == pytest.approx((1 / max(memory, peak), 1))
+    assert reference_section.scaling("rate", old, new) == pytest.approx((1, max(memory, peak)))
+    assert reference_section.scaling("memory rate", old, new) == pytest.approx((1, memory))
+    assert reference_section.scaling("time", new, old) == pytest.approx((1, max(memory, peak)))  # a slower device
 
 
 def rows_of(reference, paper, workload="mnist_cnn"):
-    return {one.title: one for one in beside_published.beside(reference, paper, workload)}
+    return {one.title: one for one in reference_section.beside(reference, paper, workload)}
 
 
 def test_calls_are_compared_by_their_mean(reference, paper):
@@ -167,7 +166,7 @@ def test_a_ratio_below_or_above_the_range_is_said(reference, paper):
     fast = reference.metrics.copy()
     fast.loc[fast["metric"] == "memset_s", "value"] /= 100
     assert rows_of(replace(reference, metrics=fast), paper)["Memset, a call"].verdict == "below the range"
-    table = beside_published.table(replace(reference, metrics=fast), paper, "mnist_cnn")
+    table = reference_section.beside_table(replace(reference, metrics=fast), paper, "mnist_cnn")
     assert "H200 has 5.3 times the bandwidth of V100-SXM2-16GB and 4.3 times its fp32 peak" in table.note
     (row,) = (row for row in table.rows if row[0].text == "Memset, a call")
     assert row[3] == "0.00372×" and row[-1] == "below the range"
@@ -179,7 +178,7 @@ def test_kernels_time_of_an_epoch_is_a_steps_times_its_steps(reference, paper):
         "value"
     ].iloc[0]
     kernels = rows_of(reference, paper)["Kernels' time, an epoch"]
-    assert beside_published.epoch_steps(reference, "mnist_cnn") == 8
+    assert reference_section.epoch_steps(reference, "mnist_cnn") == 8
     assert kernels.here == pytest.approx(8 * step) and "8 times (modelled)" in kernels.meaning
     assert kernels.published == pytest.approx(1.43e-3, rel=0.01)
 
@@ -194,13 +193,13 @@ def test_an_unknown_device_has_ratios_and_no_range(reference, paper):
     record = {**reference.record, "device": {"kind": "cuda", "name": "Some GPU", "facts": None}}
     memset = rows_of(replace(reference, record=record), paper)["Memset, a call"]
     assert memset.ratio is not None and "no datasheet" in memset.verdict
-    table = beside_published.table(replace(reference, record=record), paper, "mnist_cnn")
+    table = reference_section.beside_table(replace(reference, record=record), paper, "mnist_cnn")
     assert table.rows and "By the datasheets" not in table.note
 
 
 def test_a_reference_of_a_processor_stands_beside_no_gpu(reference, paper):
     record = {**reference.record, "device": {"kind": "cpu", "name": "Example CPU", "facts": None}}
-    assert beside_published.beside(replace(reference, record=record), paper, "mnist_cnn") == []
+    assert reference_section.beside(replace(reference, record=record), paper, "mnist_cnn") == []
 
 
 def test_the_tables_of_this_machine_do_not_hold_the_references(root, recorded):

@@ -11,18 +11,16 @@ from tare.analysis.choice import is_level
 from tare.analysis.decisions import Weight
 from tare.model.records.images import BaseImage, CompiledLibrary, OciRecord, Package, TreeFacts, TreeRecord
 from tare.model.studies.layout import arm_of
-from tare.report import build, figures
-from tare.report.arms import settings, stacks
+from tare.report import build, figures, method, settings
 from tare.report.evidence import gather
-from tare.report.methods import losses
-from tare.report.number_tables import interval_text
+from tare.report.numbers import interval_text
 from tare.report.words.labels import workload_title
 
 STUDY = builders.STUDY
 
 
 def test_each_workload_has_the_stack_in_whole_runs_and_in_steps(evidence):
-    found = stacks.sections(evidence)
+    found = settings.stack_sections(evidence)
     assert [item.name for item in found] == list(builders.WORKLOADS)
     for item in found:
         title = workload_title(item.name)
@@ -63,8 +61,8 @@ def test_a_library_that_was_compiled_is_told_with_target_and_seconds(evidence):
     own = {"torch-1.4": tree.replace(library=None), "torch-1.4-openblas": tree}
     changed = replace(evidence, **{"trees": own})
     told = "Of torch-1.4-openblas, openblas 0.3.21 was compiled from source for HASWELL by gcc 12 in 61 s."
-    assert stacks.compiled_sentences(changed) == [told]
-    assert told in stacks.package_table(changed).note and "compiled" not in stacks.package_table(evidence).note
+    assert settings.image_sentences(changed) == [told]
+    assert told in settings.package_table(changed).note and "compiled" not in settings.package_table(evidence).note
 
 
 def test_tables_of_arms_do_not_show_another_stack(evidence):
@@ -80,15 +78,15 @@ def test_losses_are_held_within_a_stack(evidence):
     moved = table.copy()
     moved.loc[other & moved["stack"].eq("paper-2022"), "value"] *= 1.5
     changed = replace(evidence, **{"metrics": moved})
-    assert all(check.equal for check in losses.loss_checks(changed))
+    assert all(check.equal for check in method.loss_checks(changed))
     [rounds] = [one for one in evidence.other_stacks("mnist_cnn") if one.kind == "rounds"]
     assert "up to 50% apart" in settings.loss_text(moved, "mnist_cnn", rounds.name)
     moved.loc[other & moved["launch"].eq("docker"), "value"] *= 1.5
-    assert not all(check.equal for check in losses.loss_checks(changed))
+    assert not all(check.equal for check in method.loss_checks(changed))
 
 
 def test_versions_of_both_stacks_stand_side_by_side(evidence):
-    table = stacks.package_table(evidence)
+    table = settings.package_table(evidence)
     assert table.columns == ["package", "torch-2.13", "paper-2022"]
     assert ["Python", builders.PYTHON, builders.OTHER_PYTHON] in table.rows, (
         "as launches said, not as stack.yaml has it"
@@ -111,7 +109,7 @@ def test_an_official_image_shows_what_it_holds_and_its_digest_or_why_there_is_no
         (record.replace(packages=(), base=None, reason="no registry"), None, f"{name}: no registry."),
     ):
         changed = replace(evidence, **{"study": study, "official": {name: given}})
-        table = stacks.package_table(changed)
+        table = settings.package_table(changed)
         rows = {row[0]: row[1:] for row in table.rows}
         assert rows["Image"] == ["pip", "pip", "official image (tensorflow/tensorflow:2.1.0-py3)"]
         assert rows["numpy"][2] == cell and rows["Python"][2] == "its own, none ran" and told in table.note
@@ -144,9 +142,9 @@ def test_a_stack_that_cannot_be_had_says_what_would_provide_it(tmp_path):
     results = builders.build_results(tmp_path / "results", no_stack=builders.NO_PYTHON)
     draw(results)
     evidence = gather(results, results, STUDY)
-    found = stacks.sections(evidence)
+    found = settings.stack_sections(evidence)
     assert all(not item.tables and len(item.missing) == 2 for item in found)
-    assert ["Python", builders.PYTHON, "3.7 wanted, none ran"] in stacks.package_table(evidence).rows
+    assert ["Python", builders.PYTHON, "3.7 wanted, none ran"] in settings.package_table(evidence).rows
     text = visible(whole(build(results, results, STUDY, results / "report/index.html")))
     assert "Whole runs with paper-2022: unavailable: the stack paper-2022: no CPython 3.7" in text
     assert "apt-get install python3.7" in text

@@ -11,9 +11,8 @@ from campaign_builders import FACTORS
 from tare.analysis.causes import PhaseCost, differing_operators
 from tare.analysis.reasons import Cause, Reason
 from tare.model.roles import CONTROL
-from tare.report import figures
+from tare.report import figures, why
 from tare.report.evidence import gather
-from tare.report.reasons import why, why_tables
 from tare.report.sections import SECTIONS
 from tare.report.words.decisions import because
 from tare.stats.intervals import Interval
@@ -155,7 +154,7 @@ def test_without_any_launch_there_is_no_environment_to_tell_of(evidence):
 def test_every_table_has_rows(evidence):
     for one in why.arguments(evidence):
         assert all(table.rows for table in (*one.findings, *one.tables))
-        assert len({table.caption for table in (*one.findings, *one.tables)}) == 6
+        assert len({table.caption for table in (*one.findings, *one.tables)}) == 5
 
 
 def test_the_figure_marks_what_files_cost(evidence):
@@ -169,8 +168,8 @@ def test_the_figure_marks_what_files_cost(evidence):
 
 
 def test_extra_seconds_in_words():
-    assert why_tables.span_s(Interval(n=1, mean=0.5, low=None, high=None)) == "+500 ms, no interval from 1 unit"
-    assert why_tables.span_s(Interval(n=3, mean=-0.5, low=-1.0, high=0.25)) == "−500 ms (−1.00 s to +250 ms)"
+    assert why.span_s(Interval(n=1, mean=0.5, low=None, high=None)) == "+500 ms, no interval from 1 unit"
+    assert why.span_s(Interval(n=3, mean=-0.5, low=-1.0, high=0.25)) == "−500 ms (−1.00 s to +250 ms)"
 
 
 def test_two_rounds_that_happen_to_be_close_tell_no_phase_apart(case):

@@ -16,9 +16,9 @@ from tare.model import tables
 from tare.model.records.measured import CeilingsRecord, Sheet
 from tare.model.schema import parse
 from tare.report import figures
+from tare.report import inside as report
 from tare.report.figures import rooflines
-from tare.report.figures.paper_roofline import audited_points, drawn_points, paper_roofline
-from tare.report.machine import rooflines as report
+from tare.report.figures.rooflines import audited_points, drawn_points, paper_roofline
 from tare.stats.intervals import t_quantile
 
 SVG = "{http://www.w3.org/2000/svg}"
@@ -219,12 +219,14 @@ def test_powers_of_two_are_written_as_readers_know_them():
     ]
 
 
-def test_the_report_says_which_roof_bounds_and_what_a_wrong_one_would_say(evidence, record):
-    first = report.point_sentences(evidence, record)[0]
+def test_the_report_says_which_roof_bounds(evidence, record):
+    table = report.points_table(evidence, record)
+    first = dict(zip(table.columns, table.rows[0], strict=True))
     row = figures.roofline_table(evidence.metrics, record).iloc[0]
-    assert "Under the fp32 roofs the roof of" in first and "95%, 6 rounds" in first
-    assert f"{row['percent_of_roof']:.0f}%" in first or f"{row['percent_of_roof']:.1f}%" in first
-    assert "a precision that did not run" in first and "bf16" in first and "fp64" not in first
+    assert first["bound"] == f"{row['bound']}, fp32" and first["n"] == "6" and " to " in first["95% interval"]
+    assert first["share of the roof"].startswith(
+        (f"{row['percent_of_roof']:.0f}%", f"{row['percent_of_roof']:.1f}%")
+    )
 
 
 def test_the_report_tells_the_ceilings_beside_what_is_claimed(record):
@@ -232,7 +234,7 @@ def test_the_report_tells_the_ceilings_beside_what_is_claimed(record):
     assert "That is 90% of 80.0 GFLOP/s, modelled: Zen 2" in text
     assert "Bandwidth of memory by datasheet: unavailable: a virtual machine hides" in text
     assert "No working set of this study lies in L1, L3 alone." in text
-    assert "16.5 GB/s" in text and "not hierarchical" in text
+    assert "16.5 GB/s" in str(report.bandwidth_table(record).rows)
     sheet = {"peak_flop_per_s": {"fp32": 1.44e11}, "memory_bytes_per_s": 2.2e10, "document": "The X"}
     text = " ".join(report.ceiling_sentences(record.replace(datasheet=parse(Sheet, sheet, "sheet"))))
     assert "That is 50% of 144 GFLOP/s, datasheet (The X)" in text
@@ -244,18 +246,20 @@ def test_the_report_says_what_only_a_cache_can_feed(evidence, record):
     for row in slow["inside"]["results"]["bandwidth"]:
         row |= {"bytes_per_s": 1e6, "all_bytes_per_s": [1e6]}
     slow = parse(CeilingsRecord, slow, "ceilings")
-    assert "caches serve part of them: convolution" in report.family_sentences(evidence, slow, "mnist_cnn")[0]
+    rows = {row[0]: row[-1] for row in report.families_table(evidence, slow, "mnist_cnn").rows}
+    assert float(rows["convolution"].rstrip("%").replace(",", "")) > 100
     nothing = replace(evidence, families=evidence.families.iloc[:0])
-    assert "unavailable" in report.family_sentences(nothing, record, "mnist_cnn")[0]
+    assert "Unavailable" in report.families_table(nothing, record, "mnist_cnn").note
 
 
 def test_the_tables_hold_every_row_and_what_was_left_out(evidence, record):
-    points, *family_tables, bandwidths, products = report.section(evidence)["tables"]
+    found = report.roofline(evidence)
+    points, family_tables, (bandwidths, products) = found["points"], found["families"], found["tables"]
     assert len(points.rows) == len(roofs.points(evidence.metrics))
     assert len(family_tables) == 2 and len(bandwidths.rows) == 6 and len(products.rows) == 4
     assert "float16 (mm, n = 1024)" in products.note
     without = replace(evidence, ceilings=None)
-    assert report.section(without)["points"] == [report.NO_CEILINGS]
+    assert report.roofline(without)["absent"] == report.NO_CEILINGS
 
 
 def test_an_old_record_without_levels_still_draws(metrics, record, tmp_path):

@@ -18,8 +18,7 @@ from tare.model.registry import HOST
 from tare.model.studies import arms
 from tare.model.studies.layout import campaign_name
 from tare.model.studies.study import load_checked, part_of
-from tare.report import pages
-from tare.report.answers import instances
+from tare.report import pages, scenarios
 
 RESNET18 = "batch 4 (published 256), image_px 64 (published 224), samples 60 (published 3840)"
 ALEXNET = "batch 4 (published 512), image_px 64 (published 227), samples 4000 (published 56320), warmup_steps 2 "
@@ -77,7 +76,7 @@ def test_the_head_of_every_page_names_groups_and_the_second_job(studies):
 def test_what_is_said_of_groups_has_their_steps(studies):
     study = studies["nthu2018"]
     evidence = SimpleNamespace(study=study, workloads=list(study.workloads))
-    assert instances.about(evidence).endswith("whatever its samples: ResNet50 steps 2 (published 110).")
+    assert scenarios.about(evidence).endswith("whatever its samples: ResNet50 steps 2 (published 110).")
 
 
 def test_findings_and_claims_say_of_what_size_their_numbers_are():

@@ -42,7 +42,7 @@ from tare.model.roles import CONTROL, alone_of, read_role
 from tare.model.schema import parse
 from tare.model.studies import arms, layout, study
 from tare.report import figures
-from tare.report.number_tables import interval_text
+from tare.report.numbers import interval_text
 from tare.report.words.labels import env_title, workload_title
 from tare.worker.neighbour import PROTOCOL
 
@@ -662,8 +662,7 @@ def test_one_round_is_a_slice_without_a_verdict():
 
 
 def test_the_page_shows_each_cost_the_reason_and_what_was_not_counted(evidence):
-    from tare.report import pages
-    from tare.report.answers import neighbours
+    from tare.report import pages, scenarios
 
     sealed = campaign(unavailable={"vm": "its processor is emulated here"})
     measured, rows = judged(sealed)
@@ -673,7 +672,7 @@ def test_the_page_shows_each_cost_the_reason_and_what_was_not_counted(evidence):
         metrics=pd.concat([evidence.metrics, measured]),
         verdicts=pd.concat([evidence.verdicts, rows]),
     )
-    (answer,) = neighbours.answers(own)
+    (answer,) = scenarios.beside(own)
     found = {
         (row[0], row[1], row[2]): dict(zip(answer.table.columns, row, strict=True)) for row in answer.table.rows
     }
@@ -690,11 +689,11 @@ def test_the_page_shows_each_cost_the_reason_and_what_was_not_counted(evidence):
     assert 'id="beside"' in html and "Docker, alone" in html
     taken = {row[0]: dict(zip(answer.meanwhile.columns, row, strict=True)) for row in answer.meanwhile.rows}
     assert taken["Host"]["Waited for a CPU"] != taken["Host, alone"]["Waited for a CPU"]
-    assert neighbours.answers(evidence) == []
+    assert scenarios.beside(evidence) == []
 
 
 def test_one_matrix_shows_each_environment_in_every_scenario(evidence):
-    from tare.report.answers import scenarios
+    from tare.report import scenarios
 
     assert scenarios.matrix(evidence) is None, "a study of one scenario has nothing to set beside it"
     sealed = campaign(unavailable={"vm": "its processor is emulated here"})
@@ -737,7 +736,7 @@ def test_one_matrix_shows_each_environment_in_every_scenario(evidence):
 
 
 def test_the_matrix_names_what_a_paper_had_and_the_study_has_not(evidence, monkeypatch):
-    from tare.report.answers import scenarios
+    from tare.report import scenarios
 
     paper = load("nthu2018")
     monkeypatch.setattr(scenarios.published, "load", lambda name: {"nthu2018": paper}[name])

@@ -12,8 +12,7 @@ from tare.experiments import measure
 from tare.model import tables
 from tare.model.levels import levels_text
 from tare.model.studies import arms, layout, study
-from tare.report import figures
-from tare.report.arms import stacks
+from tare.report import figures, settings
 from tare.worker import families
 
 WORKLOAD = "mnist_cnn"
@@ -119,7 +118,7 @@ def test_without_a_launch_the_figure_says_so(profiles):
 
 
 def test_the_table_has_what_is_not_drawn_with_its_reason(profiles):
-    table = stacks._step_table(profiles, WORKLOAD)
+    table = settings._step_table(profiles, WORKLOAD)
     rows = {row[0]: row for row in table.rows}
     assert rows[LEVELS[1]][-1] == "unavailable: no CPython 3.7" and rows[LEVELS[1]][1] is None
     assert rows[LEVELS[2]][-1] == REASON and rows[LEVELS[2]][1] is not None

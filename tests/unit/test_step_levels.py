@@ -10,7 +10,7 @@ from tare.analysis.choice import Asked, headlines
 from tare.model.studies import arms
 from tare.model.studies.layout import SEALED, campaign_name
 from tare.model.studies.study import HOST
-from tare.report.answers import answer
+from tare.report import answer
 
 NAMES = ["host", "docker", "apptainer"]
 FACTORS = {"docker": {"step": 1.0}, "apptainer": {"step": 1.06}}

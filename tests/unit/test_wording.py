@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from pages import row
 
-from tare.report.words.wording import at_least, between, control_sentence, percent, signed, tally
+from tare.report.words.wording import at_least, between, percent, signed, tally
 
 
 def test_ends_that_lie_close_get_the_digits_that_tell_them_apart():
@@ -21,18 +21,6 @@ def test_large_ratios_are_multiples():
 
 def test_throughput_is_higher_or_lower():
     assert between("samples_per_s", 0.95, 1.02) == "between 5.0% lower and 2.0% higher"
-
-
-def test_a_control_that_excludes_zero_is_a_warning():
-    assert between("real_s", 0.988, 1.008) in control_sentence(row())
-    assert "nothing is to be seen" in control_sentence(row(control_ci_low=1.01, control_ci_high=1.03))
-    assert "nothing is to be seen" not in control_sentence(row())
-    assert "no interval" in control_sentence(row(control_ci_low=None))
-
-
-@pytest.mark.parametrize(("low", "high", "wide"), [(0.96, 1.06, True), (0.94, 1.01, True), (0.96, 1.04, False)])
-def test_a_control_wider_than_the_margin_says_so(low, high, wide):
-    assert ("beyond the 5% margin" in control_sentence(row(control_ci_low=low, control_ci_high=high))) == wide
 
 
 @pytest.mark.parametrize(

@@ -6,17 +6,20 @@ figure that says so.
 
 from tare.analysis.choice import arm_workloads, joint
 from tare.analysis.roofs import roofline_table
-from tare.report.figures.batch import batch_size, batch_table, failed_launches
-from tare.report.figures.choices import choice_rows, choice_workloads, choices
-from tare.report.figures.device import device_samples, device_time, device_time_table
-from tare.report.figures.forest import arms, intervals, stacks
+from tare.report.figures.forest import arms, choice_rows, choice_workloads, choices, intervals, stacks, why
 from tare.report.figures.image_costs import image_costs, image_costs_table
-from tare.report.figures.job_length import job_length, job_rows
+from tare.report.figures.lines import batch_size, batch_table, failed_launches, job_length, job_rows
 from tare.report.figures.paper import paper_drawing
 from tare.report.figures.paper_rows import Given, figure_names, file_name, read_given
 from tare.report.figures.rooflines import families_roofline, roofline
-from tare.report.figures.runs import OF_WHICH_IMPORTS, late_table, split, split_table, units
-from tare.report.figures.stack_steps import stack_steps, step_table
+from tare.report.figures.runs import (
+    OF_WHICH_IMPORTS,
+    late_table,
+    split,
+    split_table,
+    stack_steps,
+    step_table,
+    units,
+)
 from tare.report.figures.style import Drawing, inline, show, write
-from tare.report.figures.usage import operator_times, utilisation
-from tare.report.figures.why import why
+from tare.report.figures.usage import device_samples, device_time, device_time_table, operator_times, utilisation

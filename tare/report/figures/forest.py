@@ -1,8 +1,4 @@
-"""Ratios with their intervals, one below the other, beside their margin and the control.
-
-The axis holds logarithms; its ticks are per cent and multiples. What a setting costs and what an environment costs
-share one, so that a reader sees which is larger.
-"""
+"""Intervals one below the other beside margin and control: of headlines, arms, stacks, choices, causes."""
 
 from __future__ import annotations
 
@@ -14,9 +10,25 @@ from typing import Any
 import pandas as pd
 from matplotlib.axes import Axes
 
-from tare.analysis.causes import PHASE_METRICS
-from tare.analysis.choice import METRIC_OF, arm_campaigns, arm_verdicts, is_level, joint, kind_of
+from tare.analysis.causes import PHASE_METRICS, environments_of, extra, phase_costs
+from tare.analysis.choice import (
+    ENVIRONMENT,
+    METRIC_OF,
+    SETTING,
+    STACK,
+    arm_campaigns,
+    arm_verdicts,
+    is_level,
+    joint,
+    kind_of,
+    level_campaigns,
+    of_causes,
+    of_rounds,
+    share,
+    weighed,
+)
 from tare.analysis.verdicts import STEP_METRICS
+from tare.model.records.campaigns import VERDICT_UNITS
 from tare.model.roles import CONTROL
 from tare.model.studies.layout import arm_of
 from tare.model.studies.study import HOST
@@ -27,9 +39,12 @@ from tare.report.words.labels import (
     env_title,
     metric_title,
     sentence_case,
+    span,
     units_text,
     workload_title,
 )
+from tare.report.words.layout import signed_s
+from tare.stats.intervals import Interval
 
 LINEAR_UP_TO = 0.1  # log-ratio: linear between about -10% and +10%, logarithmic beyond
 WHOLLY_LINEAR = math.log(1.6)  # no end farther out: the whole axis is linear
@@ -48,6 +63,12 @@ AIR = 0.3  # rows between groups
 SECOND_LINE = 0.55  # rows that a label's second line takes
 BESIDE = 0.34  # rows below its own bar: the same environment in the headline
 Row = Mapping[str, Any] | pd.Series
+LOOKS = {SETTING: ("P", "#c07a1c"), STACK: ("X", "#a06cb8")}
+LABEL_LETTERS = 24
+REACH = 2.5  # bars end at this many times the largest mean: wide intervals go on beyond it
+IMPORTS = "imports_s"
+MS = 1e3
+Costs = Mapping[tuple[str, str], Interval]  # by phase and environment, seconds
 
 
 def ratio_axis(axes: Axes, ends: Sequence[float]) -> bool:
@@ -321,3 +342,112 @@ def _ends(line: Line, panel: Panel) -> Iterator[float]:
                 yield panel.place(value)
         if row is not None and row.get("margin") is not None:
             yield from (1.3 * sign * math.log1p(row["margin"]) for sign in (-1, 1))
+
+
+def choice_rows(verdicts: pd.DataFrame, workload: str) -> pd.DataFrame:
+    """What is weighed (tare.analysis.choice), with the `title` of each row."""
+    found = weighed(verdicts, workload)
+    titles = [
+        env_title(env, short=True) if pd.isna(level) else sentence_case(arm_title(level))
+        for env, level in zip(found["launch"], found["level"], strict=True)
+    ]
+    return found.assign(title=titles)
+
+
+def choice_workloads(table: pd.DataFrame) -> list[str]:
+    """Workloads of which a setting or a stack was varied, from the table of metrics or of verdicts."""
+    return [name for name in sorted(table["workload"].unique()) if level_campaigns(table, name)]
+
+
+def choices(verdicts: pd.DataFrame, workload: str) -> style.Drawing:
+    """Every environment and every setting of one workload on one axis of ratios, the farthest from zero first."""
+    title = f"{workload_title(workload)}: environment or settings?"
+    rows = choice_rows(verdicts, workload)
+    if not (rows["group"] != ENVIRONMENT).any():
+        return style.empty(title, "no setting was varied on the host: there is nothing to weigh")
+    groups = [
+        (f"{metric_title(str(metric))}, farthest first", [_choice_line(row) for row in own.to_dict("records")])
+        for metric, own in rows.groupby("metric", sort=False)
+    ]
+    marks = "Plus: a setting by the headline's, on the host."
+    if (rows["group"] == STACK).any():
+        marks += " Cross: another stack by the study's, on the host."
+    note = (
+        f"{marks} The other marks: an environment by the host. Bars: the {confidence(rows.iloc[0]):.0f}% intervals "
+        f"that decide, n = {span(rows['n_units'])} units. Grey: host against host in the same campaign. "
+        "Shaded: the margin."
+    )
+    return forest(title, [Panel(groups=groups)], note)
+
+
+def _choice_line(row: dict) -> Line:
+    name, look = style.wrap(row["title"], LABEL_LETTERS), {}
+    if row["group"] in LOOKS:
+        marker, colour = LOOKS[row["group"]]
+        look = {"marker": marker, "color": colour, "markeredgecolor": colour, "markerfacecolor": colour}
+    return Line(name=name, row=row, on_control=True, look=look)
+
+
+def why(metrics: pd.DataFrame, verdicts: pd.DataFrame, workload: str) -> style.Drawing:
+    """Extra milliseconds of each phase against the hosts, with intervals; below imports, what their files cost."""
+    title = f"{workload_title(workload)}: where extra time sits"
+    judged = of_rounds(verdicts, workload)
+    alpha = share(judged) * float(judged.iloc[0]["family_alpha"]) if len(judged) else 1.0
+    found = phase_costs(of_rounds(metrics, workload), alpha, VERDICT_UNITS) if len(judged) else []
+    if not found:
+        return style.empty(title, "no environment but the host ran whole runs: there is no extra time to split")
+    costs = {(cost.phase, cost.env): cost.extra for cost in found}
+    files = _file_costs(of_causes(metrics, workload), alpha)
+    units = units_text(max(one.n for one in costs.values()), "rounds")
+    note = f"n = {units}. Bars: {100 * (1 - alpha):.0f}% intervals, all environments of a phase together."
+    if files:
+        note += " Thin, below imports: first reading of their files, in launches of its own."
+    limit = REACH * MS * max(abs(one.mean) for one in costs.values())
+    groups, drawn = [], [*costs.values(), *files.values()]
+    for phase in ("real_s", *PHASE_METRICS):
+        beside = files if phase == IMPORTS else {}
+        lines = [
+            Line(name=env_title(env, short=True), row=_cost_row(env, costs[phase, env], limit),
+                 beside=_cost_row(env, beside[env], limit) if env in beside else None)
+            for env in sorted((env for one, env in costs if one == phase), key=env_order)
+        ]  # fmt: skip
+        groups += [(metric_title(phase), lines)] if lines else []
+    if any(one.low is not None and (one.low * MS < -limit or one.high * MS > limit) for one in drawn):
+        note += f" Bars are cut at {limit:,.3g} ms."
+    panel = Panel(groups=groups, place=float, axis=_milliseconds)
+    return forest(title, [panel], note, _why_alt(costs, files))
+
+
+def _cost_row(env: str, interval: Interval, limit: float) -> dict[str, Any]:
+    """An interval in milliseconds, as far as the axis reaches."""
+    low, high = None, None
+    if interval.low is not None:
+        low, high = max(interval.low * MS, -limit), min(interval.high * MS, limit)
+    return {"launch": env, "ratio": interval.mean * MS, "ci_low": low, "ci_high": high}
+
+
+def _milliseconds(axes: Axes, ends: Sequence[float]) -> bool:
+    low, high = min(0.0, *ends), max(0.0, *ends)
+    pad = 0.03 * (high - low or 1)
+    axes.set_xlim(low - pad, high + pad)
+    axes.set_xlabel("extra milliseconds against the host")
+    return True
+
+
+def _file_costs(causes: pd.DataFrame, alpha: float) -> dict[str, Interval]:
+    """Extra seconds of the first reading of files, by environment; the control among them."""
+    if causes.empty:
+        return {}
+    others = environments_of(causes)
+    found = {env: extra(causes, "files_first_s", env, alpha / max(1, len(others))) for env in (*others, CONTROL)}
+    return {env: interval for env, interval in found.items() if interval.n}
+
+
+def _why_alt(costs: Costs, files: Mapping[str, Interval]) -> str:
+    found: dict[str, dict[str, float]] = {}
+    for (phase, env), cost in costs.items():
+        found.setdefault(env, {})[metric_title(phase).lower()] = cost.mean
+    for env, cost in files.items():
+        found.setdefault(env, {})["files"] = cost.mean
+    table = pd.DataFrame.from_dict(found, orient="index")
+    return f"Means against the host: {style.told(table.loc[sorted(found, key=env_order)], signed_s)}."

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from functools import partial
 
 import pandas as pd
 from matplotlib.axes import Axes
@@ -11,7 +11,7 @@ from matplotlib.lines import Line2D
 from tare.analysis import image_costs as costs
 from tare.model.journals.units import COLD, COLD_MEANS, WARM
 from tare.report.figures import style
-from tare.report.words.labels import env_order, env_title, seconds, size_bytes
+from tare.report.words.labels import env_order, env_title, seconds, size_bytes, with_unit
 
 ROW_IN = 0.3
 MEBI = 1 << 20
@@ -23,9 +23,8 @@ STAGES = {
     "convert_s": ("convert", style.PHASE_COLOURS[0]),
 }
 PHASE_OFFSETS = {COLD: -0.17, WARM: 0.17}
-# Costs in words: how they are told, and the form of the number.
-MADE = {"ready_s": ("ready after {}", seconds), "disk_bytes": ("{} on the disk", size_bytes)}
-STARTED = {f"{phase}_start_s": (f"{phase} {{}}", seconds) for phase in PHASE_OFFSETS}
+STARTED = tuple(f"{phase}_start_s" for phase in PHASE_OFFSETS)
+TOLD = ("ready_s", "disk_bytes", *STARTED)  # in the alternative text
 Row = tuple[str, str]  # stack, environment
 
 
@@ -43,7 +42,11 @@ def image_costs(table: pd.DataFrame) -> style.Drawing:
         _bytes(grid[1], table, made)
         _starts(grid[2], table, started)
         style.footnote(figure, _note(table, started))
-    return style.Drawing(figure=figure, title=title, alt=_alt(title, table, made, started))
+    wide = image_costs_table(table[table["launch"] != costs.SHARED])
+    words = {costs.ITEMS[item]: wide[item].map(partial(with_unit, unit=costs.unit_of(item)), na_action="ignore")
+             for item in TOLD if item in wide}  # fmt: skip
+    told = style.told(pd.DataFrame(words), name=lambda row: _label(table, row))
+    return style.Drawing(figure=figure, title=title, alt=f"{title}. {told}.")
 
 
 def _rows(table: pd.DataFrame, *items: str) -> list[Row]:
@@ -139,17 +142,6 @@ def _note(table: pd.DataFrame, started: list[Row]) -> str:
     note = "Stages as they took when they were made. Bars: allocated blocks; diamonds: the one archive to carry."
     starts = f" {n}Filled, above: cold ({COLD_MEANS}); hollow, below: warm; line: median."
     return note + (starts if started else "")
-
-
-def _alt(title: str, table: pd.DataFrame, made: list[Row], started: list[Row]) -> str:
-    parts = [f"{_label(table, row)}: {_said(table, row, MADE)}." for row in made]
-    parts += [f"{_label(table, row)} starts: {_said(table, row, STARTED)}." for row in started]
-    return f"{title}. {' '.join(parts)}"
-
-
-def _said(table: pd.DataFrame, row: Row, items: Mapping[str, tuple[str, Callable[[float], str]]]) -> str:
-    found = {item: costs.cost(table, *row, item) for item in items}
-    return ", ".join(items[item][0].format(items[item][1](one)) for item, one in found.items() if one is not None)
 
 
 def image_costs_table(table: pd.DataFrame) -> pd.DataFrame:

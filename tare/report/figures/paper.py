@@ -34,7 +34,6 @@ from tare.literature.vocabulary import (
     kind_of,
 )
 from tare.report.figures import style
-from tare.report.figures.paper_roofline import paper_roofline
 from tare.report.figures.paper_rows import (
     CONFIDENCE,
     HERE,
@@ -62,6 +61,7 @@ from tare.report.figures.paper_rows import (
     scale_of,
     stated,
 )
+from tare.report.figures.rooflines import paper_roofline
 from tare.report.words.labels import sentence_case, significant, span, workload_title
 
 PUBLISHED_SERIES = (PRINTED, LOGGED, REDONE, MEAN, MOST, STATED)
@@ -302,40 +302,20 @@ def _here_note(found: Numbers, here: pd.DataFrame, plot: Plot) -> str:
 
 
 def caption(published: Published, plot: Plot, panels: Sequence[Numbers]) -> list[str]:
-    """What was published, what recomputing gives, whether it is measured here."""
-    *before, found = panels
-    above = ["Above: its largest values."] if any(one.is_above for one in before) else []
-    if plot.kind == TIMELINE:
-        measured = any(len(one.of(HERE)) for one in panels)
-        return [
-            "Published as curves, without numbers.",
-            *above,
-            f"Here: {'measured' if measured else 'unavailable'}.",
-        ]
+    """How it was published, and whether it is measured here."""
+    found = panels[-1]
     if plot.kind == CHANGE:
-        rows = found.rows[found.rows["series"] == HERE]
-        measured, near = ((rows["kind"] == kind).sum() for kind in ("measured", NEAREST))
+        kinds = found.rows.loc[found.rows["series"] == HERE, "kind"]
+        near = int((kinds == NEAREST).sum())
         also = f", of {near} the nearest to it" if near else ""
-        return [
-            "Published: changes in percent, in the text.",
-            f"Here: {measured} of {len(rows)} are measured{also}.",
-        ]
-    printed, logged, redone, here = (found.of(series) for series in (PRINTED, LOGGED, REDONE, HERE))
-    if len(printed):
-        heights, agree = (printed["kind"] == "figure_digitised").any(), int((logged["agrees"] == "yes").sum())
-        kept = f"all {agree} values" if agree == len(printed) else f"{agree or 'none'} of the {len(printed)} values"
-        kept = f"the authors' own logs have {kept}" if len(logged) else "no log of the authors has them"
-        told = [f"Published as {'heights without labels' if heights else 'labels'}; {kept}."]
-    else:
+        told = f"{(kinds == 'measured').sum()} of {len(kinds)} are measured{also}"
+        return ["Published: changes in percent, in the text.", f"Here: {told}."]
+    printed = "curves, without numbers" if plot.kind == TIMELINE else "numbers"
+    if plot.kind != TIMELINE and found.of(PRINTED).empty:
         text = [f"{said(fact, published.names)} ({fact.where})" for fact in stated(published, plot)]
-        what = f"; its text says {'; '.join(text)}" if text else ""
-        told = [f"Published without numbers in the figure{what}.", *above]
-    if len(redone):
-        done, was = (one.set_index(["env", "metric"])["value"] for one in (redone, printed))
-        ratios = (done / was).dropna()
-        times = f"{significant(ratios.min(), 2)} to {significant(ratios.max(), 2)} times the published"
-        told.append(f"Recomputed from their kernels ({_series_name(found, REDONE)}): {times}.")
-    return [*told, f"Here: {'unavailable' if here.empty else 'modelled' if found.is_modelled else 'measured'}."]
+        printed = "no numbers in the figure" + (f"; its text says {'; '.join(text)}" if text else "")
+    measured = "measured" if any(len(one.of(HERE)) for one in panels) else "unavailable"
+    return [f"Published: {printed}.", f"Here: {'modelled' if found.is_modelled else measured}."]
 
 
 def sentences(published: Published, given: Given, plot: Plot, panels: Sequence[Numbers]) -> list[str]:

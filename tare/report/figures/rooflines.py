@@ -1,20 +1,26 @@
-"""Rooflines: whole workloads and families of operators below this machine's roofs; both axes in powers of two."""
+"""Rooflines: this machine's, that of its network, and those that papers drew; both axes in powers of two."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
+from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, LogLocator
 
 from tare.analysis import ceilings
 from tare.analysis.roofs import PRECISION, REPLICATES_BASIS, family_points, left_out, main_precision, points
+from tare.literature.published import Published
+from tare.literature.vocabulary import ROOFLINE
+from tare.model import datasheet
 from tare.model.records.measured import CeilingsRecord
+from tare.model.registry import HOST
 from tare.report.figures import style
+from tare.report.figures.paper_rows import Given, theirs
 from tare.report.words.labels import (
     decimal_prefix,
     env_order,
@@ -24,6 +30,7 @@ from tare.report.words.labels import (
     span,
     workload_title,
 )
+from tare.stats.costs import ALL_REDUCE, SERVER
 
 GIGA = 1e9
 INTENSITY = "intensity (FLOP per byte; bytes {})"
@@ -32,7 +39,8 @@ COUNTED = {
     "modelled": f"FLOPs and bytes modelled from operators, time measured. {UPPER_BOUND}",
     "measured": "FLOPs and bytes counted by the device (ncu) in one profiled launch, time measured.",
 }
-SHORT = {"float32": "fp32", "float64": "fp64", "bfloat16": "bf16", "float16": "fp16", "float8_e4m3fn": "fp8"}
+SHORT = {"float32": "fp32", "float64": "fp64", "bfloat16": "bf16", "float16": "fp16", "tf32": "TF32",
+         "float8_e4m3fn": "fp8"}  # fmt: skip
 FAMILY_MARKERS = {
     "convolution": ("o", "#0072b2"),
     "matrix product": ("s", "#d55e00"),
@@ -46,6 +54,14 @@ LETTERS = 8.0
 LINE = 0.06  # of an axis' height: a line of a roof's name, with room around it
 WRITTEN_OUT = 11  # larger powers of two are written as powers
 SUPERSCRIPTS = str.maketrans("0123456789", "⁰¹²³⁴⁵⁶⁷⁸⁹")
+WAYS = {ALL_REDUCE: "all-reduce, measured", SERVER: "parameter server, modelled"}
+MEGA = 1e6
+DRAWN = "#b3262e"
+RAN_IN, TRANSACTION_BYTES = "fp32", 32  # of what ran, and of a transaction: papers/checks/roofline.py
+PUBLISHED, WEIGHTED = "published", "invocation-weighted"
+BASES = {PUBLISHED: "sum of maxima", WEIGHTED: "invocations x average"}
+NEAREST = 0.75  # powers of two between two points that each have their name
+PRECISIONS = {"fp16": "half precision", "fp16_tensor": "half precision", "fp64": "double precision"}
 
 
 def roofline(metrics: pd.DataFrame, record: CeilingsRecord) -> style.Drawing:
@@ -276,3 +292,179 @@ def machine_roofs(axes: Axes, x: np.ndarray, record: CeilingsRecord, precision: 
             (claim, f"{SHORT.get(precision, precision)}, {what}: {significant(claim / GIGA)}", style.MUTED)
         )
     name_roofs(axes, names)
+
+
+def network_roofline(points: pd.DataFrame, rates: Mapping[str, float]) -> style.Drawing:
+    """Operations of an instance by bytes of gradients; slopes: how fast those travel; ticks: what is attainable.
+
+    Args:
+        points: as `tare.analysis.network.points`, those of the switch that have an intensity.
+        rates: bytes per second of gradients, by the way of their exchange.
+    """
+    title = "Network roofline"
+    if points.empty or not rates:
+        return style.empty(title, "no profiled launch counted operations, or the network was not measured")
+    points = points.assign(top=np.minimum(points["alone"], points["intensity"] * points["exchange"].map(rates)))
+    used = {way: rate for way, rate in rates.items() if way in set(points["exchange"])}
+    with style.sheet(4.6, width_in=style.WIDTH_IN * 1.1) as (figure, axes):
+        x = limits([*points["intensity"], *(points["alone"].max() / rate for rate in used.values())], 3, 3)
+        y = limits([*points["rate"], *points["alone"]], 4, 2)
+        axes_in_powers_of_two(axes, x, y, "intensity (FLOP per byte of gradients; modelled)")
+        for way, rate in used.items():
+            look = {"color": style.INK} if way == ALL_REDUCE else {"color": style.MUTED, "linestyle": "--"}
+            name = f"{WAYS[way]} {significant(rate / MEGA)} MB/s"
+            slope(axes, np.geomspace(*x, 200), rate, y[1], name, above=way == ALL_REDUCE, **look)
+        axes.plot(
+            points["intensity"], points["top"] / GIGA, linestyle="none", marker="_", markersize=16,
+            markeredgewidth=1.6, color=style.INK, label="attainable, modelled",
+        )  # fmt: skip
+        for env in sorted(points["env"].unique(), key=env_order):
+            rows, look = points[points["env"] == env], {"linestyle": "none", "markersize": 7, "alpha": 0.85}
+            axes.plot(
+                rows["intensity"], rows["rate"] / GIGA, label=env_title(env), **look, **style.point_style(env)
+            )
+        for workload, rows in points.groupby("workload"):
+            name_point(axes, workload_title(str(workload)), rows["intensity"].mean(), rows["rate"].min())
+        note = (
+            "Points: one instance, an operator count by the measured step. Attainable: the lesser of its rate "
+            "without any exchange and of what its gradients' way lets through."
+        )
+        told = "; ".join(
+            f"{workload_title(row.workload)} in {env_title(row.env)}, {row.exchange}: {significant(row.intensity)} "
+            f"FLOP/B, {decimal_prefix(row.rate)}FLOP/s of {decimal_prefix(row.top)}FLOP/s"
+            for row in points.itertuples()
+        )
+        return style.finish(figure, title, note, f"{title}. {told}.", axes.get_legend_handles_labels(), 2)
+
+
+def paper_roofline(published: Published, given: Given) -> style.Drawing:
+    """The paper's roofline above, this machine below; `given.ceilings` are there."""
+    title = f"The paper's figure {figure_of(published)}, and this machine"
+    drawn, audited, own = drawn_points(published), audited_points(published, given.findings), points(given.metrics)
+    if drawn.empty or audited.empty:
+        return style.empty(title, "the published numbers hold no roofline")
+    peak, memory = (published.fact(name).quantity.value for name in ("roofline_peak", "roofline_memory"))
+    with style.house_style():
+        figure = Figure(figsize=(style.WIDTH_IN * 1.1, 8.6 if len(own) else 5.2))
+        panels = figure.subplots(1 + bool(len(own)), 1, height_ratios=[1.2, 1][: 1 + bool(len(own))], squeeze=False)
+        above = panels[0, 0]
+        _paper_roofs(above, published, drawn, audited, peak, memory)
+        _paper_points(above, drawn, audited)
+        if len(own):
+            prepare(panels[1, 0], own, given.ceilings)
+            workload_points(panels[1, 0], own)
+            on_cpu = given.ceilings.device == "cpu"
+            panels[1, 0].set_title("This machine's CPU: measured roofs" if on_cpu else "This machine's device")
+        factors = " and ".join(significant(peak / roof, 2) for roof in sorted(set(audited["roof_flop_per_s"])))
+        note = (
+            f"Above: published logs, their {theirs(published.names, HOST)} as host. The roof as drawn is {factors} "
+            "times that of the precision that ran (datasheets). Hollow: sums over kernels of the largest call's "
+            "FLOPs, by the whole run's kernel time, as the paper did. Filled: calls x average, by the time of the "
+            "same kernels. One run each: no interval; bars: reading error. Below: another device, other bytes, "
+            "never to be compared with the points above."
+        )
+        told = [f"{workload_title(row.workload)} as drawn: {_point_told(row)}" for row in drawn.itertuples()]
+        told += [
+            f"{workload_title(row.workload)}, {env_title(row.env, short=True)}, {BASES[row.basis]}: "
+            f"{_point_told(row)}, {row.bound}-bound under {decimal_prefix(row.roof_flop_per_s)}FLOP/s"
+            for row in audited.itertuples()
+        ]
+        roof = f"roof as drawn {decimal_prefix(peak)}FLOP/s and {decimal_prefix(memory)}B/s"
+        alt = f"{title}: {roof}. {'; '.join(told)}."
+        return style.finish(figure, title, note, alt, above.get_legend_handles_labels(), 2)
+
+
+def _point_told(row: tuple) -> str:
+    return f"{significant(row.intensity)} FLOP/B, {decimal_prefix(row.rate)}FLOP/s"
+
+
+def figure_of(published: Published) -> str | None:
+    """Number of the figure that is a roofline; None where the study has none."""
+    return next((plot.figure for plot in published.plotted if plot.kind == ROOFLINE), None)
+
+
+def audited_points(published: Published, findings: pd.DataFrame) -> pd.DataFrame:
+    """The points that its logs give, from the findings: rate, and intensity by the sums that the rate has.
+
+    One row each: workload, env, basis (PUBLISHED from sums of maxima, WEIGHTED from every invocation), intensity,
+    rate, device, its roofs by the datasheet, and which of them bounds it.
+    """
+    own = findings[findings["paper"] == published.paper]
+    sums = own[own["check"].isin(("sum_of_maxima", "not_recomputable"))].set_index(["workload", "env", "metric"])
+    devices = published.logs.dropna(subset=["device"]).set_index(["workload", "env"])["device"].to_dict()
+    rows = []
+    for one in own[(own["check"] == "roof") & (own["metric"] == "flop_per_s")].itertuples():
+        basis = PUBLISHED if one.note.startswith("Sums of maxima") else WEIGHTED
+        column = "published" if basis == PUBLISHED else "recomputed"
+        flops, moved = (sums.loc[(one.workload, one.env, name), column] for name in ("flops", "hbm_transactions"))
+        device = devices[one.workload, one.env]
+        sheet = datasheet.find(device)
+        intensity, peak = flops / (moved * TRANSACTION_BYTES), sheet.peak_flop_per_s[RAN_IN]
+        bound = "memory" if intensity * sheet.memory_bytes_per_s < peak else "compute"
+        rows.append(
+            {"workload": one.workload, "env": one.env, "basis": basis, "intensity": intensity,
+             "rate": one.recomputed, "device": device, "roof_flop_per_s": peak,
+             "roof_bytes_per_s": sheet.memory_bytes_per_s, "bound": bound}
+        )  # fmt: skip
+    return pd.DataFrame(rows)
+
+
+def drawn_points(published: Published) -> pd.DataFrame:
+    """The points as the figure shows them: intensity (FLOP/B), rate (FLOP/s), and the ends of the reading error."""
+    own = published.figures[published.figures["figure"] == figure_of(published)]
+    wide = own.pivot_table(index=["workload", "env"], columns="metric", values=["value", "error"], aggfunc="first")
+    if wide.empty:
+        return pd.DataFrame(columns=["workload", "env", "intensity", "rate", "low", "high"])
+    rate, error = wide["value"]["log2_gflops"], wide["error"]["log2_gflops"].astype(float).fillna(0)
+    rates = {name: GIGA * 2 ** (rate + sign * error) for name, sign in (("rate", 0), ("low", -1), ("high", 1))}
+    return pd.DataFrame({"intensity": 2 ** wide["value"]["log2_intensity"], **rates}).reset_index()
+
+
+def _paper_roofs(
+    axes: Axes, published: Published, drawn: pd.DataFrame, audited: pd.DataFrame, peak: float, memory: float
+) -> None:
+    """The roofs that the paper names, and those of the devices in its logs, by the datasheet."""
+    x = limits([*drawn["intensity"], *audited["intensity"], peak / memory], 4, 4)
+    y = limits([*drawn["rate"], *audited["rate"], peak], 4, 2)
+    axes_in_powers_of_two(axes, x, y, "intensity (FLOP per byte of HBM traffic, 32 B a transaction)")
+    line = np.geomspace(*x, 200)
+    axes.plot(line, np.minimum(peak, memory * line) / GIGA, color=DRAWN, linestyle="--", linewidth=1.3)
+    roofs = audited.drop_duplicates("device").sort_values("roof_flop_per_s", ascending=False)
+    # Of which precision the roof is that was drawn, by the datasheets.
+    sheets = [sheet for name in published.logs["device"].dropna().unique() if (sheet := datasheet.find(name))]
+    found = (name for sheet in sheets for name, rate in sheet.peak_flop_per_s.items() if rate == peak)
+    precision = next(found, None)
+    named = f",\n{PRECISIONS.get(precision, precision)}" if precision else ""
+    names = [(peak, f"as drawn:\n{decimal_prefix(peak)}FLOP/s{named}", DRAWN)]
+    for index, row in enumerate(roofs.itertuples()):
+        label = "" if index else f"HBM {decimal_prefix(row.roof_bytes_per_s)}B/s"
+        look = {"color": style.INK, "linewidth": 0.9 if index else 1.5}
+        slope(axes, line, row.roof_bytes_per_s, row.roof_flop_per_s, label, **look)
+        kind, rate = str(row.device).split("-")[1], decimal_prefix(row.roof_flop_per_s)
+        names.append((row.roof_flop_per_s, f"{RAN_IN}, {kind}:\n{rate}FLOP/s", style.INK))
+    name_roofs(axes, names)
+    model = published.measured_with.device.name.split()[-1] if published.measured_with else "device"
+    axes.set_title(f"Their {model}{'s' if len(roofs) > 1 else ''}: roof as drawn, and the roof of {RAN_IN}")
+
+
+def _paper_points(axes: Axes, drawn: pd.DataFrame, audited: pd.DataFrame) -> None:
+    """Points as drawn with their reading error, and as the logs give them."""
+    error = np.array([drawn["rate"] - drawn["low"], drawn["high"] - drawn["rate"]]) / GIGA
+    axes.errorbar(
+        drawn["intensity"], drawn["rate"] / GIGA, yerr=error, marker="x", markersize=8, markeredgewidth=2,
+        color=DRAWN, linestyle="none", label="point as drawn", zorder=6,
+    )  # fmt: skip
+    for env in sorted(audited["env"].unique(), key=env_order):
+        for basis, rows in audited[audited["env"] == env].groupby("basis"):
+            look = {**style.point_style(env), "linestyle": "none", "markersize": 7, "markeredgewidth": 1.4}
+            look["markerfacecolor"] = style.colour(env) if basis == WEIGHTED else "none"
+            label = f"{env_title(env, short=True)}, {BASES[basis]}"
+            axes.plot(rows["intensity"], rows["rate"] / GIGA, zorder=5, label=label, **look)
+    named = drawn.to_dict("records")
+    for row in audited.drop_duplicates(["workload", "basis", "bound"]).to_dict("records"):
+        near = [one for one in named if one["workload"] == row["workload"]]
+        apart = [max(abs(np.log2(one[axis] / row[axis])) for axis in ("intensity", "rate")) for one in near]
+        if min(apart, default=np.inf) > NEAREST:  # else the same name stands there
+            named.append(row)
+    for row in named:
+        name_point(axes, workload_title(row["workload"]).split()[0], row["intensity"], row["rate"], 8.5)

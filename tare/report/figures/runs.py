@@ -1,4 +1,4 @@
-"""Whole runs: every launch as a dot, and where the time goes."""
+"""Whole runs: every launch as a dot, and where the time goes; what a training step is made of in each stack."""
 
 from __future__ import annotations
 
@@ -15,9 +15,11 @@ from matplotlib.patches import Patch
 from tare.analysis.causes import PHASE_METRICS
 from tare.analysis.choice import kind_of
 from tare.analysis.launch_rows import LATE_IMPORTS
+from tare.model.levels import SAME
 from tare.report.figures import style
 from tare.report.words.labels import env_order, env_title, metric_title, seconds, units_text, workload_title
 from tare.stats.intervals import outliers
+from tare.worker.families import CONVOLUTION, ELEMENT_WISE, OPTIMIZER, POOLING, PRODUCT
 
 UNIT_METRICS = ("real_s", "step_s", *(phase for phase in PHASE_METRICS if phase != "model_s"))
 COLUMNS = 2
@@ -25,6 +27,10 @@ TITLE_LETTERS = 36  # of a line above a panel
 LATE_SHARE = 0.1  # of a part: where imports within it take more than that, they are named
 OF_WHICH_IMPORTS = "of which imports"
 HATCHED: dict[str, Any] = {"facecolor": "none", "edgecolor": style.INK, "linewidth": 0.0, "hatch": "/////"}
+# What every framework names alike; the rest is one part, as some make dropouts and losses of many operators.
+NAMED = (CONVOLUTION, PRODUCT, ELEMENT_WISE, POOLING, OPTIMIZER)
+REST = "all other"
+MS = 1e3
 
 
 def measured(metrics: pd.DataFrame, workload: str, wanted: Sequence[str]) -> pd.DataFrame:
@@ -58,17 +64,13 @@ def units(metrics: pd.DataFrame, workload: str) -> style.Drawing:
         n = ", ".join(dict.fromkeys(units_text(count, str(kind)) for kind, count in by_kind.items()))
         ringed = f" Ringed: {flagged} outliers (over 5 MAD), kept." if flagged else ""
         style.footnote(figure, f"n = {n}. Dots: launches; bar: median.{ringed} Axes don't start at 0.")
-    medians = [
-        f" Median {metric_title(metric).lower()}: {told}."
-        for metric in UNIT_METRICS[:2]
-        if (told := _told(rows[rows["metric"] == metric].groupby("launch")["value"].median()))
-    ]
-    alt = f"{title}, as dots, by metric and environment.{''.join(medians)}"
+    main = rows[rows["metric"].isin(UNIT_METRICS[:2])]
+    medians = main.pivot_table(index="launch", columns="metric", values="value", aggfunc="median")
+    told = style.told(
+        medians.reindex(environments).rename(columns=lambda metric: metric_title(metric).lower()), seconds
+    )
+    alt = f"{title}, as dots, by metric and environment. Medians: {told}."
     return style.Drawing(figure=figure, title=title, alt=alt)
-
-
-def _told(values: pd.Series) -> str:
-    return "; ".join(f"{env_title(env)} {seconds(value)}" for env, value in values.items())
 
 
 def _dots(axes: Axes, rows: pd.DataFrame, environments: list[str]) -> int:
@@ -149,20 +151,53 @@ def split(metrics: pd.DataFrame, workloads: Sequence[str]) -> style.Drawing:
         entries = keys, [key.get_label() for key in keys]
         launches = sorted({measured(metrics, name, ("real_s",))["rep"].nunique() for name in found})
         note = f"Means of n = {' or '.join(map(str, launches))} launches: the parts add up to the mean whole run."
-        told = [
-            f"{workload_title(name)}, mean whole run: {_totals(own, late[name])}" for name, own in found.items()
-        ]
+        told = [f"{workload_title(name)}, means: {_parts_told(own, late[name])}" for name, own in found.items()]
         alt = f"{title}. {'. '.join(told)}."
         return style.finish(figure, title, note, alt, entries, 4, columnspacing=1.2, handlelength=1.0)
 
 
-def _totals(table: pd.DataFrame, late: pd.DataFrame) -> str:
-    """Whole runs by environment, each with the imports within its parts."""
-    told = []
-    for env, value in table.sum(axis=1).items():
-        within = [
-            f"{seconds(late_s)} in {metric_title(part).lower()}" for part, late_s in late.loc[env].dropna().items()
-        ]
-        named = f" ({OF_WHICH_IMPORTS}: {', '.join(within)})" if within else ""
-        told.append(f"{env_title(env)} {seconds(value)}{named}")
-    return "; ".join(told)
+def _parts_told(table: pd.DataFrame, late: pd.DataFrame) -> str:
+    """Parts of whole runs by environment, and of them the imports within."""
+    named = table.rename(columns=lambda part: metric_title(part).lower())
+    within = late.rename(columns=lambda part: f"{metric_title(part).lower()}, {OF_WHICH_IMPORTS}")
+    return style.told(named.assign(**{"whole run": table.sum(axis=1)}).join(within), seconds)
+
+
+def step_table(profiles: pd.DataFrame, workload: str) -> pd.DataFrame:
+    """Seconds of a step by part: one row per stack, in the table's order.
+
+    Columns: `label`, the stack's level; the parts; `plain_step_s`, without the profiler; `reason` of no parts. A
+    launch that could not be has neither.
+    """
+    rows = []
+    for level, found in profiles[profiles["workload"] == workload].groupby("level", sort=False):
+        first = found.iloc[0]
+        part = found["family"].where(found["family"].isin(NAMED), REST)
+        sums = found["self_s_per_step"].groupby(part).sum() if pd.isna(first["reason"]) else {}
+        label = first["stack"] if level == SAME else level
+        rows.append({"label": label, **sums, "plain_step_s": first["plain_step_s"], "reason": first["reason"]})
+    return pd.DataFrame(rows, columns=["label", *NAMED, REST, "plain_step_s", "reason"])
+
+
+def stack_steps(profiles: pd.DataFrame, workload: str) -> style.Drawing:
+    """Stacked bars of the families of operators, one per stack; a mark at the step without the profiler."""
+    title = f"{workload_title(workload)}: what a step is made of"
+    table = step_table(profiles, workload)
+    table = table[table["plain_step_s"].notna()].reset_index(drop=True)
+    if table.empty:
+        return style.empty(title, "no profiled launch in another stack succeeded")
+    plain, parts = table["plain_step_s"] * MS, table[[*NAMED, REST]].astype(float) * MS
+    with style.sheet(0.3 * len(table) + 1.75) as (figure, axes):
+        style.stacked(axes, parts, style.PHASE_COLOURS[1:], table["label"])
+        places = np.arange(len(table))
+        axes.vlines(plain, places - 0.42, places + 0.42, color=style.INK, linewidth=1.8, label="step, no profiler")
+        ends = np.maximum(parts.sum(axis=1), plain)
+        for place, (value, end, reason) in enumerate(zip(plain, ends, table["reason"], strict=True)):
+            note = f"{value:.1f} ms" + ("" if pd.isna(reason) else ", operators not named")
+            axes.annotate(note, (end, place), (6, 0), textcoords="offset points", va="center", fontsize=8.5)
+        axes.set_xlim(0, ends.max() * 1.3)
+        axes.set_xlabel("milliseconds")
+        note = "One profiled launch each, on the host: own time of operators. A profiler takes time itself."
+        told = "; ".join(f"{row.label} {seconds(row.plain_step_s)}" for row in table.itertuples())
+        alt, handles = f"{title}. A step without the profiler: {told}.", axes.get_legend_handles_labels()
+        return style.finish(figure, title, note, alt, handles, 3, columnspacing=1.2, handlelength=1.0)

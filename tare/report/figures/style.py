@@ -11,7 +11,7 @@ import html
 import io
 import re
 import textwrap
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -25,6 +25,7 @@ from matplotlib.figure import Figure
 from tare.core.files import write_text
 from tare.model.roles import CONTROL, read_role
 from tare.model.studies.study import HOST
+from tare.report.words.labels import env_title
 
 INK, MUTED, GRID, PAPER, BAND = "#1c2127", "#5b646e", "#dfe3e7", "#fefefd", "#f3e9c9"
 # Colour and marker of environments; any other has the next of SPARE.
@@ -222,6 +223,14 @@ def finish(
         legend(figure, title, entries, ncols, **look)
     footnote(figure, note)
     return Drawing(figure=figure, title=title, alt=alt)
+
+
+def told(table: Any, form: Callable[[Any], str] = str, name: Callable[[Any], str] = env_title) -> str:
+    """Every number of a table in words, row by row, for an alternative text."""
+    rows = ((name(row), values.dropna()) for row, values in table.iterrows())
+    return "; ".join(
+        f"{row}: {', '.join(f'{part} {form(one)}' for part, one in own.items())}" for row, own in rows if len(own)
+    )
 
 
 def empty(title: str, reason: str) -> Drawing:

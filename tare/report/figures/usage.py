@@ -1,7 +1,8 @@
-"""What a profiled launch shows over time: processes, the device, input; and the operators that take the time."""
+"""What profiled launches show: processes and device over time, operators, the device's time in a step."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
@@ -9,10 +10,34 @@ import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
+from tare.analysis.choice import PROFILE
+from tare.machine.nvml import SLOWING
 from tare.report.figures import style
-from tare.report.words.labels import env_order, env_title, seconds, sentence_case, size_bytes, workload_title
+from tare.report.words.labels import (
+    env_order,
+    env_title,
+    seconds,
+    sentence_case,
+    significant,
+    size_bytes,
+    workload_title,
+)
 
 MOST_OPERATORS = 12
+ALIGNED, AS_CALLED = "aligned_s", "at_s"
+SINCE = {ALIGNED: "seconds from the start of the first step", AS_CALLED: "seconds since the launcher's call"}
+ABOVE = 1.25  # of a panel, so that its lines leave room for the ticks
+PANEL_IN = 1.2
+# Parts of a step on the device, in the order of the bar, with their colours; gaps come last and are light.
+DEVICE_PARTS = {
+    "kernel_s": ("kernels", "#2b6ca3"),
+    "memset_s": ("memset", "#c9a227"),
+    "htod_s": ("host to device", "#c2542d"),
+    "dtoh_s": ("device to host", "#8a5aa8"),
+    "dtod_s": ("within the device", "#3f9a78"),
+    "device_gap_s": ("idle", style.GRID),
+}
+SOURCE = "torch.profiler"
 
 
 class Trace(NamedTuple):
@@ -34,10 +59,6 @@ OF_PROCESSES = (
     Trace("throttled_percent", "throttled\n(% of time)", 1.0, "throttling"),
 )
 RATE = Trace("samples_per_s", "samples/s", 1.0, "rate with the loader")  # of the table of steps
-ALIGNED, AS_CALLED = "aligned_s", "at_s"
-SINCE = {ALIGNED: "seconds from the start of the first step", AS_CALLED: "seconds since the launcher's call"}
-ABOVE = 1.25  # of a panel, so that its lines leave room for the ticks
-PANEL_IN = 1.2
 Mark = Callable[[Axes, pd.DataFrame, Trace, str], None]
 
 
@@ -169,3 +190,80 @@ def operator_times(operators: pd.DataFrame, workload: str) -> style.Drawing:
         told = "; ".join(f"{env_title(env)} {seconds(value)}" for env, value in table.iloc[0].dropna().items())
         alt = f"{title}. Largest: {table.index[0]}: {told} per step."
         return style.finish(figure, title, note, alt, axes.get_legend_handles_labels(), handletextpad=0.2)
+
+
+SENSORS = (
+    Trace("gpu_utilization_percent", "some kernel ran\n(% of time)", 1.0, "some kernel ran", "% of time"),
+    Trace("memory_used_bytes", "device memory\n(GiB)", 1 << 30, "device memory", "GiB"),
+    Trace("power_w", "power (W)", 1.0, "power", "W"),
+    Trace("sm_clock_hz", "SM clock (GHz)", 1e9, "SM clock", "GHz"),
+)
+
+
+def device_time_table(metrics: pd.DataFrame, workload: str) -> pd.DataFrame:
+    """Seconds of one step on the device, by environment (index) and measured part (of DEVICE_PARTS)."""
+    own = (
+        (metrics["campaign"] == PROFILE) & (metrics["workload"] == workload) & metrics["metric"].isin(DEVICE_PARTS)
+    )
+    rows = metrics[own & (metrics["source"] == SOURCE) & metrics["value"].notna()]
+    table = rows.pivot_table(index="launch", columns="metric", values="value", aggfunc="first")
+    return table.loc[sorted(table.index, key=env_order), [name for name in DEVICE_PARTS if name in table.columns]]
+
+
+def device_time(metrics: pd.DataFrame, workload: str) -> style.Drawing:
+    """One bar per environment: kernels, memset, copies and idle time of one training step on the device."""
+    title = f"{workload_title(workload)}: the device's time in a step"
+    table = device_time_table(metrics, workload)
+    if table.empty:
+        return style.empty(title, "no profiled launch ran on a device with a clock of its own")
+    factor, unit = (1e3, "ms") if table.sum(axis=1).max() >= 1e-3 else (1e6, "µs")
+    named = table.rename(columns={part: name for part, (name, _) in DEVICE_PARTS.items()})
+    with style.sheet(0.34 * len(table) + 2.1) as (figure, axes):
+        fills = [DEVICE_PARTS[part][1] for part in table]
+        style.stacked(axes, named * factor, fills, [env_title(str(env), short=True) for env in table.index])
+        axes.set_xlabel(f"{unit} per training step, while profiled")
+        note = (
+            "n = 1 profiled launch per environment, measured by CUPTI. Activities that overlap are each counted in "
+            "full. Idle: no kernel, copy or memset ran."
+        )
+        alt, entries = f"{title}. {style.told(named, seconds)}.", axes.get_legend_handles_labels()
+        return style.finish(figure, title, note, alt, entries, 3, handlelength=1.0)
+
+
+def faults(reasons: object) -> list[str]:
+    """The throttle reasons of a sample, by semicolons, that make a device slower: none of idling or a setting."""
+    names = [] if reasons is None or reasons != reasons else re.split(r"[;,] *", str(reasons))
+    return [name for name in names if name in SLOWING or name.startswith("unknown")]
+
+
+def device_samples(samples: pd.DataFrame, workload: str, steps: pd.DataFrame | None = None) -> style.Drawing:
+    """What the driver reported over one profiled launch per environment; throttled samples are ringed."""
+    title = f"{workload_title(workload)}: the device over a launch"
+    rows = of(samples, workload)
+    slow = rows["throttle_reasons"].map(faults)
+    names = sorted({name for found in slow for name in found})
+    said = f"Ringed: clocked lower, says the driver ({', '.join(names)})." if names else "No sample was throttled."
+    note = (
+        "n = 1 profiled launch per environment, sampled by NVML on the host. Its utilisation says that some kernel "
+        f"ran, not how much of the device was used. {said}"
+    )
+    figure = over_time(rows, of(steps, workload), SENSORS, title, note, _ring)
+    if figure is None:
+        return style.empty(title, "the driver gave no samples of a profiled launch")
+    means = pd.DataFrame(
+        {
+            f"{trace.name} ({trace.sign})": rows.groupby("launch")[trace.column].mean() / trace.unit
+            for trace in SENSORS
+        }
+    )
+    means["samples throttled (%)"] = 100 * slow.map(bool).groupby(rows["launch"]).mean()
+    alt = f"{title}, means. {style.told(means.loc[sorted(means.index, key=env_order)], significant)}."
+    return style.Drawing(figure=figure, title=title, alt=alt)
+
+
+def _ring(axes: Axes, own: pd.DataFrame, trace: Trace, when: str) -> None:
+    hot = own[own["throttle_reasons"].map(lambda text: bool(faults(text)))]
+    axes.plot(
+        hot[when], hot[trace.column] / trace.unit, linestyle="none", marker="o", markersize=6,
+        markerfacecolor="none", markeredgecolor="#c0392b", markeredgewidth=1.2,
+    )  # fmt: skip

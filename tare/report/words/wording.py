@@ -9,7 +9,7 @@ from typing import Any
 from tare.analysis.launch_rows import SLOWDOWN
 from tare.literature.finding import listed
 from tare.model.tables import VERDICTS
-from tare.report.words.labels import HIGHER_IS_BETTER, metric_title, significant
+from tare.report.words.labels import HIGHER_IS_BETTER, significant
 
 TIMES_FROM = 2.0  # from twice or half on, a ratio reads better as "3 times" than as "200% longer"
 SMALLEST = 0.0001
@@ -105,18 +105,6 @@ def stalled(row: Mapping[str, Any]) -> bool:
     """Whether the interval of what stalls add to the ratio excludes nothing added."""
     low, high = row["stalls_ci_low"], row["stalls_ci_high"]
     return not (missing(low) or missing(high)) and not low <= 1 <= high
-
-
-def control_sentence(row: Mapping[str, Any]) -> str:
-    """What the instrument saw between host and host, where nothing is to be seen."""
-    what, low, high = metric_title(row["metric"]), row["control_ci_low"], row["control_ci_high"]
-    if missing(low) or missing(high):
-        return f"{what}: the control has no interval yet"
-    text = f"{what}, host against host: {between(row['metric'], low, high)}"
-    limit = 1 + row["margin"]
-    if low > 1 or high < 1:
-        return f"{text}, where nothing is to be seen: believe no difference of that size"
-    return f"{text}, beyond the {margin_text(row['margin'])} margin" if high > limit or low < 1 / limit else text
 
 
 def tally(rows: Iterable[Mapping[str, Any]], what: str) -> str:

@@ -1,21 +1,17 @@
-"""Tables of numbers: time split, every verdict, batch sizes, and the papers' metrics from profiled launches."""
+"""Tables of numbers: parts of whole runs, training steps, what they count, every verdict, batch sizes."""
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any
 
+import pandas as pd
+
 from tare.analysis.choice import PRIMARY
+from tare.model.roles import read_role
 from tare.report.evidence import Evidence
-from tare.report.figures import (
-    OF_WHICH_IMPORTS,
-    batch_table,
-    failed_launches,
-    joint,
-    late_table,
-    split_table,
-)
+from tare.report.figures import OF_WHICH_IMPORTS, batch_table, failed_launches, joint, late_table, split_table
 from tare.report.references import Reference
 from tare.report.words.labels import (
     env_order,
@@ -27,9 +23,10 @@ from tare.report.words.labels import (
     with_unit,
     workload_title,
 )
-from tare.report.words.layout import Cell, Table
+from tare.report.words.layout import Cell, Table, ends
 from tare.report.words.wording import margin_text, missing, stalled, without_time
-from tare.stats.intervals import BUT_FOR_STALLS, Interval, judge
+
+_digits = partial(significant, digits=2)
 
 DESIGNS = {"stein": "pilot", "fixed": "study or budget"}
 
@@ -69,26 +66,35 @@ STEP_COLUMNS = {
 }
 
 
-def steps_table(evidence: Evidence | Reference, workload: str) -> Table:
-    """What a training step takes: means over rounds."""
-    metrics = joint(evidence.metrics)
-    own = metrics[(metrics["workload"] == workload) & metrics["metric"].isin(STEP_COLUMNS)]
-    own = own[own["kind"] == "measured"]
+def means_table(rows: pd.DataFrame, columns: Mapping[str, str], **about: str) -> Table:
+    """Means over units: a row for each launch, a column for each metric that was measured, by its title."""
+    own = rows[rows["metric"].isin(columns) & (rows["kind"] == "measured")]
     units = own.groupby("metric")["unit"].first()
     means = own.pivot_table(index="launch", columns="metric", values="value", aggfunc="mean")
     return Table.of(
-        sorted(means.index, key=env_order),
+        sorted(means.index, key=lambda env: (env_order(read_role(env).place.name), env)),
         {
             "": lambda env: env_title(str(env), short=True),
             **{
-                title: lambda env, metric=metric: _scaled(means.loc[env].get(metric), units.get(metric))
-                for metric, title in STEP_COLUMNS.items()
+                title: lambda env, metric=metric: _scaled(means.loc[env, metric], units[metric])
+                for metric, title in columns.items()
+                if metric in means
             },
         },
-        caption=f"{workload_title(workload)}: a training step",
-        note="Means over rounds. They hold how fast the machine was in each round, which the ratios do not.",
         numeric=True,
         wide=True,
+        **about,
+    )
+
+
+def steps_table(evidence: Evidence | Reference, workload: str) -> Table:
+    """What a training step takes: means over rounds."""
+    metrics = joint(evidence.metrics)
+    return means_table(
+        metrics[metrics["workload"] == workload],
+        STEP_COLUMNS,
+        caption=f"{workload_title(workload)}: a training step",
+        note="Means over rounds. They hold how fast the machine was in each round, which the ratios do not.",
     )
 
 
@@ -142,7 +148,7 @@ def verdicts_table(evidence: Evidence | Reference, workload: str) -> Table:
             **compared("verdict"),
         },
         caption=f"{workload_title(workload)}: every comparison with the host",
-        note=f"{stalls_sentence(evidence, workload)} {bootstrap_sentence(evidence, workload)}",
+        note="All time: stalls included. “Stalls count”: what they add to the ratio is sure.",
         wide=True,
     )
 
@@ -159,85 +165,62 @@ def _headline_rows(evidence: Evidence | Reference, workload: str) -> list[dict[s
     return sorted(found, key=lambda r: (metric_order(r["metric"]), env_order(r["launch"])))
 
 
-def _names(rows: list[dict[str, Any]]) -> str:
-    return "; ".join(f"{metric_title(row['metric']).lower()} in {env_title(row['launch'])}" for row in rows)
-
-
-def stalls_sentence(evidence: Evidence | Reference, workload: str) -> str:
-    """Where stalls change a ratio for sure, and where a verdict holds but for them."""
-    rows = _headline_rows(evidence, workload)
-    found = [row for row in rows if stalled(row)]
-    qualified = [row for row in rows if row["verdict"].endswith("stalls")]
-    text = (
-        f"Stalls change the ratio: {_names(found)}." if found else "Nowhere is it sure that stalls change a ratio."
-    )
-    return f"{text} Equivalent or within the margin but for stalls: {_names(qualified)}." if qualified else text
-
-
-def bootstrap_sentence(evidence: Evidence | Reference, workload: str) -> str:
-    """A sensitivity check: the comparisons on which a percentile bootstrap would have decided otherwise."""
-    rows = [row for row in _headline_rows(evidence, workload) if not missing(row["ci_low"])]
-    other = [
-        row for row in rows if bootstrap_verdict(row) not in (None, row["verdict"].removesuffix(BUT_FOR_STALLS))
-    ]
-    if not other:
-        return "A bootstrap would have decided the same everywhere."
-    told = "; ".join(
-        f"{metric_title(row['metric']).lower()} in {env_title(row['launch'])} ({bootstrap_verdict(row)})"
-        for row in other
-    )
-    return (
-        f"A bootstrap, which with few units covers too little, would have decided {len(other)} of {len(rows)} "
-        f"otherwise: {told}."
+def counts_table(evidence: Evidence, workload: str) -> Table:
+    """Page faults and preemptions of a step of the headline, environment against host: never a verdict."""
+    found = joint(evidence.counts)
+    rows = found[found["workload"] == workload].to_dict("records")
+    return Table.of(
+        sorted(rows, key=lambda row: (metric_order(row["metric"]), env_order(row["launch"]))),
+        {
+            "": lambda row: f"{metric_title(row['metric'])}, {env_title(row['launch'], short=True)}",
+            "rounds": lambda row: str(row["n_units"]),
+            "host": lambda row: _count(row["host"]),
+            "here": lambda row: _count(row["value"]),
+            "difference": lambda row: _count(row["difference"]),
+            "interval": lambda row: (
+                ends(row["ci_low"], row["ci_high"], _digits) if missing(row["reason"]) else f"none: {row['reason']}"
+            ),
+            "control": lambda row: _count(row["control_difference"]),
+            "control's interval": lambda row: ends(row["control_ci_low"], row["control_ci_high"], _digits),
+        },
+        caption=f"{workload_title(workload)}: page faults and preemptions of a step, against the host",
+        note="Exploratory: differences to the mean of the two hosts (the control: of the second host to the "
+        "first), centre and interval from signed ranks over rounds, at a Bonferroni level over environments and "
+        "counts. A difference has no margin and no verdict. Preemptions are involuntary switches: another process "
+        "got the core.",
+        wide=True,
     )
 
 
-def bootstrap_verdict(row: Mapping[str, Any]) -> str | None:
-    """What the bootstrap's interval would have decided; None where there is none."""
-    if missing(row["bootstrap_low"]) or missing(row["bootstrap_high"]):
-        return None
-    low, high = math.log(row["bootstrap_low"]), math.log(row["bootstrap_high"])
-    return judge(Interval(n=row["n_units"], mean=(low + high) / 2, low=low, high=high), row["margin"])
+def _count(value: float | None) -> str | None:
+    return None if missing(value) else f"{'−' if value < 0 else ''}{_digits(abs(value))}"
 
 
 def batch_numbers(evidence: Evidence | Reference, workload: str) -> Table:
-    """Real time by batch size."""
+    """Real time by batch size; the shortest is marked, and those whose runs overlap its own."""
+    found = batch_table(evidence.metrics, workload)
+    best = found["median_s"].idxmin() if len(found) > 1 else None
+
+    def median(row: tuple[int, pd.Series]) -> str | Cell:
+        size, own = row
+        mark = "" if best is None else "shortest" if size == best else ""
+        if best is not None and size != best and own["shortest_s"] <= found.loc[best, "longest_s"]:
+            mark = f"overlaps batch {best}"
+        return Cell(text=seconds(own["median_s"]), below=mark) if mark else seconds(own["median_s"])
+
+    failed = failed_launches(evidence.metrics, workload)
+    told = [f"{len(reasons)} at batch {batch} ({reasons[-1]})" for batch, reasons in failed.items()]
     return Table.of(
-        batch_table(evidence.metrics, workload).iterrows(),
+        found.iterrows(),
         {
             "batch": lambda row: str(row[0]),
             "launches": lambda row: str(int(row[1]["launches"])),
             "shortest": lambda row: seconds(row[1]["shortest_s"]),
-            "median": lambda row: seconds(row[1]["median_s"]),
+            "median": median,
             "longest": lambda row: seconds(row[1]["longest_s"]),
             "spread": lambda row: f"{significant(row[1]['spread_percent'], 2)}%",
         },
         caption=f"{workload_title(workload)}: real time by batch size, host",
+        note=without_time("Launches", told) if told else "",
         numeric=True,
     )
-
-
-def batch_sentence(evidence: Evidence | Reference, workload: str) -> str:
-    """Which batch size is shortest, whether the repetitions can tell it from the next, and what has no time."""
-    failed = failed_launches(evidence.metrics, workload)
-    told = [f"{len(reasons)} at batch {batch} ({reasons[-1]})" for batch, reasons in failed.items()]
-    text = _shortest(evidence, workload)
-    return f"{text} {without_time('Launches', told)}" if told else text
-
-
-def _shortest(evidence: Evidence | Reference, workload: str) -> str:
-    found = batch_table(evidence.metrics, workload)
-    title = workload_title(workload)
-    if len(found) < 2:
-        return f"{title}: fewer than two batch sizes ran, so there is nothing to compare."
-    order = found.sort_values("median_s")
-    best, second, worst = order.iloc[0], order.iloc[1], order.iloc[-1]
-    text = (
-        f"{title}: shortest at batch {order.index[0]} (median {seconds(best['median_s'])}), longest at batch "
-        f"{order.index[-1]} ({seconds(worst['median_s'])})."
-    )
-    if best["longest_s"] >= second["shortest_s"]:
-        text += (
-            f" The runs of batches {order.index[0]} and {order.index[1]} overlap: the two can't be told apart here."
-        )
-    return text

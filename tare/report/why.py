@@ -1,26 +1,33 @@
-"""Why environments differ: what was found of each, where extra time sits and what of it files account for.
-
-Host against host stands in the note wherever two hosts can be compared: what they differ by, no container caused.
-"""
+"""Why environments differ: what was found of each, where extra time sits, and every number behind it."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
+import pandas as pd
+
 from tare.analysis import causes, suspects
+from tare.analysis.causes import ALL_OPERATORS, FileAccount, OperatorTime, PhaseCost
 from tare.analysis.choice import ENVIRONMENT, of_causes
 from tare.analysis.decisions import Decision
 from tare.analysis.reasons import Case, says_much
-from tare.analysis.verdicts import CAUSE_METRICS
-from tare.model.tables import INCONCLUSIVE
 from tare.report.evidence import Evidence
-from tare.report.machine.conditions import first_facts
-from tare.report.reasons import why_tables
+from tare.report.machine import first_facts
+from tare.report.numbers import interval_text, ratio_text
 from tare.report.words.decisions import because
-from tare.report.words.labels import metric_title, significant, workload_title
-from tare.report.words.layout import Table, by_environment
-from tare.report.words.wording import percent
+from tare.report.words.labels import (
+    env_order,
+    env_title,
+    metric_order,
+    metric_title,
+    seconds,
+    significant,
+    with_unit,
+    workload_title,
+)
+from tare.report.words.layout import Table, by_environment, ends, signed_s
+from tare.stats.intervals import Interval
 
 NAMED = 4  # names in one cell; the tables have all
 
@@ -69,13 +76,12 @@ def _argument(evidence: Evidence, case: Case, title: str) -> Argument:
         note=" ".join(_notes(case)),
         wide=True,
     )
-    accounts = why_tables.accounts_table(list(case.accounts.values()), title)
+    accounts = accounts_table(list(case.accounts.values()), title)
     numbers = [
-        why_tables.files_table(case.metrics, title),
-        why_tables.operators_table(case.times, title),
-        why_tables.kernels_table(case.kernels, title),
+        files_table(case.metrics, title),
+        operators_table(case.times, title),
     ]
-    return Argument(case.workload, title, [findings, why_tables.phases_table(case.costs, title), accounts], numbers)
+    return Argument(case.workload, title, [findings, phases_table(case.costs, title), accounts], numbers)
 
 
 def some(names: Sequence[str]) -> str:
@@ -142,7 +148,7 @@ def put_down(found: Sequence[Decision], env: str) -> str | None:
 
 
 def _notes(case: Case) -> list[str]:
-    """What two hosts differ by, and how much can't be told yet."""
+    """What two hosts differ by."""
     found = []
     for what, compared in case.sets.items():
         if compared:
@@ -154,15 +160,91 @@ def _notes(case: Case) -> list[str]:
     missing = case.metrics[(case.metrics["metric"] == "kernels_per_step") & case.metrics["reason"].notna()]
     if not case.sets["kernels"] and len(missing):
         found.append(f"Kernels are unavailable: {missing.iloc[0]['reason']}.")
-    singles = [one for one in case.times if one.operator != causes.ALL_OPERATORS]
-    if singles:
-        reach = max(max(one.control_high, 1 / one.control_low) for one in singles)
-        found.append(
-            f"No operator differs within what two hosts show of it, {percent(reach - 1, up=True)} at most."
-        )
-    parts = case.verdicts[case.verdicts["metric"].isin(causes.PHASE_METRICS)]
-    files = case.judged[case.judged["metric"].isin(CAUSE_METRICS)]
-    for rows, what in ((parts, "parts of whole runs"), (files, "what files cost")):
-        if unsure := int((rows["verdict"] == INCONCLUSIVE).sum()):
-            found.append(f"Of {len(rows)} comparisons of {what}, {unsure} can't be told yet.")
     return found
+
+
+def span_s(interval: Interval) -> str:
+    """Mean and interval of extra seconds."""
+    if interval.mean is None:
+        return "no number"
+    if interval.low is None:
+        return f"{signed_s(interval.mean)}, no interval from {interval.n} unit"
+    return f"{signed_s(interval.mean)} ({ends(interval.low, interval.high, seconds)})"
+
+
+def files_table(causes: pd.DataFrame, title: str) -> Table:
+    """Medians over launches of what files cost, by environment."""
+    own = causes[causes["kind"] != "unavailable"]
+    units = own.groupby("metric")["unit"].first()
+    table = own.pivot_table(index="metric", columns="launch", values="value", aggfunc="median")
+
+    def cell(metric: str, env: str) -> str | None:
+        value = table.loc[metric, env]
+        return None if pd.isna(value) else with_unit(value, units[metric])
+
+    return Table.of(
+        sorted(table.index, key=metric_order),
+        {"": metric_title, **by_environment(sorted(table.columns, key=env_order), cell)},
+        caption=f"{title}: files of the imports, calls of a step (medians over launches)",
+        note="First reading comes before the imports of the same launch; repeated reading after them.",
+        numeric=True,
+        wide=True,
+    )
+
+
+def phases_table(costs: Sequence[PhaseCost], title: str) -> Table:
+    """Extra seconds of each phase with its interval and its share, by environment."""
+    by_key = {(cost.phase, cost.env): cost for cost in costs}
+
+    def cell(phase: str, env: str) -> str | None:
+        cost = by_key.get((phase, env))
+        return cost and f"{span_s(cost.extra)}{'' if cost.share is None else f', {100 * cost.share:.0f}%'}"
+
+    return Table.of(
+        dict.fromkeys(cost.phase for cost in costs),
+        {"": metric_title, **by_environment(sorted({cost.env for cost in costs}, key=env_order), cell)},
+        caption=f"{title}: extra time of a whole run and its phases against the host",
+        note="Exploratory: means of differences within a round; of each phase the intervals of all environments "
+        "hold together (Bonferroni). The share stands where the whole run's interval excludes zero.",
+        wide=True,
+    )
+
+
+def accounts_table(accounts: Sequence[FileAccount], title: str) -> Table:
+    """What reading files accounts for, by environment."""
+    return Table.of(
+        accounts,
+        {
+            "": lambda one: env_title(one.env),
+            "imports in whole runs": lambda one: span_s(one.imports),
+            "first reading of files": lambda one: span_s(one.files),
+            "imports after reading": lambda one: span_s(one.after),
+            "files by imports": lambda one: one.reason or f"{100 * one.low:.0f}% to {100 * one.high:.0f}%",
+        },
+        caption=f"{title}: extra time of imports, and of reading their files",
+        note="Exploratory, from two campaigns: the quotients of the ends of both intervals bound the share.",
+        wide=True,
+    )
+
+
+def operators_table(times: Sequence[OperatorTime], title: str) -> Table:
+    """Own time of each operator, as a ratio to the hosts."""
+    return Table.of(
+        times,
+        {
+            "operator": lambda time: time.operator,
+            "environment": lambda time: env_title(time.env),
+            "host": lambda time: seconds(time.host_s),
+            "share": lambda time: f"{100 * time.share:.0f}%",
+            "ratio": lambda time: ratio_text(time.ratio),
+            "interval": lambda time: interval_text(time.low, time.high),
+            "host to host": lambda time: interval_text(time.control_low, time.control_high),
+            "": lambda time: "differs" if time.differs else "not told apart",
+        },
+        caption=f"{title}: own time of operators, profiled, against the two hosts",
+        note=f"Exploratory: {ALL_OPERATORS} and those of 1% or more. Each operator and environment has a spread "
+        "of its own, moderated by those of the environment's other operators; levels by selection over all rows "
+        "(Benjamini and Hochberg). An operator differs where there are the units that a verdict takes, its "
+        "interval excludes 1, and its ratio lies beyond what the two hosts show in any unit.",
+        wide=True,
+    )

@@ -1,26 +1,36 @@
-"""What an image costs: seconds until it can start, bytes, first starts, and when a conversion pays.
-
-No verdicts: the numbers are observations of one machine, and the builds were made once. Ratios and differences of
-starts get an interval of their own, each at the study's level, from three repetitions on; fewer give their range.
-"""
+"""What an image costs, beside one that a user would write by hand, and after how many runs building it pays."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
+from typing import Any, NamedTuple
 
 import pandas as pd
 
 from tare.analysis import image_costs
+from tare.analysis.break_even import NAIVE, Built, built
+from tare.literature import published
 from tare.model.journals.units import COLD, COLD_MEANS, WARM
 from tare.model.roles import CONTROL
+from tare.model.studies.papers import paper_names
 from tare.model.studies.study import HOST
 from tare.report.evidence import Evidence
-from tare.report.words.labels import env_order, env_title, sentence_case, significant, size_bytes, with_unit
-from tare.report.words.layout import UNAVAILABLE, Cell, Reader, Row, Table, by_environment, ends
-from tare.report.words.wording import signed, without_time
-from tare.stats.break_even import NEVER, runs_until_paid
+from tare.report.words.labels import (
+    decimal_prefix,
+    env_order,
+    env_title,
+    seconds,
+    sentence_case,
+    significant,
+    size_bytes,
+    with_unit,
+    workload_title,
+)
+from tare.report.words.layout import UNAVAILABLE, Cell, Reader, Row, Table, by_environment, ends, field
+from tare.report.words.wording import listed, signed, without_time
+from tare.stats.break_even import NEVER, Runs, pull_seconds, runs_until_paid
 from tare.stats.intervals import log_ratios_of, t_interval
 
 FEWEST = 3  # repetitions that give an interval
@@ -31,9 +41,24 @@ PRICE_ITEMS = (FIRST, *(item for item in image_costs.ITEMS if item != FIRST and 
 PARTS = {"runtime": "runtime_start_s", "imports": "imports_s", "machine read": "machine_read_bytes",
          "process read": "own_read_bytes", "major faults": "major_faults"}  # fmt: skip
 Text = Callable[[str], str | Cell | None]
+RECIPES = {"docker": "Dockerfile", "apptainer": "definition file"}  # by the environment that runs what it gives
+OUR_STAGES = ("tree_s", "assemble_s", "convert_s")  # what follows base and packages, which both have already
+OUR_BYTES = {"docker": "said_bytes", "apptainer": "disk_bytes"}
+# What a paper may print of its image, by our name of it; and names of what its image or its build has besides.
+PRINTED = ("image_build", "image_size")
+DIFFERS = "image_differs"
+NAIVE_NOTE = (
+    "Naive images were built once with nothing cached: measured, without an interval. Tare's: tree, image and "
+    "form, each as long as it took when made. Base and packages were on this machine before. Size: as Docker "
+    "states it; of a .sif its allocated blocks."
+)
+RUNS_A_DAY = 10.0  # assumed, and said to be: the reader types another
+MEGABITS_PER_S = 100.0  # assumed likewise
+MEGA = 1e6
+DAYS_EXACTLY = 10.0  # below that with a decimal
 
 
-def tables(evidence: Evidence) -> list[Table]:
+def cost_tables(evidence: Evidence) -> list[Table]:
     """Prices and starts of each stack of the table of what images cost."""
     table, alpha = evidence.image_costs, 1 - evidence.study.confidence
     cases = [Case(table, stack, alpha) for stack in image_costs.stacks_of(table)]
@@ -235,3 +260,155 @@ def paid_back(extra_s: float, saved_s: Sequence[float], alpha: float) -> str:
     if found.most == NEVER:
         return f"{least} at best, perhaps never"
     return least if found.fewest == found.most else f"{least} to {found.most:,.0f}"
+
+
+def naive_table(evidence: Evidence) -> Table | None:
+    """Seconds and bytes of each image; None where the study builds none by hand."""
+    costs, stack = evidence.image_costs, evidence.study.stack
+    if costs[(costs["campaign"] == image_costs.NAIVE) & (costs["stack"] == stack)].empty:
+        return None
+    rows: list[Row] = []
+    notes = [NAIVE_NOTE]
+    for env, recipe in RECIPES.items():
+        cost = partial(image_costs.cost, costs, stack, env)
+        naive = cost(image_costs.NAIVE_BUILD), cost(image_costs.NAIVE_BYTES)
+        took, size = [cost(item) for item in OUR_STAGES], cost(OUR_BYTES[env])
+        rows.append([f"{env_title(env)}: naive {recipe}", *_naive_cells(*naive)])
+        if None not in took or size is not None:
+            rows.append(
+                [f"{env_title(env)}: Tare's image", *_naive_cells(None if None in took else sum(took), size)]
+            )
+        if why := image_costs.why_not(costs, stack, env, image_costs.NAIVE_BUILD):
+            notes.append(f"{env_title(env)}: {why}.")
+    for row, note in _printed():
+        rows.append(row)
+        notes.append(note)
+    caption = f"{stack}: an image as a user would write it by hand, and Tare's own"
+    return Table(caption=caption, columns=["", "build", "size"], rows=rows, note=" ".join(notes), numeric=True)
+
+
+def _naive_cells(took: float | None, size: float | None) -> list[str | Cell | None]:
+    texts = (None if took is None else seconds(took), None if size is None else _size(size))
+    return [UNAVAILABLE if text is None else Cell(text=text, below="measured") for text in texts]
+
+
+def _printed() -> Iterator[tuple[Row, str]]:
+    """What published studies print of their images, and what is in those that is not in ours."""
+    for paper in map(published.load, paper_names()):
+        facts = [fact for fact in paper.text if fact.id in PRINTED and fact.quantity is not None]
+        found = {fact.id: Cell(text=str(fact.quantity), below="as printed") for fact in facts}
+        differs = [name for fact in paper.settings if fact.id == DIFFERS for name in fact.names]
+        more = f"; what its image or its build may have besides: {listed(differs)}" if differs else ""
+        if found:
+            row: Row = [f"{paper.paper}: its image", *(found.get(item) for item in PRINTED)]
+            yield row, f"{paper.paper}: one build without a spread{more}."
+
+
+def _size(value: float) -> str:
+    """Bytes as registries print them, in powers of ten: 1.20 GB."""
+    text = decimal_prefix(value)
+    return f"{text}B" if text[-1].isalpha() else f"{text} B"
+
+
+class Choice(NamedTuple):
+    """An image that may be built: seconds, once; 10^6 bytes that a pull moves; ends of what a run saves."""
+
+    title: str
+    build_s: float
+    megabytes: float
+    low_s: float
+    high_s: float
+
+    @property
+    def pull_s(self) -> float:
+        """At the assumed rate."""
+        return pull_seconds(self.megabytes * MEGA, MEGABITS_PER_S * MEGA)
+
+    @property
+    def runs(self) -> Runs:
+        """Until it has paid."""
+        return runs_until_paid(self.build_s + self.pull_s, self.low_s, self.high_s)
+
+
+def break_even(evidence: Evidence) -> dict[str, Any] | None:
+    """The answer by this study's numbers, and what the page's script starts from; None without any."""
+    found = list(choices(evidence))
+    if not found:
+        return None
+    defaults = {"runs_a_day": RUNS_A_DAY, "megabits_per_s": MEGABITS_PER_S}
+    return {
+        "table": _break_even_table(evidence, found),
+        "defaults": {**defaults, "choices": [one._asdict() for one in found]},
+        "first": f"{found[0].title}: {told(found[0].runs, found[0].low_s, found[0].high_s, RUNS_A_DAY)}",
+    }
+
+
+def choices(evidence: Evidence) -> Iterator[Choice]:
+    """Every contained environment with an image and an interval of its whole runs, by workload."""
+    for workload in evidence.workloads:
+        given = (evidence.image_costs, evidence.verdicts, evidence.metrics, workload, evidence.study.stack)
+        for one in sorted(built(*given), key=lambda image: env_order(image.env)):
+            if one.size_bytes is not None:
+                yield _choice(one, workload)
+
+
+def _choice(one: Built, workload: str) -> Choice:
+    """As the page's script gets it: rounded, so that both compute with the same numbers; no negative zero."""
+    title = f"{env_title(one.env)}, {workload_title(workload)}{', naive image' if one.whose == NAIVE else ''}"
+    saved = (round(end, 3) + 0.0 for end in (one.low_s, one.high_s))
+    return Choice(title, round(one.build_s, 1), round(one.size_bytes / MEGA, 1), *saved)
+
+
+def told(runs: Runs, low_s: float, high_s: float, runs_a_day: float) -> str:
+    """The answer in words; break_even.js says the same."""
+    if runs.fewest == NEVER:
+        return f"Never: a run takes {_span(0.0 - high_s, 0.0 - low_s)} more than it saves."
+    if runs.most == NEVER:
+        return (
+            f"After {runs.fewest:,.0f} runs at best ({_days(runs.fewest, runs_a_day)}), perhaps never: "
+            f"what a run saves lies between {_signed(low_s)} and {_signed(high_s)}."
+        )
+    if runs.fewest == runs.most:
+        return f"After {runs.most:,.0f} runs ({_days(runs.most, runs_a_day)})."
+    return (
+        f"After {runs.fewest:,.0f} to {runs.most:,.0f} runs ({_days(runs.fewest, runs_a_day)} to "
+        f"{_days(runs.most, runs_a_day)})."
+    )
+
+
+def _days(runs: float, runs_a_day: float) -> str:
+    days = runs / runs_a_day
+    return f"{days:.1f} days" if days < DAYS_EXACTLY else f"{math.ceil(days):,} days"
+
+
+def _span(low_s: float, high_s: float) -> str:
+    """Seconds from one end to the other, in the digits of both."""
+    return f"{low_s:.3f} s" if low_s == high_s else f"{low_s:.3f} to {high_s:.3f} s"
+
+
+def _signed(value_s: float) -> str:
+    return f"−{-value_s:.3f} s" if value_s < 0 else f"{value_s:.3f} s"
+
+
+def _break_even_table(evidence: Evidence, found: list[Choice]) -> Table:
+    level = 100 * evidence.study.confidence
+    return Table.of(
+        found,
+        {
+            "image": field("title"),
+            "a run saves": lambda one: Cell(
+                text=f"{_signed(one.low_s)} to {_signed(one.high_s)}", below="modelled"
+            ),
+            "build": field("build_s", "{:,.1f} s".format, "measured, once"),
+            "pull": lambda one: Cell(text=f"{one.pull_s:,.1f} s", below=f"{one.megabytes:,.1f} MB, modelled"),
+            "building pays, modelled": lambda one: told(one.runs, one.low_s, one.high_s, RUNS_A_DAY),
+        },
+        caption=f"When building pays, at {RUNS_A_DAY:g} runs a day and {MEGABITS_PER_S:g} Mbit/s (both assumed)",
+        note=(
+            f"A run saves: the {level:g}% interval of the verdict on whole runs, times the median of the host's; "
+            "below zero, a run takes longer than on the host. Build: all stages from locked packages to what can "
+            "be started. Pull: what is carried to another machine, by the rate of the link alone; images of Docker "
+            "are counted without compression. Of naive images no run was measured: those of ours stand for them."
+        ),
+        wide=True,
+    )

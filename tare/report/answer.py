@@ -1,0 +1,272 @@
+"""The answer: what environments cost each workload, a job by its length, and what more time would tell."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import pandas as pd
+
+from tare.analysis.choice import ENVIRONMENT, METRIC_OF, PRIMARY, Asked, headlines
+from tare.analysis.decisions import Decision
+from tare.analysis.job_length import DAY, HOUR, LIMIT, TEN_SECONDS
+from tare.analysis.minutes import ROUND_MINUTES, Answer, answered_by
+from tare.model.journals.units import share_of
+from tare.model.roles import CONTROL
+from tare.model.studies.layout import DEFAULT_STUDY, STEPS, arm_of
+from tare.model.studies.study import campaigns, load, study_files
+from tare.report.evidence import Evidence
+from tare.report.figures import joint
+from tare.report.figures.lines import cost_environments, job_rows, lengths_text
+from tare.report.method import designs
+from tare.report.references import Reference
+from tare.report.words.decisions import COLUMNS, title_of
+from tare.report.words.labels import (
+    arm_title,
+    env_order,
+    env_title,
+    metric_title,
+    seconds,
+    workload_title,
+)
+from tare.report.words.layout import Cell, Row, Table, ends
+from tare.report.words.wording import margin_text, missing, percent, signed, tally
+from tare.stats.intervals import FEWEST_UNITS, LARGEST_RATIO, MOST_UNITS
+
+KINDS = {"real_s": "Whole runs", "step_s": "Training steps"}
+HEADLINES = tuple(KINDS)
+LENGTHS = {TEN_SECONDS: "10 seconds", HOUR: "an hour", DAY: "a day"}
+
+
+class WorkloadAnswer(NamedTuple):
+    """What the environments cost one workload; what its campaigns answer, with how many units and why."""
+
+    workload: str
+    title: str
+    designs: list[tuple[str, str]]
+    table: Table | None
+
+
+class Glance(NamedTuple):
+    """One workload in a few cells by what was timed; a row: environment, title, intervals and verdicts."""
+
+    title: str
+    columns: list[str]
+    rows: list[tuple[str, str, list[tuple[str, str | None]]]]
+
+
+def summary(evidence: Evidence) -> list[str]:
+    """The shortest true answer: how many comparisons came out how."""
+    rows = joint(evidence.verdicts)
+    if rows.empty:
+        return ["No environment but the host ran: there is nothing to compare with it yet."]
+    asked = {METRIC_OF[one.kind] for one in campaigns(evidence.study) if one.kind in METRIC_OF}
+    asked |= {METRIC_OF[STEPS]} if evidence.study.rounds.steps else set()
+    shown = [(metric, what) for metric, what in KINDS.items() if metric in asked]
+    return [tally(rows[rows["metric"] == metric].to_dict("records"), what) for metric, what in shown]
+
+
+def together(evidence: Evidence) -> list[str]:
+    """How close all environments are to the host together, by workload, whole runs first."""
+    rows = joint(evidence.verdicts)
+    told = []
+    for metric in HEADLINES:
+        for workload, own in rows[rows["all_within"].notna() & (rows["metric"] == metric)].groupby("workload"):
+            if len(own) < 2 or (own["verdict"] == "different").any():  # of one the interval says it
+                continue
+            first = own.iloc[0]
+            told.append(
+                f"{KINDS[metric]} of {workload_title(str(workload))}: {len(own)} environments together lie within "
+                f"{percent(first['all_within'], up=True)} of the host, stalls included "
+                f"({100 * (1 - first['family_alpha']):.0f}%; margin {margin_text(first['margin'])})."
+            )
+    return told
+
+
+def glances(evidence: Evidence | Reference) -> list[Glance]:
+    """Every interval that answers the question, by workload, in a table for the first screen."""
+    found = []
+    for workload in evidence.workloads:
+        rows = _shown(evidence, [workload])
+        firsts = {asked: rows[rows["asked"] == asked].iloc[0] for asked in _asked(rows)}
+        if not firsts:
+            continue
+        cells = {
+            (row["launch"], row["asked"]): (signed(row["ci_low"], row["ci_high"]), row["verdict"])
+            for row in rows.to_dict("records")
+        }
+        lines = [
+            (env, env_title(env, short=True), [cells.get((env, asked), ("not run", None)) for asked in firsts])
+            for env in sorted(rows["launch"].unique(), key=env_order)
+        ]
+        control = [(signed(row["control_ci_low"], row["control_ci_high"]), None) for row in firsts.values()]
+        lines.append((CONTROL, env_title(CONTROL, short=True), control))
+        found.append(Glance(workload_title(workload), [asked_title(asked) for asked in firsts], lines))
+    return found
+
+
+def notes(evidence: Evidence) -> list[str]:
+    """Which answers of the first screen are no first try, and why it says "no interval" where it does."""
+    shown = _shown(evidence, evidence.workloads)
+    tries = shown.groupby("workload")["attempt"].max().reindex(evidence.workloads).dropna().astype(int)
+    told = [
+        f"{workload_title(name)}: this is try {attempt}. It may spend {percent(share_of(attempt))} of alpha, the "
+        f"share of studies that may find a difference where there is none, the first {percent(share_of(1))}: "
+        "whoever measures until something differs is not fooled."
+        for name, attempt in tries.items()
+        if attempt > 1
+    ]
+    if (shown["ci_low"].isna() & shown["ci_high"].isna()).any():
+        told.append(
+            f"No interval: there are fewer than {FEWEST_UNITS} rounds, or so few that it would reach beyond a "
+            f"factor of {LARGEST_RATIO:,}. More rounds in one campaign make it narrower, another try wider."
+        )
+    return told
+
+
+def _shown(evidence: Evidence | Reference, workloads: list[str]) -> pd.DataFrame:
+    """Rows of the verdict table that the first screen shows."""
+    verdicts = headlines(evidence.verdicts)
+    return verdicts[verdicts["workload"].isin(workloads) & verdicts["metric"].isin(HEADLINES)]
+
+
+def _asked(rows: pd.DataFrame) -> list[Asked]:
+    """What rows of the headlines answer, in the order in which it is shown."""
+    return sorted(rows["asked"].unique(), key=_place)
+
+
+def _place(asked: Asked) -> tuple[int, str]:
+    return HEADLINES.index(asked.metric), asked.arm.name if asked.arm else ""
+
+
+def asked_title(asked: Asked) -> str:
+    """Title of what a row of `headlines` answers."""
+    return metric_title(asked.metric) + (f", {arm_title(asked.arm.name)}" if asked.arm else "")
+
+
+def answers(evidence: Evidence) -> list[WorkloadAnswer]:
+    """One answer per workload of the study."""
+    return [_workload(evidence, name) for name in evidence.workloads]
+
+
+def _workload(evidence: Evidence, workload: str) -> WorkloadAnswer:
+    found = [
+        one for one in evidence.decided if (one.workload, one.factor, one.role) == (workload, ENVIRONMENT, PRIMARY)
+    ]
+    table = answer_table(found) if found else None
+    return WorkloadAnswer(workload, workload_title(workload), designs(evidence, workload), table)
+
+
+def answer_table(found: Sequence[Decision]) -> Table:
+    """What each environment costs, beside the control, what it is put down to, and what is advised."""
+    return Table.of(
+        sorted(found, key=lambda one: (env_order(one.env), _place(_answered(one)))),
+        {
+            "environment": lambda one: Cell(text=title_of(one), below=asked_title(_answered(one))),
+            **COLUMNS,
+        },
+        caption=f"{workload_title(found[0].workload)}: what each environment costs, against the host",
+        wide=True,
+    )
+
+
+def _answered(one: Decision) -> Asked:
+    """What a decision of a headline answers."""
+    return Asked(metric=one.metric, arm=arm_of(one.cell.campaign))
+
+
+class JobCosts(NamedTuple):
+    """What the page says of the jobs of one workload; `is_told` where it can of any environment."""
+
+    name: str
+    title: str
+    table: Table
+    is_told: bool
+
+
+def job_sections(evidence: Evidence) -> list[JobCosts]:
+    """One part for each workload whose whole runs were compared with the host's."""
+    found = ((name, job_rows(evidence.job_length, name)) for name in evidence.workloads)
+    return [
+        JobCosts(
+            name=name,
+            title=workload_title(name),
+            table=cost_table(rows),
+            is_told=bool(rows.loc[rows["item"] == "length_below", "reason"].isna().any()),
+        )
+        for name, rows in found
+        if cost_environments(rows)
+    ]
+
+
+def cost_table(rows: pd.DataFrame) -> Table:
+    """Both parts, the cost at three lengths, and the length beyond which it is small, by environment."""
+    host_s = rows.loc[rows["item"] == "host_fixed_s", "value"].iloc[0]
+    once = "what happens once" if missing(host_s) else f"what happens once ({seconds(host_s)})"
+    return Table(
+        caption="What an environment costs a job, by the time of its steps on the host",
+        columns=["environment", "once", "a step", *LENGTHS.values(), f"below {margin_text(LIMIT)} beyond"],
+        rows=[_cells(rows[rows["launch"] == env], env) for env in cost_environments(rows)],
+        note=(
+            f"Relative to what the host takes: {once}, and its steps. Once: start, imports, data, model, first "
+            "step and exit, from whole runs, as seconds more or fewer. A step: from training steps. Both are "
+            "measured; the rest is modelled from them: the range over both intervals, each at half of alpha, all "
+            "environments of a workload together."
+        ),
+        wide=True,
+    )
+
+
+def _cells(own: pd.DataFrame, env: str) -> Row:
+    parts = {item: _job_row(own[own["item"] == item]) for item in ("fixed_s", "step_share", "length_below")}
+    fixed, step, below = parts.values()
+    cells: Row = [env_title(env, short=True), ends(fixed["low"], fixed["high"]), _share(step)]
+    if not missing(below["reason"]):
+        return [*cells, Cell(text=f"can't be told yet: {below['reason']}", span=len(LENGTHS) + 1)]
+    costs = own[own["item"] == "cost"]
+    cells += [_share(_job_row(costs[costs["length_s"] == length_s])) for length_s in LENGTHS]
+    return [*cells, lengths_text(below["low"], below["high"])]
+
+
+def _share(row: dict[str, Any]) -> str:
+    return "no interval" if missing(row["low"]) else signed(1 + row["low"], 1 + row["high"])
+
+
+def _job_row(found: pd.DataFrame) -> dict[str, Any]:
+    """The one row of an item; empty where there is none."""
+    return found.iloc[0].to_dict() if len(found) else dict.fromkeys(found.columns)
+
+
+def sentence(evidence: Evidence) -> str | None:
+    """Which command is expected to tell what whole runs and training steps left open; None where none is open."""
+    found = answered_by(evidence.study, evidence.campaigns)
+    if found is None:
+        return None
+    env, what = found.comparison.name.split(", ", 1)
+    rounds = f"more than {MOST_UNITS:,}" if found.rounds >= MOST_UNITS else f"{found.rounds:,}"
+    wanted = (
+        f"Most is wanted by {workload_title(found.workload)}, {env_title(env, short=True)}, {what}: its spread is "
+        f"{found.comparison.spread:.2%} a round, so that it wants {rounds} rounds"
+    )
+    if found.ends_at is not None:
+        return (
+            f"No number of minutes is expected to tell what is open. {wanted}; but after about {found.ends_at:,} "
+            f"whole runs have the half-width that the study wants, {evidence.study.rounds.half_width:.1%}, and the "
+            "campaign ends. A smaller `rounds: half_width` lets it go on."
+        )
+    if found.minutes is None:
+        return (
+            f"No study of up to {ROUND_MINUTES[-1] // 60} hours is expected to tell what is open. {wanted}; with "
+            f"all that is wanted it would take about {found.needed_s / 3600:,.0f} hours."
+        )
+    return (
+        f"{command(evidence.study.study, found)} is expected to tell what is open, if spreads stay as they are. "
+        f"{wanted}. It is a new try: its verdicts replace these, with a smaller share of alpha."
+    )
+
+
+def command(study: str, found: Answer) -> str:
+    """What a person types: `make report MINUTES=60`, with the study's file where it is not the default one."""
+    files = (path for path in study_files() if load(path).get("study") == study)
+    words = [] if study == DEFAULT_STUDY else [f"STUDY={next(files, f'{study}.yaml')}"]
+    return " ".join(["make report", *words, f"MINUTES={found.minutes}"])

@@ -1,1 +1,0 @@
-"""The answer: what environments cost, by length of job, and what to do."""

@@ -1,0 +1,268 @@
+"""Lines over what was varied: batch size, loader processes, size of an all-reduce, length of a job."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+import pandas as pd
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+
+from tare.analysis.choice import SWEEP, joint
+from tare.analysis.job_length import DAY, HOUR, LIMIT, TEN_SECONDS
+from tare.analysis.network import Wire, modelled_s
+from tare.analysis.pipeline import CACHES, Rate
+from tare.model.registry import HOST
+from tare.model.roles import CONTROL
+from tare.report.figures import style
+from tare.report.words.labels import (
+    env_order,
+    env_title,
+    seconds,
+    significant,
+    size_bytes,
+    span,
+    workload_title,
+)
+from tare.report.words.wording import margin_text, missing, signed
+from tare.stats.costs import ALL_REDUCE
+from tare.stats.intervals import t_quantile
+
+PAIRS_ALPHA = 0.05  # of all pairs of sizes together
+LOOKS = {"cold": (CONTROL, "from an empty page cache"), "warm": (HOST, "from a full page cache")}
+APART = 0.08  # of two numbers of processes, so that bars do not hide one another
+MEGA = 1e6
+MOST_COLUMNS = 3
+PANEL_IN = 1.55
+AROUND_IN = 1.5  # title, axis, footnote
+LEAST = 1e-4  # of the axis: what is below it, zero and less among it, lies on the lower edge
+TICKS = {TEN_SECONDS: "10 s", HOUR: "1 h", DAY: "1 d"}
+PERCENTS = {1e-4: "0.01%", 1e-3: "0.1%", 1e-2: "1%", 1e-1: "10%", 1.0: "100%", 10.0: "1000%", 100.0: "10000%"}
+REASON_LETTERS = 22
+
+
+def sweep_rows(metrics: pd.DataFrame, workload: str) -> pd.DataFrame:
+    """Measured whole-run times of the sweep of one workload."""
+    rows = _swept(metrics, workload)
+    return rows[rows["kind"] == "measured"]
+
+
+def _swept(metrics: pd.DataFrame, workload: str) -> pd.DataFrame:
+    own = (metrics["campaign"] == SWEEP) & (metrics["workload"] == workload)
+    return metrics[own & (metrics["metric"] == "real_s")]
+
+
+def failed_launches(metrics: pd.DataFrame, workload: str) -> dict[int, list[str]]:
+    """By batch size, why launches of the sweep that were tried have no time, one reason each."""
+    rows = _swept(metrics, workload)
+    found: dict[int, list[str]] = {}
+    for row in rows[(rows["kind"] != "measured") & rows["rep"].notna()].itertuples():
+        if not str(row.reason).startswith("skipped"):
+            found.setdefault(int(row.batch), []).append(str(row.reason))
+    return found
+
+
+def sure_difference(metrics: pd.DataFrame, workload: str) -> float | None:
+    """By which ratio of typical times two sizes have to differ to be told apart; None where no spread is known.
+
+    The log of a time is size + repetition + rest, by least squares; the rest's spread is that of all sizes
+    together, the level is Bonferroni's over all pairs of sizes. Repetitions that lack a size are left out.
+    """
+    table = sweep_rows(metrics, workload).pivot_table(index="rep", columns="batch", values="value").dropna()
+    repetitions, sizes = table.shape
+    degrees = (repetitions - 1) * (sizes - 1)
+    if degrees < 1:
+        return None
+    logs = np.log(table.to_numpy())
+    rest = logs - logs.mean(axis=0) - logs.mean(axis=1, keepdims=True) + logs.mean()
+    spread = math.sqrt(float((rest**2).sum()) / degrees)
+    return math.exp(t_quantile(PAIRS_ALPHA / math.comb(sizes, 2), degrees) * spread * math.sqrt(2 / repetitions))
+
+
+def told_apart(metrics: pd.DataFrame, workload: str) -> str:
+    """`sure_difference` as a sentence."""
+    ratio = sure_difference(metrics, workload)
+    if ratio is None:
+        return "Which sizes differ nobody can say: no spread is known."
+    return f"Two sizes are told apart from {ratio - 1:.0%} on (all pairs together at 95%)."
+
+
+def batch_size(metrics: pd.DataFrame, workload: str) -> style.Drawing:
+    """Dots: repetitions; line: their median; band: from the shortest to the longest."""
+    title = f"{workload_title(workload)}: real time by batch size"
+    rows = sweep_rows(metrics, workload)
+    if rows.empty:
+        return style.empty(title, "the batch sweep has no successful launch")
+    table, apart = batch_table(metrics, workload), told_apart(metrics, workload)
+    shared = "; those of a repetition share its start and end" if rows["source"].str.contains("runs").any() else ""
+    note = (
+        f"Host. n = {span(table['launches'])} runs per size, in balanced order{shared}. Dots: runs; line: median; "
+        f"band: shortest to longest. The axis does not start at 0. {apart}"
+    )
+    medians = "; ".join(f"{batch}: {seconds(value)}" for batch, value in table["median_s"].items())
+    best = f"Shortest median {seconds(table['median_s'].min())} at batch {table['median_s'].idxmin()}"
+    x, look = np.arange(len(table)), {"color": style.colour(HOST)}
+    with style.sheet(3.3) as (figure, axes):
+        axes.fill_between(x, table["shortest_s"], table["longest_s"], color=style.BAND, linewidth=0)
+        axes.plot(x, table["median_s"], linewidth=1.6, **look)
+        axes.plot(
+            table.index.get_indexer(rows["batch"]), rows["value"], "o", markersize=5, alpha=0.85,
+            markeredgecolor=style.PAPER, markeredgewidth=0.6, **look,
+        )  # fmt: skip
+        axes.set_xticks(x, [str(batch) for batch in table.index])
+        axes.set(xlabel="batch size", ylabel="real time (s)")
+        style.bare(axes, grid="y")
+        return style.finish(figure, title, note, f"{title} on the host. {best}; medians: {medians}. {apart}")
+
+
+def batch_table(metrics: pd.DataFrame, workload: str) -> pd.DataFrame:
+    """By batch size: launches, shortest, median and longest real time in seconds, and their spread in per cent."""
+    by_batch = sweep_rows(metrics, workload).groupby("batch")["value"]
+    table = by_batch.agg(launches="count", shortest_s="min", median_s="median", longest_s="max").sort_index()
+    table["spread_percent"] = 100 * (table["longest_s"] - table["shortest_s"]) / table["median_s"]
+    return table
+
+
+def pipeline(rates: Sequence[Rate], demand: float, title: str) -> style.Drawing:
+    """Points: geometric means; bars: intervals; dashed: what training from memory asks for."""
+    title = f"{title}: input alone"
+    counts = sorted({rate.workers for rate in rates})
+    with style.sheet(3.3) as (figure, axes):
+        for cache in CACHES:
+            own = [rate for rate in rates if rate.cache == cache]
+            if not own:
+                continue
+            look, label = LOOKS[cache]
+            x = [counts.index(rate.workers) + (APART if cache == "warm" else -APART) for rate in own]
+            means = [rate.images_per_s for rate in own]
+            axes.plot(x, means, linewidth=1.2, markersize=6, label=label, **style.point_style(look))
+            for place, rate in zip(x, own, strict=True):
+                if rate.low is not None and rate.high is not None:
+                    axes.plot([place, place], [rate.low, rate.high], color=style.colour(look), linewidth=2)
+        axes.axhline(demand, linestyle="--", color=style.MUTED, linewidth=1, label="what training asks for")
+        axes.set_xticks(range(len(counts)), [str(count) for count in counts])
+        axes.set_xlabel("loader processes")
+        axes.set_ylabel("images/s")
+        axes.set_ylim(bottom=0)
+        style.bare(axes, grid="y")
+        n = span(rate.n for rate in rates)
+        note = f"Host. n = {n} passes each. Points: geometric means; bars: intervals of each by itself."
+        told = "; ".join(f"{rate.workers} ({rate.cache}): {rate.images_per_s:,.0f}" for rate in rates)
+        alt = f"{title}. Images per second by loader processes: {told}. Training asks for {demand:,.0f}."
+        return style.finish(figure, title, note, alt, axes.get_legend_handles_labels(), 1)
+
+
+def all_reduce(found: Mapping[str, Wire]) -> style.Drawing:
+    """Points: bytes by the median time of their all-reduce, in every environment; line: the model of a ring."""
+    title, seen = "All-reduce by size", {}
+    wire = found.get(HOST) or next(iter(found.values()))
+    sizes = sorted(wire.all_reduce)
+    with style.sheet(3.6) as (figure, axes):
+        for env in sorted(found, key=env_order):
+            rates = {size: size / seconds / MEGA for size, seconds in sorted(found[env].all_reduce.items())}
+            look = style.point_style(env)
+            axes.plot(
+                list(rates), list(rates.values()), linestyle="none", markersize=6, label=env_title(env), **look
+            )
+            seen[env] = {size_bytes(size): rate for size, rate in rates.items()}
+        x = np.geomspace(sizes[0], sizes[-1], 100)
+        line = [b / modelled_s(ALL_REDUCE, b, wire.workers, wire) / MEGA for b in x]
+        axes.plot(x, line, color=style.MUTED, linewidth=1.2, linestyle="--", label="ring, modelled")
+        axes.set(xscale="log", yscale="log", xlabel="bytes of each instance", ylabel="MB/s, bytes by time")
+        axes.set_xticks(sizes, [size_bytes(size) for size in sizes])
+        axes.minorticks_off()
+        style.bare(axes, grid="both")
+        note = (
+            f"{wire.workers} instances. Points: medians. Dashed: modelled from the host's TCP stream, "
+            f"{significant(wire.stream_bytes_per_s / MEGA)} MB/s, and its round trip."
+        )
+        told = style.told(pd.DataFrame(seen).T, significant)
+        alt = f"{title}, {wire.workers} instances, MB/s. {told}."
+        return style.finish(figure, title, note, alt, axes.get_legend_handles_labels(), 3)
+
+
+def job_rows(table: pd.DataFrame, workload: str) -> pd.DataFrame:
+    """Rows of the table `job_length` of a workload's headline with the most environments."""
+    rows = joint(table)
+    return rows[rows["workload"] == workload]
+
+
+def cost_environments(rows: pd.DataFrame) -> list[str]:
+    """Environments that rows of the table `job_length` say something of, or say why not."""
+    return sorted(rows.loc[rows["item"] == "cost", "launch"].unique(), key=env_order)
+
+
+def job_length(table: pd.DataFrame, workload: str) -> style.Drawing:
+    """Line: the cost by length, where it is above zero; band: its range over both intervals; dashed: 1%."""
+    title = f"{workload_title(workload)}: what a job costs, by its length"
+    rows = job_rows(table, workload)
+    names = cost_environments(rows)
+    costs = rows[rows["item"] == "cost"]
+    if not names:
+        return style.empty(title, "no environment but the host ran: there is nothing to compare with it yet")
+    if costs["value"].isna().all():
+        return style.empty(title, f"nothing can be said yet: {costs['reason'].iloc[0]}")
+    columns = 2 if len(names) == 4 else min(len(names), MOST_COLUMNS)
+    lines = math.ceil(len(names) / columns)
+    most = max(10 * LIMIT, 1.2 * costs["high"].max())
+    ticks = {at: text for at, text in PERCENTS.items() if at <= most}
+    with style.house_style():
+        figure = Figure(figsize=(style.WIDTH_IN, lines * PANEL_IN + AROUND_IN))
+        grid = figure.subplots(lines, columns, squeeze=False, sharex=True, sharey=True).ravel()
+        for axes, env in zip(grid, names, strict=False):
+            _job_panel(axes, costs[costs["launch"] == env].sort_values("length_s"), env)
+        grid[0].set(xscale="log", yscale="log", ylim=(LEAST, most))
+        grid[0].set_xticks(list(TICKS), list(TICKS.values()))
+        grid[0].set_yticks(list(ticks), list(ticks.values()))
+        for at, axes in enumerate(grid):
+            axes.minorticks_off()
+            axes.tick_params(axis="x", labelbottom=at + columns >= len(names))  # nothing is drawn below it
+            if at >= len(names):
+                axes.set_axis_off()
+        at = costs[costs["length_s"].isin(TICKS)]
+        said = [
+            signed(1 + row["low"], 1 + row["high"]) if missing(row["reason"]) else row["reason"]
+            for row in at.to_dict("records")
+        ]
+        by_length = at.assign(said=said).pivot(index="launch", columns="length_s", values="said")
+        alt = f"{title}. {style.told(by_length.rename(columns=TICKS))}."
+        return style.finish(figure, title, _job_note(costs), alt)
+
+
+def lengths_text(low_s: float, high_s: float) -> str:
+    """The interval of a length, which may be none: "24.2 s to 80 s", "24.2 s at least, or no length"."""
+    if math.isinf(low_s):
+        return "no length"
+    if math.isinf(high_s):
+        return f"{seconds(low_s)} at least, or no length"
+    return seconds(low_s) if low_s == high_s else f"{seconds(low_s)} to {seconds(high_s)}"
+
+
+def _job_panel(axes: Axes, own: pd.DataFrame, env: str) -> None:
+    axes.set_title(env_title(env, short=True), fontsize=9.5)
+    axes.axhline(LIMIT, color=style.MUTED, linewidth=1, linestyle=(0, (4, 3)))
+    style.bare(axes, grid="both")
+    told = None
+    if own["value"].isna().all():
+        told = f"can't be told yet: {own['reason'].iloc[0]}"
+    elif (own["high"] < LEAST).all():
+        told = "takes less than on the host, or as long, at every length"
+    if told:
+        text = style.wrap(told, REASON_LETTERS)
+        axes.text(0.04, 0.06, text, transform=axes.transAxes, fontsize=8, color=style.MUTED)
+        return
+    colour, low, high = style.colour(env), own["low"].clip(lower=LEAST), own["high"].clip(lower=LEAST)
+    axes.fill_between(own["length_s"], low, high, color=colour, alpha=0.3, linewidth=0)
+    axes.plot(own["length_s"], own["value"].where(own["value"] > LEAST), color=colour, linewidth=1.6)
+
+
+def _job_note(costs: pd.DataFrame) -> str:
+    told = costs[costs["value"].notna()]
+    confidence = 100 * (1 - told["alpha"].max() * told["launch"].nunique())
+    return (
+        "Across: time of the job's steps on the host; up: how much longer the job takes. Line: from the means; "
+        f"band: where both parts lie in their intervals ({confidence:.0f}% together), n = {span(told['n_units'])} "
+        f"units. A band that reaches the lower edge does not exclude zero. Dashed: {margin_text(LIMIT)}."
+    )

@@ -1,0 +1,485 @@
+"""This machine: its facts and devices, conditions as launches saw them, what was run, who else used it."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Any
+
+from tare.analysis import ceilings
+from tare.analysis.roofs import roofs
+from tare.core.files import canonical_json
+from tare.machine.gpu_health import gpu_flags
+from tare.model.data_sets import IMAGENET_MEAN, IMAGENET_SPREAD
+from tare.model.journals.sealed import SealedCampaign
+from tare.model.journals.units import counted, others_in
+from tare.model.records.campaigns import Others
+from tare.model.records.images import Channels, TreeRecord
+from tare.model.records.launches import Facts, LaunchRecord
+from tare.model.records.machine import MachineRecord
+from tare.model.registry import HOST, SINGLE
+from tare.model.roles import CONTROL, read_role
+from tare.model.studies.arms import stack_of
+from tare.model.studies.layout import is_headline
+from tare.model.studies.stacks import BOUND, is_official, load_stack
+from tare.report.evidence import Campaign, Evidence
+from tare.report.words.labels import decimal_prefix, env_title, seconds, size_bytes, units_text, workload_title
+from tare.report.words.layout import UNAVAILABLE, Row, Table, by_environment, value_text
+
+SECCOMP = {"0": "off", "1": "strict", "2": "filter"}
+EFFECTIVE: dict[str, Callable[[Facts], object]] = {
+    "Threads of the framework": lambda f: f.framework and f.framework.threads,
+    "Processor": lambda f: f.cpu_model,
+    "CPU affinity": lambda f: ", ".join(map(str, f.affinity)),
+    "CPU quota": lambda f: "none" if f.cpu_quota and f.cpu_quota.startswith(("-1", "max")) else f.cpu_quota,
+    "Open files (soft)": lambda f: f.open_files.soft,
+    "/dev/shm": lambda f: size_bytes(f.shm_bytes) if f.shm_bytes is not None else None,
+    "Network interfaces": lambda f: ", ".join(f.interfaces),
+    "User id": lambda f: f.uid,
+    "Seccomp": lambda f: SECCOMP.get(f.status.get("Seccomp", ""), f.status.get("Seccomp")),
+    "Speculative store bypass": lambda f: f.status.get("Speculation_Store_Bypass"),
+    "Huge pages": lambda f: f.transparent_hugepage,
+    "C library": lambda f: f.libc,
+    "Root file system": lambda f: f.root_mount.type,
+    "File system of the tree": lambda f: f.tree_mount.type,
+    "Namespaces of its own": lambda f: ", ".join(f.own_namespaces or ()) or "none",
+}
+# Of each launch its own, by chance or by name, whatever the environment.
+OF_A_LAUNCH = ("hostname", "cwd", "boot_id", "environment_bytes", "cgroups", "namespaces", "cpu_stat")
+LONGEST = 120
+Values = dict[str, dict[str, str]]  # text by value, as JSON spells it
+GPU_TITLES = {
+    "compute_capability": "Compute capability",
+    "driver": "Driver",
+    "cuda_driver_version": "CUDA of the driver",
+    "memory_bytes": "Memory",
+    "memory_mib": "Memory",
+    "power_limit_w": "Power limit",
+    "ecc_mode": "ECC",
+    "mig_mode": "MIG",
+    "persistence_mode": "Persistence mode",
+    "compute_mode": "Compute mode",
+    "max_sm_clock_hz": "Highest SM clock",
+    "max_sm_clock_mhz": "Highest SM clock",
+    "max_memory_clock_hz": "Highest memory clock",
+    "mps": "Multi-process service",
+}
+IN_UNITS = (("_mib", "_bytes", float(1 << 20)), ("_mhz", "_hz", 1e6), ("_w", "_w", 1.0))
+HIDDEN = ("name", "uuid", "index", "pci", "vbios", "reasons")
+MACHINE = {
+    "cpu_model": "Processor",
+    "cpu_logical": "Logical CPUs",
+    "cpu_allowed": "Logical CPUs that we may use",
+    "cpu_physical": "Physical cores",
+    "memory_bytes": "Memory",
+    "swap_bytes": "Swap",
+    "virtualisation": "Virtualisation",
+    "architecture": "Architecture",
+    "disk": "Disk of the cache",
+    "cgroups": "Control groups",
+    "load_1min": "Load when it was described (1 min)",
+}
+SOFTWARE = {
+    "distribution": "Operating system",
+    "kernel": "Kernel",
+    "libc": "C library",
+    "transparent_huge_pages": "Transparent huge pages",
+}
+DEVICE = {
+    "cpu_flags": "Instruction sets",
+    "cpu_caches_bytes": "Caches",
+    "cpu_governor": "Frequency governor",
+    "cpu_mitigations": "Mitigations, where affected",
+}
+SHOWN_PACKAGES = ("torch", "torchvision", "tokenizers", "numpy")
+OTHERS_OF = {"rounds": "whole runs and their training steps"}
+WORTH_TELLING = 0.1  # processors, on the first page
+UNWATCHED = "nobody watched who else used the processors"
+
+
+def _ok_launches(campaigns: Iterable[Campaign]) -> Iterable[tuple[str, LaunchRecord]]:
+    for campaign in campaigns:
+        for unit in campaign.units:
+            for env, launch in unit.launches.items():
+                if launch.ok:
+                    yield _place(campaign, env), launch
+
+
+def _place(campaign: Campaign, name: str) -> str:
+    """Where a launch ran; the control keeps its own name."""
+    if campaign.kind == "sweep":
+        return HOST
+    return name if name == CONTROL else read_role(name).environment
+
+
+def first_facts(evidence: Evidence) -> dict[str, Facts]:
+    """Facts from inside the first successful launch of each environment, in the headline where it was there."""
+    found: dict[str, Facts] = {}
+    for env, launch in _ok_launches(sorted(evidence.campaigns, key=lambda c: c.arm is not None)):
+        found.setdefault(env, launch.seen_inside().facts)
+    return found
+
+
+def pythons(evidence: Evidence) -> dict[str, str]:
+    """The Python that ran, by stack: in its first successful launch on the host, a headline's if there is one.
+
+    An official image is in containers alone.
+    """
+    found: dict[str, str] = {}
+    for campaign in sorted(evidence.campaigns, key=lambda c: c.arm is not None):
+        plan = campaign.plan
+        for unit in campaign.units:
+            for name, launch in unit.launches.items():
+                role = read_role(name)
+                env = role.environment
+                stack = stack_of(plan.headline_levels if role.is_reference else plan.levels, plan.stack, env)
+                if launch.ok and (env == HOST or is_official(stack)):
+                    found.setdefault(stack, launch.seen_inside().facts.python)
+    return found
+
+
+def deviation_sentences(evidence: Evidence) -> list[str]:
+    """Where effective conditions differed from those asked for, and in how many launches."""
+    total, found = 0, Counter()
+    for env, launch in _ok_launches(evidence.campaigns):
+        total += 1
+        for line in launch.deviations:
+            found[f"{env_title(env)}: {line}"] += 1
+        for what in launch.unseen:
+            found[f"{env_title(env)}: {what} could not be set or seen"] += 1
+    if not total:
+        return ["No launch succeeded, so nothing can be said of effective conditions."]
+    if not found:
+        return [f"All {total} successful launches ran under the conditions that were asked for."]
+    return [f"{line} ({count} of {total} successful launches)" for line, count in found.most_common()]
+
+
+def conditions_table(evidence: Evidence) -> Table:
+    """Effective conditions as seen from inside the first successful launch of each environment."""
+    facts = {env: record for env, record in first_facts(evidence).items() if env != CONTROL}
+    names = [env for env in evidence.environments if env in facts]
+    asked = evidence.study.conditions
+    rounds = evidence.study.rounds
+    steps = {"allocator of training steps": ", ".join(rounds.steps.levels)} if rounds.steps else {}
+    allocators = {"allocator of whole runs": rounds.allocator, **steps}
+    return Table.of(
+        EFFECTIVE.items(),
+        {
+            "": lambda row: row[0],
+            **by_environment(names, lambda row, env: _told(row[1](facts[env]))),
+        },
+        caption="Effective conditions, seen from inside",
+        note=f"Asked of all: {value_text('', {**asked.to_json(), **allocators})}.",
+        wide=True,
+    )
+
+
+def _told(value: object) -> str:
+    return "not visible" if value is None else str(value)
+
+
+def provenance_table(evidence: Evidence) -> Table:
+    """Plans by hash, seeds, code, and when each campaign was sealed."""
+    return Table.of(
+        evidence.campaigns,
+        {
+            "workload": lambda c: workload_title(c.workload),
+            "campaign": lambda c: c.name,
+            "seed": lambda c: str(c.plan.seed),
+            "units": lambda c: units_text(c.sealed.units, c.kind),
+            "machine time": lambda c: seconds(c.sealed.machine_s),
+            "plan, SHA-256": lambda c: c.sealed.plan_sha256[:16],
+            "code inside, SHA-256": lambda c: c.plan.code_sha256[:16],
+            "sealed, UTC": lambda c: c.sealed.sealed_at.replace("T", " ").removesuffix("Z"),
+        },
+        caption="Campaigns",
+        wide=True,
+    )
+
+
+def differing_table(evidence: Evidence) -> Table | None:
+    """The facts in which an environment's launches differ from the host's, and no other; None where nothing ran."""
+    seen = _seen(evidence.campaigns)
+    names = [env for env in evidence.environments if any(env in each for each in seen.values())]
+    if HOST not in names or len(names) < 2:
+        return None
+    differ = [fact for fact, each in seen.items() if any(_differs(each, env) for env in names)]
+    equal = [fact for fact in seen if fact not in differ]
+    return Table.of(
+        differ,
+        {
+            "": str,
+            **by_environment(names, lambda fact, env: _told_by_launches(seen[fact].get(env, {}))),
+        },
+        caption="What launches tell that differs between environments",
+        note=f"As the headlines' launches saw themselves. Equal in all: {', '.join(equal) or 'nothing'}.",
+        wide=True,
+    )
+
+
+def _seen(campaigns: Iterable[Campaign]) -> dict[str, Values]:
+    """By fact and environment every value that successful launches of the headlines told."""
+    found: dict[str, Values] = {}
+    for campaign in campaigns:
+        if not is_headline(campaign.name, "rounds"):
+            continue
+        for unit in campaign.units:
+            for env, launch in unit.launches.items():
+                if launch.ok and env != CONTROL:
+                    for fact, value in _flat(launch.seen_inside().facts.to_json()):
+                        text = value_text(fact, value)
+                        found.setdefault(fact, defaultdict(dict))[env][canonical_json(value)] = text
+    return found
+
+
+def _flat(facts: Mapping[str, object], before: str = "") -> Iterator[tuple[str, object]]:
+    for name, value in facts.items():
+        if before or name not in OF_A_LAUNCH:
+            path = f"{before}{name.replace('_', ' ')}"
+            if isinstance(value, Mapping):
+                yield from _flat(value, f"{path}: ")
+            else:
+                yield path, value
+
+
+def _differs(each: Values, env: str) -> bool:
+    """Whether an environment's values are not the host's; where those vary by launch, whether it shares none."""
+    own, host = set(each.get(env, ())), set(each.get(HOST, ()))
+    return own != host and (len(host) < 2 or not own & host)
+
+
+def _told_by_launches(values: Mapping[str, str]) -> str:
+    text = " or ".join(sorted(values.values())) or "not told"
+    return text if len(text) <= LONGEST else f"{text[:LONGEST]}…"
+
+
+def gpu_rows(machine: Mapping[str, Any]) -> list[Row]:
+    """One row for each fact of each device; none where the machine has none.
+
+    Args:
+        machine: its record; `gpus` is a sequence of mappings of facts, with units in their names.
+    """
+    found = machine.get("gpus")
+    if not isinstance(found, Sequence) or isinstance(found, str):
+        return []
+    rows: list[Row] = []
+    for number, gpu in enumerate(gpu for gpu in found if isinstance(gpu, Mapping)):
+        where = f"GPU {gpu.get('index', number)}"
+        rows.append([where, str(gpu.get("name", "without a name"))])
+        reasons = gpu.get("reasons") or {}
+        others = [key for key in gpu if key not in GPU_TITLES and key not in HIDDEN]
+        for key in (*(key for key in GPU_TITLES if key in gpu), *others):
+            if key == "mps" and gpu[key] is None:
+                continue
+            title = GPU_TITLES.get(key, key.replace("_", " "))
+            rows.append([f"{where}: {title}", fact_text(key, gpu[key], reasons.get(key))])
+    return rows
+
+
+def fact_text(key: str, value: Any, reason: str | None = None) -> str:
+    """A fact of a device with its unit, which its name has; or why there is none."""
+    if value is None:
+        return f"{UNAVAILABLE}: {reason or 'no reason was recorded'}"
+    for suffix, base, size in IN_UNITS:  # as nvidia-smi prints them
+        if key.endswith(suffix) and isinstance(value, str) and re.fullmatch(r"[0-9]+(\.[0-9]+)?", value):
+            return fact_text(key.removesuffix(suffix) + base, float(value) * size)
+    number = isinstance(value, (int, float)) and not isinstance(value, bool)
+    if number and key.endswith("_hz"):
+        return f"{decimal_prefix(value)}Hz"
+    if number and key.endswith("_w"):
+        return f"{value:g} W"
+    if number and key.endswith("_bytes"):
+        return size_bytes(value)
+    return value_text(key, value)
+
+
+def flag_sentences(campaigns: Sequence[SealedCampaign]) -> list[str]:
+    """What happened to the device while each campaign ran: errors, throttling, others that used it.
+
+    Args:
+        campaigns: units of a CUDA study carry `gpu`.
+    """
+    lines = []
+    for campaign in campaigns:
+        watched = [{"unit": unit.unit, "gpu": unit.gpu} for unit in campaign.counted]
+        for text in gpu_flags(watched, {"gpu_at_start": campaign.plan.gpu_at_start}):
+            lines.append(f"{workload_title(campaign.workload)}, {campaign.name}: {text.rstrip('.')}.")
+    return lines
+
+
+def packages(evidence: Evidence) -> dict[str, str]:
+    """Version of every package of the stack, by name."""
+    for record in evidence.images.values():
+        if record.packages:
+            return {package.name: package.version for package in record.packages}
+    return {}
+
+
+def stand_in(evidence: Evidence) -> str:
+    """What is said where another variant of the stack stands in for the one of the device."""
+    name, device = evidence.study.stack, evidence.study.device
+    other = None if name == BOUND else load_stack(name, device).otherwise
+    if other is None or other not in {record.variant for record in evidence.images.values()}:
+        return ""
+    return f", here in its variant {other}: its builds for {device} were nowhere to be had"
+
+
+def data_sentences(evidence: Evidence) -> list[str]:
+    """Which data stood behind each data set, where it came from, and whether it is the paper's."""
+    lines = []
+    for record in evidence.data.values():
+        size = size_bytes(record.bytes)
+        lines.append(f"{record.title}: {record.rows:,} rows, {size}, from {record.source.name}.")
+        if absent := record.stands_for:
+            asked = f"the study asks for {record.choice}"
+            why = "no source of theirs answered when the data was fetched" if record.choice == "auto" else asked
+            lines.append(
+                f"These are not {absent}: {why}. {record.note or ''} "
+                "Shapes and steps are the paper's; losses can't be compared with its."
+            )
+        elif not record.canonical:
+            lines.append("The files came from another place than their authors', and are verified by their hashes.")
+        if record.channels is not None:
+            lines.append(_channels(record.channels))
+        if record.skipped:
+            named = ", ".join(record.skipped[:3]) + (", …" if len(record.skipped) > 3 else "")
+            lines.append(f"Broken images, left out of it: {len(record.skipped):,} ({named}).")
+    return lines
+
+
+def _channels(found: Channels) -> str:
+    """What the pixels are like, beside those of a synthetic batch, which has ImageNet's."""
+    own = zip(found.mean, found.spread, IMAGENET_MEAN, IMAGENET_SPREAD, strict=True)
+    rows = [((mean - middle) / unit, spread / unit) for mean, spread, middle, unit in own]
+    means, spreads = (", ".join(f"{value:.2f}" for value in values) for values in zip(*rows, strict=True))
+    return (
+        f"Its pixels, normalised as jobs do it, have means {means} and spreads {spreads} by channel (files of "
+        f"{found.images:,} training images, before they are cropped); a synthetic batch has 0 and 1, as ImageNet's."
+    )
+
+
+def _fact_rows(machine: MachineRecord | None, names: Mapping[str, str]) -> list[Row]:
+    """A row for each of these facts that the record has."""
+    told = machine.told() if machine else {}
+    rows: list[Row] = []
+    for key, title in names.items():
+        if key not in told:
+            continue
+        value = told[key]
+        if key == "cpu_mitigations" and isinstance(value, Mapping):
+            value = {name: state for name, state in value.items() if state != "Not affected"}
+        text = value_text(key, value)
+        reason = machine.reasons.get(key)
+        rows.append([title, f"{UNAVAILABLE}: {reason or 'no reason was recorded'}" if value is None else text])
+    return rows
+
+
+def machine_table(evidence: Evidence) -> Table:
+    """The machine, as papers have a table of theirs."""
+    rows = _fact_rows(evidence.machine, MACHINE)
+    return Table(caption="This machine", columns=["", "value"], rows=rows)
+
+
+def software_table(evidence: Evidence) -> Table:
+    """Software: operating system, runtimes, and what runs inside."""
+    rows = _fact_rows(evidence.machine, SOFTWARE)
+    for env in evidence.environments:
+        probe = evidence.probes.get(env)
+        if probe is not None and env != HOST:
+            text = probe.version or "available" if probe.available else f"{UNAVAILABLE}: {probe.reason}"
+            rows.append([env_title(env), text])
+    inside = first_facts(evidence).get(HOST)
+    if inside:
+        rows.append(["Python inside", inside.python])
+        rows.append(["PyTorch inside", inside.framework and inside.framework.version])
+    for name, version in packages(evidence).items():
+        if name in SHOWN_PACKAGES and name != "torch":
+            rows.append([f"{name} inside", version])
+    rows.append(["Stack", f"{evidence.study.stack}{stand_in(evidence)}"])
+    made = [image for image in evidence.images.values() if not isinstance(image, TreeRecord)]
+    rows += [["Base of the image", image.base.name] for image in made if image.base is not None][:1]
+    rows += [["Digest of the image", image.digest] for image in made if image.digest][:1]
+    return Table(caption="Software", columns=["", "version"], rows=rows)
+
+
+def package_list(evidence: Evidence) -> list[str]:
+    """Every package of the stack with its version."""
+    return [f"{name} {version}" for name, version in sorted(packages(evidence).items())]
+
+
+def device_table(evidence: Evidence) -> Table:
+    """The device that trains, with rates that were measured here."""
+    record = evidence.machine
+    device = evidence.study.device
+    rows: list[Row] = [["Device of the study", "the CPU" if device == "cpu" else device]]
+    rows += _fact_rows(record, {"cpu_model": "Processor", **DEVICE} if device == "cpu" else DEVICE)
+    rows += gpu_rows(record.told() if record else {}) or _fact_rows(record, {"gpus": "NVIDIA devices"})
+    if evidence.ceilings is not None:
+        roof = roofs(evidence.ceilings)
+        for name, row in (("Memory bandwidth", roof["memory"]), ("Best bandwidth", roof["cache"])):
+            text = f"{name} ({row['kernel']}, {size_bytes(row['working_set_bytes'])})"
+            rows.append([text, f"{decimal_prefix(row['bytes_per_s'])}B/s, measured"])
+        for precision, row in ceilings.peaks(evidence.ceilings).items():
+            text = f"Matrix product, {precision} ({row['kernel']}, n = {row['size']})"
+            rows.append([text, f"{decimal_prefix(row['flop_per_s'])}FLOP/s, measured"])
+        for precision, peak in ceilings.claimed(evidence.ceilings).items():
+            rows.append([f"Peak, {precision}", f"{decimal_prefix(peak)}FLOP/s, modelled"])
+        rows.append(["Source of the peaks", ceilings.claim_source(evidence.ceilings)])
+    threads = evidence.study.conditions.threads
+    note = f"Rates: best repetition with {threads} thread{'s' if threads > 1 else ''}, as the study trains."
+    return Table(caption="Device", columns=["", "value"], rows=rows, note=note)
+
+
+def _watched(evidence: Evidence) -> Iterator[tuple[Campaign, Others | None]]:
+    """Campaigns of the headline, and who else used the processors in all their units that count."""
+    for campaign in evidence.campaigns:
+        plan = campaign.plan
+        if plan.kind in OTHERS_OF and plan.arm == plan.headline_arm and plan.scenario == SINGLE:
+            yield campaign, others_in(unit.others for unit in counted(campaign.units))
+
+
+def _cpus(used_s: float, seen: Others) -> str:
+    return f"{used_s / seen.seconds:.2f}"
+
+
+def others_table(evidence: Evidence) -> Table | None:
+    """What others used, by campaign of the headline; None without one."""
+    rows: list[Row] = []
+    for campaign, seen in _watched(evidence):
+        place = [workload_title(campaign.workload), OTHERS_OF[campaign.kind]]
+        if seen is None:
+            rows.append([*place, *[f"{UNAVAILABLE}: {UNWATCHED}"] * 3])
+            continue
+        units = [unit.others for unit in counted(campaign.units) if unit.others is not None]
+        most = max(one.cpu_s / one.seconds for one in units)
+        rows.append([*place, _cpus(seen.cpu_s, seen), f"{most:.2f}", _cpus(seen.stolen_s, seen)])
+    if not rows:
+        return None
+    return Table(
+        caption="Who else used the processors",
+        columns=["workload", "measured", "others, mean", "others, in the busiest unit", "taken by a hypervisor"],
+        rows=rows,
+        note="Processors, of all that the machine has: what the kernel counted as busy while launches ran, less "
+        "what they and Tare used.",
+    )
+
+
+def others_note(evidence: Evidence) -> str | None:
+    """One sentence where others, or a hypervisor, used enough to widen intervals; None where they did not."""
+    seen = [found for _, found in _watched(evidence) if found is not None]
+    told = []
+    for what, used in (
+        ("other programs used", [one.cpu_s / one.seconds for one in seen]),
+        ("its hypervisor withheld", [one.stolen_s / one.seconds for one in seen]),
+    ):
+        if used and max(used) >= WORTH_TELLING:
+            low, high = (f"{value:.2g}" for value in (min(used), max(used)))
+            told.append(f"{what} {high if low == high else f'{low} to {high}'}")
+    if not told:
+        return None
+    processors = max(one.processors for one in seen)
+    return (
+        f"While this was measured, {' and '.join(told)} of this machine's {processors} processors: a quieter hour "
+        "gives narrower intervals."
+    )

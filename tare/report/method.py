@@ -1,0 +1,580 @@
+"""How it was measured: designs, failures, limits, the ledger of tries, and whether launches computed the same."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import pandas as pd
+
+from tare.analysis.bounds import Failures, failures_of
+from tare.analysis.choice import KINDS, METRIC_OF, joint, kind_of
+from tare.analysis.copies import matters
+from tare.analysis.launch_rows import failure
+from tare.analysis.sliced_rounds import is_sliced, unsliced_reason
+from tare.model.journals.units import IN_MEMORY, given_up, unsliced
+from tare.model.records.campaigns import SHARED
+from tare.model.records.curves import HEADLINE, CurvesRecord
+from tare.model.records.measured import CopiesRecord
+from tare.model.registry import HOST, SINGLE
+from tare.model.studies.layout import STEPS, is_headline, read_name
+from tare.report.evidence import Campaign, Evidence
+from tare.report.words.labels import arm_title, env_title, metric_title, seconds, units_text, workload_title
+from tare.report.words.layout import Row, Table
+from tare.report.words.wording import listed, margin_text, missing, percent, signed, width_text
+
+WHAT = {"rounds": "whole runs", "steps": "training steps", "causes": "causes", "sweep": "batch sweep"}
+REACHED = (("ci_low", "ci_high"), ("control_ci_low", "control_ci_high"))
+STATES = {
+    "opened": "open",
+    "sealed": "sealed",
+    "superseded": "set aside",
+    "adopted": "taken over from another study",
+    "found": "found without a row",
+    "gone": "taken away",
+}
+# Frameworks sum in single precision, each in its own order, and what that leaves grows by the step.
+TOLERANCE = 2e-3
+LARGEST_RELATIVE_LOSS = 1e-4  # single precision, sums in another order: some thousand roundings of 6e-8
+LOSS_OF = {"rounds": "loss_last", "steps": "step_loss_last"}
+# What holds for every study; its own plan stands in a table.
+METHOD = (
+    "The unit is the round, never the launch, the slice or the step. Per unit: the logarithm of each environment's "
+    "ratio to the mean of the two hosts. The control is the second host's ratio to the first: what the instrument "
+    "sees where nothing is.",
+    "Whole runs and steps of every environment are the primary comparisons (Holm). Parts of runs, arms and causes "
+    "explore (Benjamini and Hochberg).",
+    "Margins were declared before the data. Inside and across zero: equivalent. Inside, not across zero: different "
+    "within the margin. Across zero and beyond the margin: inconclusive. Else: different.",
+    "Beside the typical time stands all time, stalls included. “Equivalent” without more words: both lie inside "
+    "the margin and stalls add nothing that is sure; else it is said to hold but for stalls.",
+    "Equal for all: the tree of interpreter and packages, byte for byte; threads, CPUs, open files, /dev/shm, an "
+    "allow-listed environment, working directory, data path, network, page cache and allocator.",
+    "Profiled launches and timed launches are never the same launch.",
+)
+
+
+# --- designs
+
+
+def design_sentence(campaign: Campaign, verdicts: pd.DataFrame) -> str:
+    """Number of units, where it comes from, and the half-width that was reached beside the one wanted."""
+    adopted = campaign.plan.adopted
+    said = _units_sentence(campaign, verdicts)
+    if adopted is None:
+        return said
+    when = adopted.sealed_at.replace("T", " ").removesuffix("Z")
+    return f"{said}; taken over from the study {adopted.study}, which had the same plan ({when} UTC)"
+
+
+def _units_sentence(campaign: Campaign, verdicts: pd.DataFrame) -> str:
+    sampling, decision = campaign.plan.sampling, campaign.decision
+    count = units_text(len(campaign.counted), campaign.kind)
+    reached = half_width(campaign, verdicts)
+    got = "no interval yet" if reached is None else f"{width_text(reached)} reached"
+    if sampling.units is not None:
+        return f"{count}, a number fixed by the study; {got}"
+    wanted = f"±{margin_text(sampling.half_width)}"
+    if decision is None or campaign.ended:
+        return f"{count}; {wanted} wanted, {got}"
+    if decision.design == "stein":
+        return f"{count}, chosen from the spread of a pilot of {sampling.pilot} (Stein); {wanted} wanted, {got}"
+    paid = f"{count}, all that the budget of {seconds(sampling.budget_s)} pays for"
+    if decision.wanted > decision.units:
+        return f"{paid}; {units_text(decision.wanted, campaign.kind)} were needed for the wanted {wanted}; {got}"
+    return f"{paid}; {wanted} wanted, {got}"
+
+
+def half_width(campaign: Campaign, verdicts: pd.DataFrame) -> float | None:
+    """Half-width of the widest interval of what the campaign answers, control included, as a relative number."""
+    rows = verdicts[verdicts["metric"] == METRIC_OF[campaign.kind]]
+    widths = [
+        math.sqrt(high / low) - 1
+        for low_name, high_name in REACHED
+        for low, high in zip(rows[low_name], rows[high_name], strict=True)
+        if low == low and high == high and low > 0
+    ]
+    return max(widths, default=None)
+
+
+def verdicts_of(evidence: Evidence, campaign: Campaign) -> pd.DataFrame:
+    """Rows of the verdict table of one campaign."""
+    table = evidence.verdicts
+    return table[(table["workload"] == campaign.workload) & (table["campaign"] == campaign.name)]
+
+
+def designs(evidence: Evidence, workload: str) -> list[tuple[str, str]]:
+    """What the headline campaigns of a workload answer, and their designs."""
+    own = [campaign for campaign in evidence.headlines() if campaign.workload == workload]
+    return [(metric_title(METRIC_OF[c.kind]), design_sentence(c, verdicts_of(evidence, c))) for c in own]
+
+
+def name_of(campaign: Campaign) -> str:
+    """A campaign as a reader knows it: workload, what it answers, its arm."""
+    return ", ".join([workload_title(campaign.workload), WHAT[campaign.kind], *_levels(campaign)])
+
+
+def _levels(campaign: Campaign) -> list[str]:
+    """What sets a campaign apart from the headline: its arm, its scenario."""
+    found = [arm_title(campaign.arm.name)] if campaign.arm else []
+    return found + ([campaign.plan.scenario] if campaign.plan.scenario != SINGLE else [])
+
+
+# --- what went wrong
+
+
+def troubles(evidence: Evidence) -> list[str]:
+    """Campaigns that ended early, units that are void, environments that were given up, launches that failed."""
+    return [line for campaign in evidence.campaigns for line in _troubles(campaign)]
+
+
+def _troubles(campaign: Campaign) -> list[str]:
+    name, kind = name_of(campaign), campaign.kind
+    lines = []
+    if campaign.ended:
+        count = units_text(len(campaign.counted), kind)
+        lines.append(f"{name}: ended before its time, with {count}: {campaign.ended}")
+    void = [unit for unit in campaign.units if unit.voided is not None]
+    if void:
+        reasons = listed(list(dict.fromkeys(str(unit.voided) for unit in void)))
+        were = "is void, was repeated and counts" if len(void) == 1 else "are void, were repeated and count"
+        lines.append(f"{name}: {units_text(len(void), kind)} {were} nowhere ({reasons})")
+    gone = given_up(campaign.units)
+    for env in dict.fromkeys(env for unit in campaign.units for env in unit.launches):
+        where = env_title(env) if kind != "sweep" else f"batch {env}"
+        own = [unit.launches[env] for unit in campaign.units if env in unit.launches]
+        tried = [row for row in own if row.status in ("ok", "failed", "timeout")]
+        bad = [row for row in tried if not row.ok]
+        end = ""
+        if env in gone:  # the units in which it was not tried any more
+            skipped = units_text(sum(row.status == "skipped" for row in own), kind)
+            end = f"; {gone[env].split(':')[0]}, so {skipped} went on without it"
+        if bad:
+            count = f"{len(bad)} of {len(tried)} launches did not succeed"
+            lines.append(f"{name}, {where}: {count} ({failure(bad[-1])}){end}")
+    return lines
+
+
+def absent(evidence: Evidence) -> dict[str, str]:
+    """Environments of the study that did not run, each with its reason."""
+    reasons: dict[str, str] = {}
+    for env in evidence.environments:
+        probe = evidence.probes.get(env)
+        if probe is not None and not probe.available:
+            reasons[env] = probe.reason or "no reason was recorded"
+    for campaign in evidence.campaigns:
+        if not _levels(campaign) and not (campaign.arm is not None and campaign.arm.is_setting):
+            for env, reason in campaign.plan.unavailable.items():
+                if env in evidence.environments:
+                    reasons.setdefault(env, reason)
+    return dict(sorted(reasons.items()))
+
+
+def unavailable(evidence: Evidence) -> list[dict[str, str | None]]:
+    """Environments of the study that did not run, each with its reason and remedy; then an arm's own gaps."""
+    reasons = absent(evidence)
+    only_in_arms: dict[str, str] = {}
+    for campaign in evidence.campaigns:
+        if campaign.arm is not None and campaign.arm.is_setting:
+            continue  # no environment's fault: it is told where settings are weighed
+        for env, reason in campaign.plan.unavailable.items():
+            if _levels(campaign) and env not in reasons:
+                only_in_arms.setdefault(f"{env_title(env)}, {', '.join(_levels(campaign))}", reason)
+    probes = evidence.probes
+    rows = [
+        (env_title(env), reason, probes[env].remedy if env in probes else None) for env, reason in reasons.items()
+    ]
+    rows += [(title, reason, None) for title, reason in only_in_arms.items()]
+    return [{"title": title, "reason": reason, "remedy": remedy} for title, reason, remedy in rows]
+
+
+def failures_table(evidence: Evidence) -> Table | None:
+    """Every environment of the headlines, and whatever failed elsewhere; None where nothing was launched."""
+    found = [
+        (campaign, name, failed)
+        for campaign in evidence.campaigns
+        if campaign.kind != "sweep"  # its launches are of the host alone
+        for name in campaign.plan.launch_names
+        if (failed := failures_of(campaign, name)).launches
+        if failed.failures or (campaign.kind in KINDS and campaign.is_headline)
+    ]
+    if not found:
+        return None
+    return Table.of(
+        found,
+        {
+            "": lambda row: name_of(row[0]),
+            "environment": lambda row: env_title(row[1]),
+            "launches": lambda row: str(row[2].launches),
+            "failed": lambda row: str(row[2].failures),
+            "of them stopped, out of time": lambda row: str(row[2].timeouts),
+            "share that fails": lambda row: share_text(row[2]),
+        },
+        caption="How often launches failed",
+        note="Exact intervals of the share that fails (Clopper and Pearson, 95%, as if the number of launches had "
+        "been fixed). Void units count, discarded ones do not; of campaigns that are no headline only what failed "
+        "is listed.",
+        wide=True,
+    )
+
+
+def share_text(failed: Failures) -> str:
+    """The interval of the share that fails; without failures, what it is at most."""
+    high = percent(failed.high, up=True)
+    return f"{percent(failed.low, down=True)} to {high}" if failed.failures else f"at most {high}"
+
+
+# --- the plan
+
+
+def plan_table(evidence: Evidence) -> Table | None:
+    """What the study's plan declared before any data; None where no campaign of all environments is sealed."""
+    rounds, steps = evidence.headlines("rounds"), evidence.headlines("steps")
+    if not rounds:
+        return None
+    plan = rounds[0].plan
+    sampling, conditions = plan.sampling, plan.conditions
+    wrong = 100 * (1 - sampling.confidence)
+    allocators = [f"{conditions.allocator} in whole runs"]
+    if steps and steps[0].plan.measured is not None:
+        allocators.append(f"{listed(list(steps[0].plan.measured.levels))} in training steps")
+    told = {
+        "A round": f"{len(plan.launch_names)} whole runs to completion, the host among them twice",
+        "Its launches advance": _advance(rounds[0]),
+        "Rounds discarded first": _discarded(rounds[0]),
+        "Training steps": _steps(steps[0]) if steps else None,
+        "How many rounds": f"{sampling.units}, fixed by the study"
+        if sampling.units is not None
+        else f"a pilot of {sampling.pilot}, then as many as ±{margin_text(sampling.half_width)} needs; a time "
+        "budget caps the number, from costs alone",
+        "A verdict takes": units_text(sampling.verdict_units, "rounds"),
+        "Confidence": f"{100 * sampling.confidence:g}% that no primary comparison is told apart falsely; of what "
+        f"explores {wrong:.3g}% of the differences at most are expected to be false",
+        "Intervals": f"{_intervals(rounds)}; where the pilot's spread chose the number of units, the wider of that "
+        "and Stein's",
+        "Margins": f"{margin_text(plan.margins['run'])} for whole runs and their parts, "
+        f"{margin_text(plan.margins['step'])} for training steps",
+        "Files of the second host": _copies(rounds, evidence.copies),
+        "Arms": "every environment at the level, two hosts among them, and a launch as in the headline"
+        if evidence.arms()
+        else None,
+        "Threads, logical CPUs": f"{conditions.threads}, {conditions.cpus}",
+        "Page cache": conditions.page_cache,
+        "Allocator": listed(allocators),
+        "Network": _network(evidence),
+    }
+    rows: list[Row] = [[name, text] for name, text in told.items() if text]
+    return Table(caption="The plan, the same for all environments", columns=["", "value"], rows=rows, wide=True)
+
+
+def _advance(campaign: Campaign) -> str:
+    """How the launches of a round shared the processors; plans of older versions have no seed of an order."""
+    order = "random order" if campaign.plan.order_seed is None else "balanced order (Williams squares)"
+    if not is_sliced(campaign):
+        reason = unsliced_reason(campaign)
+        return f"one after the other in {order}{f', not in slices: {reason}' if reason else ''}"
+    apart = [f"{env_title(name)} ({why})" for name, why in unsliced(campaign.plan, campaign.units).items()]
+    others = f"; not in slices, in rounds of their own beside both hosts: {listed(apart)}" if apart else ""
+    return (
+        f"in slices: one ran at a time while all others were stopped, in {order}; a launch's own time is the sum "
+        f"of its slices, start and exit of its runtime are told apart{others}"
+    )
+
+
+def _discarded(campaign: Campaign) -> str | None:
+    if not campaign.plan.discarded:
+        return None
+    first = [launch for unit in campaign.units if unit.discarded for launch in unit.launches.values()]
+    left_out = sum(launch.reason == IN_MEMORY for launch in first)
+    warm = f" ({left_out} launches left out, as their files were in memory)" if left_out else ""
+    return f"{campaign.plan.discarded}{warm}"
+
+
+def _steps(campaign: Campaign) -> str:
+    measured = campaign.plan.measured
+    assert measured is not None  # or there would be no view of steps
+    levels = listed([arm_title(f"allocator={level}") for level in measured.levels])
+    count = "1 replicate" if measured.replicates == 1 else f"{measured.replicates} replicates"
+    return (
+        f"after its epoch each whole run made {count} of its training job ({levels}) on batches in memory, each a "
+        f"process of its own where the framework can go on in one: {measured.warmup_steps} steps to warm up, then "
+        "steps that are timed each"
+    )
+
+
+def _copies(campaigns: list[Campaign], between: CopiesRecord | None) -> str | None:
+    """What the second host shares with the first; nothing of older campaigns."""
+    told = [campaign.plan.provenance.get("control") for campaign in campaigns]
+    shared = sorted({one["reason"] for one in told if one and one["files"] == SHARED})
+    if shared:
+        return (
+            f"the first one's own, so that its interval lacks what differs between two copies: {'; '.join(shared)}"
+        )
+    if not any(told):
+        return None
+    text = "a second copy, so that the control's interval holds what differs between two copies; by how much a step"
+    if between is None:
+        return f"{text} differs between copies was not measured on this machine (benchmarks/copies.py does)"
+    low, high = (
+        percent(end) if end >= 0.0001 else "0%" for end in (between.sd_between.low, between.sd_between.high)
+    )
+    counts = (
+        "intervals of steps hold it" if matters(between) else "no more than chance, so no other interval holds it"
+    )
+    return (
+        f"{text} differs from copy to copy of {between.stack}: standard deviation {low} to {high} "
+        f"({len(between.copies)} copies, {between.rounds} rounds, {between.at[:10]}): {counts}"
+    )
+
+
+def _intervals(rounds: Sequence[Campaign]) -> str:
+    """What intervals rest on, by whether the rounds were sliced."""
+    sliced = {is_sliced(campaign) for campaign in rounds}
+    own = "Student's t with each comparison's own spread"
+    lent = (
+        "trimmed means with Yuen's spread from eight units on, Student's with fewer, never narrower than the other "
+        "comparisons' spreads let one expect"
+    )
+    if sliced == {True, False}:
+        return f"of sliced rounds {own}, of others {lent}"
+    return own if sliced == {True} else lent
+
+
+def _network(evidence: Evidence) -> str:
+    """Whether every launch had an empty network, from what each saw."""
+    rows = [row.inside for c in evidence.headlines() for unit in c.units for row in unit.launches.values()]
+    rows = [inside for inside in rows if inside is not None]
+    connected = [inside for inside in rows if inside.facts.interfaces not in ((), ("lo",))]
+    return (
+        f"{len(connected)} of {len(rows)} launches saw one, which could not be taken away here"
+        if connected
+        else "none"
+    )
+
+
+def limit_sentences(evidence: Evidence) -> list[str]:
+    """What a reader must not conclude, and why."""
+    lines = []
+    virtual = evidence.machine.virtualisation if evidence.machine else None
+    if virtual and virtual != "none":
+        lines.append(
+            f"The host of this report is itself virtual ({virtual}): what bare metal would show, it can't say. "
+            "Other machines may share its processor, and their work is in these times."
+        )
+    elif virtual is None:
+        lines.append("Whether the host is itself a virtual machine could not be read.")
+    rows = joint(evidence.verdicts)
+    unsure = int(((rows["verdict"] == "inconclusive") & rows["ci_low"].notna()).sum())
+    if unsure:
+        lines.append(
+            f"{unsure} of {len(rows)} comparisons are inconclusive: the machine's own spread is wider than the "
+            "margin. More units, in a new campaign, narrow the intervals."
+        )
+    if lacking := int(rows["ci_low"].isna().sum()):
+        lines.append(f"{lacking} of {len(rows)} comparisons have no interval: too few launches succeeded.")
+    return [
+        *lines,
+        "Training steps are timed on batches in memory, one launch at a time. What loader workers, other jobs or "
+        "memory pressure do to a step is in the whole runs only.",
+        "FLOPs and bytes are modelled from operators. The bytes count every operand as if no cache kept any of it: "
+        "an upper bound, never DRAM traffic.",
+        "Each environment was profiled once: its operator times and utilisation show what runs, not small "
+        "differences.",
+        "One machine, one day. Another may differ.",
+    ]
+
+
+# --- the ledger
+
+
+def ledger_table(evidence: Evidence) -> Table:
+    """Every campaign that was opened under the study, set aside or not: which try it was, and what it found."""
+    rows: list[Row] = []
+    for (workload, campaign), own in evidence.ledger.groupby(["workload", "campaign"], sort=False):
+        rows.append([f"{workload_title(str(workload))}: {campaign}"])
+        rows += [_try(row) for row in own.to_dict("records")]
+    return Table(
+        caption="The ledger: every try of every question",
+        columns=["try", "state", "opened, UTC", "units", "", "interval", "its alpha"],
+        rows=rows,
+        note="Student's intervals of the log-ratios to the host over units, in what the campaign decides on.",
+        wide=True,
+    )
+
+
+def _try(row: dict[str, Any]) -> Row:
+    found = [None, None]
+    if not missing(row["launch"]):
+        found = [env_title(row["launch"], short=True), signed(row["ci_low"], row["ci_high"])]
+    return [
+        "none: nothing counts" if missing(row["attempt"]) else str(row["attempt"]),
+        STATES[row["state"]] + ("" if missing(row["folder"]) else f" ({row['folder']})"),
+        str(row["opened_at"]).replace("T", " ").removesuffix("Z"),
+        "not known" if missing(row["units"]) else str(row["units"]),
+        *found,
+        None if missing(row["alpha"]) else f"{100 * row['alpha']:.2g}%",
+    ]
+
+
+def ledger_sentences(evidence: Evidence) -> list[str]:
+    """What reruns cost, how many there were, where ledger and folders disagree, what stamps say of the seals."""
+    table = evidence.ledger
+    tries = table.drop_duplicates(["workload", "campaign", "opened_at", "folder", "state"])
+    tries = tries[tries["attempt"].notna()]
+    again = int((tries["attempt"] > 1).sum())
+    stamped = table[table["stamp"].notna()].drop_duplicates(["workload", "campaign"])
+    return [
+        f"Of the tries of one question the k-th may spend {6 / math.pi**2:.2f}/k² of alpha, which adds up to the "
+        "whole: whoever runs a study again until something differs is fooled as rarely as whoever runs it once. "
+        f"Tries under this study: {len(tries)}, {again or 'none'} of them a try again.",
+        *dict.fromkeys(note for note in table["note"] if not missing(note)),
+        *(
+            f"Of {count} of {len(stamped)} campaigns: {text}."
+            for text, count in stamped.groupby("stamp", sort=False).size().items()
+        ),
+    ]
+
+
+# --- did they compute the same?
+
+
+class LossCheck(NamedTuple):
+    """Last losses of one campaign's launches, held against the host's.
+
+    A loss that agrees to rounding is no proof that two launches did the same work, but one that does not is proof
+    that they did not: then a difference in time says nothing about environments.
+
+    Attributes:
+        workload, title: of the campaign.
+        count: how many launches in how many environments.
+        loss: the host's, where it is one; else None.
+        distance: the largest relative difference; None where there is nothing to compare.
+        where: the environment that has it.
+    """
+
+    workload: str
+    title: str
+    count: str
+    loss: float | None = None
+    distance: float | None = None
+    where: str = ""
+
+    @property
+    def equal(self) -> bool | None:
+        """Whether the launches computed the same thing; None where there is nothing to compare."""
+        return None if self.distance is None else self.distance <= LARGEST_RELATIVE_LOSS
+
+    @property
+    def says(self) -> str:
+        """What the check says."""
+        if self.distance is None:
+            return "no launch on the host left a loss"
+        if not self.distance:
+            return "the very same"
+        if self.equal:
+            return "the same within rounding"
+        return f"more than rounding explains ({LARGEST_RELATIVE_LOSS:.0e}): it may compute something else"
+
+
+def loss_table(evidence: Evidence) -> Table:
+    """One check for each campaign of whole runs, and of steps."""
+    return Table.of(
+        loss_checks(evidence),
+        {
+            "campaign": lambda one: one.title,
+            "launches": lambda one: one.count,
+            "last loss on the host": lambda one: "by round" if one.loss is None else f"{one.loss:.6f}",
+            "largest relative difference": lambda one: (
+                None if one.distance is None else f"{one.distance:.1e} ({one.where})" if one.distance else "0"
+            ),
+            "losses are": lambda one: one.says,
+        },
+        caption="Last losses of launches that are compared",
+        note="Whole runs are held against the first one on the host; steps, of which rounds may measure different "
+        "numbers, against the host of their own round.",
+        wide=True,
+    )
+
+
+def loss_checks(evidence: Evidence) -> list[LossCheck]:
+    """One check per campaign of whole runs, and of steps: the headline's of each workload, then the arms'."""
+    found = []
+    metrics = evidence.metrics
+    for workload in evidence.workloads:
+        own = metrics[(metrics["workload"] == workload) & (metrics["kind"] == "measured")]
+        names = [c.name for c in evidence.views if c.workload == workload and c.kind in LOSS_OF]
+        for name in sorted(names, key=lambda n: (not is_headline(n), names.index(n))):
+            rows = own[(own["campaign"] == name) & (own["metric"] == LOSS_OF[kind_of(name)])]
+            arm = read_name(name).arm
+            # Across stacks, settings, inputs and ways of exchange a loss may differ: it is held within its own.
+            if arm is not None and (arm.other_stack or arm.is_inside or arm.is_grouped):
+                rows = rows[rows["launch_role"] != "headline"]
+                if rows.empty and not arm.other_stack:
+                    continue  # it could not be had; where settings are weighed the page says why
+            found.append(loss_check(workload, rows, name))
+    return found
+
+
+def loss_check(workload: str, rows: pd.DataFrame, campaign: str | None = None) -> LossCheck:
+    """The check of one campaign, from its rows of the last loss.
+
+    Whole runs all make the same steps: every launch is held against the first one on the host. Rounds may
+    measure different numbers of steps: every launch is held against the host of its own round.
+
+    Args:
+        workload: its name.
+        rows: of `loss_last` or `step_loss_last`.
+        campaign: its name; where it is not given, the rows' own.
+    """
+    name = campaign or (str(rows["campaign"].iloc[0]) if len(rows) else "")
+    kind = STEPS if (rows["metric"] == LOSS_OF[STEPS]).any() else kind_of(name)
+    arm, scenario = read_name(name).arm, read_name(name).scenario
+    about = [*([arm_title(arm.name)] if arm else []), *([scenario] if scenario != SINGLE else [])]
+    title = ", ".join([workload_title(workload), WHAT.get(kind, "runs"), *about])
+    hosts = rows[rows["launch"] == HOST].sort_values("rep")
+    if kind == STEPS:
+        own = rows.assign(reference=rows["rep"].map(hosts.set_index("rep")["value"]))
+    else:
+        own = rows.assign(reference=float(hosts["value"].iloc[0]) if len(hosts) else math.nan)
+    own = own[own["reference"].notna()]
+    if own.empty:
+        return LossCheck(workload, title, "0")
+    distance = (own["value"] - own["reference"]).abs() / own["reference"].abs()
+    worst = own.loc[distance.idxmax()]
+    loss = float(worst["reference"]) if own["reference"].nunique() == 1 else None
+    places = own["environment"].nunique()
+    count = f"{len(own)} in {places} environment{'s' if places > 1 else ''}"
+    return LossCheck(workload, title, count, loss, float(distance.max()), env_title(str(worst["launch"])))
+
+
+class CurveCheck(NamedTuple):
+    """Whether two curves of losses are the same to the last step, None where one is missing; in words."""
+
+    equal: bool | None
+    clause: str
+
+
+def curve_check(record: CurvesRecord) -> CurveCheck:
+    """The losses of a level without dropout, held against those of the headline's stack by TOLERANCE."""
+    if not {HEADLINE, record.env} <= set(record.losses):
+        why = "; ".join(f"{name}: {reason}" for name, reason in record.reasons.items())
+        return CurveCheck(None, f"whether it computes the same is not known ({why})")
+    ours, base = record.losses[record.env], record.losses[HEADLINE]
+    apart = [abs(one - other) / abs(other) for one, other in zip(ours, base, strict=False)]
+    steps, same = (
+        max(len(ours), len(base)),
+        next((at for at, far in enumerate(apart) if far > TOLERANCE), len(apart)),
+    )
+    where = "" if record.env == HOST else f" in {env_title(record.env)}"
+    beside = f"without dropout the losses of {steps} steps of {record.batch}{where}, held against {record.stack}'s"
+    if same == steps:
+        text = f"are the same to step {steps}, at most {max(apart):.1e} apart (tolerance {TOLERANCE:.0e})"
+        return CurveCheck(True, f"{beside}, {text}")
+    told = f"it made {len(ours)} steps, {record.stack} {len(base)}"
+    if len(ours) == len(base):
+        far = percent(apart[same], up=True)
+        told = f"{ours[same]:.5g} beside {base[same]:.5g} at step {same + 1}, {far} apart"
+    until = f"the same to step {same}, then " if same else ""
+    clause = f"it computes something else: {beside}, are {until}{told} (tolerance {TOLERANCE:.0e})"
+    return CurveCheck(False, clause)

@@ -1,1 +1,0 @@
-"""Published studies and recorded reference campaigns beside what is measured here."""

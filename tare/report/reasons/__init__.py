@@ -1,1 +1,0 @@
-"""Why environments differ."""

@@ -1,0 +1,370 @@
+"""Recorded reference campaigns, each beside this machine and beside what papers published of their devices."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from typing import Any, NamedTuple
+
+from markupsafe import Markup
+
+from tare.analysis.choice import PROFILE, SWEEP, level_campaigns, of_hosts
+from tare.analysis.decisions import compared_rows
+from tare.literature import audit
+from tare.literature.answers import NOTHING
+from tare.literature.published import Published, load
+from tare.model import datasheet
+from tare.model.datasheet import Datasheet
+from tare.model.journals.references import NO_TIME
+from tare.model.levels import columns_of_levels, level_column, levels_text
+from tare.model.registry import HOST, describe_workload
+from tare.model.roles import CONTROL
+from tare.model.studies.arms import SETTINGS
+from tare.report import answer, figures, inside, numbers, settings
+from tare.report.evidence import Evidence
+from tare.report.figures import joint
+from tare.report.machine import gpu_rows
+from tare.report.references import Reference
+from tare.report.words.labels import (
+    decimal_prefix,
+    env_title,
+    seconds,
+    sentence_case,
+    significant,
+    with_unit,
+    workload_title,
+)
+from tare.report.words.layout import UNAVAILABLE, Cell, Row, Table, value_text
+from tare.report.words.wording import listed, missing, tally
+from tare.stats.intervals import log_ratios_of, t_interval
+
+TIME, RATE, MEMORY_RATE, LINK, FREE = "time", "rate", "memory rate", "link", "free"
+NO_RANGE = {
+    LINK: "the link between host and device is no part of the datasheets here",
+    FREE: "it follows from the kernels that a framework chooses, not from the device",
+}
+NO_SHEET = "config/devices.yaml has no datasheet of one of the two devices"
+CALL = "mean over the calls of a profile"
+# Title, meaning, unit, how it scales; published, by check and metric, here, by metric: two names are a quotient.
+# CALL: of the paper's profile, else of its kernels. With {}: of an epoch, ours a step's times its steps.
+NUMBERS = (
+    ("Memset, a call", CALL, "s", TIME, [(CALL, "memset_s")], ["memset_s", "memset_calls"]),
+    ("Host to device, a call", CALL, "s", LINK, [(CALL, "htod_s")], ["htod_s", "htod_calls"]),
+    ("Device to host, a call", CALL, "s", LINK, [(CALL, "dtoh_s")], ["dtoh_s", "dtoh_calls"]),
+    ("DRAM read throughput", "bytes read by the kernels' time", "B/s", MEMORY_RATE,
+     [("mean_throughput", "dram_read_bytes_per_s")], ["dram_read_bytes_per_s"]),
+    ("DRAM write throughput", "bytes written by the kernels' time", "B/s", MEMORY_RATE,
+     [("mean_throughput", "dram_write_bytes_per_s")], ["dram_write_bytes_per_s"]),
+    ("FLOP rate of the kernels", "counted FLOPs by the kernels' time", "FLOP/s", RATE,
+     [("sum_of_maxima", "flops"), ("kernel_time", "kernel_s")], ["flops_measured", "kernel_s"]),
+    ("Kernels' time, an epoch", "ours: a step's, {} times (modelled)", "s", TIME,
+     [("kernel_time", "kernel_s")], ["kernel_s"]),
+    ("HBM transactions, an epoch", "of 32 B; ours: a step's, {} times (modelled)", "1", FREE,
+     [("sum_of_maxima", "hbm_transactions")], ["hbm_transactions"]),
+    ("FLOPs, an epoch", "counted; ours: a step's, {} times (modelled)", "1", FREE,
+     [("sum_of_maxima", "flops")], ["flops_measured"]),
+)  # fmt: skip
+NONE = (
+    "No reference campaign is recorded in this copy: on a machine with an NVIDIA GPU “make reference” writes one "
+    "in under ten minutes."
+)
+NO_CEILINGS = "Unavailable: the reference has no record of measured ceilings."
+CONFIDENCE = 0.95  # of the A/A control of steps
+FACTS = {"at": "Recorded", "tare": "Tare", "torch": "PyTorch", "stack": "Stack"}
+
+
+class Beside(NamedTuple):
+    """One published number beside a reference's, in `unit`, with the range that the datasheets make one expect.
+
+    `meaning` is how both came about; `reason` why there is no number here, or no range.
+    """
+
+    title: str
+    meaning: str
+    unit: str
+    published: float
+    here: float | None
+    low: float | None
+    high: float | None
+    reason: str | None
+
+    @property
+    def ratio(self) -> float | None:
+        """The reference's number by the published one."""
+        return None if self.here is None or not self.published else self.here / self.published
+
+    @property
+    def verdict(self) -> str:
+        """Where the ratio lies: within, below or above the expected range; or why nobody can tell."""
+        if self.ratio is None or self.low is None or self.high is None:
+            return f"no range: {self.reason}" if self.ratio is not None else f"{UNAVAILABLE}: {self.reason}"
+        where = "below" if self.ratio < self.low else "above" if self.ratio > self.high else "within"
+        return f"{where} the range"
+
+
+def gains(old: Datasheet, new: Datasheet) -> tuple[float, float]:
+    """How many times the bandwidth and the fp32 peak of one device another has."""
+    memory = new.memory_bytes_per_s / old.memory_bytes_per_s
+    return memory, new.peak_flop_per_s["fp32"] / old.peak_flop_per_s["fp32"]
+
+
+def scaling(kind: str, old: Datasheet, new: Datasheet) -> tuple[float, float]:
+    """Least and greatest ratio (new by old) of a time or a rate, by what may bound the kernel; modelled."""
+    memory, peak = gains(old, new)
+    factors = (1.0, memory) if kind == MEMORY_RATE else (1.0, memory, peak)
+    found = [1 / factor for factor in factors] if kind == TIME else list(factors)
+    return min(found), max(found)
+
+
+def beside(reference: Reference, published: Published, workload: str) -> list[Beside]:
+    """Every published CUDA metric of one workload, on the host, beside a reference's."""
+    if reference.record["device"]["kind"] != "cuda":
+        return []
+    old, new = _sheets(reference, published, workload)
+    rows = reference.metrics
+    rows = rows[(rows["campaign"] == PROFILE) & (rows["workload"] == workload) & (rows["launch"] == HOST)]
+    here = rows[rows["kind"] != UNAVAILABLE].drop_duplicates("metric").set_index("metric")["value"].to_dict()
+    logs = _profile_log(published, workload)
+    averages = logs[logs["statistic"] == "average"].drop_duplicates("metric").set_index("metric")["value"]
+    total = audit.computed(published.paper)
+    total = total[(total["workload"] == workload) & (total["env"] == HOST)]
+    theirs = total.drop_duplicates(["check", "metric"]).set_index(["check", "metric"])["recomputed"].to_dict()
+    theirs |= {(CALL, metric): float(value) for metric, value in averages.items()}
+    steps = epoch_steps(reference, workload)
+    found = []
+    for title, meaning, unit, kind, was, ours in NUMBERS:
+        before, now = _quotient([theirs.get(key) for key in was]), _quotient([here.get(name) for name in ours])
+        if before is None:
+            continue
+        if "{}" in meaning:
+            now = now * steps if now is not None and steps else None
+        reason = "the reference's profile did not count it" if now is None else NO_RANGE.get(kind)
+        if reason is None and (old is None or new is None):
+            reason = NO_SHEET
+        low, high = (None, None) if reason else scaling(kind, old, new)
+        found.append(Beside(title, meaning.format(steps), unit, before, now, low, high, reason))
+    return found
+
+
+def _quotient(values: tuple | list) -> float | None:
+    """The first by the second where there are two; None where one is missing."""
+    first, *rest = values
+    if first is None or any(not one for one in rest):
+        return None
+    return first / rest[0] if rest else first
+
+
+def _profile_log(published: Published, workload: str):
+    logs = published.logs
+    return logs[(logs["workload"] == workload) & (logs["env"] == HOST) & (logs["series"] == "profile")]
+
+
+def _sheets(reference: Reference, published: Published, workload: str) -> tuple[Datasheet | None, Datasheet | None]:
+    """Datasheets of the device in the paper's log and of the reference's; None where there is none."""
+    named = _profile_log(published, workload)["device"].dropna()
+    return datasheet.find(str(named.iloc[0])) if len(named) else None, datasheet.find(reference.device)
+
+
+def epoch_steps(reference: Reference, workload: str) -> int | None:
+    """Training steps of the paper's one epoch at the reference's batch size; None where the batch is unknown."""
+    rows = reference.metrics
+    batches = rows[(rows["campaign"] == PROFILE) & (rows["workload"] == workload)]["batch"].dropna()
+    return math.ceil(describe_workload(workload)["samples"] / int(batches.iloc[0])) if len(batches) else None
+
+
+def beside_table(reference: Reference, published: Published, workload: str) -> Table:
+    """Published beside the reference's, with the ratio, the expected range and where the ratio lies."""
+    old, new = _sheets(reference, published, workload)
+    model = published.measured_with.device.name.split()[-1] if published.measured_with else "device"
+    note = (
+        "Published: done again from the paper's logs by kernel, on its host. Another release of the framework runs "
+        "other kernels: a ratio outside the range need not come from the device."
+    )
+    if old is not None and new is not None:
+        memory, peak = (significant(gain, 2) for gain in gains(old, new))
+        note += (
+            f" By the datasheets {new.name} has {memory} times the bandwidth of {old.name} and {peak} times its "
+            "fp32 peak; a kernel that its launch bounds gains neither."
+        )
+    return Table.of(
+        beside(reference, published, workload),
+        {
+            "": lambda one: Cell(text=one.title, below=one.meaning),
+            "published": lambda one: _text(one.published, one.unit),
+            "reference": lambda one: None if one.here is None else _text(one.here, one.unit),
+            "ratio": lambda one: None if one.ratio is None else f"{significant(one.ratio)}×",
+            "expected, modelled": lambda one: (
+                None if one.low is None else f"{significant(one.low, 2)}× to {significant(one.high, 2)}×"
+            ),
+            "where the ratio lies": lambda one: one.verdict,
+        },
+        caption=f"{workload_title(workload)}: the paper's {model} beside {reference.device}",
+        note=note,
+        wide=True,
+    )
+
+
+def _text(value: float, unit: str) -> str:
+    return f"{decimal_prefix(value)}FLOP/s" if unit == "FLOP/s" else with_unit(value, unit)
+
+
+def section(evidence: Evidence) -> Mapping[str, Any]:
+    """What there is to show: every reference, newest first, and those that can't be read."""
+    papers = [load(name) for name in evidence.papers] if evidence.references else []
+    return {
+        "references": [_reference(one, papers) for one in evidence.references],
+        "broken": [f"The reference {one.name} can't be read: {one.reason}" for one in evidence.broken_references],
+        "absent": NONE if not evidence.references else None,
+    }
+
+
+def _reference(reference: Reference, papers: Sequence[Published]) -> dict[str, Any]:
+    names, record = reference.workloads, reference.ceilings
+    pairs = [(paper, name) for paper in papers for name in names]
+    swept = set(reference.metrics.loc[reference.metrics["campaign"] == SWEEP, "workload"])
+    return {
+        "name": reference.name,
+        "lead": lead(reference),
+        "facts": facts_table(reference),
+        "notes": [
+            *environment_sentences(reference),
+            *part_sentences(reference),
+            *(f"{sentence_case(note).rstrip('.')}." for note in reference.record["notes"]),
+        ],
+        "steps": _filled([steps_table(reference)]),
+        "claims": _filled([claims_table(reference, [paper.paper for paper in papers])]),
+        "ceilings": inside.ceiling_sentences(record) if record else [NO_CEILINGS],
+        "ceiling_tables": [inside.bandwidth_table(record), inside.product_table(record)] if record else [],
+        "glances": answer.glances(reference),
+        "verdict_tables": _filled(numbers.verdicts_table(reference, name) for name in names),
+        "choices": [
+            settings.weighed(
+                compared_rows(reference.verdicts, reference.metrics, name), reference.metrics, name
+            )._replace(drawing=_drawing(reference, f"choices_{name}"))
+            for name in names
+            if level_campaigns(reference.metrics, name)
+        ],
+        "device_time": [_drawing(reference, f"device_time_{name}") for name in names],
+        "device_samples": [_drawing(reference, f"device_samples_{name}") for name in names],
+        "profiles": _filled(
+            inside.metrics_table(reference.metrics, name, reference.environments,
+                                   f"{workload_title(name)}: a profiled launch there")
+            for name in names
+        ),
+        "batches": [numbers.batch_numbers(reference, name) for name in names if name in swept],
+        "beside_tables": _filled(beside_table(reference, paper, name) for paper, name in pairs),
+    }  # fmt: skip
+
+
+def lead(reference: Reference) -> str:
+    """Which machine it was, and what its comparisons gave."""
+    rows = joint(reference.verdicts)
+    text = f"{reference.device}, recorded {str(reference.record['at'])[:10]}."
+    if rows.empty:
+        return f"{text} No environment but the host ran there: there is nothing to compare with it."
+    counted = rows[rows["metric"].isin(("real_s", "step_s"))].to_dict("records")
+    return f"{text} {tally(counted, 'Whole runs and training steps')}"
+
+
+def facts_table(reference: Reference) -> Table:
+    """The reference machine: what its record says, its processor and its GPUs."""
+    rows: list[Row] = [["Device", reference.device]]
+    rows += [[title, _named(key, reference.record[key])] for key, title in FACTS.items()]
+    machine = reference.machine.told() if reference.machine else {}
+    for key, title in (("cpu_model", "Processor"), ("cpu_logical", "Logical CPUs"), ("memory_bytes", "Memory")):
+        if machine.get(key) is not None:
+            rows.append([title, value_text(key, machine[key])])
+    rows += gpu_rows(machine)
+    return Table(caption=f"The reference machine {reference.name}", columns=["", "value"], rows=rows)
+
+
+def _named(key: str, value: Any) -> str:
+    """A fact that is a text, or a mapping with its version first."""
+    if not isinstance(value, Mapping):
+        return value_text(key, value)
+    rest = {name: inner for name, inner in value.items() if name != "version" and inner is not None}
+    if rest.get("commit"):
+        rest["commit"] = str(rest["commit"])[:10]
+    return f"{value.get('version')}; {value_text(key, rest)}" if rest else str(value.get("version"))
+
+
+def environment_sentences(reference: Reference) -> list[str]:
+    """Which environments ran there, and why the others did not."""
+    found = reference.record["environments"]
+    ran = [env_title(env) for env in reference.environments]
+    lines = [f"Ran there: {listed(ran)}." if ran else "No environment ran there."]
+    return lines + [
+        f"{env_title(env)} did not: {row['reason']}." for env, row in found.items() if not row["available"]
+    ]
+
+
+def steps_table(reference: Reference) -> Table:
+    """A training step on the host, and its A/A control: how far two hosts that are the same lie apart."""
+    rows = reference.metrics
+    rows = of_hosts(rows[(rows["metric"] == "step_s") & rows["batch"].notna()])
+    factors = [factor for factor in SETTINGS if level_column(factor) in rows]
+    made: list[Row] = []
+    for (workload, *_, batch), own in rows.groupby(
+        ["workload", *columns_of_levels(rows.columns), "batch"], sort=False, dropna=False
+    ):
+        levels = {factor: own[level_column(factor)].iloc[0] for factor in factors}
+        setting = levels_text({factor: str(level) for factor, level in levels.items() if not missing(level)})
+        step_s = float(own.loc[own["launch"] == HOST, "value"].mean())
+        units = own.pivot_table(index="rep", columns="launch", values="value").to_dict("index")
+        ratios = log_ratios_of(list(units.values()), [CONTROL])[CONTROL]
+        found = t_interval(ratios, 1 - CONFIDENCE)
+        ends = (None, None) if found.low is None else (math.exp(found.low), math.exp(found.high))
+        made.append(
+            [Cell(text=workload_title(workload), below=setting or None), str(int(batch)), seconds(step_s),
+             significant(batch / step_s), str(len(ratios)), numbers.interval_text(*ends)]
+        )  # fmt: skip
+    return Table(
+        caption="A training step on the host, and the A/A control",
+        columns=["", "batch", "step", "samples per second", "n", "A/A control"],
+        rows=made,
+        note="A step: mean over launches of the host. A/A control: ratio of the second host's step to the first's, "
+        f"{100 * CONFIDENCE:.0f}% confidence interval of n pairs of launches, one after the other: how small a "
+        "difference this machine could have shown.",
+        numeric=True,
+    )
+
+
+def claims_table(reference: Reference, papers: Collection[str]) -> Table:
+    """What papers claim of a device, with what this one says; claims of which nothing was measured are left out."""
+    rows = reference.claims[reference.claims["paper"].isin(papers) & (reference.claims["evidence"] != NOTHING)]
+    return Table.of(
+        rows.to_dict("records"),
+        {
+            "": lambda row: Cell(text=workload_title(row["workload"]), below=row["paper"]),
+            "claim": lambda row: row["statement"],
+            "here": lambda row: row["here"],
+            "measured": lambda row: row["evidence"],
+            "why": lambda row: None if missing(row["reason"]) else row["reason"],
+        },
+        caption=f"What papers claim of a device, by {reference.device}",
+        note="Another device of the same class, with another stack: it can neither confirm nor refute a claim on "
+        "the paper's own machine.",
+        wide=True,
+    )
+
+
+def part_sentences(reference: Reference) -> list[str]:
+    """How long it took, and the parts that gave less than was planned, each with its reason."""
+    record = reference.record
+    done = sum(part["status"] == "ok" for part in record["parts"])
+    took = sum(run["wall_s"] for run in record["runs"])
+    lines = [f"{done} of {len(record['parts'])} parts ran whole, in {seconds(took)}."]
+    short = [part for part in record["parts"] if part["status"] != "ok"]
+    late = [part["name"] for part in short if part["record"] is None and part["reason"].startswith(NO_TIME)]
+    lines += [f"{sentence_case(NO_TIME)} for {listed(late)}."] if late else []
+    return lines + [f"{one['name']}: {one['status']}: {one['reason']}." for one in short if one["name"] not in late]
+
+
+def _filled(found: Iterable[Table]) -> list[Table]:
+    return [table for table in found if table.rows]
+
+
+def _drawing(reference: Reference, name: str) -> Markup | None:
+    """A drawing of the notebook, for the inside of the page; None where it was not drawn."""
+    path = reference.figures.get(name)
+    return Markup(figures.inline(path)) if path else None
