@@ -25,7 +25,7 @@ if rules_of != package_of:
     raise WorkflowError(mistake)
 
 from tare.analysis import expected
-from tare.model import closure
+from tare.model import closure, former
 from tare.model.studies import arms, layout, papers
 from tare.model.studies import minutes as minutes_module
 from tare.model.studies import study as study_module
@@ -211,6 +211,7 @@ try:
     STUDIED = study_module.checked_from(
         SOURCES, {key: value for key, value in config.items() if key != "minutes"}
     )
+    former.refuse_campaigns(layout.CAMPAIGNS / STUDIED.study)
     STUDIED, CHOSEN = within_minutes(STUDIED, config.get("minutes"))
     config = STUDIED.to_json()
     catalog.refuse_unknown(

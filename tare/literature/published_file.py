@@ -21,6 +21,7 @@ from tare.literature.vocabulary import (
     TABLE,
     TIMELINE,
 )
+from tare.model import former
 from tare.model.quantities import Printed, Quantity, printed_in
 from tare.model.registry import HOST, environment_names, module_names
 from tare.model.schema import Count, Distinct, Record, matching, parse, parse_yaml, read_words
@@ -61,7 +62,7 @@ def _known(name: str) -> str:
 def _known_place(name: str) -> str:
     known = environment_names()
     if name not in known:
-        raise ValueError(f"unknown environment {name!r}: {nearest(name, known)}")
+        raise ValueError(former.environment(name) or f"unknown environment {name!r}: {nearest(name, known)}")
     return name
 
 

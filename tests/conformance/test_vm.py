@@ -166,14 +166,6 @@ def test_a_guest_ends_with_a_harness_that_is_killed(site, image, conditions):
     assert left == []
 
 
-def huge_pages_that_are_not_there(site, conditions, tmp_path, monkeypatch):
-    more = replace(site.environment.setup, memory_bytes=1 << 46)
-    huge = replace(site, environment=Vm(more), options={"memory": "huge"})
-    record = launch(huge, SPEC, conditions)
-    assert record.status == "failed" and "\n" not in record.reason, record.reason
-    assert "memory" in record.reason.lower() and guests() == []
-
-
 def a_disk_that_is_filled(site, conditions, tmp_path, monkeypatch):
     with (tmp_path / "large").open("wb") as handle:
         handle.truncate(160 << 20)
@@ -207,7 +199,7 @@ def a_kernel_that_panics(site, conditions, tmp_path, monkeypatch):
     assert guests() == []
 
 
-FAILURES = (never_coming_up, a_kernel_that_panics, a_disk_that_is_filled, huge_pages_that_are_not_there)
+FAILURES = (never_coming_up, a_kernel_that_panics, a_disk_that_is_filled)
 
 
 @pytest.mark.parametrize("failure", in_turn(2, FAILURES), ids=lambda failure: failure.__name__)

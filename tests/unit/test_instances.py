@@ -65,7 +65,7 @@ def config():
         ({"exchange": "ring"}, "distributed: exchange: 'ring' is not allowed"),
         ({"rate_mbit_per_s": 0.0}, "distributed: rate_mbit_per_s: 0.0 must be at least 1"),
         ({"network": "host", "delay_ms": 1.0}, "take network: switch"),
-        ({"network": "swarm"}, "distributed: network: 'swarm' is not allowed"),
+        ({"network": "Switch"}, "distributed: network: 'Switch' is not allowed"),
         ({"environments": ["host", "podman"]}, "podman is none of the study's environments"),
         ({"environments": ["docker"]}, "host is missing"),
         ({"workloads": ["mnist_cn"]}, "did you mean 'mnist_cnn'"),

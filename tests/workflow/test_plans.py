@@ -100,7 +100,7 @@ def test_one_environment_touches_nothing_of_the_others(checkout):
         (["--config", "seed=-1"], "seed: -1 must be at least 0"),
         (
             ["--config", "turns={units: 4}"],
-            "tare: --config: unknown key 'turns'",
+            "tare: --config: turns: this key has gone: training steps are",
         ),
         (["--config", "environments=[host, dokcer]"], "did you mean 'docker'"),
         (

@@ -18,6 +18,7 @@ from typing import Any
 
 from tare.core.errors import IntegrityError
 from tare.core.files import read_json, sha256_file
+from tare.model import former
 from tare.model.journals.recorded import recorded_machine
 from tare.model.journals.units import counted
 from tare.model.levels import ALLOCATOR, Levels, levels_text
@@ -152,10 +153,11 @@ def read_sealed(sealed: Path) -> SealedCampaign:
     for path, (has, wanted) in found.items():
         if has != wanted:
             raise IntegrityError(f"{path} is not what was sealed: sha256 {has}, sealed {wanted}; {ASIDE}")
+    found_plan = read_plan(plan)
     rows = parse_rows(journal or b"", folder / UNITS)
     if rows.seal is None:
         raise IntegrityError(f"{folder / UNITS} has no seal, though {sealed.name} says that it has; {ASIDE}")
-    return SealedCampaign(path=sealed, plan=read_plan(plan), units=rows.units, sealed=summary)
+    return SealedCampaign(path=sealed, plan=found_plan, units=rows.units, sealed=summary)
 
 
 def read_plan(path: Path) -> Plan:
@@ -166,6 +168,8 @@ def read_plan(path: Path) -> Plan:
         IntegrityError: damaged, or of a version that is not read.
     """
     value = read_json(path)
+    if gone := former.campaign(value):
+        raise IntegrityError(f"{path.parent} is {gone}")
     if isinstance(value, dict) and value.get(VERSION) == Plan.VERSION - 1:
         machine = recorded_machine(path)
         if machine is not None and {"environments", "machine"} <= value.keys():
@@ -206,7 +210,7 @@ def parse_rows(journal: bytes, path: Path) -> Rows:
             _refuse_disorder(row["unit"], len(units), where)
             if ENDED_KEY in said:
                 raise IntegrityError(f"{where}: a unit after the end: a second writer was at it; {ASIDE}")
-            units.append(parse(Unit, row, where))
+            units.append(_unit(row, where))
             lines.append(line)
             continue
         key = _only_key(row, where)
@@ -227,6 +231,13 @@ def _row(line: bytes, where: str) -> dict[str, Any]:
     if not isinstance(row, dict):
         raise IntegrityError(f"{where} is not a record; {ASIDE}")
     return row
+
+
+def _unit(row: dict[str, Any], where: str) -> Unit:
+    try:
+        return parse(Unit, row, where)
+    except IntegrityError as problem:
+        raise IntegrityError(f"{problem}; {ASIDE}") from None
 
 
 def _refuse_disorder(number: Any, wanted: int, where: str) -> None:

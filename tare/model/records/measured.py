@@ -175,7 +175,7 @@ class NetworkRecord(OnMachine):
         unavailable: the other environments, each with its reason.
     """
 
-    VERSION: ClassVar[int] = 1
+    VERSION: ClassVar[int] = 2
     REMAKE: ClassVar[str] = "delete it and run again"
 
     study: str

@@ -19,6 +19,7 @@ from pydantic import AfterValidator, Field
 
 from tare.core.errors import UserError
 from tare.core.files import project_root, sha256_text
+from tare.model import former
 from tare.model.conditions import ExchangeKind, Group, NetworkKind, StudyConditions
 from tare.model.records.campaigns import VERDICT_UNITS, Measured, Sampling
 from tare.model.registry import (
@@ -784,6 +785,7 @@ def check(config: Mapping[str, Any]) -> Study:
     Raises:
         UserError: the first thing that is wrong, with where it is and the nearest valid name.
     """
+    former.refuse_study(config, environment_names())
     _refuse_choices(config)
     study = parse(Study, without_dropped(config), "config", UserError)
     for name in study.environments:
