@@ -127,6 +127,15 @@ def test_a_campaign_of_a_design_that_is_gone_is_refused(tmp_path, changes, says)
         assert said.startswith(f"{tmp_path} is a campaign ") and says in said and "run the study again" in said
 
 
+def test_a_launch_with_a_key_that_is_gone_is_refused_with_what_to_do(tmp_path):
+    launch = {"status": "failed", "reason": "no wish to", "vm": {"pinned": True}}
+    row = {"unit": 0, "discarded": True, "voided": None, "cost_s": 1.0, "order": ["vm"], "launches": {"vm": launch}}
+    with pytest.raises(IntegrityError) as caught:
+        sealed.parse_rows(json.dumps(row).encode() + b"\n", tmp_path / sealed.UNITS)
+    said = str(caught.value)
+    assert "unknown key 'pinned'" in said and said.endswith(sealed.ASIDE) and "\n" not in said
+
+
 @pytest.mark.parametrize(
     "plan", [None, [], {}, {"conditions": None}, {"conditions": {"group": {"network": "host"}}}]
 )
