@@ -137,10 +137,10 @@ class Vm(Environment):
 
     def command(self, launch: Launch) -> list[str]:
         """QEMU with every condition as an option or a setting of the guest."""
-        setup = self.setup
+        reference, setup = image_of(launch), self.setup
         # The guest's kernel is told this machine's setting of transparent huge pages: launches have the same.
         pages = f" transparent_hugepage={setup.huge_pages}" if setup.huge_pages is not None else ""
-        disk = f"driver=raw,node-name=root,read-only=on,file.driver=file,file.filename={comma(image_of(launch))}"
+        disk = f"driver=raw,node-name=root,read-only=on,file.driver=file,file.filename={comma(reference)}"
         if launch.network == "host":
             raise UnavailableError("a virtual machine is not on its host's network: its launches meet on a switch")
         if launch.binds:
