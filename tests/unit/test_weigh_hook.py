@@ -1,0 +1,142 @@
+"""The hook that notes steps: in the Pythons that are here, without an error of its own in the job."""
+
+import itertools
+import json
+import shutil
+import struct
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tare.model.schema import parse
+from tare.weigh.facts import PythonFacts
+
+HOOK = Path(__file__).resolve().parents[2] / "tare/weigh/hook"
+TORCH = """
+_after = []
+def register_optimizer_step_post_hook(hook): _after.append(hook)
+class Optimizer:
+    def step(self):
+        for hook in _after: hook(self, (), {})
+class SGD(Optimizer): pass
+"""
+
+
+def pythons():
+    """Interpreters of this machine, ours among them."""
+    found = {sys.executable}
+    found |= {path for minor in range(6, 15) if (path := shutil.which(f"python3.{minor}"))}
+    return sorted(found)
+
+
+def run(folder, text, *, python=sys.executable, options=(), facts=False, **variables):
+    """A job in a folder; what it wrote by the part of the file's name before the process's number."""
+    out = folder / "hook"
+    out.mkdir(exist_ok=True)
+    environment = {"PATH": "/usr/bin:/bin", "PYTHONPATH": str(HOOK), "TARE_HOOK": str(out), **variables}
+    environment |= {"TARE_HOOK_FACTS": "1"} if facts else {}
+    (folder / "job.py").write_text(text)
+    command = [python, *options, str(folder / "job.py")]
+    ended = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, check=False)
+    return ended, {path.name.split(".")[0]: path for path in sorted(out.iterdir())}
+
+
+def steps_in(path):
+    """Pairs of instant and teller."""
+    numbers = struct.unpack(f"{path.stat().st_size // 8}q", path.read_bytes())
+    return [pair for pair in zip(numbers[::2], numbers[1::2], strict=True) if pair[0]]
+
+
+def package(folder, name, text):
+    """A package of the standard shape, whose parts are modules: torch.optim.optimizer."""
+    *above, last = name.split(".")
+    for number in range(1, len(above) + 1):
+        parent = folder.joinpath(*above[:number])
+        parent.mkdir(exist_ok=True)
+        (parent / "__init__.py").touch()
+    folder.joinpath(*above, f"{last}.py").write_text(text)
+
+
+@pytest.mark.parametrize("python", pythons())
+def test_steps_of_a_marked_job(tmp_path, python):
+    job = "import tare, time\nfor _ in range(4):\n    time.sleep(0.01)\n    tare.mark()\nprint('done')\n"
+    ended, wrote = run(tmp_path, job, python=python)
+    assert (ended.stdout, ended.stderr, ended.returncode) == ("done\n", "", 0)
+    steps = steps_in(wrote["steps"])
+    assert len(steps) == 4 and all(later - sooner > 9e6 for (sooner, _), (later, _) in itertools.pairwise(steps))
+    told = json.loads(wrote["hook"].read_text())
+    assert told["tellers"] == ["tare.mark step"] and told["errors"] == []
+
+
+@pytest.mark.parametrize("python", pythons())
+def test_facts_of_a_job_are_whole(tmp_path, python):
+    ended, wrote = run(tmp_path, "import json, zlib\n", python=python, facts=True)
+    assert (ended.stderr, ended.returncode) == ("", 0)
+    found = parse(PythonFacts, json.loads(wrote["facts"].read_text()), "facts")
+    assert found.executable == python or Path(found.executable).exists()
+    assert any("libc" in path for path in found.files) and found.compiled[0] > 0 and found.torch is None
+
+
+def test_optimizers_tell_steps_each_by_its_number(tmp_path):
+    package(tmp_path, "torch.optim.optimizer", TORCH)
+    job = "from torch.optim.optimizer import SGD\na, b = SGD(), SGD()\nfor _ in range(3):\n    a.step(); b.step()\n"
+    ended, wrote = run(tmp_path, job)
+    assert ended.stderr == ""
+    assert [teller for _, teller in steps_in(wrote["steps"])] == [0, 1] * 3
+    assert json.loads(wrote["hook"].read_text())["tellers"] == ["SGD 1", "SGD 2"]
+
+
+def test_an_old_torch_is_named(tmp_path):
+    package(tmp_path, "torch.optim.optimizer", "class Optimizer: pass\n")
+    ended, wrote = run(tmp_path, "import torch.optim.optimizer\n")
+    assert ended.stderr == "" and "2.0" in json.loads(wrote["hook"].read_text())["lacking"][0]
+    assert "steps" not in wrote
+
+
+@pytest.mark.parametrize(
+    ("module", "name", "method"),
+    [
+        ("xgboost.core", "Booster", "update"),
+        ("keras.src.callbacks.callback_list", "CallbackList", "on_train_batch_end"),
+    ],
+)
+def test_methods_that_end_a_step(tmp_path, module, name, method):
+    package(tmp_path, module, f"class {name}:\n    def {method}(self, batch, logs=None):\n        return batch\n")
+    job = f"from {module} import {name}\none = {name}()\nassert [one.{method}(k) for k in range(3)] == [0, 1, 2]\n"
+    ended, wrote = run(tmp_path, job)
+    assert ended.stderr == "" and len(steps_in(wrote["steps"])) == 3
+
+
+def test_a_hidden_sitecustomize_runs_and_is_named(tmp_path):
+    other = tmp_path / "other"
+    other.mkdir()
+    (other / "sitecustomize.py").write_text("import builtins\nbuiltins.seen = 7\n")
+    ended, wrote = run(tmp_path, "print(seen)\n", PYTHONPATH=f"{HOOK}:{other}")
+    assert ended.stdout == "7\n"
+    assert json.loads(wrote["hook"].read_text())["shadowed"] == str(other / "sitecustomize.py")
+
+
+def test_steps_stay_where_a_job_is_killed(tmp_path):
+    job = "import os, signal, tare\ntare.mark(); tare.mark()\nos.kill(os.getpid(), signal.SIGKILL)\n"
+    ended, wrote = run(tmp_path, job)
+    assert ended.returncode == -9 and len(steps_in(wrote["steps"])) == 2
+
+
+def test_an_isolated_python_writes_nothing(tmp_path):
+    ended, wrote = run(tmp_path, "print(1)\n", options=["-I"])
+    assert ended.stdout == "1\n" and wrote == {}
+
+
+def test_a_folder_that_can_not_be_written_costs_the_job_nothing(tmp_path):
+    ended, wrote = run(tmp_path, "import tare\ntare.mark()\nprint(1)\n", TARE_HOOK=str(tmp_path / "gone"))
+    assert (ended.stdout, ended.stderr, ended.returncode) == ("1\n", "", 0) and wrote == {}
+
+
+def test_forked_workers_count_for_themselves(tmp_path):
+    job = "import os, tare\ntare.mark()\nif os.fork() == 0:\n    tare.mark(); tare.mark(); os._exit(0)\nos.wait()\n"
+    ended, _ = run(tmp_path, job)
+    assert ended.stderr == ""
+    counts = sorted(len(steps_in(path)) for path in (tmp_path / "hook").glob("steps.*"))
+    assert counts == [1, 2]
