@@ -127,7 +127,7 @@ class Change(Record):
         """An environment with this change; `form`, `stage` and `tree` are made by whoever launches it."""
         kept = {name: value for name, value in choice.variables.items() if name not in self.unset}
         return choice.replace(
-            name=f"{choice.name}+{re.sub(r'[^a-z0-9._-]+', '-', self.name.lower()).strip('-')}",
+            name=f"{choice.name}+{re.sub(r'[^a-z0-9_-]+', '-', self.name.lower()).strip('-')}",
             options=(*without_options(choice.options, *self.without), *self.options),
             variables={**kept, **self.variables},
             unset=tuple(dict.fromkeys((*choice.unset, *self.unset))),

@@ -29,7 +29,7 @@ WHAT = {
     "conda": "a conda environment: conda=PREFIX",
 }
 RUNTIME = re.compile(rf"\s*({'|'.join([*RUNTIMES, *ALIASES])})(?:\s*[=:]\s*|\s+|$)")
-LABEL = r"[a-z0-9][a-z0-9._+-]*"
+LABEL = r"[a-z0-9][a-z0-9_+-]*"
 # Options of a runtime that Tare gives itself, which a user's would contradict.
 WORKDIR, NO_TERMINAL, AWAITED = (
     "give --workdir to `tare weigh`",
@@ -66,7 +66,7 @@ class Choice(Record):
         unset: variables that it does not get.
     """
 
-    name: Annotated[str, matching(LABEL, "must begin with a small letter or a digit, then also . _ + -")]
+    name: Annotated[str, matching(LABEL, "must begin with a small letter or a digit, then also _ + -")]
     runtime: Runtime
     image: str | None = None
     options: tuple[str, ...] = ()

@@ -140,3 +140,13 @@ def test_forked_workers_count_for_themselves(tmp_path):
     assert ended.stderr == ""
     counts = sorted(len(steps_in(path)) for path in (tmp_path / "hook").glob("steps.*"))
     assert counts == [1, 2]
+
+
+def test_lines_of_the_output_end_steps(tmp_path):
+    job = (
+        "import sys\nfor k in range(3):\n    print('step', k)\n    sys.stderr.write('loss 1\\rstep %d\\r' % k)\n"
+        "print('end'); sys.stdout.flush(); assert sys.stdout.encoding"
+    )
+    ended, wrote = run(tmp_path, job, TARE_HOOK_PATTERN=r"step (\d+)")
+    assert ended.returncode == 0 and ended.stdout.splitlines()[-1] == "end"
+    assert len(steps_in(wrote["steps"])) == 6

@@ -54,11 +54,13 @@ class Way:
         pace: how far each is to come in a cycle; None: each runs to its end, one after the other.
         orders: of the launches in each cycle, by their numbers; without a pace, the first is that of the round.
         seed: of the quanta.
+        arrived: called with each launch's name and its program's first process, while it is held there.
     """
 
     pace: Pace | None
     orders: Iterator[Sequence[int]]
     seed: str
+    arrived: Callable[[str, int], None] | None = None
 
 
 @dataclass(kw_only=True)
@@ -120,6 +122,8 @@ def run_launches(orders: Mapping[str, Order], way: Way) -> Round:
             stack.callback(_end, one)
             if reason := _arrive(one, name, [each for other in held.values() for each in other.notes], lease):
                 found.records[name] = _record(held.pop(name), reason)
+            elif way.arrived is not None and one.job is not None:
+                way.arrived(name, one.job.root)
         jobs = [one.job for one in held.values() if one.job is not None]
         if not jobs:
             return found
@@ -298,6 +302,8 @@ def in_own_time(record: LaunchRecord, slices: Slices) -> LaunchRecord:
     if record.end_ns is None:
         return record
     moved = record.replace(end_ns=int(slices.own_ns(record.end_ns)), slices=slices)
+    if record.steps is not None:
+        moved = moved.replace(steps=record.steps.moved(lambda at_ns: int(slices.own_ns(at_ns))))
     if record.inside is None:
         return moved
     inside = record.inside

@@ -5,6 +5,7 @@ runs in the user's own Python: Python 3.6 syntax, the standard library alone. No
 
 TARE_HOOK: the folder for what it writes. `steps.<pid>`: two numbers of 8 bytes for each step, native:
 the instant (CLOCK_MONOTONIC, ns) and the number of what told it. `hook.<pid>.json`: what told it, by number.
+TARE_HOOK_PATTERN: a regular expression; each line of standard output or error that it is found in ends a step.
 TARE_HOOK_FACTS: also write `facts.<pid>.json` at the end of the process.
 """
 
@@ -145,6 +146,36 @@ def method_of(name, method):
         setattr(found, method, noted)
 
     return patch
+
+
+class Watched(object):
+    """A text stream of the process that looks for a pattern in what it is given to write, line by line."""
+
+    def __init__(self, stream, pattern):
+        import re
+
+        self._stream, self._pattern, self._begun = stream, re.compile(pattern), ""
+
+    def write(self, text):
+        """Pass a text on, then look at the lines that it ends."""
+        written = self._stream.write(text)
+        quietly(self._look, text)
+        return written
+
+    def writelines(self, lines):
+        """Pass lines on."""
+        for line in lines:
+            self.write(line)
+
+    def _look(self, text):
+        *ended, self._begun = (self._begun + text.replace("\r", "\n"))[-65536:].split("\n")
+        for line in ended:
+            if self._pattern.search(line):
+                STEPS.note("a line of the job's output")
+
+    def __getattr__(self, name):
+        """Whatever else the stream has."""
+        return getattr(self._stream, name)
 
 
 def jax_steps(module):
@@ -367,7 +398,13 @@ if os.environ.get("TARE_HOOK"):
 
     FIRST_CPUS = quietly(cpus_of, "/proc/self/status")
     STEPS = Steps(os.environ["TARE_HOOK"], bool(os.environ.get("TARE_HOOK_FACTS")))
-    sys.meta_path.insert(0, After(dict(TELLERS)))
+    if os.environ.get("TARE_HOOK_PATTERN"):
+        for name in ("stdout", "stderr"):
+            stream = quietly(Watched, getattr(sys, name), os.environ["TARE_HOOK_PATTERN"])
+            if stream is not None:
+                setattr(sys, name, stream)
+    else:
+        sys.meta_path.insert(0, After(dict(TELLERS)))
     atexit.register(quietly, at_end)
 
     def tare_note(name):
