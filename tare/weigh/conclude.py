@@ -1,12 +1,13 @@
 """From rounds of a user's job to what each environment costs: whole runs, their parts, training steps.
 
-Whole runs are put together from their terms as those of studies are (tare.stats.sliced.whole). Steps are compared by
-their index within a round (tare.stats.sliced.steps), the mean over rounds with Student's interval. Of a round counts
-what both launches of the reference, and the environment's own, have.
+Whole runs are put together from their terms as those of studies are (tare.stats.sliced.whole). Steps are compared
+by their index within a round (tare.stats.sliced.steps), the mean over rounds with Student's interval. A round counts
+where both launches of the reference, and the environment's own, have succeeded.
 """
 
 from __future__ import annotations
 
+import itertools
 import math
 import statistics
 from collections.abc import Mapping, Sequence
@@ -155,7 +156,7 @@ def step_times(launch: LaunchRecord) -> list[float]:
     ends = launch.steps.ends_ns if launch.steps is not None else ()
     if len(ends) < FEWEST_STEPS:
         return []
-    return [max(1e-9, (later - sooner) / 1e9) for sooner, later in zip(ends, ends[1:], strict=False)][WARMUP_STEPS:]
+    return [max(1e-9, (later - sooner) / 1e9) for sooner, later in itertools.pairwise(ends)][WARMUP_STEPS:]
 
 
 def _step(rounds: Sequence[Unit], name: str, hosts: tuple[str, str], alpha: float) -> Interval | None:
