@@ -1,7 +1,7 @@
 """From rounds of a user's job to what each environment costs: whole runs, their parts, training steps.
 
 Whole runs are put together from their terms as those of studies are (tare.stats.sliced.whole). Steps are compared
-by their index within a round (tare.stats.sliced.steps), the mean over rounds with Student's interval. A round counts
+by their index within a round (tare.stats.sliced.steps): the mean over rounds with Student's interval. Rounds count
 where both launches of the reference, and the environment's own, have succeeded.
 """
 

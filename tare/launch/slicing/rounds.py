@@ -55,12 +55,14 @@ class Way:
         orders: of the launches in each cycle, by their numbers; without a pace, the first is that of the round.
         seed: of the quanta.
         arrived: called with each launch's name and its program's first process, while it is held there.
+        before: called with the name of each launch that is to run to its end, while all are stopped.
     """
 
     pace: Pace | None
     orders: Iterator[Sequence[int]]
     seed: str
     arrived: Callable[[str, int], None] | None = None
+    before: Callable[[str], None] = lambda name: None
 
 
 @dataclass(kw_only=True)
@@ -131,7 +133,10 @@ def run_launches(orders: Mapping[str, Order], way: Way) -> Round:
         limit_s = min(one.order.conditions["launch_timeout_s"] for one in held.values())
         by_root = {one.job.root: one for one in held.values() if one.job is not None}
         limits = Limits(
-            own_s=limit_s, renew=lease.renew, ended=lambda job: _await_end(by_root[job.root], lease.renew)
+            own_s=limit_s,
+            renew=lease.renew,
+            ended=lambda job: _await_end(by_root[job.root], lease.renew),
+            before=lambda job: way.before(job.name),
         )
         try:
             hold_all(jobs)

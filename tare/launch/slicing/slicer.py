@@ -219,11 +219,13 @@ class Limits:
         own_s: own time of a job, after which it is ended.
         renew: called in every slice: whoever thaws everything when we hang is told that we do not.
         ended: called with a job that has ended, while all others are stopped: its runtime's end is awaited there.
+        before: called with a job that is to run to its end, while all are stopped.
     """
 
     own_s: float
     renew: Callable[[], None]
     ended: Callable[[Job], None]
+    before: Callable[[Job], None] = lambda job: None
 
 
 def hold_all(jobs: Sequence[Job]) -> None:
@@ -303,6 +305,7 @@ def run_whole(jobs: Sequence[Job], order: Sequence[int], limits: Limits) -> None
     asleep = _slept_s()
     for number in order:
         job = jobs[number]
+        limits.before(job)
         _stood_still(job)
         if job.gate is not None:
             job.gate.open(MOST_GATES)  # nobody is waited for
