@@ -12,6 +12,7 @@ from typing import Annotated, Literal, get_args
 from pydantic import Field, model_validator
 
 from tare.core.errors import UserError
+from tare.model.environment import Bind
 from tare.model.schema import Record, matching, parse, read_yaml
 from tare.model.words import nearest
 
@@ -64,6 +65,7 @@ class Choice(Record):
             before the command, such as `taskset -c 0`.
         variables: of the job, on top of those that every environment gets.
         unset: variables that it does not get.
+        binds: what else of this machine its jobs see: SOURCE, SOURCE:TARGET or SOURCE:TARGET:ro.
     """
 
     name: Annotated[str, matching(LABEL, "must begin with a small letter or a digit, then also _ + -")]
@@ -72,6 +74,7 @@ class Choice(Record):
     options: tuple[str, ...] = ()
     variables: Mapping[str, str] = Field(default_factory=dict)
     unset: tuple[str, ...] = ()
+    binds: tuple[str, ...] = ()
 
     @model_validator(mode="after")
     def _names_its_image(self) -> Choice:
@@ -83,6 +86,11 @@ class Choice(Record):
             if reason := OURS.get(self.runtime, {}).get(option.partition("=")[0]):
                 raise ValueError(f"option {option} of {self.runtime}: {reason}")
         return self
+
+    @property
+    def shown(self) -> tuple[Bind, ...]:
+        """Its binds."""
+        return tuple(read_bind(text) for text in self.binds)
 
     @property
     def is_contained(self) -> bool:
@@ -142,6 +150,20 @@ def read_choices(texts: Sequence[str], file: Path | None) -> tuple[Choice, ...]:
         if sum(one.name == other.name for other in found) > 1:
             raise UserError(f"two environments are called {one.name}: name one, such as --env before='{one.text}'")
     return tuple(found)
+
+
+def read_bind(text: str) -> Bind:
+    """What a job sees of this machine: SOURCE, SOURCE:TARGET or SOURCE:TARGET:ro.
+
+    Raises:
+        UserError: it has another form.
+    """
+    parts = text.split(":")
+    if len(parts) > 3 or not all(parts) or (len(parts) == 3 and parts[2] not in ("ro", "rw")):
+        raise UserError(f"bind {text!r}: write it as SOURCE, SOURCE:TARGET or SOURCE:TARGET:ro")
+    source = Path(parts[0]).expanduser().absolute()
+    target = Path(parts[1]) if len(parts) > 1 else source
+    return Bind(source=source, target=target, writable=parts[2:] != ["ro"])
 
 
 def option_values(options: Sequence[str], *names: str) -> list[str]:

@@ -125,6 +125,7 @@ class PythonFacts(Record):
     """What a Python job was at its end, as the hook wrote it (hook/sitecustomize.py).
 
     Attributes:
+        prefixes: sys.prefix and sys.base_prefix, which differ in a virtual environment.
         path: sys.path. user_site: whether it is on, and its folder.
         modules: version and file by the name of each package that was loaded.
         files: files that are mapped with code; by path their size and a hash of their first 64 KiB.
@@ -139,6 +140,7 @@ class PythonFacts(Record):
 
     python: str
     executable: str
+    prefixes: tuple[str, str]
     compiler: str
     config_args: str | None
     cflags: str | None

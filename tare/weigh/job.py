@@ -51,6 +51,15 @@ class JobProgram(CommandProgram):
 
     as_given: ClassVar[bool] = True
 
+    @property
+    def shown(self) -> tuple[Bind, ...]:
+        """As of any command; a bind over its folder stands in for that."""
+        over = [bind for bind in self.binds if bind.target == self.workdir]
+        if not over:
+            return super().shown
+        every = dict.fromkeys((*over[-1:], *(bind for bind in self.binds if bind.target != self.workdir)))
+        return tuple(sorted(every, key=lambda bind: len(bind.target.parts)))
+
     def needs(self, site: Site, conditions: Any) -> Needs:
         """Its folder, and that of the hook.
 

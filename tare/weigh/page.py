@@ -97,8 +97,9 @@ def _span(low: float | None, high: float | None) -> str:
 def _method(answer: Answer) -> list[str]:
     return [
         f"On {answer.machine}, in {answer.workdir}.",
-        f"Each round launches every environment once, and {answer.reference} twice. Launches of a sliced round share "
-        "the machine in turns of some 40 ms, so that all meet the same noise; each launch's own time is compared.",
+        f"Each round launches every environment once, and {answer.reference} twice.",
+        "Launches of a sliced round share the machine in turns of some 40 ms, so that all meet the same noise. "
+        "What is compared is each launch's own time.",
         f"Steps were told by {answer.steps}." if answer.steps else "No steps were seen.",
         *(
             [f"Variables of the shell that the job did not get: {', '.join(answer.left_out)}."]

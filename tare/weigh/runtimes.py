@@ -249,7 +249,7 @@ class Apptainer(Plain):
         if not target.exists():
             partial = target.with_suffix(".part.sif")
             with step(f"{self.choice.name}: apptainer pull {text}"):
-                words = [*self._program, "pull", *self._userns, "--force", str(partial), text]
+                words = [*self.program, "pull", *self.userns, "--force", str(partial), text]
                 pulled = run(words, timeout_s=PULL_S, env=self.environment_variables())
             if not pulled.ok:
                 raise UnavailableError(f"{self.choice.text}: {pulled.explain()}")
@@ -257,11 +257,12 @@ class Apptainer(Plain):
         return Image(reference=str(target))
 
     @property
-    def _program(self) -> list[str]:
+    def program(self) -> list[str]:
+        """What begins its command line."""
         return [str(getattr(self.inner, "program", "apptainer")), "--quiet"]
 
     @property
-    def _userns(self) -> list[str]:
+    def userns(self) -> list[str]:
         """Root without every capability has to ask for a user namespace."""
         asked = {"--userns", "-u"} & set(self.choice.options)
         return ["--userns"] if getattr(self.inner, "userns", False) and not asked else []
@@ -270,7 +271,7 @@ class Apptainer(Plain):
         """`exec` with the job's folder, then the user's options."""
         return [
             *self.isolated(launch),
-            *(*self._program, "exec", *self._userns),
+            *(*self.program, "exec", *self.userns),
             *(part for bind in launch.binds for part in ("--bind", _colons(bind, writable=":rw", read=":ro"))),
             *("--pwd", str(launch.workdir)),
             *self.choice.options,

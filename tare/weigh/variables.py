@@ -1,6 +1,6 @@
 """Which variables of the user's shell a job gets where its environment passes them on, and which are left out.
 
-What says how numerical programs run goes on, and what programs need to be found and to find their files. The rest is
+What says how numerical programs run goes on, and what programs need to find each other and their files. The rest is
 of the terminal and the session, or secret, and would make one run unlike another.
 """
 

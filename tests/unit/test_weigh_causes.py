@@ -28,6 +28,7 @@ HOST = Surroundings(
 PYTHON = PythonFacts(
     python="3.12.1",
     executable="/opt/py/bin/python",
+    prefixes=("/opt/py", "/opt/py"),
     compiler="GCC 12",
     config_args="'--enable-optimizations' '--with-lto'",
     cflags="-Wall -O3",

@@ -14,7 +14,7 @@ from tare.model.levels import Levels, read_levels
 from tare.model.records.launches import LaunchRecord
 from tare.model.schema import FileRecord, Record
 
-Kind = Literal["rounds", "causes", "sweep", "starts"]
+Kind = Literal["rounds", "causes", "sweep", "starts", "weigh"]
 REMAKE = "run it again"
 VERDICT_UNITS = 6  # of a headline, before a verdict: with fewer the spread is hardly known
 SHARED, OWN = "shared", "own copy"  # provenance["control"]["files"]: what the second host launches from

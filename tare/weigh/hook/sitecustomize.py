@@ -337,6 +337,7 @@ def facts():
     return {
         "python": platform.python_version(),
         "executable": sys.executable,
+        "prefixes": [sys.prefix, sys.base_prefix],
         "compiler": platform.python_compiler(),
         "config_args": variables.get("CONFIG_ARGS"),
         "cflags": variables.get("PY_CFLAGS"),
