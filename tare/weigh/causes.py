@@ -2,7 +2,7 @@
 
 A cause looks at the facts of the reference and of another environment, and suspects itself or not. It then names
 changes to that environment, each of one thing alone, whose launches say how much of the difference it explains, and
-the option or line that makes the change for good. docs/causes.md is written from this table.
+the option or line that makes the change for good. `python -m tare.weigh.causes > docs/causes.md` writes the table.
 """
 
 from __future__ import annotations
@@ -298,7 +298,7 @@ def _builds(python: PythonFacts) -> dict[str, object]:
     confirmed_by="the reference's Python inside",
 )
 def _interpreter_build(reference: Side, side: Side, name: str) -> Suspicion | None:
-    """Without profile-guided and link-time optimisation the interpreter's own loop takes 10 to 30% longer."""
+    """Without profile-guided and link-time optimisation the interpreter's own loop takes longer."""
     if reference.python is None or side.python is None:
         return None
     theirs, ours = _optimised(reference.python), _optimised(side.python)
@@ -845,3 +845,23 @@ def table() -> Iterator[tuple[str, str, str, str, str]]:
     """Rows of docs/causes.md: name, what it is, where it appears, what is looked at, what confirms it."""
     for one in CAUSES.values():
         yield one.name, f"{one.title}. {one.why}", one.part, one.facts, one.confirmed_by
+
+
+PAGE = """# Causes that `tare weigh` looks for
+
+Written from `tare/weigh/causes.py` by `python -m tare.weigh.causes`. Each cause is suspected where its facts differ
+between the reference and another environment. It is called confirmed only where launches with that one change alone
+were faster.
+
+| cause | what it is | appears in | what is looked at | what confirms it |
+| --- | --- | --- | --- | --- |
+"""
+
+
+def markdown() -> str:
+    """docs/causes.md."""
+    return PAGE + "".join(f"| {' | '.join(row)} |\n" for row in table())
+
+
+if __name__ == "__main__":
+    print(markdown(), end="")

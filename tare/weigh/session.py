@@ -33,12 +33,13 @@ from tare.launch.run import Order
 from tare.launch.slicing.rounds import Way, run_launches
 from tare.machine import caller, facts
 from tare.model.environment import Bind
-from tare.model.journals.sealed import SEALED, SealedCampaign, read_sealed
+from tare.model.journals.sealed import SealedCampaign, read_sealed
 from tare.model.journals.units import counted
 from tare.model.records.campaigns import Plan, Sampling, Unit
 from tare.model.registry import HOST
 from tare.model.roles import CONTROL
 from tare.model.schema import parse
+from tare.model.studies.layout import SEALED
 from tare.stats.fits import run_values
 from tare.weigh import folder as folders
 from tare.weigh.answer import Answer, CauseFound, Weighed
