@@ -122,7 +122,8 @@ class Planted:
     Attributes:
         cause: by which it has to be named; None for a pair that has none.
         job: of JOBS.
-        reference, environment: as `--env` takes them; `{image}`, `{sif}`, `{sandbox}`, `{tree}`, `{folder}` are filled in.
+        reference, environment: as `--env` takes them; `{image}`, `{sif}`, `{sandbox}`, `{tree}` and `{folder}` are
+            filled in.
         variables: of every environment.
         prepare: makes what the job or the environment needs in its folder.
         steps: of the job.

@@ -1,11 +1,13 @@
 """A user's job as a program: its command in its own folder, with the variables of its environment, and a hook.
 
-The hook is a folder that comes first in PYTHONPATH (hook/sitecustomize.py). What it writes of a launch is read when
-the launch has ended: when each step ended, and of launches that are asked for them, facts of the process.
+The hook is a folder that comes first in PYTHONPATH (hook/sitecustomize.py). It and what it writes lie in a launch's
+own folder, so that nothing else of this machine has to be shown. What it wrote is read when the launch has ended:
+when each step ended, and of launches that are asked for them, facts of the process.
 """
 
 from __future__ import annotations
 
+import shutil
 import struct
 from collections import Counter
 from collections.abc import Mapping
@@ -16,16 +18,16 @@ from typing import Any, ClassVar
 from tare.core.errors import IntegrityError
 from tare.core.files import read_json, write_json
 from tare.core.process import Finished
-from tare.launch.place import Site
-from tare.launch.program.base import Needs, Place, Result
+from tare.launch.program.base import Place, Result
 from tare.launch.program.command import CommandProgram
 from tare.model.environment import Bind, Environment
 from tare.model.records.launches import Steps
 from tare.model.schema import parse
-from tare.weigh.facts import PythonFacts
+from tare.weigh.facts import PROBE, PythonFacts
 
 HOOK = Path(__file__).with_name("hook")
-WRITES = "hook"  # the folder, in a launch's own, for what the hook writes
+COPY, WRITES = "hook", "noted"  # in a launch's own folder: the hook, and what it writes
+LOOKED = "probe.txt"
 NUMBER = struct.Struct("=qq")
 MOST_TELLERS = 8
 
@@ -60,32 +62,23 @@ class JobProgram(CommandProgram):
         every = dict.fromkeys((*over[-1:], *(bind for bind in self.binds if bind.target != self.workdir)))
         return tuple(sorted(every, key=lambda bind: len(bind.target.parts)))
 
-    def needs(self, site: Site, conditions: Any) -> Needs:
-        """Its folder, and that of the hook.
-
-        Raises:
-            UserError: one of them is not there.
-        """
-        own = super().needs(site, conditions)
-        hook = (Bind(source=HOOK, target=HOOK),) if self.hooked else ()
-        return replace(own, binds=(*own.binds, *hook))
-
     def write(self, place: Place) -> None:
-        """Make the folder for what the hook writes."""
-        (place.folder / WRITES).mkdir()
+        """Put the hook into the launch's folder."""
+        if self.hooked:
+            (place.folder / WRITES).mkdir()
+            shutil.copytree(HOOK, place.folder / COPY, ignore=shutil.ignore_patterns("__pycache__"))
 
     def argv_at(self, place: Place) -> tuple[str, ...]:
         """As it is, without the variables that it is not to have."""
-        if not self.without:
-            return tuple(self.argv)
-        return ("/usr/bin/env", *(part for name in self.without for part in ("-u", name)), *self.argv)
+        return (*without(self.without), *self.argv)
 
     def variables_at(self, place: Place) -> Mapping[str, str]:
         """Its own variables, and the hook's."""
         if not self.hooked:
             return self.variables
         path = self.variables.get("PYTHONPATH", self.python_path)
-        hook = {"TARE_HOOK": str(place.inside / WRITES), "PYTHONPATH": f"{HOOK}:{path}" if path else str(HOOK)}
+        own = str(place.inside / COPY)
+        hook = {"TARE_HOOK": str(place.inside / WRITES), "PYTHONPATH": f"{own}:{path}" if path else own}
         hook |= {"TARE_HOOK_PATTERN": self.pattern} if self.pattern else {}
         hook |= {"TARE_HOOK_FACTS": "1"} if self.facts else {}
         return {**self.variables, **hook}
@@ -98,6 +91,40 @@ class JobProgram(CommandProgram):
         if self.facts is not None:
             keep_facts(folder / WRITES, self.facts)
         return replace(found, steps=steps_in(folder / WRITES))
+
+
+@dataclass(frozen=True)
+class ProbeProgram(JobProgram):
+    """probe.sh where a job would run; what it said is kept.
+
+    Attributes:
+        said: the file for it.
+    """
+
+    _: KW_ONLY
+    said: Path = Path(LOOKED)
+
+    def write(self, place: Place) -> None:
+        """Put the script into the launch's folder."""
+        shutil.copy(PROBE, place.folder / PROBE.name)
+
+    def argv_at(self, place: Place) -> tuple[str, ...]:
+        """A shell that reads it."""
+        script, said = place.inside / PROBE.name, place.inside / LOOKED
+        shell = ("/bin/sh", "-c", '. "$1" > "$2"', "sh", str(script), str(said))
+        return (*without(self.without), *shell)
+
+    def result(self, finished: Finished, folder: Path, environment: Environment) -> Result:
+        """As of any command; what it said is kept."""
+        found = super().result(finished, folder, environment)
+        if (folder / LOOKED).exists():
+            shutil.copy(folder / LOOKED, self.said)
+        return found
+
+
+def without(names: tuple[str, ...]) -> tuple[str, ...]:
+    """What takes variables away from the program that follows; nothing for none."""
+    return ("/usr/bin/env", *(part for name in names for part in ("-u", name))) if names else ()
 
 
 def keep_facts(wrote: Path, target: Path) -> None:

@@ -11,7 +11,6 @@ import contextlib
 import itertools
 import math
 import os
-import shlex
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -47,11 +46,12 @@ from tare.weigh.causes import CAUSES, Change, Side, Suspicion, suspects
 from tare.weigh.changes import apply
 from tare.weigh.choices import Choice
 from tare.weigh.conclude import Cost, cost_of, reference_seconds, reference_step_s
-from tare.weigh.facts import PROBE, PythonFacts, Surroundings, surroundings
-from tare.weigh.job import JobProgram, why_no_steps
+from tare.weigh.facts import PythonFacts, Surroundings, surroundings
+from tare.weigh.job import JobProgram, ProbeProgram, why_no_steps
 from tare.weigh.runtimes import OnTheMachine, Plain, image_folder, runtime_of
 
 PILOT = 6  # rounds before a verdict
+HALF_WIDTHS = 4  # of the interval that the budget is spent for, in a margin
 MAIN_SHARE = 0.6  # of the budget, where causes are looked for
 FEWEST_CAUSE_ROUNDS, MOST_CAUSE_ROUNDS = 4, 12
 MOST_CHANGES = 4  # in the rounds of one campaign
@@ -162,7 +162,7 @@ def weigh(request: Request, results: Path, tell: Callable[[Answer], None] = lamb
         first = _Campaign(request, results, "campaign", places)
         refuse_a_job_that_fails(request, first)
         share = MAIN_SHARE if request.confirm and len(places) > 1 else 1.0
-        units = first.run(share * 60 * request.minutes - (time.monotonic() - began))
+        units = first.run(share * 60 * request.minutes)
         found = Found(request=request, places=places, unavailable=unavailable, units=units, campaign=first)
         answer = found.answer((time.monotonic() - began) / 60, {})
         if request.confirm:
@@ -250,12 +250,12 @@ def look(request: Request, site: Site, choice: Choice, kept: Path) -> tuple[Surr
         with contextlib.suppress(OSError):
             limits.update(caller.limits_of(pid))
 
-    program = JobProgram(
-        ("/bin/sh", "-c", f'. {shlex.quote(str(PROBE))} > "$1"', "sh", str(said)),
+    program = ProbeProgram(
+        ("/bin/sh",),
         workdir=request.workdir,
-        binds=(Bind(source=PROBE.parent, target=PROBE.parent), Bind(source=kept, target=kept, writable=True)),
         variables={**request.variables, **choice.variables},
         without=choice.unset,
+        said=said,
     )
     conditions = {**request.conditions, "launch_timeout_s": LOOK_S}
     order = Order(site=site, program=program, conditions=conditions)
@@ -316,10 +316,9 @@ class _Campaign:
         if HOST in alone:
             refused, alone = alone[HOST], {}
         asked = [place.choice.to_json() for place in self.places.values()]
-        units = math.ceil(math.log1p(request.margin) * 1e4)  # the half-width that the budget is spent for
         return Plan(
             kind="weigh",
-            study="weigh",
+            study="own-job",
             workload=request.name,
             environments=tuple(names),
             spec={"mode": "command", "command": list(request.command), "workdir": str(request.workdir)},
@@ -328,7 +327,7 @@ class _Campaign:
                 confidence=request.confidence,
                 metric="real_s",
                 pilot=PILOT,
-                half_width=units / 4e4,
+                half_width=math.log1p(request.margin) / HALF_WIDTHS,
                 budget_s=max(1.0, budget_s),
                 verdict_units=PILOT,
             ),
