@@ -136,3 +136,133 @@ class Planted:
     variables: Mapping[str, str] = field(default_factory=dict)
     prepare: Callable[[Path], None] = lambda folder: None
     steps: int = 40
+
+
+def _modules(*, compiled: bool) -> Callable[[Path], None]:
+    def prepare(folder: Path) -> None:
+        many_modules(folder / "compiled", compiled=True)
+        many_modules(folder / "plain", compiled=compiled)
+
+    return prepare
+
+
+def _user_package(folder: Path) -> None:
+    """A home whose user site has a slower package than everybody else's."""
+    import sys
+
+    version = f"python{sys.version_info.major}.{sys.version_info.minor}"
+    site = folder / "home/.local/lib" / version / "site-packages"
+    site.mkdir(parents=True, exist_ok=True)
+    (site / "jobspeed.py").write_text("COUNT = 360_000\n", encoding="utf-8")
+
+
+def _large_file(folder: Path) -> None:
+    (folder / "large.bin").write_bytes(b"\0" * (400 << 20))
+
+
+NOBODY = {"OMP_NUM_THREADS": "2"}
+# Where one thing alone differs: the cause has to be named, and confirmed where this machine can change it.
+PLANTED: Mapping[str, Planted] = {
+    "seccomp": Planted(
+        cause="seccomp",
+        job="calls",
+        reference="plain=docker={image} --security-opt seccomp=unconfined",
+        environment="filtered=docker={image} --security-opt seccomp={folder}/filter.json",
+        prepare=lambda folder: write_filter(folder / "filter.json"),
+    ),
+    "quota": Planted(
+        cause="CPU quota",
+        job="products",
+        reference="plain=docker={image}",
+        environment="limited=docker={image} --cpus 1",
+        variables=NOBODY,
+    ),
+    "affinity": Planted(
+        cause="affinity",
+        job="products",
+        reference="plain=docker={image}",
+        environment="narrow=docker={image} --cpuset-cpus 0",
+        variables=NOBODY,
+    ),
+    "shm": Planted(
+        cause="shared memory",
+        job="shared",
+        reference="plain=docker={image} --ipc=host",
+        environment="small=docker={image} --shm-size 64m",
+    ),
+    "instructions": Planted(
+        cause="instructions",
+        job="products",
+        reference="plain=docker={image}",
+        environment="old=docker={image} --env ATEN_CPU_CAPABILITY=default --env ONEDNN_MAX_CPU_ISA=SSE41",
+        variables=NOBODY,
+    ),
+    "allocator": Planted(
+        cause="allocator",
+        job="arrays",
+        reference="plain=docker={image} --env MALLOC_MMAP_THRESHOLD_=4294967296 --env MALLOC_TRIM_THRESHOLD_=4294967296",
+        environment="giving=docker={image}",
+    ),
+    "threads": Planted(
+        cause="threads",
+        job="products",
+        reference="plain=docker={image} --env OMP_NUM_THREADS=2",
+        environment="single=docker={image} --env OMP_NUM_THREADS=1",
+    ),
+    "compiled modules": Planted(
+        cause="compiled modules",
+        job="imports",
+        reference="plain=docker={image} --env JOB_MODULES={folder}/compiled",
+        environment="bare=docker={image} --env JOB_MODULES={folder}/plain --env PYTHONDONTWRITEBYTECODE=1",
+        prepare=_modules(compiled=False),
+        steps=10,
+    ),
+    "user site": Planted(
+        cause="user site",
+        job="package",
+        reference="plain=docker={image}",
+        environment="homely=docker={image} --env HOME={folder}/home",
+        prepare=_user_package,
+    ),
+    "image by FUSE": Planted(
+        cause="file system",
+        job="imports",
+        reference="unpacked=apptainer={sandbox}",
+        environment="packed=apptainer={sif}",
+        variables={"JOB_MODULES": "/opt/modules"},
+        steps=10,
+    ),
+    "slow folder": Planted(
+        cause="file system",
+        job="reads",
+        reference="plain=host",
+        environment="mounted=host",
+        variables={"JOB_FILE": "large.bin"},
+        prepare=_large_file,
+        steps=10,
+    ),
+    "memory limit": Planted(
+        cause="memory limit",
+        job="reads",
+        reference="plain=docker={image}",
+        environment="squeezed=docker={image} --memory 200m --memory-swap 200m",
+        variables={"JOB_FILE": "{folder}/large.bin"},
+        prepare=_large_file,
+        steps=10,
+    ),
+}
+
+
+def write_filter(path: Path, rules: int = 300) -> None:
+    """A seccomp profile that lets everything through, after it has compared `getppid`'s first argument often."""
+    import json
+
+    compared = [
+        {
+            "names": ["getppid"],
+            "action": "SCMP_ACT_ERRNO",
+            "args": [{"index": 0, "value": 1 << 40 | number, "op": "SCMP_CMP_EQ"}],
+        }
+        for number in range(rules)
+    ]
+    path.write_text(json.dumps({"defaultAction": "SCMP_ACT_ALLOW", "syscalls": compared}), encoding="utf-8")
