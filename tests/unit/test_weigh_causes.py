@@ -116,7 +116,7 @@ def test_a_cause_is_suspected_with_the_change_that_confirms_it(name):
     found = {one.cause: one for one in suspects(REFERENCE, planted)}
     assert name in found and found[name].evidence
     assert found[name].changes[0].name == change
-    assert all(each.reference != each.value for each in found[name].evidence)
+    assert any(each.reference != each.value for each in found[name].evidence)
 
 
 @pytest.mark.parametrize("name", set(CAUSES) - {"exchange"})

@@ -26,9 +26,14 @@ class SGD(Optimizer): pass
 
 def pythons():
     """Interpreters of this machine, ours among them."""
-    found = {sys.executable}
-    found |= {path for minor in range(6, 15) if (path := shutil.which(f"python3.{minor}"))}
-    return sorted(found)
+    found = [sys.executable]
+    for minor in range(6, 15):
+        if path := shutil.which(f"python3.{minor}"):  # which may be a script that finds it
+            said = subprocess.run(
+                [path, "-c", "import sys; print(sys.executable)"], capture_output=True, text=True, check=False
+            )
+            found += said.stdout.split() if said.returncode == 0 else []
+    return list(dict.fromkeys(found))
 
 
 def run(folder, text, *, python=sys.executable, options=(), facts=False, **variables):

@@ -285,7 +285,7 @@ def modules():
     found = {}
     for name, module in list(sys.modules.items()):
         path = getattr(module, "__file__", None)
-        if "." in name or not path or name.startswith("_") or path.startswith(OWN):
+        if "." in name or not isinstance(path, str) or name.startswith("_") or path.startswith(OWN):
             continue
         version = getattr(module, "__version__", None)
         if version is not None or "site-packages" in path or "dist-packages" in path:
@@ -296,7 +296,7 @@ def modules():
 def compiled():
     """How many modules of files were loaded, and how many of them have no file of compiled code beside them."""
     paths = [getattr(module, "__cached__", None) for module in list(sys.modules.values())]
-    paths = [path for path in paths if path]
+    paths = [path for path in paths if isinstance(path, str)]
     return [len(paths), sum(not os.path.exists(path) for path in paths)]
 
 
@@ -368,13 +368,13 @@ def at_end():
     """Write what was asked for, in the process that Python was started as."""
     if os.getpid() != RECORD["first_pid"]:
         return
-    STEPS.say(ended=True)
     if os.environ.get("TARE_HOOK_FACTS"):
         import json
 
         found = quietly(facts)
         if found is not None:
-            write(os.path.join(STEPS.folder, "facts.%d.json" % os.getpid()), json.dumps(found))
+            quietly(write, os.path.join(STEPS.folder, "facts.%d.json" % os.getpid()), json.dumps(found))
+    STEPS.say(ended=True)
 
 
 def shadowed():
