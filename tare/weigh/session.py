@@ -480,7 +480,25 @@ class Found:
                 self._weighed(choice, causes.get(choice.name, ())) for choice in request.choices[1:]
             ),
             left_out=request.left_out,
+            remarks=tuple(self._remarks(control)),
         )
+
+    def _remarks(self, control: Cost) -> Iterator[str]:
+        """What the reader has to know beside the rows."""
+        told = control.run.told if control.run is not None else None
+        if told is not None:
+            _, low, high = told
+            if not low <= 0 <= high:
+                yield (
+                    "The A/A control does not hold zero: two launches of one environment differ here by more than "
+                    "chance, so that differences as small as that say nothing."
+                )
+            elif (high - low) / 2 > math.log1p(self.request.margin):
+                more = math.ceil(self.request.minutes * (((high - low) / 2) / math.log1p(self.request.margin)) ** 2)
+                yield (
+                    f"The A/A control spans ±{50 * (high - low):.1f}%, more than the margin: other programs use this "
+                    f"machine. --minutes {more} would bring it down to the margin."
+                )
 
     def _weighed(self, choice: Choice, causes: Sequence[CauseFound]) -> Weighed:
         if choice.name in self.unavailable:
