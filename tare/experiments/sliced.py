@@ -457,9 +457,12 @@ def most_together(launches: Mapping[str, LaunchRecord]) -> int | None:
 
 
 def memory_of(launch: LaunchRecord) -> int:
-    """Bytes that a launch took at most: its process, and its largest child or forked replicate beside it."""
+    """Bytes that a launch took at most: its process, and its largest child or forked replicate beside it.
+
+    Of a command, which tells nothing, what was seen from outside.
+    """
     if launch.inside is None:
-        return 0
+        return launch.slices.memory_bytes if launch.slices is not None else 0
     memory = launch.inside.memory
     replicates = launch.inside.results_as(TrainResults).replicates if launch.inside.mode == TRAIN else ()
     forked = [one.peak_rss_bytes for one in replicates if one.forked]

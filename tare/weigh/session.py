@@ -496,8 +496,8 @@ class Found:
             elif (high - low) / 2 > math.log1p(self.request.margin):
                 more = math.ceil(self.request.minutes * (((high - low) / 2) / math.log1p(self.request.margin)) ** 2)
                 yield (
-                    f"The A/A control spans ±{50 * (high - low):.1f}%, more than the margin: other programs use this "
-                    f"machine. --minutes {more} would bring it down to the margin."
+                    f"The A/A control spans ±{50 * (high - low):.1f}%, more than the margin: other programs use "
+                    f"this machine. --minutes {more} would bring it down to the margin."
                 )
 
     def _weighed(self, choice: Choice, causes: Sequence[CauseFound]) -> Weighed:

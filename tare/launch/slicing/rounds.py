@@ -299,6 +299,7 @@ def slices_of(one: _Held, job: Job) -> Slices:
         looks=job.looks,
         idle_looks=job.idle_looks,
         waiting_looks=job.waiting_looks,
+        memory_bytes=job.memory_bytes,
     )
 
 
