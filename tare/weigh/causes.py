@@ -766,7 +766,8 @@ def _user_site(reference: Side, side: Side, name: str) -> Suspicion | None:
                 Change(
                     name="PYTHONNOUSERSITE=1",
                     variables={"PYTHONNOUSERSITE": "1"},
-                    advice="set PYTHONNOUSERSITE=1, or start with --no-home",
+                    advice="set PYTHONNOUSERSITE=1"
+                    + (", or start it with --no-home" if side.choice.runtime == "apptainer" else ""),
                 )
             )
     if unlike := side.variables_unlike(reference, ("PYTHONPATH", "LD_LIBRARY_PATH")):
