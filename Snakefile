@@ -29,6 +29,7 @@ wildcard_constraints:
     arm=r"[a-z_]+-[a-z0-9.+-]+",
     dataset=r"[a-z][a-z0-9_]*",
     environments=r"[a-z0-9_@+-]+",
+    machine=re.escape(MACHINE),
     env=r"(?!(?:oci|tree)\b|host[.]stack-)[a-z][a-z0-9_-]*(?:\.[a-z][a-z0-9_-]*)?",
     notebook=r"[a-z_]+",
     reference=r"[a-z0-9][a-z0-9._-]*",
@@ -76,7 +77,7 @@ for name in ENVIRONMENTS:
         input:
             form(name),
             collect(
-                layout.profile_record(STUDY, "{workload}", "{env}"),
+                layout.profile_record(STUDY, MACHINE, "{workload}", "{env}"),
                 workload=WORKLOADS,
                 env=name,
             ),

@@ -18,10 +18,10 @@ Estimators: analysis of variance of a two-way table with one value a cell (Searl
 Components, 1992, chapter 4); the interval of sd_between is Williams's (Biometrika 49, 1962), that of sd_within by
 chi squared; F test of "copies do not differ".
 
-Each round is a row of results/benchmarks/copies.jsonl; the first of every call calibrates and is none. An
+Each round is a row of results/benchmarks/<machine>/copies.jsonl; the first of every call calibrates and is none. An
 interrupted benchmark goes on, from the same copies, which it leaves in the cache. When its minutes are over the
 copies that it made are removed (--keep: they stay, so that more minutes can be added).
-results/benchmarks/copies.json, made from the rows each time, holds
+results/benchmarks/<machine>/copies.json, made from the rows each time, holds
 
     schema, workload, stack, tree, allocator (of the steps), page_cache, at, cpu, kernel, copies
     rounds        that count
@@ -70,16 +70,17 @@ from tare.launch.pages import of_whole_runs  # noqa: E402
 from tare.launch.place import Site  # noqa: E402
 from tare.launch.run import Order  # noqa: E402
 from tare.launch.sites import from_copy, sites  # noqa: E402
-from tare.machine.facts import describe  # noqa: E402
+from tare.machine.facts import describe, machine_name  # noqa: E402
 from tare.machine.fitting import settled  # noqa: E402
 from tare.model.records.campaigns import Unit  # noqa: E402
 from tare.model.registry import HOST, SINGLE  # noqa: E402
+from tare.model.specification import MeasuredSteps  # noqa: E402
 from tare.model.studies import arms  # noqa: E402
-from tare.model.studies.study import load_checked  # noqa: E402
+from tare.model.studies.layout import benchmark_record  # noqa: E402
+from tare.model.studies.study import Study, load_checked  # noqa: E402
 from tare.stats.fits import step_values  # noqa: E402
 
 SCHEMA = 2
-JOURNAL = ROOT / "results/benchmarks/copies.jsonl"
 ALLOCATOR = "steady"  # of the measured steps
 REPLICATES, WARMUP, STEPS = 4, 2, 12
 LEVEL = 0.95
@@ -130,31 +131,26 @@ class Bench:
         copies: sites by identity.
     """
 
-    def __init__(self, study: Mapping[str, Any], workload: str, copies: Mapping[str, Site]) -> None:
+    def __init__(self, study: Study, workload: str, copies: Mapping[str, Site]) -> None:
         self.study, self.copies = study, copies
-        self.conditions = arms.conditions_at(study["conditions"], rounds.headline_levels(study))
-        spec = rounds.whole_run_spec(workload, study["workloads"][workload]["batch"], study)
-        self.spec = {**spec, "steps": 1}
+        self.conditions = arms.conditions_at(study.conditions, rounds.headline_levels(study))
+        self.spec = rounds.whole_run_spec(workload, study.workloads[workload].batch, study).replace(steps=1)
         self.done: list[Unit] = []
-        if reason := sliced.refusal(SINGLE, self.spec, self.conditions):
+        if reason := sliced.refusal(SINGLE, study.device, study.conditions.page_cache):
             raise UnavailableError(f"launches can't be sliced: {reason}")
 
-    def measured(self, number: int) -> Record:
+    def measured(self, number: int) -> MeasuredSteps:
         """Which steps round `number` measures, and on which CPUs: others from round to round."""
-        cpus, threads = choose_cpus(self.conditions["cpus"]), self.conditions["threads"]
+        cpus, threads = choose_cpus(self.conditions.cpus), self.conditions.threads
         own = [cpus[(number + place) % len(cpus)] for place in range(min(threads, len(cpus)))]
-        return {
-            "levels": [ALLOCATOR],
-            "replicates": REPLICATES,
-            "warmup_steps": WARMUP,
-            "steps": STEPS,
-            "cpus": sorted(own),
-        }
+        return MeasuredSteps(
+            levels=(ALLOCATOR,), replicates=REPLICATES, warmup_steps=WARMUP, steps=STEPS, cpus=tuple(sorted(own))
+        )
 
     def round(self, number: int) -> Unit:
         """Round `number`; the first that is made by this object calibrates."""
-        generator = random.Random(f"{self.study['seed']}/{number}/{len(self.done)}/copies")
-        program = {**self.spec, "measured": self.measured(number)}
+        generator = random.Random(f"{self.study.seed}/{number}/{len(self.done)}/copies")
+        program = self.spec.replace(measured=self.measured(number))
         orders = {
             name: Order(
                 site=site,
@@ -316,15 +312,13 @@ def take_rounds(
         if unit.discarded and unit.voided is None:
             spent_s += unit.cost_s
             continue
-        rows.append({"key": key, **row_of(unit, number, bench.conditions["page_cache"])})
+        rows.append({"key": key, **row_of(unit, number, bench.conditions.page_cache)})
         journal.append(rows[-1])
         if len(rows) >= MOST_VOID and all(one["voided"] for one in rows[-MOST_VOID:]):
             raise UnavailableError(f"{MOST_VOID} rounds in a row are void: {unit.voided}")
 
 
-def measure(
-    arguments: argparse.Namespace, study: Mapping[str, Any], budget_s: float
-) -> tuple[list[Record], Record]:
+def measure(arguments: argparse.Namespace, study: Study, budget_s: float) -> tuple[list[Record], Record]:
     """The rows, those that were there and those that are made now, and what they have in common.
 
     Raises:
@@ -343,10 +337,10 @@ def measure(
         key = {
             "schema": SCHEMA,
             "workload": arguments.workload,
-            "stack": study["stack"],
+            "stack": study.stack,
             "tree": provenance["images"][HOST]["tree_digest"],
             "allocator": ALLOCATOR,
-            "page_cache": study["conditions"]["page_cache"],
+            "page_cache": study.conditions.page_cache,
             "kernel": platform.release(),
             "copies": [identity_of(copy) for copy in existing(first)[: arguments.copies]],
         }
@@ -380,13 +374,13 @@ def main() -> None:
     parser.add_argument("--workload", default="mnist_cnn")
     parser.add_argument("--study", default="config/config.yaml", help="a study file, or the study as inline JSON")
     parser.add_argument("--keep", action="store_true", help="leave the copies in the cache, for more minutes")
-    parser.add_argument("--out", type=Path, default=JOURNAL.with_suffix(".json"))
+    parser.add_argument("--out", type=Path, default=ROOT / benchmark_record(machine_name(), "copies"))
     arguments = parser.parse_args()
     if arguments.copies < 3:
         raise UserError(f"--copies {arguments.copies}: a variance between copies needs three or more")
-    study = settled(load_checked(arguments.study)).to_json()
+    study = settled(load_checked(arguments.study))
     rows, key = measure(arguments, study, 60 * arguments.minutes)
-    found = summary(rows, key, study["rounds"]["half_width"])
+    found = summary(rows, key, study.rounds.half_width)
     write_json(arguments.out, found)
     tell(found)
 

@@ -27,12 +27,17 @@ from typing import Any
 from tare.core.errors import TareError, UnavailableError, UserError
 from tare.core.files import Journal, canonical_json, project_root, read_json, write_json
 from tare.experiments import campaign
-from tare.machine.facts import describe
+from tare.machine.facts import describe, machine_name
 from tare.model.journals.sealed import read_sealed
 from tare.model.records.campaigns import Plan
-from tare.model.roles import CONTROL
 from tare.model.schema import read
-from tare.model.studies.layout import campaign_name, results_folder
+from tare.model.studies.layout import (
+    own_ceilings_record,
+    profile_record,
+    question_of,
+    sealed_record,
+    study_folder,
+)
 from tare.model.studies.study import load_checked
 
 ROOT = project_root()
@@ -61,16 +66,16 @@ def spans_s(launches: Sequence[Mapping[str, Any]]) -> float:
 
 def account(study: Mapping[str, Any]) -> list[tuple[str, float, float]]:
     """(what, seconds of machine time, of which launches were alive) of a finished study."""
-    results = ROOT / results_folder(study["study"])
+    name, machine = study["study"], machine_name()
     found = []
-    for sealed in sorted((ROOT / "results/campaigns" / study["study"]).glob("*/*/sealed.json")):
+    for sealed in sorted((ROOT / study_folder(name, machine)).glob("*/*/sealed.json")):
         units = [unit.to_json() for unit in read_sealed(sealed).units]
         cost_s = sum(unit["cost_s"] for unit in units)
         alive_s = sum(spans_s(list(unit["launches"].values())) for unit in units)
         empty = [one for unit in units for group in unit.get("empty_launches", ()) for one in group.values()]
         alive_s += sum(one["start_s"] + one["exit_s"] for one in empty)
         found.append((f"{sealed.parent.parent.name} {sealed.parent.name}, {len(units)} units", cost_s, alive_s))
-    records = [*(ROOT / "results/profiles" / study["study"]).glob("*/*/profile.json"), results / "ceilings.json"]
+    records = [*ROOT.glob(str(profile_record(name, machine, "*", "*"))), ROOT / own_ceilings_record(name, machine)]
     alive_s = spans_s([read_json(path) for path in records if path.exists()])
     found.append((f"profiled launches and ceilings, {len(records)}", alive_s, alive_s))
     return found
@@ -126,7 +131,7 @@ def timed(argv: Sequence[str]) -> float:
 def measure_planning(arguments: argparse.Namespace) -> int:
     """Dry runs and forecasts, by the number of units."""
     study = load_checked("config/config.yaml")
-    sealed = arguments.sealed or next(iter((ROOT / "results/campaigns").glob("*/*/rounds.*/sealed.json")), None)
+    sealed = arguments.sealed or next(iter(ROOT.glob(str(sealed_record("*", "*", "*", "rounds.*")))), None)
     rows, plans, forecasts = [], [], []
     with tempfile.TemporaryDirectory(prefix="tare-harness-") as temporary:
         for units in arguments.units:
@@ -138,8 +143,8 @@ def measure_planning(arguments: argparse.Namespace) -> int:
             if sealed:
                 folder = Path(temporary) / f"campaigns-{units}"
                 plan = read_json(sealed.parent / campaign.PLAN)
-                names = [name for name in plan["environments"] if name != CONTROL]
-                repeated(sealed, folder / plan["workload"] / campaign_name("rounds", names), units)
+                name = question_of(sealed.parent)[1]
+                repeated(sealed, folder / plan["workload"] / name, units)
                 forecasts.append(timed([sys.executable, "-m", "tare", "plan", "--campaigns", str(folder)]))
                 shown = f"{forecasts[-1]:.1f} s"
             rows.append([str(units), f"{plans[-1]:.1f} s", shown])

@@ -1,7 +1,8 @@
 """Check what the cost by job length forecasts against whole runs that train several times as long.
 
-    .venv/bin/snakemake --cores 1 results/campaigns/nyu2022/mnist_cnn/rounds.charliecloud+host/sealed.json
-    .venv/bin/python benchmarks/job_length.py --campaigns results/campaigns/nyu2022/mnist_cnn \\
+    FOLDER=results/campaigns/nyu2022/MACHINE/mnist_cnn
+    .venv/bin/snakemake --cores 1 $FOLDER/rounds.charliecloud+host/sealed.json
+    .venv/bin/python benchmarks/job_length.py --campaigns $FOLDER \\
         --environments charliecloud --out results/benchmarks/job_length
 
 The forecast comes from a sealed campaign of rounds, whose runs measured training steps too. The long runs are a
@@ -30,6 +31,7 @@ from tare.experiments.alone import measuring
 from tare.experiments.campaign import run_campaign
 from tare.experiments.designs import Setup
 from tare.launch.sites import launch_sites
+from tare.machine.facts import machine_name
 from tare.machine.fitting import settled
 from tare.model.journals.sealed import SealedCampaign, read_sealed
 from tare.model.records.campaigns import Sampling
@@ -48,22 +50,23 @@ def train_longer(arguments: argparse.Namespace, workload: str) -> SealedCampaign
     Raises:
         UserError: it is there and was made with other epochs.
     """
-    sealed: Path = arguments.out / workload / campaign_name("rounds", [HOST, *arguments.environments]) / SEALED
+    name = campaign_name("rounds", [HOST, *arguments.environments])
+    sealed: Path = arguments.out / machine_name() / workload / name / SEALED
     if not sealed.exists():
-        study = settled(load_part(RoundsPart, arguments.study)).to_json()
+        study = settled(load_part(RoundsPart, arguments.study))
         with (
             measuring(sealed),
             launch_sites(study, workload, arguments.environments, None, None, None) as (found, missing, provenance),
         ):
             setup = Setup(study=study, workload=workload, sites=found, unavailable=missing, provenance=provenance)
             design = rounds.rounds(setup)
-            spec = {**design.plan.spec, "epochs": arguments.epochs}
+            spec = design.plan.spec.replace(epochs=arguments.epochs)
             sampling = Sampling(units=arguments.units, confidence=design.plan.sampling.confidence)
             plan = design.plan.replace(spec=spec, sampling=sampling, measured=None)
             run_campaign(sealed.parent, replace(design, plan=plan))
     campaign = read_sealed(sealed)
-    if campaign.plan.spec.get("epochs") != arguments.epochs:
-        raise UserError(f"{sealed} has runs of {campaign.plan.spec.get('epochs')} epochs: name another --out")
+    if campaign.plan.spec.epochs != arguments.epochs:
+        raise UserError(f"{sealed} has runs of {campaign.plan.spec.epochs} epochs: name another --out")
     return campaign
 
 
@@ -73,7 +76,7 @@ def measured(verdicts: pd.DataFrame, env: str) -> dict[str, Any]:
     Raises:
         UserError: nothing, or no interval.
     """
-    own = verdicts[(verdicts["metric"] == RUN) & (verdicts["env"] == env)].dropna(subset=["ci_low", "ci_high"])
+    own = verdicts[(verdicts["metric"] == RUN) & (verdicts["launch"] == env)].dropna(subset=["ci_low", "ci_high"])
     if own.empty:
         raise UserError(f"{env} has too few complete rounds for an interval: more --units in another --out")
     return dict(own.iloc[0])

@@ -2,7 +2,7 @@
 
     .venv/bin/snakemake --cores 1 results/{data/mnist,data/sentiment,images/torch-2.13/host}.json
     .venv/bin/python benchmarks/launch_variance.py --minutes 15 --out FILE.json
-    .venv/bin/python benchmarks/launch_variance.py --campaign results/campaigns/*/*/rounds.host --out FILE.json
+    .venv/bin/python benchmarks/launch_variance.py --campaign results/campaigns/*/*/*/rounds.host --out FILE.json
     .venv/bin/python benchmarks/launch_variance.py --sequential --out benchmarks/launch_variance.json
 
 The first makes a campaign of sliced rounds of the host and the second host for each workload, in
@@ -83,6 +83,7 @@ from tare.machine import facts  # noqa: E402
 from tare.machine.fitting import settled  # noqa: E402
 from tare.model.records.launches import Replicate, TrainResults  # noqa: E402
 from tare.model.registry import HOST  # noqa: E402
+from tare.model.specification import MeasuredSteps  # noqa: E402
 from tare.model.studies import arms  # noqa: E402
 from tare.model.studies.study import load_checked  # noqa: E402
 
@@ -199,15 +200,15 @@ def measure(workload: str, levels: Sequence[str], arguments: argparse.Namespace)
     Raises:
         TareError: a launch failed.
     """
-    study = settled(load_checked(arguments.study)).to_json()
-    spec = rounds.whole_run_spec(workload, study["workloads"][workload]["batch"], study)
-    spec["measured"] = {
-        "levels": list(levels),
-        "replicates": arguments.replicates,
-        "warmup_steps": arguments.warmup,
-        "steps": arguments.steps,
-    }
-    conditions = {**arms.conditions_at(study["conditions"], rounds.headline_levels(study)), "threads": 1}
+    study = settled(load_checked(arguments.study))
+    wanted = MeasuredSteps(
+        levels=tuple(levels),
+        replicates=arguments.replicates,
+        warmup_steps=arguments.warmup,
+        steps=arguments.steps,
+    )
+    spec = rounds.whole_run_spec(workload, study.workloads[workload].batch, study).replace(measured=wanted)
+    conditions = arms.conditions_at(study.conditions, rounds.headline_levels(study)).replace(threads=1)
     generator = random.Random(arguments.seed)
     found = {level: Measured() for level in levels}
     until = time.monotonic() + 60 * arguments.minutes

@@ -18,6 +18,7 @@ import argparse
 import os
 import sys
 import time
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -41,14 +42,14 @@ from tare.model.journals.sealed import read_sealed, views  # noqa: E402
 from tare.model.registry import HOST  # noqa: E402
 from tare.model.roles import CONTROL  # noqa: E402
 from tare.model.studies.layout import SEALED  # noqa: E402
-from tare.model.studies.study import load_checked  # noqa: E402
+from tare.model.studies.study import Study, load_checked  # noqa: E402
 
 EFFECT = 0.03
 TRUTHS = {"zero": 1.0, "wasteful": 1.0 + EFFECT}
 OF_VERDICT = ("ratio", "ci_low", "ci_high", "verdict")
 
 
-def once(study: dict[str, Any], workload: str, site: Site, folder: Path) -> dict[str, Any]:
+def once(study: Study, workload: str, site: Site, folder: Path) -> dict[str, Any]:
     """One campaign; the row that is kept."""
     wastes = {HOST: 0.0, CONTROL: 0.0, "zero": 0.0, "wasteful": EFFECT}
     found = {name: planted(site, waste=waste) for name, waste in wastes.items()}
@@ -60,19 +61,23 @@ def once(study: dict[str, Any], workload: str, site: Site, folder: Path) -> dict
     started = time.monotonic()
     campaign.run_campaign(folder, rounds.rounds(Setup(study=study, workload=workload, sites=found)))
     row["seconds"] = time.monotonic() - started
-    (level,) = study["rounds"]["steps"]["levels"]
+    assert study.rounds.steps is not None
+    (level,) = study.rounds.steps.levels
     steps = next(view for view in views(read_sealed(folder / SEALED)) if view.level == level)
     measured = verdicts.Measured(campaign=steps, metrics=pd.DataFrame(metrics.campaign_metrics(steps)))
     rows = verdicts.study_rows([measured])
     for one in rows:
         row["n_units"] = one["n_units"]
-        row[one["env"]] = {name: one[name] for name in OF_VERDICT}
+        row[one["launch"]] = {name: one[name] for name in OF_VERDICT}
         row["control"] = [one["control_ratio"], one["control_ci_low"], one["control_ci_high"]]
     return row
 
 
-def table(rows: list[dict[str, Any]]) -> None:
-    """Print how often the truth was inside, by planted effect."""
+HEADER = ("planted", "truth inside", "told from zero", "median half-width")
+
+
+def counts(rows: Sequence[Mapping[str, Any]]) -> list[list[str]]:
+    """Rows of the table, by planted effect: how often the truth was inside, and how often it was told from zero."""
     lines = []
     for name, truth in TRUTHS.items():
         own = [row[name] for row in rows if row[name]["ci_low"] is not None]
@@ -81,7 +86,7 @@ def table(rows: list[dict[str, Any]]) -> None:
         widths = sorted((one["ci_high"] - one["ci_low"]) / 2 for one in own)
         middle = f"±{widths[len(widths) // 2]:.2%}" if widths else "–"
         lines.append([f"{truth - 1:+.0%}", f"{inside} of {len(rows)}", f"{told} of {len(rows)}", middle])
-    show(("planted", "truth inside", "told from zero", "median half-width"), lines)
+    return lines
 
 
 def main() -> int:
@@ -94,8 +99,9 @@ def main() -> int:
     parser.add_argument("--data", type=Path, default=ROOT / "results/data/mnist.json")
     parser.add_argument("--out", type=Path, default=ROOT / "results/benchmarks/planted_campaigns.jsonl")
     arguments = parser.parse_args()
-    study = settled(load_checked("config/config.yaml")).to_json()
-    study["rounds"] |= {"budget_s": arguments.budget_s, "arm_budget_s": arguments.budget_s}
+    study = settled(load_checked("config/config.yaml")).replace(study="planted")
+    budget_s = arguments.budget_s
+    study = study.replace(rounds=study.rounds.replace(budget_s=budget_s, arm_budget_s=budget_s))
     arguments.out.parent.mkdir(parents=True, exist_ok=True)
     journal, kept = Journal(arguments.out), arguments.out.with_suffix("")
     rows = [row for row in journal.read() if row["workload"] == arguments.workload]
@@ -104,7 +110,7 @@ def main() -> int:
         sites(study, arguments.workload, [HOST], arguments.images, arguments.data) as (available, _, _),
     ):
         for number in range(len(rows), arguments.times):
-            own = {**study, "seed": study["seed"] + number, "study": "planted"}
+            own = study.replace(seed=study.seed + number)
             row = once(own, arguments.workload, available[HOST], kept / f"{arguments.workload}.{number}")
             journal.append(row)
             rows.append(row)
@@ -113,7 +119,7 @@ def main() -> int:
                 file=sys.stderr,
                 flush=True,
             )
-    table(rows)
+    show(HEADER, counts(rows))
     return 0
 
 

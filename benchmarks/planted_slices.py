@@ -64,7 +64,7 @@ def main() -> int:
     parser.add_argument("--images", type=Path, default=Path("results/images/torch-2.13"))
     parser.add_argument("--out", type=Path, default=Path("results/planted_slices.json"))
     arguments = parser.parse_args()
-    study = settled(load_checked("config/config.yaml")).to_json()
+    study = settled(load_checked("config/config.yaml"))
     names = list(dict.fromkeys([HOST, *arguments.environments]))
     rows, kept = [], {}
     with sites(study, None, names, arguments.images, None) as (available, unavailable, _):

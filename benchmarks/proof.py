@@ -22,6 +22,7 @@ import numpy as np
 ROOT = Path(__file__).resolve().parent.parent
 sys.path[:0] = [str(ROOT / "benchmarks"), str(ROOT / "tests")]
 
+import measured_page  # noqa: E402
 from proving import (  # noqa: E402
     NORMAL_SPREAD,
     ONCE_S,
@@ -280,9 +281,10 @@ def main() -> None:
         prose("""
             Simulations of the statistics that decide (`benchmarks/proof.py`). `tests/unit/test_proof.py` tests the
             same with fewer campaigns, and `tests/conformance/test_planted.py` plants 0% and 3% on the real machine
-            (more where that is noisy). [Sliced rounds](#sliced-rounds-simulated), which give whole runs and steps,
-            come last; the sections before them are about the intervals of rounds that ran whole, and about rules
-            that both share: stalls, families, the number of rounds.
+            (more where that is noisy); [planted campaigns](#planted-campaigns) are ten of such.
+            [Sliced rounds](#sliced-rounds-simulated), which give whole runs and steps, come last; the sections
+            before are about the intervals of rounds that ran whole, and about rules that both share: stalls,
+            families, the number of rounds.
         """),
         "",
         *stalls(campaigns),
@@ -297,6 +299,7 @@ def main() -> None:
         "",
         *recorded(campaigns),
         "",
+        *measured_page.pages(),
         *page(read_json(FOUND)),
     ]
     write_text(arguments.out, "\n".join(lines) + "\n")

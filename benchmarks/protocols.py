@@ -26,8 +26,9 @@ Conditions of the machine: `quiet`: as it is; `busy`: a busy loop on each logica
 half as many programs that copy memory and rest at random (busy.py).
 
 A repetition of a condition is one measurement of each design and truth, in random order. Each measurement is a row
-of results/benchmarks/protocols.jsonl, so that an interrupted benchmark goes on. A call ends when its `--minutes`
-are over, or all `--repetitions` are made. results/benchmarks/protocols.json, made from all rows each time, holds
+of results/benchmarks/<machine>/protocols.jsonl, so that an interrupted benchmark goes on. A call ends when its
+`--minutes` are over, or all `--repetitions` are made. results/benchmarks/<machine>/protocols.json, made from all
+rows each time, holds
 
     schema, workload, epochs, planted, claim_from, at, cpu, kernel
     measurements  list of {condition, seconds, repetition, truth (log-ratio), design, at, load_1min, load_cpu_s (of
@@ -74,7 +75,7 @@ from tare.launch.place import Site  # noqa: E402
 from tare.launch.run import Order, launch  # noqa: E402
 from tare.launch.sites import sites  # noqa: E402
 from tare.machine import others  # noqa: E402
-from tare.machine.facts import describe  # noqa: E402
+from tare.machine.facts import describe, machine_name  # noqa: E402
 from tare.machine.fitting import settled  # noqa: E402
 from tare.model.journals.units import launched_ns, mark_ns, others_in  # noqa: E402
 from tare.model.records.campaigns import Unit  # noqa: E402
@@ -82,11 +83,11 @@ from tare.model.records.launches import LaunchRecord, TrainResults  # noqa: E402
 from tare.model.registry import HOST, SINGLE  # noqa: E402
 from tare.model.roles import CONTROL  # noqa: E402
 from tare.model.studies import arms  # noqa: E402
-from tare.model.studies.study import load_checked  # noqa: E402
-from tare.stats.sliced import body_estimates  # noqa: E402
+from tare.model.studies.layout import benchmark_record  # noqa: E402
+from tare.model.studies.study import Study, load_checked  # noqa: E402
+from tare.stats.sliced.ratios import body_estimates  # noqa: E402
 
 SCHEMA = 3
-FOUND = ROOT / "results/benchmarks/protocols.json"
 KEPT = ROOT / "benchmarks/protocols.json"
 PAGE = ROOT / "docs/protocols.md"
 ALPHA = 0.05
@@ -254,13 +255,13 @@ def _counted(rows: Sequence[Record], told: Sequence[Record], truth: float) -> Re
 class Bench:
     """The two programs, and three ways to launch them for a given time."""
 
-    def __init__(self, study: Mapping[str, Any], workload: str, site: Site, seconds: float, epochs: int) -> None:
-        self.seed, self.seconds, self.site = study["seed"], seconds, site
-        spec = rounds.whole_run_spec(workload, study["workloads"][workload]["batch"], study)
+    def __init__(self, study: Study, workload: str, site: Site, seconds: float, epochs: int) -> None:
+        self.seed, self.seconds, self.site = study.seed, seconds, site
+        spec = rounds.whole_run_spec(workload, study.workloads[workload].batch, study)
         # Without a loader process all processor time is that of the process in which a share is planted.
-        self.spec = {**spec, "loader_workers": 0, "epochs": epochs}
-        self.conditions = arms.conditions_at(study["conditions"], rounds.headline_levels(study))
-        if reason := sliced.refusal(SINGLE, self.spec, self.conditions):
+        self.spec = spec.replace(loader_workers=0, epochs=epochs)
+        self.conditions = arms.conditions_at(study.conditions, rounds.headline_levels(study))
+        if reason := sliced.refusal(SINGLE, study.device, study.conditions.page_cache):
             raise UnavailableError(f"launches can't be sliced: {reason}")
 
     def orders(self, truth: float, generator: random.Random) -> dict[str, Order]:
@@ -404,7 +405,7 @@ def measure(bench: Bench, condition: str, repetition: int, design: str, name: st
     generator = random.Random(f"{bench.seed}/{condition}/{repetition}/{design}/{name}")
     used: list[Any] = []
     started = time.monotonic()
-    with loaded(condition, choose_cpus(bench.conditions["cpus"]), str(generator.random())) as load:
+    with loaded(condition, choose_cpus(bench.conditions.cpus), str(generator.random())) as load:
         started = time.monotonic()
         try:
             with others.watched(used):
@@ -552,7 +553,8 @@ def parsed() -> argparse.Namespace:
     parser.add_argument("--seconds", type=float, help=f"machine time of one measurement (default: {default})")
     parser.add_argument("--epochs", type=int, default=1, help="of a run")
     parser.add_argument("--workload", default="mnist_cnn")
-    parser.add_argument("--out", type=Path, default=FOUND, help="the JSON; its journal is beside it")
+    made = ROOT / benchmark_record(machine_name(), "protocols")
+    parser.add_argument("--out", type=Path, default=made, help="the JSON; its journal is beside it")
     parser.add_argument("--publish", action="store_true", help=f"write {KEPT.name} of this folder and the page")
     arguments = parser.parse_args()
     if not arguments.condition and not arguments.publish:
@@ -573,7 +575,7 @@ def take(arguments: argparse.Namespace, key: Mapping[str, Any], rows: list[Recor
             f"{journal.path} has measurements of {before.pop():g} s in this condition, not {seconds:g} s: "
             "give the same --seconds, or another --out"
         )
-    study = settled(load_checked("config/config.yaml")).to_json()
+    study = settled(load_checked("config/config.yaml"))
     with (
         alone_on_this_machine(),
         sites(study, arguments.workload, [HOST], None, None) as (available, _, _),
@@ -581,13 +583,13 @@ def take(arguments: argparse.Namespace, key: Mapping[str, Any], rows: list[Recor
         clock = Clock(time.monotonic() + 60 * arguments.minutes)
         clock.longest = seconds
         bench = Bench(study, arguments.workload, available[HOST], seconds, arguments.epochs)
-        for place in missing(rows, study["seed"], arguments.condition, arguments.repetitions):
+        for place in missing(rows, study.seed, arguments.condition, arguments.repetitions):
             if not clock.pays():
                 break
             rows.append({**key, **measure(bench, arguments.condition, *place)})
             journal.append(rows[-1])
             clock.spent()
-        left = len(list(missing(rows, study["seed"], arguments.condition, arguments.repetitions)))
+        left = len(list(missing(rows, study.seed, arguments.condition, arguments.repetitions)))
     print(f"{arguments.condition}: {left} measurements are left", file=sys.stderr)
 
 

@@ -10,15 +10,14 @@ from pathlib import Path
 import numpy as np
 
 from tare.core.errors import UserError
-from tare.model.journals.sealed import PLAN, read_rows
+from tare.model.journals.sealed import PLAN, read_plan, read_rows
 from tare.model.journals.units import both_hosts, counted, mark_ns, real_s, replicates_at
-from tare.model.records.campaigns import Plan, Unit
+from tare.model.records.campaigns import Unit
 from tare.model.records.launches import WORKER, LaunchRecord
 from tare.model.registry import HOST
 from tare.model.roles import CONTROL
-from tare.model.schema import read
 from tare.stats.fits import step_values
-from tare.stats.sliced import step_effects
+from tare.stats.sliced.steps import step_effects
 
 RUN, BODY, STEP = "whole run", "body", "step"
 
@@ -64,8 +63,8 @@ def recorded(folder: Path) -> Recorded:
     """
     if not (folder / PLAN).exists():
         raise UserError(f"{folder} has no {PLAN}: name the folder of a campaign, such as …/mnist_cnn/rounds.host")
-    plan = read(Plan, folder / PLAN)
-    if plan.kind != "rounds" or not {HOST, CONTROL} <= set(plan.environments):
+    plan = read_plan(folder / PLAN)
+    if plan.kind != "rounds" or not {HOST, CONTROL} <= set(plan.launch_names):
         raise UserError(f"{folder} is no campaign of rounds with a second host")
     every = counted(read_rows(folder).units)
     found = [unit for unit in every if _is_sliced(unit)]
@@ -124,5 +123,5 @@ def replicate_ratios(rounds: Sequence[Unit], level: str) -> np.ndarray:
 
 def _effect(host: Sequence[float], control: Sequence[float]) -> float:
     fewest = min(len(host), len(control))
-    effects = step_effects(np.log(np.array([host[:fewest], control[:fewest]]).T)).effects
+    effects = step_effects(np.log(np.array([host[:fewest], control[:fewest]]).T))
     return float(effects[1] - effects[0])

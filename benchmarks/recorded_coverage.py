@@ -1,6 +1,6 @@
 """How often the deployed interval of sliced rounds holds the truth, from recorded rounds of host and second host.
 
-    .venv/bin/python benchmarks/recorded_coverage.py results/campaigns/*/*/rounds.host* --out FILE.json
+    .venv/bin/python benchmarks/recorded_coverage.py results/campaigns/*/*/*/rounds.host* --out FILE.json
 
 Recorded rounds are made into pseudo-campaigns of 6, 8, 10 and 12 rounds, for whole runs, their bodies and the
 training step at each level of the allocator:
@@ -39,7 +39,7 @@ from tare.core.files import write_json  # noqa: E402
 from tare.model.registry import HOST  # noqa: E402
 from tare.model.roles import CONTROL  # noqa: E402
 from tare.stats.intervals import Interval  # noqa: E402
-from tare.stats.sliced import body_estimates  # noqa: E402
+from tare.stats.sliced.ratios import body_estimates  # noqa: E402
 
 ALPHA = 0.05
 SIZES = (6, 8, 10, 12)

@@ -11,9 +11,9 @@ from recorded import BODY, RUN, STEP, Recorded, hosts_of, replicate_ratios
 from scipy import stats
 
 from tare.model.journals.units import measured_steps
-from tare.stats.intervals import MAD_TO_SD
 
 LEVEL = 0.95
+MAD_TO_SD = 1.4826
 
 
 def deviation(values: Sequence[float] | np.ndarray) -> dict[str, float] | None:

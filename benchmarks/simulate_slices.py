@@ -37,7 +37,10 @@ from tare.core.files import write_json  # noqa: E402
 from tare.model.registry import HOST  # noqa: E402
 from tare.model.roles import CONTROL  # noqa: E402
 from tare.stats.intervals import MOST_PRIOR, TRIM, TRIM_FROM, TRIM_WIDER, t_quantile  # noqa: E402
-from tare.stats.sliced import Once, at_long_quantum, body_estimates, step_effects, switch_cost, whole_run  # noqa: E402
+from tare.stats.sliced.ratios import body_estimates  # noqa: E402
+from tare.stats.sliced.steps import step_effects  # noqa: E402
+from tare.stats.sliced.switches import at_long_quantum, switch_cost  # noqa: E402
+from tare.stats.sliced.whole import Once, whole_run  # noqa: E402
 
 FOUND = ROOT / "benchmarks/sliced_rounds_simulated.json"
 EFFECTS = {"0%": 0.0, "3%": 0.03, "10%": 0.1, "40%": 0.4}
@@ -111,7 +114,7 @@ def _gather(played: Sequence[Any]) -> Rounds:
     )  # fmt: skip
     if played[0].step_s is not None:
         found.of_steps = tuple(together(name) for name in ("step_s", "step_switches", "assigned"))
-        found.steps = step_effects(np.log(found.of_steps[0])).effects
+        found.steps = step_effects(np.log(found.of_steps[0]))
     return found
 
 

@@ -1,6 +1,6 @@
 """Keep what finished campaigns say of spreads and costs, for `python -m tare plan` on machines without records.
 
-    .venv/bin/python benchmarks/spreads.py results/campaigns/nyu2022
+    .venv/bin/python benchmarks/spreads.py results/campaigns/nyu2022/MACHINE
 
 Writes benchmarks/spreads.json: the machine, and by workload and by kind, arm and scenario of each campaign
 of whole runs the widest spread of a unit's log-ratios, the seconds of a unit and of those before the first that
@@ -10,7 +10,6 @@ counts, and how many environments were compared.
 from __future__ import annotations
 
 import argparse
-import dataclasses
 import sys
 from pathlib import Path
 
@@ -24,16 +23,19 @@ from tare.model.studies.layout import ROUNDS, SEALED, question_of, read_name
 def main() -> None:
     """Read every sealed campaign of whole runs of a study's folder."""
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
-    parser.add_argument("folder", type=Path, help="of a study's campaigns")
+    parser.add_argument("folder", type=Path, help="of a study's campaigns on a machine")
     folder = parser.parse_args().folder
     found: dict[str, dict] = {}
     for sealed in sorted(folder.glob(f"*/{ROUNDS}.*/{SEALED}")):
         workload, name = question_of(sealed.parent)
         experience = forecast.from_campaign(sealed)
         if experience is not None:
-            record = dataclasses.asdict(experience)
-            del record["source"]
-            found.setdefault(workload, {})[read_name(name).design] = record
+            found.setdefault(workload, {})[read_name(name).design] = {
+                "spread": experience.spread,
+                "unit_s": experience.work.each_s,
+                "first_s": experience.work.once_s,
+                "environments": experience.environments,
+            }
     if not found:
         raise UserError(f"{folder} has no sealed campaign of whole runs with two units that count")
     here = facts.describe()

@@ -27,10 +27,7 @@ def cpu_list(launch: Launch) -> str:
 
 
 def prefix(launch: Launch) -> list[str]:
-    """CPU set, file limit and an empty network, or that of its group, around the command that follows.
-
-    A user who is not root gets the new network namespace inside a user namespace that keeps the user's id.
-    """
+    """CPU set, file limit and an empty or a group's network around a command; users keep their id."""
     argv = [*in_group(launch), "taskset", "-c", cpu_list(launch)]
     argv += ["prlimit", f"--nofile={launch.nofile}:{launch.nofile}", "--"]
     if launch.network not in (None, "host"):
@@ -53,47 +50,8 @@ def in_group(launch: Launch) -> list[str]:
     return ["sh", "-c", ENTER, str(launch.quota.group)] if launch.quota else []
 
 
-def quota_flags(launch: Launch) -> list[str]:
-    """Docker's and Podman's options for a quota of CPU time."""
-    if launch.quota is None:
-        return []
-    return ["--cpu-period", str(launch.quota.period_us), "--cpu-quota", str(launch.quota.quota_us)]
-
-
-def parent_flags(parent: str | None, *, systemd: bool) -> list[str]:
-    """Docker's and Podman's option that puts a container below a control group; nothing without one.
-
-    systemd knows a slice by its name, which says where it lies.
-    """
-    if parent is None:
-        return []
-    return ["--cgroup-parent", PurePosixPath(parent).name if systemd else parent]
-
-
-def rlimit_flags(launch: Launch) -> list[str]:
-    """Docker's and Podman's options for the limits that programs here inherit, and a daemon's containers do not."""
-    return [
-        part for name, (soft, hard) in launch.inherited.items() for part in ("--ulimit", f"{name}={soft}:{hard}")
-    ]
-
-
-def network_flags(launch: Launch) -> list[str]:
-    """Docker's and Podman's option for no network, that of another container, or the host's; Podman enters any."""
-    if launch.network == "host":
-        return ["--network", "host"]
-    if launch.network is not None:
-        word, _, name = launch.network.partition(":")
-        inside = f"container:{name}" if word == "launch" else f"ns:{launch.network}"
-        return ["--network", inside]
-    return ["--network", "none"] if launch.isolate_network else []
-
-
 def image_of(launch: Launch) -> str:
-    """The prepared image that a contained launch names.
-
-    Raises:
-        UnavailableError: the launch names none.
-    """
+    """The prepared image that a contained launch names. Raises UnavailableError where the launch names none."""
     if launch.reference is None:
         raise UnavailableError(f"launch {launch.name} names no prepared image")
     return launch.reference
@@ -110,20 +68,13 @@ def csv_field(key: str, value: str) -> str:
 def mount_option(
     bind: Bind, *, target: str = "target", read_only: str = "readonly", more: tuple[str, ...] = ()
 ) -> str:
-    """Value of --mount for one bind; a CSV line, so that commas, spaces and colons in paths are safe.
-
-    `target` and `read_only` are how a runtime spells these two fields, `more` further ones of its own.
-    """
+    """Value of --mount for one bind, CSV, so any path is safe; `target`, `read_only`: the runtime's words."""
     fields = ["type=bind", csv_field("source", str(bind.source)), csv_field(target, str(bind.target))]
     return ",".join([*fields, *(() if bind.writable else (read_only,)), *more])
 
 
 def labelled_volume(bind: Bind) -> str:
-    """Value of Docker's --volume for one bind that SELinux labels for containers, which --mount can't ask for.
-
-    Raises:
-        UnavailableError: its path has a colon, which ends a path there.
-    """
+    """Docker's --volume with SELinux's label, which --mount lacks; UnavailableError for a colon in the path."""
     if any(":" in str(path) for path in (bind.source, bind.target)):
         raise UnavailableError(
             f"SELinux is enforcing, and Docker labels no folder whose path has a colon: {bind.source}"
@@ -131,43 +82,46 @@ def labelled_volume(bind: Bind) -> str:
     return f"{bind.source}:{bind.target}:{'z' if bind.writable else 'ro,z'}"
 
 
-def seccomp_flags(launch: Launch) -> list[str]:
-    """Docker's and Podman's option that leaves their seccomp profile away, where the launch asks for it."""
-    return ["--security-opt", "seccomp=unconfined"] if launch.options.get("seccomp") == "unconfined" else []
-
-
 def gpu_mode(launch: Launch) -> str | None:
     """How a launch gets the NVIDIA devices: as its arm asks, or else as was found to work; None for not at all."""
     return launch.options.get("gpu") or launch.gpu
 
 
-def device_flags(launch: Launch) -> list[str]:
-    """Docker's and Podman's options that pass device files through, and that let a program read their counters.
+def engine_flags(launch: Launch, parent: str | None, *, systemd: bool) -> list[str]:
+    """Docker's and Podman's options for what a launch asks of either.
 
-    Nothing else is left open: of its devices a container sees those that are named, and keeps its other limits.
+    Limits that other launches inherit are named: a daemon's containers inherit none. Systemd knows the slice
+    `parent` by its name alone. Of its devices a container sees those that are named, and keeps its other limits.
     """
+    limits = {"nofile": (launch.nofile, launch.nofile), **launch.inherited}
+    network = "none" if launch.isolate_network else None
+    if launch.network is not None:  # the host's, that of another container, or any, which Podman alone enters
+        word, _, name = launch.network.partition(":")
+        network = f"container:{name}" if word == "launch" else f"ns:{launch.network}"
+        network = "host" if launch.network == "host" else network
+    quota = launch.quota
     plain = launch.devices if gpu_mode(launch) == "plain" else ()
-    devices = [part for device in plain for part in ("--device", f"{device.source}:{device.target}")]
-    return [*devices, *(["--cap-add", "SYS_ADMIN"] if launch.counters else [])]
+    return [
+        *(["--network", network] if network else []),
+        *("--cpuset-cpus", cpu_list(launch), "--shm-size", str(launch.shm_bytes)),
+        *(part for name, (soft, hard) in limits.items() for part in ("--ulimit", f"{name}={soft}:{hard}")),
+        *(["--cpu-period", str(quota.period_us), "--cpu-quota", str(quota.quota_us)] if quota else []),
+        *(["--cgroup-parent", PurePosixPath(parent).name if systemd else parent] if parent is not None else []),
+        *(["--security-opt", "seccomp=unconfined"] if launch.options.get("seccomp") == "unconfined" else []),
+        *(part for one in plain for part in ("--device", f"{one.source}:{one.target}")),
+        *(["--cap-add", "SYS_ADMIN"] if launch.counters else []),  # to read the devices' counters
+    ]
 
 
 def confirm_gpu(options: Mapping[str, str]) -> dict[str, Any]:
-    """See that a launch which asks for a way to the GPU is on a machine that has one.
-
-    Raises:
-        UnavailableError: there is no driver.
-    """
+    """Raise UnavailableError where a launch asks for a way to the GPU and the machine has no driver."""
     if "gpu" in options:
         driver_here()
     return {}
 
 
 def confirm_seccomp(options: Mapping[str, str], facts: Mapping[str, Any]) -> dict[str, Any]:
-    """See that a trial launch had the seccomp filter that its options asked for.
-
-    Raises:
-        UnavailableError: it had another one.
-    """
+    """Raise UnavailableError where a trial launch had another seccomp filter than its options asked for."""
     wanted = {"unconfined": "0", "default": "2"}.get(options.get("seccomp", ""))
     if wanted not in (None, facts["seccomp"]):
         raise UnavailableError(

@@ -11,11 +11,7 @@ OVERLAYS = ("overlay2", "overlay")
 
 
 def layer_folders(answer: str) -> tuple[Path, ...]:
-    """Folders of an image's layers, lowest first, from what `image inspect` answers as GraphDriver (JSON).
-
-    Raises:
-        UnavailableError: another driver keeps them, or this user may not look into them.
-    """
+    """Folders of an image's layers, lowest first, by GraphDriver of `image inspect`; else UnavailableError."""
     try:
         driver = json.loads(answer) or {}
     except ValueError as error:

@@ -15,7 +15,6 @@ import os
 import signal
 import subprocess
 import time
-from collections.abc import Sequence
 from pathlib import Path
 
 PATIENCE_S = 0.5  # for a monitor whose container has ended
@@ -33,19 +32,15 @@ def monitors(name: str) -> dict[int, list[str]]:
     return found
 
 
-def removal(words: Sequence[str]) -> list[str]:
-    """The runtime's command that ends a container and removes it, by its monitor's arguments; pure."""
-    values = dict(itertools.pairwise(words))
-    return [values["-r"], "delete", "--force", values["-c"]]
-
-
 def end_monitors(name: str) -> None:
     """Wait for the monitors to end, remove the containers of those that do not, and kill what is left."""
     began = time.monotonic()
     while (found := monitors(name)) and time.monotonic() < began + END_S:
         for words in found.values() if time.monotonic() > began + PATIENCE_S else ():
             with contextlib.suppress(OSError, KeyError, subprocess.SubprocessError):
-                subprocess.run(removal(words), capture_output=True, stdin=subprocess.DEVNULL, timeout=END_S)
+                values = dict(itertools.pairwise(words))
+                argv = [values["-r"], "delete", "--force", values["-c"]]
+                subprocess.run(argv, capture_output=True, stdin=subprocess.DEVNULL, timeout=END_S)
         time.sleep(0.02)
     for pid in found:
         with contextlib.suppress(ProcessLookupError):

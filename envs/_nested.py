@@ -25,22 +25,14 @@ OURS: Mapping[str, str] = {"PATH": PATH, "USER": "root", "HOME": "/root"}
 
 
 class Nested(Vm):
-    """A guest of QEMU in which another environment's runtime starts the launch.
-
-    Attributes:
-        inner: the environment whose adapter is used.
-        tools: programs of this machine that the guest needs beside PROGRAMS.
-        modules: of MORE_MODULES, those that the guest's kernel needs.
-        before: shell commands that the guest runs first, with the system as its root.
-        form_name: what the inner command finds the form by, in the guest.
-    """
+    """A guest of QEMU in which another environment's runtime starts the launch."""
 
     factors: ClassVar[Mapping[str, tuple[str, ...]]] = {}
-    inner: ClassVar[type[Environment]]
-    tools: ClassVar[tuple[str, ...]] = ()
-    modules: ClassVar[tuple[str, ...]] = ()
-    before: ClassVar[str] = ""
-    form_name: ClassVar[str] = "/form"
+    inner: ClassVar[type[Environment]]  # the environment whose adapter is used
+    tools: ClassVar[tuple[str, ...]] = ()  # programs of this machine that the guest needs beside PROGRAMS
+    modules: ClassVar[tuple[str, ...]] = ()  # of MORE_MODULES, those that the guest's kernel needs
+    before: ClassVar[str] = ""  # shell commands that the guest runs first, with the system as its root
+    form_name: ClassVar[str] = "/form"  # what the inner command finds the form by, in the guest
     trial_s = 2 * TRY_S["tcg"]  # a runtime is emulated as well
 
     def adapter(self) -> Environment:
@@ -52,21 +44,13 @@ class Nested(Vm):
         return {**self.adapter().environment_variables(), **OURS}
 
     def bring(self, image: OciImage, root: Path) -> Prepared:
-        """Put the inner environment's form of an image, a file or folder, into the guest's system.
-
-        Raises:
-            UnavailableError: it can't be had here.
-        """
+        """Put the inner environment's form of an image into the guest's system; or UnavailableError."""
         form = self.inner().prepare(image, root / "forms")
         (root / self.form_name.lstrip("/")).symlink_to(Path(form.reference).relative_to(root))
         return form
 
     def prepare(self, image: OciImage, folder: Path) -> Prepared:
-        """A small system and the inner environment's form of the image, as one squashfs.
-
-        Raises:
-            UnavailableError: a program is missing here, or what makes form or disk fails.
-        """
+        """A small system with the inner environment's form of the image, as one squashfs; or UnavailableError."""
         folder.mkdir(parents=True, exist_ok=True)
         target = folder / f"{image.digest.removeprefix('sha256:')[:16]}.squashfs"
         with tempfile.TemporaryDirectory(prefix=".unpacking-", dir=folder) as temporary:
@@ -80,7 +64,7 @@ class Nested(Vm):
             reference=str(target),
             bytes=allocated_bytes(target),
             seconds={**form.seconds, "squash": time.monotonic() - started},
-            details={**form.details, "disk_format": "squashfs", "kernel": self.setup.kernel_version},
+            details={**form.details, "disk_format": "squashfs", "kernel": self.kernel_version},
         )
 
     def program(self, launch: Launch) -> str:

@@ -13,12 +13,6 @@ import signal
 from pathlib import Path
 
 
-def parent_of(process: Path) -> int:
-    """Number of a process's parent."""
-    found = re.search(r"^PPid:\s+(\d+)", (process / "status").read_text(errors="replace"), re.MULTILINE)
-    return int(found.group(1)) if found else 0
-
-
 def name_of(pid: int) -> str:
     """Name of a process's program, which anybody may read; empty where it has ended."""
     try:
@@ -28,10 +22,7 @@ def name_of(pid: int) -> str:
 
 
 def orphans(image: Path) -> list[int]:
-    """FUSE servers that hold `image`, or an image below it, and whose runtime has ended.
-
-    A living runtime is their parent, and its program is called `starter`.
-    """
+    """FUSE servers of `image`, or of one below it, whose runtime (their parent, program `starter`) has ended."""
     found = []
     for process in Path("/proc").glob("[0-9]*"):
         with contextlib.suppress(OSError):
@@ -40,18 +31,17 @@ def orphans(image: Path) -> list[int]:
             held = [link.readlink() for link in (process / "fd").iterdir()]
             if not any(path.is_relative_to(image) for path in held):
                 continue
-            if not name_of(parent_of(process)).startswith("starter"):
+            parent = re.search(r"^PPid:\s+(\d+)", (process / "status").read_text(errors="replace"), re.MULTILINE)
+            if not name_of(int(parent.group(1)) if parent else 0).startswith("starter"):
                 found.append(int(process.name))
     return found
 
 
-def end_orphans(image: Path) -> int:
-    """End them; returns how many there were."""
-    found = orphans(image)
-    for pid in found:
+def end_orphans(image: Path) -> None:
+    """End them."""
+    for pid in orphans(image):
         with contextlib.suppress(ProcessLookupError):
             os.kill(pid, signal.SIGTERM)
-    return len(found)
 
 
 if __name__ == "__main__":

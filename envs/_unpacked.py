@@ -27,16 +27,7 @@ def make_folders(root: Path) -> None:
 
 
 def prepare_folder(image: OciImage, folder: Path, complete: Callable[[Path], None] = make_folders) -> Prepared:
-    """Unpack the layers into one folder below `folder`; all files belong to whoever unpacks.
-
-    Args:
-        image: what is unpacked.
-        folder: of the form; what was there of the same image is replaced.
-        complete: makes what the runtime expects in every image.
-
-    Raises:
-        UnavailableError: tar fails.
-    """
+    """Unpack the layers into one folder below the form's `folder`, and `complete` it; else UnavailableError."""
     folder.mkdir(parents=True, exist_ok=True)
     target = folder / image.digest.removeprefix("sha256:")[:16]
     started = time.monotonic()

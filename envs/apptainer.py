@@ -126,11 +126,7 @@ class Apptainer(Environment):
         return probe_by_trial(self, version, remedy=REMEDY, examine=examine)
 
     def prepare(self, image: OciImage, folder: Path) -> Prepared:
-        """Build the .sif with zstd, in `folder`.
-
-        Raises:
-            UnavailableError: Apptainer is missing or fails; the reason is its own last line.
-        """
+        """Build the .sif with zstd; raises UnavailableError with Apptainer's own last line where that fails."""
         target = folder / f"{_short(image)}.sif"
         processors = str(len(os.sched_getaffinity(0)))
         squash = " ".join([*COMPRESSION, "-processors", processors])
@@ -150,11 +146,7 @@ class Apptainer(Environment):
         return "unpacked" if options.get("sif") == "unpacked" else None
 
     def prepare_form(self, form: str, image: OciImage, folder: Path) -> Prepared:
-        """Build the folder that Apptainer calls a sandbox, from the archive that the .sif is built from.
-
-        Raises:
-            UnavailableError: Apptainer is missing or fails; the reason is its own last line.
-        """
+        """Build a sandbox (folder) from the .sif's archive; raises UnavailableError as `prepare`."""
         target = folder / _short(image)
         with building(folder) as temporary:
             partial = temporary / "root"
@@ -196,25 +188,19 @@ class Apptainer(Environment):
 
     def command(self, launch: Launch) -> list[str]:
         """`apptainer exec` behind the common prefix; the limits are inherited."""
-        binds = [
-            part
-            for bind in launch.binds
-            for part in ("--mount", mount_option(bind, target="destination", read_only="ro"))
-        ]
+        mounts = (mount_option(bind, target="destination", read_only="ro") for bind in launch.binds)
+        sif = launch.options.get("sif", "")
         return [
             *prefix(launch),
             *(self.program, "--quiet", "exec"),
-            *(["--userns"] if self._in_user_namespace(launch) else []),
+            # Only outside of a user namespace does the starter mount the .sif by the kernel.
+            *(["--userns"] if {"kernel": False, "fuse": True}.get(sif, self.userns) else []),
             *("--cleanenv", "--no-home", "--no-mount", HIDDEN, "--scratch", "/tmp"),
-            *binds,
+            *(part for mount in mounts for part in ("--mount", mount)),
             *("--pwd", str(launch.workdir)),
             *(["--nv"] if gpu_mode(launch) == "toolkit" else []),
             *(image_of(launch), *launch.argv),
         ]
-
-    def _in_user_namespace(self, launch: Launch) -> bool:
-        """Only outside of a user namespace does the starter mount the .sif by the kernel."""
-        return {"kernel": False, "fuse": True}.get(launch.options.get("sif", ""), self.userns)
 
     def cleanup(self, launch: Launch) -> list[list[str]]:
         """The FUSE server of a killed launch outlives it."""
@@ -222,11 +208,7 @@ class Apptainer(Environment):
 
     @contextlib.contextmanager
     def session(self) -> Iterator[None]:
-        """End what launches left whose harness was killed itself.
-
-        Raises:
-            UnavailableError: each launch would wait for a mount of its own until it gives up.
-        """
+        """End what killed harnesses left; UnavailableError where each launch would wait for a mount in vain."""
         refuse_unfit(find_apptainer())
         _orphans.end_orphans(cache_path())
         yield
@@ -253,11 +235,7 @@ class Apptainer(Environment):
 
 
 def refuse_unfit(found: Path | None) -> None:
-    """See that the relocated Apptainer, where it is the one that is here or was to be had, lies at a fit place.
-
-    Raises:
-        UnavailableError: it does not.
-    """
+    """Raise UnavailableError where the relocated Apptainer, if it is the one to be used, lies at an unfit place."""
     ours = may_install() is None if found is None else origin(found) == "relocated"
     if ours and (reason := unfit(relocated_prefix())):
         raise UnavailableError(reason, ELSEWHERE)
@@ -276,11 +254,7 @@ def _short(image: OciImage) -> str:
 
 
 def build_with_spython(recipe: str, target: str, options: list[str]) -> None:
-    """Build `target` from `recipe` through spython, forced over an older one.
-
-    Raises:
-        CalledProcessError: the build failed; its output has been printed.
-    """
+    """Build `target` anew from `recipe` through spython; raises CalledProcessError, its output printed."""
     from spython.main import Client
 
     _, lines = Client.build(recipe=recipe, image=target, sudo=False, force=True, stream=True, options=options)

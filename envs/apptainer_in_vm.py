@@ -32,11 +32,7 @@ class ApptainerInVm(Nested):
         return {**super().variables(), "APPTAINER_CONFIGDIR": "/tmp/apptainer"}
 
     def bring(self, image: OciImage, root: Path) -> Prepared:
-        """The .sif, and the folder that holds Apptainer.
-
-        Raises:
-            UnavailableError: it is missing, fails, or lies in the system's folders.
-        """
+        """The .sif, and the folder that holds Apptainer; UnavailableError where that is in the system's folders."""
         found = find_apptainer()
         if found is None:
             raise UnavailableError("neither apptainer nor singularity is installed", REMEDY)

@@ -49,11 +49,7 @@ class Charliecloud(Environment):
         return probe_by_trial(self, version, remedy=REMEDY, examine=lambda trial: {"image_format": "folder"})
 
     def prepare(self, image: OciImage, folder: Path) -> Prepared:
-        """Unpack the layers into one folder, as ch-convert leaves them.
-
-        Raises:
-            UnavailableError: tar fails.
-        """
+        """Unpack the layers into one folder, as ch-convert leaves them. Raises UnavailableError where tar fails."""
         return prepare_folder(image, folder, make_entries)
 
     def command(self, launch: Launch) -> list[str]:

@@ -14,17 +14,11 @@ from envs._conditions import (
     SECCOMP,
     confirm_gpu,
     confirm_seccomp,
-    cpu_list,
-    device_flags,
+    engine_flags,
     gpu_mode,
     image_of,
     labelled_volume,
     mount_option,
-    network_flags,
-    parent_flags,
-    quota_flags,
-    rlimit_flags,
-    seccomp_flags,
 )
 from envs._layers import layer_folders
 from tare.core.errors import IntegrityError, TareError, UnavailableError
@@ -79,10 +73,7 @@ class Docker(Environment):
         try:
             with docker_endpoint():
                 follows = follows_from(
-                    self.info,
-                    enforcing=enforces_selinux(),
-                    folders=(cache_path(), project_root()),
-                    home=home_dir(),
+                    self.info, enforcing=enforces_selinux(), folders=(cache_path(), project_root()), home=home_dir()
                 )
                 refuse(follows)
                 return probe_by_trial(self, self.info.version, examine=lambda trial: details_of(follows))
@@ -93,11 +84,7 @@ class Docker(Environment):
 
     @contextlib.contextmanager
     def session(self) -> Iterator[None]:
-        """Count as a user of the daemon; starts a private one where none answers.
-
-        Raises:
-            UnavailableError: none can be had.
-        """
+        """Count as a user of the daemon, a private one where none answers; else raises UnavailableError."""
         with docker_endpoint():
             _ = self.info  # before a launch's arguments are asked for
             try:
@@ -107,13 +94,10 @@ class Docker(Environment):
                     remove_empty(parent)
 
     def prepare(self, image: OciImage, folder: Path) -> Prepared:
-        """Load the archive where the daemon lacks the image; the reference is what the daemon calls the image's ID.
+        """Load the archive where the daemon lacks the image; the reference is the daemon's ID of it.
 
-        What is loaded into the machine's own daemon is noted, so that `make clean-runtimes` takes it away.
-
-        Raises:
-            UnavailableError: no daemon, or it refuses the archive.
-            IntegrityError: what the archive gave has another ID.
+        What the machine's own daemon gets is noted, so that `make clean-runtimes` takes it away. Raises
+        UnavailableError without a daemon that takes it, IntegrityError where it has another ID.
         """
         with docker_endpoint():
             seconds = {}
@@ -141,24 +125,17 @@ class Docker(Environment):
 
     def command(self, launch: Launch) -> list[str]:
         """`docker run` with every condition as an option of its own."""
-        limits = f"nofile={launch.nofile}:{launch.nofile}"
         binds = [part for bind in launch.binds for part in self._bind(bind)]
         return [
             *("docker", "run", "--rm", "--interactive", "--init=false", "--pull=never"),
             *("--name", launch.name),
-            *network_flags(launch),
-            *("--cpuset-cpus", cpu_list(launch), "--shm-size", str(launch.shm_bytes), "--ulimit", limits),
-            *quota_flags(launch),
-            *rlimit_flags(launch),
-            *parent_flags(self._parent(), systemd=self._by_systemd()),
+            *engine_flags(launch, self._parent(), systemd=self._by_systemd()),
             *(["--userns", "host"] if self.told.remaps else []),
             *("--user", "0:0" if self.told.rootless else f"{launch.uid}:{launch.gid}"),
             *("--workdir", str(launch.workdir)),
             *("--read-only", "--tmpfs", "/tmp:rw,exec,mode=1777"),
-            *seccomp_flags(launch),
             *binds,
             *(["--gpus", "all"] if gpu_mode(launch) == "toolkit" else []),
-            *device_flags(launch),
             *("--entrypoint", launch.argv[0], image_of(launch), *launch.argv[1:]),
         ]
 
@@ -181,11 +158,7 @@ class Docker(Environment):
         return endpoint_variables()
 
     def places(self, prepared: Prepared) -> tuple[Path, ...]:
-        """The folders of the image's layers, where the daemon is on this machine and we may look.
-
-        Raises:
-            UnavailableError: the daemon does not tell them, or this user may not look.
-        """
+        """The folders of the image's layers; UnavailableError where the daemon is remote or we may not look."""
         with docker_endpoint():
             if self.info.containerd_store:
                 raise UnavailableError("containerd's image store does not tell where the layers of an image lie")

@@ -81,11 +81,7 @@ class DockerInVm(Nested):
         return {**super().variables(), "DOCKER_HOST": SOCKET}
 
     def bring(self, image: OciImage, root: Path) -> Prepared:
-        """A daemon's classic store that has the image, under the name that the launch calls it by.
-
-        Raises:
-            UnavailableError: no daemon can be started here, or it refuses the archive.
-        """
+        """A daemon's classic store with the image, by its launch's name; UnavailableError where none starts."""
         (root / "etc/docker").mkdir()
         (root / "var/run").symlink_to("../run")
         started = time.monotonic()

@@ -25,16 +25,10 @@ from envs._conditions import (
     SECCOMP,
     confirm_gpu,
     confirm_seccomp,
-    cpu_list,
-    device_flags,
+    engine_flags,
     gpu_mode,
     image_of,
     mount_option,
-    network_flags,
-    parent_flags,
-    quota_flags,
-    rlimit_flags,
-    seccomp_flags,
 )
 from envs._layers import layer_folders
 from tare.core.errors import IntegrityError, TareError, UnavailableError
@@ -58,23 +52,14 @@ ELSEWHERE = "point TARE_CACHE at a folder whose path is ASCII alone"
 
 @dataclass(frozen=True, kw_only=True)
 class Setup:
-    """How Podman has to be called on this machine.
+    """How Podman has to be called on this machine."""
 
-    Attributes:
-        storage: folder of its images.
-        state: folder of its running containers; not on a disk that survives a restart.
-        runtime: the OCI runtime, or None for Podman's own choice.
-        cgroup_manager: `cgroupfs` where systemd does not run, or None for Podman's own choice.
-        processes: limit of processes, which must not exceed ours.
-        keep_id: a user who is not root keeps the same id inside.
-    """
-
-    storage: Path
-    state: Path
-    runtime: str | None
-    cgroup_manager: str | None
-    processes: int
-    keep_id: bool
+    storage: Path  # folder of its images
+    state: Path  # folder of its running containers; not on a disk that survives a restart
+    runtime: str | None  # the OCI runtime, or None for Podman's own choice
+    cgroup_manager: str | None  # `cgroupfs` where systemd does not run, or None for Podman's own choice
+    processes: int  # limit of processes, which must not exceed ours
+    keep_id: bool  # a user who is not root keeps the same id inside
 
 
 def setup_here() -> Setup:
@@ -161,12 +146,7 @@ class Podman(Environment):
                     remove_empty(path)
 
     def prepare(self, image: OciImage, folder: Path) -> Prepared:
-        """Load the archive where the storage lacks the image; the reference is the image ID.
-
-        Raises:
-            UnavailableError: Podman refuses the archive.
-            IntegrityError: what the archive gave has another ID.
-        """
+        """Load the archive unless the image is there; raises UnavailableError, or IntegrityError for another ID."""
         seconds = {}
         if not self._has(image.image_id):
             started = time.monotonic()
@@ -185,23 +165,17 @@ class Podman(Environment):
     def command(self, launch: Launch) -> list[str]:
         """`podman run` with every condition as an option of its own."""
         binds = [part for bind in launch.binds for part in ("--mount", self._mount(bind))]
+        parent = self._parent()
         return [
             *self._program(),
             *("run", "--rm", "--interactive", "--pull=never", "--name", launch.name),
-            *network_flags(launch),
-            *("--cpuset-cpus", cpu_list(launch), "--shm-size", str(launch.shm_bytes)),
-            *quota_flags(launch),
-            *self._group_flags(),
-            *("--ulimit", f"nofile={launch.nofile}:{launch.nofile}"),
+            *engine_flags(launch, parent, systemd=parent is not None and self._by_systemd()),
             *("--ulimit", f"nproc={self.setup.processes}:{self.setup.processes}"),
             *(["--userns=keep-id"] if self.setup.keep_id else []),
             *("--user", f"{launch.uid}:{launch.gid}", "--workdir", str(launch.workdir)),
             *("--read-only", "--tmpfs", "/tmp:rw,exec,mode=1777"),
-            *seccomp_flags(launch),
-            *rlimit_flags(launch),
             *binds,
             *(["--device", "nvidia.com/gpu=all"] if gpu_mode(launch) == "toolkit" else []),
-            *device_flags(launch),
             *("--entrypoint", launch.argv[0], image_of(launch), *launch.argv[1:]),
         ]
 
@@ -233,11 +207,6 @@ class Podman(Environment):
     def is_intact(self, prepared: Prepared) -> bool:
         """Whether the storage still has the image."""
         return self._has(prepared.reference)
-
-    def _group_flags(self) -> list[str]:
-        """What puts a container below our own control group, where that limits something."""
-        parent = self._parent()
-        return parent_flags(parent, systemd=parent is not None and self._by_systemd())
 
     def _parent(self) -> str | None:
         """The group below which containers live; None of a rootless Podman, whose systemd is the user's own."""

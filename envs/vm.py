@@ -92,35 +92,21 @@ PCI_ADDRESS = re.compile(r"[0-9a-f]{4}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-7]")
 
 @dataclass(frozen=True, kw_only=True)
 class Setup:
-    """The machine that QEMU makes here.
+    """The machine that QEMU makes here."""
 
-    Attributes:
-        accelerator: `kvm`, or `tcg`, which emulates.
-        reason: why it is not KVM.
-        memory_bytes: of the guest, which keeps its /tmp in half of it.
-        kernel, initramfs: files that it boots.
-        kernel_version: the kernel's package and its version.
-        huge_pages: this machine's setting of transparent huge pages, of which the guest's memory is made.
-        vfio: PCI addresses of devices that the guest has for itself.
-    """
-
-    accelerator: str
-    reason: str | None
-    memory_bytes: int
-    kernel: Path
+    accelerator: str  # `kvm`, or `tcg`, which emulates
+    reason: str | None  # why it is not KVM
+    memory_bytes: int  # of the guest, which keeps its /tmp in half of it
+    kernel: Path  # files that it boots
     initramfs: Path
-    kernel_version: str
+    kernel_version: str  # the kernel's package and its version
+    # This machine's setting of transparent huge pages, of which the guest's memory is made.
     huge_pages: str | None = None
-    vfio: tuple[str, ...] = ()
+    vfio: tuple[str, ...] = ()  # PCI addresses of devices that the guest has for itself
 
 
 def setup_with(accelerator: str, reason: str | None = None) -> Setup:
-    """The setup for this machine with an accelerator that is known.
-
-    Raises:
-        UnavailableError: no kernel is to be had.
-        UserError: TARE_VFIO names no PCI address.
-    """
+    """The setup with a known accelerator; UnavailableError without a kernel, UserError for a bad TARE_VFIO."""
     boots = guest()
     return Setup(
         accelerator=accelerator,
@@ -135,11 +121,7 @@ def setup_with(accelerator: str, reason: str | None = None) -> Setup:
 
 
 def vfio_addresses(text: str) -> tuple[str, ...]:
-    """PCI addresses between commas, such as `0000:65:00.0`.
-
-    Raises:
-        UserError: one is none.
-    """
+    """PCI addresses between commas, such as `0000:65:00.0`. Raises UserError where one is none."""
     found = tuple(word.strip().lower() for word in text.split(",") if word.strip())
     for word in found:
         if not PCI_ADDRESS.fullmatch(word):
@@ -175,6 +157,11 @@ class Vm(Environment):
         """The machine that QEMU makes here; tried where this boot of the machine has not tried it yet."""
         return self._setup or setup_here()
 
+    @property
+    def kernel_version(self) -> str:
+        """The guest's kernel; unlike for `setup` no guest is tried: a trial makes its image by `prepare`."""
+        return self._setup.kernel_version if self._setup else guest().version
+
     def probe(self) -> Probe:
         """Boot the trial image; under KVM first, where there is one."""
         try:
@@ -192,11 +179,7 @@ class Vm(Environment):
         return probe_by_trial(self, version, examine=lambda trial: details)
 
     def prepare(self, image: OciImage, folder: Path) -> Prepared:
-        """The image's layers as one squashfs.
-
-        Raises:
-            UnavailableError: mksquashfs is missing or fails.
-        """
+        """The image's layers as one squashfs. Raises UnavailableError where mksquashfs is missing or fails."""
         folder.mkdir(parents=True, exist_ok=True)
         target = folder / f"{image.digest.removeprefix('sha256:')[:16]}.squashfs"
         started = time.monotonic()
@@ -205,13 +188,19 @@ class Vm(Environment):
             reference=str(target),
             bytes=allocated_bytes(target),
             seconds={"squash": time.monotonic() - started},
-            details={"image_format": "squashfs", "kernel": self.setup.kernel_version},
+            details={"image_format": "squashfs", "kernel": self.kernel_version},
         )
 
     def command(self, launch: Launch) -> list[str]:
         """QEMU with every condition as an option or a setting of the guest; before it, who serves a shared root."""
         reference, setup = image_of(launch), self.setup
         shared, pinned = launch.options.get("root") == SHARED, launch.options.get("vcpus") == PINNED
+        # The guest's kernel is told this machine's setting of transparent huge pages: launches have the same.
+        pages = f" transparent_hugepage={setup.huge_pages}" if setup.huge_pages is not None else ""
+        words = f"{self.kernel_words}{pages}"
+        # All of it is taken before the start; QEMU ends where there are too few huge pages.
+        pool = f"memory-backend-memfd,id=memory,size={setup.memory_bytes >> 20}M,hugetlb=on,prealloc=on"
+        huge = ("-object", pool, "-machine", "memory-backend=memory")
         if launch.network == "host":
             raise UnavailableError("a virtual machine is not on its host's network: its launches meet on a switch")
         if launch.binds:
@@ -232,12 +221,12 @@ class Vm(Environment):
             *("-machine", MACHINE, "-accel", setup.accelerator, "-cpu", CPU_MODELS[setup.accelerator]),
             *("-smp", str(len(launch.cpus)), "-m", f"{setup.memory_bytes >> 20}M", *cable(launch)),
             *("-kernel", str(setup.kernel), "-initrd", str(setup.initramfs)),
-            *("-append", self.boot_words()),
+            *("-append", words),
             *("-chardev", "file,id=console,path=/dev/stderr,append=on", "-serial", "chardev:console"),
             *("-chardev", "stdio,id=channel,signal=off"),
             *("-device", "virtio-serial-pci", "-device", "virtserialport,chardev=channel,name=tare"),
             *(shared_root(launch, setup) if shared else disk_root(reference)),
-            *(huge_memory(setup) if launch.options.get("memory") == HUGE else []),
+            *(huge if launch.options.get("memory") == HUGE else ()),
             *("-device", "virtio-rng-pci"),
             *(part for address in setup.vfio for part in ("-device", f"vfio-pci,host={address}")),
             *("-fw_cfg", f"name={SETTINGS},string={comma(settings(launch, self.program(launch)))}"),
@@ -248,11 +237,7 @@ class Vm(Environment):
         return "folder" if options.get("root") == SHARED else None
 
     def prepare_form(self, form: str, image: OciImage, folder: Path) -> Prepared:
-        """The layers in one folder.
-
-        Raises:
-            UnavailableError: nothing here serves a folder to a guest, or tar fails.
-        """
+        """The layers in one folder; UnavailableError where nothing serves folders to a guest, or tar fails."""
         if not Path(self.server).exists():
             raise UnavailableError(f"no virtiofsd at {' or '.join(SERVERS)}")
         return prepare_folder(image, folder)
@@ -276,11 +261,6 @@ class Vm(Environment):
     def cleanup(self, launch: Launch) -> list[list[str]]:
         """What serves a shared root leaves a socket, and a note of its process."""
         return [["rm", "-f", socket_of(launch), note_of(launch)]] if launch.options.get("root") == SHARED else []
-
-    def boot_words(self) -> str:
-        """The guest's kernel is told this machine's setting of transparent huge pages: launches have the same."""
-        pages = self.setup.huge_pages
-        return self.kernel_words if pages is None else f"{self.kernel_words} transparent_hugepage={pages}"
 
     def program(self, launch: Launch) -> str:
         """Shell commands of the guest's first program that become the launch; pure."""
@@ -326,10 +306,7 @@ def settings(launch: Launch, program: str) -> str:
 
 
 def cable(launch: Launch) -> list[str]:
-    """Options of QEMU for the guest's network: none, or a device on the tap of its group's namespace; pure.
-
-    Its hardware address ends as its IPv4 address does, so that no two guests of a switch have the same.
-    """
+    """QEMU's options for a network: none, or a tap device whose hardware address ends as its IPv4 does; pure."""
     if launch.address is None:
         return ["-nic", "none"]
     mac = "52:54:00:" + ":".join(f"{int(part):02x}" for part in launch.address.split(".")[1:])
@@ -352,12 +329,6 @@ def shared_root(launch: Launch, setup: Setup) -> list[str]:
     ]
 
 
-def huge_memory(setup: Setup) -> list[str]:
-    """Options of QEMU for a memory of huge pages, all taken before the start; QEMU ends where there are too few."""
-    memory = f"memory-backend-memfd,id=memory,size={setup.memory_bytes >> 20}M,hugetlb=on,prealloc=on"
-    return ["-object", memory, "-machine", "memory-backend=memory"]
-
-
 def socket_of(launch: Launch) -> str:
     """Where QEMU and what serves a shared root meet."""
     return f"/tmp/{launch.name}.virtiofs"
@@ -369,10 +340,7 @@ def note_of(launch: Launch) -> str:
 
 
 def in_the_root(words: Sequence[str]) -> str:
-    """Shell commands that become a program of the root file system.
-
-    That is made the root of the mount namespace first: in a mere chroot nothing may make a user namespace.
-    """
+    """Shell commands that become a program whose namespace has this root: a chroot can't make a user namespace."""
     return f"cd /system && mount -o move /system / && exec chroot . {shlex.join(words)}"
 
 
@@ -382,11 +350,7 @@ def comma(text: str) -> str:
 
 
 def qemu_version() -> str:
-    """Of QEMU.
-
-    Raises:
-        UnavailableError: it is not installed.
-    """
+    """Of QEMU. Raises UnavailableError where it is not installed."""
     try:
         answer = run([PROGRAM, "--version"], timeout_s=10, check=True).stdout
     except UnavailableError as error:
@@ -399,9 +363,7 @@ def setup_here() -> Setup:
 
     Whether this user may open it at all is looked at each time: that can be mended without a boot. Where no guest
     booted it is tried again an hour later: the machine may have been busy.
-
-    Raises:
-        UnavailableError: no kernel is to be had, or QEMU is not installed.
+    Raises UnavailableError where no kernel is to be had, or QEMU is not installed.
     """
     if reason := kvm_shut():
         return setup_with("tcg", reason)

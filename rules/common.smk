@@ -24,15 +24,18 @@ if rules_of != package_of:
     snakemake_logger_plugin_tare.refuse(mistake)
     raise WorkflowError(mistake)
 
+from tare.analysis import expected
 from tare.model import closure
-from tare.model.studies import arms, expected, layout, papers
+from tare.model.studies import arms, layout, papers
 from tare.model.studies import minutes as minutes_module
 from tare.model.studies import study as study_module
 from tare.core.errors import TareError, UserError
 from tare.core.files import project_root, sha256_file, sha256_text
 from tare.core.progress import say
 from tare.machine import workflows
+from tare.machine.facts import machine_name
 from tare.machine.fitting import images_folder
+from tare.model.machines import MACHINE as MACHINE_VARIABLE
 from tare.model.registry import (
     SHARED,
     SINGLE,
@@ -167,20 +170,31 @@ def refuse_choices_of_profiles():
             )
 
 
+def refuse_former(study):
+    """Campaigns of versions whose paths named no machine, which no rule would find: they would be measured again."""
+    former = layout.former_campaigns(study)
+    if former:
+        raise UserError(
+            f"{former[0]} is of an older version, whose paths name no machine, as are {len(former)} campaigns of this "
+            f"study: move {layout.CAMPAIGNS / study} away, and run the study again"
+        )
+
+
 def within_minutes(study, minutes):
     """The study with budgets of its headline campaigns for as many minutes as --config says, and how they were chosen.
 
     They are told before anything runs, and written down before the first job (`onstart`); of a module, for which
     Snakemake runs none, as the rules are read.
     """
-    folder = layout.CAMPAIGNS
     if minutes is None:
+        folder = layout.study_folder(study.study, MACHINE)
         lines = minutes_module.told_without(study, folder)
         chosen = None
     else:
         from tare.analysis.minutes import laid_over  # takes a while
 
-        study, chosen, _ = laid_over(study, minutes_module.checked(minutes), folder)
+        wanted = minutes_module.checked(minutes)
+        study, chosen, _ = laid_over(study, wanted, layout.CAMPAIGNS)
         lines = chosen.lines()
         if AS_MODULE:
             minutes_module.declare(study, chosen)
@@ -190,6 +204,8 @@ def within_minutes(study, minutes):
 
 
 try:
+    # The commands of rules are told: what is measured here is this machine's.
+    MACHINE = os.environ[MACHINE_VARIABLE] = machine_name()
     if not AS_MODULE:
         refuse_choices_of_profiles()
     if AS_MODULE:  # its `config:` is laid over ours, as --configfile is
@@ -205,6 +221,7 @@ try:
     STUDIED = study_module.checked_from(
         SOURCES, {key: value for key, value in config.items() if key != "minutes"}
     )
+    refuse_former(STUDIED.study)
     STUDIED, CHOSEN = within_minutes(STUDIED, config.get("minutes"))
     config = STUDIED.to_json()
     catalog.refuse_unknown(
@@ -246,23 +263,23 @@ SWEPT = [name for name, one in STUDIED.workloads.items() if one.sweep_batches]
 # Of all workloads together, by the same launches.
 CAUSES = [one for one in study_module.campaigns(STUDIED) if one.kind == "causes"]
 CAMPAIGNS = [
-    layout.sealed_record(STUDY, campaign.workload, campaign.name)
+    layout.sealed_record(STUDY, MACHINE, campaign.workload, campaign.name)
     for campaign in study_module.campaigns(STUDIED)
 ]
 PROFILES = collect(
-    layout.profile_record(STUDY, "{workload}", "{env}"),
+    layout.profile_record(STUDY, MACHINE, "{workload}", "{env}"),
     workload=WORKLOADS,
     env=ENVIRONMENTS,
 )
 # In other stacks, on the host; what is launched there and then is the arm's.
 STACK_PROFILES = [
     layout.profile_record(
-        STUDY, workload, layout.profile_name("host", arms.parse(level))
+        STUDY, MACHINE, workload, layout.profile_name("host", arms.parse(level))
     )
     for workload, level in study_module.profiled_stacks(STUDIED)
 ]
 PIPELINES = collect(
-    layout.pipeline_record(STUDY, "{workload}"),
+    layout.pipeline_record(STUDY, MACHINE, "{workload}"),
     workload=STUDIED.pipeline.workloads if STUDIED.pipeline else [],
 )
 
@@ -463,11 +480,17 @@ def campaign_images(wildcards):
     )
 
 
+def benchmarks_here(*names):
+    """What benchmarks that are run by hand found on this machine, where they were run."""
+    paths = [layout.benchmark_record(MACHINE, name) for name in names]
+    return [str(path) for path in paths if path.exists()]
+
+
 def headline(kind, environments):
     """Sealed campaigns of one kind, one per workload of which the study has one."""
     return collect(
         layout.sealed_record(
-            STUDY, "{workload}", layout.campaign_name(kind, environments)
+            STUDY, MACHINE, "{workload}", layout.campaign_name(kind, environments)
         ),
         workload=WORKLOADS,
     )

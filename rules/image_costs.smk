@@ -1,6 +1,8 @@
 # What an image costs: first starts, and a table of seconds and bytes. More than one stack can be counted.
 COUNTED_STACKS = list(STUDIED.stacks_needed)
-NAIVE_IMAGE = [layout.naive_record(Path(STACK_IMAGES))] if STUDIED.naive_image else []
+NAIVE_IMAGE = (
+    [layout.naive_record(Path(STACK_IMAGES), MACHINE)] if STUDIED.naive_image else []
+)
 NAIVE_CODE = [
     "tare/experiments/naive_image.py",
     *(f"tare/images/{name}.py" for name in ("tree", "oci")),
@@ -8,7 +10,7 @@ NAIVE_CODE = [
 STARTS = layout.campaign_name("starts", ENVIRONMENTS)
 # Whole runs of the same workload begin with the warm starts, where the study has them begin warm.
 RUNS = [
-    layout.sealed_record(STUDY, WORKLOADS[0], name)
+    layout.sealed_record(STUDY, MACHINE, WORKLOADS[0], name)
     for name in [layout.campaign_name("rounds", ENVIRONMENTS)]
     if STUDIED.warm_in_runs
 ]
@@ -19,7 +21,7 @@ rule measure_starts:
         host=form("host"),
         images=collect(form("{env}"), env=ENVIRONMENTS),
     output:
-        sealed=layout.sealed_record(STUDY, WORKLOADS[0], STARTS),
+        sealed=layout.sealed_record(STUDY, MACHINE, WORKLOADS[0], STARTS),
     log:
         "<logs>/starts.log",
     priority: 30
@@ -51,9 +53,9 @@ rule build_naive_image:
         recipe=checkout_file("containers/recipe.yaml"),
         tree=layout.stack_record(STACK_FOLDER, "tree"),
     output:
-        record=layout.naive_record(STACK_FOLDER),
+        record=layout.naive_record(STACK_FOLDER, "{machine}"),
     log:
-        "results/logs/images/{at}{stack}/naive.log",
+        "results/logs/images/{at}{stack}/{machine}/naive.log",
     priority: 30
     retries: 0
     threads: workflow.cores

@@ -10,7 +10,7 @@ PAPER_FILES = [
     checkout_file("papers/findings.csv"),
     checkout_file("config/devices.yaml"),
 ]
-COPIES = sorted(str(path) for path in Path("results/benchmarks").glob("copies.json"))
+COPIES = benchmarks_here("copies")
 
 
 rule extract_tables:
@@ -26,6 +26,8 @@ rule extract_tables:
         verdicts="<results>/tables/verdicts.csv",
         job_length="<results>/tables/job_length.csv",
         fault_costs="<results>/tables/fault_costs.csv",
+        decisions="<results>/tables/decisions.csv",
+        decisions_json="<results>/tables/decisions.json",
         counts="<results>/tables/counts.csv",
         operators="<results>/tables/operators.csv",
         families="<results>/tables/families.csv",
@@ -58,7 +60,7 @@ rule judge_published:
         image_costs=rules.count_image_costs.output,
         profiles=PROFILES,
         machine=rules.describe_machine.output.record,
-        probes=collect(layout.probe_record("{env}"), env=ENVIRONMENTS),
+        probes=collect(layout.probe_record(MACHINE, "{env}"), env=ENVIRONMENTS),
     output:
         published="<results>/tables/published.csv",
         claims="<results>/tables/claims.csv",
@@ -79,7 +81,7 @@ rule summarize_environment:
     input:
         rounds=lambda wildcards: headline("rounds", ["host", wildcards.env]),
         profiles=collect(
-            layout.profile_record(STUDY, "{workload}", "{{env}}"),
+            layout.profile_record(STUDY, MACHINE, "{workload}", "{{env}}"),
             workload=WORKLOADS,
         ),
         copies=COPIES,

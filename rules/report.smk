@@ -19,18 +19,14 @@ rule build_report:
         ),
         machine=rules.describe_machine.output.record,
         ceilings=ROOFS,
-        probes=collect(layout.probe_record("{env}"), env=ENVIRONMENTS),
+        probes=collect(layout.probe_record(MACHINE, "{env}"), env=ENVIRONMENTS),
         host=form("host"),
         images=collect(form("{env}"), env=ENVIRONMENTS),
         data=sorted({data_record(workload) for workload in WORKLOADS}),
         pipelines=PIPELINES,
         network=rules.measure_network.output.record if GROUPED_IN else [],
         campaigns=CAMPAIGNS,
-        benchmarks=sorted(
-            str(path)
-            for name in ("copies", "protocols")
-            for path in Path("results/benchmarks").glob(f"{name}.json")
-        ),
+        benchmarks=benchmarks_here("copies", "protocols"),
     output:
         # Which pages a study has is known when they are written. Snakemake's own report embeds files of one folder side
         # by side, so that links between them work.

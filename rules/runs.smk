@@ -6,9 +6,9 @@
 
 rule probe_environment:
     output:
-        record=layout.probe_record("{env}"),
+        record=layout.probe_record("{machine}", "{env}"),
     log:
-        "results/logs/probe/{env}.log",
+        "results/logs/probe/{machine}/{env}.log",
     priority: 110
     resources:
         machine=1,
@@ -23,9 +23,9 @@ rule probe_environment:
 
 rule describe_machine:
     output:
-        record="<results>/machine.json",
+        record=layout.machine_record(STUDY, MACHINE),
     log:
-        "<logs>/machine.log",
+        f"results/logs/{STUDY}/{MACHINE}/machine.log",
     message:
         "describe this machine"
     shell:
@@ -37,9 +37,9 @@ rule measure_ceilings:
         devices=checkout_file("config/devices.yaml"),
         image=form("host"),
     output:
-        record=layout.ceilings_record(CEILINGS),
+        record=layout.ceilings_record(MACHINE, CEILINGS),
     log:
-        f"results/logs/ceilings/{CEILINGS}.log",
+        f"results/logs/ceilings/{MACHINE}/{CEILINGS}.log",
     priority: 60
     retries: 0
     threads: workflow.cores
@@ -59,9 +59,9 @@ rule take_ceilings:
     input:
         rules.measure_ceilings.output.record,
     output:
-        record="<results>/ceilings.json",
+        record=layout.own_ceilings_record(STUDY, MACHINE),
     log:
-        "<logs>/take_ceilings.log",
+        f"results/logs/{STUDY}/{MACHINE}/take_ceilings.log",
     localrule: True
     message:
         "take the ceilings of this machine, which studies share"
@@ -82,9 +82,11 @@ rule run_rounds:
         images=campaign_images,
         data=dataset_record,
     output:
-        record=layout.sealed_record("{study}", "{workload}", "rounds.{environments}"),
+        record=layout.sealed_record(
+            "{study}", "{machine}", "{workload}", "rounds.{environments}"
+        ),
     log:
-        "results/logs/{study}/rounds/{workload}/{environments}.log",
+        "results/logs/{study}/{machine}/rounds/{workload}/{environments}.log",
     priority: 80
     retries: 0
     threads: workflow.cores
@@ -111,10 +113,10 @@ use rule run_rounds as run_rounds_of_arm with:
         neighbour=neighbour_data,
     output:
         record=layout.sealed_record(
-            "{study}", "{workload}", "rounds.{environments}.{varied}"
+            "{study}", "{machine}", "{workload}", "rounds.{environments}.{varied}"
         ),
     log:
-        "results/logs/{study}/rounds/{workload}/{environments}.{varied}.log",
+        "results/logs/{study}/{machine}/rounds/{workload}/{environments}.{varied}.log",
     priority: 20
     message:
         "{wildcards.workload}: whole runs and training steps, {wildcards.environments}.{wildcards.varied}"
@@ -127,11 +129,13 @@ rule run_causes:
         data=sorted({job_data(one) for one in CAUSES}),
     output:
         sealed=[
-            layout.sealed_record(STUDY, one.workload, "causes.{environments}")
+            layout.sealed_record(
+                STUDY, "{machine}", one.workload, "causes.{environments}"
+            )
             for one in CAUSES
         ],
     log:
-        f"results/logs/{STUDY}/causes/{{environments}}.log",
+        f"results/logs/{STUDY}/{{machine}}/causes/{{environments}}.log",
     priority: 50
     retries: 0
     threads: workflow.cores
@@ -156,9 +160,9 @@ use rule run_rounds as run_sweep with:
         images=form("host"),
         data=dataset_record,
     output:
-        record=layout.sealed_record("{study}", "{workload}", "sweep"),
+        record=layout.sealed_record("{study}", "{machine}", "{workload}", "sweep"),
     log:
-        "results/logs/{study}/sweep/{workload}.log",
+        "results/logs/{study}/{machine}/sweep/{workload}.log",
     priority: 40
     params:
         kind="sweep",
@@ -177,14 +181,15 @@ rule run_profile:
         data=sorted({job_data(one) for one in CAUSES}),
     output:
         records=[
-            layout.profile_record(STUDY, workload, "{env}") for workload in WORKLOADS
+            layout.profile_record(STUDY, "{machine}", workload, "{env}")
+            for workload in WORKLOADS
         ],
         traces=[
-            directory(layout.traces_folder(STUDY, workload, "{env}"))
+            directory(layout.traces_folder(STUDY, "{machine}", workload, "{env}"))
             for workload in WORKLOADS
         ],
     log:
-        f"results/logs/{STUDY}/profile/{{env}}.log",
+        f"results/logs/{STUDY}/{{machine}}/profile/{{env}}.log",
     priority: 60
     retries: 0
     threads: workflow.cores
@@ -209,10 +214,12 @@ use rule run_rounds as run_profile_of_stack with:
         ),
         data=dataset_record,
     output:
-        record=layout.profile_record("{study}", "{workload}", "host.{arm}"),
-        traces=directory(layout.traces_folder("{study}", "{workload}", "host.{arm}")),
+        record=layout.profile_record("{study}", "{machine}", "{workload}", "host.{arm}"),
+        traces=directory(
+            layout.traces_folder("{study}", "{machine}", "{workload}", "host.{arm}")
+        ),
     log:
-        "results/logs/{study}/profile/{workload}/host.{arm}.log",
+        "results/logs/{study}/{machine}/profile/{workload}/host.{arm}.log",
     priority: 20
     params:
         kind="profile",
@@ -228,9 +235,9 @@ rule measure_network:
     input:
         images=collect(form("{env}"), env=GROUPED_IN),
     output:
-        record="<results>/network.json",
+        record=layout.network_record(STUDY, MACHINE),
     log:
-        "<logs>/network.log",
+        f"results/logs/{STUDY}/{MACHINE}/network.log",
     priority: 60
     retries: 0
     threads: workflow.cores
@@ -253,9 +260,9 @@ use rule run_rounds as measure_pipeline with:
         images=form("host"),
         data=dataset_record,
     output:
-        record=layout.pipeline_record("{study}", "{workload}"),
+        record=layout.pipeline_record("{study}", "{machine}", "{workload}"),
     log:
-        "results/logs/{study}/pipeline/{workload}.log",
+        "results/logs/{study}/{machine}/pipeline/{workload}.log",
     priority: 60
     params:
         kind="pipeline",

@@ -20,7 +20,9 @@ from tare.literature.published import Published
 from tare.model import tables
 from tare.model.records.images import ProbeRecord
 from tare.model.records.machine import MachineRecord
+from tare.model.roles import read_role
 from tare.model.studies import papers
+from tare.model.studies.cells import launch_columns
 from tare.stats.intervals import BUT_FOR_STALLS
 
 FOLDER = project_root() / "config/published"
@@ -71,8 +73,8 @@ def identity(
 ) -> dict[str, Any]:
     """The identity of a row."""
     return {
-        "study": "nyu2022", "campaign": campaign, "scenario": "single", "workload": workload, "env": env,
-        "stack": "torch-2.13", "level_stack": "same", "batch": batch,
+        "study": "nyu2022", "machine": "box", "campaign": campaign, "scenario": "single", "workload": workload,
+        **launch_columns(read_role(env), "single"), "stack": "torch-2.13", "level_stack": "same", "batch": batch,
     }  # fmt: skip
 
 
@@ -100,7 +102,8 @@ def verdict(
     """A row of verdicts against the host, with a margin of 5%."""
     ratio = None if low is None or high is None else (low * high) ** 0.5
     return {
-        **identity(env, **where), "metric": name, "reference": "host", "role": "primary", "n_units": 8,
+        **identity(env, **where), "metric": name, "reference": "host", "compares": tables.ENVIRONMENT,
+        "role": "primary", "n_units": 8,
         "ratio": ratio, "ci_low": low, "ci_high": high, "total_ratio": ratio, "total_ci_low": low,
         "total_ci_high": high, "total_verdict": word.removesuffix(BUT_FOR_STALLS), "alpha": 0.025, "family_size": 2,
         "family_alpha": 0.05, "margin": 0.05, "control_reaches": False, "launches": 8, "failures": 0, "timeouts": 0,

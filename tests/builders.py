@@ -22,6 +22,7 @@ import device_builders
 import pandas as pd
 from campaign_builders import (
     HEADLINE,
+    MACHINE,
     MEASURED,
     OTHER_PYTHON,
     PYTHON,
@@ -184,8 +185,9 @@ def profile_record(
     }  # fmt: skip
     if device == "cuda":
         record = device_builders.on_device(record, generator)
-    identity = {"schema": 1, "study": study, "workload": workload, "env": env, "stack": "torch-2.13", "arm": ARM}
-    return {**identity, "batch": 64, "trace": "trace.json.gz", "provenance": {}, **record}
+    identity = {"schema": 1, "study": study, "machine": MACHINE, "workload": workload, "env": env}
+    about = {"stack": "torch-2.13", "arm": ARM, "batch": 64, "trace": "trace.json.gz", "provenance": {}}
+    return {**identity, **about, **record}
 
 
 def data_records(shared: Path, *, canonical: bool) -> None:
@@ -236,9 +238,11 @@ def machine_records(
     results: Path, shared: Path, names: Sequence[str], unavailable: Mapping[str, str], device: str = "cpu"
 ) -> None:
     """Machine, ceilings, images and probes."""
+    own = results / "machines" / MACHINE
     write_json(
-        results / "machine.json",
+        own / "machine.json",
         {
+            "name": MACHINE,
             "cpu_model": "Example CPU @ 2.50GHz",
             "cpu_logical": 2,
             "cpu_governor": None,
@@ -252,7 +256,7 @@ def machine_records(
         },
     )  # fmt: skip
     write_json(
-        results / "ceilings.json",
+        own / "ceilings.json",
         {
             "schema": 1, "study": "nyu2022", "env": "host", "status": "ok", "device": "cpu", "datasheet": None,
             "machine": {"cpu_caches_bytes": {"L1d": 32768, "L1i": 32768, "L2": 1 << 20, "L3": 37486592}},
@@ -265,11 +269,11 @@ def machine_records(
         },
     )  # fmt: skip
     if device == "cuda":
-        write_json(results / "ceilings.json", device_builders.ceilings())
+        write_json(own / "ceilings.json", device_builders.ceilings())
     image_records(shared / "images", names, unavailable)
     for name in (*names, *unavailable):
         write_json(
-            shared / f"probe/{name}.json",
+            shared / f"probe/{MACHINE}/{name}.json",
             {"schema": 1, "env": name, "title": name.capitalize(), "description": "",
              "available": name not in unavailable,
              "version": None if name in unavailable else "1.2.3", "reason": unavailable.get(name),
@@ -369,13 +373,13 @@ def write_results(
     generator = random.Random(seed)
     campaigns, profiles = [], []
     for workload in workloads:
-        base = root / "campaigns" / study / workload
+        base = root / "campaigns" / study / MACHINE / workload
         campaigns += write_campaigns(
             base, study, workload, environments, unavailable, units, generator, factors,
             workload == "mnist_cnn", ended, planted or {}, no_stack, {"graph=capture": NO_GRAPH}, steps,
         )  # fmt: skip
         for env in environments:
-            folder = root / "profiles" / study / workload / env
+            folder = root / "profiles" / study / MACHINE / workload / env
             write_json(folder / "profile.json", profile_record(study, workload, env, folder, generator, device))
             profiles.append(folder / "profile.json")
     extract.write(extract.build(campaigns, profiles), root / "tables")

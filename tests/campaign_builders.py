@@ -17,6 +17,7 @@ import pandas as pd
 from tare.analysis import verdicts
 from tare.core.files import Journal, canonical_json, sha256_file, sha256_text
 from tare.experiments import rounds
+from tare.model.conditions import StudyConditions
 from tare.model.journals.sealed import (
     DECISION_KEY,
     ENDED_KEY,
@@ -40,8 +41,10 @@ from tare.stats import planning
 from tare.stats.fits import VALUES_OF
 from tare.stats.intervals import log_ratios_of
 
+MACHINE = "box"  # as conftest.py names it
 CONFIDENCE = 0.95
-CONDITIONS = {"threads": 1, "cpus": 2, "open_files": 4096, "page_cache": "warm", "launch_timeout_s": 180}
+CONDITIONS = StudyConditions(threads=1, cpus=2, open_files=4096, page_cache="warm", launch_timeout_s=180)
+MODES = {"causes": "causes", "starts": "start"}  # of the launches of a kind of campaign, but for whole runs
 MARGINS = {"run": 0.05, "step": 0.02}
 HEADLINE = {
     "rounds": {"stack": "same", "allocator": "default", "page_cache": "warm"},
@@ -271,6 +274,11 @@ def in_slices(
     return {**unit, "launches": launches}
 
 
+def launches_of(names: Sequence[str | Mapping[str, Any]]) -> list[Mapping[str, Any]]:
+    """Launches of a unit as a plan's JSON has them, from their names; what is one already stays."""
+    return [read_role(name).to_json() if isinstance(name, str) else name for name in names]
+
+
 def base_plan(
     study: str, workload: str, kind: str, names: Sequence[str], units: int, arm: arms.Arm | None = None
 ) -> dict[str, Any]:
@@ -288,11 +296,11 @@ def base_plan(
         "kind": kind,
         "study": study,
         "workload": workload,
-        "environments": list(names),
+        "launches": launches_of(names),
         "unavailable": {},
-        "spec": {"batch": 64, "loader_workers": 1, "device": "cpu"},
-        "conditions": arms.conditions_at(CONDITIONS, levels),
-        "headline_conditions": arms.conditions_at(CONDITIONS, HEADLINE[kind]),
+        "spec": {"mode": MODES.get(kind, "train"), "batch": 64, "loader_workers": 1, "device": "cpu"},
+        "conditions": arms.conditions_at(CONDITIONS, levels).to_json(),
+        "headline_conditions": arms.conditions_at(CONDITIONS, HEADLINE[kind]).to_json(),
         "margins": MARGINS,
         "sampling": sampling,
         "seed": 2022,
@@ -304,7 +312,8 @@ def base_plan(
         "provenance": {},
         "attempt": 1,
         "machine": {
-            **{"kernel": "6.1.0", "cpus": [0, 1], "machine": "x86_64", "governor": None, "online_cpus": "0-1"},
+            **{"name": MACHINE, "kernel": "6.1.0", "cpus": [0, 1], "machine": "x86_64"},
+            **{"governor": None, "online_cpus": "0-1"},
         },
     }
 
@@ -323,7 +332,7 @@ def write_campaign(
     if checked.sampling.pilot is not None:
         pilot = own[: checked.sampling.pilot]
         decision = planning.decide(
-            log_ratios_of([VALUES_OF[checked.kind](unit) for unit in pilot], plan["environments"]),
+            log_ratios_of([VALUES_OF[checked.kind](unit) for unit in pilot], checked.launch_names),
             plan["sampling"],
             alpha=family_alpha(checked),
             spent_s=sum(unit.cost_s for unit in pilot),
@@ -378,7 +387,8 @@ def sealed_campaign(
     """
     if plan["kind"] == STEPS:
         plan, name, level = {**plan, "kind": ROUNDS}, name.replace(STEPS, ROUNDS), level or HEADLINE_LEVEL
-    whole = base_plan("s", "mnist_cnn", plan["kind"], plan.get("environments", ()), 6) | dict(plan)
+    whole = base_plan("s", "mnist_cnn", plan["kind"], (), 6) | dict(plan)
+    whole["launches"] = launches_of(whole["launches"])
     rows = [
         parse(Unit, {"cost_s": 1.0, "order": list(unit["launches"]), **unit}, f"unit {unit['unit']}")
         for unit in units
@@ -393,7 +403,7 @@ def sealed_campaign(
         **{"decision": decision if design else None, "sealed_at": "2026-01-02T03:04:05Z"},
     }
     return SealedCampaign(
-        path=Path("campaigns") / whole["study"] / whole["workload"] / name / SEALED,
+        path=Path("campaigns") / whole["study"] / whole["machine"]["name"] / whole["workload"] / name / SEALED,
         plan=parse(Plan, whole, "plan"), units=tuple(rows), sealed=parse(Sealed, seal, "seal"), level=level,
     )  # fmt: skip
 

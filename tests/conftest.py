@@ -12,6 +12,7 @@ import core
 import matrix
 import pytest
 
+os.environ["TARE_MACHINE"] = "box"  # the same on every machine, as paths in the tests have it
 sys.modules.setdefault("rfc3987_syntax", None)  # two seconds of grammars, see notebooks.without_grammars
 
 # Long parts come first, so that little is left for one process when the other is done; what looks at the studies

@@ -130,10 +130,10 @@ def add_counters(root: Path, study: str, refused: tuple[str, ...] = ()) -> None:
     metrics = tables.read("metrics", root / "tables/metrics.parquet")
     by_ncu = metrics["source"] == "ncu"
     rows = metrics[~by_ncu].to_dict("records")
-    for path in sorted((root / "profiles" / study).glob("*/*/profile.json")):
+    for path in sorted((root / "profiles" / study).glob("*/*/*/profile.json")):
         record = read_json(path)
         workload, env = path.parent.parent.name, path.parent.name
-        own = metrics[(metrics["workload"] == workload) & (metrics["env"] == env)]
+        own = metrics[(metrics["workload"] == workload) & (metrics["launch"] == env)]
         identity = own[own["campaign"] == "profile"].iloc[0].to_dict()
         ran = env not in refused
         write_json(path, {**record, "counters": COUNTERS if ran else REFUSED})
@@ -223,6 +223,7 @@ def reference_record(name: str) -> dict[str, Any]:
         "at": "2026-01-05T10:00:00Z",
         "tare": TARE,
         "study": "reference",
+        "machine": "box",
         "stack": "bound",
         "device": {"kind": "cuda", "name": "NVIDIA H200", "facts": GPU},
         "torch": {

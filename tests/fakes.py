@@ -11,17 +11,12 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from asked import OF_A_STUDY, part
+
 from tare.launch.place import Site
 from tare.model.environment import Environment, Launch, OciImage, Prepared, Probe
+from tare.model.studies.study import RoundsPart
 
-CONDITIONS = {
-    "threads": 1,
-    "cpus": 1,
-    "open_files": 1024,
-    "page_cache": "warm",
-    "allocator": "steady",
-    "launch_timeout_s": 20.0,
-}
 WORKER_WORDS = 4  # of the worker's own command: interpreter, -s, program, specification
 SCRIPT = r"""
 import json, os, signal, sys, time
@@ -149,14 +144,14 @@ def site(environment: Environment) -> Site:
     return Site(environment=environment, python=sys.executable, reference=None, data=None)
 
 
-def study(**rounds: Any) -> dict[str, Any]:
-    """The part of a study that whole runs depend on, small; `rounds` are laid over its settings."""
+def study_json(**rounds: Any) -> dict[str, Any]:
+    """A small study as JSON holds it; `rounds` are laid over its settings of whole runs."""
     return {
         "study": "fakes",
         "seed": 1,
         "stack": "none",
         "device": "cpu",
-        "conditions": {key: value for key, value in CONDITIONS.items() if key != "allocator"},
+        "conditions": OF_A_STUDY.to_json(),
         "confidence": 0.95,
         "margins": {"run": 0.05, "step": 0.02},
         "rounds": {
@@ -172,6 +167,11 @@ def study(**rounds: Any) -> dict[str, Any]:
         },
         "workloads": {"mnist_cnn": {"batch": 64}},
     }
+
+
+def study(**rounds: Any) -> RoundsPart:
+    """The part of it that whole runs depend on."""
+    return part(RoundsPart, study_json(**rounds))
 
 
 def still_running(pids: Path) -> Sequence[int]:

@@ -9,8 +9,10 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from asked import PLANNED
+from campaign_builders import MACHINE, launches_of
 
-from tare.model.records.campaigns import Unit
+from tare.model.records.campaigns import Plan, Unit
 from tare.model.registry import HOST
 from tare.model.roles import CONTROL
 from tare.model.schema import parse
@@ -129,8 +131,10 @@ def write_rounds(folder: Path, rows: Sequence[Mapping[str, Any]], **changes: Any
         changes: to its plan.
     """
     plan = {
-        **{"schema": 2, "kind": "rounds", "study": "s", "workload": "mnist_cnn", "environments": [HOST, CONTROL]},
-        **{"spec": {}, "conditions": {}, "sampling": {"confidence": 0.95, "units": 12}, "seed": 1, "discarded": 1},
+        **{"schema": Plan.VERSION, "kind": "rounds", "study": "s", "workload": "mnist_cnn"},
+        "launches": launches_of([HOST, CONTROL]),
+        **PLANNED,
+        **{"sampling": {"confidence": 0.95, "units": 12}, "seed": 1, "discarded": 1},
         **{
             "arm": "stack=same",
             "headline_arm": "stack=same",
@@ -139,7 +143,8 @@ def write_rounds(folder: Path, rows: Sequence[Mapping[str, Any]], **changes: Any
             "provenance": {},
         },
         "machine": {
-            **{"cpus": [0, 1], "governor": None, "kernel": "6.1", "machine": "x86_64", "online_cpus": "0-1"}
+            **{"name": MACHINE, "cpus": [0, 1], "governor": None, "kernel": "6.1"},
+            **{"machine": "x86_64", "online_cpus": "0-1"},
         },
         "measured": {"levels": list(LEVELS), "replicates": REPLICATES, "warmup_steps": 2, "seconds": 0.3},
     }

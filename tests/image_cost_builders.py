@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from campaign_builders import launch_record
+from campaign_builders import MACHINE, launch_record
 
 from tare.analysis import image_costs
 from tare.core.files import write_json
@@ -158,8 +158,8 @@ def image_cost_tables(root: Path, names: Sequence[str], unavailable: Mapping[str
     """Starts and the table of what images cost, by the real code from the records below `root`."""
     record = starts_record(names, unavailable, **starting)
     write_json(root / "starts.json", record)
-    naive = root / "images" / STACK / "naive/record.json"
+    naive = root / "images" / STACK / "naive" / MACHINE / "record.json"
     write_json(naive, naive_record())
     forms = image_costs.read_forms(root / "images", STACK, [*names, *unavailable], naive)
-    made = image_costs.build(record["study"], [forms], image_costs.read_starts(root / "starts.json"))
+    made = image_costs.build(record["study"], MACHINE, [forms], image_costs.read_starts(root / "starts.json"))
     tables.write("image_costs", made, root / "tables/image_costs.csv")

@@ -27,11 +27,14 @@ from tare.experiments import rounds
 from tare.experiments.campaign import run_campaign
 from tare.experiments.designs import Setup
 from tare.launch.place import Site
+from tare.model.schema import parse
+from tare.model.studies.study import RoundsPart
 wanted = json.loads(sys.argv[1])
 site = Site(environment=Host(), python=wanted["python"], reference=None, data=Path("/"), isolates_network=False,
             variables=wanted["variables"], framework="numpy")
 sites = dict.fromkeys(wanted["names"], site)
-setup = Setup(study=wanted["study"], workload=wanted["workload"], sites=sites)
+study = parse(RoundsPart, wanted["study"], "the study")
+setup = Setup(study=study, workload=wanted["workload"], sites=sites)
 run_campaign(Path(wanted["out"]), rounds.rounds(setup))
 """
 SLOW = f'''"""A job whose steps take {STEP_S} s, however much of a core it is given: a product, then sleep."""

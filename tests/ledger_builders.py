@@ -2,10 +2,12 @@
 
 import math
 
+from asked import CONDITIONS, spec
+
 from tare.experiments.campaign import run_campaign
 from tare.experiments.designs import Design, identity
 from tare.model.records.campaigns import Plan, Sampling
-from tare.model.roles import CONTROL
+from tare.model.roles import CONTROL, read_roles
 from tare.model.studies.study import HOST
 from tare.stats import fits
 
@@ -24,16 +26,16 @@ def simple_values(monkeypatch):
 def plan_of(**changes):
     return Plan(
         **{
-            "kind": "rounds", "study": "s", "workload": "w", "environments": (HOST, CONTROL, "docker"), "spec": {},
-            "conditions": {}, "sampling": Sampling(units=3, confidence=0.95), "seed": 1, "discarded": 1,
-            "arm": "stack=same", "headline_arm": "stack=same", "stack": "none", "code_sha256": "0",
+            "kind": "rounds", "study": "s", "workload": "w", "launches": read_roles((HOST, CONTROL, "docker")),
+            "spec": spec(), "conditions": CONDITIONS, "sampling": Sampling(units=3, confidence=0.95), "seed": 1,
+            "discarded": 1, "arm": "stack=same", "headline_arm": "stack=same", "stack": "none", "code_sha256": "0",
             "margins": {"run": 0.05, "step": 0.02}, "provenance": {}, "machine": identity(on_gpu=False), **changes,
         }
     )  # fmt: skip
 
 
 def run(study, stop_at=None, name=NAME, **changes):
-    """One campaign; docker takes e^0.01, e^0.02, … in its units."""
+    """One campaign of a study on this machine; docker takes e^0.01, e^0.02, … in its units."""
 
     def run_unit(plan, number, done):
         if number == stop_at:
@@ -43,5 +45,5 @@ def run(study, stop_at=None, name=NAME, **changes):
         return {"order": list(took), "launches": launches}
 
     return run_campaign(
-        study / "w" / name, Design(plan=plan_of(study=study.name, **changes), run_unit=run_unit, what="test")
+        study / "w" / name, Design(plan=plan_of(study=study.parent.name, **changes), run_unit=run_unit, what="test")
     )

@@ -14,6 +14,7 @@ from tare.model.registry import (
     module_names,
     options_of,
 )
+from tare.model.studies.study import WorkloadSettings
 from tare.worker.frameworks import DEFAULT
 
 Cell = TypeVar("Cell")
@@ -81,16 +82,16 @@ def workloads_in_turn(name):
 def small(study, workload):
     """A study with one workload for a launch of a test: as the workload has it, or small where it has options."""
     described, known = describe_workload(workload), options_of(workload)
-    job = {"batch": described["batch"]}
+    batch, options = described["batch"], {}
     if known:
-        job["batch"] = max(2, described.get("least_batch", 1))
+        batch = max(2, described.get("least_batch", 1))
         least = {name: known[name].least for name in ("image_px", "enlarged") if name in known}
-        own = {"samples": 2 * job["batch"], "epochs": 1, "warmup_steps": 1, "loader_workers": 1}
-        job["options"] = {**least, **{name: value for name, value in own.items() if name in known}}
-    return {**study, "workloads": {workload: job}}
+        own = {"samples": 2 * batch, "epochs": 1, "warmup_steps": 1, "loader_workers": 1}
+        options = {**least, **{name: value for name, value in own.items() if name in known}}
+    return study.replace(workloads={workload: WorkloadSettings(batch=batch, options=options)})
 
 
 def described(study, workload):
     """What a workload says of itself in a study, with the batch that it has there."""
-    job = study["workloads"][workload]
-    return {**describe_workload(workload, job.get("options", {})), "batch": job["batch"]}
+    job = study.workloads[workload]
+    return {**describe_workload(workload, job.options), "batch": job.batch}

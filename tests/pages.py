@@ -10,6 +10,7 @@ from pathlib import Path
 
 import builders
 
+from tare.analysis import decisions
 from tare.analysis.ceilings import read_ceilings
 from tare.core.files import project_root, write_text
 from tare.literature.published import load
@@ -21,7 +22,7 @@ STAND_IN = "a stand-in"  # all that such a figure says
 
 def row(**fields):
     base = {
-        "env": "docker", "metric": "real_s", "reference": "host", "campaign": "rounds.docker+host",
+        "launch": "docker", "metric": "real_s", "reference": "host", "campaign": "rounds.docker+host",
         "n_units": 6, "ratio": 1.03, "total_ratio": 1.03, "ci_low": 1.0184, "ci_high": 1.0412, "margin": 0.05,
         "verdict": "different within margin", "reason": None, "more_units": None, "alpha": 0.05, "family_size": 1,
         "family_alpha": 0.05, "role": "primary", "total_ci_low": 1.0184, "total_ci_high": 1.0412,
@@ -29,7 +30,22 @@ def row(**fields):
         "control_reaches": False, "all_within": None,
         "control_ratio": 1.0, "control_ci_low": 0.988, "control_ci_high": 1.008,
     }  # fmt: skip
-    return {**base, **fields}
+    found = {**base, **fields}
+    ends = {"headline": tables.LEVEL, "alone": tables.CO_RUNNER}
+    return {"compares": ends.get(found["reference"].rpartition(".")[2], tables.ENVIRONMENT), **found}
+
+
+def decision(**fields):
+    """A row of the verdict table as a decision, which has neither rank nor reason yet."""
+    cell = {
+        "study": "s",
+        "machine": "box",
+        "scenario": "single",
+        "workload": "mnist_cnn",
+        "stack": "torch-2.13",
+        "batch": 64,
+    }
+    return decisions._compared({**cell, **row(**fields)})
 
 
 @functools.cache
@@ -132,7 +148,7 @@ def host_drawings(results):
 def roofline_drawings(results, metrics):
     families, ceilings = (
         tables.read("families", results / "tables/families.csv"),
-        read_ceilings(results / "ceilings.json"),
+        read_ceilings(results / "machines/box/ceilings.json"),
     )
     drawings = {"roofline": partial(figures.roofline, metrics, ceilings)}
     for workload in builders.WORKLOADS:

@@ -37,7 +37,7 @@ PLANS = project_root() / "tests/data/plans"
 # Of this machine, of the code's text, of a start; `part` is the study that a reader has.
 LEFT_OUT = ("schema", "machine", "code_sha256", "provenance", "part", "study",
             "gpu_at_start", "order_seed", "attempt", "adopted")  # fmt: skip
-A_MACHINE = Machine(cpus=(0, 1), governor=None, kernel="6.1.0", machine="x86_64", online_cpus="0-1")
+A_MACHINE = Machine(name="box", cpus=(0, 1), governor=None, kernel="6.1.0", machine="x86_64", online_cpus="0-1")
 NO_GPU = ("cpu", "plans of the tests are made for a machine without a GPU")
 OUT = Path("nowhere/sealed.json")
 
@@ -85,7 +85,8 @@ def on_no_machine() -> Iterator[None]:
             (sliced, "quota_here", lambda: None),
             (sliced, "machine_hierarchies", lambda: [Path("/")]),
             (starts, "cold_obstacle", lambda: None),
-            (starts, "measuring", lambda *outs: contextlib.nullcontext()),
+            (starts, "measuring_campaigns", lambda *outs: contextlib.nullcontext()),
+            (measure, "measuring_campaigns", lambda *outs: contextlib.nullcontext()),
             (measure, "measuring", lambda *outs: contextlib.nullcontext()),
             (measure, "compare_curves", lambda *words: None),
             (measure, "data_of", lambda workload, *words: (Path("/data") / workload, {})),
@@ -122,7 +123,7 @@ def _profile(study: Study, workload: str, arm: str | None) -> dict[str, Any]:
     found: dict[str, Any] = {}
 
     def launch(site: Site, spec: Any, conditions: Any, trace: Path) -> dict[str, Any]:
-        found.update(spec=dict(spec), conditions=dict(conditions), framework=site.framework)
+        found.update(spec=spec.to_json(), conditions=conditions.to_json(), framework=site.framework)
         return {"status": "ok", "reason": None}
 
     with (
@@ -152,7 +153,7 @@ def _sites(where: Any, arm: arms.Arm | None, scenario: str) -> Iterator[None]:
     """Every environment can be had, in the study's stack or in the arm's."""
 
     def site(study: Any, name: str, level: arms.Arm | None) -> Site:
-        stack = level.other_stack if level and level.other_stack else study["stack"]
+        stack = level.other_stack if level and level.other_stack else study.stack
         own = environment(read_role(name).environment)
         return Site(environment=own, python="/python", framework=framework_of(stack))
 

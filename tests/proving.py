@@ -20,6 +20,7 @@ from tare.analysis.verdicts import guarded
 from tare.core.files import project_root
 from tare.model.roles import CONTROL
 from tare.model.studies.study import HOST
+from tare.stats.costs import Cost, CostBox
 from tare.stats.families import holm_levels
 from tare.stats.intervals import (
     Estimate,
@@ -34,7 +35,6 @@ from tare.stats.intervals import (
     trimmed,
     two_stage,
 )
-from tare.stats.job_length import Cost, CostBox
 from tare.stats.planning import decide
 from tare.stats.sliced.steps import step_seconds
 

@@ -13,11 +13,14 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
+from asked import CONDITIONS, spec
+
 from tare.core.process import run
 from tare.experiments.attempts import measuring_campaigns
 from tare.experiments.campaign import run_campaign
 from tare.experiments.designs import Design, Row, identity
 from tare.model.records.campaigns import Plan, Sampling, Unit
+from tare.model.roles import read_roles
 
 NAMES = ("host", "host.control")
 LAUNCH = 'touch "$0/alive-$$"; sleep 0.08; while [ -e "$0/hold" ]; do sleep 0.05; done; rm "$0/alive-$$"'
@@ -29,9 +32,9 @@ def plan_of(units: int) -> Plan:
         kind="rounds",
         study="quick",
         workload="none",
-        environments=NAMES,
-        spec={},
-        conditions={},
+        launches=read_roles(NAMES),
+        spec=spec(),
+        conditions=CONDITIONS,
         sampling=Sampling(units=units, confidence=0.95),
         seed=1,
         discarded=1,

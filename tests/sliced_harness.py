@@ -17,6 +17,8 @@ import traceback
 from pathlib import Path
 from types import SimpleNamespace
 
+from asked import conditions
+
 from tare.launch import prepare
 from tare.launch.place import Site
 from tare.launch.program import CommandProgram
@@ -26,10 +28,7 @@ from tare.launch.slicing.rounds import Way, run_launches
 from tare.launch.trial import trial_form
 from tare.model.registry import environment
 
-CONDITIONS = {
-    **{"threads": 1, "cpus": 1, "open_files": 1024, "page_cache": "warm", "allocator": "steady"},
-    "launch_timeout_s": 60.0,
-}
+CONDITIONS = conditions(launch_timeout_s=60.0)
 NAMES = ("a", "b")
 SCRIPT = """
 i=0; while [ $i -lt $0 ]; do i=$((i + 1)); done &

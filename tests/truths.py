@@ -17,6 +17,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from asked import conditions
+
 from tare.experiments.orders import balanced_orders
 from tare.experiments.sliced import waits
 from tare.launch.place import Site
@@ -27,10 +29,7 @@ from tare.launch.slicing.rounds import Round, Way, run_launches
 from tare.model.records.launches import LaunchRecord
 from tare.stats.intervals import t_interval
 
-CONDITIONS = {
-    **{"threads": 1, "cpus": 2, "open_files": 1024, "page_cache": "warm", "allocator": "steady"},
-    "launch_timeout_s": 90.0,
-}
+CONDITIONS = conditions(cpus=2, launch_timeout_s=90.0)
 BODY_S = 1.5  # of the plain job
 START_S, SLEEPS, SLEEP_S, PIECE_S = 0.05, 15, 0.03, 0.008
 SCRIPT = r"""

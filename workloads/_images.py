@@ -8,6 +8,8 @@ Steps before `warmup_steps` count in the whole run and not in its rate.
 import os
 from typing import Any, Dict, List, Mapping, Optional
 
+from workloads import _jobs
+
 SEED = 1
 START_S = 5.0  # a launch beyond its steps, about: torchvision's imports, and loader processes that import them too
 MEAN, STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)  # of ImageNet's pixels, by channel
@@ -26,17 +28,11 @@ def describe(
 ) -> Dict[str, Any]:
     """DESCRIPTION of an image workload.
 
-    Args:
-        title: of the model.
-        body: parameters that are there whatever the number of classes.
-        per_class: parameters of each class, biases included.
-        batch: samples per step.
-        options: defaults that are not those of the imagenet example at 15 batches.
-        least_px: the smallest image that the model can take.
-        why: the reason.
-        seconds: about, of a step on one core, to say beforehand how long a study takes: `step` whatever the batch,
-            `sample` of each image of `px` pixels a side.
-        least_batch: the smallest batch that the model can be trained on.
+    `body`: parameters that are there whatever the number of classes. `per_class`: parameters of each class, biases
+    included. `batch`: samples per step. `options`: defaults that are not those of the imagenet example at 15
+    batches. `least_px`: the smallest image that the model can take. `why`: the reason. `seconds`: about, of a step
+    on one core, to say beforehand how long a study takes: `step` whatever the batch, `sample` of each image of `px`
+    pixels a side. `least_batch`: the smallest batch that the model can be trained on.
     """
     own = {"image_px": 224, "classes": 200, "samples": 15 * batch, "learning_rate": 0.1}
     own.update(options)
@@ -85,10 +81,7 @@ def at_options(description: Mapping[str, Any], options: Mapping[str, Any]) -> Di
 
 
 class Photographs(object):
-    """`count` samples of a data set in an order that is drawn once; where it has fewer, they come round again.
-
-    `different`: how many it has.
-    """
+    """`count` of `different` samples in an order drawn once; where there are fewer they come round again."""
 
     def __init__(self, torch: Any, dataset: Any, count: int) -> None:
         generator = torch.Generator()
@@ -105,7 +98,7 @@ class Photographs(object):
         return self.dataset[self.order[index % self.different]]
 
 
-class Training(object):
+class Training(_jobs.TorchJob):
     """One training job: model, data, and what one step does. A workload says how its model is built."""
 
     def __init__(self, torch: Any, device: str, options: Mapping[str, Any]) -> None:
@@ -127,11 +120,7 @@ class Training(object):
 
     @staticmethod
     def load(folder: str, options: Mapping[str, Any]) -> Photographs:
-        """The map-style dataset: (image of shape [3, image_px, image_px], number of its class).
-
-        Raises:
-            ValueError: the data has more classes than the job.
-        """
+        """Pairs (image [3, image_px, image_px], class number); ValueError for more classes than the job's."""
         import torch
         from torchvision import datasets, transforms
 
@@ -156,24 +145,3 @@ class Training(object):
         size = options["image_px"]
         images = torch.randn(batch, 3, size, size, device=device)
         return [images, torch.randint(options["classes"], (batch,), device=device)]
-
-    def loss(self, batch: Any) -> Any:
-        """Loss of one batch, as a tensor that can be differentiated."""
-        images, labels = batch
-        images, labels = images.to(self.device), labels.to(self.device)
-        return self.loss_of(self.model(images), labels)
-
-    def loss_of(self, output: Any, labels: Any) -> Any:
-        """Loss of what the model gave."""
-        return self.torch.nn.functional.cross_entropy(output, labels)
-
-    def step(self, batch: Any) -> Any:
-        """Forward, backward, update; returns the loss as a tensor without waiting for the device."""
-        self.optimizer.zero_grad()
-        loss = self.loss(batch)
-        loss.backward()
-        self.optimizer.step()
-        return loss.detach()
-
-    def end_epoch(self) -> None:
-        """Nothing happens between epochs."""

@@ -8,6 +8,8 @@ weights are drawn once for all, as PyTorch draws its own: uniform within 1 / sqr
 import os
 from typing import Any, Callable, Dict, Iterator, List, Mapping, Optional, Sequence, Tuple
 
+from workloads import _jobs
+
 SEED = 1
 IMAGES = 60000
 MEAN, STD = 0.1307, 0.3081  # of the pixels of all training images
@@ -17,12 +19,7 @@ POOLED = (64, 12, 12)  # channels, height, width of what is flattened
 
 
 def describe(title: str, optimizer: str) -> Dict[str, Any]:
-    """DESCRIPTION of a job on these digits.
-
-    Args:
-        title: of the model.
-        optimizer: in words.
-    """
+    """DESCRIPTION of a job on these digits."""
     description = {
         "title": title,
         "dataset": "mnist",
@@ -49,17 +46,7 @@ def at_options(description: Mapping[str, Any], options: Mapping[str, Any]) -> Di
 
 
 class Digits(object):
-    """The first `count` training images, in whole batches: images [n, 1, 28, 28] normalised, labels [n].
-
-    Args:
-        folder: of the data.
-        count: how many.
-        tensor: makes a framework's tensor of an array; without it batches are arrays.
-
-    Attributes:
-        different: how many.
-        epoch: number of the next one, which draws its order.
-    """
+    """The first `count` images in whole batches, [n, 1, 28, 28] normalised, labels [n], by `tensor` if given."""
 
     def __init__(self, folder: str, count: int, tensor: Optional[Callable[[Any], Any]] = None) -> None:
         import numpy
@@ -71,7 +58,7 @@ class Digits(object):
         self.labels = numpy.memmap(labels, numpy.uint8, "r", 8, (count,))
         self.tensor = tensor
         self.different = count
-        self.epoch = 0
+        self.epoch = 0  # number of the next one, which draws its order
 
     def __len__(self) -> int:
         """Images of an epoch."""
@@ -100,6 +87,15 @@ class Digits(object):
             yield self.take(order[start : start + batch])
 
 
+class Job(_jobs.Job):
+    """A training job on the digits as arrays."""
+
+    @staticmethod
+    def load(folder: str, options: Mapping[str, Any]) -> Digits:
+        """The digits."""
+        return Digits(folder, options["samples"])
+
+
 def first_weights() -> List[Tuple[Any, Any]]:
     """(weight, bias) of each layer as float32, in the shapes of SHAPES."""
     import numpy
@@ -114,8 +110,7 @@ def first_weights() -> List[Tuple[Any, Any]]:
 
 
 def channels_last() -> List[Any]:
-    """The same weights and biases in one list for images [n, 28, 28, 1]: filters [height, width, in, out], products
-    [in, out], those of the flattened images by height, width and channel."""
+    """The weights in one list for images [n, 28, 28, 1]: filters [height, width, in, out], products [in, out]."""
     (conv1, bias1), (conv2, bias2), (full1, bias3), (full2, bias4) = first_weights()
     full1 = full1.reshape((-1,) + POOLED).transpose(2, 3, 1, 0).reshape(-1, len(bias3))
     filters = [kernel.transpose(2, 3, 1, 0).copy() for kernel in (conv1, conv2)]

@@ -5,7 +5,7 @@ from typing import Any, Dict, List
 from workloads import _mnist
 
 
-class Training(object):
+class Training(_mnist.Job):
     """One training job: Adadelta at learning rate 1.0, of the mean gradient of a batch."""
 
     imports = ("cntk",)
@@ -31,18 +31,10 @@ class Training(object):
         learner = cntk.adadelta(found.parameters, rate, self.rho, self.epsilon, **whole)
         self.trainer = cntk.Trainer(found, (loss, None), [learner])
 
-    @staticmethod
-    def load(folder: str, options: Dict[str, Any]) -> _mnist.Digits:
-        """The digits, as arrays."""
-        return _mnist.Digits(folder, options["samples"])
-
     def step(self, batch: List[Any]) -> Any:
         """Forward, backward, update; returns the loss."""
         self.trainer.train_minibatch({self.images: batch[0], self.labels: batch[1].astype("float32")})
         return self.trainer.previous_minibatch_loss_average
-
-    def end_epoch(self) -> None:
-        """Nothing happens between epochs."""
 
 
 class Published(Training):

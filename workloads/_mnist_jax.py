@@ -8,7 +8,7 @@ LAYOUT = ("NHWC", "HWIO", "NHWC")
 HALVES = (1, 2, 2, 1)
 
 
-class Training(object):
+class Training(_mnist.Job):
     """One training job: Adadelta at learning rate 1.0. The study has none for JAX."""
 
     imports = ("jax", "optax")
@@ -23,11 +23,6 @@ class Training(object):
         self.optimizer = optax.adadelta(learning_rate=1.0, rho=0.9, eps=1e-6)
         self.state = self.optimizer.init(self.weights)
         self.run = jax.jit(self.whole_step(optax))
-
-    @staticmethod
-    def load(folder: str, options: Dict[str, Any]) -> _mnist.Digits:
-        """The digits, as arrays."""
-        return _mnist.Digits(folder, options["samples"])
 
     def loss(self, weights: List[Any], keys: Any, images: Any, labels: Any) -> Any:
         """Loss of one batch, as a pure function."""
@@ -67,6 +62,3 @@ class Training(object):
         """Forward, backward, update; returns the loss."""
         self.weights, self.state, self.key, loss = self.run(self.weights, self.state, self.key, *batch)
         return loss
-
-    def end_epoch(self) -> None:
-        """Nothing happens between epochs."""

@@ -5,7 +5,7 @@ from typing import Any, Dict, List
 from workloads import _mnist
 
 
-class Training(object):
+class Training(_mnist.Job):
     """One training job: Adadelta, whose learning rate is 1 in MXNet."""
 
     imports = ("mxnet",)
@@ -37,11 +37,6 @@ class Training(object):
         self.trainer = gluon.Trainer(self.model.collect_params(), "adadelta", settings)
         self.cross_entropy = gluon.loss.SoftmaxCrossEntropyLoss()
 
-    @staticmethod
-    def load(folder: str, options: Dict[str, Any]) -> _mnist.Digits:
-        """The digits, as arrays."""
-        return _mnist.Digits(folder, options["samples"])
-
     def step(self, batch: List[Any]) -> Any:
         """Forward, backward, update; returns the loss without waiting for it."""
         nd = self.mxnet.nd
@@ -51,9 +46,6 @@ class Training(object):
         losses.backward()
         self.trainer.step(len(batch[1]))
         return Loss(losses.mean())
-
-    def end_epoch(self) -> None:
-        """Nothing happens between epochs."""
 
 
 class Loss(object):

@@ -10,7 +10,7 @@ from workloads import _mnist
 ONES, HALVES = [1, 1, 1, 1], [1, 2, 2, 1]
 
 
-class Training(object):
+class Training(_mnist.Job):
     """One training job: Adadelta at learning rate 1.0."""
 
     imports = ("tensorflow",)
@@ -23,11 +23,6 @@ class Training(object):
         own = {} if self.functions else {"use_resource": True}
         self.weights = [tensorflow.Variable(array, **own) for array in _mnist.channels_last()]
         self.run = self.as_function() if self.functions else self.in_session()
-
-    @staticmethod
-    def load(folder: str, options: Dict[str, Any]) -> _mnist.Digits:
-        """The digits, as arrays."""
-        return _mnist.Digits(folder, options["samples"])
 
     def optimizer(self) -> Any:
         """Adadelta, the same in every framework."""
@@ -89,9 +84,6 @@ class Training(object):
     def step(self, batch: List[Any]) -> Any:
         """Forward, backward, update; returns the loss."""
         return self.run(*batch)
-
-    def end_epoch(self) -> None:
-        """Nothing happens between epochs."""
 
 
 class Published(Training):

@@ -2,10 +2,10 @@
 
 from typing import Any, Dict
 
-from workloads import _mnist, mnist_cnn
+from workloads import _jobs, _mnist, mnist_cnn
 
 
-class Training(object):
+class Training(_jobs.TorchJob):
     """One training job: Adadelta at learning rate 1.0, which stays."""
 
     imports = ("torch",)
@@ -35,19 +35,9 @@ class Training(object):
 
         return _mnist.Digits(folder, options["samples"], torch.from_numpy)
 
-    def loss(self, batch: Any) -> Any:
-        """Loss of one batch, as a tensor that can be differentiated."""
-        images, labels = batch
-        images, labels = images.to(self.device), labels.to(self.device)
-        return self.torch.nn.functional.nll_loss(self.model(images), labels)
-
-    def step(self, batch: Any) -> Any:
-        """Forward, backward, update; returns the loss as a tensor without waiting for the device."""
-        self.optimizer.zero_grad()
-        loss = self.loss(batch)
-        loss.backward()
-        self.optimizer.step()
-        return loss.detach()
+    def loss_of(self, output: Any, labels: Any) -> Any:
+        """Loss of the model's log-probabilities."""
+        return self.torch.nn.functional.nll_loss(output, labels)
 
     def end_epoch(self) -> None:
         """The learning rate falls, where it does."""

@@ -6,7 +6,7 @@ within 1 / sqrt(fan in) for the last layer, one and zero for normalisation. Stac
 decoder of photographs: images are MNIST's digits, each pixel a square of `enlarged` ones, alike in three channels.
 """
 
-from typing import Any, Dict, Iterator, List, NamedTuple, Optional, Sequence, Tuple
+from typing import Any, Dict, Iterator, List, NamedTuple, Optional, Sequence
 
 from workloads import _mnist
 
@@ -99,11 +99,6 @@ class Enlarged(_mnist.Digits):
         self.times = options["enlarged"]
         self.channels_last = channels_last
         self.made = tensor
-
-    def __getitem__(self, index: int) -> Tuple[Any, int]:
-        """One image and its label."""
-        images, labels = self.take([index])
-        return images[0], int(labels[0])
 
     def take(self, indices: Sequence[int]) -> List[Any]:
         """A batch: images as float32, labels as int64."""

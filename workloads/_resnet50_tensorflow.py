@@ -3,10 +3,10 @@
 from typing import Any, Callable, Dict, List
 
 from tare.worker.frameworks import Unable
-from workloads import _resnet50
+from workloads import _jobs, _resnet50
 
 
-class Training(object):
+class Training(_jobs.Job):
     """One training job: SGD with momentum. `weights` are learned; `running` means and variances are kept beside."""
 
     imports = ("tensorflow",)
@@ -88,6 +88,3 @@ class Training(object):
     def step(self, batch: List[Any]) -> Any:
         """Forward, backward, update; returns the loss."""
         return self.run(*batch)
-
-    def end_epoch(self) -> None:
-        """Nothing happens between epochs."""

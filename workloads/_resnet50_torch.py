@@ -2,10 +2,10 @@
 
 from typing import Any, Dict
 
-from workloads import _resnet50
+from workloads import _jobs, _resnet50
 
 
-class Training(object):
+class Training(_jobs.TorchJob):
     """One training job: SGD with momentum."""
 
     imports = ("torch", "torchvision")
@@ -35,20 +35,3 @@ class Training(object):
         import torch
 
         return _resnet50.Enlarged(folder, options, channels_last=False, tensor=torch.from_numpy)
-
-    def loss(self, batch: Any) -> Any:
-        """Loss of one batch, as a tensor that can be differentiated."""
-        images, labels = batch
-        images, labels = images.to(self.device), labels.to(self.device)
-        return self.torch.nn.functional.cross_entropy(self.model(images), labels)
-
-    def step(self, batch: Any) -> Any:
-        """Forward, backward, update; returns the loss as a tensor without waiting for the device."""
-        self.optimizer.zero_grad()
-        loss = self.loss(batch)
-        loss.backward()
-        self.optimizer.step()
-        return loss.detach()
-
-    def end_epoch(self) -> None:
-        """Nothing happens between epochs."""

@@ -11,6 +11,8 @@ import os
 import re
 from typing import Any, List, Optional, Tuple
 
+from workloads import _jobs
+
 VOCABULARY_WORDS = 200
 TOKENS = VOCABULARY_WORDS + 2
 LENGTH = 100
@@ -19,7 +21,7 @@ PUNCTUATION = r"[!\"#$%&'()*+,\-./:;<=>?@\[\\\]^_`{|}~]"
 FILE = "reviews.jsonl"
 
 
-class Classification(object):
+class Classification(_jobs.TorchJob):
     """A training job on reviews; `model` makes logits [batch, 1] of token ids [100, batch]."""
 
     def __init__(self, torch: Any, device: str, model: Any, optimizer: Any) -> None:
@@ -35,23 +37,9 @@ class Classification(object):
         logits = self.model(ids.t()).squeeze(1)
         return self.torch.nn.functional.binary_cross_entropy_with_logits(logits, labels)
 
-    def step(self, batch: Any) -> Any:
-        """Forward, backward, update; returns the loss as a tensor without waiting for the device."""
-        self.optimizer.zero_grad()
-        loss = self.loss(batch)
-        loss.backward()
-        self.optimizer.step()
-        return loss.detach()
-
-    def end_epoch(self) -> None:
-        """Nothing happens between epochs."""
-
 
 def load(folder: str, samples: Optional[int] = None) -> Any:
-    """Reviews as a map-style dataset: (token ids of shape [100], label 0.0 or 1.0).
-
-    `samples` is how many, from the first on; None for all. The vocabulary is that of all reviews in any case.
-    """
+    """Reviews, `samples` of them, as (token ids of shape [100], label 0.0 or 1.0); its vocabulary is of all."""
     import torch
 
     texts, labels = read_rows(folder)
@@ -60,11 +48,7 @@ def load(folder: str, samples: Optional[int] = None) -> Any:
 
 
 def read_rows(folder: str) -> Tuple[List[str], List[float]]:
-    """Texts and labels (1.0 positive, 0.0 negative) of the prepared reviews, in file order.
-
-    Raises:
-        ValueError: a line is no review; it names file and line.
-    """
+    """Texts and labels (1.0 positive, 0.0 negative) in file order; raises ValueError with file and line."""
     path = os.path.join(folder, FILE)
     texts, labels = [], []
     with open(path, "rb") as handle:

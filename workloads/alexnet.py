@@ -5,6 +5,7 @@ batch 512 and 227 pixels. The learning rate is a tenth of the study's, as the im
 model: at 0.1 its loss becomes no number, as it did in the study's logs, and a launch whose loss is none has failed.
 """
 
+from functools import partial
 from typing import Any, Dict, Mapping
 
 from workloads import _images
@@ -19,11 +20,7 @@ DESCRIPTION: Dict[str, Any] = _images.describe(
     why="of a smaller one its third pooling leaves nothing",
     seconds={"step": 0.37, "sample": 0.004, "px": 64},
 )
-
-
-def described(options: Mapping[str, Any]) -> Dict[str, Any]:
-    """DESCRIPTION at these options."""
-    return _images.at_options(DESCRIPTION, options)
+described = partial(_images.at_options, DESCRIPTION)
 
 
 class Training(_images.Training):

@@ -4,6 +4,7 @@ As it is trained, with its auxiliary classifier, whose loss weighs 0.4: 24,343,2
 class, 27,161,264 with 1,000 classes.
 """
 
+from functools import partial
 from typing import Any, Dict, Mapping
 
 from workloads import _images
@@ -23,11 +24,7 @@ DESCRIPTION: Dict[str, Any] = _images.describe(
     seconds={"step": 0.05, "sample": 0.48, "px": 299},
     least_batch=2,
 )  # fmt: skip
-
-
-def described(options: Mapping[str, Any]) -> Dict[str, Any]:
-    """DESCRIPTION at these options."""
-    return _images.at_options(DESCRIPTION, options)
+described = partial(_images.at_options, DESCRIPTION)
 
 
 class Training(_images.Training):

@@ -6,6 +6,8 @@ Hyper-parameters: the study's own logs and the PyTorch MNIST example that it nam
 
 from typing import Any, Dict
 
+from workloads import _jobs
+
 DESCRIPTION: Dict[str, Any] = {
     "title": "CNN on MNIST",
     "dataset": "mnist",
@@ -20,7 +22,7 @@ DESCRIPTION: Dict[str, Any] = {
 NORM_MEAN, NORM_STD = 0.1307, 0.3081
 
 
-class Training:
+class Training(_jobs.TorchJob):
     """One training job: model, data, and what one step does."""
 
     def __init__(self, torch: Any, device: str) -> None:
@@ -41,19 +43,9 @@ class Training:
         train = datasets.MNIST(folder, train=True, download=False, transform=transform)
         return Subset(train, range(DESCRIPTION["samples"]))
 
-    def loss(self, batch: Any) -> Any:
-        """Loss of one batch, as a tensor that can be differentiated."""
-        images, labels = batch
-        images, labels = images.to(self.device), labels.to(self.device)
-        return self.torch.nn.functional.nll_loss(self.model(images), labels)
-
-    def step(self, batch: Any) -> Any:
-        """Forward, backward, update; returns the loss as a tensor without waiting for the device."""
-        self.optimizer.zero_grad()
-        loss = self.loss(batch)
-        loss.backward()
-        self.optimizer.step()
-        return loss.detach()
+    def loss_of(self, output: Any, labels: Any) -> Any:
+        """Loss of the model's log-probabilities."""
+        return self.torch.nn.functional.nll_loss(output, labels)
 
     def end_epoch(self) -> None:
         """What happens between epochs."""

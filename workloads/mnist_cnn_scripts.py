@@ -6,7 +6,8 @@ probabilities to a loss that expects logits, PyTorch's drops whole channels, eac
 and all count an evaluation after each epoch as training time.
 """
 
-from typing import Any, Dict, Mapping
+from functools import partial
+from typing import Any, Dict
 
 from workloads import _mnist, _mnist_cntk, _mnist_jax, _mnist_mxnet, _mnist_tensorflow, _mnist_torch
 
@@ -15,14 +16,7 @@ DESCRIPTION: Dict[str, Any] = _mnist.describe(
     "Adam, learning rate 0.001, in TensorFlow 2; Adadelta, learning rate 1.0, elsewhere",
 )
 FRAMEWORKS = {
-    "torch": _mnist_torch.Published,
-    "tensorflow": _mnist_tensorflow.Published,
-    "jax": _mnist_jax.Training,
-    "mxnet": _mnist_mxnet.Published,
-    "cntk": _mnist_cntk.Published,
-}
-
-
-def described(options: Mapping[str, Any]) -> Dict[str, Any]:
-    """DESCRIPTION at these options."""
-    return _mnist.at_options(DESCRIPTION, options)
+    "torch": _mnist_torch.Published, "tensorflow": _mnist_tensorflow.Published, "jax": _mnist_jax.Training,
+    "mxnet": _mnist_mxnet.Published, "cntk": _mnist_cntk.Published,
+}  # fmt: skip
+described = partial(_mnist.at_options, DESCRIPTION)

@@ -3,6 +3,7 @@
 11,176,512 parameters and 513 of each class: 11,689,512 with 1,000 classes.
 """
 
+from functools import partial
 from typing import Any, Dict, Mapping
 
 from workloads import _images
@@ -17,11 +18,7 @@ DESCRIPTION: Dict[str, Any] = _images.describe(
     why="of a smaller one the last features are a single pixel",
     seconds={"step": 0.02, "sample": 0.019, "px": 64},
 )
-
-
-def described(options: Mapping[str, Any]) -> Dict[str, Any]:
-    """DESCRIPTION at these options."""
-    return _images.at_options(DESCRIPTION, options)
+described = partial(_images.at_options, DESCRIPTION)
 
 
 class Training(_images.Training):

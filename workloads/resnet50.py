@@ -4,6 +4,7 @@
 batch 32.
 """
 
+from functools import partial
 from typing import Any, Dict, Mapping
 
 from workloads import _images
@@ -18,11 +19,7 @@ DESCRIPTION: Dict[str, Any] = _images.describe(
     why="of a smaller one the last features are a single pixel",
     seconds={"step": 0.05, "sample": 0.045, "px": 64},
 )
-
-
-def described(options: Mapping[str, Any]) -> Dict[str, Any]:
-    """DESCRIPTION at these options."""
-    return _images.at_options(DESCRIPTION, options)
+described = partial(_images.at_options, DESCRIPTION)
 
 
 class Training(_images.Training):

@@ -17,17 +17,11 @@ from workloads import _reviews
 SAMPLES = 128
 
 DESCRIPTION: Dict[str, Any] = {
-    "title": "LSTM on film reviews",
-    "dataset": "sentiment",
-    "parameters": 2330857,
-    "samples": SAMPLES,
-    "batch": 8,
-    "optimizer": "Adam, learning rate 0.001",
-    "loss": "binary cross-entropy with logits",
-    "seed": 1234,
-    "imports": ("torch", ("tokenizers", "torchtext")),
+    "title": "LSTM on film reviews", "dataset": "sentiment", "parameters": 2330857, "samples": SAMPLES,
+    "batch": 8, "optimizer": "Adam, learning rate 0.001", "loss": "binary cross-entropy with logits",
+    "seed": 1234, "imports": ("torch", ("tokenizers", "torchtext")),
     "options": {"samples": {"default": SAMPLES, "least": 1, "most": 999}},
-}
+}  # fmt: skip
 DEFAULTS: Dict[str, Any] = {"samples": SAMPLES}
 EMBEDDING, HIDDEN, LAYERS, DROPOUT = 100, 256, 2, 0.5
 

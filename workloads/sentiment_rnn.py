@@ -9,16 +9,10 @@ from typing import Any, Dict
 from workloads import _reviews
 
 DESCRIPTION: Dict[str, Any] = {
-    "title": "RNN on film reviews",
-    "dataset": "sentiment",
-    "parameters": 6561,
-    "samples": 999,
-    "batch": 64,
-    "optimizer": "SGD, learning rate 0.001",
-    "loss": "binary cross-entropy with logits",
-    "seed": 1234,
+    "title": "RNN on film reviews", "dataset": "sentiment", "parameters": 6561, "samples": 999, "batch": 64,
+    "optimizer": "SGD, learning rate 0.001", "loss": "binary cross-entropy with logits", "seed": 1234,
     "imports": ("torch", ("tokenizers", "torchtext")),
-}
+}  # fmt: skip
 EMBEDDING, HIDDEN = 20, 40
 
 

@@ -14,7 +14,7 @@ Attention is the framework's own operator, from PyTorch 2.0 on, and spelled out 
 import math
 from typing import Any, Callable, Dict
 
-from workloads import _reviews
+from workloads import _jobs, _reviews
 
 DESCRIPTION: Dict[str, Any] = {
     "title": "Transformer on film reviews",
@@ -33,7 +33,7 @@ DECAY, LARGEST_NORM = 0.1, 1.0
 SPREAD = 0.02  # of initial weights; of what is added to the residual stream, less by the root of such additions
 
 
-class Training:
+class Training(_jobs.TorchJob):
     """One training job: model, data, and what one step does."""
 
     def __init__(self, torch: Any, device: str) -> None:
@@ -77,9 +77,6 @@ class Training:
         self.clip()
         self.optimizer.step()
         return loss.detach()
-
-    def end_epoch(self) -> None:
-        """Nothing happens between epochs."""
 
 
 def attention_of(torch: Any) -> Callable[[Any, Any, Any], Any]:

@@ -66,9 +66,9 @@ def saved_seconds(
 ) -> tuple[float, float] | None:
     """Ends of the seconds that a whole run saves beside the host's; None where there is no interval."""
     judged = of_rounds(verdicts, workload)
-    own = judged[(judged["env"] == env) & (judged["metric"] == METRIC) & (judged["reference"] == HOST)]
+    own = judged[(judged["launch"] == env) & (judged["metric"] == METRIC) & (judged["reference"] == HOST)]
     runs = of_rounds(metrics, workload)
-    host = runs[(runs["env"] == HOST) & (runs["metric"] == METRIC)]["value"].dropna()
+    host = runs[(runs["launch"] == HOST) & (runs["metric"] == METRIC)]["value"].dropna()
     if own.empty or host.empty or own[["ci_low", "ci_high"]].iloc[0].isna().any():
         return None
     median_s = float(host.median())

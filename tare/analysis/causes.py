@@ -19,10 +19,11 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from tare.analysis.choice import without_co_runner
 from tare.analysis.launch_rows import PHASES
 from tare.analysis.metrics import pivot
 from tare.model.registry import HOST
-from tare.model.roles import CONTROL, read_role
+from tare.model.roles import CONTROL
 from tare.model.tables import DIFFERENT
 from tare.stats.families import selected_level
 from tare.stats.intervals import Estimate, Interval, Spread, moderated, student, t_interval, tellable
@@ -133,7 +134,8 @@ def environments_of(table: pd.DataFrame) -> list[str]:
     """Environments of a table that are compared with the host; those without one number are left out."""
     if "kind" in table:
         table = table[table["kind"] != "unavailable"]
-    return sorted(env for env in table["env"].unique() if read_role(env).is_compared)
+    compared = (table["launch_role"] == "treatment") & ~without_co_runner(table)
+    return sorted(table.loc[compared, "launch"].unique())
 
 
 def calls_by_launch(kernels: pd.DataFrame, operators: bool) -> dict[tuple[str, int], dict[str, float]]:
@@ -143,8 +145,8 @@ def calls_by_launch(kernels: pd.DataFrame, operators: bool) -> dict[tuple[str, i
     for row in own.itertuples():
         shape = "" if pd.isna(row.shape) else f" [{row.shape}]"
         name = row.kernel if operators else f"{row.library}: {row.kernel}{shape}"
-        launch = found.setdefault((row.env, int(row.rep)), {})
-        launch[name] = launch.get(name, 0.0) + row.calls_per_step
+        calls = found.setdefault((row.launch, int(row.rep)), {})
+        calls[name] = calls.get(name, 0.0) + row.calls_per_step
     return found
 
 
@@ -200,7 +202,7 @@ def operator_times(kernels: pd.DataFrame, alpha: float, fewest: int) -> list[Ope
     """
     own = kernels[(kernels["library"] == OPERATOR) & kernels["s_per_step"].notna()]
     names = [*HOSTS, *environments_of(own)]
-    table = own.pivot_table(index=["kernel", "rep"], columns="env", values="s_per_step", aggfunc="sum")
+    table = own.pivot_table(index=["kernel", "rep"], columns="launch", values="s_per_step", aggfunc="sum")
     if len(table) == 0 or not set(HOSTS) <= set(table.columns):
         return []
     together = table.groupby(level="rep").sum(min_count=1)
@@ -374,7 +376,7 @@ def differing_phases(verdicts: pd.DataFrame, env: str) -> list[str]:
         verdicts: rows of one workload's headline campaign of whole runs.
         env: an environment.
     """
-    own = verdicts[(verdicts["env"] == env) & (verdicts["reference"] == HOST)]
+    own = verdicts[(verdicts["launch"] == env) & (verdicts["reference"] == HOST)]
     different = set(own.loc[own["verdict"].isin(DIFFERENT), "metric"])
     return [phase for phase in PHASE_METRICS if phase in different]
 

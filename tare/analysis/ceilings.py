@@ -18,9 +18,11 @@ from pathlib import Path
 import pandas as pd
 
 from tare.core.errors import IntegrityError
+from tare.model import tables
 from tare.model.records.launches import Bandwidth, CeilingsResults
 from tare.model.records.measured import CeilingsRecord
 from tare.model.schema import read
+from tare.model.studies import layout
 
 MEMORY = "DRAM"
 # What a product in each precision runs on where a datasheet lists it, first choice first: libraries take the tensor
@@ -49,6 +51,11 @@ PRODUCT_COLUMNS = [
     *("precision", "kernel", "size", "flop_per_s", "median_flop_per_s", "spread", "repetitions"),
     *("modelled_flop_per_s", "share"),
 ]
+
+
+def ceilings_of(table: pd.DataFrame, results: Path) -> Path:
+    """Where a study's results have the ceilings of the machine that a table of it is of."""
+    return layout.of_machine(results, tables.machine_of(table) or "", layout.CEILINGS_FILE)
 
 
 def read_ceilings(path: Path) -> CeilingsRecord:

@@ -2,20 +2,31 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+import math
+from dataclasses import dataclass, replace
 
 import pandas as pd
 
+from tare.model import tables
 from tare.model.journals.units import share_of
 from tare.model.levels import level_column, read_levels
-from tare.model.registry import SINGLE
-from tare.model.roles import read_role
+from tare.model.registry import HOST, SHARED, SINGLE
+from tare.model.roles import reference_of
 from tare.model.studies import arms, layout
 
 KINDS = ("rounds", "steps")
 PROFILE, SWEEP = "profile", "sweep"  # what stands for a campaign's name where there is one of a kind
 PRIMARY, EXPLORATORY = "primary", "exploratory"  # roles of comparisons
 METRIC_OF = {"rounds": "real_s", "steps": "step_s"}  # what a kind of campaign answers
+ENVIRONMENT, SETTING, STACK = "environment", "setting", "stack"  # what is weighed
+
+
+@dataclass(frozen=True, kw_only=True)
+class Asked:
+    """What a row of the headlines answers: a metric, at the headline's level or at that of an arm."""
+
+    metric: str
+    arm: arms.Arm | None = None
 
 
 def kind_of(campaign: str) -> str:
@@ -35,7 +46,7 @@ def joint(table: pd.DataFrame) -> pd.DataFrame:
     if rows.empty:
         return rows
     kinds = rows["campaign"].map(kind_of)
-    sizes = rows.groupby(["workload", kinds.rename("kind"), "campaign"])["env"].nunique()
+    sizes = rows.groupby(["workload", kinds.rename("kind"), "campaign"])["launch"].nunique()
     chosen = {key: part.idxmax()[2] for key, part in sizes.groupby(level=["workload", "kind"])}
     wanted = [chosen[key] for key in zip(rows["workload"], kinds, strict=True)]
     return rows[rows["campaign"] == wanted]
@@ -72,16 +83,20 @@ def headlines(verdicts: pd.DataFrame) -> pd.DataFrame:
     """Verdicts of the headline campaigns, and of those beside them that are headlines at another level.
 
     Returns:
-        The rows, with `asked`: the metric, and behind an @ the other level: `step_s@allocator=default`.
+        The rows, with what each answers as `asked`.
     """
     rows = joint(verdicts)
-    found = [rows.assign(asked=rows["metric"])]
+    found = [_asked(rows, None)]
     for (workload, campaign), own in verdicts[verdicts["role"] == PRIMARY].groupby(["workload", "campaign"]):
         named = layout.read_name(campaign)
         arm, main = named.arm, replace(named, arm=None, scenario=SINGLE).text
         if arm is not None and ((rows["workload"] == workload) & (rows["campaign"] == main)).any():
-            found.append(own.assign(asked=own["metric"] + f"@{arm.name}"))
+            found.append(_asked(own, arm))
     return pd.concat(found)
+
+
+def _asked(rows: pd.DataFrame, arm: arms.Arm | None) -> pd.DataFrame:
+    return rows.assign(asked=[Asked(metric=metric, arm=arm) for metric in rows["metric"]])
 
 
 def of_causes(table: pd.DataFrame, workload: str) -> pd.DataFrame:
@@ -140,6 +155,48 @@ def arm_verdicts(table: pd.DataFrame, workload: str, campaign: str) -> pd.DataFr
     return table[own & (table["metric"] == METRIC_OF[kind_of(campaign)])]
 
 
+def weighed(verdicts: pd.DataFrame, workload: str) -> pd.DataFrame:
+    """What environments, settings and other stacks move on the host, farthest first, as rows of the verdict table.
+
+    Args:
+        verdicts: the whole table.
+        workload: its name.
+
+    Returns:
+        Headline rows against the host, and levels against the headline's on the host, with `group`, `level` (of a
+        setting or stack, as `factor=level`), `size` and `rank`. `size` is the distance of the ratio's logarithm
+        from zero, NaN where there is no ratio; rows of one metric stand together and are ranked together.
+    """
+    headline = joint(verdicts)
+    own = (headline["workload"] == workload) & (headline["reference"] == HOST)
+    rows = headline[own & headline["metric"].isin(METRIC_OF.values())]
+    parts = [rows.assign(group=ENVIRONMENT, level=None)]
+    for name in level_campaigns(verdicts, workload):
+        rows, arm = arm_verdicts(verdicts, workload, name), layout.arm_of(name)
+        assert arm is not None  # a campaign of a level has one
+        level = rows[(rows["reference"] == reference_of(HOST)) & (rows["launch"] == HOST)]
+        parts.append(level.assign(group=STACK if arm.other_stack else SETTING, level=arm.name))
+    found = pd.concat([part for part in parts if len(part)] or parts[:1])
+    order = {METRIC_OF[kind]: -number for number, kind in enumerate(KINDS)}
+    sizes = [abs(math.log(ratio)) if pd.notna(ratio) and ratio > 0 else math.nan for ratio in found["ratio"]]
+    found = found.assign(order=found["metric"].map(order), size=sizes)
+    found = found.sort_values(
+        ["order", "size"], ascending=[True, False], na_position="last", kind="stable", ignore_index=True
+    )
+    return found.assign(rank=found.groupby("metric").cumcount() + 1)
+
+
 def is_level(row: pd.Series | dict[str, object]) -> bool:
     """Whether a verdict compares an arm's level with the headline's, not an environment with the host."""
-    return read_role(str(row["reference"])).is_reference
+    return bool(row["compares"] == tables.LEVEL)
+
+
+def of_hosts(table: pd.DataFrame) -> pd.DataFrame:
+    """Rows of the host and of its A/A control; of units with co-runners, of the launches that have one."""
+    hosts = (table["environment"] == HOST) & table["launch_role"].isin(("reference", "control"))
+    return table[hosts & ~without_co_runner(table)]
+
+
+def without_co_runner(table: pd.DataFrame) -> pd.Series:
+    """Which rows are of launches that ran without the co-runner that others of their unit had."""
+    return (table["scenario"] == SHARED) & ~table["co_runner"].astype(bool)

@@ -19,11 +19,10 @@ from dataclasses import dataclass
 
 import pandas as pd
 
-from tare.analysis.choice import compared
+from tare.analysis.choice import compared, of_hosts
 from tare.model.registry import HOST
-from tare.model.roles import CONTROL, reference_of
 from tare.model.studies import arms
-from tare.model.studies.layout import arm_of
+from tare.model.studies.layout import ROUNDS, arm_of, kind_of
 from tare.model.studies.stacks import framework_of
 
 FIRST, LATER, PEAK = "first_step_s", "later_step_s", "peak_rss_bytes"
@@ -93,12 +92,12 @@ def compiled(metrics: pd.DataFrame, workload: str) -> list[Compiled]:
     found = []
     for name in rows["campaign"].unique():
         arm = arm_of(name)
-        if arm is None or not name.startswith("rounds."):
+        if arm is None or kind_of(name) != ROUNDS:
             continue
         always = ALWAYS.get(framework_of(arm.other_stack)) if arm.other_stack else None
         compiler = arm.settings.get("compile", always)
         own = rows[rows["campaign"] == name]
-        launches = own[own["env"].isin((HOST, CONTROL))]
+        launches = of_hosts(own)
         with_it = _steps(launches)
         if compiler is None or with_it is None:
             continue
@@ -123,11 +122,12 @@ def compiled(metrics: pd.DataFrame, workload: str) -> list[Compiled]:
 
 def _plain(rows: pd.DataFrame, own: pd.DataFrame, arm: arms.Arm, stack: str) -> Iterator[pd.DataFrame]:
     """Where launches of the same stack without the compiler may be: beside it, or in that stack's own campaign."""
-    beside = own[own["env"] == reference_of(HOST)]
+    beside = own[(own["environment"] == HOST) & (own["launch_role"] == "headline")]
     yield beside[beside["stack"] == stack]
     if arm.other_stack:
         plain = compared(rows, "rounds", f"stack={stack}")
-        yield plain[plain["env"].isin((HOST, CONTROL)) & (plain["stack"] == stack)]
+        hosts = of_hosts(plain)
+        yield hosts[hosts["stack"] == stack]
 
 
 def _count(rows: pd.DataFrame, metric: str) -> int | None:

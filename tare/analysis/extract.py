@@ -10,8 +10,8 @@ from typing import Any
 import pandas as pd
 
 from tare.analysis import fault_costs, job_length, metrics, pipeline, step_counts, verdicts
-from tare.analysis.choice import headlines
 from tare.analysis.copies import between_copies
+from tare.analysis.decisions import decide
 from tare.analysis.launch_rows import Row
 from tare.analysis.pipeline import read_pipeline
 from tare.analysis.profile_rows import ProfileRows, read_profile, stack_profile_rows
@@ -19,6 +19,7 @@ from tare.analysis.tries import Attempt, Studies, Witnesses, nobody
 from tare.core.errors import IntegrityError, UserError
 from tare.core.forked import forked
 from tare.model import tables
+from tare.model.journals.recorded import recorded_machine
 from tare.model.journals.sealed import SealedCampaign, read_sealed, views
 from tare.model.journals.units import share_of
 from tare.model.records.measured import CopiesRecord, ProfileRecord
@@ -26,8 +27,7 @@ from tare.model.registry import SHARED, SINGLE
 from tare.model.schema import parse
 from tare.model.studies.study import SMALL_NEIGHBOUR, Batch, Shared
 
-SHOWN = {"real_s": "whole run", "step_s": "step"}
-MULTIPLES_FROM = 2.0
+ALSO = {"metrics": "parquet", "decisions": "json"}  # a second form of a table
 
 
 def build(
@@ -63,7 +63,10 @@ def build(
     inputs = [(path, read_pipeline(path)) for path in pipelines]
     other = [(path, read_profile(path)) for path in stack_profiles]
     told = [(path, one.study) for path, one in (*records, *other)] + [(path, one.study) for path, one in inputs]
-    _refuse_studies([(one.path, one.plan.study) for one in read] + told)
+    _refuse_several("studies", [(one.path, one.plan.study) for one in read] + told)
+    measured = [(path, one.measured_on) for path, one in (*records, *other)]
+    measured += [(path, one.measured_on) for path, one in inputs]
+    _refuse_several("machines", [(one.path, one.plan.machine.name) for one in read] + measured)
     studies = Studies(read, witnesses)
     viewed = [view for one in read for view in views(one)]
     with _profiled(records, jobs) as profiled:
@@ -81,7 +84,16 @@ def build(
         campaign = by_name.get((workload, str(row.get("campaign"))), alone.get(workload))
         if campaign is not None:
             row["scaled"] = _scaled(campaign, row.get("batch"))
-    return {name: tables.make(name, found) for name, found in rows.items()}
+    made = {name: tables.make(name, found) for name, found in rows.items()}
+    return made | {"decisions": tables.make("decisions", _decisions(made, viewed))}
+
+
+def _decisions(made: Mapping[str, pd.DataFrame], viewed: Sequence[SealedCampaign]) -> list[Row]:
+    """What the tables decide, by the confidence and the fewest units of the campaigns that they are of."""
+    plans = {(one.workload, one.kind): one.plan.sampling for one in viewed if one.key.is_headline}
+    fewest = {key: sampling.verdict_units for key, sampling in plans.items()}
+    confidence = min((one.plan.sampling.confidence for one in viewed), default=0.0)
+    return [one.row() for one in decide(made, confidence, fewest)]
 
 
 def _add_campaigns(
@@ -186,7 +198,7 @@ def refuse_mixtures(campaigns: Sequence[SealedCampaign], margins: Mapping[str, f
     seen: dict[tuple[Any, ...], Path] = {}
     first: tuple[Path, Mapping[str, float]] | None = None
     for sealed, plan in ((one.path, one.plan) for one in campaigns):
-        key = (plan.kind, plan.workload, plan.arm, plan.scenario, tuple(sorted(plan.environments)))
+        key = (plan.kind, plan.workload, plan.arm, plan.scenario, tuple(sorted(plan.launch_names)))
         if key in seen:
             raise UserError(
                 f"{seen[key]} and {sealed} are two campaigns of one comparison ({plan.kind} of "
@@ -213,67 +225,36 @@ def _shown(margins: Mapping[str, float]) -> str:
     return ", ".join(f"{name} {value:g}" for name, value in sorted(margins.items()))
 
 
-def _refuse_studies(records: Sequence[tuple[Path, str]]) -> None:
-    studies: dict[str, Path] = {}
-    for path, study in records:
-        studies.setdefault(study, path)
-    if len(studies) > 1:
-        listed = ", ".join(f"{name} ({path})" for name, path in studies.items())
-        raise UserError(f"records of different studies can't be compared: {listed}")
+def _refuse_several(what: str, records: Sequence[tuple[Path, str]]) -> None:
+    """Records of one study and of one machine make a table."""
+    first: dict[str, Path] = {}
+    for path, name in records:
+        first.setdefault(name, path)
+    if len(first) > 1:
+        listed = ", ".join(f"{name} ({path})" for name, path in first.items())
+        raise UserError(f"records of different {what} can't be compared: {listed}")
 
 
 def _campaign(sealed: Path) -> SealedCampaign:
-    """A sealed campaign, which lies in a folder of its own name, in that of its workload."""
+    """A sealed campaign, which lies in a folder of its own name, in that of its workload and its machine."""
     found = read_sealed(sealed)
     if found.plan.workload != found.workload:
         raise IntegrityError(
             f"{sealed} is of workload {found.plan.workload!r} and lies under {found.workload!r}: run it again"
         )
+    lies_under, own = sealed.parent.parent.parent.name, found.plan.machine.name
+    if lies_under != own and recorded_machine(sealed) is None:
+        raise IntegrityError(f"{sealed} is of machine {own!r} and lies under {lies_under!r}: move it back")
     if found.key.kind != found.kind:
         raise IntegrityError(f"{sealed} is a campaign of {found.kind} and lies under {found.name!r}: run it again")
     return found
 
 
 def write(built: dict[str, pd.DataFrame], folder: Path, only: Sequence[str] | None = None) -> None:
-    """Write tables as CSV, the metrics also as Parquet."""
+    """Write tables as CSV, the metrics also as Parquet, the decisions as JSON."""
     for name in only or built:
         if name not in built:
             raise UserError(f"no table {name!r} (known: {', '.join(built)})")
         paths = [folder / f"{name}.csv"]
-        if name == "metrics":
-            paths.append(folder / "metrics.parquet")
+        paths += [folder / f"{name}.{ALSO[name]}"] if name in ALSO else []
         tables.write(name, built[name], *paths)
-
-
-def describe_verdicts(table: pd.DataFrame) -> list[str]:
-    """One line per environment for each whole run and step of the headlines, for the terminal.
-
-    Such as: mnist_cnn step: docker +0.1% [-0.5%, +0.6%], equivalent within 2% (control -0.2% [-0.7%, +0.4%])
-    """
-    rows = headlines(table)
-    return [_line(row) for row in rows[rows["metric"].isin(SHOWN)].to_dict("records")]
-
-
-def _line(row: Mapping[str, Any]) -> str:
-    _, _, level = row["asked"].partition("@")
-    what = f"{row['workload']} {SHOWN[row['metric']]}{', ' + level if level else ''}: {row['env']}"
-    if pd.isna(row["ci_low"]) or pd.isna(row["ci_high"]):
-        return f"{what} {row['verdict']}: {row['reason']}"
-    within = f"within {row['margin']:.0%}"
-    verdict = row["verdict"].replace("within margin", within)
-    if verdict.startswith("equivalent"):
-        verdict = verdict.replace("equivalent", f"equivalent {within}")
-    ratio = _interval(row["ratio"], row["ci_low"], row["ci_high"])
-    control = _interval(row["control_ratio"], row["control_ci_low"], row["control_ci_high"])
-    return f"{what} {ratio}, {verdict} (control {control})"
-
-
-def _interval(ratio: float, low: float, high: float) -> str:
-    if pd.isna(low) or pd.isna(high):
-        return "has no interval"
-    return f"{_change(ratio)} [{_change(low)}, {_change(high)}]"
-
-
-def _change(ratio: float) -> str:
-    """A ratio as per cent more or less; from twice on as a multiple."""
-    return f"{ratio - 1:+.1%}" if ratio < MULTIPLES_FROM else f"{ratio:.3g} times"

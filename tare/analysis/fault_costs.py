@@ -265,7 +265,7 @@ def _row(
     value, low, high = told or (None, None, None)
     reason = found if isinstance(found, str) else f"{n} complete rounds give no interval that says anything"
     return {
-        **identify(plan, one.campaign.name, env, plan.spec["batch"]),
+        **identify(plan, one.campaign.name, env, plan.spec.batch),
         "item": item,
         "value": value,
         "low": low,

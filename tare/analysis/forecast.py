@@ -23,6 +23,7 @@ from tare.model.registry import DISTRIBUTED, SHARED
 from tare.model.studies import arms
 from tare.model.studies.layout import ROUNDS, SEALED, kind_of, read_name
 from tare.model.studies.study import Study, campaigns, sampling_beside, sampling_of
+from tare.stats.costs import Work
 from tare.stats.fits import run_values
 from tare.stats.intervals import log_ratios_of, stein_units
 
@@ -36,14 +37,13 @@ class Experience:
     Attributes:
         source: where it comes from, for people.
         spread: standard deviation of a unit's log-ratio, the widest of the environments and the control.
-        unit_s, first_s: seconds of a unit, and of the discarded ones before them together.
+        work: seconds of the discarded units together, and of one that counts.
         environments: how many were compared with the host; a unit of another number costs in proportion.
     """
 
     source: str
     spread: float
-    unit_s: float
-    first_s: float
+    work: Work
     environments: int
 
 
@@ -72,7 +72,7 @@ def forecasts(
 
     Args:
         study: the checked study.
-        folders: of campaigns, the likelier ones first (results/campaigns/<study>).
+        folders: of campaigns, the likelier ones first (results/campaigns/<study>/<machine>).
         half_width: wanted, relative; None for the study's.
         budget_s: of one campaign; None for the study's.
         tries: those of the study so far; None for none. The next one may spend its share of alpha.
@@ -113,7 +113,7 @@ def needed(
     """Units and seconds for a half-width, if units vary and cost as they did; `fixed` units need no width."""
     units = fixed or stein_units(found.spread, math.log1p(half_width), pilot, alpha)
     scale = (environments + 2) / (found.environments + 2)
-    return units, scale * (found.first_s + units * found.unit_s)
+    return units, scale * found.work.seconds(units)
 
 
 def experience(folders: Sequence[Path], workload: str, name: str) -> Experience | None:
@@ -141,7 +141,7 @@ def from_campaign(sealed: Path) -> Experience | None:
     """
     campaign = read_sealed(sealed)
     plan, own = campaign.plan, campaign.counted
-    ratios = log_ratios_of([run_values(unit) for unit in own], plan.environments)
+    ratios = log_ratios_of([run_values(unit) for unit in own], plan.launch_names)
     spreads = [float(np.std(values, ddof=1)) for values in ratios.values() if len(values) > 1]
     if not spreads:
         return None
@@ -150,8 +150,10 @@ def from_campaign(sealed: Path) -> Experience | None:
     return Experience(
         source=f"from {sealed.parent}{'' if same else ', of another machine or other CPUs'}",
         spread=max(spreads),
-        unit_s=shares(own, compared(plan)) * float(np.mean([unit.cost_s for unit in own])),
-        first_s=sum(unit.cost_s for unit in campaign.units if unit.discarded),
+        work=Work(
+            once_s=sum(unit.cost_s for unit in campaign.units if unit.discarded),
+            each_s=shares(own, compared(plan)) * float(np.mean([unit.cost_s for unit in own])),
+        ),
         environments=len(compared(plan)),
     )
 
@@ -166,4 +168,10 @@ def from_reference(path: Path, workload: str, name: str) -> Experience | None:
         return None
     told = [record["machine"], *([record["note"]] if "note" in record else [])]
     place = path.relative_to(project_root()) if path.is_relative_to(project_root()) else path
-    return Experience(source=f"from {place}: {'; '.join(told)}", **row)
+    work = Work(once_s=row["first_s"], each_s=row["unit_s"])
+    return Experience(
+        source=f"from {place}: {'; '.join(told)}",
+        spread=row["spread"],
+        work=work,
+        environments=row["environments"],
+    )

@@ -25,7 +25,7 @@ from tare.model.records.launches import LaunchRecord, StartResults
 from tare.model.records.measured import StartsRecord
 from tare.model.records.naive_image import NaiveImageRecord
 from tare.model.registry import HOST, environment
-from tare.model.roles import read_role
+from tare.model.roles import LaunchRole, read_role
 from tare.model.rows import measured, unavailable
 from tare.model.schema import read
 from tare.model.studies.cells import CellKey
@@ -143,8 +143,8 @@ def read_starts(path: Path) -> Starts:
         raise IntegrityError(f"{path} is a campaign of {plan.kind}, not of starts: name that one")
     return Starts(
         **{key: getattr(plan, key) for key in ("stack", "workload", "arm", "scenario", "unavailable")},
-        no_cold=plan.spec.get("no_cold"),
-        environments=plan.environments,
+        no_cold=plan.spec.no_cold,
+        environments=plan.launch_names,
         launches=[
             (unit.unit, *_place(name), unit.launches[name]) for unit in campaign.counted for name in unit.order
         ],
@@ -159,11 +159,12 @@ def read_runs(path: Path) -> Starts:
     """
     campaign = read_sealed(path)
     plan = campaign.plan
-    if plan.kind != "rounds" or plan.conditions["page_cache"] != WARM:
+    if plan.kind != "rounds" or plan.conditions.page_cache != WARM:
         raise IntegrityError(f"{path} is no campaign of whole runs from a warm page cache: name that one")
     return Starts(
-        **{key: getattr(plan, key) for key in ("stack", "workload", "arm", "scenario", "environments")},
+        **{key: getattr(plan, key) for key in ("stack", "workload", "arm", "scenario")},
         no_cold=None,
+        environments=plan.launch_names,
         unavailable={},
         launches=[
             (unit.unit, name, WARM, launch) for unit in campaign.counted for name, launch in unit.launches.items()
@@ -177,11 +178,13 @@ def _place(name: str) -> tuple[str, str]:
     return role.place.name, role.page_cache or ""
 
 
-def build(study: str, forms: Sequence[Forms], starts: Starts | None, runs: Starts | None = None) -> pd.DataFrame:
+def build(
+    study: str, machine: str, forms: Sequence[Forms], starts: Starts | None, runs: Starts | None = None
+) -> pd.DataFrame:
     """The table of what images cost.
 
     Args:
-        study: its name.
+        study, machine: their names; images were made on this machine, or for it.
         forms: of every stack.
         starts: of one of those stacks; the others have none.
         runs: the warm starts of the same stack, where its whole runs are those; of no use where `starts` has any.
@@ -190,27 +193,29 @@ def build(study: str, forms: Sequence[Forms], starts: Starts | None, runs: Start
     for one in forms:
         image = CellKey(
             study=study,
+            machine=machine,
             campaign="images",
             workload=ALL_WORKLOADS,
-            launch=HOST,
+            launch=LaunchRole(environment=HOST),
             stack=one.stack,
             levels={STACK: SAME},
             batch=None,
             scenario="images",
         )
         for env, row in _form_rows(one):
-            rows.append({**replace(image, launch=env).row(), "rep": None, **row})
+            rows.append({**replace(image, launch=read_role(env)).row(), "rep": None, **row})
         for env, row in _naive_rows(one.naive) if one.naive else ():
-            rows.append({**replace(image, campaign=NAIVE, launch=env).row(), "rep": None, **row})
+            rows.append({**replace(image, campaign=NAIVE, launch=read_role(env)).row(), "rep": None, **row})
         own = starts if starts is not None and starts.stack == one.stack else None
         start = _of_starts(image, starts) if starts else replace(image, campaign="starts")
         for env, rep, row in _start_rows(own, list(one.environments)):
-            rows.append({**replace(start, launch=env).row(), **row, "rep": rep})
+            rows.append({**replace(start, launch=read_role(env)).row(), **row, "rep": rep})
         if runs is None or runs.stack != one.stack or _has_warm(own):
             continue
         for number, env, phase, launch in runs.launches:
             for row in start_rows(phase, launch):
-                rows.append({**replace(_of_starts(image, runs), launch=env).row(), **row, "rep": number})
+                own_start = replace(_of_starts(image, runs), launch=read_role(env))
+                rows.append({**own_start.row(), **row, "rep": number})
     return tables.make("image_costs", rows)
 
 
@@ -397,7 +402,7 @@ def repeated(table: pd.DataFrame, stack: str, env: str, item: str) -> dict[int, 
 def _rows(table: pd.DataFrame) -> dict[tuple[str, str, str], list[tuple[float, float, str]]]:
     """Repetition, value and reason of every row, in the table's order, by stack, environment and item."""
     found: dict[tuple[str, str, str], list[tuple[float, float, str]]] = {}
-    names = (table[column] for column in ("stack", "env", "item", "rep", "value", "reason"))
+    names = (table[column] for column in ("stack", "launch", "item", "rep", "value", "reason"))
     for stack, env, item, rep, value, reason in zip(*names, strict=True):
         found.setdefault((stack, env, item), []).append((rep, value, reason))
     return found
@@ -429,5 +434,5 @@ def stacks_of(table: pd.DataFrame) -> list[str]:
 
 def environments_of(table: pd.DataFrame, stack: str) -> list[str]:
     """Environments that have an image of a stack, or a reason for having none, in the table's order."""
-    own = table[(table["stack"] == stack) & (table["campaign"] == "images") & (table["env"] != SHARED)]
-    return list(dict.fromkeys(own["env"]))
+    own = table[(table["stack"] == stack) & (table["campaign"] == "images") & (table["launch"] != SHARED)]
+    return list(dict.fromkeys(own["launch"]))

@@ -1,7 +1,7 @@
 """What an environment costs a job by its length: from a headline of whole runs and one of training steps.
 
 The seconds that happen once come from whole runs, the share of a step from the training steps that the same rounds
-measured; what follows for a job of a length is modelled (tare.stats.job_length). The loader's worker, which starts
+measured; what follows for a job of a length is modelled (tare.stats.costs). The loader's worker, which starts
 again with every epoch, is in neither.
 """
 
@@ -23,8 +23,8 @@ from tare.model.journals.units import compared, family_alpha
 from tare.model.registry import HOST
 from tare.model.roles import CONTROL
 from tare.model.studies.layout import is_headline, read_name
+from tare.stats.costs import Cost, CostBox
 from tare.stats.intervals import Interval, tellable
-from tare.stats.job_length import Cost, CostBox
 
 ONCE = (*(name for name in PHASES if name != "epoch_rest_s"), "exit_s")
 STEP = "step_s"
@@ -100,7 +100,7 @@ def forecast(table: pd.DataFrame, env: str) -> tuple[Cost, CostBox]:
     Raises:
         UserError: nothing is said of its jobs; with the reason.
     """
-    rows = table[table["env"].isin((HOST, env))].set_index("item")
+    rows = table[table["launch"].isin((HOST, env))].set_index("item")
     if (missing := rows["reason"].dropna()).size or "length_below" not in rows.index:
         raise UserError(f"no cost of jobs in {env}: {missing.iloc[0] if missing.size else 'it has no rows'}")
     fixed_s, step = (rows.loc[item, ["value", "low", "high"]].astype(float) for item in ("fixed_s", "step_share"))
@@ -113,7 +113,7 @@ class _Pair:
     def __init__(self, runs: Measured, steps: Measured | None) -> None:
         self.runs, self.steps = runs, steps
         self.environments = compared(runs.campaign.plan)
-        seconds = once(runs.metrics).reindex(columns=list(runs.campaign.plan.environments))
+        seconds = once(runs.metrics).reindex(columns=list(runs.campaign.plan.launch_names))
         hosts = seconds[[HOST, CONTROL]].dropna().mean(axis=1)
         self.stopped = stopped_runs(runs.campaign)
         known = len(hosts) > 0 and self._bounded(HOST) is None
@@ -125,7 +125,7 @@ class _Pair:
             self.fixed[env] = replace(UNKNOWN, n=self.fixed[env].n)
         self.step = dict.fromkeys(self.environments, UNKNOWN)
         if steps is not None:
-            values = pivot(steps.metrics, STEP).reindex(columns=list(steps.campaign.plan.environments))
+            values = pivot(steps.metrics, STEP).reindex(columns=list(steps.campaign.plan.launch_names))
             pairs = {env: contrasts(values, env, HOST) for env in (CONTROL, *self.environments)}
             self.step = {env: tellable(one) for env, one in self._intervals(steps, pairs).items()}
 
@@ -211,7 +211,7 @@ class _Pair:
         """A row of the table; what has no source is measured by its own campaign."""
         plan, there = one.campaign.plan, told.value is not None
         return {
-            **identify(plan, one.campaign.name, env, plan.spec["batch"]),
+            **identify(plan, one.campaign.name, env, plan.spec.batch),
             "item": item,
             "length_s": length_s,
             "value": told.value,

@@ -32,13 +32,13 @@ from tare.model.rows import unavailable
 from tare.model.studies.cells import cell_of
 from tare.stats.fits import step_values
 
-IDENTITY = ("study", "campaign", "scenario", "workload", "stack", "batch")
+IDENTITY = ("study", "machine", "campaign", "scenario", "workload", "stack", "batch")
 LEVELS = ("step_s", "step_mean_s")  # that levels of an arm are compared by
 
 
 def campaign_metrics(campaign: SealedCampaign) -> list[Row]:
     """Rows of a sealed campaign; units that are discarded or void are left out."""
-    plan, batch = campaign.plan, campaign.plan.spec["batch"]
+    plan, batch = campaign.plan, campaign.plan.spec.batch
     rows = [
         {**identify(plan, campaign.name, env, size), "rep": unit.unit, **row}
         for unit in campaign.counted
@@ -56,7 +56,7 @@ def campaign_metrics(campaign: SealedCampaign) -> list[Row]:
         if plan.scenario == SHARED and campaign.level is None:
             rows.append({**identity, "rep": None, **unavailable(SLOWDOWN, "1", "launcher", reason)})
     if not rows and campaign.ended:  # it never came to a unit, and a study goes on without it
-        names = [name for name in plan.environments if plan.optional]
+        names = [name for name in plan.launch_names if plan.optional]
         identities = (identify(plan, campaign.name, name, batch) for name in names)
         rows = [{**one, "rep": None, **absent(campaign.kind, campaign.ended)} for one in identities]
     return rows
@@ -64,9 +64,9 @@ def campaign_metrics(campaign: SealedCampaign) -> list[Row]:
 
 def _slowdowns(plan: Plan, unit: Unit) -> Iterator[tuple[str, Row]]:
     """By environment: its launch beside a neighbour by the one without, where a unit has both."""
-    for name in plan.environments:
-        if not read_role(name).is_alone and (alone := alone_of(name)) in plan.environments:
-            yield name, slowdown_row(unit.launches.get(name), unit.launches.get(alone))
+    for role in plan.launches:
+        if not role.is_alone and (alone := alone_of(role.name)) in plan.launch_names:
+            yield role.name, slowdown_row(unit.launches.get(role.name), unit.launches.get(alone))
 
 
 def headline_beside(campaign: SealedCampaign, others: Iterable[SealedCampaign]) -> list[Row]:
@@ -76,10 +76,10 @@ def headline_beside(campaign: SealedCampaign, others: Iterable[SealedCampaign]) 
     the headline's level itself, and where the campaign has launches as in the headline.
     """
     plan = campaign.plan
-    if campaign.level in (None, HEADLINE_LEVEL) or any(read_role(name).is_reference for name in plan.environments):
+    if campaign.level in (None, HEADLINE_LEVEL) or any(role.is_reference for role in plan.launches):
         return []
     return [
-        {**identify(other.plan, campaign.name, reference_of(HOST), plan.spec["batch"]), "rep": unit.unit, **row}
+        {**identify(other.plan, campaign.name, reference_of(HOST), plan.spec.batch), "rep": unit.unit, **row}
         for other in others
         if (other.path, other.level) == (campaign.path, HEADLINE_LEVEL)
         for unit in other.counted
@@ -107,7 +107,7 @@ def campaign_kernels(campaign: SealedCampaign) -> list[Row]:
     if plan.kind != "causes":
         return []
     return [
-        {**identify(plan, campaign.name, env, plan.spec["batch"]), "rep": unit.unit, **row}
+        {**identify(plan, campaign.name, env, plan.spec.batch), "rep": unit.unit, **row}
         for unit in campaign.counted
         for env, launch in unit.launches.items()
         for row in kernel_rows(launch)
@@ -116,7 +116,7 @@ def campaign_kernels(campaign: SealedCampaign) -> list[Row]:
 
 def _unit_rows(campaign: SealedCampaign, unit: Unit) -> Iterator[tuple[str, int, list[Row]]]:
     """Environment, batch size and rows of each launch of a unit."""
-    kind, batch, level = campaign.kind, campaign.plan.spec["batch"], campaign.level
+    kind, batch, level = campaign.kind, campaign.plan.spec.batch, campaign.level
     steps = step_values(unit, level) if level is not None else {}
     for name, launch in unit.launches.items():
         if level is not None:
@@ -156,7 +156,7 @@ def identity_of(metrics: pd.DataFrame) -> Row:
     Args:
         metrics: rows of one campaign.
     """
-    own = metrics[~metrics["env"].map(lambda name: read_role(name).is_reference).astype(bool)]
+    own = metrics[metrics["launch_role"] != "headline"]
     first = (own if len(own) else metrics).iloc[0]
     return dict(first[[*IDENTITY, *columns_of_levels(metrics.columns)]])
 
@@ -173,10 +173,10 @@ def pivot(metrics: pd.DataFrame, metric: str) -> pd.DataFrame:
     values = metrics["value"].to_numpy(dtype=float, na_value=np.nan)[chosen]
     there = ~np.isnan(values)
     reps, rows = np.unique(metrics["rep"].to_numpy()[chosen][there].astype(int), return_inverse=True)
-    names, columns = np.unique(metrics["env"].to_numpy(dtype=object)[chosen][there], return_inverse=True)
+    names, columns = np.unique(metrics["launch"].to_numpy(dtype=object)[chosen][there], return_inverse=True)
     sums, counts = np.zeros((len(reps), len(names))), np.zeros((len(reps), len(names)))
     np.add.at(sums, (rows, columns), values[there])
     np.add.at(counts, (rows, columns), 1)
     means = np.divide(sums, counts, out=np.full_like(sums, np.nan), where=counts > 0)
     index = pd.Index(reps, name="rep", dtype=metrics["rep"].dtype)
-    return pd.DataFrame(means, index=index, columns=pd.Index(names, name="env", dtype=metrics["env"].dtype))
+    return pd.DataFrame(means, index=index, columns=pd.Index(names, name="launch", dtype=metrics["launch"].dtype))

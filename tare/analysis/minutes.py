@@ -16,7 +16,7 @@ from pathlib import Path
 
 import numpy as np
 
-from tare.analysis import tries
+from tare.analysis import expected, tries
 from tare.core.errors import TareError
 from tare.core.files import sha256_file
 from tare.machine import facts
@@ -24,14 +24,14 @@ from tare.machine.fitting import images_folder
 from tare.model.journals.ledger import set_aside_folders
 from tare.model.journals.sealed import PLAN, SealedCampaign, read_sealed
 from tare.model.journals.units import compared, family_alpha, planned_alpha, share_of, shares, unsliced
-from tare.model.studies import expected
 from tare.model.studies.layout import SEALED
 from tare.model.studies.minutes import Declared, Minutes, asked_of, declared, with_budgets
 from tare.model.studies.study import CampaignId, Chosen, Rounds, Study, headlines
 from tare.stats.budgets import shared_out
+from tare.stats.costs import Work
 from tare.stats.fits import run_values, step_values
 from tare.stats.intervals import FEWEST_UNITS, MOST_UNITS, judge, log_ratios_of, stein_units, student
-from tare.stats.sliced import rounds_needed
+from tare.stats.sliced.ratios import rounds_needed
 
 INCONCLUSIVE = "inconclusive"
 RUN, STEP = "whole run", "training step"
@@ -72,14 +72,13 @@ class Earlier:
         campaign: as it was sealed.
         comparisons: that have a spread.
         run_spread: of whole runs, the widest of all launches: what a pilot decides on.
-        first_s, round_s: seconds of the rounds that did not count, together, and of one that counted.
+        work: seconds of the rounds that did not count, together, and of one that counted.
     """
 
     campaign: SealedCampaign
     comparisons: tuple[Comparison, ...]
     run_spread: float
-    first_s: float
-    round_s: float
+    work: Work
 
     @property
     def is_open(self) -> bool:
@@ -104,11 +103,7 @@ class Earlier:
 
     def seconds(self, rounds: int) -> float:
         """What so many rounds take; half a round more, so that the budget pays the last one."""
-        return self.first_s + (rounds + 0.5) * self.round_s
-
-    def rounds_in(self, seconds: float) -> int:
-        """Rounds that a budget pays."""
-        return max(0, int((seconds - self.first_s) / self.round_s))
+        return self.work.seconds(rounds + 0.5)
 
 
 def earlier_of(campaign: SealedCampaign) -> Earlier | None:
@@ -117,19 +112,16 @@ def earlier_of(campaign: SealedCampaign) -> Earlier | None:
     found = tuple(_comparisons(campaign))
     seconds = [unit.cost_s for unit in counted]
     apart = unsliced(campaign.plan, campaign.units)
-    sliced = [name for name in campaign.plan.environments if name not in apart]
+    sliced = [name for name in campaign.plan.launch_names if name not in apart]
     runs = log_ratios_of([run_values(unit) for unit in counted], sliced)
     spreads = [float(np.std(ratios, ddof=1)) for ratios in runs.values() if len(ratios) >= FEWEST_UNITS]
     if not found or not spreads or not sum(seconds):
         return None
-    first_s = sum(unit.cost_s for unit in campaign.units if not unit.counts)
-    return Earlier(
-        campaign=campaign,
-        comparisons=found,
-        run_spread=max(spreads),
-        first_s=first_s,
-        round_s=shares(counted, compared(campaign.plan)) * float(np.mean(seconds)),
+    work = Work(
+        once_s=sum(unit.cost_s for unit in campaign.units if not unit.counts),
+        each_s=shares(counted, compared(campaign.plan)) * float(np.mean(seconds)),
     )
+    return Earlier(campaign=campaign, comparisons=found, run_spread=max(spreads), work=work)
 
 
 def _comparisons(campaign: SealedCampaign) -> Iterator[Comparison]:
@@ -142,7 +134,7 @@ def _comparisons(campaign: SealedCampaign) -> Iterator[Comparison]:
     margins = plan.margins or {}
     for what, rows in values.items():
         margin = margins.get("run" if what == RUN else "step")
-        logs = log_ratios_of(rows, plan.environments)
+        logs = log_ratios_of(rows, plan.launch_names)
         for env in compared(plan):
             ratios = logs.get(env, [])
             if margin is None or len(ratios) < FEWEST_UNITS:
@@ -189,7 +181,7 @@ def planned(study: Study, minutes: Minutes, campaigns: Path, images_s: float = 0
         images_s: that missing images will take.
     """
     own = headlines(study)
-    folder = campaigns / study.study
+    folder = campaigns / study.study / facts.machine_name()
     ledger = tries.Study(folder)
     found = {one.workload: newest_here(folder / one.workload / one.name) for one in own}
     attempts = {one.workload: ledger.next_attempt((one.workload, one.name)) for one in own}
@@ -252,7 +244,7 @@ def _chosen(
         why = f"no earlier campaign of this machine shows its spreads; some {paid:,} rounds on two cores"
         return Chosen(minutes=minutes, budget_s=budget_s, why=why)
     comparison, rounds = wanted
-    paid = max(study.rounds.pilot, earlier.rounds_in(budget_s))
+    paid = max(study.rounds.pilot, earlier.work.count_in(budget_s))
     state = "open is" if comparison.is_open else "none was open; most rounds are wanted by"
     never = f"more than {MOST_UNITS:,}" if rounds >= MOST_UNITS else f"{rounds:,}"
     why = (

@@ -1,12 +1,6 @@
 """The network of instances that train together: what it gives, what a model expects, and the network roofline.
 
-All-reduce, modelled as a ring of n members (Patarasuk and Yuan 2009): each sends and receives 2 (n - 1) / n of the
-bytes in 2 (n - 1) messages,
-
-    t(b) = 2 (n - 1) L + 2 (n - 1) / n * b / B
-
-with half the median round trip as L and the measured TCP stream as B. A parameter server's one cable takes the
-gradients of all w workers one after the other, and then gives them the parameters: t(b) = 2 w b / B.
+The model of an exchange is that of tare.stats.costs, with half the median round trip and the measured TCP stream.
 
 The roofline has the operations of a step by the bytes that a worker hands over in it; under it lies what a worker's
 step attains: its own rate without any exchange, or intensity times the rate at which gradients travel, whichever is
@@ -26,10 +20,9 @@ from tare.model.levels import columns_of_levels, level_column
 from tare.model.records.launches import NetworkResults
 from tare.model.records.measured import NetworkRecord
 from tare.model.registry import DISTRIBUTED, HOST, environment
-from tare.model.roles import read_role
 from tare.model.schema import read
+from tare.stats.costs import ALL_REDUCE, SERVER, exchange_s
 
-ALL_REDUCE, SERVER = "all-reduce", "parameter-server"
 COLUMNS = (
     *("workload", "env", "exchange", "network", "input", "n", "real_s", "samples_per_s", "step_s", "compute_s"),
     *("exposed_s", "exchange_s", "share", "bytes", "modelled_s", "intensity", "rate", "alone"),
@@ -86,22 +79,9 @@ def wires(record: NetworkRecord) -> dict[str, Wire]:
     return found
 
 
-def ring_s(size_bytes: float, workers: int, stream_bytes_per_s: float, round_trip_s: float) -> float:
-    """Seconds of an all-reduce as the model has it."""
-    messages = 2 * (workers - 1)
-    return messages * round_trip_s / 2 + messages / workers * size_bytes / stream_bytes_per_s
-
-
-def server_s(size_bytes: float, workers: int, stream_bytes_per_s: float) -> float:
-    """Seconds in which a parameter server takes all gradients and gives all parameters, as the model has it."""
-    return 2 * workers * size_bytes / stream_bytes_per_s
-
-
 def modelled_s(exchange: str, size_bytes: float, workers: int, wire: Wire) -> float:
     """Seconds of a step's exchange, as the model has it."""
-    if exchange == SERVER:
-        return server_s(size_bytes, workers, wire.stream_bytes_per_s)
-    return ring_s(size_bytes, workers, wire.stream_bytes_per_s, wire.round_trip_s)
+    return exchange_s(exchange, size_bytes, workers, wire.stream_bytes_per_s, wire.round_trip_s)
 
 
 def points(metrics: pd.DataFrame, record: NetworkRecord) -> pd.DataFrame:
@@ -115,7 +95,9 @@ def points(metrics: pd.DataFrame, record: NetworkRecord) -> pd.DataFrame:
     wire = wires(record).get(HOST)
     rows = []
     varied = columns_of_levels(own.columns)
-    for (workload, env, *found), unit in own.groupby(["workload", "env", *varied], dropna=False):
+    for (workload, env, place, *found), unit in own.groupby(
+        ["workload", "launch", "environment", *varied], dropna=False
+    ):
         of = unit.groupby("metric")["value"].median()
         if "group_step_s" not in of:
             continue
@@ -123,7 +105,7 @@ def points(metrics: pd.DataFrame, record: NetworkRecord) -> pd.DataFrame:
         exchange, read = levels[level_column("exchange")], levels.get(level_column("input"))
         step_s, compute_s, payload = of["group_step_s"], of["compute_step_s"], of["exchange_bytes"]
         flops = _flops(metrics, str(workload))
-        met_on = environment(read_role(str(env)).environment).network_of(levels[level_column("network")])
+        met_on = environment(str(place)).network_of(levels[level_column("network")])
         is_measured = met_on == measured_on(record)
         rows.append(
             {
@@ -166,7 +148,7 @@ def gradient_rates(record: NetworkRecord) -> dict[str, float]:
     if wire is None:
         return {}
     size = max(wire.all_reduce)
-    served = size / server_s(size, int(record.group["workers"]), wire.stream_bytes_per_s)
+    served = size / modelled_s(SERVER, size, int(record.group["workers"]), wire)
     return {ALL_REDUCE: size / wire.all_reduce[size], SERVER: served}
 
 
@@ -175,7 +157,7 @@ def _flops(metrics: pd.DataFrame, workload: str) -> float | None:
     own = metrics[
         (metrics["campaign"] == "profile")
         & (metrics["workload"] == workload)
-        & (metrics["env"] == HOST)
+        & (metrics["launch"] == HOST)
         & (metrics["metric"] == "flops_per_step")
         & (metrics["kind"] != "unavailable")
     ]

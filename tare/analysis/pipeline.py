@@ -16,10 +16,12 @@ from pathlib import Path
 from typing import Any
 
 from tare.core.errors import IntegrityError
+from tare.model.journals.recorded import with_machine
 from tare.model.levels import SAME, STACK
 from tare.model.records.launches import PipelinePass, PipelineResults
 from tare.model.records.measured import PipelineRecord
 from tare.model.registry import HOST
+from tare.model.roles import LaunchRole
 from tare.model.rows import measured, unavailable
 from tare.model.schema import read
 from tare.model.studies.cells import CellKey
@@ -55,7 +57,7 @@ def read_pipeline(path: Path) -> PipelineRecord:
     Raises:
         IntegrityError: it is not what `tare pipeline` writes.
     """
-    record = read(PipelineRecord, path)
+    record = with_machine(read(PipelineRecord, path), path)
     if record.ok:
         try:
             results(record)
@@ -76,9 +78,10 @@ def metric_rows(record: PipelineRecord) -> Iterator[dict[str, Any]]:
     """
     cell = CellKey(
         study=record.study,
+        machine=record.measured_on,
         campaign=CAMPAIGN,
         workload=record.workload,
-        launch=HOST,
+        launch=LaunchRole(environment=HOST),
         stack=record.stack,
         levels={STACK: SAME},
         batch=record.batch,

@@ -17,10 +17,12 @@ from tare.analysis.launch_rows import PROFILERS, Row, failure, profiler_of
 from tare.core.errors import IntegrityError
 from tare.core.files import sha256_file
 from tare.machine import nvml
+from tare.model.journals.recorded import with_machine
 from tare.model.journals.units import launched_ns
 from tare.model.levels import SAME, STACK, read_levels
 from tare.model.records.launches import Count, ProfileResults, Sample
 from tare.model.records.measured import CounterPart, Counters, ProfileRecord, Timeline
+from tare.model.roles import LaunchRole
 from tare.model.rows import measured, modelled, unavailable
 from tare.model.schema import read
 from tare.model.studies.arms import stack_of
@@ -69,9 +71,12 @@ def read_profile(path: Path) -> ProfileRecord:
     Raises:
         IntegrityError: it is no such record, or another's.
     """
-    record = read(ProfileRecord, path)
+    named = read(ProfileRecord, path)
+    record = with_machine(named, path)
     env, level = read_profile_name(path.parent.name)
+    machine = path.parent.parent.parent.name if named.machine else record.machine  # older paths named none
     for key, has, folder in (
+        ("machine", record.machine, machine),
         ("workload", record.workload, path.parent.parent.name),
         ("env", record.env, env),
         ("stack", read_levels(record.arm).get(STACK, SAME), level),
@@ -96,9 +101,10 @@ class ProfileRows:
         levels = read_levels(record.arm)
         cell = CellKey(
             study=record.study,
+            machine=record.measured_on,
             campaign=PROFILE,
             workload=record.workload,
-            launch=record.env,
+            launch=LaunchRole(environment=record.env),
             stack=stack_of(levels, record.stack),
             levels=levels,
             batch=record.batch,

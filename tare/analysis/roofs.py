@@ -59,7 +59,7 @@ def points(metrics: pd.DataFrame) -> pd.DataFrame:
     own = own[own["campaign"].map(lambda name: is_headline(name, "steps")).astype(bool)]
     found = []
     for (workload, env), row in table.iterrows():
-        steps = own[(own["workload"] == workload) & (own["env"] == env)]["value"]
+        steps = own[(own["workload"] == workload) & (own["launch"] == env)]["value"]
         found.append(
             {
                 "workload": workload,
@@ -77,7 +77,7 @@ def _work(metrics: pd.DataFrame) -> pd.DataFrame:
     """FLOPs and bytes of one step by workload and environment: counted where the device's counters gave both."""
     wanted = {*NEEDED, *MEASURED_NEEDED, *COUNTED_IN}
     rows = metrics[(metrics["campaign"] == PROFILE) & metrics["metric"].isin(wanted) & metrics["value"].notna()]
-    table = rows.pivot_table(index=["workload", "env"], columns="metric", values="value", aggfunc="first")
+    table = rows.pivot_table(index=["workload", "launch"], columns="metric", values="value", aggfunc="first")
     table = table.reindex(columns=sorted(wanted))
     moved = table["dram_read_bytes"] + table["dram_write_bytes"]
     counted = (table["flops_measured"] > 0) & (moved > 0)
@@ -134,7 +134,7 @@ def family_points(families: pd.DataFrame, workload: str, env: str = HOST) -> pd.
     `convention` marks FLOPs that are one per output element instead of counted multiply-adds. An interval that
     reaches a time of zero has no upper end.
     """
-    own = families[(families["workload"] == workload) & (families["env"] == env)]
+    own = families[(families["workload"] == workload) & (families["launch"] == env)]
     least = LEAST_SHARE * own["self_s_per_step"].sum()
     found = []
     for row in own[own["self_s_per_step"] >= least].to_dict("records"):
@@ -170,7 +170,7 @@ def _family_interval(row: Mapping[str, Any], flops: float) -> tuple[float, float
 
 def left_out(families: pd.DataFrame, workload: str, env: str = HOST) -> pd.DataFrame:
     """Families that `family_points` has no point for (no arithmetic, or too little time): name and own seconds."""
-    own = families[(families["workload"] == workload) & (families["env"] == env)]
+    own = families[(families["workload"] == workload) & (families["launch"] == env)]
     drawn = family_points(families, workload, env)["family"]
     rest = own[~own["family"].isin(drawn) & (own["self_s_per_step"] > 0)]
     return rest[["family", "self_s_per_step"]].sort_values("self_s_per_step", ascending=False, ignore_index=True)

@@ -16,7 +16,8 @@ from tare.analysis.metrics import identity_of, pivot
 from tare.model.journals.sealed import SealedCampaign
 from tare.model.journals.units import compared
 from tare.model.registry import HOST
-from tare.model.roles import CONTROL
+from tare.model.roles import CONTROL, read_role
+from tare.model.studies.cells import launch_columns
 from tare.stats.intervals import Interval
 from tare.stats.ranks import fewest_values, signed_rank_interval
 
@@ -39,14 +40,14 @@ def count_rows(campaign: SealedCampaign, metrics: pd.DataFrame, share: float = 1
     identity = identity_of(metrics)
     rows = []
     for metric in COUNTS:
-        values = pivot(metrics, metric).reindex(columns=list(campaign.plan.environments))
+        values = pivot(metrics, metric).reindex(columns=list(campaign.plan.launch_names))
         control = signed_rank_interval(differences(values, CONTROL, [HOST]), alpha)
         for env in environments:
             found = signed_rank_interval(differences(values, env, [HOST, CONTROL]), alpha)
             rows.append(
                 {
                     **identity,
-                    "env": env,
+                    **launch_columns(read_role(env), campaign.plan.scenario),
                     "metric": metric,
                     "n_units": found.n,
                     "host": _mean(values[[HOST, CONTROL]].mean(axis=1)),

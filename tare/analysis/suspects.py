@@ -125,7 +125,7 @@ def tree_files(fingerprints: pd.DataFrame, env: str) -> tuple[int, int]:
 
 
 def _by_name(fingerprints: pd.DataFrame, env: str) -> dict[str, str]:
-    own = fingerprints[fingerprints["env"] == env]
+    own = fingerprints[fingerprints["launch"] == env]
     return {
         path if path.startswith(TREE) else path.rsplit("/", 1)[-1]: digest
         for path, digest in zip(own["path"], own["sha256"], strict=True)

@@ -21,7 +21,7 @@ from tare.model.records.slices import Slices
 from tare.model.registry import HOST
 from tare.model.roles import CONTROL
 from tare.stats.intervals import Estimate
-from tare.stats.sliced import SwitchCost, SwitchCosts, at_long_quantum, switch_cost
+from tare.stats.sliced.switches import SwitchCost, SwitchCosts, at_long_quantum, switch_cost
 
 NOTE_ALPHA = 0.01  # of the interval of an environment's difference, beyond which it is named
 NOTE_SHARE = 0.25  # of the margin, which the difference has to move a ratio by
@@ -81,7 +81,7 @@ class Switching:
 
 def switching(campaign: SealedCampaign) -> Switching | None:
     """Costs and rates of a campaign in slices; None where its launches time no steps, or too few."""
-    names = list(campaign.plan.environments)
+    names = list(campaign.plan.launch_names)
     wanted = set(sliced_units(campaign))
     units = [unit for unit in campaign.counted if unit.unit in wanted]
     rounds = [_round(unit.launches, names) for unit in units]

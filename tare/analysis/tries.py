@@ -20,6 +20,7 @@ from tare.model.journals.ledger import (
     Try,
     attempt_of,
     disagreements,
+    names_of,
     read_ledger,
     study_folder,
     tries_of,
@@ -67,7 +68,7 @@ class Studies:
     def __init__(self, campaigns: Sequence[SealedCampaign], witnesses: Witnesses) -> None:
         self._studies: dict[Path, Study] = {}
         for campaign in campaigns:
-            folder = study_folder(campaign.path.parent, campaign.plan.study, campaign.plan.workload)
+            folder = study_folder(campaign.path.parent, campaign.plan)
             if folder is None:
                 continue
             if folder not in self._studies:
@@ -77,7 +78,7 @@ class Studies:
     def attempt(self, campaign: SealedCampaign) -> Attempt:
         """Which try a sealed campaign is; one that lies in no study's folder stands for itself."""
         plan = campaign.plan
-        folder = study_folder(campaign.path.parent, plan.study, plan.workload)
+        folder = study_folder(campaign.path.parent, plan)
         if folder is None:
             number = plan.attempt or 1
             return Attempt(number=number, share=share_of(number))
@@ -89,7 +90,7 @@ class Studies:
 
 
 class Study:
-    """The ledger of one study beside its folders.
+    """The ledger of one study on one machine, beside its folders.
 
     Raises:
         IntegrityError: the ledger was edited.
@@ -138,6 +139,7 @@ class Study:
 
     def _rows_of(self, question: Question) -> list[dict[str, Any]]:
         rows: list[dict[str, Any]] = []
+        study, machine = names_of(self.folder)
         before = 0
         for one in self.tries[question]:
             number = max(1 + before, *(entry.attempt or 0 for entry in one.entries)) if one.counts else None
@@ -146,7 +148,8 @@ class Study:
             note = note if self.has_ledger else self.lost
             rows += [
                 {
-                    "study": self.folder.name,
+                    "study": study,
+                    "machine": machine,
                     "workload": question[0],
                     "campaign": question[1],
                     "attempt": number,
@@ -205,10 +208,10 @@ def _found(one: Try, number: int | None) -> list[dict[str, Any]]:
     """Ratios of a try with Student's intervals at its share of alpha; one empty row where it has none."""
     last: Entry = one.last
     alpha = None if last.alpha is None or number is None else last.alpha * share_of(number)
-    empty = {"env": None, "ratio": None, "ci_low": None, "ci_high": None, "alpha": alpha}
+    empty = {"launch": None, "ratio": None, "ci_low": None, "ci_high": None, "alpha": alpha}
     rows = []
     for env, ratios in (last.ratios or {}).items():
-        row = {**empty, "env": env, "ratio": math.exp(ratios.mean)}
+        row = {**empty, "launch": env, "ratio": math.exp(ratios.mean)}
         if ratios.sd is not None and alpha is not None:
             half = t_quantile(alpha, ratios.n - 1) * ratios.sd / math.sqrt(ratios.n)
             ends = Interval(n=ratios.n, mean=ratios.mean, low=ratios.mean - half, high=ratios.mean + half)

@@ -29,7 +29,9 @@ from tare.model.journals.units import compared, family_alpha, measured_steps, un
 from tare.model.registry import HOST
 from tare.model.roles import CONTROL, alone_of, read_role, reference_of
 from tare.model.studies.arms import stack_of
+from tare.model.studies.cells import launch_columns
 from tare.model.studies.layout import ROUNDS, STEPS
+from tare.model.tables import CO_RUNNER, ENVIRONMENT, LEVEL
 from tare.stats.families import holm_levels, selected_level
 from tare.stats.intervals import (
     FEWEST_UNITS,
@@ -202,8 +204,8 @@ class Measured:
     @property
     def names(self) -> list[str]:
         """Launches of a unit, with the headline's where its rows come from another level of the same rounds."""
-        own = list(self.campaign.plan.environments)
-        found = [name for name in self.metrics["env"].unique() if name not in own]
+        own = list(self.campaign.plan.launch_names)
+        found = [name for name in self.metrics["launch"].unique() if name not in own]
         return own + [name for name in found if read_role(name).is_reference]
 
 
@@ -255,7 +257,7 @@ class _Table:
         self.identity["stack"] = stack_of(plan.levels, plan.stack)
         self.values = pivot(metrics, metric).reindex(columns=found.names)
         keys = [(CONTROL, HOST), *pairs]
-        self.limit = self.campaign.plan.conditions.get("launch_timeout_s")
+        self.limit = self.campaign.plan.conditions.launch_timeout_s
         self.ends = self._bounds(keys)
         total = TOTAL_OF.get(metric, metric)
         self.is_total = total == metric
@@ -285,7 +287,7 @@ class _Table:
 
     def _bounds(self, keys: Sequence[tuple[str, str]]) -> dict[tuple[str, str], Ends]:
         """Put the time limit where it stopped a launch; returns which ends of the comparisons are known then."""
-        stopped = stopped_runs(self.campaign) if self.metric == BOUNDED and self.limit else {}
+        stopped = stopped_runs(self.campaign) if self.metric == BOUNDED else {}
         if not stopped:
             return dict.fromkeys(keys, Ends())
         for name in stopped.keys() & set(self.values.columns):
@@ -399,6 +401,8 @@ class _Comparison:
         self.typical = table.typical[env, reference]
         self.ends, self.total_ends = table.ends[env, reference], table.total_ends[env, reference]
         self.share, self.family_alpha = table.share, table.family_alpha
+        against = read_role(reference)
+        self.compares = LEVEL if against.is_reference else CO_RUNNER if against.is_alone else ENVIRONMENT
         primary = reference == HOST and table.metric in PRIMARY_METRICS and table.campaign.is_headline
         self.role = PRIMARY if primary else EXPLORATORY
 
@@ -427,9 +431,10 @@ class _Comparison:
         failed = failures_of(table.campaign, self.env)
         return {
             **table.identity,
-            "env": self.env,
+            **launch_columns(read_role(self.env), table.campaign.plan.scenario),
             "metric": table.metric,
             "reference": self.reference,
+            "compares": self.compares,
             "role": self.role,
             "n_units": interval.n,
             "ratio": _exp(interval.mean),
@@ -521,7 +526,7 @@ class _Comparison:
 
     def _limits(self, units: int) -> list[str]:
         """What launches that were stopped leave unknown."""
-        parts, stopped = [], f"stopped at the time limit of {self.table.limit or 0:g} s"
+        parts, stopped = [], f"stopped at the time limit of {self.table.limit:g} s"
         if self.ends.at_least:
             parts.append(
                 f"{self.ends.at_least} of {units} launches were {stopped}, which counts as what they took at least"

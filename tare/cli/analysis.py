@@ -26,13 +26,13 @@ def add(subparsers: Any) -> None:
 
     audit = subparsers.add_parser("audit", help="judge published studies by their own data and by this machine")
     audit.add_argument("--paper", nargs="+", required=True, help="studies of config/published")
-    audit.add_argument("--results", type=Path, required=True, help="folder of the study's tables and machine.json")
+    audit.add_argument("--results", type=Path, required=True, help="folder of the study's tables and machines")
     audit.add_argument("--shared", type=Path, default=Path("results"), help="folder of what studies share: probes")
     audit.add_argument("--out", type=Path, required=True, help="folder of the tables published and claims")
     audit.set_defaults(run=run_audit)
 
 
-def run_tables(arguments: argparse.Namespace) -> int:
+def run_tables(arguments: argparse.Namespace) -> None:
     """`tare tables`."""
     from tare.analysis import extract
     from tare.core.progress import say
@@ -55,12 +55,14 @@ def run_tables(arguments: argparse.Namespace) -> int:
     )
     extract.write(tables, arguments.out, arguments.only)
     if arguments.show:
-        for line in extract.describe_verdicts(tables["verdicts"]):
+        from tare.analysis.decisions import read_decisions
+        from tare.report.words.decisions import lines
+
+        for line in lines(read_decisions(tables["decisions"])):
             say(line)
-    return 0
 
 
-def run_audit(arguments: argparse.Namespace) -> int:
+def run_audit(arguments: argparse.Namespace) -> None:
     """`tare audit`."""
     import pandas as pd
 
@@ -83,7 +85,6 @@ def run_audit(arguments: argparse.Namespace) -> int:
         )
     tables.write("published", pd.concat(findings, ignore_index=True), arguments.out / "published.csv")
     tables.write("claims", pd.concat(judged, ignore_index=True), arguments.out / "claims.csv")
-    return 0
 
 
 def _counted(counts: Any) -> str:

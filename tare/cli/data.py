@@ -21,7 +21,7 @@ def add(subparsers: Any) -> None:
     parser.set_defaults(run=run_fetch)
 
 
-def run_fetch(arguments: argparse.Namespace) -> int:
+def run_fetch(arguments: argparse.Namespace) -> None:
     """Write the record of a prepared data set."""
     from tare.core.progress import say
     from tare.datasets.catalog import prepare
@@ -32,4 +32,3 @@ def run_fetch(arguments: argparse.Namespace) -> int:
     if record.skipped:
         say(f"{record.name}: {len(record.skipped)} broken images left out, the first of them {record.skipped[0]}")
     say(f"{record.title}: {record.rows} rows, {record.bytes / 1e6:.1f} MB in {record.folder}")
-    return 0

@@ -45,21 +45,8 @@ def environment_check(name: str) -> Check:
         probe = environment(name).probe()
     except Exception as error:  # an adapter may be anybody's
         return lacking(name, f"its probe failed: {type(error).__name__}: {error}")
-    return Check(
-        name=name,
-        available=probe.available,
-        version=probe.version,
-        reason=probe.reason,
-        remedy=probe.remedy,
-        details=probe.details,
-    )
-
-
-def data_checks() -> list[Check]:
-    """Whether each source of each data set answers now."""
-    from tare.datasets.catalog import check_sources
-
-    return check_sources()
+    shared = ("available", "version", "reason", "remedy", "details")
+    return Check(name=name, **{field: getattr(probe, field) for field in shared})
 
 
 def network_checks() -> list[Check]:
@@ -149,13 +136,14 @@ def _one(check: Callable[[], Check]) -> Callable[[], list[Check]]:
 
 def _tasks() -> list[tuple[str, str, Callable[[], list[Check]]]]:
     """(section, what is tried, how)."""
+    from tare.datasets.catalog import check_sources
     from tare.model.registry import environment_names
 
     def probe(name: str) -> Callable[[], list[Check]]:
         return lambda: [environment_check(name)]
 
     return [
-        ("data", "data sources", data_checks),
+        ("data", "data sources", check_sources),
         ("profilers", "torch.profiler", _one(profiler_checks.torch_profiler)),
         *(("environments", name, probe(name)) for name in environment_names() if not name.endswith(IN_A_GUEST)),
         ("profilers", "nsys", _one(profiler_checks.nsys)),
@@ -213,7 +201,6 @@ def _wrapped(label: str, text: str, width: int) -> list[str]:
 
 
 def _note(check: dict[str, Any]) -> str:
-    """What is worth a word beside the version of something that works."""
     details = check["details"]
     words = [
         str(details[key]) for key in ("mount_mode", "origin", "storage_driver", "name", "device") if key in details

@@ -13,7 +13,7 @@ def add(subparsers: Any) -> None:
     parser.set_defaults(run=run_doctor)
 
 
-def run_doctor(arguments: argparse.Namespace) -> int:
+def run_doctor(arguments: argparse.Namespace) -> None:
     """Examine, then print; the exit status is 0 whatever is found, since lacking something is no failure."""
     import contextlib
     import json
@@ -30,4 +30,3 @@ def run_doctor(arguments: argparse.Namespace) -> int:
     if sys.stderr.isatty():
         print("\r\033[K", end="", file=sys.stderr)
     print(json.dumps(report, indent=1) if arguments.json else doctor.render(report))
-    return 0

@@ -36,17 +36,17 @@ def add(subparsers: Any) -> None:
     naive.set_defaults(run=run_naive_image)
 
 
-def run_starts(arguments: argparse.Namespace) -> int:
+def run_starts(arguments: argparse.Namespace) -> None:
     """`tare starts`."""
     from tare.experiments.starts import measure_starts
 
     measure_starts(arguments.study, arguments.workload, arguments.environments, arguments.images, arguments.out)
-    return 0
 
 
-def run_image_costs(arguments: argparse.Namespace) -> int:
+def run_image_costs(arguments: argparse.Namespace) -> None:
     """`tare image-costs`."""
     from tare.analysis import image_costs
+    from tare.machine.facts import machine_name
     from tare.model import tables
     from tare.model.studies.layout import IMAGES
     from tare.model.studies.study import ImageCostsPart, load_part
@@ -59,15 +59,13 @@ def run_image_costs(arguments: argparse.Namespace) -> int:
     ]
     starts = image_costs.read_starts(arguments.starts) if arguments.starts else None
     runs = image_costs.read_runs(arguments.runs) if arguments.runs else None
-    tables.write("image_costs", image_costs.build(study.study, forms, starts, runs), arguments.out)
-    return 0
+    tables.write("image_costs", image_costs.build(study.study, machine_name(), forms, starts, runs), arguments.out)
 
 
-def run_naive_image(arguments: argparse.Namespace) -> int:
+def run_naive_image(arguments: argparse.Namespace) -> None:
     """`tare naive-image`."""
     from tare.experiments.naive_image import measure_naive_image
     from tare.machine.fitting import AUTO, fitting_device
 
     variant = fitting_device(arguments.stack)[0] if arguments.variant == AUTO else arguments.variant
     measure_naive_image(arguments.stack, variant, arguments.out)
-    return 0

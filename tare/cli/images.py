@@ -43,7 +43,6 @@ def add(subparsers: Any) -> None:
         "--python", type=Path, default=Path(sys.executable), help="interpreter that has the framework"
     )
     bound.add_argument("--environments", nargs="*", help="write their records too (default: all there are)")
-    bound.add_argument("--probes", type=Path, help="folder of records of `tare probe`; default: each is tried now")
     bound.add_argument("--out", type=Path, help="folder of the records (default results/images/bound)")
     bound.set_defaults(run=run_bind_stack)
     arm = subparsers.add_parser("derive-arm", help="as derive-image, for one arm: one factor at another level")
@@ -67,31 +66,27 @@ def _common(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--out", type=Path, required=True, help="record to write (JSON)")
 
 
-def _with_variant(run: Callable[[argparse.Namespace], int]) -> Callable[[argparse.Namespace], int]:
-    """The same command with `--variant auto` settled by this machine, as a launch settles `device: auto`.
+def _with_variant(run: Callable[[argparse.Namespace], None]) -> Callable[[argparse.Namespace], None]:
+    """The same command with `--variant auto` settled by this machine, as a launch settles `device: auto`."""
 
-    It begins with what killed ones left.
-    """
-
-    def settled(arguments: argparse.Namespace) -> int:
+    def settled(arguments: argparse.Namespace) -> None:
         from tare.images.build import clear_unfinished
         from tare.machine.fitting import AUTO, fitting_device
 
         if arguments.variant == AUTO:
             arguments.variant = fitting_device(arguments.stack)[0]
         clear_unfinished()
-        return run(arguments)
+        run(arguments)
 
     return settled
 
 
-def run_build_tree(arguments: argparse.Namespace) -> int:
+def run_build_tree(arguments: argparse.Namespace) -> None:
     """Build the tree and write its record."""
     from tare.images.build import build_stack_tree, missing_tree
 
     record = _or_missing(arguments, lambda name, variant: build_stack_tree(name, variant).record, missing_tree)
     record.write(arguments.out)
-    return 0
 
 
 def _or_missing(arguments: argparse.Namespace, make: Callable[..., Any], missing: Callable[..., Any]) -> Any:
@@ -106,7 +101,7 @@ def _or_missing(arguments: argparse.Namespace, make: Callable[..., Any], missing
         return missing(arguments.stack, arguments.variant, str(error))
 
 
-def run_build_image(arguments: argparse.Namespace) -> int:
+def run_build_image(arguments: argparse.Namespace) -> None:
     """Build the image, link its archive beside the record and write the record."""
     from tare.core.progress import say
     from tare.images.build import build, link_into, missing_image
@@ -116,10 +111,9 @@ def run_build_image(arguments: argparse.Namespace) -> int:
         say(f"no image of {arguments.stack}: {record.reason}")
     link_into(arguments.out.parent, record)
     record.write(arguments.out)
-    return 0
 
 
-def run_derive_image(arguments: argparse.Namespace) -> int:
+def run_derive_image(arguments: argparse.Namespace) -> None:
     """Derive one environment's form and write its record; an unavailable environment is a record, not a failure."""
     from tare.images.build import build, derive, of_tree, without
     from tare.model.records.images import OciRecord, TreeRecord
@@ -141,14 +135,10 @@ def run_derive_image(arguments: argparse.Namespace) -> int:
         record = without(source, arguments.env, probe.reason or "")
     _copy_of_host(record)
     _tell(arguments, record, arguments.stack)
-    return 0
 
 
 def _copy_of_host(record: ImageRecord) -> None:
-    """The second copy that the host's control launches from: now, beside other images, not before a measurement.
-
-    Where none can be had a campaign says why.
-    """
+    """The host's second copy, for its control, made now and not before a measurement; a campaign says why not."""
     from tare.core.errors import UnavailableError
     from tare.images.copies import second_copy
     from tare.model.registry import HOST
@@ -158,7 +148,7 @@ def _copy_of_host(record: ImageRecord) -> None:
             second_copy(Path(record.reference))
 
 
-def run_derive_arm(arguments: argparse.Namespace) -> int:
+def run_derive_arm(arguments: argparse.Namespace) -> None:
     """Derive an arm's form for one environment and write its record; one that can't be had is no failure."""
     from tare.images.build import build
     from tare.launch.arm_images import derive_arm, parse
@@ -171,11 +161,9 @@ def run_derive_arm(arguments: argparse.Namespace) -> int:
     source = read(OciRecord, given) if given else build(arguments.stack, arguments.variant)
     record = derive_arm(source, arguments.env, arguments.arm, _probe(arguments))
     _tell(arguments, record, f"{arguments.stack} for {arguments.arm}")
-    return 0
 
 
 def _probe(arguments: argparse.Namespace) -> Probe:
-    """What the trial launch gave; where none is named, the environment is taken to work."""
     from tare.model.environment import Probe
     from tare.model.records.images import ProbeRecord
     from tare.model.schema import read
@@ -184,7 +172,6 @@ def _probe(arguments: argparse.Namespace) -> Probe:
 
 
 def _tell(arguments: argparse.Namespace, record: ImageRecord, what: str) -> None:
-    """Write an environment's record, link its file beside it, and say where there is none."""
     from tare.core.progress import say
     from tare.images.build import link_into
 
@@ -194,24 +181,17 @@ def _tell(arguments: argparse.Namespace, record: ImageRecord, what: str) -> None
     record.write(arguments.out)
 
 
-def run_bind_stack(arguments: argparse.Namespace) -> int:
+def run_bind_stack(arguments: argparse.Namespace) -> None:
     """Write the record of the bound stack's image and those of environments; one that can't is no failure."""
     from tare.core.progress import say
     from tare.images import installed
-    from tare.model.records.images import ProbeRecord
     from tare.model.registry import environment, environment_names
-    from tare.model.schema import read
     from tare.model.studies.layout import IMAGES
     from tare.model.studies.stacks import BOUND
 
     installed.examine(arguments.python)  # a mistake is told before the launches of a minute
     chosen = arguments.environments
     names = environment_names() if chosen is None else chosen
-    probes = {}
-    for name in names:
-        adapter = environment(name)
-        kept = arguments.probes / f"{name}.json" if arguments.probes else None
-        probes[name] = read(ProbeRecord, kept).outcome if kept else adapter.probe()
+    probes = {name: environment(name).probe() for name in names}
     for name, record in installed.bind(arguments.python, arguments.out or IMAGES / BOUND, probes).items():
         say(f"{name}: {'ready' if record.status == 'ok' else record.reason}")
-    return 0

@@ -24,7 +24,9 @@ def add(subparsers: Any) -> None:
         type=_minutes,
         help="how long the whole study may take: the budgets of its headline campaigns, as MINUTES= chooses them",
     )
-    parser.add_argument("--campaigns", type=Path, action="append", help="folder of earlier campaigns of a study")
+    parser.add_argument(
+        "--campaigns", type=Path, action="append", help="folder of earlier campaigns of a study on a machine"
+    )
     parser.add_argument(
         "--stamp",
         action="store_true",
@@ -68,27 +70,29 @@ def _number(text: str) -> float:
         return math.nan
 
 
-def run_plan(arguments: argparse.Namespace) -> int:
+def run_plan(arguments: argparse.Namespace) -> None:
     """One line per comparison of the study; or its stamp."""
     if arguments.minutes is not None:
-        return _plan_minutes(arguments)
-    if arguments.stamp:
-        from tare.model.studies.study import load_checked
+        _plan_minutes(arguments)
+        return
+    from tare.model.studies.study import PRIMARY, load_checked, settings_of
 
-        return _stamp(load_checked(arguments.study))
+    if arguments.stamp:
+        _stamp(load_checked(arguments.study))
+        return
     from tare.analysis import tries
+    from tare.analysis.expected import whole_s
     from tare.analysis.forecast import forecasts
     from tare.core.progress import duration, say
     from tare.literature import claims, published
-    from tare.model.studies.expected import whole_s
-    from tare.model.studies.layout import CAMPAIGNS
-    from tare.model.studies.study import PRIMARY, load_checked, settings_of
+    from tare.machine.facts import machine_name
+    from tare.model.studies.layout import CAMPAIGNS, study_folder
 
     study = load_checked(arguments.study, _over(arguments))
     if arguments.workload:
         study = study.replace(workloads={arguments.workload: settings_of(study.workloads, arguments.workload)})
-    own = CAMPAIGNS / study.study
-    others = sorted(path for path in CAMPAIGNS.glob("*") if path.is_dir() and path != own)
+    own = study_folder(study.study, machine_name())
+    others = sorted(path for path in CAMPAIGNS.glob("*/*") if path.is_dir() and path != own)
     total, unknown, notes = 0.0, 0, []
     for row in forecasts(
         study,
@@ -121,10 +125,9 @@ def run_plan(arguments: argparse.Namespace) -> int:
         f"the whole study: about {duration(whole_s(study))} on two cores, where its images and data are there, by "
         "its units and budgets and what launches of this project took"
     )
-    return 0
 
 
-def _plan_minutes(arguments: argparse.Namespace) -> int:
+def _plan_minutes(arguments: argparse.Namespace) -> None:
     """The budgets of a study that may take so many minutes; with --stamp they are written down and stamped."""
     from tare.analysis.minutes import laid_over
     from tare.core.errors import UserError
@@ -143,26 +146,26 @@ def _plan_minutes(arguments: argparse.Namespace) -> int:
         say(line)
     if before:
         say(f"as chosen on {chosen.at}, in {path_of(study, arguments.minutes)}")
-    if not arguments.stamp:
-        return 0
-    declare(study, chosen)
-    return _stamp(own)
+    if arguments.stamp:
+        declare(study, chosen)
+        _stamp(own)
 
 
-def _stamp(study: Study) -> int:
+def _stamp(study: Study) -> None:
     """Write the stamp of a study, note it in its ledger, and say how to leave its hash with others."""
     import time
 
     from tare.core.files import sha256_file
     from tare.core.progress import say
-    from tare.experiments.ledger import bring_up_to_date, note_stamp
+    from tare.machine.facts import machine_name
     from tare.machine.witnesses import commands, witnesses
-    from tare.model.journals.ledger import last_hash
-    from tare.model.studies.layout import CAMPAIGNS
+    from tare.model.journals.ledger import bring_up_to_date, last_hash, note_stamp
+    from tare.model.studies.layout import study_folder
     from tare.model.studies.stamps import stamp_of, write_stamp
+    from tare.stats.fits import ratios_of
 
-    folder = CAMPAIGNS / study.study
-    entries = bring_up_to_date(folder)
+    folder = study_folder(study.study, machine_name())
+    entries = bring_up_to_date(folder, ratios_of)
     at = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
     path = write_stamp(folder, stamp_of(study, at, last_hash(folder, entries) if entries else None))
     sha256 = sha256_file(path)
@@ -174,4 +177,3 @@ def _stamp(study: Study) -> int:
         say(f"  {command}")
     for held in witnesses(path, sha256):
         say(f"held by {held}")
-    return 0

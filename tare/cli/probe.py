@@ -18,7 +18,7 @@ def add(subparsers: Any) -> None:
     machine.set_defaults(run=run_machine)
 
 
-def run_probe(arguments: argparse.Namespace) -> int:
+def run_probe(arguments: argparse.Namespace) -> None:
     """An environment that does not work is a record with its reason, not a failure."""
     from tare.core.progress import say
     from tare.launch.trial import probe_record
@@ -31,12 +31,13 @@ def run_probe(arguments: argparse.Namespace) -> int:
     found.write(arguments.out)
     verdict = "available" if found.available else f"unavailable: {found.reason}"
     say(f"{found.env} {found.version or ''}: {verdict}")
-    return 0
 
 
-def run_machine(arguments: argparse.Namespace) -> int:
-    """Write the facts."""
+def run_machine(arguments: argparse.Namespace) -> None:
+    """Write the facts, and say by which name the machine is known."""
+    from tare.core.progress import say
     from tare.machine.facts import record
 
-    record().write(arguments.out)
-    return 0
+    found = record()
+    found.write(arguments.out)
+    say(f"this machine is {found.name}")

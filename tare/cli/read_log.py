@@ -87,7 +87,6 @@ def _check(arguments: argparse.Namespace) -> None:
 
 
 def _table(rows: Sequence[Mapping[str, Any]], columns: Sequence[str]) -> list[str]:
-    """Rows in columns as wide as their widest cell; the last may run on."""
     if not rows:
         return ["  nothing of it is in this log"]
     texts = [list(columns), *([_text(row[name]) for name in columns] for row in rows)]

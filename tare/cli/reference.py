@@ -12,13 +12,7 @@ from typing import Any
 from tare.core.errors import UnavailableError
 
 INPUT = Path(".reference")
-NEEDED = {
-    "yaml": "PyYAML",
-    "numpy": "numpy",
-    "pandas": "pandas",
-    "scipy": "scipy",
-    "packaging": "packaging",
-}
+NEEDED = {"yaml": "PyYAML", "numpy": "numpy", "pandas": "pandas", "scipy": "scipy", "packaging": "packaging"}
 
 
 def add(subparsers: Any) -> None:
@@ -64,11 +58,7 @@ def _seconds(text: str) -> float:
 
 
 def _refuse_without(needed: Mapping[str, str]) -> None:
-    """Say what this Python lacks before an import does.
-
-    Raises:
-        UnavailableError: a package is not there; the remedy is told.
-    """
+    """Raise UnavailableError with its remedy where this Python lacks a package, before an import does."""
     lacking = [package for module, package in needed.items() if find_spec(module) is None]
     if lacking:
         raise UnavailableError(
@@ -77,7 +67,7 @@ def _refuse_without(needed: Mapping[str, str]) -> None:
         )
 
 
-def run_reference(arguments: argparse.Namespace) -> int:
+def run_reference(arguments: argparse.Namespace) -> None:
     """Bring in the packages that this Python lacks before anything needs them, then measure."""
     _refuse_without(NEEDED)
     from tare.experiments.carried import add_packages
@@ -85,21 +75,11 @@ def run_reference(arguments: argparse.Namespace) -> int:
     add_packages(arguments.input)
     from tare.experiments import reference
 
-    wanted = reference.Wanted(
-        python=arguments.python,
-        source=arguments.study,
-        carried=arguments.input,
-        budget_s=arguments.budget_s,
-        out=arguments.out,
-        device=arguments.device,
-        only=arguments.only,
-        more=arguments.more,
-    )
-    reference.run(wanted)
-    return 0
+    shared = {name: getattr(arguments, name) for name in ("python", "budget_s", "out", "device", "only", "more")}
+    reference.run(reference.Wanted(**shared, source=arguments.study, carried=arguments.input))
 
 
-def run_pack(arguments: argparse.Namespace) -> int:
+def run_pack(arguments: argparse.Namespace) -> None:
     """Fill the folder that travels."""
     from tare.core.progress import say
     from tare.experiments.reference_input import pack
@@ -109,10 +89,9 @@ def run_pack(arguments: argparse.Namespace) -> int:
     say(f"{len(content['files'])} files, {total / 1e6:.1f} MB in {arguments.out}")
     if content["left_out"]:
         say(f"without Charliecloud: {content['left_out']}")
-    return 0
 
 
-def run_check(arguments: argparse.Namespace) -> int:
+def run_check(arguments: argparse.Namespace) -> None:
     """Exit status 4 where a file is not what was recorded."""
     from tare.core.progress import say
     from tare.model.journals.references import check
@@ -121,10 +100,9 @@ def run_check(arguments: argparse.Namespace) -> int:
     done = sum(part.status in ("ok", "ended") for part in found.parts)
     size = sum(file.bytes for file in found.files)
     say(f"{found.name}: whole; {done} of {len(found.parts)} parts, {size / 1e6:.2f} MB, {found.device.name}")
-    return 0
 
 
-def run_tables(arguments: argparse.Namespace) -> int:
+def run_tables(arguments: argparse.Namespace) -> None:
     """Make the tables, and judge what papers claim of a device by them."""
     from tare.analysis.reference import write_tables
     from tare.core.progress import say
@@ -133,4 +111,3 @@ def run_tables(arguments: argparse.Namespace) -> int:
     count = write_tables(arguments.folder, arguments.out, keep_going=arguments.keep_going)
     judged = device_claims.write(arguments.folder, arguments.out)
     say(f"{count} metrics and {judged} claims in {arguments.out}")
-    return 0

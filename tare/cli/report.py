@@ -39,7 +39,7 @@ def add(subparsers: Any) -> None:
     report.set_defaults(run=run_report)
 
 
-def run_notebook(arguments: argparse.Namespace) -> int:
+def run_notebook(arguments: argparse.Namespace) -> None:
     """`tare notebook`."""
     from tare.report import notebooks
 
@@ -52,14 +52,12 @@ def run_notebook(arguments: argparse.Namespace) -> int:
         max(1, arguments.jobs),
         drawn if arguments.figures else None,
     )
-    return 0
 
 
-def run_report(arguments: argparse.Namespace) -> int:
+def run_report(arguments: argparse.Namespace) -> None:
     """`tare report`."""
     from tare.core.progress import say
     from tare.report import build
 
     path = build(arguments.results, arguments.shared, arguments.study, arguments.out, arguments.images)
     say(f"the report: {path.resolve()}")
-    return 0

@@ -43,7 +43,7 @@ def add(subparsers: Any) -> None:
     sweep = subparsers.add_parser("sweep", parents=[common], help="real time by batch size, on the host")
     sweep.add_argument("--workload", required=True)
     sweep.add_argument("--out", type=Path, required=True, help="sealed.json of the campaign")
-    sweep.set_defaults(run=run_sweep)
+    sweep.set_defaults(run=lambda a: _measure().sweep(*_given(a, "study", "workload", "images", "data", "out")))
 
     profile = subparsers.add_parser("profile", parents=[common], help="one profiled launch")
     profile.add_argument("--workload", required=True)
@@ -52,7 +52,9 @@ def add(subparsers: Any) -> None:
     profile.add_argument(
         "--out", type=Path, required=True, help="profile.json; the trace goes into `traces` beside it"
     )
-    profile.set_defaults(run=run_profile)
+    profile.set_defaults(
+        run=lambda a: _measure().profile(a.study, a.workload, a.env, a.images, a.data, a.out, a.arm)
+    )
 
     profiles = subparsers.add_parser("profiles", parents=[common], help="profiled launches of several workloads")
     profiles.add_argument("--env", required=True)
@@ -68,7 +70,7 @@ def add(subparsers: Any) -> None:
 
     ceilings = subparsers.add_parser("ceilings", parents=[common], help="copy, triad and GEMM on the host")
     ceilings.add_argument("--out", type=Path, required=True)
-    ceilings.set_defaults(run=run_ceilings)
+    ceilings.set_defaults(run=lambda a: _measure().ceilings(a.study, a.images, a.out))
 
     pipeline = subparsers.add_parser("pipeline", parents=[common], help="the input alone, without training")
     pipeline.add_argument("--workload", required=True)
@@ -87,30 +89,29 @@ def add(subparsers: Any) -> None:
     single.set_defaults(run=run_single)
 
 
-def run_comparison(arguments: argparse.Namespace) -> int:
+def _measure() -> Any:
+    from tare.experiments import measure
+
+    return measure
+
+
+def _given(arguments: argparse.Namespace, *names: str) -> list[Any]:
+    return [getattr(arguments, name) for name in names]
+
+
+def run_comparison(arguments: argparse.Namespace) -> None:
     """`tare rounds` and `tare causes`."""
     from tare.experiments import measure
 
     if arguments.scenario == "distributed":
         _install_for_networks()
-    measure.compare(
-        arguments.kind,
-        arguments.study,
-        arguments.workload,
-        arguments.environments,
-        arguments.images,
-        arguments.data,
-        arguments.out,
-        arguments.arm,
-        arguments.scenario,
-        arguments.neighbour_data,
-    )
+    first = ("kind", "study", "workload", "environments", "images", "data", "out")
+    measure.compare(*_given(arguments, *first, "arm", "scenario", "neighbour_data"))
     if arguments.kind == "rounds" and arguments.arm is None and arguments.scenario == "single":
         _say_verdicts([arguments.out])
-    return 0
 
 
-def run_reasons(arguments: argparse.Namespace) -> int:
+def run_reasons(arguments: argparse.Namespace) -> None:
     """`tare reasons`."""
     from tare.experiments import measure
 
@@ -119,19 +120,17 @@ def run_reasons(arguments: argparse.Namespace) -> int:
         for workload, record, out in arguments.job
     ]
     measure.causes_together(arguments.study, wanted, arguments.environments, arguments.images)
-    return 0
 
 
 def _say_verdicts(outs: Sequence[Path]) -> None:
-    """The verdicts of headline campaigns that were just sealed, before the other campaigns of the study are known.
-
-    What was measured is sealed: a verdict that can't be told here is no reason to fail, the tables will say why.
-    """
+    """Verdicts of headline campaigns just sealed; one that can't be told is no failure: the tables say why."""
     from tare.analysis import extract
+    from tare.analysis.decisions import read_decisions
     from tare.core.progress import say
+    from tare.report.words import decisions
 
     try:
-        lines = extract.describe_verdicts(extract.build(outs, [])["verdicts"])
+        lines = decisions.lines(read_decisions(extract.build(outs, [])["decisions"]))
     except Exception as error:
         say(f"no verdict here: {type(error).__name__}: {error}")
         return
@@ -141,62 +140,25 @@ def _say_verdicts(outs: Sequence[Path]) -> None:
         say(f"  {line}")
 
 
-def run_sweep(arguments: argparse.Namespace) -> int:
-    """`tare sweep`."""
-    from tare.experiments import measure
-
-    measure.sweep(arguments.study, arguments.workload, arguments.images, arguments.data, arguments.out)
-    return 0
-
-
-def run_profile(arguments: argparse.Namespace) -> int:
-    """`tare profile`."""
-    from tare.experiments import measure
-
-    measure.profile(
-        arguments.study,
-        arguments.workload,
-        arguments.env,
-        arguments.images,
-        arguments.data,
-        arguments.out,
-        arguments.arm,
-    )
-    return 0
-
-
-def run_profiles(arguments: argparse.Namespace) -> int:
+def run_profiles(arguments: argparse.Namespace) -> None:
     """`tare profiles`: one after the other, what the command itself needs is imported once."""
-    from tare.experiments import measure
-
     for workload, record, out in arguments.job:
-        measure.profile(arguments.study, workload, arguments.env, arguments.images, Path(record), Path(out))
-    return 0
+        _measure().profile(arguments.study, workload, arguments.env, arguments.images, Path(record), Path(out))
 
 
-def run_ceilings(arguments: argparse.Namespace) -> int:
-    """`tare ceilings`."""
-    from tare.experiments import measure
-
-    measure.ceilings(arguments.study, arguments.images, arguments.out)
-    return 0
-
-
-def run_pipeline(arguments: argparse.Namespace) -> int:
+def run_pipeline(arguments: argparse.Namespace) -> None:
     """`tare pipeline`."""
     from tare.experiments.pipeline import measure_pipeline
 
     measure_pipeline(arguments.study, arguments.workload, arguments.images, arguments.data, arguments.out)
-    return 0
 
 
-def run_network(arguments: argparse.Namespace) -> int:
+def run_network(arguments: argparse.Namespace) -> None:
     """`tare network`."""
     from tare.experiments.network import measure_network
 
     _install_for_networks()
     measure_network(arguments.study, arguments.images, arguments.out)
-    return 0
 
 
 def _install_for_networks() -> None:
@@ -207,7 +169,7 @@ def _install_for_networks() -> None:
     install_for("instances that train together", PACKAGES)
 
 
-def run_single(arguments: argparse.Namespace) -> int:
+def run_single(arguments: argparse.Namespace) -> None:
     """`tare run`: exit status 3 where the environment is unavailable or the launch failed."""
     from tare.analysis.launch_rows import whole_run_rows
     from tare.core.progress import say
@@ -215,18 +177,9 @@ def run_single(arguments: argparse.Namespace) -> int:
     from tare.model.records.launches import LaunchRecord
     from tare.model.schema import parse
 
-    record = measure.single(
-        arguments.study,
-        arguments.workload,
-        arguments.env,
-        arguments.batch,
-        arguments.images,
-        arguments.data,
-        arguments.out,
-    )
+    record = measure.single(*_given(arguments, "study", "workload", "env", "batch", "images", "data", "out"))
     launched = parse(LaunchRecord, record, "the launch")
     mark = "  emulated: says nothing of speed" if launched.vm and launched.vm.emulated else ""
     for row in whole_run_rows(launched):
         value = f"{row['kind']}: {row['reason']}" if row["value"] is None else f"{row['value']:.6g} {row['unit']}"
         say(f"{row['metric']:20} {value}{mark}")
-    return 0

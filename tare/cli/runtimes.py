@@ -23,7 +23,7 @@ def run_install(arguments: argparse.Namespace) -> int:
     return install()
 
 
-def run_list(arguments: argparse.Namespace) -> int:
+def run_list(arguments: argparse.Namespace) -> None:
     """One line per wanted program, and the packages that are ours."""
     from tare.core.progress import say
     from tare.runtimes.programs import added, origin, which
@@ -34,4 +34,3 @@ def run_list(arguments: argparse.Namespace) -> int:
         say(f"{want.programs[0]:14} {f'{found} ({origin(found)})' if found else 'missing'}  (for {want.purpose})")
     if packages := added():
         say(f"packages that Tare added: {', '.join(packages)}")
-    return 0

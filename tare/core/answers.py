@@ -18,12 +18,7 @@ KEPT = 2000  # answers in a file; the oldest are forgotten
 
 
 class Answers:
-    """Answers of one kind.
-
-    Args:
-        kind: a folder of the cache.
-        maker: what finds the answers; another maker has a file of its own.
-    """
+    """Answers of one kind. `maker`: what finds the answers; another maker has a file of its own."""
 
     def __init__(self, kind: str, maker: str) -> None:
         self.kind, self.maker = kind, maker

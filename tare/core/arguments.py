@@ -29,15 +29,7 @@ class Parser(argparse.ArgumentParser):
 
 
 def status_of(work: Callable[[], int], interrupted: str | None = None) -> int:
-    """Do the work of a program; its exit status is that of tare.core.errors, and each is told in one line.
-
-    Args:
-        work: gives the status where nothing is raised.
-        interrupted: what is said where a person has interrupted it.
-
-    Raises:
-        SystemExit: the command line asks for help, or is wrong.
-    """
+    """Exit status of a program's `work`, as tare.core.errors has it, each error told in one line; or SystemExit."""
     streams.prepare()
     with contextlib.suppress(ValueError):  # a thread can't, and need not
         signal.signal(signal.SIGCHLD, signal.SIG_DFL)  # where whoever started us ignores it nobody could wait

@@ -47,13 +47,7 @@ class UserError(TareError):
 
 
 class UnavailableError(TareError):
-    """This machine lacks something: a runtime, a counter, a source that answers.
-
-    Args:
-        reason: what was tried and what came back.
-        remedy: the one command that mends it, or None where nothing known does; one of root's is told as
-            whoever reads it can give it.
-    """
+    """This machine lacks something: `reason` is what was tried, `remedy` the command that mends it, or None."""
 
     exit_code = 3
 
@@ -85,8 +79,7 @@ def explain_os_error(error: OSError) -> str | None:
     if error.errno == errno.ENOENT and not _has_working_directory():
         return "the working directory has been removed: change into another one"
     if error.errno in LIMITS:
-        what, mended = LIMITS[error.errno]
-        return f"{what}: {mended}"
+        return ": ".join(LIMITS[error.errno])
     if error.errno in UNUSABLE:
         return f"cannot use {where}: {os.strerror(error.errno)}"
     return None
@@ -116,11 +109,8 @@ def _has_working_directory() -> bool:
 
 def explain_defect(error: BaseException) -> str | None:
     """One line for an exception that the Python or the limits are the cause of; None for a defect of Tare."""
-    if isinstance(error, MemoryError):
-        return "there was no memory left: close other programs, or raise this shell's limit (ulimit -v)"
-    if isinstance(error, RuntimeError) and "start new thread" in str(error):
-        what, mended = LIMITS[errno.EAGAIN]
-        return f"{what}: {mended}"
+    if isinstance(error, MemoryError) or (isinstance(error, RuntimeError) and "start new thread" in str(error)):
+        return ": ".join(LIMITS[errno.ENOMEM if isinstance(error, MemoryError) else errno.EAGAIN])
     if isinstance(error, ModuleNotFoundError) and (error.name or "").partition(".")[0] not in OURS:
         root = project_root()
         own = root / ".venv/bin/python"

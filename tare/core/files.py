@@ -9,6 +9,7 @@ import json
 import os
 import sys
 import tempfile
+import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -18,17 +19,12 @@ from tare.core.errors import IntegrityError, UserError
 from tare.core.places import cache_root
 from tare.core.places import project_root as project_root
 
-CHUNK_BYTES = 1 << 20
 SEPARATORS = frozenset(':,\\"\t\n')  # of mounts, in options of runtimes and of file systems
 MOVE_AWAY = "move the folder away to start this campaign again"
 
 
 def home_dir() -> Path:
-    """The user's home.
-
-    Raises:
-        UserError: nobody says where it is.
-    """
+    """The user's home. Raises UserError where nobody says where it is."""
     try:
         return Path.home()
     except RuntimeError:
@@ -137,13 +133,15 @@ def is_gzip(path: Path) -> bool:
         return handle.read(2) == b"\x1f\x8b"
 
 
-def read_json(path: Path) -> Any:
-    """Read a JSON file.
+def text_of(path: Path) -> str | None:
+    """A small file's text, such as the kernel's; None where it can't be read."""
+    with contextlib.suppress(OSError):
+        return path.read_text(errors="replace").strip()
+    return None
 
-    Raises:
-        UserError: the file is missing or unreadable.
-        IntegrityError: the file is cut short or not JSON.
-    """
+
+def read_json(path: Path) -> Any:
+    """Read JSON; raises UserError for a file that is missing or unreadable, IntegrityError for what is no JSON."""
     try:
         text = path.read_text(encoding="utf-8")
     except OSError as error:
@@ -174,18 +172,13 @@ def locked(
     """Hold an exclusive lock on `path`, which ends with this process, however that ends.
 
     The file says who holds it: one that waits names the holder's process and since when it holds it.
-
-    Args:
-        path: of the lock's file.
-        waiting_for: what its holders do, for whoever waits.
-        tell: is told of whom is waited for.
-        doing: what this holder does, where that is something else.
-        busy: is told instead, where another process has the lock; it raises where that is not to be waited for.
-
-    Yields:
-        Whether another process had to be waited for.
+    `waiting_for`: what its holders do, for whoever waits. `tell`: is told of whom is waited for. `doing`: what this
+    holder does, where that is something else. `busy`: is told instead, where another process has the lock; it
+    raises where that is not to be waited for. Yields whether another process had to be waited for.
+    Raises RuntimeError where this thread holds the lock already: it would wait for itself for ever.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
+    held = (threading.get_ident(), str(path.absolute()))
     descriptor = _open_lock(path)
     try:
         waited = False
@@ -198,15 +191,22 @@ def locked(
             if busy is not None:
                 busy(said)
             tell(f"waiting for another process: {said}")
+            if held in _held:
+                raise RuntimeError(f"{path} is locked by this thread already") from None
             fcntl.flock(descriptor, fcntl.LOCK_EX)
         with contextlib.suppress(OSError):  # another user's file may be locked, though not written
             os.ftruncate(descriptor, 0)
             said = f"process {os.getpid()}, since {time.strftime('%H:%M:%S')}\n"
             said += f"{doing}\n" if doing not in (None, waiting_for) else ""
             os.pwrite(descriptor, said.encode(), 0)
+        _held.add(held)
         yield waited
     finally:
+        _held.discard(held)
         os.close(descriptor)
+
+
+_held: set[tuple[int, str]] = set()  # a thread and the lock's file
 
 
 @contextlib.contextmanager
@@ -248,11 +248,7 @@ class Journal:
         self._bytes: int | None = None  # after our own last row: what stands behind it is another writer's
 
     def append(self, record: dict[str, Any]) -> None:
-        """Add one record, whole.
-
-        Raises:
-            IntegrityError: another process has written into the journal since our last row.
-        """
+        """Add one record, whole; raises IntegrityError where another process wrote since our last row."""
         self.path.parent.mkdir(parents=True, exist_ok=True)
         line = (canonical_json(record) + "\n").encode()
         fresh = not self.path.exists()
@@ -263,7 +259,7 @@ class Journal:
                     raise IntegrityError(
                         f"{self.path} was written by another process meanwhile; end it, and {MOVE_AWAY}"
                     )
-                whole = size - self._torn_bytes()
+                whole = self.path.read_bytes().rfind(b"\n") + 1  # behind it is a row that a crash cut short
                 if whole != size:
                     handle.truncate(whole)
                 handle.write(line)
@@ -277,11 +273,7 @@ class Journal:
         self._bytes = whole + len(line)
 
     def read(self) -> list[dict[str, Any]]:
-        """All whole records, oldest first; an absent journal is empty.
-
-        Raises:
-            IntegrityError: a line that is whole holds no record.
-        """
+        """All whole records, oldest first; an absent journal is empty. Raises IntegrityError for any other line."""
         if not self.path.exists():
             return []
         records = []
@@ -297,8 +289,3 @@ class Journal:
                 raise IntegrityError(f"{self.path} line {number} is not a record (no object); {MOVE_AWAY}")
             records.append(record)
         return records
-
-    def _torn_bytes(self) -> int:
-        """Bytes behind the last end of line: of a row that a crash cut short."""
-        data = self.path.read_bytes()
-        return len(data) - (data.rfind(b"\n") + 1)

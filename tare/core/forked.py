@@ -13,12 +13,7 @@ from multiprocessing.pool import Pool
 def forked(jobs: int, tasks_each: int | None = None) -> Iterator[Pool]:
     """A pool of forked processes, which is waited for at the end; only where that fails are they ended.
 
-    A command of ours takes SIGTERM as an interruption, an exception. In a process of a pool that can be lost, and
-    with it the end of the pool: there SIGTERM ends.
-
-    Args:
-        jobs: how many processes.
-        tasks_each: after so many tasks a process makes room for a new one; None for never.
+    There SIGTERM ends: an exception, as in our commands, can be lost in a pool. `tasks_each`: tasks of one process.
     """
     context = multiprocessing.get_context("fork")
     with context.Pool(jobs, signal.signal, (signal.SIGTERM, signal.SIG_DFL), tasks_each) as pool:

@@ -95,8 +95,7 @@ def let_go(stopped: list[dict[str, Any]]) -> None:
 
 
 def kill_stopped(stopped: list[dict[str, Any]]) -> None:
-    """Kill what is in control groups, and the processes that were named with all their descendants; await their
-    end."""
+    """Kill control groups' members, and named processes with all their descendants; await their end."""
     for _ in range(GONE_LOOKS):
         if not any([kill_one(one) for one in stopped]):
             return
@@ -206,11 +205,7 @@ def end(left: dict[str, dict[str, Any]]) -> None:
 
 
 def wait_for(group: int, patience_s: float) -> None:
-    """Return when a process group is gone, or after some seconds.
-
-    Raises:
-        ProcessLookupError: it is gone.
-    """
+    """Return when a process group is gone, or after some seconds. Raises ProcessLookupError where it is gone."""
     deadline = time.monotonic() + patience_s
     while time.monotonic() < deadline:
         os.killpg(group, 0)

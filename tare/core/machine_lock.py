@@ -23,17 +23,7 @@ _holds = 0  # how often this process has taken it
 
 @contextlib.contextmanager
 def alone_on_this_machine(doing: str = MEASURES, *, waits: bool = True) -> Iterator[None]:
-    """Be the only command on this machine that measures, whatever study, checkout or user another one has.
-
-    A process that has the lock may take it again.
-
-    Args:
-        doing: what is told to others.
-        waits: for whoever has it; else that is refused.
-
-    Raises:
-        UnavailableError: another process has it, and it is not waited for.
-    """
+    """Be this machine's only command that measures; may be nested. `waits` for another, else UnavailableError."""
     global _holds
 
     def refuse(what: str) -> None:

@@ -17,11 +17,7 @@ def project_root() -> Path:
 
 
 def cache_root() -> Path:
-    """$TARE_CACHE, $XDG_CACHE_HOME/tare or ~/.cache/tare, whether it is there or not.
-
-    Raises:
-        RuntimeError: none of the three is set, and this user has no home.
-    """
+    """$TARE_CACHE, $XDG_CACHE_HOME/tare or ~/.cache/tare; raises RuntimeError with none set and no home."""
     if chosen := os.environ.get("TARE_CACHE"):
         return Path(chosen)
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "tare"

@@ -104,19 +104,13 @@ def run(
 ) -> Finished:
     """Run a program to its end.
 
-    Args:
-        argv: program and arguments; no shell is involved.
-        timeout_s: seconds after which the whole process group is killed.
-        env: the complete environment of the program, but for the mark of its guard; None inherits ours.
-        cwd: working directory; None keeps ours.
-        stdin: bytes for its standard input, or an unbuffered file, read from where it stands; None: an empty one.
-        check: raise when it fails.
-        output_path: append both streams to this file instead of keeping them.
-        patience_s: how long it may go on by itself after we were interrupted or have died, before it is killed:
-            for what leaves a machine in pieces when it is cut short.
-
-    Raises:
-        UnavailableError: the program is not installed, or `check` is set and it failed.
+    `argv`: program and arguments; no shell is involved. `timeout_s`: seconds after which the whole process group is
+    killed. `env`: the complete environment of the program, but for the mark of its guard; None inherits ours.
+    `cwd`: working directory; None keeps ours. `stdin`: bytes for its standard input, or an unbuffered file, read
+    from where it stands; None: an empty one. `check`: raise when it fails. `output_path`: append both streams to
+    this file instead of keeping them. `patience_s`: how long it may go on by itself after we were interrupted or
+    have died, before it is killed: for what leaves a machine in pieces when it is cut short. Raises
+    UnavailableError where the program is not installed, or `check` is set and it failed.
     """
     with contextlib.ExitStack() as stack:
         out = stack.enter_context(tempfile.TemporaryFile())
@@ -174,11 +168,7 @@ def start(
     stderr: Any,
     patience_s: float = 0.0,
 ) -> subprocess.Popen[bytes]:
-    """Start a program in a session, so in a process group, of its own; whoever reaps it calls `ended`.
-
-    Raises:
-        UnavailableError: it is not installed, or may not be executed.
-    """
+    """Start a program in a session of its own; its reaper calls `ended`. UnavailableError where it can't be."""
     own = {MARK: mark()}
     try:
         process = subprocess.Popen(
@@ -217,14 +207,7 @@ def at_death(
     env: Mapping[str, str] | None = None,
     folder: Path | None = None,
 ) -> Iterator[None]:
-    """While the block runs: should this process be killed, the guard runs `commands` and removes `folder`.
-
-    Args:
-        name: unique on this machine.
-        commands: what ends what does not die with its process group.
-        env: their complete environment.
-        folder: what is left to be removed.
-    """
+    """While the block runs: should this process be killed, the guard runs `commands` and removes `folder`."""
     note: dict[str, Any] = {"commands": [list(command) for command in commands], "env": dict(env or {})}
     _guard.note(name, **note, **({"folder": str(folder)} if folder else {}))
     try:
@@ -234,12 +217,7 @@ def at_death(
 
 
 class Lease:
-    """What this process stops, as its guard knows it: let go on and killed where this process is killed, let go on
-    where it says nothing for LEASE_S.
-
-    Args:
-        name: unique on this machine.
-    """
+    """What this process stops, as its guard knows: killed where we are, let go on after LEASE_S of silence."""
 
     def __init__(self, name: str) -> None:
         self._name = name
@@ -251,11 +229,7 @@ class Lease:
         _guard.note(self._name, stopped=[dict(one) for one in stopped], lease_s=LEASE_S)
 
     def renew(self) -> None:
-        """Say that this process does not hang; at most a few times a second.
-
-        Raises:
-            UnavailableError: nothing was said for so long that everything was let go on.
-        """
+        """Say that we do not hang, a few times a second at most; raises UnavailableError where it came too late."""
         now = time.monotonic()
         if now - self._at > LEASE_S:
             raise UnavailableError(f"nothing was seen of this process for {now - self._at:.1f} s")
@@ -286,11 +260,7 @@ class _Guard:
         self._notes: dict[str, dict[str, Any]] = {}
 
     def begin(self) -> str:
-        """Start the guard where there is none; it gets ready by itself.
-
-        Returns:
-            What marks the programs that this process starts: the guard finds one so that we could not tell it of.
-        """
+        """Start the guard if there is none; the mark by which it finds programs that it wasn't told of."""
         with self._lock:
             if self._owner != os.getpid():
                 self._mark = f"{os.getpid()}-{time.monotonic_ns()}"
@@ -301,19 +271,16 @@ class _Guard:
             return self._mark
 
     def note(self, key: str, **values: Any) -> None:
-        """Have it ended when we die."""
         self.begin()
         with self._lock:
             self._notes[key] = values
             self._tell({"key": key, **values})
 
     def renew(self, key: str) -> None:
-        """We are alive, and still hold what the key stands for."""
         with self._lock:
             self._tell({"key": key, "renewed": True})
 
     def forget(self, key: str) -> None:
-        """It has ended."""
         with self._lock:
             if self._notes.pop(key, None) is not None and self._owner == os.getpid():
                 self._tell({"key": key})
@@ -361,6 +328,5 @@ def _exits(pid: int, within_s: float) -> bool:
 
 
 def _tail(kept: IO[bytes]) -> str:
-    """The last KEEP_OUTPUT_BYTES of what was printed into a file."""
     kept.seek(max(0, kept.seek(0, os.SEEK_END) - KEEP_OUTPUT_BYTES))
     return kept.read().decode(errors="replace")

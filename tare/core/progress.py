@@ -42,12 +42,7 @@ def time_left(seconds: float) -> str:
 
 @contextlib.contextmanager
 def step(text: str, announced: bool = True) -> Iterator[None]:
-    """Announce a step, say every HEARTBEAT_S that it still runs, and how long it took if that was long.
-
-    One that is over in a moment on most machines need not be announced.
-
-    Not for use while something is being timed: the heartbeat is a thread that wakes up.
-    """
+    """Announce a step, and say every HEARTBEAT_S that it still runs: by a thread, so not while timing."""
     started = time.monotonic()
     done = threading.Event()
 

@@ -47,21 +47,14 @@ Make = Callable[[Path], Mapping[str, Any]]
 
 @dataclass(frozen=True, kw_only=True)
 class Kept:
-    """One entry of the store.
+    """One entry of the store."""
 
-    Attributes:
-        path: the folder.
-        about: what its maker said of it.
-        entries: the manifest, sorted by path: files have mode, size and sha256, links have link.
-        digest: `sha256:…` of the manifest.
-        cached: it was made earlier.
-    """
-
-    path: Path
-    about: Mapping[str, Any]
+    path: Path  # the folder
+    about: Mapping[str, Any]  # what its maker said of it
+    # The manifest, sorted by path: files have mode, size and sha256, links have link.
     entries: tuple[dict[str, Any], ...]
-    digest: str
-    cached: bool
+    digest: str  # `sha256:…` of the manifest
+    cached: bool  # it was made earlier
 
     @property
     def key(self) -> str:
@@ -91,14 +84,10 @@ def keep(
 ) -> Kept:
     """What `key` names, from the store while it is whole, else made.
 
-    Args:
-        parent: folder of all entries of a kind.
-        key: of the inputs.
-        make: fills an empty folder, and returns what is worth knowing of it, as JSON holds it.
-        what: is made, for the person who waits: `making the base`.
-        in_place: it can't be moved when it is finished, as a virtual environment.
-        announced: whether the person is told when it begins; else only if it lasts.
-        fits: whether one that is whole will do; else it is made again.
+    `parent`: folder of all entries of a kind. `make`: fills an empty folder, and returns what is worth knowing of
+    it, as JSON holds it. `what`: is made, for the person who waits: `making the base`. `in_place`: it can't be
+    moved when it is finished, as a virtual environment. `announced`: whether the person is told when it begins;
+    else only if it lasts. `fits`: whether one that is whole will do; else it is made again.
     """
     path = parent / key
     with locked(parent / f".{key}{LOCK}", waiting_for=what, tell=say):
@@ -138,24 +127,17 @@ def making(key: str) -> str:
 
 
 def clear_unfinished(*parents: Path) -> None:
-    """Remove what makers that were killed left among entries; what somebody makes now stays, and all else.
-
-    Unfinished is a folder of a maker's, or one without a record, beside a lock that nobody holds. It has the name
-    of the lock's entry.
-    """
+    """Remove what killed makers left: their folders, or those without a record, whose lock nobody holds."""
     for parent in parents:
         names = _names(parent) if parent.is_dir() else frozenset()
         for key in (name[1 : -len(LOCK)] for name in names if name.startswith(".") and name.endswith(LOCK)):
-            if _unfinished(names, key):
-                _clear(parent, key)
-
-
-def _clear(parent: Path, key: str) -> None:
-    with locked_if_free(parent / f".{key}{LOCK}") as free:
-        for name in _unfinished(_names(parent), key) if free else ():
-            if (folder := parent / name).is_dir() and not folder.is_symlink():
-                say(f"{folder}: who made it was killed; it goes")
-                _remove_folder(folder)
+            if not _unfinished(names, key):
+                continue
+            with locked_if_free(parent / f".{key}{LOCK}") as free:
+                for name in _unfinished(_names(parent), key) if free else ():
+                    if (folder := parent / name).is_dir() and not folder.is_symlink():
+                        say(f"{folder}: who made it was killed; it goes")
+                        _remove_folder(folder)
 
 
 def _names(parent: Path) -> frozenset[str]:
@@ -178,14 +160,8 @@ def second_copy(kept: Kept, what: str) -> Kept:
 
     It is an entry like any other, and goes when the first one goes. Where files hold the entry's own path (bytecode
     and programs of a virtual environment), the copy's hold the copy's.
-
-    Args:
-        kept: the entry.
-        what: is copied, for the person who waits.
-
-    Raises:
-        UnavailableError: it can't be made here: no room, or nothing can be written.
-        IntegrityError: what was written is not what was read.
+    `what`: is copied, for the person who waits. Raises UnavailableError where it can't be made here: no room, or
+    nothing can be written. Raises IntegrityError where what was written is not what was read.
     """
     parent, key = kept.path.parent, copy_key(kept.key)
 
@@ -194,11 +170,13 @@ def second_copy(kept: Kept, what: str) -> Kept:
             raise UnavailableError(f"there is no room for its {kept.size_bytes / 1e9:.1f} GB in {parent}")
         command = ["cp", "--archive", "--reflink=never", f"{kept.path}/.", str(folder)]
         run(command, timeout_s=COPY_S, check=True)
-        moved = {path for path in _plain_files(kept) if _rename(folder / path, kept.key, key)}
+        plain = [entry["path"] for entry in kept.entries if entry.get("size")]
+        moved = {path for path in plain if _rename(folder / path, kept.key, key)}
         entries = read_manifest(folder)
         for entry in entries:
             if entry["path"] in moved:
-                entry["sha256"] = _hash_as(folder / entry["path"], key, kept.key)
+                content = (folder / entry["path"]).read_bytes().replace(key.encode(), kept.key.encode())
+                entry["sha256"] = hashlib.sha256(content).hexdigest()  # as if it had not been renamed
         if manifest_digest(entries) != kept.digest:
             raise IntegrityError(f"the second copy of {kept.path} is not what was read; the disk may be failing")
         os.sync()  # pages that are not on the disk yet can't be dropped
@@ -221,10 +199,6 @@ def copy_key(key: str) -> str:
     return sha256_text(f"second copy of {key}")[: len(key)]
 
 
-def _plain_files(kept: Kept) -> list[str]:
-    return [entry["path"] for entry in kept.entries if entry.get("size")]
-
-
 def _rename(path: Path, old: str, new: str) -> bool:
     """Put `new` wherever a file holds `old`, which is as long; its times stay. Whether it held it."""
     with path.open("rb") as handle, mmap.mmap(handle.fileno(), 0, access=mmap.ACCESS_READ) as view:
@@ -236,23 +210,14 @@ def _rename(path: Path, old: str, new: str) -> bool:
     return True
 
 
-def _hash_as(path: Path, key: str, original: str) -> str:
-    """SHA-256 of a file as if it had not been renamed."""
-    return hashlib.sha256(path.read_bytes().replace(key.encode(), original.encode())).hexdigest()
-
-
 def forget(parent: Path, key: str) -> None:
     """Remove an entry and its copy, records first, and what a maker that was killed left; what can't be is said."""
     for name in (copy_key(key), key):
-        _remove(parent, name)
-
-
-def _remove(parent: Path, key: str) -> None:
-    path = parent / key
-    for name in ("json", "stamp"):
-        _beside(path, name).unlink(missing_ok=True)
-    for folder in (path, *parent.glob(f"{making(key)}*")):
-        _remove_folder(folder)
+        path = parent / name
+        for kind in ("json", "stamp"):
+            _beside(path, kind).unlink(missing_ok=True)
+        for folder in (path, *parent.glob(f"{making(name)}*")):
+            _remove_folder(folder)
 
 
 def _remove_folder(folder: Path) -> None:

@@ -30,7 +30,6 @@ class _Named(io.FileIO):
         super().__init__(number, "w", closefd=False)
 
     def write(self, data: Any) -> int:
-        """Write bytes; how many were."""
         try:
             return super().write(data)
         except OSError as error:
@@ -38,11 +37,7 @@ class _Named(io.FileIO):
 
 
 def prepare() -> None:
-    """See that all three streams are there, that each character can be printed, and that errors name the stream.
-
-    A descriptor that is closed leads to /dev/null from now on: the next file that is opened would get its number,
-    and programs that we start would print into that file.
-    """
+    """See that the streams are there (/dev/null for a closed one), take any character, and are named in errors."""
     codecs.register_error(HANDLER, _plain)
     for number, name in enumerate(("stdin", "stdout", "stderr")):
         if not _is_open(number):
@@ -87,10 +82,7 @@ def finish(status: int) -> int:
 
 
 def give_up(error: OSError) -> int | None:
-    """Where an error is of a standard stream: say so once, and nothing more there; the exit status, else None.
-
-    A reader that has gone, as after `head`, is no error that anybody needs to be told of.
-    """
+    """Say an error of a standard stream once, but not that a reader left; its exit status, None for others."""
     if error.filename not in NAMES:
         return None
     number = NAMES.index(error.filename)

@@ -27,7 +27,7 @@ from tare.core.store import Kept
 from tare.datasets import prepare as prepared_forms
 from tare.datasets import stamps, tiny_imagenet
 from tare.datasets.channels import channels_of
-from tare.datasets.fetch import Fetched, fetch, probe
+from tare.datasets.fetch import Fetched, fetch, hashes_of, probe
 from tare.machine.profiler_checks import Check
 from tare.model.closure import programs_sha256
 from tare.model.data_sets import Broken, DataRegistry, DataSet, Source
@@ -42,11 +42,7 @@ MANY_FILES = 100  # from which a record holds the top level of a set
 # Each recipe writes the prepared form into an empty folder and returns the number of rows; a set is prepared again
 # when the program of its recipe changes.
 Make = Callable[[Mapping[str, Path], Path, DataSet], int]
-RECIPES: dict[str, Make] = {
-    **prepared_forms.RECIPES,
-    "tiny-imagenet": tiny_imagenet.unpack,
-    "stamps": stamps.cut,
-}
+RECIPES: dict[str, Make] = {**prepared_forms.RECIPES, "tiny-imagenet": tiny_imagenet.unpack, "stamps": stamps.cut}
 PROGRAMS = {"tiny-imagenet": "tare/datasets/tiny_imagenet.py", "stamps": "tare/datasets/stamps.py"}
 OTHER_PROGRAMS = "tare/datasets/prepare.py"
 NEEDED: Mapping[str, tuple[str, ...]] = {**prepared_forms.NEEDED, "tiny-imagenet": (), "stamps": ("images", "rows")}
@@ -69,10 +65,8 @@ class Registry:
     def choices(self, group: str, choice: str) -> list[DataSet]:
         """The data sets to try, in order: all of the group for `auto`, else the one chosen.
 
-        A choice with a slash is a file or folder of this machine, in the layout of the group's first member.
-
-        Raises:
-            UserError: no such group or member, the message has the nearest name; or a path where none will do.
+        A choice with a slash is a path of this machine, in the layout of the group's first member. Raises
+        UserError, with the nearest name, for one that there is not, or a path where none will do.
         """
         if group not in self.groups:
             raise UserError(f"no data set {group!r} in data/registry.yaml: {nearest(group, self.groups)}")
@@ -107,11 +101,7 @@ def _at(path: str, group: str, pattern: DataSet) -> DataSet:
 
 
 def load_registry(path: Path | None = None) -> Registry:
-    """Read data/registry.yaml, or a registry of the same form.
-
-    Raises:
-        UserError: it can't be read, is not what its type says, or names what does not exist.
-    """
+    """Read a registry, such as data/registry.yaml; UserError where it is wrong or names what does not exist."""
     path = path or project_root() / "data" / "registry.yaml"
     content = read_yaml(path, "the registry of data")
     if isinstance(content, dict) and isinstance(named := content.get("datasets"), dict):
@@ -134,15 +124,7 @@ def load_registry(path: Path | None = None) -> Registry:
 
 
 def refuse_unknown(datasets: Mapping[str, str], chosen: Mapping[str, str]) -> None:
-    """See that there are the data sets that workloads name.
-
-    Args:
-        datasets: by workload, as its description says.
-        chosen: which member of a group; `auto` where nothing is said.
-
-    Raises:
-        UserError: there is none of that name; the message has the nearest, and where it stands.
-    """
+    """Raise UserError, with the place and nearest name, where workloads or choices name an unknown data set."""
     registry = load_registry()
     for workload, name in datasets.items():
         try:
@@ -157,21 +139,18 @@ def prepare(
     """Fetch and prepare the data that the study calls `name` (`mnist`, `sentiment`); returns its record.
 
     Where no source of any set answers, all are asked again twice, after a pause; what is refused is refused once.
-
-    Args:
-        name: a group of the registry.
-        choice: a member, a path of this machine, or `auto`.
-        registry: instead of data/registry.yaml.
-        broken_images: what one that can't be decoded does, where the study says it.
-
-    Raises:
-        UserError: unknown name or choice, or nothing at a path.
-        UnavailableError: no source of any chosen set answers.
-        IntegrityError: content with a wrong hash, or of another form than the registry says.
+    `name`: a group of the registry. `choice`: a member, a path of this machine, or `auto`. `registry`: instead of
+    data/registry.yaml. `broken_images`: what one that can't be decoded does, where the study says it. Raises
+    UserError for unknown name or choice, or nothing at a path. Raises UnavailableError where no source of any
+    chosen set answers. Raises IntegrityError for content with a wrong hash, or of another form than the registry
+    says.
     """
     datasets = (registry or load_registry()).choices(name, choice)
     if broken_images == "skip":
-        datasets = [_skipping(dataset) for dataset in datasets]
+        datasets = [
+            dataset.replace(broken_images="skip") if dataset.recipe == "tiny-imagenet" else dataset
+            for dataset in datasets
+        ]
     for pause_s in (*PAUSES_S, None):
         refusals = []
         for dataset in datasets:
@@ -186,11 +165,6 @@ def prepare(
             time.sleep(pause_s)
     last = datasets[-1].sources[-1]
     raise UnavailableError("; ".join(refusals), remedy=_remedy(last, refusals[-1]))
-
-
-def _skipping(dataset: DataSet) -> DataSet:
-    """The same set, without its images that can't be decoded."""
-    return dataset.replace(broken_images="skip") if dataset.recipe == "tiny-imagenet" else dataset
 
 
 def _found(dataset: DataSet, choice: str) -> Fetched:
@@ -210,14 +184,13 @@ def _remedy(source: Source, reason: str) -> str:
 
 def _record(name: str, choice: str, dataset: DataSet, fetched: Fetched) -> DataRecord:
     kept = _prepared(dataset, fetched)
-    source = fetched.source
+    source, broken = fetched.source, kept.path / tiny_imagenet.BROKEN
+    shared = ("title", "licence", "note", "broken_images", "stands_for")
     return DataRecord(
+        **{field: getattr(dataset, field) for field in shared},
         name=name,
         dataset=dataset.name,
         choice=choice,
-        title=dataset.title,
-        licence=dataset.licence,
-        note=dataset.note,
         source=source,
         canonical=source.canonical,
         content_sha256=dict(fetched.hashes),
@@ -226,10 +199,8 @@ def _record(name: str, choice: str, dataset: DataSet, fetched: Fetched) -> DataR
         files=_files(kept),
         bytes=kept.size_bytes,
         folder=str(kept.path),
-        broken_images=dataset.broken_images,
-        skipped=_skipped(kept),
+        skipped=tuple(broken.read_text(encoding="utf-8").splitlines()) if broken.exists() else (),
         prepared_sha256=_listing_sha256(kept.entries),
-        stands_for=dataset.stands_for,
         channels=channels_of(kept.path),
     )
 
@@ -260,31 +231,15 @@ def _listing_sha256(entries: Iterable[Mapping[str, Any]]) -> str:
     return hashlib.sha256("".join(f"{digest}  {path}\n" for path, digest in lines).encode()).hexdigest()
 
 
-def _skipped(kept: Kept) -> tuple[str, ...]:
-    """Images that were left out since they can't be decoded."""
-    named = kept.path / tiny_imagenet.BROKEN
-    return tuple(named.read_text(encoding="utf-8").splitlines()) if named.exists() else ()
-
-
 def prepared_sets() -> Path:
     """Folder of the prepared sets, each under a key of its content and its recipe."""
     return cache_dir("data", "prepared")
 
 
 def recipe_sha256(name: str, choice: str = AUTO, registry: Registry | None = None) -> str:
-    """What the prepared content depends on beside what is fetched: the registry's entries and the recipes' code.
-
-    A title or a note, and another set, leave it as it is.
-
-    Raises:
-        UserError: unknown name or choice.
-    """
+    """Hash of what prepared content depends on beside files: entries without titles, recipes' code; UserError."""
     datasets = (registry or load_registry()).choices(name, choice)
-    return sha256_text(canonical_json([[made.name, _hashes(made), _inputs(made)] for made in datasets]))
-
-
-def _hashes(dataset: DataSet) -> dict[str, str | None]:
-    return {name: file.sha256 for name, file in dataset.files.items()}
+    return sha256_text(canonical_json([[made.name, hashes_of(made), _inputs(made)] for made in datasets]))
 
 
 def _inputs(dataset: DataSet) -> list[Any]:
@@ -294,8 +249,6 @@ def _inputs(dataset: DataSet) -> list[Any]:
 
 
 def _prepared(dataset: DataSet, fetched: Fetched) -> Kept:
-    """The prepared set, made if it is missing or damaged; whole or not there at all."""
-
     def make(folder: Path) -> dict[str, Any]:
         rows = RECIPES[dataset.recipe](fetched.paths, folder, dataset)
         expected = dataset.prepared_rows
@@ -315,27 +268,20 @@ def _prepared(dataset: DataSet, fetched: Fetched) -> Kept:
 def ensure(record: DataRecord, registry: Registry | None = None) -> Path:
     """The folder of a record's prepared files; prepared again where the cache lost them.
 
-    Their content was hashed when they were made, and is again if one of them has been touched since.
-
-    Raises:
-        IntegrityError: the same set can't be made again: its hashes differ from the record's.
-        UnavailableError: it is lost, and no source answers.
+    Raises IntegrityError where the hashes of what is made again are not the record's, UnavailableError where no
+    source answers.
     """
     kept = store.find(prepared_sets(), Path(record.folder).name)
     if kept is not None and _first_difference(record.files, _files(kept)) is None:
         return kept.path
-    again = prepare(record.name, _choice_of(record), registry, record.broken_images)
+    choice = record.source.address if record.source.kind == LOCAL else record.dataset  # that makes the same set
+    again = prepare(record.name, choice, registry, record.broken_images)
     if difference := _first_difference(record.files, again.files):
         raise IntegrityError(
             f"{record.dataset} prepared again differs from its record ({difference}); fetch it anew: "
             f"python -m tare fetch --dataset {record.name}"
         )
     return Path(again.folder)
-
-
-def _choice_of(record: DataRecord) -> str:
-    """The choice that makes the same set again."""
-    return record.source.address if record.source.kind == LOCAL else record.dataset
 
 
 def _first_difference(recorded: Sequence[DataFile], made: Sequence[DataFile]) -> str | None:
@@ -349,11 +295,7 @@ def _first_difference(recorded: Sequence[DataFile], made: Sequence[DataFile]) ->
 
 
 def unpack(record: DataRecord, archive: Path) -> DataRecord:
-    """The record of a set that was packed on another machine, its files put into the store of this one.
-
-    Raises:
-        IntegrityError: the archive holds something else than the record says.
-    """
+    """The record of a set packed elsewhere, its files put into the store; IntegrityError for other content."""
 
     def make(folder: Path) -> dict[str, Any]:
         try:

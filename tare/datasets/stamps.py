@@ -44,11 +44,7 @@ _AR_MAGIC = b"!<arch>\n"
 
 
 def cut(paths: Mapping[str, Path], folder: Path, dataset: DataSet) -> int:
-    """Write the prepared set into an empty folder; returns the number of its images.
-
-    Raises:
-        IntegrityError: the package can't be read, or has too few photographs.
-    """
+    """Write the set into an empty folder; its number of images. Raises IntegrityError for an unreadable package."""
     (package,) = paths.values()
     if (wanted := dataset.images) is None:
         raise IntegrityError(f"{dataset.name} says nothing of the images to cut")
@@ -64,21 +60,19 @@ def cut(paths: Mapping[str, Path], folder: Path, dataset: DataSet) -> int:
         training = folder / "train" / wnid / "images"
         training.mkdir(parents=True)
         for index in range(wanted.train):
-            _save(one_cut(chosen[name], name, "train", index, wanted), training / f"{wnid}_{index}.JPEG", wanted)
+            image = one_cut(chosen[name], name, "train", index, wanted)
+            image.save(training / f"{wnid}_{index}.JPEG", "JPEG", quality=wanted.quality)
         for index in range(wanted.val):
             file = f"val_{index * wanted.classes + number}.JPEG"
-            _save(one_cut(chosen[name], name, "val", index, wanted), folder / "val/images" / file, wanted)
+            image = one_cut(chosen[name], name, "val", index, wanted)
+            image.save(folder / "val/images" / file, "JPEG", quality=wanted.quality)
             annotations.append(f"{file}\t{wnid}\t0\t0\t{wanted.size - 1}\t{wanted.size - 1}\n")
     (folder / ANNOTATIONS).write_text("".join(annotations), encoding="ascii")
     return wanted.classes * (wanted.train + wanted.val)
 
 
 def read_photographs(package: Path) -> dict[str, list[Image]]:
-    """Photographs of a Debian package by class, in the order of their paths: RGBA, cut to what is opaque, scaled.
-
-    Raises:
-        IntegrityError: it is no such package, or was cut short.
-    """
+    """A package's photographs by class, in order of path: RGBA, cut to the opaque, scaled; or IntegrityError."""
     from PIL import Image
 
     found: dict[str, Image.Image] = {}
@@ -99,7 +93,8 @@ def read_photographs(package: Path) -> dict[str, list[Image]]:
         raise IntegrityError(f"{package} can't be read to its end: {error}") from error
     classes: dict[str, list[Image.Image]] = defaultdict(list)
     for name in sorted(found):
-        classes[_class_of(PurePosixPath(name))].append(found[name])
+        stem = PurePosixPath(name).stem.lower()
+        classes[_NUMBER.sub("", stem) or stem].append(found[name])
     return dict(classes)
 
 
@@ -118,11 +113,6 @@ def _data_member(handle: BinaryIO) -> BinaryIO:
 def _is_photograph(path: PurePosixPath) -> bool:
     inside = path.is_relative_to(_STAMPS) and path.suffix == ".png"
     return inside and not DRAWN & set(path.parts) and not path.stem.endswith(("_mirror", "-outline"))
-
-
-def _class_of(path: PurePosixPath) -> str:
-    name = path.stem.lower()
-    return _NUMBER.sub("", name) or name
 
 
 def _colours(photograph: Image) -> int:
@@ -146,30 +136,17 @@ def one_cut(photographs: Sequence[Image], name: str, split: str, index: int, wan
     numbers = _numbers(f"{wanted.seed}:{name}:{split}:{index}")
     longest = max(photograph.size)
     side = longest * (60 + next(numbers) % 41) // 100
-    window = photograph.crop(_square(photograph.size, side, numbers)).resize((wanted.size, wanted.size))
-    behind = photograph.convert("RGB").crop(_middle(photograph.size)).resize((wanted.size, wanted.size))
+    # A square of `side` somewhere; centred along an edge that is shorter than it.
+    x, y = (next(numbers) % (edge - side + 1) if edge > side else (edge - side) // 2 for edge in photograph.size)
+    window = photograph.crop((x, y, x + side, y + side)).resize((wanted.size, wanted.size))
+    half = max(min(photograph.size) // 2, 1)
+    left, top = ((edge - half) // 2 for edge in photograph.size)
+    middle = photograph.convert("RGB").crop((left, top, left + half, top + half))
+    behind = middle.resize((wanted.size, wanted.size))
     behind.paste(window, mask=window.getchannel("A"))
     return behind.transpose(Image.Transpose.FLIP_LEFT_RIGHT) if next(numbers) % 2 else behind
 
 
 def _numbers(text: str) -> Iterator[int]:
-    """Eight numbers of 32 bits."""
     digest = hashlib.sha256(text.encode()).digest()
     return (int.from_bytes(digest[at : at + 4], "big") for at in range(0, len(digest), 4))
-
-
-def _square(size: tuple[int, int], side: int, numbers: Iterator[int]) -> tuple[int, int, int, int]:
-    """A square of `side` somewhere in `size`; centred along an edge that is shorter than it."""
-    corner = [next(numbers) % (edge - side + 1) if edge > side else (edge - side) // 2 for edge in size]
-    return corner[0], corner[1], corner[0] + side, corner[1] + side
-
-
-def _middle(size: tuple[int, int]) -> tuple[int, int, int, int]:
-    """A square in the middle, of half the shorter edge."""
-    side = max(min(size) // 2, 1)
-    left, top = ((edge - side) // 2 for edge in size)
-    return left, top, left + side, top + side
-
-
-def _save(image: Image, path: Path, wanted: Images) -> None:
-    image.save(path, "JPEG", quality=wanted.quality)

@@ -22,7 +22,6 @@ from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Protocol
 
 from tare.core.errors import IntegrityError, UnavailableError
 from tare.model.data_sets import DataSet
@@ -35,20 +34,8 @@ _TRAIN = re.compile(r"train/([^/]+)/images/([^/]+\.JPEG)")
 _VAL = re.compile(r"val/images/([^/]+\.JPEG)")
 
 
-class Source(Protocol):
-    """A set before it is prepared; paths are relative to the folder that holds wnids.txt."""
-
-    where: Path
-
-    def sizes(self) -> Mapping[str, int]:
-        """Bytes of every file, by path."""
-
-    def read(self, path: str) -> bytes:
-        """Content of a file."""
-
-
 class FolderSource:
-    """A set that lies unpacked in a folder."""
+    """A set that lies unpacked in a folder, before it is prepared; paths are relative to that of wnids.txt."""
 
     def __init__(self, where: Path) -> None:
         self.where = where
@@ -78,11 +65,7 @@ class ZipSource:
         return {info.filename[len(self._above) :]: info.file_size for info in members if not info.is_dir()}
 
     def read(self, path: str) -> bytes:
-        """Content of a file.
-
-        Raises:
-            IntegrityError: the zip holds it encrypted, or packed by a method that Python lacks.
-        """
+        """Content of a file; IntegrityError where it is encrypted, or packed by a method that Python lacks."""
         try:
             return self._archive.read(self._above + path)
         except RuntimeError as error:
@@ -90,13 +73,12 @@ class ZipSource:
             raise IntegrityError(f"{self.where}: {why}: unpack it and give its folder") from error
 
 
+Source = FolderSource | ZipSource
+
+
 @contextmanager
 def opened(where: Path) -> Iterator[Source]:
-    """A zip or a folder.
-
-    Raises:
-        IntegrityError: it is no zip, or one that was cut short or changed; here, or while it is read.
-    """
+    """A zip or a folder; raises IntegrityError where it is no whole zip, here or while it is read."""
     if where.is_dir():
         yield FolderSource(where)
         return
@@ -110,14 +92,9 @@ def opened(where: Path) -> Iterator[Source]:
 def unpack(paths: Mapping[str, Path], folder: Path, dataset: DataSet) -> int:
     """Write the prepared set into an empty folder; returns the number of its images.
 
-    Args:
-        paths: one file or folder, by name.
-        folder: empty.
-        dataset: `images` has what there must be, where that is known; `broken_images` what a broken one does.
-
-    Raises:
-        IntegrityError: the set is not whole, or an image is broken and none may be.
-        UnavailableError: the disk has no room for it.
+    `paths`: one file or folder, by name. `folder`: empty. `dataset`: `images` has what there must be, where that is
+    known; `broken_images` what a broken one does. Raises IntegrityError where the set is not whole, or an image is
+    broken and none may be. Raises UnavailableError where the disk has no room for it.
     """
     (where,) = paths.values()
     with opened(where) as source:
@@ -137,7 +114,8 @@ def unpack(paths: Mapping[str, Path], folder: Path, dataset: DataSet) -> int:
         for path in (CLASSES, WORDS):
             if path in sizes:
                 (folder / path).write_bytes(source.read(path))
-        kept = (line for line in _lines(source, sizes, ANNOTATIONS) if f"val/images/{_file(line)}" not in broken)
+        lines = _lines(source, sizes, ANNOTATIONS)
+        kept = (line for line in lines if "val/images/" + line.split("\t")[0] not in broken)
         (folder / ANNOTATIONS).write_text("".join(f"{line}\n" for line in kept), encoding="utf-8")
     if broken:
         (folder / BROKEN).write_text("".join(f"{path}\n" for path in broken), encoding="utf-8")
@@ -249,10 +227,6 @@ def is_whole(content: bytes) -> bool:
     except (OSError, ValueError, SyntaxError, Image.DecompressionBombError):
         return False
     return True
-
-
-def _file(annotation: str) -> str:
-    return annotation.split("\t")[0]
 
 
 def _named(faults: Sequence[str]) -> str:

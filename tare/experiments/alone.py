@@ -19,9 +19,9 @@ from tare.core.errors import UnavailableError
 from tare.core.files import locked
 from tare.core.machine_lock import LOCKS, alone_on_this_machine
 from tare.core.progress import say
+from tare.model.journals.sealed import LOCK
 
 __all__ = ["LOCKS", "alone_on_this_machine"]
-LOCK = ".lock"  # of a folder that is measured into
 WORKFLOW = "TARE_WORKFLOW"  # process and start of the workflow that gave this command, as `process_stamp` writes it
 STARTERS = ("snakemake", "make", "-m tare ")  # programs that start measuring commands
 GRACE_S = 10.0  # for an orderly end, after which nothing is asked any more

@@ -33,7 +33,7 @@ _noted: list[Path] = []  # campaigns that this command has sealed
 def leave_note(folder: Path) -> None:
     """Note which start is about to seal a campaign; those that its workflow sealed before have been counted."""
     _, *above = folder.absolute().parents
-    if [one.name for one in above[1:2]] == [CAMPAIGNS.name]:  # <campaigns>/<study>/<workload>/<name>
+    if [one.name for one in above[2:3]] == [CAMPAIGNS.name]:  # <campaigns>/<study>/<machine>/<workload>/<name>
         _remove_marked(above[0].glob(f"*/*/{NOTE}"), os.environ.get(WORKFLOW))
     _this_start().write(folder / NOTE)
     _noted.append(folder)

@@ -20,12 +20,11 @@ from tare.experiments.designs import (
     Setup,
     conditions_of,
     declare,
-    job_spec,
     one_after_other,
     skipped,
     unit_order,
 )
-from tare.experiments.rounds import LOADER_WORKERS, headline_levels, whole_run_spec
+from tare.experiments.rounds import headline_levels, whole_run_spec
 from tare.launch.pages import of_whole_runs
 from tare.launch.place import Site
 from tare.launch.run import Order
@@ -35,15 +34,15 @@ from tare.model.journals.units import WARM, given_up
 from tare.model.records.campaigns import Plan, Unit
 from tare.model.registry import SHARED
 from tare.model.roles import read_role
-from tare.model.schema import parse
+from tare.model.specification import Specification
 from tare.model.studies import arms
-from tare.model.studies.study import Rounds, Shared, sampling_beside
+from tare.model.studies.study import JobPart, RoundsPart, Shared, sampling_beside
 from tare.stats.fits import run_values
 
 FIRST = {name: levels[0] for name, levels in arms.BESIDE.items()}  # the headline's
 
 
-def design_of(kind: str, study: Mapping[str, Any]) -> Callable[[Setup], Design]:
+def design_of(kind: str, study: JobPart) -> Callable[[Setup[RoundsPart]], Design]:
     """The design of a kind of campaign beside a neighbour.
 
     Raises:
@@ -51,52 +50,58 @@ def design_of(kind: str, study: Mapping[str, Any]) -> Callable[[Setup], Design]:
     """
     if kind != "rounds":
         raise UserError(f"the scenario {SHARED} is of whole runs: there are no {kind} in it; use `tare rounds`")
-    if study.get("shared") is None:
+    if not isinstance(study, RoundsPart) or study.shared is None:
         raise UserError("config: shared: it is missing: it says which job runs beside the others")
     return rounds_beside
 
 
 def with_its_data(
-    sites: Mapping[str, Site], study: Mapping[str, Any], record: Path | None
+    sites: Mapping[str, Site], study: RoundsPart, record: Path | None
 ) -> tuple[dict[str, Site], dict[str, Any]]:
     """Sites that have the neighbour's data too, and what to say of those; `record`: of the data, if named.
 
     Raises:
         UserError: there is no record of them.
     """
-    workload = study["shared"]["workload"]
+    workload = neighbour_of(study).workload
     place, told = data_of(workload, record or data_record(workload, study))
     return {name: replace(site, data_of={workload: place}) for name, site in sites.items()}, told
 
 
-def neighbour_spec(settings: Shared, small: bool, study: Mapping[str, Any]) -> dict[str, Any]:
+def neighbour_of(study: RoundsPart) -> Shared:
+    """What a study of this scenario says of the neighbour."""
+    assert study.shared is not None
+    return study.shared
+
+
+def neighbour_spec(study: RoundsPart, *, small: bool) -> Specification:
     """What a neighbour does inside."""
+    settings = neighbour_of(study)
     batch = settings.small_batch if small and settings.small_batch is not None else settings.batch
-    spec = job_spec("neighbour", settings.workload, batch, study, settings.options)
-    return {**spec, "loader_workers": spec.get("options", {}).get("loader_workers", LOADER_WORKERS)}
+    return whole_run_spec(settings.workload, batch, study, settings.options, mode="neighbour")
 
 
-def rounds_beside(setup: Setup) -> Design:
+def rounds_beside(setup: Setup[RoundsPart]) -> Design:
     """Whole runs of one workload, beside a neighbour and without."""
     study, workload, arm = setup.study, setup.workload, setup.arm
-    settings = parse(Shared, study["shared"], "shared")
-    rounds = parse(Rounds, study["rounds"], "rounds")
+    settings = neighbour_of(study)
     headline = {**headline_levels(study), **FIRST}
     levels = arms.levels_of(headline, arm)
-    beside = neighbour_spec(settings, levels["neighbour"] != FIRST["neighbour"], study)
+    beside = neighbour_spec(study, small=levels["neighbour"] != FIRST["neighbour"])
     plan = declare(
         "rounds",
         setup,
-        spec=whole_run_spec(workload, study["workloads"][workload]["batch"], study),
+        spec=whole_run_spec(workload, study.workloads[workload].batch, study),
         headline=headline,
-        sampling=sampling_beside(settings, rounds, study["confidence"], arm),
-        discarded=rounds.discarded,
-        margins=study["margins"],
+        sampling=sampling_beside(settings, study.rounds, study.confidence, arm),
+        discarded=study.rounds.discarded,
+        neighbour=settings.workload,
+        margins=dict(study.margins),
     )
 
     def run_unit(plan: Plan, number: int, done: Sequence[Unit]) -> Row:
-        order, pads = unit_order(plan, done, plan.environments)
-        if sum(unit.voided is None for unit in done) < plan.discarded and plan.conditions["page_cache"] == WARM:
+        order, pads = unit_order(plan, done, plan.launch_names)
+        if sum(unit.voided is None for unit in done) < plan.discarded and plan.conditions.page_cache == WARM:
             alone = [name for name in order if read_role(name).is_alone]
             return one_after_other(plan, setup.sites, done, alone, pads)  # a neighbour reads no other files
         gone = given_up(done)
@@ -117,7 +122,7 @@ def rounds_beside(setup: Setup) -> Design:
             )
             for name in order
         }
-        pages = dict.fromkeys(order, of_whole_runs(plan.conditions["page_cache"]))
+        pages = dict.fromkeys(order, of_whole_runs(plan.conditions.page_cache))
         return {"order": list(order), "launches": launches, "pages": pages}
 
     what = f"{workload} rounds beside {settings.workload}{', ' + arm.name if arm else ''}"

@@ -17,7 +17,7 @@ from pathlib import Path
 from tare.core.errors import IntegrityError, TareError, UnavailableError
 from tare.core.files import Journal, read_json, sha256_file, sync_directory, write_text
 from tare.core.progress import Counter, say
-from tare.experiments import attempts, ledger
+from tare.experiments import attempts
 from tare.experiments.alone import writing
 from tare.experiments.designs import Design, Due, Row, identity, order_seed, uses_gpu
 from tare.launch import scenarios
@@ -27,6 +27,7 @@ from tare.model.journals import units as measured
 from tare.model.journals.ledger import (
     SUPERSEDED,
     attempt_of,
+    bring_up_to_date,
     read_ledger,
     set_aside_folders,
     study_folder,
@@ -45,9 +46,10 @@ from tare.model.journals.sealed import (
     read_sealed,
 )
 from tare.model.records.campaigns import Adopted, Decision, Machine, Plan, Sealed, Unit
-from tare.model.registry import HOST, SINGLE
+from tare.model.registry import SINGLE
 from tare.model.schema import VERSION, as_json, parse, read
 from tare.model.studies.layout import SEALED
+from tare.stats.fits import ratios_of
 from tare.stats.intervals import log_ratios_of
 from tare.stats.planning import decide
 
@@ -58,7 +60,7 @@ def run_campaign(folder: Path, design: Design) -> Sealed:
     """Run what is left of a design and seal it; returns the sealed summary.
 
     Args:
-        folder: results/campaigns/<study>/<workload>/<name>.
+        folder: results/campaigns/<study>/<machine>/<workload>/<name>.
         design: what is to be run; equal plans are resumed.
 
     Raises:
@@ -88,9 +90,9 @@ def run_campaigns(
         waited = {folder: stack.enter_context(writing(folder)) for folder in sorted(designs)}
         plans = {folder: _as_started(design) for folder, design in sorted(designs.items())}
         for folder, plan in plans.items():
-            study = study_folder(folder, plan.study, plan.workload)
+            study = study_folder(folder, plan)
             if study is not None:
-                ledger.bring_up_to_date(study)  # one that was edited is refused before anything is measured
+                bring_up_to_date(study, ratios_of)  # one that was edited is refused before anything is measured
                 studies.add(study)
         carried_on = any(_was_left(folder, plan) for folder, plan in plans.items())
         for folder, plan in plans.items():
@@ -108,7 +110,7 @@ def run_campaigns(
             if one.error is None:
                 found[one.folder] = close(one.folder, one.journal, one.plan, one.ended)
         for study in sorted(studies):
-            ledger.bring_up_to_date(study)
+            bring_up_to_date(study, ratios_of)
     for one in running:
         if one.error is not None:
             raise one.error
@@ -123,7 +125,7 @@ def _as_started(design: Design) -> Plan:
         for flag in at_rest["flags"]:
             say(f"{design.what}: {flag}")
         plan = plan.replace(gpu_at_start=at_rest)
-    if HOST not in plan.environments:  # the record says why
+    if not plan.has_host:  # the record says why
         plan = plan.replace(sampling=plan.sampling.replace(units=0), discarded=0)
     return plan
 
@@ -215,7 +217,7 @@ def _run_units(
 ) -> None:
     """The next units of campaigns that share their launches, checked as they will be read."""
     started, plan = time.monotonic(), due[0].plan
-    around = scenarios.around(choose_cpus(plan.conditions.get("cpus", 1)), plan.conditions)
+    around = scenarios.around(choose_cpus(plan.conditions.cpus), plan.conditions)
     with gpu_health.watched(uses_gpu(plan)) as gpu, scenarios.surrounded(plan.scenario, around) as span:
         try:
             found = _made(due, run_units) if span.reason is None else {}
@@ -282,12 +284,12 @@ def _decide(folder: Path, design: Design, plan: Plan, done: Sequence[Unit], shar
     """How many units, from the pilot alone; where an environment is in one unit of `shares`, that many for each."""
     pilot, sampling = measured.counted(done), plan.sampling
     apart = measured.unsliced(plan, done)  # which vary far more, and have no say where others are sliced
-    own = [name for name in plan.environments if name not in apart]
+    own = [name for name in plan.launch_names if name not in apart]
     together = [
         unit for unit in pilot if not any(unit.launches[name].ok for name in apart if name in unit.launches)
     ]
     ratios = log_ratios_of(
-        [design.values(unit) for unit in together or pilot], own if together else plan.environments
+        [design.values(unit) for unit in together or pilot], own if together else plan.launch_names
     )
     if shares > 1:  # the second host is in every unit, the others in their share of them
         ratios = {name: values[: sampling.pilot] for name, values in ratios.items()}
@@ -389,26 +391,26 @@ def _goes_on(folder: Path) -> bool:
 def _open(folder: Path, plan: Plan) -> None:
     """Begin a campaign: what is settled at its start goes into its plan, and is carried on from there."""
     attempts.remove_note(folder)
-    plan, study = plan.replace(order_seed=order_seed(plan)), study_folder(folder, plan.study, plan.workload)
+    plan, study = plan.replace(order_seed=order_seed(plan)), study_folder(folder, plan)
     if study is None:
         plan.write(folder / PLAN)
         return
-    attempt = attempt_of(tries_of(ledger.bring_up_to_date(study)), (plan.workload, folder.name))
+    attempt = attempt_of(tries_of(bring_up_to_date(study, ratios_of)), (plan.workload, folder.name))
     if attempt > 1:
         say(f"{folder} is try {attempt} of its question: it may spend {measured.share_of(attempt):.1%} of alpha")
     plan.replace(attempt=attempt).write(folder / PLAN)
-    ledger.bring_up_to_date(study)
+    bring_up_to_date(study, ratios_of)
 
 
 def _twin(folder: Path, plan: Plan) -> SealedCampaign | None:
     """A campaign of another study that measured what a plan asks for; None where this study has tried itself."""
-    study = study_folder(folder, plan.study, plan.workload)
+    study = study_folder(folder, plan)
     if study is None or set_aside_folders(folder):
         return None
     tries = tries_of(read_ledger(study)).get((plan.workload, folder.name), [])
     if any(one.state != "adopted" for one in tries):
         return None
-    for other in sorted(study.parent.glob(f"*/{plan.workload}/{folder.name}/{SEALED}")):
+    for other in sorted(study.parents[1].glob(f"*/{study.name}/{plan.workload}/{folder.name}/{SEALED}")):
         with contextlib.suppress(TareError):  # one that can't be read serves nobody
             found = read_sealed(other)
             if found.sealed.status == "sealed" and _asked(found.plan) == _asked(plan):
@@ -466,7 +468,7 @@ def set_aside(folder: Path, plan: Plan) -> str:
     A folder that the ledger lists leaves its name to no other, also where it is gone. `plan` is of the next one.
     """
     attempts.remove_note(folder)
-    study = study_folder(folder, plan.study, plan.workload)
+    study = study_folder(folder, plan)
     listed = tries_of(read_ledger(study)).get((plan.workload, folder.name), []) if study else []
     taken = {path.name for path in folder.glob(f"{SUPERSEDED}*")} | {one.folder for one in listed}
     number = 1

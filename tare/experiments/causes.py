@@ -33,23 +33,20 @@ from tare.launch.place import Site
 from tare.model.journals.units import given_up
 from tare.model.records.campaigns import Plan, Sampling, Unit
 from tare.model.records.launches import LaunchRecord
-from tare.model.studies.study import HOST
+from tare.model.schema import parse
+from tare.model.specification import NeededFiles, Specification
+from tare.model.studies.study import HOST, CausesPart
 
 PASSES = 3  # over the files, once they have been read
 
 
-def causes_spec(workload: str, batch: int, study: Mapping[str, Any]) -> dict[str, Any]:
+def causes_spec(workload: str, batch: int, study: CausesPart) -> Specification:
     """What a launch does inside, but for the list of files."""
-    return {
-        **whole_run_spec(workload, batch, study),
-        "mode": "causes",
-        "steps": study["causes"]["steps"],
-        "warmup_steps": study["causes"]["warmup_steps"],
-        "repetitions": PASSES,
-    }
+    run, wanted = whole_run_spec(workload, batch, study, mode="causes"), study.causes
+    return run.replace(steps=wanted.steps, warmup_steps=wanted.warmup_steps, repetitions=PASSES)
 
 
-def causes(setup: Setup) -> Design:
+def causes(setup: Setup[CausesPart]) -> Design:
     """The causes of one workload.
 
     Raises:
@@ -61,15 +58,15 @@ def causes(setup: Setup) -> Design:
     plan = declare(
         "causes",
         setup,
-        spec=causes_spec(workload, study["workloads"][workload]["batch"], study),
+        spec=causes_spec(workload, study.workloads[workload].batch, study),
         headline=headline_levels(study),
         sampling=Sampling(
-            units=study["causes"]["units"],
-            confidence=study["confidence"],
-            verdict_units=study["causes"]["verdict_units"],
+            units=study.causes.units,
+            confidence=study.confidence,
+            verdict_units=study.causes.verdict_units,
         ),
         discarded=1,
-        margins=study["margins"],
+        margins=dict(study.margins),
     )
 
     def run_unit(plan: Plan, number: int, done: Sequence[Unit]) -> Row:
@@ -104,15 +101,15 @@ def run_together(dues: Mapping[Any, Due], sites: Mapping[str, Site]) -> dict[Any
         key: due
         for key, due in dues.items()
         if due is first
-        or (plan.spec["device"] == "cpu" and due.number == first.number and files_of(due.done) == files)
+        or (plan.spec.device == "cpu" and due.number == first.number and files_of(due.done) == files)
     }
     plans = [due.plan for due in chosen.values()]
-    order, pads = unit_order(plan, first.done, plan.environments)
-    if files is None and plan.conditions["page_cache"] != "warm":
+    order, pads = unit_order(plan, first.done, plan.launch_names)
+    if files is None and plan.conditions.page_cache != "warm":
         order = [HOST]  # nothing has to be warmed up: only the list of files is wanted
 
-    def spec_of(own: Mapping[str, Any], name: str) -> dict[str, Any]:
-        return {**own, **({"files": files} if files else {"keep_list": name == HOST})}
+    def spec_of(own: Specification, name: str) -> Specification:
+        return own.replace(files=files) if files else own.replace(keep_list=name == HOST)
 
     if len(plans) == 1:
         own_sites = {name: _with_data(site, plan.workload) for name, site in sites.items()}
@@ -154,7 +151,7 @@ def of_one_job(launch: LaunchRecord, number: int) -> LaunchRecord:
     return launch.replace(inside=inside.replace(results={**results, **own}))
 
 
-def files_of(done: Sequence[Unit]) -> Mapping[str, Any] | None:
+def files_of(done: Sequence[Unit]) -> NeededFiles | None:
     """The files that the imports need, as the campaign's first unit found them; None before there is one.
 
     Raises:
@@ -164,7 +161,7 @@ def files_of(done: Sequence[Unit]) -> Mapping[str, Any] | None:
     return listed(whole[0].launches[HOST]) if whole else None
 
 
-def listed(first: LaunchRecord) -> Mapping[str, Any]:
+def listed(first: LaunchRecord) -> NeededFiles:
     """The files that the imports of the host's first launch needed, by their path in the tree.
 
     Raises:
@@ -172,5 +169,4 @@ def listed(first: LaunchRecord) -> Mapping[str, Any]:
     """
     if not first.ok:
         raise UnavailableError(f"the host could not list the files that its imports need: {first.reason}")
-    files: Mapping[str, Any] = first.seen_inside().results["listed"]
-    return files
+    return parse(NeededFiles, first.seen_inside().results["listed"], "the files that the host lists")

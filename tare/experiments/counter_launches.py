@@ -13,7 +13,7 @@ from __future__ import annotations
 import gzip
 import re
 import shutil
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -24,6 +24,8 @@ from tare.core.process import run
 from tare.launch.place import Site
 from tare.launch.prepare import FOLDER
 from tare.launch.run import launch
+from tare.model.conditions import Conditions
+from tare.model.specification import Specification
 from tare.profilers.counters import ncu_metrics
 from tare.profilers.ncu import read_metrics, reason_of
 
@@ -160,7 +162,7 @@ def not_asked(counted: Sequence[str]) -> Record:
 
 
 def count(
-    site: Site, spec: Mapping[str, Any], conditions: Mapping[str, Any], folder: Path, capability: tuple[int, int]
+    site: Site, spec: Specification, conditions: Conditions, folder: Path, capability: tuple[int, int]
 ) -> Record:
     """Counters of chosen steps by ncu; the record of it, with the files that were written to `folder`.
 
@@ -179,7 +181,7 @@ def count(
             "operations": tuple(name for name in names if not name.startswith(TRAFFIC)),
         }
         parts = [_count(tool, site, spec, conditions, folder, name, metrics) for name, metrics in chosen.items()]
-        return {**NCU, "steps": spec["counter_steps"], "parts": parts}
+        return {**NCU, "steps": spec.counter_steps, "parts": parts}
 
     return guarded("ncu", task)
 
@@ -187,8 +189,8 @@ def count(
 def _count(
     tool: Tool,
     site: Site,
-    spec: Mapping[str, Any],
-    conditions: Mapping[str, Any],
+    spec: Specification,
+    conditions: Conditions,
     folder: Path,
     name: str,
     metrics: tuple[str, ...],
@@ -197,7 +199,7 @@ def _count(
     raw.unlink(missing_ok=True)
     result = launch(
         with_tool(site, tool),
-        {**spec, "mode": "counters", "counters": True},
+        spec.replace(mode="counters", counters=True),
         conditions,
         keep={"log": raw},
         keep_always=True,
@@ -231,7 +233,7 @@ def _compress(text: str, path: Path) -> None:
         temporary.write_bytes(gzip.compress(text.encode(), mtime=0))
 
 
-def trace(site: Site, spec: Mapping[str, Any], conditions: Mapping[str, Any], folder: Path) -> Record:
+def trace(site: Site, spec: Specification, conditions: Conditions, folder: Path) -> Record:
     """The timeline of chosen steps by nsys, where it is installed; the record of it, with the table in `folder`."""
 
     def task(tool: Tool) -> Record:
@@ -243,7 +245,7 @@ def trace(site: Site, spec: Mapping[str, Any], conditions: Mapping[str, Any], fo
         database.unlink(missing_ok=True)
         result = launch(
             with_tool(site, tool),
-            {**spec, "mode": "counters"},
+            spec.replace(mode="counters"),
             conditions,
             keep={"database": database},
             keep_always=True,
@@ -260,7 +262,7 @@ def trace(site: Site, spec: Mapping[str, Any], conditions: Mapping[str, Any], fo
         stored = folder / "nsys.csv.gz"
         _compress(table.to_csv(index=False), stored)
         return {
-            "steps": spec["counter_steps"],
+            "steps": spec.counter_steps,
             "file": stored.name,
             "sha256": sha256_file(stored),
             "rows": len(table),

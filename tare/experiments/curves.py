@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
 from tare.core.errors import TareError
 from tare.core.progress import say, step
@@ -24,13 +23,14 @@ from tare.model.roles import read_role, reference_of
 from tare.model.schema import read
 from tare.model.studies import arms
 from tare.model.studies.stacks import is_official
+from tare.model.studies.study import Batch, RunPart
 
 STEPS = 4  # rounding grows by the step
 NEEDED = {"samples", "epochs", "dropout"}  # options by which a workload can be compared so
 COMPILE = "compile"  # the setting whose levels may compute something else than what they compile
 
 
-def compare_curves(folder: Path, setup: Setup, sealed: Sealed) -> None:
+def compare_curves(folder: Path, setup: Setup[RunPart], sealed: Sealed) -> None:
     """Write the losses at an arm's level beside the headline's, where both trained and the workload can be told.
 
     Args:
@@ -50,12 +50,12 @@ def compare_curves(folder: Path, setup: Setup, sealed: Sealed) -> None:
     env = _level_env(setup, arm)
     if env is None:
         return
-    job = setup.study["workloads"][setup.workload]
-    options = few_samples(job["batch"], job.get("options", {}))
-    orders = _orders(setup, arm, env, job["batch"], options)
+    job = setup.study.workloads[setup.workload]
+    options = few_samples(job)
+    orders = _orders(setup, arm, env, job.batch, options)
     level = arm.name if arm.other_stack is None else arm.level
     try:
-        with step(f"{setup.workload}: losses of {level} beside those of {setup.study['stack']}"):
+        with step(f"{setup.workload}: losses of {level} beside those of {setup.study.stack}"):
             found = launch_side_by_side(orders)
         losses = {name: losses_of(record) for name, record in found.items() if record.ok}
         reasons = {name: record.reason or record.status for name, record in found.items() if not record.ok}
@@ -67,19 +67,19 @@ def compare_curves(folder: Path, setup: Setup, sealed: Sealed) -> None:
         plan_sha256=sealed.plan_sha256,
         workload=setup.workload,
         level=level,
-        stack=setup.study["stack"],
+        stack=setup.study.stack,
         env=env,
-        batch=job["batch"],
+        batch=job.batch,
         options=options,
         losses=losses,
         reasons=reasons,
     ).write(path)
 
 
-def few_samples(batch: int, options: Mapping[str, Any]) -> dict[str, Any]:
+def few_samples(job: Batch) -> dict[str, int | float]:
     """A job's options with STEPS steps at most, and no dropout."""
-    samples = min(int(options.get("samples", STEPS * batch)), STEPS * batch)
-    return {**options, "samples": samples, "epochs": 1, "dropout": 0}
+    samples = min(int(job.options.get("samples", STEPS * job.batch)), STEPS * job.batch)
+    return {**job.options, "samples": samples, "epochs": 1, "dropout": 0}
 
 
 def losses_of(record: LaunchRecord) -> tuple[float, ...]:
@@ -87,7 +87,7 @@ def losses_of(record: LaunchRecord) -> tuple[float, ...]:
     return record.seen_inside().results_as(TrainResults).losses
 
 
-def _level_env(setup: Setup, arm: arms.Arm) -> str | None:
+def _level_env(setup: Setup[RunPart], arm: arms.Arm) -> str | None:
     """Where the level ran: the host; of an official image the first container that has it."""
     if not {HOST, reference_of(HOST)} <= set(setup.sites):
         return None
@@ -97,15 +97,16 @@ def _level_env(setup: Setup, arm: arms.Arm) -> str | None:
     return next(others, None)
 
 
-def _orders(setup: Setup, arm: arms.Arm, env: str, batch: int, options: Mapping[str, Any]) -> dict[str, Order]:
-    study = {**setup.study, "workloads": {setup.workload: {"batch": batch, "options": options}}}
-    spec = {**whole_run_spec(setup.workload, batch, study), "ends_at_once": True}
+def _orders(
+    setup: Setup[RunPart], arm: arms.Arm, env: str, batch: int, options: Mapping[str, int | float]
+) -> dict[str, Order]:
+    spec = whole_run_spec(setup.workload, batch, setup.study, options).replace(ends_at_once=True)
     headline = headline_levels(setup.study)
     levels = {HEADLINE: headline, env: arms.levels_of(headline, arm)}
     sites = {HEADLINE: setup.sites[reference_of(HOST)], env: setup.sites[env]}
     return {
         name: Order(
-            site=sites[name], program=spec, conditions=arms.conditions_at(setup.study["conditions"], levels[name])
+            site=sites[name], program=spec, conditions=arms.conditions_at(setup.study.conditions, levels[name])
         )
         for name in sites
     }

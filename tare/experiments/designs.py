@@ -13,7 +13,7 @@ import random
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Generic, TypeVar
 
 from tare.core.files import canonical_json, sha256_text
 from tare.experiments.orders import balanced_orders
@@ -25,24 +25,27 @@ from tare.launch.program import Runnable, with_more
 from tare.launch.run import Order, launch, launch_side_by_side
 from tare.machine import facts, others
 from tare.model import closure
+from tare.model.conditions import Conditions, Group
 from tare.model.journals.units import IN_MEMORY, WARM, given_up, others_in
 from tare.model.levels import levels_text
 from tare.model.records.campaigns import Kind, Machine, Others, Plan, Sampling, Unit
 from tare.model.records.launches import LaunchRecord
-from tare.model.registry import DISTRIBUTED, HOST, NO_OPTIONS, SHARED, SINGLE, whole_options
-from tare.model.roles import read_role
+from tare.model.registry import DISTRIBUTED, HOST, NO_OPTIONS, SINGLE, whole_options
+from tare.model.roles import read_role, read_roles
 from tare.model.schema import parse
+from tare.model.specification import Job, Mode, Specification
 from tare.model.studies import arms
-from tare.model.studies.study import reduced
+from tare.model.studies.study import JobPart, reduced
 from tare.worker.frameworks import DEFAULT
 
 LARGEST_PAD_BYTES = 4096  # a page: where the environment block ends shifts the stack by up to this much
 
 Row = dict[str, Any]  # of a unit, before it is checked
+AnyJob = TypeVar("AnyJob", bound=JobPart, covariant=True)
 
 
 @dataclass(frozen=True, kw_only=True)
-class Setup:
+class Setup(Generic[AnyJob]):
     """What a design is made for.
 
     Attributes:
@@ -55,7 +58,7 @@ class Setup:
         scenario: what runs beside each unit (tare.launch.scenarios).
     """
 
-    study: Mapping[str, Any]
+    study: AnyJob
     workload: str
     sites: Mapping[str, Site]
     unavailable: Mapping[str, str] = field(default_factory=dict)
@@ -99,54 +102,62 @@ class Due:
 
 def declare(
     kind: Kind,
-    setup: Setup,
+    setup: Setup[JobPart],
     *,
-    spec: Mapping[str, Any],
+    spec: Specification,
     headline: Mapping[str, str],
     sampling: Sampling,
     discarded: int,
+    group: Group | None = None,
+    neighbour: str | None = None,
     **own: Any,
 ) -> Plan:
-    """The plan of a campaign on this machine; `own` is what just its kind has."""
-    study, arm, names = setup.study, setup.arm, tuple(own.pop("environments", setup.sites))
-    conditions = own.pop("conditions", study["conditions"])
+    """The plan of a campaign on this machine.
+
+    Args:
+        kind, setup: of what, and for what.
+        spec, headline, sampling, discarded: of the plan.
+        group: of launches that train together.
+        neighbour: the workload that runs beside each.
+        own: what just its kind has.
+    """
+    study, arm, names = setup.study, setup.arm, tuple(own.pop("launches", setup.sites))
     levels = arms.levels_of(headline, arm)
     frameworks = sorted({site.framework for site in setup.sites.values()}) or [DEFAULT]
-    neighbour = study["shared"]["workload"] if setup.scenario == SHARED else None
     return Plan(
         kind=kind,
-        study=study["study"],
+        study=study.study,
         workload=setup.workload,
-        environments=names,
+        launches=read_roles(names),
         unavailable=dict(setup.unavailable),
-        spec=dict(spec),
-        conditions=arms.conditions_at(conditions, levels),
-        headline_conditions=arms.conditions_at(conditions, headline),
+        spec=spec,
+        conditions=arms.conditions_at(study.conditions, levels, group),
+        headline_conditions=arms.conditions_at(study.conditions, headline, group),
         sampling=sampling,
-        seed=study["seed"],
+        seed=study.seed,
         discarded=discarded,
         arm=levels_text(levels),
         headline_arm=levels_text(headline),
-        stack=study["stack"],
+        stack=study.stack,
         code_sha256=closure.code_sha256(
             kind, setup.workload, *arms.used(names, arm), frameworks, setup.scenario, neighbour
         ),
         provenance=dict(setup.provenance),
         optional=setup.scenario == DISTRIBUTED or (arm is not None and arm.is_optional),
         scenario=setup.scenario,
-        machine=identity(spec.get("device") == "cuda"),
-        part=reduced(study, kind, setup.workload, arm, setup.scenario),
+        machine=identity(spec.device == "cuda"),
+        part=reduced(study.to_json(), kind, setup.workload, arm, setup.scenario),
         **own,
     )
 
 
 def job_spec(
-    mode: str,
+    mode: Mode,
     workload: str,
     batch: int,
-    study: Mapping[str, Any],
+    study: JobPart,
     options: Mapping[str, int | float] | None = None,
-) -> dict[str, Any]:
+) -> Specification:
     """What every launch of a workload is told of its job; `options` where the workload has any, all of them.
 
     Args:
@@ -158,23 +169,15 @@ def job_spec(
         UserError: the workload can't have the options.
     """
     if options is None:
-        options = study["workloads"].get(workload, {}).get("options", NO_OPTIONS)
+        options = study.workloads[workload].options if workload in study.workloads else NO_OPTIONS
     options = whole_options(workload, options)
-    return {
-        "mode": mode,
-        "workload": workload,
-        "batch": batch,
-        "seed": study["seed"],
-        "device": study["device"],
-        **({"options": options} if options else {}),
-    }
+    spec = Specification(mode=mode, workload=workload, batch=batch, seed=study.seed, device=study.found_device)
+    return spec.replace(options=options) if options else spec
 
 
-def of_several_jobs(plans: Sequence[Plan]) -> dict[str, Any]:
+def of_several_jobs(plans: Sequence[Plan]) -> Specification:
     """What a launch does inside that serves several campaigns: its jobs are their workloads (`jobs`)."""
-    of_a_job = ("workload", "batch", "options")
-    common = {key: value for key, value in plans[0].spec.items() if key not in of_a_job}
-    return {**common, "jobs": [{key: plan.spec[key] for key in of_a_job if key in plan.spec} for plan in plans]}
+    return plans[0].spec.without(*Job.model_fields).replace(jobs=tuple(plan.spec.job for plan in plans))
 
 
 def identity(on_gpu: bool) -> Machine:
@@ -185,10 +188,10 @@ def identity(on_gpu: bool) -> Machine:
 
 def uses_gpu(plan: Plan) -> bool:
     """Whether a campaign's launches compute on an NVIDIA device, whose state then stands in every unit."""
-    return plan.spec.get("device") == "cuda"
+    return plan.spec.device == "cuda"
 
 
-def conditions_of(plan: Plan, name: str) -> Mapping[str, Any]:
+def conditions_of(plan: Plan, name: str) -> Conditions:
     """Conditions of a launch: an arm's baselines are launched as in the headline."""
     if read_role(name).is_reference and plan.headline_conditions is not None:
         return plan.headline_conditions
@@ -247,12 +250,12 @@ def one_after_other(
     study allows.
     """
     gone = given_up(done)
-    warms = sum(unit.voided is None for unit in done) < plan.discarded and plan.conditions["page_cache"] == WARM
+    warms = sum(unit.voided is None for unit in done) < plan.discarded and plan.conditions.page_cache == WARM
     hurried = {"ends_at_once": True} if warms else {}  # in order takes a second, and nobody reads it
     asked = {
         name: Order(
             site=sites[name],
-            program=with_more(plan.spec if program_of is None else program_of(name), hurried),
+            program=with_more(plan.spec if program_of is None else program_of(name), **hurried),
             conditions=longer(conditions_of(plan, name), jobs),
             pad_bytes=pads[name],
         )
@@ -265,7 +268,7 @@ def one_after_other(
         if warms and name not in needed and warmth.in_memory(one.site, one.program)
     ]
     tried = [name for name in asked if name not in warm]
-    width = len(choose_cpus(plan.conditions["cpus"])) if warms else 1
+    width = len(choose_cpus(plan.conditions.cpus)) if warms else 1
     run_one = scenarios.launcher(plan.scenario) or launched
     watched = [name for name in tried if read_role(name).environment == HOST]
     found: dict[str, LaunchRecord] = {}
@@ -283,20 +286,18 @@ def one_after_other(
             warmth.note(asked[name].site, asked[name].program)
     left_out = gone | dict.fromkeys(warm, IN_MEMORY)
     launches = {name: skipped(left_out[name]) if name in left_out else found[name] for name in order}
-    pages = {name: of_whole_runs(conditions_of(plan, name)["page_cache"]) for name in order}
+    pages = {name: of_whole_runs(conditions_of(plan, name).page_cache) for name in order}
     seen = others_in(used)
     told = {"others": seen.to_json()} if seen is not None else {}
     return {"order": list(order), "launches": launches, "pages": pages, **told}
 
 
-def longer(conditions: Mapping[str, Any], times: int) -> Mapping[str, Any]:
+def longer(conditions: Conditions, times: int) -> Conditions:
     """Conditions under which a launch may take so many times as long."""
-    if times == 1:
-        return conditions
-    return {**conditions, "launch_timeout_s": times * conditions["launch_timeout_s"]}
+    return conditions.replace(launch_timeout_s=times * conditions.launch_timeout_s)
 
 
-def launched(site: Site, program: Runnable, conditions: Mapping[str, Any], pad_bytes: int) -> LaunchRecord:
+def launched(site: Site, program: Runnable, conditions: Conditions, pad_bytes: int) -> LaunchRecord:
     """One launch and its record."""
     return launch(site, program, conditions, pad_bytes=pad_bytes)
 

@@ -6,11 +6,10 @@ among the record's deviations.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
 from tare.model.registry import describe_workload, options_of
+from tare.model.specification import Specification
 
 BATCH, STEPS = 4, 2
 FEWEST_IMAGES = 2  # of a step, where a workload's samples are a study's to choose
@@ -19,13 +18,13 @@ SLOWER = 200  # times, at least, that what a sample takes on one core takes wher
 IMAGES = (".jpeg", ".jpg", ".png")
 
 
-def job(spec: Mapping[str, Any], workload: str, batch: int | None) -> tuple[dict[str, Any], list[str]]:
+def job(spec: Specification, workload: str, batch: int | None) -> tuple[Specification, list[str]]:
     """A whole run of two steps, of the smallest images and of no more samples than these take.
 
     Returns:
         Its specification, and in words what it is.
     """
-    known, options = options_of(workload), dict(spec.get("options", {}))
+    known, options = options_of(workload), spec.options
     fewest = max(FEWEST_IMAGES, describe_workload(workload).get("least_batch", 1))
     size = batch or (fewest if "samples" in known else BATCH)
     smallest: tuple[str, ...] = ("image_px", "enlarged")
@@ -33,11 +32,11 @@ def job(spec: Mapping[str, Any], workload: str, batch: int | None) -> tuple[dict
     own = {"samples": STEPS * size, "epochs": 1, "warmup_steps": 1, "loader_workers": 1}
     wanted |= {name: max(value, known[name].least) for name, value in own.items() if name in known}
     less = [f"{name} {value} (of {options[name]})" for name, value in wanted.items() if options.get(name) != value]
-    short = {**spec, "batch": size, "steps": STEPS, **({"options": {**options, **wanted}} if known else {})}
+    short = spec.replace(batch=size, steps=STEPS, **({"options": {**options, **wanted}} if known else {}))
     return short, [f"{STEPS} steps of {size} samples", *less]
 
 
-def too_long(spec: Mapping[str, Any], workload: str, limit_s: float) -> str | None:
+def too_long(spec: Specification, workload: str, limit_s: float) -> str | None:
     """Why a shortened run would not come to its end within a limit, by what its samples take; None where it may.
 
     Args:
@@ -45,13 +44,13 @@ def too_long(spec: Mapping[str, Any], workload: str, limit_s: float) -> str | No
         workload: its name.
         limit_s: seconds that it may take.
     """
-    sample_s = describe_workload(workload, spec.get("options", {})).get("sample_s", 0.0)
-    samples = spec["steps"] * spec["batch"]
+    sample_s = describe_workload(workload, spec.options).get("sample_s", 0.0)
+    samples = spec.steps * spec.batch
     needed_s = SLOWER * samples * sample_s
     if needed_s <= limit_s:
         return None
     return (
-        f"where every instruction is emulated its smallest job, {spec['steps']} steps of {spec['batch']} "
+        f"where every instruction is emulated its smallest job, {spec.steps} steps of {spec.batch} "
         f"samples, takes {needed_s / 60:.0f} minutes or more, and it may take {limit_s:.0f} s (conditions: "
         "launch_timeout_s)"
     )

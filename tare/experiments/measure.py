@@ -7,7 +7,7 @@ import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from tare.core.errors import TareError, UnavailableError, UserError
 from tare.core.files import sha256_file, write_json
@@ -27,18 +27,20 @@ from tare.machine import cpu_peak, gpu_health, nvml
 from tare.machine import facts as machine
 from tare.machine.fitting import settled
 from tare.model import datasheet
+from tare.model.conditions import Conditions
 from tare.model.levels import levels_text
 from tare.model.registry import DISTRIBUTED, SHARED, SINGLE
-from tare.model.schema import parse
+from tare.model.specification import Specification
 from tare.model.studies import arms
 from tare.model.studies.layout import TRACES
 from tare.model.studies.study import (
     HOST,
-    PARTS,
+    CampaignPart,
     CausesPart,
     CeilingsPart,
     Distributed,
     JobPart,
+    LaunchPart,
     ProfilePart,
     RoundsPart,
     SweepPart,
@@ -50,18 +52,24 @@ PROFILE_SCHEMA = 1
 STEADY_S = 3.0  # of unwatched training on a CUDA device: its sensors answer up to once a second
 
 
-DESIGNS = {"rounds": rounds.rounds, "causes": causes.causes}
+AnyJob = TypeVar("AnyJob", bound=JobPart)
+# Of each kind of campaign of several environments: what it depends on, and its design, which takes that.
+DESIGNS: Mapping[str, tuple[type[CampaignPart], Callable[[Setup[Any]], Design]]] = {
+    "rounds": (RoundsPart, rounds.rounds),
+    "causes": (CausesPart, causes.causes),
+}
 
 
-def _job(kind: type[Any], source: str, workload: str) -> dict[str, Any]:
+def _part(kind: type[AnyJob], source: str, *workloads: str) -> AnyJob:
     """What a job depends on, with the device of this machine.
 
     Raises:
         UserError: the study is wrong, or does not name the workload.
     """
-    part: JobPart = settled(load_part(kind, source))
-    settings_of(part.workloads, workload)
-    return part.to_json()
+    part = settled(load_part(kind, source))
+    for workload in workloads:
+        settings_of(part.workloads, workload)
+    return part
 
 
 def compare(
@@ -77,13 +85,14 @@ def compare(
     neighbour: Path | None = None,
 ) -> None:
     """A campaign of whole runs with their steps (`rounds`) or of `causes`, of the headline or of an arm."""
-    study = _job(PARTS[kind], source, workload)
+    part, design = DESIGNS[kind]
+    study = _part(part, source, workload)
     arm = arms.parse(arm_name) if arm_name else None
     scenarios.scenario(scenario)  # one that there is not is said before anything is asked of the environments
-    design: Callable[[Setup], Design] = DESIGNS[kind]
     if scenario == SHARED:
         design = beside.design_of(kind, study)
-    if scenario == DISTRIBUTED and (kind != "rounds" or "distributed" not in study):
+    group = study.distributed if isinstance(study, RoundsPart) else None
+    if scenario == DISTRIBUTED and (kind != "rounds" or group is None):
         raise UserError(
             f"the scenario {scenario} is of whole runs: `tare rounds`, with a study that has `{scenario}`"
         )
@@ -95,9 +104,10 @@ def compare(
             provenance,
         ),
     ):
-        if scenario == SHARED:
+        if scenario == SHARED and isinstance(study, RoundsPart):
             found, provenance["neighbour"] = beside.with_its_data(found, study, neighbour)
-        barred = scenarios.barred(scenario, found, _network(study, arm))
+        network = arms.levels_of((group or Distributed()).levels, arm)["network"]
+        barred = scenarios.barred(scenario, found, network)
         setup = Setup(
             study=study,
             workload=workload,
@@ -110,12 +120,6 @@ def compare(
         sealed = run_campaign(out.parent, design(setup))
         if kind == "rounds":
             compare_curves(out.parent, setup, sealed)
-
-
-def _network(study: Mapping[str, Any], arm: arms.Arm | None) -> str:
-    """What kind of network groups meet on: an arm's, or the study's."""
-    own = parse(Distributed, study.get("distributed") or {}, "distributed")
-    return arms.levels_of(own.levels, arm)["network"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -135,25 +139,22 @@ class CausesOf:
 
 def causes_together(source: str, wanted: Sequence[CausesOf], names: Sequence[str], folder: Path | None) -> None:
     """Campaigns of the causes of several workloads by the same launches."""
-    study: JobPart = settled(load_part(CausesPart, source))
-    for one in wanted:
-        settings_of(study.workloads, one.workload)
-    part, first = study.to_json(), wanted[0]
+    study, first = _part(CausesPart, source, *(one.workload for one in wanted)), wanted[0]
     with (
         measuring_campaigns(*(one.out for one in wanted)),
-        launch_sites(part, first.workload, names, folder, first.record, None, "causes") as (
+        launch_sites(study, first.workload, names, folder, first.record, None, "causes") as (
             found,
             unavailable,
             provenance,
         ),
     ):
-        data = {one.workload: data_of(one.workload, one.record, batch_of(part, one.workload)) for one in wanted}
+        data = {one.workload: data_of(one.workload, one.record, batch_of(study, one.workload)) for one in wanted}
         places = {workload: place for workload, (place, _) in data.items()}
         served = {name: replace(site, data_of=places) for name, site in found.items()}
         designs = {
             one.out.parent: causes.causes(
                 Setup(
-                    study=part,
+                    study=study,
                     workload=one.workload,
                     sites=served,
                     unavailable=unavailable,
@@ -167,7 +168,7 @@ def causes_together(source: str, wanted: Sequence[CausesOf], names: Sequence[str
 
 def sweep(source: str, workload: str, folder: Path | None, record: Path | None, out: Path) -> None:
     """Batch sweep on the host."""
-    study = _job(SweepPart, source, workload)
+    study = _part(SweepPart, source, workload)
     with measuring_campaigns(out), sites(study, workload, [HOST], folder, record) as (available, _, provenance):
         setup = Setup(study=study, workload=workload, sites=available, provenance=provenance)
         run_campaign(out.parent, rounds.sweep(setup))
@@ -183,21 +184,22 @@ def profile(
     arm_name: str | None = None,
 ) -> None:
     """One profiled launch, of the headline or of another stack; one that can't be gets a record with its reason."""
-    study = _job(ProfilePart, source, workload)
-    settings = study["workloads"][workload]
+    study = _part(ProfilePart, source, workload)
+    wanted, batch = study.profile, study.workloads[workload].batch
     arm = arms.parse(arm_name) if arm_name else None
     if arm is not None and arm.other_stack is None:
         raise UserError(f"a profiled launch is of the headline or of another stack (stack=NAME), not of {arm.name}")
     levels = arms.levels_of(rounds.headline_levels(study), arm)
     identity = {
         "schema": PROFILE_SCHEMA,
-        "study": study["study"],
+        "study": study.study,
+        "machine": machine.machine_name(),
         "workload": workload,
         "env": env,
-        "stack": study["stack"],
+        "stack": study.stack,
         "arm": levels_text(levels),
-        "batch": settings["batch"],
-        "device": study["device"],
+        "batch": batch,
+        "device": study.device,
         "trace": None,
         "trace_sha256": None,
     }
@@ -210,13 +212,13 @@ def profile(
         if env in unavailable:
             write_json(out, {**identity, "status": "unavailable", "reason": unavailable[env], "inside": None})
             return
-        on_device = study["device"] == "cuda"
-        settings = {**study["profile"], **({"steady_s": STEADY_S} if on_device else {})}
-        spec = {**rounds.whole_run_spec(workload, study["workloads"][workload]["batch"], study), **settings}
-        conditions = arms.conditions_at(study["conditions"], levels)
+        on_device = study.device == "cuda"
+        spec = rounds.whole_run_spec(workload, batch, study).replace(**wanted.given())
+        spec = spec.replace(steady_s=STEADY_S) if on_device else spec
+        conditions = arms.conditions_at(study.conditions, levels)
         with (
             gpu_health.watched(on_device) as gpu,
-            _sampled(on_device, study["profile"]["sample_interval_s"], provenance, env) as sensors,
+            _sampled(on_device, wanted.sample_interval_s, provenance, env) as sensors,
         ):
             result = profiled_launch(available[env], spec, conditions, traces / "trace.json.gz")
         if on_device:
@@ -234,7 +236,7 @@ def profile(
             from tare.experiments import counter_launches  # with pandas, a third of what a command imports
 
             capability = tuple(result["inside"]["facts"]["torch"]["device"]["capability"])
-            counted = study["profile"].get("counter_workloads")
+            counted = wanted.counter_workloads
             if counted is None or workload in counted:
                 done["counters"] = counter_launches.count(available[env], spec, conditions, traces, capability)
                 parts = [{**part, "file": f"{TRACES}/{part['file']}"} for part in done["counters"].get("parts", ())]
@@ -252,15 +254,13 @@ def profile(
             say(f"{workload} in {env}: no {tool}: {done[tool]['reason']}")
 
 
-def profiled_launch(
-    site: Site, spec: Mapping[str, Any], conditions: Mapping[str, Any], trace: Path
-) -> dict[str, Any]:
+def profiled_launch(site: Site, spec: Specification, conditions: Conditions, trace: Path) -> dict[str, Any]:
     """The record of a launch that profiles; `trace` is written where the launch's framework has a profiler.
 
     The record names the trace and its hash only where this launch wrote it.
     """
     result = launch(
-        site, {**spec, "mode": "profile"}, conditions, keep={"trace": trace}, keep_always=True
+        site, spec.replace(mode="profile"), conditions, keep={"trace": trace}, keep_always=True
     ).to_json()
     if result["status"] != "ok" or result["inside"]["results"]["profiler_reason"] is not None:
         return result
@@ -278,21 +278,25 @@ def _sampled(
 
 def ceilings(source: str, folder: Path | None, out: Path) -> None:
     """Measured roofs of this machine, on the host."""
-    study = settled(load_part(CeilingsPart, source)).to_json()
+    study = settled(load_part(CeilingsPart, source))
     with measuring(out), sites(study, None, [HOST], folder, None) as (available, _, provenance):
-        sizes = dict(study["ceilings"])
-        on_device = sizes.pop("cuda")
-        spec = {"mode": "ceilings", "device": study["device"], "seed": study["seed"], **sizes}
-        if study["device"] == "cuda":
-            spec |= on_device
-        result = launch(available[HOST], spec, {**study["conditions"], "allocator": "default"}).to_json()
+        sizes = study.ceilings.cuda if study.device == "cuda" else study.ceilings
+        spec = Specification(
+            mode="ceilings",
+            device=study.found_device,
+            seed=study.seed,
+            repetitions=study.ceilings.repetitions,
+            working_sets_kib=sizes.working_sets_kib,
+            gemm_sizes=sizes.gemm_sizes,
+        )
+        result = launch(available[HOST], spec, study.conditions.of_launch()).to_json()
     if result["status"] != "ok":
         raise UnavailableError(f"the ceilings could not be measured: {result['reason']}")
     write_json(
         out,
         {
             "schema": PROFILE_SCHEMA,
-            "stack": study["stack"],
+            "stack": study.stack,
             "env": HOST,
             "provenance": provenance,
             **device_facts(study, next(iter(provenance.get("gpu", {}).get(HOST, {}).get("names", ())), None)),
@@ -301,19 +305,19 @@ def ceilings(source: str, folder: Path | None, out: Path) -> None:
     )
 
 
-def device_facts(study: Mapping[str, Any], name: str | None = None) -> dict[str, Any]:
+def device_facts(study: LaunchPart, name: str | None = None) -> dict[str, Any]:
     """What the ceilings stand beside: facts of the processor, and what a model or a datasheet says of it.
 
     Args:
-        study: as much of it as names the device and the threads.
+        study: the part of it that the ceilings depend on.
         name: of the device that CUDA counts first, which need not be the first that the driver lists.
     """
     facts = machine.describe()
-    names = ("cpu_model", "cpu_signature", "cpu_clock", "cpu_flags", "cpu_caches_bytes", "virtualisation")
+    names = ("name", "cpu_model", "cpu_signature", "cpu_clock", "cpu_flags", "cpu_caches_bytes", "virtualisation")
     known = {name: facts[name] for name in names}
-    found: dict[str, Any] = {"device": study["device"], "machine": known, "datasheet": None}
-    if study["device"] == "cpu":
-        return {**found, "modelled": cpu_peak.modelled(facts, study["conditions"]["threads"])}
+    found: dict[str, Any] = {"device": study.device, "machine": known, "datasheet": None}
+    if study.device == "cpu":
+        return {**found, "modelled": cpu_peak.modelled(facts, study.conditions.threads)}
     driver_name = name or (facts["gpus"] or [{"name": ""}])[0]["name"]
     sheet = datasheet.find(driver_name)
     reason = None if sheet else f"config/devices.yaml has no device for {driver_name!r}"
@@ -335,8 +339,7 @@ def single(
         UnavailableError: the environment is not to be had here.
         TareError: the launch failed.
     """
-    study = _job(RoundsPart, source, workload)
-    settings = study["workloads"][workload]
+    study = _part(RoundsPart, source, workload)
     image_records(study, workload, [env], folder, record)  # said before anybody is waited for
     with (
         alone_on_this_machine(),
@@ -344,9 +347,9 @@ def single(
     ):
         if env in unavailable:
             raise UnavailableError(f"{env}: {unavailable[env]}")
-        spec = rounds.whole_run_spec(workload, batch or settings["batch"], study)
+        spec = rounds.whole_run_spec(workload, batch or study.workloads[workload].batch, study)
         site, shortened = available[env], None
-        conditions = arms.conditions_at(study["conditions"], rounds.headline_levels(study))
+        conditions = arms.conditions_at(study.conditions, rounds.headline_levels(study))
         with contextlib.ExitStack() as stack:
             if site.environment.without_speed():
                 spec, less = emulated.job(spec, workload, batch)
@@ -354,7 +357,8 @@ def single(
                     few = stack.enter_context(scratch_folder("few-images"))
                     if told := emulated.few_images(site.data, few):
                         site, less = replace(site, data=few), [*less, told]
-                limit_s = conditions["launch_timeout_s"] = max(emulated.LIMIT_S, conditions["launch_timeout_s"])
+                limit_s = max(emulated.LIMIT_S, conditions.launch_timeout_s)
+                conditions = conditions.replace(launch_timeout_s=limit_s)
                 if reason := emulated.too_long(spec, workload, limit_s):
                     raise UnavailableError(f"{workload} in {env}: {reason}")
                 shortened = f"shortened to {', '.join(less)}: its processor is emulated"

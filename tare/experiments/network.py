@@ -10,15 +10,13 @@ import json
 import shutil
 import subprocess
 import time
-from collections.abc import Mapping
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 from tare.core.errors import UnavailableError, UserError
 from tare.core.process import ended, kill_group, run, start
 from tare.core.progress import say
 from tare.experiments.alone import measuring
-from tare.experiments.starts import ALLOCATOR
 from tare.launch import scenarios
 from tare.launch.conditions import PATH, choose_cpus
 from tare.launch.group import launch_group
@@ -26,10 +24,13 @@ from tare.launch.networks import Wires, switched
 from tare.launch.scenarios.distributed import SWITCH
 from tare.launch.sites import sites
 from tare.launch.switch import SUBNET
+from tare.machine.facts import machine_name
 from tare.machine.fitting import settled
+from tare.model.journals.units import AS_FOUND
 from tare.model.records.launches import LaunchRecord
 from tare.model.records.measured import Iperf, NetworkRecord
 from tare.model.registry import DISTRIBUTED
+from tare.model.specification import Specification
 from tare.model.studies.study import NetworkPart, load_part
 
 STREAM_S = 0.5  # that the stream takes, about, where a rate is set
@@ -46,24 +47,23 @@ def measure_network(source: str, folder: Path | None, out: Path) -> None:
         UserError: the study is wrong, or trains no instances together.
         UnavailableError: the host can't be used.
     """
-    part = settled(load_part(NetworkPart, source))
-    wanted = part.distributed
+    study = settled(load_part(NetworkPart, source))
+    wanted = study.distributed
     if wanted is None:
         raise UserError("the study trains no instances together: give it the scenario `distributed` and that key")
-    study = part.to_json()
     rate = wanted.rate_mbit_per_s
     network = Wires(rate_bit_per_s=None if rate is None else rate * 1e6, delay_ms=wanted.delay_ms)
     stream = FREE_STREAM_BYTES if rate is None else max(1 << 20, round(rate * 1e6 / 8 * STREAM_S))
-    spec = {
-        "mode": "network",
-        "device": study["device"],
-        "seed": part.seed,
-        "sizes_bytes": [kib << 10 for kib in wanted.sizes_kib],
-        "repetitions": wanted.repetitions,
-        "stream_bytes": stream,
-    }
-    names = list(wanted.environments or part.environments)
-    conditions = {**study["conditions"], "allocator": ALLOCATOR, "page_cache": "as_found"}
+    spec = Specification(
+        mode="network",
+        device=study.found_device,
+        seed=study.seed,
+        sizes_bytes=tuple(kib << 10 for kib in wanted.sizes_kib),
+        repetitions=wanted.repetitions,
+        stream_bytes=stream,
+    )
+    names = list(wanted.environments or study.environments)
+    conditions = study.conditions.of_launch(page_cache=AS_FOUND)
     with measuring(out), sites(study, None, names, folder, None) as (found, unavailable, provenance):
         barred = scenarios.barred(DISTRIBUTED, found, SWITCH)
         launches: dict[str, LaunchRecord] = {}
@@ -71,10 +71,11 @@ def measure_network(source: str, folder: Path | None, out: Path) -> None:
             if name not in barred:
                 launches[name] = launch_group(site, spec, conditions, size=wanted.workers, network=network)
                 say(f"network of {wanted.workers} instances in {name}: {_told(launches[name])}")
-        iperf3 = by_iperf3(network, study["conditions"])
+        iperf3 = by_iperf3(network, choose_cpus(conditions.cpus))
     NetworkRecord(
-        study=part.study,
-        stack=part.stack,
+        study=study.study,
+        machine=machine_name(),
+        stack=study.stack,
         group={"workers": wanted.workers, "rate_mbit_per_s": rate, "delay_ms": wanted.delay_ms, "network": SWITCH},
         iperf3=iperf3,
         launches=launches,
@@ -87,11 +88,10 @@ def _told(record: LaunchRecord) -> str:
     return record.status + (f", {record.reason}" if record.reason else "")
 
 
-def by_iperf3(wires: Wires, conditions: Mapping[str, Any]) -> Iperf:
+def by_iperf3(wires: Wires, cpus: Sequence[int]) -> Iperf:
     """One stream between two ports of such a switch, each end on a CPU of its own where there are two."""
     if shutil.which("iperf3") is None:
         return Iperf(reason="iperf3 is not installed (Debian's package iperf3)")
-    cpus = choose_cpus(conditions["cpus"])
     try:
         with switched(CLIENT, 2, wires) as (first, second):
             server = [*_within(first, cpus[0]), "iperf3", "--server", "--one-off"]

@@ -13,10 +13,12 @@ from tare.core.files import write_json
 from tare.core.progress import say
 from tare.experiments.alone import measuring
 from tare.experiments.rounds import whole_run_spec
-from tare.experiments.starts import ALLOCATOR, cold_obstacle
+from tare.experiments.starts import cold_obstacle
 from tare.launch.run import launch
 from tare.launch.sites import sites
+from tare.machine.facts import machine_name
 from tare.machine.fitting import settled
+from tare.model.journals.units import AS_FOUND
 from tare.model.studies.study import HOST, PipelinePart, load_part, settings_of
 
 SCHEMA = 1
@@ -29,31 +31,26 @@ def measure_pipeline(source: str, workload: str, folder: Path | None, record: Pa
         UserError: the study is wrong, does not name the workload, or asks for no pipeline.
         UnavailableError: the host can't be used.
     """
-    part = settled(load_part(PipelinePart, source))
-    settings = settings_of(part.workloads, workload)
-    if part.pipeline is None:
+    study = settled(load_part(PipelinePart, source))
+    settings, wanted = settings_of(study.workloads, workload), study.pipeline
+    if wanted is None:
         raise UnavailableError("the study asks for no pipeline: give it the key `pipeline`")
-    study = part.to_json()
-    wanted = part.pipeline
-    spec = {
-        **whole_run_spec(workload, settings.batch, study),
-        "mode": "pipeline",
-        "no_cold": cold_obstacle(),
-        "workers": list(wanted.workers),
-        "images": wanted.images,
-        "repetitions": wanted.repetitions,
-        "warmup_steps": wanted.warmup_steps,
-        "steps": wanted.steps,
-    }
-    options = spec.get("options", {})
-    if "samples" in options:  # a job may be shorter than a pass
-        spec["options"] = {**options, "samples": max(wanted.images, settings.batch)}
+    spec = whole_run_spec(workload, settings.batch, study, mode="pipeline").replace(
+        no_cold=cold_obstacle(),
+        workers=wanted.workers,
+        images=wanted.images,
+        repetitions=wanted.repetitions,
+        warmup_steps=wanted.warmup_steps,
+        steps=wanted.steps,
+    )
+    if "samples" in spec.options:  # a job may be shorter than a pass
+        spec = spec.replace(options={**spec.options, "samples": max(wanted.images, settings.batch)})
     with measuring(out), sites(study, workload, [HOST], folder, record) as (available, unavailable, provenance):
         if HOST in unavailable:
             raise UnavailableError(f"the host can't be used: {unavailable[HOST]}")
-        conditions = {**study["conditions"], "allocator": ALLOCATOR, "page_cache": "as_found"}
+        conditions = study.conditions.of_launch(page_cache=AS_FOUND)
         result = launch(available[HOST], spec, conditions).to_json()
-    identity = {"schema": SCHEMA, "study": part.study, "workload": workload, "stack": part.stack}
-    asked = {"batch": settings.batch, "device": study["device"], "no_cold": spec["no_cold"]}
+    identity = {"schema": SCHEMA, "study": study.study, "machine": machine_name(), "workload": workload}
+    asked = {"stack": study.stack, "batch": settings.batch, "device": study.device, "no_cold": spec.no_cold}
     write_json(out, {**identity, **asked, "settings": wanted.to_json(), "provenance": provenance, **result})
     say(f"{workload}: input pipeline {result['status']}" + (f", {result['reason']}" if result["reason"] else ""))

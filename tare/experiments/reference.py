@@ -29,6 +29,7 @@ from tare.launch.trial import probe_record
 from tare.machine import facts as machine
 from tare.machine.fitting import settled
 from tare.model.journals.references import ReferenceRecord, check
+from tare.model.machines import MACHINE, slug_of
 from tare.model.registry import HOST, describe_workload, environment
 from tare.model.studies import layout, study
 from tare.model.studies.layout import REFERENCE
@@ -91,6 +92,7 @@ def run(wanted: Wanted) -> Path:
     if wrong:
         raise UserError(f"--only: no part {wrong[0]!r}: {nearest(wrong[0], SHARES)}")
     config, out, before = _begin(wanted)
+    name_machine(config.device, before)
     say(f"a reference campaign of at most {duration(wanted.budget_s)} in {out}")
     content = _described(config, wanted, out, before)
 
@@ -124,6 +126,7 @@ def _described(config: study.Study, wanted: Wanted, out: Path, before: Row | Non
         "schema": ReferenceRecord.VERSION,
         "name": out.name,
         "study": config.study,
+        "machine": machine.machine_name(),
         "stack": config.stack,
         "device": describe_device(config.device, facts),
         "torch": {key: facts[key] for key in TORCH},
@@ -151,7 +154,10 @@ def _begin(wanted: Wanted) -> tuple[study.Study, Path, Row | None]:
                 f"--more: {wanted.out} holds no {REFERENCE}, so nothing to carry on: begin without --more"
             )
         drop_unfinished(wanted.out)
-        return study.check(read_json(wanted.out / "study.json")), wanted.out, check(wanted.out).to_json()
+        before = check(wanted.out).to_json()
+        if before.get("machine") is None:
+            raise UserError(f"--more: {wanted.out} is of a version whose paths name no machine: begin another")
+        return study.check(read_json(wanted.out / "study.json")), wanted.out, before
     config = fitted(study.load_checked(wanted.source), wanted.budget_s, wanted.device)
     out = wanted.out or project_root() / layout.REFERENCES / default_name(config.device)
     if not NAME.fullmatch(out.name):
@@ -189,7 +195,7 @@ def measure(
     """Launch everything; `keep` gets what the record says of environments, workloads and parts, after each part."""
     if before is None:
         write_json(out / "study.json", config.to_json())
-        machine.record().write(out / "machine.json")
+        machine.record().write(out / layout.MACHINE_FILE)
     environments = prepare_environments(out, wanted.python, config.environments)
     datasets = {name: describe_workload(name)["dataset"] for name in config.workloads}
     lost = bring_data(wanted.carried, sorted(set(datasets.values())), out / layout.below_results(layout.DATA))
@@ -247,7 +253,7 @@ def prepare_environments(out: Path, python: Path, names: Sequence[str]) -> dict[
     probes = {}
     for name in names:
         probes[name] = probe_record(environment(name))
-        probes[name].write(out / layout.below_results(layout.probe_record(name)))
+        probes[name].write(out / layout.below_results(layout.probe_record(machine.machine_name(), name)))
         say(f"{name}: {'available' if probes[name].available else probes[name].reason}")
     records = installed.bind(
         python, out / layout.below_results(layout.IMAGES) / BOUND, {name: probes[name].outcome for name in names}
@@ -292,6 +298,17 @@ def default_name(kind: str) -> str:
     name = describe_device(kind, {"device": "cuda"})["name"] or kind
     slug = "-".join("".join(letter if letter.isalnum() else " " for letter in name.lower()).split())[:60]
     return f"{slug}-{time.strftime('%Y-%m-%d', time.gmtime())}"
+
+
+def name_machine(kind: str, before: Mapping[str, Any] | None) -> None:
+    """Name this machine by its device, for this process and its children, unless it has been given a name.
+
+    Who reads a reference knows the device; nothing else of the machine's hardware is kept for them to tell it by.
+    """
+    if before is not None:
+        os.environ[MACHINE] = before["machine"]
+    elif MACHINE not in os.environ:
+        os.environ[MACHINE] = slug_of(describe_device(kind, {"device": "cuda"})["name"] or kind)
 
 
 def told_version(carried: Mapping[str, Any] | None) -> Row:

@@ -9,8 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from tare.core.files import atomic_path, sha256_file, write_json
-from tare.experiments.alone import LOCK
-from tare.model.journals.sealed import PACKED_UNITS, PLAN, UNITS
+from tare.model.journals.sealed import LOCK, PACKED_UNITS, PLAN, UNITS
 from tare.model.studies.layout import REFERENCE, below_results, campaign_folder, profile_record, sealed_record
 
 
@@ -20,7 +19,7 @@ def finish(folder: Path, content: Mapping[str, Any]) -> None:
     Journals are compressed, and of campaigns that could not be sealed nothing is kept but the reason in `parts`.
     """
     drop_unfinished(folder)
-    for plan in sorted(folder.glob(str(below_results(campaign_folder("*", "*", "*")) / PLAN))):
+    for plan in sorted(folder.glob(str(below_results(campaign_folder("*", "*", "*", "*")) / PLAN))):
         journal = plan.parent / UNITS
         if not journal.exists():  # packed by an earlier run
             continue
@@ -39,7 +38,7 @@ def finish(folder: Path, content: Mapping[str, Any]) -> None:
 
 def drop_unfinished(folder: Path) -> None:
     """Remove what a part left that did not come to its record: campaigns without a seal, profiles without one."""
-    for record in (sealed_record("*", "*", "*"), profile_record("*", "*", "*")):
+    for record in (sealed_record("*", "*", "*", "*"), profile_record("*", "*", "*", "*")):
         for place in sorted(folder.glob(f"{below_results(record.parent)}/")):
             if not (place / record.name).exists():
                 shutil.rmtree(place)

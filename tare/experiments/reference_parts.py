@@ -20,6 +20,7 @@ from tare.core.errors import UnavailableError
 from tare.core.files import project_root, read_json
 from tare.core.progress import duration, say
 from tare.experiments.campaign import DEADLINE
+from tare.machine.facts import machine_name
 from tare.model.journals.references import NO_TIME
 from tare.model.registry import HOST, SINGLE, describe_workload
 from tare.model.studies import arms, layout
@@ -84,10 +85,10 @@ class Clock:
 
 
 def parts_of(whole: Study, usable: Sequence[str]) -> list[Part]:
-    """All parts in order of worth; pure."""
+    """All parts in order of worth; pure, but for the name of this machine in their paths."""
     others = [name for name in whole.environments if name in usable and name != HOST]
     here = whole.replace(environments=(HOST, *others))
-    found = [Part(kind="ceilings", arguments=_arguments(here, "ceilings"), out="ceilings.json")]
+    found = [Part(kind="ceilings", arguments=_arguments(here, "ceilings"), out=layout.CEILINGS_FILE)]
     found += [_profile(here, workload, HOST) for workload in here.workloads]
     found += _campaigns(here, "rounds")
     found += _campaigns(here, "rounds", of_arms=True)
@@ -114,7 +115,7 @@ def _profile(whole: Study, workload: str, env: str) -> Part:
     return Part(
         kind="profile",
         arguments=(*_arguments(whole, "profile", workload), "--env", env),
-        out=_place(layout.profile_record(whole.study, workload, layout.profile_name(env))),
+        out=_place(layout.profile_record(whole.study, machine_name(), workload, layout.profile_name(env))),
         workload=workload,
         env=env,
     )
@@ -127,7 +128,7 @@ def _synthetic(whole: Study, workload: str) -> Part:
     return Part(
         kind="setting",
         arguments=(*arguments, "--arm", SYNTHETIC.name),
-        out=_place(layout.sealed_record(whole.study, workload, name)),
+        out=_place(layout.sealed_record(whole.study, machine_name(), workload, name)),
         workload=workload,
         arm=SYNTHETIC.name,
     )
@@ -138,7 +139,7 @@ def _pipeline(whole: Study, workload: str) -> Part:
     return Part(
         kind="pipeline",
         arguments=_arguments(whole, "pipeline", workload),
-        out=_place(layout.pipeline_record(whole.study, workload)),
+        out=_place(layout.pipeline_record(whole.study, machine_name(), workload)),
         workload=workload,
     )
 
@@ -155,7 +156,7 @@ def _campaigns(whole: Study, kind: str, *, of_arms: bool = False) -> Iterator[Pa
         yield Part(
             kind="setting" if found.arm else kind,
             arguments=(*arguments, "--arm", found.arm) if found.arm else arguments,
-            out=_place(layout.sealed_record(whole.study, found.workload, found.name)),
+            out=_place(layout.sealed_record(whole.study, machine_name(), found.workload, found.name)),
             workload=found.workload,
             arm=found.arm,
         )

@@ -26,49 +26,53 @@ from tare.experiments.designs import (
 )
 from tare.launch.pages import of_whole_runs
 from tare.launch.place import Site
+from tare.model.conditions import Group
 from tare.model.journals.units import given_up
 from tare.model.records.campaigns import Plan, Sampling, Unit
 from tare.model.records.launches import LaunchRecord, Mark, Memory
 from tare.model.registry import DISTRIBUTED, SINGLE
 from tare.model.roles import LaunchRole
 from tare.model.schema import parse
-from tare.model.studies.study import HOST, Distributed, Rounds, sampling_of
+from tare.model.specification import Mode, Specification
+from tare.model.studies.study import HOST, JobPart, RoundsPart, RunPart, SweepPart, sampling_of
 from tare.stats.fits import run_values
 
 METRIC = "real_s"
 LOADER_WORKERS = 1  # as in the nyu2022 paper; of a workload that has an option of that name, as the study says
 
 
-def whole_run_spec(workload: str, batch: int, study: Mapping[str, Any]) -> dict[str, Any]:
-    """What a launch of a whole run does inside."""
-    job = job_spec("train", workload, batch, study)
-    return {**job, "loader_workers": job.get("options", {}).get("loader_workers", LOADER_WORKERS)}
+def whole_run_spec(
+    workload: str,
+    batch: int,
+    study: JobPart,
+    options: Mapping[str, int | float] | None = None,
+    *,
+    mode: Mode = "train",
+) -> Specification:
+    """What a launch of a whole run, or of what trains as one does, is told; arguments as for `job_spec`."""
+    job = job_spec(mode, workload, batch, study, options)
+    return job.replace(loader_workers=job.options.get("loader_workers", LOADER_WORKERS))
 
 
-def headline_levels(study: Mapping[str, Any]) -> dict[str, str]:
+def headline_levels(study: RunPart) -> dict[str, str]:
     """Levels at which whole runs are compared: as people run them."""
-    return {
-        "stack": "same",
-        "allocator": study["rounds"]["allocator"],
-        "page_cache": study["conditions"]["page_cache"],
-    }
+    return {"stack": "same", "allocator": study.rounds.allocator, "page_cache": study.conditions.page_cache}
 
 
-def rounds(setup: Setup) -> Design:
+def rounds(setup: Setup[RoundsPart]) -> Design:
     """Whole runs of one workload."""
     study, workload, arm = setup.study, setup.workload, setup.arm
-    headline, conditions = headline_levels(study), study["conditions"]
-    spec = whole_run_spec(workload, study["workloads"][workload]["batch"], study)
-    settings = parse(Rounds, study["rounds"], "rounds")
+    headline, settings = headline_levels(study), study.rounds
+    group: Group | None = None
+    spec = whole_run_spec(workload, study.workloads[workload].batch, study)
     if arm is None and setup.scenario == SINGLE:
         settings = settings.of_headline(workload)
-    sampling = sampling_of(settings, study["confidence"], METRIC, arm)
-    if setup.scenario == DISTRIBUTED:
-        group = parse(Distributed, study["distributed"], "distributed")
-        headline, conditions = {**headline, **group.levels}, {**conditions, "group": group.group}
-        sampling = group.sampling(study["confidence"], arm)
-        spec |= {"steps": group.steps} if group.steps else {}
-    refused = sliced.refusal(setup.scenario, spec, conditions)
+    sampling = sampling_of(settings, study.confidence, METRIC, arm)
+    if setup.scenario == DISTRIBUTED and study.distributed is not None:
+        headline, group = {**headline, **study.distributed.levels}, study.distributed.group
+        sampling = study.distributed.sampling(study.confidence, arm)
+        spec = spec.replace(steps=study.distributed.steps) if study.distributed.steps else spec
+    refused = sliced.refusal(setup.scenario, study.device, study.conditions.page_cache)
     apart = sliced.refusals(setup.sites) if refused is None else {}
     if refused is None and HOST in apart:
         refused, apart = apart[HOST], {}
@@ -78,10 +82,10 @@ def rounds(setup: Setup) -> Design:
         setup,
         spec=spec,
         headline=headline,
-        conditions=conditions,
+        group=group,
         sampling=sampling,
         discarded=max(settings.discarded, 1 if setup.scenario == SINGLE else 0),
-        margins=study["margins"],
+        margins=dict(study.margins),
         measured=settings.steps if setup.scenario == SINGLE else None,
         slicing_refused=refused,
         unsliced=apart,
@@ -90,7 +94,7 @@ def rounds(setup: Setup) -> Design:
     def run_unit(plan: Plan, number: int, done: Sequence[Unit]) -> Row:
         if held:
             return sliced.run_unit(plan, setup.sites, done)
-        order, pads = unit_order(plan, done, plan.environments)
+        order, pads = unit_order(plan, done, plan.launch_names)
         return sliced.unheld(plan, setup.sites, done, order, pads)
 
     what = f"{workload} rounds{', ' + arm.name if arm else ''}"
@@ -104,10 +108,10 @@ def rounds(setup: Setup) -> Design:
     )
 
 
-def sweep(setup: Setup) -> Design:
+def sweep(setup: Setup[SweepPart]) -> Design:
     """The batch sweep of one workload on the host: launches of a unit differ in their batch."""
     study, workload = setup.study, setup.workload
-    batches = study["workloads"][workload]["sweep_batches"]
+    batches = study.workloads[workload].sweep_batches
     sizes = {LaunchRole(environment=HOST, batch=batch).name: batch for batch in batches}
     sites: Mapping[str, Site] = dict.fromkeys(sizes, setup.sites[HOST])
     plan = declare(
@@ -115,13 +119,13 @@ def sweep(setup: Setup) -> Design:
         setup,
         spec=whole_run_spec(workload, 0, study),
         headline=headline_levels(study),
-        sampling=Sampling(units=study["sweep"]["repetitions"], confidence=study["confidence"]),
-        discarded=1 if study["conditions"]["page_cache"] == "warm" else 0,
-        environments=[HOST],
-        batches=tuple(batches),
+        sampling=Sampling(units=study.sweep.repetitions, confidence=study.confidence),
+        discarded=1 if study.conditions.page_cache == "warm" else 0,
+        launches=[HOST],
+        batches=batches,
     )
 
-    shared = study["device"] == "cpu" and study["conditions"]["page_cache"] != "cold"
+    shared = study.device == "cpu" and study.conditions.page_cache != "cold"
 
     def run_unit(plan: Plan, number: int, done: Sequence[Unit]) -> Row:
         order, pads = unit_order(plan, done, list(sites))
@@ -151,7 +155,7 @@ def _after_one_start(
     if not tried:
         return None
     conditions = longer(conditions_of(plan, HOST), len(tried))
-    spec = {**plan.spec, "batch": sizes[tried[0]], "batches": [sizes[name] for name in tried]}
+    spec = plan.spec.replace(batch=sizes[tried[0]], batches=tuple(sizes[name] for name in tried))
     launch = launched(site, spec, conditions, pads[tried[0]])
     if not launch.ok:
         say(f"{plan.workload} batch sweep: sizes are launched one by one: {launch.reason}")
@@ -160,7 +164,7 @@ def _after_one_start(
     launches = {
         name: skipped(gone[name]) if name in gone else of_one_run(launch, runs[name], len(runs)) for name in sizes
     }
-    kept = of_whole_runs(conditions["page_cache"])
+    kept = of_whole_runs(conditions.page_cache)
     return {"order": list(sizes), "launches": launches, "pages": dict.fromkeys(sizes, kept)}
 
 

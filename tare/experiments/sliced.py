@@ -17,7 +17,6 @@ import statistics
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 from tare.experiments.designs import Row, conditions_of, one_after_other, seed_of, skipped, unit_order
 from tare.experiments.orders import balanced_orders
@@ -37,6 +36,7 @@ from tare.model.records.campaigns import Others, Plan, Unit
 from tare.model.records.launches import LaunchRecord, TrainResults
 from tare.model.registry import HOST, SINGLE
 from tare.model.roles import CONTROL, read_role
+from tare.model.specification import MeasuredSteps, Specification
 
 MEMORY_SHARE = 0.8  # of what is available that the launches of a round may take together
 MOST_IDLE = 0.1  # of a run's time in which nothing of it can run: more, and it waits for what slicing may hide
@@ -52,13 +52,13 @@ NOTHING = CommandProgram(("/bin/sh", "-c", ":"))
 QUOTAS = ("cpu.max", "cpu.cfs_quota_us")
 
 
-def refusal(plan_scenario: str, spec: Mapping[str, Any], conditions: Mapping[str, Any]) -> str | None:
+def refusal(plan_scenario: str, device: str, page_cache: str) -> str | None:
     """Why no launch of a campaign can be sliced, before any of them has run; None where some can."""
-    if spec.get("device") == "cuda":
+    if device == "cuda":
         return "work that is queued on a GPU goes on while its process is stopped"
     if plan_scenario != SINGLE:
         return f"jobs of the scenario {plan_scenario} wait for each other"
-    if conditions["page_cache"] == COLD:
+    if page_cache == COLD:
         return "reads from a disk go on while a process is stopped, and the page cache is cold"
     if quota := quota_here():
         return f"a quota of processor time is refilled while a job is stopped ({quota})"
@@ -113,7 +113,7 @@ def run_unit(
     plan: Plan,
     sites: Mapping[str, Site],
     done: Sequence[Unit],
-    program_of: Any = None,
+    program_of: Callable[[str], Runnable] | None = None,
     before: Callable[[str], None] = lambda name: None,
 ) -> Row:
     """The next unit of a campaign: the calibration, or a sliced round.
@@ -125,7 +125,7 @@ def run_unit(
         program_of: what a launch of this name runs; None for the plan's own job.
         before: called before each launch that runs to its end.
     """
-    order, pads = unit_order(plan, done, plan.environments, every=len(groups(plan, done)))
+    order, pads = unit_order(plan, done, plan.launch_names, every=len(groups(plan, done)))
     gone = given_up(done)
     calibration = calibration_of(done)
     group = _group(plan, done)
@@ -140,12 +140,13 @@ def run_unit(
     rehearsal = None if calibration is None or refused else rehearses(done, calibration)
     counting = None if rehearsal else calibration
     tried = [name for name in order if name not in gone and name in group and name not in apart]
-    if calibration is None and plan.slicing_refused is not None and plan.conditions["page_cache"] == AS_FOUND:
+    if calibration is None and plan.slicing_refused is not None and plan.conditions.page_cache == AS_FOUND:
         tried = [HOST]  # nothing to pace and nothing to warm: only the host's step is asked for
+    program = _program(plan, counting, measured_cpus(plan, len(done)))
     asked = {
         name: Order(
             site=sites[name],
-            program=_program(plan, name, counting, measured_cpus(plan, len(done)), program_of),
+            program=program if program_of is None else program_of(name),
             conditions=conditions_of(plan, name),
             pad_bytes=pads[name],
         )
@@ -153,7 +154,7 @@ def run_unit(
     }
     pace = None if calibration is None or refused else pace_of(done, tried)
     seed = f"{seed_of(plan)}/{len(done)}/slices"
-    warm = plan.conditions["page_cache"] == WARM
+    warm = plan.conditions.page_cache == WARM
     pages = read_again({name: sites[name] for name in tried}, WARM) if warm and calibration is not None else {}
     used: list[Others | None] = []
     with others.watched(used, lambda: unreaped_s(found.records)):
@@ -172,9 +173,7 @@ def run_unit(
     return {
         "order": list(order),
         "launches": launches,
-        "pages": {
-            name: pages.get(name) or of_whole_runs(conditions_of(plan, name)["page_cache"]) for name in order
-        },
+        "pages": {name: pages.get(name) or of_whole_runs(conditions_of(plan, name).page_cache) for name in order},
         "voided": found.voided or rehearsal,
         **({"empty_launches": empty} if empty else {}),
         "slicing": {
@@ -198,12 +197,12 @@ def _apart(
     order: Sequence[str],
     pads: Mapping[str, int],
     group: Sequence[str],
-    program_of: Any = None,
+    program_of: Callable[[str], Runnable] | None = None,
 ) -> Row:
     """A unit of both hosts and launches that can't be held, one after the other."""
     row = unheld(plan, sites, done, [name for name in order if name in group], pads, program_of)
     launches = _all_of(order, row["launches"], given_up(done))
-    kept = {name: of_whole_runs(conditions_of(plan, name)["page_cache"]) for name in order}
+    kept = {name: of_whole_runs(conditions_of(plan, name).page_cache) for name in order}
     return {**row, "order": list(order), "launches": launches, "pages": {**kept, **row["pages"]}}
 
 
@@ -220,13 +219,13 @@ def unheld(
     done: Sequence[Unit],
     order: Sequence[str],
     pads: Mapping[str, int],
-    program_of: Any = None,
+    program_of: Callable[[str], Runnable] | None = None,
 ) -> Row:
     """A unit of launches that are not held, one after the other, with the steps that they measure.
 
     Processors are not chosen for their steps: a guest numbers its own.
     """
-    program = _program(plan, "", calibration_of(done), [], None)
+    program = _program(plan, calibration_of(done), [])
     return one_after_other(plan, sites, done, order, pads, program_of or (lambda name: program), needed=(HOST,))
 
 
@@ -269,37 +268,32 @@ def _orders(names: Sequence[str], pace: Pace | None, seed: str) -> Iterator[Sequ
     return balanced_orders(len(names), random.Random(seed))
 
 
-def _program(plan: Plan, name: str, calibration: Unit | None, cpus: list[int], program_of: Any) -> Runnable:
+def _program(plan: Plan, calibration: Unit | None, cpus: list[int]) -> Specification:
     """What a launch runs: the plan's job, with as many measured steps as its time for them pays.
 
     Without a calibration, and in a round that does not count, with a few.
     """
-    if program_of is not None:
-        found: Runnable = program_of(name)
-        return found
     wanted = plan.measured
     if wanted is None:
         return plan.spec
     step_s = None if calibration is None else step_of(calibration)
     steps = wanted.fewest if step_s is None else wanted.steps_in(step_s)
     replicates = 1 if calibration is None else wanted.replicates
-    return {
-        **plan.spec,
-        "measured": {
-            "levels": list(wanted.levels),
-            "replicates": replicates,
-            "warmup_steps": wanted.warmup_steps,
-            "steps": steps,
-            "cpus": cpus,
-        },
-    }
+    measured = MeasuredSteps(
+        levels=wanted.levels,
+        replicates=replicates,
+        warmup_steps=wanted.warmup_steps,
+        steps=steps,
+        cpus=tuple(cpus),
+    )
+    return plan.spec.replace(measured=measured)
 
 
 def measured_cpus(plan: Plan, number: int) -> list[int]:
     """Where the measured steps of a unit train: as many CPUs as threads, others from unit to unit."""
-    cpus = choose_cpus(plan.conditions["cpus"])
+    cpus = choose_cpus(plan.conditions.cpus)
     first = number % len(cpus)
-    return sorted((*cpus[first:], *cpus[:first])[: plan.conditions["threads"]])
+    return sorted((*cpus[first:], *cpus[:first])[: plan.conditions.threads])
 
 
 def bills_apart(launches: Mapping[str, LaunchRecord], margins: Mapping[str, float] | None) -> list[str]:
@@ -424,7 +418,7 @@ def _group(plan: Plan, done: Sequence[Unit]) -> list[str]:
     Of the calibration, all: they run one after the other.
     """
     if calibration_of(done) is None:
-        return [name for name in plan.environments if name not in given_up(done)]
+        return [name for name in plan.launch_names if name not in given_up(done)]
     found = groups(plan, done)
     return found[sum(unit.counts for unit in done) % len(found)]
 
@@ -435,7 +429,7 @@ def groups(plan: Plan, done: Sequence[Unit]) -> list[list[str]]:
     Those that can't be sliced come after the others, in groups without them.
     """
     gone, calibration = given_up(done), calibration_of(done)
-    names = [name for name in plan.environments if name not in gone]
+    names = [name for name in plan.launch_names if name not in gone]
     most = None if calibration is None or calibration.slicing is None else calibration.slicing.get("together")
     hosts = [name for name in names if read_role(name).environment == HOST]
     whole = unsliced(plan, done)

@@ -9,9 +9,8 @@ whatever else runs on the machine, so that nothing else of ours may run meanwhil
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 from tare.experiments.attempts import measuring_campaigns
 from tare.experiments.campaign import run_campaign
@@ -19,14 +18,15 @@ from tare.experiments.designs import Design, Row, Setup, declare, launched, skip
 from tare.launch.place import Site
 from tare.launch.sites import control_site, sites
 from tare.machine.fitting import settled
+from tare.model.conditions import Conditions
 from tare.model.journals.units import AS_FOUND, COLD, WARM
 from tare.model.records.campaigns import Plan, Sampling, Unit
 from tare.model.records.launches import LaunchRecord
 from tare.model.registry import environment
 from tare.model.roles import CONTROL, read_role, started
-from tare.model.schema import parse
+from tare.model.specification import Specification
 from tare.model.studies import arms
-from tare.model.studies.study import HOST, StartsPart, load_part, reduced, settings_of
+from tare.model.studies.study import HOST, StartsPart, load_part, settings_of
 
 ALLOCATOR = "default"  # as people run it
 CONFIDENCE = 0.95  # a plan names one; of starts, no interval is taken
@@ -50,23 +50,23 @@ def read_so_far(source: Path = VMSTAT) -> int | None:
         return None
 
 
-def starts(setup: Setup) -> Design:
+def starts(setup: Setup[StartsPart]) -> Design:
     """All cold and warm starts of a study; the workload's imports end a start."""
     study, workload, obstacle = setup.study, setup.workload, cold_obstacle()
-    part = parse(StartsPart, reduced(study, "starts", workload), "starts")
-    phases = [AS_FOUND, WARM] if obstacle else [COLD] if part.warm_in_runs else [COLD, WARM]
-    spec = {"mode": "start", "workload": workload, "device": study["device"]}
+    phases = (AS_FOUND, WARM) if obstacle else (COLD,) if study.warm_in_runs else (COLD, WARM)
     plan = declare(
         "starts",
         setup,
-        spec={**spec, "no_cold": obstacle, "phases": phases},
+        spec=Specification(mode="start", workload=workload, device=study.found_device).replace(
+            no_cold=obstacle, phases=phases
+        ),
         headline={"stack": "same", "allocator": ALLOCATOR},
-        sampling=Sampling(units=study["starts"]["repetitions"], confidence=CONFIDENCE),
+        sampling=Sampling(units=study.starts.repetitions, confidence=CONFIDENCE),
         discarded=0,
     )
 
     def run_unit(plan: Plan, number: int, done: Sequence[Unit]) -> Row:
-        order, pads = unit_order(plan, done, plan.environments)
+        order, pads = unit_order(plan, done, plan.launch_names)
         launches: dict[str, LaunchRecord] = {}
         for name in order:
             launches |= _starts_of(plan, name, setup.sites[name], pads[name], _failure(done, name))
@@ -77,20 +77,20 @@ def starts(setup: Setup) -> Design:
 
 def _starts_of(plan: Plan, name: str, site: Site, pad_bytes: int, failure: str | None) -> dict[str, LaunchRecord]:
     """A cold start, and the warm one right after it where the plan has any; where none can be cold, as found."""
-    spec = {key: value for key, value in plan.spec.items() if key not in ("no_cold", "phases")}
+    spec = plan.spec.without("no_cold", "phases")
     found: dict[str, LaunchRecord] = {}
-    for phase in plan.spec["phases"]:
+    for phase in plan.spec.phases:
         if failure is not None:
             found[started(name, phase)] = skipped(failure)
             continue
-        launch = _start(site, spec, {**plan.conditions, "page_cache": phase}, pad_bytes)
+        launch = _start(site, spec, plan.conditions.replace(page_cache=phase), pad_bytes)
         found[started(name, phase)] = launch
         if not launch.ok:
             failure = f"not tried again: {launch.reason}"
     return found
 
 
-def _start(site: Site, spec: Mapping[str, Any], conditions: Mapping[str, Any], pad_bytes: int) -> LaunchRecord:
+def _start(site: Site, spec: Specification, conditions: Conditions, pad_bytes: int) -> LaunchRecord:
     before = read_so_far()
     launch = launched(site, spec, conditions, pad_bytes)
     after = read_so_far()
@@ -111,9 +111,8 @@ def measure_starts(source: str, workload: str, names: Sequence[str], folder: Pat
         UserError: the study, the workload or an environment does not exist, or an image record is missing.
         UnavailableError: not even the host can be used.
     """
-    part = settled(load_part(StartsPart, source))
-    settings_of(part.workloads, workload)
-    study = part.to_json()
+    study = settled(load_part(StartsPart, source))
+    settings_of(study.workloads, workload)
     for name in names:
         environment(name)  # one that does not exist is said before anything is asked of the others
     with (

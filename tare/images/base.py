@@ -32,33 +32,19 @@ _GLIBC = re.compile(rb"GNU C Library [^\n]*? version (\d+)\.(\d+)")
 
 @dataclass(frozen=True, kw_only=True)
 class Base:
-    """A root filesystem.
+    """A root filesystem."""
 
-    Attributes:
-        kind: `registry` or `debian`.
-        name: `python:3.11-slim`, or the release: `Debian bookworm`.
-        digest: of the registry's manifest; of the one layer where we made it.
-        layers: uncompressed layer tars, lowest first.
-        glibc: version of its C library, as (2, 36).
-        reason: why it is not the registry's, or None.
-        seconds: what making or pulling it took.
-    """
-
-    kind: str
-    name: str
-    digest: str
-    layers: tuple[TarLayer, ...]
-    glibc: tuple[int, ...]
-    reason: str | None
-    seconds: float
+    kind: str  # `registry` or `debian`
+    name: str  # `python:3.11-slim`, or the release: `Debian bookworm`
+    digest: str  # of the registry's manifest; of the one layer where we made it
+    layers: tuple[TarLayer, ...]  # uncompressed layer tars, lowest first
+    glibc: tuple[int, ...]  # version of its C library, as (2, 36)
+    reason: str | None  # why it is not the registry's, or None
+    seconds: float  # what making or pulling it took
 
 
 def get_base(recipe: dict[str, Any]) -> Base:
-    """The base by the recipe's order: what is cached, the registry, the host's own release.
-
-    Raises:
-        UnavailableError: neither can be had; both reasons are given.
-    """
+    """The base: cached, the registry's, or the host's own release; raises UnavailableError with both reasons."""
     for key in (_registry_key(recipe["registry"]), _debian_key(recipe["debian"])):
         found = store.find(_bases(), key)
         if found is not None:
@@ -74,12 +60,7 @@ def get_base(recipe: dict[str, Any]) -> Base:
 
 
 def registry_base(recipe: dict[str, Any]) -> Base:
-    """Pull the pinned image, or take it from the cache.
-
-    Raises:
-        UnavailableError: the registry does not answer in time.
-        IntegrityError: it served something else.
-    """
+    """Pull the pinned image, or take it from the cache; UnavailableError, or IntegrityError for another one."""
     repository = Repository(
         host=recipe["host"],
         name=recipe["repository"],
@@ -100,12 +81,8 @@ def registry_base(recipe: dict[str, Any]) -> Base:
 def debian_base(recipe: dict[str, Any], reason: str) -> Base:
     """Unpack the recipe's packages of the host's own release with mmdebstrap, or take them from the cache.
 
-    Args:
-        recipe: packages, what to drop, keep and add.
-        reason: why it is wanted, for the record.
-
-    Raises:
-        UnavailableError: no Debian-family host, no mmdebstrap, or its archive does not answer.
+    `recipe`: packages, what to drop, keep and add. `reason`: why it is wanted, for the record. Raises
+    UnavailableError where no Debian-family host, no mmdebstrap, or its archive does not answer.
     """
     release = host_release()
     codename = release.get("VERSION_CODENAME", "")
@@ -222,30 +199,25 @@ def normalise_layer(source: Path, target: Path, recipe: dict[str, Any]) -> None:
     """Rewrite a root filesystem's tar: sorted, one time, owned by root, without what the recipe drops."""
     with tarfile.open(source) as raw, tarfile.open(target, "w", format=tarfile.PAX_FORMAT) as sink:
         members = {member.name.removeprefix("./").strip("/"): member for member in raw if not member.isdev()}
+
+        def matches(name: str, patterns: Sequence[str]) -> bool:
+            return any(fnmatchcase(name + "/" * members[name].isdir(), pattern) for pattern in patterns)
+
         kept = {
             name: member
             for name, member in members.items()
-            if name not in ("", ".", *recipe["files"]) and not _is_dropped(name + "/" * member.isdir(), recipe)
+            if name not in ("", ".", *recipe["files"])
+            and (matches(name, recipe["keep"]) or not matches(name, recipe["drop"]))
         }
         for parent in {str(parent) for name in kept for parent in Path(name).parents} - {"."}:
             kept[parent] = members[parent]
         # links to files come after the files
         for name, member in sorted(kept.items(), key=lambda item: (item[1].islnk(), item[0])):
-            _copy(raw, sink, member, name)
+            entry = tar_entry(name, kind=member.type, mode=member.mode, size=member.size)
+            entry.linkname = member.linkname.removeprefix("./") if member.islnk() else member.linkname
+            sink.addfile(entry, raw.extractfile(member) if member.isfile() else None)
         for name in sorted(set(recipe["folders"]) - kept.keys()):
             sink.addfile(tar_entry(name, kind=tarfile.DIRTYPE, mode=0o755))
         for name, text in sorted(recipe["files"].items()):
             data = text.encode()
             sink.addfile(tar_entry(name, mode=0o644, size=len(data)), io.BytesIO(data))
-
-
-def _is_dropped(name: str, recipe: dict[str, Any]) -> bool:
-    if any(fnmatchcase(name, pattern) for pattern in recipe["keep"]):
-        return False
-    return any(fnmatchcase(name, pattern) for pattern in recipe["drop"])
-
-
-def _copy(raw: tarfile.TarFile, sink: tarfile.TarFile, member: tarfile.TarInfo, name: str) -> None:
-    entry = tar_entry(name, kind=member.type, mode=member.mode, size=member.size)
-    entry.linkname = member.linkname.removeprefix("./") if member.islnk() else member.linkname
-    sink.addfile(entry, raw.extractfile(member) if member.isfile() else None)

@@ -21,14 +21,7 @@ from tare.images.base import Base, debian_base, get_base
 from tare.images.interpreter import bring_libraries, with_interpreter
 from tare.images.oci import FolderLayer, assemble
 from tare.images.recipe import load_recipe
-from tare.images.runtime_forms import (
-    NO_OPTIONS,
-    base_fields,
-    contained_form,
-    form_record,
-    is_there,
-    keep_image,
-)
+from tare.images.runtime_forms import NO_OPTIONS, base_fields, contained_form, form_record, is_there, keep_image
 from tare.images.storage import measure_storage
 from tare.images.tree import Tree, build_tree, load_tree
 from tare.images.wheels import fetch_fitting, packages_of
@@ -57,12 +50,7 @@ def clear_unfinished() -> None:
 
 
 def build_stack_tree(name: str, variant: str) -> BuiltTree:
-    """Fetch a stack's wheels and build its tree, or take both from the cache.
-
-    Raises:
-        UnavailableError: no interpreter or no wheels on this machine.
-        IntegrityError: something fetched is not what its hash says.
-    """
+    """A stack's tree of its wheels, from the cache or built; UnavailableError, or IntegrityError by hash."""
     stack = load_stack(name, variant)
     if stack.official is not None:
         raise UnavailableError(_no_tree(name))
@@ -131,12 +119,8 @@ def _missing(name: str, variant: str, reason: str) -> dict[str, Any]:
 def build(name: str, variant: str, *, assembled: bool = True) -> OciRecord:
     """The image of a stack, from the cache or assembled, as a record; `image_of` makes the adapters' view of it.
 
-    A machine where no base image can be had gets a record with status `unavailable`: its host is still measured. So
-    does one that nobody wants `assembled`, as only the host runs it.
-
-    Raises:
-        UnavailableError: the tree can't be built.
-        IntegrityError: something fetched is not what its hash says.
+    Its status is `unavailable` where no base can be had, or only the host is wanted and it is not `assembled`.
+    Raises UnavailableError where the tree can't be built, IntegrityError by hash.
     """
     chosen = load_stack(name, variant)
     if chosen.official is not None:
@@ -172,16 +156,7 @@ def build(name: str, variant: str, *, assembled: bool = True) -> OciRecord:
 def assemble_tree(
     stack: Stack, root: Path, entries: Sequence[dict[str, Any]], base: Base, recipe: dict[str, Any], folder: Path
 ) -> dict[str, Any]:
-    """Write the archive of base and tree into a folder; what `oci.assemble` says of it.
-
-    Args:
-        stack: of the tree.
-        root: where the tree lies.
-        entries: its manifest.
-        base: below it.
-        recipe: of containers/recipe.yaml.
-        folder: gets the archive.
-    """
+    """Write the archive of base and tree into a folder, by containers/recipe.yaml; what `oci.assemble` says."""
     digest = manifest_digest(entries)
     return assemble(
         [*base.layers, FolderLayer(root=root, entries=entries, inside=stack.inside, made_by=f"tree {digest}")],
@@ -194,32 +169,17 @@ def assemble_tree(
 
 def of_tree(record: TreeRecord) -> OciRecord:
     """What environments without an image derive their form from: a stack's tree, whether it has an image or not."""
-    return OciRecord(
-        stack=record.stack,
-        variant=record.variant,
-        status=record.status,
-        reason=record.reason,
-        packages=record.packages,
-        seconds=record.seconds,
-        tree=TreeFacts(**{name: getattr(record, name) for name in TreeFacts.model_fields}),
-        cached=record.cached,
-    )
+    shared = ("stack", "variant", "status", "reason", "packages", "seconds", "cached")
+    tree = TreeFacts(**{name: getattr(record, name) for name in TreeFacts.model_fields})
+    return OciRecord(**{name: getattr(record, name) for name in shared}, tree=tree)
 
 
 def derive(record: OciRecord, name: str, options: Mapping[str, str] = NO_OPTIONS) -> ImageRecord:
     """One environment's form of an image, from the cache or made by its adapter, as a record.
 
-    Args:
-        record: of the image (`build`).
-        name: of the environment; one that is not contained gets the tree itself.
-        options: levels of the adapter's factors, under which the form will be launched.
-
-    Returns:
-        A record whose status is `unavailable`, with the reason, where the environment can't have the image.
-
-    Raises:
-        UserError: no such environment.
-        IntegrityError: the tree of an environment that is not contained is gone or damaged.
+    One that is not contained gets the tree itself. `options`: levels of the adapter's factors. The status is
+    `unavailable`, with the reason, where it can't have the image. Raises UserError for an unknown environment,
+    IntegrityError where the tree is gone or damaged.
     """
     if record.install == BOUND:
         return installed.derive(record, name)
@@ -233,15 +193,7 @@ def without(record: OciRecord, name: str, reason: str, options: Mapping[str, str
 
 
 def ensure(record: ImageRecord) -> ImageRecord:
-    """Before a launch: the form of a record is there, or is derived again from the archive.
-
-    Args:
-        record: of one environment (`derive`).
-
-    Raises:
-        UnavailableError: it can't be had again; the reason is given.
-        IntegrityError: what can be had again is another image.
-    """
+    """The form of a record, derived again if gone; raises UnavailableError, or IntegrityError for another image."""
     if record.status != "ok":
         raise UnavailableError(record.reason or f"{record.env} has no image")
     if _is_there(record):
@@ -287,11 +239,7 @@ def link_into(folder: Path, record: OciRecord | ImageRecord) -> None:
 
 
 def base_for(tree: Tree, recipe: dict[str, Any]) -> Base:
-    """The base below a tree, by the recipe.
-
-    Raises:
-        UnavailableError: none can be had.
-    """
+    """The base below a tree, by the recipe. Raises UnavailableError where none can be had."""
     return _fitting_base(get_base(recipe["base"]), tree, recipe["base"])
 
 

@@ -9,17 +9,7 @@ from tare.core.errors import UnavailableError
 
 
 def second_copy(first: Path) -> Path:
-    """The folder that holds a second copy of the host's form of a stack, from the cache or made.
-
-    Its path is as long as the first one's, so that nothing of a process's memory shifts with it.
-
-    Args:
-        first: the folder that the host launches from, checked (`build.ensure`).
-
-    Raises:
-        UnavailableError: it can't be had, and why.
-        IntegrityError: what was written is not what was read.
-    """
+    """A second copy of the host's form, kept or made; its path is as long, so that memory lies alike."""
     kept = store.find(first.parent, first.name)
     if kept is None:
         raise UnavailableError(f"{first} is this machine's own installation, which is not copied")

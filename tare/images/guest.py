@@ -91,24 +91,15 @@ poweroff -f
 
 @dataclass(frozen=True, kw_only=True)
 class Guest:
-    """What boots.
+    """What boots."""
 
-    Attributes:
-        kernel, initramfs: files of this machine.
-        version: of the kernel's package, with its name.
-    """
-
-    kernel: Path
+    kernel: Path  # files of this machine
     initramfs: Path
-    version: str
+    version: str  # of the kernel's package, with its name
 
 
 def guest() -> Guest:
-    """Kernel and initramfs, from the store, or else from the distribution.
-
-    Raises:
-        UnavailableError: this is no machine with apt, or it can't fetch them.
-    """
+    """Kernel and initramfs, from the store or the distribution; UnavailableError where apt can't fetch them."""
     kept = _newest() or _make()
     return Guest(kernel=kept.path / KERNEL, initramfs=kept.path / INITRAMFS, version=str(kept.about["version"]))
 
@@ -158,11 +149,7 @@ def _make() -> store.Kept:
 
 
 def _download(names: Sequence[str], folder: Path) -> Path:
-    """The package of the first of these names that apt knows, or that on which it only depends; apt checks hashes.
-
-    Raises:
-        UnavailableError: apt knows none of them, or can't fetch it.
-    """
+    """The package of the first name that apt knows, or its only dependency, hash-checked; else UnavailableError."""
     problem = f"apt knows no package {' or '.join(names)}: {as_we_can('apt-get update')}"
     for name in names:
         listed = apt("apt-cache", "depends", "--no-recommends", "--no-suggests", name, timeout_s=60)
@@ -188,19 +175,14 @@ def modules_in_order(root: Path, names: Sequence[str]) -> list[Path]:
         path = files.get(name.replace("-", "_"))
         if path is None or path.stem in ordered:
             return
-        for needed in depends_of(path.read_bytes()):
+        depends = re.search(rb"\0depends=([^\0]*)\0", path.read_bytes())
+        for needed in depends.group(1).decode().split(",") if depends else ():
             add(needed)
         ordered[path.stem] = path
 
     for name in names:
         add(name)
     return list(ordered.values())
-
-
-def depends_of(module: bytes) -> list[str]:
-    """Names of the modules that a module says it depends on."""
-    found = re.search(rb"\0depends=([^\0]*)\0", module)
-    return [name for name in found.group(1).decode().split(",") if name] if found else []
 
 
 def initramfs(busybox: bytes, modules: Sequence[Path], more: Sequence[Path] = ()) -> bytes:
@@ -229,11 +211,7 @@ def _write_entry(sink: io.BytesIO, number: int, name: str, mode: int, data: byte
 
 
 def root_disk(archive: Path, target: Path, folder: Path) -> None:
-    """The layers of an image as one squashfs, all of it root's.
-
-    Raises:
-        UnavailableError: mksquashfs is not here, or fails.
-    """
+    """An image's layers as one squashfs, all of it root's; raises UnavailableError where mksquashfs fails."""
     with tempfile.TemporaryDirectory(prefix=".unpacking-", dir=folder) as temporary:
         root = Path(temporary) / "root"
         root.mkdir()
@@ -242,21 +220,13 @@ def root_disk(archive: Path, target: Path, folder: Path) -> None:
 
 
 def write_system(root: Path, tools: Sequence[str]) -> None:
-    """Write a small root file system of this machine's own programs, with their libraries, into an empty folder.
-
-    Raises:
-        UnavailableError: this machine lacks a program.
-    """
+    """Write a small root of this machine's programs and their libraries; UnavailableError where one is missing."""
     files = with_libraries(programs(tools, SYSTEM_PATH))
     Skeleton(files=files, texts=FILES, links=LINKS, folders=FOLDERS).write(root)
 
 
 def squash(root: Path, target: Path) -> None:
-    """A folder as one squashfs, all of it root's, with the folders that INIT mounts over.
-
-    Raises:
-        UnavailableError: mksquashfs is not here, or fails.
-    """
+    """A folder, with those that INIT mounts over, as one squashfs of root's; UnavailableError where it fails."""
     for name in ("dev", "proc", "sys", "tmp"):
         (root / name).mkdir(exist_ok=True)
     partial = root.with_name(target.name)

@@ -27,11 +27,7 @@ COMPILERS = {"cpu": ("c++", "g++", "clang++"), "cuda": ("gcc", "clang")}
 
 
 def compiler(device: str) -> str:
-    """The compiler that the framework will find on this machine: of C++ for a CPU, of C for a CUDA device.
-
-    Raises:
-        UnavailableError: there is none.
-    """
+    """The compiler that the framework finds: of C++ for a CPU, of C for CUDA; UnavailableError without one."""
     for name in COMPILERS[device]:
         if shutil.which(name):
             return name
@@ -41,18 +37,8 @@ def compiler(device: str) -> str:
     )
 
 
-def search_path(folder: Path) -> str:
-    """Value of CPATH for a folder of headers."""
-    return ":".join(str(folder / name) for name in FOLDERS if (folder / name).is_dir())
-
-
 def headers_of(stack_name: str, variant: str) -> Path:
-    """The folder of a stack's headers, from the cache where it is whole, else made from the wheels.
-
-    Raises:
-        UnavailableError: no index that answers has the wheels, or the interpreter has no headers.
-        IntegrityError: a wheel is not what its hash says.
-    """
+    """The folder of a stack's headers, kept or of its wheels; UnavailableError, or IntegrityError by hash."""
     stack, interpreter = with_interpreter(load_stack(stack_name, variant))
     stack, fetched = fetch_fitting(stack)
     wheels = [wheel for wheel in fetched.wheels if wheel.name in PACKAGES]
@@ -63,11 +49,7 @@ def headers_of(stack_name: str, variant: str) -> Path:
 
 
 def python_headers(executable: Path, version: str) -> Path:
-    """The folder with an interpreter's own Python.h.
-
-    Raises:
-        UnavailableError: it was installed without.
-    """
+    """The folder with an interpreter's own Python.h. Raises UnavailableError where it was installed without."""
     folder = executable.parent.parent / "include" / f"python{version}"
     if (folder / "Python.h").exists():
         return folder
@@ -90,11 +72,7 @@ def _fill(folder: Path, wheels: Sequence[Wheel], own: Path) -> dict[str, str]:
 
 
 def look(stack: str, device: str) -> None:
-    """See that this machine has what a stack's launches compile with; nothing is fetched.
-
-    Raises:
-        UnavailableError: no compiler, or an interpreter without headers.
-    """
+    """Raise UnavailableError without a compiler, or an interpreter's headers, for launches; fetches nothing."""
     compiler(device)
     if stack != BOUND:
         chosen, interpreter = with_interpreter(load_stack(stack, device))
@@ -102,15 +80,9 @@ def look(stack: str, device: str) -> None:
 
 
 def needed(stack: str, device: str) -> tuple[tuple[Path, ...], dict[str, str]]:
-    """Folders that a launch that compiles sees beside the others, and variables of its program.
-
-    A stack that is bound from the machine is whole: its headers lie where its own packages look for them.
-
-    Raises:
-        UnavailableError: no compiler, or no headers.
-    """
+    """Folders and variables of a launch that compiles; none if bound. UnavailableError without a compiler."""
     compiler(device)
     if stack == BOUND:
         return (), {}
     folder = headers_of(stack, device)
-    return (folder,), {"CPATH": search_path(folder)}
+    return (folder,), {"CPATH": ":".join(str(folder / name) for name in FOLDERS if (folder / name).is_dir())}

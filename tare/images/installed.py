@@ -10,13 +10,14 @@ from __future__ import annotations
 
 import json
 import os
-import re
 import shutil
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+
+from packaging.utils import canonicalize_name
 
 from tare.core.errors import IntegrityError, UnavailableError, UserError, reason_of
 from tare.core.files import canonical_json, project_root, sha256_file, sha256_text
@@ -53,24 +54,21 @@ print(json.dumps({
 
 @dataclass(frozen=True, kw_only=True)
 class Installation:
-    """A Python of this machine with its packages.
+    """A Python of this machine with its packages."""
 
-    Attributes:
-        python: the interpreter as launches name it.
-        version: `3.12.3`.
-        folders: what has to be bound for it to run elsewhere, none inside another.
-        packages: name, version and path of the list of files (RECORD, or None) of each, sorted.
-    """
-
-    python: Path
-    version: str
-    folders: tuple[Path, ...]
+    python: Path  # the interpreter as launches name it
+    version: str  # `3.12.3`
+    folders: tuple[Path, ...]  # what has to be bound for it to run elsewhere, none inside another
+    # Name, version and path of the list of files (RECORD, or None) of each, sorted.
     packages: tuple[tuple[str, str, str | None], ...]
 
     @property
     def digest(self) -> str:
         """`sha256:…` of the program and of every package's list of files, which has their hashes."""
-        lists = [[name, version, _hash_of(record)] for name, version, record in self.packages]
+        lists = [
+            [name, version, sha256_file(Path(record)) if record and Path(record).is_file() else None]
+            for name, version, record in self.packages
+        ]
         return "sha256:" + sha256_text(canonical_json([self.version, sha256_file(self.python.resolve()), lists]))
 
     @property
@@ -78,21 +76,9 @@ class Installation:
         """`cuda` where the framework was built for CUDA, else `cpu`."""
         return "cuda" if cuda_of_packages({name: version for name, version, _ in self.packages}) else "cpu"
 
-    def version_of(self, name: str) -> str | None:
-        """Version of a package; None where it is not installed."""
-        return next((version for found, version, _ in self.packages if found == name), None)
-
-
-def _hash_of(record: str | None) -> str | None:
-    return sha256_file(Path(record)) if record and Path(record).is_file() else None
-
 
 def examine(python: Path) -> Installation:
-    """Ask an interpreter what it is and where its packages lie.
-
-    Raises:
-        UserError: it is not there, does not run, or can't import torch.
-    """
+    """What an interpreter is and where its packages lie; raises UserError where it can't run or import torch."""
     program = shutil.which(str(python))
     if program is None:
         raise UserError(f"--python: no program {python}: name the interpreter that has the framework")
@@ -101,25 +87,18 @@ def examine(python: Path) -> Installation:
     if not finished.ok:
         raise UserError(f"--python: {python} does not run: {finished.explain()}")
     told = json.loads(finished.stdout)
+    rows = [(str(canonicalize_name(name or "")), version, record) for name, version, record in told["packages"]]
     found = Installation(
         python=python,
         version=told["version"],
         folders=tuple(folders_of(told)),
         packages=tuple(
-            sorted(
-                ((_plain(name), version, record) for name, version, record in told["packages"] if name and version),
-                key=lambda row: (*row[:2], row[2] or ""),
-            )
+            sorted((row for row in rows if row[0] and row[1]), key=lambda row: (*row[:2], row[2] or ""))
         ),
     )
-    if found.version_of("torch") is None:
+    if "torch" not in {name for name, _, _ in found.packages}:
         raise UserError(f"--python: {python} (Python {found.version}) has no torch: name one that has")
     return found
-
-
-def _plain(name: str) -> str:
-    """A package's name as locks and indexes write it."""
-    return re.sub(r"[-_.]+", "-", name).lower()
 
 
 def folders_of(told: Mapping[str, Any]) -> list[Path]:
@@ -138,11 +117,7 @@ def folders_of(told: Mapping[str, Any]) -> list[Path]:
 
 
 def build(python: Path) -> OciRecord:
-    """The image of what a bound installation needs of this machine, as a record like that of any other stack.
-
-    Raises:
-        UserError: the interpreter can't be used.
-    """
+    """The image's record of what a bound installation needs; UserError where its interpreter can't be used."""
     found = examine(python)
     shared: dict[str, Any] = {
         "stack": STACK,
@@ -162,7 +137,6 @@ def build(python: Path) -> OciRecord:
 
 
 def _image(found: Installation) -> dict[str, Any]:
-    """What the image adds to the record; from the cache where its files are the same."""
     root, missing = gather(found.python, found.folders)
     config = load_recipe()["config"]
 
@@ -191,15 +165,7 @@ def _image(found: Installation) -> dict[str, Any]:
 
 
 def derive(record: OciRecord, name: str) -> ImageRecord:
-    """One environment's record of the bound stack.
-
-    Args:
-        record: of the image (`build`).
-        name: of the environment.
-
-    Returns:
-        A record whose status is `unavailable`, with the reason, where the environment can't have it.
-    """
+    """One environment's record of the bound stack; status `unavailable`, with the reason, where it can't be had."""
     adapter = environment(name)
     if adapter.contained:
         found = contained_form(record, adapter)
@@ -209,21 +175,13 @@ def derive(record: OciRecord, name: str) -> ImageRecord:
 
 
 def again(record: ImageRecord) -> ImageRecord:
-    """The form of a record whose image or form the cache has lost.
-
-    Raises:
-        IntegrityError: the installation is not the one of the record any more.
-    """
+    """The form of a record that the cache has lost; IntegrityError where the installation is another one now."""
     check(record)
     return derive(build(Path(str(record.python))), record.env)
 
 
 def check(record: ImageRecord) -> None:
-    """See that a bound installation is as it was when its record was made.
-
-    Raises:
-        IntegrityError: a file of it was added, removed or changed.
-    """
+    """Raise IntegrityError where a file of a bound installation was added, removed or changed since its record."""
     folders = [Path(folder) for folder in record.binds]
     if not Path(str(record.python)).exists() or stamp(folders) != record.stamp_of_folders:
         raise IntegrityError(
@@ -245,22 +203,13 @@ def stamp(folders: Sequence[Path]) -> str:
 
 
 def bind(python: Path, folder: Path, probes: Mapping[str, Probe]) -> dict[str, ImageRecord]:
-    """Write the records of the image and of every environment; returns the environments' by name.
-
-    Args:
-        python: the interpreter that has the framework.
-        folder: where the records go: results/images/bound.
-        probes: what each environment's trial launch gave, by name.
-    """
+    """Write records of the bound image and, by their `probes`, environments into `folder`; the latter by name."""
     image = build(python)
+    shared = ("stack", "variant", "packages", "seconds", "python_version")
     TreeRecord(
-        stack=image.stack,
-        variant=image.variant,
-        packages=image.packages,
-        seconds=image.seconds,
+        **{name: getattr(image, name) for name in shared},
         status="ok",
         reason=None,
-        python_version=image.python_version,
         digest=image.tree.digest,
         path=image.tree.inside,
         wheel_bytes=None,

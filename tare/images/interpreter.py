@@ -48,27 +48,16 @@ print(json.dumps({
 
 @dataclass(frozen=True, kw_only=True)
 class Interpreter:
-    """A CPython found on this machine.
+    """A CPython found on this machine."""
 
-    Attributes:
-        version: `3.11.7`.
-        executable: the real file, no link and no wrapper.
-        stdlib: folder of the standard library.
-        platlibdir: name of the folder between prefix and standard library, `lib` or `lib64`.
-    """
-
-    version: str
-    executable: Path
-    stdlib: Path
-    platlibdir: str
+    version: str  # `3.11.7`
+    executable: Path  # the real file, no link and no wrapper
+    stdlib: Path  # folder of the standard library
+    platlibdir: str  # name of the folder between prefix and standard library, `lib` or `lib64`
 
 
 def find_interpreter(version: str, candidates: Iterable[str] | None = None) -> Interpreter:
-    """The first CPython of `version` (major and minor): our own, then those on PATH, pyenv's, portable ones.
-
-    Raises:
-        UnavailableError: there is none.
-    """
+    """The first CPython of `version`: ours, PATH's, pyenv's, a portable one; UnavailableError without one."""
     for candidate in candidates if candidates is not None else _candidates(version):
         found = _ask(candidate)
         if found is not None and found.version.rsplit(".", 1)[0] == version:
@@ -79,11 +68,7 @@ def find_interpreter(version: str, candidates: Iterable[str] | None = None) -> I
 
 
 def with_interpreter(stack: Stack) -> tuple[Stack, Interpreter]:
-    """A stack for the first of its Pythons that is on this machine, else for a portable one that is fetched now.
-
-    Raises:
-        UnavailableError: there is none, and none can be had.
-    """
+    """A stack for the first of its Pythons here, else a portable one fetched now; else raises UnavailableError."""
     try:
         return on_this_machine(stack)
     except UnavailableError as error:
@@ -103,11 +88,7 @@ def bring_libraries(stack: Stack) -> None:
 
 
 def on_this_machine(stack: Stack) -> tuple[Stack, Interpreter]:
-    """A stack for the first of its Pythons that is here already, and that interpreter.
-
-    Raises:
-        UnavailableError: there is none; building the tree asks for a portable one.
-    """
+    """A stack for the first of its Pythons that is here, and that interpreter; UnavailableError without one."""
     versions = (stack.python, *stack.or_python)
     for version in versions:
         with contextlib.suppress(UnavailableError):
@@ -191,17 +172,10 @@ def shared_libraries(
 ) -> tuple[dict[str, Path], list[str]]:
     """What the interpreter and its extension modules need beyond glibc.
 
-    Args:
-        interpreter: whose executable to start from.
-        extensions: paths of extension modules relative to the standard library.
-        more: sonames that a stack's packages expect of any machine, beside those that all may expect.
-        packages: soname -> the distribution's packages of which one brings it.
-
-    Returns:
-        soname -> file, and the extension modules that this machine itself could not load.
-
-    Raises:
-        UnavailableError: something that the executable or every wheel needs is missing.
+    `extensions`: paths of extension modules relative to the standard library. `more`: sonames that a stack's
+    packages expect of any machine, beside those that all may expect. `packages`: soname -> the distribution's
+    packages of which one brings it. Returns soname -> file, and the extension modules that this machine itself
+    could not load. Raises UnavailableError where something that the executable or every wheel needs is missing.
     """
     cache = loader_cache()
     libraries: dict[str, Path] = {}
@@ -227,11 +201,7 @@ def shared_libraries(
 
 
 def check_libraries(stack: Stack) -> None:
-    """See that this machine has what a stack's packages expect of it.
-
-    Raises:
-        UnavailableError: it lacks some.
-    """
+    """See that this machine has what a stack's packages expect of it; else UnavailableError."""
     here = loader_cache()
     if missing := [soname for soname in stack.libraries if soname not in here]:
         raise _lacks(missing, stack.library_packages)

@@ -36,11 +36,7 @@ def layers_of(archive: Path) -> list[Blob]:
 
 
 def unpack(layers: Sequence[Blob], root: Path) -> None:
-    """Unpack layers, lowest first, into an empty folder, without device nodes; all belongs to whoever unpacks.
-
-    Raises:
-        UnavailableError: tar fails, or a layer removes what lies outside of the image.
-    """
+    """Unpack layers, lowest first, as our own and without devices, into an empty folder; or UnavailableError."""
     options = ["--no-same-owner", "--preserve-permissions", f"--exclude={WHITEOUT}*", "--exclude=dev/*"]
     for number, layer in enumerate(layers):
         with layer.path.open("rb", buffering=0) as handle:
@@ -53,11 +49,7 @@ def unpack(layers: Sequence[Blob], root: Path) -> None:
 
 
 def make_room(root: Path, layer: tarfile.TarFile) -> None:
-    """Remove what a layer whites out (one entry, or all that a folder held), and folders that it replaces.
-
-    Raises:
-        UnavailableError: a name leads out of the image, over a link or `..`.
-    """
+    """Remove what a layer whites out or replaces; UnavailableError for a name that leads out of the image."""
     for member in layer:
         path = PurePosixPath(member.name)
         if path.name == OPAQUE:

@@ -52,14 +52,8 @@ CHECK_S = 300.0
 
 
 def derive(name: str, variant: str, adapter: Environment, recipe: Mapping[str, Any]) -> ImageRecord:
-    """The native installation of a stack in one environment, from the cache or made, as a record.
-
-    Returns:
-        A record whose status is `unavailable`, with the reason, where the environment can't have it.
-
-    Raises:
-        UnavailableError: no index that answers has the wheels.
-        IntegrityError: something fetched is not what its hash says.
+    """A stack's native installation in one environment, kept or made, as a record, `unavailable` with a reason
+    where it can't be. Raises UnavailableError where no index has the wheels, IntegrityError by hash.
     """
     stack = load_stack(name, variant)
     with contextlib.suppress(UnavailableError):  # the base of an image brings one of its own
@@ -86,7 +80,6 @@ def _missing(stack: Stack, fetched: Fetched, reason: str) -> OciRecord:
 
 
 def _shared(stack: Stack, fetched: Fetched) -> dict[str, Any]:
-    """What the records of every installation of a stack have in common."""
     return {
         "stack": stack.name,
         "variant": stack.variant,
@@ -121,17 +114,14 @@ def _host_form(stack: Stack, fetched: Fetched, name: str) -> ImageRecord:
 
 
 def _virtual_environment(stack: Stack, wheels: Sequence[Wheel], interpreter: Interpreter) -> Kept:
-    """The virtual environment; a damaged one is made again.
-
-    Raises:
-        UnavailableError: it can't be made, or does not import what the stack must import.
-    """
+    """The virtual environment, made again if damaged; raises UnavailableError where it can't be made or import."""
 
     def make(folder: Path) -> dict[str, Any]:
+        pip = run([sys.executable, "-m", "pip", "--version"], timeout_s=60, check=True).stdout
         details = {
             "python_version": interpreter.version,
             "interpreter": str(interpreter.executable),
-            "installer": pip_version(),
+            "installer": " ".join(pip.split()[:2]),  # `pip 26.3`
         }
         return {"seconds": _install(folder, stack, wheels, interpreter), "details": details}
 
@@ -182,12 +172,6 @@ def install_command(python: Path, lock: Path) -> list[str]:
     ]
 
 
-def pip_version() -> str:
-    """Of this Python: `pip 26.3`."""
-    answer = run([sys.executable, "-m", "pip", "--version"], timeout_s=60, check=True).stdout
-    return " ".join(answer.split()[:2])
-
-
 def import_code(stack: Stack) -> str:
     """Python that imports what a stack must import, and prints what is mapped then."""
     modules = ", ".join(("ctypes", "hashlib", "multiprocessing", *stack.imports))
@@ -219,11 +203,7 @@ def build(stack: Stack, fetched: Fetched, recipe: Mapping[str, Any]) -> OciRecor
 
 
 def native_base(recipe: Mapping[str, Any], python: str) -> Base:
-    """The base of the ordinary image if it has a Python of this version, else the distribution's with its own.
-
-    Raises:
-        UnavailableError: neither can be had.
-    """
+    """The ordinary image's base if it has this Python, else the distribution's; UnavailableError without one."""
     base = get_base(recipe["base"])
     if has_python(base, python):
         return base
@@ -298,11 +278,6 @@ def _assemble(
 
 
 def _install_wheels(wheels: Sequence[Wheel], guest: Guest, before: Mapping[str, int]) -> None:
-    """Install every wheel whole, in place of what the base has of the same name.
-
-    Raises:
-        UnavailableError: a wheel is not one.
-    """
     packages = guest.outside(guest.packages)
     packages.mkdir(parents=True, exist_ok=True)
     names = {canonicalize_name(wheel.name) for wheel in wheels}
@@ -353,25 +328,17 @@ def _try_imports(stack: Stack, guest: Guest, base: Base) -> None:
 
 
 def needed_from_outside(maps: str, root: Path) -> list[str]:
-    """Libraries that a process took from this machine since the root filesystem has none, and cannot do without.
-
-    What a package opens by name if it is there (a text shaper) is not among them: inside it is just not there.
-    """
+    """Libraries of this machine that a process can't do without, unlike those that a package opens if there."""
     outside = foreign_libraries(maps, root)
     inside = {
         Path(line.split(maxsplit=5)[5]) for line in maps.splitlines() if f" {root}/" in line and ".so" in line
     }
     needed = {soname for path in inside if (dynamic := read_dynamic(path)) for soname in dynamic.needed}
-    return sorted(path for path in outside if _soname(Path(path)) in needed)
-
-
-def _soname(path: Path) -> str:
-    dynamic = read_dynamic(path)
-    return (dynamic.soname if dynamic else None) or path.name
+    read = ((path, read_dynamic(Path(path))) for path in outside)
+    return sorted(path for path, own in read if ((own and own.soname) or Path(path).name) in needed)
 
 
 def _entry(root: Path, path: str) -> dict[str, Any]:
-    """A file or link as layers take it."""
     status = (root / path).lstat()
     if stat.S_ISLNK(status.st_mode):
         return {"path": path, "link": str((root / path).readlink())}

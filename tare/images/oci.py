@@ -40,24 +40,16 @@ class TarLayer:
 
 @dataclass(frozen=True, kw_only=True)
 class FolderLayer:
-    """A layer of files and links, owned by root and of one time.
+    """A layer of files and links, owned by root and of one time."""
 
-    Attributes:
-        root: the folder that holds the files.
-        entries: as `tare.core.manifest.read_manifest` gives them; paths are relative to `root`. A file may lie
-            elsewhere (`source`) or be given as `text`.
-        inside: where the files lie in the image.
-        removed: names of further, empty entries: whiteouts.
-        empty: further folders, relative to `inside`; one called `tmp` may be written by everybody.
-        made_by: in words.
-    """
-
-    root: Path = Path("/")
+    root: Path = Path("/")  # the folder that holds the files
+    # As `tare.core.manifest.read_manifest` gives them; paths are relative to `root`. A file may lie elsewhere
+    # (`source`) or be given as `text`.
     entries: Sequence[Mapping[str, Any]]
-    inside: Path = Path("/")
-    removed: Sequence[str] = ()
-    empty: Sequence[str] = ()
-    made_by: str
+    inside: Path = Path("/")  # where the files lie in the image
+    removed: Sequence[str] = ()  # names of further, empty entries: whiteouts
+    empty: Sequence[str] = ()  # further folders, relative to `inside`; one called `tmp` may be written by everybody
+    made_by: str  # in words
 
 
 Layer = TarLayer | FolderLayer
@@ -135,14 +127,8 @@ def tar_entry(name: str, *, mode: int, size: int = 0, kind: bytes = tarfile.REGT
 def assemble(
     layers: Sequence[Layer], *, config: Mapping[str, Any], labels: Mapping[str, str], name: str, folder: Path
 ) -> dict[str, Any]:
-    """Write the archive of an image into a folder; what `image_at` wants to know of it.
-
-    Args:
-        layers: lowest first.
-        config: `env`, `workdir` and `labels` of the recipe.
-        labels: further labels.
-        name: of the image without its tag, `tare/torch-2.13`.
-        folder: where ARCHIVE is written.
+    """Write the archive of `layers`, lowest first, into a folder; what `image_at` wants to know of it. `config`:
+    `env`, `workdir`, `labels` of the recipe, with further `labels`; `name`: without its tag, `tare/torch-2.13`.
     """
     with (folder / ARCHIVE).open("wb") as sink:
         for parent in ("blobs", "blobs/sha256"):  # Apptainer does not make the folders of the files it unpacks
@@ -180,16 +166,11 @@ def image_at(kept: Kept, tree: Path) -> OciImage:
     """What adapters take, of an image in the store; `tree` is where the packages lie inside."""
     image = kept.about["image"]
     return OciImage(
-        archive=kept.path / ARCHIVE,
-        digest=image["digest"],
-        image_id=image["image_id"],
-        tag=image["tag"],
-        tree=tree,
+        archive=kept.path / ARCHIVE, digest=image["digest"], image_id=image["image_id"], tag=image["tag"], tree=tree
     )
 
 
 def _add_layer(sink: BinaryIO, layer: Layer) -> tuple[str, int]:
-    """Write a layer behind a header that is put right once its digest is known."""
     header_at = sink.tell()
     sink.write(_header(NO_BLOB, mode=0o644))
     digest, size = write_layer(layer, sink)
@@ -214,22 +195,24 @@ def _image_config(
     layers: Sequence[Layer], digests: Sequence[str], config: Mapping[str, Any], labels: Mapping[str, str]
 ) -> bytes:
     """The image's configuration; its hash is what Podman, and Docker's classic store, call the image ID."""
+    said = {
+        **_platform(),
+        "created": CREATED,
+        "config": {
+            "Env": [f"{name}={value}" for name, value in sorted(config["env"].items())],
+            "WorkingDir": config["workdir"],
+            "Labels": {**config["labels"], **labels},
+            "Cmd": ["/bin/sh"],
+        },
+        "rootfs": {"type": "layers", "diff_ids": list(digests)},
+        "history": [{"created": CREATED, "created_by": layer.made_by} for layer in layers],
+    }
+    return canonical_json(said).encode()
+
+
+def _platform() -> dict[str, str]:
     machine = os.uname().machine
-    return canonical_json(
-        {
-            "architecture": ARCHITECTURES.get(machine, machine),
-            "os": "linux",
-            "created": CREATED,
-            "config": {
-                "Env": [f"{name}={value}" for name, value in sorted(config["env"].items())],
-                "WorkingDir": config["workdir"],
-                "Labels": {**config["labels"], **labels},
-                "Cmd": ["/bin/sh"],
-            },
-            "rootfs": {"type": "layers", "diff_ids": list(digests)},
-            "history": [{"created": CREATED, "created_by": layer.made_by} for layer in layers],
-        }
-    ).encode()
+    return {"architecture": ARCHITECTURES.get(machine, machine), "os": "linux"}
 
 
 def _image_manifest(config: bytes, layers: Sequence[tuple[str, int]]) -> bytes:
@@ -238,37 +221,29 @@ def _image_manifest(config: bytes, layers: Sequence[tuple[str, int]]) -> bytes:
     def blob(kind: str, digest: str, size: int) -> dict[str, Any]:
         return {"mediaType": f"application/vnd.oci.image.{kind}", "digest": digest, "size": size}
 
-    return canonical_json(
-        {
-            "schemaVersion": 2,
-            "mediaType": "application/vnd.oci.image.manifest.v1+json",
-            "config": blob("config.v1+json", digest_of(config), len(config)),
-            "layers": [blob("layer.v1.tar", digest, size) for digest, size in layers],
-        }
-    ).encode()
+    said = {
+        "schemaVersion": 2,
+        "mediaType": "application/vnd.oci.image.manifest.v1+json",
+        "config": blob("config.v1+json", digest_of(config), len(config)),
+        "layers": [blob("layer.v1.tar", digest, size) for digest, size in layers],
+    }
+    return canonical_json(said).encode()
 
 
 def _image_index(digest: str, size: int, tag: str) -> bytes:
-    machine = os.uname().machine
-    return canonical_json(
-        {
-            "schemaVersion": 2,
-            "mediaType": "application/vnd.oci.image.index.v1+json",
-            "manifests": [
-                {
-                    "mediaType": "application/vnd.oci.image.manifest.v1+json",
-                    "digest": digest,
-                    "size": size,
-                    "platform": {"architecture": ARCHITECTURES.get(machine, machine), "os": "linux"},
-                    # Without the second, containerd's store would take the bare tag for the image's name.
-                    "annotations": {
-                        "org.opencontainers.image.ref.name": tag.partition(":")[2],
-                        "io.containerd.image.name": f"docker.io/{tag}",
-                    },
-                }
-            ],
-        }
-    ).encode()
+    manifest = {
+        "mediaType": "application/vnd.oci.image.manifest.v1+json",
+        "digest": digest,
+        "size": size,
+        "platform": _platform(),
+        # Without the second, containerd's store would take the bare tag for the image's name.
+        "annotations": {
+            "org.opencontainers.image.ref.name": tag.partition(":")[2],
+            "io.containerd.image.name": f"docker.io/{tag}",
+        },
+    }
+    media = "application/vnd.oci.image.index.v1+json"
+    return canonical_json({"schemaVersion": 2, "mediaType": media, "manifests": [manifest]}).encode()
 
 
 def digest_of(data: bytes) -> str:

@@ -31,22 +31,19 @@ _PACKAGE = re.compile(r"(.*/(?:site|dist)-packages)/([A-Za-z0-9_.]+)-([^-/]+)(?:
 
 
 def build(stack: Stack, recipe: Mapping[str, Any]) -> OciRecord:
-    """The image of an official stack, from the cache or pulled, as a record like that of images.build.
-
-    Returns:
-        A record whose status is `unavailable`, with the registry's words, where it can't be had.
-
-    Raises:
-        IntegrityError: the registry served something else than what a digest names.
+    """An official stack's image, kept or pulled, as a record like that of images.build, `unavailable` where it
+    can't be had. Raises IntegrityError where the registry served something else than a digest names.
     """
     source = stack.official
     assert source is not None
     named = f"{source.repository}:{source.tag}"
+    # What names it: its digest, wherever it is pulled from, or else a tag of one place.
+    identity = source.digest or [source.host, source.repository, source.tag]
     nothing = TreeFacts(inside=None, digest=None)
     shared: dict[str, Any] = {"stack": stack.name, "variant": stack.variant, "install": OFFICIAL}
     try:
         kept, fields = keep_image(
-            [OFFICIAL, FORMAT, stack.name, stack.variant, _identity(source), recipe["config"]],
+            [OFFICIAL, FORMAT, stack.name, stack.variant, identity, recipe["config"]],
             f"pulling {named} of {source.host}",
             lambda folder: _pull(stack, source, recipe, folder),
         )
@@ -67,13 +64,7 @@ def build(stack: Stack, recipe: Mapping[str, Any]) -> OciRecord:
     )
 
 
-def _identity(source: Official) -> str | list[str]:
-    """What names an image: its digest, wherever it is pulled from, or else a tag of one place."""
-    return source.digest or [source.host, source.repository, source.tag]
-
-
 def _pull(stack: Stack, source: Official, recipe: Mapping[str, Any], folder: Path) -> dict[str, Any]:
-    """Pull the layers and write the archive of them into a folder; what the record is made of."""
     repository = Repository(
         host=source.host, name=source.repository, timeout_s=source.timeout_s, scheme=source.scheme
     )
@@ -118,30 +109,21 @@ def names_in(layers: Iterable[Path]) -> set[str]:
     for layer in layers:
         with tarfile.open(layer) as archive:
             own = {"/" + member.name.removeprefix("./").strip("/") for member in archive}
-        gone = []
+        gone = set()
         for path in map(PurePosixPath, own):
             if path.name == OPAQUE:
-                gone.append(f"{path.parent}/")
+                gone.add(f"{path.parent}/")
             elif path.name.startswith(WHITEOUT):
-                gone.append(str(path.with_name(path.name.removeprefix(WHITEOUT))))
-        if gone:
-            removed = tuple(gone)
-            found = {path for path in found if not _is_below(path, removed)}
+                gone.add(str(path.with_name(path.name.removeprefix(WHITEOUT))))
+        if gone:  # a place that ends in / is not itself removed
+            below = tuple(place if place.endswith("/") else f"{place}/" for place in gone)
+            found = {path for path in found if path not in gone and not path.startswith(below)}
         found |= {path for path in own if not PurePosixPath(path).name.startswith(WHITEOUT)}
     return found
 
 
-def _is_below(path: str, places: tuple[str, ...]) -> bool:
-    """Whether a path is one of these, or below it; a place that ends in / is not itself removed."""
-    return any(path.startswith(place if place.endswith("/") else f"{place}/") or path == place for place in places)
-
-
 def python_in(paths: set[str], pulled: Pulled) -> str:
-    """The Python that a user of the image gets: the first on the PATH that it sets.
-
-    Raises:
-        UnavailableError: there is none.
-    """
+    """The Python that a user of the image gets by its PATH; raises UnavailableError where there is none."""
     folders = pulled.variables.get("PATH", "/usr/local/bin:/usr/bin:/bin").split(":")
     for name in PYTHONS:
         for folder in folders:

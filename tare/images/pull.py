@@ -39,10 +39,7 @@ MANIFEST_LIMIT_BYTES = 4 << 20
 
 @dataclass(frozen=True, kw_only=True)
 class Pulled:
-    """An image from a registry: digest of its linux/amd64 manifest, and its uncompressed layers, lowest first.
-
-    `variables` are those that its config has launches begin with.
-    """
+    """A registry's linux/amd64 image: manifest digest, uncompressed layers, lowest first, config's variables."""
 
     digest: str
     layers: tuple[Path, ...]
@@ -64,16 +61,17 @@ class Repository:
 
 
 def pull(repository: Repository, digest: str, folder: Path) -> Pulled:
-    """Pull the linux/amd64 image that `digest` names (an index or a manifest) into `folder`.
-
-    Raises:
-        UnavailableError: the registry does not answer, or has no such image.
-        IntegrityError: it served something else than what a digest names.
+    """Pull the linux/amd64 image that `digest` (of an index or a manifest) names into `folder`. Raises
+    UnavailableError without it or an answer, IntegrityError where something else was served.
     """
     token: list[str] = []
     manifest = _manifest(repository, digest, token)
     if "manifests" in manifest:
-        digest = _choose(manifest, digest)
+        wanted = {"os": "linux", "architecture": "amd64"}.items()
+        ours = [entry["digest"] for entry in manifest["manifests"] if wanted <= entry.get("platform", {}).items()]
+        if not ours:
+            raise UnavailableError(f"{digest} has no image for linux/amd64")
+        digest = str(ours[0])
         manifest = _manifest(repository, digest, token)
     config = json.loads(_small(repository, "blobs", manifest["config"]["digest"], token))
     layers = []
@@ -87,21 +85,9 @@ def pull(repository: Repository, digest: str, folder: Path) -> Pulled:
 
 
 def resolve(repository: Repository, tag: str) -> str:
-    """The digest of what a tag names now, an index or a manifest.
-
-    Raises:
-        UnavailableError: the registry does not answer, or has no such tag.
-    """
+    """The digest, of an index or a manifest, that a tag names now; raises UnavailableError without an answer."""
     with _open(repository, "manifests", tag, []) as answer:
         return f"sha256:{hashlib.sha256(answer.read(MANIFEST_LIMIT_BYTES)).hexdigest()}"
-
-
-def _choose(index: dict[str, Any], digest: str) -> str:
-    for entry in index["manifests"]:
-        platform = entry.get("platform", {})
-        if platform.get("os") == "linux" and platform.get("architecture") == "amd64":
-            return str(entry["digest"])
-    raise UnavailableError(f"{digest} has no image for linux/amd64")
 
 
 def _manifest(repository: Repository, digest: str, token: list[str]) -> dict[str, Any]:
@@ -117,7 +103,6 @@ def _small(repository: Repository, kind: str, digest: str, token: list[str]) -> 
 
 
 def _layer(repository: Repository, digest: str, diff_id: str, target: Path, token: list[str]) -> None:
-    """Download a layer, check what came, unpack it, check what was in it."""
     with atomic_path(target) as temporary:
         packed = temporary.with_suffix(".packed")
         try:
@@ -170,7 +155,6 @@ def _request(url: str, timeout_s: float, token: list[str]) -> Any:
 
 
 def _token(challenge: str, timeout_s: float) -> str:
-    """An anonymous token from where the registry's challenge says."""
     fields = dict(re.findall(r'(\w+)="([^"]*)"', challenge))
     if "realm" not in fields:
         raise ValueError("it asks for credentials")

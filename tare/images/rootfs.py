@@ -29,23 +29,14 @@ print(json.dumps(["%d.%d.%d" % sys.version_info[:3], sys.prefix, sysconfig.get_p
 
 @dataclass(frozen=True, kw_only=True)
 class Guest:
-    """The interpreter of an unpacked root filesystem; paths but `root` and `loader` are those inside.
+    """The interpreter of an unpacked root filesystem; paths but `root` and `loader` are those inside."""
 
-    Attributes:
-        root: where the filesystem lies here.
-        loader: its dynamic loader, here.
-        python: the interpreter's program.
-        version: `3.11.2`.
-        stdlib: folder of the standard library.
-        packages: folder into which an installer puts packages.
-    """
-
-    root: Path
-    loader: Path
-    python: Path
-    version: str
-    stdlib: Path
-    packages: Path
+    root: Path  # where the filesystem lies here
+    loader: Path  # its dynamic loader, here
+    python: Path  # the interpreter's program
+    version: str  # `3.11.2`
+    stdlib: Path  # folder of the standard library
+    packages: Path  # folder into which an installer puts packages
 
     def outside(self, path: Path) -> Path:
         """Where a path inside lies here."""
@@ -53,11 +44,7 @@ class Guest:
 
 
 def find_guest(root: Path, version: str) -> Guest | None:
-    """The CPython of `version` (major and minor) of a root filesystem, asked by running it; None where none is.
-
-    Raises:
-        UnavailableError: it is there and does not run.
-    """
+    """The CPython of `version` of a root filesystem, by running it; None, or UnavailableError if it doesn't run."""
     loader = next((root / name for name in LOADERS if (root / name).is_file()), None)
     prefix = next((name for name in PREFIXES if (root / name / "bin" / f"python{version}").is_file()), None)
     if loader is None or prefix is None:
@@ -96,14 +83,7 @@ def run_guest(guest: Guest, arguments: Sequence[str], *, timeout_s: float, stdin
 
 
 def compile_sources(guest: Guest) -> tuple[list[Path], int]:
-    """Byte-compile what has no bytecode yet, as an installer does: valid while a source keeps its size and time.
-
-    Returns:
-        The bytecode files written, and how many sources do not compile (packages ship a few such on purpose).
-
-    Raises:
-        UnavailableError: the interpreter can't do it.
-    """
+    """Byte-compile, dated as an installer does; files written, and number of failed ones. UnavailableError."""
     tag = f"cpython-{''.join(guest.version.split('.')[:2])}"
     folders = [guest.outside(guest.stdlib), guest.outside(guest.packages)]
     sources = sorted({path for folder in folders for path in folder.rglob("*.py") if path.is_file()})

@@ -26,12 +26,8 @@ NO_OPTIONS: Mapping[str, str] = {}
 
 
 def keep_image(inputs: list[Any], what: str, make: Make) -> tuple[Kept, dict[str, Any]]:
-    """An image from the store, assembled where it is missing, and what its record says of it.
-
-    Args:
-        inputs: all that it is made from, as JSON holds it.
-        what: is made, for the person who waits.
-        make: writes the archive into a folder; gives `image` (of `oci.assemble`), `base` and `seconds`.
+    """An image from the store, assembled where it is missing, and what its record says of it. `inputs`: all that it
+    is made from, as JSON. `make` writes the archive into a folder; gives `image`, `base` and `seconds`.
     """
     kept = store.keep(cache_dir("images"), store.key_of(*inputs), make, what=what)
     image = kept.about["image"]
@@ -62,12 +58,7 @@ def base_fields(base: Base) -> dict[str, Any]:
 
 
 def image_of(record: OciRecord) -> OciImage:
-    """What adapters take, from an image's record; the archive is checked.
-
-    Raises:
-        UnavailableError: there is no image on this machine; its reason is given.
-        IntegrityError: the archive is gone, or is not what was assembled.
-    """
+    """What adapters take, its archive checked; UnavailableError with the record's reason, or IntegrityError."""
     if record.status != "ok" or record.key is None:
         raise UnavailableError(record.reason or f"{record.stack} has no image")
     kept = store.find(cache_dir("images"), record.key)
@@ -81,15 +72,8 @@ def image_of(record: OciRecord) -> OciImage:
 
 
 def contained_form(record: OciRecord, adapter: Environment, options: Mapping[str, str] = NO_OPTIONS) -> ImageRecord:
-    """The record of an environment that is contained, its form made or kept from last time.
-
-    Args:
-        record: of the image.
-        adapter: of the environment.
-        options: levels of the adapter's factors, under which the form will be launched.
-
-    Returns:
-        A record whose status is `unavailable`, with the reason, where the environment can't have the image.
+    """The record of a contained environment, its form made or kept, at these levels of the adapter's factors; the
+    status is `unavailable`, with the reason, where it can't have the image.
     """
     try:
         image = image_of(record)
@@ -167,23 +151,16 @@ def is_there(record: ImageRecord, adapter: Environment) -> bool:
 
 def form_record(record: OciRecord, name: str, **fields: Any) -> ImageRecord:
     """A record of one environment; what `fields` leave out is None, as for one that is unavailable."""
-    empty: Mapping[str, Any] = dict.fromkeys(
-        ("reason", "reference", "path", "digest", "image_id", "python", "bytes", "storage"), None
-    )
+    empty = ("reason", "reference", "path", "digest", "image_id", "python", "bytes", "storage")
+    shared = ("stack", "variant", "install", "binds", "base", "packages", "key")
     given: dict[str, Any] = {
-        **empty,
-        "stack": record.stack,
-        "variant": record.variant,
-        "install": record.install,
+        **dict.fromkeys(empty),
+        **{field: getattr(record, field) for field in shared},
         "options": {},
-        "binds": record.binds,
         "env": name,
         "status": "ok",
         "tree": record.tree.inside,
         "tree_digest": record.tree.digest,
-        "base": record.base,
-        "packages": record.packages,
-        "key": record.key,
         "seconds": {},
         "cached": False,
         "details": {},

@@ -20,30 +20,20 @@ FOLDERS = (
 )  # fmt: skip
 LINKS = {"bin": "usr/bin", "lib": "usr/lib", "lib64": "usr/lib64"}
 FILES = {
-    "etc/passwd": "root:x:0:0:root:/root:/bin/sh\n",
-    "etc/group": "root:x:0:\n",
-    "etc/hosts": "127.0.0.1 localhost\n",
-    "etc/resolv.conf": "",
-    "etc/nsswitch.conf": "passwd: files\n",
+    "etc/passwd": "root:x:0:0:root:/root:/bin/sh\n", "etc/group": "root:x:0:\n",
+    "etc/hosts": "127.0.0.1 localhost\n", "etc/resolv.conf": "", "etc/nsswitch.conf": "passwd: files\n",
     "etc/localtime": "",
-}
+}  # fmt: skip
 
 
 @dataclass(frozen=True, kw_only=True)
 class Skeleton:
-    """What a root filesystem will hold; paths inside have no leading slash.
+    """What a root filesystem will hold; paths inside have no leading slash."""
 
-    Attributes:
-        files: path inside -> file of this machine.
-        texts: path inside -> content.
-        links: path inside -> target.
-        folders: empty ones.
-    """
-
-    files: dict[str, Path]
-    texts: dict[str, str]
-    links: dict[str, str]
-    folders: tuple[str, ...]
+    files: dict[str, Path]  # path inside -> file of this machine
+    texts: dict[str, str]  # path inside -> content
+    links: dict[str, str]  # path inside -> target
+    folders: tuple[str, ...]  # empty ones
 
     def inputs(self) -> list[Any]:
         """All that is in it, by content, as JSON holds it."""
@@ -75,11 +65,7 @@ class Skeleton:
 
 
 def programs(names: Iterable[str], path: str = "/usr/bin:/bin") -> dict[str, Path]:
-    """Programs of this machine, found by `path`, by their path inside.
-
-    Raises:
-        UnavailableError: it lacks one.
-    """
+    """Programs of this machine, found by `path`, by their path inside. Raises UnavailableError without one."""
     found = {name: shutil.which(name, path=path) for name in names}
     for name, program in found.items():
         if program is None:

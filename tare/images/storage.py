@@ -20,11 +20,7 @@ def storage_of(adapter: Environment, prepared: Prepared, tree: str | None) -> St
 
 
 def measure_storage(places: Iterable[Path], tree: Path | None) -> Storage:
-    """Allocated blocks of folders and files together, and those that the host's tree holds too, by inode.
-
-    A file that two of them hold by one inode counts once. Blocks that a file system shares below that (reflinks)
-    can't be seen, and count as the form's own.
-    """
+    """Allocated blocks of folders and files, by inode, and of these the host's tree's; reflinks count as own."""
     places = list(places)
     try:
         blocks: dict[tuple[int, int], int] = {}

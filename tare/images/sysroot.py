@@ -30,16 +30,10 @@ GLIBC = (
 def gather(python: Path, bound: Sequence[Path]) -> tuple[Skeleton, list[str]]:
     """The root filesystem for an interpreter whose own folders are bound, and what this machine lacks.
 
-    Args:
-        python: the interpreter as launches name it.
-        bound: folders that launches see at their own paths.
-
-    Returns:
-        What it holds, and the sonames that something in the bound folders asks for and this machine lacks: it can't
-        load those files here either.
-
-    Raises:
-        UnavailableError: this machine lacks a program, the C library, or what the interpreter needs.
+    `python`: the interpreter as launches name it. `bound`: folders that launches see at their own paths. Returns
+    what it holds, and the sonames that something in the bound folders asks for and this machine lacks: it can't
+    load those files here either. Raises UnavailableError where this machine lacks a program, the C library, or what
+    the interpreter needs.
     """
     cache = loader_cache()
     home = _library_folder(cache)
@@ -72,13 +66,7 @@ def within(path: Path, folders: Iterable[Path]) -> bool:
 
 
 def links_on_the_way(path: Path, most: int = 40) -> list[tuple[str, str]]:
-    """(link, its target) for every symbolic link that the kernel follows from `/` to a file.
-
-    Links of the root folder to below /usr are left out, since every root filesystem has its own.
-
-    Raises:
-        UnavailableError: the links lead round in a circle.
-    """
+    """(link, target) for each link between `/` and a file, but /usr's usual ones; UnavailableError for circles."""
     found: list[tuple[str, str]] = []
     pending, at = list(Path(path).absolute().parts[1:]), Path("/")
     while pending:
@@ -109,13 +97,9 @@ def shared_objects(folders: Iterable[Path]) -> Iterator[Path]:
 def closure(starts: Iterable[Path], cache: dict[str, Path], own: set[str]) -> tuple[dict[str, Path], list[str]]:
     """System libraries that files need, directly and in turn.
 
-    Args:
-        starts: programs, libraries, extension modules.
-        cache: soname -> file, as this machine's loader chooses (`loader_cache`).
-        own: names that are found beside the files themselves.
-
-    Returns:
-        soname -> file, the whole C library and what wheels expect of any Linux among them; and what is missing.
+    `starts`: programs, libraries, extension modules. `cache`: soname -> file, as this machine's loader chooses
+    (`loader_cache`). `own`: names that are found beside the files themselves. Returns soname -> file, the whole C
+    library and what wheels expect of any Linux among them; and what is missing.
     """
     found = {soname: cache[soname] for soname in (*GLIBC, *WHEELS_EXPECT) if soname in cache}
     pending, missing = [*starts, *found.values()], set()

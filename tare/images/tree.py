@@ -25,7 +25,7 @@ from tare.core.errors import IntegrityError, UnavailableError, UserError
 from tare.core.files import cache_dir, canonical_json, sha256_file, sha256_text
 from tare.core.process import run, scratch_folder
 from tare.core.store import Kept
-from tare.images.from_source.library import Library, compile_library
+from tare.images.from_source.library import compile_library
 from tare.images.interpreter import Interpreter, find_interpreter, shared_libraries, stdlib_files
 from tare.images.wheels import Wheel
 from tare.model.records.images import CompiledLibrary
@@ -43,50 +43,39 @@ COMPILE_TIMEOUT_S = 900
 
 @dataclass(frozen=True, kw_only=True)
 class Tree:
-    """A finished tree.
+    """A finished tree."""
 
-    Attributes:
-        key: of its inputs.
-        path: on this machine.
-        inside: in images.
-        digest: `sha256:…` of the manifest, which has every file's path, mode, size and hash.
-        entries: the manifest, sorted by path: files have size and sha256, links have link.
-        size_bytes: sum of the files' sizes.
-        python: version of the interpreter.
-        glibc: the oldest C library under which the interpreter runs, as (2, 36).
-        seconds: what each stage of the build took.
-        cached: built earlier; `seconds` are those of that time.
-        library: that was compiled for it; None where the stack has none.
-    """
-
-    key: str
-    path: Path
-    inside: Path
-    digest: str
-    entries: tuple[dict[str, Any], ...]
-    size_bytes: int
-    python: str
-    glibc: tuple[int, ...]
-    seconds: dict[str, float]
-    cached: bool
-    library: CompiledLibrary | None = None
+    key: str  # of its inputs
+    path: Path  # on this machine
+    inside: Path  # in images
+    digest: str  # `sha256:…` of the manifest, which has every file's path, mode, size and hash
+    entries: tuple[dict[str, Any], ...]  # the manifest, sorted by path: files have size and sha256, links have link
+    size_bytes: int  # sum of the files' sizes
+    python: str  # version of the interpreter
+    glibc: tuple[int, ...]  # the oldest C library under which the interpreter runs, as (2, 36)
+    seconds: dict[str, float]  # what each stage of the build took
+    cached: bool  # built earlier; `seconds` are those of that time
+    library: CompiledLibrary | None = None  # that was compiled for it; None where the stack has none
 
 
 def build_tree(stack: Stack, wheels: Sequence[Wheel], interpreter: Interpreter | None = None) -> Tree:
-    """The tree of a stack, from the cache if it is there and whole, else built.
-
-    Raises:
-        UnavailableError: no CPython of the stack's version here, the tree's own imports fail, its library can't be
-            compiled, or its packages compute without it.
+    """A stack's tree, from the cache while it is whole, else built. Raises UnavailableError without its CPython,
+    where its imports fail, or its library can't be compiled or is not called.
     """
     interpreter = interpreter or find_interpreter(stack.python)
-    library = _library(stack)
-    names, libraries = _sources(stack, interpreter, library)
+    library = None if stack.library is None else compile_library(load_library(stack.library.name))
+    names = stdlib_files(interpreter)
+    extensions = [name for name in names if name.startswith("lib-dynload/")]
+    libraries, broken = shared_libraries(interpreter, extensions, stack.libraries, stack.library_packages)
+    if library is not None:
+        libraries[library.path.name] = library.path
+    names = [name for name in names if name not in set(broken)]
     key = tree_key(stack, wheels, interpreter, names, libraries)
 
     def make(root: Path) -> dict[str, Any]:
         seconds = _fill(root, stack, wheels, interpreter, names, libraries)
-        glibc = max((glibc_needed(file) for file in _interpreter_files(root)), default=())
+        programs = (path for path in (root / "bin").iterdir() if not path.is_symlink())
+        glibc = max((glibc_needed(file) for file in (*(root / "lib").glob("*.so*"), *programs)), default=())
         about = {"key": key, "python": interpreter.version, "glibc": list(glibc)}
         if library is None:
             return {**about, "seconds": seconds}
@@ -94,30 +83,6 @@ def build_tree(stack: Stack, wheels: Sequence[Wheel], interpreter: Interpreter |
 
     what = f"building the tree of {stack.name} ({stack.variant}, CPython {interpreter.version})"
     return _tree(store.keep(cache_dir("trees"), key, make, what=what), stack)
-
-
-def fill_tree(root: Path, stack: Stack, wheels: Sequence[Wheel], interpreter: Interpreter) -> dict[str, float]:
-    """Make a tree in an empty folder of which the cache knows nothing; seconds of each stage.
-
-    Raises:
-        UnavailableError: the tree's own imports fail.
-    """
-    names, libraries = _sources(stack, interpreter, _library(stack))
-    return _fill(root, stack, wheels, interpreter, names, libraries)
-
-
-def _library(stack: Stack) -> Library | None:
-    return None if stack.library is None else compile_library(load_library(stack.library.name))
-
-
-def _sources(stack: Stack, interpreter: Interpreter, library: Library | None) -> tuple[list[str], dict[str, Path]]:
-    """What a tree takes from the host: files of the standard library, and shared libraries by soname."""
-    names = stdlib_files(interpreter)
-    extensions = [name for name in names if name.startswith("lib-dynload/")]
-    libraries, broken = shared_libraries(interpreter, extensions, stack.libraries, stack.library_packages)
-    if library is not None:
-        libraries[library.path.name] = library.path
-    return [name for name in names if name not in set(broken)], libraries
 
 
 def tree_key(
@@ -178,7 +143,6 @@ def _fill(
     names: Sequence[str],
     libraries: dict[str, Path],
 ) -> dict[str, float]:
-    """Make the tree in `root`, stage by stage; seconds of each."""
     seconds = {}
 
     def timed(name: str, started: float) -> float:
@@ -191,12 +155,16 @@ def _fill(
     for older, soname in stack.older_names.items():
         (root / "lib" / older).symlink_to(soname)
     if stack.library is not None:
+        # A library that is loaded when the interpreter starts: what is loaded later takes its functions before its
+        # own, as the loader looks in the program's dependencies first (System V ABI, "Shared Object Dependencies").
         _load_first(root / "bin" / library.name, load_library(stack.library.name).soname)
     started = timed("interpreter", started)
     packages = library / "site-packages"
     for wheel in wheels:
         unpack_wheel(wheel, packages, stack)
-    _refuse_executable_stacks(packages, stack)
+    for name in stack.no_executable_stack:  # glibc loads none that asks for one from 2.41 on, and few need it
+        if not (packages / name).is_file() or not refuse_executable_stack(packages / name):
+            raise UserError(f"stack {stack.name}: no_executable_stack: no file {name} that asks for one")
     _link_libraries(packages, root / "lib", {*libraries, *stack.older_names})
     started = timed("unpack", started)
     _compile(root, stack)
@@ -240,19 +208,11 @@ def _copy_interpreter(
 
 
 def _load_first(executable: Path, soname: str) -> None:
-    """Have an interpreter load a library when it starts: what is loaded later takes its functions before its own.
-
-    The loader looks in the program's own dependencies first (System V ABI, "Shared Object Dependencies").
-    """
     run([_patchelf(), "--add-needed", soname, str(executable)], timeout_s=60, check=True)
 
 
 def unpack_wheel(wheel: Wheel, packages: Path, stack: Stack) -> None:
-    """Install a wheel's modules and metadata, without scripts and without what the stack leaves out.
-
-    Raises:
-        IntegrityError: a path in the wheel leads out of site-packages.
-    """
+    """Install modules and metadata but what the stack leaves out; IntegrityError for a path that leads out."""
     data_prefixes = (".data/purelib/", ".data/platlib/")
     with zipfile.ZipFile(wheel.path) as archive:
         for member in archive.infolist():
@@ -269,14 +229,6 @@ def unpack_wheel(wheel: Wheel, packages: Path, stack: Stack) -> None:
                 shutil.copyfileobj(source, sink, COPY_BYTES)
             if member.external_attr >> 16 & stat.S_IXUSR:
                 target.chmod(0o755)
-
-
-def _refuse_executable_stacks(packages: Path, stack: Stack) -> None:
-    """Glibc loads no library that asks for an executable stack from 2.41 on, and few that do need one."""
-    for name in stack.no_executable_stack:
-        path = packages / name
-        if not path.is_file() or not refuse_executable_stack(path):
-            raise UserError(f"stack {stack.name}: no_executable_stack: no file {name} that asks for one")
 
 
 def _link_libraries(packages: Path, folder: Path, sonames: set[str]) -> None:
@@ -326,7 +278,6 @@ def _patchelf() -> str:
 
 
 def _normalise(root: Path) -> None:
-    """Modes 755 and 644, and one time for all."""
     for folder, _, files in os.walk(root, topdown=False):
         for name in files:
             path = Path(folder) / name
@@ -384,7 +335,3 @@ def foreign_libraries(maps: str, root: Path) -> list[str]:
     paths = {fields[5] for fields in (line.split(maxsplit=5) for line in maps.splitlines()) if len(fields) == 6}
     libraries = (Path(path) for path in paths if ".so" in Path(path).name)
     return sorted(str(path) for path in libraries if root not in path.parents and not is_glibc(path.name))
-
-
-def _interpreter_files(root: Path) -> list[Path]:
-    return [*(root / "lib").glob("*.so*"), *(path for path in (root / "bin").iterdir() if not path.is_symlink())]

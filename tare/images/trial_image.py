@@ -17,11 +17,7 @@ CONFIG: dict[str, Any] = {"env": {"PATH": "/usr/bin"}, "workdir": "/", "labels":
 
 
 def trial_image() -> OciImage:
-    """The trial image, made where it is missing; equal programs give an equal digest.
-
-    Raises:
-        UnavailableError: this machine lacks one of the programs.
-    """
+    """The trial image, kept by its programs; raises UnavailableError where this machine lacks one of them."""
     files = with_libraries(programs(PROGRAMS))
     skeleton = Skeleton(files=files, texts=FILES, links=LINKS, folders=FOLDERS)
 

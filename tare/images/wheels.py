@@ -61,12 +61,7 @@ class Fetched:
 
 
 def fetch_wheels(stack: Stack) -> Fetched:
-    """Every wheel of the lock, from the store or downloaded; one that was touched since is hashed again.
-
-    Raises:
-        IntegrityError: a file that was served is not the one that the lock names.
-        UnavailableError: no index that answers has it.
-    """
+    """Every wheel of the lock, kept (hashed anew if touched) or fetched; UnavailableError, or IntegrityError."""
 
     def make(folder: Path) -> dict[str, Any]:
         started = time.monotonic()
@@ -88,12 +83,8 @@ def fetch_wheels(stack: Stack) -> Fetched:
 def fetch_fitting(stack: Stack) -> tuple[Stack, Fetched]:
     """The wheels of a stack, or of the variant that stands in for its own; and the stack in that variant.
 
-    What had to stand in once does so while its wheels are in the store and the other's are not: a stack does not
-    change because the network does.
-
-    Raises:
-        IntegrityError: a file that was served is not the one that the lock names.
-        UnavailableError: no index that answers has either.
+    What stood in once does so while its wheels are kept and the other's are not: a stack does not change because
+    the network does. Raises UnavailableError where no index has either, IntegrityError by hash.
     """
     if stack.otherwise is None:
         return stack, fetch_wheels(stack)

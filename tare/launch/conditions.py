@@ -14,6 +14,7 @@ from typing import Any
 
 from tare.core.errors import UserError
 from tare.core.files import home_dir
+from tare.model.conditions import Conditions
 from tare.model.environment import Environment, Launch
 from tare.model.records.launches import Facts
 
@@ -36,13 +37,13 @@ TOPOLOGY = Path("/sys/devices/system/cpu")
 
 
 def program_environment(
-    conditions: Mapping[str, Any], folder: Path, pad_bytes: int, more: Mapping[str, str] = NO_VARIABLES
+    conditions: Conditions, folder: Path, pad_bytes: int, more: Mapping[str, str] = NO_VARIABLES
 ) -> dict[str, str]:
     """The complete environment of the program inside, with what the site and the program add (`more`); pure.
 
     Snakemake and its kin export thread counts of their own: none of them gets through.
     """
-    threads = str(conditions["threads"])
+    threads = str(conditions.threads)
     variables = {
         "PATH": PATH,
         "HOME": str(folder),
@@ -56,7 +57,7 @@ def program_environment(
         "RAYON_NUM_THREADS": threads,
         "TOKENIZERS_PARALLELISM": "false",
     }
-    variables |= ALLOCATORS[conditions["allocator"]]
+    variables |= ALLOCATORS[conditions.allocator]
     variables |= more
     variables["TARE_PAD"] = "x" * pad_bytes
     return variables
@@ -137,7 +138,7 @@ def crowding(processors: float | None, threads: int) -> list[str]:
 
 
 def deviations(
-    facts: Facts, conditions: Mapping[str, Any], planned: Launch, *, workdir: Path, unseen: Iterable[str] = ()
+    facts: Facts, conditions: Conditions, planned: Launch, *, workdir: Path, unseen: Iterable[str] = ()
 ) -> list[str]:
     """Where the effective conditions inside differ from those that were asked for; pure.
 
@@ -149,7 +150,7 @@ def deviations(
         unseen: conditions that this launch's transport can't set, or can't see: nothing is said of them.
     """
     asked_and_found: tuple[tuple[Any, Any], ...] = (
-        (conditions["threads"], facts.framework.threads if facts.framework else None),
+        (conditions.threads, facts.framework.threads if facts.framework else None),
         (list(planned.cpus), list(facts.affinity)),
         (planned.nofile, facts.open_files.soft),
         (planned.shm_bytes, facts.shm_bytes),

@@ -20,8 +20,10 @@ from tare.launch.place import Site
 from tare.launch.run import launch
 from tare.machine.cuda_runtime import cuda_of_packages
 from tare.machine.nvidia_driver import Driver, check_runtime, driver_here, missing_devices, stage_libraries
+from tare.model.conditions import StudyConditions
 from tare.model.environment import Device, Environment, GpuAccess
 from tare.model.records.images import ImageRecord
+from tare.model.specification import Specification
 
 FACTOR = "gpu"
 HOST_MODE, TOOLKIT, PLAIN = "host", "toolkit", "plain"
@@ -89,7 +91,7 @@ def _in_dev(path: Path, root: Path) -> Path:
     return Path("/dev") / path.relative_to(root) if path.is_relative_to(root) else path
 
 
-def try_access(site: Site, conditions: Mapping[str, Any], devices: Path | None = None) -> dict[str, Any]:
+def try_access(site: Site, conditions: StudyConditions, devices: Path | None = None) -> dict[str, Any]:
     """Launch the stack's interpreter at `site`, and see that it finds a device.
 
     Args:
@@ -103,9 +105,8 @@ def try_access(site: Site, conditions: Mapping[str, Any], devices: Path | None =
     Raises:
         UnavailableError: it found none; the reason says at what it failed.
     """
-    spec = {"mode": "device", "device": "cuda", "devices": str(devices) if devices else None}
-    quiet = {"allocator": "default", **conditions, "page_cache": "warm"}
-    record = launch(site, spec, quiet)
+    spec = Specification(mode="device", device="cuda", devices=str(devices) if devices else None)
+    record = launch(site, spec, conditions.of_launch(page_cache="warm"))
     if not record.ok:
         raise UnavailableError(record.reason or record.status)
     found = dict(record.seen_inside().results)
@@ -135,7 +136,7 @@ def problem_of(found: Mapping[str, Any]) -> str | None:
 
 
 def with_gpu(
-    name: str, site: Site, image: ImageRecord, conditions: Mapping[str, Any], driver: Driver | None = None
+    name: str, site: Site, image: ImageRecord, conditions: StudyConditions, driver: Driver | None = None
 ) -> tuple[Site, dict[str, Any]]:
     """The site with the first way to the GPU that works, and what the plan keeps of it.
 

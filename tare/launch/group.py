@@ -9,9 +9,9 @@ from __future__ import annotations
 import contextlib
 import selectors
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Literal
 
 from tare.core.errors import UnavailableError
 from tare.launch.channel import Conversation
@@ -23,6 +23,7 @@ from tare.launch.program import Runnable
 from tare.launch.record import record_of
 from tare.launch.run import launch
 from tare.launch.transport import Ready
+from tare.model.conditions import Conditions
 from tare.model.records.launches import Instance, LaunchRecord, Network, Status
 
 START_S = 120.0  # for a member to come to its first line
@@ -55,7 +56,7 @@ class Live:
 def launch_group(
     site: Site,
     program: Runnable,
-    conditions: Mapping[str, Any],
+    conditions: Conditions,
     *,
     size: int,
     pad_bytes: int = 0,
@@ -83,7 +84,7 @@ def launch_group(
 def _launch_once(
     site: Site,
     program: Runnable,
-    conditions: Mapping[str, Any],
+    conditions: Conditions,
     size: int,
     pad_bytes: int,
     network: Wires | Literal["host"] | None,
@@ -98,9 +99,9 @@ def _launch_once(
         try:
             prepared = [
                 stack.enter_context(ready(site, program, conditions, pad_bytes=pad_bytes, member=member))
-                for member in members_at(place, size, conditions["cpus"])
+                for member in members_at(place, size, conditions.cpus)
             ]
-            if conditions["page_cache"] == "cold":
+            if conditions.page_cache == "cold":
                 drop_page_cache()
             for rank, each in enumerate(prepared):
                 live.append(Live(rank=rank, ready=each, talk=each.start()))
@@ -141,10 +142,10 @@ def split(cpus: Sequence[int], size: int) -> list[tuple[int, ...]]:
     return [tuple(cpus[rank * width : (rank + 1) * width]) if width else tuple(cpus) for rank in range(size)]
 
 
-def _watch(live: Sequence[Live], conditions: Mapping[str, Any]) -> tuple[int, Status, str] | None:
+def _watch(live: Sequence[Live], conditions: Conditions) -> tuple[int, Status, str] | None:
     """Wait until all have ended: None, or rank, status and reason of the first that ended badly or never began."""
     begun = time.monotonic()
-    ends = begun + conditions["launch_timeout_s"]
+    ends = begun + conditions.launch_timeout_s
     starts = min(ends, begun + START_S)
     with selectors.DefaultSelector() as selector:
         for one in live:
@@ -174,7 +175,7 @@ def _watch(live: Sequence[Live], conditions: Mapping[str, Any]) -> tuple[int, St
     return None
 
 
-def _ended(one: Live, conditions: Mapping[str, Any]) -> LaunchRecord:
+def _ended(one: Live, conditions: Conditions) -> LaunchRecord:
     """The record of a member that has ended."""
     return record_of(one.talk.end(timeout_s=END_S), one.ready, conditions)
 
@@ -182,7 +183,7 @@ def _ended(one: Live, conditions: Mapping[str, Any]) -> LaunchRecord:
 def _together(
     live: Sequence[Live],
     culprit: tuple[int, Status, str] | None,
-    conditions: Mapping[str, Any],
+    conditions: Conditions,
     network: Network | None,
 ) -> LaunchRecord:
     """The record of all: rank 0's, from the first start to the last end, with a part for each."""

@@ -30,6 +30,7 @@ from tare.launch.place import Site
 from tare.launch.program import Cargo, Place, Runnable, as_program
 from tare.launch.transport import FETCH_S, Ready, transport_of
 from tare.machine.caller import inherited_limits
+from tare.model.conditions import Conditions
 from tare.model.environment import Environment, Launch
 
 FOLDER = "{folder}"  # stands for the launch's own folder in the words of a wrapper
@@ -79,7 +80,7 @@ class Member:
 def ready(
     site: Site,
     program: Runnable,
-    conditions: Mapping[str, Any],
+    conditions: Conditions,
     *,
     pad_bytes: int,
     keep: Mapping[str, Path] | None = None,
@@ -134,9 +135,9 @@ def ready(
             reference=site.reference,
             binds=transport.binds(folder, cargo, folders, site.scratch, needs.binds),
             workdir=program.workdir_at(place) or transport.workdir(folder),
-            cpus=own.cpus if (own := member or share) else choose_cpus(conditions["cpus"]),
+            cpus=own.cpus if (own := member or share) else choose_cpus(conditions.cpus),
             shm_bytes=shared_memory_bytes(),
-            nofile=conditions["open_files"],
+            nofile=conditions.open_files,
             inherited=inherited_limits(),
             uid=os.getuid(),
             gid=os.getgid(),
@@ -164,7 +165,7 @@ def ready(
                 pad_bytes=pad_bytes,
                 client={**launcher_environment(adapter), "TARE_LAUNCH": name},
                 fifos=folder if transport.shares_files and program.talks else None,
-                limit_s=None if program.talks else conditions["launch_timeout_s"] + FETCH_S,
+                limit_s=None if program.talks else conditions.launch_timeout_s + FETCH_S,
             )
 
 

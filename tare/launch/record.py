@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 import time
-from collections.abc import Mapping
 from dataclasses import replace
 from itertools import pairwise
 from typing import Any
@@ -14,6 +13,7 @@ from tare.launch.conditions import CONDITIONS_INSIDE, crowding, deviations, shar
 from tare.launch.inside import on_another_kernel
 from tare.launch.program.base import TAIL_CHARACTERS
 from tare.launch.transport import Carried, Ready
+from tare.model.conditions import Conditions
 from tare.model.records.launches import WORKER, Clock, Inside, LaunchRecord
 from tare.model.virtual_machine import GUEST_MARK, VirtualMachine, pinned_cpus
 from tare.profilers.clusters import ngraph_clusters, xla_clusters
@@ -24,7 +24,7 @@ TELLING = re.compile(r"panic - not syncing|Out of memory|error|fatal|cannot|can'
 OTHER_KERNEL = ("affinity", "namespaces")
 
 
-def record_of(finished: Finished, prepared: Ready, conditions: Mapping[str, Any]) -> LaunchRecord:
+def record_of(finished: Finished, prepared: Ready, conditions: Conditions) -> LaunchRecord:
     """The record of a launch that has ended, however it ended."""
     planned, carried, program = prepared.planned, prepared.carried, prepared.program
     result = program.result(finished, prepared.folder, prepared.environment)
@@ -62,7 +62,7 @@ def record_of(finished: Finished, prepared: Ready, conditions: Mapping[str, Any]
         values["unseen"] = unseen
     if result.status == "ok" and inside is not None:
         found = deviations(inside.facts, conditions, planned, workdir=prepared.inside, unseen=unseen)
-        found += crowding(inside.results.get("processors"), conditions["threads"])
+        found += crowding(inside.results.get("processors"), conditions.threads)
         wrong = [line for line in found if line.startswith("threads")]
         wrong += ["its clock is not ours, and nothing compared them"] if elsewhere and carried.clock is None else []
         if vm is not None and vm.pinned and vm.pinned_to != vm.cpus:

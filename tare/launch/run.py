@@ -8,7 +8,6 @@ import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from tare.core.process import Finished
 from tare.launch.channel import Conversation
@@ -19,13 +18,14 @@ from tare.launch.prepare import clean_up, ready
 from tare.launch.program import Runnable
 from tare.launch.record import record_of
 from tare.launch.transport import Ready
+from tare.model.conditions import Conditions
 from tare.model.records.launches import LaunchRecord
 
 
 def launch(
     site: Site,
     program: Runnable,
-    conditions: Mapping[str, Any],
+    conditions: Conditions,
     *,
     pad_bytes: int = 0,
     keep: Mapping[str, Path] | None = None,
@@ -37,7 +37,7 @@ def launch(
 
     Args:
         site: environment, interpreter, image and data.
-        program: what to run; of Tare's worker, what to do inside (mode, workload, batch, …) is enough.
+        program: what to run; of Tare's worker, the specification is enough.
         conditions: the study's equal conditions.
         pad_bytes: length of the padding variable.
         keep: files that the worker writes, by their key in its specification, and where they go on success.
@@ -46,9 +46,9 @@ def launch(
         share: what it may use of the CPUs, where another one has a part; None for all.
     """
     with ready(site, program, conditions, pad_bytes=pad_bytes, keep=keep, wrapper=wrapper, share=share) as prepared:
-        if conditions["page_cache"] == "cold":
+        if conditions.page_cache == "cold":
             drop_page_cache()
-        record = record_of(_execute(prepared, conditions["launch_timeout_s"]), prepared, conditions)
+        record = record_of(_execute(prepared, conditions.launch_timeout_s), prepared, conditions)
         for path in (keep or {}).values() if record.ok or keep_always else ():
             written = prepared.folder / path.name
             if written.exists() or not keep_always:
@@ -63,7 +63,7 @@ class Order:
 
     site: Site
     program: Runnable
-    conditions: Mapping[str, Any]
+    conditions: Conditions
     pad_bytes: int = 0
 
 
@@ -90,7 +90,7 @@ def launch_side_by_side(orders: Mapping[str, Order]) -> dict[str, LaunchRecord]:
             for talk in talks.values():
                 talk.go()
             for name, order in orders.items():
-                left_s = max(0.0, started + order.conditions["launch_timeout_s"] - time.monotonic())
+                left_s = max(0.0, started + order.conditions.launch_timeout_s - time.monotonic())
                 finished = talks[name].end(timeout_s=left_s)
                 records[name] = record_of(finished, prepared[name], order.conditions)
         finally:

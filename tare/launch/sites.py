@@ -6,7 +6,7 @@ An environment that can't be used never stops the others.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -25,18 +25,18 @@ from tare.model.records.campaigns import OWN, SHARED
 from tare.model.records.images import DataRecord, ImageRecord
 from tare.model.registry import SINGLE, describe_workload, environment
 from tare.model.roles import CONTROL, reference_of
-from tare.model.schema import parse, read
+from tare.model.schema import read
 from tare.model.studies import arms, layout
 from tare.model.studies.arms import Arm
 from tare.model.studies.stacks import is_official
-from tare.model.studies.study import HOST, DataChoices
+from tare.model.studies.study import HOST, DataChoices, JobPart, LaunchPart, Study, settings_of
 
 NEEDS_COMPILER = "compile=inductor"  # the arm whose launches call a compiler of this machine
 
 
 @contextlib.contextmanager
 def sites(
-    study: Mapping[str, Any],
+    study: LaunchPart,
     workload: str | None,
     names: Sequence[str],
     folder: Path | None,
@@ -51,7 +51,7 @@ def sites(
     it is one with another stack, which this machine may lack.
 
     Args:
-        study: as much of it as names the stack.
+        study: the part of it that the work depends on.
         workload: whose data are needed; None for none.
         names: environments.
         folder: of image records.
@@ -81,8 +81,8 @@ def sites(
                     raise UnavailableError(reason)
                 image = build.ensure(read(ImageRecord, path))
                 site = site_of(name, adapter, image, prepared)
-                if study.get("device") == "cuda":
-                    site, way = access.with_gpu(name, site, image, study["conditions"])
+                if study.device == "cuda":
+                    site, way = access.with_gpu(name, site, image, study.conditions)
                     provenance.setdefault("gpu", {})[name] = way
                 available[name] = site
                 used = {"digest": image.digest, "tree_digest": image.tree_digest, "bytes": image.bytes}
@@ -116,7 +116,7 @@ def from_copy(host: Site, copy: str) -> Site:
 
 
 def image_records(
-    study: Mapping[str, Any],
+    study: LaunchPart,
     workload: str | None,
     names: Sequence[str],
     folder: Path | None,
@@ -128,7 +128,7 @@ def image_records(
     Raises:
         UserError: there is no such environment, or records are missing; the message names all of them.
     """
-    folder = folder or layout.IMAGES / study["stack"]
+    folder = folder or layout.IMAGES / study.stack
     if workload and record is None:
         catalog.refuse_unknown({workload: describe_workload(workload)["dataset"]}, {})
     found = {environment(name).name: layout.image_record(folder, name, arm) for name in names}
@@ -136,16 +136,15 @@ def image_records(
     return found
 
 
-def data_record(workload: str, study: Mapping[str, Any]) -> Path:
+def data_record(workload: str, study: LaunchPart) -> Path:
     """Where the workflow has the record of a workload's data; a part of a study chooses no source."""
-    chosen = parse(DataChoices, {"sentiment": "auto", **study.get("data", {})}, "data")
+    chosen = study.data if isinstance(study, Study) else DataChoices(sentiment="auto")
     return layout.data_record(chosen.record_of(describe_workload(workload)["dataset"]))
 
 
-def batch_of(study: Mapping[str, Any], workload: str) -> int:
+def batch_of(study: LaunchPart, workload: str) -> int:
     """The batch of a workload in a part of a study; 1 where that does not say it."""
-    batch: int = study.get("workloads", {}).get(workload, {}).get("batch", 1)
-    return batch
+    return settings_of(study.workloads, workload).batch if isinstance(study, JobPart) else 1
 
 
 def data_of(workload: str, record: Path, batch: int = 1) -> tuple[Path, dict[str, Any]]:
@@ -175,7 +174,7 @@ def data_of(workload: str, record: Path, batch: int = 1) -> tuple[Path, dict[str
 
 @contextlib.contextmanager
 def launch_sites(
-    study: Mapping[str, Any],
+    study: JobPart,
     workload: str,
     names: Sequence[str],
     folder: Path | None,
@@ -190,11 +189,11 @@ def launch_sites(
     """
     with contextlib.ExitStack() as stack:
         members = arms.members(arm, [HOST, *names])
-        reason = arms.impossible(arm, study["device"])
+        reason = arms.impossible(arm, study.device)
         if reason is None and arm is not None and arm.name == NEEDS_COMPILER:
             reason = no_compiler(study)
         if reason is None and arm is not None and arm.factor == "limits":
-            reason = limits.lacking(arm.level, choose_cpus(study["conditions"]["cpus"]))
+            reason = limits.lacking(arm.level, choose_cpus(study.conditions.cpus))
         if reason is not None:
             say(f"{workload}: {arm.name if arm else HOST} is unavailable: {reason}")
             yield {}, dict.fromkeys(members, reason), data_of(workload, record or data_record(workload, study))[1]
@@ -227,16 +226,16 @@ def launch_sites(
         yield found, unavailable, provenance
 
 
-def no_compiler(study: Mapping[str, Any]) -> str | None:
+def no_compiler(study: LaunchPart) -> str | None:
     """Why nothing can be compiled here, for want of a compiler or of headers; None where it can be tried."""
     try:
-        headers.look(study["stack"], study["device"])
+        headers.look(study.stack, study.device)
     except UnavailableError as error:
         return str(error)
     return None
 
 
-def _with_compiler(site: Site, study: Mapping[str, Any], kind: str) -> Site:
+def _with_compiler(site: Site, study: LaunchPart, kind: str) -> Site:
     """A site whose launches can compile; a whole run compiles anew."""
-    folders, variables = headers.needed(study["stack"], study["device"])
+    folders, variables = headers.needed(study.stack, study.device)
     return replace(site, folders=(*site.folders, *folders), variables={**site.variables, **variables})

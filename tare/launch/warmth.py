@@ -10,7 +10,7 @@ in Tare's cache, with the kernel's counts of that moment.
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -29,12 +29,11 @@ def note(site: Site, what: Runnable) -> None:
     program = as_program(what)
     if not isinstance(program, WorkerProgram):
         return
-    spec = program.spec
     key, state = _key(site), _read()
-    if key is None or state is None or spec["mode"] not in TRAINS:
+    if key is None or state is None or program.spec.mode not in TRAINS:
         return
     before = state["seen"].get(key, {"workloads": []})
-    now = {"workloads": sorted({*before["workloads"], *_workloads(spec)}), "at_s": time.monotonic()}
+    now = {"workloads": sorted({*before["workloads"], *program.workloads}), "at_s": time.monotonic()}
     write_json(_file(), {**state, "seen": {**state["seen"], key: now}})
 
 
@@ -55,11 +54,7 @@ def in_memory(site: Site, what: Runnable) -> bool:
     seen = state["seen"].get(key) if state is not None else None
     if seen is None or (site.environment.has_daemon and time.monotonic() - seen["at_s"] > SERVED_S):
         return False
-    return set(_workloads(program.spec)) <= set(seen["workloads"])
-
-
-def _workloads(spec: Mapping[str, Any]) -> list[str]:
-    return [job["workload"] for job in spec.get("jobs", [spec])]
+    return set(program.workloads) <= set(seen["workloads"])
 
 
 def _key(site: Site) -> str | None:

@@ -17,13 +17,7 @@ AS_CLAIMED, UNTOLD = "as claimed", "open"
 
 @dataclass(frozen=True, kw_only=True)
 class Answer:
-    """One answer.
-
-    Attributes:
-        here: HOLDS, FAILS, OPEN, or OTHER: here it is not the same question.
-        evidence: what was measured.
-        reason: why it is OPEN or OTHER; None where it is settled.
-    """
+    """HOLDS, FAILS, OPEN or OTHER (here it is not the same question); what was measured; why it is no more."""
 
     here: str
     evidence: str
@@ -35,12 +29,20 @@ def opened(evidence: str, reason: str) -> Answer:
     return Answer(here=OPEN, evidence=evidence, reason=reason)
 
 
-def so_far(found: Mapping[str, bool]) -> list[str]:
-    """What was measured of a claim that more is needed for, as the first part of its reason; none of nothing.
+def decide(evidence: str, held: Mapping[str, bool], failed: bool, missing: str | None, left_open: str) -> Answer:
+    """FAILS where a comparison does; open where one is missing, or says neither; HOLDS where all are as claimed.
 
-    Args:
-        found: by name of a comparison, whether it is as claimed; else its interval leaves it open.
+    `held` is by name of a comparison whether it is as claimed; `missing` why others are not there, None for none.
     """
+    if failed:
+        return Answer(here=FAILS, evidence=evidence)
+    if missing is not None:
+        return opened(evidence, "; ".join([*so_far(held), missing]))
+    return Answer(here=HOLDS, evidence=evidence) if all(held.values()) else opened(evidence, left_open)
+
+
+def so_far(found: Mapping[str, bool]) -> list[str]:
+    """What was measured of a claim that more is needed for: by comparison, whether it is as claimed or open."""
     parts = [
         f"{word} ({listed(names)})"
         for word, is_held in ((AS_CLAIMED, True), (UNTOLD, False))

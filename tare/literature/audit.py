@@ -34,12 +34,7 @@ def computed(paper: str) -> pd.DataFrame:
 
 
 def judge(published: Published, here: Here) -> pd.DataFrame:
-    """Every finding about one study, as the table `published`.
-
-    Args:
-        published: the study.
-        here: what this machine measured.
-    """
+    """Every finding about one study, as the table `published`."""
     found = computed(published.paper)
     found = found[found["check"] != CLAIM].astype(object).where(lambda table: table.notna(), None)
     return tables.make("published", [_joined(published, here, row) for row in found.to_dict("records")])

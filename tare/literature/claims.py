@@ -4,22 +4,6 @@ Every claim gets two answers: what the study's own figures and logs say (papers/
 says (`claims` of tare.model.tables): HOLDS, FAILS, OPEN, or OTHER, where here it is not the same question.
 Only a study's own data can contradict it. A claim is data, a rule is code (RULES, docs/published.md).
 
-equal: HOLDS where every interval lies inside the margin, stalls included, FAILS where one lies wholly outside it.
-lowest, highest of an environment: paired contrasts with every other one. HOLDS where all lie below (above) 1, FAILS
-where one lies above (below) it.
-kernels_differ: host and second host must always run the same kernels, or nothing can be told. FAILS where every
-container always runs the host's kernels from the same files of the stack, HOLDS where one runs others from the same
-files.
-more_than, as_much_as: one cost beside another (tare.literature.pair_claims).
-ordered: workloads by what they use, the one with the largest numbers first (tare.literature.order_claims).
-repays: building an environment's image is paid back, and not by the first run (tare.literature.repaid_claims).
-faster: one level of a factor is faster than another by the published size (tare.literature.level_claims).
-at_most: no environment is worse than the host by more than a bound. HOLDS where every interval lies within it,
-FAILS where one lies wholly beyond it. at_least: all are worse by as much or more; the other way round. Of a
-slow-down by a neighbour each environment, the host too, is held against itself without one. A verdict that can't
-tell an environment from the host asks about its own margin: its interval may well lie within a bound.
-same_files: FAILS where a file of the stack is not the same bytes; where all are, the study made them so.
-
 Everything between is OPEN; where environments of the paper's are missing the reason begins with what the others
 say, which alone may make a claim about all of them FAIL, and never HOLD. The paper's environments decide, others
 are told.
@@ -35,7 +19,7 @@ import pandas as pd
 
 from tare.analysis.choice import compared as compared_rows
 from tare.literature import match, pair_claims
-from tare.literature.answers import FAILS, HOLDS, NOTHING, OTHER, Answer, opened, sentence, so_far
+from tare.literature.answers import NOTHING, OTHER, Answer, decide, opened, sentence
 from tare.literature.audit import CLAIM, Here, computed
 from tare.literature.contrasts import (
     FEWEST_TO_SETTLE,
@@ -259,26 +243,24 @@ def _each(
             else to_host(here, workload, metric, _at(claim))
         )
     ]
-    deciding = [
-        one
-        for one in found
-        if one.env in environments and (one.beside_a_bound if claim.rule in BOUNDED else one.span)
-    ]
-    evidence = _evidence(found, claim, workload, environments, here)
-    if any(fails(one) for one in deciding):
-        return Answer(here=FAILS, evidence=evidence)
+    bounded = claim.rule in BOUNDED
+    deciding = [one for one in found if one.env in environments and (one.beside_a_bound if bounded else one.span)]
+    held: dict[str, bool] = {}
+    for one in deciding:
+        name = f"{words(one.metric)} of {one.env}"
+        held[name] = held.get(name, True) and holds(one)
     told = {(one.env, one.metric) for one in deciding}
-    wanted = [
-        (env, metric) for metric in claim.metrics for env in environments if env != HOST or metric in by_itself
+    missing = [
+        (env, metric)
+        for metric in claim.metrics
+        for env in environments
+        if (env != HOST or metric in by_itself) and (env, metric) not in told
     ]
-    if missing := [pair for pair in wanted if pair not in told]:
-        measured = so_far({f"{words(one.metric)} of {one.env}": holds(one) for one in deciding})
-        return opened(evidence, "; ".join([*measured, _why_missing(missing, claim, workload, here, found)]))
-    if all(holds(one) for one in deciding):
-        return Answer(here=HOLDS, evidence=evidence)
     # What more units would settle is the verdicts' own margin, and no bound.
-    asked = [replace(one, more=None) for one in deciding] if claim.rule in BOUNDED else deciding
-    return opened(evidence, _left_open(asked))
+    asked = [replace(one, more=None) for one in deciding] if bounded else deciding
+    why = _why_missing(missing, claim, workload, here, found) if missing else None
+    evidence = _evidence(found, claim, workload, environments, here)
+    return decide(evidence, held, any(fails(one) for one in deciding), why, _left_open(asked))
 
 
 def _at(claim: Claim) -> At:
@@ -294,17 +276,12 @@ def _extreme(claim: Claim, workload: str, environments: Sequence[str], here: Her
     lower = claim.rule == "lowest"
     holds = {pair: high < 1 if lower else low > 1 for pair, (low, high) in spans.items()}
     fails = [low > 1 if lower else high < 1 for low, high in spans.values()]
+    missing = [(other, metric) for metric in claim.metrics for other in others if (other, metric) not in spans]
+    lacking = [(env if other == HOST or not found else other, metric) for other, metric in missing]
+    why = _why_missing(lacking, claim, workload, here, found) if missing else None
+    held = {f"{words(metric)} beside {other}": one for (other, metric), one in holds.items()}
     evidence = _evidence(found, claim, workload, environments, here)
-    if any(fails):
-        return Answer(here=FAILS, evidence=evidence)
-    wanted = [(other, metric) for metric in claim.metrics for other in others]
-    if missing := [pair for pair in wanted if pair not in spans]:
-        lacking = [(env if other == HOST or not found else other, metric) for other, metric in missing]
-        measured = so_far({f"{words(metric)} beside {other}": held for (other, metric), held in holds.items()})
-        return opened(evidence, "; ".join([*measured, _why_missing(lacking, claim, workload, here, found)]))
-    if all(holds.values()):
-        return Answer(here=HOLDS, evidence=evidence)
-    return opened(evidence, _left_open(found))
+    return decide(evidence, held, any(fails), why, _left_open(found))
 
 
 def _of_two(claim: Claim, workload: str, environments: Sequence[str], here: Here) -> Answer:
@@ -392,7 +369,7 @@ def _modelled(claim: Claim, workload: str, environments: Sequence[str], here: He
         own = own[(own["workload"] == workload) & (own["metric"] == name) & (own["kind"] == "modelled")]
         if own.empty:
             continue
-        counts = own.drop_duplicates("env").set_index("env")["value"]
+        counts = own.drop_duplicates("launch").set_index("launch")["value"]
         if counts.nunique() == 1:
             places = listed(list(counts.index))
             return f"A model, no measurement: {name} is {amount(counts.iloc[0], unit)} in {places}."

@@ -13,12 +13,14 @@ from typing import Any, Protocol
 
 import pandas as pd
 
-from tare.analysis.choice import compared, share
+from tare.analysis.choice import compared, share, without_co_runner
 from tare.analysis.metrics import pivot
 from tare.analysis.verdicts import log_ratios, logs_of
 from tare.literature.vocabulary import SLOWDOWN, kind_of
+from tare.model import tables
 from tare.model.registry import HOST, SINGLE
-from tare.model.roles import CONTROL, alone_of, read_role
+from tare.model.roles import CONTROL
+from tare.model.studies.layout import read_name
 from tare.stats.intervals import BUT_FOR_STALLS, Interval, judge, more_units, t_interval, tellable
 
 MARGIN = 0.05  # of whole runs, where no verdict tells the study's
@@ -144,8 +146,8 @@ def to_alone(here: Measured, workload: str, at: At) -> list[Ratio]:
     """Every environment beside a neighbour by itself without one: verdicts on whole runs."""
     own = here.verdicts[(here.verdicts["workload"] == workload) & (here.verdicts["metric"] == "real_s")]
     rows = compared(own, kind_of(SLOWDOWN), at.level, at.scenario)
-    rows = rows[rows["reference"] == rows["env"].map(alone_of)]
-    return [replace(_of_verdict(row), metric=SLOWDOWN, against=f"{row.env} alone") for row in rows.itertuples()]
+    rows = rows[rows["compares"] == tables.CO_RUNNER]
+    return [replace(_of_verdict(row), metric=SLOWDOWN, against=f"{row.launch} alone") for row in rows.itertuples()]
 
 
 def paired(
@@ -157,16 +159,8 @@ def paired(
     The intervals of `deciding` hold together with CONFIDENCE (Bonferroni), at the share of the campaign's try.
     Where the design of a campaign makes the intervals of its verdicts wider than Student's from all units, these
     are wider by the same factor. There is none of an environment whose verdict's interval lacks an end, since
-    launches were stopped: units without those would tell of the others alone.
-
-    Args:
-        here: what was measured.
-        workload: ours.
-        metric: ours.
-        env: above the line.
-        deciding: environments below it that a claim is about; others of the units are told beside them.
-        at: what it was measured with.
-        parts: how many intervals hold together, of which these are some; as many as `deciding` without it.
+    launches were stopped: units without those would tell of the others alone. `parts` intervals hold together, as
+    many as `deciding` without it; other environments of the units are told beside these.
     """
     judged = _judged(here, workload, metric, at)
     values, margin = values_of(here, workload, metric, at), _margin(judged)
@@ -197,7 +191,7 @@ def by_itself(here: Measured, workload: str, env: str, at: At, parts: int) -> li
     judged, values = _judged(here, workload, SLOWDOWN, at), values_of(here, workload, SLOWDOWN, at)
     own = here.verdicts[(here.verdicts["workload"] == workload) & (here.verdicts["metric"] == "real_s")]
     rows = compared(own, kind_of(SLOWDOWN), at.level, at.scenario)
-    rows = rows[(rows["env"] == env) & (rows["reference"] == alone_of(env))]
+    rows = rows[(rows["launch"] == env) & (rows["compares"] == tables.CO_RUNNER)]
     if env not in values.columns or (rows["ci_low"].isna() != rows["ci_high"].isna()).any():
         return []
     logs = logs_of(values, [HOST, CONTROL] if env == HOST else [env]).mean(axis=1)
@@ -209,7 +203,7 @@ def one_ended(here: Measured, workload: str, metric: str, at: At = HEADLINE) -> 
     """Environments whose verdict's interval lacks an end, since launches were stopped; each with the reason."""
     judged = _judged(here, workload, metric, at)
     rows = judged[(judged["metric"] == metric) & (judged["ci_low"].isna() != judged["ci_high"].isna())]
-    return dict(zip(rows["env"], rows["reason"], strict=True))
+    return dict(zip(rows["launch"], rows["reason"], strict=True))
 
 
 def _ratio(interval: Interval, **what: Any) -> list[Ratio]:
@@ -231,7 +225,7 @@ def _widened(interval: Interval, factor: float) -> Interval:
 
 def _widening(rows: pd.DataFrame, values: pd.DataFrame, env: str) -> float:
     """How much wider the verdict's interval of an environment is than Student's from the same units; at least 1."""
-    for row in rows[rows["env"] == env].itertuples():
+    for row in rows[rows["launch"] == env].itertuples():
         plain = t_interval(log_ratios(values, env).to_numpy(), row.alpha)
         if plain.width > 0 and row.ci_low > 0:
             return max(1.0, math.log(row.ci_high / row.ci_low) / plain.width)
@@ -251,7 +245,7 @@ def _margin(judged: pd.DataFrame) -> float:
 def _of_verdict(row: Any) -> Ratio:
     numbers = {name: _given(getattr(row, name)) for name in ("ratio", "ci_low", "ci_high")}
     return Ratio(
-        env=row.env, metric=row.metric, ratio=numbers["ratio"], low=numbers["ci_low"], high=numbers["ci_high"],
+        env=row.launch, metric=row.metric, ratio=numbers["ratio"], low=numbers["ci_low"], high=numbers["ci_high"],
         margin=float(row.margin), units=int(row.n_units),
         more=None if pd.isna(row.more_units) else int(row.more_units), open=row.verdict.startswith("inconclusive"),
         but_for_stalls=row.verdict.endswith(BUT_FOR_STALLS), limited=pd.notna(row.reason),
@@ -276,11 +270,11 @@ def values_of(here: Measured, workload: str, metric: str, at: At) -> pd.DataFram
         & metrics["rep"].notna()
     ]
     if at == HEADLINE:  # of any kind of campaign: a device's metrics may come from others
-        own = own[own["campaign"].map(lambda name: name.count(".") == 1).astype(bool)]
+        own = own[own["campaign"].map(lambda name: read_name(name).is_headline).astype(bool)]
     else:
         own = compared(own, kind_of(metric), at.level, at.scenario)
     if len(own):  # units of two campaigns are never pooled
         own = own[own["campaign"] == own["campaign"].value_counts().idxmax()]
+    own = own[~without_co_runner(own)]
     values = pivot(own, metric) if len(own) else pd.DataFrame()
-    values = values[[name for name in values.columns if not read_role(name).is_alone]]
     return values if {HOST, CONTROL} <= set(values.columns) else pd.DataFrame()

@@ -15,10 +15,6 @@ from tare.model.studies import papers
 def write(folder: Path, made: Path) -> int:
     """Judge every paper's claims on a device by a reference campaign; writes `claims.csv`, returns their number.
 
-    Args:
-        folder: the campaign as it was recorded.
-        made: its tables, in which the claims' table is written.
-
     Raises:
         UserError, IntegrityError: a table, a record or a paper can't be read.
     """

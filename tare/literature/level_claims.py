@@ -17,7 +17,7 @@ import pandas as pd
 from tare.analysis.choice import compared, share
 from tare.analysis.metrics import pivot
 from tare.analysis.verdicts import level_ratios
-from tare.literature.answers import FAILS, HOLDS, NOTHING, Answer, opened
+from tare.literature.answers import NOTHING, Answer, decide, opened
 from tare.literature.contrasts import CONFIDENCE, MARGIN, Measured, units
 from tare.literature.published_file import Claim, Part
 from tare.literature.vocabulary import RATES, kind_of
@@ -32,11 +32,12 @@ FEWEST = 4  # units of each level, as many as a verdict on an arm needs
 
 @dataclass(frozen=True, kw_only=True)
 class Speed:
-    """How fast one level is by another: `ratio` of what both do in the same time, with its interval."""
+    """How fast one level is by another: `ratio` of what both do in the same time, its interval, units of each."""
 
     ratio: float
     low: float
     high: float
+    counts: tuple[int, ...]
 
     @property
     def three(self) -> tuple[float, float, float]:
@@ -52,11 +53,8 @@ class Speed:
 class Confound:
     """What of a change is not the level's own: another workload of the claim, alike at both levels, lacks it.
 
-    Attributes:
-        workload: that other one.
-        alike: how fast the level is there.
-        left: what that leaves of the change.
-        share: of the logarithm of the change, by Fieller; without ends where the change can't be told from none.
+    How fast the level is there, what that leaves of the change, and the share of the logarithm of the change, by
+    Fieller; without ends where the change can't be told from none.
     """
 
     workload: str
@@ -84,29 +82,23 @@ def faster(claim: Claim, workload: str, environments: Sequence[str], here: Measu
 
     A claim with `why_not` is open, whatever the interval of what is nearest to it.
     """
-    if claim.why_not is not None and claim.level is None:
-        return opened(NOTHING, claim.why_not)
-    metric = claim.metrics[0]
-    weighed, why = _measured(claim, workload, here)
-    if weighed is None:
-        return opened(NOTHING, why if claim.why_not is None else f"{claim.why_not}; of what is nearest, {why}")
-    speed = speed_of(weighed, _alpha(claim, [workload], here))
-    counts = " and ".join(str(len(values)) for _, values in weighed)
+    speed, why = change_of(claim, workload, here)
+    if speed is None:
+        return opened(NOTHING, why)
     confound = confound_of(claim, workload, here)
     also = f" {confound}" if confound else ""
     size = "" if claim.change is None else f", where {claim.change.value:+g}% is published"
     compared = f"the speed of {claim.level} is {speed} beside {claim.against}"
-    evidence = f"{metric}: {compared}{size} ({counts} units).{also}"
+    counts = " and ".join(map(str, speed.counts))
+    evidence = f"{claim.metrics[0]}: {compared}{size} ({counts} units).{also}"
     if claim.why_not is not None:
         return opened(f"The nearest that is here: {evidence}", claim.why_not)
     assert claim.change is not None
     published = 1 + claim.change.value / 100
     least, most = published / (1 + MARGIN), published * (1 + MARGIN)
-    if least <= speed.low and speed.high <= most:
-        return Answer(here=HOLDS, evidence=evidence)
-    if speed.high < least or speed.low > most:
-        return Answer(here=FAILS, evidence=evidence)
-    return opened(evidence, f"the interval crosses an end of the published size with its margin of {MARGIN:.0%}")
+    crosses = f"the interval crosses an end of the published size with its margin of {MARGIN:.0%}"
+    held = {str(claim.level): least <= speed.low and speed.high <= most}
+    return decide(evidence, held, speed.high < least or speed.low > most, None, crosses)
 
 
 def change_of(claim: Claim, workload: str, here: Measured) -> tuple[Speed | None, str]:
@@ -114,18 +106,13 @@ def change_of(claim: Claim, workload: str, here: Measured) -> tuple[Speed | None
 
     None, and why there is none; of what is nearest, why it is no more.
     """
-    if claim.why_not is not None and claim.level is None:
-        return None, claim.why_not
-    weighed, why = _measured(claim, workload, here)
+    if claim.level is None or claim.against is None:
+        return None, claim.why_not or "it names no levels"
+    levels, metric = (claim.level, claim.against), claim.metrics[0]
+    weighed, why = _at_levels(levels, workload, metric, here)
     if weighed is None:
         return None, why if claim.why_not is None else f"{claim.why_not}; of what is nearest, {why}"
-    return speed_of(weighed, _alpha(claim, [workload], here)), claim.why_not or ""
-
-
-def _measured(claim: Claim, workload: str, here: Measured) -> tuple[Weighed | None, str]:
-    """Log-ratios of both levels; None, and why, where either has too few units."""
-    assert claim.level is not None and claim.against is not None
-    return _at_levels((claim.level, claim.against), workload, claim.metrics[0], here)
+    return speed_of(weighed, _alpha(levels, metric, [workload], here)), claim.why_not or ""
 
 
 def _at_levels(levels: Sequence[str], workload: str, metric: str, here: Measured) -> tuple[Weighed | None, str]:
@@ -143,13 +130,8 @@ def _weighed(found: Sequence[pd.Series], is_rate: bool) -> Weighed:
     return list(zip((sign, -sign), found, strict=False))
 
 
-def _alpha(claim: Claim, workloads: Sequence[str], here: Measured) -> float:
-    """What the interval of a claim may spend: that of the latest try among the campaigns that it is taken from."""
-    assert claim.level is not None and claim.against is not None
-    return _alpha_of((claim.level, claim.against), claim.metrics[0], workloads, here)
-
-
-def _alpha_of(levels: Sequence[str], metric: str, workloads: Sequence[str], here: Measured) -> float:
+def _alpha(levels: Sequence[str], metric: str, workloads: Sequence[str], here: Measured) -> float:
+    """What an interval may spend: that of the latest try among the campaigns that it is taken from."""
     own = here.verdicts[here.verdicts["workload"].isin(workloads)]
     judged = [compared(own, kind_of(metric), level) for level in levels]
     return share(pd.concat(judged)) * (1 - CONFIDENCE)
@@ -159,9 +141,7 @@ def part_of(part: Part, claim: Claim, here: Measured) -> Speed | None:
     """The speed of one thing that a claim's change may be made of; None where it is not measured here."""
     levels, metric = [level for level in (part.level, part.against) if level is not None], claim.metrics[0]
     weighed, _ = _at_levels(levels, part.workload, metric, here)
-    if weighed is None:
-        return None
-    return speed_of(weighed, _alpha_of(levels, metric, [part.workload], here))
+    return None if weighed is None else speed_of(weighed, _alpha(levels, metric, [part.workload], here))
 
 
 def speed_of(weighed: Weighed, alpha: float) -> Speed:
@@ -172,7 +152,8 @@ def speed_of(weighed: Weighed, alpha: float) -> Speed:
     degrees = error**2 / squares if squares else float(sum(len(values) - 1 for _, values in weighed))
     middle = sum(sign * values.mean() for sign, values in weighed)
     half = t_quantile(alpha, degrees) * math.sqrt(error)
-    return Speed(ratio=math.exp(middle), low=math.exp(middle - half), high=math.exp(middle + half))
+    ratio, low, high = (math.exp(middle + side * half) for side in (0, -1, 1))
+    return Speed(ratio=ratio, low=low, high=high, counts=tuple(len(values) for _, values in weighed))
 
 
 def confound_of(claim: Claim, workload: str, here: Measured) -> Confound | None:
@@ -182,10 +163,13 @@ def confound_of(claim: Claim, workload: str, here: Measured) -> Confound | None:
     """
     if workload not in claim.workloads[:1] or len(claim.workloads) < 2 or claim.why_not is not None:
         return None
-    weighed, alike = (_measured(claim, name, here)[0] for name in claim.workloads[:2])
+    if claim.level is None or claim.against is None:
+        return None
+    levels, metric, workloads = (claim.level, claim.against), claim.metrics[0], claim.workloads[:2]
+    weighed, alike = (_at_levels(levels, name, metric, here)[0] for name in workloads)
     if weighed is None or alike is None:
         return None
-    alpha = _alpha(claim, claim.workloads[:2], here)
+    alpha = _alpha(levels, metric, workloads, here)
     alikes = quotient_of_sums(alike, weighed, alpha)
     ends = [None if end is None else 1 - end for end in (alikes.mean, alikes.high, alikes.low)]
     return Confound(

@@ -8,7 +8,7 @@ The network is that of instances that train together, by environment: an overlay
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from tare.analysis.choice import compared
 from tare.literature.finding import listed
@@ -19,23 +19,14 @@ from tare.model.registry import DISTRIBUTED, HOST, environment
 from tare.model.studies.stacks import load_stack, with_setting
 
 # Packages that are a framework, by what studies call it.
-BUILDS = {
-    "tensorflow": ("tensorflow", "tensorflow-cpu", "intel-tensorflow"),
-    "mxnet": ("mxnet", "mxnet-mkl"),
-}
+BUILDS = {"tensorflow": ("tensorflow", "tensorflow-cpu", "intel-tensorflow"), "mxnet": ("mxnet", "mxnet-mkl")}
 OF_STACKS = "stack="  # how levels begin that are stacks
 NAMES = {DEVICE: "device class", STACK: "stack", RUNTIMES: "runtimes", NETWORK: "network"}
 UNKNOWN = "not recorded"
 
 
-@dataclass(frozen=True, kw_only=True)
-class Compared:
-    """One of CONDITIONS.
-
-    Attributes:
-        same: None where nothing of it is known here, or nothing was published.
-        published, here: in words.
-    """
+class Compared(NamedTuple):
+    """One of CONDITIONS, as published and here; `same` is None where nothing of it is known."""
 
     name: str
     same: bool | None
@@ -59,64 +50,43 @@ def measured_with(published: MeasuredWith, claim: Claim) -> MeasuredWith:
 
 
 def compare(published: MeasuredWith, claim: Claim, here: Here, workload: str) -> dict[str, Compared]:
-    """Each of CONDITIONS, by its name; the network of claims about several instances alone.
-
-    Args:
-        published: what the claim was measured with.
-        claim: of a workload; the stacks that it compares are its own.
-        here: what this machine measured.
-        workload: ours, or a model of the study's.
-    """
+    """Each of CONDITIONS, by its name; the network of claims about several instances alone."""
     levels = [level for level in (claim.level, claim.against) if level is not None]
     of_stacks = bool(levels) and all(level.startswith(OF_STACKS) for level in levels)
     stacks = [level.removeprefix(OF_STACKS) for level in levels]
-    of_groups = {NETWORK: _network(published, claim, here, workload)} if claim.scenario == DISTRIBUTED else {}
-    return {
-        DEVICE: _device(published, here, workload),
-        STACK: _stacks(published, claim, stacks, here, workload)
+    own, device = here.measured_with.get(workload), published.device
+    found = [
+        Compared(
+            DEVICE,
+            None if own is None else own.device_class == device.class_,
+            f"{device.class_.upper()}, {device.name}",
+            UNKNOWN if own is None else f"{own.device_class.upper()}, {own.device}",
+        ),
+        _stacks(published, claim, stacks, here, workload)
         if of_stacks
-        else _stack(published, here, workload),
-        RUNTIMES: _runtimes(published, here),
-        **of_groups,
-    }
-
-
-def _device(published: MeasuredWith, here: Here, workload: str) -> Compared:
-    own = here.measured_with.get(workload)
-    return Compared(
-        name=DEVICE,
-        same=None if own is None else own.device_class == published.device.class_,
-        published=f"{published.device.class_.upper()}, {published.device.name}",
-        here=UNKNOWN if own is None else f"{own.device_class.upper()}, {own.device}",
-    )
-
-
-def _stack(published: MeasuredWith, here: Here, workload: str) -> Compared:
-    own = here.measured_with.get(workload)
-    versions = {} if own is None else own.stack
-    return _versions(STACK, published.stack, versions, own is not None)
+        else _versions(STACK, published.stack, {} if own is None else own.stack, own is not None),
+        _runtimes(published, here),
+    ]
+    found += [_network(published, claim, here, workload)] if claim.scenario == DISTRIBUTED else []
+    return {one.name: one for one in found}
 
 
 def _stacks(published: MeasuredWith, claim: Claim, levels: Sequence[str], here: Here, workload: str) -> Compared:
     """The stacks of a claim's two levels: the same where both are; unknown where one was not measured here."""
     asked = [claim.stack or published.stack, claim.against_stack or published.stack]
+    was = " beside ".join(dict.fromkeys(map(_told, asked)))
     own = here.metrics[(here.metrics["workload"] == workload) & (here.metrics["kind"] == "measured")]
-    measured = set(own["stack"].dropna())
     names = [with_setting(level)[0] for level in levels]
-    found = [_locked(name, wanted) for name, wanted in zip(names, asked, strict=True) if name in measured]
-    known = len(found) == len(names)
-    same = known and all(
+    if set(names) - set(own["stack"].dropna()):
+        return Compared(STACK, None, was, UNKNOWN)
+    found = [_locked(name, wanted) for name, wanted in zip(names, asked, strict=True)]
+    same = all(
         any(agree(version, ours) for ours in builds[name].values())
         for wanted, builds in zip(asked, found, strict=True)
         for name, version in wanted.items()
     )
     told = [_told({p: v for builds in each.values() for p, v in builds.items()}) for each in found]
-    return Compared(
-        name=STACK,
-        same=same if known else None,
-        published=" beside ".join(dict.fromkeys(map(_told, asked))),
-        here=" beside ".join(dict.fromkeys(told)) if known else UNKNOWN,
-    )
+    return Compared(STACK, same, was, " beside ".join(dict.fromkeys(told)))
 
 
 def _locked(stack: str, wanted: Mapping[str, str]) -> dict[str, dict[str, str]]:
@@ -139,18 +109,13 @@ def _network(published: MeasuredWith, claim: Claim, here: Here, workload: str) -
     environments = claim.environments or published.environments
     had = [env for env in environments if env in published.network]
     (kind,) = ours if len(ours) == 1 else ("several",)
-    measured = [env for env in environments if (rows["env"] == env).any()]
+    measured = [env for env in environments if (rows["launch"] == env).any()]
     have = [env for env in measured if environment(env).network_of(kind) == "overlay"]
     same = [env for env in had if env in measured] == have
-    plain = [env for env in environments if env not in had]
-    return Compared(
-        name=NETWORK,
-        same=same if measured else None,
-        published=f"an overlay of {listed(had)}, none of {listed(plain)}"
-        if had
-        else f"no overlay of {listed(plain)}",
-        here=_here(kind, sorted(ours), have, measured) if measured else UNKNOWN,
-    )
+    none_of = listed([env for env in environments if env not in had])
+    was = f"an overlay of {listed(had)}, none of {none_of}" if had else f"no overlay of {none_of}"
+    is_now = _here(kind, sorted(ours), have, measured) if measured else UNKNOWN
+    return Compared(NETWORK, same if measured else None, was, is_now)
 
 
 def _here(kind: str, kinds: Sequence[str], have: Sequence[str], environments: Sequence[str]) -> str:
@@ -165,10 +130,7 @@ def _versions(name: str, published: Mapping[str, str], own: Mapping[str, str], k
     same = all(key in own and agree(version, own[key]) for key, version in published.items())
     told = {key: own.get(key, "none") for key in published} | {k: v for k, v in own.items() if name == STACK}
     return Compared(
-        name=name,
-        same=same if known and published else None,
-        published=_told(published),
-        here=_told(told) if known else UNKNOWN,
+        name, same if known and published else None, _told(published), _told(told) if known else UNKNOWN
     )
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -15,9 +15,12 @@ from tare.analysis.profile_rows import read_profile
 from tare.literature.finding import listed
 from tare.literature.vocabulary import UNIT_METRICS, kind_of
 from tare.model import tables
+from tare.model.journals import references
 from tare.model.records.images import ProbeRecord, read_probes
 from tare.model.records.machine import MachineRecord, read_machine
 from tare.model.registry import DISTRIBUTED, HOST, SHARED, SINGLE
+from tare.model.studies import layout
+from tare.model.studies.layout import below_results
 
 NO_SCENARIO = "the study runs no such scenario"
 # Metrics of papers that have another name in a profiled launch.
@@ -42,17 +45,15 @@ NOTES = {
 }
 NO_PROPERTY = "a setting of the paper's, and nothing that a machine has"
 NO_GPU = "no profiled launch trained on a GPU"
+COUNT = "an operator count of one training step, where the paper's is of the kernels of its profile"
 PER_STEP = "per training step, where the paper's is of the whole run"
 
 
 @dataclass(frozen=True, kw_only=True)
 class Value:
-    """One number of this machine.
+    """One number of this machine in its metric's base unit, what it is, or why there is none.
 
-    Attributes:
-        value: in the metric's base unit; None where it is unavailable.
-        kind: measured, modelled or unavailable.
-        note: what it is, or why there is none.
+    `kind` is measured, modelled or unavailable.
     """
 
     value: float | None
@@ -62,13 +63,7 @@ class Value:
 
 @dataclass(frozen=True, kw_only=True)
 class Conditions:
-    """What a workload was measured with here, as a launch on the host saw it.
-
-    Attributes:
-        device_class: cpu or gpu.
-        device: its name.
-        stack: versions by name: `python`, the framework's, and `cuda` where it has one.
-    """
+    """What a workload was measured with, as a launch on the host saw it; `stack` has versions by name."""
 
     device_class: str
     device: str
@@ -77,15 +72,10 @@ class Conditions:
 
 @dataclass(frozen=True, kw_only=True)
 class Here:
-    """Tables and records of one study on this machine.
+    """Tables and records of one study on this machine; None is what was not recorded.
 
-    Attributes:
-        metrics, verdicts, fingerprints: its tables.
-        kernels: the table of kernels, None where no campaign of causes was run.
-        image_costs: what images cost, None where it was not counted.
-        machine: record of the machine, None where it is missing.
-        probes: records of the trial launches, by environment.
-        measured_with: by workload; one whose profiled launch on the host left no facts is not in it.
+    `probes` are the trial launches by environment; a workload whose profiled launch on the host left no facts is in
+    no `measured_with`.
     """
 
     metrics: pd.DataFrame
@@ -99,7 +89,7 @@ class Here:
 
     def lacks(self, env: str) -> bool:
         """Whether the study has nothing of an environment."""
-        return not (self.metrics["env"] == env).any()
+        return not (self.metrics["launch"] == env).any()
 
     def scaled(
         self, workload: str, scenario: str = SINGLE, level: str | None = None, batch: int | None = None
@@ -116,16 +106,7 @@ class Here:
         self, workload: str, env: str, metric: str, batch: int | None = None, *,
         level: str | None = None, scenario: str = SINGLE,
     ) -> Value:  # fmt: skip
-        """The number beside a published one: a metric of a figure, in one environment.
-
-        Args:
-            workload: ours.
-            env: ours.
-            metric: of the published figure.
-            batch: of a figure by batch size; None takes the study's own.
-            level: of a factor, `factor=level`; None takes the headline's.
-            scenario: what ran beside it.
-        """
+        """The number beside a published one: at a batch size and a level, or the study's own and the headline's."""
         if lacking := no_scenario(self.metrics, scenario):
             return _none(lacking)
         own = self.metrics[self.metrics["workload"] == workload]
@@ -134,7 +115,7 @@ class Here:
         metric = OURS.get(metric, metric)
         if metric in UNIT_METRICS:
             return _of_units(own, env, metric, batch, level, scenario)
-        profile = own[(own["campaign"] == "profile") & (own["env"] == env)]
+        profile = own[(own["campaign"] == "profile") & (own["launch"] == env)]
         if profile.empty:
             return _none(f"{env} has no profiled launch in this study")
         if metric in ("log2_intensity", "log2_gflops"):
@@ -142,11 +123,7 @@ class Here:
         if metric == "flops" and ((profile["metric"] == COUNTED) & (profile["kind"] == "measured")).any():
             return _one(profile, COUNTED, "counted by ncu, of one training step")
         if metric == "flops" and not (profile["metric"] == "flops").any():
-            return _one(
-                profile,
-                "flops_per_step",
-                "an operator count of one training step, where the paper's is of the kernels of its profile",
-            )
+            return _one(profile, "flops_per_step", COUNT)
         if metric == OURS["flop_per_s"] and not (profile["metric"] == metric).any():
             return of_model(profile, "flop_per_s")
         if metric == "dram_bytes_per_s":
@@ -172,16 +149,14 @@ def why_absent(envs: Sequence[str], scenario: str = SINGLE) -> list[str]:
     """Why a study lacks environments, and what would change that; what runs in a guest stands with the guests."""
     guests = [env for env in envs if env.rpartition(".")[2] in GUESTS]
     others = [env for env in envs if env not in guests]
-    found, key = [], "" if scenario == SINGLE else f" and in {scenario}.environments"
-    for names, where, rest in (
-        (guests, "on a machine where KVM boots a guest, ", "; an emulated one tells nothing of speed"),
-        (others, "", ""),
-    ):
+    key = "" if scenario == SINGLE else f" and in {scenario}.environments"
+    kvm, emulated = "on a machine where KVM boots a guest, ", "; an emulated one tells nothing of speed"
+    found = []
+    for names, where, rest in ((guests, kvm, emulated), (others, "", "")):
+        are, them = ("is", "it") if len(names) == 1 else ("are", "them")
         if names:
-            are, them = ("is", "it") if len(names) == 1 else ("are", "them")
-            found.append(
-                f"{listed(names)} {are} none of this study's environments: {where}name {them} there{key}{rest}"
-            )
+            mend = f"{where}name {them} there{key}{rest}"
+            found.append(f"{listed(names)} {are} none of this study's environments: {mend}")
     return found
 
 
@@ -192,83 +167,67 @@ def no_scenario(metrics: pd.DataFrame, scenario: str) -> str | None:
 
 
 def gather(results: Path, shared: Path) -> Here:
-    """Read what an audit needs.
-
-    Args:
-        results: folder of the study's tables and of machine.json.
-        shared: folder of what studies share: the probes and the profiled launches.
+    """Read what an audit needs: a study's tables and its machine's record, and what studies share.
 
     Raises:
         UserError: a table is missing.
         IntegrityError: a table or a record is not what was written.
     """
     folder = results / "tables"
-    kernels, machine = folder / "kernels.csv", results / "machine.json"
-    costs = folder / "image_costs.csv"
+    kernels, costs = (
+        tables.read(name, folder / f"{name}.csv") if (folder / f"{name}.csv").exists() else None
+        for name in ("kernels", "image_costs")
+    )
     metrics = tables.read("metrics", folder / "metrics.parquet")
+    machine = tables.machine_of(metrics) or ""
+    described = layout.of_machine(results, machine, layout.MACHINE_FILE)
+    probes = shared / below_results(layout.probes_folder(machine))
+    return replace(_read(folder, metrics, described, probes, shared), kernels=kernels, image_costs=costs)
+
+
+def of_reference(folder: Path, made: Path) -> Here:
+    """What another machine measured, from its reference campaign as recorded, and the tables made of it.
+
+    Raises:
+        UserError, IntegrityError: as `gather`.
+    """
+    metrics = tables.read("metrics", made / "metrics.parquet")
+    return _read(made, metrics, folder / layout.MACHINE_FILE, references.probes_folder(folder), folder)
+
+
+def _read(folder: Path, metrics: pd.DataFrame, machine: Path, probes: Path, shared: Path) -> Here:
     described = read_machine(machine)
     return Here(
         metrics=metrics,
         verdicts=tables.read("verdicts", folder / "verdicts.csv"),
         fingerprints=tables.read("fingerprints", folder / "fingerprints.csv"),
-        kernels=tables.read("kernels", kernels) if kernels.exists() else None,
-        image_costs=tables.read("image_costs", costs) if costs.exists() else None,
         machine=described,
-        probes=read_probes(shared / "probe", set(metrics["env"])),
+        probes=read_probes(probes, set(metrics["environment"])),
         measured_with=measured_with(metrics, shared, described or MachineRecord()),
-    )
-
-
-def of_reference(folder: Path, made: Path) -> Here:
-    """What another machine measured, from its reference campaign.
-
-    Args:
-        folder: as it was recorded.
-        made: the tables that were made of it.
-
-    Raises:
-        UserError, IntegrityError: as `gather`.
-    """
-    metrics, machine = tables.read("metrics", made / "metrics.parquet"), read_machine(folder / "machine.json")
-    return Here(
-        metrics=metrics,
-        verdicts=tables.read("verdicts", made / "verdicts.csv"),
-        fingerprints=tables.read("fingerprints", made / "fingerprints.csv"),
-        machine=machine,
-        probes=read_probes(folder / "probe", set(metrics["env"])),
-        measured_with=measured_with(metrics, folder, machine or MachineRecord()),
     )
 
 
 def measured_with(metrics: pd.DataFrame, shared: Path, machine: MachineRecord) -> dict[str, Conditions]:
     """What each workload was measured with, from the facts of its profiled launch on the host.
 
-    Args:
-        metrics: the table; its workloads count.
-        shared: as for `gather`.
-        machine: record of the machine, which names what the launch does not; empty where it is missing.
-
     Raises:
         IntegrityError: a profile is not what was written.
     """
     found = {}
-    for study, workload in metrics[["study", "workload"]].drop_duplicates().itertuples(index=False):
-        path = shared / "profiles" / study / workload / HOST / "profile.json"
+    cells = metrics[["study", "machine", "workload"]].drop_duplicates()
+    for study, machine_name, workload in cells.itertuples(index=False):
+        path = references.profile_below(shared, study, machine_name, workload, HOST)
         record = read_profile(path) if path.exists() else None
         if record is None or not record.ok:
             continue
         facts = record.seen_inside().facts
-        framework = facts.framework
-        stack = {"python": facts.python}
+        framework, stack = facts.framework, {"python": facts.python}
+        device: Mapping[str, Any] = (machine.gpus or ({},))[0]
         if framework is not None:
-            stack[framework.name] = framework.version
-            stack.update({"cuda": framework.cuda} if framework.cuda else {})
-        device: Mapping[str, Any] = (framework.device if framework else None) or (machine.gpus or ({},))[0]
-        found[workload] = Conditions(
-            device_class="gpu" if record.on_cuda else "cpu",
-            device=str(device.get("name") if record.on_cuda else machine.cpu_model),
-            stack=stack,
-        )
+            stack |= {framework.name: framework.version} | ({"cuda": framework.cuda} if framework.cuda else {})
+            device = framework.device or device
+        name = device.get("name") if record.on_cuda else machine.cpu_model
+        found[workload] = Conditions(device_class="gpu" if record.on_cuda else "cpu", device=str(name), stack=stack)
     return found
 
 
@@ -291,12 +250,11 @@ def _of_units(
         swept = sorted({int(size) for size in own.loc[own["campaign"] == SWEEP, "batch"].dropna()})
         if chosen.empty and swept:
             return _none(f"this study's batch sizes are {', '.join(map(str, swept))}")
-    stepless = chosen.empty and what == "steps"
-    chosen = chosen[(chosen["env"] == env) & (chosen["metric"] == metric)]
+    only = ""
+    if chosen.empty and what == "steps" and not compared(own, "rounds", None, scenario).empty:
+        only = f", only whole runs{NO_STEPS}"
+    chosen = chosen[(chosen["launch"] == env) & (chosen["metric"] == metric)]
     if chosen.empty:
-        only = (
-            f", only whole runs{NO_STEPS}" if stepless and not compared(own, "rounds", None, scenario).empty else ""
-        )
         return _none(f"this study measured no {PLAIN.get(what, what)} of {env}{AMONG.get(scenario, '')}{only}")
     values = chosen.loc[chosen["kind"] == "measured", "value"]
     if values.empty:
@@ -327,18 +285,16 @@ def _one(profile: pd.DataFrame, metric: str, note: str) -> Value:
 
 def of_model(profile: pd.DataFrame, metric: str) -> Value:
     """A point of the roofline from operator counts: its rate, or either axis in a paper's logarithms."""
-    names = ("flops_per_step", "operator_bytes_per_step", "plain_step_s")
-    found = {name: _one(profile, name, "") for name in names}
-    flops, moved, step_s = (found[name].value for name in names)
-    for name in names:
-        if not found[name].value:
-            return _none(f"{name}: {found[name].note or 'nothing was counted'}")
-    assert flops is not None and moved is not None and step_s is not None
+    found = {
+        name: _one(profile, name, "") for name in ("flops_per_step", "operator_bytes_per_step", "plain_step_s")
+    }
+    for name, one in found.items():
+        if not one.value:
+            return _none(f"{name}: {one.note or 'nothing was counted'}")
+    flops, moved, step_s = (one.value or math.nan for one in found.values())
     if metric == "log2_intensity":
         return Value(value=math.log2(flops / moved), kind="modelled", note="operator FLOPs by operator bytes")
     rate = flops / step_s
-    return Value(
-        value=rate if metric == "flop_per_s" else math.log2(rate / 1e9),
-        kind="modelled",
-        note="operator FLOPs by the unprofiled steps of one profiled launch",
-    )
+    value = rate if metric == "flop_per_s" else math.log2(rate / 1e9)
+    note = "operator FLOPs by the unprofiled steps of one profiled launch"
+    return Value(value=value, kind="modelled", note=note)

@@ -14,7 +14,7 @@ import numpy as np
 import pandas as pd
 
 from tare.analysis.choice import compared, share
-from tare.literature.answers import FAILS, HOLDS, NOTHING, Answer, opened, sentence, so_far
+from tare.literature.answers import NOTHING, Answer, decide, sentence
 from tare.literature.contrasts import CONFIDENCE, FEWEST_TO_SETTLE, At, units, values_of
 from tare.literature.finding import amount, words
 from tare.literature.level_claims import Speed, speed_of
@@ -41,15 +41,11 @@ def ordered(claim: Claim, workload: str, environments: Sequence[str], here: Here
                 told[asked[-1]] = _ratio(claim, metric, env, pair, here, len(environments))
     evidence = sentence(list(filter(None, (_told(*one, told[one], claim, here) for one in asked)))) or NOTHING
     spans = {one: ratio for one, ratio in told.items() if ratio is not None}
-    if any(ratio.high < 1 for ratio in spans.values()):
-        return Answer(here=FAILS, evidence=evidence)
-    if len(spans) < len(asked):
-        known = {f"{words(metric)} of {one} beside {other} in {env}": spans[metric, env, (one, other)].low > 1
-                 for metric, env, (one, other) in spans}  # fmt: skip
-        return opened(evidence, "; ".join([*so_far(known), _why_missing(claim, here, set(asked) - set(spans))]))
-    if all(ratio.low > 1 for ratio in spans.values()):
-        return Answer(here=HOLDS, evidence=evidence)
-    return opened(evidence, "the intervals leave it open")
+    held = {f"{words(metric)} of {one} beside {other} in {env}": ratio.low > 1
+            for (metric, env, (one, other)), ratio in spans.items()}  # fmt: skip
+    failed = any(ratio.high < 1 for ratio in spans.values())
+    why = _why_missing(claim, here, set(asked) - set(spans)) if len(spans) < len(asked) else None
+    return decide(evidence, held, failed, why, "the intervals leave it open")
 
 
 def _ratio(

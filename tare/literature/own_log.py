@@ -43,15 +43,6 @@ def beside(
 ) -> list[dict[str, Any]]:
     """Every published number of one workload in one environment that the log has too.
 
-    Args:
-        published: the study.
-        workload, env: ours, as its file names them.
-        rows: of the whole log (tare.profilers.logs.rows).
-        metrics: counters by kernel; with them, sums are taken as the study took them too.
-
-    Returns:
-        Rows of metric, where (`figure 7`, `log, total`, …), published, value, unit, agrees, note.
-
     Raises:
         UserError: the study has no such workload or environment.
     """
@@ -61,60 +52,48 @@ def beside(
         name = NAMES.get(row["metric"])
         if name is None or row["value"] is None:
             continue
-        found += _figures(published, workload, env, name, row)
-        found += _logs(published, workload, env, name, row)
+        found += _figures(_of(published.figures, workload, env, name), row)
+        found += _logs(_of(published.logs, workload, env, name), row)
     return found + _maxima(published, workload, env, metrics)
 
 
 def _refuse_unknown(published: Published, workload: str, env: str) -> None:
-    known = published.logs[["workload", "env"]].drop_duplicates()
     for what, name in (("workload", workload), ("env", env)):
-        if name not in set(known[what]):
-            raise UserError(f"{published.paper} has no {what} {name!r}: {nearest(name, sorted(set(known[what])))}")
+        known = set(published.logs[what])
+        if name not in known:
+            raise UserError(f"{published.paper} has no {what} {name!r}: {nearest(name, sorted(known))}")
 
 
 def _pair(row: Mapping[str, Any], where: str, published: float, agrees: bool, note: str) -> dict[str, Any]:
-    return {
-        "metric": row["metric"], "where": where, "published": published, "value": row["value"],
-        "unit": row["unit"], "agrees": "yes" if agrees else "no", "note": note,
-    }  # fmt: skip
+    numbers = {"published": published, "value": row["value"], "unit": row["unit"]}
+    return {"metric": row["metric"], "where": where, **numbers, "agrees": "yes" if agrees else "no", "note": note}
 
 
-def _figures(
-    published: Published, workload: str, env: str, name: str, row: Mapping[str, Any]
-) -> list[dict[str, Any]]:
-    table = published.figures
-    own = table[
-        (table["workload"] == workload) & (table["env"] == env) & (table["metric"] == name) & table["batch"].isna()
-    ]
+def _of(table: pd.DataFrame, workload: str, env: str, name: str) -> pd.DataFrame:
+    return table[(table["workload"] == workload) & (table["env"] == env) & (table["metric"] == name)]
+
+
+def _figures(own: pd.DataFrame, row: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """Values of figures by environment; a height may be off by its reading error, a label by its last digit."""
     digits = DIGITS * row["value"] if row["unit"] == "s" else 0.0
     found = []
-    for one in own.itertuples():
-        if not pd.isna(one.error):
-            slack = float(one.error)
-        else:
-            slack = 0.0 if one.unit == "1" else parse(one.printed, f"figure {one.figure}").rounding
+    for one in own[own["batch"].isna()].itertuples():
+        label = pd.isna(one.error) and one.unit != "1"
+        digit = parse(one.printed, f"figure {one.figure}").rounding if label else 0.0
+        slack = digit if pd.isna(one.error) else float(one.error)
         agrees = abs(one.value - row["value"]) <= slack + digits + HAIR * abs(row["value"])
         found.append(_pair(row, f"figure {one.figure}", float(one.value), agrees, f"{one.kind}, {one.printed}"))
     return found
 
 
-def _logs(published: Published, workload: str, env: str, name: str, row: Mapping[str, Any]) -> list[dict[str, Any]]:
+def _logs(own: pd.DataFrame, row: Mapping[str, Any]) -> list[dict[str, Any]]:
     """Totals of operations and the log's own summaries; a number without a unit is taken as the study takes it."""
-    table = published.logs
-    own = table[
-        (table["workload"] == workload)
-        & (table["env"] == env)
-        & (table["metric"] == name)
-        & table["statistic"].isin(("total", "summary"))
-    ]
+    digits = DIGITS * row["value"] if row["unit"] == "s" else 0.0
     found = []
-    for one in own.itertuples():
-        said, rounding = float(one.value), float(one.rounding)
-        if one.unit == "unlabelled":
-            said, rounding = said * 1e9, CUT
-        slack = rounding + (DIGITS * row["value"] if row["unit"] == "s" else 0.0)
-        agrees = abs(row["value"] - said) <= slack
+    for one in own[own["statistic"].isin(("total", "summary"))].itertuples():
+        unlabelled = one.unit == "unlabelled"
+        said, rounding = (float(one.value) * 1e9, CUT) if unlabelled else (float(one.value), float(one.rounding))
+        agrees = abs(row["value"] - said) <= rounding + digits
         found.append(_pair(row, f"log, {one.statistic}", said, agrees, f"{one.path}, {one.printed}"))
     return found
 
@@ -128,7 +107,7 @@ def _maxima(published: Published, workload: str, env: str, metrics: pd.DataFrame
         if said is None or own.empty or own["max"].isna().any():
             continue
         value = float(own["max"].sum())
-        row = {"metric": name, "value": value, "unit": "1"}
         note = f"the largest invocation of each of {len(own)} kernels, once: {amount(value, '1')}"
+        row = {"metric": name, "value": value, "unit": "1"}
         found.append(_pair(row, "log, sum of maxima", said, said == value, note))
     return found

@@ -5,10 +5,6 @@ by a neighbour it is the environment by itself without one, the host's too. Each
 units, at half of what the comparison may spend, and the comparisons of a claim share alpha (Bonferroni): no more is
 known of two campaigns, whose units are not the same ones. The logarithm of the quotient of both costs lies between
 the differences of their ends.
-
-more_than: HOLDS where both intervals are disjoint in the order that is claimed, everywhere; FAILS where they are
-disjoint in the other somewhere. as_much_as: HOLDS where the quotient lies inside the margin, everywhere; FAILS
-where it lies wholly outside it somewhere.
 """
 
 from __future__ import annotations
@@ -17,7 +13,7 @@ import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
-from tare.literature.answers import FAILS, HOLDS, NOTHING, Answer, opened, sentence, so_far
+from tare.literature.answers import NOTHING, Answer, decide, sentence
 from tare.literature.contrasts import At, Ratio, by_itself, paired
 from tare.literature.finding import words
 from tare.literature.measured_here import Here
@@ -76,7 +72,8 @@ def compare(claim: Claim, workload: str, environments: Sequence[str], here: Here
     costs = {(side, env): _cost(side, env, here, 2 * len(pairs)) for env, *both in pairs for side in both}
     found = [(side, cost) for (side, _), cost in costs.items() if cost]
     evidence = sentence([f"{side.label}: {cost}" for side, cost in found]) or NOTHING
-    holds: dict[str, bool] = {}
+    held: dict[str, bool] = {}
+    failed = False
     missing: dict[Side, list[tuple[str, str]]] = {}
     for env, own, other in pairs:
         lacking = [side for side in (own, other) if (cost := costs[side, env]) is None or cost.span is None]
@@ -85,22 +82,17 @@ def compare(claim: Claim, workload: str, environments: Sequence[str], here: Here
         if lacking:
             continue
         low, high, margin = _quotient(costs[own, env], costs[other, env])
-        if claim.rule == MORE_THAN:
-            held, failed = low > 0, high < 0
-        else:
-            held, failed = -margin <= low and high <= margin, low > margin or high < -margin
-        if failed:
-            return Answer(here=FAILS, evidence=evidence)
-        holds[f"{env} of {other.label}, {words(other.metric)}"] = held
-    if missing:
-        reasons = [
-            why(lacking, side.claim, side.workload, here, [cost for one, cost in found if one == side])
-            for side, lacking in missing.items()
-        ]
-        return opened(evidence, "; ".join(dict.fromkeys([*so_far(holds), *reasons])))
-    if all(holds.values()):
-        return Answer(here=HOLDS, evidence=evidence)
-    return opened(evidence, "the intervals leave it open")
+        is_more = claim.rule == MORE_THAN
+        held[f"{env} of {other.label}, {words(other.metric)}"] = (
+            low > 0 if is_more else -margin <= low and high <= margin
+        )
+        failed = failed or (high < 0 if is_more else low > margin or high < -margin)
+    reasons = [
+        why(lacking, side.claim, side.workload, here, [cost for one, cost in found if one == side])
+        for side, lacking in missing.items()
+    ]
+    told = "; ".join(dict.fromkeys(reasons)) if missing else None
+    return decide(evidence, held, failed, told, "the intervals leave it open")
 
 
 def _cost(side: Side, env: str, here: Here, parts: int) -> Ratio | None:

@@ -46,16 +46,12 @@ LOG_COLUMNS = (
 
 @dataclass(frozen=True, kw_only=True)
 class Fact:
-    """One number or name that a study states.
+    """One number or name that a study states, and where: a section, a table, a figure or a file.
 
     Attributes:
-        id: our name of it.
-        where: section, table, figure or file that states it.
-        kind: text, table, figure_label, figure_digitised, raw or derived.
         quantity: the number; None where it is a name.
         upper: end of a range whose beginning is `quantity`.
         error: how far a digitised number may be off, in base units.
-        names: one name or more; empty where it is a number.
         labels: what it belongs to: workload, env, model, scenario, relation, …
         restates: the entry that it says again; None where it says something new.
     """
@@ -73,23 +69,16 @@ class Fact:
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Published:
-    """One published study.
+    """One published study: its file, with its numbers in base units.
 
     Attributes:
-        paper, title, provenance: which, and where the numbers are from.
-        workloads: those of ours that it trained.
         text, facts, settings: what its text says, what its files show, what it was run with.
-        tables: by name, its rows: a number in base units or a name each, with printed digits and labels.
-        table_files: by name, the tables as the file has them.
+        tables: by name, its rows; `table_files`, as the file has them.
         names: what it calls environments, by ours.
-        plots: its figures in groups, in its order; how each is drawn.
-        claims: what it says about its environments.
-        measured_with: what its own measurements were made with; None where it has no claims.
-        figures: one row per value of a figure: FIGURE_COLUMNS, values in base units; `error` is how far a digitised
-            value may be off, None for a label; `spread` and `runs`: standard deviation between the runs that a
-            value is the mean of, and their number, None where there was one; `printed` the text.
+        figures: one row per value: FIGURE_COLUMNS; `error` is how far a digitised value may be off, None
+            for a label; `spread` and `runs`: standard deviation between the runs that a value is the mean of, and
+            their number, None where there was one.
         logs: one row per number of a log: LOG_COLUMNS; `rounding` is half a unit of the last printed digit.
-        path: of its file.
     """
 
     paper: str
@@ -133,13 +122,9 @@ class Published:
 
     def facts_of(self, name: str, **labels: str | None) -> list[Fact]:
         """Every fact of this id with these labels, from text, files, settings; None takes any."""
-        known = (*self.text, *self.facts, *self.settings)
-        wanted = {key: value for key, value in labels.items() if value is not None}
-        return [
-            fact
-            for fact in known
-            if fact.id == name and all(fact.labels.get(key) == value for key, value in wanted.items())
-        ]
+        wanted = {key: value for key, value in labels.items() if value is not None}.items()
+        own = [fact for fact in (*self.text, *self.facts, *self.settings) if fact.id == name]
+        return [fact for fact in own if all(fact.labels.get(key) == value for key, value in wanted)]
 
     def fact(self, name: str, **labels: str) -> Fact:
         """The first fact of this id with these labels, from text, files, settings.
@@ -149,8 +134,8 @@ class Published:
         """
         if found := self.facts_of(name, **labels):
             return found[0]
-        known = [*self.text, *self.facts, *self.settings]
-        raise UserError(f"{self.path}: no entry {name!r} {labels or ''}: {nearest(name, {f.id for f in known})}")
+        known = {fact.id for fact in (*self.text, *self.facts, *self.settings)}
+        raise UserError(f"{self.path}: no entry {name!r} {labels or ''}: {nearest(name, known)}")
 
     @property
     def stated(self) -> tuple[Fact, ...]:
@@ -167,11 +152,7 @@ class Published:
 
 
 def load(paper: str, folder: Path | None = None) -> Published:
-    """One study.
-
-    Args:
-        paper: its name, such as `nyu2022`.
-        folder: of the files; config/published where it is not given.
+    """One study by its name, such as `nyu2022`, from config/published or another folder.
 
     Raises:
         UserError: no such study; a key missing, unknown or twice; a number without its unit, with an unknown unit
@@ -228,27 +209,15 @@ def _table(table: Table) -> tuple[Fact, ...]:
 
 def _figures(figures: Sequence[Figure]) -> pd.DataFrame:
     rows: list[dict[str, Any]] = []
-    for figure in figures:
+    for one in figures:
         bars: list[tuple[str | None, int | None, Quantity]]
-        bars = [(env, None, quantity) for env, quantity in (figure.values or {}).items()]
-        bars += [(figure.env, int(batch), quantity) for batch, quantity in (figure.batches or {}).items()]
+        bars = [(env, None, quantity) for env, quantity in (one.values or {}).items()]
+        bars += [(one.env, int(batch), quantity) for batch, quantity in (one.batches or {}).items()]
+        about = {name: getattr(one, name) for name in ("figure", "workload", "metric", "kind", "runs")}
+        about |= {name: given.value if (given := getattr(one, name)) else None for name in ("error", "spread")}
         for env, batch, quantity in bars:
-            rows.append(
-                {
-                    "figure": figure.figure,
-                    "workload": figure.workload,
-                    "env": env,
-                    "batch": batch,
-                    "metric": figure.metric,
-                    "value": quantity.value,
-                    "unit": quantity.unit,
-                    "kind": figure.kind,
-                    "error": figure.error.value if figure.error else None,
-                    "spread": figure.spread.value if figure.spread else None,
-                    "runs": figure.runs,
-                    "printed": str(quantity),
-                }
-            )
+            number = {"value": quantity.value, "unit": quantity.unit, "printed": str(quantity)}
+            rows.append({**about, **number, "env": env, "batch": batch})
     return pd.DataFrame(rows, columns=list(FIGURE_COLUMNS)).astype(
         {"batch": "Int64", "error": float, "spread": float, "runs": "Int64"}
     )

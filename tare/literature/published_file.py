@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from functools import lru_cache
 from pathlib import Path
 from typing import Annotated, Literal, Self
@@ -37,6 +37,15 @@ OF_ONE = (HIGHEST, LOWEST, REPAYS, KERNELS_DIFFER)  # about one environment besi
 BOUNDED = (AT_MOST, AT_LEAST)
 OF_TWO = (MORE_THAN, AS_MUCH_AS)  # about two costs, each an environment by the host
 OF_METRICS = (EQUAL, HIGHEST, LOWEST, *BOUNDED, *OF_TWO, FASTER, ORDERED, REPAYS)
+# Which rules need a key that no other takes.
+KEYS = {
+    "env": OF_ONE,
+    "metrics": OF_METRICS,
+    "bound": BOUNDED,
+    "than": OF_TWO,
+    "once": (REPAYS,),
+    "times": (REPAYS,),
+}
 # What may have to be as published for a claim to be the same question here.
 DEVICE, STACK, RUNTIMES, NETWORK = CONDITIONS = ("device", "stack", "runtimes", "network")
 # Base units of what a figure can show.
@@ -115,11 +124,7 @@ class Stated(Labels):
 
 
 class Entry(Stated):
-    """A number or name that the text states, a file shows, or that it was run with.
-
-    Attributes:
-        restates: the entry of the text or the files that this one says again.
-    """
+    """A number or name that the text states, a file shows, or that it was run with."""
 
     id: Word
     where: Text
@@ -128,13 +133,7 @@ class Entry(Stated):
 
 
 class Row(Stated):
-    """A row of a table.
-
-    Attributes:
-        packages: whose versions, in the stacks that were measured here, stand beside it.
-        setting: of these stacks those with this one alone, such as `xla`.
-        why_not: why no stack here has it.
-    """
+    """A row of a table."""
 
     specification: Word
     packages: Texts | None = None
@@ -151,11 +150,7 @@ class Row(Stated):
 
 
 class Table(Record):
-    """A table of the paper.
-
-    Attributes:
-        about: which of this machine's tables stands beside it; None where none does.
-    """
+    """A table of the paper."""
 
     name: Text
     title: Text
@@ -172,15 +167,7 @@ class Device(Record):
 
 
 class MeasuredWith(Record):
-    """What a study's own measurements were made with.
-
-    Attributes:
-        environments: those that its claims are about, the reference first.
-        device: that computed.
-        stack: versions of programs and libraries, by name: `python`, `cuda`, `torch`, …
-        runtimes: versions by environment, where they are known; `apptainer` is Singularity's.
-        network: of instances that train together, by environment: those that had an overlay.
-    """
+    """What a study's own measurements were made with: versions by name, and by environment those of runtimes."""
 
     environments: Annotated[tuple[Environment, ...], Field(min_length=2)]
     device: Device
@@ -196,12 +183,7 @@ class MeasuredWith(Record):
 
 
 class Than(Record):
-    """The other cost of a claim about two: in what it differs from the claim's own.
-
-    Attributes:
-        models: others than the claim's, each of which is compared.
-        metric, arm, scenario: another than the claim's.
-    """
+    """The other cost of a claim about two: in what it differs from the claim's own."""
 
     models: Annotated[tuple[Word, ...], Distinct] = ()
     metric: Metric | None = None
@@ -216,13 +198,7 @@ class Than(Record):
 
 
 class Part(Record):
-    """One thing that a claim's change may be made of, measured by itself.
-
-    Attributes:
-        label: what is compared, in few words.
-        workload: that it is measured with.
-        level, against: levels of a factor; against the headline where the other is not given.
-    """
+    """One thing that a claim's change may be made of, measured by itself; without `against` beside the headline."""
 
     label: Text
     workload: Workload
@@ -231,41 +207,7 @@ class Part(Record):
 
 
 class Claim(Record):
-    """One thing that a study says about its environments.
-
-    Attributes:
-        id: our name of it.
-        where: section that says it.
-        figures: those that should show it.
-        workloads: what it is about; `metrics` too, where the rule compares numbers. Of the rule ordered the one
-            with the largest numbers first.
-        models: the same where the study's models are no workloads of ours, or were not trained here for it, by its
-            own names.
-        facts: numbers by environment and model, of the text, the files or a table, that the claim is held against;
-            each is of the claim's one metric.
-        rule: how it is judged, one of RULES.
-        env: the environment that is highest, lowest, repays or runs other kernels; None for the other rules.
-        environments: those that it is about, the reference first; all of `measured_with` where it is not given. A
-            bound of slow-downs, and two of them, have no reference: they are about those that stand there.
-        bound: of the rules at_most and at_least: how much worse than the host an environment may be, or has to be;
-            of a slow-down by a neighbour, than the same environment without one.
-        than: of the rules more_than and as_much_as: the other cost.
-        level, against, change: of the rule faster: a level of a factor, another, and how much more of a job the
-            first does in the same time; negative where it is slower, 0 where they are alike. Of what nothing here
-            can be a study may state no number.
-        once, times: of the rule repays: the entry of what is paid once, and that of how often a run does what
-            `facts` time.
-        why_not: of the rule faster: why nothing here is what was compared. Level and against, where they are given
-            all the same, are the nearest that is here, and decide nothing.
-        label: of the rule faster: what is compared, in the few words that fit into a figure.
-        parts: of the rule faster: what the change may be made of, each by itself; they decide nothing.
-        device: that it was measured on, where that is another than that of `measured_with`.
-        stack, against_stack: versions that `level` and `against` were measured with, where these are stacks and not
-            those of `measured_with`.
-        arm, scenario: what else it was measured with: a level of a factor, what ran beside it.
-        needs: what must be as published for this to be the same question, of CONDITIONS.
-        statement: the claim in our words.
-    """
+    """One thing that a study says about its environments; docs/published.md has the keys of each rule."""
 
     id: Word
     where: Text
@@ -297,26 +239,18 @@ class Claim(Record):
 
     @model_validator(mode="after")
     def _fits_its_rule(self) -> Self:
-        if (self.rule in OF_ONE) != (self.env is not None):
-            raise ValueError(f"rule {self.rule} {'needs' if self.rule in OF_ONE else 'takes no'} env")
-        if (self.rule in OF_METRICS) != bool(self.metrics):
-            raise ValueError(f"rule {self.rule} {'needs' if self.rule in OF_METRICS else 'takes no'} metrics")
-        if not (self.workloads or self.models):
+        for name, rules in KEYS.items():
+            if (self.rule in rules) != (getattr(self, name) not in (None, ())):
+                raise ValueError(f"rule {self.rule} {'needs' if self.rule in rules else 'takes no'} {name}")
+        if not self.subjects:
             raise ValueError("needs workloads or models: what it is about")
-        for name, level in (("stack", self.level), ("against_stack", self.against)):
+        for name, place, level in (("stack", "level", self.level), ("against_stack", "against", self.against)):
             if getattr(self, name) is not None and not str(level).startswith("stack="):
-                raise ValueError(f"{name}: needs {'level' if name == 'stack' else 'against'}: stack=…, whose it is")
+                raise ValueError(f"{name}: needs {place}: stack=…, whose it is")
         if self.facts and len(self.metrics) != 1:
             raise ValueError("facts are of one metric: needs one in metrics")
-        if (self.rule in BOUNDED) != (self.bound is not None):
-            raise ValueError(f"rule {self.rule} {'needs' if self.rule in BOUNDED else 'takes no'} bound")
-        if (self.rule == ORDERED) and len(self.subjects) < 2:
+        if self.rule == ORDERED and len(self.subjects) < 2:
             raise ValueError("rule ordered needs two workloads or models, the one with the largest numbers first")
-        for name in ("once", "times"):
-            if (self.rule == REPAYS) != (getattr(self, name) is not None):
-                raise ValueError(f"rule {self.rule} {'needs' if self.rule == REPAYS else 'takes no'} {name}")
-        if (self.rule in OF_TWO) != (self.than is not None):
-            raise ValueError(f"rule {self.rule} {'needs' if self.rule in OF_TWO else 'takes no'} than")
         if self.than is not None and self.than.metric is not None and len(self.metrics) != 1:
             raise ValueError("than: metric: needs one in metrics")
         given = self.why_not is None or self.level is not None or self.against is not None
@@ -346,14 +280,7 @@ class Claim(Record):
 
 
 class Sentence(Record):
-    """What a paper's text says of its results, and what became of it.
-
-    Attributes:
-        where: section that says it.
-        says: it, in our words.
-        claims: those that judge it.
-        why_not: why none does.
-    """
+    """What a paper's text says of its results, and the claims that judge it, or why none does."""
 
     where: Text
     says: Text
@@ -368,22 +295,7 @@ class Sentence(Record):
 
 
 class Plot(Record):
-    """How one figure is drawn: docs/published.md has the kinds.
-
-    Attributes:
-        figure: its number in the paper.
-        title: what it shows.
-        kind: one of KINDS.
-        workloads, models: whose numbers it shows, as of a claim.
-        metrics: what it shows of them: sampled quantities of a timeline, metrics of one unit of bars and lines.
-        environments: those that it shows, where it is not all.
-        relative: whether bars are ratios to the host.
-        arm, scenario: what it was measured with: a level of a factor, what ran beside it.
-        facts: what the text says of it, where the figure prints no numbers.
-        largest: rows of a table or entries, with what the figure calls them: largest values of what it shows
-            without numbers.
-        table: of the kind `table`: which of the paper's.
-    """
+    """How one figure is drawn: docs/published.md has the kinds."""
 
     figure: Number
     title: Text
@@ -441,12 +353,7 @@ class Group(Record):
 
 
 class Figure(Record):
-    """Values of a figure, one for each environment, or one for each batch size in one environment.
-
-    Attributes:
-        error: how far a height that was read off may be off.
-        spread: standard deviation between the runs that each value is the mean of; with `runs`, their number.
-    """
+    """Values of a figure, one for each environment, or one for each batch size in one environment."""
 
     figure: Number
     workload: Workload
@@ -475,13 +382,7 @@ class Figure(Record):
 
 
 class Formula(Record):
-    """How a study computed what its table calls a measured quantity.
-
-    Attributes:
-        result: row of a table.
-        factors: rows of that table and entries of the file whose product it is; one in % counts as a share.
-        where: what shows it.
-    """
+    """How a study computed what its table calls a measured quantity."""
 
     result: Word
     factors: Annotated[tuple[Word, ...], Field(min_length=1)]
@@ -565,14 +466,7 @@ class Repository(Record):
 
 
 class Paper(Record):
-    """One file of config/published.
-
-    Attributes:
-        workloads: those of ours that it trained, of which figures and logs tell.
-        names: what it calls environments, by ours.
-        plots: its figures in their order, in groups; `figures` has the values of those that print any.
-        sentences: what its text says of its results, each with the claims that judge it, or why none does.
-    """
+    """One file of config/published."""
 
     schema_: Annotated[Literal[1], Field(alias="schema")]
     paper: Annotated[str, matching(r"[a-z0-9]+", "must be lower-case letters and digits")]
@@ -595,43 +489,41 @@ class Paper(Record):
     times: tuple[Times, ...] = ()
     kernels_listed: tuple[Listed, ...] = ()
 
-    @model_validator(mode="after")
-    def _claims_have_conditions(self) -> Self:
-        if self.claims and self.measured_with is None:
-            raise ValueError("measured_with: missing; claims are judged beside what they were measured with")
-        return self
+    @property
+    def plotted(self) -> tuple[Plot, ...]:
+        """Every figure, in the paper's order."""
+        return tuple(plot for group in self.plots for plot in group.figures)
+
+    @property
+    def entries(self) -> list[tuple[str, Quantity | None]]:
+        """Every number, or None for a name, of text, files and settings, with its id."""
+        return [(entry.id, entry.value) for entry in (*self.text, *self.facts, *self.settings)]
+
+    @property
+    def table_rows(self) -> list[tuple[str, Quantity | None]]:
+        """Every number, or None for a name, of the tables."""
+        return [(row.specification, row.value) for table in self.tables for row in table.rows]
 
     @model_validator(mode="after")
     def _names_what_is_there(self) -> Self:
-        entries = {entry.id for entry in (*self.text, *self.facts, *self.settings)}
-        rows = {row.specification for table in self.tables for row in table.rows}
-        named = [(f"formulas: {one.result}: factors", name) for one in self.formulas for name in one.factors]
-        named += [(f"claims: {claim.id}: facts", name) for claim in self.claims for name in claim.facts]
-        named += [
-            (f"claims: {claim.id}", name) for claim in self.claims for name in (claim.once, claim.times) if name
-        ]
+        if self.claims and self.measured_with is None:
+            raise ValueError("measured_with: missing; claims are judged beside what they were measured with")
+        entries, rows = {name for name, _ in self.entries}, {name for name, _ in self.table_rows}
         claims = [claim.id for claim in self.claims]
         for name in (name for sentence in self.sentences for name in sentence.claims):
-            if name not in claims:
-                raise ValueError(f"sentences: claims: no claim {name!r}: {nearest(name, claims)}")
-        for place, name in named:
-            if name not in entries | rows:
-                raise ValueError(f"{place}: no entry or row {name!r}: {nearest(name, entries | rows)}")
-        for one in self.formulas:
-            if one.result not in rows:
-                raise ValueError(f"formulas: result: no row {one.result!r} in a table: {nearest(one.result, rows)}")
+            _refuse("sentences: claims: no claim", name, claims)
+        for formula in self.formulas:
+            for name in formula.factors:
+                _refuse(f"formulas: {formula.result}: factors: no entry or row", name, entries | rows)
+            _refuse("formulas: result: no row", formula.result, rows, " in a table")
         for entry in (*self.text, *self.facts):
-            if entry.restates is not None and entry.restates not in entries:
-                near = nearest(entry.restates, entries)
-                raise ValueError(f"{entry.id}: restates: no entry {entry.restates!r}: {near}")
-        return self
-
-    @model_validator(mode="after")
-    def _facts_are_of_the_metric(self) -> Self:
-        numbers = [(entry.id, entry.value) for entry in (*self.text, *self.facts, *self.settings)]
-        numbers += [(row.specification, row.value) for table in self.tables for row in table.rows]
+            if entry.restates is not None:
+                _refuse(f"{entry.id}: restates: no entry", entry.restates, entries)
         for claim in self.claims:
-            for name, value in numbers:
+            for name in filter(None, (*claim.facts, claim.once, claim.times)):
+                place = f"claims: {claim.id}" + (": facts" if name in claim.facts else "")
+                _refuse(f"{place}: no entry or row", name, entries | rows)
+            for name, value in (*self.entries, *self.table_rows):
                 if name == claim.once and (value is None or value.unit != "s"):
                     raise ValueError(f"claims: {claim.id}: once: {name} is no number of seconds")
                 if name in claim.facts and value is not None and value.unit != FIGURE_METRICS[claim.metrics[0]]:
@@ -639,69 +531,53 @@ class Paper(Record):
         return self
 
     @model_validator(mode="after")
-    def _names_its_workloads(self) -> Self:
-        told = {name for claim in self.claims for name in claim.workloads}
-        told |= {one.workload for one in self.figures} | {one.workload for one in self.logs}
-        told |= {name for plot in self.plotted for name in plot.workloads}
-        for name in sorted(told):
-            if name not in self.workloads:
-                raise ValueError(f"workloads: {name} is missing: figures, logs or claims are about it")
-        return self
-
-    @property
-    def plotted(self) -> tuple[Plot, ...]:
-        """Every figure, in the paper's order."""
-        return tuple(plot for group in self.plots for plot in group.figures)
-
-    @model_validator(mode="after")
     def _draws_what_it_has(self) -> Self:
-        plots = {plot.figure: plot for plot in self.plotted}
-        if len(plots) < len(self.plotted):
-            numbers = [plot.figure for plot in self.plotted]
-            twice = next(number for number in numbers if numbers.count(number) > 1)
-            raise ValueError(f"plots: figure {twice} stands there twice")
+        told = {name for claim in self.claims for name in claim.workloads}
+        told |= {name for plot in self.plotted for name in plot.workloads}
+        told |= {figure.workload for figure in self.figures} | {log.workload for log in self.logs}
+        for name in sorted(told - set(self.workloads)):
+            raise ValueError(f"workloads: {name} is missing: figures, logs or claims are about it")
+        numbers = [plot.figure for plot in self.plotted]
+        for number in numbers:
+            if numbers.count(number) > 1:
+                raise ValueError(f"plots: figure {number} stands there twice")
+        plots, valued = dict(zip(numbers, self.plotted, strict=True)), {one.figure for one in self.figures}
         for one in self.figures:
-            plot = plots.get(one.figure)
-            if plot is None:
+            if one.figure not in plots:
                 raise ValueError(f"plots: figure {one.figure} has values and no plot: {nearest(one.figure, plots)}")
+            plot = plots[one.figure]
             if one.workload not in plot.subjects:
                 raise ValueError(f"plots: figure {one.figure}: workloads: {one.workload} is missing: it has values")
             if plot.metrics and one.metric not in plot.metrics:
                 raise ValueError(f"plots: figure {one.figure}: metrics: {one.metric} is missing: it has values")
         for claim in self.claims:
             for figure in claim.figures:
-                if figure not in plots:
-                    raise ValueError(f"claims: {claim.id}: no figure {figure!r}: {nearest(figure, plots)}")
-                if claim.than is not None and any(one.figure == figure for one in self.figures):
+                _refuse(f"claims: {claim.id}: no figure", figure, plots)
+                if claim.than is not None and figure in valued:
                     raise ValueError(f"claims: {claim.id}: rule {claim.rule} reads no values of figure {figure}")
-        facts = {entry.id for entry in (*self.text, *self.facts, *self.settings)}
-        titles = {table.name for table in self.tables}
+        facts = dict(self.entries)
+        values = dict(self.table_rows) | facts
         for plot in self.plotted:
+            where = f"plots: figure {plot.figure}"
             for name in plot.facts:
-                if name not in facts:
-                    raise ValueError(f"plots: figure {plot.figure}: no fact {name!r}: {nearest(name, facts)}")
-            if plot.table is not None and plot.table not in titles:
-                raise ValueError(
-                    f"plots: figure {plot.figure}: no table {plot.table!r}: {nearest(plot.table, titles)}"
-                )
+                _refuse(f"{where}: no fact", name, facts)
+            if plot.table is not None:
+                _refuse(f"{where}: no table", plot.table, [table.name for table in self.tables])
+            if plot.largest and plot.figure in valued:
+                raise ValueError(f"{where}: largest: it has values of its own: drop one of the two")
+            for name in plot.largest:
+                _refuse(f"{where}: largest: no row or entry", name, values)
+                value = values[name]
+                if value is None or value.unit not in DRAWN_UNITS:
+                    units = ", ".join(sorted(DRAWN_UNITS))
+                    raise ValueError(f"{where}: largest: {name} is no number in one of {units}")
         return self
 
-    @model_validator(mode="after")
-    def _has_the_largest_that_it_draws(self) -> Self:
-        numbers = {row.specification: row.value for table in self.tables for row in table.rows}
-        numbers |= {entry.id: entry.value for entry in (*self.text, *self.facts, *self.settings)}
-        valued = {one.figure for one in self.figures}
-        for plot in self.plotted:
-            where = f"plots: figure {plot.figure}: largest"
-            if plot.largest and plot.figure in valued:
-                raise ValueError(f"{where}: it has values of its own: drop one of the two")
-            for name in plot.largest:
-                if name not in numbers:
-                    raise ValueError(f"{where}: no row or entry {name!r}: {nearest(name, numbers)}")
-                value = numbers[name]
-                if value is None or value.unit not in DRAWN_UNITS:
-                    raise ValueError(f"{where}: {name} is no number in one of {', '.join(sorted(DRAWN_UNITS))}")
-        return self
+
+def _refuse(what: str, name: str, known: Collection[str], where: str = "") -> None:
+    """Refuse a name that is not there, with the nearest that is."""
+    if name not in known:
+        raise ValueError(f"{what} {name!r}{where}: {nearest(name, known)}")
 
 
 def read_paper(path: Path) -> Paper:

@@ -11,7 +11,7 @@ import math
 from collections.abc import Sequence
 
 from tare.analysis.break_even import built
-from tare.literature.answers import FAILS, HOLDS, NOTHING, Answer, opened, sentence
+from tare.literature.answers import NOTHING, Answer, decide, opened, sentence
 from tare.literature.contrasts import FEWEST_TO_SETTLE, to_host, units
 from tare.literature.finding import amount
 from tare.literature.measured_here import Here, why_absent
@@ -42,13 +42,12 @@ def repays(claim: Claim, workload: str, environments: Sequence[str], here: Here)
         ]
     )
     if ratio.units < FEWEST_TO_SETTLE:
-        few = f"an interval from {units(ratio.units)} settles nothing, one from {FEWEST_TO_SETTLE} may"
-        return opened(evidence, few)
-    if any(runs.fewest == NEVER or runs.most <= 1 for runs in found.values()):
-        return Answer(here=FAILS, evidence=evidence)
-    if all(runs.fewest > 1 and runs.most < NEVER for runs in found.values()):
-        return Answer(here=HOLDS, evidence=evidence)
-    return opened(evidence, "the interval of a run leaves open whether it saves anything")
+        return opened(
+            evidence, f"an interval from {units(ratio.units)} settles nothing, one from {FEWEST_TO_SETTLE} may"
+        )
+    failed = any(runs.fewest == NEVER or runs.most <= 1 for runs in found.values())
+    held = {one.whose: runs.fewest > 1 and runs.most < NEVER for one, runs in found.items()}
+    return decide(evidence, held, failed, None, "the interval of a run leaves open whether it saves anything")
 
 
 def _told(runs: Runs) -> str:

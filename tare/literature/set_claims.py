@@ -10,7 +10,7 @@ from tare.literature.finding import listed
 from tare.literature.measured_here import Here
 from tare.literature.published_file import Claim
 from tare.model.registry import HOST
-from tare.model.roles import CONTROL
+from tare.model.studies.layout import is_headline
 
 STACK = "{tree}/"
 BY_CONSTRUCTION = "true by construction: the study gives every environment one tree, byte for byte"
@@ -20,7 +20,7 @@ def stack_files(here: Here, workload: str) -> dict[str, dict[str, str]]:
     """By environment: hash of each library of the stack that a profiled launch mapped, by its path inside."""
     own = here.fingerprints
     own = own[(own["workload"] == workload) & (own["campaign"] == "profile") & own["path"].str.startswith(STACK)]
-    return {str(env): dict(zip(rows["path"], rows["sha256"], strict=True)) for env, rows in own.groupby("env")}
+    return {str(env): dict(zip(rows["path"], rows["sha256"], strict=True)) for env, rows in own.groupby("launch")}
 
 
 def unequal_files(here: Here, workload: str) -> dict[str, list[str]] | None:
@@ -58,7 +58,7 @@ def kernels_differ(claim: Claim, workload: str, environments: Sequence[str], her
     beside = environments[1:] if claim.env == HOST else [str(claim.env)]
     if here.kernels is None:
         return opened(NOTHING, "this study recorded no kernels of training steps")
-    causes = here.kernels["campaign"].map(lambda name: name.startswith("causes.") and name.count(".") == 1)
+    causes = here.kernels["campaign"].map(lambda name: is_headline(name, "causes"))
     own = here.kernels[(here.kernels["workload"] == workload) & causes.astype(bool)]
     compared = {one.env: one for one in compare_sets(own, operators=False)}
     what = "kernels"
@@ -69,7 +69,7 @@ def kernels_differ(claim: Claim, workload: str, environments: Sequence[str], her
         return opened(NOTHING, "this study recorded no kernels on two hosts")
     control = compared.pop(HOST)
     evidence = sentence([_told(control, what), *(_told(one, what) for one in compared.values())])
-    if not control.pairs or CONTROL not in set(own["env"]):
+    if not control.pairs or "control" not in set(own["launch_role"]):
         return opened(evidence, "host was not compared with host: one of the two left no kernels")
     if control.equal < control.pairs:
         return opened(evidence, "two launches on the host do not always run the same")

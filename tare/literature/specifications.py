@@ -16,44 +16,63 @@ from tare.model.registry import HOST
 from tare.model.studies.stacks import load_stack, stack_names, with_setting
 
 NO_RECORD = "there is no record of the machine"
+NOT_RECORDED = "the record of the machine does not hold it"
 # What a machine with a GPU has, and its record does not hold.
 OF_GPU = ("cuda", "cuda_cores", "tensor_cores", "tensor_peak", "gpu_memory_kind", "gpu_memory_rate", "interface")
-# Versions: of which environment's trial launch.
-Gpus = Sequence[Mapping[str, Any]]
-PROGRAMS = {"docker": "docker", "singularity": "apptainer"}
+PROGRAMS = {"docker": "docker", "singularity": "apptainer"}  # of which environment's trial launch
 
 
 def beside(published: Published, here: Here, finding: Mapping[str, Any]) -> Value:
     """What stands beside a row of a table: of this machine, or of what was measured of a model."""
     model, env, name = (finding[key] for key in ("workload", "env", "metric"))
     if model is not None:
-        return _of_model(here, finding, model, env or HOST)
+        value = here.of_table(model, env or HOST, name)
+        if value.value is None or finding["published"] is None:
+            return _none(value.note)
+        number = amount(value.value, finding["unit"])  # is said in the sentence, too
+        return Value(value=value.value, kind=value.kind, note=f"{number}, {value.kind}: {value.note}")
     table = published.table_files[finding["figure"].removeprefix("table ")]
     return _beside(next(row for row in table.rows if row.specification == name), here)
 
 
 def _beside(row: Row, here: Here) -> Value:
-    """What stands beside a row that is of no model."""
+    """This machine's own of a row that is of no model: a number, a name in the note, or why there is none."""
+    name = row.specification
     if row.why_not is not None:
         return _none(row.why_not)
-    return _here(row.specification, here) if row.packages is None else _packages(row.packages, row.setting, here)
+    if row.packages is not None:
+        return _packages(row.packages, row.setting, here)
+    if name in PROGRAMS:
+        probe = here.probes.get(PROGRAMS[name])
+        if probe is None:
+            return _none(f"no trial launch of {PROGRAMS[name]} is recorded")
+        return _is(f"{PROGRAMS[name]} {probe.version}") if probe.available else _none(str(probe.reason))
+    if name == "python":  # the interpreter is told by the folder of its library, mapped in every launch
+        paths = here.fingerprints["path"].dropna().astype(str)
+        versions = sorted(set(paths.str.extract(r"/python(3\.\d+)/")[0].dropna()))
+        return _is(f"Python {', '.join(versions)}") if versions else _none("no launch recorded what it mapped")
+    if here.machine is None:
+        return _none(NO_RECORD)
+    if name in OF_GPU or (name in OF_GPUS and not here.machine.gpus):
+        return _none(here.machine.reasons.get("gpus") or NOT_RECORDED)
+    if name in OF_GPUS:
+        return OF_GPUS[name](here.machine.gpus or ())
+    return OF_MACHINE[name](here.machine) if name in OF_MACHINE else _none(NO_PROPERTY)
 
 
 def _packages(names: Sequence[str], setting: str | None, here: Here) -> Value:
     """Versions of packages in the locks of the stacks that were measured, all or those with a setting."""
     measured = here.metrics[here.metrics["kind"] == "measured"]
-    pairs = (
-        measured.reindex(columns=["stack", level_column(STACK)]).dropna().drop_duplicates().itertuples(index=False)
-    )
-    settings = {(stack, with_setting(level)[1]) for stack, level in pairs}
-    wanted = {stack for stack, own in settings if setting in (None, own)}
+    pairs = measured.reindex(columns=["stack", level_column(STACK)]).dropna().drop_duplicates()
+    settings = {(stack, with_setting(level)[1]) for stack, level in pairs.itertuples(index=False)}
+    wanted = {stack for stack, own in settings if setting in (None, own)} & set(stack_names())
     locked = {
-        (one.name, one.version.partition("+")[0])
-        for stack in wanted & set(stack_names())
-        for one in load_stack(stack).requirements
+        (one.name, one.version.partition("+")[0]) for stack in wanted for one in load_stack(stack).requirements
     }
-    found = {name: sorted({version for own, version in locked if own == name}, key=_in_order) for name in names}
-    told = [f"{name} {', '.join(versions)}" for name, versions in found.items() if versions]
+    told = []
+    for name in names:
+        versions = sorted((version for own, version in locked if own == name), key=_in_order)
+        told += [f"{name} {', '.join(versions)}"] if versions else []
     if told:
         return _is("; ".join(told))
     return _none(f"no stack with {names[0]} was measured{f' with {setting}' if setting else ''}")
@@ -63,48 +82,12 @@ def _in_order(version: str) -> list[int]:
     return [int(number) for number in re.findall(r"\d+", version)]
 
 
-def _here(name: str, here: Here) -> Value:
-    """This machine's own: a number, a name in the note, or why there is none."""
-    if name in PROGRAMS:
-        return _program(here, PROGRAMS[name])
-    if name == "python":
-        return _python(here)
-    if here.machine is None:
-        return _none(NO_RECORD)
-    if name in OF_GPU:
-        return _none(_no_gpu(here.machine))
-    return OF_MACHINE[name](here.machine) if name in OF_MACHINE else _none(NO_PROPERTY)
-
-
-def _of_model(here: Here, finding: Mapping[str, Any], model: str, env: str) -> Value:
-    """What was measured of a model in an environment; the number is said in the sentence, too."""
-    value = here.of_table(model, env, finding["metric"])
-    if value.value is None or finding["published"] is None:
-        return _none(value.note)
-    number = amount(value.value, finding["unit"])
-    return Value(value=value.value, kind=value.kind, note=f"{number}, {value.kind}: {value.note}")
-
-
 def _none(reason: str) -> Value:
     return Value(value=None, kind="unavailable", note=f"unavailable, {reason}")
 
 
 def _is(note: str, value: float | None = None) -> Value:
     return Value(value=value, kind="measured", note=note)
-
-
-def _program(here: Here, env: str) -> Value:
-    probe = here.probes.get(env)
-    if probe is None:
-        return _none(f"no trial launch of {env} is recorded")
-    return _is(f"{env} {probe.version}") if probe.available else _none(str(probe.reason))
-
-
-def _python(here: Here) -> Value:
-    """The interpreter is told by the folder of its library, mapped in every launch."""
-    paths = here.fingerprints["path"].dropna().astype(str)
-    versions = sorted(set(paths.str.extract(r"/python(3\.\d+)/")[0].dropna()))
-    return _is(f"Python {', '.join(versions)}") if versions else _none("no launch recorded what it mapped")
 
 
 def _clock(machine: MachineRecord) -> Value:
@@ -118,26 +101,13 @@ def _number(value: float | None, what: str) -> Value:
     return _none("not recorded") if value is None else _is(f"{value:,} {what}", float(value))
 
 
-def _gpus(machine: MachineRecord, told: Callable[[Gpus], Value]) -> Value:
-    """What the machine's GPUs tell, or why nothing is known of one."""
-    return told(machine.gpus) if machine.gpus else _none(_no_gpu(machine))
-
-
-def _of_gpu(gpu: Mapping[str, Any], field: str, factor: float, unit: str) -> Value:
-    """A number of a GPU, as nvidia-smi writes it."""
+def _of_first(gpus: Sequence[Mapping[str, Any]], field: str, factor: float, unit: str) -> Value:
+    """A number of the first GPU, as nvidia-smi writes it."""
     try:
-        value = float(str(gpu.get(field))) * factor
+        value = float(str(gpus[0].get(field))) * factor
     except ValueError:
-        return _none(f"nvidia-smi says {gpu.get(field)!r}")
+        return _none(f"nvidia-smi says {gpus[0].get(field)!r}")
     return _is(amount(value, unit), value)
-
-
-def _no_gpu(machine: MachineRecord) -> str:
-    return machine.reasons.get("gpus") or "the record of the machine does not hold it"
-
-
-def _names(gpus: Gpus) -> Value:
-    return _is(", ".join(str(gpu.get("name")) for gpu in gpus))
 
 
 OF_MACHINE: dict[str, Callable[[MachineRecord], Value]] = {
@@ -149,8 +119,10 @@ OF_MACHINE: dict[str, Callable[[MachineRecord], Value]] = {
     "clock": _clock,
     "operating_system": lambda machine: _is(str(machine.distribution or "not known")),
     "machine_type": lambda machine: _is(f"{machine.cpu_model}, {machine.virtualisation or 'bare'}"),
-    "gpu": lambda machine: _gpus(machine, _names),
-    "gpus": lambda machine: _gpus(machine, lambda gpus: _is("GPUs", float(len(gpus)))),
-    "gpu_memory": lambda machine: _gpus(machine, lambda gpus: _of_gpu(gpus[0], "memory_mib", 2**20, "B")),
-    "max_power": lambda machine: _gpus(machine, lambda gpus: _of_gpu(gpus[0], "power_limit_w", 1, "W")),
+}
+OF_GPUS: dict[str, Callable[[Sequence[Mapping[str, Any]]], Value]] = {
+    "gpu": lambda gpus: _is(", ".join(str(gpu.get("name")) for gpu in gpus)),
+    "gpus": lambda gpus: _is("GPUs", float(len(gpus))),
+    "gpu_memory": lambda gpus: _of_first(gpus, "memory_mib", 2**20, "B"),
+    "max_power": lambda gpus: _of_first(gpus, "power_limit_w", 1, "W"),
 }

@@ -15,6 +15,8 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
+from tare.core.files import text_of
+
 PROC = Path("/proc")
 NO_MEMORY_LIMIT = 1 << 60  # version 1 says "no limit" by a number of pages near the largest
 WEIGHTS = {"cpu.shares": "1024", "cpu.weight": "100", "blkio.weight": "500", "io.weight": "default 100"}
@@ -24,23 +26,16 @@ KERNELS_IO = (2, 4)  # class and level of whoever asked for nothing
 IOPRIO_GET = {"x86_64": 252, "aarch64": 31}
 # Limits of a process (/proc/PID/limits) that can change what a job computes or how fast; open files are set alike.
 RLIMITS = {
-    "Max cpu time": "processor time (ulimit -t)",
-    "Max file size": "file size (ulimit -f)",
-    "Max data size": "data size (ulimit -d)",
-    "Max stack size": "stack size (ulimit -s)",
-    "Max resident set": "resident set (ulimit -m)",
-    "Max locked memory": "locked memory (ulimit -l)",
+    "Max cpu time": "processor time (ulimit -t)", "Max file size": "file size (ulimit -f)",
+    "Max data size": "data size (ulimit -d)", "Max stack size": "stack size (ulimit -s)",
+    "Max resident set": "resident set (ulimit -m)", "Max locked memory": "locked memory (ulimit -l)",
     "Max address space": "address space (ulimit -v)",
-}
+}  # fmt: skip
 # Limits of a process by Docker's words for them; open files are a condition of the study.
 INHERITED = {
-    "cpu": resource.RLIMIT_CPU,
-    "fsize": resource.RLIMIT_FSIZE,
-    "data": resource.RLIMIT_DATA,
-    "stack": resource.RLIMIT_STACK,
-    "rss": resource.RLIMIT_RSS,
-    "memlock": resource.RLIMIT_MEMLOCK,
-}
+    "cpu": resource.RLIMIT_CPU, "fsize": resource.RLIMIT_FSIZE, "data": resource.RLIMIT_DATA,
+    "stack": resource.RLIMIT_STACK, "rss": resource.RLIMIT_RSS, "memlock": resource.RLIMIT_MEMLOCK,
+}  # fmt: skip
 CPU_QUOTA, MEMORY, PROCESSES = "CPU quota", "memory", "processes"
 
 
@@ -66,25 +61,14 @@ class Group:
 
 
 def limits_of(pid: int | None = None) -> dict[str, Limit]:
-    """The limits that are set for a process, by name; of this process without a number.
-
-    A value that nobody set, such as a CPU weight of the kernel's own, is no limit.
-
-    Raises:
-        OSError: there is no such process, or it can't be seen.
-    """
+    """Limits that somebody set for a process, None for this one, by name; OSError where it can't be seen."""
     process = PROC / (str(pid) if pid is not None else "self")
     chains = list(group_chains(process))
     return {**of_groups(chains), **_of_process(process, pid or os.getpid())}
 
 
 def group_chains(process: Path = PROC / "self", mountinfo: Path = PROC / "self/mountinfo") -> Iterator[list[Group]]:
-    """The control groups of a process in each hierarchy, its own first, up to the root of what is mounted.
-
-    Args:
-        process: its folder in /proc.
-        mountinfo: of whoever reads the groups' files.
-    """
+    """A process's control groups per hierarchy, own first, to the mounted root; `mountinfo`: of their reader."""
     paths = {}
     for line in (process / "cgroup").read_text().splitlines():
         _, names, path = line.split(":", 2)
@@ -128,11 +112,11 @@ def of_groups(chains: list[list[Group]]) -> dict[str, Limit]:
 def _cpus(group: Group) -> tuple[float, str, str] | None:
     if group.version == 2:
         file = group.folder / "cpu.max"
-        words = (_read(file) or "max").split()
+        words = (text_of(file) or "max").split()
         quota, period = words[0], next(iter(words[1:]), "100000")
     else:
         file = group.folder / "cpu.cfs_quota_us"
-        own, every = _read(file), _read(group.folder / "cpu.cfs_period_us")
+        own, every = text_of(file), text_of(group.folder / "cpu.cfs_period_us")
         quota, period = own or "-1", every or "100000"
     if quota in ("max", "-1"):
         return None
@@ -143,7 +127,7 @@ def _cpus(group: Group) -> tuple[float, str, str] | None:
 def _bytes(*files: str) -> Callable[[Group], tuple[float, str, str] | None]:
     def least(group: Group) -> tuple[float, str, str] | None:
         for file in files:
-            text = _read(group.folder / file)
+            text = text_of(group.folder / file)
             if text and text != "max" and int(text) < NO_MEMORY_LIMIT:
                 return float(text), f"{text} bytes", str(group.folder / file)
         return None
@@ -153,7 +137,7 @@ def _bytes(*files: str) -> Callable[[Group], tuple[float, str, str] | None]:
 
 def _number(file: str) -> Callable[[Group], tuple[float, str, str] | None]:
     def least(group: Group) -> tuple[float, str, str] | None:
-        text = _read(group.folder / file)
+        text = text_of(group.folder / file)
         return None if text in (None, "", "max") else (float(str(text)), str(text), str(group.folder / file))
 
     return least
@@ -183,7 +167,7 @@ EVERY = frozenset({*LEAST, *SUMS, *RLIMITS.values(), "niceness", "scheduling cla
 
 def _set(file: Path) -> str | None:
     """What somebody has written into a file of a group; None where it holds the kernel's own value."""
-    text = _read(file)
+    text = text_of(file)
     if not text or text in ("0", WEIGHTS.get(file.name)):
         return None
     return f"{file.name} {' '.join(text.split())}"
@@ -200,19 +184,16 @@ def _of_process(process: Path, pid: int) -> dict[str, Limit]:
         found["scheduling class"] = Limit(value=value, where=str(process / "stat"))
     if (io := _io_class(pid)) is not None:
         found["I/O class"] = Limit(value=io, where="ioprio_get")
-    for line in (_read(process / "limits") or "").splitlines()[1:]:
+    for line in (text_of(process / "limits") or "").splitlines()[1:]:
         name, soft = line[:25].strip(), line[26:46].strip()
         if name in RLIMITS and soft != "unlimited":
             found[RLIMITS[name]] = Limit(value=soft, where=str(process / "limits"))
-    for line in (_read(process / "status") or "").splitlines():
-        if line.startswith("Mems_allowed_list:") and (nodes := line.split()[1]) != _all_nodes():
+    folder = Path("/sys/devices/system/node")
+    every = text_of(folder / "has_memory") or text_of(folder / "online") or "0"
+    for line in (text_of(process / "status") or "").splitlines():
+        if line.startswith("Mems_allowed_list:") and (nodes := line.split()[1]) != every:
             found["memory nodes"] = Limit(value=nodes, where=str(process / "status"))
     return found
-
-
-def _all_nodes() -> str:
-    nodes = Path("/sys/devices/system/node")
-    return _read(nodes / "has_memory") or _read(nodes / "online") or "0"
 
 
 def _io_class(pid: int) -> str | None:
@@ -237,13 +218,7 @@ def inherited_limits() -> dict[str, tuple[int, int]]:
 
 
 def unequal(ours: Limits, theirs: Limits, *, ours_alone: frozenset[str] = frozenset()) -> list[str]:
-    """Where a launch does not live under the limits of this process, in words, in order; pure.
-
-    Args:
-        ours: of this process.
-        theirs: of the launch's first process.
-        ours_alone: names that the launch was asked to have otherwise.
-    """
+    """Where a launch lives under limits that are not ours, in words, but for `ours_alone` as asked; pure."""
     found = []
     for name in sorted({*ours, *theirs} - ours_alone):
         own, other = ours.get(name), theirs.get(name)
@@ -256,12 +231,7 @@ def unequal(ours: Limits, theirs: Limits, *, ours_alone: frozenset[str] = frozen
 
 
 def refused(pid: int, *, ours_alone: frozenset[str] = frozenset()) -> str | None:
-    """Why a launch can't be compared with others: it does not live under the limits of this process; or None.
-
-    Args:
-        pid: of its first process.
-        ours_alone: names of limits that it was asked to have otherwise.
-    """
+    """Why a launch can't be compared, as it lives under limits that are not ours, but for `ours_alone`; or None."""
     different = unequal(limits_of(), limits_of(pid), ours_alone=ours_alone)
     return f"it does not live under the limits of this session: {'; '.join(different)}" if different else None
 
@@ -271,13 +241,8 @@ def parent_of_containers(chains: list[list[Group]], *, systemd: bool = False) ->
 
     It is the nearest group of a chain that holds all that is limited, has no processes of its own (in version 2 no
     group has both processes and groups with controllers), and is the same in every hierarchy that limits something.
-
-    Args:
-        chains: of this process (`group_chains`).
-        systemd: the daemon's driver is systemd's, which takes slices alone.
-
-    Returns:
-        A path as `--cgroup-parent` takes it; None where there is none, or where nothing is limited.
+    `systemd`: the daemon's driver is systemd's, which takes slices alone. Returns a path as `--cgroup-parent` takes
+    it; None where there is none, or where nothing is limited.
     """
     found = set()
     for chain in chains:
@@ -287,7 +252,7 @@ def parent_of_containers(chains: list[list[Group]], *, systemd: bool = False) ->
         below = [
             group
             for group in chain[: limited[0] + 1]
-            if (group.version == 1 or not _read(group.folder / "cgroup.procs"))
+            if (group.version == 1 or not text_of(group.folder / "cgroup.procs"))
             and (not systemd or group.path.endswith(".slice"))
         ]
         if not below:
@@ -297,20 +262,9 @@ def parent_of_containers(chains: list[list[Group]], *, systemd: bool = False) ->
 
 
 def remove_empty(path: str, mountinfo: Path = PROC / "self/mountinfo") -> None:
-    """Remove a group where it is empty: a container's runtime makes the group's path in hierarchies that lack it.
-
-    Args:
-        path: as `parent_of_containers` gives it. A group that has processes or groups stays: the kernel sees to it.
-        mountinfo: of this process.
-    """
+    """Remove a group that a container's runtime made, where it is empty; the kernel refuses any other."""
     for line in mountinfo.read_text().splitlines():
         left, _, right = line.partition(" - ")
         if right.split(" ", 1)[0] in ("cgroup", "cgroup2") and path.strip("/"):
             with contextlib.suppress(OSError):
                 (Path(left.split(" ")[4].replace("\\040", " ")) / path.strip("/")).rmdir()
-
-
-def _read(path: Path) -> str | None:
-    with contextlib.suppress(OSError, UnicodeDecodeError):
-        return path.read_text().strip()
-    return None

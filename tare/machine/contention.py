@@ -53,12 +53,7 @@ class Counter:
 
 @contextmanager
 def counted(cpus: Sequence[int], proc: Path = PROC) -> Iterator[Counted]:
-    """Count while the block runs; what the block gets is filled when it ends.
-
-    Args:
-        cpus: logical CPUs whose time and cache misses count.
-        proc: /proc.
-    """
+    """Count while the block runs, of `cpus` their time and cache misses; what it gets is filled at its end."""
     found = Counted()
     with ExitStack() as stack:
         counters: dict[str, list[Counter]] = {}
@@ -90,7 +85,10 @@ def _now(cpus: Sequence[int], proc: Path) -> Counted:
         found.values["machine_steal_s"] = sum(used[cpu][1] for cpu in cpus if cpu in used)
     for quantity, name in PRESSURES.items():
         with _or_reason(found, (quantity,)):
-            found.values[quantity] = stall_s((proc / "pressure" / name).read_text())
+            total = re.search(r"^some .*total=(\d+)", (proc / "pressure" / name).read_text(), re.MULTILINE)
+            if total is None:
+                raise ValueError("no line `some` with a total")
+            found.values[quantity] = int(total.group(1)) / 1e6
     with _or_reason(found, (*PAGES_KIB, "major_faults")):
         pages = dict(line.split() for line in (proc / "vmstat").read_text().splitlines())
         found.values |= {quantity: int(pages[name]) * 1024.0 for quantity, name in PAGES_KIB.items()}
@@ -99,28 +97,12 @@ def _now(cpus: Sequence[int], proc: Path) -> Counted:
 
 
 def processors_used(stat: str) -> dict[int, tuple[float, float]]:
-    """By logical CPU: seconds that it was busy, and that a hypervisor took from it, from /proc/stat; pure.
-
-    Raises:
-        ValueError, KeyError: its rows are not as they should be.
-    """
+    """By logical CPU: seconds busy, and taken by a hypervisor, from /proc/stat; pure. ValueError, KeyError."""
     ticks, found = os.sysconf("SC_CLK_TCK"), {}
     for cpu, counts in re.findall(r"^cpu(\d+) (.*)$", stat, re.MULTILINE):
         one = dict(zip(FIELDS, map(int, counts.split()), strict=False))
         found[int(cpu)] = (sum(one[key] for key in BUSY) / ticks, one["steal"] / ticks)
     return found
-
-
-def stall_s(pressure: str) -> float:
-    """Seconds in which some task waited, from a file of /proc/pressure; pure.
-
-    Raises:
-        ValueError: it has no such line.
-    """
-    total = re.search(r"^some .*total=(\d+)", pressure, re.MULTILINE)
-    if total is None:
-        raise ValueError("no line `some` with a total")
-    return int(total.group(1)) / 1e6
 
 
 @contextmanager
@@ -135,11 +117,7 @@ def _or_reason(found: Counted, names: Sequence[str]) -> Iterator[None]:
 
 
 def cache_counters(cpus: Sequence[int]) -> list[Counter]:
-    """Misses of the last cache of all that runs on each of these CPUs.
-
-    Raises:
-        UnavailableError: the machine has no such counters, or does not let us.
-    """
+    """Misses of the last cache of all that runs on each of these CPUs; raises UnavailableError without counters."""
     own = cpu_counters()
     if not own.available:
         raise UnavailableError(own.reason or "no counters")
@@ -147,11 +125,7 @@ def cache_counters(cpus: Sequence[int]) -> list[Counter]:
 
 
 def dram_bytes_counters(sources: Path = EVENT_SOURCES) -> list[Counter]:
-    """Bytes read from and written to memory, as Intel's memory controllers count them.
-
-    Raises:
-        UnavailableError: there are none, they are another maker's, or we may not read them.
-    """
+    """Bytes to and from memory by Intel's memory controllers; raises UnavailableError where they can't be read."""
     check = dram_counters()
     if not check.available:
         raise UnavailableError(check.reason or "no counters")
@@ -165,11 +139,7 @@ def dram_bytes_counters(sources: Path = EVENT_SOURCES) -> list[Counter]:
 
 
 def dram_events(unit: Path) -> list[tuple[int, int, int, float]]:
-    """(type, config, CPU, bytes of a count) of a memory controller's reads and writes; empty where it is unknown.
-
-    Args:
-        unit: folder of the controller below /sys/bus/event_source/devices.
-    """
+    """(type, config, CPU, bytes of a count) of a memory controller's reads and writes; empty if unknown."""
     if not all((unit / "events" / name).exists() for name in CAS):
         return []
     kind, cpu = int((unit / "type").read_text()), int(re.split(r"[,-]", (unit / "cpumask").read_text().strip())[0])
@@ -187,11 +157,7 @@ def dram_events(unit: Path) -> list[tuple[int, int, int, float]]:
 
 
 def _opened(wanted: Sequence[tuple[int, int, int, float]]) -> list[Counter]:
-    """Counters of (type, config, CPU, scale), all of them or none.
-
-    Raises:
-        UnavailableError: one can't be opened.
-    """
+    """Counters of (type, config, CPU, scale), all of them or none; raises UnavailableError for the latter."""
     found: list[Counter] = []
     try:
         for kind, config, cpu, scale in wanted:

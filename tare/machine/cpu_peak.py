@@ -53,16 +53,16 @@ CORES: tuple[tuple[str, int, range, Core], ...] = (
 def modelled(machine: Mapping[str, Any], threads: int) -> dict[str, Any]:
     """Peak FLOP/s by precision for `threads` threads, with its assumptions; or None and the reason.
 
-    Args:
-        machine: facts as `tare.machine.facts.describe` gives them: cpu_signature, cpu_flags, cpu_clock.
-
-    Returns:
-        {"kind", "peak_flop_per_s": {precision: number}, "assumptions": [text], "reason"}: kind `modelled`, or
-        `unavailable` with a reason; and memory_bytes_per_s, which is unavailable, with its reason.
+    `machine`: facts as `tare.machine.facts.describe` gives them: cpu_signature, cpu_flags, cpu_clock. Returns
+    {"kind", "peak_flop_per_s": {precision: number}, "assumptions": [text], "reason"}: kind `modelled`, or
+    `unavailable` with a reason; and memory_bytes_per_s, which is unavailable, with its reason.
     """
     memory = {"memory_bytes_per_s": None, "memory_reason": MEMORY_REASON}
     try:
-        core, clock = _core(machine), _clock(machine)
+        core, clock = _core(machine), machine.get("cpu_clock")
+        if not clock:
+            reason = (machine.get("reasons") or {}).get("cpu_clock", "no clock was recorded")
+            raise UnavailableError(f"the processor's clock is not known: {reason}")
     except UnavailableError as error:
         return {"kind": "unavailable", "peak_flop_per_s": {}, "assumptions": [], "reason": error.reason, **memory}
     per_cycle = {
@@ -92,11 +92,3 @@ def _core(machine: Mapping[str, Any]) -> Core:
     if core.needs not in (machine.get("cpu_flags") or []):
         raise UnavailableError(f"this {core.name} does not show {core.needs}, so its vectors are not known")
     return core
-
-
-def _clock(machine: Mapping[str, Any]) -> Mapping[str, Any]:
-    clock: Mapping[str, Any] | None = machine.get("cpu_clock")
-    if not clock:
-        reason = (machine.get("reasons") or {}).get("cpu_clock", "no clock was recorded")
-        raise UnavailableError(f"the processor's clock is not known: {reason}")
-    return clock

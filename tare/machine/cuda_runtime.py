@@ -31,12 +31,7 @@ def cuda_of_packages(versions: Mapping[str, str]) -> str | None:
 
 
 def stack_cuda_version(stack: str, variant: str = "cuda") -> str | None:
-    """CUDA version of a stack's lock; None where it brings no runtime.
-
-    Raises:
-        UserError: no such stack or variant.
-        IntegrityError: the lock is not whole.
-    """
+    """CUDA version of a stack's lock; None without a runtime. UserError, or IntegrityError for a broken lock."""
     return cuda_of_packages({row.name: row.version for row in load_stack(stack, variant).requirements})
 
 

@@ -41,7 +41,6 @@ def archive_addresses(folder: Path = APT) -> list[str]:
 
 
 def _stanzas(path: Path) -> list[dict[str, str]]:
-    """The stanzas of a deb822 file; continued lines are joined."""
     text = re.sub(r"(?m)^#.*\n?", "", path.read_text(encoding="utf-8"))
     stanzas = []
     for block in re.split(r"\n\s*\n", re.sub(r"\n[ \t]+", " ", text)):

@@ -16,26 +16,23 @@ from pathlib import Path
 from typing import Any
 
 from tare.core.errors import UnavailableError
-from tare.core.files import cache_dir
+from tare.core.files import cache_dir, canonical_json, sha256_text
 from tare.core.process import run
 from tare.machine import nvml
 from tare.machine.memory import meminfo_bytes
+from tare.model.machines import MACHINE, MOST, checked_name, slug_of
 from tare.model.records.machine import MachineRecord
 from tare.model.schema import parse
 
 CPU = Path("/sys/devices/system/cpu")
+PCI = Path("/sys/bus/pci/devices")
+DISPLAY = "0x03"  # begins the class of PCI devices that draw or compute, of GPUs among them
 TOOL_S = 15.0
 GPU_FIELDS = {
-    "name": "name",
-    "uuid": "uuid",
-    "driver_version": "driver",
-    "memory.total": "memory_mib",
-    "pci.bus_id": "pci",
-    "compute_cap": "compute_capability",
-    "power.limit": "power_limit_w",
-    "clocks.max.sm": "max_sm_clock_mhz",
+    "name": "name", "uuid": "uuid", "driver_version": "driver", "memory.total": "memory_mib", "pci.bus_id": "pci",
+    "compute_cap": "compute_capability", "power.limit": "power_limit_w", "clocks.max.sm": "max_sm_clock_mhz",
     "mig.mode.current": "mig_mode",
-}
+}  # fmt: skip
 
 
 def describe() -> dict[str, Any]:
@@ -66,7 +63,6 @@ def _read(path: Path) -> str:
 
 @cache
 def _cpuinfo() -> dict[str, str]:
-    """The first processor's entry in /proc/cpuinfo."""
     first = _read(Path("/proc/cpuinfo")).split("\n\n")[0]
     return {key.strip(): value.strip() for key, _, value in (line.partition(":") for line in first.splitlines())}
 
@@ -92,7 +88,6 @@ def _cpu_flags() -> list[str]:
 
 
 def _cpu_signature() -> dict[str, Any]:
-    """What tells one make of core from another: vendor, family and model."""
     info = _cpuinfo()
     if not {"vendor_id", "cpu family", "model"} <= set(info):
         raise UnavailableError("/proc/cpuinfo names no vendor, family and model")
@@ -135,6 +130,43 @@ def _caches() -> dict[str, int]:
     return sizes
 
 
+def machine_name() -> str:
+    """The name of this machine in keys, paths and rows: what TARE_MACHINE says, or one made of its hardware.
+
+    Raises:
+        UserError: TARE_MACHINE is no name.
+    """
+    given = os.environ.get(MACHINE)
+    return checked_name(given, MACHINE) if given else _hardware_name()
+
+
+@cache
+def _hardware_name() -> str:
+    """The processor's model, and four digits of a hash of it, the number of processors, and the GPUs.
+
+    Read without a driver, which may be loaded later than the rules are read; neither the host's name, which a
+    container has anew at each start, nor a number of the installation, which a container may lack.
+    """
+    try:
+        model = _cpu_model()
+    except UnavailableError:
+        model = platform.machine()
+    digits = sha256_text(canonical_json([model, os.cpu_count(), _display_devices()]))[:4]
+    return f"{slug_of(model, MOST - 5)}-{digits}"
+
+
+def _display_devices() -> list[str]:
+    """Vendor and device of each of the machine's GPUs on its PCI buses, in order; none where they are not shown."""
+    found = []
+    for device in sorted(PCI.glob("*")):
+        try:
+            if _read(device / "class").startswith(DISPLAY):
+                found.append(f"{_read(device / 'vendor')} {_read(device / 'device')}")
+        except UnavailableError:
+            continue
+    return sorted(found)
+
+
 def identity() -> dict[str, Any]:
     """What must stay equal while a campaign runs; None where the machine does not tell."""
 
@@ -145,6 +177,7 @@ def identity() -> dict[str, Any]:
             return None
 
     return {
+        "name": machine_name(),
         "kernel": platform.release(),
         "machine": platform.machine(),
         "cpus": sorted(os.sched_getaffinity(0)),
@@ -160,11 +193,6 @@ def gpu_identity() -> list[dict[str, str | None]] | None:
         return [{name: row.get(name) for name in names} for row in read_gpus()]
     except UnavailableError:
         return None
-
-
-def _distribution() -> str:
-    release = platform.freedesktop_os_release()
-    return release.get("PRETTY_NAME") or release["NAME"]
 
 
 def _libc() -> str:
@@ -212,11 +240,7 @@ def _mitigations() -> dict[str, str]:
 
 
 def cgroups() -> str:
-    """v2, v1, or hybrid (v1 controllers beside a v2 tree).
-
-    Raises:
-        UnavailableError: no cgroup filesystem is mounted.
-    """
+    """v2, v1, or hybrid (v1 controllers beside a v2 tree); raises UnavailableError where none is mounted."""
     root = Path("/sys/fs/cgroup")
     if (root / "cgroup.controllers").exists():
         return "v2"
@@ -238,26 +262,14 @@ def _shm_bytes() -> int:
     return status.f_blocks * status.f_frsize
 
 
-def _load() -> float:
-    return round(os.getloadavg()[0], 2)
-
-
 @cache
 def gpus() -> tuple[dict[str, str], ...]:
-    """NVIDIA devices, asked for once: as `read_gpus`.
-
-    Raises:
-        UnavailableError: no driver answers.
-    """
+    """NVIDIA devices, asked for once: as `read_gpus`. Raises UnavailableError where no driver answers."""
     return read_gpus()
 
 
 def read_gpus() -> tuple[dict[str, str], ...]:
-    """NVIDIA devices as the driver tells them through NVML, or else nvidia-smi; values as nvidia-smi writes them.
-
-    Raises:
-        UnavailableError: no driver answers.
-    """
+    """NVIDIA devices as nvidia-smi writes them, by NVML or itself; raises UnavailableError without a driver."""
     try:
         return tuple(_as_written(device) for device in nvml.devices())
     except UnavailableError:
@@ -265,10 +277,7 @@ def read_gpus() -> tuple[dict[str, str], ...]:
 
 
 def _as_written(device: dict[str, Any]) -> dict[str, str]:
-    """A device of NVML in nvidia-smi's names and units; what NVML does not tell is `[N/A]`, as there.
-
-    A capability that is not told is left out, as where an older nvidia-smi does not know the field.
-    """
+    """NVML's device in nvidia-smi's names and units: `[N/A]`, or no capability, for what is not told."""
     words = {**device, "memory_mib": _scaled(device["memory_bytes"], 1 << 20)}
     words |= {"max_sm_clock_mhz": _scaled(device["max_sm_clock_hz"], 1e6)}
     power = device["power_limit_w"]
@@ -284,7 +293,6 @@ def _scaled(value: float | None, unit: float) -> int | None:
 
 
 def _listed_by_smi() -> tuple[dict[str, str], ...]:
-    """NVIDIA devices as nvidia-smi lists them."""
     if shutil.which("nvidia-smi") is None:
         raise UnavailableError("nvidia-smi is not installed: no NVIDIA driver")
     fields = dict(GPU_FIELDS)
@@ -303,6 +311,7 @@ def _listed_by_smi() -> tuple[dict[str, str], ...]:
 
 
 READERS: dict[str, Callable[[], Any]] = {
+    "name": machine_name,
     "cpu_model": _cpu_model,
     "cpu_signature": _cpu_signature,
     "cpu_clock": _cpu_clock,
@@ -319,11 +328,11 @@ READERS: dict[str, Callable[[], Any]] = {
     "shm_bytes": _shm_bytes,
     "architecture": platform.machine,
     "kernel": platform.release,
-    "distribution": _distribution,
+    "distribution": lambda: (release := platform.freedesktop_os_release()).get("PRETTY_NAME") or release["NAME"],
     "libc": _libc,
     "virtualisation": _virtualisation,
     "cgroups": cgroups,
     "disk": lambda: _space(cache_dir()),
-    "load_1min": _load,
+    "load_1min": lambda: round(os.getloadavg()[0], 2),
     "gpus": lambda: list(gpus()),
 }

@@ -47,13 +47,8 @@ def images_folder(study: ImageCostsPart, device: str) -> str:
 
     Studies share images, so a path has to mean the same for all of them. In results/images itself are the builds
     that fit this machine. Others, such as a CPU's on a machine with a GPU, have a folder of their own.
-
-    Args:
-        study: which stacks it has.
-        device: as the study says it; only what is not `auto` is compared with what the driver tells.
-
-    Returns:
-        `results/images`, `results/images/@cpu` or `results/images/@cuda`.
+    `device`: as the study says it; only what is not `auto` is compared with what the driver tells. Returns
+    `results/images`, `results/images/@cpu` or `results/images/@cuda`.
     """
     fits = device == AUTO or all(fitting_device(stack)[0] == device for stack in study.stacks_needed)
     return str(IMAGES if fits else IMAGES / f"@{device}")

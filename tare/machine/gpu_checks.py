@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from tare.core.errors import UnavailableError
+from tare.core.files import text_of
 from tare.machine import gpu_health, nvml
 from tare.machine.cuda_runtime import stack_cuda_versions
 from tare.machine.facts import gpus
@@ -135,14 +136,7 @@ def _settings_of(device: dict[str, Any]) -> Iterator[Check]:
 
 def running(name: str, processes: Path = Path("/proc")) -> list[int]:
     """Numbers of the processes of this name, which the kernel cuts to 15 letters."""
-    found = []
-    for path in processes.glob("[0-9]*/comm"):
-        try:
-            if path.read_text(errors="replace").strip() == name[:15]:
-                found.append(int(path.parent.name))
-        except OSError:
-            continue
-    return sorted(found)
+    return sorted(int(path.parent.name) for path in processes.glob("[0-9]*/comm") if text_of(path) == name[:15])
 
 
 def counters_free() -> Check:

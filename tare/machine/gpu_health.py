@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from tare.core.errors import UnavailableError
+from tare.core.files import text_of
 from tare.machine import nvml
 
 REST_S = 1.0
@@ -59,10 +60,8 @@ def _next(descriptor: int) -> bytes:
 
 def process_name(nvml_module: Any, pid: int) -> str:
     """Name of a process, from the system or else from the driver; a number of another namespace has none."""
-    try:
-        return Path(f"/proc/{pid}/comm").read_text(errors="replace").strip()
-    except OSError:
-        pass
+    if (known := text_of(Path(f"/proc/{pid}/comm"))) is not None:
+        return known
     try:
         return Path(nvml.text_of(nvml_module.nvmlSystemGetProcessName(pid))).name
     except (nvml_module.NVMLError, AttributeError):
@@ -70,8 +69,6 @@ def process_name(nvml_module: Any, pid: int) -> str:
 
 
 def _processes(ask: nvml.Asked) -> list[dict[str, Any]] | None:
-    """Processes that compute on a device, as the driver numbers them."""
-
     def listed(found: Sequence[Any]) -> list[dict[str, Any]]:
         return [
             {"pid": int(row.pid), "name": process_name(ask.nvml, row.pid), "used_bytes": _known(row.usedGpuMemory)}
@@ -123,10 +120,9 @@ def _device(ask: nvml.Asked, index: int) -> dict[str, Any]:
 def snapshot() -> dict[str, Any]:
     """State of every device now; never raises.
 
-    Returns:
-        `at_ns` (CLOCK_MONOTONIC), `driver`, `devices` (one mapping each: temperature, clocks, power, utilisation,
-        memory errors, time throttled by cause, processes; None where the device does not tell, with `reasons`),
-        `xid` (lines of the kernel's log, or None), and `reason` where no driver answers.
+    Returns `at_ns` (CLOCK_MONOTONIC), `driver`, `devices` (one mapping each: temperature, clocks, power,
+    utilisation, memory errors, time throttled by cause, processes; None where the device does not tell, with
+    `reasons`), `xid` (lines of the kernel's log, or None), and `reason` where no driver answers.
     """
     state: dict[str, Any] = {"at_ns": time.monotonic_ns(), "driver": None, "devices": [], "reason": None}
     try:
@@ -157,17 +153,14 @@ def problems(before: Mapping[str, Any], after: Mapping[str, Any]) -> list[str]:
         found += _changes(device, now[device["uuid"]], seconds)
     if before["xid"] is not None and after["xid"] is not None:
         seen = set(before["xid"])
-        found += [f"the driver logged an error: {_xid(line)}" for line in after["xid"] if line not in seen]
+        for line in (line for line in after["xid"] if line not in seen):
+            match = XID.search(line)
+            said = f"Xid {match['number']} on {match['pci']}" if match else line.strip()
+            found.append(f"the driver logged an error: {said}")
     return found
 
 
-def _xid(line: str) -> str:
-    match = XID.search(line)
-    return f"Xid {match['number']} on {match['pci']}" if match else line.strip()
-
-
 def _changes(before: Mapping[str, Any], after: Mapping[str, Any], seconds: float) -> list[str]:
-    """What happened to one device, `seconds` apart."""
     found = []
     counters = {
         "ecc_volatile_uncorrected": "new memory errors that were not corrected",
@@ -203,10 +196,7 @@ def _more(before: int | None, after: int | None) -> float:
 
 
 def others(*states: Mapping[str, Any]) -> list[str]:
-    """Processes on a device at times when none of ours was, as sentences.
-
-    Utilisation says nothing here: it looks back over as much as a second, when our own launch may still have run.
-    """
+    """Processes on a device when none of ours was, as sentences; utilisation would look back at our launch."""
     seen: dict[int, Mapping[str, Any]] = {}
     for state in states:
         for row in state["processes"] or ():
@@ -222,10 +212,7 @@ def _named(row: Mapping[str, Any]) -> str:
 
 @contextlib.contextmanager
 def watched(on: bool) -> Iterator[dict[str, Any]]:
-    """State of the devices around what happens inside; the mapping given is filled at the end; empty if off.
-
-    It then holds `before`, `after` and `problems`.
-    """
+    """State of the devices around a block: `before`, `after`, `problems`, filled at its end; empty if off."""
     record: dict[str, Any] = {}
     before = snapshot() if on else None
     yield record
@@ -235,11 +222,9 @@ def watched(on: bool) -> Iterator[dict[str, Any]]:
 
 
 def at_rest(seconds: float = REST_S) -> dict[str, Any]:
-    """How much of each device others use while we do nothing, watched for a while; never raises.
-
-    Returns:
-        `seconds`, `devices` (index, uuid, name, mean_utilization_percent, processes), `flags` (one sentence for
-        each sign of another user), and `reason` where no driver answers.
+    """How much of each device others use while we do nothing, watched for a while; never raises. Returns `seconds`,
+    `devices` (index, uuid, name, mean_utilization_percent, processes), `flags` (one sentence for each sign of
+    another user), and `reason` where no driver answers.
     """
     first = snapshot()
     used: dict[int, list[float]] = {device["index"]: [] for device in first["devices"]}
@@ -263,11 +248,8 @@ def at_rest(seconds: float = REST_S) -> dict[str, Any]:
 
 
 def gpu_flags(units: Sequence[Mapping[str, Any]], plan: Mapping[str, Any] | None = None) -> list[str]:
-    """What happened to the GPU over the units of a campaign, one line for each kind; empty on a CPU study.
-
-    Args:
-        units: of a journal; those with `gpu` were watched. Discarded and void units are left out.
-        plan: of the campaign, whose `gpu_at_start` says who used the device before the first unit.
+    """What happened to the GPU over a campaign's units, one line for each kind; discarded and void ones are left
+    out. `plan`: its `gpu_at_start` says who used the device before the first unit.
     """
     kinds: dict[str, list[tuple[Any, str]]] = {}
     counted = [unit for unit in units if unit.get("gpu") and not unit.get("discarded") and not unit.get("voided")]

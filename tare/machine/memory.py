@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import re
-from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
 
 from tare.core.errors import UnavailableError
@@ -14,11 +12,7 @@ MOUNTS, OWN_CGROUP = Path("/proc/self/mountinfo"), Path("/proc/self/cgroup")
 
 
 def meminfo_bytes(name: str) -> int:
-    """A row of /proc/meminfo.
-
-    Raises:
-        UnavailableError: the kernel has no such row.
-    """
+    """A row of /proc/meminfo. Raises UnavailableError where the kernel has no such row."""
     found = re.search(rf"^{name}:\s+(\d+) kB", Path("/proc/meminfo").read_text(), re.MULTILINE)
     if found is None:
         raise UnavailableError(f"/proc/meminfo has no {name}")
@@ -30,61 +24,37 @@ def available_memory_bytes() -> int:
     return min([meminfo_bytes("MemAvailable"), *_room_in_cgroups(MOUNTS, OWN_CGROUP)])
 
 
-@dataclass(frozen=True, kw_only=True)
-class _MemoryFiles:
-    """How a version of cgroups names what its memory controller says."""
-
-    limit: str
-    taken: str
-    reclaimable: str
-
-
-_MEMORY_V1 = _MemoryFiles(
-    limit="memory.limit_in_bytes", taken="memory.usage_in_bytes", reclaimable="total_inactive_file"
-)
-_MEMORY_V2 = _MemoryFiles(limit="memory.max", taken="memory.current", reclaimable="inactive_file")
+# How versions of cgroups name a limit of memory, what is taken, and what of that can be reclaimed.
+_FILES = {
+    "cgroup": ("memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file"),
+    "cgroup2": ("memory.max", "memory.current", "inactive_file"),
+}
 
 
 def _room_in_cgroups(mounts: Path, own: Path) -> list[int]:
-    """What is left below each limit of memory that holds for this process, in bytes; cgroups of both versions.
-
-    File pages that were not used lately count as room: the kernel takes them back first.
-
-    Args:
-        mounts: /proc/self/mountinfo.
-        own: /proc/self/cgroup.
-    """
+    """Room below each limit of memory for this process, in bytes; file pages that were not used lately are room."""
     found = []
     with contextlib.suppress(OSError):
-        paths = dict(_hierarchies(own.read_text(errors="surrogateescape")))
+        groups = (line.split(":", 2) for line in own.read_text(errors="surrogateescape").splitlines())
+        paths = {name: Path(path) for _, names, path in groups for name in names.split(",")}  # "": version 2
         for line in mounts.read_text(errors="surrogateescape").splitlines():
             left, _, right = line.partition(" - ")
             kind, _, options = right.split(" ", 2)
             key = "" if kind == "cgroup2" else "memory" if "memory" in options.split(",") else None
-            if kind not in ("cgroup", "cgroup2") or key not in paths:
+            if kind not in _FILES or key not in paths:
                 continue
             origin, point = map(Path, left.split(" ")[3:5])
-            files = _MEMORY_V2 if kind == "cgroup2" else _MEMORY_V1
             inner = paths[key].relative_to(origin) if paths[key].is_relative_to(origin) else Path()
             for folder in (point / inner, *(point / above for above in inner.parents)):
-                found += _room_below(folder, files)
+                found += _room_below(folder, *_FILES[kind])
     return found
 
 
-def _hierarchies(text: str) -> Iterator[tuple[str, Path]]:
-    """Controller (empty for version 2) and path of each group that a process is in, from its cgroup file."""
-    for line in text.splitlines():
-        _, controllers, path = line.split(":", 2)
-        for controller in controllers.split(","):
-            yield controller, Path(path)
-
-
-def _room_below(folder: Path, files: _MemoryFiles) -> list[int]:
-    """Bytes that are left below the limit of one group; none where it sets no limit."""
+def _room_below(folder: Path, limit_file: str, taken_file: str, reclaimable: str) -> list[int]:
     try:
-        limit = (folder / files.limit).read_text().strip()
-        taken = int((folder / files.taken).read_text())
+        limit = (folder / limit_file).read_text().strip()
+        taken = int((folder / taken_file).read_text())
         stat = dict(line.split() for line in (folder / "memory.stat").read_text().splitlines())
     except OSError:  # the root of version 2 has no such files
         return []
-    return [] if limit == "max" else [max(0, int(limit) - taken + int(stat[files.reclaimable]))]
+    return [] if limit == "max" else [max(0, int(limit) - taken + int(stat[reclaimable]))]

@@ -19,7 +19,7 @@ from typing import Any
 
 from tare.core import store
 from tare.core.errors import UnavailableError
-from tare.core.files import cache_dir, sha256_file
+from tare.core.files import cache_dir, sha256_file, text_of
 from tare.core.process import run
 
 LDCONFIG = ("/sbin/ldconfig", "-p")
@@ -36,36 +36,22 @@ ABI = {"x86_64": "x86-64", "aarch64": "AArch64"}
 # The least driver of each CUDA: from 11 on of each major version (docs.nvidia.com/deploy/cuda-compatibility, tables
 # 1 and 2; release notes of CUDA, "Minimum Required Driver Version for CUDA Minor Version Compatibility").
 LEAST_DRIVER = {
-    "9.0": "384.81",
-    "9.1": "390.46",
-    "9.2": "396.26",
-    "10.0": "410.48",
-    "10.1": "418.39",
-    "10.2": "440.33",
-    "11": "450.80.02",
-    "12": "525.60.13",
-    "13": "580.65.06",
-}
+    "9.0": "384.81", "9.1": "390.46", "9.2": "396.26", "10.0": "410.48", "10.1": "418.39", "10.2": "440.33",
+    "11": "450.80.02", "12": "525.60.13", "13": "580.65.06",
+}  # fmt: skip
 
 
 @dataclass(frozen=True, kw_only=True)
 class Places:
-    """Where a driver is looked for.
+    """Where a driver is looked for."""
 
-    Attributes:
-        devices: the folder of device files.
-        proc: the folder of the kernel module.
-        folders: of libraries, searched before what the loader's cache lists.
-        late_folders: searched after it: where some images and Windows' Linux put the driver.
-        ldconfig: the command that lists the loader's cache; empty for none.
-        wsl: what Windows' Linux has in place of all device files, and the folder that its libraries lead into.
-    """
-
-    devices: Path = Path("/dev")
-    proc: Path = Path("/proc/driver/nvidia")
-    folders: tuple[Path, ...] = ()
+    devices: Path = Path("/dev")  # the folder of device files
+    proc: Path = Path("/proc/driver/nvidia")  # the folder of the kernel module
+    folders: tuple[Path, ...] = ()  # of libraries, searched before what the loader's cache lists
+    # Searched after it: where some images and Windows' Linux put the driver.
     late_folders: tuple[Path, ...] = (Path("/usr/local/nvidia/lib64"), Path("/usr/lib/wsl/lib"))
-    ldconfig: tuple[str, ...] = LDCONFIG
+    ldconfig: tuple[str, ...] = LDCONFIG  # the command that lists the loader's cache; empty for none
+    # What Windows' Linux has in place of all device files, and the folder that its libraries lead into.
     wsl: tuple[Path, Path] = (Path("/dev/dxg"), Path("/usr/lib/wsl"))
 
 
@@ -80,21 +66,13 @@ class Library:
 
 @dataclass(frozen=True, kw_only=True)
 class Driver:
-    """The driver as found.
+    """The driver as found."""
 
-    Attributes:
-        version: of the kernel module, `580.65.06`; None where nothing tells it.
-        root: the folder that `devices` lie in; the same files belong in a container's /dev.
-        devices: the device files.
-        libraries: those of LIBRARY that were found, each name once.
-        folders: that the libraries need beside them, shown at the same path (Windows' Linux).
-    """
-
-    version: str | None
-    root: Path
-    devices: tuple[Path, ...]
-    libraries: tuple[Library, ...]
-    folders: tuple[Path, ...] = ()
+    version: str | None  # of the kernel module, `580.65.06`; None where nothing tells it
+    root: Path  # the folder that `devices` lie in; the same files belong in a container's /dev
+    devices: tuple[Path, ...]  # the device files
+    libraries: tuple[Library, ...]  # those of LIBRARY that were found, each name once
+    folders: tuple[Path, ...] = ()  # that the libraries need beside them, shown at the same path (Windows' Linux)
 
     def record(self) -> dict[str, Any]:
         """For JSON: what a campaign keeps of the driver that it used."""
@@ -116,10 +94,7 @@ def places_here() -> Places:
 
 def module_version(places: Places) -> str | None:
     """Version of the kernel module, from the line that begins with `NVRM version:`; None where it is not loaded."""
-    try:
-        text = (places.proc / "version").read_text(errors="replace")
-    except OSError:
-        return None
+    text = text_of(places.proc / "version") or ""
     found = re.search(r"^NVRM version:.*?\s(\d+\.\d+(?:\.\d+)?)\s", text, re.MULTILINE)
     return found.group(1) if found else None
 
@@ -144,7 +119,6 @@ def missing_devices(devices: tuple[Path, ...]) -> str | None:
 
 
 def _listed(places: Places) -> Iterator[Path]:
-    """Libraries of this machine's architecture in the loader's cache."""
     if not places.ldconfig or shutil.which(places.ldconfig[0]) is None:
         return
     abi = ABI.get(platform.machine(), platform.machine())
@@ -180,18 +154,16 @@ def find_libraries(places: Places) -> tuple[Library, ...]:
 
 
 def find_driver(places: Places | None = None) -> Driver:
-    """The driver of this machine.
-
-    Raises:
-        UnavailableError: there is no trace of one.
-    """
+    """The driver of this machine. Raises UnavailableError where there is no trace of one."""
     places = places or places_here()
     devices, libraries = device_files(places), find_libraries(places)
     if module_version(places) is None and not devices:
         raise UnavailableError("no NVIDIA driver: its kernel module is not loaded and there are no device files")
     wsl = any(path == places.wsl[0] for path in devices)
+    # As installers name libcuda's file: libcuda.so.580.65.06.
+    named = (re.fullmatch(r"libcuda\.so\.(\d+\.\d+(?:\.\d+)?)", library.path.name) for library in libraries)
     return Driver(
-        version=module_version(places) or _version_by_name(libraries),
+        version=module_version(places) or next((found[1] for found in named if found), None),
         root=places.devices,
         devices=devices,
         libraries=libraries,
@@ -200,12 +172,7 @@ def find_driver(places: Places | None = None) -> Driver:
 
 
 def driver_here() -> Driver:
-    """As `find_driver` for this machine. Its device files are looked up each time: the first program to start the
-    driver on the host may have had them made.
-
-    Raises:
-        UnavailableError: there is no trace of one.
-    """
+    """As `find_driver` here; device files anew, as the first program may make them; or UnavailableError."""
     return replace(_found_once(), devices=device_files(places_here()))
 
 
@@ -214,26 +181,11 @@ def _found_once() -> Driver:
     return find_driver()
 
 
-def _version_by_name(libraries: tuple[Library, ...]) -> str | None:
-    """Version in the name of libcuda's file, as installers write it: libcuda.so.580.65.06."""
-    for library in libraries:
-        found = re.fullmatch(r"libcuda\.so\.(\d+\.\d+(?:\.\d+)?)", library.path.name)
-        if found:
-            return found.group(1)
-    return None
-
-
 def stage_libraries(driver: Driver, parent: Path | None = None) -> Path:
-    """One folder with a copy of each library and the names that programs ask for; made where it is missing.
+    """One folder, the same for equal libraries, with a copy of each and the names that programs ask for.
 
-    Copies and no hard links: Charliecloud binds folders so that they can be written, and a link would lead a write
-    to the machine's own driver.
-
-    Returns:
-        `<cache>/driver/<version>-<hash>`, the same for equal libraries.
-
-    Raises:
-        UnavailableError: there is no libcuda.so.1 to stage.
+    Copies: Charliecloud's binds can be written, and links would lead to the driver. UnavailableError without
+    libcuda.so.1.
     """
     if LIBCUDA not in {library.name for library in driver.libraries}:
         raise UnavailableError(
@@ -244,20 +196,16 @@ def stage_libraries(driver: Driver, parent: Path | None = None) -> Path:
 
     def make(folder: Path) -> dict[str, Any]:
         for library in driver.libraries:
-            _place(library, folder)
+            target = folder / library.path.name
+            if not target.exists():
+                shutil.copyfile(library.path, target)
+                target.chmod(0o755)
+            if library.name != target.name:
+                (folder / library.name).symlink_to(target.name)
         return {"version": driver.version}
 
     key = f"{driver.version or 'unknown'}-{store.key_of(hashes)[:12]}"
     return store.keep(parent or cache_dir("driver"), key, make, what="copying the driver's libraries").path
-
-
-def _place(library: Library, folder: Path) -> None:
-    target = folder / library.path.name
-    if not target.exists():
-        shutil.copyfile(library.path, target)
-        target.chmod(0o755)
-    if library.name != target.name:
-        (folder / library.name).symlink_to(target.name)
 
 
 def _numbers(version: str) -> tuple[int, ...]:
@@ -271,13 +219,7 @@ def least_driver(runtime: str) -> str | None:
 
 
 def check_runtime(driver_version: str | None, runtime: str | None, stack: str) -> None:
-    """See that the driver is new enough for the CUDA runtime of a stack.
-
-    What one of them does not tell is left to the trial launch, which really starts it.
-
-    Raises:
-        UnavailableError: it is older than the least that the runtime needs.
-    """
+    """Raise UnavailableError where the driver is too old for a stack's CUDA runtime; untold, the trial shows it."""
     least = least_driver(runtime) if runtime else None
     if driver_version is None or least is None or _numbers(driver_version) >= _numbers(least):
         return

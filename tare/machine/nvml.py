@@ -21,18 +21,10 @@ INTERVAL_S = 0.1  # drivers refresh utilisation every 1/6 s to 1 s: sampling fas
 COMPUTE_MODES = {0: "default", 1: "exclusive thread", 2: "prohibited", 3: "exclusive process"}
 # Bits of NVML's clocks event reasons (nvml.h), by the name that people know from nvidia-smi.
 REASONS = {
-    0x001: "gpu_idle",
-    0x002: "applications_clocks_setting",
-    0x004: "sw_power_cap",
-    0x008: "hw_slowdown",
-    0x010: "sync_boost",
-    0x020: "sw_thermal_slowdown",
-    0x040: "hw_thermal_slowdown",
-    0x080: "hw_power_brake_slowdown",
-    0x100: "display_clock_setting",
-    0x200: "board_limit",
-    0x400: "reliability",
-}
+    0x001: "gpu_idle", 0x002: "applications_clocks_setting", 0x004: "sw_power_cap", 0x008: "hw_slowdown",
+    0x010: "sync_boost", 0x020: "sw_thermal_slowdown", 0x040: "hw_thermal_slowdown",
+    0x080: "hw_power_brake_slowdown", 0x100: "display_clock_setting", 0x200: "board_limit", 0x400: "reliability",
+}  # fmt: skip
 # Those that make a device slower than it would be; the others say that it idles or was told to.
 SLOWING = {name for bit, name in REASONS.items() if bit & 0x6EC}
 MPS_PIPE = Path("/tmp/nvidia-mps")
@@ -40,11 +32,7 @@ MPS_PIPE = Path("/tmp/nvidia-mps")
 
 @contextlib.contextmanager
 def session() -> Iterator[Any]:
-    """The NVML binding, initialised.
-
-    Raises:
-        UnavailableError: no driver answers.
-    """
+    """The NVML binding, initialised. Raises UnavailableError where no driver answers."""
     try:
         import pynvml
     except ImportError as error:
@@ -123,11 +111,7 @@ def mps_hint() -> str | None:
 
 
 def devices() -> tuple[dict[str, Any], ...]:
-    """Facts of each device that stay while it is not set anew, and `reasons` for those that are None.
-
-    Raises:
-        UnavailableError: no driver answers.
-    """
+    """Facts of devices that stay as set, with `reasons` for those that are None; raises UnavailableError."""
     with session() as nvml:
         try:
             driver = text_of(nvml.nvmlSystemGetDriverVersion())
@@ -224,10 +208,7 @@ class Sampler:
 
     Each row has `at_ns` (CLOCK_MONOTONIC, which launches share) and the fields of `sample`. A driver that stops
     answering leaves what was sampled until then, and the reason.
-
-    Args:
-        interval_s: time between samples.
-        index: NVML's number of the device (`index_of`).
+    `interval_s`: time between samples. `index`: NVML's number of the device (`index_of`).
     """
 
     def __init__(self, interval_s: float = INTERVAL_S, index: int = 0) -> None:

@@ -19,9 +19,10 @@ from pathlib import Path
 from typing import Any
 
 from tare.core.errors import TareError, UnavailableError, as_we_can
-from tare.core.files import project_root, read_json
+from tare.core.files import project_root, read_json, text_of
 from tare.core.process import run
 from tare.machine.facts import gpus
+from tare.machine.security import is_privileged
 from tare.model.studies.layout import IMAGES
 
 TRIAL_S = 30.0
@@ -104,17 +105,7 @@ def nsys() -> Check:
 
 
 def _gpu_counters_reserved() -> bool:
-    """Whether the driver lets only the administrator read the GPU's counters."""
-    try:
-        text = NVIDIA_PARAMETERS.read_text()
-    except OSError:
-        return False
-    return re.search(r"^RmProfilingAdminOnly:\s*1", text, re.MULTILINE) is not None
-
-
-def _has_sys_admin() -> bool:
-    found = re.search(r"^CapEff:\s+([0-9a-f]+)", Path("/proc/self/status").read_text(), re.MULTILINE)
-    return found is not None and bool(int(found.group(1), 16) >> 21 & 1)
+    return re.search(r"^RmProfilingAdminOnly:\s*1", text_of(NVIDIA_PARAMETERS) or "", re.MULTILINE) is not None
 
 
 def ncu() -> Check:
@@ -133,7 +124,7 @@ def ncu() -> Check:
     answer = run(["ncu", "--version"], timeout_s=TRIAL_S).stdout
     found = re.search(r"Version ([\d.]+)", answer)
     version = found.group(1) if found else None
-    if _gpu_counters_reserved() and not _has_sys_admin():
+    if _gpu_counters_reserved() and not is_privileged():
         setting = "options nvidia NVreg_RestrictProfilingToAdminUsers=0"
         return lacking(
             "ncu",
@@ -145,15 +136,7 @@ def ncu() -> Check:
 
 
 def open_counter(kind: int, config: int, cpu: int | None = None) -> int:
-    """Open a counter with perf_event_open(2): of this process in user mode, or of all that runs on a logical CPU.
-
-    Returns:
-        Its descriptor.
-
-    Raises:
-        OSError: the kernel refuses it.
-        UnavailableError: the system call's number is not known for this architecture.
-    """
+    """The descriptor of perf_event_open(2): our user mode, or all of a CPU. OSError, or UnavailableError."""
     number = PERF_EVENT_OPEN.get(platform.machine())
     if number is None:
         raise UnavailableError(f"perf_event_open is not known for {platform.machine()}")
@@ -213,7 +196,7 @@ def dram_counters() -> Check:
             name, "the kernel shows no memory-controller counters (uncore_imc, amd_umc): hidden or unsupported"
         )
     level = int(PARANOID.read_text()) if PARANOID.exists() else 2
-    if level > 0 and not _has_sys_admin():
+    if level > 0 and not is_privileged():
         return lacking(
             name, f"not permitted (perf_event_paranoid is {level})", "sysctl kernel.perf_event_paranoid=0"
         )

@@ -6,6 +6,7 @@ import re
 from dataclasses import dataclass
 from pathlib import Path
 
+from tare.core.files import text_of
 from tare.core.process import NAMESPACES
 
 ENFORCE = Path("/sys/fs/selinux/enforce")
@@ -18,28 +19,17 @@ DENIALS = ("permission denied", "not permitted")
 
 @dataclass(frozen=True, kw_only=True)
 class Switch:
-    """A switch of the kernel that keeps programs from user namespaces.
+    """A switch of the kernel that keeps programs from user namespaces."""
 
-    Attributes:
-        path: of the switch.
-        off: what it holds then.
-        says: in words.
-        remedy: the command that mends it.
-        binds_root: it holds for root, too.
-    """
-
-    path: Path
-    off: str
-    says: str
-    remedy: str
-    binds_root: bool = False
+    path: Path  # of the switch
+    off: str  # what it holds then
+    says: str  # in words
+    remedy: str  # the command that mends it
+    binds_root: bool = False  # it holds for root, too
 
     def is_off(self) -> bool:
         """Whether it keeps somebody from user namespaces; a kernel without it does not."""
-        try:
-            return self.path.read_text(encoding="ascii").strip() == self.off
-        except OSError:
-            return False
+        return text_of(self.path) == self.off
 
 
 SWITCHES = (
@@ -68,10 +58,7 @@ SWITCHES = (
 
 def enforces_selinux() -> bool:
     """Whether SELinux is on and does not merely tell what it would forbid."""
-    try:
-        return ENFORCE.read_text(encoding="ascii").strip() == "1"
-    except OSError:
-        return False
+    return text_of(ENFORCE) == "1"
 
 
 def is_privileged() -> bool:
@@ -87,13 +74,7 @@ def namespaces_off() -> Switch | None:
 
 
 def switch_behind(reason: str, *, in_namespace: bool = False) -> Switch | None:
-    """The switch for which a launch failed; None where none is off, or it failed for something else.
-
-    Args:
-        reason: what the runtime printed.
-        in_namespace: an ordinary user's launch is made in a user namespace: then the switch is what a mere denial
-            is for.
-    """
+    """The switch for which a launch failed; None where none is off. `in_namespace`: a mere denial is one."""
     said = reason.lower()
     words = (*REFUSALS, *DENIALS) if in_namespace and not is_privileged() else REFUSALS
     return namespaces_off() if any(word in said for word in words) else None

@@ -30,6 +30,12 @@ def columns_of_levels(columns: Iterable[str]) -> list[str]:
     return list(dict.fromkeys(name for name in columns if name.startswith(COLUMN)))
 
 
+def levels_in(row: Mapping[str, object]) -> dict[str, str]:
+    """Levels by factor of a row of a table, whose empty fields are none."""
+    found = {name.removeprefix(COLUMN): row[name] for name in columns_of_levels(row)}
+    return {factor: level for factor, level in found.items() if isinstance(level, str)}
+
+
 def levels_text(levels: Levels) -> str:
     """As plans write them."""
     return ",".join(f"{factor}={level}" for factor, level in levels.items())

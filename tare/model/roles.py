@@ -1,21 +1,25 @@
 """What a launch is in its unit: where it runs, and what sets it apart there. Names are written and read here alone.
 
-Names stand in plans, journals and tables: `docker`, `host.control`, `docker.headline`, `host.control.alone`,
-`docker/cold`; in the batch sweep the size of the batch.
+Plans hold roles, tables have columns of them; journals and figures call a launch by its name: `docker`,
+`host.control`, `docker.headline`, `host.control.alone`, `docker/cold`; in the batch sweep the size of the batch.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from collections.abc import Iterable
 from functools import cache
+from typing import Any, Literal
+
+from pydantic import model_serializer
 
 from tare.model.registry import HOST
+from tare.model.schema import Record
 
 CONTROL_END, REFERENCE_END, ALONE_END, CACHE_SIGN = ".control", ".headline", ".alone", "/"
+Role = Literal["reference", "control", "treatment", "headline"]
 
 
-@dataclass(frozen=True, kw_only=True)
-class LaunchRole:
+class LaunchRole(Record):
     """One launch of a unit.
 
     Attributes:
@@ -34,9 +38,14 @@ class LaunchRole:
     page_cache: str | None = None
     batch: int | None = None
 
+    @model_serializer
+    def _what_is_set(self) -> dict[str, Any]:
+        """Equal roles are written alike, whichever of their defaults were given."""
+        return {name: value for name, value in self if value not in (None, False)}
+
     @property
     def name(self) -> str:
-        """As plans, journals and tables write it."""
+        """As journals and figures call it."""
         if self.batch is not None:
             return str(self.batch)
         parts = [
@@ -49,14 +58,23 @@ class LaunchRole:
         return "".join(parts)
 
     @property
+    def role(self) -> Role:
+        """What it is compared as: the host's first launch is the reference, its second the A/A control."""
+        if self.is_reference:
+            return "headline"
+        if self.is_control:
+            return "control"
+        return "reference" if self.environment == HOST else "treatment"
+
+    @property
     def is_compared(self) -> bool:
         """Whether it is an environment's own launch, which is compared with the host's."""
-        return self.environment != HOST and not self.is_reference and not self.is_alone
+        return self.role == "treatment" and not self.is_alone
 
     @property
     def place(self) -> LaunchRole:
         """The launch that stands for its place: of the environment, or of its control."""
-        return replace(self, is_reference=False, is_alone=False, page_cache=None)
+        return self.replace(is_reference=False, is_alone=False, page_cache=None)
 
 
 @cache
@@ -77,19 +95,24 @@ def read_role(name: str) -> LaunchRole:
     )
 
 
+def read_roles(names: Iterable[str]) -> tuple[LaunchRole, ...]:
+    """What launches of these names are."""
+    return tuple(read_role(name) for name in names)
+
+
 def reference_of(env: str) -> str:
     """Name of an environment's launch at the headline's levels, in the campaign of an arm."""
-    return replace(read_role(env), is_reference=True).name
+    return read_role(env).replace(is_reference=True).name
 
 
 def alone_of(name: str) -> str:
     """Name of the same launch without its co-runner."""
-    return replace(read_role(name), is_alone=True).name
+    return read_role(name).replace(is_alone=True).name
 
 
 def started(name: str, page_cache: str) -> str:
     """Name of the same launch from a page cache in this state."""
-    return replace(read_role(name), page_cache=page_cache).name
+    return read_role(name).replace(page_cache=page_cache).name
 
 
 CONTROL = LaunchRole(environment=HOST, is_control=True).name  # what the instrument sees where nothing differs

@@ -70,10 +70,13 @@ class Record(BaseModel):
         """As JSON holds it; keys that were never given and have a default are left out."""
         return self.model_dump(mode="json", by_alias=True, exclude_unset=True)
 
+    def given(self) -> dict[str, Any]:
+        """The fields that were given, by name."""
+        return {name: getattr(self, name) for name in self.model_fields_set}
+
     def replace(self, **values: Any) -> Self:
         """A copy with other values, checked like any other."""
-        kept = {name: getattr(self, name) for name in self.model_fields_set}
-        return type(self)(**(kept | values))
+        return type(self)(**(self.given() | values))
 
 
 class FileRecord(Record):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache, wraps
 from pathlib import Path
-from typing import TypeVar
+from typing import TypeVar, get_args
 
 import pandas as pd
 import pandera.pandas as pa
@@ -13,6 +13,7 @@ import pandera.pandas as pa
 from tare.core.errors import IntegrityError, UserError
 from tare.core.files import atomic_path
 from tare.model.levels import columns_of_levels, level_column
+from tare.model.roles import Role
 
 # Tables of some thousand rows are asked thousands of times for a few of them, which takes Arrow's strings longer.
 pd.set_option("mode.string_storage", "python")
@@ -22,6 +23,7 @@ REMEMBERED = 8  # tables whose answers `once_per_table` keeps
 
 KINDS = ("measured", "modelled", "unavailable")
 FORMER_LEVELS = "arm"  # the column of older versions
+MACHINE = "machine"  # the column that they lack
 INCONCLUSIVE = "inconclusive"
 VERDICTS = (
     "equivalent",
@@ -34,14 +36,24 @@ VERDICTS = (
 PLAIN = tuple(word for word in VERDICTS if not word.endswith("stalls"))
 DIFFERENT = tuple(word for word in VERDICTS if word.startswith("different"))
 
+ROLES = get_args(Role)
+# What a comparison is of: an environment with the host, an arm's level with the headline's, or a launch with a
+# co-runner with the same one alone.
+ENVIRONMENT, LEVEL, CO_RUNNER = COMPARES = ("environment", "level", "co_runner")
+
 LEVELS = f"{level_column('')}[a-z0-9_]+"  # which columns hold levels
 
 IDENTITY = {
     "study": pa.Column(TEXT),
+    MACHINE: pa.Column(TEXT),
     "campaign": pa.Column(TEXT),
     "scenario": pa.Column(TEXT),
     "workload": pa.Column(TEXT),
-    "env": pa.Column(TEXT),
+    # A launch of a unit by its name; what the name says stands in the three columns behind it.
+    "launch": pa.Column(TEXT),
+    "environment": pa.Column(TEXT),
+    "launch_role": pa.Column(TEXT, pa.Check.isin(ROLES)),
+    "co_runner": pa.Column(pd.BooleanDtype()),  # whether another job trained beside it
     "stack": pa.Column(TEXT),
     # One for each factor that the table's rows have a level of; empty where a row has none.
     LEVELS: pa.Column(TEXT, nullable=True, required=False, regex=True),
@@ -51,7 +63,7 @@ IDENTITY = {
 }
 
 
-def _strict(columns: dict[str, pa.Column], checks: pa.Check | None = None) -> pa.DataFrameSchema:
+def _strict(columns: dict[str, pa.Column], checks: pa.Check | list[pa.Check] | None = None) -> pa.DataFrameSchema:
     """Identity and `columns`, in this order, nothing else."""
     return pa.DataFrameSchema({**IDENTITY, **columns}, checks=checks, strict=True, ordered=True, coerce=True)
 
@@ -80,6 +92,7 @@ VERDICT_TABLE = _strict(
     {
         "metric": pa.Column(TEXT),
         "reference": pa.Column(TEXT),
+        "compares": pa.Column(TEXT, pa.Check.isin(COMPARES)),
         "role": pa.Column(TEXT, pa.Check.isin(("primary", "exploratory"))),
         "attempt": pa.Column(pd.Int64Dtype(), nullable=True),  # which try of its question the campaign is
         "n_units": pa.Column(int, pa.Check.ge(0)),
@@ -279,6 +292,58 @@ JOB_LENGTH = _strict(
     checks=COST_CHECK,
 )
 
+WEIGHTS = ("more", "less", "open")
+CAUSES = ("nothing", "varied", "files", "phase", "once", "steps", "kernels", "operator", "unknown")
+
+
+def _change_is_whole(table: pd.DataFrame) -> pd.Series:
+    parts = ("change_level", "change_ratio_low", "change_ratio_high")
+    return sum(table[name].isna() == table["change_factor"].isna() for name in parts) == len(parts)
+
+
+def _job_has_length(table: pd.DataFrame) -> pd.Series:
+    return (table["metric"] == "job_s") == table["length_s"].notna()
+
+
+DECISIONS = _strict(
+    {
+        "metric": pa.Column(TEXT, pa.Check.isin(("real_s", "step_s", "job_s"))),
+        "length_s": pa.Column(float, pa.Check.gt(0), nullable=True),  # of a job's steps, on the host
+        "factor": pa.Column(TEXT),  # `environment`, that of an arm, `co_runner`
+        "level": pa.Column(TEXT),
+        "reference": pa.Column(TEXT),
+        "ratio": pa.Column(float, nullable=True),
+        "ci_low": pa.Column(float, nullable=True),
+        "ci_high": pa.Column(float, nullable=True),
+        "seconds_low": pa.Column(float, nullable=True),
+        "seconds_high": pa.Column(float, nullable=True),
+        "control_ci_low": pa.Column(float, nullable=True),
+        "control_ci_high": pa.Column(float, nullable=True),
+        "control_reaches": pa.Column(pd.BooleanDtype(), nullable=True),
+        "kind": pa.Column(TEXT, pa.Check.isin(KINDS)),
+        "n_units": pa.Column(int, pa.Check.ge(0)),
+        "alpha": pa.Column(float, pa.Check.in_range(0, 1), nullable=True),
+        "margin": pa.Column(float, pa.Check.gt(0)),
+        "verdict": pa.Column(TEXT, pa.Check.isin(VERDICTS)),
+        "role": pa.Column(TEXT, pa.Check.isin(("primary", "exploratory"))),
+        "rank": pa.Column(pd.Int64Dtype(), pa.Check.ge(1), nullable=True),
+        "weight": pa.Column(TEXT, pa.Check.isin(WEIGHTS), nullable=True),
+        "cause": pa.Column(TEXT, pa.Check.isin(CAUSES)),
+        "cause_what": pa.Column(TEXT, nullable=True),
+        "cause_share_low": pa.Column(float, nullable=True),
+        "cause_share_high": pa.Column(float, nullable=True),
+        "change_factor": pa.Column(TEXT, nullable=True),
+        "change_level": pa.Column(TEXT, nullable=True),
+        "change_ratio_low": pa.Column(float, pa.Check.gt(0), nullable=True),
+        "change_ratio_high": pa.Column(float, pa.Check.gt(0), nullable=True),
+        "reason": pa.Column(TEXT, nullable=True),
+    },
+    checks=[
+        pa.Check(_change_is_whole, error="a change without its level or its gain, or a gain of none"),
+        pa.Check(_job_has_length, error="a job without its length, or another row with one"),
+    ],
+)
+
 OF_LEVELS = ("more_faults", "level_cost_s", "level_share", "fault_share")
 FAULT_ITEMS_OF = {
     "host": ("fault_cost_s", *OF_LEVELS),
@@ -292,6 +357,7 @@ STATES = ("opened", "sealed", "adopted", "superseded", "found", "gone")
 LEDGER = pa.DataFrameSchema(
     {
         "study": pa.Column(TEXT),
+        MACHINE: pa.Column(TEXT),
         "workload": pa.Column(TEXT),
         "campaign": pa.Column(TEXT),
         "attempt": pa.Column(pd.Int64Dtype(), nullable=True),  # none of a campaign without a unit that counts
@@ -300,7 +366,7 @@ LEDGER = pa.DataFrameSchema(
         "opened_at": pa.Column(TEXT),
         "last_at": pa.Column(TEXT),
         "units": pa.Column(pd.Int64Dtype(), nullable=True),
-        "env": pa.Column(TEXT, nullable=True),
+        "launch": pa.Column(TEXT, nullable=True),
         "ratio": pa.Column(float, nullable=True),
         "ci_low": pa.Column(float, nullable=True),
         "ci_high": pa.Column(float, nullable=True),
@@ -320,6 +386,7 @@ SCHEMAS = {
     "verdicts": VERDICT_TABLE,
     "job_length": JOB_LENGTH,
     "fault_costs": FAULT_COSTS,
+    "decisions": DECISIONS,
     "counts": COUNTS,
     "operators": OPERATORS,
     "families": FAMILIES,
@@ -462,12 +529,14 @@ def make(name: str, rows: Sequence[Mapping[str, object]]) -> pd.DataFrame:
 
 
 def write(name: str, table: pd.DataFrame, *paths: Path) -> None:
-    """Write a table as CSV or Parquet, by the suffix of each path."""
+    """Write a table as CSV, Parquet or JSON (an object for each row), by the suffix of each path."""
     checked = _validate(name, table, f"table {name}")
     for path in paths:
         with atomic_path(path) as temporary:
             if path.suffix == ".parquet":
                 checked.to_parquet(temporary, index=False)
+            elif path.suffix == ".json":
+                checked.to_json(temporary, orient="records", indent=1, double_precision=15, force_ascii=False)
             else:
                 checked.to_csv(temporary, index=False)
 
@@ -490,12 +559,25 @@ def read(name: str, path: Path) -> pd.DataFrame:
             table = pd.read_csv(path, dtype=texts)
     except (ValueError, OSError) as error:
         raise IntegrityError(f"{path} can't be read ({error}); delete it and run again") from error
-    if FORMER_LEVELS in table.columns and LEVELS in _schema(name).columns:
+    missing = MACHINE in _schema(name).columns and MACHINE not in table.columns and "study" in table.columns
+    if missing or (FORMER_LEVELS in table.columns and LEVELS in _schema(name).columns):
+        why = f"without the column {MACHINE}" if missing else f"with all levels in the column {FORMER_LEVELS}"
         raise IntegrityError(
-            f"{path} is of an older version, with all levels in the column {FORMER_LEVELS}: make it again with "
-            f"`snakemake --cores 1 {path} --force`"
+            f"{path} is of an older version, {why}: make it again with `snakemake --cores 1 {path} --force`"
         )
     return _validate(name, table, str(path))
+
+
+def machine_of(table: pd.DataFrame) -> str | None:
+    """The machine that a table's rows are of; None where it has none.
+
+    Raises:
+        IntegrityError: they are of several.
+    """
+    found = sorted(table[MACHINE].unique())
+    if len(found) > 1:
+        raise IntegrityError(f"rows of several machines ({', '.join(found)}) are in one table: extract it again")
+    return str(found[0]) if found else None
 
 
 def _validate(name: str, table: pd.DataFrame, where: str) -> pd.DataFrame:

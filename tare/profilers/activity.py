@@ -47,10 +47,7 @@ UNDIRECTED = re.compile(r"^\[CUDA memcpy(?: Unknown)?\]$")
 
 
 def operation_kind(name: str) -> str:
-    """Kind of an operation on memory by its printed name; an array is memory of the device.
-
-    `copy` is a copy whose direction the name does not say.
-    """
+    """Kind of a memory operation by its printed name, an array on the device; `copy` where no direction is told."""
     if "memset" in name.lower():
         return "memset"
     found = DIRECTION.search(name)
@@ -62,10 +59,8 @@ def operation_kind(name: str) -> str:
 
 
 def named_kind(name: str, at: str) -> str:
-    """Kind of a row by the name that nsys or nvprof prints: operations on memory stand in brackets.
-
-    Raises:
-        IntegrityError: it is empty, or stands in brackets and is no operation that is known, or lost one of them.
+    """Kind of a row by the name that nsys or nvprof prints: operations on memory stand in brackets. Raises
+    IntegrityError for an empty one, an unknown operation, or a lost bracket.
     """
     if not name:
         raise IntegrityError(f"{at}: a row without a name: the file is damaged")
@@ -79,12 +74,7 @@ def named_kind(name: str, at: str) -> str:
 
 
 def host_side(kind: str, source: str | None, target: str | None) -> str | None:
-    """`pinned` or `pageable` for the host's side of a copy, None for others and where it is neither.
-
-    Args:
-        kind: of the copy.
-        source, target: the profiler's words for the kinds of memory.
-    """
+    """`pinned` or `pageable` for the host's side of a copy by the profiler's words for memory; else None."""
     if kind not in CROSSING:
         return None
     word = ((source if kind == "htod" else target) or "").strip().lower()
@@ -92,15 +82,7 @@ def host_side(kind: str, source: str | None, target: str | None) -> str | None:
 
 
 def make(rows: Iterable[Mapping[str, Any]], where: str) -> pd.DataFrame:
-    """An ACTIVITY table, ordered by start.
-
-    Args:
-        rows: one per piece of activity.
-        where: begins the message: the file.
-
-    Raises:
-        IntegrityError: a row does not fit, such as one that ends before it starts.
-    """
+    """An ACTIVITY table, ordered by start; IntegrityError for a row that ends before it starts and the like."""
     table = pd.DataFrame(list(rows), columns=list(ACTIVITY.columns))
     try:
         checked = ACTIVITY.validate(table)
@@ -115,27 +97,6 @@ def make_summary(rows: Iterable[Mapping[str, Any]]) -> pd.DataFrame:
     table = pd.DataFrame(list(rows), columns=SUMMARY_COLUMNS)
     seconds = dict.fromkeys(("total_s", "min_s", "max_s", "mean_s"), float)
     return table.astype({"calls": int, "bytes": "Int64", **seconds})
-
-
-def summary(activity: pd.DataFrame) -> pd.DataFrame:
-    """SUMMARY_COLUMNS by kind and name, largest total first; `bytes` is missing where no row has any."""
-    groups = activity.groupby(["kind", "name"], sort=False)
-    table = groups.agg(
-        calls=("duration_s", "size"),
-        total_s=("duration_s", "sum"),
-        min_s=("duration_s", "min"),
-        max_s=("duration_s", "max"),
-        mean_s=("duration_s", "mean"),
-    ).reset_index()
-    moved = groups["bytes"].sum(min_count=1).reset_index(drop=True)
-    table["bytes"] = moved.astype("Int64")
-    return table.sort_values("total_s", ascending=False, ignore_index=True)[SUMMARY_COLUMNS]
-
-
-def kernels(activity: pd.DataFrame) -> pd.DataFrame:
-    """Name, calls, total, smallest, largest and mean seconds of each kernel, largest total first."""
-    table = summary(activity[activity["kind"] == "kernel"])
-    return table[["name", "calls", "total_s", "min_s", "max_s", "mean_s"]]
 
 
 def totals(activity: pd.DataFrame) -> pd.DataFrame:
@@ -159,28 +120,16 @@ def totals(activity: pd.DataFrame) -> pd.DataFrame:
 
 @dataclass(frozen=True, kw_only=True)
 class Gaps:
-    """How a window of time divides into work and idleness of a device.
+    """How a window of time divides into work and idleness of a device."""
 
-    Attributes:
-        busy_s: at least one piece of activity runs.
-        gap_s: none does; busy_s + gap_s is the window.
-        gaps: stretches in which none does, at the window's ends too.
-        longest_gap_s: the longest of them; 0 where there is none.
-    """
-
-    busy_s: float
-    gap_s: float
-    gaps: int
-    longest_gap_s: float
+    busy_s: float  # at least one piece of activity runs
+    gap_s: float  # none does; busy_s + gap_s is the window
+    gaps: int  # stretches in which none does, at the window's ends too
+    longest_gap_s: float  # the longest of them; 0 where there is none
 
 
 def gaps(activity: pd.DataFrame, begin_s: float, end_s: float) -> Gaps:
-    """Work and idleness between two times, over the union of all streams: what overlaps counts once.
-
-    Args:
-        activity: an ACTIVITY table; what lies outside the window is cut off.
-        begin_s, end_s: the window, on the table's own clock.
-    """
+    """Work and idleness of `activity` in a window on its own clock, over all streams: overlaps count once."""
     starts = activity["start_s"].clip(lower=begin_s)
     ends = (activity["start_s"] + activity["duration_s"]).clip(upper=end_s)
     inside = (ends > starts).to_numpy()

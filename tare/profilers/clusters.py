@@ -25,14 +25,8 @@ _COUNT = re.compile(r" -> (\d+)")
 
 
 def xla_clusters(text: str) -> dict[str, int] | None:
-    """Clusters of the largest graph that was looked at, operators in them and outside; None where none was.
-
-    Args:
-        text: what the program wrote to standard error.
-
-    Returns:
-        `graphs`: clusters, each compiled by itself; `operators` in them; `left` outside of them; `unsupported`:
-        those of the latter that it has no kernel for, variables of version 1 among them.
+    """Clusters of the largest graph in a program's standard error, and operators in and outside; or None. Returns
+    `graphs`: clusters, `operators` in them, `left` outside, `unsupported` of these (without a kernel).
     """
     found = []
     seen: set[str] = set()

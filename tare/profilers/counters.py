@@ -81,14 +81,7 @@ BASE_UNITS = (("_throughput", "B/s"), ("_bytes", "B"), ("bytes_", "B"), ("time_d
 
 
 def ncu_metrics(capability: tuple[int, int]) -> tuple[str, ...]:
-    """Names of the metrics that ncu is to collect on a device, so that every quantity here can be had.
-
-    Args:
-        capability: of the device, such as (9, 0).
-
-    Raises:
-        UnavailableError: ncu does not know devices before 7.0.
-    """
+    """Metrics that ncu is to collect on a device of a `capability`, such as (9, 0), from 7.0; UnavailableError."""
     if capability < (7, 0):
         raise UnavailableError(
             f"ncu knows no device of compute capability {capability[0]}.{capability[1]}", "profile with nvprof"
@@ -100,18 +93,12 @@ def ncu_metrics(capability: tuple[int, int]) -> tuple[str, ...]:
 
 @dataclass(frozen=True, kw_only=True)
 class Quantity:
-    """One quantity of a whole profile.
+    """One quantity of a whole profile."""
 
-    Attributes:
-        value: in `unit`; None where it cannot be had.
-        unit: base unit.
-        note: what it was added up from, or why there is none.
-        kind: measured, or modelled where a factor of a model is in it; of no account without a value.
-    """
-
-    value: float | None
-    unit: str
-    note: str
+    value: float | None  # in `unit`; None where it cannot be had
+    unit: str  # base unit
+    note: str  # what it was added up from, or why there is none
+    # Measured, or modelled where a factor of a model is in it; of no account without a value.
     kind: str = "measured"
 
     def row(self, name: str, source: str, divisor: float = 1.0) -> dict[str, Any]:
@@ -123,11 +110,8 @@ class Quantity:
 
 
 def quantities(metrics: pd.DataFrame, source: str | None = None) -> dict[str, Quantity]:
-    """Every quantity of a profile by the project's name of it: UNITS, RATES, `counted_kernel_s`, `counted_kernels`.
-
-    Args:
-        metrics: a table of tare.profilers.printed.METRIC_COLUMNS.
-        source: whose it is, NCU or NVPROF; None tells them apart by the names of the metrics.
+    """Every quantity of a profile by the project's name: UNITS, RATES, `counted_kernel_s`, `counted_kernels`.
+    `metrics`: METRIC_COLUMNS. `source`: NCU or NVPROF; None tells them apart by names.
     """
     sums = _Sums(metrics, source)
     found = {"counted_kernels": sums.kernels(), "counted_kernel_s": sums.seconds()}
@@ -139,7 +123,9 @@ def quantities(metrics: pd.DataFrame, source: str | None = None) -> dict[str, Qu
         found[f"flops_{kind}"] = sums.arithmetic(kind)
     found |= {f"flops_tensor_{kind}": sums.tensor(kind) for kind in TENSOR}
     names = [f"flops_{kind}" for kind in ARITHMETIC] + [f"flops_tensor_{kind}" for kind in FLOATING]
-    found["flops_measured"] = sums.all_flops({name: found[name] for name in names})
+    unknown = next((f"{name}: {found[name].note}" for name in names if found[name].value is None), None)
+    every = replace(_plus(*(found[name] for name in names)), note="all kinds of floating-point arithmetic")
+    found["flops_measured"] = every if unknown is None else Quantity(value=None, unit="1", note=unknown)
     for way in ("read", "write"):
         found[f"dram_{way}_bytes_per_s"] = sums.rate(way)
     for name in ("warp_execution_efficiency", "tex_cache_hit_rate"):
@@ -149,13 +135,7 @@ def quantities(metrics: pd.DataFrame, source: str | None = None) -> dict[str, Qu
 
 
 def metric_rows(metrics: pd.DataFrame, steps: int, source: str) -> list[dict[str, Any]]:
-    """Rows of the table `metrics` without identity: per training step, rates as they are.
-
-    Args:
-        metrics: as `quantities`; of the profiled steps alone.
-        steps: how many.
-        source: the tool.
-    """
+    """Rows of `metrics` without identity, of profiled steps (as `quantities`): per step, rates as they are."""
     found = quantities(metrics, source)
     return [found[name].row(name, source, steps if name in UNITS else 1) for name in {**UNITS, **RATES}]
 
@@ -172,29 +152,18 @@ def _plus(*parts: Quantity) -> Quantity:
     )
 
 
-def base_unit_of(name: str) -> str:
-    """Base unit that the values of a metric have to have, by its name; a count has 1."""
-    return next((unit for part, unit in BASE_UNITS if part in name), "1")
-
-
 def _is_ncus(name: str) -> bool:
-    """Whether a name is one of ncu's: a unit of the chip, two underscores and a quantity, or a label with blanks.
-
-    nvprof has names that begin with two underscores.
-    """
+    """Whether a name is ncu's: unit, two underscores (nvprof's may begin so) and quantity, or blanks."""
     return re.match(r"^[a-z]\w*?__\w", name) is not None or not name.isidentifier()
 
 
 class _Sums:
-    """Sums over the kernels of one table of metrics."""
-
     def __init__(self, metrics: pd.DataFrame, source: str | None) -> None:
         self.table = metrics
         self.names = set(metrics["metric"])
         self.of_nvprof = source == NVPROF if source in (NCU, NVPROF) else not any(map(_is_ncus, self.names))
 
     def part(self, name: str) -> pd.DataFrame:
-        """Rows of one metric by kernel."""
         return self.table[self.table["metric"] == name].set_index("kernel_index")
 
     def missing(self, name: str) -> str | None:
@@ -204,7 +173,8 @@ class _Sums:
         part = self.part(name)
         if lost := int(part["avg"].isna().sum()):
             return f"{name} is n/a or overflowed for {lost} of {len(part)} kernels"
-        unit = base_unit_of(name)
+        # By its name; a count has 1.
+        unit = next((unit for part, unit in BASE_UNITS if part in name), "1")
         known = {unit, "1"} if self.of_nvprof and unit == "B" else {unit}  # nvprof prints some bytes as counts
         other = next((one for one in part["unit"] if one not in known), None)
         return None if other is None else f"{name} is in {other!r}, not in {unit!r}"
@@ -249,7 +219,6 @@ class _Sums:
         return None if found is None or bool(found.isna().any()) else found
 
     def seconds(self) -> Quantity:
-        """Time of the kernels while they were counted."""
         took = self.durations()
         if took is None:
             return Quantity(value=None, unit="s", note="no time of kernels beside their counters")
@@ -257,7 +226,6 @@ class _Sums:
         return Quantity(value=float(took.sum()), unit="s", note=f"sum over kernels: {how}")
 
     def moved(self, way: str) -> Quantity:
-        """Bytes from or to the device's memory."""
         found = self.first("B", *self.dram("bytes", way), f"dram_{way}_bytes")
         transactions = f"dram_{way}_transactions"
         if found.value is None and self.missing(transactions) is None:
@@ -266,7 +234,6 @@ class _Sums:
         return found
 
     def rate(self, way: str) -> Quantity:
-        """Bytes of all kernels by the time of all kernels."""
         moved, took = self.moved(way), self.seconds()
         if moved.value is None or took.value is None:
             return Quantity(value=None, unit="B/s", note=(moved if moved.value is None else took).note)
@@ -275,7 +242,6 @@ class _Sums:
         return Quantity(value=moved.value / took.value, unit="B/s", note=f"{moved.note}, by their time")
 
     def arithmetic(self, kind: str) -> Quantity:
-        """FLOPs of ordinary arithmetic of one precision."""
         if not self.of_nvprof:
             letter = ARITHMETIC[kind]
             parts = {f"smsp__sass_thread_inst_executed_op_{letter}{op}_pred_on.sum": 1 + (op == "fma")
@@ -291,7 +257,6 @@ class _Sums:
         return self.weighted(parts, f"add + mul + 2 fma of flop_count_{suffix}")
 
     def weighted(self, factors: Mapping[str, int], note: str) -> Quantity:
-        """A sum of several metrics, each with its factor."""
         if reason := next(filter(None, map(self.missing, factors)), None):
             return Quantity(value=None, unit="1", note=reason)
         return Quantity(
@@ -299,9 +264,9 @@ class _Sums:
         )
 
     def tensor(self, kind: str) -> Quantity:
-        """Operations of tensor cores by the type of the source."""
         if self.of_nvprof:
-            idle = self.tensor_idle()
+            used = "tensor_precision_fu_utilization"
+            idle = self.missing(used) is None and float(self.part(used)["max"].max()) == 0
             return Quantity(value=0.0 if idle else None, unit="1", note="tensor cores idle" if idle else NO_TENSOR)
         if self.missing(PIPE) is None and self.total(PIPE) == 0:
             return Quantity(value=0.0, unit="1", note=f"no {PIPE}")
@@ -330,19 +295,6 @@ class _Sums:
         """Of the device, where the table says it and has no others."""
         found = [set(self.part(f"{CAPABILITY}_{part}")["avg"].dropna()) for part in ("major", "minor")]
         return (int(min(found[0])), int(min(found[1]))) if all(len(one) == 1 for one in found) else None
-
-    def tensor_idle(self) -> bool:
-        """Whether nvprof saw every kernel leave the tensor cores alone."""
-        name = "tensor_precision_fu_utilization"
-        return self.missing(name) is None and float(self.part(name)["max"].max()) == 0
-
-    def all_flops(self, parts: Mapping[str, Quantity]) -> Quantity:
-        """The sum of all kinds of floating-point arithmetic, if each is known."""
-        found = _plus(*parts.values())
-        if found.value is not None:
-            return replace(found, note="all kinds of floating-point arithmetic")
-        name = next(name for name, part in parts.items() if part.value is None)
-        return Quantity(value=None, unit="1", note=f"{name}: {found.note}")
 
     def mean(self, name: str) -> Quantity:
         """A share of several kernels: by their time where it is known, else by invocations."""

@@ -21,22 +21,14 @@ def _refuse(value: Any, what: str, wanted: str, at: At) -> IntegrityError:
 
 
 def text(value: Any, what: str, at: At) -> str:
-    """A text.
-
-    Raises:
-        IntegrityError: the value is of another type.
-    """
+    """A text. Raises IntegrityError where the value is of another type."""
     if not isinstance(value, str):
         raise _refuse(value, what, "text", at)
     return value
 
 
 def number(value: Any, what: str, at: At, *, printed: bool = False) -> float:
-    """A finite number; with `printed`, also one that stands as text.
-
-    Raises:
-        IntegrityError: the value is none.
-    """
+    """A finite number; with `printed`, also one that stands as text. Raises IntegrityError where it is none."""
     if printed and isinstance(value, str) and (found := parse(value)) is not None:
         return found.value
     if isinstance(value, bool) or not isinstance(value, int | float) or not _fits(value):
@@ -49,11 +41,7 @@ def _fits(value: float) -> bool:
 
 
 def count(value: Any, what: str, at: At, *, printed: bool = False) -> int | None:
-    """A whole number that is not negative; None where there is none.
-
-    Raises:
-        IntegrityError: the value is something else.
-    """
+    """A whole number from 0; None where there is none. Raises IntegrityError for anything else."""
     if value is None:
         return None
     found = number(value, what, at, printed=printed)

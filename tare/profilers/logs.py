@@ -29,42 +29,28 @@ NOT_DIVIDED = {*counters.RATES, *timeline.NOT_PER_STEP, "warp_execution_efficien
 
 @dataclass(frozen=True, kw_only=True)
 class Log:
-    """What one file holds; None for what its form does not have.
+    """What one file holds; None for what its form does not have."""
 
-    Attributes:
-        path: of the file.
-        form: such as `nvprof, metrics`.
-        source: the profiler.
-        activity: of traces, an ACTIVITY table; of torch's, of its profiled steps alone.
-        window: in which idleness counts; None takes from the first activity to the last.
-        steps: profiled steps that the file itself marks.
-        summary: sums by operation.
-        covered: kinds of activity that the sums would have if they occurred.
-        metrics: counters by kernel.
-        warnings: of the profiler, and of what the reader had to replace or can't know.
-    """
-
-    path: Path
-    form: str
-    source: str
-    activity: pd.DataFrame | None = None
+    path: Path  # of the file
+    form: str  # such as `nvprof, metrics`
+    source: str  # the profiler
+    activity: pd.DataFrame | None = None  # of traces, an ACTIVITY table; of torch's, of its profiled steps alone
+    # In which idleness counts; None takes from the first activity to the last.
     window: tuple[float, float] | None = None
-    steps: int | None = None
-    summary: pd.DataFrame | None = None
-    covered: frozenset[str] = frozenset(KINDS)
-    metrics: pd.DataFrame | None = None
-    warnings: tuple[str, ...] = ()
+    steps: int | None = None  # profiled steps that the file itself marks
+    summary: pd.DataFrame | None = None  # sums by operation
+    covered: frozenset[str] = frozenset(KINDS)  # kinds of activity that the sums would have if they occurred
+    metrics: pd.DataFrame | None = None  # counters by kernel
+    warnings: tuple[str, ...] = ()  # of the profiler, and of what the reader had to replace or can't know
 
 
 def read(path: Path) -> Log:
-    """Recognise a file's form and read it.
-
-    Raises:
-        UserError: it is missing, or has none of the forms, or says why it holds nothing.
-        IntegrityError: it is cut short.
-    """
+    """Read a file of any known form; UserError if missing, unknown or empty, IntegrityError if cut short."""
     try:
-        begin = _beginning(path)
+        if path.exists() and not path.is_file() and not path.is_dir():
+            raise UserError(f"{path} is no plain file: save it to one first")
+        with gzip.open(path) if is_gzip(path) else path.open("rb") as handle:
+            begin = handle.read(4096)
     except (OSError, EOFError, zlib.error) as error:
         if isinstance(error, OSError) and error.errno:
             raise UserError(f"cannot read {path}: {error.strerror}") from error
@@ -86,11 +72,7 @@ def read(path: Path) -> Log:
 
 
 def _refuse_contradiction(log: Log) -> None:
-    """A trace and sums of one file are of one recording; the trace is what is told.
-
-    Raises:
-        IntegrityError: they count different calls.
-    """
+    """Raise IntegrityError where trace and sums of one file, which are of one recording, count different calls."""
     if log.activity is None or log.summary is None:
         return
     traced = log.activity.groupby("kind").size()
@@ -101,13 +83,6 @@ def _refuse_contradiction(log: Log) -> None:
                 f"{log.path}: its trace has {in_trace} of {kind}, its sums have {in_sums}: it is cut short, or of "
                 "several recordings: give each a file of its own"
             )
-
-
-def _beginning(path: Path) -> bytes:
-    if path.exists() and not path.is_file() and not path.is_dir():
-        raise UserError(f"{path} is no plain file: save it to one first")
-    with gzip.open(path) if is_gzip(path) else path.open("rb") as handle:
-        return handle.read(4096)
 
 
 def _torch(path: Path) -> Log:
@@ -131,7 +106,6 @@ def _torch(path: Path) -> Log:
 
 
 def _no_device(events: list[dict[str, Any]], steps: int) -> str:
-    """Why a trace has no activity to tell of, and what to do."""
     if any(event.get("pid") == torch_trace.OPERATORS_ALONE[1] for event in events):
         return (
             "is of torch.autograd's old profiler, which timed operators on the device and not its kernels: profile "
@@ -171,7 +145,6 @@ def _is_log(path: Path) -> bool:
 
 
 def _with_tables(text: str) -> list[str]:
-    """The profilers whose tables a text has."""
     has_table = {
         "nsys": nsys_reports.has_reports(text),
         "ncu": has_header(text, ncu.FORMS),
@@ -207,9 +180,7 @@ def _nvprof(text: str, path: Path) -> Log:
 def rows(log: Log, steps: int | None) -> list[dict[str, Any]]:
     """What a log says, as rows of metric, value, unit, kind, source, reason, and per what the value is.
 
-    Args:
-        log: the file.
-        steps: training steps that it holds; None takes the file's own, and where it marks none, the whole log.
+    `steps`: training steps that it holds; None takes the file's own, and where it marks none, the whole log.
     """
     divisor = steps or log.steps
     found: list[dict[str, Any]] = []

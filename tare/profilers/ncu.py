@@ -29,7 +29,6 @@ from tare.profilers.printed import (
     scale,
 )
 
-LAUNCH_COLUMNS = ["launch", "kernel", "metric", "value", "unit"]
 SUMMARY, LONG, WIDE = "summary", "long", "wide"
 FORMS = {
     SUMMARY: ("kernel name", "invocations", "metric name", "metric unit", "average"),
@@ -54,96 +53,46 @@ FAILED = re.compile(r'^==ERROR== Failed to profile "([^"]*)"', re.MULTILINE)
 # What the profiler prints where it cannot count, the deeper cause first, the reason (None: what it says itself) and
 # what mends it; Nsight Compute 2024.1 has these sentences.
 REASONS: tuple[tuple[str, str | None, str], ...] = (
-    (
-        r"driver resource was unavailable",
-        "another tool holds the device's performance counters",
-        "pause it while profiling: dcgmi profile --pause, or stop the exporter of GPU metrics",
-    ),
-    (
-        r"ERR_NVGPUCTRPERM",
-        "this user may not read the device's performance counters (ERR_NVGPUCTRPERM)",
-        "profile as root, or load the driver's module with NVreg_RestrictProfilingToAdminUsers=0; a container "
-        "needs --cap-add SYS_ADMIN besides",
-    ),
-    (
-        r"((?:ERR_NVCMPGPU|Confidential computing|Profiling is not supported on[^\n]*(?:Windows Subs|SLI))[^\n]*)",
-        None,  # a mining processor, a secure mode, a driver of Windows: it says so itself
-        "profile on another device",
-    ),
-    (
-        r"Profiling is not supported on|nvprof is not supported on devices with compute capability",
-        "this profiler does not know the device",
-        "from compute capability 7.0 on, take a release of ncu that lists it (ncu --list-chips); before, nvprof",
-    ),
-    (
-        r"profiling on a MIG instance|==(ERROR|WARNING)==[^\n]*(\bMIG\b|Multi-Instance GPU)",
-        "some counters cannot be reached: where a device is split into instances (MIG), units that they share, "
-        "such as its memory, are not counted",
-        "profile on a device that is not split",
-    ),
-    (
-        r"not supported on vGPU|vGPU[^\n]*(permission|not enabled|not supported)|no permission[^\n]*vGPU",
-        "the virtual GPU has no profiling",
-        "enable profiling for the virtual machine (plugin0.enable_profiling=1) on its host",
-    ),
-    (
-        r"Cuda driver is not compatible with Nsight Compute|driver is not compatible",
-        "the driver and this release of ncu do not fit",
-        "install the ncu of the driver's CUDA release",
-    ),
-    (
-        r"Failed to find metric",
-        "this release of ncu does not have one of the metrics for this device",
-        "update ncu, and see ncu --query-metrics",
-    ),
-    (
-        r"Insufficient free memory for profiling",
-        "the device has too little free memory to replay a kernel",
-        "profile with a smaller batch, or with --replay-mode application",
-    ),
-    (
-        r"Unknown Error on device|Failed to initialize the performance metric collection layer",
-        "the driver refused without saying why; older releases of ncu say so where another tool holds the counters",
-        "update ncu to the driver's CUDA release, and stop other tools that read counters",
-    ),
-    (
-        r"The application returned an error code",
-        "the program that was profiled failed",
-        "run it without the profiler first",
-    ),
-    (
-        r"No kernels were profiled",
-        "no kernel was profiled",
-        "profile a program that uses the GPU, child processes included (--target-processes all), without a filter "
-        "that fits no kernel",
-    ),
-)
+    (r"driver resource was unavailable", "another tool holds the device's performance counters",
+     "pause it while profiling: dcgmi profile --pause, or stop the exporter of GPU metrics"),
+    (r"ERR_NVGPUCTRPERM", "this user may not read the device's performance counters (ERR_NVGPUCTRPERM)",
+     "profile as root, or load the driver's module with NVreg_RestrictProfilingToAdminUsers=0; a container "
+     "needs --cap-add SYS_ADMIN besides"),
+    # A mining processor, a secure mode, a driver of Windows: it says so itself.
+    (r"((?:ERR_NVCMPGPU|Confidential computing|Profiling is not supported on[^\n]*(?:Windows Subs|SLI))[^\n]*)",
+     None, "profile on another device"),
+    (r"Profiling is not supported on|nvprof is not supported on devices with compute capability",
+     "this profiler does not know the device",
+     "from compute capability 7.0 on, take a release of ncu that lists it (ncu --list-chips); before, nvprof"),
+    (r"profiling on a MIG instance|==(ERROR|WARNING)==[^\n]*(\bMIG\b|Multi-Instance GPU)",
+     "some counters cannot be reached: where a device is split into instances (MIG), units that they share, "
+     "such as its memory, are not counted", "profile on a device that is not split"),
+    (r"not supported on vGPU|vGPU[^\n]*(permission|not enabled|not supported)|no permission[^\n]*vGPU",
+     "the virtual GPU has no profiling",
+     "enable profiling for the virtual machine (plugin0.enable_profiling=1) on its host"),
+    (r"Cuda driver is not compatible with Nsight Compute|driver is not compatible",
+     "the driver and this release of ncu do not fit", "install the ncu of the driver's CUDA release"),
+    (r"Failed to find metric", "this release of ncu does not have one of the metrics for this device",
+     "update ncu, and see ncu --query-metrics"),
+    (r"Insufficient free memory for profiling", "the device has too little free memory to replay a kernel",
+     "profile with a smaller batch, or with --replay-mode application"),
+    (r"Unknown Error on device|Failed to initialize the performance metric collection layer",
+     "the driver refused without saying why; older releases of ncu say so where another tool holds the counters",
+     "update ncu to the driver's CUDA release, and stop other tools that read counters"),
+    (r"The application returned an error code", "the program that was profiled failed",
+     "run it without the profiler first"),
+    (r"No kernels were profiled", "no kernel was profiled",
+     "profile a program that uses the GPU, child processes included (--target-processes all), without a filter "
+     "that fits no kernel"),
+)  # fmt: skip
 
 
 def reason_of(text: str) -> tuple[str, str] | None:
-    """Why the profiler gave no counters, and what mends it; None where it does not say.
-
-    Args:
-        text: its output, as far as there is any.
-    """
+    """Why the profiler gave no counters, by its output, and what mends it; None where it does not say."""
     for pattern, reason, remedy in REASONS:
         if found := re.search(pattern, text, re.IGNORECASE):
             return reason or found[1].strip(), remedy
     return None
-
-
-def read(text: str, where: str) -> pd.DataFrame:
-    """LAUNCH_COLUMNS: a row per launch and metric, in base units (s, B, B/s, Hz, %, 1 or the profiler's own).
-
-    `launch` counts from 1 in the order of the text; `value` is missing where the profiler says n/a. Metrics whose
-    values are words, such as names of settings, are left out. The column CC becomes the two metrics of the compute
-    capability that a whole page has.
-
-    Raises:
-        UserError: there is no table, with the profiler's reason if it gives one; or numbers can be read both ways.
-        IntegrityError: the table is cut short or damaged, or launches are missing from it.
-    """
-    return _launches(tables(text, where), text, where)
 
 
 def _launches(found: list[Table], text: str, where: str) -> pd.DataFrame:
@@ -153,8 +102,6 @@ def _launches(found: list[Table], text: str, where: str) -> pd.DataFrame:
             f"{where} is no whole profile: {len(failed)} launches could not be profiled, the first of {failed[0]}"
             + (f": {why[0]} (mend it: {why[1]})" if why else "")
         )
-    if any(table.form == SUMMARY for table in found):
-        raise UserError(f"{where} sums up launches: read it as a summary, or profile without --print-summary")
     numerals = Numerals(where, decide(_tokens(found, where), where))
     launches = _Launches(where)
     for number, table in enumerate(found):
@@ -162,24 +109,25 @@ def _launches(found: list[Table], text: str, where: str) -> pd.DataFrame:
     if not launches.rows:
         raise UserError(_nothing(text, where))
     launches.check(text, found)
-    return pd.DataFrame(launches.rows, columns=LAUNCH_COLUMNS)
+    made = pd.DataFrame(launches.rows)
+    spread = {name: made["value"] for name in ("min", "max", "avg", "max_printed")}
+    return made.assign(kernel_index=made["launch"], invocations=1, max_unit=made["unit"], **spread)[METRIC_COLUMNS]
 
 
 def read_metrics(text: str, where: str) -> pd.DataFrame:
-    """METRIC_COLUMNS of any of the three forms, as nvprof gives them: a launch is a kernel with one invocation.
+    """METRIC_COLUMNS of any of the three forms, in base units (s, B, B/s, Hz, %, 1 or the profiler's own).
 
-    Raises:
-        UserError, IntegrityError: as `read`.
+    A launch is a kernel with one invocation; they count from 1 in the order of the text. A value is missing where
+    the profiler says n/a. Metrics whose values are words, such as names of settings, are left out. The column CC
+    becomes the two metrics of the compute capability that a whole page has.
+    Raises UserError where there is no table, with the profiler's reason if it gives one; or numbers can be read
+    both ways. Raises IntegrityError where the table is cut short or damaged, or launches are missing from it.
     """
     return read_log(text, where)[0]
 
 
 def read_log(text: str, where: str) -> tuple[pd.DataFrame, tuple[str, ...]]:
-    """As `read_metrics`, with what ncu says beside its table, and whether nothing shows that the table is whole.
-
-    Raises:
-        UserError, IntegrityError: as `read`.
-    """
+    """As `read_metrics`, with what ncu says beside its table, and whether nothing shows that the table is whole."""
     found = tables(text, where)
     metrics = _metrics(found, text, where)
     ended = LAUNCHED.search(text) is not None or found[-1].followed
@@ -190,7 +138,7 @@ def read_log(text: str, where: str) -> tuple[pd.DataFrame, tuple[str, ...]]:
 def _metrics(found: list[Table], text: str, where: str) -> pd.DataFrame:
     summaries = [table for table in found if table.form == SUMMARY]
     if not summaries:
-        return as_metrics(_launches(found, text, where))
+        return _launches(found, text, where)
     if len(summaries) < len(found):
         raise UserError(f"{where} holds launches and summaries of them: give each a file of its own")
     numerals = Numerals(where, decide(_tokens(found, where), where))
@@ -204,14 +152,6 @@ def _metrics(found: list[Table], text: str, where: str) -> pd.DataFrame:
         if missing := every - set(own):
             raise IntegrityError(f"{where}: kernel {index} has no {min(missing)}, which other kernels have: {CUT}")
     return made.drop_duplicates(["kernel_index", "metric", "unit"], ignore_index=True)
-
-
-def as_metrics(launches: pd.DataFrame) -> pd.DataFrame:
-    """METRIC_COLUMNS from LAUNCH_COLUMNS."""
-    value = launches["value"]
-    table = launches.rename(columns={"launch": "kernel_index"}).drop(columns="value")
-    table = table.assign(invocations=1, min=value, max=value, avg=value, max_printed=value, max_unit=table["unit"])
-    return table[METRIC_COLUMNS]
 
 
 def tables(text: str, where: str) -> list[Table]:
@@ -233,8 +173,6 @@ def _nothing(text: str, where: str) -> str:
 
 
 class _Launches:
-    """Rows of launches found so far."""
-
     def __init__(self, where: str) -> None:
         self.where = where
         self.rows: list[dict[str, Any]] = []
@@ -243,7 +181,6 @@ class _Launches:
         self._known: dict[tuple[int, str, str], tuple[int, str, float]] = {}  # line, what is printed, value
 
     def number(self, table: int, header: list[str], row: list[str], line: int) -> int:
-        """Number of the launch that a row is of."""
         process, place = column(header, "process id"), column(header, "id")
         owner, own = (row[process[0]] if process else "0"), (row[place[0]] if place else "")
         if not re.fullmatch(r"[\d,.]+", own) or not re.fullmatch(r"[\d,.]+", owner):
@@ -255,12 +192,8 @@ class _Launches:
         return launch
 
     def add(self, line: int, launch: int, kernel: str, metric: str, printed: str, cell: dict[str, Any]) -> None:
-        """One metric of one launch; sections of a page repeat metrics, and are counted once.
-
-        A raw page has the device's attributes as columns, and some of them in columns of its own such as CC.
-
-        Raises:
-            IntegrityError: it has another value than before, in the same unit.
+        """One metric of one launch; sections of a page, and columns beside attributes of the device, repeat some.
+        Raises IntegrityError where it has another value than before, in the same unit.
         """
         key = (launch, metric, cell["unit"])
         if key not in self._known:
@@ -375,7 +308,6 @@ def _capability(header: list[str], row: list[str]) -> list[dict[str, Any]]:
 
 
 def _units(table: Table, where: str) -> list[str]:
-    """The row of units below the header of a raw page."""
     if not table.rows:
         return []
     line, units = table.rows[0]
@@ -438,13 +370,7 @@ def _statistics(smallest: dict[str, Any], largest: dict[str, Any], mean: dict[st
 
 
 def base_value(text: str, unit: str, way: str = POINT) -> dict[str, Any] | None:
-    """`value` and `unit` of a printed number in base units; None for a word, a missing value for n/a.
-
-    Args:
-        text: the number; in brackets behind it may stand what each instance has.
-        unit: as it is printed.
-        way: in which numbers are written.
-    """
+    """Base value and unit of a printed number (in brackets: of instances); None for a word, missing for n/a."""
     if instances := INSTANCES.match(text):
         text = instances[1]
     factor, base = base_unit(unit)
@@ -455,11 +381,7 @@ def base_value(text: str, unit: str, way: str = POINT) -> dict[str, Any] | None:
 
 
 def _cell(text: str, unit: str, numerals: Numerals, line: int, name: str) -> dict[str, Any] | None:
-    """As `base_value`.
-
-    Raises:
-        IntegrityError: it is no number, and the metric has a unit or counts something.
-    """
+    """As `base_value`. Raises IntegrityError where it is no number, and the metric has a unit or is a count."""
     found = base_value(text, unit, numerals.way)
     if found is None and text and (unit or name.endswith(".sum")):
         numerals.number(text, line, name)
@@ -467,10 +389,7 @@ def _cell(text: str, unit: str, numerals: Numerals, line: int, name: str) -> dic
 
 
 def base_unit(unit: str) -> tuple[float, str]:
-    """Factor to the base unit, and the base unit: `Kbyte` is 1000 B, `usecond` 1e-6 s, `sector` and `inst` count.
-
-    Units of another kind, such as `inst/cycle`, stay as they are.
-    """
+    """Factor to, and name of, the base unit: `Kbyte` is 1000 B, `usecond` 1e-6 s; `inst/cycle` and such stay."""
     if unit in SECONDS:
         return SECONDS[unit], "s"
     if found := BYTES.match(unit):

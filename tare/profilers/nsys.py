@@ -40,12 +40,7 @@ NOTHING = "holds no CUDA activity: profile a program that uses the GPU, with nsy
 
 
 def read_sqlite(path: Path) -> pd.DataFrame:
-    """Kernels, copies, fills and launches of graphs that an export holds, on the recording's own clock.
-
-    Raises:
-        UserError: it is missing, or holds no CUDA activity.
-        IntegrityError: it is cut short, damaged or not an export of Nsight Systems.
-    """
+    """Device activity of an export, on the recording's clock; UserError without any, IntegrityError if damaged."""
     if not path.is_file():
         raise UserError(f"no file {path}")
     try:
@@ -97,7 +92,6 @@ def _all(connection: sqlite3.Connection, path: Path) -> Iterator[dict[str, Any]]
 def _table(
     connection: sqlite3.Connection, path: Path, name: str, needed: Iterable[str]
 ) -> Iterator[tuple[int, dict[str, Any]]]:
-    """Rows of a table with their numbers, from 1."""
     cursor = connection.execute(f"SELECT * FROM {name}")
     columns = [column[0] for column in cursor.description]
     for column in needed:
@@ -128,7 +122,6 @@ def _named(
     memory: dict[int, str],
     at: fields.At,
 ) -> dict[str, Any]:
-    """Kind, name, bytes and host memory of one row."""
 
     def number(name: str) -> int:
         found = fields.count(row.get(name), name, at)

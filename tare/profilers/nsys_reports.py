@@ -95,19 +95,12 @@ LAST = NO_END + "; take nsys export --type sqlite where that matters"
 
 @dataclass(frozen=True, kw_only=True)
 class Reports:
-    """What a text of `nsys stats` holds.
+    """What a text of `nsys stats` holds."""
 
-    Attributes:
-        activity: of a trace, an ACTIVITY table; None where there is none.
-        summary: of sums, activity.SUMMARY_COLUMNS; None where there are none.
-        covered: kinds of activity that the sums would have if they occurred.
-        warnings: what a reader should know.
-    """
-
-    activity: pd.DataFrame | None
-    summary: pd.DataFrame | None
-    covered: frozenset[str]
-    warnings: tuple[str, ...]
+    activity: pd.DataFrame | None  # of a trace, an ACTIVITY table; None where there is none
+    summary: pd.DataFrame | None  # of sums, activity.SUMMARY_COLUMNS; None where there are none
+    covered: frozenset[str]  # kinds of activity that the sums would have if they occurred
+    warnings: tuple[str, ...]  # what a reader should know
 
 
 @dataclass(kw_only=True)
@@ -157,16 +150,15 @@ def read_reports(text: str, where: str) -> Reports:
     """The trace and the sums that a text holds.
 
     A text may hold several reports, as `nsys stats --output -` writes them, and those of several recordings.
-
-    Raises:
-        UserError: none of the reports is there, or numbers can be read in two ways.
-        IntegrityError: rows are cut short, damaged, missing, or stand there twice.
+    Raises UserError where none of the reports is there, or numbers can be read in two ways. Raises IntegrityError
+    where rows are cut short, damaged, missing, or stand there twice.
     """
     scan = _Scan(where)
     scan.all(text)
     if not scan.reports:
         raise UserError(f"{where} {_nothing(text, scan)}")
-    if lost := scan.without_table():
+    announced = enumerate(scan.marked)
+    if lost := next((one for place, one in announced if one[0] in REPORTS and place not in scan.filled), None):
         raise IntegrityError(f"{where} line {lost[1]}: the report {lost[0]} has no table: {CUT}")
     tables = [report.table for report in scan.reports]
     if empty := next((table.line for table in tables if not table.rows), None):
@@ -194,7 +186,7 @@ def read_reports(text: str, where: str) -> Reports:
         activity=activity.make(pieces, where) if traced else None,
         summary=activity.make_summary(found) if covered else None,
         covered=frozenset(covered),
-        warnings=(*scan.warnings, *(() if whole else (LAST.format(line=last.line),))),
+        warnings=() if whole else (LAST.format(line=last.line),),
     )
 
 
@@ -212,16 +204,13 @@ def _nothing(text: str, scan: _Scan) -> str:
 
 
 class _Scan:
-    """Finds the reports of a text."""
-
     def __init__(self, where: str) -> None:
         self.where = where
         self.reports: list[_Report] = []
         self.marked: list[tuple[str, int]] = []  # names of reports, with the line that has them
         self.skipped: dict[str, str] = {}
         self.others: list[str] = []  # columns of tables that are not read
-        self.warnings: list[str] = []
-        self._filled: set[int] = set()  # of `marked`, those that have a table or were skipped
+        self.filled: set[int] = set()  # of `marked`, those that have a table or were skipped
         self._name = self._how = self._unit = self._of = ""
         self._open: _Report | None = None
         self._foreign = False  # inside a table that is not read
@@ -229,7 +218,6 @@ class _Scan:
         self._loose: dict[int, int] = {}  # before the first: columns of what may be a row, with its first line
 
     def all(self, text: str) -> None:
-        """Take every line of a text."""
         lines = lines_of(text)
         for place, (number, line) in enumerate(lines):
             below = lines[place + 1][1] if place + 1 < len(lines) else ""
@@ -239,17 +227,6 @@ class _Scan:
         """Of the reports that have a table, or that nsys skipped as there was nothing to report."""
         skipped = {REPORTS[name] for name in self.skipped if name in REPORTS}
         return {report.form for report in self.reports} | skipped
-
-    def without_table(self) -> tuple[str, int] | None:
-        """A report that is announced and has no table."""
-        return next(
-            (
-                (name, line)
-                for place, (name, line) in enumerate(self.marked)
-                if name in REPORTS and place not in self._filled
-            ),
-            None,
-        )
 
     def _take(self, number: int, line: str, below: str) -> None:
         if self._is_mark(number, line):
@@ -276,19 +253,18 @@ class _Scan:
         raise IntegrityError(f"{self.where} line {number}: a row outside of a table: {CUT}")
 
     def _is_mark(self, number: int, line: str) -> bool:
-        """Whether a line announces a report, or says that it was skipped."""
         found = next(filter(None, (pattern.match(line) for pattern in MARKS)), None)
         title = TITLES.match(line)
         if found:
             self._close()
-            pending = len(self.marked) - 1 not in self._filled
+            pending = len(self.marked) - 1 not in self.filled
             if not (self.marked and self.marked[-1][0] == found["name"] and pending):
                 self.marked.append((found["name"], number))
                 self._how = self._of = ""
             self._of = found.groupdict().get("of") or self._of
             self._name, self._how, self._unit = found["name"], found["how"] or self._how, ""
             if TO_FILE.search(line):
-                self._filled.add(len(self.marked) - 1)
+                self.filled.add(len(self.marked) - 1)
                 self._name = ""
         elif title:
             self._close()
@@ -297,10 +273,13 @@ class _Scan:
             self._name = self._name or TITLED.get((title["of"].strip(), how), "")
         if skipped := SKIPPED.search(line):
             self._close()
-            name = self._name or _skipped_report(skipped[1])
+            said = skipped[1].lower()  # where only the reason names the report
+            kernels = "cuda_gpu_kern_sum" if "kernel" in said else ""
+            memory = "cuda_gpu_mem_time_sum" if "memory data" in said and "gpu" in said else ""
+            name = self._name or kernels or memory
             self.skipped[name] = skipped[0]
             if self.marked and self.marked[-1][0] == name:
-                self._filled.add(len(self.marked) - 1)
+                self.filled.add(len(self.marked) - 1)
             self._name = self._how = ""
         return bool(found or title or skipped)
 
@@ -310,7 +289,6 @@ class _Scan:
         self._open, self._foreign = None, False
 
     def _header(self, number: int, line: str, below: str) -> bool:
-        """Whether a line is the header of a table, of CSV or of columns of text."""
         texts, spans = _header_cells(line, below)
         if texts is None:
             return False
@@ -340,7 +318,7 @@ class _Scan:
         if self._columns in self._loose:
             self._refuse_loose(self._loose[self._columns])
         if self.marked and self.marked[-1][0] == self._name:
-            self._filled.add(len(self.marked) - 1)
+            self.filled.add(len(self.marked) - 1)
         self._name = self._how = self._of = ""
         return True
 
@@ -351,13 +329,6 @@ class _Scan:
             have = "that does not fit its header" if row is None else f"of {len(row)} cells under {columns} columns"
             raise IntegrityError(f"{self.where} line {number}: a row {have}: {CUT}")
         report.table.rows.append((number, row))
-
-
-def _skipped_report(said: str) -> str:
-    """The report that was skipped, where only the reason names it."""
-    if "kernel" in said.lower():
-        return "cuda_gpu_kern_sum"
-    return "cuda_gpu_mem_time_sum" if "memory data" in said.lower() and "gpu" in said.lower() else ""
 
 
 def _header_cells(line: str, below: str) -> tuple[list[str] | None, list[tuple[int, int]]]:
@@ -372,7 +343,6 @@ def _header_cells(line: str, below: str) -> tuple[list[str] | None, list[tuple[i
 
 
 def _numbers(line: str) -> int:
-    """How many pieces of a line are numbers."""
     pieces = re.split(r"[,\s]+", line.replace('"', " "))
     return sum(parse(piece) is not None for piece in pieces)
 
@@ -437,7 +407,6 @@ def _promise(form: str, name: str, unit: str) -> str | None:
 
 
 def _unit(report: _Report, name: str, units: dict[str, float], otherwise: str, where: str) -> float:
-    """Factor of a column's unit."""
     unit = report.unit(name) or otherwise
     if unit not in units:
         raise UserError(f"{where} line {report.table.line}: {name} in {unit!r}, which is no known unit: {REMEDY}")
@@ -487,11 +456,7 @@ class _Sums:
         self._seen: dict[tuple[str, str, int, float], int] = {}
 
     def add(self, report: _Report, numerals: Numerals) -> None:
-        """Add one table.
-
-        Raises:
-            IntegrityError: its numbers do not fit each other.
-        """
+        """Add one table. Raises IntegrityError where its numbers do not fit each other."""
         shares: list[tuple[Printed, Printed]] = []
         with_api = any(report.cell(row, "category") == "CUDA_API" for _, row in report.table.rows)
         label = report.name or report.form
@@ -505,7 +470,10 @@ class _Sums:
             if one is None:
                 continue
             calls, total = calls + one["calls"], total + (one["total_s"] or one["bytes"] or 0.0)
-            _join(own, one)
+            if (known := own.setdefault(one["name"], one)) is not one:  # rows of one name add up
+                for key, join in (("calls", sum), ("total_s", sum), ("bytes", sum), ("min_s", min), ("max_s", max)):
+                    if one[key] is not None and known[key] is not None:
+                        known[key] = join((known[key], one[key]))
         if shares:
             check_shares(shares, f"{self.where} line {report.table.line}", "rows")
         again = self._seen.setdefault((report.table.mark[0], label, calls, round(total, 12)), report.table.line)
@@ -569,11 +537,7 @@ class _Sums:
         return bool(times) and times == {name for own in self._sizes.values() for name in own}
 
     def all(self) -> list[dict[str, Any]]:
-        """One row per operation; sizes join the times.
-
-        Raises:
-            IntegrityError: reports of one file contradict each other.
-        """
+        """One row per operation; sizes join the times. IntegrityError for reports that contradict each other."""
         found: dict[str, dict[str, Any]] = {}
         for of_kernels in (True, False):
             found |= self._agreed(self._times, of_kernels)
@@ -608,13 +572,3 @@ class _Sums:
         if not all(math.isclose(one, totals[0], rel_tol=1e-6) for one in totals):
             raise IntegrityError(f"{self.where}: {' and '.join(parts)} have different totals of the same calls")
         return next(iter(parts.values()), {})
-
-
-def _join(own: dict[str, dict[str, Any]], one: dict[str, Any]) -> None:
-    """Add a row to that of the same name."""
-    known = own.setdefault(one["name"], one)
-    if known is one:
-        return
-    for key, join in (("calls", sum), ("total_s", sum), ("bytes", sum), ("min_s", min), ("max_s", max)):
-        if one[key] is not None and known[key] is not None:
-            known[key] = join((known[key], one[key]))

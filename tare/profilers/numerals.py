@@ -36,17 +36,11 @@ _PATTERNS = {POINT: _pattern(r"\.", ","), COMMA: _pattern(",", r"\."), FOURS: _p
 
 @dataclass(frozen=True, slots=True)
 class Printed:
-    """A printed number.
+    """A printed number."""
 
-    Attributes:
-        value: the number.
-        digit: size of a unit of its last digit, which rounding or cutting may have taken.
-        whole: without decimals and exponent, so that it is a count.
-    """
-
-    value: float
-    digit: float
-    whole: bool
+    value: float  # the number
+    digit: float  # size of a unit of its last digit, which rounding or cutting may have taken
+    whole: bool  # without decimals and exponent, so that it is a count
 
     def times(self, factor: float) -> Printed:
         """The same in another unit."""
@@ -54,13 +48,7 @@ class Printed:
 
 
 def parse(text: str, way: str = POINT, *, exponent: bool = True) -> Printed | None:
-    """A number with or without groups of digits; None where the text is none.
-
-    Args:
-        text: it.
-        way: POINT, COMMA or FOURS.
-        exponent: whether it may have one.
-    """
+    """A number in a `way` (POINT, COMMA, FOURS), perhaps with an exponent; None where the text is none."""
     found = _PATTERNS[way].fullmatch(text)
     if found is None or (found[4] is not None and not exponent):
         return None
@@ -83,14 +71,8 @@ class Token:
 
 
 def decide(tokens: Iterable[Token], where: str) -> str:
-    """POINT, COMMA or FOURS, whichever way the numbers of a file are written in.
-
-    Args:
-        tokens: of the whole file; what is no number in any way is passed over.
-        where: begins the messages: the file.
-
-    Raises:
-        UserError: some numbers are written in one way and others in another, or all can be read in several.
+    """POINT, COMMA or FOURS, whichever way the numbers of a file are written in; other tokens are passed over.
+    Raises UserError where ways are mixed, or several would do.
     """
     left = dict.fromkeys(_PATTERNS)  # in order: the usual one first
     narrowed: list[tuple[Token, set[str]]] = []
@@ -140,23 +122,14 @@ def _kept(token: Token, way: str) -> Printed | None:
 
 
 class Numerals:
-    """Reads the numbers of one file.
-
-    Args:
-        where: begins the messages: the file.
-        way: in which they are written, as `decide` found it.
-    """
+    """Reads the numbers of one file. `way`: in which they are written, as `decide` found it."""
 
     def __init__(self, where: str, way: str = POINT) -> None:
         self.where = where
         self.way = way
 
     def number(self, text: str, line: int, what: str) -> Printed:
-        """A number; none of these formats prints an exponent.
-
-        Raises:
-            IntegrityError: the text is none; the message has file, line and `what`.
-        """
+        """A number without an exponent; raises IntegrityError with file, line and `what` where the text is none."""
         found = parse(text, self.way, exponent=False)
         if found is None:
             others = any(parse(text, way, exponent=False) for way in _PATTERNS)
@@ -165,33 +138,21 @@ class Numerals:
         return found
 
     def count(self, text: str, line: int, what: str) -> int:
-        """A whole number that is not negative.
-
-        Raises:
-            IntegrityError: the text is none.
-        """
+        """A whole number that is not negative. Raises IntegrityError where the text is none."""
         found = parse(text, self.way)
         if found is None or not found.whole or not 0 <= found.value <= LARGEST:
             raise IntegrityError(f"{self.where} line {line}: {what}: {text[:80]!r} is no whole number")
         return int(re.sub(r"[.,+]", "", text))
 
     def size(self, value: float, line: int, what: str) -> int:
-        """A number of bytes, rounded.
-
-        Raises:
-            IntegrityError: it is negative, or larger than any memory.
-        """
+        """A number of bytes, rounded. Raises IntegrityError where it is negative, or larger than any memory."""
         if not 0 <= value <= LARGEST:
             raise IntegrityError(f"{self.where} line {line}: {what}: {value:g} B is no size")
         return round(value)
 
 
 def check_mean(total: Printed, calls: int, mean: Printed, at: str) -> None:
-    """A total has to be calls x mean, within the digits that were printed.
-
-    Raises:
-        IntegrityError: it is not: a digit or a unit was changed.
-    """
+    """Raise IntegrityError where a total is not calls x mean within printed digits: a digit or unit was changed."""
     slack = total.digit + calls * mean.digit + 1e-9 * abs(total.value)
     if abs(total.value - calls * mean.value) > slack:
         raise IntegrityError(
@@ -200,15 +161,8 @@ def check_mean(total: Printed, calls: int, mean: Printed, at: str) -> None:
 
 
 def check_shares(parts: Iterable[tuple[Printed, Printed]], where: str, what: str) -> None:
-    """Shares in per cent have to be those of the parts that are there, and add up to 100.
-
-    Args:
-        parts: total and share of each row.
-        where: begins the message: the file.
-        what: the parts are of, such as `GPU activities`.
-
-    Raises:
-        IntegrityError: rows are missing, or too many, within the digits that were printed.
+    """Shares in per cent have to be those of the parts (total, share), and add up to 100. Raises IntegrityError
+    where rows are missing, or too many, within printed digits; `what` names the parts.
     """
     rows = list(parts)
     shares = sum(share.value for _, share in rows)

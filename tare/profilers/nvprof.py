@@ -70,33 +70,19 @@ WORDS = re.compile(
 
 @dataclass(frozen=True, kw_only=True)
 class NvprofLog:
-    """What one file holds; None for what it does not.
+    """What one file holds; None for what it does not."""
 
-    Attributes:
-        activity: of traces, an ACTIVITY table; start is the profiler's own clock.
-        summary: of summaries, activity.SUMMARY_COLUMNS; what the device did, without calls of the API.
-        covered: kinds of activity that the summary would have if they occurred.
-        metrics: METRIC_COLUMNS.
-        warnings: of the profiler, such as records that were lost, and of the reader.
-    """
-
-    activity: pd.DataFrame | None
+    activity: pd.DataFrame | None  # of traces, an ACTIVITY table; start is the profiler's own clock
+    # Of summaries, activity.SUMMARY_COLUMNS; what the device did, without calls of the API.
     summary: pd.DataFrame | None
-    covered: frozenset[str]
-    metrics: pd.DataFrame | None
-    warnings: tuple[str, ...]
+    covered: frozenset[str]  # kinds of activity that the summary would have if they occurred
+    metrics: pd.DataFrame | None  # METRIC_COLUMNS
+    warnings: tuple[str, ...]  # of the profiler, such as records that were lost, and of the reader
 
 
 def read(text: str, where: str) -> NvprofLog:
-    """What a log holds, whichever form it has.
-
-    Args:
-        text: the log.
-        where: begins the messages: the file.
-
-    Raises:
-        UserError: it holds none of the forms; the message has what nvprof itself says.
-        IntegrityError: it is cut short or damaged, or headers of kernels are missing: numbers have no owner then.
+    """What a log holds, in any form. Raises UserError, with nvprof's own words, where it has none; IntegrityError
+    where it is cut short or damaged, or numbers have no kernel above them.
     """
     scan = Scan(where)
     for number, line in lines_of(text):
@@ -153,15 +139,7 @@ class _Found:
         return part.table.mark[0], self._blocks[key]
 
     def add_metric(self, line: int, form: str, owner: tuple[Any, ...], kernel: str, cells: list[str]) -> None:
-        """One metric of one kernel: invocations, name, min, max, avg as printed.
-
-        Args:
-            line: where it stands.
-            form: METRICS, EVENTS or LAUNCHES.
-            owner: block and device, and what else tells the kernel from others.
-            kernel: its name.
-            cells: as said.
-        """
+        """One metric (invocations, name, min, max, avg as printed) of one kernel, told by `owner`."""
         at = f"{self.where} line {line}"
         index = self._kernels.setdefault(owner, len(self._kernels) + 1)
         invocations, name = self.numerals.count(cells[0], line, "invocations"), cells[1]
@@ -206,11 +184,10 @@ class _Found:
         self._has_launches = self._has_launches or name in LAUNCHING
 
     def warnings(self, scan: Scan) -> list[str]:
-        """What is not known of the device's work."""
         told = [
             f"process {process}, which line {line} says was profiled, has no result here: the file is cut short, "
             "or it is in another"
-            for process, line in scan.without_result()
+            for process, line in scan.announced.items()
         ]
         if self._uneven:
             told.append(
@@ -295,15 +272,7 @@ class _Found:
     def add_piece(
         self, line: int, name: str, start: str, duration: str, moved: str, rest: Mapping[str, str]
     ) -> None:
-        """One row of a trace; faults of pages and the like are no activity.
-
-        Args:
-            line: where it stands.
-            name: of the kernel or operation.
-            start, duration: with their units.
-            moved: a size with its unit, or nothing.
-            rest: other cells by the name of their column.
-        """
+        """One row of a trace, no page fault; `moved`: a size with unit, or nothing; `rest`: cells by column."""
         at = f"{self.where} line {line}"
         if name.startswith("[Unified Memory") and "Memcpy" not in name:
             return
@@ -339,11 +308,7 @@ class Value:
 
 
 def value_of(text: str, at: str) -> Value:
-    """A metric's value: `1.2345GB/s`, `32.00%`, `High (8)`, `4.2753e+03`; NaN for an overflow.
-
-    Raises:
-        IntegrityError: none of these.
-    """
+    """A metric's value: `1.2345GB/s`, `32.00%`, `High (8)`, `4.2753e+03`; NaN for overflow, else IntegrityError."""
     if text == OVERFLOW:
         return Value(value=math.nan, unit="1", printed=math.nan, printed_unit="1")
     if found := LEVEL.match(text):
@@ -387,11 +352,7 @@ def _cut_to(mean: Printed, unit: float) -> Printed:
 
 
 def _section_is_gpus(section: str, at: str) -> bool:
-    """Whether a part of a summary is of the device; False for calls of an API.
-
-    Raises:
-        IntegrityError: it is no part that is known.
-    """
+    """Whether a part of a summary is of the device or an API's calls; raises IntegrityError for another."""
     if section != GPU and not OTHER_SECTIONS.match(section):
         raise IntegrityError(f"{at}: {section[:40]!r} is no part of a summary that is known: the file is damaged")
     return section == GPU
@@ -414,18 +375,13 @@ class _Csv:
             self.units, self.rows = self.rows[0][1], self.rows[1:]
 
     def place(self, name: str) -> int:
-        """Where a column stands.
-
-        Raises:
-            IntegrityError: the table has none.
-        """
+        """Where a column stands. Raises IntegrityError where the table has none."""
         if name not in self.names:
             title = "Time(%)" if name == "share" else name
             raise IntegrityError(f"{self.where} line {self.line}: the table has no column {title}: {CUT}")
         return self.names.index(name)
 
     def cell(self, row: list[str], name: str) -> str:
-        """A cell with its unit."""
         place = self.place(name)
         text, unit = row[place], self.units[place]
         return text + unit if parse(text) else text
@@ -522,11 +478,7 @@ def _csv_unified(found: _Found, part: Part) -> None:
 
 
 def _name(found: _Found, line: int, text: str) -> str:
-    """A name at the end of a plain row; no name has two blanks side by side.
-
-    Raises:
-        IntegrityError: it does, so that the next row stands in the same line.
-    """
+    """A name that ends a plain row; IntegrityError where two blanks show that the next row stands there too."""
     name = text.strip()
     if "  " in name:
         raise IntegrityError(f"{found.where} line {line}: two rows in one line, or a damaged one: {CUT}")

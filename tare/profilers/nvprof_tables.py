@@ -61,19 +61,12 @@ def has_plain_header(text: str) -> bool:
 
 @dataclass(kw_only=True)
 class Part:
-    """A table, of CSV or plain, with what the profiler printed above it.
+    """A table, of CSV or plain, with what the profiler printed above it."""
 
-    Attributes:
-        table: rows of plain tables are one cell, the line.
-        is_csv: whether its cells stand between commas.
-        over: whether an empty line stands below it, or its legend.
-        whole: whether its own signs say that it is whole.
-    """
-
-    table: Table
-    is_csv: bool
-    over: bool = False
-    whole: bool = False
+    table: Table  # rows of plain tables are one cell, the line
+    is_csv: bool  # whether its cells stand between commas
+    over: bool = False  # whether an empty line stands below it, or its legend
+    whole: bool = False  # whether its own signs say that it is whole
 
 
 class Scan:
@@ -88,7 +81,7 @@ class Scan:
         self._last: Part | None = None
         self._orphan: int | None = None  # a line that can only be a row, below no header
         self._nothing = False  # nvprof says that no kernel was profiled
-        self._announced: dict[str, int] = {}  # processes without a result so far, with the line that has them
+        self.announced: dict[str, int] = {}  # processes without a result so far, with the line that has them
         self._csv = CsvTables(FORMS, self.where)
 
     def take(self, number: int, line: str) -> None:
@@ -110,7 +103,7 @@ class Scan:
             return
         elif line.startswith("No ") and line.rstrip().endswith("profiled."):
             self._wanted = None  # says so itself
-            self._announced.pop(self._process, None)
+            self.announced.pop(self._process, None)
             self._nothing = self._nothing or line.startswith("No kernels")
         elif line.startswith("Total ") and self._wanted is not None and number == self._wanted[1] + 1:
             self._wanted = None  # faults alone
@@ -121,7 +114,6 @@ class Scan:
             self._note_orphan(number, line)
 
     def _note(self, number: int, line: str) -> None:
-        """A line of the profiler's own."""
         self._csv.follow()
         if self._last is not None:
             self._last.table.followed = True
@@ -131,9 +123,9 @@ class Scan:
         if said[1]:
             self._process = said[1]
         if said[2].startswith(ANNOUNCED):
-            self._announced.setdefault(self._process, number)
+            self.announced.setdefault(self._process, number)
         elif WITHOUT.match(said[2]):
-            self._announced.pop(self._process, None)
+            self.announced.pop(self._process, None)
         if said[2].endswith("result:") or said[2].startswith(("API calls", "OpenACC")):
             self._refuse_lost()
             self._section = said[2].strip()
@@ -147,7 +139,6 @@ class Scan:
             )
 
     def _note_orphan(self, number: int, line: str) -> None:
-        """Keep in mind what can only be a row, outside of any table."""
         pieces = [piece.strip() for piece in line.split(",")]
         of_units = len(pieces) > 4 and set(pieces) <= UNITS and len(set(pieces)) > 2
         cells = re.split(r"\s{2,}", line.strip())
@@ -161,14 +152,13 @@ class Scan:
         if self._last is not None:
             self._last.table.followed = True
         self._wanted = None
-        self._announced.pop(part.table.mark[0], None)
+        self.announced.pop(part.table.mark[0], None)
         self._last = part
         self.tables.append(part)
         if part.table.form == LAUNCHES and not part.is_csv:
             raise UserError(f"{self.where} line {number}: metrics by launch are read as CSV: print them with --csv")
 
     def _feed(self, part: Part, number: int, line: str) -> None:
-        """A line below the header of a plain table."""
         table = part.table
         if not line.strip():
             part.over = part.over or table.form != TRACE
@@ -184,11 +174,7 @@ class Scan:
                 self._note_orphan(number, line)
 
     def end(self, text: str) -> None:
-        """Check what only the end of a text shows.
-
-        Raises:
-            IntegrityError: it is cut short, or holds a table twice.
-        """
+        """Raise IntegrityError where the text's end shows that it is cut short, or holds a table twice."""
         refuse_repeated((part.table for part in self.tables), self.where)
         self._refuse_lost()
         if empty := next((part.table.line for part in self.tables if not part.table.rows), None):
@@ -217,10 +203,6 @@ class Scan:
         if part.whole or part.table.followed:
             return []
         return [(CUT_SUMMARY if part.table.form == SUMMARY else NO_END).format(line=part.table.line)]
-
-    def without_result(self) -> list[tuple[str, int]]:
-        """Processes that were profiled and have nothing here, with the lines that say so."""
-        return list(self._announced.items())
 
     def has(self, form: str) -> bool:
         """Whether there is a table of a form, or of a summary why there is none."""

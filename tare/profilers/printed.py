@@ -55,12 +55,7 @@ def decoded(data: bytes) -> str:
 
 
 def read_bytes(path: Path) -> bytes:
-    """A file's content, unpacked if it is packed with gzip.
-
-    Raises:
-        UserError: it cannot be read.
-        IntegrityError: it is cut short.
-    """
+    """A file's content, gunzipped if need be; raises UserError if unreadable, IntegrityError if cut short."""
     try:
         return gzip.decompress(path.read_bytes()) if is_gzip(path) else path.read_bytes()
     except (EOFError, zlib.error, gzip.BadGzipFile) as error:
@@ -70,12 +65,7 @@ def read_bytes(path: Path) -> bytes:
 
 
 def read_text(path: Path) -> str:
-    """A log's text.
-
-    Raises:
-        UserError: it cannot be read.
-        IntegrityError: it is cut short, or not a text.
-    """
+    """A log's text; raises UserError if it can't be read, IntegrityError if it is cut short or no text."""
     text = decoded(read_bytes(path))
     if "\0" in text[:4096]:
         raise IntegrityError(
@@ -112,22 +102,14 @@ def split_header(cell: str) -> tuple[str, str]:
 
 @dataclass(kw_only=True)
 class Table:
-    """One table of a text.
+    """One table of a text."""
 
-    Attributes:
-        form: which of the reader's.
-        header: its cells, as printed.
-        line: of the header.
-        rows: with the numbers of their lines.
-        followed: something stands behind it, so that its last row is not the end of the file.
-        mark: what the profiler printed before it: the process or recording, and the title of its results.
-    """
-
-    form: str
-    header: list[str]
-    line: int
-    rows: list[tuple[int, list[str]]] = field(default_factory=list)
-    followed: bool = False
+    form: str  # which of the reader's
+    header: list[str]  # its cells, as printed
+    line: int  # of the header
+    rows: list[tuple[int, list[str]]] = field(default_factory=list)  # with the numbers of their lines
+    followed: bool = False  # something stands behind it, so that its last row is not the end of the file
+    # What the profiler printed before it: the process or recording, and the title of its results.
     mark: tuple[str, str] = ("", "")
 
     @cached_property
@@ -141,12 +123,9 @@ class CsvTables:
 
     A table begins at a header and ends at the next one, or at an empty line. Lines of the profiler and of the
     program in between are left out, but for those that look like rows: then the file is damaged.
-
-    Args:
-        is_header: by form, the columns (lower case, without units) that a header of it has.
-        where: begins the messages: the file.
-        last_needed: by form, the column behind which rows may end early; they are filled up with empty cells.
-        empty_line_ends: whether an empty line ends a table too, as where tables of other forms follow.
+    `is_header`: by form, the columns (lower case, without units) that a header of it has. `last_needed`: by form,
+    the column behind which rows may end early; they are filled up with empty cells. `empty_line_ends`: whether an
+    empty line ends a table too, as where tables of other forms follow.
     """
 
     def __init__(
@@ -166,11 +145,7 @@ class CsvTables:
         self._last: Table | None = None
 
     def take(self, number: int, line: str, mark: tuple[str, str] = ("", "")) -> bool:
-        """Whether a line, that is none of the profiler's notes, belongs to a table of CSV.
-
-        Raises:
-            IntegrityError: it looks like a row of one and is none.
-        """
+        """Whether a line, no note of the profiler's, is of a table; raises IntegrityError for a broken row."""
         if form := header_form(line, self._is_header):
             self.close()
             self._open = Table(form=form, header=cells(line) or [], line=number, mark=mark)
@@ -229,10 +204,7 @@ class CsvTables:
 
 
 def _like_a_row(line: str, columns: int) -> bool:
-    """Whether a line has at least half of the separators of a row: one of two pieces of a row always has.
-
-    Of rows with many empty cells a separator may be where they part.
-    """
+    """Whether a line has half of a row's separators, as one of two pieces has; of many one may be lost."""
     return columns > 2 and 2 * line.count(",") >= columns - (2 if columns > 12 else 1)
 
 
@@ -244,11 +216,7 @@ def csv_tables(
     last_needed: Mapping[str, str] | None = None,
     empty_line_ends: bool = True,
 ) -> list[Table]:
-    """Each table of CSV in a text (CsvTables).
-
-    Raises:
-        IntegrityError: a row is cut short, or a whole table stands there twice.
-    """
+    """Each table of CSV in a text (CsvTables); raises IntegrityError for a row cut short, or a table twice."""
     scanner = CsvTables(is_header, where, last_needed=last_needed, empty_line_ends=empty_line_ends)
     for number, line in lines_of(text):
         if NOISE.match(line) or (not scanner.take(number, line) and line.strip()):
@@ -273,27 +241,13 @@ def header_form(line: str, is_header: Mapping[str, Sequence[str]]) -> str | None
 
 
 def refuse_again(seen: dict[tuple[str, ...], int], row: tuple[str, ...], line: int, where: str) -> None:
-    """A row that has a number of its own, such as that of its launch, can't stand in a table twice.
-
-    Args:
-        seen: the rows before, with their lines; the row is added.
-        row: its cells.
-        line: where it stands.
-        where: begins the message: the file.
-
-    Raises:
-        IntegrityError: it does.
-    """
+    """Add a row with a number of its own to `seen`, with its line; IntegrityError where it is there already."""
     if (before := seen.setdefault(row, line)) != line:
         raise IntegrityError(f"{where} line {line}: the same row as at line {before}: it stands there twice")
 
 
 def refuse_repeated(tables: Iterable[Table], where: str) -> None:
-    """Sums over a table that stands there twice would be twice too large.
-
-    Raises:
-        IntegrityError: one does.
-    """
+    """Sums over a table that stands there twice would be twice too large. Raises IntegrityError where one does."""
     seen: dict[tuple[object, ...], int] = {}
     for table in tables:
         if not any(row[0] for _, row in table.rows):
@@ -307,16 +261,7 @@ def refuse_repeated(tables: Iterable[Table], where: str) -> None:
 
 
 def refuse_unended(text: str, is_open: bool, where: str) -> None:
-    """A last line of a table without its end is cut short.
-
-    Args:
-        text: the whole of it.
-        is_open: whether its last line may be of a table.
-        where: begins the message: the file.
-
-    Raises:
-        IntegrityError: the text ends so.
-    """
+    """Raise IntegrityError where a text's last line has no end, if it may be a table's (`is_open`)."""
     if is_open and not text.endswith(("\n", "\r")):
         raise IntegrityError(
             f"{where} line {text.count(chr(10)) + 1}: the file is cut short: its last line has no end (if it is "
@@ -325,11 +270,7 @@ def refuse_unended(text: str, is_open: bool, where: str) -> None:
 
 
 def refuse_replaced(row: Iterable[str], at: str) -> None:
-    """A cell of a table with bytes that are no text is damaged.
-
-    Raises:
-        IntegrityError: there is one.
-    """
+    """A cell of a table with bytes that are no text is damaged. Raises IntegrityError where there is one."""
     for cell in row:
         if REPLACED in cell:
             raise IntegrityError(f"{at}: {cell[:80]!r} has bytes that are no text: the file is damaged")

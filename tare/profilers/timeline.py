@@ -43,14 +43,8 @@ def missing_rows(source: str, reason: str) -> list[dict[str, Any]]:
 def rows(
     table: pd.DataFrame, window: tuple[float, float] | None, steps: float, source: str
 ) -> list[dict[str, Any]]:
-    """Every metric of some steps.
-
-    Args:
-        table: ACTIVITY of these steps alone.
-        window: the time in which idleness counts, on the table's clock; None takes from the first piece of activity
-            to the end of the last.
-        steps: how many.
-        source: the profiler.
+    """Every metric of some steps, from `table`, ACTIVITY of these alone. `window`: where idleness counts, on the
+    table's clock; None: from the first piece of activity to the end of the last.
     """
     if table.empty:
         return missing_rows(source, EMPTY)
@@ -58,7 +52,13 @@ def rows(
         window = (float(table["start_s"].min()), float((table["start_s"] + table["duration_s"]).max()))
     idle = activity.gaps(table, *window)
     totals = activity.totals(table)
-    values = _sums(totals) | {
+    sums = {"s": "total_s"} | {name: name for name in ("calls", "bytes", "pinned_bytes")}
+    values = {
+        **{
+            f"{kind}_{name}": totals.loc[kind, column]
+            for kind in (*MOVES, "kernel", *activity.OTHERS)
+            for name, column in sums.items()
+        },
         "device_busy_s": idle.busy_s,
         "device_gap_s": idle.gap_s,
         "device_gaps": idle.gaps,
@@ -70,15 +70,8 @@ def rows(
 def summary_rows(
     summary: pd.DataFrame, steps: float, source: str, covered: Collection[str] = activity.KINDS
 ) -> list[dict[str, Any]]:
-    """The same from sums alone (activity.SUMMARY_COLUMNS): without gaps, and without what no sum tells.
-
-    A kind of operation that has sizes but no times, or the other way round, has the other unavailable.
-
-    Args:
-        summary: the sums.
-        steps: how many.
-        source: the profiler.
-        covered: kinds that would have sums if they occurred; of others nothing is known.
+    """The same from sums alone (activity.SUMMARY_COLUMNS), without gaps; what only sizes or times tell is
+    unavailable. `covered`: kinds that would have sums if they occurred; of others nothing is known.
     """
     kinds = summary.groupby("kind")
     found: dict[str, Any] = {}
@@ -100,16 +93,6 @@ def summary_rows(
 
 def _others(calls: Any) -> list[str]:
     return [name for name in OTHER_UNITS if calls[name.partition("_")[0]]]
-
-
-def _sums(totals: pd.DataFrame) -> dict[str, Any]:
-    found: dict[str, Any] = {}
-    for kind in (*MOVES, "kernel", *activity.OTHERS):
-        found[f"{kind}_s"] = totals.loc[kind, "total_s"]
-        found[f"{kind}_calls"] = totals.loc[kind, "calls"]
-        found[f"{kind}_bytes"] = totals.loc[kind, "bytes"]
-        found[f"{kind}_pinned_bytes"] = totals.loc[kind, "pinned_bytes"]
-    return found
 
 
 def _row(name: str, value: Any, steps: float, source: str, reason: str | None = None) -> dict[str, Any]:

@@ -59,32 +59,20 @@ OwnTimes = list[tuple[dict[str, Any], str | None, float]]  # of operators: event
 
 @dataclass(frozen=True, kw_only=True)
 class Trace:
-    """What one file holds.
+    """What one file holds."""
 
-    Attributes:
-        events: the complete ('X') events, their times and arguments checked.
-        warnings: what was replaced to read them, and what is left out.
-    """
-
-    events: list[dict[str, Any]]
-    warnings: tuple[str, ...]
+    events: list[dict[str, Any]]  # the complete ('X') events, their times and arguments checked
+    warnings: tuple[str, ...]  # what was replaced to read them, and what is left out
 
 
 def read_events(path: Path) -> list[dict[str, Any]]:
-    """The complete ('X') events of a trace.
-
-    Raises:
-        IntegrityError: the file is cut short, not a trace, or holds no event.
-    """
+    """The complete ('X') events of a trace; raises IntegrityError where it is cut short, no trace, or empty."""
     return read_trace(path).events
 
 
 def read_trace(path: Path) -> Trace:
-    """A trace, in the form of an object or in the older one of a list.
-
-    Raises:
-        UserError: it cannot be read, or is what another profiler writes as JSON.
-        IntegrityError: it is cut short, damaged, not a trace, or holds no event.
+    """A trace, as an object or an older list. Raises UserError where it can't be read or is another profiler's,
+    IntegrityError where it is cut short, damaged, no trace or empty.
     """
     try:
         data = read_bytes(path)
@@ -101,7 +89,9 @@ def read_trace(path: Path) -> Trace:
     if not events:
         raise IntegrityError(f"{path} holds no event: the profiler recorded nothing; run the profile again")
     if not any(isinstance(event, dict) and "ph" in event for event in events):
-        raise UserError(f"{path} {_instead(events)}")
+        if any(isinstance(event, dict) and {"Total Time (ns)", "Start (ns)"} & set(event) for event in events):
+            raise UserError(f"{path} is JSON of nsys stats: print it with --format csv")
+        raise UserError(f"{path} is no trace of torch.profiler: no event has a ph")
     if _is_of_another(events):
         raise UserError(
             f"{path} is a trace of another program, such as TensorFlow or JAX: no event has a category of "
@@ -114,18 +104,8 @@ def read_trace(path: Path) -> Trace:
     return Trace(events=found, warnings=(*warnings, *check.left_out()))
 
 
-def _instead(events: list[Any]) -> str:
-    """What a list without any event is, and what to do."""
-    if any(isinstance(event, dict) and {"Total Time (ns)", "Start (ns)"} & set(event) for event in events):
-        return "is JSON of nsys stats: print it with --format csv"
-    return "is no trace of torch.profiler: no event has a ph"
-
-
 def _is_of_another(events: list[Any]) -> bool:
-    """Whether there are whole events, and none has a category that torch writes.
-
-    torch's profiler of operators alone wrote no category, but its own pids.
-    """
+    """Whether no whole event has a category of torch's; its profiler of operators alone wrote pids only."""
     known = {*READ_CATEGORIES, *OTHER_CATEGORIES}
     objects = [event for event in events if isinstance(event, dict)]
     if any(str(event.get("cat")) in known or str(event.get("pid")) in OPERATORS_ALONE for event in objects):
@@ -183,11 +163,7 @@ class _Check:
         self._strange = not text.isascii() or CONTROL.search(text) is not None
 
     def keeps(self, place: int, event: Any) -> bool:
-        """Whether an event is a complete one; its fields are of their types then.
-
-        Raises:
-            IntegrityError: a field is missing or of another type.
-        """
+        """Whether an event is complete; raises IntegrityError where a field is missing or of another type."""
 
         def at() -> str:
             return f"{self._path}{self._line(place)}: event {place + 1}"
@@ -250,7 +226,6 @@ class _Check:
         return f" line {self._text.count(chr(10), 0, position) + 1}"
 
     def left_out(self) -> list[str]:
-        """Warnings of events whose category or direction is not known."""
         unknown = [
             f"events of the category {category!r}, which is not known, are left out: {count}"
             for category, count in self._unknown.most_common(5)
@@ -294,10 +269,7 @@ def _check_arguments(event: dict[str, Any], at: fields.At) -> None:
 
 
 def operators(events: Iterable[dict[str, Any]], own: OwnTimes | None = None) -> pd.DataFrame:
-    """Calls, total and own seconds of each operator (category cpu_op), largest own time first.
-
-    `own`: `own_times` of the events, where they are known.
-    """
+    """Calls, total and own seconds of each operator (category cpu_op), largest own first; `own`: `own_times`."""
     rows = [(event["name"], event["dur"] / 1e6, own_s) for event, _, own_s in own or own_times(events)]
     table = pd.DataFrame(rows, columns=["name", "total_s", "self_s"]).groupby("name", sort=False, as_index=False)
     found = table.agg(calls=("total_s", "size"), total_s=("total_s", "sum"), self_s=("self_s", "sum"))
@@ -329,10 +301,7 @@ def _is_step(event: dict[str, Any]) -> bool:
 
 
 def own_times(events: Iterable[dict[str, Any]]) -> OwnTimes:
-    """Each operator with the family of the caller that it runs inside, and its own seconds.
-
-    Events of a thread nest: an open one closes before its parent.
-    """
+    """Each operator with the family that it runs inside, and its own seconds; an event's parent closes after it."""
     by_thread: dict[Any, list[dict[str, Any]]] = {}
     for event in events:
         called = event.get("cat") == ANNOTATION and caller_family(event["name"]) is not None
@@ -415,9 +384,7 @@ def steps_activity(
     A piece of activity belongs to the steps if the call that launched it (the same correlation id) began inside
     one; where the trace has no such call, if it began itself inside one. The window runs from the begin of the
     first step to the end of the last, or of its last activity, as a device may finish after the host.
-
-    Raises:
-        IntegrityError: the trace has no profiled step.
+    Raises IntegrityError where the trace has no profiled step.
     """
     events = list(events)
     windows = step_windows(events)

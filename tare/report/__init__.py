@@ -4,9 +4,6 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from tare.report.evidence import gather
-from tare.report.pages import write_site
-
 
 def build(results: Path, shared: Path, study_source: str, out: Path, images: Path | None = None) -> Path:
     """Write the report of a study; returns the path of its answer.
@@ -23,5 +20,8 @@ def build(results: Path, shared: Path, study_source: str, out: Path, images: Pat
         UserError: a table or a figure is missing.
         IntegrityError: a table, a record or a campaign is damaged.
     """
+    from tare.report.evidence import gather  # who wants words alone imports nothing that draws
+    from tare.report.pages import write_site
+
     overview = shared if out.resolve().is_relative_to(shared.resolve()) else None
     return write_site(gather(results, shared, study_source, images), out.parent, overview)

@@ -12,9 +12,11 @@ import pandas as pd
 
 from tare.analysis.ceilings import read_ceilings
 from tare.analysis.choice import KINDS, is_ours
+from tare.analysis.decisions import Decision, read_decisions
 from tare.analysis.network import read_network
 from tare.analysis.pipeline import read_pipeline
 from tare.core.files import read_json
+from tare.machine.facts import machine_name
 from tare.model import tables
 from tare.model.journals.sealed import SealedCampaign, read_sealed, views
 from tare.model.records.curves import CURVES, CurvesRecord
@@ -31,7 +33,8 @@ from tare.model.records.machine import MachineRecord, read_machine
 from tare.model.records.measured import CeilingsRecord, CopiesRecord, NetworkRecord, PipelineRecord, ProfileRecord
 from tare.model.registry import SINGLE, describe_workload
 from tare.model.schema import read
-from tare.model.studies.layout import SEALED, is_headline
+from tare.model.studies import layout
+from tare.model.studies.layout import SEALED, below_results, is_headline
 from tare.model.studies.papers import repeated
 from tare.model.studies.sizes import at_published_size
 from tare.model.studies.stacks import BOUND, is_official
@@ -42,11 +45,10 @@ from tare.report.references import gather as gather_references
 
 Record = dict[str, Any]
 Campaign = SealedCampaign
-PROTOCOLS = "benchmarks/protocols.json"  # as benchmarks/protocols.py writes it
-COPIES = "benchmarks/copies.json"
+PROTOCOLS, COPIES = "protocols", "copies"  # benchmarks, by their names
 TABLES = (
-    "verdicts", "job_length", "fault_costs", "counts", "fingerprints", "families", "stack_profiles", "kernels",
-    "image_costs", "ledger",
+    "verdicts", "decisions", "job_length", "fault_costs", "counts", "fingerprints", "families", "stack_profiles",
+    "kernels", "image_costs", "ledger",
 )  # fmt: skip
 
 
@@ -57,8 +59,8 @@ class Evidence:
     Attributes:
         study: the whole study file.
         results: its folder of results.
-        metrics, verdicts, counts, job_length, fault_costs, fingerprints, families, stack_profiles, kernels,
-            image_costs, ledger: its tables.
+        metrics, verdicts, decisions, counts, job_length, fault_costs, fingerprints, families, stack_profiles,
+            kernels, image_costs, ledger: its tables.
         published, claims: what other studies published, judged by their own data and by this machine.
         samples: its tables of samples, by name.
         papers: those that it repeats.
@@ -79,6 +81,7 @@ class Evidence:
     results: Path
     metrics: pd.DataFrame
     verdicts: pd.DataFrame
+    decisions: pd.DataFrame
     job_length: pd.DataFrame
     fault_costs: pd.DataFrame
     counts: pd.DataFrame
@@ -108,6 +111,11 @@ class Evidence:
     network: NetworkRecord | None = None
     references: Sequence[Reference] = ()
     broken_references: Sequence[Broken] = ()
+
+    @cached_property
+    def decided(self) -> list[Decision]:
+        """What the tables decide, typed."""
+        return read_decisions(self.decisions)
 
     @cached_property
     def views(self) -> tuple[Campaign, ...]:
@@ -151,7 +159,7 @@ def gather(results: Path, shared: Path, study_source: str, images: Path | None =
     """Read all that a report needs.
 
     Args:
-        results: folder of the study's tables, machine and ceilings.
+        results: folder of the study's tables, and of what it says of the machine that they are of.
         shared: folder of what studies share: campaigns, profiles, images, data, probes.
         study_source: the study file, or the study as inline JSON.
         images: folder of the images of all stacks; None for that of `shared`.
@@ -161,37 +169,40 @@ def gather(results: Path, shared: Path, study_source: str, images: Path | None =
         IntegrityError: a table or a campaign is not what was written.
     """
     study, images = load_checked(study_source), images or shared / "images"
-    roofs = results / "ceilings.json"
-    ceilings = read_ceilings(roofs) if roofs.exists() else None
-    sealed = _campaigns(shared / "campaigns" / study.study, study)
     folder = results / "tables"
+    metrics = tables.read("metrics", folder / "metrics.parquet")
+    machine = tables.machine_of(metrics) or machine_name()
+    roofs = layout.of_machine(results, machine, layout.CEILINGS_FILE)
+    ceilings = read_ceilings(roofs) if roofs.exists() else None
+    sealed = _campaigns(shared / below_results(layout.study_folder(study.study, machine)), study)
+    copies = shared / below_results(layout.benchmark_record(machine, COPIES))
     found, broken = gather_references(shared, results)
     papers = repeated(study.papers, study.workloads)
     return Evidence(
         study=at_published_size(study.replace(device=_device(study, ceilings, sealed))),
         results=results,
-        metrics=tables.read("metrics", folder / "metrics.parquet"),
+        metrics=metrics,
         **{name: tables.read(name, folder / f"{name}.csv") for name in TABLES},
         published=_judged("published", folder, papers),
         claims=_judged("claims", folder, papers),
         samples={name: tables.read(name, folder / f"{name}.csv") for name in SAMPLE_TABLES} if papers else {},
         papers=papers,
-        machine=read_machine(results / "machine.json"),
+        machine=read_machine(layout.of_machine(results, machine, layout.MACHINE_FILE)),
         ceilings=ceilings,
-        probes=read_probes(shared / "probe", study.environments),
+        probes=read_probes(shared / below_results(layout.probes_folder(machine)), study.environments),
         images=read_images(images / study.stack),
         trees=_trees(images, study),
         official=_official(images, study),
         data=_data_of(study, shared / "data"),
         campaigns=sealed,
         curves=_curves(sealed),
-        protocols=_optional(shared / PROTOCOLS),
-        copies=read(CopiesRecord, shared / COPIES) if (shared / COPIES).exists() else None,
+        protocols=_optional(shared / below_results(layout.benchmark_record(machine, PROTOCOLS))),
+        copies=read(CopiesRecord, copies) if copies.exists() else None,
         references=found,
         broken_references=broken,
-        profiles=_profiles(shared / "profiles" / study.study, study),
-        pipelines=_pipelines(shared / "profiles" / study.study, study),
-        network=_network(results / "network.json", study),
+        profiles=_profiles(shared, study, machine),
+        pipelines=_pipelines(shared, study, machine),
+        network=_network(layout.of_machine(results, machine, layout.NETWORK_FILE), study),
     )
 
 
@@ -215,7 +226,7 @@ def _device(study: Study, ceilings: CeilingsRecord | None, sealed: Sequence[Camp
     """Where the study trained: its own word, or what the machine that measured made of `auto`."""
     if study.device != "auto":
         return study.device
-    used = [ceilings.device if ceilings else None, *(campaign.plan.spec.get("device") for campaign in sealed)]
+    used = [ceilings.device if ceilings else None, *(campaign.plan.spec.device for campaign in sealed)]
     return next((device for device in used if device), "cpu")
 
 
@@ -228,21 +239,22 @@ def _optional(path: Path) -> Record | None:
     return read_json(path) if path.exists() else None
 
 
-def _profiles(folder: Path, study: Study) -> dict[str, dict[str, ProfileRecord]]:
+def _profiles(shared: Path, study: Study, machine: str) -> dict[str, dict[str, ProfileRecord]]:
     """The profiled launches that left a record."""
     found: dict[str, dict[str, ProfileRecord]] = {}
     for workload in study.workloads:
         for env in study.environments:
-            path = folder / workload / env / "profile.json"
+            path = shared / below_results(layout.profile_record(study.study, machine, workload, env))
             if path.exists():
                 found.setdefault(workload, {})[env] = read(ProfileRecord, path)
     return found
 
 
-def _pipelines(folder: Path, study: Study) -> dict[str, PipelineRecord]:
+def _pipelines(shared: Path, study: Study, machine: str) -> dict[str, PipelineRecord]:
     """What was measured of the input alone, where the study asks for it."""
     named = study.pipeline.workloads if study.pipeline else ()
-    paths = {name: folder / name / "pipeline.json" for name in named}
+    records = {name: layout.pipeline_record(study.study, machine, name) for name in named}
+    paths = {name: shared / below_results(record) for name, record in records.items()}
     return {name: read_pipeline(path) for name, path in paths.items() if path.exists()}
 
 

@@ -82,16 +82,11 @@ def execute_all(
     """Run notebooks on a study's results; writes each executed notebook, its page, and the figures it draws.
 
     What all of them import, which takes longer than most of them draw, is imported once, by this process. Each
-    notebook then runs in one that is forked from it, so that none sees names or settings of another.
+    notebook then runs in one that is forked from it, so that none sees names or settings of another. A name is that
+    of a notebook, or of a published study, whose figures the notebook `paper` draws.
 
-    Args:
-        chosen: names of notebooks, and of published studies, whose figures the notebook `paper` draws.
-        results: folder with the study's tables; figures go to its folder `figures`.
-        workloads: those whose figures are drawn.
-        folder: of the executed notebooks and their pages.
-        at_once: how many may run side by side.
-        drawn: the figures of each notebook. Where they are told, a notebook that fails stops nothing: in its place,
-            and in that of each figure that is missing, stands why, and FAILED lists it.
+    Where `drawn` tells the figures of each notebook, one that fails stops nothing: in its place, and in that of
+    each figure that is missing, stands why, and FAILED lists it.
 
     Raises:
         UserError: there is no such notebook.
@@ -140,9 +135,8 @@ def _stand_in(name: str, problem: str, folder: Path, drawn: Sequence[Path]) -> N
     from tare.report.figures import style
 
     reason = f"The notebook {name} failed: {problem}"
-    notebook = nbformat.v4.new_notebook(cells=[nbformat.v4.new_markdown_cell(f"# {name}\n\n{reason}")])
-    for position, cell in enumerate(notebook.cells):
-        cell["id"] = f"{name}-{position}"  # equal text, equal file
+    cell = nbformat.v4.new_markdown_cell(f"# {name}\n\n{reason}", id=f"{name}-0")  # equal text, equal file
+    notebook = nbformat.v4.new_notebook(cells=[cell])
     write_text(folder / f"{name}.ipynb", nbformat.writes(notebook))
     write_text(folder / f"{name}.html", to_page(folder / f"{name}.ipynb"))
     for path in drawn:
@@ -161,7 +155,7 @@ def without_grammars() -> None:
 
 
 def _prepare() -> None:
-    """Import what all notebooks need, and do once what libraries do at their first figure, table and page."""
+    """Import what all notebooks need, and write one page, for which nbconvert loads its templates."""
     # No user's settings, and the list of fonts is kept.
     os.environ.setdefault("MPLCONFIGDIR", str(cache_dir("matplotlib")))
     without_grammars()
@@ -173,7 +167,7 @@ def _prepare() -> None:
     from tare.report import figures
     from tare.report.figures import style
 
-    with scratch_folder("figure") as folder:
+    with scratch_folder("figure") as folder:  # matplotlib's first figure finds its fonts
         figures.write(style.empty("none", "none"), folder / "none.svg")
     cells = [nbformat.v4.new_markdown_cell("none"), nbformat.v4.new_code_cell("none")]
     _exporter().from_notebook_node(nbformat.v4.new_notebook(cells=cells))

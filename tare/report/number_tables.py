@@ -75,7 +75,7 @@ def steps_table(evidence: Evidence | Reference, workload: str) -> Table:
     own = metrics[(metrics["workload"] == workload) & metrics["metric"].isin(STEP_COLUMNS)]
     own = own[own["kind"] == "measured"]
     units = own.groupby("metric")["unit"].first()
-    means = own.pivot_table(index="env", columns="metric", values="value", aggfunc="mean")
+    means = own.pivot_table(index="launch", columns="metric", values="value", aggfunc="mean")
     return Table.of(
         sorted(means.index, key=env_order),
         {
@@ -131,7 +131,7 @@ def verdicts_table(evidence: Evidence | Reference, workload: str) -> Table:
         _headline_rows(evidence, workload),
         {
             "metric": _with_role,
-            "environment": lambda row: env_title(row["env"]),
+            "environment": lambda row: env_title(row["launch"]),
             **compared("n", "ratio", "interval"),
             "all time": lambda row: Cell(
                 text=interval_text(row["total_ci_low"], row["total_ci_high"]),
@@ -156,11 +156,11 @@ def _with_role(row: Mapping[str, Any]) -> str | Cell:
 def _headline_rows(evidence: Evidence | Reference, workload: str) -> list[dict[str, Any]]:
     found = joint(evidence.verdicts)
     found = found[found["workload"] == workload].to_dict("records")
-    return sorted(found, key=lambda r: (metric_order(r["metric"]), env_order(r["env"])))
+    return sorted(found, key=lambda r: (metric_order(r["metric"]), env_order(r["launch"])))
 
 
 def _names(rows: list[dict[str, Any]]) -> str:
-    return "; ".join(f"{metric_title(row['metric']).lower()} in {env_title(row['env'])}" for row in rows)
+    return "; ".join(f"{metric_title(row['metric']).lower()} in {env_title(row['launch'])}" for row in rows)
 
 
 def stalls_sentence(evidence: Evidence | Reference, workload: str) -> str:
@@ -183,7 +183,7 @@ def bootstrap_sentence(evidence: Evidence | Reference, workload: str) -> str:
     if not other:
         return "A bootstrap would have decided the same everywhere."
     told = "; ".join(
-        f"{metric_title(row['metric']).lower()} in {env_title(row['env'])} ({bootstrap_verdict(row)})"
+        f"{metric_title(row['metric']).lower()} in {env_title(row['launch'])} ({bootstrap_verdict(row)})"
         for row in other
     )
     return (

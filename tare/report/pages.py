@@ -248,7 +248,7 @@ def _context(evidence: Evidence) -> dict[str, Any]:
         "not_run": {
             env_title(env): reason
             for env, reason in designs.absent(evidence).items()
-            if env not in set(evidence.verdicts["env"])  # nor in another scenario
+            if env not in set(evidence.verdicts["launch"])  # nor in another scenario
         },
         "colours": {env: style.paint(env) for env in (*evidence.environments, CONTROL)},
     }

@@ -59,7 +59,7 @@ class OfWorkload(NamedTuple):
 def resolve(block: Block, scope: Any) -> list[Part]:
     """What a page shows of a block: nothing, one part, or of an `each` those of every item."""
     shown = block.of.format(it=scope) if isinstance(block.of, str) else block.of and block.of(scope)
-    if block.kind in ("each", "tables", "findings"):
+    if block.kind in ("each", "tables"):
         shown = _listed(shown)
     if block.kind == "each":
         return [part for item in shown for part in resolve_all(block.inner, item)]
@@ -96,8 +96,6 @@ def _is_empty(shown: Any) -> bool:
 words = partial(Block, "words")  # a paragraph
 title = partial(Block, "title")  # a heading within a section
 lines = partial(Block, "lines")  # sentences; a pair is an environment, whose colour is shown, and its sentence
-findings = partial(Block, "findings")  # comparisons with their verdicts
-argument = partial(Block, "argument")  # questions, and what the numbers say to each
 
 
 def tables(*of: Of) -> Block:
@@ -171,8 +169,3 @@ def where(name: str) -> Of:
 def unless(name: str) -> Of:
     """The item itself, if it has nothing there."""
     return only(lambda it: not at(name)(it))
-
-
-def rest(it: Any) -> str:
-    """How many answers are folded: all of them, or those that do not stand above; empty for none."""
-    return f"{'The other' if it.shown else 'All'} {len(it.rest)}" if it.rest else ""

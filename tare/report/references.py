@@ -19,7 +19,7 @@ from tare.model import tables
 from tare.model.journals.references import BROKEN, load, references
 from tare.model.records.machine import MachineRecord, read_machine
 from tare.model.records.measured import CeilingsRecord
-from tare.model.studies.layout import REFERENCE_TABLES, REFERENCES, below_results
+from tare.model.studies.layout import CEILINGS_FILE, MACHINE_FILE, REFERENCE_TABLES, REFERENCES, below_results
 from tare.report import figures
 
 READ = ("metrics", "verdicts", "device_samples", "claims")
@@ -27,14 +27,9 @@ READ = ("metrics", "verdicts", "device_samples", "claims")
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Reference:
-    """One recorded reference campaign.
+    """One recorded reference campaign: its records, None where they are missing, and the tables made of it.
 
-    Attributes:
-        name: of its folder.
-        record: its reference.json.
-        metrics, verdicts, samples, claims: its tables; `samples` are the driver's of each profiled launch.
-        machine, ceilings: its records, None where they are missing.
-        figures: its drawings by name, made by the notebook; empty where it was not run.
+    `samples` are the driver's of each profiled launch; `figures` are drawings by name, empty where none were made.
     """
 
     name: str
@@ -82,11 +77,7 @@ def shared_folder(results: Path) -> Path:
 
 
 def draw(reference: Reference, folder: Path) -> list[Path]:
-    """Write the figures of one reference, by workload: what matters more, and a step on its device.
-
-    Returns:
-        Paths of the figures that have something to show.
-    """
+    """Write the figures of one reference that have something to show, by workload; returns their paths."""
     drawings = {f"choices_{name}": figures.choices(reference.verdicts, name) for name in reference.choice_workloads}
     for name in reference.workloads:
         if len(figures.device_time_table(reference.metrics, name)):
@@ -105,9 +96,7 @@ def _prefix(name: str) -> str:
 def gather(shared: Path, results: Path) -> tuple[list[Reference], list[Broken]]:
     """Every reference below `shared/reference`, newest first, and those that can't be read.
 
-    Args:
-        shared: folder that holds `reference/<name>/`, and `reference-tables/<name>/` where tables were made.
-        results: folder of the study, whose `figures/reference/<name>/` holds their drawings.
+    Its tables lie in `shared/reference-tables/<name>/`, its drawings in `figures/reference/<name>/` of the study.
     """
     found, broken = [], []
     for folder in recorded(shared):
@@ -131,20 +120,14 @@ def recorded(shared: Path) -> list[Path]:
 
 
 def read(folder: Path, made: Path, figures: Path) -> Reference:
-    """One reference.
-
-    Args:
-        folder: as it was recorded.
-        made: tables that were made of it here.
-        figures: folder with one folder of drawings per reference.
+    """One reference as it was recorded, with the tables that were made of it here and a folder of drawings.
 
     Raises:
         TareError: a record or a table is missing, or not what was written.
     """
     record = load(folder)
-    refused = _optional(made / BROKEN)
-    if refused is not None:
-        raise IntegrityError(str(refused["reason"]))
+    if (made / BROKEN).exists():
+        raise IntegrityError(str(read_json(made / BROKEN)["reason"]))
     metrics, verdicts, samples, claims = (tables.read(name, made / f"{name}.csv") for name in READ)
     return Reference(
         name=folder.name,
@@ -153,14 +136,10 @@ def read(folder: Path, made: Path, figures: Path) -> Reference:
         verdicts=verdicts,
         samples=samples,
         claims=claims,
-        machine=read_machine(folder / "machine.json"),
-        ceilings=read_ceilings(folder / "ceilings.json") if (folder / "ceilings.json").exists() else None,
+        machine=read_machine(folder / MACHINE_FILE),
+        ceilings=read_ceilings(folder / CEILINGS_FILE) if (folder / CEILINGS_FILE).exists() else None,
         figures={
             path.stem.removeprefix(_prefix(folder.name)): path
             for path in sorted((figures / folder.name).glob("*.svg"))
         },
     )
-
-
-def _optional(path: Path) -> Mapping[str, Any] | None:
-    return read_json(path) if path.exists() else None

@@ -69,14 +69,7 @@ class _Texts(HTMLParser):
 
 
 def entries(pages: Mapping[str, str]) -> list[Entry]:
-    """What stands on some pages.
-
-    Args:
-        pages: HTML by file name.
-
-    Returns:
-        (file, anchor of the section, heading, text) of every text, in order; one that a section repeats is once.
-    """
+    """Every text of pages, HTML by file name, in order; one that a section repeats is once."""
     found: dict[Entry, None] = {}
     for file, html in pages.items():
         texts = _Texts()

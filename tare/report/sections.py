@@ -7,15 +7,14 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping
-from dataclasses import replace
 from typing import Any, NamedTuple
 
 from markupsafe import Markup
 
 from tare.literature import published
 from tare.report import number_tables
-from tare.report.answers import advice, answer, instances, job_length, minutes, more_time, neighbours, scenarios
-from tare.report.arms import choices, settings, stacks
+from tare.report.answers import answer, instances, job_length, minutes, neighbours, scenarios
+from tare.report.arms import settings, stacks
 from tare.report.evidence import Evidence
 from tare.report.images import break_even, image_costs, naive_image
 from tare.report.machine import conditions, differing, facts, gpus, material, others, pipeline, profiles, rooflines
@@ -25,20 +24,17 @@ from tare.report.parts import (
     Block,
     OfWorkload,
     Part,
-    argument,
     at,
     box,
     card,
     each,
     figure,
     figures,
-    findings,
     folded,
     lines,
     only,
     own,
     resolve_all,
-    rest,
     tables,
     template,
     title,
@@ -48,7 +44,8 @@ from tare.report.parts import (
     workloads,
 )
 from tare.report.reasons import count_tables, why
-from tare.report.words.layout import Comparison, Table
+from tare.report.words import decisions
+from tare.report.words.layout import Table
 
 
 class Section(NamedTuple):
@@ -106,15 +103,6 @@ def _paper_section(study: published.Published) -> Section:
     return section(*about, each(shown, *PAPER))
 
 
-def _by_environment(job: job_length.JobCosts) -> list[tuple[str, str]]:
-    return [(env, f"{sentence.removesuffix('.')}.") for env, sentence in job.sentences]
-
-
-def _more(evidence: Evidence) -> list[str] | None:
-    found = more_time.section(evidence)
-    return None if found is None else [*found.sentences, *filter(None, [minutes.sentence(evidence)])]
-
-
 def _unavailable(evidence: Evidence) -> list[Markup]:
     """Environments that can't be had on this machine, each with its reason and what mends it."""
     mend = Markup(". Mend it: <code>{remedy}</code>")
@@ -143,37 +131,8 @@ def _as_published(evidence: Evidence) -> str:
     return f"{how} the host, each size several times in balanced order." if _swept(evidence) else ""
 
 
-def _choices(evidence: Evidence) -> list[choices.WorkloadChoices]:
-    return choices.sections(evidence.metrics, evidence.verdicts, evidence.workloads, evidence.curves)
-
-
-def _costs(evidence: Evidence) -> list[tuple[str, Any]]:
-    """What images cost by stack, which is named where there are several."""
-    found = image_costs.parts(evidence)
-    return [(one.title if len(found) > 1 else "", one) for one in found]
-
-
 def _packages(evidence: Evidence) -> Markup:
     return Markup("").join(Markup("{}<br>").format(one) for one in facts.package_list(evidence))
-
-
-def _inconclusive(arm: settings.ArmAnswer) -> list[Comparison]:
-    return [one for one in arm.environments if one.verdict == "inconclusive"]
-
-
-def _told(arm: settings.ArmAnswer) -> list[Comparison]:
-    return [*arm.levels, *(one for one in arm.environments if one.verdict != "inconclusive")]
-
-
-def _faults(arm: settings.ArmAnswer) -> list[Comparison]:
-    if arm.faults is None:
-        return []
-    return [Comparison(title="Page faults of a step", verdict="", sentence=". ".join(arm.faults.sentences))]
-
-
-def _weighed_once(item: stacks.StackAnswer) -> stacks.StackAnswer:
-    """Without what all of many weigh alike, which stands above them."""
-    return replace(item, answers=[replace(one, weighing="") for one in item.answers]) if item.weighing else item
 
 
 def _filled(made: Callable[[Evidence, str], Table]) -> Callable[[Evidence, str], Table | None]:
@@ -187,23 +146,12 @@ def _done_again(found: Mapping[str, Any]) -> str:
     return f"Each finding has the arithmetic by which a reader can redo it from the authors' published logs.{names}"
 
 
-def _weighed(drawing: str | Callable[[choices.WorkloadChoices], str | None]) -> tuple[Block, ...]:
+def _weighed(drawing: str | Callable[[settings.WorkloadSettings], str | None]) -> tuple[Block, ...]:
     """Environments and settings of a workload, one beside the other."""
     return (
-        each(at("lead"), words("{it}", "lede")),
-        box("arms",
-            box("",
-                each(
-                    where("choices"),
-                    box("card weighed",
-                        each(at("shown"), findings(at("finding"))),
-                        folded("{shown}: can't be told apart from the environments yet",
-                            each(at("rest"), findings(at("finding"))),
-                            of=rest),
-                        words(lambda one: one.controls and f"{'. '.join(one.controls)}.", "start"))),
-                box("callout", title("Settings that could not be had", "h4"), lines(at("unavailable")))),
-            figure(drawing, "One axis for both: environments by the host, settings by the headline's level.")),
-        folded("Every number: environments and settings of {it.title}", tables(at("table"))),
+        figure(drawing, "One axis for both: environments by the host, settings by the headline's level.", "single"),
+        tables(at("table")),
+        box("callout", title("Settings that could not be had", "h4"), lines(at("unavailable"))),
         folded("Graph compilers of {it.title}: what compiling takes, and from which step on it pays",
             tables(at("compilers"))),
     )  # fmt: skip
@@ -223,17 +171,6 @@ def _view(look: str) -> Block:
 ON_A_DEVICE = only(lambda evidence: evidence.study.device == "cuda")
 STEP_BAR = "Each bar is one training step on the device: its activities, and what it waited."
 ALONE = "First the runtime's start, last its exit: what a container adds is there, or in how files are read."
-ARM = card("{it.title}",
-    words(lambda arm: arm.weighing and f"{arm.weighing}.", "weighing"),
-    findings(_told),
-    folded("Inconclusive: {shown}",
-        findings(_inconclusive),
-        of=lambda arm: ", ".join(one.title for one in _inconclusive(arm))),
-    findings(_faults),
-    words("{it.control}. {it.design}.", "start"))  # fmt: skip
-ARMS = box("",
-    box("cards", each(at("shown"), ARM)),
-    folded("{shown}: nothing can be told yet", box("cards", each(at("rest"), ARM)), of=rest))  # fmt: skip
 PAPER = (
     words("What the paper published, what its own logs say, and what this machine measured."),
     lines(at("summary")),
@@ -295,7 +232,6 @@ REFERENCE = (
             folded("Metrics of profiled launches on {it[name]}", tables(at("profiles")))),
         each(where("beside_tables"),
             title("What papers published beside it", "h4"),
-            lines(at("beside")),
             tables(at("beside_tables"))),
         folded("What papers claim of a device, by {it[name]}", tables(at("claims"))),
         each(where("batches"),
@@ -311,42 +247,29 @@ BESIDE_THE_HOST = (
               "happens once."),
         box("workloads",
             each(job_length.sections,
-                each(unless("lacking"),
-                    box("workload",
-                        title("{it.title}"),
-                        box("arms",
-                            lines(_by_environment),
-                            figure("job_length_{it.name}",
-                                "Modelled from measured parts: seconds of whole runs, and training steps.")),
-                        folded("Every number: jobs of {it.title}", tables(at("table"))))))),
-        each(job_length.sections,
-            each(where("lacking"),
-                words("{it.title}: what a job costs can't be told yet: {it.lacking}.", "note")))),
+                box("workload",
+                    title("{it.title}"),
+                    tables(at("table")),
+                    each(where("is_told"),
+                        figure("job_length_{it.name}",
+                            "Modelled from measured parts: seconds of whole runs, and training steps.")))))),
     section("scenarios", "By scenario", "index", "By scenario",
         words("What each environment costs a whole run by itself, as one of several instances that train "
               "together, and beside a second job on the same machine."),
         tables(scenarios.matrix)),
-    section("advice", "What to do", "index", "What to do", lines(advice.lines)),
-    section("more", "More time", "index", "What more time would tell",
-        lines(_more),
-        each(more_time.section, folded("Every number: units and time of new campaigns", tables(at("table"))))),
+    section("advice", "What to do", "index", "What to do",
+        lines(lambda evidence: decisions.advice(evidence.decided))),
+    section("more", "More time", "index", "What more time would tell", words(minutes.sentence)),
     section("answer", "Answer", "environments", "The answer",
-        words("Every sentence is computed from the interval that decides."),
+        words("Every row follows from the interval that decides; the table decisions.csv holds the same rows."),
         box("workloads",
             each(answer.answers,
                 box("workload",
                     title("{it.title}"),
                     lines(_designs, "meta"),
-                    each(
-                        where("environments"),
-                        box("cards",
-                            each(at("environments"),
-                                card("{it.title}",
-                                    findings(at("findings")),
-                                    words(at("start"), "start"),
-                                    of=at("env")))),
-                        box("control", each(at("controls"), words("{it}.")))),
-                    each(unless("environments"),
+                    tables(at("table")),
+                    each(where("table"), box("control", each(at("controls"), words("{it}.")))),
+                    each(unless("table"),
                         words("No environment but the host ran this workload: there is nothing to compare."))))),
         words("Strips: the thick bar is the environment's interval, the thin grey one the control's, the shaded "
               "field the margin that was declared before the data, the vertical line the host. All strips of "
@@ -378,16 +301,8 @@ BESIDE_THE_HOST = (
               "host is the ratio of those."),
         each(neighbours.answers,
             title("{it.title}"),
-            box("cards",
-                card("By the same run without a neighbour",
-                    findings(at("by_itself"), otherwise="Nothing was measured.")),
-                card("Does it cost more than on the host?", findings(at("by_host"))),
-                card("Where the time went",
-                    words("Beside the neighbour and not alone, means over rounds."),
-                    lines(lambda one: [f"{text}." for text in one.reasons]))),
-            folded("Numbers, and what the machine did meanwhile: {it.title}",
-                tables(at("table"), at("meanwhile")),
-                each(at("lacking"), words("{it}.", "note"))))),
+            tables(at("table"), at("meanwhile")),
+            each(at("lacking"), words("{it}.", "note")))),
     section("batch", "Batch size", "environments", "Batch size",
         words(_as_published),
         lines(lambda evidence: [number_tables.batch_sentence(evidence, name) for name in _swept(evidence)]),
@@ -413,10 +328,9 @@ BEHIND = (  # the papers stand before
               "by, no container caused."),
         each(why.arguments,
             title("{it.title}"),
-            box("arms",
-                argument(at("steps")),
-                figure("why_{it.name}",
-                    "Extra time against the host by phase. What the second host shows, no container caused.")),
+            tables(at("findings")),
+            figure("why_{it.name}",
+                "Extra time against the host by phase. What the second host shows, no container caused.", "single"),
             folded("Every number: why {it.title} differs", tables(at("tables")))),
         when=why.has_causes),
     section("profiles", "Profiles", "step", "What a profiled launch shows",
@@ -464,22 +378,16 @@ BEHIND = (  # the papers stand before
     section("choices", "Environment or settings?", "settings", "Environment or settings?",
         words("Which matters more here: where a training runs, or how its framework is set? Each setting ran "
               "on the host beside the headline's level in units of its own; each environment ran beside the "
-              "host. What is farther from zero matters more, where the intervals can tell; each sentence "
-              "stands on its own intervals."),
-        each(_choices, title("{it.title}"), *_weighed("choices_{it.name}"))),
-    section("arms", "Arms", "settings", "Arms",
-        words("One setting varied, everything else equal. Each arm launched every environment at its level "
-              "and, beside them, the headline's own launch: what the level costs and what an environment costs "
-              "at it come from the same units."),
+              "host. What is farther from zero matters more, where the intervals can tell. An arm launched every "
+              "environment at its level and, beside them, the headline's own launch: what the level costs and what "
+              "an environment costs at it come from the same units."),
         each(settings.sections,
             title("{it.title}"),
-            box("arms", ARMS,
-                each(unless("answers"),
-                    words("No environment that the arms change ran: there is nothing to compare.")),
+            *_weighed("choices_{it.name}"),
+            each(where("arms"),
                 figure("arms_{it.name}",
-                    "The setting and the environments on one axis: what is farther from zero matters more.")),
-            folded("Every comparison: arms of {it.title}",
-                each(at("answers"), tables(at("table")), each(at("faults"), tables(at("table"))))))),
+                    "The setting and the environments on one axis: what is farther from zero matters more."),
+                folded("Every comparison: arms of {it.title}", tables(at("arms")))))),
     section("stacks", "Stacks", "settings", "Stacks",
         words("What the packages changed against what an environment changes. Each campaign launched every "
               "environment with the other stack and, beside them, the host with the study's own: both come "
@@ -488,14 +396,9 @@ BEHIND = (  # the papers stand before
         each(stacks.sections,
             title("{it.title}"),
             lines(at("missing")),
-            words(lambda item: item.weighing and f"{item.weighing}."),
-            each(_weighed_once,
-                box("arms", ARMS,
-                    figure("stacks_{it.name}",
-                        "The stack and the environments on one axis: what is farther from zero matters more."))),
-            each(where("many"),
-                folded("Which parts of a whole run differ, stack by stack", lines(at("said")))),
-            each(unless("many"), lines(at("said"))),
+            each(where("tables"),
+                figure("stacks_{it.name}",
+                    "The stack and the environments on one axis: what is farther from zero matters more.")),
             each(
                 where("steps"),
                 figure("stack_steps_{it.name}",
@@ -503,17 +406,14 @@ BEHIND = (  # the papers stand before
                     "nothing of it is a timing.",
                     "single"),
                 folded("Every number: a step of {it.title} by stack", tables(at("steps")))),
-            folded("Every comparison: stacks of {it.title}",
-                each(where("answers"), tables(at("tables")), each(at("answers"), tables(at("table")))))),
+            folded("Every comparison: stacks of {it.title}", tables(at("tables")))),
         when=Evidence.other_stacks),
     section("images", "Images", "images", "What an image costs",
         words("Before the first step: how long it takes from locked packages to what can be started, what lies "
               "on the disk then, and how long the first start takes. These are observations of this machine, "
               "without verdicts; builds were made once."),
-        box("arms",
-            box("", each(_costs, title(lambda pair: pair[0]), argument(lambda pair: pair[1].steps))),
-            figure("image_costs", "Measured. Stages as they took when they were made; every start is a point.")),
-        folded("Every number: what an image costs", each(image_costs.parts, tables(at("tables")))),
+        figure("image_costs", "Measured. Stages as they took when they were made; every start is a point."),
+        tables(image_costs.tables),
         folded("What each form is made of", tables(material.images_table)),
         folded("All {shown} packages of the stack",
             words(_packages, "packages"),

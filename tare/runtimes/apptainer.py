@@ -22,11 +22,7 @@ PATCH_S = 60.0
 
 
 def debian_archive() -> tuple[str, str]:
-    """(address, keyring) of the machine's own Debian archive, from its apt configuration.
-
-    Raises:
-        UnavailableError: apt reads from no Debian archive.
-    """
+    """(address, keyring) of the Debian archive of this machine's apt; raises UnavailableError without one."""
     fields = "$(CREATED_BY)|$(ORIGIN)|$(REPO_URI)|$(SIGNED_BY)|$(RELEASE)"
     listing = apt("apt-get", "indextargets", "--format", fields, timeout_s=60).stdout
     for line in listing.splitlines():
@@ -40,10 +36,7 @@ def debian_archive() -> tuple[str, str]:
 
 
 def private_apt(folder: Path, address: str, keyring: str) -> Callable[..., str]:
-    """apt with a state of its own that knows RELOCATED_SUITE of one archive; the system's lists stay untouched.
-
-    What it returns gives the standard output of apt-get or apt-cache, or raises UnavailableError.
-    """
+    """apt's output, of a state of its own that knows RELOCATED_SUITE; raises UnavailableError where it fails."""
     for name in ("state/lists/partial", "cache/archives/partial", "parts"):
         (folder / name).mkdir(parents=True)
     sources = folder / "sources.list"
@@ -73,9 +66,7 @@ def private_apt(folder: Path, address: str, keyring: str) -> Callable[..., str]:
 
 def install_relocated() -> str:
     """Apptainer of RELOCATED_SUITE in a prefix of its own in the cache, with its own libc; what it consists of.
-
-    Raises:
-        UnavailableError: no Debian archive, no such package there, its place is unfit, or the result does not run.
+    Raises UnavailableError where there is none, its place is unfit, or it does not run.
     """
     prefix = relocated_prefix()
     if reason := unfit(prefix):

@@ -83,12 +83,7 @@ def main(argv: Sequence[str]) -> int:
 
 
 def set_up(purpose: str) -> int:
-    """Make .venv and the runtimes fit for `purpose`.
-
-    Raises:
-        UserError: .venv has to be made or changed here, and can't be written.
-        UnavailableError: another machine or Python, or a package that can't be had.
-    """
+    """Make .venv and the runtimes fit for `purpose`; UserError for a .venv that is not ours; UnavailableError."""
     check_python()
     check_place(purpose)
     started = time.monotonic()
@@ -141,11 +136,7 @@ def check_python() -> None:
 
 
 def check_place(purpose: str) -> None:
-    """Refuse a checkout in which .venv can't be made, before anything is installed on the machine.
-
-    Raises:
-        UserError: it is read-only, or another user's.
-    """
+    """Raise UserError, before anything is installed, for a checkout that is read-only or another user's."""
     done, place = read_stamps(), VENV if VENV.exists() else Path()
     if all(stamp(name) in done for name in LOCKS[purpose]) or os.access(place, os.W_OK | os.X_OK):
         return
@@ -156,11 +147,7 @@ def check_place(purpose: str) -> None:
 
 
 def ensure_ensurepip() -> None:
-    """See that this Python can make a virtual environment, for which Debian has a package of its own.
-
-    Raises:
-        UnavailableError: it can't.
-    """
+    """See that this Python can make a virtual environment, by Debian's package if needed; else UnavailableError."""
     package = f"python{sys.version_info[0]}.{sys.version_info[1]}-venv"
 
     def there(module: str) -> bool:
@@ -248,11 +235,7 @@ def make_venv() -> None:
 
 
 def install_lock(name: str) -> None:
-    """Install a lock's packages into .venv, checked by hash; first those that install others.
-
-    Raises:
-        UnavailableError: no place that pip knows has a package, or one has another hash.
-    """
+    """Install a lock by hash into .venv, installers first; UnavailableError for a missing or other package."""
     path = lock_file(name)
     lock = read_lock(path)
     with step(f"installing {len(lock)} Python packages" + (" for the tests" if name == "test" else "")):
@@ -281,11 +264,7 @@ def uv_install(lock: Path) -> bool:
 
 
 def uv_variables(settings: str) -> dict[str, str] | None:
-    """Variables that tell uv what pip is told; None where only pip can do what it is told.
-
-    Args:
-        settings: what `pip config list` prints; of one name the environment's counts.
-    """
+    """Variables that tell uv what pip is told by `pip config list`; None where only pip can do that."""
     told = {}
     for line in sorted(settings.splitlines(), key=lambda line: line.startswith(":env:")):
         name, _, value = line.partition("=")
@@ -299,13 +278,7 @@ def uv_variables(settings: str) -> dict[str, str] | None:
 
 
 def pip_install(lock: Path) -> None:
-    """Install a lock with pip; a build of torch that its own places lack is looked for in torch's own index.
-
-    That is asked for nothing else, as it may be out of reach.
-
-    Raises:
-        UnavailableError: as `install_lock`.
-    """
+    """Install a lock by pip; torch from its own index, where pip's lack it. Raises as `install_lock`."""
     finished, remedy = asked(pip_command(*by_hash(lock))), None
     if "No matching distribution found for torch" in finished.stderr:
         alone, remedy = VENV / "torch.txt", "PIP_FIND_LINKS=FOLDER_WITH_ITS_WHEEL make test"

@@ -27,7 +27,6 @@ import sys
 import threading
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import IO
 
@@ -57,36 +56,15 @@ exit $status
 """
 
 
-@dataclass(frozen=True, kw_only=True)
 class State:
-    """Where the private daemon keeps what: all in `folder` but its data, its log and the locks.
+    """Where the private daemon keeps what; `folder` goes with it. A lock that is removed locks nobody out."""
 
-    `folder` goes with the daemon; the locks stay, since a lock that is removed locks nobody out.
-    """
-
-    folder: Path
-    data: Path
-    log: Path
-
-    @property
-    def socket(self) -> Path:
-        """The daemon's socket."""
-        return self.folder / "docker.sock"
-
-    @property
-    def users(self) -> Path:
-        """Shared by those who use the daemon; held alone by whoever ends it."""
-        return self.data.parent / "users"
-
-    @property
-    def alive(self) -> Path:
-        """Held by the watcher, the daemon and all that it started."""
-        return self.data.parent / "alive"
-
-    @property
-    def starting(self) -> Path:
-        """Held by whoever starts the daemon."""
-        return self.data.parent / "lock"
+    def __init__(self, folder: Path, data: Path, log: Path) -> None:
+        self.folder, self.data, self.log = folder, data, log
+        self.socket = folder / "docker.sock"
+        self.users = data.parent / "users"  # shared by those who use the daemon; held alone by whoever ends it
+        self.alive = data.parent / "alive"  # held by the watcher, the daemon and all that it started
+        self.starting = data.parent / "lock"  # held by whoever starts the daemon
 
 
 def state() -> State:
@@ -146,11 +124,7 @@ def is_private(variables: Mapping[str, str]) -> bool:
 
 @contextlib.contextmanager
 def docker_endpoint() -> Iterator[dict[str, str]]:
-    """Environment variables of a daemon that answers, for as long as the block runs.
-
-    Raises:
-        UnavailableError: none answers and none can be started; the reason says which and why.
-    """
+    """Variables of a daemon that answers while the block runs; raises UnavailableError with why none does."""
     if chosen := os.environ.get("DOCKER_HOST"):
         if chosen.startswith("unix://") and not answers(Path(chosen.removeprefix("unix://"))):
             raise UnavailableError(f"no Docker daemon answers at DOCKER_HOST={chosen}", "unset DOCKER_HOST")
@@ -173,11 +147,7 @@ def docker_endpoint() -> Iterator[dict[str, str]]:
 
 @contextlib.contextmanager
 def without_users() -> Iterator[None]:
-    """While the block runs no private daemon runs, and none is started of this cache; one that lingers has ended.
-
-    Raises:
-        UnavailableError: somebody uses one, who is named.
-    """
+    """While the block runs no private daemon of this cache runs; raises UnavailableError with who uses one."""
     places, told = state(), False
     for socket_path in places.folder.parent.glob("tare-*/docker.sock"):
         if socket_path != places.socket and answers(socket_path):
@@ -226,12 +196,8 @@ def _called(pid: int) -> str:
 
 
 def _program() -> str:
-    """The daemon's program, where one can be started.
-
-    Raises:
-        UnavailableError: we are not root, or a part of Docker is missing.
-    """
-    program = _find("dockerd")
+    """The daemon's program; raises UnavailableError where we are not root, or a part of Docker is missing."""
+    program = shutil.which("dockerd", path=f"{os.environ.get('PATH', '')}:/usr/sbin:/sbin")
     if os.getuid() != 0:
         if DEFAULT_SOCKET.exists() and not os.access(DEFAULT_SOCKET, os.W_OK):
             name = user_name()
@@ -248,11 +214,6 @@ def _program() -> str:
             f"no Docker daemon answers at {DEFAULT_SOCKET}, and {missing} is not installed", INSTALL
         )
     return program
-
-
-def _find(name: str) -> str | None:
-    """A program on the PATH, or where daemons lie."""
-    return shutil.which(name, path=f"{os.environ.get('PATH', '')}:/usr/sbin:/sbin")
 
 
 def _start(places: State, program: str) -> None:
@@ -295,14 +256,8 @@ def last_error(log: Path) -> str:
 
 @contextlib.contextmanager
 def daemon_with_data(data: Path, *, containerd_store: bool) -> Iterator[dict[str, str]]:
-    """A daemon of the block's own, with its store in a folder that stays; the environment of its clients.
-
-    Args:
-        data: the folder, which is made where it is missing.
-        containerd_store: it keeps images in containerd's store, and not in the classic one.
-
-    Raises:
-        UnavailableError: only root can start one, a part of Docker is missing, or it does not answer.
+    """A daemon of the block's own, with its store, containerd's or the classic one, in the folder `data`, which
+    stays; the environment of its clients. UnavailableError where it can't be started or does not answer.
     """
     program = _program()
     data.mkdir(parents=True, exist_ok=True)
@@ -334,11 +289,7 @@ def daemon_with_data(data: Path, *, containerd_store: bool) -> Iterator[dict[str
 
 
 def daemon_argv(places: State, program: str) -> list[str]:
-    """The daemon in namespaces of its own.
-
-    No bridge and no packet filter: containers run without network or in one that is held for them, and the
-    machine's rules stay untouched.
-    """
+    """The daemon in namespaces of its own, without bridge and packet filter: the machine's rules stay untouched."""
     return [
         *("unshare", "--pid", "--fork", "--kill-child", "--mount", "--mount-proc", "--propagation", "slave", "--"),
         *("/bin/sh", "-c", FIRST_PROCESS, "sh", str(places.folder), program),
@@ -350,14 +301,10 @@ def daemon_argv(places: State, program: str) -> list[str]:
 
 
 def daemon_settings(folder: Path, containerd_store: bool | None = None) -> str:
-    """The daemon's settings file: where a Docker before 23 puts its key, and the kind of its image store.
+    """The daemon's settings: where a Docker before 23 puts its key, and whether images are in containerd's store.
 
-    It would make /etc/docker for it, which stays. Later ones have no such key and ignore the setting.
-
-    Args:
-        folder: of the daemon.
-        containerd_store: whether images are kept in containerd's store; None for the daemon's own choice, which
-            from version 29 on is containerd's for a new store.
+    It would make /etc/docker for the key, which stays; later ones ignore that. `containerd_store`: None for the
+    daemon's own choice, from version 29 on containerd's.
     """
     settings: dict[str, object] = {"deprecated-key-path": str(folder / "key.json")}
     if containerd_store is not None:

@@ -36,10 +36,7 @@ def note(address: str, image_id: str) -> None:
 
 
 def remove() -> bool:
-    """Remove what is noted from its daemon, and say so; false where something had to stay.
-
-    An image of which a container is left, or that has another name since, stays and is named.
-    """
+    """Remove what is noted from its daemon, naming what stays: in use, or renamed; false where something did."""
     with _record() as images:
         for address, image_ids in images.items():
             images[address] = _remove(address, image_ids)
@@ -59,7 +56,6 @@ def _record() -> Iterator[dict[str, list[str]]]:
 
 
 def _remove(address: str, image_ids: list[str]) -> list[str]:
-    """Those that stay."""
     at = f" at {address}" if address else ""
     if shutil.which("docker") is None:
         here = f"there is no docker to ask it by ({path()} names them)"

@@ -10,7 +10,6 @@ import shutil
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from tare.core.errors import UnavailableError
 from tare.core.process import run
@@ -34,31 +33,19 @@ NOT_DOCKER = "`docker` is Podman's own command here, and no Docker daemon: measu
 
 @dataclass(frozen=True, kw_only=True)
 class DockerInfo:
-    """A daemon by its own words.
+    """A daemon by its own words."""
 
-    Attributes:
-        version: of the daemon.
-        driver: that keeps layers: a storage driver, or a snapshotter of containerd.
-        containerd_store: images lie in containerd's store, and not in the classic one.
-        security: names of its security options: `apparmor`, `cgroupns`, `rootless`, `selinux`, `userns`, ….
-        cgroup_driver: `cgroupfs`, `systemd`, or `none`.
-        cgroup_version: `1` or `2`.
-        discarded: fields of LIMITS that are false.
-        runtimes: names of the OCI runtimes that it knows.
-        snap: daemon or client are a snap, which sees little of the machine's files.
-        warning: its own words on control groups of a rootless daemon, where it has some.
-    """
-
-    version: str
-    driver: str
-    containerd_store: bool = False
+    version: str  # of the daemon
+    driver: str  # that keeps layers: a storage driver, or a snapshotter of containerd
+    containerd_store: bool = False  # images lie in containerd's store, and not in the classic one
+    # Names of its security options: `apparmor`, `cgroupns`, `rootless`, `selinux`, `userns`, ….
     security: frozenset[str] = frozenset()
-    cgroup_driver: str = "cgroupfs"
-    cgroup_version: str = "2"
-    discarded: tuple[str, ...] = ()
-    runtimes: frozenset[str] = frozenset()
-    snap: bool = False
-    warning: str | None = None
+    cgroup_driver: str = "cgroupfs"  # `cgroupfs`, `systemd`, or `none`
+    cgroup_version: str = "2"  # `1` or `2`
+    discarded: tuple[str, ...] = ()  # fields of LIMITS that are false
+    runtimes: frozenset[str] = frozenset()  # names of the OCI runtimes that it knows
+    snap: bool = False  # daemon or client are a snap, which sees little of the machine's files
+    warning: str | None = None  # its own words on control groups of a rootless daemon, where it has some
 
     @property
     def rootless(self) -> bool:
@@ -81,11 +68,7 @@ class DockerInfo:
 
 
 def ask(variables: Mapping[str, str]) -> DockerInfo:
-    """What the daemon says that a client with these variables reaches.
-
-    Raises:
-        UnavailableError: it does not answer, or it is no Docker daemon.
-    """
+    """What the daemon says that these variables lead to; raises UnavailableError where none of Docker's answers."""
     done = run(["docker", "info", "--format", "{{json .}}"], timeout_s=CALL_S, env=variables)
     if not done.ok and not done.stdout.lstrip().startswith("{"):
         raise UnavailableError(done.explain())
@@ -93,15 +76,7 @@ def ask(variables: Mapping[str, str]) -> DockerInfo:
 
 
 def parse_info(text: str, *, client: str | None = None) -> DockerInfo:
-    """Read what `docker info --format '{{json .}}'` printed; pure.
-
-    Args:
-        text: what it printed.
-        client: path of the program that printed it.
-
-    Raises:
-        UnavailableError: it is no answer of a Docker daemon.
-    """
+    """Parse what the program `client` printed for `docker info --format '{{json .}}'`; else UnavailableError."""
     try:
         said = json.loads(text)
     except ValueError as error:
@@ -119,7 +94,10 @@ def parse_info(text: str, *, client: str | None = None) -> DockerInfo:
         version=said.get("ServerVersion") or "",
         driver=said["Driver"],
         containerd_store=SNAPSHOTTER in (said.get("DriverStatus") or ()),
-        security=frozenset(_name(option) for option in said.get("SecurityOptions") or ()),
+        # `seccomp` of `name=seccomp,profile=builtin`.
+        security=frozenset(
+            str(one).partition(",")[0].removeprefix("name=") for one in said.get("SecurityOptions") or ()
+        ),
         cgroup_driver=said.get("CgroupDriver") or "cgroupfs",
         cgroup_version=said.get("CgroupVersion") or "1",
         discarded=tuple(field for field in LIMITS if said.get(field) is False),
@@ -129,22 +107,10 @@ def parse_info(text: str, *, client: str | None = None) -> DockerInfo:
     )
 
 
-def _name(option: Any) -> str:
-    """`seccomp` of `name=seccomp,profile=builtin`."""
-    return str(option).partition(",")[0].removeprefix("name=")
-
-
 def follows_from(
     info: DockerInfo, *, enforcing: bool, folders: Sequence[Path] = (), home: Path = Path("/root")
 ) -> list[Finding]:
-    """What follows for launches; pure.
-
-    Args:
-        info: of the daemon.
-        enforcing: SELinux enforces its rules here.
-        folders: in which lie what launches bind and what is loaded.
-        home: of this user.
-    """
+    """What follows for launches; pure. `enforcing`: SELinux's rules; `folders`: of binds and of what is loaded."""
     found = []
     if info.containerd_store:
         found.append(

@@ -24,25 +24,15 @@ LABELLED = "SELinux is enforcing: what a launch binds is labelled for containers
 
 @dataclass(frozen=True, kw_only=True)
 class Finding:
-    """One thing that follows.
+    """One thing that follows."""
 
-    Attributes:
-        says: in one line.
-        refuses: no launch can be compared with one of another environment.
-        remedy: what mends that, where it is known.
-    """
-
-    says: str
-    refuses: bool = False
-    remedy: str | None = None
+    says: str  # in one line
+    refuses: bool = False  # no launch can be compared with one of another environment
+    remedy: str | None = None  # what mends that, where it is known
 
 
 def refuse(findings: Sequence[Finding]) -> None:
-    """See that nothing rules the runtime out.
-
-    Raises:
-        UnavailableError: something does; all that does is said, with what mends the first of it.
-    """
+    """Raise UnavailableError with all that rules the runtime out, and what mends the first of it."""
     against = [one for one in findings if one.refuses]
     if against:
         raise UnavailableError("; ".join(one.says for one in against), against[0].remedy)

@@ -43,12 +43,7 @@ UNIT = re.compile(r"/systemd/system/[^/@]+\.(?:path|service|socket|timer)$")
 
 
 def install(purpose: str = "run", *, dry_run: bool = False) -> int:
-    """Install what is missing, or say what is and why it is left; always 0, since Tare reports what it lacks.
-
-    Args:
-        purpose: `run`, the workflow, or `test`, its tests as well.
-        dry_run: only say what would be done.
-    """
+    """Install what `purpose`, `run` or `test`, lacks, or only say it (`dry_run`, or why it is left); always 0."""
     if os.environ.get("RUNTIMES", "") not in ("", "auto", "system"):
         raise UserError(f"RUNTIMES={os.environ['RUNTIMES']!r}: it may be 'system' (install nothing) or unset")
     wants, reason = missing(FOR[purpose]), may_install()
@@ -96,12 +91,9 @@ def command_for(wants: Sequence[Want]) -> str | None:
 def install_for(
     purpose: str, packages: Mapping[str, str | Sequence[str]], find: Callable[[str], object] | None = None
 ) -> None:
-    """Install what an environment or a stack needs besides, where we may; what can't be had is told later.
-
-    Args:
-        purpose: the environment or the stack, as people read it.
-        packages: program or library -> the Debian package that brings it, or those of which one does.
-        find: says whether one is on this machine; None for programs on its paths.
+    """Install what `purpose` (an environment or a stack, in words) needs besides, where we may. `packages`: program
+    or library -> the Debian package or packages of which one brings it; `find`: whether one is here, None for
+    paths.
     """
     find = find or which
     wants = [
@@ -117,10 +109,7 @@ def install_for(
 
 @contextlib.contextmanager
 def installing() -> Iterator[None]:
-    """Be the only one that installs, on a machine on which nobody measures, and without services that start.
-
-    Whoever measures is named and waited for.
-    """
+    """Be the only installer, on a machine where nobody measures (who is waited for), and no services start."""
     with (
         alone_on_this_machine("it installs what measurements take"),
         locked(lock_path(), waiting_for="the installation of the runtimes"),
@@ -135,10 +124,7 @@ def installing() -> Iterator[None]:
 
 @contextlib.contextmanager
 def without_services() -> Iterator[None]:
-    """Keep packages from starting services while they are installed, where nothing else decides that.
-
-    The daemon that a measurement uses is started when it is needed, and not beside it.
-    """
+    """Keep packages' services from starting at their installation, where nothing else decides that."""
     if POLICY.exists() and "Written by Tare" not in POLICY.read_text(errors="replace"):
         yield
         return
@@ -152,10 +138,7 @@ def without_services() -> Iterator[None]:
 
 
 def keep_services_off(packages: Sequence[str]) -> None:
-    """Services of packages that we added do not start with the machine either; says which.
-
-    A unit's link goes as `systemctl disable` takes it, which is not there on every machine with packages of units.
-    """
+    """Services of added packages do not start with the machine; says which. It needs no systemctl."""
     if not packages:
         return
     files = run(["dpkg", "--listfiles", *packages], timeout_s=60).stdout.splitlines()

@@ -15,31 +15,19 @@ LOG_IN = "log in so that systemd runs a manager for this user (machinectl shell)
 
 @dataclass(frozen=True, kw_only=True)
 class PodmanInfo:
-    """Podman by its own words.
+    """Podman by its own words."""
 
-    Attributes:
-        driver: the storage driver.
-        rootless: an ordinary user called it.
-        labels: it gives containers a label of SELinux.
-        cgroup_version: `v1` or `v2`.
-        cgroup_manager: `systemd` or `cgroupfs`.
-        controllers: of control groups, which it may use; None where it does not say (before 4.0).
-    """
-
-    driver: str
-    rootless: bool = False
-    labels: bool = False
-    cgroup_version: str = "v2"
-    cgroup_manager: str = "systemd"
+    driver: str  # the storage driver
+    rootless: bool = False  # an ordinary user called it
+    labels: bool = False  # it gives containers a label of SELinux
+    cgroup_version: str = "v2"  # `v1` or `v2`
+    cgroup_manager: str = "systemd"  # `systemd` or `cgroupfs`
+    # Of control groups, which it may use; None where it does not say (before 4.0).
     controllers: frozenset[str] | None = None
 
 
 def parse_info(text: str) -> PodmanInfo:
-    """Read what `podman info --format json` printed; pure.
-
-    Raises:
-        UnavailableError: it is no answer of Podman's.
-    """
+    """Parse what `podman info --format json` printed; pure. Raises UnavailableError for anything else."""
     try:
         said = json.loads(text)
         host, store = said["host"], said["store"]
@@ -58,12 +46,7 @@ def parse_info(text: str) -> PodmanInfo:
 
 
 def follows_from(info: PodmanInfo, *, enforcing: bool) -> list[Finding]:
-    """What follows for launches; pure.
-
-    Args:
-        info: of Podman.
-        enforcing: SELinux enforces its rules here.
-    """
+    """What follows for launches; pure. `enforcing`: SELinux enforces its rules here."""
     found = []
     if info.rootless and info.cgroup_version == "v1":
         says = f"rootless Podman ignores {EVERY} on control groups of version 1: {UNEQUAL}"
@@ -77,15 +60,9 @@ def follows_from(info: PodmanInfo, *, enforcing: bool) -> list[Finding]:
 
 
 def suspect(info: PodmanInfo) -> Finding | None:
-    """What is likely to be behind a trial launch that failed, or whose limits did not hold; pure.
-
-    It rules nothing out: controllers are those of Podman's own control group, and containers may be in another one.
-    """
+    """What is likely behind a failed trial, or limits that did not hold; rules nothing out; pure."""
     lacking = [name for name in NEEDED if info.controllers is not None and name not in info.controllers]
     if not info.rootless or not lacking:
         return None
     what = listed([NEEDED[name] for name in lacking])
-    return Finding(
-        says=f"rootless Podman sets {what} by {listed(lacking)}, {NOT_DELEGATED}",
-        remedy=DELEGATE,
-    )
+    return Finding(says=f"rootless Podman sets {what} by {listed(lacking)}, {NOT_DELEGATED}", remedy=DELEGATE)

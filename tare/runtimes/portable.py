@@ -29,11 +29,7 @@ def installed(version: str) -> list[str]:
 
 
 def bring(version: str) -> None:
-    """See that there is a portable build of a version.
-
-    Raises:
-        UnavailableError: none can be had now.
-    """
+    """See that there is a portable build of a version. Raises UnavailableError where none can be had now."""
     if os.environ.get("UV_PYTHON_DOWNLOADS") == "never":
         raise UnavailableError("UV_PYTHON_DOWNLOADS=never")
     # uv has a lock of its own in the folder, for which it would wait for ever.

@@ -169,10 +169,7 @@ def install_packages(packages: Sequence[str]) -> dict[str, str]:
 
 
 def _install(packages: Sequence[str]) -> str | None:
-    """Install packages; why it failed.
-
-    What apt is going to add is recorded first. Downloads go into our cache and may be cut short; unpacking may not.
-    """
+    """Install packages, of which a record is kept first; why it failed. Only downloads may be cut short."""
     archives = cache_dir("runtimes", "archives")
     base = (*INSTALL, "-o", f"Dir::Cache::archives={archives}", "-o", "APT::Sandbox::User=root")
     try:

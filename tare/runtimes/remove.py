@@ -63,22 +63,14 @@ def agreed(question: str) -> bool:
 
 @contextlib.contextmanager
 def unused() -> Iterator[None]:
-    """While the block runs nothing measures, no study runs, and no private Docker daemon does.
-
-    Raises:
-        UnavailableError: something does, which is named.
-    """
+    """While the block runs no measurement, study or private daemon does; raises UnavailableError with who runs."""
     with alone_on_this_machine("it removes what measurements take", waits=False), daemon.without_users():
         refuse_running()
         yield
 
 
 def refuse_running(folder: Path | None = None) -> None:
-    """See that no workflow runs: anywhere on this machine, or in a folder.
-
-    Raises:
-        UnavailableError: one does, which is named.
-    """
+    """Raise UnavailableError with its name where a workflow runs, on this machine or in a folder."""
     found = [f"process {pid} in {at}" for pid, at in workflows.running() if folder in (None, at)]
     if found:
         raise UnavailableError(f"a study runs: {'; '.join(found)}; wait until it has ended")
@@ -97,13 +89,7 @@ def listed() -> list[str]:
 
 
 def remove(*, asks: bool = False) -> int:
-    """Take away what is recorded, and say what goes before, and what stays; 0 when nothing had to stay.
-
-    Call it while the machine is `unused`.
-
-    Args:
-        asks: whether a person at the terminal is asked first.
-    """
+    """Take away what is recorded while `unused`, say what goes and stays; `asks` first; 0 where nothing stays."""
     going = listed()
     for line in going or ["nothing is here that Tare installed"]:
         say(line)

@@ -22,15 +22,8 @@ class Runs:
 
 
 def runs_until_paid(once_s: float, saved_low_s: float, saved_high_s: float) -> Runs:
-    """Runs until `once_s` is paid back.
-
-    Args:
-        once_s: seconds paid once, not below zero.
-        saved_low_s: lower end of the seconds that a run saves; below zero where it loses some.
-        saved_high_s: upper end.
-
-    Raises:
-        ValueError: a cost below zero, or ends that are the wrong way round.
+    """Runs until `once_s` (0 or more) is paid back by the seconds that each saves, from the lower to the upper end;
+    below zero it loses some. Raises ValueError for a cost below zero, or ends the wrong way round.
     """
     if once_s < 0 or saved_low_s > saved_high_s:
         raise ValueError(f"{once_s} s once, {saved_low_s} to {saved_high_s} s a run: no cost and interval")

@@ -41,7 +41,7 @@ def ratios_of(plan: Plan, units: Sequence[Unit]) -> dict[str, Ratios]:
     """Log-ratios of a campaign's launches to the host in what it decides on, for the ledger; none of some kinds."""
     if plan.kind not in VALUES_OF:
         return {}
-    logs = log_ratios_of([VALUES_OF[plan.kind](unit) for unit in units], plan.environments)
+    logs = log_ratios_of([VALUES_OF[plan.kind](unit) for unit in units], plan.launch_names)
     return {
         name: Ratios(n=len(own), mean=float(np.mean(own)), sd=float(np.std(own, ddof=1)) if len(own) > 1 else None)
         for name, own in logs.items()

@@ -19,7 +19,6 @@ from tare.model.roles import CONTROL
 
 FEWEST_UNITS = 2
 LARGEST_RATIO = 1000  # of two units, at a strict level, intervals reach beyond anything: they say nothing then
-MAD_TO_SD = 1.4826
 BOOTSTRAP_DRAWS = 2000
 MOST_UNITS = 100_000
 TRIM = 0.2  # of the units, at either end
@@ -76,18 +75,12 @@ class Spread:
 
 @dataclass(frozen=True, kw_only=True)
 class Estimate:
-    """A mean of n log-ratios with the spreads that its intervals may rest on; the widest interval decides.
+    """A mean of n log-ratios with the spreads that its intervals may rest on; the widest interval decides."""
 
-    Attributes:
-        n: units.
-        mean: of the log-ratios, trimmed or not; None without units.
-        spreads: the first is the comparison's own; none where there are too few units.
-        lasting: an error of the mean that is the same in all units, so that more of them make it no smaller.
-    """
-
-    n: int
-    mean: float | None
-    spreads: tuple[Spread, ...] = ()
+    n: int  # units
+    mean: float | None  # of the log-ratios, trimmed or not; None without units
+    spreads: tuple[Spread, ...] = ()  # the first is the comparison's own; none where there are too few units
+    # An error of the mean that is the same in all units, so that more of them make it no smaller.
     lasting: Spread | None = None
 
     def half_width(self, alpha: float) -> float | None:
@@ -166,10 +159,8 @@ def trimmed(first: Sequence[float] | np.ndarray, second: Sequence[float] | np.nd
     Storms make times longer, never shorter. A contrast with one host is symmetric all the same, where both sides
     are hit alike; the contrast with the mean of two hosts is not, and trimming it is biased. With fewer units than
     TRIM_FROM nothing is trimmed.
-
-    Args:
-        first, second: log-ratios by unit, to the one host and to the other; twice the same where there is one
-            reference.
+    `first`, `second`: log-ratios by unit, to the one host and to the other; twice the same where there is one
+    reference.
     """
     both = np.asarray([first, second], dtype=float)
     n = both.shape[1]
@@ -195,10 +186,7 @@ def moderated(own: Spread, others: Sequence[Spread]) -> Spread:
 
     The prior's degrees of freedom follow from how much the others' variances scatter beyond what their own degrees
     explain, MOST_PRIOR at most; with one other nobody can tell, and MOST_PRIOR it is.
-
-    Args:
-        own: of one comparison.
-        others: of contrasts that would have its standard deviation if all launches varied alike.
+    `others`: of contrasts that would have its standard deviation if all launches varied alike.
     """
     told = [other for other in others if other.unit > 0]
     if not told:
@@ -235,11 +223,8 @@ def t_interval(values: Sequence[float], alpha: float) -> Interval:
 def stein_units(spread: float, half_width: float, pilot: int, alpha: float) -> int:
     """Units that Stein's second stage asks for: ceil((t s / h)^2), at least the pilot's.
 
-    Args:
-        spread: standard deviation of the pilot's log-ratios.
-        half_width: wanted half-width, of the log-ratio.
-        pilot: number of pilot units, two or more.
-        alpha: of one interval.
+    `spread`: standard deviation of the pilot's log-ratios. `half_width`: wanted half-width, of the log-ratio.
+    `pilot`: number of pilot units, two or more.
     """
     wanted = (t_quantile(alpha, pilot - 1) * spread / half_width) ** 2
     return max(pilot, min(MOST_UNITS, math.ceil(wanted - 1e-9)))
@@ -260,9 +245,7 @@ def judge(interval: Interval, margin: float) -> str:
 def qualified(typical: str, total: str, stalls: Interval | None) -> str:
     """A verdict on the typical time, with more words where all time, stalls included, does not say the same.
 
-    Args:
-        typical, total: what `judge` says of either.
-        stalls: of the log-ratio of all time less that of the typical time; None where the two are one.
+    `stalls`: of the log-ratio of all time less that of the typical time; None where the two are one.
     """
     told = stalls.told if stalls else None
     if typical == "equivalent":
@@ -277,9 +260,7 @@ def unseen_stalls(steps: int) -> float:
 
     Where none of `steps` steps stalls, up to 3 / steps of all may (95%; Hanley and Lippman-Hand 1983), each by
     half a step: few steps can't say that nothing stalls.
-
-    Args:
-        steps: counted ones of the environment, and as many of the host at least.
+    `steps`: counted ones of the environment, and as many of the host at least.
     """
     return math.log1p(UNSEEN_STALL * min(1.0, RULE_OF_THREE / max(1, steps)))
 
@@ -297,10 +278,7 @@ def all_within(estimates: Sequence[tuple[Estimate, float]], alpha: float) -> flo
 
     An intersection-union test (Berger 1982): each is held to two one-sided tests at alpha, without a correction for
     their number, since the statement is false as soon as one of them lies outside.
-
-    Args:
-        estimates: each with what may lie beyond its interval to either side, of the log-ratio.
-        alpha: of the statement.
+    `estimates`: each with what may lie beyond its interval to either side, of the log-ratio.
     """
     halves = [estimate.half_width(2 * alpha) for estimate, _ in estimates]
     ends = [
@@ -336,10 +314,7 @@ def more_units(values: Sequence[float], alpha: float, margin: float) -> int | No
 
 
 def log_ratios_of(units: Sequence[Mapping[str, float]], names: Sequence[str]) -> dict[str, list[float]]:
-    """Log-ratios by unit: of the control to the host, of any other name to the mean (of logs) of the two hosts.
-
-    Units that lack one of the three are left out. Values that are not positive have no logarithm: left out too.
-    """
+    """Log-ratios of units with all three, positive: the control's to the host, others' to both hosts' (of logs)."""
     found: dict[str, list[float]] = {name: [] for name in names if name != HOST}
     for values in units:
         logs = {name: math.log(value) for name, value in values.items() if value is not None and value > 0}

@@ -26,16 +26,10 @@ def decide(
 ) -> dict[str, Any]:
     """The second stage: how many units in all, from the pilot alone.
 
-    Args:
-        pilot_ratios: log-ratios of the pilot's units by environment, the control among them.
-        sampling: `pilot`, `half_width`, `budget_s` of the plan.
-        alpha: of one interval.
-        spent_s: machine time so far.
-        unit_s: what a unit costs. The cap follows from costs alone: neither from means nor from spreads.
-
-    Returns:
-        A record: `units`, `design` (`stein`, or `fixed` where the budget caps), `wanted`, `cap`, `spread` by
-        environment, and what decided.
+    `pilot_ratios`: log-ratios of the pilot's units by environment, the control among them. `sampling`: `pilot`,
+    `half_width`, `budget_s` of the plan. `spent_s`: machine time so far. The cap follows from costs alone: neither
+    from means nor from spreads. Returns a record: `units`, `design` (`stein`, or `fixed` where the budget caps),
+    `wanted`, `cap`, `spread` by environment, and what decided.
     """
     spreads = {
         name: float(np.std(values, ddof=1)) if len(values) > 1 else None for name, values in pilot_ratios.items()

@@ -20,10 +20,7 @@ def quotient_interval(above: Sequence[float], below: Sequence[float], alpha: flo
     It holds every q for which Student's interval of the values above - q below holds zero: exact for normal pairs,
     whatever their correlation. Where the mean of `below` can't be told from zero at this level that set has no
     finite ends: then there is none.
-
-    Args:
-        above, below: of each unit, in the same order.
-        alpha: of the two-sided interval.
+    `above`, `below`: of each unit, in the same order. `alpha`: of the two-sided interval.
     """
     first, second = (np.asarray(values, dtype=float) for values in (above, below))
     n = len(first)
@@ -40,13 +37,9 @@ def quotient_of_sums(
     """A sum of means by another, with Fieller's interval at level 1 - alpha; the samples are independent.
 
     Degrees of freedom are Welch's and Satterthwaite's of `above` - q `below` at the quotient q itself.
-
-    Args:
-        above, below: each sample with the sign that its mean counts with; none stands in both.
-        alpha: of the two-sided interval.
-
-    Returns:
-        The interval; `n` is the size of the smallest sample. None where the sum below can't be told from zero.
+    `above`, `below`: each sample with the sign that its mean counts with; none stands in both. `alpha`: of the
+    two-sided interval. Returns the interval; `n` is the size of the smallest sample. None where the sum below can't
+    be told from zero.
     """
     samples = [np.asarray(values, dtype=float) for _, values in (*above, *below)]
     n = min(map(len, samples))
@@ -86,10 +79,8 @@ def common_slope(inputs: np.ndarray, outputs: np.ndarray, alpha: float) -> Inter
     Two intervals at level 1 - alpha, of which the wider decides: Student's, exact where what is left of the outputs
     is normal and spread alike; and that of the jackknife over rows, since what is left of one row may go together.
     None where inputs do not differ within rows and columns, or where nothing is left to tell errors.
-
-    Args:
-        inputs, outputs: shape [rows, columns], without missing values; `n` of the interval is the number of rows.
-        alpha: of the two-sided interval.
+    `inputs`, `outputs`: shape [rows, columns], without missing values; `n` of the interval is the number of rows.
+    `alpha`: of the two-sided interval.
     """
     rows, columns = inputs.shape
     degrees = (rows - 1) * (columns - 1) - 1

@@ -13,11 +13,7 @@ OPTIONS = ((M_TRIM_THRESHOLD, -1), (M_TOP_PAD, 64 << 20), (M_MMAP_THRESHOLD, 1 <
 
 
 def use(level: Optional[str]) -> None:
-    """Put the level of this process's allocator in place; nothing but `steady` changes anything.
-
-    Raises:
-        OSError: the C library can't be told.
-    """
+    """Put this process's allocator at a level, `steady` alone does something; OSError where it can't be told."""
     if level != STEADY:
         return
     lacking = why_not_steady()

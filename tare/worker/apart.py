@@ -17,11 +17,7 @@ class ChildError(Exception):
 
 
 def refuse_if_alone(framework: Framework) -> None:
-    """Say that a framework's children can't follow, before anything is imported.
-
-    Raises:
-        Unable: so it is.
-    """
+    """Say that a framework's children can't follow, before anything is imported. Raises Unable where they can't."""
     if not framework.can_fork:
         raise Unable("{} does not go on in a forked process".format(framework.name))
 
@@ -43,11 +39,7 @@ def can(function: Callable[[], Any]) -> bool:
 
 
 def apart(work: Callable[[], Any], path: str, what: str) -> Any:
-    """What `work` returns, called in a process forked from this one; it travels as JSON in the file `path`.
-
-    Raises:
-        ChildError: that process did not end well; the message has its reason. `what` names it.
-    """
+    """What `work` returns in a fork of this process, as JSON by the file `path`; raises ChildError with `what`."""
     sys.stdout.flush()
     sys.stderr.flush()
     child = os.fork()

@@ -48,11 +48,7 @@ def time_namespace() -> "Optional[str]":
 
 
 def receive(line: Line, path: str, count: int, sha256: str) -> None:
-    """Write the next `count` bytes to a file.
-
-    Raises:
-        ValueError: the stream ends before, or they are others than were announced.
-    """
+    """Write the next `count` bytes to a file; ValueError where they end early or were announced otherwise."""
     seen = hashlib.sha256()
     left = count
     with open(path, "wb") as handle:
@@ -68,11 +64,7 @@ def receive(line: Line, path: str, count: int, sha256: str) -> None:
 
 
 def unpack(archive: str, folder: str) -> None:
-    """Files and folders of a tar into `folder`; nothing else, and nothing beside it.
-
-    Raises:
-        ValueError: a member is something else, or leads out.
-    """
+    """Unpack files and folders into `folder`; ValueError for another kind of member, or one that leads out."""
     import tarfile
 
     with tarfile.open(archive) as members:
@@ -102,10 +94,7 @@ def start(argv: "List[str]", line: Line, talks: bool) -> int:
 
 
 def wait(child: int, line: Line, limit_s: "Optional[float]") -> int:
-    """Sleep until the worker has ended; its status as a shell has it.
-
-    It is killed should the other side go, and after `limit_s`: of a cable that was pulled nobody hears.
-    """
+    """Sleep until the worker ends, at most `limit_s` and while the other side is there; its status as a shell's."""
     ends_ns = None if limit_s is None else now_ns() + int(limit_s * 1e9)
     reading, writing = os.pipe()
     os.set_blocking(writing, False)

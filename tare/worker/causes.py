@@ -18,13 +18,8 @@ from tare.worker.train import build_model, first_batches, import_workloads, jobs
 
 
 def causes_run(spec: Mapping[str, Any], marks: Marks) -> Tuple[Framework, Dict[str, Any]]:
-    """The whole launch; returns what the record holds: of several jobs, `jobs` has what was found of each.
-
-    spec["files"] is what `needed.needed` gave in an earlier launch on the host; without it, the launch only
-    says what its own imports needed.
-
-    Raises:
-        ChildError: the process that looked at one of several jobs did not end well.
+    """The whole launch, for the record; of several jobs `jobs` has what was found of each. spec["files"]: from
+    `needed.needed` of an earlier launch on the host, else only own imports are told. Raises ChildError.
     """
     files = spec.get("files")
     first = None

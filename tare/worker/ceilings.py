@@ -163,11 +163,7 @@ def compiled(torch: Any, name: str) -> Any:
 
 
 def compiled_case(torch: Any, kernel: str, working_set_bytes: int) -> Case:
-    """As `bandwidth_case` on a CUDA device, for a working set that its second-level cache may hold.
-
-    Raises:
-        RuntimeError, AttributeError, ImportError: this framework can't compile the kernel.
-    """
+    """As `bandwidth_case` in a device's cache; RuntimeError, AttributeError, ImportError if not compiled."""
     arrays = ARRAYS[kernel]
     elements = working_set_bytes // arrays // 16  # of four floats
     passes = max(1, CUDA_PASSES_BYTES // (arrays * elements * 16))
@@ -208,10 +204,8 @@ def first_line(error: BaseException) -> str:
 
 
 def product_case(torch: Any, device: str, precision: str, size: int, kernel: str) -> Case:
-    """A product of two size x size matrices; random data, as zeros can run faster.
-
-    kernel: `mm` is what the framework takes for a product of plain tensors; `onednn` is the library that it takes
-    for convolutions, here asked for the same product.
+    """A product of two size x size matrices, random, as zeros can run faster; `kernel`: `mm`, the framework's for
+    plain tensors, or `onednn`, its library for convolutions.
     """
 
     def make() -> Callable[[], Any]:
@@ -222,7 +216,10 @@ def product_case(torch: Any, device: str, precision: str, size: int, kernel: str
             left, right = left.to_mkldnn(), right.to_mkldnn()
             return lambda: torch._C._nn.mkldnn_linear(left, right)
         if precision.startswith("float8"):
-            return scaled_product(torch, left, right)
+            one, turned = torch.ones((), device=device), right.t()  # by columns, as the tensor cores want it
+            return lambda: torch._scaled_mm(
+                left, turned, scale_a=one, scale_b=one, out_dtype=torch.bfloat16, use_fast_accum=True
+            )
         out = torch.empty_like(left)
         if device != "cuda":
             return lambda: torch.mm(left, right, out=out)
@@ -237,26 +234,12 @@ def product_on_device(torch: Any, left: Any, right: Any, out: Any, tf32: bool) -
     torch.mm(left, right, out=out)
 
 
-def scaled_product(torch: Any, left: Any, right: Any) -> Callable[[], Any]:
-    """A call that multiplies fp8 matrices; the second is read by columns, as the tensor cores want it."""
-    one = torch.ones((), device=left.device)
-    turned = right.t()
-    return lambda: torch._scaled_mm(
-        left, turned, scale_a=one, scale_b=one, out_dtype=torch.bfloat16, use_fast_accum=True
-    )
-
-
-def product_kernels(torch: Any, device: str, precision: str) -> List[str]:
-    """Kernels that can do a product in this precision here."""
-    onednn = device == "cpu" and precision == "float32" and torch.backends.mkldnn.is_available()
-    return ["mm", "onednn"] if onednn else ["mm"]
-
-
 def gemm_rows(torch: Any, spec: Mapping[str, Any]) -> Tuple[List[Dict[str, Any]], List[Dict[str, Any]]]:
     """One row per precision, kernel and size, in FLOP per second; and what was skipped, with the reason."""
     device, cases, skipped = spec["device"], [], []
     for precision in CUDA_PRECISIONS if device == "cuda" else CPU_PRECISIONS:
-        for kernel in product_kernels(torch, device, precision):
+        onednn = device == "cpu" and precision == "float32" and torch.backends.mkldnn.is_available()
+        for kernel in ("mm", "onednn") if onednn else ("mm",):
             rate = None
             for size in sorted(spec["gemm_sizes"]):
                 case = product_case(torch, device, precision, size, kernel)

@@ -37,11 +37,6 @@ class Counts(object):
             if computes(operator, owner):
                 row["elementwise_flops"] += elements
 
-    def add_flops(self, operator: str, flops: int) -> None:
-        """FLOPs of a product or convolution, as torch.utils.flop_counter knows them."""
-        self.row(self.operators, operator)["flops"] += flops
-        self.row(self.families, family(operator))["flops"] += flops
-
     def follow(self, operator: str, args: Sequence[Any]) -> None:
         """Enter or leave a call that says its name to the profiler, as an optimizer's step does."""
         if operator.startswith(ENTER):
@@ -51,11 +46,9 @@ class Counts(object):
 
 
 def count_step(torch: Any, training: Any, batch: Any) -> Dict[str, Any]:
-    """Counts of one step, or the reason why this framework can't count.
-
-    Returns:
-        {"operators": {name: row}, "families": {name: row}, "reason": None}, a row being {"calls", "flops",
-        "elementwise_flops", "bytes"}; or both None and a reason.
+    """Counts of one step, or the reason why this framework can't count. Returns {"operators": {name: row},
+    "families": {name: row}, "reason": None}, a row being {"calls", "flops", "elementwise_flops", "bytes"}; or both
+    None and a reason.
     """
     try:
         from torch.utils._python_dispatch import TorchDispatchMode
@@ -78,7 +71,7 @@ def count_step(torch: Any, training: Any, batch: Any) -> Dict[str, Any]:
                 outputs = tree_flatten(args[:1])[0]
             elements, moved = 0, 0
             if not func.is_view:
-                elements = tensor_elements(torch, outputs)
+                elements = sum(v.numel() for v in outputs if isinstance(v, torch.Tensor))
                 moved = tensor_bytes(torch, tree_flatten((args, kwargs))[0])
                 moved += tensor_bytes(torch, tree_flatten(result)[0])
             counts.add(name, elements, moved)
@@ -89,7 +82,9 @@ def count_step(torch: Any, training: Any, batch: Any) -> Dict[str, Any]:
     with flop_counter, ByteCounter(), dropout_watch(torch, counts):
         training.step(batch)
     for operator, flops in flop_counter.get_flop_counts().get("Global", {}).items():
-        counts.add_flops("aten::" + str(operator).split(".")[-1], int(flops))
+        name = "aten::" + str(operator).split(".")[-1]
+        counts.row(counts.operators, name)["flops"] += int(flops)
+        counts.row(counts.families, family(name))["flops"] += int(flops)
     return {"operators": counts.operators, "families": counts.families, "reason": None}
 
 
@@ -177,8 +172,3 @@ def dropout_watch(torch: Any, counts: Counts) -> Any:
 def tensor_bytes(torch: Any, values: Iterable[Any]) -> int:
     """Bytes of all tensors among `values`."""
     return sum(v.numel() * v.element_size() for v in values if isinstance(v, torch.Tensor))
-
-
-def tensor_elements(torch: Any, values: Iterable[Any]) -> int:
-    """Elements of all tensors among `values`."""
-    return sum(v.numel() for v in values if isinstance(v, torch.Tensor))

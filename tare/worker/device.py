@@ -15,10 +15,7 @@ NAME_BYTES = 256
 
 
 def look(spec: Mapping[str, Any], marks: Marks) -> Tuple[None, Dict[str, Any]]:
-    """Answer of a launch of mode `device`: (no framework, what was found).
-
-    `spec` may name another folder than /dev as `devices`, where a test has files of its own.
-    """
+    """What a launch of mode `device` finds, without a framework; `devices` of `spec`: another /dev, of a test."""
     found: Dict[str, Any] = {"files": device_files(spec.get("devices") or "/dev"), "library": None, "error": None}
     found.update({"init": None, "failed": None, "driver_version": None, "count": None, "names": [], "uuids": []})
     try:

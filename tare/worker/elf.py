@@ -75,7 +75,6 @@ def read_elf(path: Union[str, "os.PathLike[str]"]) -> Optional[Elf]:
 
 
 def _dynamic(handle: BinaryIO, segments: List[Segment]) -> Optional[Dict[int, List[str]]]:
-    """The texts of the dynamic section, by tag; None where there is no such section."""
     section = next((segment for segment in segments if segment.kind == PT_DYNAMIC), None)
     if section is None:
         return None

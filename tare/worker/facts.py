@@ -8,7 +8,7 @@ import os
 import platform
 import resource
 import sys
-from typing import Any, Dict, List, Optional, Tuple
+from typing import Any, Dict, Optional, Tuple
 
 STATUS_KEYS = ("Seccomp", "NoNewPrivs", "Speculation_Store_Bypass", "SpeculationIndirectBranch", "CapEff")
 SCHEDULING = {os.SCHED_OTHER: "other", os.SCHED_BATCH: "batch", os.SCHED_IDLE: "idle", os.SCHED_FIFO: "fifo"}
@@ -27,12 +27,8 @@ def read_text(path: str) -> Optional[str]:
 
 def process_status() -> Dict[str, str]:
     """Chosen lines of /proc/self/status."""
-    found = {}
-    for line in (read_text("/proc/self/status") or "").splitlines():
-        key, _, value = line.partition(":")
-        if key in STATUS_KEYS:
-            found[key] = value.strip()
-    return found
+    lines = (line.partition(":") for line in (read_text("/proc/self/status") or "").splitlines())
+    return {key: value.strip() for key, _, value in lines if key in STATUS_KEYS}
 
 
 def namespaces() -> Dict[str, Optional[str]]:
@@ -80,12 +76,6 @@ def shared_memory_bytes() -> Optional[int]:
     return status.f_blocks * status.f_frsize
 
 
-def network_interfaces() -> List[str]:
-    """Names of the network interfaces that this process sees."""
-    lines = (read_text("/proc/net/dev") or "").splitlines()[2:]
-    return sorted(line.split(":")[0].strip() for line in lines)
-
-
 def mount_of(path: str) -> Dict[str, Optional[str]]:
     """File system type and source of the mount that holds `path`."""
     best: Tuple[str, Optional[str], Optional[str]] = ("", None, None)
@@ -114,6 +104,7 @@ def cpu_model() -> Optional[str]:
 def collect(framework: Any = None) -> Dict[str, Any]:
     """Every fact, as one dictionary."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    interfaces = (read_text("/proc/net/dev") or "").splitlines()[2:]
     facts = {
         "python": platform.python_version(),
         "executable": sys.executable,
@@ -132,7 +123,7 @@ def collect(framework: Any = None) -> Dict[str, Any]:
         "shm_bytes": shared_memory_bytes(),
         "environment_names": sorted(os.environ),
         "environment_bytes": sum(len(k) + len(v) + 2 for k, v in os.environ.items()),
-        "interfaces": network_interfaces(),
+        "interfaces": sorted(line.split(":")[0].strip() for line in interfaces),
         "status": process_status(),
         "namespaces": namespaces(),
         "cgroups": cgroup_paths(),

@@ -140,7 +140,6 @@ def _speak(framework: Framework, workload: Any, batch: Any, spec: Mapping[str, A
 
 
 def _wait(child: int) -> Optional[int]:
-    """Exit status of a process; None where it had to be killed."""
     until = time.time() + LIMIT_S
     while time.time() < until:
         done, status = os.waitpid(child, os.WNOHANG)

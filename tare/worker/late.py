@@ -16,14 +16,10 @@ LOAD = "_find_and_load"
 
 
 class Watch(object):
-    """Notes when this thread loads modules, what those load in turn included.
-
-    Attributes:
-        spans: start and end in ns of each outermost import that loaded something.
-    """
+    """Notes when this thread loads modules, what those load in turn included."""
 
     def __init__(self) -> None:
-        self.spans: List[List[int]] = []
+        self.spans: List[List[int]] = []  # start and end in ns of each outermost import that loaded something
         self.thread = get_ident()
         self.inside = False
         self.plain: Any = getattr(machinery, LOAD)

@@ -16,20 +16,14 @@ ORDERS, ANSWERS = "orders", "answers"  # as in tare/launch/channel.py
 
 
 def reason_of(error: BaseException) -> str:
-    """Type of an error and what it says first, in one line.
-
-    A line that ends with a colon only introduces the next: `backend='inductor' raised:` says nothing of why.
-    """
+    """Type of an error and what it says first, in one line; a line that ends with a colon alone says nothing."""
     said = [line.strip() for line in str(error).splitlines() if line.strip()]
     first = said[: 2 if said and said[0].endswith(":") else 1]
     return "{}: {}".format(type(error).__name__, " ".join(first)[:300])
 
 
 class Line:
-    """The two ends of the conversation, taken away from everything else in this process.
-
-    What else is printed goes to standard error, and nobody else reads our input.
-    """
+    """The conversation's two ends, taken from all else: prints go to standard error, nobody else reads input."""
 
     def __init__(self, protocol: str, fifos: "Optional[str]" = None) -> None:
         self.protocol = protocol

@@ -54,10 +54,7 @@ def run_mode(mode: str, spec: "Mapping[str, Any]", marks: "Marks") -> "Tuple[Any
 
 
 def write_record(path: str, record: "Dict[str, Any]", marks: "Marks") -> None:
-    """Write the record and its marks as JSON under a temporary name, then rename: one that is there is whole.
-
-    The last mark is set when all else has been turned into text and written: what follows it is a short line.
-    """
+    """Write record and marks as JSON, then rename; the last mark is set when all else has been written."""
     temporary = path + ".tmp"
     with open(temporary, "w") as handle:
         text = json.dumps(dict(record, marks=marks.rows), allow_nan=False)

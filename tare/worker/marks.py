@@ -21,10 +21,7 @@ def now_ns() -> int:
 
 
 class Marks:
-    """The marks of one launch, in order.
-
-    `usage` is what the launch's own job has used, where the launch does more after it; None elsewhere.
-    """
+    """The marks of one launch, in order; `usage`: of its own job where the launch does more after it, or None."""
 
     def __init__(self, first_ns: int, first_usage: Optional[resource.struct_rusage] = None) -> None:
         self.rows: List[Dict[str, Any]] = []
@@ -70,11 +67,7 @@ class Marks:
 
 
 def peak_rss_bytes() -> int:
-    """Largest resident set of this program so far; a fork's begins with what it shares with its parent.
-
-    getrusage's starts with that of the process that became this program, such as a large launcher: the kernel's
-    high-water mark does not.
-    """
+    """Largest resident set of this program, by the kernel: getrusage's begins with that of a launcher."""
     try:
         with open("/proc/self/status") as handle:
             for line in handle:

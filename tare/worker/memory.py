@@ -36,10 +36,7 @@ def explain(error: BaseException, spec: Mapping[str, Any]) -> Tuple[str, Optiona
 
 
 def largest_batch(spec: Mapping[str, Any]) -> int:
-    """The largest batch below spec["batch"] that trains STEPS steps; 0 where none does.
-
-    By halving the range; each try begins with memory given back. The first samples of the data make the batch.
-    """
+    """The largest batch of first samples below spec["batch"] that trains STEPS steps, by halving; 0 for none."""
     workload = importlib.import_module("workloads." + spec["workload"])
     framework = frameworks.of(spec)
     framework.import_()

@@ -73,10 +73,7 @@ def runs(numbers: Iterable[int]) -> List[List[int]]:
 
 
 def needed() -> Dict[str, Any]:
-    """What the imports so far needed of the tree, by its path there, the same in every environment.
-
-    {"modules": [path], "libraries": [[path, [[first page, pages], ...]]]}
-    """
+    """What imports needed of the tree: {"modules": [path], "libraries": [[path, [[first page, pages], ...]]]}."""
     root = prefix() + "/"
     return {
         "modules": [path[len(root) :] for path in module_files() if path.startswith(root)],

@@ -20,11 +20,6 @@ PROTOCOL = "tare-neighbour/1"
 FIRST_STEPS = 2  # the first one does what is done once
 
 
-def told_to_end(line: Line) -> bool:
-    """Whether the other side has said a line, or has gone; nothing is waited for."""
-    return bool(line.rest) or bool(select.select([line.input], [], [], 0)[0])
-
-
 def cpu_s() -> float:
     """CPU time of this process and of the children that were reaped."""
     own, children = resource.getrusage(resource.RUSAGE_SELF), resource.getrusage(resource.RUSAGE_CHILDREN)
@@ -46,7 +41,7 @@ def keep_training(
                 ends.append(now_ns())
             elif made == FIRST_STEPS:
                 line.say("training", steps=made)
-            if made >= FIRST_STEPS and told_to_end(line):
+            if made >= FIRST_STEPS and (line.rest or select.select([line.input], [], [], 0)[0]):
                 return ends
         training.end_epoch()
 

@@ -72,11 +72,7 @@ def passes(framework: Framework, samples: Any, spec: Mapping[str, Any]) -> List[
 
 
 def measure(spec: Mapping[str, Any], marks: Marks) -> Tuple[Framework, Dict[str, Any]]:
-    """Every pass and the steps beside them; returns what the record holds.
-
-    Raises:
-        ValueError: the data has no samples to load: it gives whole batches by itself.
-    """
+    """Every pass and the steps beside them, for the record; ValueError where the data loads whole batches."""
     framework, workload = import_workload(spec, marks, spec["threads"])
     dataset, training = build(framework, workload, spec, marks)
     if hasattr(dataset, "batches"):

@@ -36,10 +36,7 @@ def spans(framework: Framework, training: Any, batches: Iterable[Any], most: int
 def steps_in_turns(
     framework: Framework, training: Any, batches: Sequence[Any], count: int, step_s: float, sampler: Sampler
 ) -> Tuple[List[float], List[float]]:
-    """Seconds of at least `count` steps with the sampler, and of as many without, in turns (A B B A).
-
-    A turn lasts long enough for SAMPLES_A_TURN samples, where two of them are no more than `count` steps.
-    """
+    """Seconds of `count` steps or more, and SAMPLES_A_TURN, with the sampler and without, in turns (A B B A)."""
     burst = max(1, math.ceil(SAMPLES_A_TURN * sampler.interval_s / max(step_s, 1e-6)))
     burst = min(burst, (count + 1) // 2)
     found: Dict[bool, List[float]] = {True: [], False: []}

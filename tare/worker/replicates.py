@@ -33,24 +33,11 @@ LEVELS = (allocator.DEFAULT, allocator.STEADY)
 
 
 def measure(
-    framework: Framework,
-    training: Any,
-    build: Callable[[], Any],
-    batches: Sequence[Any],
-    spec: Mapping[str, Any],
+    framework: Framework, training: Any, build: Callable[[], Any], batches: Sequence[Any], spec: Mapping[str, Any]
 ) -> Dict[str, Any]:
-    """Make all replicates; returns what the record holds of them.
-
-    Args:
-        framework: that has trained in this process.
-        training: the job of the run, for replicates that are not forked.
-        build: gives another such job.
-        batches: in the host's memory.
-        spec: of the launch, with `measured`.
-
-    Raises:
-        ValueError: no such level of the allocator, or a loss that is no finite number.
-        ChildError: a forked replicate failed.
+    """Make all replicates of the job that `framework` trained, by `training` where they can't be forked, on
+    `batches` in the host's memory; for the record. Raises ValueError for an unknown level or a loss that is not
+    finite, ChildError.
     """
     wanted = spec["measured"]
     unknown = sorted(set(wanted["levels"]) - set(LEVELS))
@@ -91,10 +78,7 @@ def meet(record: str) -> None:
 
 
 def why_not_forked(framework: Framework, spec: Mapping[str, Any]) -> Optional[str]:
-    """Why children of this process, which has trained, should not train; None where they can.
-
-    Threads of a pool are in no fork: one that waits for them would wait for ever. What is left is tried.
-    """
+    """Why forks of this trained process should not train (pools' threads are in none); None where they can."""
     if framework.device != "cpu":
         return "a device that this process uses can't be shared with forked processes"
     if not framework.can_fork:
@@ -110,10 +94,7 @@ def why_not_forked(framework: Framework, spec: Mapping[str, Any]) -> Optional[st
 
 
 def why_not(level: str, in_place: Sequence[str]) -> Optional[str]:
-    """Why this process, or a fork of it, can't be brought to a level of the allocator; None where it can.
-
-    `in_place`: levels that this process was brought to before.
-    """
+    """Why this process or a fork can't come to an allocator's level after those `in_place`; None where it can."""
     if level == allocator.STEADY:
         return allocator.why_not_steady()
     if allocator.STEADY in in_place:
@@ -127,7 +108,8 @@ def forked(
     """All replicates of a level, one forked process after the other."""
     found = []
     for number in range(spec["measured"]["replicates"]):
-        pad_bytes = pad_of(spec, level, number)
+        seed = "{}/{}/{}/{}".format(spec["seed"], len(os.environ.get("TARE_PAD", "")), level, number)
+        pad_bytes = random.Random(seed).randrange(LARGEST_PAD_BYTES)  # alike for equal seeds and environment blocks
         meet(spec["record"])
         made = apart(
             partial(replicate, framework, build, batches, spec["measured"], level, pad_bytes),
@@ -136,12 +118,6 @@ def forked(
         )
         found.append(dict(made, allocator=level, replicate=number, forked=True, reason=None, pad_bytes=pad_bytes))
     return found
-
-
-def pad_of(spec: Mapping[str, Any], level: str, number: int) -> int:
-    """Bytes on a replicate's heap before its model: the same in a launch of the same seed and environment block."""
-    seed = "{}/{}/{}/{}".format(spec["seed"], len(os.environ.get("TARE_PAD", "")), level, number)
-    return random.Random(seed).randrange(LARGEST_PAD_BYTES)
 
 
 def replicate(

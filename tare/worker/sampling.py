@@ -23,11 +23,7 @@ NO_CGROUP = "the cgroup's cpu.stat can't be seen from inside"
 
 
 def children(pid: str) -> List[str]:
-    """Process ids of the live descendants of a process.
-
-    Raises:
-        OSError: the kernel doesn't list children (CONFIG_PROC_CHILDREN).
-    """
+    """Process ids of live descendants; raises OSError where the kernel lacks CONFIG_PROC_CHILDREN."""
     found: List[str] = []
     for task in os.listdir("/proc/{}/task".format(pid)):
         with open("/proc/{}/task/{}/children".format(pid, task)) as handle:
@@ -66,10 +62,7 @@ def io_of(pid: str) -> Optional[Dict[str, int]]:
 
 
 def throttling(text: Optional[str]) -> Tuple[Optional[int], Optional[float], Optional[str]]:
-    """(periods in which a cgroup was throttled, seconds in which it was, None) of its cpu.stat, or the reason.
-
-    Version 2 counts microseconds (throttled_usec), version 1 nanoseconds (throttled_time).
-    """
+    """(periods, seconds throttled, None) of a cgroup's cpu.stat (us in v2, ns in v1), or the reason."""
     if text is None:
         return None, None, NO_CGROUP
     values = dict(line.split() for line in text.splitlines() if len(line.split()) == 2)
@@ -81,19 +74,13 @@ def throttling(text: Optional[str]) -> Tuple[Optional[int], Optional[float], Opt
 
 
 class Sampler(object):
-    """Samples this process, its children and its cgroup at an interval, in a thread.
-
-    Attributes:
-        rows: the samples: totals since the start of the processes, and what is used now.
-        reasons: why a quantity is None, by its name.
-        own_cpu_s: CPU time of the sampling thread itself.
-    """
+    """Samples this process, its children and its cgroup at an interval, in a thread."""
 
     def __init__(self, interval_s: float) -> None:
         self.interval_s = interval_s
-        self.rows: List[Dict[str, Any]] = []
-        self.reasons: Dict[str, str] = {}
-        self.own_cpu_s = 0.0
+        self.rows: List[Dict[str, Any]] = []  # totals since the start of the processes, and what is used now
+        self.reasons: Dict[str, str] = {}  # why a quantity is None, by its name
+        self.own_cpu_s = 0.0  # of the sampling thread itself
         self._stop = threading.Event()
         self._go = threading.Event()
         self._go.set()
@@ -130,7 +117,10 @@ class Sampler(object):
 
     def sample(self) -> Dict[str, Any]:
         """One sample."""
-        others = self._children()
+        try:
+            others = children("self")
+        except (OSError, IOError) as error:
+            self.reasons["processes"], others = "children are not seen: {}".format(error), []
         memory = facts.cgroup_value("memory", "memory.usage_in_bytes", "memory.current")
         at_ns, times = now_ns(), os.times()  # side by side: their quotient is the CPU use
         own_s = times.user + times.system + times.children_user + times.children_system
@@ -149,13 +139,6 @@ class Sampler(object):
         }
         row.update(self._io(others))
         return row
-
-    def _children(self) -> List[str]:
-        try:
-            return children("self")
-        except (OSError, IOError) as error:
-            self.reasons["processes"] = "children are not seen: {}".format(error)
-            return []
 
     def _io(self, others: List[str]) -> Dict[str, Optional[int]]:
         own = io_of("self")

@@ -24,11 +24,7 @@ def jobs_of(spec: Mapping[str, Any]) -> List[Dict[str, Any]]:
 
 
 def import_workload(spec: Mapping[str, Any], marks: Marks, threads: int) -> Tuple[Framework, Any]:
-    """Import the framework and what it and the workload need; returns (framework, workload module).
-
-    Raises:
-        Unable: no such framework, or the workload has no implementation in it, or it lacks a setting of the launch.
-    """
+    """Import framework and workload; returns both. Raises Unable where one of them or a setting is lacking."""
     workload = importlib.import_module("workloads." + spec["workload"])
     framework = frameworks.of(spec)
     training = frameworks.training_class(workload, framework.name)
@@ -43,11 +39,7 @@ def import_workload(spec: Mapping[str, Any], marks: Marks, threads: int) -> Tupl
 
 
 def import_workloads(jobs: Sequence[Mapping[str, Any]], marks: Marks, threads: int) -> Tuple[Framework, List[Any]]:
-    """Import the framework and what several jobs need, one after the other; the mark is set after the last one.
-
-    Returns:
-        (framework, the workload module of each job). Raises as `import_workload`.
-    """
+    """As `import_workload` for several jobs; returns (framework, their modules), the mark set after the last."""
     before = Marks(now_ns())
     modules = [import_workload(job, before, threads)[1] for job in jobs[:-1]]
     framework, last = import_workload(jobs[-1], marks, threads)
@@ -55,11 +47,7 @@ def import_workloads(jobs: Sequence[Mapping[str, Any]], marks: Marks, threads: i
 
 
 def import_first(names: Sequence[str]) -> Any:
-    """Import the first of `names` that this stack has.
-
-    Raises:
-        ImportError: it has none of them.
-    """
+    """Import the first of `names` that this stack has. Raises ImportError where it has none of them."""
     for name in names[:-1]:
         try:
             return importlib.import_module(name)
@@ -81,12 +69,8 @@ def chosen(spec: Mapping[str, Any]) -> Tuple[Any, ...]:
 
 
 def load(framework: Framework, workload: Any, spec: Mapping[str, Any]) -> Any:
-    """The workload's samples, or those that a setting of the launch brings instead.
-
-    Raises:
-        ValueError: there are others than its description says: batches and rates would be of another job; or
-            fewer different ones than make a batch.
-        Unable: the launch's setting can't be had with this workload.
+    """The workload's samples, or those that a setting brings. Raises ValueError where they are not as many as
+    described (rates would be another job's), or less than a batch; Unable for an unfit setting.
     """
     own = frameworks.training_class(workload, framework.name)
     expected = description(workload, spec)["samples"]
@@ -167,13 +151,8 @@ def run_epoch(
 
 
 def first_batches(framework: Framework, dataset: Any, batch: int) -> List[Any]:
-    """The first full batches of a dataset, in order, in the host's memory: what steps go round and round on.
-
-    As many as fit into MOST_BATCH_BYTES, LEAST_BATCHES at least: a job's memory does not grow with its data. The
-    same in every environment, as they depend on nothing but the data.
-
-    Raises:
-        ValueError: the data is smaller than one batch.
+    """The first full batches of a dataset, in order, in the host's memory: what steps go round on. As many
+    as fit into MOST_BATCH_BYTES, LEAST_BATCHES at least. Raises ValueError for data of less than one batch.
     """
     kept: List[Any] = []
     held = 0
@@ -188,15 +167,6 @@ def first_batches(framework: Framework, dataset: Any, batch: int) -> List[Any]:
     if not kept:
         raise ValueError("the data has {} samples, less than one batch of {}".format(len(dataset), batch))
     return kept
-
-
-def load_batches(framework: Framework, workload: Any, spec: Mapping[str, Any], marks: Marks) -> List[Any]:
-    """The batches that a launch's steps go round on, not yet on a device."""
-    dataset = load(framework, workload, spec)
-    marks.add("data")
-    batches = first_batches(framework, dataset, spec["batch"])
-    marks.add("batches")
-    return batches
 
 
 def steady_steps(framework: Framework, training: Any, batches: Sequence[Any], count: int) -> List[float]:
@@ -225,9 +195,7 @@ def whole_run(spec: Mapping[str, Any], marks: Marks) -> Tuple[Framework, Dict[st
     One epoch, or as many as the spec's or the workload's `epochs` says: a job of more steps. `steps` ends the first
     one early, where a whole one would take too long. `batches` makes it several (`several_runs`). `measured` adds
     training steps after the epoch, which are timed each (tare/worker/replicates.py).
-
-    Raises:
-        Unable: `measured` in a launch that is not one run of one process.
+    Raises Unable for `measured` in a launch that is not one run of one process.
     """
     if "measured" in spec and ("batches" in spec or spec.get("world_size", 1) > 1):
         raise frameworks.Unable("steps after the epoch are measured in a launch of one run by one process alone")

@@ -237,18 +237,19 @@ def test_strings_from_outside_stay_text(open_page):
 
 
 def test_a_card_and_a_figure_keep_their_measure_when_they_are_alone(open_page):
-    page = open_page("environments.html")
-    names = (".cards .card", ".pair figure")
-    before = [page.evaluate(f"document.querySelector('{name}').getBoundingClientRect().width") for name in names]
-    page.evaluate(
-        "document.querySelectorAll('.cards, .pair').forEach(n => [...n.children].slice(1).forEach(c => c.remove()))"
-    )
-    after = [page.evaluate(f"document.querySelector('{name}').getBoundingClientRect().width") for name in names]
-    assert after == pytest.approx(before, rel=0.02)
+    for file, name in (("index.html", ".cards .card"), ("environments.html", ".pair figure")):
+        page = open_page(file)
+        width = f"document.querySelector('{name}').getBoundingClientRect().width"
+        before = page.evaluate(width)
+        page.evaluate(
+            "document.querySelectorAll('.cards, .pair')"
+            ".forEach(n => [...n.children].slice(1).forEach(c => c.remove()))"
+        )
+        assert page.evaluate(width) == pytest.approx(before, rel=0.02)
 
 
 def test_twelve_cards_are_as_wide_as_two_and_stay_on_the_page(open_page):
-    page = open_page("environments.html")
+    page = open_page("index.html")
     width = page.evaluate("document.querySelector('.cards .card').getBoundingClientRect().width")
     page.evaluate(
         "document.querySelectorAll('.cards').forEach(n => { while (n.children.length < 12)"

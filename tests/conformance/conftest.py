@@ -31,7 +31,7 @@ def one_daemon():
 
 @pytest.fixture(scope="session")
 def study():
-    return settled(load_checked("config/smoke.yaml")).to_json()
+    return settled(load_checked("config/smoke.yaml"))
 
 
 @pytest.fixture(scope="session")
@@ -75,11 +75,11 @@ def launches(study, forms, folders, tmp_path_factory):
         adapter = environment(name)
         site = site_of(name, adapter, forms(name), folders(describe_workload(workload)["dataset"]))
         own = small(study, workload)
-        spec = rounds.whole_run_spec(workload, own["workloads"][workload]["batch"], own)
+        spec = rounds.whole_run_spec(workload, own.workloads[workload].batch, own)
         keep = {}
-        conditions = arms.conditions_at(study["conditions"], rounds.headline_levels(study))
+        conditions = arms.conditions_at(study.conditions, rounds.headline_levels(study))
         if kind == "profile":
-            spec |= {**study["profile"], "mode": "profile"}
+            spec = spec.replace(mode="profile", **study.profile.given())
             keep["trace"] = tmp_path_factory.mktemp("trace") / "trace.json.gz"
         with adapter.session():
             return launch(site, spec, conditions, pad_bytes=64, keep=keep).to_json()

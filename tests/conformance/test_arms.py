@@ -80,8 +80,8 @@ def arm_launches(study, arm_forms, folders):
         record = build.ensure(arm_forms(name, arm))
         site = site_of(name, adapter, record, folders(describe_workload(WORKLOAD)["dataset"]))
         assert dict(site.options) == record.options
-        spec = rounds.whole_run_spec(WORKLOAD, describe_workload(WORKLOAD)["batch"], study) | HURRIED
-        conditions = arms.conditions_at(study["conditions"], rounds.headline_levels(study))
+        spec = rounds.whole_run_spec(WORKLOAD, describe_workload(WORKLOAD)["batch"], study).replace(**HURRIED)
+        conditions = arms.conditions_at(study.conditions, rounds.headline_levels(study))
         with adapter.session():
             return launch(site, spec, conditions, pad_bytes=64).to_json()
 

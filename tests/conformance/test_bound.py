@@ -55,8 +55,8 @@ def bound_launches(study, bound_forms, folders, tmp_path_factory):
         adapter = environment(name)
         record = build.ensure(bound_forms(name))
         site = site_of(name, adapter, record, folders(describe_workload(WORKLOAD)["dataset"]))
-        spec = {**rounds.whole_run_spec(WORKLOAD, 64, study), **study["profile"], "mode": "profile"}
-        conditions = {**study["conditions"], "allocator": "default"}
+        spec = rounds.whole_run_spec(WORKLOAD, 64, study, mode="profile").replace(**study.profile.given())
+        conditions = study.conditions.of_launch()
         with adapter.session():
             return launch(
                 site, spec, conditions, keep={"trace": tmp_path_factory.mktemp("trace") / "t.json.gz"}

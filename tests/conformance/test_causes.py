@@ -12,6 +12,7 @@ from tare.launch.run import launch
 from tare.model.records.launches import LaunchRecord
 from tare.model.registry import describe_workload, environment
 from tare.model.schema import parse
+from tare.model.specification import Job
 from tare.model.studies import arms
 
 pytestmark = pytest.mark.runtime
@@ -21,17 +22,17 @@ WORKLOAD, OTHER = "mnist_cnn", "sentiment_rnn"
 @pytest.fixture(scope="module")
 def searching(study, forms, folders):
     """Launch in an environment that looks for causes, of some workloads; without files it lists the host's."""
-    conditions = arms.conditions_at(study["conditions"], rounds.headline_levels(study))
+    conditions = arms.conditions_at(study.conditions, rounds.headline_levels(study))
     batches = {name: describe_workload(name)["batch"] for name in (WORKLOAD, OTHER)}
 
     def start(name, workloads, **more):
         adapter = environment(name)
         data = {workload: folders(describe_workload(workload)["dataset"]) for workload in workloads}
         site = replace(site_of(name, adapter, forms(name), data[WORKLOAD]), data_of=data)
-        spec = {**causes.causes_spec(WORKLOAD, batches[WORKLOAD], study), **more}
+        spec = causes.causes_spec(WORKLOAD, batches[WORKLOAD], study).replace(**more)
         if len(workloads) > 1:
-            jobs = [{"workload": workload, "batch": batches[workload]} for workload in workloads]
-            spec = {**{key: value for key, value in spec.items() if key not in jobs[0]}, "jobs": jobs}
+            jobs = tuple(Job(workload=workload, batch=batches[workload]) for workload in workloads)
+            spec = spec.without("workload", "batch").replace(jobs=jobs)
         with adapter.session():
             return launch(site, spec, conditions, pad_bytes=64)
 

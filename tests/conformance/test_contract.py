@@ -30,6 +30,7 @@ from tare.model.journals.units import replicates_at
 from tare.model.records.launches import LaunchRecord
 from tare.model.registry import describe_workload, environment
 from tare.model.schema import parse
+from tare.model.specification import MeasuredSteps
 from tare.model.studies import arms
 
 pytestmark = pytest.mark.runtime
@@ -38,12 +39,12 @@ WORKLOAD = "mnist_cnn"
 
 @pytest.fixture(scope="module")
 def spec(study):
-    return rounds.whole_run_spec(WORKLOAD, describe_workload(WORKLOAD)["batch"], study) | HURRIED
+    return rounds.whole_run_spec(WORKLOAD, describe_workload(WORKLOAD)["batch"], study).replace(**HURRIED)
 
 
 @pytest.fixture(scope="module")
 def conditions(study):
-    return arms.conditions_at(study["conditions"], rounds.headline_levels(study))
+    return arms.conditions_at(study.conditions, rounds.headline_levels(study))
 
 
 @pytest.fixture(scope="module")
@@ -105,8 +106,8 @@ def test_what_shares_no_folder_is_not_held_at_its_first_instruction(cell, study,
 
 
 def test_its_measured_steps_are_those_of_the_host(cell, study, forms, data, conditions):
-    wanted = {"levels": ["steady"], "replicates": 1, "warmup_steps": 2, "steps": 4}
-    job = rounds.whole_run_spec(WORKLOAD, describe_workload(WORKLOAD)["batch"], study) | {"measured": wanted}
+    wanted = MeasuredSteps(levels=("steady",), replicates=1, warmup_steps=2, steps=4)
+    job = rounds.whole_run_spec(WORKLOAD, describe_workload(WORKLOAD)["batch"], study).replace(measured=wanted)
     host = site_of("host", environment("host"), forms("host"), data)
     records = [launch(site, job, conditions, pad_bytes=64) for site in (host, cell)]
     assert all(record.ok for record in records), [record.reason for record in records]
@@ -142,10 +143,14 @@ from pathlib import Path
 from envs.host import Host
 from tare.launch.group import launch_group
 from tare.launch.place import Site
+from tare.model.conditions import Conditions
+from tare.model.schema import parse
+from tare.model.specification import Specification
 variables = {"TARE_STEP_S": "0.001", "PYTHONPATH": os.environ["PYTHONPATH"].split(":")[1]}
 site = Site(environment=Host(), python=sys.executable, reference=None, data=Path("/"), variables=variables)
-spec = {"mode": "train", "workload": "slow_step", "batch": 4, "seed": 1, "device": "cpu", "loader_workers": 0}
-print(json.dumps(launch_group(site, spec, json.loads(sys.argv[1]), size=2).to_json()))
+spec = Specification(mode="train", workload="slow_step", batch=4, seed=1, device="cpu", loader_workers=0)
+conditions = parse(Conditions, json.loads(sys.argv[1]), "conditions")
+print(json.dumps(launch_group(site, spec, conditions, size=2).to_json()))
 """
 BECOME = """
 set -e
@@ -183,7 +188,7 @@ def test_an_ordinary_user_has_a_group_with_a_network_of_its_own(conditions):
         may = as_a_user("unshare", "--user", "--map-current-user", "--net", python, "-c", "pass")
         if may.returncode:
             pytest.skip(f"an ordinary user can't do this here: {may.stderr.strip()[-200:]}")
-        done = as_a_user(python, "-c", AS_A_USER, json.dumps(dict(conditions)))
+        done = as_a_user(python, "-c", AS_A_USER, json.dumps(conditions.to_json()))
     assert done.returncode == 0, done.stderr[-3000:]
     record = parse(LaunchRecord, json.loads(done.stdout.splitlines()[-1]), "a group")
     assert record.ok, record.reason
@@ -235,7 +240,7 @@ def test_a_rank_that_never_starts_is_a_timeout_that_names_it(forms, data, spec, 
             argv = super().command(launch)
             return ["sleep", "600"] if "RANK=1" in argv else argv
 
-    record = launch_group(replace(site, environment=Late()), spec, {**conditions, "launch_timeout_s": 8.0}, size=2)
+    record = launch_group(replace(site, environment=Late()), spec, conditions.replace(launch_timeout_s=8.0), size=2)
     assert (record.status, record.reason) == ("timeout", "rank 1 did not start after 8 s")
 
 
@@ -244,15 +249,18 @@ import sys
 from tare.launch.run import launch
 from tare.launch.place import site_of
 from tare.launch.transport import Binds
+from tare.model.conditions import Conditions
 from tare.model.records.images import ImageRecord
 from tare.model.registry import environment
 from tare.model.schema import parse
+from tare.model.specification import Specification
 import json
 Binds.words = lambda self, python, program: ("/bin/sh", "-c", f"sleep {sys.argv[2]}")
 adapter = environment(sys.argv[1])
 image = parse(ImageRecord, json.loads(sys.stdin.readline()), "an image")
+conditions = parse(Conditions, json.loads(sys.argv[3]), "conditions")
 with adapter.session():
-    launch(site_of(sys.argv[1], adapter, image, None), {"mode": "train"}, json.loads(sys.argv[3]))
+    launch(site_of(sys.argv[1], adapter, image, None), Specification(mode="train"), conditions)
 """
 
 
@@ -267,7 +275,7 @@ def test_a_launch_ends_when_the_harness_is_killed(env, forms, conditions):
             if f"sleep\0{marker}\0".encode() in read_bytes(path) and b"python" not in read_bytes(path)
         ]
 
-    argv = [sys.executable, "-c", KILLED, env, marker, json.dumps(dict(conditions))]
+    argv = [sys.executable, "-c", KILLED, env, marker, json.dumps(conditions.to_json())]
     with environment(env).session():  # the daemon lives on: it is not its end that ends the container
         harness = subprocess.Popen(argv, cwd=project_root(), stdin=subprocess.PIPE)
         harness.stdin.write(json.dumps(forms(env).to_json()).encode() + b"\n")

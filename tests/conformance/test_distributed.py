@@ -22,10 +22,11 @@ from tare.core.process import run
 from tare.experiments import rounds
 from tare.experiments.network import by_iperf3, measure_network
 from tare.launch import switch
-from tare.launch.conditions import PATH, launcher_environment
+from tare.launch.conditions import PATH, choose_cpus, launcher_environment
 from tare.launch.networks import Wires, switched
 from tare.launch.place import site_of
 from tare.launch.scenarios import distributed
+from tare.model.conditions import Group
 from tare.model.registry import describe_workload, environment
 from tare.model.studies import arms
 from tare.runtimes.programs import may_install, which
@@ -34,7 +35,7 @@ pytestmark = pytest.mark.runtime
 CLIENT = {"PATH": PATH}
 WORKLOAD = "mnist_cnn"
 TRIES = 5
-GROUP = {"workers": 2, "exchange": "all-reduce", "network": "switch", "rate_mbit_per_s": 1000.0, "delay_ms": 0.0}
+GROUP = Group(workers=2, exchange="all-reduce", network="switch", rate_mbit_per_s=1000.0, delay_ms=0.0)
 RECEIVE = """
 import socket, time
 with socket.socket() as listener:
@@ -72,21 +73,24 @@ import json, sys
 from tare.launch.place import site_of
 from tare.launch.scenarios import distributed
 from tare.launch.transport import Binds
+from tare.model.conditions import Conditions
 from tare.model.records.images import ImageRecord
 from tare.model.registry import environment
 from tare.model.schema import parse
+from tare.model.specification import Specification
 name, marker, conditions = sys.argv[1:]
 Binds.words = lambda self, python, program: ("/bin/sh", "-c", f"sleep {marker}")
 image = parse(ImageRecord, json.loads(sys.stdin.readline()), "an image")
 site = site_of(name, environment(name), image, None)
 with site.environment.session():
-    distributed.launched(site, {"mode": "train"}, json.loads(conditions), 0)
+    asked = parse(Conditions, json.loads(conditions), "conditions")
+    distributed.launched(site, Specification(mode="train"), asked, 0)
 """
 
 
 @pytest.fixture(scope="module")
 def spec(study):
-    return rounds.whole_run_spec(WORKLOAD, describe_workload(WORKLOAD)["batch"], study) | HURRIED
+    return rounds.whole_run_spec(WORKLOAD, describe_workload(WORKLOAD)["batch"], study).replace(**HURRIED)
 
 
 @pytest.fixture(scope="module")
@@ -95,8 +99,8 @@ def data(folders):
 
 
 def conditions_of(study, **group):
-    plain = arms.conditions_at(study["conditions"], rounds.headline_levels(study))
-    return {**plain, "group": {**GROUP, **group}}
+    plain = arms.conditions_at(study.conditions, rounds.headline_levels(study))
+    return plain.replace(group=GROUP.replace(**group))
 
 
 def within(pid, script):
@@ -217,7 +221,7 @@ def sleepers(marker):
 )
 def test_a_group_on_its_switch_goes_with_a_harness_that_is_killed(env, kind, study, forms):
     marker, before = str(985_000 + os.getpid() % 997), devices_here()
-    argv = [sys.executable, "-c", TOGETHER, env, marker, json.dumps(conditions_of(study, network=kind))]
+    argv = [sys.executable, "-c", TOGETHER, env, marker, json.dumps(conditions_of(study, network=kind).to_json())]
     with environment(env).session():  # a daemon lives on
         harness = subprocess.Popen(argv, cwd=project_root(), stdin=subprocess.PIPE, text=True)
         print(json.dumps(forms(env).to_json()), file=harness.stdin, flush=True)
@@ -362,7 +366,7 @@ def test_a_worker_that_dies_while_it_trains_ends_the_others_within_seconds(study
 
     watch = threading.Thread(target=end_the_second, daemon=True)
     watch.start()
-    record = distributed.launched(site, {**spec, "epochs": 100_000}, conditions_of(study), 0)
+    record = distributed.launched(site, spec.replace(epochs=100_000), conditions_of(study), 0)
     ended = time.monotonic()
     assert killed and ended - killed[0] < 20, "the other ends within seconds"
     assert record.status == "failed" and "\n" not in record.reason and record.reason.startswith("rank 1: ")
@@ -399,7 +403,7 @@ def test_iperf3_tells_the_rate_between_two_ports(study):
         assert may_install() is not None, "a test machine has iperf3"
         pytest.skip("iperf3 is not installed")
     for _ in range(TRIES):
-        found = by_iperf3(Wires(rate_bit_per_s=200e6), study["conditions"])
+        found = by_iperf3(Wires(rate_bit_per_s=200e6), choose_cpus(study.conditions.cpus))
         assert found.reason is None, found.reason
         if 170e6 < found.bits_per_s < 210e6:
             break

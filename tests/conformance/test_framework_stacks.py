@@ -20,6 +20,7 @@ from tare.model.registry import HOST, environment
 from tare.model.schema import parse, read
 from tare.model.studies import arms
 from tare.model.studies.stacks import framework_of, is_official, load_stack, stack_names
+from tare.model.studies.study import WorkloadSettings
 from tare.profilers import torch_trace
 from tare.runtimes.programs import candidate, may_install
 
@@ -53,12 +54,13 @@ def losses(study, folders):
     """Losses of a whole run where the image of a stack is for, at settings; fails where the launch did."""
 
     def run(image, settings, workload=WORKLOAD, job=JOB):
-        own, adapter = {**study, "workloads": {workload: job}, "device": "cpu"}, environment(image.env)
+        own = study.replace(workloads={workload: parse(WorkloadSettings, job, "a job")}, device="cpu")
+        adapter = environment(image.env)
         site = site_of(image.env, adapter, image, folders("mnist"))
-        spec = rounds.whole_run_spec(workload, job["batch"], own) | HURRIED
-        conditions = arms.conditions_at(own["conditions"], rounds.headline_levels(own))
+        spec = rounds.whole_run_spec(workload, job["batch"], own).replace(**HURRIED)
+        conditions = arms.conditions_at(own.conditions, rounds.headline_levels(own))
         with adapter.session():
-            record = launch(site, spec, {**conditions, "settings": settings})
+            record = launch(site, spec, conditions.replace(settings=settings))
         assert record.status == "ok", record.reason
         framework = record.seen_inside().facts.framework
         if settings or framework.name == "jax":

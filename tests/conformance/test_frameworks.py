@@ -26,21 +26,23 @@ from tare.experiments.campaign import run_campaign
 from tare.experiments.designs import Setup
 from tare.experiments.measure import profiled_launch
 from tare.launch.run import Site, launch
+from tare.model.schema import parse
+from tare.model.studies.study import RoundsPart
 wanted = json.loads(sys.argv[1])
 site = Site(environment=Host(), python=wanted["python"], reference=None, data=Path(wanted["data"]),
             isolates_network=False, variables=wanted["variables"], framework="numpy")
-setup = Setup(study=wanted["study"], workload="softmax_numpy", sites={"host": site, "host.control": site})
+study = parse(RoundsPart, wanted["study"], "the study")
+setup = Setup(study=study, workload="softmax_numpy", sites={"host": site, "host.control": site})
 out = Path(wanted["out"])
 run_campaign(out / "rounds", rounds.rounds(setup))
-spec = dict(rounds.whole_run_spec("softmax_numpy", 64, wanted["study"]), warmup_steps=1, steps=2,
-            sample_interval_s=0.1)
-record = profiled_launch(site, spec, dict(wanted["study"]["conditions"], allocator="steady"), out / "trace.json.gz")
+spec = rounds.whole_run_spec("softmax_numpy", 64, study)
+conditions = study.conditions.of_launch(allocator="steady")
+profiled = spec.replace(warmup_steps=1, steps=2, sample_interval_s=0.1)
+record = profiled_launch(site, profiled, conditions, out / "trace.json.gz")
 (out / "profile.json").write_text(json.dumps(record))
-conditions = dict(wanted["study"]["conditions"], allocator="steady", cpus=2)
-spec = rounds.whole_run_spec("softmax_numpy", 64, wanted["study"])
 record = None
 for _ in range(3 if wanted["processors"] > 1 else 0):  # other tests may have the processors
-    record = launch(replace(site, framework="greedy"), spec, conditions)
+    record = launch(replace(site, framework="greedy"), spec, conditions.replace(cpus=2))
     if not record.ok:
         break
 (out / "greedy.json").write_text(json.dumps(record and record.to_json()))

@@ -41,7 +41,7 @@ def attempt(study, forms, driver):
         elif devices:
             way = replace(way, folders=(*way.folders, devices))
         with adapter.session():
-            return gpu.try_access(replace(site, gpu=way), study["conditions"], devices)
+            return gpu.try_access(replace(site, gpu=way), study.conditions, devices)
 
     return execute
 
@@ -84,7 +84,7 @@ def test_a_toolkit_that_is_not_there_leads_to_the_plain_way(name, study, forms, 
     adapter, image = environment(name), forms(name).replace(variant="cuda", packages=())
     site = site_of(name, adapter, image, None)
     with adapter.session():
-        found, record = gpu.with_gpu(name, site, image, study["conditions"], driver)
+        found, record = gpu.with_gpu(name, site, image, study.conditions, driver)
     assert (found.gpu.mode, record["mode"]) == ("plain", "plain")
     assert record["names"] == ["Stub"] and record["cuda_driver_version"] == "13.0"
     (refused,) = record["refused"]

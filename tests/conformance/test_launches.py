@@ -13,6 +13,7 @@ from tare.launch.transport import Binds
 from tare.model.records.launches import LaunchRecord
 from tare.model.registry import environment
 from tare.model.schema import parse
+from tare.model.specification import Specification
 
 pytestmark = pytest.mark.runtime
 
@@ -82,8 +83,8 @@ def test_a_launch_that_hangs_is_killed_with_all_it_started(env_name, study, form
 
     monkeypatch.setattr(Binds, "words", lambda self, python, program: ("/bin/sh", "-c", f"sleep {marker}"))
     with adapter.session():
-        conditions = {**study["conditions"], "allocator": "default", "launch_timeout_s": 4.0}
-        assert launch(site, {"mode": "train"}, conditions).status == "timeout"
+        conditions = study.conditions.of_launch(launch_timeout_s=4.0)
+        assert launch(site, Specification(mode="train"), conditions).status == "timeout"
         assert processes_with(marker) == []
 
 

@@ -21,15 +21,15 @@ WORKLOAD = "mnist_cnn"
 def test_what_is_faster_because_it_computes_less_is_caught(study, forms, folders, tmp_path):
     """Half of each batch: the epoch is shorter, and the loss is another."""
     host = site_of(HOST, environment(HOST), forms(HOST), folders(describe_workload(WORKLOAD)["dataset"]))
-    study = {**study, "study": "planted", "rounds": {**study["rounds"], "units": 2, "discarded": 0}}
+    study = study.replace(study="planted", rounds=study.rounds.replace(units=2, discarded=0))
     sites = {HOST: host, CONTROL: host, "halved": planted(host, batch_share=0.5)}
     campaign.run_campaign(tmp_path, rounds.rounds(Setup(study=study, workload=WORKLOAD, sites=sites)))
     rows = pd.DataFrame(metrics.campaign_metrics(read_sealed(tmp_path / campaign.SEALED)))
-    epoch = rows[rows["metric"] == "epoch_rest_s"].groupby("env")["value"].median()
+    epoch = rows[rows["metric"] == "epoch_rest_s"].groupby("launch")["value"].median()
     assert epoch["halved"] < min(epoch[HOST], epoch[CONTROL])  # it looks faster
     losses = rows[rows["metric"] == "loss_last"]
     check = loss_check(WORKLOAD, losses, "rounds.halved+host")
     assert check.equal is False
     assert "may compute something else" in check.sentence
-    honest = loss_check(WORKLOAD, losses[losses["env"] != "halved"], "rounds.host")
+    honest = loss_check(WORKLOAD, losses[losses["launch"] != "halved"], "rounds.host")
     assert honest.equal is True, honest.sentence

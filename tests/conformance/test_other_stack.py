@@ -121,8 +121,8 @@ def other_launches(study, other_forms, folders):
     def run(name, workload):
         adapter = environment(name)
         site = site_of(name, adapter, other_forms(name), folders(describe_workload(workload)["dataset"]))
-        spec = rounds.whole_run_spec(workload, describe_workload(workload)["batch"], study) | HURRIED
-        conditions = arms.conditions_at(study["conditions"], rounds.headline_levels(study))
+        spec = rounds.whole_run_spec(workload, describe_workload(workload)["batch"], study).replace(**HURRIED)
+        conditions = arms.conditions_at(study.conditions, rounds.headline_levels(study))
         with adapter.session():
             return launch(site, spec, conditions, pad_bytes=64).to_json()
 

@@ -20,6 +20,7 @@ from tare.experiments.alone import alone_on_this_machine
 from tare.experiments.designs import Setup
 from tare.launch.place import site_of
 from tare.model.journals.sealed import read_sealed, views
+from tare.model.records.campaigns import Measured
 from tare.model.registry import describe_workload, environment
 from tare.model.roles import CONTROL
 from tare.model.studies.study import HOST
@@ -28,7 +29,7 @@ from tare.report.methods.losses import loss_check
 pytestmark = [pytest.mark.runtime, pytest.mark.quiet]
 WORKLOAD = "mnist_cnn"
 SAMPLING = {"units": None, "pilot": 6, "half_width": 0.015, "discarded": 0}
-STEPS = {"levels": ["steady"], "replicates": 2, "warmup_steps": 2, "seconds": 0.8}
+STEPS = Measured(levels=("steady",), replicates=2, warmup_steps=2, seconds=0.8)
 ATTEMPTS = ((75, 0.03), (75, 0.06), (150, 0.24))  # seconds, and what the step wastes
 
 
@@ -42,15 +43,15 @@ def attempt(host, study, budget_s, effect, folder):
 
     All four run the program that plants, so that what it wastes is all that differs.
     """
-    settings = {**study["rounds"], **SAMPLING, "steps": STEPS, "budget_s": budget_s, "arm_budget_s": budget_s}
-    study = {**study, "study": "planted", "confidence": 0.99, "rounds": settings}
+    settings = study.rounds.replace(**SAMPLING, steps=STEPS, budget_s=float(budget_s), arm_budget_s=float(budget_s))
+    study = study.replace(study="planted", confidence=0.99, rounds=settings)
     wastes = {HOST: 0.0, CONTROL: 0.0, "zero": 0.0, "wasteful": effect}
     sites = {name: planted(host, waste=waste) for name, waste in wastes.items()}
     with alone_on_this_machine():
         campaign.run_campaign(folder, rounds.rounds(Setup(study=study, workload=WORKLOAD, sites=sites)))
     found = next(view for view in views(read_sealed(folder / campaign.SEALED)) if view.level == "steady")
     rows = pd.DataFrame(metrics.campaign_metrics(found))
-    return rows, pd.DataFrame(verdict_rows(found, rows)).set_index("env")
+    return rows, pd.DataFrame(verdict_rows(found, rows)).set_index("launch")
 
 
 @pytest.fixture(scope="module")

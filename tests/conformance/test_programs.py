@@ -4,6 +4,7 @@ import os
 from pathlib import Path
 
 import pytest
+from asked import conditions
 from matrix import tried
 
 from tare.core.errors import UnavailableError
@@ -16,10 +17,7 @@ from tare.model.journals.units import real_s
 from tare.model.registry import environment, environment_names
 
 pytestmark = pytest.mark.runtime
-CONDITIONS = {
-    **{"threads": 1, "cpus": 1, "open_files": 1024, "page_cache": "warm", "allocator": "steady"},
-    "launch_timeout_s": 60.0,
-}
+CONDITIONS = conditions(launch_timeout_s=60.0)
 LOOKS = """\
 set -e
 read -r number < read; echo $((number * 2)) > written
@@ -66,7 +64,7 @@ def test_a_command_sees_its_own_folder_and_ends_at_its_limit(site, tmp_path):
     assert (tmp_path / "written").read_text() == "24\n" and (tmp_path / "written").stat().st_uid == os.getuid()
     assert found.stdout.splitlines() == ["a b=c", str(os.getuid()), str(tmp_path)]
     assert not Path(cache_dir("launches"), found.launch).exists()
-    late = launch(site, sh("sleep 600", workdir=tmp_path), {**CONDITIONS, "launch_timeout_s": 3.0})
+    late = launch(site, sh("sleep 600", workdir=tmp_path), CONDITIONS.replace(launch_timeout_s=3.0))
     assert late.status == "timeout" and late.exit_status is None
 
 

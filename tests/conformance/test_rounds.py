@@ -19,9 +19,12 @@ from tare.launch.place import site_of
 from tare.launch.sites import control_site
 from tare.model.journals.sealed import read_sealed
 from tare.model.journals.units import replicates_at
+from tare.model.records.campaigns import Measured
 from tare.model.registry import HOST, describe_workload, environment
 from tare.model.roles import CONTROL
+from tare.model.schema import parse
 from tare.model.studies.layout import SEALED
+from tare.model.studies.study import WorkloadSettings
 from tare.stats.fits import step_values
 
 pytestmark = pytest.mark.runtime
@@ -38,12 +41,17 @@ def hosts(forms, folders):
     return {HOST: host, CONTROL: control}
 
 
+def alone(study):
+    """The study with this workload alone, as it describes itself."""
+    return study.replace(workloads={WORKLOAD: WorkloadSettings(batch=describe_workload(WORKLOAD)["batch"])})
+
+
 @pytest.fixture(scope="module")
 def measured(hosts, study, probes, forms, folders, tmp_path_factory):
     """A campaign of every environment that is there and shares a kernel with this machine; what it sealed."""
     sites, data = dict(hosts), folders(describe_workload(WORKLOAD)["dataset"])
-    own = {**study, "study": "rounds", "workloads": {WORKLOAD: {"batch": describe_workload(WORKLOAD)["batch"]}}}
-    own["rounds"] = {**study["rounds"], "units": 2, "discarded": 0, "steps": STEPS}
+    settings = study.rounds.replace(units=2, discarded=0, steps=parse(Measured, STEPS, "steps"))
+    own = alone(study).replace(study="rounds", rounds=settings)
     folder = tmp_path_factory.mktemp("rounds")
     with contextlib.ExitStack() as held:
         for name in in_matrix():
@@ -61,7 +69,7 @@ def measured(hosts, study, probes, forms, folders, tmp_path_factory):
 def own(measured, forms, env_name):
     """The launches of an environment: of the calibration, and of the sliced rounds."""
     forms(env_name)  # skips what is not here
-    if env_name not in measured.plan.environments:
+    if env_name not in measured.plan.launch_names:
         pytest.skip(f"{env_name} can't be held at its first instruction")
     return [unit.launches[env_name] for unit in measured.units if not unit.is_rehearsal]
 
@@ -129,12 +137,9 @@ def test_only_one_of_a_round_runs_at_a_time(measured):
 
 
 def test_the_control_maps_the_same_files_of_its_own_copy_and_none_of_the_hosts(hosts, study):
-    conditions = {**study["conditions"], "allocator": "default", "cpus": len(choose_cpus(2))}
-    spec = rounds.whole_run_spec(
-        WORKLOAD,
-        describe_workload(WORKLOAD)["batch"],
-        {**study, "workloads": {WORKLOAD: {"batch": describe_workload(WORKLOAD)["batch"]}}},
-    )
+    conditions = study.conditions.of_launch(cpus=len(choose_cpus(2)))
+    own = alone(study)
+    spec = rounds.whole_run_spec(WORKLOAD, own.workloads[WORKLOAD].batch, own)
     mapped = {}
     for name, site in hosts.items():
         with prepare.ready(site, spec, conditions, pad_bytes=64) as ready:

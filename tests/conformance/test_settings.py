@@ -37,8 +37,8 @@ def run_at(study, forms, folders):
         arm = arms.parse(text) if text else None
         if arm and arm.factor == "compile":
             site = site_module._with_compiler(site, {**study, "stack": "torch-2.13", "device": "cpu"}, "rounds")
-        conditions = arms.conditions_at(study["conditions"], arms.levels_of(LEVELS, arm))
-        spec = rounds.whole_run_spec(workload, description["batch"], study) | HURRIED
+        conditions = arms.conditions_at(study.conditions, arms.levels_of(LEVELS, arm))
+        spec = rounds.whole_run_spec(workload, description["batch"], study).replace(**HURRIED)
         return launch(site, spec, conditions, pad_bytes=64).to_json()
 
     return execute
@@ -78,14 +78,14 @@ def test_the_compiler_really_compiled(run_at, text):
 @pytest.mark.parametrize(("env", "workload"), [(env, name) for env in CONTAINERS for name in OF_IMAGES])
 def test_synthetic_input_is_the_same_batch_wherever_it_is_made(env, workload, study, forms, folders, launches):
     own = small(study, workload)
-    spec = rounds.whole_run_spec(workload, own["workloads"][workload]["batch"], own) | HURRIED
+    spec = rounds.whole_run_spec(workload, own.workloads[workload].batch, own).replace(**HURRIED)
     levels = arms.levels_of(rounds.headline_levels(own), arms.parse(SYNTHETIC))
     losses = {}
     for name in (HOST, env):
         adapter = environment(name)
         site = site_of(name, adapter, forms(name), folders(describe_workload(workload)["dataset"]))
         with adapter.session():
-            record = launch(site, spec, arms.conditions_at(study["conditions"], levels), pad_bytes=64)
+            record = launch(site, spec, arms.conditions_at(study.conditions, levels), pad_bytes=64)
         assert record.ok and record.deviations == (), record.reason
         losses[name] = record.inside.results["losses"]
     assert losses[env] == pytest.approx(losses[HOST], rel=1e-5)
@@ -109,5 +109,5 @@ def test_headers_are_made_again_where_one_was_damaged():
 
 def test_a_machine_without_a_compiler_is_said_in_one_line(monkeypatch, tmp_path):
     monkeypatch.setenv("PATH", str(tmp_path))
-    reason = site_module.no_compiler({"device": "cpu"})
+    reason = site_module.no_compiler({"stack": "torch-2.13", "device": "cpu"})
     assert "needs a compiler" in reason and "apt-get install" in reason and "\n" not in reason

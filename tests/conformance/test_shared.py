@@ -32,8 +32,9 @@ WORKLOAD = "mnist_cnn"
 def order_in(study, forms, folders):
     """An order of a whole run in an environment, and the neighbour's specification."""
     batch = describe_workload(WORKLOAD)["batch"]
-    neighbour = beside.neighbour_spec(Shared(workload=WORKLOAD, batch=batch), False, study)
-    conditions = arms.conditions_at(study["conditions"], rounds.headline_levels(study))
+    own = study.replace(shared=Shared(workload=WORKLOAD, batch=batch))
+    neighbour = beside.neighbour_spec(own, small=False)
+    conditions = arms.conditions_at(study.conditions, rounds.headline_levels(study))
 
     def order(env):
         data = folders(describe_workload(WORKLOAD)["dataset"])
@@ -41,7 +42,7 @@ def order_in(study, forms, folders):
         found, form = (contract.Cell(), forms("charliecloud")) if cell else (environment(env), forms(env))
         site = replace(site_of(env, found, form, data), data_of={WORKLOAD: data})
         site = replace(site, options={}) if cell else site
-        spec = rounds.whole_run_spec(WORKLOAD, batch, study) | HURRIED
+        spec = rounds.whole_run_spec(WORKLOAD, batch, study).replace(**HURRIED)
         return Order(site=site, program=spec, conditions=conditions, pad_bytes=64), neighbour
 
     return order
@@ -93,18 +94,21 @@ from tare.launch.run import Order
 from tare.launch.scenarios.shared import training
 from tare.launch.limits import shared_out
 from tare.launch.conditions import choose_cpus
+from tare.model.conditions import Conditions
 from tare.model.records.images import ImageRecord
 from tare.model.registry import environment
 from tare.model.schema import parse
+from tare.model.specification import Specification
 from dataclasses import replace
 asked = json.loads(sys.stdin.readline())
 adapter = environment(asked["env"])
 data = Path(asked["data"])
 site = site_of(asked["env"], adapter, parse(ImageRecord, asked["image"], "an image"), data)
-site = replace(site, data_of={asked["neighbour"]["workload"]: data})
-order = Order(site=site, program={}, conditions=asked["conditions"])
+neighbour = parse(Specification, asked["neighbour"], "the neighbour")
+site = replace(site, data_of={neighbour.workload: data})
+order = Order(site=site, program=neighbour, conditions=parse(Conditions, asked["conditions"], "conditions"))
 with adapter.session(), shared_out(asked["level"], choose_cpus(2)) as (_, share):
-    with training(order, asked["neighbour"], share) as live:
+    with training(order, neighbour, share) as live:
         print(live.prepared.planned.name, flush=True)
         import time; time.sleep(600)
 """
@@ -116,7 +120,7 @@ def test_a_neighbour_is_gone_after_the_harness_was_killed(env, level, order_in, 
         pytest.skip(reason)
     order, neighbour = order_in(env)
     asked = {
-        "env": env, "level": level, "neighbour": neighbour, "conditions": dict(order.conditions),
+        "env": env, "level": level, "neighbour": neighbour.to_json(), "conditions": order.conditions.to_json(),
         "data": str(order.site.data), "image": forms(env).to_json(),
     }  # fmt: skip
     with environment(env).session():  # the daemon lives on

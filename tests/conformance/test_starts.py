@@ -11,6 +11,7 @@ from tare.experiments import starts
 from tare.experiments.designs import Setup
 from tare.launch.place import site_of
 from tare.model.registry import environment
+from tare.model.studies.study import Starts
 
 pytestmark = [pytest.mark.runtime, pytest.mark.quiet]
 ATTEMPTS = 4
@@ -26,8 +27,8 @@ def pairs(study, forms):
         if name not in found:
             adapter = environment(name)
             site = site_of(name, adapter, forms(name), None)
-            conditions = {**study["conditions"], "page_cache": "as_found"}  # of whole runs: starts have both phases
-            small = {**study, "starts": {"repetitions": 1}, "conditions": conditions}
+            conditions = study.conditions.replace(page_cache="as_found")  # of whole runs: starts have both phases
+            small = study.replace(starts=Starts(repetitions=1), conditions=conditions)
             with adapter.session():
                 design = starts.starts(Setup(study=small, workload="mnist_cnn", sites={name: site}))
                 for _ in range(ATTEMPTS):

@@ -31,21 +31,25 @@ from tare.launch.place import site_of
 from tare.launch.run import launch
 from tare.model.environment import Launch
 from tare.model.registry import environment
+from tare.model.specification import Specification
 from tare.runtimes.programs import may_install
 
 pytestmark = pytest.mark.runtime
-SPEC = {"mode": "device", "device": "cpu", "devices": None}
+SPEC = Specification(mode="device", device="cpu", devices=None)
 PATIENT_S = 900.0  # for a job that takes two minutes, on a machine with other work
 KILLED = """
 import json, sys
 from tare.launch.place import site_of
 from tare.launch.run import launch
+from tare.model.conditions import Conditions
 from tare.model.records.images import ImageRecord
 from tare.model.registry import environment
 from tare.model.schema import parse
+from tare.model.specification import Specification
 image = parse(ImageRecord, json.loads(sys.stdin.readline()), "an image")
 site = site_of("vm", environment("vm"), image, None)
-launch(site, {"mode": "device", "device": "cpu", "devices": None}, json.loads(sys.argv[1]))
+spec = Specification(mode="device", device="cpu", devices=None)
+launch(site, spec, parse(Conditions, json.loads(sys.argv[1]), "conditions"))
 """
 # In a guest, whose kernel has every controller in version 2: two processes that compute, one in a group with
 # a quota of half a CPU that the code under test makes; what share of a CPU each had.
@@ -96,7 +100,7 @@ def site(probes, image):
 
 @pytest.fixture
 def conditions(study):
-    return {**study["conditions"], "allocator": "default", "launch_timeout_s": 60.0}
+    return study.conditions.of_launch(launch_timeout_s=60.0)
 
 
 def guests(within_s=60.0):
@@ -133,7 +137,7 @@ def test_a_launch_boots_a_kernel_of_its_own_and_gives_its_record(site, condition
     assert vm.machine == MACHINE
     assert facts.kernel != os.uname().release and facts.root_mount.type == "squashfs"
     assert vm.emulated == (vm.accelerator == "tcg") == bool(site.environment.without_speed())
-    assert vm.vcpus == conditions["cpus"] and vm.kernel.startswith("linux-image-") and not vm.pinned
+    assert vm.vcpus == conditions.cpus and vm.kernel.startswith("linux-image-") and not vm.pinned
     assert f"[{vm.huge_pages}]" in facts.transparent_hugepage and facts.cpu_model
     clock = record.clock
     assert not clock.shared and clock.exchanges == 32 and 0 < clock.error_ns < 10**9
@@ -162,7 +166,7 @@ def test_a_guest_of_another_form_boots_and_says_so(site, image, probes, conditio
 
 def test_a_guest_ends_with_a_harness_that_is_killed(site, image, conditions):
     before = set(guests_now())
-    argv = [sys.executable, "-c", KILLED, json.dumps(dict(conditions))]
+    argv = [sys.executable, "-c", KILLED, json.dumps(conditions.to_json())]
     harness = subprocess.Popen(argv, cwd=project_root(), stdin=subprocess.PIPE)
     harness.stdin.write(json.dumps(build.derive(image, "vm").to_json()).encode() + b"\n")
     harness.stdin.flush()
@@ -203,7 +207,8 @@ def never_coming_up(site, conditions, tmp_path, monkeypatch):
     stuck.write_bytes(whole.replace(wanted, b"say stuck; sleep 999".ljust(len(wanted))))
     for patience_s in (15.0, 45.0, 120.0):  # a boot takes four seconds, and some times as long on a busy machine
         monkeypatch.setattr(transport, "OPEN_S", patience_s)
-        record = launch(with_setup(site, initramfs=stuck), SPEC, {**conditions, "launch_timeout_s": 2 * patience_s})
+        hurried = conditions.replace(launch_timeout_s=2.0 * patience_s)
+        record = launch(with_setup(site, initramfs=stuck), SPEC, hurried)
         if "its console says: nothing" not in record.reason:
             break
     assert record.status == "failed" and record.inside is None
@@ -256,9 +261,10 @@ def test_what_takes_guests_a_minute_works(probes, image, folders, study, conditi
 def two_guests_reduce_once(form, conditions):
     """On taps of a switch, each with an address of its own: a stream, round trips, an all-reduce."""
     adapter = Vm(replace(environment("vm").setup, memory_bytes=1 << 30))
-    spec = {"mode": "network", "device": "cpu", "seed": 1, "sizes_bytes": [1024], "repetitions": 1,
-            "stream_bytes": 1 << 22}  # fmt: skip
-    limits = {**conditions, "launch_timeout_s": PATIENT_S}
+    spec = Specification(
+        mode="network", device="cpu", seed=1, sizes_bytes=(1024,), repetitions=1, stream_bytes=1 << 22
+    )
+    limits = conditions.replace(launch_timeout_s=PATIENT_S)
     record = launch_group(
         site_of("vm", adapter, form, None), spec, limits, size=2, network=Wires(rate_bit_per_s=1e9)
     )
@@ -274,10 +280,10 @@ def two_guests_reduce_once(form, conditions):
 
 def train_shortly(name, form, data, study, conditions):
     """As `tare run` does where a processor is emulated."""
-    spec = rounds.whole_run_spec("mnist_cnn", EMULATED_BATCH, study) | {"steps": EMULATED_STEPS}
+    spec = rounds.whole_run_spec("mnist_cnn", EMULATED_BATCH, study).replace(steps=EMULATED_STEPS)
     adapter = environment(name)
     with adapter.session():
-        return launch(site_of(name, adapter, form, data), spec, {**conditions, "launch_timeout_s": PATIENT_S})
+        return launch(site_of(name, adapter, form, data), spec, conditions.replace(launch_timeout_s=PATIENT_S))
 
 
 def test_a_quota_holds_on_a_kernel_whose_control_groups_are_of_version_2(site, conditions):

@@ -47,7 +47,7 @@ def pytest_generate_tests(metafunc):
 
 @pytest.fixture(scope="session")
 def study():
-    return load_checked("config/smoke.yaml").replace(device="cuda").to_json()
+    return load_checked("config/smoke.yaml").replace(device="cuda")
 
 
 @pytest.fixture(scope="session")
@@ -86,7 +86,7 @@ def sites(study, image, data):
         assert form.status == "ok", form.reason
         folder = data(workload) if workload else None
         with adapter.session():
-            return gpu.with_gpu(name, site_of(name, adapter, form, folder), form, study["conditions"])
+            return gpu.with_gpu(name, site_of(name, adapter, form, folder), form, study.conditions)
 
     return find
 
@@ -97,9 +97,9 @@ def run(study, sites):
 
     def execute(name, spec, workload=None, keep=None):
         site, _ = sites(name, workload)
-        conditions = arms.conditions_at(study["conditions"], rounds.headline_levels(study))
+        conditions = arms.conditions_at(study.conditions, rounds.headline_levels(study))
         with site.environment.session():
-            record = launch(site, {"device": "cuda", **spec}, conditions, pad_bytes=64, keep=keep).to_json()
+            record = launch(site, spec, conditions, pad_bytes=64, keep=keep).to_json()
         assert record["status"] == "ok", record["reason"]
         return record
 

@@ -13,6 +13,7 @@ from tare.machine.cuda_runtime import cuda_of_packages
 from tare.machine.facts import gpus
 from tare.machine.nvidia_driver import check_runtime, driver_here, missing_devices
 from tare.machine.profiler_checks import ncu
+from tare.model.specification import Specification
 from tare.profilers import counters
 from tare.profilers.ncu import read_metrics, reason_of
 
@@ -96,9 +97,8 @@ def test_another_process_is_seen_by_the_health(python):
 
 
 def test_ceilings_are_within_what_the_datasheet_claims(run, study, sheet):
-    sizes = dict(study["ceilings"])
-    spec = {"mode": "ceilings", "seed": 1, **sizes, **sizes.pop("cuda")}
-    spec.pop("cuda", None)
+    sizes = study.ceilings.cuda.given() | {"repetitions": study.ceilings.repetitions}
+    spec = Specification(mode="ceilings", device="cuda", seed=1, **sizes)
     found = run("host", spec)["inside"]["results"]
     largest = max(row["working_set_bytes"] for row in found["bandwidth"])
     memory = max(row["bytes_per_s"] for row in found["bandwidth"] if row["working_set_bytes"] == largest)

@@ -9,6 +9,7 @@ from tare.model.journals.units import replicates_at
 from tare.model.records.launches import LaunchRecord
 from tare.model.registry import describe_workload
 from tare.model.schema import parse
+from tare.model.specification import MeasuredSteps
 from tare.profilers import torch_trace
 
 pytestmark = [pytest.mark.gpu, pytest.mark.runtime]
@@ -36,7 +37,7 @@ def test_the_plain_way_works_too(name, sites, study):
 
     site, _ = sites(name)
     with site.environment.session():
-        found = gpu.try_access(replace(site, gpu=gpu.access("plain", driver_here())), study["conditions"])
+        found = gpu.try_access(replace(site, gpu=gpu.access("plain", driver_here())), study.conditions)
     assert found["uuids"] == sites("host")[1]["uuids"]
 
 
@@ -51,7 +52,7 @@ def test_it_trains_on_the_device_as_the_host_does(env_name, run, study):
 
 def test_a_profile_sees_kernels_and_memory_operations(env_name, run, study, tmp_path):
     trace = tmp_path / "trace.json.gz"
-    spec = {**rounds.whole_run_spec(WORKLOAD, BATCH, study), **study["profile"], "mode": "profile"}
+    spec = rounds.whole_run_spec(WORKLOAD, BATCH, study, mode="profile").replace(**study.profile.given())
     record = run(env_name, spec, WORKLOAD, keep={"trace": trace})
     steps = record["inside"]["results"]["profiled_steps"]
     activity, (begin_s, end_s) = torch_trace.steps_activity(torch_trace.read_events(trace))
@@ -65,8 +66,8 @@ def test_a_profile_sees_kernels_and_memory_operations(env_name, run, study, tmp_
 
 def test_measured_steps_are_timed_by_the_device_and_compute_what_the_hosts_do(env_name, run, study):
     """In the run's own process: a device that it uses can't be shared with forked ones."""
-    wanted = {"levels": ["steady"], "replicates": 2, "warmup_steps": 2, "steps": 5}
-    spec = rounds.whole_run_spec(WORKLOAD, BATCH, study) | {"measured": wanted}
+    wanted = MeasuredSteps(levels=("steady",), replicates=2, warmup_steps=2, steps=5)
+    spec = rounds.whole_run_spec(WORKLOAD, BATCH, study).replace(measured=wanted)
     ours, hosts = (
         replicates_at(parse(LaunchRecord, run(name, spec, WORKLOAD), "launch"), "steady")
         for name in (env_name, "host")
@@ -77,5 +78,4 @@ def test_measured_steps_are_timed_by_the_device_and_compute_what_the_hosts_do(en
 
 
 def test_a_campaign_on_a_device_is_not_sliced(study):
-    spec = rounds.whole_run_spec(WORKLOAD, BATCH, study)
-    assert "queued on a GPU" in sliced.refusal("single", spec, study["conditions"])
+    assert "queued on a GPU" in sliced.refusal("single", study.device, study.conditions.page_cache)

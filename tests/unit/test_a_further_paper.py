@@ -163,13 +163,13 @@ def test_the_notebook_draws_every_figure_of_its_file(results):
 def test_figures_of_each_kind_show_this_machine_or_say_why_not(results):
     study, given = load(NAME), figures.read_given(results)
     told = {number: figures.paper_drawing(study, given, number).alt for number in "123467"}
-    assert "Published (labels): Host (Bare metal) 2.0 s; Docker (Containers) 2.6 s." in told["1"]
-    assert "batch 64 2.0 s" in told["2"]
+    assert "Host (Bare metal): published 2.0 s" in told["1"] and "Docker (Containers): published 2.6 s" in told["1"]
+    assert "batch 64: published 2.0 s" in told["2"]
     verdicts = given.verdicts
-    own = verdicts[(verdicts["metric"] == "samples_per_s") & (verdicts["env"] == "docker")]
+    own = verdicts[(verdicts["metric"] == "samples_per_s") & (verdicts["launch"] == "docker")]
     ratio = own[own["workload"] == "mnist_cnn"].iloc[0]["ratio"]
-    assert f"Docker (Containers) {ratio:.3g}" in told["3"] and "CNN on MNIST" in told["3"]
-    assert "CPU use: Host largest" in told["4"]
+    assert f"Docker (Containers): here {ratio:.3g}" in told["3"] and "CNN on MNIST" in told["3"]
+    assert "CPU use, Host (Bare metal): largest here " in told["4"]
     assert "unavailable, the study runs no such scenario: shared" in told["6"]
     assert "unavailable, this study compares no environment with the host at input=synthetic" in told["7"]
 

@@ -186,6 +186,16 @@ def test_a_lock_file_of_another_user_can_be_locked(tmp_path, monkeypatch):
         assert waited is False
 
 
+def test_a_lock_that_this_thread_holds_is_refused_and_not_waited_for(tmp_path):
+    path = tmp_path / "lock"
+    for _ in range(2):  # it is free again afterwards
+        with locked(path, waiting_for="nobody"):
+            with pytest.raises(RuntimeError, match="locked by this thread already"):
+                locked(path, waiting_for="nobody").__enter__()
+            with locked(tmp_path / "other", waiting_for="nobody") as waited:
+                assert waited is False
+
+
 # --- a crash at each step
 
 
@@ -279,10 +289,10 @@ def test_a_campaign_of_an_older_version_is_kept_aside_and_named(tmp_path, capsys
     run_campaign(tmp_path, design())
     plan = json.loads((tmp_path / PLAN).read_text())
     (tmp_path / PLAN).write_text(json.dumps({**plan, "schema": 1}))
-    with pytest.raises(IntegrityError, match=r"plan.json has schema 1, this version reads 2: run it again"):
+    with pytest.raises(IntegrityError, match=r"plan.json has schema 1, this version reads 3: run it again"):
         read(Plan, tmp_path / PLAN)
     run_campaign(tmp_path, design())
-    assert "is of schema 1, not 2; it is kept as superseded-1" in capsys.readouterr().out
+    assert "is of schema 1, not 3; it is kept as superseded-1" in capsys.readouterr().out
     assert json.loads((tmp_path / "superseded-1" / PLAN).read_text())["schema"] == 1
     assert len(read_sealed(tmp_path / SEALED).units) == 3
 

@@ -124,7 +124,7 @@ def test_the_command_writes_both_tables(tmp_path, capsys):
     table = tables.read("published", tmp_path / "out/published.csv")
     row = only(table, "figure_value", figure="18", env="docker", metric="real_s")
     metrics = tables.read("metrics", results / "tables/metrics.parquet")
-    runs = metrics[(metrics["workload"] == "sentiment_rnn") & (metrics["env"] == "docker")]
+    runs = metrics[(metrics["workload"] == "sentiment_rnn") & (metrics["launch"] == "docker")]
     runs = runs[(runs["metric"] == "real_s") & runs["campaign"].str.match(r"rounds\.[^.]+$")]
     assert row["measured"] == pytest.approx(runs["value"].median()) and row["measured_kind"] == "measured"
     judged = tables.read("claims", tmp_path / "out/claims.csv").set_index(["claim", "workload"])

@@ -8,11 +8,11 @@ import subprocess
 import sys
 import time
 from types import SimpleNamespace
-from typing import ClassVar
 
 import host_rounds
 import numpy as np
 import pytest
+from asked import CONDITIONS
 
 from tare.core import store
 from tare.core.errors import IntegrityError, UnavailableError
@@ -167,7 +167,7 @@ def test_a_round_says_how_long_a_step_takes_in_each_copy_and_a_void_one_why(copi
 class Rounds:
     """A bench whose rounds take 30 s: the first calibrates, some are void."""
 
-    conditions: ClassVar[dict] = {"page_cache": "warm"}
+    conditions = CONDITIONS
 
     def __init__(self, void=()):
         self.made, self.void = 0, void

@@ -14,6 +14,7 @@ from types import SimpleNamespace
 import host_rounds
 import planted_program
 import pytest
+from asked import CONDITIONS
 from scipy import stats
 
 from tare.core.errors import UnavailableError
@@ -197,7 +198,7 @@ def test_a_measurement_without_values_says_why(capsys):
     def fails(truth, generator):
         raise UnavailableError("the launch of host failed: no memory")
 
-    bench = SimpleNamespace(seed=SEED, seconds=60.0, conditions={"cpus": 1}, sliced=fails)
+    bench = SimpleNamespace(seed=SEED, seconds=60.0, conditions=CONDITIONS, sliced=fails)
     found = protocols.measure(bench, "quiet", 0, "sliced", "planted")
     assert found["reason"] == "the launch of host failed: no memory" and found["a"] == []
     assert protocols.conclusions([found]) == [] and found["truth"] == protocols.TRUTHS["planted"]

@@ -55,7 +55,7 @@ def write_rounds(folder, *, epochs=1, more=1.0, units=8):
     own = random.Random(epochs)
     plan, rows = builders.rounds_campaign("nyu2022", "mnist_cnn", list(factors), {}, units, own, factors)
     plan["spec"]["epochs"] = epochs
-    path = folder / "mnist_cnn" / campaign_name("rounds", factors)
+    path = folder / builders.MACHINE / "mnist_cnn" / campaign_name("rounds", factors)
     path.mkdir(parents=True)
     builders.write_campaign(path, plan, rows)
     return path.parent
@@ -97,10 +97,11 @@ def test_a_sliced_launch_is_alive_until_the_clock_says_that_it_ended(monkeypatch
 def test_kept_spreads_forecast_as_the_campaigns_that_they_are_of(monkeypatch, tmp_path, capsys):
     program = load("spreads", monkeypatch)
     monkeypatch.setattr(forecast, "REFERENCE", tmp_path / "spreads.json")
-    [sealed] = write_rounds(tmp_path / "study").glob("*/sealed.json")
+    workload = write_rounds(tmp_path / "study")
+    study, [sealed] = workload.parent, workload.glob("*/sealed.json")
     name, told = sealed.parent.name, forecast.from_campaign(sealed)
     sealed.parent.rename(sealed.parent.with_name(f"{name}.amp-bf16"))
-    for folder, said in (tmp_path, "no sealed campaign"), (tmp_path / "study", None):
+    for folder, said in (tmp_path, "no sealed campaign"), (study, None):
         monkeypatch.setattr(sys, "argv", ["spreads.py", str(folder)])
         with pytest.raises(UserError, match=said) if said else contextlib.nullcontext():
             program.main()

@@ -348,12 +348,18 @@ def test_a_second_set_up_beside_the_first_waits_and_names_it(checkout, monkeypat
         raise UserError("it has its turn")
 
     monkeypatch.setattr(bootstrap, "install", its_turn)
-    first = contextlib.ExitStack()
-    first.enter_context(locked(bootstrap.lock_path(), waiting_for="nobody"))
-    release = threading.Timer(0.3, first.close)
-    release.start()
+    holds = threading.Event()
+
+    def hold():
+        with locked(bootstrap.lock_path(), waiting_for="nobody"):
+            holds.set()
+            time.sleep(0.3)
+
+    first = threading.Thread(target=hold)
+    first.start()
+    assert holds.wait(30)
     assert bootstrap.main(["run"]) == 2
-    release.join()
+    first.join()
     waits, ends = capsys.readouterr().err.splitlines()
     assert waits.startswith(
         f"waiting for another process: another set-up of this checkout (process {os.getpid()}, since "

@@ -148,5 +148,9 @@ def test_docker_is_given_the_limits_that_others_inherit(monkeypatch):
     monkeypatch.setattr(caller.resource, "getrlimit", lambda number: (7, 9) if number == stack else (-1, -1))
     found = caller.inherited_limits()
     assert found["stack"] == (7, 9) and found["memlock"] == (-1, -1) and len(found) == 6
-    launch = SimpleNamespace(inherited={"stack": (7, 9), "rss": (-1, -1)})
-    assert _conditions.rlimit_flags(launch) == ["--ulimit", "stack=7:9", "--ulimit", "rss=-1:-1"]
+    launch = SimpleNamespace(
+        inherited={"stack": (7, 9), "rss": (-1, -1)}, nofile=5, network=None, isolate_network=False, cpus=(0,),
+        shm_bytes=1, quota=None, options={}, gpu=None, devices=(), counters=False,
+    )  # fmt: skip
+    flags = _conditions.engine_flags(launch, None, systemd=False)
+    assert flags[4:] == ["--ulimit", "nofile=5:5", "--ulimit", "stack=7:9", "--ulimit", "rss=-1:-1"]

@@ -9,6 +9,7 @@ from dataclasses import replace
 
 import pandas as pd
 import pytest
+from asked import CONDITIONS, spec
 
 from tare.analysis import verdicts
 from tare.core.errors import IntegrityError, UnavailableError
@@ -22,7 +23,7 @@ from tare.machine import facts
 from tare.model.journals import units as model_units
 from tare.model.journals.sealed import DECISION_KEY, PLAN, UNITS, read_rows, read_sealed
 from tare.model.records.campaigns import Plan, Sampling
-from tare.model.roles import CONTROL
+from tare.model.roles import CONTROL, read_roles
 from tare.model.studies.layout import SEALED
 from tare.model.studies.study import HOST
 from tare.stats.intervals import t_quantile
@@ -35,10 +36,10 @@ def plan_of(sampling=FIXED, **changes):
     """A plan of this machine."""
     return Plan(
         **{
-            "kind": "rounds", "study": "s", "workload": "w", "environments": (HOST, CONTROL, "docker"),
-            "spec": {}, "conditions": {}, "sampling": sampling, "seed": 1, "discarded": 1, "arm": "stack=same",
-            "headline_arm": "stack=same", "stack": "none", "code_sha256": "0", "provenance": {},
-            "machine": identity(on_gpu=False), **changes,
+            "kind": "rounds", "study": "s", "workload": "w", "launches": read_roles((HOST, CONTROL, "docker")),
+            "spec": spec(), "conditions": CONDITIONS, "sampling": sampling, "seed": 1, "discarded": 1,
+            "arm": "stack=same", "headline_arm": "stack=same", "stack": "none", "code_sha256": "0",
+            "provenance": {}, "machine": identity(on_gpu=False), **changes,
         }
     )  # fmt: skip
 
@@ -239,7 +240,7 @@ def ended_well(folder, monkeypatch):
 
 def campaign_in(tmp_path, name="rounds.host"):
     """A folder of a campaign, of another study than the plan's: no ledger has a part in it."""
-    folder = tmp_path / "results/campaigns/other/w" / name
+    folder = tmp_path / "results/campaigns/other/box/w" / name
     folder.mkdir(parents=True)
     return folder
 
@@ -365,8 +366,8 @@ def orders_of(folder, sampling=FIXED, run_unit=unit):
     """Orders of the units of a campaign, taken as designs take them."""
 
     def ordered(plan, number, done):
-        order, pads = unit_order(plan, done, plan.environments)
-        assert set(pads) == set(order) == set(plan.environments)
+        order, pads = unit_order(plan, done, plan.launch_names)
+        assert set(pads) == set(order) == set(plan.launch_names)
         return {**run_unit(number, done), "order": order}
 
     run_campaign(folder, Design(plan=plan_of(sampling), run_unit=ordered, values=values_of, what="test"))
@@ -407,7 +408,7 @@ def test_orders_are_of_one_start_and_a_start_that_is_carried_on_keeps_them(tmp_p
     rows = orders_of(tmp_path / "3", run_unit=stops, sampling=FIXED.replace(units=9))
     plan = read_sealed(tmp_path / "3" / SEALED).plan
     assert plan.order_seed == seed
-    assert [tuple(unit_order(plan, rows[:k], plan.environments)[0]) for k in range(10)] == [r.order for r in rows]
+    assert [tuple(unit_order(plan, rows[:k], plan.launch_names)[0]) for k in range(10)] == [r.order for r in rows]
 
 
 @pytest.fixture

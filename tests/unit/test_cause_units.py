@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import ClassVar
 
 import pytest
+from asked import part
 from campaign_builders import CONDITIONS, MARGINS
 from cause_builders import causes_record
 
@@ -17,24 +18,26 @@ from tare.model.journals.sealed import read_sealed
 from tare.model.records.launches import LaunchRecord
 from tare.model.schema import parse
 from tare.model.studies import arms
+from tare.model.studies.study import CausesPart
 
 LISTED = {"modules": ["lib/a.pyc"], "libraries": [["lib/b.so", [[0, 2]]]]}
 NAMES = ("host", "host.control", "docker")
 
 
-def study(page_cache="warm", units=2):
-    return {
+def study(page_cache="warm", units=2, workloads=("mnist_cnn",)):
+    found = {
         "study": "s",
         "seed": 3,
         "stack": "torch-2.13",
         "device": "cpu",
         "confidence": 0.95,
         "margins": MARGINS,
-        "conditions": {**CONDITIONS, "page_cache": page_cache},
+        "conditions": CONDITIONS.replace(page_cache=page_cache).to_json(),
         "rounds": {"allocator": "default"},
         "causes": {"units": units, "verdict_units": 3, "steps": 4, "warmup_steps": 2},
-        "workloads": {"mnist_cnn": {"batch": 64}},
+        "workloads": {name: {"batch": 64} for name in workloads},
     }
+    return part(CausesPart, found)
 
 
 @pytest.fixture
@@ -43,6 +46,7 @@ def launched(monkeypatch):
     seen = []
 
     def launch(site, spec, conditions, *, pad_bytes):
+        spec = spec.to_json()
         seen.append((site, spec))
         record = causes_record(site, random.Random(len(seen)))
         memory = {"peak_rss_bytes": 1, "children_peak_rss_bytes": 1}
@@ -147,6 +151,7 @@ def served(monkeypatch):
     seen, broken = [], set()
 
     def launch(site, spec, conditions, *, pad_bytes):
+        spec = spec.to_json()
         seen.append((site, spec))
         names = [job["workload"] for job in spec.get("jobs", [spec])]
         if any((site.name, name) in broken for name in names):
@@ -168,10 +173,10 @@ def served(monkeypatch):
     return seen, broken
 
 
-def run_both(folder, config=None, names=NAMES):
+def run_both(folder, names=NAMES):
     """The causes of both workloads together; returns what was sealed, by workload."""
     sites = {name: Place(name) for name in names}
-    config = {**(config or study()), "workloads": {name: {"batch": 64} for name in WORKLOADS}}
+    config = study(workloads=WORKLOADS)
     designs = {folder / name: causes.causes(Setup(study=config, workload=name, sites=sites)) for name in WORKLOADS}
     run_campaigns(designs, lambda dues: causes.run_together(dues, sites))
     return {name: read_sealed(folder / name / "sealed.json") for name in WORKLOADS}
@@ -220,7 +225,7 @@ def test_a_campaign_that_has_come_less_far_waits(tmp_path, served):
 
 
 def test_on_a_device_of_its_own_each_workload_has_its_own_launches(tmp_path, served):
-    plans = [one.plan.replace(spec={**one.plan.spec, "device": "cuda"}) for one in run_both(tmp_path).values()]
+    plans = [one.plan.replace(spec=one.plan.spec.replace(device="cuda")) for one in run_both(tmp_path).values()]
     seen, _ = served
     seen.clear()
     for plan in plans:

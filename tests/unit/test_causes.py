@@ -14,7 +14,9 @@ from tare.analysis.launch_rows import cause_rows, kernel_rows
 from tare.core.errors import IntegrityError
 from tare.model import tables
 from tare.model.records.launches import LaunchRecord
+from tare.model.roles import read_role
 from tare.model.schema import parse
+from tare.model.studies.cells import launch_columns
 
 NAMES = ("host", "docker", "apptainer")
 
@@ -64,7 +66,7 @@ def test_a_planted_kernel_is_found_in_its_environment_alone():
 
 def test_other_numbers_of_calls_are_told():
     kernels, _ = built()
-    chosen = (kernels["env"] == "docker") & (kernels["kernel"] == "SGEMM T,N")
+    chosen = (kernels["launch"] == "docker") & (kernels["kernel"] == "SGEMM T,N")
     kernels.loc[chosen, "calls_per_step"] = 3.0
     found = {one.env: one for one in causes.compare_sets(kernels, operators=False)}
     assert found["docker"].counts == (("mkl: SGEMM T,N [128,64,9216]", 1.0, 3.0),)
@@ -72,8 +74,8 @@ def test_other_numbers_of_calls_are_told():
 
 def test_what_comes_and_goes_on_the_host_proves_nothing():
     kernels, _ = built()
-    gone = (kernels["env"] == "host") & (kernels["rep"] == 2) & (kernels["kernel"] == "SGEMM T,N")
-    kernels = kernels[~gone & ~((kernels["env"] == "docker") & (kernels["kernel"] == "SGEMM T,N"))]
+    gone = (kernels["launch"] == "host") & (kernels["rep"] == 2) & (kernels["kernel"] == "SGEMM T,N")
+    kernels = kernels[~gone & ~((kernels["launch"] == "docker") & (kernels["kernel"] == "SGEMM T,N"))]
     found = {one.env: one for one in causes.compare_sets(kernels, operators=False)}
     assert found["host"].equal == 21  # the launch that lacks it differs from the seven others
     assert not found["docker"].differs
@@ -154,7 +156,7 @@ def test_files_that_cost_nothing_more_account_for_nothing():
 def fingerprints(host, env):
     rows = [("host", path, digest) for path, digest in host.items()]
     rows += [("docker", path, digest) for path, digest in env.items()]
-    return pd.DataFrame(rows, columns=["env", "path", "sha256"])
+    return pd.DataFrame(rows, columns=["launch", "path", "sha256"])
 
 
 def test_files_are_compared_by_name_and_bytes():
@@ -210,9 +212,9 @@ def test_a_failed_launch_has_its_reason_and_no_kernels():
     plan, rows = causes_campaign("s", "mnist_cnn", NAMES, {}, 1, random.Random(1))
     rows[1]["launches"]["docker"] = {"status": "failed", "reason": "no image", "inside": None}
     campaign = sealed_campaign(plan, rows)
-    reasons = [row["reason"] for row in metrics.campaign_metrics(campaign) if row["env"] == "docker"]
+    reasons = [row["reason"] for row in metrics.campaign_metrics(campaign) if row["launch"] == "docker"]
     assert reasons == ["failed: no image"]
-    assert "docker" not in {row["env"] for row in metrics.campaign_kernels(campaign)}
+    assert "docker" not in {row["launch"] for row in metrics.campaign_kernels(campaign)}
 
 
 def test_an_environment_that_failed_once_takes_no_unit_from_the_others():
@@ -232,7 +234,8 @@ def test_an_environment_that_only_varies_more_is_no_difference():
     for _ in range(60):
         spread = {"host": 0.01, "host.control": 0.01, "docker": 0.03, "apptainer": 0.01}
         kernels = pd.DataFrame(
-            {"library": "operator", "kernel": kernel, "kind": "measured", "env": env, "rep": unit,
+            {"library": "operator", "kernel": kernel, "kind": "measured", "scenario": "single", "rep": unit,
+             **launch_columns(read_role(env), "single"),
              "s_per_step": math.exp(generator.normal(0, spread[env]))}
             for kernel in "abcdef" for env in spread for unit in range(4)
         )  # fmt: skip

@@ -175,7 +175,7 @@ def test_a_paired_contrast_tells_what_two_intervals_to_the_host_cannot(study):
 
 def test_a_paired_contrast_is_students_interval_of_the_units_log_ratios():
     rows = measured("real_s", {"docker": 0.9, "apptainer": 1.1})
-    value = {(row["env"], row["rep"]): math.log(row["value"]) for row in rows}
+    value = {(row["launch"], row["rep"]): math.log(row["value"]) for row in rows}
     logs = [value["apptainer", rep] - value["docker", rep] for rep in range(6)]
     half = t_quantile(0.025, 5) * statistics.stdev(logs) / math.sqrt(6)
     found = contrasts.paired(here(metrics=rows), "mnist_cnn", "real_s", "apptainer", PAIR)
@@ -733,7 +733,7 @@ def test_the_table_survives_its_file(study, tmp_path):
     ("device", "wanted", "name"), [("cpu", "cpu", "Example CPU"), ("cuda", "gpu", "Tesla V100-SXM2-16GB")]
 )
 def test_what_was_measured_with_is_what_the_hosts_profiled_launch_saw(tmp_path, device, wanted, name):
-    path = tmp_path / "profiles/nyu2022/mnist_cnn/host/profile.json"
+    path = tmp_path / "profiles/nyu2022/box/mnist_cnn/host/profile.json"
     write_json(path, profile_record("nyu2022", "mnist_cnn", "host", path.parent, random.Random(1), device))
     machine = MachineRecord(cpu_model="Example CPU", gpus=({"name": "Tesla V100-SXM2-16GB"},))
     rows = tables.make("metrics", [RUN, metric("host", "user_s", 1.0, workload="sentiment_rnn")])

@@ -6,7 +6,8 @@ import pytest
 from tare.analysis.compilers import Compiled, Steps, compiled
 from tare.model.records.curves import HEADLINE, CurvesRecord
 from tare.model.registry import HOST
-from tare.model.roles import CONTROL, reference_of
+from tare.model.roles import CONTROL, read_role, reference_of
+from tare.model.studies.cells import launch_columns
 from tare.profilers.clusters import ngraph_clusters, xla_clusters
 from tare.report.arms.compilers import compiler_table
 
@@ -36,7 +37,8 @@ def test_the_step_from_which_it_pays(first_s, later_s, pays_from):
 
 
 def rows(campaign, env, stack, **values):
-    identity = {"workload": "mnist_cnn", "scenario": "single", "campaign": campaign, "env": env}
+    identity = {"workload": "mnist_cnn", "scenario": "single", "campaign": campaign}
+    identity |= launch_columns(read_role(env), "single")
     return [
         {**identity, "stack": stack, "kind": "measured", "metric": key, "value": v} for key, v in values.items()
     ]

@@ -114,12 +114,6 @@ def test_an_idle_window_is_one_gap_and_a_full_one_none():
     assert activity.gaps(table(), 25e-6, 55e-6).gaps == 0
 
 
-def test_kernels_are_summed_by_name_largest_first():
-    found = activity.kernels(table())
-    assert found["name"].tolist() == ["gemm", "relu"]
-    assert found.iloc[0, 1:].tolist() == pytest.approx([2, 40e-6, 10e-6, 30e-6, 20e-6])
-
-
 def test_a_piece_that_ends_before_it_starts_is_refused():
     with pytest.raises(IntegrityError, match=r"trace\.json: a piece of device activity makes no sense"):
         activity.make([piece("kernel", 0, -1)], "trace.json")

@@ -14,7 +14,7 @@ from tare.machine.fitting import settled
 from tare.model.records.curves import CURVES, HEADLINE, CurvesRecord
 from tare.model.schema import read
 from tare.model.studies import arms, study
-from tare.report.arms import choices, stacks
+from tare.report.arms import settings
 from tare.report.methods.curves import TOLERANCE, curve_check
 
 WORKLOAD, LEVEL = "mnist_cnn_equal", "tensorflow-2.1+xla"
@@ -53,10 +53,11 @@ def test_where_a_launch_left_no_losses_nothing_is_claimed():
 
 @pytest.fixture
 def setup():
-    config = settled(study.load_checked(project_root() / "config/modak2020.yaml")).to_json()
+    config = settled(study.load_checked(project_root() / "config/modak2020.yaml"))
 
     def of(level, workload=WORKLOAD, names=("host", "host.control", "host.headline")):
-        part = {**config, "workloads": {**config["workloads"], "mnist_cnn": {"batch": 64}}}
+        more = study.WorkloadSettings(batch=64)
+        part = config.replace(workloads={**config.workloads, "mnist_cnn": more})
         sites = {name: Site(environment=None, python=name, reference=None, data=None) for name in names}
         return Setup(study=part, workload=workload, sites=sites, arm=arms.parse(level) if level else None)
 
@@ -93,9 +94,9 @@ def test_a_pair_without_dropout_is_launched_once_for_a_plan(setup, launched, tmp
     assert len(calls) == 2
     level, headline = calls[0]["host"], calls[0][HEADLINE]
     assert (level.site.python, headline.site.python) == ("host", "host.headline")
-    assert level.program == headline.program and level.program["ends_at_once"] and level.program["batch"] == 128
-    assert level.program["options"] == {"samples": 512, "epochs": 1, "dropout": 0}
-    assert level.conditions["settings"] == {"compile": "xla"} and "settings" not in headline.conditions
+    assert level.program == headline.program and level.program.ends_at_once and level.program.batch == 128
+    assert level.program.options == {"samples": 512, "epochs": 1, "dropout": 0}
+    assert level.conditions.settings == {"compile": "xla"} and not headline.conditions.settings
     found = read(CurvesRecord, tmp_path / CURVES)
     assert found.plan_sha256 == "b" and found.losses == {HEADLINE: BASE, "host": NEAR} and curve_check(found).equal
 
@@ -104,8 +105,8 @@ def test_a_graph_compiler_is_held_against_what_it_compiles(setup, launched, tmp_
     launched[1]["losses"]["host"] = (2.3, 1.0, 1.9, 1.7)
     curves.compare_curves(tmp_path, setup("compile=inductor"), sealed())
     (orders,) = launched[0]
-    assert orders["host"].conditions["settings"] == {"compile": "inductor"}
-    assert "settings" not in orders[HEADLINE].conditions and orders[HEADLINE].program == orders["host"].program
+    assert orders["host"].conditions.settings == {"compile": "inductor"}
+    assert not orders[HEADLINE].conditions.settings and orders[HEADLINE].program == orders["host"].program
     check = curve_check(read(CurvesRecord, tmp_path / CURVES))
     assert check.equal is False and "compile=inductor: it computes something else" in check.sentence
     assert "are the same to step 1, then 1 beside 2.1 at step 2" in check.sentence
@@ -151,11 +152,9 @@ def test_the_page_says_of_each_stack_whether_it_computes_the_same(evidence):
     key = ("mnist_cnn", campaign.name)
     for ours, says in ((NEAR, "are the same to step 4"), ((1.0, *BASE[1:]), "it computes something else")):
         own = {key: record(ours, workload="mnist_cnn", level="paper-2022")}
-        changed = replace(evidence, **{"curves": own})
-        (line,) = stacks.loss_sentences(changed, "mnist_cnn")
-        assert "paper-2022" in line and says in line
-        moved = evidence.metrics.copy()
-        moved.loc[moved["campaign"].eq(campaign.name) & moved["env"].eq("host"), "value"] *= 1.5
-        told = choices.loss_sentence(moved, "mnist_cnn", campaign.name, own[key])
-        assert says in told and "or another computation" not in told
-    assert "or another computation" in choices.loss_sentence(moved, "mnist_cnn", campaign.name)
+        [item] = [one for one in settings.sections(replace(evidence, curves=own)) if one.name == "mnist_cnn"]
+        [cell] = [row[-1] for row in item.table.rows if "paper-2022" in row[0].text and row[1] == "Whole run"]
+        assert says in cell and cell == settings.loss_text(evidence.metrics, "mnist_cnn", campaign.name, own[key])
+    moved = evidence.metrics.copy()
+    moved.loc[moved["campaign"].eq(campaign.name) & moved["launch"].eq("host"), "value"] *= 1.5
+    assert "another computation" in settings.loss_text(moved, "mnist_cnn", campaign.name)

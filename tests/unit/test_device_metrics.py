@@ -1,9 +1,10 @@
 """Metrics of a profiled launch on a CUDA device: counters, a second timeline, sensors; each with its kind."""
 
 import pytest
+from asked import CONDITIONS
 from ncu_text import DRAM, FFMA, csv_of
 from test_metrics import marks, profile_of, profile_record, values, write_trace
-from test_watch import CONDITIONS, NCU, SITE, SPEC, fake_launch
+from test_watch import NCU, SITE, SPEC, fake_launch
 
 from tare.experiments import counter_launches
 from tare.model import tables

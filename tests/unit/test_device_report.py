@@ -37,11 +37,11 @@ def samples(results):
 
 @pytest.fixture(scope="module")
 def record(results):
-    return read_ceilings(results / "ceilings.json")
+    return read_ceilings(results / "machines/box/ceilings.json")
 
 
 def value(evidence, metric, env="host", workload="mnist_cnn"):
-    rows = evidence.metrics[(evidence.metrics["metric"] == metric) & (evidence.metrics["env"] == env)]
+    rows = evidence.metrics[(evidence.metrics["metric"] == metric) & (evidence.metrics["launch"] == env)]
     return rows[rows["workload"] == workload]["value"].iloc[0]
 
 
@@ -66,7 +66,7 @@ def test_an_environment_without_counters_says_why_and_the_others_keep_theirs(evi
 
 
 def test_two_tools_with_the_same_metric_have_a_row_each(evidence):
-    extra = evidence.metrics[(evidence.metrics["metric"] == "kernel_s") & (evidence.metrics["env"] == "host")]
+    extra = evidence.metrics[(evidence.metrics["metric"] == "kernel_s") & (evidence.metrics["launch"] == "host")]
     both = tables.make(
         "metrics", [*evidence.metrics.to_dict("records"), *extra.assign(source="nsys").to_dict("records")]
     )
@@ -111,6 +111,13 @@ def test_samples_ring_what_was_throttled_and_not_what_idled(samples):
     assert device.faults("gpu_idle, hw_thermal_slowdown") == ["hw_thermal_slowdown"]
 
 
+def test_a_sensor_that_was_zero_throughout_has_no_panel_and_is_named(samples):
+    with_it, without = (figures.device_samples(one, "mnist_cnn") for one in (samples, samples.assign(power_w=0.0)))
+    labels = [[axes.get_ylabel() for axes in drawing.figure.axes] for drawing in (with_it, without)]
+    assert [label for label in labels[0] if label not in labels[1]] == ["power (W)"]
+    assert "Zero in every sample: power." in " ".join(without.figure.get_supxlabel().split())
+
+
 def test_the_rate_of_the_steps_has_a_panel_below_the_sensors(samples, results):
     steps = tables.read("steps", results / "tables/steps.csv")
     drawing = figures.device_samples(samples, "mnist_cnn", steps)
@@ -137,7 +144,7 @@ def test_a_counted_point_is_measured_and_lies_at_its_counted_bytes(evidence):
 
 def test_the_roof_is_that_of_the_precision_that_was_counted_most(evidence, record):
     moved = evidence.metrics.copy()
-    own = (moved["metric"] == "flops_tensor_fp16") & (moved["env"] == "host")
+    own = (moved["metric"] == "flops_tensor_fp16") & (moved["launch"] == "host")
     moved.loc[own, ["value", "kind", "reason"]] = [9e9, "measured", None]
     row = figures.roofline_table(moved, record).set_index(["workload", "env"]).loc[("mnist_cnn", "host")]
     assert row["precision"] == "float16"

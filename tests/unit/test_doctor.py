@@ -172,7 +172,7 @@ def test_counters_reserved_by_the_driver_come_with_the_command_that_frees_them(m
     monkeypatch.setattr(profiler_checks.shutil, "which", lambda name: f"/usr/bin/{name}")
     monkeypatch.setattr(profiler_checks, "run", lambda argv, **_: finished("Version 2024.1.0 (build 1)\n"))
     monkeypatch.setattr(profiler_checks, "NVIDIA_PARAMETERS", parameters)
-    monkeypatch.setattr(profiler_checks, "_has_sys_admin", lambda: False)
+    monkeypatch.setattr(profiler_checks, "is_privileged", lambda: False)
     check = profiler_checks.ncu()
     assert "ERR_NVGPUCTRPERM" in check.reason
     assert "NVreg_RestrictProfilingToAdminUsers=0" in check.remedy

@@ -8,9 +8,10 @@ from pathlib import Path
 import pytest
 from project import code_blocks
 
+from tare.analysis import expected
 from tare.literature.contrasts import FEWEST_TO_SETTLE
 from tare.model.registry import environments
-from tare.model.studies import arms, expected, study
+from tare.model.studies import arms, study
 
 ROOT = Path(__file__).parents[2]
 STUDIES = sorted(path.name for path in (ROOT / "config").glob("*.yaml") if path.read_text().count("\nstudy:"))

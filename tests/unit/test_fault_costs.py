@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from dataclasses import replace
 from types import SimpleNamespace
 
@@ -19,7 +18,7 @@ from tare.model import tables
 from tare.model.roles import CONTROL
 from tare.model.studies.study import HOST
 from tare.report.arms import fault_costs as report
-from tare.report.words.wording import signed
+from tare.report.number_tables import interval_text
 from tare.stats.intervals import Spread
 from tare.stats.slopes import common_slope, quotient_interval, quotient_of_sums
 
@@ -59,7 +58,7 @@ def measured(level, times, counts, *, share=1.0):
     ]
     plan = {
         "kind": "rounds",
-        "environments": NAMES,
+        "launches": NAMES,
         "arm": "stack=same",
         "measured": {"levels": ["steady", "default"]},
     }
@@ -70,7 +69,7 @@ def measured(level, times, counts, *, share=1.0):
 
 def table_of(found, **how):
     rows = fault_rows([measured(level, *values, **how) for level, values in found.items()])
-    return tables.make("fault_costs", rows).set_index(["env", "item"])
+    return tables.make("fault_costs", rows).set_index(["launch", "item"])
 
 
 def holds(row, value):
@@ -82,7 +81,7 @@ def test_ratios_to_the_host_hold_what_copies_of_the_files_differ_by():
     campaigns = [measured(level, *values) for level, values in found.items()]
     plain, wide = (
         tables.make("fault_costs", fault_rows([replace(one, between_copies=part) for one in campaigns]))
-        .set_index(["env", "item"]).loc["docker"]
+        .set_index(["launch", "item"]).loc["docker"]
         for part in (None, Spread(unit=0.02, degrees=5))
     )  # fmt: skip
     ratios = ["measured_ratio", "equal_faults_ratio", "modelled_ratio"]
@@ -257,7 +256,7 @@ def test_what_is_missing_is_said(change, reason):
     change(found)
     table = table_of(found)
     assert set(table["kind"]) == {"unavailable"} and table["reason"].str.contains(reason).all()
-    assert set(table.index.get_level_values("env")) == set(NAMES)
+    assert set(table.index.get_level_values("launch")) == set(NAMES)
 
 
 def without_rounds_in_common():
@@ -293,53 +292,31 @@ def test_a_rerun_pays_for_itself():
 # The page.
 
 
-def test_what_is_modelled_stands_beside_the_measured_headline_and_says_so():
-    pairs = [measured(level, *values) for level, values in steps().items()]
-    table = tables.make("fault_costs", fault_rows(pairs))
-    row = {"metric": "step_s", "workload": "mnist_cnn", "env": "apptainer"}
-    row["campaign"] = "steps.apptainer+docker+host.allocator-default"
-    own = table[(table["env"] == "apptainer") & (table["item"] == "equal_faults_ratio")].iloc[0]
-    assert own["kind"] == "modelled"
-    assert report.beside_measured(table, row) == (
-        f"At equal page faults, modelled: {signed(own['low'], own['high'])}"
-    )
-    for other in ({"metric": "real_s"}, {"campaign": "steps.apptainer+docker+host"}, {"env": "podman"}):
-        assert report.beside_measured(table, {**row, **other}) is None
-    assert report.beside_measured(table.assign(reason="nothing to divide by"), row) is None
-
-
 def shown(found, **how):
     pairs = [measured(level, *values, **how) for level, values in found.items()]
     evidence = SimpleNamespace(fault_costs=tables.make("fault_costs", fault_rows(pairs)))
     return report.fault_costs(evidence, pairs[-1].campaign)
 
 
-def test_the_page_says_how_much_faults_are_and_where_they_cost_more():
-    found = shown(steps(cost_s={"apptainer": 2 * COST_S}))
-    host, equal, agree, departs = found.sentences
-    assert re.match(r"On the host 1\d% to 2\d% of a step is page faults \(modelled\): [45],\d+ more than", host)
-    assert "against the host's (modelled): +" in equal and "in Docker (measured, whatever the faults: " in equal
-    assert "agrees with what was measured: Docker to within" in agree
-    assert departs.startswith("Apptainer: what was measured departs by +")
-    assert departs.endswith("costs more there than on the host")
-    rows = {row[0]: row for row in found.table.rows}
+def test_the_page_shows_what_faults_are_and_where_they_cost_more():
+    planted = steps(cost_s={"apptainer": 2 * COST_S})
+    found, own = shown(planted), table_of(planted)
+    rows = {row[0]: row for row in found.rows}
     assert list(rows) == ["Host", "Apptainer", "Docker", "Host again"]
     assert rows["Host"][-4:] == [None] * 4 and all(rows["Docker"])
-    assert len(rows["Docker"]) == len(found.table.columns)
-    assert "each interval at 97.5%" in found.table.note
+    assert len(rows["Docker"]) == len(found.columns)
+    by_column = dict(zip(found.columns, rows["Apptainer"], strict=True))
+    equal = own.loc[("apptainer", "equal_faults_ratio")]
+    assert by_column["at equal faults, modelled"] == interval_text(equal["low"], equal["high"])
+    assert "each interval at 97.5%" in found.note
 
 
 def test_the_page_says_why_nothing_can_be_told():
     found = shown(without_rounds_in_common())
-    assert found.sentences == [
-        "What page faults cost a step can't be told: no round holds both levels of the allocator"
-    ]
-    assert found.table.rows[0][2].span == len(report.COLUMNS)
-    assert (
-        shown({"steady": steps()["steady"], "default": steps(rounds=4)["default"]})
-        .sentences[0]
-        .endswith("4 complete rounds of 6 that the study asks for before a verdict")
-    )
+    assert found.rows[0][2].span == len(report.COLUMNS)
+    assert "no round holds both levels of the allocator" in found.rows[0][2].text
+    few = shown({"steady": steps()["steady"], "default": steps(rounds=4)["default"]})
+    assert "4 complete rounds of 6" in few.rows[0][2].text
 
 
 def test_only_a_campaign_that_varies_the_allocator_has_such_a_part():

@@ -17,7 +17,7 @@ from tare.analysis.ceilings import read_ceilings
 from tare.literature.published import load
 from tare.model import tables
 from tare.report import figures, number_tables
-from tare.report.figures import axis, style
+from tare.report.figures import forest, style
 from tare.report.figures.batch import sure_difference, told_apart
 from tare.report.figures.strip import strip
 from tare.report.words import labels
@@ -57,7 +57,7 @@ def every_drawing(results, metrics, verdicts):
         "operators": figures.operator_times(operators, "mnist_cnn"),
         "why": figures.why(metrics, verdicts, "mnist_cnn"),
         "image_costs": figures.image_costs(tables.read("image_costs", results / "tables/image_costs.csv")),
-        "roofline": figures.roofline(metrics, read_ceilings(results / "ceilings.json")),
+        "roofline": figures.roofline(metrics, read_ceilings(results / "machines/box/ceilings.json")),
     }
 
 
@@ -90,7 +90,7 @@ def overlapping(names):
 
 
 def test_names_of_roofs_that_lie_close_together_do_not_overlap(results, metrics, monkeypatch):
-    record = read_ceilings(results / "ceilings.json")
+    record = read_ceilings(results / "machines/box/ceilings.json")
     found = ceilings.peaks(record)
     for name, factor in (("float16", 1.02), ("bfloat16", 0.99)):
         one = found["float32"].copy()
@@ -222,13 +222,15 @@ def test_intervals_draw_the_numbers_that_decide(verdicts, metric, panel):
     assert len(own) == 3
     axes = figures.intervals(headline, "mnist_cnn").figure.axes[panel]
     for row in own.to_dict("records"):
-        assert drawn_in(bars(axes), row["ci_low"], row["ci_high"]), row["env"]
+        assert drawn_in(bars(axes), row["ci_low"], row["ci_high"]), row["launch"]
         assert drawn_in(bars(axes), row["control_ci_low"], row["control_ci_high"])
     assert [tick.get_text() for tick in axes.get_yticklabels()][3] == "Host again"
 
 
 def test_steps_have_an_axis_on_which_small_differences_are_seen(verdicts):
-    steps, runs = figures.intervals(figures.joint(verdicts), "mnist_cnn").figure.axes
+    figure = figures.intervals(figures.joint(verdicts), "mnist_cnn").figure
+    steps, runs = figure.axes
+    assert "linear between" in " ".join(figure.get_supxlabel().split())
     assert steps.get_xscale() == "linear" and max(map(abs, steps.get_xlim())) < 0.1
     assert runs.get_xscale() == "symlog" and max(runs.get_xlim()) > math.log(10)
 
@@ -245,7 +247,7 @@ def test_interval_labels_never_touch(verdicts):
         to_axis = axes.transData + axes.transAxes.inverted()
         places = sorted(to_axis.transform((tick, 0))[0] for tick in axes.get_xticks())
         assert len(places) >= 3
-        assert min(b - a for a, b in itertools.pairwise(places)) >= axis.NEAREST_TICKS - 1e-9
+        assert min(b - a for a, b in itertools.pairwise(places)) >= forest.NEAREST_TICKS - 1e-9
 
 
 # Arms.
@@ -265,18 +267,18 @@ def test_an_arm_shows_its_level_its_environments_and_the_headline_beside_them(ve
             assert drawn_in(bars(axes), row["ci_low"], row["ci_high"])
         beside = headline[(headline["workload"] == "mnist_cnn") & (headline["metric"] == metric)]
         for row in beside.to_dict("records"):
-            assert drawn_in(bars(axes, 1.2), row["ci_low"], row["ci_high"]), row["env"]
-    assert "the level itself, Host" in drawing.alt
+            assert drawn_in(bars(axes, 1.2), row["ci_low"], row["ci_high"]), row["launch"]
+    assert "The level itself, against the headline's: Host " in drawing.alt
 
 
 def test_a_level_that_only_one_environment_has_is_judged_there(verdicts):
     own = verdicts[verdicts["campaign"].str.endswith("allocator-default")]
-    level = own[own["reference"] != "host"].assign(env="docker", reference="docker.headline")
-    docker = own[(own["env"] == "docker") & (own["reference"] == "host")]
+    level = own[own["reference"] != "host"].assign(launch="docker", reference="docker.headline")
+    docker = own[(own["launch"] == "docker") & (own["reference"] == "host")]
     table = pd.concat([level, docker]).assign(campaign="steps.docker+host.seccomp-unconfined")
     drawing = figures.arms(table, "mnist_cnn")
     assert drawing.figure.axes[0].get_title(loc="left") == "No seccomp filter: training step"
-    assert "the level itself, Docker" in drawing.alt
+    assert "The level itself, against the headline's: Docker " in drawing.alt
 
 
 def test_workloads_with_arms_are_those_that_have_their_campaigns(metrics, verdicts):
@@ -327,13 +329,13 @@ def test_a_baseline_has_its_environments_colour_and_comes_last():
     ("ratio", "text"), [(1, "0"), (0.95, "−5%"), (1.2, "+20%"), (2, "2×"), (0.5, "−50%"), (10, "10×")]
 )
 def test_ratio_labels(ratio, text):
-    assert axis.ratio_label(ratio) == text
+    assert forest.ratio_label(ratio) == text
 
 
 def test_parts_of_a_run_add_up_to_the_whole(metrics):
     own = figures.joint(metrics)
     table = figures.split_table(own, "mnist_cnn")
-    whole = own[(own["workload"] == "mnist_cnn") & (own["metric"] == "real_s")].groupby("env")["value"].mean()
+    whole = own[(own["workload"] == "mnist_cnn") & (own["metric"] == "real_s")].groupby("launch")["value"].mean()
     for env, total in table.sum(axis=1).items():
         assert total == pytest.approx(whole[env], rel=1e-6)
     assert list(table.index) == ["host", "apptainer", "charliecloud", "docker", "host.control"]
@@ -381,7 +383,7 @@ def test_imports_that_are_much_of_a_part_are_named_beside_it(metrics, tmp_path):
 
 
 def test_joint_takes_the_campaigns_with_the_most_environments_of_either_kind(metrics):
-    few = metrics["env"].isin(["host", "docker"])
+    few = metrics["launch"].isin(["host", "docker"])
     small = [
         metrics[few & metrics["campaign"].map(choice.kind_of).eq(kind)].assign(campaign=f"{kind}.docker+host")
         for kind in ("rounds", "steps")
@@ -390,7 +392,7 @@ def test_joint_takes_the_campaigns_with_the_most_environments_of_either_kind(met
     names = set(found["campaign"])
     assert {choice.kind_of(name) for name in names} == {"rounds", "steps"}
     assert len(names) == 2 and all("podman" in name and name.count(".") == 1 for name in names)
-    assert not any(name.endswith(".headline") for name in found["env"])
+    assert not any(name.endswith(".headline") for name in found["launch"])
 
 
 def test_joint_of_nothing_is_nothing(metrics):
@@ -405,7 +407,7 @@ def test_every_launch_is_counted(results, metrics):
     dots = [line for line in drawing.figure.axes[1].lines if line.get_markersize() == 4]
     assert [len(line.get_xdata()) for line in dots] == [6] * 5
     own = metrics[(metrics["metric"] == "step_s") & (metrics["workload"] == "mnist_cnn")]
-    host = own[(own["env"] == "host") & own["campaign"].map(lambda c: c.count(".") == 1)]
+    host = own[(own["launch"] == "host") & own["campaign"].map(lambda c: c.count(".") == 1)]
     assert sorted(dots[0].get_xdata()) == pytest.approx(sorted(host["value"] * 1e3))
 
 
@@ -419,9 +421,9 @@ def test_a_figure_without_its_rows_says_so(metrics, verdicts, tmp_path):
 def with_environments(table, count):
     """Rows of both hosts, and those of one environment under as many names."""
     names = ["docker", *(f"runtime_{number:02}" for number in range(1, count))]
-    one = table[table["env"] == "docker"]
+    one = table[table["launch"] == "docker"]
     return pd.concat(
-        [table[table["env"].isin(["host", "host.control"])], *(one.assign(env=name) for name in names)]
+        [table[table["launch"].isin(["host", "host.control"])], *(one.assign(launch=name) for name in names)]
     )
 
 
@@ -457,7 +459,7 @@ def test_an_environment_keeps_its_colour_and_newcomers_get_their_own():
 
 
 def row(**fields):
-    base = {"env": "docker", "metric": "real_s", "ratio": 1.02, "ci_low": 1.01, "ci_high": 1.03, "margin": 0.05}
+    base = {"launch": "docker", "metric": "real_s", "ratio": 1.02, "ci_low": 1.01, "ci_high": 1.03, "margin": 0.05}
     control = {"control_ratio": 1.0, "control_ci_low": 0.99, "control_ci_high": 1.01}
     return {**base, **control, **fields}
 

@@ -13,6 +13,7 @@ from tare.cli import main
 from tare.core.files import write_json
 from tare.model.journals.units import share_of
 from tare.model.studies.study import load_checked
+from tare.stats.costs import Work
 from tare.stats.intervals import stein_units
 
 ENVIRONMENTS = "apptainer+charliecloud+docker+host"
@@ -43,12 +44,12 @@ def test_units_follow_steins_formula_from_the_widest_spread(folder, study):
     found = forecast.from_campaign(sealed)
     units = stein_units(found.spread, math.log1p(0.01), study.rounds.pilot, share_of(1) * 0.05 / 3)
     assert rows["rounds"].units == units
-    assert rows["rounds"].seconds == pytest.approx(found.first_s + units * found.unit_s)
+    assert rows["rounds"].seconds == pytest.approx(found.work.seconds(units))
     assert not rows["rounds"].capped
 
 
 def test_half_the_width_costs_about_four_times_as_much_and_says_when_it_is_capped():
-    found = Experience(source="s", spread=0.02, unit_s=10.0, first_s=30.0, environments=3)
+    found = Experience(source="s", spread=0.02, work=Work(once_s=30.0, each_s=10.0), environments=3)
     wide = forecast.needed(found, 0.02, 6, 0.05, 3)
     narrow = forecast.needed(found, 0.01, 6, 0.05, 3)
     assert narrow[0] / wide[0] == pytest.approx(4, rel=0.1)
@@ -56,7 +57,7 @@ def test_half_the_width_costs_about_four_times_as_much_and_says_when_it_is_cappe
 
 
 def test_fewer_environments_make_cheaper_units():
-    found = Experience(source="s", spread=0.02, unit_s=10.0, first_s=0.0, environments=3)
+    found = Experience(source="s", spread=0.02, work=Work(once_s=0.0, each_s=10.0), environments=3)
     assert forecast.needed(found, 0.02, 6, 0.05, 1)[1] == pytest.approx(
         forecast.needed(found, 0.02, 6, 0.05, 3)[1] * 3 / 5
     )

@@ -29,8 +29,8 @@ def results(whole, tmp_path):
 
 
 def build(results, workload="mnist_cnn", env="docker", name=NAME):
-    folder = results / "campaigns/nyu2022" / workload / name
-    profile = results / "profiles/nyu2022" / workload / env / "profile.json"
+    folder = results / "campaigns/nyu2022/box" / workload / name
+    profile = results / "profiles/nyu2022/box" / workload / env / "profile.json"
     return extract.build([folder / "sealed.json"], [profile])
 
 
@@ -42,8 +42,8 @@ def test_whole_records_become_tables(results):
 
 
 def test_traces_that_are_read_beside_the_campaigns_make_the_same_tables(results):
-    sealed = [results / "campaigns/nyu2022/mnist_cnn" / NAME / "sealed.json"]
-    profiles = sorted((results / "profiles/nyu2022/mnist_cnn").glob("*/profile.json"))
+    sealed = [results / "campaigns/nyu2022/box/mnist_cnn" / NAME / "sealed.json"]
+    profiles = sorted((results / "profiles/nyu2022/box/mnist_cnn").glob("*/profile.json"))
     alone, beside = (extract.build(sealed, profiles, jobs=jobs) for jobs in (1, 2))
     assert len(profiles) > 1 and len(alone["operators"])
     for name in set(alone) - {"ledger"}:  # whose rows that are still to be written say now
@@ -57,21 +57,21 @@ def test_traces_that_are_read_beside_the_campaigns_make_the_same_tables(results)
 @pytest.mark.parametrize("keep", [0, 200, -30])
 @pytest.mark.parametrize("name", ["units.jsonl", "plan.json"])
 def test_a_journal_or_a_plan_cut_short_is_not_what_was_sealed(results, name, keep):
-    path = results / "campaigns/nyu2022/mnist_cnn" / NAME / name
+    path = results / "campaigns/nyu2022/box/mnist_cnn" / NAME / name
     path.write_bytes(path.read_bytes()[: keep or None] if keep else b"")
     with pytest.raises(IntegrityError, match=f"{name} is not what was sealed"):
         build(results)
 
 
 def test_an_empty_seal_is_named(results):
-    path = results / "campaigns/nyu2022/mnist_cnn" / NAME / "sealed.json"
+    path = results / "campaigns/nyu2022/box/mnist_cnn" / NAME / "sealed.json"
     path.write_text("")
     with pytest.raises(IntegrityError, match=r"sealed\.json is cut short or not JSON"):
         build(results)
 
 
 def test_a_campaign_of_another_workload_is_refused(results):
-    base = results / "campaigns/nyu2022"
+    base = results / "campaigns/nyu2022/box"
     shutil.rmtree(base / "mnist_cnn" / NAME)
     shutil.copytree(base / "sentiment_rnn" / NAME, base / "mnist_cnn" / NAME)
     with pytest.raises(IntegrityError, match="is of workload 'sentiment_rnn' and lies under 'mnist_cnn'"):
@@ -79,7 +79,7 @@ def test_a_campaign_of_another_workload_is_refused(results):
 
 
 def test_a_campaign_of_another_kind_is_refused(results):
-    base = results / "campaigns/nyu2022/mnist_cnn"
+    base = results / "campaigns/nyu2022/box/mnist_cnn"
     shutil.rmtree(base / NAME)
     shutil.copytree(base / NAME.replace("causes", "rounds"), base / NAME)
     with pytest.raises(IntegrityError, match="is a campaign of rounds and lies under 'causes"):
@@ -88,20 +88,20 @@ def test_a_campaign_of_another_kind_is_refused(results):
 
 @pytest.mark.parametrize("content", ["", '{"schema": 1, "wor', "[]"])
 def test_a_profile_cut_short_or_empty_is_named(results, content):
-    (results / "profiles/nyu2022/mnist_cnn/docker/profile.json").write_text(content)
+    (results / "profiles/nyu2022/box/mnist_cnn/docker/profile.json").write_text(content)
     with pytest.raises(IntegrityError, match=r"profile\.json is (cut short|no record)"):
         build(results)
 
 
 def test_a_profile_of_another_workload_is_refused(results):
-    base = results / "profiles/nyu2022"
+    base = results / "profiles/nyu2022/box"
     shutil.copyfile(base / "sentiment_rnn/docker/profile.json", base / "mnist_cnn/docker/profile.json")
     with pytest.raises(IntegrityError, match="is of workload 'sentiment_rnn' and lies under 'mnist_cnn'"):
         build(results)
 
 
 def test_a_profile_that_lacks_a_part_is_named(results):
-    path = results / "profiles/nyu2022/mnist_cnn/docker/profile.json"
+    path = results / "profiles/nyu2022/box/mnist_cnn/docker/profile.json"
     record = read_json(path)
     del record["inside"]["results"]["mapped"]
     write_json(path, record)
@@ -110,7 +110,7 @@ def test_a_profile_that_lacks_a_part_is_named(results):
 
 
 def test_a_missing_trace_and_a_cut_one_are_named(results):
-    path = results / "profiles/nyu2022/mnist_cnn/docker/trace.json.gz"
+    path = results / "profiles/nyu2022/box/mnist_cnn/docker/trace.json.gz"
     data = path.read_bytes()
     for spoilt in (b"", data[: len(data) // 2], data[:200] + b"\0" * 50 + data[250:]):
         path.write_bytes(spoilt)
@@ -130,7 +130,7 @@ def test_a_missing_trace_and_a_cut_one_are_named(results):
     ],
 )
 def test_a_trace_of_broken_events_is_named(results, events, says):
-    path = results / "profiles/nyu2022/mnist_cnn/docker/trace.json.gz"
+    path = results / "profiles/nyu2022/box/mnist_cnn/docker/trace.json.gz"
     with gzip.open(path, "wt") as handle:
         json.dump({"traceEvents": events}, handle)
     with pytest.raises((IntegrityError, UserError), match=re.escape(f"{path}") + ".*" + re.escape(says)):
@@ -138,7 +138,7 @@ def test_a_trace_of_broken_events_is_named(results, events, says):
 
 
 def test_a_trace_of_another_launch_with_as_many_steps_is_refused_by_its_hash(results):
-    base = results / "profiles/nyu2022/mnist_cnn"
+    base = results / "profiles/nyu2022/box/mnist_cnn"
     record = read_json(base / "docker/profile.json")
     write_json(base / "docker/profile.json", {**record, "trace_sha256": "0" * 64})
     with pytest.raises(IntegrityError, match="is not the trace that its record names"):

@@ -16,7 +16,8 @@ from pathlib import Path
 
 import nbformat
 import pytest
-from test_launch import CONDITIONS, SPEC, Bare, site_of
+from asked import CONDITIONS
+from test_launch import SPEC, Bare, site_of
 from test_oci import CONFIG, Registry
 from test_stacks import installer, make_stack, make_wheel, sha256  # noqa: F401
 

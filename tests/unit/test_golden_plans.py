@@ -38,7 +38,7 @@ def test_a_plan_tells_what_a_study_says(tmp_path):
     was = json.loads((plans.PLANS / "smoke.json").read_text())
     now = json.loads(json.dumps(changed(tmp_path, seed=7, conditions={"threads": 2, "page_cache": "cold"})))
     assert now.keys() == was.keys()
-    campaigns = {name: plan for name, plan in now.items() if "environments" in plan}
+    campaigns = {name: plan for name, plan in now.items() if "launches" in plan}
     assert len(campaigns) > 3
     for name, plan in campaigns.items():
         assert plan["conditions"]["threads"] == plan["headline_conditions"]["threads"] == 2, name

@@ -8,6 +8,7 @@ import tempfile
 from dataclasses import replace
 from pathlib import Path
 
+import asked
 import pytest
 from image_builders import image_record
 from stub_driver import make_libraries, make_module, stub_places
@@ -308,7 +309,7 @@ IMAGE = image_record()
 
 def test_the_first_way_that_works_is_taken_and_the_others_reasons_kept(stub, docker_site, monkeypatch):
     sites = Sites(monkeypatch, {"plain"})
-    found, record = gpu.with_gpu("docker", docker_site, IMAGE, {}, stub)
+    found, record = gpu.with_gpu("docker", docker_site, IMAGE, asked.OF_A_STUDY, stub)
     assert sites.tried == ["toolkit", "plain"] and found.gpu.mode == record["mode"] == "plain"
     assert record["refused"] == ["toolkit: toolkit does not work"]
     assert (record["driver"], record["cuda_driver_version"], record["cuda_runtime_version"]) == (
@@ -322,7 +323,7 @@ def test_the_first_way_that_works_is_taken_and_the_others_reasons_kept(stub, doc
 def test_no_way_is_one_line_with_every_reason(stub, docker_site, monkeypatch):
     Sites(monkeypatch, set())
     with pytest.raises(UnavailableError) as caught:
-        gpu.with_gpu("docker", docker_site, IMAGE, {}, stub)
+        gpu.with_gpu("docker", docker_site, IMAGE, asked.OF_A_STUDY, stub)
     assert str(caught.value) == (
         "docker does not reach the GPU: toolkit: toolkit does not work; plain: plain does not work"
     )
@@ -331,26 +332,19 @@ def test_no_way_is_one_line_with_every_reason(stub, docker_site, monkeypatch):
 def test_an_old_driver_or_a_stack_for_the_cpu_is_refused_before_any_launch(stub, docker_site, monkeypatch):
     sites = Sites(monkeypatch, {"plain", "toolkit"})
     with pytest.raises(UnavailableError, match=r"driver 470\.1 is too old for CUDA 13\.0 of the stack torch-2\.13"):
-        gpu.with_gpu("docker", docker_site, IMAGE, {}, replace(stub, version="470.1"))
+        gpu.with_gpu("docker", docker_site, IMAGE, asked.OF_A_STUDY, replace(stub, version="470.1"))
     with pytest.raises(UnavailableError, match=r"holds the stack torch-2\.13 for the CPU"):
-        gpu.with_gpu("docker", docker_site, IMAGE.replace(variant="cpu"), {}, stub)
+        gpu.with_gpu("docker", docker_site, IMAGE.replace(variant="cpu"), asked.OF_A_STUDY, stub)
     assert sites.tried == []
 
 
-CONDITIONS = {
-    "threads": 1,
-    "cpus": 1,
-    "open_files": 64,
-    "allocator": "default",
-    "page_cache": "warm",
-    "launch_timeout_s": 60,
-}
+CONDITIONS = asked.conditions(allocator="default")
 
 
 def test_a_launch_gets_its_way_and_a_cpu_launch_nothing(stub, docker_site, tmp_path):
     way = gpu.access("plain", stub, tmp_path)
     site = replace(docker_site, gpu=way)
-    with launching.ready(site, {"mode": "train", "device": "cuda"}, CONDITIONS, pad_bytes=0) as prepared:
+    with launching.ready(site, asked.spec(device="cuda"), CONDITIONS, pad_bytes=0) as prepared:
         planned = prepared.planned
         argv = Docker().command(planned)
     assert (planned.gpu, planned.devices, planned.counters) == ("plain", way.devices, False)
@@ -358,10 +352,10 @@ def test_a_launch_gets_its_way_and_a_cpu_launch_nothing(stub, docker_site, tmp_p
     (folder,) = way.folders
     assert f"type=bind,source={folder},target={folder},readonly" in argv
     assert f"{stub.root}/nvidia0:/dev/nvidia0" in argv and "SYS_ADMIN" not in argv
-    spec = {"mode": "counters", "device": "cuda", "counters": True}
+    spec = asked.spec(mode="counters", device="cuda", counters=True)
     with launching.ready(site, spec, CONDITIONS, pad_bytes=0) as prepared:
         assert "SYS_ADMIN" in Docker().command(prepared.planned)
-    with launching.ready(site, {"mode": "train", "device": "cpu"}, CONDITIONS, pad_bytes=0) as prepared:
+    with launching.ready(site, asked.spec(device="cpu"), CONDITIONS, pad_bytes=0) as prepared:
         planned = prepared.planned
     assert planned.gpu is None and not any("LD_LIBRARY_PATH" in word for word in planned.argv)
     assert not any(str(folder) == str(bind.source) for bind in planned.binds)
@@ -371,7 +365,7 @@ def test_every_environments_block_is_the_same_whatever_its_way(stub, docker_site
     blocks = set()
     for mode in ("host", "toolkit", "plain"):
         site = replace(docker_site, gpu=gpu.access(mode, stub, tmp_path))
-        with launching.ready(site, {"mode": "train", "device": "cuda"}, CONDITIONS, pad_bytes=3) as prepared:
+        with launching.ready(site, asked.spec(device="cuda"), CONDITIONS, pad_bytes=3) as prepared:
             folder = str(prepared.folder)
             blocks.add(tuple(word.replace(folder, "FOLDER") for word in prepared.planned.argv))
     assert len(blocks) == 1

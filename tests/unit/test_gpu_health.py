@@ -8,6 +8,7 @@ import time
 from types import SimpleNamespace
 
 import pytest
+from asked import spec
 from stub_driver import make_libraries
 from test_campaign import plan_of, unit, values_of
 
@@ -315,7 +316,7 @@ def sealed_json(folder):
 
 
 def on_cuda(**changes):
-    return plan_of(spec={"device": "cuda"}, machine=identity(on_gpu=True), **changes)
+    return plan_of(spec=spec(device="cuda"), machine=identity(on_gpu=True), **changes)
 
 
 def test_units_of_a_cuda_campaign_hold_the_gpus_health_and_others_do_not(tmp_path, on_gpu, capsys):
@@ -328,7 +329,7 @@ def test_units_of_a_cuda_campaign_hold_the_gpus_health_and_others_do_not(tmp_pat
     assert units[0]["gpu"]["before"]["at_ns"] < units[0]["gpu"]["after"]["at_ns"]
     assert gpu_health.gpu_flags(units)[0].startswith("new memory errors that were corrected in 3 of 3 units")
     taken = len(on_gpu)
-    run(tmp_path / "cpu", plan_of(spec={"device": "cpu"}))
+    run(tmp_path / "cpu", plan_of(spec=spec(device="cpu")))
     plan, units = sealed_json(tmp_path / "cpu")
     assert not any("gpu" in row for row in units) and "gpu_at_start" not in plan
     assert "gpus" not in plan["machine"] and len(on_gpu) == taken

@@ -4,6 +4,7 @@ import contextlib
 from dataclasses import replace
 
 import pytest
+from asked import PART
 from image_builders import image_record
 
 from envs.docker import Docker
@@ -11,7 +12,7 @@ from tare.core.errors import UnavailableError
 from tare.launch import gpu
 from tare.launch import sites as site_module
 
-CONDITIONS = {"threads": 1, "cpus": 1, "open_files": 64, "allocator": "default", "page_cache": "warm"}
+STUDY = PART.replace(device="cuda")
 
 
 @pytest.fixture
@@ -36,18 +37,16 @@ def records(tmp_path, monkeypatch):
 
 
 def test_a_cuda_study_tries_the_way_of_each_environment_and_a_cpu_study_none(records):
-    study = {"stack": "torch-2.13", "device": "cuda", "conditions": CONDITIONS}
-    available, unavailable, provenance = records(study)
+    available, unavailable, provenance = records(STUDY)
     assert {name: site.gpu.mode for name, site in available.items()} == {"host": "plain", "docker": "plain"}
     assert provenance["gpu"]["docker"] == {"mode": "plain"} and not unavailable
-    available, _, provenance = records({**study, "device": "cpu"}, working=())
+    available, _, provenance = records(PART, working=())
     assert {site.gpu for site in available.values()} == {None} and "gpu" not in provenance
 
 
 def test_an_environment_without_a_way_is_unavailable_and_a_host_without_one_ends_it(records):
-    study = {"stack": "torch-2.13", "device": "cuda", "conditions": CONDITIONS}
-    available, unavailable, _ = records(study, working=("host",))
+    available, unavailable, _ = records(STUDY, working=("host",))
     assert list(available) == ["host"]
     assert unavailable["docker"].startswith("docker does not reach the GPU")
     with pytest.raises(UnavailableError, match="host does not reach the GPU"):
-        records(study, working=("docker",))
+        records(STUDY, working=("docker",))

@@ -1,13 +1,13 @@
-"""What an image costs: records to the table, the table to sentences, each with what is missing."""
+"""What an image costs: records to the table, the table to the page's, each with what is missing."""
 
 import os
 import random
-from types import SimpleNamespace
+import statistics
 
 import builders
 import image_cost_builders
 import pytest
-from campaign_builders import base_plan, rounds_campaign, write_campaign
+from campaign_builders import MACHINE, base_plan, rounds_campaign, write_campaign
 
 from tare.analysis import image_costs
 from tare.cli.main import main
@@ -18,10 +18,12 @@ from tare.images import storage
 from tare.model import tables
 from tare.model.environment import Prepared
 from tare.model.registry import environment
-from tare.model.studies.study import load_checked
 from tare.report import evidence, figures
-from tare.report.images import image_costs as words
+from tare.report.images import image_costs as page
+from tare.report.words.labels import significant
+from tare.report.words.layout import Cell, ends
 from tare.report.words.wording import without_time
+from tare.stats.intervals import t_interval
 
 STACK = image_cost_builders.STACK
 NAMES = ("host", "docker", "apptainer", "charliecloud")
@@ -37,12 +39,13 @@ def read_back(folder, record):
 def table_of(folder, names=NAMES, gone=GONE, starts="some", **starting):
     image_cost_builders.image_records(folder, names, gone)
     found = read_back(folder, image_cost_builders.starts_record(names, gone, **starting)) if starts else None
-    return image_costs.build("nyu2022", [image_costs.read_forms(folder, STACK, [*names, *gone])], found)
+    return image_costs.build("nyu2022", MACHINE, [image_costs.read_forms(folder, STACK, [*names, *gone])], found)
 
 
-def case_of(table):
-    """The sentences of a table alone, without campaigns."""
-    return words.Case(SimpleNamespace(image_costs=table, study=load_checked(builders.STUDY)), STACK)
+def starts_of(table):
+    """Rows of the page's table of starts by environment and page cache, and its note."""
+    found = page.Case(table, STACK, 0.05).starts()
+    return {(row[0], row[1]): dict(zip(found.columns[2:], row[2:], strict=False)) for row in found.rows}, found.note
 
 
 def test_stages_add_up_and_nothing_is_counted_twice(tmp_path):
@@ -62,7 +65,7 @@ def test_bytes_are_those_of_the_disk_beyond_the_tree_and_those_to_carry(tmp_path
     assert image_costs.cost(table, STACK, "docker", "archive_bytes") == image_cost_builders.IMAGE_BYTES
     assert image_costs.cost(table, STACK, "docker", "said_bytes") == 850_000_000
     assert image_costs.cost(table, STACK, "charliecloud", "said_bytes") is None
-    sources = table[table["item"] == "archive_bytes"].set_index("env")["source"]
+    sources = table[table["item"] == "archive_bytes"].set_index("launch")["source"]
     assert "not compressed" in sources["docker"] and "zstd" in sources["apptainer"]
 
 
@@ -72,7 +75,7 @@ def test_what_is_missing_says_why(tmp_path):
     assert "study's own stack" in image_costs.why_not(table, STACK, "docker", "warm_start_s")
     path = tmp_path / STACK / "docker.json"
     write_json(path, {**read_json(path), "storage": None})
-    again = image_costs.build("nyu2022", [image_costs.read_forms(tmp_path, STACK, NAMES)], None)
+    again = image_costs.build("nyu2022", MACHINE, [image_costs.read_forms(tmp_path, STACK, NAMES)], None)
     assert "does not count them" in image_costs.why_not(again, STACK, "docker", "disk_bytes")
     with pytest.raises(UserError, match=r"no .*another/host.json and no .*another/docker.json"):
         image_costs.read_forms(tmp_path, "another", NAMES)
@@ -84,7 +87,7 @@ def test_a_daemon_that_had_the_image_has_no_seconds_of_conversion(tmp_path):
     record = read_json(path)
     record["seconds"].pop("load")
     write_json(path, {**record, "seconds": {**record["seconds"], "prepare": 0.1}})
-    table = image_costs.build("nyu2022", [image_costs.read_forms(tmp_path, STACK, NAMES)], None)
+    table = image_costs.build("nyu2022", MACHINE, [image_costs.read_forms(tmp_path, STACK, NAMES)], None)
     assert image_costs.cost(table, STACK, "docker", "convert_s") is None
     assert "had the image already" in image_costs.why_not(table, STACK, "docker", "convert_s")
     assert image_costs.cost(table, STACK, "docker", "ready_s") is None
@@ -102,7 +105,7 @@ def test_warm_starts_are_those_of_whole_runs_where_these_begin_warm(tmp_path):
     write_campaign(tmp_path / name, plan, units)
     runs = image_costs.read_runs(tmp_path / name / "sealed.json")
     cold = read_back(tmp_path, record)
-    table = image_costs.build("nyu2022", forms, cold, runs)
+    table = image_costs.build("nyu2022", MACHINE, forms, cold, runs)
     for env in NAMES:
         starts = {phase: image_costs.repeated(table, STACK, env, f"{phase}_start_s") for phase in ("cold", "warm")}
         assert [len(values) for values in starts.values()] == [3, 6]
@@ -114,13 +117,19 @@ def test_warm_starts_are_those_of_whole_runs_where_these_begin_warm(tmp_path):
         assert sorted(starts["warm"].values()) == pytest.approx(sorted(ns / 1e9 for ns in took))
     warm = table[table["item"].str.startswith("warm_")]
     assert set(warm["campaign"]) == {name} and not warm["item"].str.endswith("_bytes").any()
-    told = " ".join(case_of(table).starts())
-    assert "Warm starts, as whole runs begin" in told and "less the median of the warm ones" in told
+    rows, note = starts_of(table)
+    assert "as whole runs begin" in note
+    cold, warm = (image_costs.repeated(table, STACK, "docker", f"{phase}_start_s") for phase in ("cold", "warm"))
+    more = [value - statistics.median(warm.values()) for value in cold.values()]
+    found = t_interval(more, 0.05)
+    assert rows["Docker", "cold"]["less the warm one"] == ends(found.low, found.high)
     assert "n = 3 cold and 6 warm starts each." in figures.image_costs(table).figure.get_supxlabel().replace(
         "\n", " "
     )
     own = read_back(tmp_path, image_cost_builders.starts_record(NAMES, {}))
-    assert image_costs.build("nyu2022", forms, own, runs).equals(image_costs.build("nyu2022", forms, own))
+    assert image_costs.build("nyu2022", MACHINE, forms, own, runs).equals(
+        image_costs.build("nyu2022", MACHINE, forms, own)
+    )
     write_campaign(tmp_path / "cold", {**plan, "conditions": {**plan["conditions"], "page_cache": "cold"}}, units)
     with pytest.raises(IntegrityError, match="no campaign of whole runs from a warm page cache"):
         image_costs.read_runs(tmp_path / "cold/sealed.json")
@@ -130,7 +139,9 @@ def test_two_stacks_stand_in_one_table(tmp_path):
     image_cost_builders.image_records(tmp_path, NAMES, {})
     image_cost_builders.image_records(tmp_path, [], dict.fromkeys(NAMES, "no CPython 3.7 here"), stack="older")
     forms = [image_costs.read_forms(tmp_path, stack, NAMES) for stack in (STACK, "older")]
-    table = image_costs.build("nyu2022", forms, read_back(tmp_path, image_cost_builders.starts_record(NAMES, {})))
+    table = image_costs.build(
+        "nyu2022", MACHINE, forms, read_back(tmp_path, image_cost_builders.starts_record(NAMES, {}))
+    )
     assert image_costs.stacks_of(table) == [STACK, "older"]
     assert image_costs.why_not(table, "older", "host", "disk_bytes") == "no CPython 3.7 here"
     assert f"starts each of {STACK}." in figures.image_costs(table).figure.get_supxlabel().replace("\n", " ")
@@ -152,11 +163,12 @@ def test_a_failed_start_is_a_row_with_its_reason(tmp_path):
         failed = {"status": "failed", "reason": "no such image", "inside": None}
         unit["launches"]["docker"] = {"cold": failed, "warm": failed}
     table = image_costs.build(
-        "nyu2022", [image_costs.read_forms(tmp_path, STACK, NAMES)], read_back(tmp_path, record)
+        "nyu2022", MACHINE, [image_costs.read_forms(tmp_path, STACK, NAMES)], read_back(tmp_path, record)
     )
     assert image_costs.why_not(table, STACK, "docker", "cold_start_s") == "failed: no such image"
-    told = " ".join(case_of(table).starts())
-    assert "Docker" not in told and "Charliecloud" in told
+    rows, _ = starts_of(table)
+    assert "no such image" in rows["Docker", "cold"]["start, median"].text
+    assert rows["Charliecloud", "cold"]["start, median"].below.endswith("n = 3")
 
 
 def test_a_start_that_was_stopped_beside_others_is_told(tmp_path):
@@ -166,17 +178,17 @@ def test_a_start_that_was_stopped_beside_others_is_told(tmp_path):
     last["cold"] = {"status": "timeout", "reason": "it was killed after 180 s", "inside": None}
     last["warm"] = {"status": "skipped", "reason": "not tried again", "inside": None}
     forms = [image_costs.read_forms(tmp_path, STACK, NAMES)]
-    table = image_costs.build("nyu2022", forms, read_back(tmp_path, record))
+    table = image_costs.build("nyu2022", MACHINE, forms, read_back(tmp_path, record))
     assert image_costs.failed(table, STACK, "docker", "warm_start_s") == []
-    told = [line for line in case_of(table).starts() if "failed" in line]
-    assert told == [without_time("Cold starts", ["Docker 1 of 3 (timeout: it was killed after 180 s)"])]
+    _, note = starts_of(table)
+    assert note.endswith(without_time("Cold starts", ["Docker 1 of 3 (timeout: it was killed after 180 s)"]))
 
 
 def test_starts_of_a_campaign_give_the_rows_of_the_old_record(tmp_path):
     record = image_cost_builders.starts_record(NAMES, GONE)
     image_cost_builders.image_records(tmp_path, NAMES, GONE)
     forms = [image_costs.read_forms(tmp_path, STACK, [*NAMES, *GONE])]
-    old = image_costs.build("nyu2022", forms, read_back(tmp_path, record))
+    old = image_costs.build("nyu2022", MACHINE, forms, read_back(tmp_path, record))
     names = [f"{env}/{phase}" for env in record["environments"] for phase in ("cold", "warm")]
     plan = base_plan("nyu2022", "mnist_cnn", "starts", record["environments"], 3)
     plan |= {"arm": record["arm"], "unavailable": GONE, "spec": {"mode": "start"}, "discarded": 0}
@@ -187,54 +199,56 @@ def test_starts_of_a_campaign_give_the_rows_of_the_old_record(tmp_path):
         units.append({"unit": unit["unit"], **common, "launches": launches})
     write_campaign(tmp_path / "starts", plan, units)
     found = image_costs.read_starts(tmp_path / "starts/sealed.json")
-    assert image_costs.build("nyu2022", forms, found).equals(old)
+    assert image_costs.build("nyu2022", MACHINE, forms, found).equals(old)
 
 
 def test_cold_starts_that_can_not_be_are_said_and_not_shown(tmp_path):
     table = table_of(tmp_path, obstacle="only root may (`sync`)")
     assert image_costs.why_not(table, STACK, "docker", "cold_start_s") == "only root may (`sync`)"
-    told = " ".join(case_of(table).starts())
-    assert "Cold starts are unavailable: only root may (`sync`)." in told
-    assert "Warm starts" in told and "Cold start less" not in told
+    rows, _ = starts_of(table)
+    assert rows["Docker", "cold"] == {"start, median": Cell(text="unavailable: only root may (`sync`)", span=8)}
+    assert rows["Docker", "warm"]["less the warm one"] is None
     assert not (table["item"] == "as_found_start_s").any()
 
 
-def test_intervals_need_three_repetitions(tmp_path):
-    three = " ".join(case_of(table_of(tmp_path)).starts())
-    assert "95% intervals, each on its own" in three and "no interval" not in three
-    one = " ".join(case_of(table_of(tmp_path, repetitions=1)).starts())
-    assert "fewer than three repetitions give a range, no interval" in one and "95%" not in one
+@pytest.mark.parametrize("repetitions", [1, 3])
+def test_intervals_need_three_repetitions(tmp_path, repetitions):
+    table = table_of(tmp_path, repetitions=repetitions)
+    rows, _ = starts_of(table)
+    cold, warm = (image_costs.repeated(table, STACK, "docker", f"{phase}_start_s") for phase in ("cold", "warm"))
+    more = [cold[rep] - warm[rep] for rep in cold]
+    found = t_interval(more, 0.05)
+    wanted = (found.low, found.high) if repetitions == 3 else (more[0], more[0])
+    assert rows["Docker", "cold"]["less the warm one"] == ends(*wanted)
+    assert rows["Host", "cold"]["by the host's"] is None and rows["Host again", "cold"]["by the host's"] is not None
 
 
-def test_the_page_says_what_the_table_holds(tmp_path):
+def test_the_page_shows_what_the_table_holds(tmp_path):
     root = builders.build_results(tmp_path / "results")
     found = evidence.gather(root, root, builders.STUDY)
-    (part,) = words.parts(found)
-    told = " ".join(sentence for step in part.steps for sentence in step.sentences)
-    assert "Host 20.0 s" in told and "Docker 40.0 s" in told
-    assert "whole runs of CNN on MNIST" in told
-    assert "Apptainer 0.28 times as large" in told
-    assert "the disk's own may not be" in told
-    assert "all of it is added" in told
-    assert "equivalent" not in told and "different" not in told
-    cost_list, starts = part.tables
-    assert ["Convert", None, "18.0 s", "9.00 s", "10.0 s", None] in cost_list.rows
+    prices, starts = page.tables(found)
+    rows = {row[0]: dict(zip(prices.columns, row, strict=True)) for row in prices.rows}
+    assert (rows["Packages to startable, in all"]["Host"], rows["Convert"]["Apptainer"]) == ("20.0 s", "18.0 s")
+    assert [rows["Convert"][env] for env in ("Docker", "Charliecloud")] == ["10.0 s", "9.00 s"]
+    table = found.image_costs
+    sizes = [image_costs.cost(table, STACK, env, "disk_bytes") for env in ("apptainer", "docker")]
+    assert rows["On this disk, by Docker's form"]["Apptainer"] == f"{significant(sizes[0] / sizes[1], 2)}×"
+    assert rows["On this disk, by Docker's form"]["Docker"] is None
     assert len(starts.rows) == 2 * (len(found.environments) + 1)
 
 
 @pytest.mark.parametrize(
     ("extra_s", "saved_s", "says"),
     [
-        (8.0, [0.50, 0.52, 0.51], "between 15 and 17 warm starts pay it back"),
-        (8.0, [-0.50, -0.52, -0.51], "starts never pay it back"),
-        (-8.0, [0.50, 0.52, 0.51], "nothing to pay back"),
-        (-8.0, [-0.50, -0.52, -0.51], "use the advantage up"),
-        (8.0, [0.5, -0.4, 0.1], "can't tell"),
-        (8.0, [0.5, 0.6], "too few"),
+        (8.0, [0.50, 0.52, 0.51], "15 to 17"),
+        (8.0, [-0.50, -0.52, -0.51], "never"),
+        (-8.0, [0.50, 0.52, 0.51], "0"),
+        (8.0, [0.5, -0.4, 0.1], "7 at best, perhaps never"),
+        (8.0, [0.5, 0.6], "too few starts"),
     ],
 )
 def test_a_conversion_is_paid_back_only_where_the_numbers_say_so(extra_s, saved_s, says):
-    assert says in words.pays_back("X", extra_s, saved_s, 0.05)
+    assert page.paid_back(extra_s, saved_s, 0.05) == says
 
 
 def test_blocks_are_counted_once_and_shared_ones_apart(tmp_path):

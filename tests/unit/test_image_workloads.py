@@ -159,7 +159,7 @@ def test_synthetic_input_is_one_batch_made_once_and_reads_nothing(monkeypatch):
     assert len({tuple(one) for one in seen}) == 1  # the last batch is the beginning of the same one
     framework = frameworks.of({})
     framework.import_()
-    (kept,) = train.load_batches(framework, resnet18, wanted, Marks(now_ns()))
+    (kept,) = train.first_batches(framework, train.load(framework, resnet18, wanted), wanted["batch"])
     assert len(kept[-1]) == 4
 
 

@@ -11,13 +11,14 @@ from types import SimpleNamespace
 import campaign_builders
 import pandas as pd
 import pytest
+from asked import CONDITIONS, OF_A_STUDY
 from test_adapters import LAUNCH
 
 from envs.charliecloud import Charliecloud
 from envs.docker import Docker
 from envs.host import Host
 from envs.vm import Vm
-from tare.analysis import choice, launch_rows, network
+from tare.analysis import choice, expected, launch_rows, network
 from tare.core.errors import UnavailableError, UserError
 from tare.core.files import project_root
 from tare.launch import networks, switch
@@ -25,18 +26,22 @@ from tare.launch.conditions import deviations
 from tare.launch.group import split
 from tare.launch.place import Site
 from tare.launch.scenarios import barred, distributed, launcher
+from tare.model.conditions import Group
 from tare.model.levels import level_columns
 from tare.model.records.launches import LaunchRecord
 from tare.model.records.measured import NetworkRecord
+from tare.model.roles import read_role
 from tare.model.schema import parse
-from tare.model.studies import arms, expected, layout, study
+from tare.model.studies import arms, layout, study
+from tare.model.studies.cells import launch_columns
 from tare.report.answers import instances
 from tare.report.figures.network import all_reduce, network_roofline
+from tare.stats.costs import ALL_REDUCE, exchange_s
 from tare.worker.groups import exchange
 
 S = 10**9
 SITE = Site(environment=Host(), python="/usr/bin/python3", reference=None, data=None)
-GROUP = {"workers": 2, "exchange": "all-reduce", "network": "switch", "rate_mbit_per_s": 1000.0, "delay_ms": 0.0}
+GROUP = Group(workers=2, exchange="all-reduce", network="switch", rate_mbit_per_s=1000.0, delay_ms=0.0)
 
 
 @pytest.fixture
@@ -127,10 +132,10 @@ def test_a_group_is_part_of_its_own_campaigns_alone(config):
 
 def test_conditions_of_a_group_follow_its_levels():
     levels = {"allocator": "default", "exchange": "parameter-server", "network": "host"}
-    assert arms.conditions_at({"cpus": 2, "group": GROUP}, levels)["group"] == {
-        **GROUP, "exchange": "parameter-server", "network": "host",
-    }  # fmt: skip
-    assert "group" not in arms.conditions_at({"cpus": 2}, levels)
+    found = arms.conditions_at(OF_A_STUDY, levels, GROUP).group
+    assert found == GROUP.replace(exchange="parameter-server", network="host")
+    assert (GROUP.size, found.size, found.servers) == (2, 3, 1)
+    assert "group" not in arms.conditions_at(OF_A_STUDY, levels).to_json()
 
 
 # --- launching
@@ -184,11 +189,10 @@ def test_interfaces_are_held_against_what_a_member_should_see():
         },
         "one",
     )
-    conditions = {"threads": 1}
 
     def told(interfaces):
         launch = replace(LAUNCH, cpus=(0, 1), nofile=4096, interfaces=interfaces)
-        return deviations(seen.seen_inside().facts, conditions, launch, workdir=Path("/w"))
+        return deviations(seen.seen_inside().facts, CONDITIONS, launch, workdir=Path("/w"))
 
     assert told(("eth0", "lo")) == [] == told(None)
     assert told(("lo",)) == ["network interfaces ['eth0', 'lo'], asked for ['lo']"]
@@ -455,7 +459,7 @@ def test_arms_of_a_scenario_are_no_arms_of_the_study():
 def network_launch(n=2, rate=100e6, trip=1e-4):
     """What members of a group saw of a network of 100 MB/s, with all-reduces that take twice what a ring would."""
     sizes = (1 << 10, 1 << 20)
-    took = [{"bytes": b, "s": [2 * network.ring_s(b, n, rate, trip)] * 3} for b in sizes]
+    took = [{"bytes": b, "s": [2 * exchange_s(ALL_REDUCE, b, n, rate, trip)] * 3} for b in sizes]
     results = [
         {"size": n, "stream": {"bytes": 100_000_000, "s": 1.0}, "round_trip_s": trips, "all_reduce": took}
         for trips in ([], [trip, trip, 5 * trip])
@@ -472,22 +476,14 @@ def network_record():
     return parse(
         NetworkRecord,
         {
-            "study": "s", "stack": "t", "group": {"workers": 2, "rate_mbit_per_s": 800.0, "delay_ms": 0.0},
+            "study": "s", "machine": "box", "stack": "t",
+            "group": {"workers": 2, "rate_mbit_per_s": 800.0, "delay_ms": 0.0},
             "iperf3": {"reason": "iperf3 is not installed"},
             "launches": {"host": network_launch(), "docker": {"status": "failed", "reason": "no room"}},
             "unavailable": {"vm": "it enters no network"},
         },
         "a network",
     )  # fmt: skip
-
-
-def test_the_model_of_an_all_reduce_and_of_a_server_by_hand():
-    # Two members: each sends half of the bytes, then half of the sum, in two messages of half a round trip.
-    assert network.ring_s(1e6, 2, 1e8, 2e-4) == pytest.approx(2 * 1e-4 + 1e6 / 1e8)
-    # Four members: 6 messages, 1.5 times the bytes.
-    assert network.ring_s(1e6, 4, 1e8, 2e-4) == pytest.approx(6 * 1e-4 + 1.5e6 / 1e8)
-    # Two workers' gradients up one cable, one after the other, and the parameters down to both.
-    assert network.server_s(1e6, 2, 1e8) == pytest.approx(4e6 / 1e8)
 
 
 def test_what_the_members_saw_is_read_back():
@@ -509,11 +505,12 @@ def metrics_table():
     values = {"real_s": 5.0, "samples_per_s": 30.0, "group_step_s": 0.1, "compute_step_s": 0.06, "exchange_s": 0.05,
               "exposed_exchange_s": 0.04, "exchange_share": 0.4, "exchange_bytes": 1e6}  # fmt: skip
     rows = [
-        {**common, "campaign": "rounds.docker+host.distributed", "scenario": "distributed", "env": env, **levels,
+        {**common, "campaign": "rounds.docker+host.distributed", "scenario": "distributed", **levels,
+         **launch_columns(read_role(env), "distributed"),
          "rep": rep, "metric": name, "value": value * (1.1 if env == "docker" else 1), "unit": "s"}
         for env in ("host", "docker") for rep in (0, 1) for name, value in values.items()
     ]  # fmt: skip
-    plain = {**common, "scenario": "single", "env": "host", **levels, "rep": None}
+    plain = {**common, "scenario": "single", **launch_columns(read_role("host"), "single"), **levels, "rep": None}
     rows.append({**plain, "campaign": "profile", "metric": "flops_per_step", "value": 1e9, "unit": "FLOP"})
     rows.append({**plain, "campaign": "rounds.docker+host", "metric": "samples_per_s", "value": 20.0, "unit": "1/s",
                  "rep": 0})  # fmt: skip

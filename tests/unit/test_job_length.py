@@ -19,8 +19,10 @@ from tare.model import tables
 from tare.model.studies.layout import campaign_name
 from tare.report import figures
 from tare.report.answers import job_length as report
+from tare.report.words.labels import seconds
+from tare.report.words.wording import signed
+from tare.stats.costs import NEVER, Cost, CostBox
 from tare.stats.intervals import t_interval
-from tare.stats.job_length import NEVER, Cost, CostBox
 
 HALF_PERCENT = Cost(host_s=4.0, fixed_s=0.6, step=0.005)
 
@@ -40,7 +42,7 @@ def table_of(*found):
 
 
 def value(table, env, item, length_s=None, column="value"):
-    own = table[(table["env"] == env) & (table["item"] == item)]
+    own = table[(table["launch"] == env) & (table["item"] == item)]
     return (own if length_s is None else own[own["length_s"] == length_s])[column].item()
 
 
@@ -136,13 +138,12 @@ def test_few_units_say_nothing_of_jobs():
     assert value(table, "docker", "length_below", column="kind") == "unavailable"
     reason = "2 complete rounds of 6 that the study asks for before a verdict"
     assert value(table, "docker", "cost", rows_of.HOUR, "reason") == reason
-    assert report.sentence(table, "docker") == f"Docker: what a job costs can't be told yet: {reason}"
     with pytest.raises(UserError, match="2 complete rounds"):
         rows_of.forecast(table, "docker")
     assert "nothing can be said yet: 2 complete" in figures.job_length(table, "mnist_cnn").alt
     assert report.cost_table(table).rows[0][-1].span == 4
     [told] = report.sections(SimpleNamespace(job_length=table, workloads=["mnist_cnn"]))
-    assert told.lacking == reason, "the page says it in a line, without a figure"
+    assert not told.is_told and reason in told.table.rows[0][-1].text, "the page has the reason, and no figure"
 
 
 @pytest.mark.parametrize("stopped", ["docker", "host.control"])
@@ -153,12 +154,11 @@ def test_a_run_that_was_stopped_leaves_what_happens_once_without_an_end(stopped)
     for item in ("fixed_s", "length_below"):
         assert value(table, "docker", item, column="kind") == "unavailable"
         assert value(table, "docker", item, column="reason") == reason
-    assert report.sentence(table, "docker") == f"Docker: what a job costs can't be told yet: {reason}"
     assert value(table, "apptainer", "length_below", column="kind") == (
         "modelled" if stopped == "docker" else "unavailable"
     )
     [told] = report.sections(SimpleNamespace(job_length=table, workloads=["mnist_cnn"]))
-    assert told.lacking == (None if stopped == "docker" else reason)
+    assert told.is_told == (stopped == "docker")
 
 
 def test_rounds_without_steps_say_nothing_of_jobs():
@@ -174,49 +174,19 @@ def test_a_table_is_refused_that_hides_why_a_cost_is_missing():
         tables.make("job_length", table.assign(reason=None).to_dict("records"))
 
 
-def sentence(fixed, step, below):
-    """The sentence of an environment whose parts have these intervals."""
-    rows = table_of(campaign("rounds"), campaign("steps"))
-    _, box = rows_of.cost_of(4.0, (0, *fixed), (0, *step))
-    assert box.below(0.01) == pytest.approx(below, rel=0.01)
-    for item, length_s, ends in (
-        ("cost", rows_of.HOUR, box.at(rows_of.HOUR)), ("step_share", None, step), ("fixed_s", None, fixed),
-        ("length_below", None, box.below(0.01)),
-    ):  # fmt: skip
-        own = (rows["item"] == item) & (rows["length_s"].eq(length_s) if length_s else True)
-        rows.loc[own, ["low", "high"]] = ends
-    return report.sentence(rows, "docker")
-
-
-def test_the_sentence_says_what_the_box_says():
-    assert sentence((0.4, 0.8), (0.001, 0.004), (40, 126.67)) == (
-        "Docker costs 400 ms to 800 ms once, and 0.10% to 0.40% of each step. "
-        "A job of an hour takes between 0.11% and 0.42% longer; beyond 2.2 minutes it is below 1%"
-    )
-    assert sentence((0.4, 0.8), (-0.002, 0.004), (30, 126.67)) == (
-        "Docker costs 400 ms to 800 ms once, and no more than 0.40% of each step. "
-        "A job of an hour takes no more than 0.43% longer; beyond 2.2 minutes it is below 1%"
-    )
-    assert sentence((0.4, 0.8), (-0.002, 0.014), (30, NEVER)).endswith("takes no more than 1.5% longer")
-    assert sentence((-0.1, 0.1), (-0.002, 0.014), (0, NEVER)).startswith(
-        "Docker costs nothing that was measurable: no more than 100 ms once, and no more than 1.4% of each step."
-    )
-    assert sentence((0.4, 0.8), (0.02, 0.03), (NEVER, NEVER)).endswith("; at no length is it below 1%")
-    assert sentence((-0.3, -0.1), (-0.03, -0.02), (0, 0)) == (
-        "Docker costs 100 ms to 300 ms less once, and 2.0% to 3.0% less of each step. "
-        "A job of an hour takes between 2.0% and 3.0% shorter; at any length it is below 1%"
-    )
-
-
-@pytest.mark.parametrize(
-    ("length_s", "words"),
-    [
-        (0.4, "1 second"), (119, "119 seconds"), (187, "3.2 minutes"), (7199, "120 minutes"), (7200, "2 hours"),
-        (4e6, "47 days"),
-    ],
-)  # fmt: skip
-def test_lengths_in_words_are_rounded_up(length_s, words):
-    assert report.duration(length_s) == words
+def test_the_table_of_the_page_says_what_the_rows_say():
+    table = table_of(campaign("rounds"), campaign("steps"))
+    [cells] = report.cost_table(table).rows
+    ends = {
+        item: [value(table, "docker", item, column=end) for end in ("low", "high")]
+        for item in ("fixed_s", "step_share")
+    }
+    assert cells[0] == "Docker" and cells[2] == signed(*(1 + end for end in ends["step_share"]))
+    assert cells[1] == " to ".join(f"{'−' if end < 0 else '+'}{seconds(abs(end))}" for end in ends["fixed_s"])
+    for length_s, cell in zip(rows_of.NAMED, cells[3:6], strict=True):
+        own = [1 + value(table, "docker", "cost", length_s, end) for end in ("low", "high")]
+        assert cell == signed(*own)
+    assert cells[6] == "no length"
 
 
 def test_the_figure_of_one_environment_alone_and_of_twelve(tmp_path):
@@ -224,8 +194,8 @@ def test_the_figure_of_one_environment_alone_and_of_twelve(tmp_path):
     one = figures.job_length(table, "mnist_cnn")
     assert len(one.figure.axes) == 1 and len(one.figure.axes[0].collections) == 1
     assert "below 1% beyond no length" in one.alt
-    own = table[table["env"] == "docker"]
-    many = pd.concat([table, *(own.assign(env=f"env{number}") for number in range(11))])
+    own = table[table["launch"] == "docker"]
+    many = pd.concat([table, *(own.assign(launch=f"env{number}") for number in range(11))])
     twelve = figures.job_length(many, "mnist_cnn")
     assert sum(len(axes.collections) for axes in twelve.figure.axes) == 12
     figures.write(twelve, tmp_path / "twelve.svg")

@@ -10,8 +10,8 @@ import time
 from dataclasses import replace
 from pathlib import Path
 
-import fakes
 import pytest
+from asked import CONDITIONS, spec
 
 from tare.core.errors import UnavailableError, UserError
 from tare.core.process import Finished
@@ -25,8 +25,7 @@ from tare.model.journals.units import launched_ns
 from tare.model.records.launches import Clock, Inside, LaunchRecord
 from tare.model.schema import parse
 
-CONDITIONS = {**fakes.CONDITIONS, "cpus": 1}
-SPEC = {"mode": "device", "device": "cpu", "devices": None}
+SPEC = spec(mode="device", device="cpu", devices=None)
 
 
 class Bare(Environment):
@@ -103,7 +102,7 @@ def test_launches_side_by_side_end_at_their_limit(cache):
     slow = Bare()
     slow.script = "import time; time.sleep(60)"
     orders = {
-        name: Order(site=site_of(slow), program=SPEC, conditions={**CONDITIONS, "launch_timeout_s": 0.5})
+        name: Order(site=site_of(slow), program=SPEC, conditions=CONDITIONS.replace(launch_timeout_s=0.5))
         for name in ("a", "b")
     }
     started = time.monotonic()
@@ -144,7 +143,7 @@ def test_the_other_side_ends_what_it_started_when_nobody_is_there_any_more(cache
 
 def test_the_other_side_ends_what_it_started_when_its_time_is_over(cache):
     with prepare.ready(site_of(Streams()), SPEC, CONDITIONS, pad_bytes=0) as ready:
-        assert ready.limit_s == CONDITIONS["launch_timeout_s"] + transport.FETCH_S
+        assert ready.limit_s == CONDITIONS.launch_timeout_s + transport.FETCH_S
         late = replace(ready, command=(sys.executable, "-c", SLEEPS), limit_s=0.5)
         ended = transport.Channel().converse(late, None).end(timeout_s=60)
         assert not ended.timed_out and ended.returncode == 128 + signal.SIGKILL
@@ -257,7 +256,7 @@ def test_a_channel_that_breaks_or_talks_nonsense_is_one_line_and_never_half_a_la
 def test_a_channel_that_hangs_is_a_timeout():
     environment = Streams()
     environment.script = ANSWERS.replace("say(%r)", "time.sleep(60)") % here()
-    found = launch(site_of(environment), SPEC, {**CONDITIONS, "launch_timeout_s": 1.0})
+    found = launch(site_of(environment), SPEC, CONDITIONS.replace(launch_timeout_s=1.0))
     assert found.status == "timeout" and "was killed" in found.reason
 
 
@@ -272,12 +271,12 @@ def test_a_conversation_over_a_broken_channel_gives_its_reason_at_the_first_word
         assert not talk.end(timeout_s=5).ok
 
 
-@pytest.mark.parametrize(("mode", "shares"), [("neighbour", True), ("neighbour", False), ("probe", True)])
+@pytest.mark.parametrize(("mode", "shares"), [("neighbour", True), ("neighbour", False), ("device", True)])
 def test_a_neighbour_is_talked_to_over_fifos_where_files_are_shared(mode, shares):
     environment = Streams()
     if shares:
         environment.transport = "binds"
-    with prepare.ready(site_of(environment), {**SPEC, "mode": mode}, CONDITIONS, pad_bytes=0) as ready:
+    with prepare.ready(site_of(environment), SPEC.replace(mode=mode), CONDITIONS, pad_bytes=0) as ready:
         inner = json.loads((ready.folder / "spec.json").read_text())
         wanted = mode == "neighbour" and shares
         assert ready.fifos == (ready.folder if wanted else None)
@@ -389,7 +388,7 @@ from tare.launch.run import Order, launch, launch_side_by_side
 environment = getattr(test_launch, sys.argv[1])()
 up = sys.argv[2] + "/up"
 environment.script = f"import os, time; open({up!r}, 'w').write(str(os.getpid())); time.sleep(600)"
-launch(test_launch.site_of(environment), test_launch.SPEC, {**test_launch.CONDITIONS, "launch_timeout_s": 600})
+launch(test_launch.site_of(environment), test_launch.SPEC, test_launch.CONDITIONS.replace(launch_timeout_s=600))
 """
 
 

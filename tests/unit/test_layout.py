@@ -27,10 +27,9 @@ def test_names_of_a_study_are_read_as_they_were_written(path):
         assert (name.kind, name.scenario) == (one.kind, one.scenario)
         assert name.arm == (arms.parse(one.arm) if one.arm else None)
         assert name.environments == (() if one.kind == "sweep" else tuple(sorted(one.environments)))
-        assert layout.question_of(layout.sealed_record(study.study, one.workload, one.name).parent) == (
-            one.workload,
-            one.name,
-        )
+        folder = layout.sealed_record(study.study, "box", one.workload, one.name).parent
+        assert layout.question_of(folder) == (one.workload, one.name)
+        assert folder.parts[2:4] == (study.study, "box")
     for _, text in profiled_stacks(study):
         arm = arms.parse(text)
         assert layout.read_profile_name(layout.profile_name(HOST, arm)) == (HOST, arm.level)
@@ -57,3 +56,30 @@ def test_a_name_with_an_unknown_part_is_refused_with_the_nearest():
 def test_the_default_study_alone_lies_in_the_folder_of_results_itself():
     assert layout.results_folder(layout.DEFAULT_STUDY) == "results"
     assert Path(layout.results_folder("mine")) == Path("results/mine")
+
+
+def test_every_path_of_what_was_measured_has_its_machine():
+    paths = [
+        layout.study_folder("s", "box"),
+        layout.sealed_record("s", "box", "w", "sweep"),
+        layout.profile_record("s", "box", "w", "host"),
+        layout.traces_folder("s", "box", "w", "host"),
+        layout.pipeline_record("s", "box", "w"),
+        layout.machine_record("s", "box"),
+        layout.own_ceilings_record("s", "box"),
+        layout.network_record("s", "box"),
+        layout.ceilings_record("box", "0"),
+        layout.probe_record("box", "host"),
+    ]
+    assert all("box" in path.parts for path in paths)
+    assert len(set(paths)) == len(paths)
+
+
+def test_campaigns_of_versions_whose_paths_named_no_machine_are_found(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    for path in ("s/box/w/sweep/plan.json", "s/box/w/sweep/superseded-1/plan.json", "t/w/sweep/plan.json"):
+        place = layout.CAMPAIGNS / path
+        place.parent.mkdir(parents=True)
+        place.touch()
+    assert layout.former_campaigns("s") == []
+    assert layout.former_campaigns("t") == [layout.CAMPAIGNS / "t/w/sweep"]

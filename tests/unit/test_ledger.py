@@ -7,6 +7,8 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
+from asked import conditions
+from asked import part as part_from
 from ledger_builders import NAME, plan_of, run, simple_values
 from rerunning import fooled
 
@@ -15,11 +17,18 @@ from tare.cli.main import main
 from tare.core.errors import IntegrityError
 from tare.core.files import Journal, project_root, read_json
 from tare.experiments import campaign, causes, rounds
-from tare.experiments import ledger as writing
 from tare.experiments.campaign import run_campaign
 from tare.experiments.designs import Design, Setup
 from tare.model import tables
-from tare.model.journals.ledger import LEDGER, attempt_of, read_ledger, row_of, tries_of, unlisted
+from tare.model.journals.ledger import (
+    LEDGER,
+    attempt_of,
+    bring_up_to_date,
+    read_ledger,
+    row_of,
+    tries_of,
+    unlisted,
+)
 from tare.model.journals.sealed import PLAN, UNITS, read_sealed
 from tare.model.journals.units import planned_alpha, share_of
 from tare.model.registry import environment
@@ -40,7 +49,7 @@ def values(monkeypatch):
 
 @pytest.fixture
 def study(tmp_path):
-    return tmp_path / "campaigns" / "s"
+    return tmp_path / "campaigns" / "s" / "box"
 
 
 def events(study):
@@ -76,7 +85,7 @@ def test_every_try_stands_in_the_table_with_its_interval(study):
     for _ in range(2):
         run(study)
     table = tables.make("ledger", of(study).rows())
-    own = table[table["env"] == "docker"]
+    own = table[table["launch"] == "docker"]
     assert list(own["state"]) == ["superseded", "sealed"]
     assert list(own["attempt"]) == [1, 2]
     ratios = [0.01, 0.02, 0.03]
@@ -177,9 +186,9 @@ def test_the_command_that_judges_refuses_an_edited_ledger_in_one_line(study, tmp
 
 def test_a_ledger_of_another_study_is_no_ledger_of_this_one(study):
     run(study)
-    shutil.copytree(study, study.parent / "t")
+    shutil.copytree(study.parent, study.parents[1] / "t")
     with pytest.raises(IntegrityError, match="does not follow"):
-        read_ledger(study.parent / "t")
+        read_ledger(study.parents[1] / "t" / "box")
 
 
 def test_a_row_that_a_crash_cut_short_is_written_again(study):
@@ -247,7 +256,7 @@ def test_campaigns_of_before_there_was_a_ledger_are_found_and_count(study):
         for key in ("attempt", "order_seed"):
             del said[key]
         plan.write_text(json.dumps(said))
-    writing.bring_up_to_date(study)
+    bring_up_to_date(study, fits.ratios_of)
     assert [event for event, _ in events(study)] == ["found", "found"]
     assert attempt_of(tries_of(read_ledger(study)), QUESTION) == 3
     assert list(unlisted(study, read_ledger(study), fits.ratios_of)) == []
@@ -276,7 +285,7 @@ def test_whoever_tries_again_until_a_null_differs_is_fooled_in_five_of_a_hundred
 
 def test_a_campaign_that_another_study_measured_by_the_same_plan_is_taken_over(study):
     """Once, with its units, its order and its try; what the second study tries again it measures itself."""
-    other = study.parent / "full"
+    other = study.parents[1] / "full" / "box"
     first = run(study)
     run(other, stop_at=0)  # a unit of its own would end it
     assert (other / "w" / NAME / UNITS).read_bytes() == (study / "w" / NAME / UNITS).read_bytes()
@@ -287,7 +296,7 @@ def test_a_campaign_that_another_study_measured_by_the_same_plan_is_taken_over(s
     assert taken.plan.order_seed == read_sealed(study / "w" / NAME / SEALED).plan.order_seed
     assert events(other) == [("adopted", "")]
     assert current(other).number == 1
-    third = study.parent / "third"
+    third = study.parents[1] / "third" / "box"
     run(third, stop_at=0)
     assert read_sealed(third / "w" / NAME / SEALED).plan.adopted == taken.plan.adopted  # whoever measured it
     run(other)  # asked for again: a try of its own
@@ -316,7 +325,8 @@ def test_the_plans_of_the_default_and_the_full_study_differ_in_what_the_full_one
     def asked(part):
         site = SimpleNamespace(framework="torch", environment=environment(HOST))
         sites = dict.fromkeys((HOST, CONTROL, "docker"), site)
-        setup = Setup(study={**part, "device": "cpu"}, workload="mnist_cnn", sites=sites)
+        study = part_from(study_file.PARTS[kind], {**part, "device": "cpu"})
+        setup = Setup(study=study, workload="mnist_cnn", sites=sites)
         return campaign._asked(DESIGNS[kind](setup).plan)
 
     default, full = part_of("config"), part_of("full")
@@ -328,10 +338,10 @@ def test_the_plans_of_the_default_and_the_full_study_differ_in_what_the_full_one
     assert asked(default) == asked(full) != asked({**full, "seed": 7})
 
 
-@pytest.mark.parametrize("change", [{"seed": 7}, {"code_sha256": "1"}, {"conditions": {"cpus": 1}}])
+@pytest.mark.parametrize("change", [{"seed": 7}, {"code_sha256": "1"}, {"conditions": conditions(threads=2)}])
 def test_a_campaign_by_another_plan_is_not_taken_over(change, study):
     run(study)
-    other = study.parent / "full"
+    other = study.parents[1] / "full" / "box"
     run(other, **change)
     assert read_sealed(other / "w" / NAME / SEALED).plan.adopted is None
 
@@ -340,14 +350,14 @@ def test_a_damaged_or_unfinished_campaign_of_another_study_is_not_taken_over(stu
     run(study)
     journal = study / "w" / NAME / UNITS
     journal.write_bytes(journal.read_bytes().replace(b"1.0", b"1.1", 1))
-    other = study.parent / "full"
+    other = study.parents[1] / "full" / "box"
     run(other)
     assert read_sealed(other / "w" / NAME / SEALED).plan.adopted is None
 
 
 def test_a_copy_that_a_crash_left_without_its_units_is_made_again(study):
     run(study)
-    other = study.parent / "full"
+    other = study.parents[1] / "full" / "box"
     run(other, stop_at=0)
     folder = other / "w" / NAME
     for name in (UNITS, SEALED):

@@ -18,9 +18,11 @@ from tare.model.registry import HOST
 from tare.model.roles import CONTROL, read_role, reference_of
 from tare.model.schema import parse
 from tare.model.studies import arms, layout, study
+from tare.model.studies.cells import launch_columns
 from tare.report import figures
-from tare.report.figures import paper_changes, style
-from tare.report.figures.paper_rows import HERE, PRINTED
+from tare.report.figures import style
+from tare.report.figures.paper import paper_words
+from tare.report.figures.paper_rows import HERE, PRINTED, numbers
 
 WORKLOAD = "mnist_cnn_equal"
 NAMES = (HOST, CONTROL, reference_of(HOST))
@@ -55,7 +57,7 @@ def rows(level, seconds, spread=0.01, units=6, seed=0):
                 "scenario": "single",
                 "campaign": campaign,
                 **level_columns(read_levels(level_of)),
-                "env": env,
+                **launch_columns(read_role(env), "single"),
             }
             found.append({**identity, "rep": unit, "metric": "epoch_rest_s", "kind": "measured", "value": value})
     return found
@@ -141,21 +143,28 @@ def test_what_another_workload_does_not_show_is_a_number_of_its_own():
     assert confound.share.low < confound.share.mean < confound.share.high
     assert confound.share_text.startswith("68% [6") and confound.share_text in answer.evidence
     paper = published.load("modak2020")
-    lines = paper_changes.change_sentences(paper, tables, paper.plot("3"))
+    lines = said(paper, tables, "3")[1]
     assert any(confound.share_text in line for line in lines)
 
 
 def measured_rows(paper, tables, figure):
     """What is here of each row of a figure of changes."""
-    rows = paper_changes.changes(paper, tables, paper.plot(figure)).rows
+    rows = numbers(paper, given_of(tables), paper.plot(figure)).rows
     return list(rows[rows["series"] == HERE].itertuples())
 
 
+def given_of(tables):
+    findings = model_tables.make("published", [])
+    return figures.Given(findings=findings, metrics=tables.metrics, verdicts=tables.verdicts)
+
+
 def drawn(paper, tables, figure):
-    given = figures.Given(
-        findings=model_tables.make("published", []), metrics=tables.metrics, verdicts=tables.verdicts
-    )
-    return figures.paper_drawing(paper, given, figure)
+    return figures.paper_drawing(paper, given_of(tables), figure)
+
+
+def said(paper, tables, figure):
+    """Caption and sentences of a figure of changes."""
+    return paper_words(paper, given_of(tables), paper.plot(figure))
 
 
 def test_of_a_change_that_may_be_none_no_share_has_ends():
@@ -182,10 +191,9 @@ def test_what_no_level_here_can_be_has_its_reason_in_claim_and_figure():
     of_gpu = [row for row in rows_of if row.label.endswith(", published on a GPU")]
     assert [row.workload for row in of_gpu] == ["resnet50_equal"]
     assert of_gpu[0].reason.startswith("the stacks of TensorFlow here are its builds for CPUs; of what is near")
-    line = next(
-        line for line in paper_changes.change_sentences(paper, here(1.0, 1.5), paper.plot("5")) if "GPU" in line
-    )
-    assert "ResNet50, equal in every framework, published on a GPU: published +9%, not measured here" in line
+    published_line, missing_line = (line for line in said(paper, here(1.0, 1.5), "5")[1] if " on a GPU" in line)
+    assert published_line.endswith("ResNet50, equal in every framework, published on a GPU: published +9%.")
+    assert " published on a GPU: unavailable, the stacks of TensorFlow here are its builds for CPUs" in missing_line
 
 
 def test_a_row_of_changes_has_its_words_above_it_and_its_marks_inside():
@@ -231,11 +239,10 @@ def test_what_is_nearest_has_its_interval_and_decides_nothing():
         assert answer.evidence.startswith(
             "The nearest that is here: epoch_rest_s: the speed of stack=torch-1.4-openblas"
         )
-        plot = paper.plot("4")
         row = next(each for each in measured_rows(paper, tables, "4") if "OpenBLAS" in each.group)
         assert row.low < 100 * (1 / seconds - 1) < row.high and row.reason == near.why_not
-        assert "which is no more than the nearest" in drawn(paper, tables, "4").alt
-        caption = paper_changes.change_caption(paper_changes.changes(paper, tables, plot))
+        assert "nearest here " in drawn(paper, tables, "4").alt and near.why_not in drawn(paper, tables, "4").alt
+        caption, _ = said(paper, tables, "4")
         assert caption[1].endswith("measured, of 1 the nearest to it.")
     nothing = faster(near, "mnist_cnn_scripts", (), here(1.0, 1.0))
     assert nothing.here == OPEN and near.why_not in nothing.reason and "0 units" in nothing.reason
@@ -262,23 +269,21 @@ def test_a_claim_has_levels_or_the_reason_why_not(over, says):
 
 def test_a_figure_of_changes_shows_published_and_measured_and_says_what_is_not_measured(tmp_path):
     paper, tables = published.load("modak2020"), here(1.0, 1.54)
-    plot = paper.plot("3")
     first, second, *others = measured_rows(paper, tables, "3")
     assert (first.workload, first.kind) == ("mnist_cnn_scripts", "unavailable") and "0 units" in first.reason
     assert (second.workload, second.kind) == (WORKLOAD, "measured") and second.value == pytest.approx(54, rel=0.1)
     assert len(others) == 6
     drawing = drawn(paper, tables, "3")
-    assert "published +54%, here +5" in drawing.alt and "not measured here" in drawing.alt
+    assert "published +54%; here +5" in drawing.alt and ": unavailable, " in drawing.alt
     assert style.write(drawing, tmp_path / "figure.svg").stat().st_size > 1000
-    found = paper_changes.changes(paper, tables, plot)
-    assert paper_changes.change_caption(found)[1] == "Here: 1 of 8 are measured."
-    assert found.of(PRINTED)["value"].tolist() == [54, 54, 0, 0, 0, 0]
-    cntk = paper_changes.change_sentences(paper, tables, plot)[6]
-    assert "CNTK 2.7" in cntk and "published without a number, not measured here: the study's text gives" in cntk
-    builds = paper.plot("4")
-    found = paper_changes.changes(paper, tables, builds)
-    assert paper_changes.change_caption(found)[1] == "Here: 0 of 4 are measured."
-    assert any("17" in line for line in paper_changes.change_sentences(paper, tables, builds))
+    caption, sentences = said(paper, tables, "3")
+    assert caption[1] == "Here: 1 of 8 are measured."
+    assert numbers(paper, given_of(tables), paper.plot("3")).of(PRINTED)["value"].tolist() == [54, 54, 0, 0, 0, 0]
+    (cntk,) = (line for line in sentences if "CNTK 2.7" in line)
+    assert ": unavailable, the study's text gives" in cntk and "published" not in cntk
+    caption, sentences = said(paper, tables, "4")
+    assert caption[1] == "Here: 0 of 4 are measured."
+    assert any("17" in line for line in sentences)
 
 
 def test_the_studies_measure_what_their_papers_claims_compare():
@@ -308,6 +313,6 @@ def test_what_a_change_may_be_made_of_is_told_with_its_interval_where_it_is_meas
     assert {level for level, speed in speeds.items() if speed} == {"onednn=off", "stack=torch-2.13-openblas"}
     assert speeds["onednn=off"].ratio == pytest.approx(0.5, rel=0.05)
     assert speeds["onednn=off"].low < 0.5 < speeds["onednn=off"].high
-    (line,) = (line for line in paper_changes.change_sentences(paper, tables, paper.plot("4")) if "made of" in line)
+    (line,) = (line for line in said(paper, tables, "4")[1] if "made of" in line)
     assert f"without oneDNN {speeds['onednn=off']} (" in line and "SSE4" not in line
-    assert not any("made of" in line for line in paper_changes.change_sentences(paper, tables, paper.plot("3")))
+    assert not any("made of" in line for line in said(paper, tables, "3")[1])

@@ -167,7 +167,7 @@ def plan(**changes):
         "stack": "t",
         "arm": "allocator=huge",
         "headline_arm": "allocator=default",
-        "spec": {"batch": 64},
+        "spec": {"mode": "train", "batch": 64},
         "unavailable": {"podman": "no podman here"},
         **changes,
     }
@@ -180,7 +180,7 @@ def test_discarded_units_are_left_out_and_unavailable_environments_have_rows(lau
     ]
     table = tables.make("metrics", metrics.campaign_metrics(sealed_campaign(plan(), units, "c")))
     assert set(table["rep"].dropna()) == {1}
-    podman = table[table["env"] == "podman"].iloc[0]
+    podman = table[table["launch"] == "podman"].iloc[0]
     assert (podman["kind"], podman["reason"]) == ("unavailable", "no podman here")
 
 
@@ -190,7 +190,7 @@ def test_a_sweep_has_its_batch_in_the_identity(launch):
         "metrics", metrics.campaign_metrics(sealed_campaign(plan(kind="sweep", unavailable={}), units, "sweep"))
     )
     assert set(table["batch"]) == {16, 512}
-    assert set(table["env"]) == {"host"}
+    assert set(table["launch"]) == {"host"}
 
 
 def replicate(level, number, step_s, **counted):
@@ -221,7 +221,7 @@ def test_steps_of_a_round_have_what_it_shared_taken_out_beside_their_mean(launch
     rows = metrics.campaign_metrics(
         sealed_campaign(plan(kind="steps", unavailable={}), [unit], "steps.docker+host")
     )
-    found = {(row["env"], row["metric"]): row["value"] for row in rows}
+    found = {(row["launch"], row["metric"]): row["value"] for row in rows}
     # rows differ by factors that both launches share: the typical one is the median of 1, 1, 2 and 4, in logarithms
     assert found["host", "step_s"] == pytest.approx(2**0.5)
     assert found["host.control", "step_s"] == pytest.approx(2 * 2**0.5)
@@ -231,7 +231,7 @@ def test_steps_of_a_round_have_what_it_shared_taken_out_beside_their_mean(launch
     assert found["host", "step_preemptions"] == 0.5
     assert found["host", "step_loss_last"] == 0.25 and found["host", "step_peak_rss_bytes"] == 9
     assert not {"real_s", "loss_last"} & {name for _, name in found}, "whole runs have rows of their own"
-    reasons = {row["env"]: (row["metric"], row["kind"], row["reason"]) for row in rows if row["reason"]}
+    reasons = {row["launch"]: (row["metric"], row["kind"], row["reason"]) for row in rows if row["reason"]}
     assert reasons == {
         "docker": ("step_s", "unavailable", "it measured no training steps"),
         "apptainer": ("step_s", "unavailable", "skipped: given up"),
@@ -245,7 +245,7 @@ def test_void_units_are_left_out_and_baselines_have_the_headlines_arm(launch):
     ]
     rows = metrics.campaign_metrics(sealed_campaign(plan(unavailable={}), units, "c"))
     assert {row["rep"] for row in rows} == {1}
-    assert {row["env"]: row["level_allocator"] for row in rows} == {"host": "huge", "host.headline": "default"}
+    assert {row["launch"]: row["level_allocator"] for row in rows} == {"host": "huge", "host.headline": "default"}
 
 
 def test_a_number_without_kind_or_a_gap_without_reason_is_refused(launch):
@@ -266,7 +266,7 @@ def test_tables_come_back_as_they_were_written(launch, tmp_path):
     tables.write("metrics", table, tmp_path / "m.csv", tmp_path / "m.parquet")
     for name in ("m.csv", "m.parquet"):
         assert tables.read("metrics", tmp_path / name).equals(table)
-    (tmp_path / "m.csv").write_text("study,campaign\ns,c\n")
+    (tmp_path / "m.csv").write_text("study,machine,campaign\ns,m,c\n")
     with pytest.raises(IntegrityError, match="does not fit the schema"):
         tables.read("metrics", tmp_path / "m.csv")
 
@@ -340,7 +340,7 @@ def test_what_torch_1_11_wrote_as_operators_are_marks_as_in_later_ones(tmp_path)
 
 def test_copies_are_told_apart_by_direction(tmp_path):
     events = torch_trace.read_events(write_trace(tmp_path / "t.json.gz"))
-    table = activity.summary(torch_trace.device_events(events)).set_index("kind")
+    table = activity.totals(torch_trace.device_events(events))
     assert table.loc["htod", ["calls", "bytes"]].tolist() == [1, 1024]
     assert table.loc["dtoh", "total_s"] == pytest.approx(2e-6)
     assert table.loc["memset", "total_s"] == pytest.approx(1.5e-6)
@@ -383,6 +383,7 @@ def profile_record(cuda):
     seen = {**seen, "executable": "/c/tree/bin/python3.11", "torch": {**seen["torch"], "cuda_available": cuda}}
     return {
         "study": "s",
+        "machine": "box",
         "workload": "mnist_cnn",
         "env": "host",
         "stack": "t",

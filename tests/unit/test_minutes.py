@@ -13,20 +13,21 @@ from types import SimpleNamespace
 import ledger_builders as builders
 import pytest
 
-from tare.analysis import minutes
+from tare.analysis import expected, minutes
 from tare.cli import main
 from tare.core.errors import IntegrityError, UserError
 from tare.core.files import read_json, write_json
-from tare.experiments import campaign, ledger
-from tare.model.journals.ledger import tries_of
+from tare.experiments import campaign
+from tare.model.journals.ledger import bring_up_to_date, tries_of
 from tare.model.journals.sealed import read_sealed
 from tare.model.journals.units import share_of
 from tare.model.records.campaigns import Measured, Sampling
-from tare.model.studies import expected
+from tare.model.roles import read_roles
 from tare.model.studies import minutes as declared
 from tare.model.studies import study as study_module
 from tare.stats import fits
 from tare.stats.budgets import shared_out
+from tare.stats.costs import Work
 from tare.stats.intervals import t_quantile
 
 ROOT = Path(__file__).parents[2]
@@ -201,7 +202,7 @@ def measure(folder, one, *, run=(0.0, 0.01), step=(0.0, 0.002), units=6, **chang
         return {"order": list(names), "launches": launches}
 
     plan = builders.plan_of(
-        study=folder.name, workload=one.workload, environments=names, measured=Measured(),
+        study=folder.parent.name, workload=one.workload, launches=read_roles(names), measured=Measured(),
         **{"sampling": Sampling(units=units, confidence=0.95), **changes},
     )  # fmt: skip
     path = folder / one.workload / one.name
@@ -212,7 +213,7 @@ def measure(folder, one, *, run=(0.0, 0.01), step=(0.0, 0.002), units=6, **chang
 def small(here):
     """A study of two workloads on the host and in Docker, and the folder of its campaigns."""
     study = the_study(study="s", environments=["host", "docker"])
-    return SimpleNamespace(study=study, root=here / "campaigns", folder=here / "campaigns/s")
+    return SimpleNamespace(study=study, root=here / "campaigns", folder=here / "campaigns/s/box")
 
 
 def newest(small, number=0):
@@ -237,7 +238,7 @@ def test_spreads_and_open_comparisons_of_an_earlier_campaign_are_seen(small, sim
     assert t_quantile(alpha, rounds - 1) * run.spread / math.sqrt(rounds) <= distance
     assert t_quantile(alpha, rounds - 2) * run.spread / math.sqrt(rounds - 1) > distance
     assert found.most_wanting(1)[1] < rounds, "a first try has more of alpha"
-    assert found.rounds_in(found.seconds(rounds)) == rounds
+    assert found.work.count_in(found.seconds(rounds)) == rounds
 
 
 def test_what_is_open_comes_before_what_wants_more_rounds():
@@ -246,7 +247,8 @@ def test_what_is_open_comes_before_what_wants_more_rounds():
 
     both = (comparison("told", 0.05, False), comparison("open", 0.02, True))
     one = SimpleNamespace(plan=builders.plan_of())
-    found = minutes.Earlier(campaign=one, comparisons=both, run_spread=0.05, first_s=1.0, round_s=1.0)
+    work = Work(once_s=1.0, each_s=1.0)
+    found = minutes.Earlier(campaign=one, comparisons=both, run_spread=0.05, work=work)
     assert found.most_wanting(2)[0].name == "open" and found.is_open
 
 
@@ -351,17 +353,17 @@ def test_other_budgets_are_a_new_attempt_and_the_same_ones_go_on(small, simple):
     plan = read_sealed(folder / "sealed.json").plan
     assert plan.attempt == 2 and plan.sampling.budget_s == chosen.chosen[one.workload].budget_s
     assert plan.part["rounds"]["chosen"][one.workload]["why"] == chosen.chosen[one.workload].why
-    tries = tries_of(ledger.bring_up_to_date(small.folder))[one.workload, one.name]
+    tries = tries_of(bring_up_to_date(small.folder, fits.ratios_of))[one.workload, one.name]
     assert [each.state for each in tries] == ["superseded", "sealed"]
     assert read_json(folder / "superseded-1/plan.json")["sampling"]["budget_s"] == small.study.rounds.budget_s
-    assert declared.measured_for(small.study, small.root) == 60
-    assert declared.told_without(small.study, small.root)
+    assert declared.measured_for(small.study, small.folder) == 60
+    assert declared.told_without(small.study, small.folder)
 
 
 def test_campaigns_by_the_studys_file_call_for_no_minutes(small, simple):
     one = study_module.headlines(small.study)[0]
     measure(small.folder, one, part=part_for(small.study, one))
-    assert declared.told_without(small.study, small.root) == []
+    assert declared.told_without(small.study, small.folder) == []
 
 
 # --- what would answer what is open
@@ -383,7 +385,7 @@ def test_the_smallest_round_number_of_minutes_that_answers_is_named(small, simpl
     assert not smaller or 60 * smaller[-1] < found.needed_s
     chosen = minutes.planned(small.study, found.minutes, small.root).chosen
     earlier = newest(small)
-    assert earlier.rounds_in(chosen["mnist_cnn"].budget_s) >= found.rounds == chosen["mnist_cnn"].rounds
+    assert earlier.work.count_in(chosen["mnist_cnn"].budget_s) >= found.rounds == chosen["mnist_cnn"].rounds
 
 
 def test_where_eight_hours_do_not_answer_nobody_is_sent_to_measure(small, simple):

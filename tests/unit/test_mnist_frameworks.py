@@ -7,14 +7,16 @@ import inside_code
 import numpy
 import pytest
 import torch
+from asked import OF_A_STUDY
 from project import ROOT
 
+from tare.analysis import expected
 from tare.core.errors import UserError
 from tare.launch.conditions import crowding
 from tare.model import registry
 from tare.model.records.launches import Inside
 from tare.model.schema import parse
-from tare.model.studies import arms, expected, layout, study
+from tare.model.studies import arms, layout, study
 from tare.model.studies.stacks import framework_of
 from tare.worker import frameworks, settings, train
 from workloads import _mnist, mnist_cnn, mnist_cnn_equal, mnist_cnn_scripts
@@ -164,7 +166,7 @@ def test_a_stack_with_a_graph_compiler_is_a_level_of_its_own():
     )
     assert arms.used(["host"], arm) == (["host"], ("compile",))
     levels = arms.levels_of({"stack": "same", "allocator": "default"}, arm)
-    assert arms.conditions_at({"threads": 1}, levels)["settings"] == {"compile": "torchscript"}
+    assert arms.conditions_at(OF_A_STUDY, levels).settings == {"compile": "torchscript"}
     assert arms.stack_of(levels, "paper-2022") == "torch-2.13"
     assert framework_of(arm.other_stack) == "torch"
 

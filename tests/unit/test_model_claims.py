@@ -14,8 +14,9 @@ from tare.literature import claims, published
 from tare.literature.answers import FAILS, HOLDS, OPEN
 from tare.literature.published_file import Claim
 from tare.model import tables
-from tare.model.roles import CONTROL
+from tare.model.roles import CONTROL, read_role
 from tare.model.schema import parse
+from tare.model.studies.cells import launch_columns
 from tare.stats.intervals import t_quantile
 
 STUDY = published.load("columbia2025")
@@ -55,7 +56,7 @@ def test_each_model_stands_where_the_claim_has_it_or_not(sizes, wanted):
 def test_two_models_are_compared_by_welchs_interval_of_their_units():
     rows = memory({"resnet50": 3e9, "resnet18": 2e9, "alexnet": 1e9}, noise=0.2)
     logs = {
-        name: [math.log(row["value"]) for row in rows if (row["env"], row["workload"]) == ("docker", name)]
+        name: [math.log(row["value"]) for row in rows if (row["launch"], row["workload"]) == ("docker", name)]
         for name in MODELS
     }
     parts = [statistics.variance(logs[name]) / 6 for name in ("resnet50", "alexnet")]
@@ -96,13 +97,18 @@ def replace_needs(claim):
 def costs(ours=60.0, naive=200.0):
     """Seconds of both builds."""
     about = {
-        "study": "s", "campaign": "images", "scenario": "images", "workload": "all", "stack": STACK,
-        "level_stack": "same", "batch": None, "rep": None, "unit": "s", "kind": "measured", "source": "test",
+        "study": "s", "machine": "box", "campaign": "images", "scenario": "images", "workload": "all",
+        "stack": STACK, "level_stack": "same", "batch": None, "rep": None, "unit": "s", "kind": "measured",
+        "source": "test",
         "reason": None,
     }  # fmt: skip
     found = {("docker", "ready_s"): ours, ("docker", "naive_build_s"): naive}
     return tables.make(
-        "image_costs", [{**about, "env": env, "item": item, "value": value} for (env, item), value in found.items()]
+        "image_costs",
+        [
+            {**about, **launch_columns(read_role(env), "images"), "item": item, "value": value}
+            for (env, item), value in found.items()
+        ],
     )
 
 

@@ -9,6 +9,7 @@ from types import SimpleNamespace
 import builders
 import image_cost_builders
 import pytest
+from campaign_builders import MACHINE
 from pages import visible
 
 from envs import apptainer
@@ -34,9 +35,9 @@ NAMES = ("host", "docker", "apptainer")
 
 def table_of(folder, names=NAMES, **reasons):
     image_cost_builders.image_records(folder, names, {})
-    path = folder / STACK / "naive/record.json"
+    path = folder / STACK / "naive/box/record.json"
     write_json(path, image_cost_builders.naive_record(**reasons))
-    return image_costs.build("nyu2022", [image_costs.read_forms(folder, STACK, names, path)], None)
+    return image_costs.build("nyu2022", MACHINE, [image_costs.read_forms(folder, STACK, names, path)], None)
 
 
 def shown(costs):
@@ -206,7 +207,7 @@ def test_a_study_asks_for_it_and_the_default_does_not():
 
 def test_the_table_has_both_builds_each_number_measured_or_with_its_reason(tmp_path):
     costs = table_of(tmp_path, docker="no Docker daemon")
-    rows = costs[costs["campaign"] == image_costs.NAIVE].set_index(["env", "item"])
+    rows = costs[costs["campaign"] == image_costs.NAIVE].set_index(["launch", "item"])
     assert rows["kind"].to_dict() == {
         ("docker", "naive_build_s"): "unavailable", ("docker", "naive_bytes"): "unavailable",
         ("apptainer", "naive_build_s"): "measured", ("apptainer", "naive_bytes"): "measured",
@@ -236,7 +237,7 @@ def test_what_can_not_be_built_has_its_reason_under_the_table_and_what_a_study_l
     )
     assert "Docker: Tare's image" not in rows and rows["Apptainer: Tare's image"][0] == "39.0 s"
     image_cost_builders.image_records(tmp_path / "plain", NAMES, {})
-    plain = image_costs.build("nyu2022", [image_costs.read_forms(tmp_path / "plain", STACK, NAMES)], None)
+    plain = image_costs.build("nyu2022", MACHINE, [image_costs.read_forms(tmp_path / "plain", STACK, NAMES)], None)
     assert page_table.table(SimpleNamespace(image_costs=plain, study=SimpleNamespace(stack=STACK))) is None
 
 
@@ -306,9 +307,9 @@ def test_the_defaults_are_the_verdicts_and_no_interval_gives_no_answer(tmp_path)
     found = evidence.gather(root, root, builders.STUDY)
     one = next(choice for choice in break_even.choices(found) if choice.title == "Docker, CNN on MNIST")
     rows = of_rounds(found.verdicts, "mnist_cnn")
-    (own,) = rows[(rows["env"] == "docker") & (rows["metric"] == "real_s")].to_dict("records")
+    (own,) = rows[(rows["launch"] == "docker") & (rows["metric"] == "real_s")].to_dict("records")
     runs = of_rounds(found.metrics, "mnist_cnn")
-    host_s = runs[(runs["env"] == "host") & (runs["metric"] == "real_s")]["value"].median()
+    host_s = runs[(runs["launch"] == "host") & (runs["metric"] == "real_s")]["value"].median()
     assert one.low_s == pytest.approx(host_s * (1 - own["ci_high"]), abs=1e-3)
     assert one.high_s == pytest.approx(host_s * (1 - own["ci_low"]), abs=1e-3)
     assert (one.build_s, one.megabytes) == (40.0, 860.0)

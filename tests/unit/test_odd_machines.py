@@ -24,10 +24,10 @@ from pathlib import Path
 
 import pytest
 
+import tare.analysis.expected
 import tare.analysis.forecast
 import tare.literature.claims
-import tare.literature.own_log
-import tare.model.studies.expected  # noqa: F401 (what commands import is imported before the forks)
+import tare.literature.own_log  # noqa: F401 (what commands import is imported before the forks)
 from tare.cli import doctor
 from tare.cli.main import main
 from tare.core.files import project_root

@@ -190,5 +190,5 @@ def test_where_no_container_has_it_its_campaign_launches_nothing(config, tmp_pat
         return Enter()
 
     monkeypatch.setattr(sites, "sites", one_host)
-    with sites.launch_sites(config, one.workload, one.environments, None, prepared, arms.parse(one.arm)) as found:
+    with sites.launch_sites(whole, one.workload, one.environments, None, prepared, arms.parse(one.arm)) as found:
         assert found[:2] == ({}, dict.fromkeys(one.environments, reason))

@@ -203,15 +203,16 @@ def test_without_it_no_environment_has_a_form_and_each_says_why(records):
 
 def test_its_campaigns_are_sealed_without_units_and_their_rows_give_the_reason(records, config, tmp_path):
     arm, names, folder = arms.parse(ARM), [study.HOST, "charliecloud"], tmp_path / "campaign"
+    whole = study.check(config)
     prepared = tmp_path / "data.json"
     data_record(name="mnist", dataset="mnist", folder=str(tmp_path)).write(prepared)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(site_module.catalog, "ensure", lambda record: tmp_path)
-        sites = site_module.launch_sites(config, "mnist_cnn", names, records / HEADLINE, prepared, arm)
+        sites = site_module.launch_sites(whole, "mnist_cnn", names, records / HEADLINE, prepared, arm)
         with sites as (found, missing, provenance):
             assert found == {}
             setup = Setup(
-                study=config, workload="mnist_cnn", sites=found, unavailable=missing, provenance=provenance, arm=arm
+                study=whole, workload="mnist_cnn", sites=found, unavailable=missing, provenance=provenance, arm=arm
             )
             summary = campaign.run_campaign(folder, rounds.rounds(setup))
     assert (summary.status, summary.units, summary.failures) == ("sealed", 0, {})
@@ -219,14 +220,14 @@ def test_its_campaigns_are_sealed_without_units_and_their_rows_give_the_reason(r
     assert found.units == ()
     for view, metric in zip(views(found), ("real_s", "step_s"), strict=True):
         rows = metrics.campaign_metrics(view)
-        assert sorted((row["env"], row["stack"]) for row in rows) == sorted((name, OTHER) for name in names)
+        assert sorted((row["launch"], row["stack"]) for row in rows) == sorted((name, OTHER) for name in names)
         for row in rows:
             assert (row["metric"], row["kind"], row["value"]) == (metric, "unavailable", None)
             assert REASON in row["reason"]
 
 
 def test_the_headline_needs_its_host(records, config):
-    without_host = site_module.sites(config, None, [study.HOST], records / OTHER, None)
+    without_host = site_module.sites(study.check(config), None, [study.HOST], records / OTHER, None)
     with pytest.raises(UnavailableError, match=REASON), without_host:
         pytest.fail("there is no host")
 

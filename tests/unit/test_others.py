@@ -118,7 +118,7 @@ def test_units_of_whole_runs_are_watched_while_the_host_runs(monkeypatch):
         lambda site, **order: LaunchRecord(status="ok", reason=None, inside=None, deviations=()),
     )
     names = [HOST, "docker", CONTROL]
-    plan = sealed_campaign({"kind": "rounds", "environments": names, "discarded": 0}).plan
+    plan = sealed_campaign({"kind": "rounds", "launches": names, "discarded": 0}).plan
     row = designs.one_after_other(plan, dict.fromkeys(names), [], names, dict.fromkeys(names, 0))
     assert row["others"] == {"cpu_s": 3.0, "stolen_s": 0.0, "seconds": 2.0, "processors": 2}
     only = designs.one_after_other(plan, {"docker": None}, [], ["docker"], {"docker": 0})

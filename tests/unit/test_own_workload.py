@@ -3,6 +3,7 @@
 import sys
 
 import pytest
+from asked import PART
 from project import code_blocks
 
 import workloads
@@ -70,4 +71,4 @@ def test_what_is_wrong_is_told_in_one_line(write_page, old, new, says):
 def test_a_data_set_that_is_none_is_named_before_a_command_that_could_not_make_it(write_page):
     write_page('"dataset": "mnist"', '"dataset": "minst"')
     with pytest.raises(UserError, match=r"softmax_mnist\.py: dataset: no data set 'minst' .* did you mean 'mnist'"):
-        sites.image_records({"stack": "torch-2.13"}, "softmax_mnist", ["host"], None, None)
+        sites.image_records(PART, "softmax_mnist", ["host"], None, None)

@@ -12,9 +12,11 @@ from matplotlib.figure import Figure
 
 from tare.literature.published import load
 from tare.model import tables
+from tare.model.roles import read_role
+from tare.model.studies.cells import launch_columns
 from tare.model.studies.layout import campaign_name
 from tare.report import figures
-from tare.report.figures import paper, paper_rows, paper_words
+from tare.report.figures import paper, paper_rows
 from tare.report.figures.paper_rows import HERE, LOGGED, PRINTED, REDONE
 from tare.stats.intervals import t_interval
 
@@ -35,8 +37,8 @@ def with_device(given, per_env, metric="memset_s", workload="mnist_cnn"):
     row = metrics[(metrics["campaign"] == "profile") & (metrics["workload"] == workload)].iloc[0].to_dict()
     rest = metrics[~((metrics["metric"] == metric) & (metrics["workload"] == workload))]
     rows = [
-        {**row, "env": env, "rep": rep, "metric": metric, "value": value, "unit": "s", "kind": "measured",
-         "source": "device activities", "reason": None}
+        {**row, **launch_columns(read_role(env), "single"), "rep": rep, "metric": metric, "value": value,
+         "unit": "s", "kind": "measured", "source": "device activities", "reason": None}
         for env, values in per_env.items()
         for rep, value in enumerate(values)
     ]  # fmt: skip
@@ -104,7 +106,7 @@ def test_times_here_are_means_of_rounds_with_their_t_interval(figure, workload, 
     own = given.metrics[(given.metrics["campaign"] == ROUNDS) & (given.metrics["workload"] == workload)]
     for env in builders.ENVIRONMENTS:
         for metric in ("real_s", "system_s"):
-            values = own[(own["env"] == env) & (own["metric"] == metric)]["value"]
+            values = own[(own["launch"] == env) & (own["metric"] == metric)]["value"]
             assert len(values) == 6
             interval = t_interval(list(values), 0.05)
             name = f"{HERE}-{workload}-{env}-{metric}"
@@ -122,7 +124,7 @@ def test_batch_sizes_are_rows_of_the_paper_the_logs_and_here(given):
     sweep = given.metrics[(given.metrics["campaign"] == "sweep") & (given.metrics["workload"] == "sentiment_rnn")]
     here = sweep[sweep["metric"] == "real_s"].groupby("batch")["value"].mean()
     assert by_batch[HERE] == pytest.approx(here.to_dict())
-    lines = [label for _, label, _ in paper.slots(paper.body_of(PAPER, given, PAPER.plot("3")))]
+    lines = [label for _, label, *_ in paper.slots(paper_rows.numbers(PAPER, given, PAPER.plot("3")))]
     assert lines == [f"batch {size}" for size in (16, 32, 64, 128, 256)]
 
 
@@ -147,7 +149,7 @@ def test_a_device_that_measures_memset_has_an_axis_of_its_own_beside(given, tmp_
     assert spreads[f"spread-{name}"] == pytest.approx((20e-6, 21e-6)), "two have a range and no interval"
     said = " ".join(texts(drawing, tmp_path).split())
     assert "unavailable" not in said and "from the smaller to the larger, no interval" in said
-    assert "Docker 20.5 µs (20.0 to 21.0 µs, n = 2)" in drawing.alt
+    assert "here 20.5 µs (20.0 to 21.0 µs, n = 2)" in drawing.alt
     left, right = drawing.figure.axes
     assert left.get_xlim() != right.get_xlim() and left.get_ylim() == right.get_ylim()
 
@@ -160,7 +162,7 @@ def test_one_launch_each_has_no_interval(given, tmp_path):
 
 def test_an_environment_without_its_number_is_named_with_its_reason(given):
     own = given.metrics.copy()
-    gone = (own["metric"] == "real_s") & (own["env"] == "docker") & (own["campaign"] == ROUNDS)
+    gone = (own["metric"] == "real_s") & (own["launch"] == "docker") & (own["campaign"] == ROUNDS)
     own.loc[gone, ["value", "kind", "reason"]] = [None, "unavailable", "no launch succeeded"]
     drawing = drawn(replace(given, metrics=own), "17")
     found, _ = marks(drawing)
@@ -228,6 +230,8 @@ def test_captions_count_and_sentences_have_every_number(given):
     said = {number: paper.paper_words(PAPER, given, PAPER.plot(number)) for number in names}
     assert len(said) == 16
     assert said["7"][0][0] == "Published as labels; the authors' own logs have 2 of the 3 values."
+    here = {f"Here: {word}." for word in ("measured", "modelled", "unavailable")}
+    assert {caption[-1] for caption, _ in said.values()} == here
     assert said["16"][0][0].endswith("have none of the 3 values.")
     assert "(calls × average): 7.3 to 7.8 times the published." in " ".join(said["13"][0])
     for number, (_, sentences) in said.items():
@@ -294,8 +298,9 @@ def test_a_name_that_is_too_long_stands_above_its_marks(given):
     rows = paper_rows.numbers(PAPER, given, PAPER.plot("5")).rows
     long = "a name of more letters than stand beside"
     own = paper_rows.Numbers(rows=rows.assign(label=rows["label"].replace({"Docker": long})))
-    assert [(label, text) for _, label, text in paper.slots(own)] == [
-        ("Host (Bare VM)", None), (long, long), (long, None), ("Apptainer (Singularity)", None),
+    assert [slot[1:] for slot in paper.slots(own)] == [
+        ("Host (Bare VM)", "Host (Bare VM)", False), (long, long, True), (long, "", False),
+        ("Apptainer (Singularity)", "Apptainer (Singularity)", False),
     ]  # fmt: skip
 
 
@@ -306,5 +311,6 @@ def test_an_interval_that_lacks_an_end_has_an_arrow_there(given):
     axes = Figure().subplots()
     paper._panel(axes, replace(found, rows=rows), (HERE,), "Here")
     assert [line.get_marker() for line in axes.lines].count(">") == 2, "real and system time"
-    assert "Arrows" in paper_words.note(replace(found, rows=rows), PAPER.plot("17"))
-    assert "Arrows" not in paper_words.note(found, PAPER.plot("17"))
+    for one, is_cut in ((replace(found, rows=rows), True), (found, False)):
+        note = paper.note_of(PAPER.plot("17"), [one])
+        assert ("Arrows" in note) == is_cut

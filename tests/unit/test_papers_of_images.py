@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import re
 from dataclasses import replace
 from types import SimpleNamespace
 
@@ -59,10 +60,11 @@ def told(paper, given):
 def test_columbia2025_has_timelines_of_the_host_and_of_all_environments(given):
     said = told("columbia2025", given)
     assert list(said) == ["1", "2", "3", "4", "5", "6", "7"], "figure 8 is table 1"
-    assert f"{RESNET50}, CPU use: Host largest" in said["1"] and "Docker" not in said["1"]
-    assert f"{RESNET50}, resident memory: Host largest" in said["2"]
-    assert f"{RESNET18}: this workload is not part of this study" in said["1"] and RESNET18 in said["4"]
-    assert "Docker largest" in said["5"] and "Charliecloud largest" in said["7"]
+    assert f"CPU use, {RESNET50}, Host (Virtual machine): largest here " in said["1"] and "Docker" not in said["1"]
+    assert f"resident memory, {RESNET50}, Host (Virtual machine): largest here " in said["2"]
+    missing = "unavailable, this workload is not part of this study"
+    assert f"{RESNET18}: {missing}" in said["1"] and RESNET18 in said["4"] and missing in said["4"]
+    assert "Docker (Container): largest here " in said["5"] and "Charliecloud: largest here " in said["7"]
     assert "FLOP/s" in said["3"]
 
 
@@ -72,7 +74,7 @@ def test_nthu2018_has_ratios_by_input_and_says_which_scenarios_the_study_does_no
     for number in ("2", "3"):
         assert "compares no environment with the host at input=synthetic" in said[number]
     for number in ("4", "5"):  # real input is the headline's
-        assert f"Measured here: {RESNET50}: " in said[number] and "Docker (Container) " in said[number]
+        assert f"{RESNET50}, Docker (Container): here " in said[number]
     for number, scenario in (("6", "distributed"), ("9", "distributed"), ("10", "shared")):
         assert f"unavailable, the study runs no such scenario: {scenario}." in said[number]
 
@@ -81,8 +83,10 @@ def test_ratios_by_input_come_from_the_headline_that_has_the_level(given):
     at_level = [table.assign(level_input="real") for table in (given.metrics, given.verdicts)]
     said = told("nthu2018", replace(given, metrics=at_level[0], verdicts=at_level[1]))
     rows = given.verdicts
-    row = rows[(rows["workload"] == "resnet50") & (rows["env"] == "docker") & (rows["metric"] == "real_s")].iloc[0]
-    assert f"Docker (Container) {row['ratio']:.3g} (" in said["5"]
+    row = rows[(rows["workload"] == "resnet50") & (rows["launch"] == "docker") & (rows["metric"] == "real_s")].iloc[
+        0
+    ]
+    assert f"Docker (Container): here {row['ratio']:.3g} (" in said["5"]
     assert "at input=synthetic" in said["3"] and "~ 30 %, Container on VM" not in said["3"]
 
 
@@ -176,23 +180,34 @@ def test_largest_values_stand_above_a_curve_as_printed_and_of_its_own_rows(given
     }  # fmt: skip
     assert [text.get_text() for text in axes[0].texts] == ["100", "100 ≠ 76.0"]
     host, docker = "Host (Virtual machine)", "Docker (Container)"
-    assert f"GPU utilisation, largest: {host} 100.0 %; {docker} 100.0 %." in drawing.alt
-    assert f"largest of the recordings' own rows: {host} 100.0 %, of 58 rows; {docker} 76.0 %, of 65" in drawing.alt
-    assert f"mean of the recordings' own rows: {host} 30.034 %; {docker} 3.51 %." in drawing.alt
-    assert f"Here, {RESNET50}, CPU use: Host largest" in drawing.alt
+    said = "GPU utilisation, {}: as printed 100.0 %; recorded {}; its mean {}."
+    assert said.format(host, "100.0 %, of 58 rows", "30.034 %") in drawing.alt
+    assert said.format(docker, "76.0 %, of 65 rows (≠)", "3.51 %") in drawing.alt
+    own = given.samples["samples"].query("workload == 'resnet50' and launch == 'docker'")["cpu_percent"]
+    here = {line.get_gid(): line.get_xdata()[0] for line in drawing.figure.axes[-1].lines if line.get_gid()}
+    assert here["here-resnet50-docker-cpu_percent"] == own.max()
+    assert here["mean_here-resnet50-docker-cpu_percent"] == pytest.approx(own.mean())
+    assert "CPU use, Docker (Container): largest here " in drawing.alt
+    assert "No device: CPU use in its place." in " ".join(drawing.figure.get_supxlabel().split())
 
 
-def test_all_panels_of_a_timeline_have_one_axis_of_time_that_holds_each(given):
+def test_what_was_zero_in_every_sample_has_no_panel_and_is_named(given):
     own = given.samples["samples"].copy()
-    own.loc[own["workload"] == "alexnet", ["aligned_s", "at_s"]] += 50.0
-    drawing = figures.paper_drawing(
-        load("columbia2025"), replace(given, samples={**given.samples, "samples": own}), "1"
-    )
-    curves = {line.get_gid(): line for place in drawing.figure.axes for line in place.lines if line.get_gid()}
-    ends = {name: max(line.get_xdata()) for name, line in curves.items() if name.endswith("-cpu_percent-host")}
-    assert len(ends) == 2 and max(ends.values()) > min(ends.values()) + 40
-    limits = {line.axes.get_xlim() for name, line in curves.items() if name in ends}
-    assert len(limits) == 1 and limits.pop()[1] >= max(ends.values())
+    own["cpu_percent"] = 0.0
+    found = replace(given, samples={**given.samples, "samples": own})
+    with_it, without = (figures.paper_drawing(load("columbia2025"), one, "1") for one in (given, found))
+    assert len(without.figure.axes) == len(with_it.figure.axes) - 1
+    note = " ".join(without.figure.get_supxlabel().split())
+    assert "Zero in every sample: CPU use." in note and "Zero in" not in with_it.figure.get_supxlabel()
+    assert "largest here 0 %; mean here 0 %." in without.alt
+
+
+def test_no_figure_of_a_paper_has_a_placeholder_that_nobody_filled_in(given):
+    for name in ("columbia2025", "nthu2018", "modak2020"):
+        study = load(name)
+        for number in figures.figure_names(study):
+            drawing = figures.paper_drawing(study, given, number)
+            assert not re.search(r"[{}]", drawing.alt + drawing.figure.get_supxlabel()), (name, number)
 
 
 def test_the_formulas_most_is_a_row_and_is_the_largest_rate(given):
@@ -200,18 +215,16 @@ def test_the_formulas_most_is_a_row_and_is_the_largest_rate(given):
     _, marks = upper(drawing)
     assert marks.pop("most-flops") == 5.184e12 == max(marks.values())
     assert {name.split("-")[2] for name in marks} == {"host"}
-    assert "its formula gives 5.184 TFLOP/s at most, whatever ran" in drawing.alt
+    assert "FLOPs a second, its formula: at most 5.184 TFLOP/s." in drawing.alt
 
 
-def test_figure_3_has_the_rate_of_every_step_over_time_below_what_was_published(given):
+def test_figure_3_has_the_rate_of_the_steps_below_what_was_published(given):
     drawing = figures.paper_drawing(load("columbia2025"), given, "3")
-    curves = {line.get_gid(): line for place in drawing.figure.axes for line in place.lines if line.get_gid()}
-    curve = curves["resnet50-samples_per_s-host"]
-    steps = given.samples["steps"].query("workload == 'resnet50' and env == 'host'").sort_values("end_s")
-    assert len(steps) == 8 and list(curve.get_xdata()) == steps["end_s"].tolist()
-    assert list(curve.get_ydata()) == pytest.approx([64 / 0.08] * 8)
-    assert "resnet50-samples_per_s-docker" not in curves, "the figure is of the host"
-    assert f"Here, {RESNET50}, rate with the loader: Host largest 800" in drawing.alt
+    marks = {line.get_gid(): line.get_xdata()[0] for place in drawing.figure.axes for line in place.lines}
+    assert marks["here-resnet50-host-samples_per_s"] == pytest.approx(64 / 0.08)
+    assert marks["mean_here-resnet50-host-samples_per_s"] == pytest.approx(64 / 0.08)
+    assert "here-resnet50-docker-samples_per_s" not in marks, "the figure is of the host"
+    assert f"rate with the loader, {RESNET50}, Host (Virtual machine): largest here 800 a second" in drawing.alt
 
 
 def test_figure_7_has_memory_the_links_nominal_rate_and_flops(given):
@@ -223,7 +236,7 @@ def test_figure_7_has_memory_the_links_nominal_rate_and_flops(given):
     assert marks["logged-resnet18-memory_used_max"] == 8661e6
     rates = {value for name, value in marks.items() if name.endswith("memory_bandwidth")}
     assert rates == {15.76e9}, "one constant everywhere"
-    assert "its formula gives 15.76 GB/s at most" in drawing.alt
+    assert "its formula: at most 15.76 GB/s." in drawing.alt
 
 
 def test_a_study_that_trains_none_of_its_models_keeps_what_was_published(given):
@@ -231,7 +244,7 @@ def test_a_study_that_trains_none_of_its_models_keeps_what_was_published(given):
     found = replace(given, samples=empty, metrics=given.metrics.iloc[:0])
     drawing = figures.paper_drawing(load("columbia2025"), found, "5")
     assert len(upper(drawing)[1]) == 6
-    assert f"Here: unavailable, {RESNET50}: this workload is not part of this study." in drawing.alt
+    assert "Measured here: unavailable, this workload is not part of this study." in drawing.alt
 
 
 def test_table_1_has_true_maxima_means_copied_rows_and_what_is_measured():

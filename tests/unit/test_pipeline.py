@@ -36,7 +36,8 @@ RATES = {("cold", 0): 50.0, ("warm", 0): 100.0, ("cold", 2): 90.0, ("warm", 2): 
 def record(passes=None, **changed):
     results = {"passes": rows(RATES) if passes is None else passes, "step_s": [0.05, 0.04, 9.0]}
     about = {
-        "schema": 1, "study": "mine", "workload": "mnist_cnn", "stack": "torch-2.13", "batch": 8, "device": "cpu",
+        "schema": 1, "study": "mine", "machine": "box", "workload": "mnist_cnn", "stack": "torch-2.13",
+        "batch": 8, "device": "cpu",
         "no_cold": None, "settings": {"images": 100}, "status": "ok", "reason": None,
         "inside": inside_of("host", "pipeline", results=results),
     }  # fmt: skip

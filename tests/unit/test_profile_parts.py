@@ -22,13 +22,13 @@ RECORD = {"status": "ok", "reason": None, "inside": DEVICE}
 @pytest.fixture
 def profiled(monkeypatch, tmp_path):
     """Profiles without a launch, on a device that is made up; returns the record's path."""
-    config = {**study.load_checked(project_root() / "config/config.yaml").to_json(), "device": "cuda"}
+    config = study.load_checked(project_root() / "config/config.yaml").replace(device="cuda")
 
     @contextlib.contextmanager
     def sites(*_):
         yield {"host": "a site"}, {}, {}
 
-    monkeypatch.setattr(measure, "_job", lambda *_: config)
+    monkeypatch.setattr(measure, "_part", lambda *_: config)
     monkeypatch.setattr(measure, "sites", sites)
     monkeypatch.setattr(measure, "measuring", lambda *_: contextlib.nullcontext())
     monkeypatch.setattr(measure.gpu_health, "watched", lambda on: contextlib.nullcontext({}))

@@ -10,10 +10,10 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from types import SimpleNamespace
 
-import fakes
 import pytest
+from asked import CONDITIONS, spec
 from campaign_builders import sealed_campaign
-from test_launch import CONDITIONS, SPEC, Bare, Streams, alive
+from test_launch import SPEC, Bare, Streams, alive
 
 from tare.analysis.launch_rows import whole_run_rows
 from tare.core.errors import IntegrityError, UnavailableError, UserError
@@ -70,9 +70,9 @@ def sh(script, **more):
 def test_the_worker_is_started_as_ever_and_reads_its_specification(tmp_path):
     data = tmp_path / "data"
     data.mkdir()
-    spec = {"mode": "train", "workload": "mnist_cnn", "batch": 4, "device": "cpu"}
+    job = spec(workload="mnist_cnn", batch=4, device="cpu")
     site = Site(environment=In(), python="/opt/python3", reference=None, data=data, folders=(LOADED,))
-    with prepare.ready(site, spec, CONDITIONS, pad_bytes=3, keep={"trace": Path("/x/trace.gz")}) as ready:
+    with prepare.ready(site, job, CONDITIONS, pad_bytes=3, keep={"trace": Path("/x/trace.gz")}) as ready:
         folder, code = ready.folder, ready.cargo[0].source
         command = ("/opt/python3", "-s", f"{code}/tare/worker/main.py", f"{folder}/spec.json")
         assert ready.command == command and ready.planned.argv[-4:] == command
@@ -84,9 +84,9 @@ def test_the_worker_is_started_as_ever_and_reads_its_specification(tmp_path):
             Bind(source=folder, target=folder, writable=True),
             Bind(source=data, target=data),
         )
-        assert ready.planned.workdir == folder and ready.program == WorkerProgram(spec)
+        assert ready.planned.workdir == folder and ready.program == WorkerProgram(job)
         assert json.loads((folder / "spec.json").read_text()) == {
-            **spec,
+            **{"mode": "train", "workload": "mnist_cnn", "batch": 4, "device": "cpu"},
             "threads": 1,
             "settings": {},
             "record": f"{folder}/record.json",
@@ -183,9 +183,9 @@ def test_the_worker_needs_an_interpreter_of_its_site():
 def test_a_specification_is_the_workers_program_and_only_that_has_further_entries():
     command = CommandProgram(["true"])
     assert as_program(SPEC) == WorkerProgram(SPEC) and as_program(command) is command
-    assert with_more({"a": 1}, {"b": 2}) == {"a": 1, "b": 2}
-    assert with_more(WorkerProgram({"a": 1}), {"a": 2}) == WorkerProgram({"a": 2})
-    assert with_more(command, {"b": 2}) is command
+    assert with_more(spec(batch=1), steps=2) == spec(batch=1, steps=2)
+    assert with_more(WorkerProgram(spec(batch=1)), batch=2) == WorkerProgram(spec(batch=2))
+    assert with_more(command, steps=2) is command
 
 
 # --- results
@@ -247,7 +247,7 @@ def test_a_program_that_is_not_there_is_told_by_what_was_to_start_it():
 
 def test_a_command_that_goes_on_is_killed_at_its_limit(workdir):
     script = "echo begun; sleep 600 & echo $! > child; wait"
-    found = launch(SITE, sh(script, workdir=workdir), {**CONDITIONS, "launch_timeout_s": 0.7})
+    found = launch(SITE, sh(script, workdir=workdir), CONDITIONS.replace(launch_timeout_s=0.7))
     assert (found.status, found.exit_status, found.stdout) == ("timeout", None, "begun\n")
     assert found.reason == "/bin/sh was still running after 1 s and was killed: begun"
     child, deadline = int((workdir / "child").read_text()), time.monotonic() + 5
@@ -336,7 +336,7 @@ def test_commands_side_by_side_have_a_result_each():
 def test_a_group_of_commands_gets_its_ranks(workdir, monkeypatch):
     monkeypatch.setattr(group, "START_S", 0.2)  # commands never say that they have begun
     script = 'sleep 0.6; echo "$RANK of $WORLD_SIZE" > rank$RANK'
-    found = group.launch_group(SITE, sh(script, workdir=workdir), {**CONDITIONS, "cpus": 1}, size=2, network="host")
+    found = group.launch_group(SITE, sh(script, workdir=workdir), CONDITIONS, size=2, network="host")
     assert found.ok, found.reason
     assert [one.inside for one in found.instances] == [None, None] and found.program == COMMAND
     assert {path.read_text() for path in workdir.iterdir()} == {"0 of 2\n", "1 of 2\n"}
@@ -344,8 +344,8 @@ def test_a_group_of_commands_gets_its_ranks(workdir, monkeypatch):
 
 
 def test_a_round_takes_commands_and_nobody_knows_what_they_leave_in_memory(workdir, monkeypatch):
-    plan = sealed_campaign({"kind": "rounds", "environments": [HOST, CONTROL], "discarded": 1}).plan
-    plan = plan.replace(conditions={**fakes.CONDITIONS, "cpus": 1}, headline_conditions=None)
+    plan = sealed_campaign({"kind": "rounds", "launches": [HOST, CONTROL], "discarded": 1}).plan
+    plan = plan.replace(conditions=CONDITIONS, headline_conditions=None)
     names = [HOST, CONTROL]
     commands = {HOST: sh("echo host"), CONTROL: sh("echo control; exit 4")}
     for done in ([], [SimpleNamespace(voided=None, launches={})]):
@@ -368,6 +368,6 @@ def test_a_command_runs_on_the_host_under_its_conditions(workdir):
     found = launch(site, sh(script, workdir=workdir), CONDITIONS)
     assert found.ok, found.reason
     files, cpus, user = found.stdout.split()
-    assert files == str(CONDITIONS["open_files"]) and user == str(os.getuid())
+    assert files == str(CONDITIONS.open_files) and user == str(os.getuid())
     assert cpus in {str(cpu) for cpu in os.sched_getaffinity(0)}
     assert (workdir / "made").exists()

@@ -55,7 +55,7 @@ def test_ratios_are_of_second_host_to_host_of_rounds_that_were_sliced(tmp_path):
     ("rows", "changes", "said"),
     [
         ([], {"kind": "sweep"}, "no campaign of rounds with a second host"),
-        ([], {"environments": ["host"]}, "no campaign of rounds with a second host"),
+        ([], {"launches": [{"environment": "host"}]}, "no campaign of rounds with a second host"),
         ([], {}, "no sliced round of both hosts yet"),
     ],
 )

@@ -53,6 +53,11 @@ def test_it_is_whole_and_small():
     assert {"ceilings", "profile mnist_cnn host", "profile sentiment_rnn host", "rounds resnet50"} <= done
 
 
+def test_it_is_read_though_it_was_recorded_before_paths_and_plans_named_machines(metrics, made):
+    assert set(metrics["machine"]) == set(tables.read("ledger", made / "ledger.csv")["machine"]) == {"nvidia-h200"}
+    assert not any((FOLDER / f"campaigns/recorded/{name}").exists() for name in ("nvidia-h200", "box"))
+
+
 def test_ceilings_are_below_the_datasheet_and_not_far():
     record = ceilings.read_ceilings(FOLDER / "ceilings.json")
     assert 0.85 < ceilings.memory(record)["bytes_per_s"] / record.datasheet.memory_bytes_per_s < 1
@@ -107,7 +112,9 @@ def test_what_had_no_time_is_named(reference):
 
 
 def test_no_environment_is_compared_with_the_host(metrics):
-    assert set(metrics["env"]) <= {"host", "host.control", "host.headline"}
+    assert set(metrics["launch"]) <= {"host", "host.control", "host.headline"}
+    assert set(metrics["environment"]) == {"host"}
+    assert set(metrics["launch_role"]) == {"reference", "control", "headline"}
     assert pd.Series(metrics["stack"]).dropna().unique().tolist() == ["bound"]
 
 

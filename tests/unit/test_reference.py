@@ -53,10 +53,10 @@ def test_parts_come_in_order_of_worth_and_settings_are_weighed_on_the_host(confi
     assert names.index("profile mnist_cnn host") < names.index("rounds mnist_cnn")
     assert names.index("rounds mnist_cnn") < names.index("profile mnist_cnn charliecloud")
     setting = next(part for part in parts if part.arm == "amp=bf16")
-    assert setting.out == f"campaigns/{STUDY}/resnet50/rounds.host.amp-bf16/sealed.json"
+    assert setting.out == f"campaigns/{STUDY}/box/resnet50/rounds.host.amp-bf16/sealed.json"
     assert setting.arguments[-4:] == ("--environments", "host", "--arm", "amp=bf16")
     first = next(part for part in parts if part.kind == "rounds")
-    assert first.out == f"campaigns/{STUDY}/mnist_cnn/rounds.charliecloud+host/sealed.json"
+    assert first.out == f"campaigns/{STUDY}/box/mnist_cnn/rounds.charliecloud+host/sealed.json"
     weighed = [part for part in parts if part.kind == "setting" and part.arm != "input=synthetic"]
     assert {part.workload for part in weighed} == {"resnet50"}
 
@@ -95,9 +95,9 @@ def test_whole_runs_without_reading_and_the_input_alone_come_after_the_headlines
         next(part for part in parts if part.name == name)
         for name in ("setting resnet50 input=synthetic", "pipeline resnet50")
     )
-    assert made.out == f"campaigns/{STUDY}/resnet50/rounds.docker+host.input-synthetic/sealed.json"
+    assert made.out == f"campaigns/{STUDY}/box/resnet50/rounds.docker+host.input-synthetic/sealed.json"
     assert made.arguments[-5:] == ("--environments", "host", "docker", "--arm", "input=synthetic")
-    assert alone.out == f"profiles/{STUDY}/resnet50/pipeline.json" and alone.arguments[0] == "pipeline"
+    assert alone.out == f"profiles/{STUDY}/box/resnet50/pipeline.json" and alone.arguments[0] == "pipeline"
     places = [names.index(name) for name in ("rounds transformer_lm", made.name, alone.name, "causes mnist_cnn")]
     assert places == sorted(places)
 
@@ -178,7 +178,7 @@ def test_the_outcome_of_a_part_is_read_from_its_record(tmp_path):
 
 def slow_unit(plan, number, done):
     time.sleep(0.05)
-    rows = {name: {"status": "ok", "reason": None} for name in plan.environments}
+    rows = {name: {"status": "ok", "reason": None} for name in plan.launch_names}
     return {"order": list(rows), "launches": rows}
 
 

@@ -35,10 +35,10 @@ def recorded(tmp_path):
     """A finished reference folder."""
     folder = tmp_path / "gpu-box"
     plan, rows = rounds_campaign(STUDY, "mnist_cnn", ["host"], {}, 6, random.Random(1), None, None)
-    write_campaign(folder / f"campaigns/{STUDY}/mnist_cnn/rounds.host", plan, rows, None)
-    killed = folder / f"campaigns/{STUDY}/mnist_cnn/causes.host"
+    write_campaign(folder / f"campaigns/{STUDY}/box/mnist_cnn/rounds.host", plan, rows, None)
+    killed = folder / f"campaigns/{STUDY}/box/mnist_cnn/causes.host"
     write_json(killed / "plan.json", plan)
-    profile = folder / f"profiles/{STUDY}/mnist_cnn/host"
+    profile = folder / f"profiles/{STUDY}/box/mnist_cnn/host"
     record = profile_record(STUDY, "mnist_cnn", "host", profile, random.Random(1))
     record["trace_sha256"] = sha256_file(profile / record["trace"])
     write_json(profile / "profile.json", record)
@@ -46,13 +46,14 @@ def recorded(tmp_path):
     row = {"workload": "mnist_cnn", "env": None, "arm": None, "seconds": 9.0}
     kept = {"name": "rounds mnist_cnn", "kind": "rounds", "status": "ok", "reason": None}
     lost = {"name": "causes mnist_cnn", "kind": "causes", "status": "unavailable", "reason": "no time left"}
-    where = f"campaigns/{STUDY}/mnist_cnn/rounds.host/sealed.json"
+    where = f"campaigns/{STUDY}/box/mnist_cnn/rounds.host/sealed.json"
     content = {
         "schema": 1,
         "name": "gpu-box",
         "at": "2026-11-21T10:00:00Z",
         "tare": TARE,
         "study": STUDY,
+        "machine": "box",
         "stack": plan["stack"],
         "device": {"kind": "cuda", "name": "Some GPU", "facts": {}},
         "torch": {"version": "2.11.0", "cuda": "13.0", "cuda_available": True, "cudnn": 91000, "device": "Some GPU",
@@ -71,7 +72,7 @@ def recorded(tmp_path):
 def test_a_finished_folder_is_whole_and_keeps_no_unsealed_campaign(recorded):
     found = folders.check(recorded)
     assert [part.status for part in found.parts] == ["ok", "unavailable"]
-    assert not (recorded / f"campaigns/{STUDY}/mnist_cnn/causes.host").exists()
+    assert not (recorded / f"campaigns/{STUDY}/box/mnist_cnn/causes.host").exists()
     assert main(["check-reference", str(recorded)]) == 0
 
 
@@ -122,9 +123,10 @@ DEFECTS = {
     "a part without its record": (lambda f: edit(f, parts=[{**read_json(f / "reference.json")["parts"][0],
                                   "record": "campaigns/none.json"}]), IntegrityError, "which is not there"),
     "another study": (lambda f: edit(f, study="other"), IntegrityError, "is of the study"),
+    "another machine": (lambda f: edit(f, machine="other"), IntegrityError, "is of the machine 'box'"),
     "another name": (lambda f: edit(f, name="other"), IntegrityError, "lies under"),
     "units changed, listed anew": (lambda f: (change_units(f), relist(f)), IntegrityError, "not what was sealed"),
-    "another trace": (lambda f: (next(f.glob("profiles/*/*/*/trace.json.gz")).write_bytes(b"x"), relist(f)),
+    "another trace": (lambda f: (next(f.glob("profiles/*/*/*/*/trace.json.gz")).write_bytes(b"x"), relist(f)),
                       IntegrityError, "is not the file that profile.json names"),
     "no record": (lambda f: (f / "reference.json").unlink(), UserError, "cannot read"),
 }  # fmt: skip
@@ -296,12 +298,37 @@ def test_an_interrupted_run_keeps_what_was_finished_and_is_carried_on(tmp_path, 
 
 
 def test_a_run_that_was_killed_is_carried_on(recorded):
-    (recorded / f"campaigns/{STUDY}/mnist_cnn/causes.host").mkdir()
-    (recorded / f"campaigns/{STUDY}/mnist_cnn/causes.host/units.jsonl").write_text("{}")
+    (recorded / f"campaigns/{STUDY}/box/mnist_cnn/causes.host").mkdir()
+    (recorded / f"campaigns/{STUDY}/box/mnist_cnn/causes.host/units.jsonl").write_text("{}")
     with pytest.raises(IntegrityError, match="is not among the files"):
         folders.check(recorded)
     reference_pack.drop_unfinished(recorded)
     assert len(folders.check(recorded).files) > 3
+
+
+def test_one_of_a_version_that_named_no_machine_is_not_carried_on(recorded):
+    content = {key: value for key, value in read_json(recorded / "reference.json").items() if key != "machine"}
+    former = recorded / f"campaigns/{STUDY}"
+    (former / "box/mnist_cnn").rename(former / "mnist_cnn")
+    profiles = recorded / f"profiles/{STUDY}"
+    (profiles / "box/mnist_cnn").rename(profiles / "mnist_cnn")
+    plan = next(recorded.glob("campaigns/*/*/*/plan.json"))
+    sealed = read_json(plan.with_name("sealed.json"))
+    said = read_json(plan)
+    machine = {key: value for key, value in said["machine"].items() if key != "name"}
+    old = {key: value for key, value in said.items() if key != "launches"}
+    write_json(plan, {**old, "schema": 2, "environments": ["host", "host.control"], "machine": machine})
+    write_json(plan.with_name("sealed.json"), {**sealed, "plan_sha256": sha256_file(plan)})
+    device = {**content["device"], "name": "Some GPU"}
+    record = "campaigns/recorded/mnist_cnn/rounds.host/sealed.json"
+    parts = [{**content["parts"][0], "record": record}, content["parts"][1]]
+    write_json(recorded / "reference.json", {**content, "device": device, "parts": parts})
+    relist(recorded)
+    assert folders.check(recorded).machine is None
+    (campaign,) = map(read_sealed, folders.sealed_campaigns(recorded))
+    assert campaign.plan.machine.name == "some-gpu" and campaign.plan.launch_names == ("host", "host.control")
+    with pytest.raises(UserError, match="is of a version whose paths name no machine: begin another"):
+        reference.run(wanted(recorded.parent, out=recorded, more=True))
 
 
 def test_a_folder_without_a_record_is_not_carried_on(tmp_path, capsys):

@@ -15,6 +15,7 @@ from image_builders import data_record
 from pages import draw, visible, whole
 
 from tare.analysis import extract
+from tare.analysis.decisions import Weight
 from tare.core.errors import IntegrityError, UserError
 from tare.core.files import read_json, write_json
 from tare.model.records.images import Channels, DataRecord
@@ -24,7 +25,9 @@ from tare.report.answers import answer
 from tare.report.evidence import gather
 from tare.report.machine import conditions, differing, facts, material, profiles
 from tare.report.methods import designs, losses, method
-from tare.report.words.wording import percent, signed
+from tare.report.words.decisions import WEIGHTS
+from tare.report.words.labels import env_title
+from tare.report.words.wording import signed
 
 STUDY = builders.STUDY
 
@@ -34,20 +37,18 @@ STUDY = builders.STUDY
 
 def test_answers_hold_the_numbers_of_the_verdict_table(evidence):
     found = {item.workload: item for item in answer.answers(evidence)}
-    cards = {card.env: card for card in found["mnist_cnn"].environments}
-    assert set(cards) == {"docker", "apptainer", "charliecloud"}
+    table = found["mnist_cnn"].table
+    rows = {(row[0].text, row[0].below): dict(zip(table.columns, row, strict=True)) for row in table.rows}
+    asked = ("Whole run", "Training step", "Training step, default allocator")
+    assert set(rows) == {(env, what) for env in ("Apptainer", "Charliecloud", "Docker") for what in asked}
     verdicts = evidence.verdicts
-    docker = verdicts[
-        (verdicts["workload"] == "mnist_cnn") & (verdicts["env"] == "docker") & (verdicts["metric"] == "real_s")
-    ].iloc[0]
-    assert (
-        f"{percent(docker['ci_low'] - 1)} and {percent(docker['ci_high'] - 1)}"
-        in cards["docker"].findings[0].sentence
-    )
-    asked = ["Whole run", "Training step", "Training step, default allocator"]
-    assert [finding.title for finding in cards["docker"].findings] == asked
-    assert [finding.verdict for finding in cards["docker"].findings] == ["different"] * 3
-    controls = [line.split(":")[0] for line in found["mnist_cnn"].controls]
+    own = (verdicts["workload"] == "mnist_cnn") & (verdicts["role"] == "primary")
+    for row in verdicts[own & (verdicts["metric"] == "real_s")].to_dict("records"):
+        cells = rows[env_title(row["launch"], short=True), "Whole run"]
+        assert cells["longer or shorter"].text == signed(row["ci_low"], row["ci_high"])
+        assert "<svg" in cells["longer or shorter"].below and cells["verdict"].startswith(row["verdict"])
+    assert {cells["verdict"].split(":")[0] for key, cells in rows.items() if key[0] == "Docker"} == {"different"}
+    controls = [line.split(",")[0] for line in found["mnist_cnn"].controls]
     assert controls == ["Whole run", "Training step", "Training step"]
 
 
@@ -70,12 +71,11 @@ def test_unavailable_environments_have_reason_and_remedy(evidence, page):
     assert f"Podman is unavailable: {builders.UNAVAILABLE['podman']}" in visible(page[: page.index("<nav")])
 
 
-def test_the_page_has_every_sentence_beside_its_control(evidence, page):
+def test_the_page_has_every_interval_beside_its_control(evidence, page):
     text = visible(page)
     for item in answer.answers(evidence):
-        for card in item.environments:
-            for finding in card.findings:
-                assert finding.sentence in text
+        for row in item.table.rows:
+            assert row[item.table.columns.index("control")] in text and row[1].text in text
         for line in item.controls:
             assert line in text
     assert "no difference" not in text.lower()
@@ -157,10 +157,10 @@ def test_every_campaign_has_its_loss_check(evidence):
 
 def test_unequal_losses_of_whole_runs(evidence):
     rows = loss_rows(evidence, "loss_last")
-    rows.loc[rows["env"] == "docker", "value"] *= 1 + 1e-6
+    rows.loc[rows["launch"] == "docker", "value"] *= 1 + 1e-6
     near = losses.loss_check("mnist_cnn", rows)
     assert near.equal and "1.0e-06 (Docker)" in near.sentence
-    rows.loc[rows["env"] == "docker", "value"] *= 1.01
+    rows.loc[rows["launch"] == "docker", "value"] *= 1.01
     far = losses.loss_check("mnist_cnn", rows)
     assert far.equal is False and "may compute something else" in far.sentence and "(Docker)" in far.sentence
 
@@ -169,14 +169,14 @@ def test_steps_of_a_round_are_held_against_the_host_of_their_own_round(evidence)
     rows = loss_rows(evidence, "step_loss_last")
     rows.loc[rows["rep"] == 3, "value"] *= 0.9  # another number of steps in this round, the same for all of it
     assert losses.loss_check("mnist_cnn", rows).equal
-    rows.loc[(rows["rep"] == 3) & (rows["env"] == "apptainer"), "value"] *= 1.001
+    rows.loc[(rows["rep"] == 3) & (rows["launch"] == "apptainer"), "value"] *= 1.001
     far = losses.loss_check("mnist_cnn", rows)
     assert far.equal is False and "(Apptainer)" in far.sentence
 
 
 def test_a_block_without_its_host_says_nothing_of_losses(evidence):
     rows = loss_rows(evidence, "step_loss_last")
-    found = losses.loss_check("mnist_cnn", rows[rows["env"] != "host"])
+    found = losses.loss_check("mnist_cnn", rows[rows["launch"] != "host"])
     assert found.equal is None and "no launch on the host left a loss" in found.sentence
 
 
@@ -236,7 +236,7 @@ AGAIN = (
 def test_the_first_screen_says_why_there_is_no_interval(evidence, units, says):
     assert answer.without_interval(evidence) == []
     verdicts = evidence.verdicts.copy()
-    own = (verdicts["env"] == "docker") & (verdicts["metric"] == "real_s")
+    own = (verdicts["launch"] == "docker") & (verdicts["metric"] == "real_s")
     verdicts.loc[own, ["ci_low", "ci_high"]] = float("nan")
     verdicts.loc[own, "n_units"] = units
     changed = replace(evidence, verdicts=verdicts)
@@ -261,10 +261,10 @@ def test_the_first_screen_of_two_units_and_of_a_second_try(tmp_path, again):
     """From campaigns on the disk to the page's text; the second try has the first beside it, set aside."""
     root = builders.build_results(tmp_path / "results", units=2)
     if again:
-        for seal in list(root.glob("campaigns/*/*/rounds.*/sealed.json")):
+        for seal in list(root.glob("campaigns/*/*/*/rounds.*/sealed.json")):
             shutil.copytree(seal.parent, tmp_path / "first")
             (tmp_path / "first").rename(seal.parent / "superseded-1")
-        seals, profiles = root.glob("campaigns/*/*/*/sealed.json"), root.glob("profiles/*/*/*/profile.json")
+        seals, profiles = root.glob("campaigns/*/*/*/*/sealed.json"), root.glob("profiles/*/*/*/*/profile.json")
         extract.write(extract.build(list(seals), list(profiles)), root / "tables")
     draw(root)
     page = build(root, root, STUDY, root / "report/index.html").read_text()
@@ -363,10 +363,7 @@ def test_a_machine_without_any_runtime_gets_a_report_of_its_host(tmp_path):
     text = visible(whole(build(results, results, STUDY, results / "report/index.html")))
     assert "there is nothing to compare" in text
     assert all(reason in text for reason in missing.values())
-    assert (
-        not re.search("Here (an environment|the setting) matters", text)
-        and "can't be said: one of the two has no interval" in text
-    )
+    assert WEIGHTS[Weight.OPEN] in text and WEIGHTS[Weight.MORE] not in text and WEIGHTS[Weight.LESS] not in text
 
 
 def test_one_round_is_too_few_to_tell(tmp_path):
@@ -374,18 +371,18 @@ def test_one_round_is_too_few_to_tell(tmp_path):
     draw(results)
     text = visible(whole(build(results, results, STUDY, results / "report/index.html")))
     assert "Whole runs: of 6 comparisons with the host, 6 can't be told yet." in text
-    assert "we can't tell yet: 1 complete units" in text and "no interval yet" in text
+    assert "inconclusive: 1 complete units" in text and "no interval yet" in text
     assert "the control has no interval yet" in text
 
 
 def test_a_study_without_steps_and_sweeps_says_nothing_of_them(tmp_path):
     root = builders.build_results(tmp_path / "results", steps=False)
     draw(root)
-    for folder in root.glob("campaigns/*/*/*"):
+    for folder in root.glob("campaigns/*/*/*/*"):
         if folder.name.startswith(("sweep",)) or ".stack-" in folder.name:
             shutil.rmtree(folder)
-    sealed = sorted(root.glob("campaigns/*/*/*/sealed.json"))
-    extract.write(extract.build(sealed, sorted(root.glob("profiles/*/*/*/profile.json"))), root / "tables")
+    sealed = sorted(root.glob("campaigns/*/*/*/*/sealed.json"))
+    extract.write(extract.build(sealed, sorted(root.glob("profiles/*/*/*/*/profile.json"))), root / "tables")
     study = json.loads(STUDY) | {"papers": [], "arms": {"workloads": [], "rounds": []}, "stacks": []}
     study |= {"rounds": {"steps": None}, "workloads": {name: {"sweep_batches": []} for name in builders.WORKLOADS}}
     index = build(root, root, json.dumps(study), root / "report/index.html")
@@ -404,7 +401,7 @@ def test_a_missing_figure_is_named(tmp_path, results):
 
 def test_a_campaign_that_was_changed_after_its_seal_is_refused(tmp_path):
     results = builders.build_results(tmp_path / "results", units=2)
-    plan = next(results.glob("campaigns/nyu2022/mnist_cnn/rounds.*/plan.json"))
+    plan = next(results.glob("campaigns/nyu2022/box/mnist_cnn/rounds.*/plan.json"))
     write_json(plan, {**read_json(plan), "seed": 1})
     with pytest.raises(IntegrityError, match="is not what was sealed"):
         gather(results, results, STUDY)

@@ -10,16 +10,14 @@ from dataclasses import replace
 import builders
 import pytest
 from campaign_builders import copies_record, in_slices, json_units, with_plan, with_units
-from pages import draw, row, visible, whole
+from pages import draw, visible, whole
 
 from tare.model.records.campaigns import OWN, SHARED
-from tare.report import build, figures, number_tables
-from tare.report.answers import answer
+from tare.report import build, number_tables
 from tare.report.arms import settings
 from tare.report.evidence import gather
 from tare.report.methods import designs, failures, instrument, method, tries
-from tare.report.sections import SECTIONS
-from tare.report.words.wording import percent, signed, width_text
+from tare.report.words.wording import percent, width_text
 
 STUDY = builders.STUDY
 
@@ -129,114 +127,20 @@ def test_an_environment_that_only_an_arm_lacks_is_said_with_the_arm(evidence):
     assert [r["title"] for r in rows] == ["Podman", "Docker, native installs"]
 
 
-def test_an_arm_says_what_the_level_costs_and_what_environments_cost_at_it(evidence, page):
-    allocator, native, _ = settings.arm_answers(evidence, "mnist_cnn")
-    assert [native.title, allocator.title] == ["Native installs: whole run", "Default allocator: training step"]
-    (level,) = allocator.levels
-    assert level.title == "The level itself, on the host" and level.verdict == "different"
-    assert re.match(r"Training step between 1[78](\.\d)?% and ", level.sentence)
-    assert level.sentence.endswith("longer than at the headline's level (different, beyond the 2% margin)")
-    assert [row.title for row in allocator.environments] == ["Apptainer", "Charliecloud", "Docker"]
-    headline = figures.joint(evidence.verdicts)
-    headline = headline[(headline["metric"] == "step_s") & (headline["workload"] == "mnist_cnn")]
-    for found, (_, beside) in zip(allocator.environments, headline.sort_values("env").iterrows(), strict=True):
-        assert (
-            f"in the headline: {signed(beside['ci_low'], beside['ci_high'])}, {beside['verdict']}" in found.sentence
-        )
-    text = visible(page)
-    for arm in (native, allocator):
-        assert arm.weighing in text and arm.control in text and arm.design in text
-        assert all(found.sentence in text for found in (*arm.levels, *arm.environments))
-    assert native.faults is None
-    assert ". ".join(allocator.faults.sentences) in text and allocator.faults.table.caption in text
-    assert settings.arm_answers(evidence, "sentiment_rnn") == []
-
-
-def level(low, high):
-    return row(env="host", reference="host.headline", metric="step_s", ci_low=low, ci_high=high)
-
-
-def env_at(name, low, high, **fields):
-    return row(env=name, metric="step_s", ci_low=low, ci_high=high, **fields)
-
-
-def test_a_setting_matters_more_where_its_least_is_more_than_any_environments_most():
-    others = [env_at("docker", 0.98, 1.01), env_at("apptainer", 0.99, 1.03)]
-    text = settings.weighing([level(1.101, 1.2)], others, "default allocator")
-    assert text == (
-        "Here the setting matters more than the environment: default allocator moves the training step by at least "
-        "10%, no environment by more than 3.0% (Apptainer) (each interval 95%; exploratory)"
-    )
-
-
-def test_an_environment_matters_more_where_its_least_is_more_than_the_settings_most():
-    text = settings.weighing([level(0.99, 1.01)], [env_at("docker", 1.05, 1.08)], "default allocator")
-    assert "an environment matters more than the setting: Docker moves the training step by at least 5.0%" in text
-    assert "default allocator by no more than 1.1%" in text
-
-
-def test_intervals_that_overlap_leave_it_open():
-    text = settings.weighing([level(0.99, 1.03)], [env_at("docker", 1.01, 1.02)], "default allocator")
-    assert "we can't tell yet: default allocator moves the training step by at most 3.0%, Docker" in text
-    assert "by 1.0% to 2.0%" in text
-
-
-def test_a_setting_that_halves_is_told_as_a_factor():
-    text = settings.weighing([level(0.35, 0.45)], [env_at("docker", 1.05, 1.08)], "stack old", "stack")
-    assert "the stack matters more than the environment: stack old moves the training step by at least a" in text
-    assert "a factor of 2.22, no environment by more than 8.0% (Docker)" in text
-    wide = settings.weighing([level(0.9, 30.0)], [env_at("docker", 1.05, 1.08)], "default allocator")
-    assert "at most a factor of 30.00" in wide
-
-
-def test_without_intervals_nothing_is_weighed():
-    assert "can't be said" in settings.weighing([level(None, None)], [env_at("docker", 1.0, 1.1)], "x")
-    assert "can't be said" in settings.weighing([level(1.0, 1.1)], [], "x")
-
-
-def test_a_study_without_arms_has_no_such_section(results, evidence):
+def test_a_study_without_arms_has_no_tables_of_them(results, evidence):
     study = json.loads(STUDY) | {"arms": {"workloads": [], "rounds": []}}
-    [section] = [section for section in SECTIONS if section.name == "arms"]
-    assert section.parts(evidence)
+    assert any(item.arms for item in settings.sections(evidence))
     found = gather(results, results, json.dumps(study))
     one_level = tuple(one for one in found.campaigns if one.workload == "sentiment_rnn")
-    assert section.parts(replace(found, campaigns=one_level)) == []
+    assert not any(item.arms for item in settings.sections(replace(found, campaigns=one_level)))
 
 
 # Totals, bootstrap, the instrument.
 
 
-def test_stalls_are_named_where_they_change_the_ratio_for_sure():
-    assert answer.stall_note(row(stalls_ci_low=0.99, stalls_ci_high=1.02)) is None
-    note = answer.stall_note(row(stalls_ci_low=1.01, stalls_ci_high=1.03, total_ci_low=1.02, total_ci_high=1.07))
-    assert note == (
-        "Stalls count here: they change the ratio by +1.0% to +3.0%; all time, stalls included, is +2.0% to +7.0%"
-    )
-    assert answer.stall_note(row(stalls_ci_low=float("nan"), stalls_ci_high=None)) is None
-    few = row(verdict="equivalent but for stalls", total_verdict="equivalent", steps=60)
-    assert answer.stall_note(few) == "60 steps were timed: stalls of one step in 20 or fewer could have gone unseen"
-    for why in (
-        "inconclusive",
-        "different",
-    ):  # the number of steps is not why
-        assert answer.stall_note({**few, "total_verdict": why}) is None
-
-
-def test_a_headline_with_the_default_allocator_has_the_modelled_ratio_beside_it(evidence):
-    verdicts, costs = evidence.verdicts.copy(), evidence.fault_costs.copy()
-    default = (verdicts["campaign"].str.endswith("allocator-default")) & (verdicts["reference"] == "host")
-    verdicts.loc[default, "role"] = "primary"
-    costs.loc[costs["item"] == "equal_faults_ratio", ["low", "high"]] = (0.99, 1.02)
-    found = answer.answers(replace(evidence, verdicts=verdicts, fault_costs=costs.assign(reason=None)))[0]
-    docker = next(one for one in found.environments if one.env == "docker")
-    notes = {finding.title: finding.note or "" for finding in docker.findings}
-    assert notes.pop("Training step, default allocator").endswith("At equal page faults, modelled: −1.0% to +2.0%")
-    assert not any("modelled" in note for note in notes.values())
-
-
 def test_tables_have_both_ratios_and_name_those_that_are_apart(evidence):
     changed = evidence.verdicts.assign(verdict="equivalent")
-    one = (changed["metric"] == "step_s") & (changed["env"] == "docker") & (changed["reference"] == "host")
+    one = (changed["metric"] == "step_s") & (changed["launch"] == "docker") & (changed["reference"] == "host")
     changed.loc[one, ["stalls_ci_low", "stalls_ci_high"]] = (1.01, 1.05)
     changed.loc[one, "verdict"] = "equivalent but for stalls"
     table = number_tables.verdicts_table(replace(evidence, verdicts=changed), "mnist_cnn")
@@ -257,7 +161,7 @@ def test_the_bootstrap_is_named_where_it_would_have_decided_otherwise(evidence):
     assert "decided the same everywhere" in number_tables.bootstrap_sentence(
         replace(evidence, verdicts=changed), "mnist_cnn"
     )
-    one = (changed["metric"] == "real_s") & (changed["env"] == "charliecloud") & (changed["reference"] == "host")
+    one = (changed["metric"] == "real_s") & (changed["launch"] == "charliecloud") & (changed["reference"] == "host")
     changed.loc[one, ["bootstrap_low", "bootstrap_high"]] = (1.001, 1.01)
     text = number_tables.bootstrap_sentence(replace(evidence, verdicts=changed), "mnist_cnn")
     assert "would have decided 1 of 36 otherwise: whole run in Charliecloud (different within margin)." in text

@@ -98,8 +98,9 @@ def test_captions_say_what_was_published_recomputed_and_measured(evidence, page)
     views = {view.name[-2:]: view for row in paper.figure_rows(evidence, load(PAPER)) for view in row}
     assert "the authors' own logs have 2 of the 3 values." in views["07"].caption[0]
     assert views["07"].caption[-1] == "Here: unavailable."
-    assert "calls × average" in views["13"].caption[1] and views["13"].caption[2].startswith("Modelled here: Host")
-    assert views["17"].caption[-1].startswith("Measured here: real time: Host (Bare VM)")
+    assert "calls × average" in views["13"].caption[1] and views["13"].caption[2] == "Here: modelled."
+    assert views["17"].caption[-1] == "Here: measured."
+    assert any(line.startswith("real time, Host (Bare VM): published ") for line in views["17"].sentences)
     assert any("the two are exchanged" in line for line in views["03"].found)
     text = shown(page)
     for view in views.values():

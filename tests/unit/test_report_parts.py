@@ -10,7 +10,7 @@ from pages import visible
 
 from tare.report import parts, sections
 from tare.report.pages import _templates
-from tare.report.words.layout import Comparison, Table
+from tare.report.words.layout import Table
 
 ITEM = SimpleNamespace(name="a", title="A <b>", said=["one"], nothing=[], none=None, rest=[1, 2], shown=[])
 TABLE = Table(caption="a caption", columns=["", "n"], rows=[["x", "1"]])
@@ -35,7 +35,7 @@ def shown(*blocks):
         parts.each(parts.where("nothing"), parts.words("words")),
         parts.folded("a summary", parts.words("words of every study"), parts.tables(parts.at("none"))),
         parts.box("cards", parts.title("a title"), parts.lines(parts.at("nothing"))),
-        parts.card("{it.title}", parts.findings(parts.at("nothing"))),
+        parts.card("{it.title}", parts.tables(parts.at("none"))),
     ],
 )
 def test_what_finds_no_content_is_left_out(block):
@@ -45,12 +45,9 @@ def test_what_finds_no_content_is_left_out(block):
 def test_what_has_a_word_for_its_absence_says_it():
     page = visible(shown(parts.lines(parts.at("nothing"), otherwise="Nothing ran.")))
     assert page == "Heading Nothing ran."
-    assert "Nothing was measured." in shown(parts.findings(parts.at("none"), otherwise="Nothing was measured."))
 
 
 def test_every_kind_is_shown():
-    verdict = "different within margin"
-    comparison = Comparison(title="a title", verdict=verdict, sentence="A sentence", note="A note")
     page = shown(
         parts.words("of {it.name}", "lede"),
         parts.title("a title", "h4"),
@@ -58,9 +55,8 @@ def test_every_kind_is_shown():
         parts.tables(lambda it: [TABLE, None]),
         parts.figure("f_{it.name}", "a caption", "single"),
         parts.figures("f", "a caption", lambda it: ["x", "y"]),
-        parts.folded("{shown} of {it.title}", parts.findings(lambda it: comparison), of=parts.rest),
+        parts.folded("All {shown} of {it.title}", parts.words("{it.name}"), of=lambda it: len(it.rest)),
         parts.card("a card", parts.words(lambda it: Markup("<em>words</em>")), of=lambda it: "docker"),
-        parts.argument(lambda it: [SimpleNamespace(question="Why?", sentences=["Therefore."])]),
         parts.Block("links", "tables", words="Tables"),
     )
     for html in (
@@ -71,10 +67,7 @@ def test_every_kind_is_shown():
         '<figure class="single">the figure f_a<figcaption>a caption',
         "the figure f_x",
         "<summary>All 2 of A &lt;b&gt;</summary>",
-        '<span class="chip different-within-margin">different within margin</span>',
-        '<p class="stalls">A note.</p>',
         "<p><em>words</em></p>",
-        "<li><h4>Why?</h4>",
     ):
         assert html in page, html
     assert "Tables" not in page, "there are no files to link"
@@ -89,9 +82,3 @@ def test_every_section_says_where_it_stands_once():
     names = [section.name for section in sections.SECTIONS]
     assert len(set(names)) == len(names)
     assert all(section.heading and section.title and section.blocks for section in sections.SECTIONS)
-
-
-def test_sentences_of_a_job_end_in_one_full_stop(evidence):
-    [job] = [section for section in sections.SECTIONS if section.name == "job"]
-    page = str(job.parts(evidence))
-    assert "A job of an hour takes" in page and ".." not in page

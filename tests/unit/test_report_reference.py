@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from types import SimpleNamespace
 
 import builders
 import device_builders
@@ -117,10 +118,12 @@ def test_the_section_tells_machine_environments_parts_and_ceilings(reference):
         "1 of 2 parts ran whole, in 8 min 31 s.",
         "No time left for setting mnist_cnn amp=fp16.",
     ]
-    lines = reference_section.ceiling_lines(reference)
-    assert lines[0].startswith("Memory: 790 GB/s measured") and "88% of the datasheet's 900 GB/s" in lines[0]
-    assert any(line.startswith("Products in fp32: 14.2 TFLOP/s measured, 90% of") for line in lines)
-    assert reference_section.ceiling_lines(replace(reference, ceilings=None))[0].startswith("Unavailable")
+    found = reference_section.section(SimpleNamespace(papers=[], references=[reference], broken_references=[]))
+    lines = found["references"][0]["ceilings"]
+    assert any("memory is 88% of 900 GB/s" in line for line in lines)
+    assert any(line.startswith("That is 90% of 15.7 TFLOP/s") for line in lines)
+    bare = SimpleNamespace(papers=[], references=[replace(reference, ceilings=None)], broken_references=[])
+    assert reference_section.section(bare)["references"][0]["ceilings"] == [reference_section.NO_CEILINGS]
 
 
 def test_its_figures_are_drawn_where_there_is_something_to_show(reference, tmp_path):
@@ -164,14 +167,15 @@ def test_a_ratio_below_or_above_the_range_is_said(reference, paper):
     fast = reference.metrics.copy()
     fast.loc[fast["metric"] == "memset_s", "value"] /= 100
     assert rows_of(replace(reference, metrics=fast), paper)["Memset, a call"].verdict == "below the range"
-    (said,) = beside_published.sentences(replace(reference, metrics=fast), paper, "mnist_cnn")
-    assert "H200 has 5.3 times the bandwidth of V100-SXM2-16GB and 4.3 times its fp32 peak" in said
-    assert "memset, a call 0.0037×" in said
+    table = beside_published.table(replace(reference, metrics=fast), paper, "mnist_cnn")
+    assert "H200 has 5.3 times the bandwidth of V100-SXM2-16GB and 4.3 times its fp32 peak" in table.note
+    (row,) = (row for row in table.rows if row[0].text == "Memset, a call")
+    assert row[3] == "0.00372×" and row[-1] == "below the range"
 
 
 def test_kernels_time_of_an_epoch_is_a_steps_times_its_steps(reference, paper):
     own = reference.metrics
-    step = own[(own["metric"] == "kernel_s") & (own["env"] == HOST) & (own["workload"] == "mnist_cnn")][
+    step = own[(own["metric"] == "kernel_s") & (own["launch"] == HOST) & (own["workload"] == "mnist_cnn")][
         "value"
     ].iloc[0]
     kernels = rows_of(reference, paper)["Kernels' time, an epoch"]
@@ -190,7 +194,8 @@ def test_an_unknown_device_has_ratios_and_no_range(reference, paper):
     record = {**reference.record, "device": {"kind": "cuda", "name": "Some GPU", "facts": None}}
     memset = rows_of(replace(reference, record=record), paper)["Memset, a call"]
     assert memset.ratio is not None and "no datasheet" in memset.verdict
-    assert beside_published.sentences(replace(reference, record=record), paper, "mnist_cnn") == []
+    table = beside_published.table(replace(reference, record=record), paper, "mnist_cnn")
+    assert table.rows and "By the datasheets" not in table.note
 
 
 def test_a_reference_of_a_processor_stands_beside_no_gpu(reference, paper):

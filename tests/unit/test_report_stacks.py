@@ -8,12 +8,15 @@ import builders
 from pages import draw, visible, whole
 
 from tare.analysis.choice import is_level
+from tare.analysis.decisions import Weight
 from tare.model.records.images import BaseImage, CompiledLibrary, OciRecord, Package, TreeFacts, TreeRecord
 from tare.model.studies.layout import arm_of
 from tare.report import build, figures
 from tare.report.arms import settings, stacks
 from tare.report.evidence import gather
 from tare.report.methods import losses
+from tare.report.number_tables import interval_text
+from tare.report.words.labels import workload_title
 
 STUDY = builders.STUDY
 
@@ -22,24 +25,31 @@ def test_each_workload_has_the_stack_in_whole_runs_and_in_steps(evidence):
     found = stacks.sections(evidence)
     assert [item.name for item in found] == list(builders.WORKLOADS)
     for item in found:
+        title = workload_title(item.name)
         assert not item.missing
-        assert [answer.title for answer in item.answers] == [
-            "Stack paper-2022: whole run",
-            "Stack paper-2022: training step",
+        assert [table.caption for table in item.tables] == [
+            f"{title}, stack paper-2022: whole run",
+            f"{title}, stack paper-2022: training step",
+            f"{title}: paper-2022 against torch-2.13 on the host, by metric",
         ]
-        steps = item.answers[1]
-        assert steps.levels[0].title == "paper-2022 instead of torch-2.13, on the host"
-        assert steps.levels[0].verdict == "different" and "longer than with torch-2.13" in steps.levels[0].sentence
-        assert "the stack matters more than the environment" in steps.weighing
-        assert "imports between" in item.phases[0] and "shorter" in item.phases[0]
+        _, steps, parts = item.tables
+        level, *others = steps.rows
+        assert level[0] == "paper-2022 instead of torch-2.13, on the host" and level[-1].startswith("different")
+        assert [row[0] for row in others] == ["Apptainer", "Charliecloud", "Docker"]
+        own = evidence.verdicts.query(f"workload == {item.name!r} and reference == 'host.headline'")
+        own = own[(own["metric"] == "imports_s") & own["campaign"].str.contains("stack-paper-2022")].iloc[0]
+        [shown] = [row for row in parts.rows if row[0] == "Imports"]
+        assert shown[3] == interval_text(own["ci_low"], own["ci_high"]) and own["ci_high"] < 1
+    weight = {(one.workload, one.metric): one.weight for one in evidence.decided if one.level == "paper-2022"}
+    assert weight["mnist_cnn", "step_s"] is Weight.MORE
 
 
 def test_the_stack_of_every_row_is_the_one_that_ran(evidence):
     own = evidence.metrics[
         evidence.metrics["campaign"].map(lambda name: bool(arm_of(name) and arm_of(name).other_stack))
     ]
-    assert set(own[own["env"] == "host.headline"]["stack"]) == {"torch-2.13"}
-    assert set(own[own["env"] != "host.headline"]["stack"]) == {"paper-2022"}
+    assert set(own[own["launch"] == "host.headline"]["stack"]) == {"torch-2.13"}
+    assert set(own[own["launch"] != "host.headline"]["stack"]) == {"paper-2022"}
 
 
 def test_a_library_that_was_compiled_is_told_with_target_and_seconds(evidence):
@@ -57,9 +67,9 @@ def test_a_library_that_was_compiled_is_told_with_target_and_seconds(evidence):
     assert told in stacks.package_table(changed).note and "compiled" not in stacks.package_table(evidence).note
 
 
-def test_settings_do_not_show_another_stack(evidence):
+def test_tables_of_arms_do_not_show_another_stack(evidence):
     for item in settings.sections(evidence):
-        assert not any("paper-2022" in answer.title for answer in item.answers)
+        assert not any("paper-2022" in table.caption for table in item.arms)
     assert figures.arm_workloads(evidence.metrics) == ["mnist_cnn"]
     assert figures.arm_workloads(evidence.metrics, stacks=True) == list(builders.WORKLOADS)
 
@@ -71,8 +81,9 @@ def test_losses_are_held_within_a_stack(evidence):
     moved.loc[other & moved["stack"].eq("paper-2022"), "value"] *= 1.5
     changed = replace(evidence, **{"metrics": moved})
     assert all(check.equal for check in losses.loss_checks(changed))
-    assert "5.0e-01 of it apart" in stacks.loss_sentences(changed, "mnist_cnn")[0]
-    moved.loc[other & moved["env"].eq("docker"), "value"] *= 1.5
+    [rounds] = [one for one in evidence.other_stacks("mnist_cnn") if one.kind == "rounds"]
+    assert "up to 50% apart" in settings.loss_text(moved, "mnist_cnn", rounds.name)
+    moved.loc[other & moved["launch"].eq("docker"), "value"] *= 1.5
     assert not all(check.equal for check in losses.loss_checks(changed))
 
 
@@ -109,23 +120,24 @@ def test_an_official_image_shows_what_it_holds_and_its_digest_or_why_there_is_no
 def test_an_official_image_is_told_beside_what_it_is_like_on_the_host(evidence):
     campaign = evidence.other_stacks("mnist_cnn")[0]
     name = campaign.name.replace("paper-2022", "tensorflow-2.1-official")
-    verdicts = evidence.verdicts.assign(campaign=evidence.verdicts["campaign"].replace(campaign.name, name))
-    changed = replace(evidence, **{"verdicts": verdicts})
-    answer = settings.arm_answer(
+    rows = evidence.decisions.assign(campaign=evidence.decisions["campaign"].replace(campaign.name, name))
+    changed = replace(evidence, **{"decisions": rows})
+    table = settings.arm_table(
         changed, replace(campaign, path=campaign.path.parent.with_name(name) / campaign.path.name)
     )
-    assert answer.levels[0].title == "tensorflow-2.1 instead of torch-2.13, on the host"
+    level, *others = table.rows
+    assert level[0] == "tensorflow-2.1 instead of torch-2.13, on the host"
     kinds = "tensorflow-2.1-official, official image (tensorflow/tensorflow:2.1.0-py3); torch-2.13, pip"
-    assert answer.design.endswith(f"Kind of image: {kinds}")
-    assert answer.environments[0].title.startswith("tensorflow-2.1-official in ")
-    assert answer.environments[0].title.endswith(" beside tensorflow-2.1 on the host")
+    assert table.note.endswith(f"Kind of image: {kinds}.")
+    assert others[0][0].startswith("tensorflow-2.1-official in ")
+    assert others[0][0].endswith(" beside tensorflow-2.1 on the host")
 
 
 def test_figure_has_the_level_and_the_environments(evidence):
     drawing = figures.stacks(evidence.verdicts, "mnist_cnn")
     assert len(drawing.figure.axes) == 2
     level = [row for row in evidence.verdicts.to_dict("records") if is_level(row)]
-    assert level and "the level itself" in drawing.alt
+    assert level and "The stack itself, against the study's: Host " in drawing.alt
 
 
 def test_a_stack_that_cannot_be_had_says_what_would_provide_it(tmp_path):
@@ -133,22 +145,10 @@ def test_a_stack_that_cannot_be_had_says_what_would_provide_it(tmp_path):
     draw(results)
     evidence = gather(results, results, STUDY)
     found = stacks.sections(evidence)
-    assert all(not item.answers and len(item.missing) == 2 for item in found)
+    assert all(not item.tables and len(item.missing) == 2 for item in found)
     assert ["Python", builders.PYTHON, "3.7 wanted, none ran"] in stacks.package_table(evidence).rows
     text = visible(whole(build(results, results, STUDY, results / "report/index.html")))
     assert "Whole runs with paper-2022: unavailable: the stack paper-2022: no CPython 3.7" in text
     assert "apt-get install python3.7" in text
     drawing = figures.stacks(evidence.verdicts, "mnist_cnn")
     assert "no other stack ran" in drawing.alt
-
-
-def test_of_many_stacks_those_that_differ_stand_open_and_what_all_say_is_said_once(evidence):
-    (item, *_) = stacks.sections(evidence)
-    differs = item.answers[0]
-    assert not item.many and item.shown == item.answers and item.rest == [] and item.weighing is None
-    open_level = replace(differs.levels[0], verdict="inconclusive")
-    leaves_open = replace(differs, levels=[open_level], environments=[])
-    many = replace(item, answers=[*[leaves_open] * 6, differs])
-    assert many.many and many.shown == [differs] and many.rest == [leaves_open] * 6
-    assert many.weighing == differs.weighing
-    assert replace(many, answers=[*many.answers, replace(differs, weighing="another")]).weighing is None

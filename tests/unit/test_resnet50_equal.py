@@ -5,9 +5,10 @@ import types
 import pytest
 import torch
 
+from tare.analysis import expected
 from tare.core.errors import UserError
 from tare.model.registry import describe_workload, whole_options
-from tare.model.studies import expected, study
+from tare.model.studies import study
 from tare.worker import frameworks, train
 from workloads import _resnet50, _resnet50_tensorflow, resnet50_equal
 

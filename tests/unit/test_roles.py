@@ -1,6 +1,6 @@
 """Roles of launches are read as they were written; names are those that older journals have."""
 
-from dataclasses import replace
+import json
 from itertools import product
 
 import pytest
@@ -40,7 +40,7 @@ def test_names_are_those_of_older_journals():
     control = LaunchRole(environment=HOST, is_control=True)
     assert control.name == CONTROL == "host.control"
     assert read_role("docker.vm.headline") == LaunchRole(environment="docker.vm", is_reference=True)
-    assert read_role("host.control.alone") == replace(control, is_alone=True)
+    assert read_role("host.control.alone") == control.replace(is_alone=True)
     assert read_role("docker/as_found") == LaunchRole(environment="docker", page_cache=AS_FOUND)
     assert read_role("128") == LaunchRole(environment=HOST, batch=128)
     assert (reference_of("vm"), alone_of(CONTROL), started(CONTROL, COLD)) == (
@@ -56,3 +56,19 @@ def test_only_an_environments_own_launch_is_compared_with_the_host():
         *arms.launch_roles(None, [HOST, "docker"], SHARED),
     ]
     assert {role.name for role in roles if role.is_compared} == {"docker"}
+
+
+@pytest.mark.parametrize("path", STUDIES, ids=lambda path: path.stem)
+def test_a_plan_holds_roles_as_they_were_written(path):
+    for one in campaigns(load_checked(path)):
+        roles = arms.launch_roles(arms.parse(one.arm) if one.arm else None, one.environments, one.scenario)
+        rows = [role.to_json() for role in roles]
+        assert [LaunchRole.model_validate_json(json.dumps(row)) for row in rows] == roles
+        assert rows[:2] == [{"environment": HOST}, {"environment": HOST, "is_control": True}]
+        assert [read_role(role.name).to_json() for role in roles] == rows
+
+
+def test_a_launch_is_compared_as_its_role():
+    names = {"host": "reference", CONTROL: "control", "docker": "treatment", "host.headline": "headline"}
+    assert {name: read_role(name).role for name in names} == names
+    assert read_role("host.control.alone").role == "control"

@@ -16,7 +16,7 @@ from tare.model import tables
 from tare.model.records.measured import CeilingsRecord, Sheet
 from tare.model.schema import parse
 from tare.report import figures
-from tare.report.figures import plane, rooflines
+from tare.report.figures import rooflines
 from tare.report.figures.paper_roofline import audited_points, drawn_points, paper_roofline
 from tare.report.machine import rooflines as report
 from tare.stats.intervals import t_quantile
@@ -36,7 +36,7 @@ def families(results):
 
 @pytest.fixture(scope="module")
 def record(results):
-    return read_ceilings(results / "ceilings.json")
+    return read_ceilings(results / "machines/box/ceilings.json")
 
 
 @pytest.fixture(scope="module")
@@ -50,7 +50,7 @@ def said(drawing, path):
 
 
 def host_steps(metrics, workload="mnist_cnn"):
-    own = metrics[(metrics["metric"] == "step_s") & (metrics["env"] == "host")]
+    own = metrics[(metrics["metric"] == "step_s") & (metrics["launch"] == "host")]
     own = own[(own["workload"] == workload) & (own["campaign"].map(lambda name: name.count(".")) == 1)]
     return own["value"].to_numpy()
 
@@ -72,7 +72,7 @@ def test_points_follow_from_counts_and_the_steps_of_turns(metrics):
 def test_without_turns_a_point_has_no_interval_and_says_so(metrics, record, tmp_path):
     alone = metrics[metrics["metric"] != "step_s"]
     point = roofs.points(alone).set_index(["workload", "env"]).loc[("mnist_cnn", "host")]
-    step = metrics[(metrics["metric"] == "plain_step_s") & (metrics["env"] == "host")]
+    step = metrics[(metrics["metric"] == "plain_step_s") & (metrics["launch"] == "host")]
     step_s = step[step["workload"] == "mnist_cnn"]["value"].iloc[0]
     flops = sum(row[2] for row in builders.OPERATORS.values())
     assert point["rate"] == pytest.approx(flops / step_s)
@@ -113,14 +113,14 @@ def test_the_figure_draws_the_points_and_says_what_is_modelled(metrics, record, 
 
 def test_bars_are_the_interval(metrics):
     rows = roofs.points(metrics)
-    low, high = plane.interval_bars(rows)
+    low, high = rooflines.interval_bars(rows)
     assert low == pytest.approx((rows["rate"] - rows["low"]) / 1e9)
     assert high == pytest.approx((rows["high"] - rows["rate"]) / 1e9)
 
 
 def test_family_points_by_hand(families):
     found = roofs.family_points(families, "mnist_cnn").set_index("family")
-    own = families[(families["workload"] == "mnist_cnn") & (families["env"] == "host")].set_index("family")
+    own = families[(families["workload"] == "mnist_cnn") & (families["launch"] == "host")].set_index("family")
     convolution = found.loc["convolution"]
     assert convolution["flops"] == 430_000_000 + 860_000_000 and not convolution["convention"]
     assert convolution["rate"] == pytest.approx(convolution["flops"] / own.loc["convolution", "self_s_per_step"])
@@ -210,7 +210,7 @@ def test_names_of_slopes_lie_along_them_and_leave_no_id(metrics, record, tmp_pat
 
 
 def test_powers_of_two_are_written_as_readers_know_them():
-    assert [plane.power_of_two(value) for value in (0.125, 1, 2048, 4096, 131072)] == [
+    assert [rooflines.power_of_two(value) for value in (0.125, 1, 2048, 4096, 131072)] == [
         "1/8",
         "1",
         "2048",

@@ -5,11 +5,13 @@ import itertools
 import json
 import math
 import statistics
+from dataclasses import replace
 from types import SimpleNamespace
 
 import fakes
 import pandas as pd
 import pytest
+from asked import conditions
 from campaign_builders import verdict_rows
 from fakes import Fake, site, still_running
 from own_time import phases_of
@@ -81,8 +83,6 @@ def fakes_of(pids, names=NAMES, **changes):
 
 # --- what can't be sliced, before anything has run
 
-SPEC, WARM = {"device": "cpu"}, {"page_cache": "warm"}
-
 
 class Streams(Fake):
     title = "Streams"
@@ -90,9 +90,9 @@ class Streams(Fake):
 
 
 REFUSED = {
-    "a device": ("single", {"device": "cuda"}, WARM, "queued on a GPU"),
-    "another scenario": ("busy_core", SPEC, WARM, "scenario busy_core"),
-    "a cold page cache": ("single", SPEC, {"page_cache": "cold"}, "the page cache is cold"),
+    "a device": ("single", "cuda", "warm", "queued on a GPU"),
+    "another scenario": ("busy_core", "cpu", "warm", "scenario busy_core"),
+    "a cold page cache": ("single", "cpu", "cold", "the page cache is cold"),
 }
 APART = {
     "streams alone": (Streams, "it shares no files with this machine"),
@@ -102,8 +102,8 @@ APART = {
 
 @pytest.mark.parametrize("what", REFUSED)
 def test_what_cannot_be_sliced_is_refused_with_its_reason(what):
-    scenario, spec, conditions, says = REFUSED[what]
-    assert says in sliced.refusal(scenario, spec, conditions)
+    scenario, device, page_cache, says = REFUSED[what]
+    assert says in sliced.refusal(scenario, device, page_cache)
 
 
 @pytest.mark.parametrize("what", APART)
@@ -118,11 +118,11 @@ def test_what_can_be_sliced_is_not_refused(monkeypatch):
     monkeypatch.setattr(sliced, "machine_hierarchies", list)
     monkeypatch.setattr(sliced.os, "geteuid", lambda: 0)
     for page_cache in ("warm", "as_found"):
-        assert sliced.refusal("single", SPEC, {"page_cache": page_cache}) is None
+        assert sliced.refusal("single", "cpu", page_cache) is None
     monkeypatch.setattr(sliced.os, "geteuid", lambda: 1000)
-    assert "can freeze no control group" in sliced.refusal("single", SPEC, WARM)
+    assert "can freeze no control group" in sliced.refusal("single", "cpu", "warm")
     monkeypatch.setattr(sliced, "quota_here", lambda: "/groups/cpu.max")
-    assert "(/groups/cpu.max)" in sliced.refusal("single", SPEC, WARM)
+    assert "(/groups/cpu.max)" in sliced.refusal("single", "cpu", "warm")
 
 
 @pytest.mark.parametrize(
@@ -291,7 +291,7 @@ def test_a_launch_whose_bills_differ_in_the_first_sliced_round_is_no_longer_slic
     assert ran[1] == dict.fromkeys(NAMES, False) and ran[2] == dict.fromkeys((HOST, CONTROL, "podman"), True)
     rows = verdict_rows(found, pd.DataFrame(campaign_metrics(found)))
     seen = {
-        row["env"]: (row["sliced"], row["n_units"], row["unsliced_reason"])
+        row["launch"]: (row["sliced"], row["n_units"], row["unsliced_reason"])
         for row in rows
         if row["metric"] == "real_s"
     }
@@ -307,7 +307,7 @@ def test_verdicts_of_a_campaign_in_part_of_slices_say_which(tmp_path, pids, gues
         tmp_path / "c", {**fakes_of(pids, work_s=0.05), "qemu": Guest(pids, work_s=0.05)}, units=6, steps=None
     )
     rows = {
-        row["env"]: row
+        row["launch"]: row
         for row in verdict_rows(found, pd.DataFrame(campaign_metrics(found)))
         if row["metric"] == "real_s"
     }
@@ -449,7 +449,7 @@ def test_a_limit_of_memory_counts_as_well_as_the_machines(tmp_path, monkeypatch,
 )
 def test_measured_steps_take_other_cpus_from_round_to_round(threads, cpus, cores, monkeypatch):
     monkeypatch.setattr(sliced, "choose_cpus", lambda count: cpus[:count])
-    plan = SimpleNamespace(conditions={"cpus": len(cpus), "threads": threads})
+    plan = SimpleNamespace(conditions=conditions(cpus=len(cpus), threads=threads))
     assert [sliced.measured_cpus(plan, number) for number in range(5)] == cores
 
 
@@ -539,11 +539,13 @@ def test_a_runtime_that_starts_no_program_is_told_by_its_own_words(tmp_path, pid
     assert reason in found.sealed.failures["docker"]
 
 
-def test_one_that_hangs_ends_at_its_own_time_and_leaves_nobody(tmp_path, pids, monkeypatch):
-    monkeypatch.setitem(fakes.CONDITIONS, "launch_timeout_s", 2.0)
+def test_one_that_hangs_ends_at_its_own_time_and_leaves_nobody(tmp_path, pids):
     environments = fakes_of(pids)
     environments["docker"].faults = {1: "hang", 2: "hang"}
-    found = run(tmp_path / "c", environments, units=2)
+    design = rounds.rounds(setup_of(environments, units=2))
+    hurried = design.plan.conditions.replace(launch_timeout_s=2.0)
+    run_campaign(tmp_path / "c", replace(design, plan=design.plan.replace(conditions=hurried)))
+    found = read_sealed(tmp_path / "c" / SEALED)
     hung = [unit for unit in found.units if unit.voided is not None]
     assert hung and all(unit.voided.startswith("docker was still running after 2 s of its own") for unit in hung)
     assert {unit.launches["docker"].status for unit in hung} == {"failed"}

@@ -8,7 +8,7 @@ from types import SimpleNamespace
 
 import pytest
 from audit_builders import here, metric
-from campaign_builders import base_plan, rounds_campaign, sealed_campaign, write_campaign
+from campaign_builders import MACHINE, base_plan, rounds_campaign, sealed_campaign, write_campaign
 
 from tare.analysis import extract
 from tare.core.files import project_root
@@ -31,7 +31,7 @@ def studies():
 
 
 def test_every_row_of_a_campaign_says_what_is_not_as_published(studies, tmp_path):
-    folder = tmp_path / "resnet18/rounds.docker+host"
+    folder = tmp_path / f"{MACHINE}/resnet18/rounds.docker+host"
     plan, rows = rounds_campaign("columbia2025", "resnet18", [HOST, "docker"], {}, 3, random.Random(1))
     part = json.loads(part_of(studies["columbia2025"], "rounds", "resnet18"))
     write_campaign(folder, {**plan, "spec": {**plan["spec"], "batch": 4}, "part": part}, rows)
@@ -39,7 +39,7 @@ def test_every_row_of_a_campaign_says_what_is_not_as_published(studies, tmp_path
     for name in ("metrics", "verdicts"):
         assert len(found[name]) and set(found[name]["scaled"]) == {RESNET18}, name
     del part["workloads"]["resnet18"]["published"]
-    again = tmp_path / "again/resnet18/rounds.docker+host"
+    again = tmp_path / f"again/{MACHINE}/resnet18/rounds.docker+host"
     write_campaign(again, {**plan, "part": part}, rows)
     assert extract.build([again / "sealed.json"], [])["metrics"]["scaled"].isna().all()
 

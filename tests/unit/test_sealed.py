@@ -5,6 +5,7 @@ import hashlib
 import json
 
 import pytest
+from asked import PLANNED
 
 from tare.core.errors import IntegrityError
 from tare.core.files import canonical_json, sha256_file, sha256_text, write_json
@@ -18,9 +19,8 @@ PLAN = {
     "kind": "rounds",
     "study": "tiny",
     "workload": "mnist_cnn",
-    "environments": ["host", "host.control", "docker"],
-    "spec": {"batch": 64},
-    "conditions": {},
+    "launches": [{"environment": "host"}, {"environment": "host", "is_control": True}, {"environment": "docker"}],
+    **PLANNED,
     "sampling": {"units": 2, "confidence": 0.95},
     "seed": 1,
     "discarded": 1,
@@ -29,7 +29,9 @@ PLAN = {
     "stack": "torch-2.13",
     "code_sha256": "0" * 64,
     "provenance": {},
-    "machine": {"cpus": [0], "governor": None, "kernel": "6", "machine": "x86_64", "online_cpus": "0"},
+    "machine": {
+        **{"name": "box", "cpus": [0], "governor": None, "kernel": "6", "machine": "x86_64", "online_cpus": "0"}
+    },
 }
 DECISION = {
     **{"units": 2, "design": "stein", "wanted": 2, "cap": 9, "spread": {"docker": 0.1}, "widest": "docker"},
@@ -173,7 +175,8 @@ def test_a_campaign_of_environments_that_are_gone_is_read(tmp_path):
     units = [{**unit(number), "launches": {"gvisor": unit(0)["launches"]["host"]}} for number in range(3)]
     write_folder(tmp_path, [*units, seal_of(*units)])
     path, summary = tmp_path / sealed.PLAN, json.loads((tmp_path / layout.SEALED).read_text())
-    write_json(path, json.loads(path.read_text()) | {"environments": ["host", "host.control", "gvisor"]})
+    launches = [*PLAN["launches"][:2], {"environment": "gvisor"}]
+    write_json(path, json.loads(path.read_text()) | {"launches": launches})
     write_json(tmp_path / layout.SEALED, summary | {"plan_sha256": sha256_file(path)})
     found = sealed.read_sealed(tmp_path / layout.SEALED)
-    assert len(found.units) == 3 and env_title(found.plan.environments[-1]) == "Gvisor"
+    assert len(found.units) == 3 and env_title(found.plan.launch_names[-1]) == "Gvisor"

@@ -8,6 +8,7 @@ from types import SimpleNamespace
 
 import pytest
 import torch
+from asked import CONDITIONS, OF_A_STUDY, PART
 from project import ROOT
 
 from tare.cli import images as images_commands
@@ -67,8 +68,8 @@ def test_a_campaign_of_a_setting_holds_the_host_alone_and_its_launches_get_it():
     names = {campaign.name for campaign in study.campaigns(study.load_checked("config/full.yaml"))}
     assert {"rounds.host.amp-bf16", "rounds.host.compile-inductor", "rounds.host.tf32-on"} <= names
     levels = arms.levels_of({"stack": "same", "allocator": "steady", "page_cache": "warm"}, arms.parse("amp=bf16"))
-    assert arms.conditions_at({"threads": 1}, levels)["settings"] == {"amp": "bf16"}
-    assert "settings" not in arms.conditions_at({"threads": 1}, {"allocator": "default", "stack": "same"})
+    assert arms.conditions_at(OF_A_STUDY, levels).settings == {"amp": "bf16"}
+    assert "settings" not in arms.conditions_at(OF_A_STUDY, {"allocator": "default", "stack": "same"}).to_json()
 
 
 def test_the_headlines_own_level_is_no_arm():
@@ -90,7 +91,7 @@ def test_threads_are_a_condition_that_is_weighed_as_settings_are():
     assert arm.is_setting and not arm.is_inside and not arm.needs_image and arm.settings == {}
     assert arms.launch_names(arm, ["host"]) == ["host", "host.control", "host.headline"]
     levels = arms.levels_of({"stack": "same", "allocator": "default"}, arm)
-    assert arms.conditions_at({"threads": 1, "cpus": 2}, levels)["threads"] == 2
+    assert arms.conditions_at(OF_A_STUDY, levels).threads == 2
     assert layout.arm_of("rounds.host.threads-2") == arm
 
 
@@ -103,8 +104,8 @@ def test_a_number_of_threads_that_can_not_be_weighed_is_refused(level, says):
 
 
 def test_huge_pages_are_a_level_of_the_allocator():
-    found = program_environment({"threads": 1, "allocator": "huge"}, ROOT, 0)
-    steady = program_environment({"threads": 1, "allocator": "steady"}, ROOT, 0)
+    found = program_environment(CONDITIONS.replace(allocator="huge"), ROOT, 0)
+    steady = program_environment(CONDITIONS, ROOT, 0)
     assert found == {**steady, "GLIBC_TUNABLES": "glibc.malloc.hugetlb=1"}
 
 
@@ -444,5 +445,5 @@ def test_headers_that_can_not_be_had_are_the_reason_why_nothing_compiles(monkeyp
 
     monkeypatch.setattr(headers, "compiler", lambda device: "g++")
     monkeypatch.setattr(headers, "python_headers", none)
-    reason = sites.no_compiler({"stack": "torch-2.13", "device": "cpu"})
+    reason = sites.no_compiler(PART)
     assert "has no headers" in reason and "python3.13-dev" in reason

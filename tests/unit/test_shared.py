@@ -11,12 +11,14 @@ from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 
+import asked
 import campaign_builders as builders
+import fakes
 import inside_code
 import pandas as pd
 import pytest
 
-from tare.analysis import choice, extract, metrics
+from tare.analysis import choice, expected, extract, metrics
 from tare.core.errors import UnavailableError, UserError
 from tare.core.files import project_root
 from tare.experiments import beside
@@ -38,8 +40,9 @@ from tare.model.records.launches import CONTENTION
 from tare.model.registry import HOST, scenario_names
 from tare.model.roles import CONTROL, alone_of, read_role
 from tare.model.schema import parse
-from tare.model.studies import arms, expected, layout, study
+from tare.model.studies import arms, layout, study
 from tare.report import figures
+from tare.report.number_tables import interval_text
 from tare.report.words.labels import env_title, workload_title
 from tare.worker.neighbour import PROTOCOL
 
@@ -123,16 +126,17 @@ def test_the_threads_of_a_neighbour_reach_it_and_not_the_launch(config, launched
     for own, wanted in (({}, None), ({"threads": 2}, 2)):
         checked = study.check(study.merge(config, {"shared": own}))
         part = json.loads(study.part_of(checked, "rounds", "mnist_cnn", None, "shared"))
-        setup = Setup(study=part, workload="mnist_cnn", sites={HOST: site}, scenario="shared")
+        own = study.load_part(study.RoundsPart, json.dumps({**part, "device": "cpu"}))
+        setup = Setup(study=own, workload="mnist_cnn", sites={HOST: site}, scenario="shared")
         design = beside.rounds_beside(setup)
-        assert design.plan.conditions["threads"] == 1 and design.plan.part["shared"].get("threads") == wanted
+        assert design.plan.conditions.threads == 1 and design.plan.part["shared"].get("threads") == wanted
         assert "shared" not in json.loads(study.part_of(checked, "rounds", "mnist_cnn")), (
             "no plan of one job knows it"
         )
-        order = replace(order_of(Adapter()), conditions={"threads": 1, "cpus": 2})
+        order = replace(order_of(Adapter()), conditions=asked.conditions(cpus=2))
         launched.neighbour(lambda record: None)
-        shared.launch_member("host", order, {}, "none", threads=wanted)
-        assert launched.seen[-1][1]["threads"] == 1 and launched.threads[-1] == wanted
+        shared.launch_member("host", order, asked.spec(), "none", threads=wanted)
+        assert launched.seen[-1][1].threads == 1 and launched.threads[-1] == wanted
 
 
 def test_the_programs_of_a_campaign_beside_a_neighbour_are_its_neighbours_too():
@@ -160,9 +164,9 @@ def test_the_smoke_preset_has_a_slice_and_nthu2018_the_papers_neighbour():
 
 def test_causes_have_no_neighbour_and_a_study_without_one_is_told_so():
     with pytest.raises(UserError, match="the scenario shared is of whole runs: there are no causes in it"):
-        beside.design_of("causes", {"shared": {}})
+        beside.design_of("causes", fakes.study())
     with pytest.raises(UserError, match="config: shared: it is missing"):
-        beside.design_of("rounds", {})
+        beside.design_of("rounds", fakes.study())
 
 
 # --- limits
@@ -173,7 +177,7 @@ def test_a_cpu_set_is_half_of_the_cpus_and_threads_are_no_more():
         assert both == (limits.Share(cpus=(0, 1)), limits.Share(cpus=(0, 1)))
     with limits.shared_out("cpuset", (0, 1, 3)) as (own, other):
         assert (own.cpus, other.cpus) == ((0,), (1, 3))
-    assert shared.at_share({"threads": 2, "cpus": 3}, own) == {"threads": 1, "cpus": 3}
+    assert shared.at_share(asked.conditions(threads=2, cpus=3), own) == asked.conditions(cpus=3)
     assert limits.lacking("cpuset", (2,)) == "one CPU can't be divided between two jobs"
 
 
@@ -366,11 +370,10 @@ class Adapter:
 
 
 def order_of(environment):
-    conditions = {"threads": 1, "cpus": 1}
     return Order(
         site=Site(environment=environment, python="python", reference=None, data=None),
-        program={},
-        conditions=conditions,
+        program=asked.spec(),
+        conditions=asked.CONDITIONS,
     )
 
 
@@ -398,22 +401,21 @@ def launched(monkeypatch):
 
 @pytest.mark.parametrize(("threads", "cpus", "wanted"), [(2, (0, 1), 2), (2, (1,), 1), (None, (0, 1), 1)])
 def test_a_neighbour_has_its_own_threads_and_no_more_than_cpus(monkeypatch, threads, cpus, wanted):
-    asked = {}
+    had = []
 
     @contextlib.contextmanager
     def ready(site, spec, conditions, **more):
-        asked.update(conditions)
+        had.append(conditions.threads)
         talk = SimpleNamespace(hear=lambda *words, **more: None, kill=lambda: None)
         yield SimpleNamespace(converse=lambda protocol: talk, planned=None)
 
     monkeypatch.setattr(shared, "ready", ready)
     monkeypatch.setattr(shared, "clean_up", lambda *parts: None)
     order = order_of(Adapter())
-    order = replace(order, conditions={**order.conditions, "threads": 1, "launch_timeout_s": 9.0})
     share = Share(cpus=cpus)
     order = replace(order, site=replace(order.site, data_of={"a": None}))
-    with shared.training(order, {"workload": "a"}, share, threads):
-        assert asked["threads"] == wanted
+    with shared.training(order, asked.spec(mode="neighbour", workload="a"), share, threads):
+        assert had == [wanted]
 
 
 def test_a_launch_beside_a_neighbour_has_both_and_one_alone_the_counts(launched):
@@ -486,7 +488,7 @@ def campaign(units=8, names=NAMES, arm=None, **changes):
     generator = random.Random(1)
     plan = builders.base_plan("s", "mnist_cnn", "rounds", names, units)
     headline = {**builders.HEADLINE["rounds"], **beside.FIRST}
-    plan |= {"scenario": "shared", "arm": levels_text(arms.levels_of(headline, arm)), "spec": {"batch": 64}}
+    plan |= {"scenario": "shared", "arm": levels_text(arms.levels_of(headline, arm))}
     plan |= {"headline_arm": levels_text(headline), "discarded": 0}
     plan["sampling"] = {"confidence": 0.95, "units": units, "verdict_units": 6}
     rows = []
@@ -525,7 +527,7 @@ def test_launch_names_hold_every_environment_twice():
 
 
 def test_a_neighbour_costs_by_the_run_alone_and_more_or_less_than_on_the_host(found):
-    rows = found.verdicts.set_index(["metric", "env", "reference"])
+    rows = found.verdicts.set_index(["metric", "launch", "reference"])
     for env, ratio in (("host", 1.6), ("docker", 1.3)):
         row = rows.loc[("real_s", env, alone_of(env))]
         assert row["ratio"] == pytest.approx(ratio, rel=0.01) and 1 < row["ci_high"] / row["ci_low"] < 1.05
@@ -539,7 +541,7 @@ def test_a_neighbour_costs_by_the_run_alone_and_more_or_less_than_on_the_host(fo
 
 
 def test_rows_say_what_the_machine_did_and_what_it_does_not_count(found):
-    own = found.metrics.set_index(["env", "metric"])
+    own = found.metrics.set_index(["launch", "metric"])
     assert list(own.loc[("docker", "cpu_wait_s"), "value"]) == pytest.approx([0.3] * 8)
     assert set(own.loc[("docker.alone", "cpu_wait_s"), "value"]) == {0.0}
     assert set(own.loc[("docker", "cache_misses"), "reason"]) == {"no PMU"}
@@ -554,7 +556,7 @@ def test_a_run_that_failed_beside_its_neighbour_leaves_its_reason():
     rows = builders.json_units(sealed)
     rows[0]["launches"]["docker"] = {"status": "failed", "reason": "its neighbour does not train: no room"}
     table = pd.DataFrame(metrics.campaign_metrics(builders.with_units(sealed, rows)))
-    own = table[(table["env"] == "docker") & (table["metric"] == "slowdown")].sort_values("rep")
+    own = table[(table["launch"] == "docker") & (table["metric"] == "slowdown")].sort_values("rep")
     assert list(own["kind"]) == ["unavailable", "measured"]
     assert own["reason"].iloc[0] == "beside the neighbour: failed: its neighbour does not train: no room"
 
@@ -614,8 +616,8 @@ def test_one_job_suffers_more_from_a_neighbour_than_another(found, results, dock
     for name in ("inception3", "resnet50"):
         table = measured.assign(workload=name)
         slow = table["metric"] == "slowdown"
-        means = table[slow].groupby("env")["value"].transform("mean")
-        table.loc[slow, "value"] *= table.loc[slow, "env"].map(scale) / means
+        means = table[slow].groupby("launch")["value"].transform("mean")
+        table.loc[slow, "value"] *= table.loc[slow, "launch"].map(scale) / means
         others.append(table)
     here = replace(measured_here.gather(results, results), metrics=pd.concat([measured, *others]), verdicts=rows)
     told = claims.RULES["more_than"](own, "alexnet", ["host", "docker"], here)
@@ -631,7 +633,7 @@ def test_the_papers_figure_shows_each_environment_by_itself_with_what_the_text_s
     alt = figures.paper_drawing(load("nthu2018"), given, "10").alt
     own = rows[rows["metric"] == "real_s"].set_index("reference")["ratio"]
     for name, env in (("Host (Bare metal)", "host"), ("Docker (Container)", "docker")):
-        assert f"{name} {own[f'{env}.alone']:.2f} (" in alt
+        assert f"{name}: here {own[f'{env}.alone']:.2f} (" in alt
     assert "beside another job" in alt and "this workload is not part of this study" in alt
 
 
@@ -649,9 +651,9 @@ def test_what_is_varied_beside_a_neighbour_is_no_arm_of_single_runs(found):
 
 def test_the_host_alone_has_its_own_cost_and_nothing_to_be_compared_with():
     names = arms.launch_names(None, ["host"], "shared")
-    _, rows = judged(campaign(units=6, names=names, environments=names))
+    _, rows = judged(campaign(units=6, names=names, launches=names))
     own = rows[rows["metric"] == "real_s"]
-    assert list(zip(own["env"], own["reference"], strict=True)) == [("host", "host.alone")]
+    assert list(zip(own["launch"], own["reference"], strict=True)) == [("host", "host.alone")]
 
 
 def test_one_round_is_a_slice_without_a_verdict():
@@ -672,17 +674,22 @@ def test_the_page_shows_each_cost_the_reason_and_what_was_not_counted(evidence):
         verdicts=pd.concat([evidence.verdicts, rows]),
     )
     (answer,) = neighbours.answers(own)
-    assert [one.title for one in answer.by_itself] == ["Host", "Docker"]
-    assert "longer than without the neighbour" in answer.by_itself[0].sentence
-    assert "smaller than on the host" in answer.by_host[0].sentence
-    assert any(text.startswith("VM: unavailable") or "emulated here" in text for text in answer.lacking)
+    found = {
+        (row[0], row[1], row[2]): dict(zip(answer.table.columns, row, strict=True)) for row in answer.table.rows
+    }
+    for env in ("host", "docker"):
+        cells = found[env_title(env), env_title(alone_of(env)), "Whole run"]
+        one = rows.query(f"launch == {env!r} and metric == 'real_s' and reference == {alone_of(env)!r}").iloc[0]
+        assert cells["interval"] == interval_text(one["ci_low"], one["ci_high"])
+        assert cells["verdict"].startswith(one["verdict"])
+    assert (env_title("docker"), "Host", "Slow-down by a neighbour") in found
+    assert any("emulated here" in text for text in answer.lacking)
     assert "Misses of the last cache: unavailable, no PMU" in answer.lacking
     with tempfile.TemporaryDirectory() as folder:
         html = pages.render(own, Path(folder))["environments.html"]
     assert 'id="beside"' in html and "Docker, alone" in html
-    first, _ = answer.reasons
-    assert first.startswith("Host: ") and "s more; CPU time of its own" in first
-    assert "waiting for a CPU 1.20 s more" in first
+    taken = {row[0]: dict(zip(answer.meanwhile.columns, row, strict=True)) for row in answer.meanwhile.rows}
+    assert taken["Host"]["Waited for a CPU"] != taken["Host, alone"]["Waited for a CPU"]
     assert neighbours.answers(evidence) == []
 
 
@@ -716,10 +723,10 @@ def test_one_matrix_shows_each_environment_in_every_scenario(evidence):
     own = shown[workload_title("mnist_cnn")]
     docker, host = own["Docker"], own["Host"]
     alone = evidence.verdicts.query(
-        "workload == 'mnist_cnn' and env == 'docker' and metric == 'real_s' and role == 'primary'"
+        "workload == 'mnist_cnn' and launch == 'docker' and metric == 'real_s' and role == 'primary'"
     ).iloc[0]
-    alone_too = rows.query("env == 'docker' and reference == 'docker.alone' and metric == 'real_s'").iloc[0]
-    slower = rows.query("env == 'docker' and metric == 'slowdown'").iloc[0]
+    alone_too = rows.query("launch == 'docker' and reference == 'docker.alone' and metric == 'real_s'").iloc[0]
+    slower = rows.query("launch == 'docker' and metric == 'slowdown'").iloc[0]
     for cell, row in zip(docker, (alone, alone_too, slower), strict=True):
         assert cell.text == f"{row['ratio']:.4f}"
         assert cell.below == f"{row['ci_low']:.4f} to {row['ci_high']:.4f}: {row['verdict']}"

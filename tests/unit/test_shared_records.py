@@ -45,8 +45,8 @@ def test_each_source_of_a_data_set_has_its_own_record():
 
 
 def test_a_command_by_hand_reads_the_record_of_its_study(stamps):
-    assert sites.data_record("resnet18", stamps.to_json()).name == "tiny_imagenet@stamps.json"
-    part = study.parse(study.RoundsPart, study.reduced(stamps.to_json(), "rounds"), "a part").to_json()
+    assert sites.data_record("resnet18", stamps).name == "tiny_imagenet@stamps.json"
+    part = study.parse(study.RoundsPart, study.reduced(stamps.to_json(), "rounds"), "a part")
     assert sites.data_record("resnet18", part).name == "tiny_imagenet.json"
 
 
@@ -59,7 +59,11 @@ def test_the_report_reads_the_record_of_its_study(stamps, tmp_path):
 def test_a_neighbour_has_the_data_that_it_is_given(monkeypatch):
     asked = []
     monkeypatch.setattr(beside, "data_of", lambda workload, record: asked.append(record) or (Path("there"), {}))
-    shared = {"shared": {"workload": "resnet18"}, "data": {"sentiment": "auto", "tiny_imagenet": "zip"}}
+    chosen = study.load_checked(project_root() / "config/nthu2018.yaml")
+    assert chosen.shared is not None
+    shared = chosen.replace(
+        shared=chosen.shared.replace(workload="resnet18"), data=DataChoices(sentiment="auto", tiny_imagenet="zip")
+    )
     beside.with_its_data({}, shared, Path("given.json"))
     beside.with_its_data({}, shared, None)
     assert asked == [Path("given.json"), Path("results/data/tiny_imagenet@zip.json")]

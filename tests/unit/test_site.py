@@ -56,7 +56,7 @@ def test_the_page_to_print_has_every_section_unfolded(found):
     }
     beside = {"where", "pages"}  # of the answer's page: both stand in other sections too, or are links
     assert sections - beside <= set(re.findall(r'<section id="([a-z_]+)"', printed))
-    assert {"advice", "more", "paper", "profiles", "roofline"} <= sections
+    assert {"advice", "paper", "profiles", "roofline"} <= sections
     assert "<details>" not in printed and "<details open>" in printed
     assert not re.search(r'href="[a-z0-9-]+\.html#', printed)
 

@@ -16,7 +16,8 @@ from tare.analysis.sliced_rounds import is_sliced, tail_share, terms_of, unslice
 from tare.model.registry import HOST
 from tare.model.roles import CONTROL
 from tare.stats.intervals import student, t_quantile
-from tare.stats.sliced import Once, body_estimates, whole_run
+from tare.stats.sliced.ratios import body_estimates
+from tare.stats.sliced.whole import Once, whole_run
 
 NAMES = [HOST, "docker", "apptainer"]
 ROUNDS = "rounds.apptainer+docker+host"
@@ -31,7 +32,7 @@ def campaign(change=in_slices, units=10, **plan):
 
 def verdict(found, metric, env="docker", share=1.0):
     rows = verdict_rows(found, pd.DataFrame(campaign_metrics(found)), share)
-    return next(row for row in rows if (row["metric"], row["env"]) == (metric, env))
+    return next(row for row in rows if (row["metric"], row["launch"]) == (metric, env))
 
 
 def ends(row):

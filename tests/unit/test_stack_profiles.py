@@ -5,13 +5,13 @@ import random
 import builders
 import pytest
 
-from tare.analysis import extract, profile_rows
+from tare.analysis import expected, extract, profile_rows
 from tare.core.errors import IntegrityError, UserError
 from tare.core.files import project_root, read_json, write_json
 from tare.experiments import measure
 from tare.model import tables
 from tare.model.levels import levels_text
-from tare.model.studies import arms, expected, layout, study
+from tare.model.studies import arms, layout, study
 from tare.report import figures
 from tare.report.arms import stacks
 from tare.worker import families
@@ -24,7 +24,7 @@ REASON = "nothing here has one"
 def made(folder, level=None, **changes):
     """A profiled launch of the headline's stack or of another, with the trace or without; returns its path."""
     arm = arms.parse(f"stack={level}") if level else None
-    own = folder / WORKLOAD / layout.profile_name("host", arm)
+    own = folder / "box" / WORKLOAD / layout.profile_name("host", arm)
     record = builders.profile_record("tiny", WORKLOAD, "host", own, random.Random(1))
     if arm:
         record["arm"] = levels_text({"stack": arm.level, "allocator": "default", "page_cache": "warm"})

@@ -97,7 +97,7 @@ def said(study):
 
 def test_the_command_stamps_and_the_order_with_campaigns_is_told(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
-    study = tmp_path / "results/campaigns/s"
+    study = tmp_path / "results/campaigns/s/box"
     run(study)
     assert said(study) == "no stamp was made: nothing tells that plan and code stood before its data"
     assert main.main(["plan", "--stamp", "--study", json.dumps(STUDY)]) == 0
@@ -121,10 +121,10 @@ def test_a_campaign_that_was_taken_over_is_listed_and_no_stamp_of_its_study_is_s
 ):
     monkeypatch.chdir(tmp_path)
     campaigns = tmp_path / "results/campaigns"
-    run(campaigns / "s")
+    run(campaigns / "s" / "box")
     assert main.main(["plan", "--stamp", "--study", json.dumps({**STUDY, "study": "t"})]) == 0
-    run(campaigns / "t", stop_at=0)
-    found = tries.Studies([read_sealed(campaigns / "t" / "w" / NAME / SEALED)], witnesses)
+    run(campaigns / "t" / "box", stop_at=0)
+    found = tries.Studies([read_sealed(campaigns / "t" / "box" / "w" / NAME / SEALED)], witnesses)
     table = tables.make("ledger", found.rows())
     assert set(table["state"]) == {"adopted"} and set(table["attempt"]) == {1}
     (said,) = set(table["stamp"])
@@ -133,7 +133,7 @@ def test_a_campaign_that_was_taken_over_is_listed_and_no_stamp_of_its_study_is_s
 
 def test_the_head_of_the_ledger_stands_in_the_stamp(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    study = tmp_path / "results/campaigns/s"
+    study = tmp_path / "results/campaigns/s/box"
     run(study)
     main.main(["plan", "--stamp", "--study", json.dumps(STUDY)])
     assert read(Stamp, stamp_files(study)[0]).ledger == read_ledger(study)[-1].before

@@ -30,7 +30,7 @@ SITES = {name: Named(name) for name in ("host", "host.control", "docker", "appta
 
 def study_of(page_cache):
     preset = {"stacks": [], "starts": {"repetitions": 2}, "conditions": {"page_cache": page_cache}}
-    return settled(load_checked(json.dumps(preset))).to_json()
+    return settled(load_checked(json.dumps(preset)))
 
 
 @pytest.fixture
@@ -45,7 +45,7 @@ def launches(monkeypatch):
     seen, broken, generator = [], set(), random.Random(1)
 
     def launch(site, spec, conditions, *, pad_bytes):
-        phase = conditions["page_cache"]
+        phase = conditions.page_cache
         seen.append((site, phase))
         if site in broken:
             return LaunchRecord(status="failed", reason="no such image")
@@ -96,7 +96,7 @@ def test_where_the_cache_can_not_be_emptied_nothing_is_called_cold(study, launch
     monkeypatch.setattr(starts, "cold_obstacle", lambda: "only root may")
     record = run(study, tmp_path)
     assert {phase for _, phase in launches[0]} == {"as_found", "warm"}
-    assert record.plan.spec["no_cold"] == "only root may"
+    assert record.plan.spec.no_cold == "only root may"
 
 
 def test_the_obstacle_names_the_command(tmp_path):

@@ -47,7 +47,9 @@ def test_counts_with_storms_and_ties_are_covered_as_often_as_it_says():
 def counts_of(values, **plan):
     rows = [row for metric, found in values.items() for row in rows_of(metric, found)]
     campaign = sealed_campaign(plan_of(kind="steps", **plan))
-    return tables.make("counts", step_counts.count_rows(campaign, pd.DataFrame(rows))).set_index(["metric", "env"])
+    return tables.make("counts", step_counts.count_rows(campaign, pd.DataFrame(rows))).set_index(
+        ["metric", "launch"]
+    )
 
 
 def test_a_difference_stands_beside_the_controls_and_zeros_are_values():
@@ -55,7 +57,7 @@ def test_a_difference_stands_beside_the_controls_and_zeros_are_values():
     preemptions = {HOST: [0.0] * rounds, CONTROL: [0.5] * rounds, "docker": [1.0] * (rounds - 1) + [30.0]}
     faults = {HOST: [10.0] * rounds, CONTROL: [12.0] * rounds, "docker": [0.0] * rounds}
     found = counts_of(
-        {"step_preemptions": preemptions, "step_page_faults": faults}, environments=[HOST, CONTROL, "docker"]
+        {"step_preemptions": preemptions, "step_page_faults": faults}, launches=[HOST, CONTROL, "docker"]
     )
     row = found.loc["step_preemptions", "docker"]
     assert row[["difference", "ci_low", "ci_high"]].tolist() == [0.75, 0.75, 15.25]  # the storm moves one end

@@ -7,6 +7,7 @@ import re
 
 import pytest
 import yaml
+from asked import OF_A_STUDY
 
 from tare.cli.main import main
 from tare.core.errors import UserError
@@ -450,15 +451,14 @@ def with_resnet(config, **changes):
 
 
 def test_options_of_a_job_reach_its_part_and_what_every_launch_is_told(config):
-    whole = study.check(with_resnet(config))
+    whole = study.check(with_resnet(config)).replace(device="cpu")
     for kind in ("rounds", "causes", "sweep", "profile", "starts"):
-        part = study.load_part(study.PARTS[kind], study.part_of(whole, kind, "resnet18")).to_json()
-        told = designs.job_spec("train", "resnet18", 8, part)["options"]
+        part = study.load_part(study.PARTS[kind], study.part_of(whole, kind, "resnet18"))
+        told = designs.job_spec("train", "resnet18", 8, part).options
         assert (told["image_px"], told["samples"], told["classes"], told["momentum"]) == (64, 80, 200, 0.9), kind
-    assert rounds.whole_run_spec("resnet18", 8, whole.to_json())["loader_workers"] == 4
-    plain = study.check(config).to_json()
-    assert "options" not in rounds.whole_run_spec("mnist_cnn", 64, plain)
-    assert rounds.whole_run_spec("mnist_cnn", 64, plain)["loader_workers"] == 1
+    assert rounds.whole_run_spec("resnet18", 8, whole).loader_workers == 4
+    plain = rounds.whole_run_spec("mnist_cnn", 64, study.check(config).replace(device="cpu")).to_json()
+    assert "options" not in plain and plain["loader_workers"] == 1
 
 
 def test_what_is_not_as_it_was_published_is_told_with_what_was(config):
@@ -539,7 +539,7 @@ def test_input_is_a_factor_of_every_environment_and_no_setting_of_the_framework(
     assert arm.is_inside and not arm.is_setting and not arm.needs_image and not arm.is_optional
     assert arms.launch_names(arm, whole.environments)[-1] == "host.headline"
     levels = arms.levels_of({"stack": "same", "allocator": "default"}, arm)
-    assert arms.conditions_at({}, levels)["settings"] == {"input": "synthetic"}
+    assert arms.conditions_at(OF_A_STUDY, levels).settings == {"input": "synthetic"}
     assert arms.used(["host", "docker"], arm) == (["docker", "host"], ("input",))
     assert "tare/worker/settings/input.py" in closure.inside("train", "resnet18", settings=["input"])
     assert "tare/worker/settings/input.py" not in closure.inside("train", "resnet18")

@@ -1,6 +1,7 @@
 """The batch sweep: one start for all sizes of a unit, what each of them took, and what fails is launched alone."""
 
 import pytest
+from asked import part
 from campaign_builders import CONDITIONS, inside
 
 from tare.analysis.launch_rows import whole_run_rows
@@ -10,6 +11,7 @@ from tare.experiments.designs import Setup
 from tare.model.journals.sealed import read_sealed
 from tare.model.records.launches import LaunchRecord
 from tare.model.schema import parse
+from tare.model.studies.study import SweepPart
 
 S = 1_000_000_000
 SIZES = (16, 64)
@@ -71,7 +73,8 @@ def launched(monkeypatch):
     seen, broken = [], set()
 
     def launch(site, spec, conditions, *, pad_bytes):
-        seen.append((spec, conditions["launch_timeout_s"]))
+        spec = spec.to_json()
+        seen.append((spec, conditions.launch_timeout_s))
         sizes = spec.get("batches", [spec["batch"]])
         if failing := broken.intersection(sizes):
             return LaunchRecord(status="failed", reason=f"no memory for {failing}")
@@ -94,10 +97,11 @@ def launched(monkeypatch):
 def run(folder, page_cache="warm"):
     study = {
         **{"study": "s", "seed": 3, "stack": "torch-2.13", "device": "cpu", "confidence": 0.95},
-        **{"conditions": {**CONDITIONS, "page_cache": page_cache}, "rounds": {"allocator": "default"}},
+        **{"conditions": CONDITIONS.replace(page_cache=page_cache).to_json(), "rounds": {"allocator": "default"}},
         **{"sweep": {"repetitions": 2}, "workloads": {"mnist_cnn": {"batch": 64, "sweep_batches": list(SIZES)}}},
     }
-    run_campaign(folder, rounds.sweep(Setup(study=study, workload="mnist_cnn", sites={"host": Host("host")})))
+    setup = Setup(study=part(SweepPart, study), workload="mnist_cnn", sites={"host": Host("host")})
+    run_campaign(folder, rounds.sweep(setup))
     return read_sealed(folder / "sealed.json")
 
 

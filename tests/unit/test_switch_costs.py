@@ -16,7 +16,7 @@ from tare.model.records.slices import Slices
 from tare.model.registry import HOST
 from tare.model.roles import CONTROL
 from tare.stats.intervals import Estimate, Spread
-from tare.stats.sliced import SwitchCost, SwitchCosts
+from tare.stats.sliced.switches import SwitchCost, SwitchCosts
 
 NAMES = [HOST, "docker", "apptainer"]
 EVERYBODY = [HOST, CONTROL, "docker", "apptainer"]
@@ -91,7 +91,7 @@ def test_ratios_are_those_at_the_limit_of_long_quanta(monkeypatch):
 
 def verdict(found, env, metric="step_s"):
     rows = verdict_rows(found, pd.DataFrame(campaign_metrics(found)))
-    return next(row for row in rows if (row["metric"], row["env"]) == (metric, env))
+    return next(row for row in rows if (row["metric"], row["launch"]) == (metric, env))
 
 
 def test_an_environment_that_a_switch_costs_more_is_named_beside_its_verdict(monkeypatch):

@@ -11,6 +11,7 @@ from tare.report.words.labels import METRICS
 PAGE = (project_root() / "docs/tables.md").read_text(encoding="utf-8")
 IDENTITY = "What a row is about"
 BY_NAME = "Metrics by name"
+METRICS_FILE = "tare/report/words/metrics.csv"
 
 
 def sections():
@@ -44,6 +45,11 @@ def test_the_columns_in_front_are_those_of_every_table():
     assert sections()[IDENTITY] == names
 
 
-def test_metrics_are_told_as_the_page_tells_them():
-    rows = re.findall(r"^\| `(\w+)` \| (.+?) \| (.+) \|$", PAGE.partition(f"## {BY_NAME}")[2], flags=re.MULTILINE)
-    assert {name: (title, what) for name, title, what in rows} == METRICS
+def test_every_metric_of_a_study_has_its_title_and_what_it_is(evidence):
+    assert set(evidence.metrics["metric"]) <= set(METRICS)
+    assert all(title and what for title, what in METRICS.values())
+    titles = [title for title, _ in METRICS.values()]
+    assert len(set(titles)) == len(titles)
+    text = (project_root() / METRICS_FILE).read_text(encoding="utf-8")
+    assert len(METRICS) == len(text.splitlines()) - 1, "a metric stands there once"
+    assert METRICS_FILE in PAGE

@@ -16,6 +16,7 @@ from collections import namedtuple
 from pathlib import Path
 
 import pytest
+from asked import PART
 from data_server import dataset, https_source, kept_files
 from PIL import Image
 
@@ -373,7 +374,8 @@ def test_a_batch_that_is_larger_than_the_set_is_refused_before_anything_is_launc
     assert folder.is_dir() and told["data"]["rows"] == 15
     with pytest.raises(UserError, match=r"resnet18: batch 10 is larger than its data \(.*set\), which has 9"):
         data_of("resnet18", path, batch=10)
-    assert batch_of({"workloads": {"resnet18": {"batch": 10}}}, "resnet18") == 10 and batch_of({}, "resnet18") == 1
+    job = study.JobPart(**PART.given(), study="s", workloads={"resnet18": study.Batch(batch=10)})
+    assert batch_of(job, "resnet18") == 10 and batch_of(PART, "resnet18") == 1
 
 
 def test_broken_images_are_counted_by_the_command_where_they_may_be_skipped(images, tmp_path, capsys):

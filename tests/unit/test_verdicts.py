@@ -7,7 +7,9 @@ import campaign_builders
 import numpy as np
 import pandas as pd
 import pytest
+from asked import conditions
 from campaign_builders import (
+    MACHINE,
     copies_record,
     rounds_campaign,
     sealed_campaign,
@@ -21,7 +23,8 @@ from tare.analysis.copies import between_copies, part_of
 from tare.analysis.metrics import campaign_metrics
 from tare.model.journals.sealed import read_sealed
 from tare.model.journals.units import share_of
-from tare.model.roles import CONTROL
+from tare.model.roles import CONTROL, read_role
+from tare.model.studies.cells import launch_columns
 from tare.model.studies.layout import SEALED
 from tare.model.studies.study import HOST
 from tare.stats.intervals import (
@@ -36,14 +39,17 @@ from tare.stats.intervals import (
     trimmed,
 )
 
-IDENTITY = {"study": "s", "campaign": "c", "scenario": "single", "workload": "w", "stack": "t", "batch": 64}
+IDENTITY = {
+    **{"study": "s", "machine": MACHINE, "campaign": "c", "scenario": "single", "workload": "w"},
+    **{"stack": "t", "batch": 64},
+}
 NAMES = [HOST, CONTROL, "docker", "apptainer", "podman"]
 
 
-def plan_of(kind="rounds", environments=NAMES, **changes):
+def plan_of(kind="rounds", launches=NAMES, **changes):
     return {
         "kind": kind,
-        "environments": environments,
+        "launches": launches,
         "sampling": {"units": 6, "confidence": 0.95},
         "margins": {"run": 0.05, "step": 0.02},
         "arm": "stack=same",
@@ -57,7 +63,7 @@ def rows_of(metric, values, first_rep=1, arms=None):
         {
             **IDENTITY,
             "level_stack": (arms or {}).get(env, "same"),
-            "env": env,
+            **launch_columns(read_role(env), "single"),
             "rep": first_rep + number,
             "metric": metric,
             "kind": "unavailable" if value is None else "measured",
@@ -116,7 +122,7 @@ def test_the_primary_comparisons_are_one_family_by_holm():
     values = {HOST: noisy(generator), CONTROL: noisy(generator), "docker": noisy(generator, 0.5)}
     values["apptainer"] = noisy(generator)
     found = table_of(plan_of(), rows_of("real_s", values))
-    real = found[found["metric"] == "real_s"].set_index("env")
+    real = found[found["metric"] == "real_s"].set_index("launch")
     assert list(real.index) == ["docker", "apptainer", "podman"]
     assert set(real["family_size"]) == {3} and set(real["role"]) == {"primary"}
     # docker differs at a third of alpha; of the two that are left, neither does at a half
@@ -134,7 +140,7 @@ def test_the_primary_comparisons_are_one_family_by_holm():
 def test_the_printed_interval_is_the_one_that_decides():
     generator = np.random.default_rng(2)
     values = {name: noisy(generator, noise=0.03) for name in (HOST, CONTROL, "docker")}
-    found = table_of(plan_of(environments=NAMES[:3]), rows_of("real_s", values))
+    found = table_of(plan_of(launches=NAMES[:3]), rows_of("real_s", values))
     row = found[found["metric"] == "real_s"].iloc[0]
     logs = {name: np.log(found) for name, found in values.items()}
     ratios = logs["docker"] - (logs[HOST] + logs[CONTROL]) / 2
@@ -154,7 +160,7 @@ def test_only_what_is_inconclusive_says_how_many_units_more():
     generator = np.random.default_rng(3)
     values = {name: noisy(generator, noise=0.001) for name in NAMES[:3]}
     values["apptainer"] = noisy(generator, noise=0.1)
-    found = table_of(plan_of(environments=NAMES[:4]), rows_of("real_s", values)).set_index(["metric", "env"])
+    found = table_of(plan_of(launches=NAMES[:4]), rows_of("real_s", values)).set_index(["metric", "launch"])
     assert pd.isna(found.loc[("real_s", "docker"), "more_units"])
     assert found.loc[("real_s", "apptainer"), "more_units"] > 0
 
@@ -163,7 +169,7 @@ def test_units_of_a_new_campaign_are_counted_at_the_share_of_its_try():
     """What a first try leaves open the second has to answer at a quarter of its alpha."""
     generator = np.random.default_rng(3)
     rows = rows_of("real_s", {name: noisy(generator, noise=0.1) for name in NAMES[:3]})
-    campaign = sealed_campaign(plan_of(environments=NAMES[:3]), (), "rounds.docker+host")
+    campaign = sealed_campaign(plan_of(launches=NAMES[:3]), (), "rounds.docker+host")
     common = {"campaign": campaign, "metrics": pd.DataFrame(rows), "share": share_of(1)}
     alike, dearer = (
         verdicts.study_rows([verdicts.Measured(**common, **one)])[0] for one in ({}, {"next_share": share_of(2)})
@@ -212,7 +218,7 @@ def test_the_design_is_steins_only_where_all_its_units_were_made(decided, ended,
 def test_a_campaign_that_ended_early_says_so_in_every_row():
     generator = np.random.default_rng(5)
     values = {name: noisy(generator) for name in NAMES[:3]}
-    found = table_of(plan_of(environments=NAMES[:3]), rows_of("real_s", values), ended="the machine changed")
+    found = table_of(plan_of(launches=NAMES[:3]), rows_of("real_s", values), ended="the machine changed")
     assert found["reason"].str.contains("ended before its time: the machine changed").all()
 
 
@@ -237,7 +243,7 @@ def test_an_arms_campaign_judges_its_level_and_each_environment_at_it():
     arms = {f"{HOST}.headline": "headline"}
     plan = plan_of("steps", names)
     rows = rows_of("step_s", values, arms=arms) + rows_of("step_mean_s", values, arms=arms)
-    found = table_of(plan, rows, name="steps.docker+host.input-synthetic").set_index(["env", "reference"])
+    found = table_of(plan, rows, name="steps.docker+host.input-synthetic").set_index(["launch", "reference"])
     assert list(found.index) == [("docker", HOST), ("apptainer", HOST), (HOST, f"{HOST}.headline")]
     assert found["family_size"].tolist() == [3, 3, 3] and set(found["role"]) == {"exploratory"}
     # One of three is selected: every interval at a third of alpha.
@@ -285,7 +291,7 @@ def test_false_positives_and_power_of_rounds():
 
 def steps(typical, totals, **plan):
     rows = rows_of("step_s", typical) + rows_of("step_mean_s", totals)
-    return table_of(plan_of("steps", list(typical), **plan), rows).set_index("env")
+    return table_of(plan_of("steps", list(typical), **plan), rows).set_index("launch")
 
 
 def test_stalls_qualify_an_equivalence():
@@ -320,14 +326,14 @@ def test_few_units_have_an_interval_and_no_verdict():
     values = {name: noisy(generator, units=2, noise=0.2) for name in NAMES}
     middle = np.sqrt(np.array(values[HOST]) * values[CONTROL])
     values["docker"] = (middle * [0.95, 0.9500001]).tolist()
-    found = table_of(plan_of(), rows_of("real_s", values)).set_index(["metric", "env"])
+    found = table_of(plan_of(), rows_of("real_s", values)).set_index(["metric", "launch"])
     row = found.loc["real_s", "docker"]
     assert row["verdict"] == row["total_verdict"] == "inconclusive"
     assert row["reason"] == "2 complete units; the study asks for 6 before a verdict"
     assert row["ci_low"] < 0.9 and row["ci_high"] > 1.0
     asked = plan_of(sampling={"units": 4, "confidence": 0.95, "verdict_units": 4})
     calm = {name: noisy(generator, effect, 4) for name, effect in zip(NAMES, (0, 0, 0.5, 0, 0), strict=True)}
-    found = table_of(asked, rows_of("real_s", calm)).set_index(["metric", "env"])
+    found = table_of(asked, rows_of("real_s", calm)).set_index(["metric", "launch"])
     assert found.loc[("real_s", "docker"), "verdict"] == "different"
 
 
@@ -335,18 +341,18 @@ def test_a_control_that_reaches_as_far_as_a_claim_is_told():
     generator = np.random.default_rng(15)
     values = {name: noisy(generator, units=6, noise=0.001) for name in NAMES}
     values["docker"] = [value * 1.1 for value in values[HOST]]
-    calm = table_of(plan_of(), rows_of("real_s", values)).set_index(["metric", "env"])
+    calm = table_of(plan_of(), rows_of("real_s", values)).set_index(["metric", "launch"])
     assert calm.loc[("real_s", "docker"), "verdict"] == "different"
     assert not calm.loc[("real_s", "docker"), "control_reaches"]
     values[HOST] = [value * factor for value, factor in zip(values[HOST], (1.3, 0.8) * 3, strict=True)]
-    wild = table_of(plan_of(), rows_of("real_s", values)).set_index(["metric", "env"])
+    wild = table_of(plan_of(), rows_of("real_s", values)).set_index(["metric", "launch"])
     assert wild.loc[("real_s", "docker"), "control_reaches"]
 
 
 def test_a_later_try_has_its_share_of_alpha():
     generator = np.random.default_rng(16)
     rows = rows_of("real_s", {name: noisy(generator) for name in NAMES[:3]})
-    first, second = (table_of(plan_of(environments=NAMES[:3]), rows, share=share).iloc[0] for share in (1.0, 0.25))
+    first, second = (table_of(plan_of(launches=NAMES[:3]), rows, share=share).iloc[0] for share in (1.0, 0.25))
     assert (first["alpha"], second["alpha"]) == pytest.approx((0.05, 0.0125))
     assert second["ci_high"] - second["ci_low"] > first["ci_high"] - first["ci_low"]
 
@@ -384,7 +390,7 @@ def stopped_row(values, *stopped):
     """The row of docker's whole runs, of which the time limit of 10 s stopped some."""
     for number, name in stopped:
         values[name][number] = None
-    plan = plan_of(environments=NAMES[:3], conditions={"launch_timeout_s": 10.0})
+    plan = plan_of(launches=NAMES[:3], conditions=conditions(launch_timeout_s=10.0).to_json())
     found = table_of(plan, rows_of("real_s", values), with_stopped(NAMES[:3], *stopped))
     return found.set_index("metric").loc["real_s"]
 
@@ -429,9 +435,9 @@ def test_a_bound_on_the_far_side_tells_nothing_and_loosens_no_other_comparison()
     values = {name: noisy(generator, units=6) for name in NAMES[:4]}
     values["docker"] = [value / 50 for value in values["docker"]]
     values["docker"][3] = None
-    plan = plan_of(environments=NAMES[:4], conditions={"launch_timeout_s": 1.1})
+    plan = plan_of(launches=NAMES[:4], conditions=conditions(launch_timeout_s=1.1).to_json())
     found = table_of(plan, rows_of("real_s", values), with_stopped(NAMES[:4], (3, "docker")))
-    found = found[found["metric"] == "real_s"].set_index("env")
+    found = found[found["metric"] == "real_s"].set_index("launch")
     assert found.loc["docker", "ratio"] < 0.2 and found.loc["docker", "verdict"] == "inconclusive"
     assert pd.isna(found.loc["docker", "more_units"]) and found["all_within"].isna().all()
     assert found.loc["apptainer", "alpha"] == pytest.approx(0.025)
@@ -479,7 +485,7 @@ def test_an_interval_beyond_any_ratio_is_not_told():
     assert tellable(Interval(n=2, mean=0.1, low=-1.0, high=1.2)).told == (0.1, -1.0, 1.2)
     assert tellable(Interval(n=1, mean=0.1, low=None, high=None)).told is None
     values = {HOST: [1.0, 1.0], CONTROL: [1.0, 1.001], "docker": [1.0, 9.0]}
-    found = table_of(plan_of(environments=list(values)), rows_of("real_s", values), share=1e-6)
+    found = table_of(plan_of(launches=list(values)), rows_of("real_s", values), share=1e-6)
     row = found[found["metric"] == "real_s"].iloc[0]
     assert row["ci_low"] is None and row["verdict"] == "inconclusive"
     assert "say nothing at this level: their interval reaches beyond a factor of 1,000" in row["reason"]

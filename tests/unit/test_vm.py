@@ -15,6 +15,7 @@ from types import SimpleNamespace
 import campaign_builders
 import fakes
 import pytest
+from asked import PART
 from test_adapters import LAUNCH
 
 from envs import vm
@@ -28,7 +29,7 @@ from tare.launch import record, sites, trial
 from tare.launch.place import Site
 from tare.launch.transport import Carried
 from tare.model import registry
-from tare.model.environment import Prepared
+from tare.model.environment import OciImage, Prepared
 from tare.model.records.launches import Clock, LaunchRecord
 from tare.model.schema import parse
 from tare.model.studies import study
@@ -319,7 +320,7 @@ def test_what_has_no_speed_is_launched_and_never_compared(monkeypatch, timed):
     monkeypatch.setattr(sites, "read", lambda *_: image)
     monkeypatch.setattr(sites.build, "ensure", lambda record: record)
     monkeypatch.setattr(sites, "site_of", lambda *_: "a site")
-    with sites.sites({}, None, ["vm"], None, None, timed=timed) as (available, unavailable, _):
+    with sites.sites(PART, None, ["vm"], None, None, timed=timed) as (available, unavailable, _):
         reason = vm.Vm(SETUP).without_speed()
         assert (available, unavailable) == (({}, {"vm": reason}) if timed else ({"vm": "a site"}, {}))
 
@@ -358,6 +359,19 @@ def test_kvm_that_hangs_and_kvm_that_refuses_are_told_apart(monkeypatch, tmp_pat
     monkeypatch.setattr(vm.Vm, "prepare", lambda *_: Prepared(reference="/form", bytes=None))
     monkeypatch.setattr(vm, "try_launch", fails)
     assert vm.no_kvm() == reason.format(kvm=tmp_path)
+
+
+def test_a_form_is_made_without_a_trial_of_kvm(monkeypatch, tmp_path):
+    """A trial makes its form itself: it would wait for its own lock."""
+
+    def tried():
+        raise AssertionError("a guest was tried")
+
+    monkeypatch.setattr(vm, "setup_here", tried)
+    monkeypatch.setattr(vm, "guest", lambda: guest.Guest(kernel=Path("/k"), initramfs=Path("/i"), version="6.1"))
+    monkeypatch.setattr(vm, "root_disk", lambda archive, target, folder: target.touch())
+    image = OciImage(archive=tmp_path, digest="sha256:0", image_id="", tag="", tree=tmp_path)
+    assert vm.Vm().prepare(image, tmp_path / "forms").details["kernel"] == "6.1"
 
 
 def test_kvm_is_tried_once_in_a_boot(monkeypatch, tmp_path):
@@ -407,7 +421,7 @@ def test_a_whole_run_by_hand_is_shortened_where_its_processor_is_emulated_and_ev
 
     def launched(site, spec, conditions, *, pad_bytes):
         sent = {str(path.relative_to(site.data)): path.read_text() for path in site.data.rglob("*.*")}
-        asked.append((dict(spec), dict(conditions), sent))
+        asked.append((spec, conditions, sent))
         slow = VirtualMachine(
             accelerator="tcg", emulated=True, cpu_model="m", vcpus=2, cpus=(0, 1), memory_bytes=1, kernel="k"
         )
@@ -425,8 +439,8 @@ def test_a_whole_run_by_hand_is_shortened_where_its_processor_is_emulated_and_ev
     out = tmp_path / "record.json"
     assert cli.main(["run", "--workload", "mnist_cnn", "--env", "vm", "--out", str(out)]) == 0
     ((spec, conditions, sent),) = asked
-    assert (spec["batch"], spec["steps"]) == (emulated.BATCH, emulated.STEPS)
-    assert conditions["launch_timeout_s"] == emulated.LIMIT_S == 300.0
+    assert (spec.batch, spec.steps) == (emulated.BATCH, emulated.STEPS)
+    assert conditions.launch_timeout_s == emulated.LIMIT_S == 300.0
     told = json.loads(out.read_text())
     few = "shortened to 2 steps of 4 samples, 2 images of a data set of 3: its processor is emulated"
     assert told["deviations"] == [few]
@@ -444,13 +458,13 @@ def test_a_whole_run_by_hand_is_shortened_where_its_processor_is_emulated_and_ev
     ],
 )
 def test_an_emulated_run_of_images_takes_the_smallest_and_few_and_says_so(workload, batch, job, less):
-    whole = study.load_checked(str(project_root() / "config/nthu2018.yaml")).to_json()
-    spec = rounds.whole_run_spec(workload, whole["workloads"][workload]["batch"], whole)
+    whole = study.load_checked(str(project_root() / "config/nthu2018.yaml")).replace(device="cpu")
+    spec = rounds.whole_run_spec(workload, whole.workloads[workload].batch, whole)
     short, told = emulated.job(spec, workload, batch)
-    own = short["options"]
+    own = short.options
     assert job.items() <= own.items() and own["image_px"] == registry.options_of(workload)["image_px"].least
-    assert short["steps"] * short["batch"] == own["samples"] and own["warmup_steps"] < short["steps"]
-    assert own.keys() == spec["options"].keys() and own["learning_rate"] == spec["options"]["learning_rate"]
+    assert short.steps * short.batch == own["samples"] and own["warmup_steps"] < short.steps
+    assert own.keys() == spec.options.keys() and own["learning_rate"] == spec.options["learning_rate"]
     reason = emulated.too_long(short, workload, emulated.LIMIT_S)
     assert (reason is None) == (workload != "inception3"), "whose smallest images have 299 pixels"
     assert emulated.too_long(short, workload, 3600.0) is None

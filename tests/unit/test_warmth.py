@@ -4,8 +4,9 @@ from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 
+import asked
 import pytest
-from fakes import CONDITIONS, Fake, site
+from fakes import Fake, site
 
 from tare.experiments import designs
 from tare.experiments.designs import identity
@@ -13,7 +14,7 @@ from tare.launch import pages, warmth
 from tare.model.journals.units import IN_MEMORY
 from tare.model.records.campaigns import Plan, Sampling
 from tare.model.records.launches import LaunchRecord
-from tare.model.roles import CONTROL
+from tare.model.roles import CONTROL, read_roles
 from tare.model.studies.study import HOST
 from tare.runtimes import daemon
 
@@ -36,11 +37,11 @@ def own_files(folder, name):
 
 
 def spec(workload="mnist_cnn", mode="train"):
-    return {"mode": mode, "workload": workload, "batch": 64}
+    return asked.spec(mode=mode, workload=workload, batch=64)
 
 
 def shared(*workloads, mode="causes"):
-    return {"mode": mode, "jobs": [{"workload": name} for name in workloads]}
+    return asked.spec(mode=mode, jobs=[{"workload": name} for name in workloads])
 
 
 def test_what_trained_at_a_site_is_in_memory_there(tmp_path, vmstat):
@@ -105,8 +106,9 @@ def test_nobody_knows_of_sites_without_files_and_machines_that_count_nothing(tmp
 def a_plan():
     return Plan(
         **{
-            "kind": "rounds", "study": "s", "workload": "mnist_cnn", "environments": NAMES, "spec": spec(),
-            "conditions": CONDITIONS, "sampling": Sampling(units=2, confidence=0.95), "seed": 1, "discarded": 1,
+            "kind": "rounds", "study": "s", "workload": "mnist_cnn", "launches": read_roles(NAMES), "spec": spec(),
+            "conditions": asked.CONDITIONS, "sampling": Sampling(units=2, confidence=0.95), "seed": 1,
+            "discarded": 1,
             "arm": "stack=same", "headline_arm": "stack=same", "stack": "none", "code_sha256": "0",
             "provenance": {}, "machine": identity(on_gpu=False),
         }

@@ -5,6 +5,7 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
+from asked import CONDITIONS, spec
 from ncu_text import DRAM, FFMA, csv_of
 
 from tare.analysis.profile_rows import read_counters
@@ -23,8 +24,7 @@ NCU = counter_launches.Tool(
     version="2025.3.1.0",
 )
 SITE = Site(environment=None, python="/python", reference=None, data=None)
-SPEC = {"device": "cuda", "workload": "mnist_cnn", "batch": 64, "counter_steps": 2, "warmup_steps": 3}
-CONDITIONS = {"threads": 1}
+SPEC = spec(device="cuda", workload="mnist_cnn", batch=64, counter_steps=2, warmup_steps=3)
 
 
 def fake_launch(answers, status="ok"):
@@ -100,8 +100,8 @@ def test_two_launches_count_traffic_once_through_and_operations_by_replay(tmp_pa
         ("dram", 4, 1),
         ("operations", 4, 3),
     ]
-    for site, spec, _ in asked:
-        assert NCU.folder in site.folders and spec["counters"] is True and spec["mode"] == "counters"
+    for site, job, _ in asked:
+        assert NCU.folder in site.folders and job.counters and job.mode == "counters"
     assert all(name.startswith("dram__") for name in record["parts"][0]["metrics"])
     assert not any(name.startswith("dram__") for name in record["parts"][1]["metrics"])
     table = read_counters(parse(Counters, record, "counters").parts, tmp_path)

@@ -8,6 +8,7 @@ import sys
 import fakes
 import pandas as pd
 import pytest
+from asked import CONDITIONS, part
 from campaign_builders import sealed_campaign, verdict_rows
 from fakes import site
 from recording import PAD, Recording
@@ -24,10 +25,13 @@ from tare.model.records.campaigns import Sealed
 from tare.model.registry import HOST
 from tare.model.roles import CONTROL, read_role, reference_of
 from tare.model.studies import arms
+from tare.model.studies.cells import launch_columns
 from tare.model.studies.layout import SEALED
+from tare.model.studies.study import RoundsPart, StartsPart, SweepPart
 
 NAMES = (HOST, CONTROL, "docker")
 KERNEL = "it runs on a kernel of its own"
+ALLOCATION = {"rounds": {"allocator": "steady"}}  # what other kinds than rounds know of them
 
 
 @pytest.fixture(autouse=True)
@@ -47,10 +51,10 @@ def recording(folder, names=NAMES, **changes):
     return {name: Recording(folder, **{"work_s": 0.02, "step_s": 0.002, **changes}) for name in names}
 
 
-def setup_of(environments, arm=None, change=None, **settings):
-    study = {**fakes.study(**{"units": 2, "steps": None, **settings}), **(change or {})}
+def setup_of(environments, arm=None, change=None, kind=RoundsPart, **settings):
+    study = {**fakes.study_json(**{"units": 2, "steps": None, **settings}), **(change or {})}
     sites = {name: site(environment) for name, environment in environments.items()}
-    return Setup(study=study, workload="mnist_cnn", sites=sites, arm=arm)
+    return Setup(study=part(kind, study), workload="mnist_cnn", sites=sites, arm=arm)
 
 
 def run(folder, setup, design=rounds.rounds):
@@ -63,11 +67,11 @@ def run(folder, setup, design=rounds.rounds):
 
 def asked_of(conditions):
     """Those of a plan's conditions that reach a launch, as `Started.conditions` has them."""
-    names = ("allocator", "threads", "cpus", "open_files")
-    return {**{name: conditions[name] for name in names}, "settings": conditions.get("settings", {})}
+    names = ("allocator", "threads", "cpus", "open_files", "settings")
+    return {name: getattr(conditions, name) for name in names}
 
 
-HEADLINE = asked_of({**fakes.CONDITIONS, "allocator": "steady"})
+HEADLINE = asked_of(CONDITIONS)
 ARMS = {
     "allocator=default": {"allocator": "default"},
     "threads=2": {"threads": 2},
@@ -80,7 +84,7 @@ def see_conditions(folder, arm):
     chosen = arms.parse(arm)
     environments = recording(folder / "pids", arms.launch_names(chosen, [HOST, "docker"]))
     found = run(folder / "c", setup_of(environments, chosen, arm_units=2))
-    assert set(environments) == {*NAMES, reference_of(HOST)} == set(found.plan.environments)
+    assert set(environments) == {*NAMES, reference_of(HOST)} == set(found.plan.launch_names)
     for name, environment in environments.items():
         wanted = HEADLINE if read_role(name).is_reference else {**HEADLINE, **ARMS[arm]}
         assert len(environment.jobs) >= 2, "it was launched in each unit that counts"
@@ -110,7 +114,7 @@ def see_pads(environments, found, key="{}"):
         assert ran and all(by_launch[record.launch].pad_bytes == record.pad_bytes for record in ran)
         for number, record in enumerate(records):
             if record.status == "ok":
-                _, pads = unit_order(found.plan, found.units[:number], found.plan.environments)
+                _, pads = unit_order(found.plan, found.units[:number], found.plan.launch_names)
                 assert record.pad_bytes == pads[name]
                 seen.append(record.pad_bytes)
     assert len(set(seen)) > len(seen) / 2 and min(seen) >= 0 and max(seen) < LARGEST_PAD_BYTES
@@ -126,17 +130,17 @@ def test_launches_that_are_not_held_get_theirs(tmp_path, unheld):
 def test_starts_get_theirs(tmp_path, monkeypatch):
     monkeypatch.setattr(starts, "cold_obstacle", lambda: "nobody may")
     environments = recording(tmp_path / "pids")
-    change = {"starts": {"repetitions": 3}}
-    found = run(tmp_path / "c", setup_of(environments, change=change), starts.starts)
+    change = {"starts": {"repetitions": 3}, **ALLOCATION}
+    found = run(tmp_path / "c", setup_of(environments, change=change, kind=StartsPart), starts.starts)
     see_pads(environments, found, "{}/warm")
     assert all(one.spec["mode"] == "start" for each in environments.values() for one in each.jobs)
 
 
 def test_launches_of_the_sweep_get_theirs(tmp_path):
     environments = recording(tmp_path / "pids", [HOST])
-    setup = setup_of(environments, change={"sweep": {"repetitions": 6}})
-    setup.study["workloads"]["mnist_cnn"] |= {"sweep_batches": [16]}
-    found = run(tmp_path / "c", setup, rounds.sweep)
+    workloads = {"mnist_cnn": {"batch": 64, "sweep_batches": [16]}}
+    change = {"sweep": {"repetitions": 6}, "workloads": workloads, **ALLOCATION}
+    found = run(tmp_path / "c", setup_of(environments, change=change, kind=SweepPart), rounds.sweep)
     pads = [one.pad_bytes for one in environments[HOST].jobs]
     assert pads == [unit.launches["16"].pad_bytes for unit in found.units] and len(set(pads)) > 4
     assert {one.spec["batch"] for one in environments[HOST].jobs} == {16}
@@ -170,7 +174,7 @@ def test_held_launches_of_a_headline_have_its_conditions_these_variables_and_a_r
 def test_a_command_hashes_alike_in_every_launch(tmp_path):
     environment = recording(tmp_path / "pids", [HOST])[HOST]
     says = CommandProgram([sys.executable, "-S", "-c", "print(hash('an order of a dictionary of strings'))"])
-    conditions = {**fakes.CONDITIONS, "page_cache": "as_found"}
+    conditions = CONDITIONS.replace(page_cache="as_found")
     first, second = (launch(site(environment), says, conditions, pad_bytes=pad) for pad in (5, 9))
     assert first.ok and first.stdout == second.stdout and first.stdout.strip().lstrip("-").isdigit()
     assert [one.pad_bytes for one in environment.started] == [5, 9]
@@ -198,7 +202,7 @@ def test_environments_of_a_campaign_share_alpha_when_their_number_of_rounds_is_d
     ],
 )
 def test_only_what_is_compared_shares_alpha(names, count):
-    plan = sealed_campaign({"kind": "rounds", "environments": names}).plan
+    plan = sealed_campaign({"kind": "rounds", "launches": names}).plan
     assert family_alpha(plan) == pytest.approx((1 - plan.sampling.confidence) / count)
 
 
@@ -211,8 +215,10 @@ def verdict_beside(control, docker, names=NAMES, spread=0.0):
     turned = dict(zip(names, (0, 1, 3, 2, 4), strict=False))
     rows = [
         {
-            **{"study": "s", "campaign": "rounds.docker+host", "scenario": "single", "workload": "mnist_cnn"},
-            **{"stack": "torch-2.13", "arm": "arm", "batch": 64, "env": name, "rep": number + 1, "unit": "s"},
+            **{"study": "s", "machine": "box", "campaign": "rounds.docker+host", "scenario": "single"},
+            **{"workload": "mnist_cnn", "stack": "torch-2.13", "arm": "arm", "batch": 64, "rep": number + 1},
+            **launch_columns(read_role(name), "single"),
+            "unit": "s",
             **{"metric": "real_s", "kind": "measured"},
             "value": math.exp(
                 value + NOISE[(number + turned[name]) % 6] + (spread * (-1) ** number if name == CONTROL else 0.0)
@@ -222,10 +228,10 @@ def verdict_beside(control, docker, names=NAMES, spread=0.0):
         for number in range(6)
     ]
     sampling = {"units": 6, "confidence": 0.95, "verdict_units": 6}
-    plan = {"kind": "rounds", "environments": names, "sampling": sampling, "margins": {"run": 0.05, "step": 0.02}}
+    plan = {"kind": "rounds", "launches": names, "sampling": sampling, "margins": {"run": 0.05, "step": 0.02}}
     plan |= {"arm": "arm", "headline_arm": "arm"}
     campaign = sealed_campaign(plan, name="rounds.docker+host")
-    found = pd.DataFrame(verdict_rows(campaign, pd.DataFrame(rows))).set_index(["metric", "env"])
+    found = pd.DataFrame(verdict_rows(campaign, pd.DataFrame(rows))).set_index(["metric", "launch"])
     return found.loc["real_s", "docker"]
 
 
@@ -267,7 +273,7 @@ def test_the_controls_interval_is_at_the_level_of_one_of_its_family():
 def sealed(tmp_path):
     """The folder of a campaign that was sealed, the environments of its launches, and a way to ask for it again."""
     environments = recording(tmp_path / "pids")
-    folder = tmp_path / "campaigns/fakes/mnist_cnn/rounds.docker+host"
+    folder = tmp_path / "campaigns/fakes/box/mnist_cnn/rounds.docker+host"
     run(folder, setup_of(environments))
 
     def ask(**change):
@@ -313,7 +319,7 @@ def test_another_study_takes_over_what_it_asks_for_and_nothing_else(sealed, tmp_
     folder, environments, ask = sealed
     before = len(environments[HOST].jobs)
     for name, change, adopts in (("alike", {}, True), ("other", OTHER, False)):
-        place = tmp_path / "campaigns" / name / "mnist_cnn" / folder.name
+        place = tmp_path / "campaigns" / name / "box" / "mnist_cnn" / folder.name
         run_campaign(place, ask(study=name, **change))
         assert (read_sealed(place / SEALED).plan.adopted is not None) == adopts
         assert (len(environments[HOST].jobs) == before) == adopts

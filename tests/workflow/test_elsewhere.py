@@ -48,13 +48,14 @@ def test_a_plan_is_the_same_in_another_folder(checkout, tmp_path, study):
 
 def test_what_a_run_makes_lies_in_its_folder_and_nothing_in_the_checkout(checkout, tmp_path):
     before, runs = files_of(checkout), tmp_path / "runs"
-    words = ("--cores", "1", "--directory", str(runs), "results/machine.json", "results/probe/host.json")
+    wanted = ("results/machines/box/machine.json", "results/probe/box/host.json")
+    words = ("--cores", "1", "--directory", str(runs), *wanted)
     snakemake(checkout, *words, PYTHONPATH=str(checkout))
     assert files_of(checkout) == before
     made = {name.split("/")[0] for name in files_of(runs)}
     assert made == {"results", ".snakemake"}
-    assert json.loads((runs / "results/probe/host.json").read_text())["available"]
-    assert (runs / "results/logs/probe/host.log").exists()
+    assert json.loads((runs / "results/probe/box/host.json").read_text())["available"]
+    assert (runs / "results/logs/probe/box/host.log").exists()
     done = snakemake(checkout, "-n", *words)
     assert "nothing to be done" in (done.stdout + done.stderr).lower()
     (runs / "edited.yaml").write_text("study: other\nenvironments: [host, dokker]\n")
@@ -92,7 +93,7 @@ rule mine:
 SMOKE_CONFIG = '    config:\n        yaml.safe_load(open("{checkout}/config/smoke.yaml"))'
 
 
-def calling(folder, checkout, *, more="", naming="", wanted="results/machine.json"):
+def calling(folder, checkout, *, more="", naming="", wanted="results/machines/box/machine.json"):
     """Another workflow, with a file of settings of its own, that has Tare as a module."""
     folder.mkdir(exist_ok=True)
     (folder / "own.yaml").write_text("samples: [one]\n")
@@ -127,7 +128,7 @@ def test_a_job_of_the_module_runs_in_the_calling_folder(checkout, tmp_path):
     before, folder = files_of(checkout), calling(tmp_path / "mine", checkout, naming=" as tare_*")
     calls(folder, checkout)
     assert json.loads((folder / "mine.txt").read_text()) == json.loads(
-        (folder / "results/machine.json").read_text()
+        (folder / "results/machines/box/machine.json").read_text()
     )
     assert files_of(checkout) == before
 

@@ -17,6 +17,7 @@ from tare.model.journals.sealed import read_sealed
 from tare.model.studies.study import DataChoices, load_checked, profiled_stacks
 
 pytestmark = pytest.mark.workflow
+MACHINE_RECORD = "results/machines/box/machine.json"  # conftest.py names the machine
 
 # Findings of `snakemake --lint` that we accept, with the reason.
 ACCEPTED_LINTS = {
@@ -72,7 +73,7 @@ def test_rules_of_one_checkout_and_a_package_of_another_are_refused_in_one_line(
     assert f"PYTHONPATH='{checkout.resolve()}'" in line
     link = tmp_path / "a link to it"
     link.symlink_to(checkout)
-    assert snakemake(link, "-n", "--cores", "1", "results/machine.json", PYTHONPATH=str(link)).returncode == 0
+    assert snakemake(link, "-n", "--cores", "1", MACHINE_RECORD, PYTHONPATH=str(link)).returncode == 0
 
 
 OF_SNAKEMAKE = ("Using ", "Config file ")  # what it says before it reads the rules
@@ -143,13 +144,13 @@ executor: touch
 
 def test_a_users_own_profile_does_not_change_what_is_measured_and_how_often(checkout, tmp_path):
     path = tmp_path / "profile.yaml"
-    words = ("-n", "--cores", "1", "results/machine.json")
+    words = ("-n", "--cores", "1", MACHINE_RECORD)
 
     def with_profile(text):
         path.write_text(text)
         return snakemake(checkout, *words, check=False, SNAKEMAKE_PROFILE=str(tmp_path))
 
-    take_for_done(checkout, ("results/machine.json",))
+    take_for_done(checkout, (MACHINE_RECORD,))
     plain, done = snakemake(checkout, *words), with_profile(PROFILE_OF_A_USER)
     assert done.returncode == 0 and own_lines(done) == own_lines(plain) and "would" not in plain.stdout
     for word in ("forcerun", "--forcerun", "forcer"):
@@ -157,14 +158,14 @@ def test_a_users_own_profile_does_not_change_what_is_measured_and_how_often(chec
         (line,) = own_lines(done)
         assert done.returncode != 0
         assert line.startswith(f"tare: {path} says forcerun, which is said of one run, on its command line: ")
-    (checkout / "results/machine.json").unlink()
+    (checkout / MACHINE_RECORD).unlink()
 
 
 @pytest.mark.parametrize("method", ["conda", "apptainer", "env-modules"])
 def test_deployment_by_snakemake_is_without_effect(checkout, method):
     """No rule asks for software: our adapters launch what is measured."""
-    plain = snakemake(checkout, "-n", "--cores", "1", "results/machine.json")
-    done = snakemake(checkout, "-n", "--cores", "1", "results/machine.json", "--sdm", method)
+    plain = snakemake(checkout, "-n", "--cores", "1", MACHINE_RECORD)
+    done = snakemake(checkout, "-n", "--cores", "1", MACHINE_RECORD, "--sdm", method)
     assert own_lines(done) == own_lines(plain)
 
 
@@ -298,7 +299,7 @@ def test_an_arm_that_could_not_compile_is_measured_once_a_compiler_is_there(tmp_
     assert len(re.findall(rf"^\[?.*{ROUNDS}", text, re.MULTILINE)) == 1
 
 
-DESCRIBE = ("--cores", "1", "results/machine.json", "--forcerun", "describe_machine")
+DESCRIBE = ("--cores", "1", MACHINE_RECORD, "--forcerun", "describe_machine")
 
 
 def test_a_killed_workflow_says_how_it_is_unlocked_and_is_then_carried_on(checkout):

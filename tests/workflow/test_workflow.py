@@ -22,7 +22,7 @@ pytestmark = [pytest.mark.workflow, pytest.mark.timeout(2700)]  # a whole study,
 
 
 def test_the_documentations_scenario_stands_in_plan_units_and_rows(extended):
-    (folder,) = (extended / "results/campaigns/tiny/softmax_mnist").glob("*.busy_core")
+    (folder,) = (extended / "results/campaigns/tiny/box/softmax_mnist").glob("*.busy_core")
     assert folder.name.split(".")[0] == "rounds"
     found = read_sealed(folder / "sealed.json")
     assert found.plan.scenario == "busy_core" and "busy_core" in found.plan.slicing_refused
@@ -36,12 +36,12 @@ def test_the_documentations_scenario_stands_in_plan_units_and_rows(extended):
 def test_a_broken_environment_never_stops_the_others(extended):
     verdicts = pd.read_csv(extended / "results/tiny/tables/verdicts.csv")
     own = verdicts["scenario"] == "single"
-    real = verdicts[own & (verdicts["metric"] == "real_s")].set_index("env")
+    real = verdicts[own & (verdicts["metric"] == "real_s")].set_index("launch")
     assert real.loc["namespaces", "n_units"] == 2
     assert real.loc["broken", "n_units"] == 0
     assert real.loc["broken", "verdict"] == "inconclusive"
     metrics = pd.read_csv(extended / "results/tiny/tables/metrics.csv")
-    broken = metrics[(metrics["env"] == "broken") & (metrics["metric"] == "real_s")]
+    broken = metrics[(metrics["launch"] == "broken") & (metrics["metric"] == "real_s")]
     assert set(broken["kind"]) == {"unavailable"}
     reasons = list(broken["reason"])  # whole, so that what came first can be read where it was something else
     assert [reason for reason in reasons if "broken on purpose" not in reason] == []
@@ -57,10 +57,10 @@ def test_a_broken_environment_fails_alone_in_a_round_and_is_given_up(extended):
     # Of the scenario busy_core too there are whole runs, which measure no steps.
     assert set(steps["campaign"]) == {"steps.broken+charliecloud+docker+host+namespaces"}
     for campaign, rows in steps.groupby("campaign"):
-        rows = rows.set_index("env")
+        rows = rows.set_index("launch")
         assert rows.loc["namespaces", "n_units"] == 2, campaign
         assert rows.loc["broken", "n_units"] == 0, campaign
-    path = next(extended.glob("results/campaigns/tiny/softmax_mnist/rounds.broken+*+namespaces/sealed.json"))
+    path = next(extended.glob("results/campaigns/tiny/box/softmax_mnist/rounds.broken+*+namespaces/sealed.json"))
     found = read_sealed(path)
     assert found.sealed.units == 2
     assert all("only sets the pace" in unit.voided for unit in found.units if unit.voided is not None)
@@ -73,9 +73,9 @@ def test_a_broken_environment_fails_alone_in_a_round_and_is_given_up(extended):
 def test_an_arm_compares_environments_at_its_level_and_the_level_with_the_headline(varied):
     verdicts = pd.read_csv(varied / "results/varied/tables/verdicts.csv")
     arm = verdicts[(verdicts["level_allocator"] == "steady") & (verdicts["metric"] == "real_s")]
-    pairs = set(zip(arm["env"], arm["reference"], strict=True))
+    pairs = set(zip(arm["launch"], arm["reference"], strict=True))
     assert ("namespaces", "host") in pairs and ("host", "host.headline") in pairs
-    assert arm.set_index(["env", "reference"]).loc[("host", "host.headline"), "n_units"] == 2
+    assert arm.set_index(["launch", "reference"]).loc[("host", "host.headline"), "n_units"] == 2
 
 
 def test_another_stack_is_compared_or_says_what_would_provide_it(varied):
@@ -85,7 +85,7 @@ def test_another_stack_is_compared_or_says_what_would_provide_it(varied):
     page = (varied / "results/varied/report/print.html").read_text()
     if tree["status"] == "ok":
         for metric in ("real_s", "step_s"):
-            own = rows[rows["metric"] == metric].set_index(["env", "reference"])
+            own = rows[rows["metric"] == metric].set_index(["launch", "reference"])
             assert own.loc[("host", "host.headline"), "n_units"] == 2
             assert own.loc[("namespaces", "host"), "n_units"] == 2
         assert "paper-2022 instead of torch-2.13, on the host" in page
@@ -98,10 +98,10 @@ def test_a_missing_runtime_is_unavailable_with_its_reason(extended):
     page = (extended / "results/tiny/report/print.html").read_text()
     metrics = pd.read_csv(extended / "results/tiny/tables/metrics.csv")
     for env, word in (("charliecloud", "ch-run"), ("docker", "docker")):
-        rows = metrics[(metrics["env"] == env) & (metrics["metric"] == "real_s")]
+        rows = metrics[(metrics["launch"] == env) & (metrics["metric"] == "real_s")]
         assert set(rows["kind"]) == {"unavailable"}
         assert rows["reason"].str.contains(word, case=False).all()
-        record = json.loads((extended / f"results/probe/{env}.json").read_text())
+        record = json.loads((extended / f"results/probe/box/{env}.json").read_text())
         assert not record["available"] and record["remedy"]
         assert record["remedy"] in page
 
@@ -119,14 +119,15 @@ def test_a_page_has_nothing_of_a_paper_of_which_its_study_runs_nothing(extended)
 
 
 def test_only_the_studys_environments_are_tried(extended):
-    probes = {path.stem for path in (extended / "results/probe").glob("*.json")}
+    probes = {path.stem for path in (extended / "results/probe/box").glob("*.json")}
     assert probes == {"host", "namespaces", "broken", "docker", "charliecloud"}
 
 
 def test_logs_lie_in_one_place(extended):
     assert not (extended / "results/tiny/logs").exists()
     own = {path.name for path in (extended / "results/logs/tiny").iterdir()}
-    assert {"report.log", "tables.log", "rounds", "notebooks.log"} <= own
+    assert {"report.log", "tables.log", "notebooks.log", "box"} <= own
+    assert {"rounds", "machine.log"} <= {path.name for path in (extended / "results/logs/tiny/box").iterdir()}
 
 
 PAGES = ("add-an-environment.md", "add-a-workload.md", "add-a-scenario.md")
@@ -188,6 +189,8 @@ def test_the_smoke_preset_makes_everything_that_is_promised(smoke):
         "verdicts.csv",
         "job_length.csv",
         "fault_costs.csv",
+        "decisions.csv",
+        "decisions.json",
         "operators.csv",
         "samples.csv",
         "steps.csv",
@@ -212,38 +215,39 @@ def test_every_environment_trained_and_computed_the_same(smoke):
     for kind, metric, loss in (("rounds", "real_s", "loss_last"), ("steps", "step_s", "step_loss_last")):
         joint = metrics[metrics["campaign"] == f"{kind}.apptainer+charliecloud+docker+host"]
         real = joint[joint["metric"] == metric]
-        assert set(real["env"]) == {"host", "host.control", "docker", "apptainer", "charliecloud"}
+        assert set(real["launch"]) == {"host", "host.control", "docker", "apptainer", "charliecloud"}
         assert set(real["kind"]) == {"measured"}
         losses = joint[joint["metric"] == loss].groupby("rep")["value"]
         assert (losses.max() - losses.min() <= 1e-5 * losses.mean()).all()
 
 
 def test_a_run_beside_a_neighbour_stands_in_units_rows_and_page(smoke):
-    sealed = read_sealed(smoke / "results/campaigns/smoke/mnist_cnn/rounds.host.shared/sealed.json")
+    sealed = read_sealed(smoke / "results/campaigns/smoke/box/mnist_cnn/rounds.host.shared/sealed.json")
     (unit,) = sealed.counted
     beside, alone = unit.launches["host"], unit.launches["host.alone"]
     assert beside.neighbour.workload == "mnist_cnn" and beside.neighbour.steps > 0 and alone.neighbour is None
     metrics = pd.read_csv(smoke / "results/smoke/tables/metrics.csv")
     own = metrics[(metrics["scenario"] == "shared") & (metrics["metric"] == "slowdown")]
-    assert set(own["env"]) == {"host", "host.control"} and (own["value"] > 0).all()
+    assert set(own["launch"]) == {"host", "host.control"} and (own["value"] > 0).all()
     assert 'id="beside"' in (smoke / "results/smoke/report/environments.html").read_text()
 
 
 def test_instances_that_train_together_stand_in_units_rows_and_page(smoke):
-    sealed = read_sealed(smoke / "results/campaigns/smoke/mnist_cnn/rounds.host.distributed/sealed.json")
+    sealed = read_sealed(smoke / "results/campaigns/smoke/box/mnist_cnn/rounds.host.distributed/sealed.json")
     assert len(sealed.counted) == 2
     for launch in (unit.launches[name] for unit in sealed.counted for name in ("host", "host.control")):
         assert launch.ok and len(launch.instances) == 2 and launch.network.kind == "switch"
     metrics = pd.read_csv(smoke / "results/smoke/tables/metrics.csv")
     own = metrics[(metrics["scenario"] == "distributed") & (metrics["metric"] == "exchange_s")]
-    assert set(own["env"]) == {"host", "host.control"} and (own["value"] > 0).all()
-    assert json.loads((smoke / "results/smoke/network.json").read_text())["launches"]["host"]["status"] == "ok"
+    assert set(own["launch"]) == {"host", "host.control"} and (own["value"] > 0).all()
+    network = json.loads((smoke / "results/smoke/machines/box/network.json").read_text())
+    assert network["launches"]["host"]["status"] == "ok"
     assert 'id="instances"' in (smoke / "results/smoke/report/environments.html").read_text()
 
 
 def test_every_environment_has_its_costs_and_was_started(smoke):
     table = pd.read_csv(smoke / "results/smoke/tables/image_costs.csv")
-    values = table.groupby(["env", "item"])["value"].max()
+    values = table.groupby(["launch", "item"])["value"].max()
     for env in ("host", "docker", "apptainer", "charliecloud"):
         assert values[env, "ready_s"] > 0 and values[env, "disk_bytes"] > 100e6 and values[env, "archive_bytes"] > 0
         assert values[env, "warm_start_s"] > 0
@@ -253,7 +257,7 @@ def test_every_environment_has_its_costs_and_was_started(smoke):
 def test_a_broken_environment_is_started_once_and_stops_no_other(extended):
     table = pd.read_csv(extended / "results/tiny/tables/image_costs.csv")
     own = table["stack"] == "torch-2.13"  # starts are measured for the study's own stack
-    started = table[own & (table["item"] == "warm_start_s")].set_index("env")
+    started = table[own & (table["item"] == "warm_start_s")].set_index("launch")
     reason = started.loc["broken", "reason"]
     assert "not tried again" in reason and "broken on purpose" in reason
     assert started.loc["namespaces", "value"] > 0 and started.loc["host.control", "value"] > 0
@@ -275,7 +279,7 @@ def test_the_same_tree_was_mapped_everywhere(smoke):
     prints = pd.read_csv(smoke / "results/smoke/tables/fingerprints.csv")
     tree = prints[prints["path"].str.startswith("{tree}")]
     assert tree.groupby(["workload", "path"])["sha256"].nunique().max() == 1
-    assert tree.groupby("env").size().nunique() == 1
+    assert tree.groupby("launch").size().nunique() == 1
 
 
 def test_progress_says_stage_and_n_of_m(smoke):
@@ -308,7 +312,7 @@ def test_a_setting_is_weighed_and_one_that_the_device_lacks_has_its_reason(varie
     level = level[level["reference"] != "host"]
     assert level["n_units"].tolist() == [2] and level["ratio"].notna().all()
     sealed = json.loads(
-        (varied / "results/campaigns/varied/softmax_mnist/rounds.host.graph-capture/sealed.json").read_text()
+        (varied / "results/campaigns/varied/box/softmax_mnist/rounds.host.graph-capture/sealed.json").read_text()
     )
     assert (sealed["status"], sealed["units"]) == ("sealed", 0)
     page = (varied / "results/varied/report/print.html").read_text()
@@ -357,7 +361,7 @@ def test_an_interrupted_campaign_carries_on(extended, tmp_path):
 
 def test_a_truncated_record_is_one_clear_line(extended, tmp_path):
     sealed = tmp_path / "campaign/sealed.json"
-    source = next(extended.glob("results/campaigns/tiny/softmax_mnist/rounds.*/sealed.json")).parent
+    source = next(extended.glob("results/campaigns/tiny/box/softmax_mnist/rounds.*/sealed.json")).parent
     shutil.copytree(source, sealed.parent)
     units = sealed.with_name("units.jsonl")
     units.write_text(units.read_text()[:-200])

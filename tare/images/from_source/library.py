@@ -56,12 +56,7 @@ class Library:
 
 
 def compile_library(recipe: LibraryFile) -> Library:
-    """The library, from the store while it is whole, else fetched, compiled and tried.
-
-    Raises:
-        UnavailableError: a program, the sources or a target for this processor is missing, or it does not compile.
-        IntegrityError: the sources are not what their hash says.
-    """
+    """The library, kept or compiled and tried; UnavailableError where it can't be, IntegrityError by hash."""
     target = recipe.target_for(processor_flags())
     compiler = _compiler(recipe)
     inputs = recipe.to_json()
@@ -112,7 +107,6 @@ def _compiler(recipe: LibraryFile) -> str:
 
 
 def _fetch(recipe: LibraryFile, folder: Path) -> Path:
-    """The archive of the sources, from the first archive of the distribution that has it."""
     target = folder / Path(recipe.source.path).name
     reasons = []
     for address in archive_addresses():
@@ -132,7 +126,6 @@ def _fetch(recipe: LibraryFile, folder: Path) -> Path:
 
 
 def _unpack(archive: Path, folder: Path) -> Path:
-    """The one folder that an archive of sources holds."""
     try:
         with tarfile.open(archive) as packed:
             packed.extractall(folder, filter="data")

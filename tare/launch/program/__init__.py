@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any
 
 from tare.launch.program.base import Cargo, Needs, Place, Program, Result
 from tare.launch.program.command import CommandProgram
 from tare.launch.program.worker import WorkerProgram
+from tare.model.specification import Specification
 
 __all__ = [
     "Cargo",
@@ -22,7 +22,7 @@ __all__ = [
     "with_more",
 ]
 
-Runnable = Program | Mapping[str, Any]  # a mapping is the specification of Tare's worker
+Runnable = Program | Specification  # of Tare's worker the specification is enough
 
 
 def as_program(what: Runnable) -> Program:
@@ -30,8 +30,8 @@ def as_program(what: Runnable) -> Program:
     return what if isinstance(what, Program) else WorkerProgram(what)
 
 
-def with_more(what: Runnable, more: Mapping[str, Any]) -> Runnable:
+def with_more(what: Runnable, **more: Any) -> Runnable:
     """The same with further entries in its specification, where it is Tare's worker; any other program as it is."""
     if isinstance(what, WorkerProgram):
-        return WorkerProgram({**what.spec, **more})
-    return what if isinstance(what, Program) else {**what, **more}
+        return WorkerProgram(what.spec.replace(**more))
+    return what if isinstance(what, Program) else what.replace(**more)

@@ -10,6 +10,7 @@ from typing import Any, ClassVar, Literal
 
 from tare.core.process import Finished
 from tare.launch.place import Site
+from tare.model.conditions import Conditions
 from tare.model.environment import Bind, Environment
 from tare.model.records.launches import Inside, Steps
 
@@ -55,7 +56,7 @@ class Place:
     """
 
     site: Site
-    conditions: Mapping[str, Any]
+    conditions: Conditions
     folder: Path
     inside: Path
     inputs: Mapping[str, Path]
@@ -130,7 +131,7 @@ class Program(ABC):
         return False
 
     @abstractmethod
-    def needs(self, site: Site, conditions: Mapping[str, Any]) -> Needs:
+    def needs(self, site: Site, conditions: Conditions) -> Needs:
         """The files that it needs.
 
         Raises:

@@ -7,12 +7,13 @@ import signal
 from collections.abc import Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass, field, replace
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import ClassVar
 
 from tare.core.errors import UserError
 from tare.core.process import COLOUR, Finished
 from tare.launch.place import Site
 from tare.launch.program.base import TAIL_CHARACTERS, Needs, Place, Program, Result
+from tare.model.conditions import Conditions
 from tare.model.environment import Bind, Environment
 from tare.model.records.launches import COMMAND
 
@@ -81,7 +82,7 @@ class CommandProgram(Program):
         every = dict.fromkeys((*own, *self.binds))
         return tuple(sorted(every, key=lambda bind: len(bind.target.parts)))
 
-    def needs(self, site: Site, conditions: Mapping[str, Any]) -> Needs:
+    def needs(self, site: Site, conditions: Conditions) -> Needs:
         """Its binds.
 
         Raises:

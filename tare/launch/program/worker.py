@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -16,9 +15,11 @@ from tare.launch.inside import read_inside
 from tare.launch.place import Site
 from tare.launch.program.base import TAIL_CHARACTERS, Needs, Place, Program, Result
 from tare.model import closure
+from tare.model.conditions import Conditions
 from tare.model.environment import Environment
 from tare.model.records.launches import WORKER
 from tare.model.registry import check_framework
+from tare.model.specification import Specification
 from tare.worker.frameworks import DEFAULT
 
 RECORD, SPEC, STARTED = "record.json", "spec.json", "record.json.started"
@@ -31,10 +32,10 @@ class WorkerProgram(Program):
     """Tare's worker.
 
     Attributes:
-        spec: what to do inside (mode, workload, batch, …); paths and threads are filled in for each launch.
+        spec: what to do inside; paths and threads are filled in for each launch.
     """
 
-    spec: Mapping[str, Any]
+    spec: Specification
 
     kind: ClassVar[str] = WORKER
     announces: ClassVar[bool] = True
@@ -43,25 +44,24 @@ class WorkerProgram(Program):
     @property
     def talks(self) -> bool:
         """Whether its mode is one that is talked to."""
-        return self.spec["mode"] in TALKING
+        return self.spec.mode in TALKING
 
     @property
     def uses_gpu(self) -> bool:
         """Whether it computes on an NVIDIA device."""
-        return bool(self.spec.get("device") == "cuda")
+        return self.spec.device == "cuda"
 
     @property
     def reads_counters(self) -> bool:
         """Whether a profiler of counters watches it."""
-        return bool(self.spec.get("counters"))
+        return self.spec.counters
 
     @property
     def workloads(self) -> tuple[str, ...]:
         """Workloads of a launch: one, none, or those of its jobs."""
-        jobs = self.spec.get("jobs", [self.spec])
-        return tuple(dict.fromkeys(job["workload"] for job in jobs if job.get("workload")))
+        return tuple(dict.fromkeys(job.workload for job in self.spec.served if job.workload))
 
-    def needs(self, site: Site, conditions: Mapping[str, Any]) -> Needs:
+    def needs(self, site: Site, conditions: Conditions) -> Needs:
         """The staged code, and the site's data.
 
         Raises:
@@ -78,9 +78,9 @@ class WorkerProgram(Program):
         site, conditions, inside = place.site, place.conditions, place.inside
         data = {source: str(place.inputs[name]) for source, name in data_names(site).items()}
         inner = {
-            "threads": conditions["threads"],
-            "settings": conditions.get("settings", {}),
-            **self._spec_at(site),
+            "threads": conditions.threads,
+            "settings": dict(conditions.settings),
+            **self._spec_at(site).to_json(),
             "record": str(inside / RECORD),
             **{key: str(inside / path.name) for key, path in place.keep.items()},
         }
@@ -88,9 +88,9 @@ class WorkerProgram(Program):
             inner["fifos"] = str(inside)
         if site.data is not None:
             inner["data"] = data[site.data]
-        if "jobs" in self.spec:
+        if self.spec.jobs:
             others = {name: {"data": data[source]} for name, source in site.data_of.items()}
-            inner["jobs"] = [{**job, **others.get(job["workload"], {})} for job in self.spec["jobs"]]
+            inner["jobs"] = [{**job.to_json(), **others.get(job.workload, {})} for job in self.spec.jobs]
         if place.rank is not None:
             inner |= {"rank": place.rank, "world_size": place.size}
         write_json(place.folder / SPEC, inner)
@@ -117,9 +117,9 @@ class WorkerProgram(Program):
             return Result(status="failed", reason=finished.explain(), inside=inside)
         return Result(status="ok", inside=inside)
 
-    def _spec_at(self, site: Site) -> Mapping[str, Any]:
+    def _spec_at(self, site: Site) -> Specification:
         """Its specification with the site's framework, where that is not the usual one."""
-        return self.spec if site.framework == DEFAULT else {**self.spec, "framework": site.framework}
+        return self.spec if site.framework == DEFAULT else self.spec.replace(framework=site.framework)
 
 
 def data_names(site: Site) -> dict[Path, str]:
@@ -128,13 +128,10 @@ def data_names(site: Site) -> dict[Path, str]:
     return {source: f"data{number or ''}" for number, source in enumerate(sources)}
 
 
-def names_inside(spec: Mapping[str, Any], conditions: Mapping[str, Any]) -> tuple[str, ...]:
+def names_inside(spec: Specification, conditions: Conditions) -> tuple[str, ...]:
     """The files of the checkout that a launch runs inside."""
     return closure.inside(
-        spec["mode"],
-        *WorkerProgram(spec).workloads,
-        framework=spec.get("framework"),
-        settings=conditions.get("settings", {}),
+        spec.mode, *WorkerProgram(spec).workloads, framework=spec.framework, settings=conditions.settings
     )
 
 

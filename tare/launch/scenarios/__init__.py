@@ -15,13 +15,14 @@ import subprocess
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 from tare.core.errors import TareError, UnavailableError, UserError, reason_of
 from tare.core.process import ended, kill_group, start
 from tare.launch.conditions import PATH
 from tare.launch.place import Site
+from tare.model.conditions import Conditions
 from tare.model.environment import Environment
 from tare.model.records.launches import LaunchRecord
 from tare.model.registry import scenario_names
@@ -29,7 +30,6 @@ from tare.model.words import nearest
 
 SETTLE_S = 0.2  # in which a program that can't run has usually ended
 Problem = Callable[[], str | None]
-NO_CONDITIONS: Mapping[str, Any] = {}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -39,15 +39,15 @@ class Around:
     Attributes:
         cpus: logical CPUs that the launches use.
         environment: of the client, for programs that it starts.
-        conditions: of the launches.
+        conditions: of the launches; None where nobody asks for any.
     """
 
     cpus: tuple[int, ...]
     environment: Mapping[str, str]
-    conditions: Mapping[str, Any] = field(default_factory=dict)
+    conditions: Conditions | None = None
 
 
-def around(cpus: Sequence[int], conditions: Mapping[str, Any] = NO_CONDITIONS) -> Around:
+def around(cpus: Sequence[int], conditions: Conditions | None = None) -> Around:
     """What a scenario is told of launches on these CPUs, under these conditions."""
     return Around(cpus=tuple(cpus), environment={"PATH": PATH}, conditions=conditions)
 

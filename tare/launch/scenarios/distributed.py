@@ -1,6 +1,6 @@
 """Several instances that train together: each whole run is a group, on a switch or the host's network.
 
-Nothing runs beside a unit. `conditions["group"]` says how many instances, how they exchange gradients, over what.
+Nothing runs beside a unit. `Conditions.group` says how many instances, how they exchange gradients, over what.
 Every instance trains on all samples, in an order of its own, as the benchmark of nthu2018 does: a run has as many
 steps as that of an instance alone, and its rate is that of all workers together.
 """
@@ -8,8 +8,8 @@ steps as that of an instance alone, and its rate is that of all workers together
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator, Mapping
-from typing import Any, Literal
+from collections.abc import Iterator
+from typing import Literal
 
 from tare.launch import networks
 from tare.launch.group import launch_group
@@ -17,10 +17,10 @@ from tare.launch.networks import HOST_NETWORK, Wires, switched
 from tare.launch.place import Site
 from tare.launch.program import Runnable, with_more
 from tare.launch.scenarios import Around, Problem
+from tare.model.conditions import Conditions, Group
 from tare.model.environment import Environment
 from tare.model.records.launches import LaunchRecord
 
-SERVED = "parameter-server"
 SWITCH, OVERLAY, OVERLAY_OF_CONTAINERS = "switch", "overlay", "overlay-of-containers"
 
 
@@ -31,7 +31,7 @@ def surround(around: Around) -> Iterator[Problem]:
     Raises:
         UnavailableError: it can't.
     """
-    network = network_of(around.conditions)  # an overlay, if any has one
+    network = network_of(group_of(around.conditions))  # an overlay, if any has one
     if isinstance(network, Wires):
         with switched(around.environment, 1, network):
             pass
@@ -43,34 +43,33 @@ def barred(environment: Environment, network: str) -> str | None:
     return networks.barred(environment, environment.network_of(network))
 
 
-def launched(site: Site, program: Runnable, conditions: Mapping[str, Any], pad_bytes: int) -> LaunchRecord:
+def launched(site: Site, program: Runnable, conditions: Conditions, pad_bytes: int) -> LaunchRecord:
     """A whole run of a group."""
-    group = conditions["group"]
-    servers = size_of(group) - group["workers"]
+    group = group_of(conditions)
     return launch_group(
         site,
-        with_more(program, {"exchange": group["exchange"], "servers": servers, "samples_each": True}),
+        with_more(program, exchange=group.exchange, servers=group.servers, samples_each=True),
         conditions,
-        size=size_of(group),
+        size=group.size,
         pad_bytes=pad_bytes,
-        network=network_of(conditions, site.environment),
+        network=network_of(group, site.environment),
     )
 
 
-def size_of(group: Mapping[str, Any]) -> int:
-    """How many instances a group has: its workers, and a parameter server where it has one."""
-    return int(group["workers"]) + (1 if group["exchange"] == SERVED else 0)
+def group_of(conditions: Conditions | None) -> Group:
+    """The group of launches of this scenario, which all have one."""
+    assert conditions is not None and conditions.group is not None
+    return conditions.group
 
 
-def network_of(conditions: Mapping[str, Any], environment: Environment | None = None) -> Wires | Literal["host"]:
-    """What a group of an environment meets on, by its conditions; of None, as those that have an overlay."""
-    group = conditions["group"]
-    kind = environment.network_of(group["network"]) if environment is not None else group["network"]
-    if group["network"] == HOST_NETWORK:
+def network_of(group: Group, environment: Environment | None = None) -> Wires | Literal["host"]:
+    """What a group of an environment meets on; of None, as those that have an overlay."""
+    kind = environment.network_of(group.network) if environment is not None else group.network
+    if group.network == HOST_NETWORK:
         return HOST_NETWORK
-    rate = group["rate_mbit_per_s"]
+    rate = group.rate_mbit_per_s
     return Wires(
         rate_bit_per_s=None if rate is None else rate * 1e6,
-        delay_ms=group["delay_ms"],
+        delay_ms=group.delay_ms,
         overlay=kind in (OVERLAY, OVERLAY_OF_CONTAINERS),
     )

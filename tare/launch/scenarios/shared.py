@@ -9,9 +9,8 @@ two is what the neighbour costs, and not what the limits do.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from typing import Any
 
 from tare.core.errors import TareError, UnavailableError
 from tare.launch.channel import Conversation, ConversationError
@@ -23,9 +22,11 @@ from tare.launch.run import Order, launch
 from tare.launch.scenarios import Around, Problem
 from tare.launch.transport import Ready
 from tare.machine.contention import Counted, counted
+from tare.model.conditions import Conditions
 from tare.model.records.launches import Contention, LaunchRecord, Neighbour
 from tare.model.registry import SHARED
 from tare.model.roles import read_role
+from tare.model.specification import Specification
 from tare.worker.neighbour import PROTOCOL
 from tare.worker.sampling import throttling
 
@@ -41,7 +42,7 @@ def surround(around: Around) -> Iterator[Problem]:
 
 
 def launch_member(
-    name: str, order: Order, neighbour: Mapping[str, Any], level: str, *, threads: int | None = None
+    name: str, order: Order, neighbour: Specification, level: str, *, threads: int | None = None
 ) -> LaunchRecord:
     """One launch of a unit beside its neighbour, or without one where its role is to be alone.
 
@@ -55,7 +56,7 @@ def launch_member(
         level: of the factor `limits`.
         threads: of the neighbour's framework, where its share has as many CPUs; None for those of the launch.
     """
-    cpus = choose_cpus(order.conditions["cpus"])
+    cpus = choose_cpus(order.conditions.cpus)
     with contextlib.ExitStack() as stack:
         live: Live | None = None
         try:
@@ -87,9 +88,12 @@ def launch_member(
         return record.replace(status="failed", reason=wrong) if wrong and record.ok else record
 
 
-def at_share(conditions: Mapping[str, Any], share: Share) -> dict[str, Any]:
-    """Conditions of a launch that has a share of the CPUs: no more threads than it has CPUs."""
-    return {**conditions, "threads": share.threads(conditions["threads"])}
+def at_share(conditions: Conditions, share: Share, threads: int | None = None) -> Conditions:
+    """Conditions of a launch that has a share of the CPUs: no more threads than it has CPUs.
+
+    `threads` are those that are asked for; None for those of the conditions.
+    """
+    return conditions.replace(threads=share.threads(threads or conditions.threads))
 
 
 @dataclass(kw_only=True)
@@ -98,8 +102,8 @@ class Live:
 
     prepared: Ready
     talk: Conversation
-    spec: Mapping[str, Any]
-    conditions: Mapping[str, Any]
+    spec: Specification
+    conditions: Conditions
     has_ended: bool = False
 
     def end(self, beside: LaunchRecord) -> Neighbour:
@@ -123,8 +127,8 @@ class Live:
             raise ConversationError(f"what it says of its end lacks {error}") from None
         return Neighbour(
             launch=self.prepared.planned.name,
-            workload=self.spec["workload"],
-            batch=self.spec["batch"],
+            workload=self.spec.workload,
+            batch=self.spec.batch,
             steps=sum(first <= at_ns <= last for at_ns in ends),
             seconds=seconds,
             cpu_s=cpu_s,
@@ -133,20 +137,19 @@ class Live:
 
 
 @contextlib.contextmanager
-def training(order: Order, spec: Mapping[str, Any], share: Share, threads: int | None = None) -> Iterator[Live]:
+def training(order: Order, spec: Specification, share: Share, threads: int | None = None) -> Iterator[Live]:
     """A neighbour that has made its first steps and trains on; gone afterwards, whatever happens in between.
 
     Raises:
         ConversationError: it does not come to train; its reason.
     """
-    site = replace(order.site, data=order.site.data_of[spec["workload"]], data_of={})
-    own = {} if threads is None else {"threads": threads}
-    conditions = at_share({**order.conditions, **own}, share)
+    site = replace(order.site, data=order.site.data_of[spec.workload], data_of={})
+    conditions = at_share(order.conditions, share, threads)
     with ready(site, spec, conditions, pad_bytes=0, share=share) as prepared:
         talk = prepared.converse(PROTOCOL)
         live = Live(prepared=prepared, talk=talk, spec=spec, conditions=conditions)
         try:
-            talk.hear("training", timeout_s=conditions["launch_timeout_s"])
+            talk.hear("training", timeout_s=conditions.launch_timeout_s)
             yield live
         finally:
             talk.kill()

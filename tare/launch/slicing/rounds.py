@@ -130,7 +130,7 @@ def run_launches(orders: Mapping[str, Order], way: Way) -> Round:
         if not jobs:
             return found
         lease.hold([note for one in held.values() for note in one.notes])
-        limit_s = min(one.order.conditions["launch_timeout_s"] for one in held.values())
+        limit_s = min(one.order.conditions.launch_timeout_s for one in held.values())
         by_root = {one.job.root: one for one in held.values() if one.job is not None}
         limits = Limits(
             own_s=limit_s,

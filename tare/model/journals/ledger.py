@@ -1,11 +1,11 @@
-"""The ledger of a study: every campaign that was opened, sealed or set aside under it, in order.
+"""The ledger of a study on a machine: every campaign that was opened, sealed or set aside under it, in order.
 
-results/campaigns/<study>/ledger.jsonl
+results/campaigns/<study>/<machine>/ledger.jsonl; here `study` stands for that folder
 
-A rerun pays for itself: of the tries of one question (study, workload, and a campaign's name: kind, environments,
-arm, scenario) the k-th may spend 6 / (pi^2 k^2) of alpha, which adds up to the whole however often somebody tries
-again. A changed plan is a new try of the same question, and so is a campaign that was opened and then taken away; a
-campaign without a unit that counts has shown nothing, and is none.
+A rerun pays for itself: of the tries of one question (study, machine, workload, and a campaign's name: kind,
+environments, arm, scenario) the k-th may spend 6 / (pi^2 k^2) of alpha, which adds up to the whole however often
+somebody tries again. A changed plan is a new try of the same question, and so is a campaign that was opened and
+then taken away; a campaign without a unit that counts has shown nothing, and is none.
 
 A row holds its own SHA-256 and that of the row before it: a row that was changed, taken out or put in breaks the
 chain. Rows that were cut off at the end, or a ledger that is lost as a whole, show against the folders on the disk
@@ -23,12 +23,14 @@ from pathlib import Path
 from typing import Any, Literal
 
 from tare.core.errors import IntegrityError, TareError
-from tare.core.files import Journal, canonical_json, sha256_file, sha256_text
-from tare.model.journals.sealed import PACKED_UNITS, PLAN, UNITS, read_rows
+from tare.core.files import Journal, canonical_json, locked, sha256_file, sha256_text
+from tare.core.progress import say
+from tare.model.journals.recorded import recorded_machine, reference_of
+from tare.model.journals.sealed import LOCK, PACKED_UNITS, PLAN, UNITS, read_plan, read_rows
 from tare.model.journals.units import counted, family_alpha
 from tare.model.records.campaigns import Plan, Unit
-from tare.model.schema import Record, parse, read
-from tare.model.studies.layout import question_of
+from tare.model.schema import Record, parse
+from tare.model.studies.layout import CAMPAIGNS, question_of
 
 LEDGER = "ledger.jsonl"
 SUPERSEDED = "superseded-"
@@ -47,43 +49,39 @@ class Ratios(Record):
 
 
 class Entry(Record):
-    """One row.
+    """One row."""
 
-    Attributes:
-        before: SHA-256 of the row before it; of the study's name for the first.
-        event: a campaign was `opened`, `sealed` or `superseded`; `adopted` from another study; `found` on the disk
-            without a row; `stamped`: the plan and the analysis were written down.
-        at: when the row was written, UTC, by this machine's clock.
-        folder: where a campaign lies that was set aside.
-        attempt: which try the campaign was planned as; None where its plan does not say.
-        units: that count; None where nobody can tell.
-        alpha: of one interval of the campaign, before any share of it.
-        ratios: by name of the launch, in what the campaign decides on.
-        stamp: SHA-256 of a stamp.
-    """
-
-    before: str
+    before: str  # SHA-256 of the row before it; of the names of study and machine for the first
+    # A campaign was `opened`, `sealed` or `superseded`; `adopted` from another study; `found` on the disk without a
+    # row; `stamped`: the plan and the analysis were written down.
     event: Literal["opened", "sealed", "adopted", "superseded", "found", "stamped"]
-    at: str
+    at: str  # when the row was written, UTC, by this machine's clock
     workload: str = ""
     campaign: str = ""
-    folder: str = ""
+    folder: str = ""  # where a campaign lies that was set aside
     plan_sha256: str | None = None
     units_sha256: str | None = None
-    attempt: int | None = None
-    units: int | None = None
-    alpha: float | None = None
-    ratios: Mapping[str, Ratios] | None = None
-    stamp: str | None = None
+    attempt: int | None = None  # which try the campaign was planned as; None where its plan does not say
+    units: int | None = None  # that count; None where nobody can tell
+    alpha: float | None = None  # of one interval of the campaign, before any share of it
+    ratios: Mapping[str, Ratios] | None = None  # by name of the launch, in what the campaign decides on
+    stamp: str | None = None  # SHA-256 of a stamp
 
 
 RatiosOf = Callable[[Plan, Sequence[Unit]], Mapping[str, Ratios]]
 
 
-def study_folder(folder: Path, study: str, workload: str) -> Path | None:
-    """The folder of a campaign's study, which has a ledger; None where the campaign lies elsewhere."""
-    found = (folder if len(folder.parts) > 2 else folder.absolute()).parent
-    return found.parent if (found.name, found.parent.name) == (workload, study) else None
+def study_folder(folder: Path, plan: Plan) -> Path | None:
+    """The folder of a campaign's study on its machine, which has a ledger; None where the campaign lies elsewhere.
+
+    In a reference campaign of a version before it is the study's, whose paths named no machine.
+    """
+    found = (folder if len(folder.parts) > 3 else folder.absolute()).parent
+    own = found.parent
+    if (found.name, own.name, own.parent.name) == (plan.workload, plan.machine.name, plan.study):
+        return own
+    is_former = (found.name, own.name) == (plan.workload, plan.study) and reference_of(own) is not None
+    return own if is_former else None
 
 
 def row_of(entry: Entry) -> dict[str, Any]:
@@ -94,15 +92,27 @@ def row_of(entry: Entry) -> dict[str, Any]:
 
 def last_hash(study: Path, entries: Sequence[Entry]) -> str:
     """What the next row names as the one before it."""
-    return row_of(entries[-1])[HASH] if entries else sha256_text(f"ledger of {study.name}")
+    return row_of(entries[-1])[HASH] if entries else sha256_text(f"ledger of {_name(study)}")
+
+
+def _name(study: Path) -> str:
+    """What a ledger is of; in reference campaigns of versions before, of the study alone."""
+    return study.name if _is_former(study) else " on ".join(names_of(study))
+
+
+def _is_former(study: Path) -> bool:
+    return study.parent.name == CAMPAIGNS.name
+
+
+def names_of(study: Path) -> tuple[str, str]:
+    """Names of the study and of the machine whose campaigns lie in a folder."""
+    if _is_former(study):
+        return study.name, recorded_machine(study) or ""
+    return study.parent.name, study.name
 
 
 def read_ledger(study: Path) -> list[Entry]:
-    """All rows of a study's ledger; none where there is no ledger.
-
-    Raises:
-        IntegrityError: a row is no row, or not the one that was written there.
-    """
+    """All rows of a study's ledger, or none without one; IntegrityError for a row that was not written there."""
     path = study / LEDGER
     entries: list[Entry] = []
     for number, row in enumerate(Journal(path).read(), start=1):
@@ -120,20 +130,43 @@ def read_ledger(study: Path) -> list[Entry]:
     return entries
 
 
+def bring_up_to_date(study: Path, ratios_of: RatiosOf) -> list[Entry]:
+    """Append the rows that a study's folders ask for; all rows. IntegrityError where the ledger was edited.
+
+    Whatever a crash leaves between a campaign's files and its row the study's next campaign makes good by this.
+    """
+    with _writing(study) as entries:
+        for entry in list(unlisted(study, entries, ratios_of)):
+            _append(study, entries, entry)
+        return entries
+
+
+def note_stamp(study: Path, sha256: str, at: str) -> None:
+    """Note that a stamp was made, behind all that was done before; IntegrityError where the ledger was edited."""
+    with _writing(study) as entries:
+        _append(study, entries, Entry(before="", event="stamped", at=at, stamp=sha256))
+
+
+@contextlib.contextmanager
+def _writing(study: Path) -> Iterator[list[Entry]]:
+    with locked(study / LOCK, waiting_for=f"it writes {study / LEDGER}", tell=say):
+        yield read_ledger(study)
+
+
+def _append(study: Path, entries: list[Entry], entry: Entry) -> None:
+    chained = entry.replace(before=last_hash(study, entries))
+    Journal(study / LEDGER).append(row_of(chained))
+    entries.append(chained)
+
+
 @dataclass(frozen=True, kw_only=True)
 class Try:
-    """One campaign of a question.
-
-    Attributes:
-        folder: where it was set aside; empty for the last one of its question.
-        state: as its last row says; `gone` where another one was opened although it was never set aside.
-        entries: its rows, oldest first.
-    """
+    """One campaign of a question."""
 
     question: Question
-    folder: str
-    state: str
-    entries: tuple[Entry, ...]
+    folder: str  # where it was set aside; empty for the last one of its question
+    state: str  # as its last row says; `gone` where another one was opened although it was never set aside
+    entries: tuple[Entry, ...]  # its rows, oldest first
 
     @property
     def is_open(self) -> bool:
@@ -181,10 +214,7 @@ def _try(question: Question, rows: Sequence[Entry], is_last: bool) -> Try:
 def attempt_of(tries: Mapping[Question, Sequence[Try]], question: Question, plan_sha256: str | None = None) -> int:
     """Which try of its question a campaign is: one more than there are others, or than one of them was planned as.
 
-    Args:
-        tries: of the study.
-        question: of the campaign.
-        plan_sha256: of its plan, where it has been opened.
+    `tries`: of the study. `question`: of the campaign. `plan_sha256`: of its plan, where it has been opened.
     """
     others = [
         one
@@ -207,10 +237,8 @@ def set_aside_folders(campaign: Path) -> list[Path]:
 def unlisted(study: Path, entries: Sequence[Entry], ratios_of: RatiosOf) -> Iterator[Entry]:
     """Rows that the folders on the disk ask for and the ledger lacks; `before` is empty in all of them.
 
-    Args:
-        study: folder of its campaigns.
-        entries: of its ledger.
-        ratios_of: what the units of a campaign found.
+    `study`: folder of its campaigns on the machine. `entries`: of its ledger. `ratios_of`: what the units of a
+    campaign found.
     """
     known = tries_of(entries)
     for campaign in sorted({path.parent for path in study.glob(f"*/*/{PLAN}")} | _with_older(study)):
@@ -234,7 +262,7 @@ def unlisted(study: Path, entries: Sequence[Entry], ratios_of: RatiosOf) -> Iter
 def _how_it_came(folder: Path) -> Literal["opened", "adopted", "found"]:
     """How a campaign without a row came into its folder."""
     with contextlib.suppress(TareError):
-        if read(Plan, folder / PLAN).adopted:
+        if read_plan(folder / PLAN).adopted:
             return "adopted"
     has_units = (folder / UNITS).exists() or (folder / PACKED_UNITS).exists()
     return "found" if has_units else "opened"
@@ -273,7 +301,7 @@ def _entry(
     if (folder / UNITS).exists():
         said["units_sha256"] = sha256_file(folder / UNITS)
     try:
-        plan = read(Plan, folder / PLAN)
+        plan = read_plan(folder / PLAN)
         said["attempt"] = plan.attempt
         if event != "opened":
             units = counted(read_rows(folder).units)
@@ -287,11 +315,7 @@ def disagreements(study: Path, entries: Sequence[Entry], missing: Sequence[Entry
     """Where the ledger and the folders on the disk do not say the same, one line each, by question.
 
     What a crash leaves, a row that is still to be written, is no disagreement.
-
-    Args:
-        study: folder of its campaigns.
-        entries: of its ledger.
-        missing: as `unlisted`.
+    `study`: folder of its campaigns on the machine. `entries`: of its ledger. `missing`: as `unlisted`.
     """
     found: dict[Question, list[str]] = {}
     for entry in missing:

@@ -10,11 +10,13 @@ from pydantic import Field
 
 from tare.core.errors import IntegrityError, UserError
 from tare.core.files import sha256_file
+from tare.model.journals.recorded import machine_of
 from tare.model.journals.sealed import read_sealed
+from tare.model.machines import MachineName
 from tare.model.records.measured import ProfileRecord
 from tare.model.schema import FileRecord, Natural, Positive, Record, matching, read
 from tare.model.studies import layout
-from tare.model.studies.layout import REFERENCE, below_results
+from tare.model.studies.layout import CEILINGS_FILE, MACHINE_FILE, REFERENCE, below_results
 
 BROKEN = "broken.json"  # beside tables that could not be made
 NO_TIME = "no time left"  # how the reason of a part begins that had none
@@ -22,7 +24,7 @@ NO_TIME = "no time left"  # how the reason of a part begins that had none
 MOST_BYTES = 5_000_000
 # What a folder holds beside its record; anything else does not belong there.
 FOLDERS = ("campaigns", "data", "images", "probe", "profiles")
-FILES = (REFERENCE, "study.json", "machine.json", "ceilings.json")
+FILES = (REFERENCE, "study.json", MACHINE_FILE, CEILINGS_FILE)
 
 Instant = Annotated[str, matching(r"\d{4}-\d{2}-\d{2}T\d{2}:\d{2}:\d{2}Z", "is no instant in UTC")]
 Seconds = Annotated[float, Field(ge=0)]
@@ -101,7 +103,11 @@ class Run(Record):
 
 
 class ReferenceRecord(FileRecord):
-    """reference.json of a folder of results/reference/."""
+    """reference.json of a folder of results/reference/.
+
+    Attributes:
+        machine: part of the paths in the folder; None in those of older versions, whose paths have none.
+    """
 
     VERSION: ClassVar[int] = 1
     REMAKE: ClassVar[str] = "it was recorded by another version of Tare; record it again"
@@ -110,6 +116,7 @@ class ReferenceRecord(FileRecord):
     at: Instant
     tare: Version
     study: str
+    machine: MachineName | None = None
     stack: str
     device: Device
     torch: Torch
@@ -123,12 +130,7 @@ class ReferenceRecord(FileRecord):
 
 
 def load(folder: Path) -> ReferenceRecord:
-    """The record of a reference campaign, checked.
-
-    Raises:
-        UserError: there is none.
-        IntegrityError: it is of another form.
-    """
+    """A reference campaign's record, checked; UserError where there is none, IntegrityError for another form."""
     return read(ReferenceRecord, folder / REFERENCE)
 
 
@@ -138,11 +140,9 @@ def references(root: Path) -> list[Path]:
 
 
 def check(folder: Path) -> ReferenceRecord:
-    """The record of a reference campaign whose every file was looked at.
-
-    Raises:
-        UserError: there is none, or it is too large to be kept.
-        IntegrityError: a file is missing, changed, or none of those that were measured; a seal does not hold.
+    """The record of a reference campaign whose every file was looked at. Raises UserError where there is none, or
+    it is too large to be kept. Raises IntegrityError where a file is missing, changed, or none of those that were
+    measured; a seal does not hold.
     """
     found = load(folder)
     if folder.resolve().name != found.name:
@@ -156,6 +156,7 @@ def check(folder: Path) -> ReferenceRecord:
         plan = read_sealed(sealed).plan
         _same(folder, sealed, "study", plan.study, found.study)
         _same(folder, sealed, "stack", plan.stack, found.stack)
+        _same(folder, sealed, "machine", plan.machine.name, machine_of(found.to_json()))
     for path in profiles(folder):
         _check_profile(folder, path, found)
     for part in found.parts:
@@ -200,18 +201,37 @@ def _same(folder: Path, path: Path, what: str, has: Any, wanted: Any) -> None:
 
 def sealed_campaigns(folder: Path) -> list[Path]:
     """sealed.json of every campaign of a reference folder."""
-    return _found(folder, layout.sealed_record("*", "*", "*"))
+    return _found(folder, layout.sealed_record("*", "*", "*", "*"))
 
 
 def pipelines(folder: Path) -> list[Path]:
     """pipeline.json of every workload of a reference folder whose input was measured alone."""
-    return _found(folder, layout.pipeline_record("*", "*"))
+    return _found(folder, layout.pipeline_record("*", "*", "*"))
 
 
 def profiles(folder: Path) -> list[Path]:
     """profile.json of every profiled launch of a reference folder."""
-    return _found(folder, layout.profile_record("*", "*", "*"))
+    return _found(folder, layout.profile_record("*", "*", "*", "*"))
 
 
 def _found(folder: Path, pattern: Path) -> list[Path]:
-    return sorted(folder.glob(str(below_results(pattern))))
+    """Files of a pattern `<kind>/<study>/<machine>/…`, in those of older versions without the machine."""
+    path = below_results(pattern)
+    return sorted(folder.glob(str(_former(path) if load(folder).machine is None else path)))
+
+
+def _former(path: Path) -> Path:
+    return Path(*path.parts[:2], *path.parts[3:])
+
+
+def probes_folder(folder: Path) -> Path:
+    """Where the trial launches of a reference campaign lie."""
+    own = load(folder).machine
+    return folder / below_results(layout.probes_folder(own or ""))
+
+
+def profile_below(folder: Path, study: str, machine: str, workload: str, env: str) -> Path:
+    """Where a profiled launch lies below the folder of results, or in a reference campaign, whichever version's."""
+    path = below_results(layout.profile_record(study, machine, workload, env))
+    is_former = (folder / REFERENCE).is_file() and load(folder).machine is None
+    return folder / (_former(path) if is_former else path)

@@ -1,6 +1,6 @@
 """A campaign's folder as it is read: the rows of its journal, checked one against the other, and its seal.
 
-results/campaigns/<study>/<workload>/<name>/plan.json, units.jsonl (or units.jsonl.gz), sealed.json
+results/campaigns/<study>/<machine>/<workload>/<name>/plan.json, units.jsonl (or units.jsonl.gz), sealed.json
 
 Rows of a journal: units by number, from 0; the decision on how many there have to be, at most once; at most one end
 before its time, with its reason; the seal, last. Whoever appends beside another breaks that order, and is found.
@@ -19,15 +19,16 @@ from typing import Any
 
 from tare.core.errors import IntegrityError, TareError
 from tare.core.files import read_json, sha256_file
+from tare.model.journals.recorded import recorded_machine
 from tare.model.journals.units import counted
 from tare.model.levels import ALLOCATOR, Levels, levels_text
-from tare.model.records.campaigns import Decision, Plan, Sealed, Unit
-from tare.model.roles import read_role
-from tare.model.schema import parse, read
+from tare.model.records.campaigns import Decision, Plan, Sealed, Unit, former_plan
+from tare.model.schema import VERSION, parse, read
 from tare.model.studies import arms
 from tare.model.studies.layout import ROUNDS, STEPS, CampaignName, question_of, read_name
 
 PLAN, UNITS = "plan.json", "units.jsonl"
+LOCK = ".lock"  # of a folder that is measured into
 PACKED_UNITS = "units.jsonl.gz"  # the same bytes, as recorded campaigns are kept; the seal is of what is inside
 SEAL_KEY, DECISION_KEY, ENDED_KEY = "seal", "decision", "ended"
 FORMER = "turns"  # kind of campaigns of older versions
@@ -37,36 +38,25 @@ ASIDE = "move the folder away and run the campaign again"
 
 @dataclass(frozen=True, kw_only=True)
 class Rows:
-    """What a journal holds, in order.
+    """What a journal holds, in order."""
 
-    Attributes:
-        units: all of them, discarded and void ones too.
-        decision: on the number of units, once the pilot is whole.
-        ended: why it ended before its time.
-        seal: SHA-256 of the units; None while it is open.
-        units_sha256: of the units' rows as they stand, in the words of a seal.
-    """
-
-    units: tuple[Unit, ...] = ()
-    decision: Decision | None = None
-    ended: str | None = None
-    seal: str | None = None
-    units_sha256: str
+    units: tuple[Unit, ...] = ()  # all of them, discarded and void ones too
+    decision: Decision | None = None  # on the number of units, once the pilot is whole
+    ended: str | None = None  # why it ended before its time
+    seal: str | None = None  # SHA-256 of the units; None while it is open
+    units_sha256: str  # of the units' rows as they stand, in the words of a seal
 
 
 @dataclass(frozen=True, kw_only=True)
 class SealedCampaign:
-    """A campaign that was sealed: its plan, all its units, and what the seal says of them.
-
-    Attributes:
-        level: of the allocator, where it stands for the training steps alone that its whole runs measured at this
-            level (`views`); None for all that it is.
-    """
+    """A campaign that was sealed: its plan, all its units, and what the seal says of them."""
 
     path: Path
     plan: Plan
     units: tuple[Unit, ...]
     sealed: Sealed
+    # Of the allocator, where it stands for the training steps alone that its whole runs measured at this level
+    # (`views`); None for all that it is.
     level: str | None = None
 
     @property
@@ -103,9 +93,7 @@ class SealedCampaign:
         """Whether it compares environments as the study's headline does, or at a level that is one of its own."""
         arm = self.arm
         beside = arm is not None and arm.factor == "allocator" and self.kind == STEPS
-        return self.key.is_headline or (
-            beside and not any(read_role(name).is_reference for name in self.plan.environments)
-        )
+        return self.key.is_headline or (beside and not any(role.is_reference for role in self.plan.launches))
 
     @property
     def decision(self) -> Decision | None:
@@ -152,11 +140,7 @@ def _at_level(plan: Plan, level: str) -> Plan:
 
 
 def read_sealed(sealed: Path) -> SealedCampaign:
-    """The campaign whose sealed.json this is.
-
-    Raises:
-        IntegrityError: plan or journal are not those that were sealed, of another version, or not in order.
-    """
+    """The campaign of a sealed.json; raises IntegrityError where plan or journal are not those that were sealed."""
     summary, folder = read(Sealed, sealed), sealed.parent
     journal = _journal(folder)
     plan = folder / PLAN
@@ -174,15 +158,26 @@ def read_sealed(sealed: Path) -> SealedCampaign:
     rows = parse_rows(journal or b"", folder / UNITS)
     if rows.seal is None:
         raise IntegrityError(f"{folder / UNITS} has no seal, though {sealed.name} says that it has; {ASIDE}")
-    return SealedCampaign(path=sealed, plan=read(Plan, plan), units=rows.units, sealed=summary)
+    return SealedCampaign(path=sealed, plan=read_plan(plan), units=rows.units, sealed=summary)
+
+
+def read_plan(path: Path) -> Plan:
+    """The plan of a campaign; of one in a reference campaign also as the version before wrote it.
+
+    Raises:
+        UserError: there is none.
+        IntegrityError: damaged, or of a version that is not read.
+    """
+    value = read_json(path)
+    if isinstance(value, dict) and value.get(VERSION) == Plan.VERSION - 1:
+        machine = recorded_machine(path)
+        if machine is not None and {"environments", "machine"} <= value.keys():
+            return parse(Plan, former_plan(value, machine), str(path))
+    return read(Plan, path)
 
 
 def refuse_former(plan: Path) -> None:
-    """Refuse a campaign whose design no version after it reads.
-
-    Raises:
-        IntegrityError: it is one.
-    """
+    """Refuse a campaign whose design no version after it reads. Raises IntegrityError where it is one."""
     value = None
     with contextlib.suppress(TareError):  # one that is damaged is told by its hash
         value = read_json(plan) if plan.exists() else None
@@ -203,11 +198,7 @@ def refuse_former(plan: Path) -> None:
 
 
 def read_rows(folder: Path) -> Rows:
-    """The rows of a campaign's journal, sealed or not; an absent journal is empty.
-
-    Raises:
-        IntegrityError: rows that no single writer leaves behind.
-    """
+    """The rows of a journal, sealed or not; none if absent. IntegrityError where no single writer left them."""
     return parse_rows(_journal(folder) or b"", folder / UNITS)
 
 
@@ -224,13 +215,8 @@ def _journal(folder: Path) -> bytes | None:
 def parse_rows(journal: bytes, path: Path) -> Rows:
     """Rows of a journal's bytes; a last line that a crash has cut short is left out.
 
-    Args:
-        journal: lines of JSON.
-        path: for messages.
-
-    Raises:
-        IntegrityError: a row of no known kind, a unit that stands twice, one missing before it, a second decision
-            or end, a row after the seal, or a seal of other units.
+    `journal`: lines of JSON. `path`: for messages. Raises IntegrityError for a row of no known kind, a unit that
+    stands twice, one missing before it, a second decision or end, a row after the seal, or a seal of other units.
     """
     units: list[Unit] = []
     lines: list[bytes] = []  # of the units, for the seal

@@ -27,7 +27,7 @@ def counted(units: Iterable[Unit]) -> list[Unit]:
 
 def compared(plan: Plan) -> list[str]:
     """The environments that are compared with the host."""
-    return [name for name in plan.environments if read_role(name).is_compared]
+    return [role.name for role in plan.launches if role.is_compared]
 
 
 def others_in(stretches: Iterable[Others | None]) -> Others | None:
@@ -76,9 +76,8 @@ def given_up(units: Iterable[Unit]) -> dict[str, str]:
 def groups_of(names: Sequence[str], most: int | None) -> list[list[str]]:
     """Launches that are alive together: both hosts in each group, every environment in one, beside its baseline.
 
-    Args:
-        names: of the launches.
-        most: how many fit in memory together; None for all. The smallest group is tried in any case.
+    `names`: of the launches. `most`: how many fit in memory together; None for all. The smallest group is tried in
+    any case.
     """
     hosts = [name for name in names if read_role(name).environment == HOST]
     clusters: dict[str, list[str]] = {}
@@ -110,7 +109,7 @@ def unsliced(plan: Plan, units: Sequence[Unit]) -> dict[str, str]:
     named = {**{name: TWO_BILLS for name, apart in judged.items() if apart}, **plan.unsliced}
     reasons = {read_role(name).environment: reason for name, reason in named.items()}
     reasons.pop(HOST, None)
-    return {name: reasons[own] for name in plan.environments if (own := read_role(name).environment) in reasons}
+    return {role.name: reasons[role.environment] for role in plan.launches if role.environment in reasons}
 
 
 def shares(units: Sequence[Unit], names: Sequence[str]) -> int:
@@ -135,11 +134,7 @@ def _own_run(one: LaunchRecord | Instance) -> tuple[int, int]:
 
 
 def mark_ns(launch: LaunchRecord, name: str) -> int:
-    """Instant of a mark on the launcher's clock.
-
-    Raises:
-        IntegrityError: the launch never set it.
-    """
+    """Instant of a mark on the launcher's clock. Raises IntegrityError where the launch never set it."""
     return launch.seen_inside().mark(name).at_ns + launch.clock.offset_ns
 
 

@@ -1,6 +1,6 @@
 """What a campaign leaves behind: its plan, the rows of its journal, its seal.
 
-results/campaigns/<study>/<workload>/<name>/plan.json, units.jsonl, sealed.json
+results/campaigns/<study>/<machine>/<workload>/<name>/plan.json, units.jsonl, sealed.json
 """
 
 from __future__ import annotations
@@ -10,9 +10,13 @@ from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import Field, field_validator
 
+from tare.model.conditions import Conditions
 from tare.model.levels import Levels, read_levels
+from tare.model.machines import MachineName
 from tare.model.records.launches import LaunchRecord
-from tare.model.schema import FileRecord, Record
+from tare.model.roles import LaunchRole, read_roles
+from tare.model.schema import VERSION, FileRecord, Record
+from tare.model.specification import Specification
 
 Kind = Literal["rounds", "causes", "sweep", "starts", "weigh"]
 REMAKE = "run it again"
@@ -59,8 +63,9 @@ class Measured(Record):
 
 
 class Machine(Record):
-    """What of the machine must stay equal while a campaign runs."""
+    """What of the machine must stay equal while a campaign runs; `machine` is its architecture."""
 
+    name: MachineName
     cpus: tuple[int, ...]
     governor: str | None
     kernel: str
@@ -81,9 +86,10 @@ class Plan(FileRecord):
     """The design of a campaign, declared before its first unit.
 
     Attributes:
-        environments: names of the launches of a unit: `host`, `host.control`, the others, an arm's baselines.
+        launches: roles of the launches of a unit: host, its control, the others, those at an arm's headline. Of
+            the batch sweep, and of starts, one stands for its launches at all sizes, or from all page caches.
         unavailable: the other environments of the study, each with its reason.
-        spec: what each launch does inside (mode, workload, batch, seed, …).
+        spec: what each launch does inside.
         conditions: equal for every launch; `headline_conditions` for an arm's baselines.
         discarded: units that come first and do not count.
         measured: steps that whole runs measure after their epoch; None for none.
@@ -99,17 +105,17 @@ class Plan(FileRecord):
         adopted: whose campaign it is, where another study on this machine has measured the same.
     """
 
-    VERSION: ClassVar[int] = 2
+    VERSION: ClassVar[int] = 3
     REMAKE: ClassVar[str] = REMAKE
 
     kind: Kind
     study: str
     workload: str
-    environments: tuple[str, ...]
+    launches: tuple[LaunchRole, ...]
     unavailable: Mapping[str, str] = Field(default_factory=dict)
-    spec: Mapping[str, Any]
-    conditions: Mapping[str, Any]
-    headline_conditions: Mapping[str, Any] | None = None
+    spec: Specification
+    conditions: Conditions
+    headline_conditions: Conditions | None = None
     margins: Mapping[str, float] | None = None
     sampling: Sampling
     measured: Measured | None = None
@@ -133,6 +139,16 @@ class Plan(FileRecord):
     part: Mapping[str, Any] | None = None
 
     @property
+    def launch_names(self) -> tuple[str, ...]:
+        """Of the launches of a unit, as its journal calls them."""
+        return tuple(role.name for role in self.launches)
+
+    @property
+    def has_host(self) -> bool:
+        """Whether there is the launch that all others are compared with."""
+        return any(role.role == "reference" for role in self.launches)
+
+    @property
     def levels(self) -> Levels:
         """Of the campaign's factors, by factor."""
         return read_levels(self.arm)
@@ -141,6 +157,13 @@ class Plan(FileRecord):
     def headline_levels(self) -> Levels:
         """Of the headline's factors, by factor."""
         return read_levels(self.headline_arm)
+
+
+def former_plan(value: Mapping[str, Any], machine: str) -> dict[str, Any]:
+    """What a plan of version 2 holds as this version has it: it named its launches, and no machine."""
+    kept = {key: entry for key, entry in value.items() if key not in (VERSION, "environments")}
+    launches = [role.to_json() for role in read_roles(value["environments"])]
+    return {**kept, "launches": launches, "machine": {**value["machine"], "name": machine}}
 
 
 class Decision(Record):

@@ -229,7 +229,7 @@ def read_images(folder: Path) -> dict[str, AnyImage]:
 
 
 class ProbeRecord(FileRecord):
-    """`results/probe/<env>.json`: whether a trial launch worked, and what it saw."""
+    """`results/probe/<machine>/<env>.json`: whether a trial launch worked, and what it saw."""
 
     VERSION: ClassVar[int] = 1
 

@@ -8,6 +8,7 @@ from typing import Any, ClassVar
 
 from pydantic import Field
 
+from tare.model.machines import MachineName
 from tare.model.schema import FileRecord, Natural, Record, read
 
 GpuFact = str | int | float | bool | None | Mapping[str, str]
@@ -37,8 +38,13 @@ class Space(Record):
 
 
 class Processor(Record):
-    """Facts of the processor that ceilings stand beside; None where it could not be read."""
+    """Facts of the processor that ceilings stand beside; None where it could not be read.
 
+    Attributes:
+        name: of the machine, part of the key of what was measured on it; None in records of older versions.
+    """
+
+    name: MachineName | None = None
     cpu_model: str | None = None
     cpu_signature: Signature | None = None
     cpu_clock: Clock | None = None
@@ -48,7 +54,7 @@ class Processor(Record):
 
 
 class MachineRecord(FileRecord, Processor):
-    """`results/machine.json`; what could not be read is None, with the reason under its name in `reasons`.
+    """`machines/<machine>/machine.json` of a study; what could not be read is None, its reason in `reasons`.
 
     Attributes:
         cpu_allowed: logical CPUs that our processes may use.

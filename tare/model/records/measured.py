@@ -1,7 +1,7 @@
 """Records of single launches that are files of their own: a profiled launch, ceilings, and starts as they were.
 
-results/profiles/<study>/<workload>/<env>/profile.json, results/<study>/ceilings.json, results/<study>/starts.json,
-results/profiles/<study>/<workload>/pipeline.json, results/<study>/network.json
+results/profiles/<study>/<machine>/<workload>/<env>/profile.json, results/ceilings/<machine>/<key>.json,
+results/profiles/<study>/<machine>/<workload>/pipeline.json, network.json of results/<study>/machines/<machine>/
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from typing import Any, ClassVar, Literal
 
 from pydantic import Field
 
+from tare.model.machines import MachineName
 from tare.model.records.launches import LaunchRecord, ProfileResults
 from tare.model.records.machine import Processor
 from tare.model.schema import FileRecord, Record
@@ -71,7 +72,20 @@ class DeviceSample(Record):
     throttle_reasons: tuple[str, ...] | None = None
 
 
-class ProfileRecord(FileRecord, LaunchRecord):
+class OnMachine(FileRecord):
+    """What was measured on a machine; without one in records of older versions (tare.model.journals.recorded)."""
+
+    machine: MachineName | None = None
+
+    @property
+    def measured_on(self) -> str:
+        """The machine, which every record has once it was read."""
+        if self.machine is None:
+            raise ValueError("a record is read with its machine")
+        return self.machine
+
+
+class ProfileRecord(OnMachine, LaunchRecord):
     """One profiled launch of a workload in an environment; its trace and counters are files in `traces`."""
 
     VERSION: ClassVar[int] = 1
@@ -144,7 +158,7 @@ class CeilingsRecord(FileRecord, LaunchRecord):
     modelled: Modelled | None = None
 
 
-class PipelineRecord(FileRecord, LaunchRecord):
+class PipelineRecord(OnMachine, LaunchRecord):
     """The input pipeline of a workload on the host, without training; `no_cold`: why there are no cold passes."""
 
     VERSION: ClassVar[int] = 1
@@ -170,7 +184,7 @@ class Iperf(Record):
     retransmits: int | None = None
 
 
-class NetworkRecord(FileRecord):
+class NetworkRecord(OnMachine):
     """What the network of instances that train together gives, without training.
 
     Attributes:
@@ -237,7 +251,7 @@ class Deviation(Record):
 class CopiesRecord(FileRecord):
     """How much a step differs between copies of a stack's tree: what benchmarks/copies.py wrote, and documents.
 
-    results/benchmarks/copies.json
+    results/benchmarks/<machine>/copies.json
 
     Attributes:
         replicates: of a launch; `warmup_steps`: of each, before the `steps` that count.

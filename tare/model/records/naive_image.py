@@ -1,4 +1,4 @@
-"""Two timed builds of the image that a user would write by hand: results/images/<stack>/naive/record.json."""
+"""Two timed builds of the image that a user would write by hand: results/images/<stack>/naive/<machine>/."""
 
 from __future__ import annotations
 

@@ -8,10 +8,11 @@ what an environment costs at this level, and what the level itself costs, come f
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 from tare.core.errors import UserError
+from tare.model.conditions import Conditions, Group, StudyConditions
 from tare.model.levels import SAME, STACK, Levels
 from tare.model.registry import HOST, SHARED, SINGLE, environment, environments
 from tare.model.roles import LaunchRole, read_role
@@ -197,9 +198,9 @@ def launch_roles(arm: Arm | None, present: Iterable[str], scenario: str = SINGLE
     """
     others = [env for env in present if env != HOST]
     host = LaunchRole(environment=HOST)
-    roles = [host, replace(host, is_control=True), *(LaunchRole(environment=env) for env in others)]
+    roles = [host, host.replace(is_control=True), *(LaunchRole(environment=env) for env in others)]
     if scenario == SHARED:
-        return [*roles, *(replace(role, is_alone=True) for role in roles)]
+        return [*roles, *(role.replace(is_alone=True) for role in roles)]
     if arm is None:
         return roles
     judged = [HOST] if moves(arm, HOST) else [env for env in others if moves(arm, env)]
@@ -228,18 +229,15 @@ def levels_of(headline: Mapping[str, str], arm: Arm | None) -> dict[str, str]:
     return {**headline, **({arm.factor: arm.level} if arm else {})}
 
 
-def conditions_at(conditions: Mapping[str, Any], levels: Mapping[str, str]) -> dict[str, Any]:
-    """The study's conditions at a campaign's levels."""
+def conditions_at(conditions: StudyConditions, levels: Mapping[str, str], group: Group | None = None) -> Conditions:
+    """The study's conditions at a campaign's levels; `group` at those of its headline."""
     settings = {factor: level for factor, level in levels.items() if factor in INSIDE}
     settings |= _settings_of_stack(levels.get(STACK, SAME))
-    threads = {THREADS: int(levels[THREADS])} if THREADS in levels else {}
-    found = {
-        **conditions,
-        "allocator": levels["allocator"],
-        **threads,
-        **({"settings": settings} if settings else {}),
-    }
-    if "group" in conditions:
-        own = {factor: level for factor, level in levels.items() if factor in GROUPED}
-        found["group"] = {**conditions["group"], **own}
-    return found
+    found: dict[str, Any] = {"allocator": levels["allocator"]}
+    if THREADS in levels:
+        found[THREADS] = int(levels[THREADS])
+    if settings:
+        found["settings"] = settings
+    if group is not None:
+        found["group"] = group.replace(**{factor: level for factor, level in levels.items() if factor in GROUPED})
+    return conditions.of_launch(**found)

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from tare.model.levels import Levels, level_columns
+from tare.model.levels import Levels, level_columns, levels_in
 from tare.model.records.campaigns import Plan
-from tare.model.registry import SINGLE
-from tare.model.roles import read_role
+from tare.model.registry import SHARED, SINGLE
+from tare.model.roles import LaunchRole, read_role
 from tare.model.studies.arms import stack_of
 
 
@@ -17,8 +18,8 @@ class CellKey:
     """A cell of a study.
 
     Attributes:
-        study, campaign, workload: where it was measured, by name.
-        launch: of which launch of a unit, by the name of its role.
+        study, machine, campaign, workload: where it was measured, by name.
+        launch: of which launch of a unit.
         stack: that it ran.
         levels: of all factors, by factor.
         batch: samples that were trained on together; None where none were.
@@ -26,9 +27,10 @@ class CellKey:
     """
 
     study: str
+    machine: str
     campaign: str
     workload: str
-    launch: str
+    launch: LaunchRole
     stack: str
     levels: Levels
     batch: int | None
@@ -38,26 +40,55 @@ class CellKey:
         """Its columns."""
         return {
             "study": self.study,
+            "machine": self.machine,
             "campaign": self.campaign,
             "scenario": self.scenario,
             "workload": self.workload,
-            "env": self.launch,
+            **launch_columns(self.launch, self.scenario),
             "stack": self.stack,
             **level_columns(self.levels),
             "batch": self.batch,
         }
 
 
+def launch_columns(launch: LaunchRole, scenario: str) -> dict[str, Any]:
+    """What tables say of a launch: its name, and apart from each other what the name says."""
+    return {
+        "launch": launch.name,
+        "environment": launch.environment,
+        "launch_role": launch.role,
+        "co_runner": scenario == SHARED and not launch.is_alone,
+    }
+
+
 def cell_of(plan: Plan, campaign: str, launch: str, batch: int | None) -> CellKey:
     """The cell of a launch of a campaign; `campaign`: its name, or that of a view of it."""
-    levels = plan.headline_levels if read_role(launch).is_reference else plan.levels
+    role = read_role(launch)
+    levels = plan.headline_levels if role.is_reference else plan.levels
     return CellKey(
         study=plan.study,
+        machine=plan.machine.name,
         campaign=campaign,
         workload=plan.workload,
-        launch=launch,
+        launch=role,
         stack=stack_of(levels, plan.stack, launch),
         levels=levels,
         batch=batch,
         scenario=plan.scenario,
+    )
+
+
+def read_cell(row: Mapping[str, Any]) -> CellKey:
+    """The cell of a row of a table: what `CellKey.row` wrote."""
+    batch = row["batch"]
+    return CellKey(
+        study=row["study"],
+        machine=row["machine"],
+        campaign=row["campaign"],
+        workload=row["workload"],
+        launch=read_role(row["launch"]),
+        stack=row["stack"],
+        levels=levels_in(row),
+        batch=None if batch is None or batch != batch or str(batch) == "<NA>" else int(batch),
+        scenario=row["scenario"],
     )

@@ -1,9 +1,11 @@
 """Names of campaigns and of profiled launches, and where records lie: written and read back here alone.
 
-results/campaigns/<study>/<workload>/<name>/, results/profiles/<study>/<workload>/<name>/, results/images/<stack>/
+results/campaigns/<study>/<machine>/<workload>/<name>/, results/profiles/<study>/<machine>/<workload>/<name>/,
+results/images/<stack>/
 
 Every function of a path takes names and gives a path below the working directory; the rules of the workflow give it
-wildcards for names (`{workload}`).
+wildcards for names (`{workload}`). What was measured has its machine in its path. Images and data sets have none:
+equal inputs make equal ones.
 """
 
 from __future__ import annotations
@@ -29,6 +31,8 @@ DATA = Path(RESULTS, "data")
 REFERENCES = Path(RESULTS, "reference")  # campaigns that were recorded on other machines, a folder each
 REFERENCE_TABLES = Path(RESULTS, "reference-tables")  # which this machine made of what was recorded
 SEALED, PROFILE, PIPELINE, REFERENCE = "sealed.json", "profile.json", "pipeline.json", "reference.json"
+MACHINES = "machines"  # the folder of what is said of machines as a whole, one below it for each
+MACHINE_FILE, CEILINGS_FILE, NETWORK_FILE = "machine.json", "ceilings.json", "network.json"
 TRACES = "traces"  # the folder beside a profile's record with all else that it wrote
 ROUNDS, STEPS = "rounds", "steps"  # kinds of campaigns that have arms; steps are a view of rounds
 
@@ -146,14 +150,19 @@ def results_folder(study: str) -> str:
     return RESULTS if study == DEFAULT_STUDY else f"{RESULTS}/{study}"
 
 
-def campaign_folder(study: str, workload: str, name: str) -> Path:
+def study_folder(study: str, machine: str) -> Path:
+    """Folder of the campaigns of a study on a machine, with their ledger and stamps."""
+    return CAMPAIGNS / study / machine
+
+
+def campaign_folder(study: str, machine: str, workload: str, name: str) -> Path:
     """Folder of a campaign."""
-    return CAMPAIGNS / study / workload / name
+    return study_folder(study, machine) / workload / name
 
 
-def sealed_record(study: str, workload: str, name: str) -> Path:
+def sealed_record(study: str, machine: str, workload: str, name: str) -> Path:
     """Summary with which a campaign ends."""
-    return campaign_folder(study, workload, name) / SEALED
+    return campaign_folder(study, machine, workload, name) / SEALED
 
 
 def question_of(folder: Path) -> tuple[str, str]:
@@ -161,19 +170,44 @@ def question_of(folder: Path) -> tuple[str, str]:
     return folder.parent.name, folder.name
 
 
-def profile_record(study: str, workload: str, name: str) -> Path:
+def former_campaigns(study: str) -> list[Path]:
+    """Folders of a study's campaigns of versions whose paths named no machine."""
+    return sorted(path.parent for path in (CAMPAIGNS / study).glob("*/*/plan.json"))
+
+
+def profile_record(study: str, machine: str, workload: str, name: str) -> Path:
     """Record of a profiled launch, by the name of its folder (`profile_name`)."""
-    return PROFILES / study / workload / name / PROFILE
+    return PROFILES / study / machine / workload / name / PROFILE
 
 
-def traces_folder(study: str, workload: str, name: str) -> Path:
+def traces_folder(study: str, machine: str, workload: str, name: str) -> Path:
     """Folder of what a profiled launch wrote beside its record."""
-    return profile_record(study, workload, name).with_name(TRACES)
+    return profile_record(study, machine, workload, name).with_name(TRACES)
 
 
-def pipeline_record(study: str, workload: str) -> Path:
+def pipeline_record(study: str, machine: str, workload: str) -> Path:
     """Record of a workload's input alone."""
-    return PROFILES / study / workload / PIPELINE
+    return PROFILES / study / machine / workload / PIPELINE
+
+
+def of_machine(results: Path, machine: str, name: str) -> Path:
+    """A record of a machine as a whole, in the folder of a study's results."""
+    return results / MACHINES / machine / name
+
+
+def machine_record(study: str, machine: str) -> Path:
+    """Record of what a machine is."""
+    return of_machine(Path(results_folder(study)), machine, MACHINE_FILE)
+
+
+def own_ceilings_record(study: str, machine: str) -> Path:
+    """The machine's ceilings as a study took them from those that studies share."""
+    return of_machine(Path(results_folder(study)), machine, CEILINGS_FILE)
+
+
+def network_record(study: str, machine: str) -> Path:
+    """Record of the network of instances that train together."""
+    return of_machine(Path(results_folder(study)), machine, NETWORK_FILE)
 
 
 def stack_record(folder: Path, name: str) -> Path:
@@ -186,9 +220,9 @@ def arm_record(folder: Path, slug: str, env: str) -> Path:
     return stack_record(folder / "arms" / slug, env)
 
 
-def naive_record(folder: Path) -> Path:
-    """Record of a stack's image as a user would write it by hand; `folder`: of the stack."""
-    return folder / "naive" / "record.json"
+def naive_record(folder: Path, machine: str) -> Path:
+    """Record of a stack's image as a user would write it by hand, timed on a machine; `folder`: of the stack."""
+    return folder / "naive" / machine / "record.json"
 
 
 def image_record(folder: Path, env: str, arm: Arm | None) -> Path:
@@ -224,9 +258,14 @@ def reference_table(name: str, table: str) -> Path:
     return REFERENCE_TABLES / name / table
 
 
-def ceilings_record(key: str) -> Path:
-    """Record of the machine's ceilings, by the hash of what they depend on."""
-    return Path(RESULTS, "ceilings", f"{key}.json")
+def ceilings_record(machine: str, key: str) -> Path:
+    """Record of a machine's ceilings, by the hash of what they depend on."""
+    return Path(RESULTS, "ceilings", machine, f"{key}.json")
+
+
+def benchmark_record(machine: str, name: str) -> Path:
+    """What a benchmark that is run by hand found on a machine, of those that tables and pages read."""
+    return Path(RESULTS, "benchmarks", machine, f"{name}.json")
 
 
 def data_record(name: str) -> Path:
@@ -234,6 +273,11 @@ def data_record(name: str) -> Path:
     return DATA / f"{name}.json"
 
 
-def probe_record(env: str) -> Path:
+def probes_folder(machine: str) -> Path:
+    """Folder of the trial launches on a machine."""
+    return Path(RESULTS, "probe", machine)
+
+
+def probe_record(machine: str, env: str) -> Path:
     """Record of the trial launch in an environment."""
-    return Path(RESULTS, "probe", f"{env}.json")
+    return probes_folder(machine) / f"{env}.json"

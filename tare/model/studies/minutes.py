@@ -120,9 +120,9 @@ def declare(study: Study, found: Declared) -> None:
         found.write(path_of(study, found.minutes))
 
 
-def told_without(study: Study, campaigns: Path) -> list[str]:
+def told_without(study: Study, folder: Path) -> list[str]:
     """What a person is told who says no number of minutes, where the campaigns that are there have one."""
-    before = measured_for(study, campaigns)
+    before = measured_for(study, folder)
     if before is None:
         return []
     return [
@@ -131,18 +131,18 @@ def told_without(study: Study, campaigns: Path) -> list[str]:
     ]
 
 
-def measured_for(study: Study, campaigns: Path) -> Minutes | None:
+def measured_for(study: Study, folder: Path) -> Minutes | None:
     """For how many minutes the sealed headline campaigns were measured; None where the study's file says how long.
 
     Args:
         study: as its file has it.
-        campaigns: folder of the campaigns of all studies.
+        folder: of its campaigns on this machine.
     """
     for one in headlines(study):
-        folder = campaigns / study.study / one.workload / one.name
-        if not (folder / SEALED).exists():
+        campaign = folder / one.workload / one.name
+        if not (campaign / SEALED).exists():
             continue
         with contextlib.suppress(TareError, AttributeError, KeyError, TypeError):
-            own = read_json(folder / "plan.json")["part"]["rounds"]["chosen"][one.workload]
+            own = read_json(campaign / "plan.json")["part"]["rounds"]["chosen"][one.workload]
             return checked(own["minutes"])
     return None

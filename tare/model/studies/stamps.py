@@ -1,6 +1,6 @@
 """A stamp: a study, and the programs that measure and judge it, written down before there are data.
 
-results/campaigns/<study>/stamps/<first characters of its SHA-256>.json
+results/campaigns/<study>/<machine>/stamps/<first characters of its SHA-256>.json
 
 A file proves nothing about time: whoever has it can write another one. Its SHA-256 proves as much as the place
 where it was left before the data: in a signed tag that others fetched, in a proof of OpenTimestamps. This module
@@ -104,7 +104,7 @@ def departures(stamp: Stamp, plan: Plan) -> list[str]:
     elif changed := _differing(_wanted(stamp, plan), plan.part):
         lines.append(f"the study differs in {_some(changed)}")
     here = closure.programs(closure.analysis())
-    names = arms.used(plan.environments, _arm_of(plan))
+    names = arms.used(plan.launch_names, _arm_of(plan))
     frameworks = sorted({framework_of(plan.stack), framework_of(arms.stack_of(plan.levels, plan.stack))})
     neighbour = ((plan.part or {}).get("shared") or {}).get("workload")
     paths = closure.measurement(plan.kind, plan.workload, *names, frameworks, plan.scenario, neighbour)

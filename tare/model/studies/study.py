@@ -19,6 +19,7 @@ from pydantic import AfterValidator, Field
 
 from tare.core.errors import UserError
 from tare.core.files import project_root, sha256_text
+from tare.model.conditions import ExchangeKind, Group, NetworkKind, StudyConditions
 from tare.model.records.campaigns import VERDICT_UNITS, Measured, Sampling
 from tare.model.registry import (
     DISTRIBUTED,
@@ -49,7 +50,7 @@ Kind = Literal["rounds", "causes", "sweep"]
 _LETTERS = "must be lower-case letters, digits and hyphens"
 _FOLDERS = (
     "images", "data", "campaigns", "ceilings", "profiles", "tables", "figures", "notebooks", "report", "reference",
-    "reference-tables", "logs", "probe", "benchmarks", "environments",
+    "reference-tables", "logs", "probe", "benchmarks", "environments", "machines",
 )  # fmt: skip
 
 
@@ -210,24 +211,6 @@ class DataChoices(Record):
         return word or "auto", broken or "stop"
 
 
-class Conditions(Record):
-    """Equal for every environment; effective values are recorded from inside.
-
-    Attributes:
-        threads: of the framework.
-        cpus: logical CPUs that a launch may use.
-        open_files: limit of open files.
-        page_cache: state of the page cache before a launch.
-        launch_timeout_s: seconds after which a launch is killed.
-    """
-
-    threads: Annotated[int, Field(ge=1, le=1024)]
-    cpus: Annotated[int, Field(ge=1, le=4096)]
-    open_files: Annotated[int, Field(ge=64, le=1_048_576)]
-    page_cache: Literal["warm", "cold", "as_found"]
-    launch_timeout_s: Annotated[float, Field(ge=5, le=86_400)]
-
-
 class Margins(Record):
     """What counts as equal, relative, declared before any data: for whole runs, for training steps."""
 
@@ -376,8 +359,8 @@ class Distributed(Record):
     """
 
     workers: Annotated[int, Field(ge=2, le=16)] = 2
-    exchange: Literal["all-reduce", "parameter-server"] = "all-reduce"
-    network: Literal["switch", "overlay", "overlay-of-containers", "host"] = "switch"
+    exchange: ExchangeKind = "all-reduce"
+    network: NetworkKind = "switch"
     rate_mbit_per_s: Annotated[float, Field(ge=1, le=400_000)] | None = 1000.0
     delay_ms: Annotated[float, Field(ge=0, le=1000)] = 0.0
     environments: Environments | None = None
@@ -399,10 +382,9 @@ class Distributed(Record):
         return {"exchange": self.exchange, "network": self.network}
 
     @property
-    def group(self) -> dict[str, Any]:
-        """What every launch of a group is told of it, as its conditions hold it."""
-        wires = {"rate_mbit_per_s": self.rate_mbit_per_s, "delay_ms": self.delay_ms}
-        return {"workers": self.workers, **self.levels, **wires}
+    def group(self) -> Group:
+        """What every launch of a group is told of it."""
+        return Group(**{name: getattr(self, name) for name in Group.model_fields})
 
     def trained(self, study: Iterable[str]) -> tuple[str, ...]:
         """The workloads of a study that are trained so."""
@@ -500,7 +482,13 @@ class LaunchPart(Record):
     stack: StackName
     seed: Annotated[int, Field(ge=0, le=2_147_483_647)]
     device: Literal["auto", "cpu", "cuda"]
-    conditions: Conditions
+    conditions: StudyConditions
+
+    @property
+    def found_device(self) -> Literal["cpu", "cuda"]:
+        """The device, once the machine that measures has decided."""
+        assert self.device != "auto"
+        return self.device
 
 
 class JobPart(LaunchPart):
@@ -510,10 +498,15 @@ class JobPart(LaunchPart):
     workloads: Annotated[Mapping[Name, Batch], Field(min_length=1)]
 
 
-class StartsPart(JobPart):
-    """What first starts depend on."""
+class RunPart(JobPart):
+    """What depends on how whole runs are made."""
 
     rounds: Allocation
+
+
+class StartsPart(RunPart):
+    """What first starts depend on."""
+
     starts: Starts
 
     @property
@@ -522,10 +515,9 @@ class StartsPart(JobPart):
         return self.conditions.page_cache == "warm" and self.rounds.allocator == "default"
 
 
-class ProfilePart(JobPart):
+class ProfilePart(RunPart):
     """What a profiled launch depends on."""
 
-    rounds: Allocation
     profile: Profile
 
 
@@ -549,7 +541,7 @@ class PipelinePart(JobPart):
     pipeline: Pipeline | None = None
 
 
-class CampaignPart(JobPart):
+class CampaignPart(RunPart):
     """What every campaign depends on; `confidence`: of a family of intervals together."""
 
     confidence: Annotated[float, Field(gt=0.5, lt=1)]
@@ -568,7 +560,6 @@ class CausesPart(CampaignPart):
     """What a campaign that looks for causes depends on."""
 
     margins: Margins
-    rounds: Allocation
     causes: Causes
 
 
@@ -576,7 +567,6 @@ class SweepPart(CampaignPart):
     """What the sweep of batch sizes depends on."""
 
     workloads: Annotated[Mapping[Name, WorkloadSettings], Field(min_length=1)]
-    rounds: Allocation
     sweep: Sweep
 
 

@@ -2,85 +2,46 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Any
+import math
+from collections.abc import Sequence
+from typing import Any, NamedTuple
 
 import pandas as pd
 from markupsafe import Markup
 
-from tare.analysis.choice import METRIC_OF, headlines
+from tare.analysis.choice import ENVIRONMENT, METRIC_OF, PRIMARY, Asked, headlines
+from tare.analysis.decisions import Decision
 from tare.model.journals.units import share_of
 from tare.model.roles import CONTROL
-from tare.model.studies.layout import STEPS
-from tare.model.studies.study import HOST, campaigns
-from tare.report.arms.fault_costs import beside_measured
+from tare.model.studies.layout import STEPS, arm_of
+from tare.model.studies.study import campaigns
 from tare.report.evidence import Evidence
 from tare.report.figures import joint
 from tare.report.figures.strip import strip
 from tare.report.methods.designs import designs
 from tare.report.references import Reference
-from tare.report.words.labels import (
-    arm_title,
-    env_order,
-    env_title,
-    metric_title,
-    seconds,
-    sentence_case,
-    units_text,
-    workload_title,
-)
-from tare.report.words.layout import Comparison
-from tare.report.words.wording import (
-    control_sentence,
-    margin_text,
-    missing,
-    percent,
-    signed,
-    stalled,
-    tally,
-    verdict_sentence,
-)
-from tare.stats.intervals import BUT_FOR_STALLS, FEWEST_UNITS, LARGEST_RATIO, RULE_OF_THREE
+from tare.report.words.decisions import COLUMNS, title_of
+from tare.report.words.labels import arm_title, env_order, env_title, metric_title, units_text, workload_title
+from tare.report.words.layout import Cell, Table
+from tare.report.words.wording import control_sentence, margin_text, percent, signed, tally
+from tare.stats.intervals import FEWEST_UNITS, LARGEST_RATIO
 
-HEADLINES = ("real_s", "step_s")
 KINDS = {"real_s": "Whole runs", "step_s": "Training steps"}
+HEADLINES = tuple(KINDS)
 
 
-@dataclass(frozen=True, kw_only=True)
-class EnvironmentAnswer:
-    """What one environment costs one workload."""
-
-    env: str
-    title: str
-    findings: list[Comparison]
-    start: str | None
-
-
-@dataclass(frozen=True, kw_only=True)
-class WorkloadAnswer:
-    """What the environments cost one workload.
-
-    Attributes:
-        designs: of its campaigns: what each answers, and how many units it has and why.
-        controls: the sentences on host against host.
-    """
+class WorkloadAnswer(NamedTuple):
+    """What the environments cost one workload; what its campaigns answer, with how many units and why; controls."""
 
     workload: str
     title: str
     designs: list[tuple[str, str]]
-    environments: list[EnvironmentAnswer]
+    table: Table | None
     controls: list[str]
 
 
-@dataclass(frozen=True, kw_only=True)
-class Glance:
-    """One workload in a few cells.
-
-    Attributes:
-        columns: what was timed.
-        rows: (environment, title, cells); a cell is an interval and its verdict, the control's has none.
-    """
+class Glance(NamedTuple):
+    """One workload in a few cells by what was timed; a row: environment, title, intervals and verdicts."""
 
     title: str
     columns: list[str]
@@ -94,197 +55,144 @@ def summary(evidence: Evidence) -> list[str]:
         return ["No environment but the host ran: there is nothing to compare with it yet."]
     asked = {METRIC_OF[one.kind] for one in campaigns(evidence.study) if one.kind in METRIC_OF}
     asked |= {METRIC_OF[STEPS]} if evidence.study.rounds.steps else set()
-    return [
-        tally(rows[rows["metric"] == metric].to_dict("records"), what)
-        for metric, what in KINDS.items()
-        if metric in asked
-    ]
+    shown = [(metric, what) for metric, what in KINDS.items() if metric in asked]
+    return [tally(rows[rows["metric"] == metric].to_dict("records"), what) for metric, what in shown]
 
 
 def together(evidence: Evidence) -> list[str]:
     """How close all environments are to the host together, by workload, whole runs first."""
     rows = joint(evidence.verdicts)
-    return [line for metric in HEADLINES for line in _together(rows[rows["metric"] == metric])]
-
-
-def _together(rows: pd.DataFrame) -> list[str]:
-    """How close all environments of a workload are to the host together, as one statement."""
     told = []
-    for workload, own in rows[rows["all_within"].notna()].groupby("workload"):
-        if len(own) < 2 or (own["verdict"] == "different").any():  # of one the interval says it; they are not close
-            continue
-        first = own.iloc[0]
-        limit, confidence = percent(first["all_within"], up=True), 100 * (1 - first["family_alpha"])
-        inside = "inside" if first["all_within"] <= first["margin"] else "not inside"
-        everyone = "both" if len(own) == 2 else f"all {len(own)}"
-        told.append(
-            f"{KINDS[first['metric']]} of {workload_title(str(workload))}: {everyone} environments together "
-            f"lie within {limit} of the host, stalls included ({confidence:.0f}%; {inside} the margin of "
-            f"{margin_text(first['margin'])})."
-        )
+    for metric in HEADLINES:
+        for workload, own in rows[rows["all_within"].notna() & (rows["metric"] == metric)].groupby("workload"):
+            if len(own) < 2 or (own["verdict"] == "different").any():  # of one the interval says it
+                continue
+            first = own.iloc[0]
+            told.append(
+                f"{KINDS[metric]} of {workload_title(str(workload))}: {len(own)} environments together lie within "
+                f"{percent(first['all_within'], up=True)} of the host, stalls included "
+                f"({100 * (1 - first['family_alpha']):.0f}%; margin {margin_text(first['margin'])})."
+            )
     return told
 
 
 def glances(evidence: Evidence | Reference) -> list[Glance]:
     """Every interval that answers the question, by workload, in a table for the first screen."""
-    verdicts = headlines(evidence.verdicts)
     found = []
     for workload in evidence.workloads:
-        rows = verdicts[(verdicts["workload"] == workload) & verdicts["metric"].isin(HEADLINES)]
-        shown = _asked(rows)
-        if not shown:
+        rows = _shown(evidence, [workload])
+        firsts = {asked: rows[rows["asked"] == asked].iloc[0] for asked in _asked(rows)}
+        if not firsts:
             continue
-        by_place = {(row["env"], row["asked"]): row for row in rows.to_dict("records")}
+        cells = {
+            (row["launch"], row["asked"]): (signed(row["ci_low"], row["ci_high"]), row["verdict"])
+            for row in rows.to_dict("records")
+        }
         lines = [
-            (env, env_title(env, short=True), [_glance(by_place.get((env, asked))) for asked in shown])
-            for env in sorted(rows["env"].unique(), key=env_order)
+            (env, env_title(env, short=True), [cells.get((env, asked), ("not run", None)) for asked in firsts])
+            for env in sorted(rows["launch"].unique(), key=env_order)
         ]
-        firsts = [rows[rows["asked"] == asked].iloc[0] for asked in shown]
-        control = [(signed(row["control_ci_low"], row["control_ci_high"]), None) for row in firsts]
+        control = [(signed(row["control_ci_low"], row["control_ci_high"]), None) for row in firsts.values()]
         lines.append((CONTROL, env_title(CONTROL, short=True), control))
-        columns = [asked_title(asked) for asked in shown]
-        found.append(Glance(title=workload_title(workload), columns=columns, rows=lines))
+        found.append(Glance(workload_title(workload), [asked_title(asked) for asked in firsts], lines))
     return found
 
 
 def without_interval(evidence: Evidence) -> list[str]:
     """Why the first screen says "no interval" where it does."""
-    shown = _shown(evidence)
+    shown = _shown(evidence, evidence.workloads)
     lacking = shown[shown["ci_low"].isna() & shown["ci_high"].isna()]
-    return [f"No interval: {_why_none(units)}." for units in dict.fromkeys(map(int, lacking["n_units"]))]
-
-
-def _why_none(units: int) -> str:
-    if units < FEWEST_UNITS:
-        return f"it takes {units_text(FEWEST_UNITS, 'rounds')}, and there {'is' if units == 1 else 'are'} {units}"
-    return (
-        f"that of {units_text(units, 'rounds')} would reach beyond a factor of {LARGEST_RATIO:,}; more rounds in "
-        "one campaign make it narrower, another try makes it wider"
-    )
+    told = []
+    for units in dict.fromkeys(map(int, lacking["n_units"])):
+        few = f"it takes {units_text(FEWEST_UNITS, 'rounds')}, and there {'is' if units == 1 else 'are'} {units}"
+        wide = (
+            f"that of {units_text(units, 'rounds')} would reach beyond a factor of {LARGEST_RATIO:,}; more rounds"
+        )
+        wide += " in one campaign make it narrower, another try makes it wider"
+        told.append(f"No interval: {few if units < FEWEST_UNITS else wide}.")
+    return told
 
 
 def tried_again(evidence: Evidence) -> list[str]:
     """Which answers of the first screen are no first try, and what that costs their intervals."""
-    shown = _shown(evidence)
-    found: dict[int, list[str]] = {}
-    for workload in evidence.workloads:
-        own = shown[shown["workload"] == workload]["attempt"].dropna()
-        if len(own) and own.max() > 1:
-            found.setdefault(int(own.max()), []).append(workload_title(workload))
-    return [
-        f"{' and '.join(names)}: measured again, this is try {attempt}. It may spend {percent(share_of(attempt))} "
-        "of alpha, the share of studies that may find a difference where there is none; the first try may spend "
-        f"{percent(share_of(1))}. So its intervals are wider, and whoever measures until something differs is not "
-        "fooled."
-        for attempt, names in sorted(found.items())
-    ]
+    tries = _shown(evidence, evidence.workloads).groupby("workload")["attempt"].max()
+    tries = tries.reindex(evidence.workloads).dropna()  # in the order of the study
+    told = []
+    for attempt in sorted(int(number) for number in tries.unique() if number > 1):
+        names = " and ".join(workload_title(name) for name in tries[tries == attempt].index)
+        told.append(
+            f"{names}: measured again, this is try {attempt}. It may spend {percent(share_of(attempt))} of alpha, "
+            "the share of studies that may find a difference where there is none; the first try may spend "
+            f"{percent(share_of(1))}. So its intervals are wider, and whoever measures until something differs is "
+            "not fooled."
+        )
+    return told
 
 
-def _shown(evidence: Evidence) -> pd.DataFrame:
+def _shown(evidence: Evidence | Reference, workloads: list[str]) -> pd.DataFrame:
     """Rows of the verdict table that the first screen shows."""
     verdicts = headlines(evidence.verdicts)
-    return verdicts[verdicts["workload"].isin(evidence.workloads) & verdicts["metric"].isin(HEADLINES)]
+    return verdicts[verdicts["workload"].isin(workloads) & verdicts["metric"].isin(HEADLINES)]
 
 
-def _asked(rows: pd.DataFrame) -> list[str]:
+def _asked(rows: pd.DataFrame) -> list[Asked]:
     """What rows of the headlines answer, in the order in which it is shown."""
-    return sorted(
-        rows["asked"].unique(), key=lambda asked: (HEADLINES.index(asked.partition("@")[0]), "@" in asked, asked)
-    )
+    return sorted(rows["asked"].unique(), key=_place)
 
 
-def asked_title(asked: str) -> str:
+def _place(asked: Asked) -> tuple[int, str]:
+    return HEADLINES.index(asked.metric), asked.arm.name if asked.arm else ""
+
+
+def asked_title(asked: Asked) -> str:
     """Title of what a row of `headlines` answers."""
-    metric, _, arm = asked.partition("@")
-    return metric_title(metric) + (f", {arm_title(arm)}" if arm else "")
-
-
-def _glance(row: Mapping[str, Any] | None) -> tuple[str, str | None]:
-    return ("not run", None) if row is None else (signed(row["ci_low"], row["ci_high"]), row["verdict"])
+    return metric_title(asked.metric) + (f", {arm_title(asked.arm.name)}" if asked.arm else "")
 
 
 def answers(evidence: Evidence) -> list[WorkloadAnswer]:
     """One answer per workload of the study."""
-    verdicts, metrics = headlines(evidence.verdicts), joint(evidence.metrics)
-    return [
-        _workload(
-            name,
-            verdicts[verdicts["workload"] == name],
-            metrics[metrics["workload"] == name],
-            designs(evidence, name),
-            evidence.fault_costs,
-        )
-        for name in evidence.workloads
+    return [_workload(evidence, name) for name in evidence.workloads]
+
+
+def _workload(evidence: Evidence, workload: str) -> WorkloadAnswer:
+    rows = _shown(evidence, [workload])
+    controls = [control_sentence(rows[rows["asked"] == asked].iloc[0].to_dict()) for asked in _asked(rows)]
+    found = [
+        one for one in evidence.decided if (one.workload, one.factor, one.role) == (workload, ENVIRONMENT, PRIMARY)
     ]
+    table = answer_table(found) if found else None
+    return WorkloadAnswer(workload, workload_title(workload), designs(evidence, workload), table, controls)
 
 
-def _workload(
-    workload: str,
-    verdicts: pd.DataFrame,
-    metrics: pd.DataFrame,
-    design: list[tuple[str, str]],
-    costs: pd.DataFrame,
-) -> WorkloadAnswer:
-    rows = verdicts[verdicts["metric"].isin(HEADLINES)]
-    environments = []
-    for env in sorted(rows["env"].unique(), key=env_order):
-        own = {row["asked"]: row for row in rows[rows["env"] == env].to_dict("records")}
-        findings = [_finding(own[asked], _reach(rows, asked), costs) for asked in _asked(rows) if asked in own]
-        environments.append(
-            EnvironmentAnswer(env=env, title=env_title(env), findings=findings, start=_start(metrics, env))
-        )
-    firsts = [rows[rows["asked"] == asked].iloc[0].to_dict() for asked in _asked(rows)]
-    return WorkloadAnswer(
-        workload=workload,
-        title=workload_title(workload),
-        designs=design,
-        environments=environments,
-        controls=[sentence_case(control_sentence(row)) for row in firsts],
+def answer_table(found: Sequence[Decision]) -> Table:
+    """What each environment costs, beside the control, what it is put down to, and what is advised."""
+    return Table.of(
+        sorted(found, key=lambda one: (env_order(one.env), _place(_answered(one)))),
+        {
+            "environment": lambda one: Cell(text=title_of(one), below=asked_title(_answered(one))),
+            "longer or shorter": lambda one: Cell(
+                text=COLUMNS["longer or shorter"](one), below=Markup(strip(_drawn(one), _reach(found, one)))
+            ),
+            **{name: cell for name, cell in COLUMNS.items() if name != "longer or shorter"},
+        },
+        caption=f"{workload_title(found[0].workload)}: what each environment costs, against the host",
+        wide=True,
     )
 
 
-def _finding(row: Mapping[str, Any], reach: float, costs: pd.DataFrame) -> Comparison:
-    notes = [note for note in (stall_note(row), beside_measured(costs, row)) if note]
-    return Comparison(
-        title=asked_title(row["asked"]),
-        verdict=row["verdict"],
-        sentence=sentence_case(verdict_sentence(row)),
-        strip=Markup(strip(row, reach)),
-        note=". ".join(notes) or None,
-    )
+def _answered(one: Decision) -> Asked:
+    """What a decision of a headline answers."""
+    return Asked(metric=one.metric, arm=arm_of(one.cell.campaign))
 
 
-def stall_note(row: Mapping[str, Any]) -> str | None:
-    """What stalls add, where their interval excludes nothing added, and what all time comes to with them; or how
-    rare those are that would not have been seen, where that is why a verdict holds but for them."""
-    if not stalled(row):
-        alike = row["total_verdict"] == "equivalent"  # else all time itself is why
-        few = row["verdict"].endswith(BUT_FOR_STALLS) and alike and not missing(row["steps"])
-        rare = max(1, round(row["steps"] / RULE_OF_THREE)) if few else 0
-        return (
-            f"{row['steps']} steps were timed: stalls of one step in {rare} or fewer could have gone unseen"
-            if few
-            else None
-        )
-    return (
-        f"Stalls count here: they change the ratio by {signed(row['stalls_ci_low'], row['stalls_ci_high'])}; all "
-        f"time, stalls included, is {signed(row['total_ci_low'], row['total_ci_high'])}"
-    )
+def _drawn(one: Decision) -> dict[str, Any]:
+    """What its strip is drawn from; the control's point stands in the middle of its interval."""
+    low, high = one.control or (math.nan, math.nan)
+    return {**one.row(), "control_ratio": math.sqrt(low * high)}
 
 
-def _reach(rows: pd.DataFrame, asked: str) -> float:
+def _reach(found: Sequence[Decision], one: Decision) -> float:
     """Half-width of the strips of one question, as an exponent's base: the farthest end that any row has."""
-    own = rows[rows["asked"] == asked]
-    ends = [1 + own["margin"].max()]
-    for column in ("ci_low", "ci_high", "control_ci_low", "control_ci_high"):
-        ends += [max(value, 1 / value) for value in own[column].dropna() if value > 0]
-    return max(ends)
-
-
-def _start(metrics: pd.DataFrame, env: str) -> str | None:
-    """Median time until the program's first line, beside the host's."""
-    rows = metrics[(metrics["metric"] == "runtime_start_s") & (metrics["kind"] == "measured")]
-    medians = rows.groupby("env")["value"].median()
-    if env not in medians or HOST not in medians:
-        return None
-    return f"Its start takes {seconds(medians[env])}, the host's {seconds(medians[HOST])} (medians)."
+    own = [other for other in found if _answered(other) == _answered(one)]
+    ends = [end for other in own for end in (other.low, other.high, *(other.control or ())) if end]
+    return max([1 + one.margin, *(max(end, 1 / end) for end in ends)])

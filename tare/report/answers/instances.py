@@ -7,11 +7,10 @@ from collections.abc import Mapping
 from typing import Any
 
 import pandas as pd
-from markupsafe import Markup
 
 from tare.analysis.choice import compared
 from tare.analysis.network import Wire, gradient_rates, measured_on, points, wires
-from tare.model.levels import level_column, levels_text
+from tare.model.levels import levels_in, levels_text
 from tare.model.records.measured import NetworkRecord
 from tare.model.registry import DISTRIBUTED
 from tare.model.studies.arms import GROUPED, INPUTS
@@ -31,14 +30,15 @@ from tare.report.words.labels import (
 )
 from tare.report.words.layout import UNAVAILABLE, Table
 from tare.report.words.wording import missing
+from tare.stats.costs import ALL_REDUCE, SERVER
 
 JUDGED = ("real_s", "images_per_s", "samples_per_s", "group_step_s", "compute_step_s", "exposed_exchange_s")
-WAYS = {"all-reduce": "all-reduce", "parameter-server": "parameter server"}
+WAYS = {ALL_REDUCE: "all-reduce", SERVER: "parameter server"}
 SHOWN = (*GROUPED, *INPUTS)  # of a campaign's levels
 NETWORKS = {
     "switch": "switch",
-    "overlay": "overlay",
-    "overlay-of-containers": "overlay for containers, switch for others",
+    "overlay": "overlay (VXLAN)",
+    "overlay-of-containers": "overlay (VXLAN) for containers, switch for others",
     "host": "host's network",
 }
 
@@ -49,24 +49,21 @@ def section(evidence: Evidence) -> Mapping[str, Any] | None:
     if wanted is None:
         return None
     record = evidence.network
-    found = points(evidence.metrics, record) if record is not None else pd.DataFrame()
-    seen = wires(record) if record is not None else {}
+    if record is None:
+        return {"about": about(evidence), "split": None, "verdicts": verdict_table(evidence), "network": [],
+                "all_reduce": None, "roofline": None}  # fmt: skip
+    found, seen = points(evidence.metrics, record), wires(record)
+    own = found[(found["network"] == measured_on(record)) & found["intensity"].notna() & (found["input"] == "real")]
     return {
         "about": about(evidence),
         "split": None if found.empty else split_table(evidence, found),
         "verdicts": verdict_table(evidence),
-        "network": [] if record is None else network_sentences(record, seen),
+        "network": network_sentences(record, seen),
         "all_reduce": style.drawn(all_reduce(seen), "all_reduce") if seen else None,
-        "roofline": _roofline(found, record),
+        "roofline": None
+        if found.empty
+        else style.drawn(network_roofline(own, gradient_rates(record)), "network_roofline"),
     }
-
-
-def _roofline(found: pd.DataFrame, record: NetworkRecord | None) -> Markup | None:
-    if record is None or found.empty:
-        return None
-    is_measured = found["network"] == measured_on(record)
-    own = found[is_measured & found["intensity"].notna() & (found["input"] == "real")]
-    return style.drawn(network_roofline(own, gradient_rates(record)), "network_roofline")
 
 
 def steps_of(wanted: Distributed, job: Batch) -> str | None:
@@ -85,16 +82,12 @@ def about(evidence: Evidence) -> str:
     jobs = {name: evidence.study.workloads[name] for name in wanted.trained(evidence.workloads)}
     told = {name: words for name, job in jobs.items() if (words := steps_of(wanted, job)) is not None}
     each = "; ".join(f"{workload_title(name)} {words}" for name, words in told.items())
-    return _together(wanted) + (f" Each stops after its steps, whatever its samples: {each}." if each else "")
-
-
-def _together(wanted: Distributed) -> str:
-    served = " and one more that serves parameters" if wanted.exchange == "parameter-server" else ""
-    together = f"{wanted.workers} instances train together{served}, by {WAYS[wanted.exchange]}"
+    served = " and one more that serves parameters" if wanted.exchange == SERVER else ""
     return (
-        f"{together}, {_wires(wanted)}. All run on this one machine and share its CPUs, memory and caches: what is "
-        "measured is the network's and the runtime's part, not what more machines would add."
-    )
+        f"{wanted.workers} instances train together{served}, by {WAYS[wanted.exchange]}, {_wires(wanted)}. All run "
+        "on this one machine and share its CPUs, memory and caches: what is measured is the network's and the "
+        "runtime's part, not what more machines would add."
+    ) + (f" Each stops after its steps, whatever its samples: {each}." if each else "")
 
 
 def _wires(wanted: Distributed) -> str:
@@ -104,12 +97,7 @@ def _wires(wanted: Distributed) -> str:
     rate, delay = wanted.rate_mbit_per_s, wanted.delay_ms
     cable = "as fast as this machine is" if rate is None else f"{significant(rate)} Mbit/s either way (tc tbf)"
     late = f", packets held back by {significant(delay)} ms (netem)" if delay else ""
-    overlays = {
-        "overlay": "an overlay (VXLAN) over one switch",
-        "overlay-of-containers": "one switch, containers over an overlay (VXLAN) of their own on it",
-    }
-    over = overlays.get(wanted.network, "one switch")
-    return f"each in a network namespace of its own on {over}, {cable}{late}"
+    return f"each in a network namespace of its own ({NETWORKS[wanted.network]}), {cable}{late}"
 
 
 def split_table(evidence: Evidence, found: pd.DataFrame) -> Table:
@@ -151,13 +139,12 @@ def _alone(metrics: pd.DataFrame, row: Mapping[str, Any]) -> float | None:
     """Samples per second of an instance alone, in the headline's runs of the same environment and input."""
     level = None if row["input"] == "real" else f"input={row['input']}"
     own = compared(metrics[metrics["workload"] == row["workload"]], "rounds", level)
-    own = own[(own["env"] == row["env"]) & (own["metric"] == "samples_per_s") & (own["kind"] == "measured")]
+    own = own[(own["launch"] == row["env"]) & (own["metric"] == "samples_per_s") & (own["kind"] == "measured")]
     return None if own.empty else float(own["value"].median())
 
 
 def _shown(row: Mapping[str, Any]) -> str:
-    levels = {factor: row.get(level_column(factor)) for factor in SHOWN}
-    return levels_text({factor: str(level) for factor, level in levels.items() if not missing(level)})
+    return levels_text({factor: level for factor, level in levels_in(row).items() if factor in SHOWN})
 
 
 def verdict_table(evidence: Evidence) -> Table | None:
@@ -169,7 +156,7 @@ def verdict_table(evidence: Evidence) -> Table | None:
     return Table.of(
         rows.to_dict("records"),
         {
-            "": lambda row: f"{workload_title(row['workload'])}, {env_title(row['env'], short=True)}",
+            "": lambda row: f"{workload_title(row['workload'])}, {env_title(row['launch'], short=True)}",
             "by": lambda row: env_title(row["reference"], short=True),
             "metric": lambda row: metric_title(row["metric"]),
             "levels": _shown,
@@ -183,22 +170,19 @@ def verdict_table(evidence: Evidence) -> Table | None:
 
 def network_sentences(record: NetworkRecord, seen: Mapping[str, Wire]) -> list[str]:
     """What the network gave without training."""
-    lines = [
-        f"{env_title(env)}: TCP stream {_mbit(wire.stream_bytes_per_s)}, round trip {seconds(wire.round_trip_s)}."
-        for env, wire in sorted(seen.items(), key=lambda item: env_order(item[0]))
-    ]
-    lines += [
-        f"{env_title(env)}: {UNAVAILABLE}: {launch.reason}."
-        for env, launch in record.launches.items()
-        if not launch.ok
-    ]
-    lines += [f"{env_title(env)}: {UNAVAILABLE}: {reason}." for env, reason in record.unavailable.items()]
+    absent = {env: launch.reason for env, launch in record.launches.items() if not launch.ok}
     told = record.iperf3
-    if told.bits_per_s is None:
-        lines.append(f"iperf3: {UNAVAILABLE}: {told.reason}.")
-    else:
-        lines.append(f"{told.version}, one stream on the host: {_mbit(told.bits_per_s / 8)}.")
-    return lines
+    return [
+        *(
+            f"{env_title(env)}: TCP stream {_mbit(seen[env].stream_bytes_per_s)}, "
+            f"round trip {seconds(seen[env].round_trip_s)}."
+            for env in sorted(seen, key=env_order)
+        ),
+        *(f"{env_title(env)}: {UNAVAILABLE}: {why}." for env, why in {**absent, **record.unavailable}.items()),
+        f"iperf3: {UNAVAILABLE}: {told.reason}."
+        if told.bits_per_s is None
+        else f"{told.version}, one stream on the host: {_mbit(told.bits_per_s / 8)}.",
+    ]
 
 
 def _mbit(bytes_per_s: float) -> str:

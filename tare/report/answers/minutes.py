@@ -16,25 +16,25 @@ def sentence(evidence: Evidence) -> str | None:
     if found is None:
         return None
     env, what = found.comparison.name.split(", ", 1)
-    most = f"{workload_title(found.workload)}, {env_title(env, short=True)}, {what}"
     rounds = f"more than {MOST_UNITS:,}" if found.rounds >= MOST_UNITS else f"{found.rounds:,}"
-    numbers = f"{most}: its spread is {found.comparison.spread:.2%} a round, so that it wants {rounds} rounds"
+    wanted = (
+        f"Most is wanted by {workload_title(found.workload)}, {env_title(env, short=True)}, {what}: its spread is "
+        f"{found.comparison.spread:.2%} a round, so that it wants {rounds} rounds"
+    )
     if found.ends_at is not None:
         return (
-            f"No number of minutes is expected to tell what is open. Most is wanted by {numbers}; but after about "
-            f"{found.ends_at:,} whole runs have the half-width that the study wants, "
-            f"{evidence.study.rounds.half_width:.1%}, and the campaign ends. A smaller `rounds: half_width` lets "
-            "it go on."
+            f"No number of minutes is expected to tell what is open. {wanted}; but after about {found.ends_at:,} "
+            f"whole runs have the half-width that the study wants, {evidence.study.rounds.half_width:.1%}, and the "
+            "campaign ends. A smaller `rounds: half_width` lets it go on."
         )
     if found.minutes is None:
-        hours = ROUND_MINUTES[-1] // 60
         return (
-            f"No study of up to {hours} hours is expected to tell what is open. Most is wanted by {numbers}; with "
+            f"No study of up to {ROUND_MINUTES[-1] // 60} hours is expected to tell what is open. {wanted}; with "
             f"all that is wanted it would take about {found.needed_s / 3600:,.0f} hours."
         )
     return (
         f"{command(evidence.study.study, found)} is expected to tell what is open, if spreads stay as they are. "
-        f"Most is wanted by {numbers}. It is a new try: its verdicts replace these, with a smaller share of alpha."
+        f"{wanted}. It is a new try: its verdicts replace these, with a smaller share of alpha."
     )
 
 

@@ -1,58 +1,34 @@
 """What a second job on the machine costs in each environment, and what the machine did meanwhile.
 
-Rows of the tables `verdicts` and `metrics` in, sentences and tables out; nothing is computed but means.
+Rows of the tables `verdicts` and `metrics` in, tables out; nothing is computed but means.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import pandas as pd
 
 from tare.analysis.launch_rows import SLOWDOWN
 from tare.model.records.launches import CONTENTION
 from tare.model.registry import HOST, SHARED
-from tare.model.roles import CONTROL, alone_of, read_role
+from tare.model.roles import alone_of, read_role
 from tare.model.studies.study import Shared
 from tare.report.evidence import Campaign, Evidence
 from tare.report.number_tables import compared
-from tare.report.words.labels import (
-    arm_title,
-    env_order,
-    env_title,
-    metric_title,
-    seconds,
-    sentence_case,
-    with_unit,
-    workload_title,
-)
-from tare.report.words.layout import Comparison, Table
-from tare.report.words.wording import missing, verdict_sentence
+from tare.report.words.labels import arm_title, env_order, env_title, metric_title, with_unit, workload_title
+from tare.report.words.layout import Table, field
+from tare.report.words.wording import missing
 
 NEIGHBOURS = ("neighbour_steps_per_s", "neighbour_cpus")
-OWN = ("user_s", "system_s", "waited_s", "preemptions")
+OWN = ("real_s", "user_s", "system_s", "waited_s", "preemptions")
 REASONS_OF = (*OWN, *CONTENTION, *NEIGHBOURS)
 
 
-@dataclass(frozen=True, kw_only=True)
-class BesideAnswer:
-    """What one campaign beside a neighbour says.
-
-    Attributes:
-        title: whose whole runs, beside which job, kept apart how.
-        by_itself: each environment beside the neighbour, by itself without one.
-        by_host: whether the neighbour costs more in an environment than on the host.
-        reasons: what the longer time consists of, as far as was counted.
-        table: every number of both.
-        meanwhile: what the machine did, beside and alone.
-        lacking: which environments, and which of these numbers, could not be had, and why.
-    """
+class BesideAnswer(NamedTuple):
+    """One campaign: whose runs, beside what; what that costs; what the machine did meanwhile; what is lacking."""
 
     title: str
-    by_itself: list[Comparison]
-    by_host: list[Comparison]
-    reasons: list[str]
     table: Table
     meanwhile: Table
     lacking: list[str]
@@ -64,27 +40,21 @@ def answers(evidence: Evidence) -> list[BesideAnswer]:
 
 
 def _answer(evidence: Evidence, campaign: Campaign) -> BesideAnswer:
-    own = _of(evidence.verdicts, campaign)
-    rows = sorted(own.to_dict("records"), key=lambda row: env_order(row["env"]))
-    itself = [row for row in rows if row["metric"] == "real_s" and row["reference"] == alone_of(row["env"])]
+    rows = sorted(_of(evidence.verdicts, campaign).to_dict("records"), key=lambda row: env_order(row["launch"]))
+    itself = [row for row in rows if row["metric"] == "real_s" and row["reference"] == alone_of(row["launch"])]
     host = [row for row in rows if row["metric"] == SLOWDOWN and row["reference"] == HOST]
     metrics = _of(evidence.metrics, campaign)
     return BesideAnswer(
         title=_title(campaign, evidence.study.shared),
-        by_itself=[
-            _comparison(row, other="without the neighbour", whose="its own without the neighbour") for row in itself
-        ],
-        by_host=[_comparison(row, other="on the host", whose="the host's") for row in host],
-        reasons=[text for row in itself if (text := _reason(metrics, row["env"]))],
         table=Table.of(
             [*itself, *host],
             {
-                "environment": lambda row: env_title(row["env"]),
-                "by": lambda row: env_title(row["reference"]),
-                "metric": lambda row: metric_title(row["metric"]),
+                "environment": field("launch", env_title),
+                "by": field("reference", env_title),
+                "metric": field("metric", metric_title),
                 **compared("n", "ratio", "interval", "control", "margin", "verdict"),
             },
-            caption="Every comparison",
+            caption="What the second job costs each environment, and whether that is more than on the host",
             wide=True,
         ),
         meanwhile=_meanwhile(metrics),
@@ -105,45 +75,19 @@ def _title(campaign: Campaign, settings: Shared | None) -> str:
         part = settings.to_json()
     arm = campaign.arm
     small = arm is not None and arm.factor == "neighbour"
-    batch = part.get("small_batch") if small else part.get("batch")
     is_cut = arm is not None and arm.level == "cpuset"  # to its CPUs
     threads = f" in {part['threads']} threads" if part.get("threads") and not is_cut else ""
+    batch = part.get("small_batch") if small else part.get("batch")
     beside = f"{workload_title(part.get('workload', 'a job'))} at batch {batch}{threads}"
     how = f", {arm_title(arm.name)}" if arm is not None and not small else ""
     return f"{workload_title(campaign.workload)} beside {beside}{how}"
-
-
-def _comparison(row: dict[str, Any], *, other: str, whose: str) -> Comparison:
-    sentence = sentence_case(verdict_sentence(row, other=other, whose=whose))
-    return Comparison(title=env_title(row["env"]), verdict=row["verdict"], sentence=sentence)
-
-
-def _reason(metrics: pd.DataFrame, env: str) -> str | None:
-    """What a launch used and waited more beside its neighbour than alone: means of the rounds with both."""
-    names = ("real_s", "user_s", "system_s", "waited_s")
-    own = metrics[metrics["metric"].isin(names) & metrics["env"].isin((env, alone_of(env)))]
-    own = own[own["kind"] == "measured"]
-    values = own.pivot_table(index=["rep", "metric"], columns="env", values="value")
-    if not {env, alone_of(env)} <= set(values.columns):
-        return None
-    more = (values[env] - values[alone_of(env)]).dropna().groupby("metric").mean()
-    if not {"real_s", "user_s", "system_s"} <= set(more.index):
-        return None
-    told = (
-        f"{env_title(env)}: {_more(more['real_s'])}; CPU time of its own {_more(more['user_s'] + more['system_s'])}"
-    )
-    return f"{told}; waiting for a CPU {_more(more['waited_s'])}" if "waited_s" in more.index else told
-
-
-def _more(value: float) -> str:
-    return f"{seconds(abs(value))} {'more' if value >= 0 else 'less'}"
 
 
 def _meanwhile(metrics: pd.DataFrame) -> Table:
     """Means over units of what a launch took and the machine did, beside a neighbour and alone."""
     own = metrics[metrics["metric"].isin(REASONS_OF) & (metrics["kind"] == "measured")]
     units = own.groupby("metric")["unit"].first()
-    means = own.pivot_table(index="env", columns="metric", values="value", aggfunc="mean")
+    means = own.pivot_table(index="launch", columns="metric", values="value", aggfunc="mean")
     shown = [name for name in REASONS_OF if name in means]
 
     def text(env: str, name: str) -> str | None:
@@ -156,8 +100,9 @@ def _meanwhile(metrics: pd.DataFrame) -> Table:
             "": lambda env: env_title(str(env), short=True),
             **{metric_title(name): lambda env, name=name: text(env, name) for name in shown},
         },
-        caption="Meanwhile: means over rounds",
-        note="User and system time, waiting and preemptions are the launch's own; all else is the machine's.",
+        caption="Where the time went, and what the machine did meanwhile: means over rounds",
+        note="Whole run, user and system time, waiting and preemptions are the launch's own; all else is the "
+        "machine's.",
         numeric=True,
         wide=True,
     )
@@ -166,8 +111,7 @@ def _meanwhile(metrics: pd.DataFrame) -> Table:
 def _lacking(metrics: pd.DataFrame) -> list[str]:
     """What could not be counted, and why, each reason once."""
     own = metrics[metrics["metric"].isin(REASONS_OF) & (metrics["kind"] == "unavailable")]
-    own = own[own["env"] != CONTROL]
-    reasons = own.groupby("reason", sort=True)["metric"].unique()
+    reasons = own[own["launch_role"] != "control"].groupby("reason", sort=True)["metric"].unique()
     return [
         f"{', '.join(metric_title(name) for name in names)}: unavailable, {reason}"
         for reason, names in reasons.items()

@@ -14,18 +14,18 @@ from tare.report.words.labels import workload_title
 from tare.report.words.layout import Reader, Table, field
 
 NO_CURVES: Mapping[tuple[str, str], CurvesRecord] = {}
+# Whether losses without dropout are those of the headline's launch; "" where nobody compared them.
+SAME = {"": "not compared", None: "not known", True: "yes", False: "no"}
 
 
 def compiler_table(
     metrics: pd.DataFrame, workload: str, curves: Mapping[tuple[str, str], CurvesRecord] = NO_CURVES
 ) -> Table | None:
-    """Compile time, steps, memory, counts of every compiler; None where none was measured.
-
-    `curves`, by workload and campaign, say whether what was compiled still computes the same.
-    """
+    """Compile time, steps, memory, counts of every compiler; None where none was measured."""
     found = compiled(metrics, workload)
     if not found:
         return None
+    same = {campaign: curve_check(record).equal for (name, campaign), record in curves.items() if name == workload}
     return Table.of(
         found,
         {
@@ -35,14 +35,16 @@ def compiler_table(
             "first step, s": lambda one: _both(one, lambda each: f"{each.first_s:.2f}"),
             "later steps, ms": lambda one: _both(one, lambda each: f"{each.later_s * 1e3:.1f}"),
             "peak memory, MiB": lambda one: _both(one, lambda each: f"{each.peak_bytes / 2**20:.0f}"),
-            "programs called, MiB": _programs,
+            "programs called, MiB": lambda one: (
+                "none" if one.compiled.child_bytes is None else f"{one.compiled.child_bytes / 2**20:.0f}"
+            ),
             "pays from step": lambda one: "always compiles" if one.plain is None else str(one.pays_from or "never"),
             "graphs": _told("graphs"),
             "breaks": _told("breaks"),
             "operators inside": _told("operators"),
             "operators outside": _told("left"),
             "unsupported": _told("unsupported"),
-            "computes the same": lambda one: _same(one, curves, workload),
+            "computes the same": lambda one: SAME[same.get(one.campaign, "")],
         },
         caption=f"{workload_title(workload)}: graph compilers in whole runs on the host, with and without",
         note="Medians over launches; in pairs, with the compiler and without it. Compile time: what the first step "
@@ -55,15 +57,6 @@ def compiler_table(
     )
 
 
-def _same(one: Compiled, curves: Mapping[tuple[str, str], CurvesRecord], workload: str) -> str:
-    """Whether its losses without dropout are those of the headline's launch."""
-    record = curves.get((workload, one.campaign))
-    if record is None:
-        return "not compared"
-    equal = curve_check(record).equal
-    return "not known" if equal is None else "yes" if equal else "no"
-
-
 def _told(name: str, form: Callable[[Any], str] = str) -> Reader:
     return lambda one: field(name, form)(one) or "not told"
 
@@ -71,8 +64,3 @@ def _told(name: str, form: Callable[[Any], str] = str) -> Reader:
 def _both(one: Compiled, text: Callable[[Any], str]) -> str:
     """With the compiler and without it."""
     return " / ".join(text(each) for each in (one.compiled, one.plain) if each is not None)
-
-
-def _programs(one: Compiled) -> str:
-    child = one.compiled.child_bytes
-    return "none" if child is None else f"{child / 2**20:.0f}"

@@ -1,258 +1,195 @@
-"""Arms: what a setting itself costs, what environments cost at that level, and which of the two matters more.
-
-Every sentence follows from intervals of one campaign; the headline's stand beside them.
-"""
+"""Environment or settings: what each weighs on this machine, and every comparison at the levels of the arms."""
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any
+from typing import NamedTuple
 
-from tare.analysis.choice import METRIC_OF, arm_verdicts, is_level
+import pandas as pd
+
+from tare.analysis.choice import ENVIRONMENT, METRIC_OF, SETTING, STACK, kind_of, level_campaigns
+from tare.analysis.decisions import JOB, Decision
+from tare.model.records.curves import CurvesRecord
+from tare.model.roles import reference_of
+from tare.model.studies.layout import arm_of
 from tare.model.studies.stacks import image_kind
 from tare.model.studies.study import HOST
-from tare.report.arms.fault_costs import FaultCosts, fault_costs
+from tare.report.arms.compilers import compiler_table
+from tare.report.arms.fault_costs import fault_costs
 from tare.report.evidence import Campaign, Evidence
-from tare.report.figures import joint
+from tare.report.methods.curves import curve_check
 from tare.report.methods.designs import design_sentence, verdicts_of
-from tare.report.number_tables import compared, interval_text
+from tare.report.methods.losses import LARGEST_RELATIVE_LOSS, LOSS_OF
+from tare.report.words.decisions import COLUMNS, WEIGHTS, title_of
 from tare.report.words.labels import arm_title, env_order, env_title, metric_title, sentence_case, workload_title
-from tare.report.words.layout import Comparison, Table, folded
-from tare.report.words.wording import TIMES_FROM, control_sentence, missing, percent, signed, verdict_sentence
+from tare.report.words.layout import UNAVAILABLE, Cell, Table
+from tare.report.words.wording import percent
 
-Verdict = Mapping[str, Any]
+Curves = Mapping[tuple[str, str], CurvesRecord]
+NO_CURVES: Curves = {}
+REASONED = ("put down to", "advised")  # columns of environments
 
 
-@dataclass(frozen=True, kw_only=True)
-class ArmAnswer:
-    """What one arm of one workload says.
+class WorkloadSettings(NamedTuple):
+    """One workload: what weighs, what could not be had, graph compilers, every comparison of each arm.
 
-    Attributes:
-        title: the arm and what was timed.
-        weighing: whether the setting or the environment matters more, by the intervals alone.
-        levels: what the level itself costs.
-        environments: what environments cost at this level, each beside its headline.
-        control, design: sentences.
-        table: every number.
-        faults: what page faults cost a step, of the default allocator.
+    `drawing`: of another machine's, drawn already; this machine's is a figure.
     """
-
-    title: str
-    weighing: str
-    levels: list[Comparison]
-    environments: list[Comparison]
-    control: str
-    design: str
-    table: Table
-    faults: FaultCosts | None
-
-    @property
-    def is_told(self) -> bool:
-        """Whether the level itself, or an environment at it, is told from what it is compared with."""
-        return any(not one.verdict.startswith("inconclusive") for one in (*self.levels, *self.environments))
-
-
-@dataclass(frozen=True, kw_only=True)
-class ArmAnswers:
-    """What the arms, or other stacks, of a workload say: an answer for each campaign that compared anything."""
 
     name: str
     title: str
-    answers: list[ArmAnswer]
-
-    @property
-    def shown(self) -> list[ArmAnswer]:
-        """Those that stand open: of many the ones that tell something apart."""
-        return folded(self.answers, lambda one: one.is_told)[0]
-
-    @property
-    def rest(self) -> list[ArmAnswer]:
-        """Those that are folded."""
-        return folded(self.answers, lambda one: one.is_told)[1]
+    table: Table
+    unavailable: list[str]
+    compilers: Table | None
+    arms: list[Table]
+    drawing: str | None = None
 
 
-def arm_answers(evidence: Evidence, workload: str) -> list[ArmAnswer]:
-    """One answer per arm of a workload; none where the study has none."""
-    found = (arm_answer(evidence, campaign) for campaign in evidence.arms(workload))
-    return [answer for answer in found if answer is not None]
+def sections(evidence: Evidence) -> list[WorkloadSettings]:
+    """One answer per workload of which a setting or a stack was varied; none where nothing was."""
+    return [
+        weighed(evidence.decided, evidence.metrics, name, evidence.curves)._replace(
+            arms=arm_tables(evidence, evidence.arms(name))
+        )
+        for name in evidence.workloads
+        if level_campaigns(evidence.metrics, name)
+    ]
 
 
-def arm_answer(evidence: Evidence, campaign: Campaign) -> ArmAnswer | None:
-    """The answer of one campaign of an arm or of another stack; None where nothing was compared."""
-    rows = arm_verdicts(evidence.verdicts, campaign.workload, campaign.name).to_dict("records")
-    return _answer(evidence, campaign, sorted(rows, key=lambda row: env_order(row["env"]))) if rows else None
-
-
-def _answer(evidence: Evidence, campaign: Campaign, rows: Sequence[Verdict]) -> ArmAnswer:
-    levels = [row for row in rows if is_level(row)]
-    others = [row for row in rows if not is_level(row)]
-    beside = _headline(evidence, campaign)
-    design = design_sentence(campaign, verdicts_of(evidence, campaign))
-    if campaign.arm.other_stack:
-        own, base = campaign.arm.other_stack, campaign.plan.stack
-        design += f". Kind of image: {own}, {image_kind(own)}; {base}, {image_kind(base)}"
-    return ArmAnswer(
-        title=f"{sentence_case(arm_title(campaign.arm.name))}: {metric_title(METRIC_OF[campaign.kind]).lower()}",
-        weighing=weighing(
-            levels,
-            others,
-            arm_title(campaign.arm.name),
-            "stack" if campaign.arm.other_stack else "setting",
-        ),
-        levels=[_level(row, campaign) for row in levels],
-        environments=[_environment(row, beside.get(row["env"]), campaign) for row in others],
-        control=sentence_case(control_sentence(rows[0])),
-        design=design,
-        table=_table(campaign, [*levels, *others], beside),
-        faults=fault_costs(evidence, campaign),
+def weighed(
+    found: Sequence[Decision], metrics: pd.DataFrame, workload: str, curves: Curves = NO_CURVES
+) -> WorkloadSettings:
+    """What is known of one workload, from the decisions of its campaigns and its metrics."""
+    return WorkloadSettings(
+        name=workload,
+        title=workload_title(workload),
+        table=ranked_table(ranked(found, workload), metrics, curves),
+        unavailable=unavailable_settings(metrics, workload),
+        compilers=compiler_table(metrics, workload, curves),
+        arms=[],
     )
 
 
-def _headline(evidence: Evidence, campaign: Campaign) -> dict[str, Verdict]:
-    """Verdicts of the headline on what the arm's campaign answers, by environment."""
-    rows = joint(evidence.verdicts)
-    own = rows[(rows["workload"] == campaign.workload) & (rows["metric"] == METRIC_OF[campaign.kind])]
-    return {row["env"]: row for row in own.to_dict("records")}
+def ranked(found: Sequence[Decision], workload: str) -> list[Decision]:
+    """Environments and levels of a workload as they rank, by what was timed: steps first."""
+    order = list(METRIC_OF.values())
+    own = [one for one in found if one.workload == workload and one.rank is not None]
+    return sorted(own, key=lambda one: (-order.index(one.metric), one.rank))
 
 
-def _level(row: Verdict, campaign: Campaign) -> Comparison:
-    if campaign.arm.other_stack:
-        other = f"with {campaign.plan.stack}"
-        return Comparison(
-            title=f"{campaign.arm.on_host} instead of {campaign.plan.stack}, on the host",
-            verdict=row["verdict"],
-            sentence=sentence_case(verdict_sentence(row, other=other, whose=f"its own {other}")),
-        )
-    sentence = verdict_sentence(row, other="at the headline's level", whose="its own at the headline's level")
-    return Comparison(
-        title="The level itself, on the host"
-        if row["env"] == HOST
-        else f"The level itself, {env_title(row['env'])}",
-        verdict=row["verdict"],
-        sentence=sentence_case(sentence),
-    )
-
-
-def _environment(row: Verdict, beside: Verdict | None, campaign: Campaign) -> Comparison:
-    sentence = sentence_case(verdict_sentence(row))
-    if campaign.arm.on_host != campaign.arm.level:
-        title = f"{campaign.arm.level} in {env_title(row['env'])} beside {campaign.arm.on_host} on the host"
-        return Comparison(title=title, verdict=row["verdict"], sentence=sentence)
-    if beside is not None and not missing(beside["ci_low"]):
-        sentence += f"; in the headline: {signed(beside['ci_low'], beside['ci_high'])}, {beside['verdict']}"
-    return Comparison(title=env_title(row["env"]), verdict=row["verdict"], sentence=sentence)
-
-
-def weighing(levels: Sequence[Verdict], others: Sequence[Verdict], setting: str, noun: str = "setting") -> str:
-    """Which moves the metric more: the setting, or an environment at that setting? By the intervals alone.
-
-    `setting` is its title, `noun` what it is.
-
-    Sizes are distances of log-ratios from zero: an interval gives the least and the most that each can be.
-    """
-    found = heavier(levels, others)
-    if found is None:
-        return f"Which matters more, the environment or the {noun}, can't be said: one of the two has no interval"
-    outcome, (least, most), surest, farthest = found
-    environments = sizes(others)
-    what, sure = f"the {metric_title(levels[0]['metric']).lower()}", together([*levels, *others])
-    if outcome == "level":
-        return (
-            f"Here the {noun} matters more than the environment: {setting} moves {what} by at least "
-            f"{size_text(least, up=False)}, no environment by more than "
-            f"{size_text(environments[farthest][1], up=True)} ({env_title(farthest)}){sure}"
-        )
-    if outcome == "environment":
-        return (
-            f"Here an environment matters more than the {noun}: {env_title(surest)} moves {what} by at least "
-            f"{size_text(environments[surest][0], up=False)}, {setting} by no more than "
-            f"{size_text(most, up=True)}{sure}"
-        )
-    return (
-        f"Which matters more here, the environment or the {noun}, we can't tell yet: {setting} moves {what} by "
-        f"{_range(least, most)}, {env_title(farthest)}, which may move it most, by "
-        f"{_range(*environments[farthest])}{sure}"
-    )
-
-
-def heavier(
-    levels: Sequence[Verdict], others: Sequence[Verdict]
-) -> tuple[str, tuple[float, float], str, str] | None:
-    """Which moves a metric more, by the intervals alone; None where one side has none.
-
-    The level does where the least that its intervals hold is more than the most that any environment's holds, an
-    environment the other way round; where they overlap it is open.
-
-    Returns:
-        `level`, `environment` or `open`; least and most that the level moves; the environment that moves it most
-        for sure; the one that may move it most.
-    """
-    own, environments = sizes(levels), sizes(others)
-    if not own or not environments:
-        return None
-    least, most = (max(ends) for ends in zip(*own.values(), strict=True))
-    surest = max(environments, key=lambda env: environments[env][0])
-    farthest = max(environments, key=lambda env: environments[env][1])
-    outcome = "environment" if environments[surest][0] > most else "open"
-    return "level" if least > environments[farthest][1] else outcome, (least, most), surest, farthest
-
-
-def sizes(rows: Sequence[Verdict]) -> dict[str, tuple[float, float]]:
-    """Least and largest distance from zero that each interval of a log-ratio holds."""
-    found = {}
-    for row in rows:
-        if not missing(row["ci_low"]) and not missing(row["ci_high"]):
-            low, high = math.log(row["ci_low"]), math.log(row["ci_high"])
-            least = 0.0 if low <= 0 <= high else min(abs(low), abs(high))
-            found[row["env"]] = (least, max(abs(low), abs(high)))
-    return found
-
-
-def together(rows: Sequence[Verdict]) -> str:
-    """How sure these intervals are: each by itself, and that they explore."""
-    return f" (each interval {100 * (1 - max(row['alpha'] for row in rows)):.3g}%; exploratory)"
-
-
-def size_text(size: float, *, up: bool) -> str:
-    """A size as per cent, from twice on as a factor: rounded up where it is the most, down where it is the least.
-
-    A factor says it of both directions; "124%" would be read as longer where it is shorter.
-    """
-    if math.exp(size) < TIMES_FROM:
-        return percent(math.expm1(size), up=up, down=not up)
-    scaled = 100 * math.exp(size)
-    return f"a factor of {(math.ceil(scaled - 1e-6) if up else math.floor(scaled + 1e-6)) / 100:.2f}"
-
-
-def _range(least: float, most: float) -> str:
-    high = size_text(most, up=True)
-    return f"at most {high}" if least == 0 else f"{size_text(least, up=False)} to {high}"
-
-
-def _table(campaign: Campaign, rows: Sequence[Verdict], beside: Mapping[str, Verdict]) -> Table:
-    def in_headline(row: Verdict) -> str | None:
-        own = None if is_level(row) else beside.get(row["env"])
-        return None if own is None else interval_text(own["ci_low"], own["ci_high"])
-
+def ranked_table(rows: Sequence[Decision], metrics: pd.DataFrame, curves: Curves = NO_CURVES) -> Table:
+    """Every environment, setting and stack beside each other."""
+    title = workload_title(rows[0].workload) if rows else ""
+    levels = [100 * (1 - one.alpha) for one in rows if one.alpha is not None]
     return Table.of(
         rows,
         {
-            "comparison": lambda row: f"{env_title(row['env'])}{': the level itself' if is_level(row) else ''}",
-            **compared("n", "ratio", "interval", "ratio of totals"),
-            "interval in the headline": in_headline,
-            **compared("control", "margin", "verdict"),
+            "what": lambda one: Cell(text=title_of(one), below=_group(one)),
+            "metric": lambda one: metric_title(one.metric),
+            **{name: cell for name, cell in COLUMNS.items() if name not in REASONED},
+            "beside the environments": lambda one: None if one.weight is None else WEIGHTS[one.weight],
+            "last loss": lambda one: (
+                None
+                if one.weight is None
+                else loss_text(
+                    metrics, one.workload, one.cell.campaign, curves.get((one.workload, one.cell.campaign))
+                )
+            ),
         },
-        caption=f"{workload_title(campaign.workload)}, {arm_title(campaign.arm.name)}: every comparison",
+        caption=f"{title}: environments and settings, farthest from zero first",
+        note="Environments: by the host, in the headline's campaign. Settings and stacks: the level by the "
+        "headline's, on the host, each in a campaign of its own with its own control. One matters more than the "
+        "other where the least that its interval holds is more than the most that the other's does"
+        + (f" (intervals of {min(levels):.3g}% at least, each by itself; levels explore)." if levels else "."),
         wide=True,
     )
 
 
-def sections(evidence: Evidence) -> list[ArmAnswers]:
-    """Workloads that have arms, each with its answers; the page has no section where there are none."""
-    return [
-        ArmAnswers(name=name, title=workload_title(name), answers=arm_answers(evidence, name))
-        for name in evidence.workloads
-        if evidence.arms(name)
-    ]
+def _group(one: Decision) -> str:
+    """What a row is of."""
+    if one.factor == ENVIRONMENT:
+        return ENVIRONMENT
+    arm = arm_of(one.cell.campaign)
+    return f"{STACK if arm is not None and arm.other_stack else SETTING}, {HOST}"
+
+
+def loss_text(
+    metrics: pd.DataFrame, workload: str, campaign: str, curves: CurvesRecord | None = None
+) -> str | None:
+    """The last loss at the level beside the headline's, unit by unit on the host; None where there is none.
+
+    Another loss is no failure: `curves` say why, where there are any.
+    """
+    if curves is not None:
+        return curve_check(curves).clause
+    own = metrics[(metrics["workload"] == workload) & (metrics["campaign"] == campaign)]
+    own = own[(own["metric"] == LOSS_OF[kind_of(campaign)]) & (own["kind"] == "measured")]
+    pairs = own.pivot_table(index="rep", columns="launch", values="value").reindex(
+        columns=[HOST, reference_of(HOST)]
+    )
+    level, headline = (pairs.dropna()[name] for name in pairs.columns)
+    if level.empty:
+        return None
+    distance = float(((level - headline).abs() / headline.abs()).max())
+    if distance == 0:
+        return "the very same"
+    if distance <= LARGEST_RELATIVE_LOSS:
+        return f"the same but for rounding, at most {distance:.1e} apart"
+    return f"another, up to {percent(distance, up=True)} apart: other rounding, or another computation"
+
+
+def unavailable_settings(metrics: pd.DataFrame, workload: str) -> list[str]:
+    """Settings and stacks that ran nowhere on the host, each with the reasons that its rows give."""
+    lines: dict[str, None] = {}
+    for name in level_campaigns(metrics, workload):
+        own = metrics[(metrics["workload"] == workload) & (metrics["campaign"] == name)]
+        host = own[(own["launch"] == HOST) & (own["metric"] == METRIC_OF[kind_of(name)])]
+        if host.empty or (host["kind"] != UNAVAILABLE).any():
+            continue
+        what = metric_title(host["metric"].iloc[0]).lower()
+        why = "; ".join(dict.fromkeys(host["reason"]))
+        lines[f"{sentence_case(arm_title(arm_of(name).name))}, {what}: {why}"] = None
+    return list(lines)
+
+
+def arm_tables(evidence: Evidence, campaigns: Sequence[Campaign]) -> list[Table]:
+    """Of each campaign of an arm, or of another stack, every comparison, and what page faults cost a step."""
+    tables = [table for one in campaigns for table in (arm_table(evidence, one), fault_costs(evidence, one))]
+    return [table for table in tables if table is not None]
+
+
+def arm_table(evidence: Evidence, campaign: Campaign) -> Table | None:
+    """The level itself and the environments at it, each beside its headline; None where nothing was compared."""
+    found = [one for one in evidence.decided if one.workload == campaign.workload and one.metric != JOB]
+    rows = [one for one in found if one.cell.campaign == campaign.name]
+    if not rows:
+        return None
+    arm, metric = campaign.arm, METRIC_OF[campaign.kind]
+    headline = {one.env: one for one in found if one.rank and (one.factor, one.metric) == (ENVIRONMENT, metric)}
+
+    def what(one: Decision) -> str:
+        title = env_title(one.env)
+        if one.factor != ENVIRONMENT:
+            level = f"{arm.on_host} instead of {campaign.plan.stack}, on the host"
+            return level if arm.other_stack else f"{title}: the level itself"
+        return f"{arm.level} in {title} beside {arm.on_host} on the host" if arm.on_host != arm.level else title
+
+    def in_headline(one: Decision) -> str | None:
+        beside = headline.get(one.env) if one.factor == ENVIRONMENT else None
+        return beside and COLUMNS["longer or shorter"](beside)
+
+    design = design_sentence(campaign, verdicts_of(evidence, campaign))
+    if arm.other_stack:
+        own, base = arm.other_stack, campaign.plan.stack
+        design += f". Kind of image: {own}, {image_kind(own)}; {base}, {image_kind(base)}"
+    return Table.of(
+        sorted(rows, key=lambda one: (one.factor == ENVIRONMENT, env_order(one.env))),
+        {
+            "comparison": what,
+            **{name: cell for name, cell in COLUMNS.items() if name not in REASONED},
+            **({} if arm.other_stack else {"in the headline": in_headline}),
+        },
+        caption=f"{workload_title(campaign.workload)}, {arm_title(arm.name)}: {metric_title(metric).lower()}",
+        note=f"{design}.",
+        wide=True,
+    )

@@ -5,14 +5,13 @@ figure that says so.
 """
 
 from tare.analysis.choice import arm_workloads, joint
-from tare.analysis.roofs import family_points, roofline_table
+from tare.analysis.roofs import roofline_table
 from tare.report.figures.batch import batch_size, batch_table, failed_launches
 from tare.report.figures.choices import choice_rows, choice_workloads, choices
 from tare.report.figures.device import device_samples, device_time, device_time_table
-from tare.report.figures.forest import intervals
+from tare.report.figures.forest import arms, intervals, stacks
 from tare.report.figures.image_costs import image_costs, image_costs_table
-from tare.report.figures.job_length import cost_environments, job_length, job_rows
-from tare.report.figures.levels import arms, stacks
+from tare.report.figures.job_length import job_length, job_rows
 from tare.report.figures.paper import paper_drawing
 from tare.report.figures.paper_rows import Given, figure_names, file_name, read_given
 from tare.report.figures.rooflines import families_roofline, roofline
@@ -21,48 +20,3 @@ from tare.report.figures.stack_steps import stack_steps, step_table
 from tare.report.figures.style import Drawing, inline, show, write
 from tare.report.figures.usage import operator_times, utilisation
 from tare.report.figures.why import why
-
-__all__ = [
-    "OF_WHICH_IMPORTS",
-    "Drawing",
-    "Given",
-    "arm_workloads",
-    "arms",
-    "batch_size",
-    "batch_table",
-    "choice_rows",
-    "choice_workloads",
-    "choices",
-    "cost_environments",
-    "device_samples",
-    "device_time",
-    "device_time_table",
-    "failed_launches",
-    "families_roofline",
-    "family_points",
-    "figure_names",
-    "file_name",
-    "image_costs",
-    "image_costs_table",
-    "inline",
-    "intervals",
-    "job_length",
-    "job_rows",
-    "joint",
-    "late_table",
-    "operator_times",
-    "paper_drawing",
-    "read_given",
-    "roofline",
-    "roofline_table",
-    "show",
-    "split",
-    "split_table",
-    "stack_steps",
-    "stacks",
-    "step_table",
-    "units",
-    "utilisation",
-    "why",
-    "write",
-]

@@ -23,9 +23,8 @@ def sweep_rows(metrics: pd.DataFrame, workload: str) -> pd.DataFrame:
 
 
 def _swept(metrics: pd.DataFrame, workload: str) -> pd.DataFrame:
-    return metrics[
-        (metrics["campaign"] == SWEEP) & (metrics["workload"] == workload) & (metrics["metric"] == "real_s")
-    ]
+    own = (metrics["campaign"] == SWEEP) & (metrics["workload"] == workload)
+    return metrics[own & (metrics["metric"] == "real_s")]
 
 
 def failed_launches(metrics: pd.DataFrame, workload: str) -> dict[int, list[str]]:
@@ -69,41 +68,26 @@ def batch_size(metrics: pd.DataFrame, workload: str) -> style.Drawing:
     rows = sweep_rows(metrics, workload)
     if rows.empty:
         return style.empty(title, "the batch sweep has no successful launch")
-    by_batch = rows.groupby("batch")["value"]
-    summary = by_batch.agg(["median", "min", "max", "count"]).sort_index()
-    places = {batch: place for place, batch in enumerate(summary.index)}
-    with style.sheet(3.3) as (figure, axes):
-        x = list(range(len(summary)))
-        axes.fill_between(x, summary["min"], summary["max"], color=style.BAND, linewidth=0)
-        axes.plot(x, summary["median"], color=style.colour(HOST), linewidth=1.6, label="median")
-        axes.plot(
-            rows["batch"].map(places), rows["value"], "o", markersize=5, alpha=0.85, markeredgecolor=style.PAPER,
-            markeredgewidth=0.6, color=style.colour(HOST), label="one run",
-        )  # fmt: skip
-        axes.set_xticks(x, [str(batch) for batch in summary.index])
-        axes.set_xlabel("batch size")
-        axes.set_ylabel("real time (s)")
-        style.title_above(figure, title)
-        style.bare(axes, grid="y")
-        style.footnote(
-            figure,
-            f"Host. n = {span(summary['count'])} runs per size, in balanced order{_shared(rows)}. "
-            "Dots: runs; line: median; band: shortest to longest. The axis does not start at 0. "
-            + told_apart(metrics, workload),
-        )
-    best = summary["median"].idxmin()
-    alt = (
-        f"{title} on the host. Shortest median {seconds(summary['median'].min())} at batch {best}; medians: "
-        + "; ".join(f"{batch}: {seconds(value)}" for batch, value in summary["median"].items())
-        + ". "
-        + told_apart(metrics, workload)
+    table, apart = batch_table(metrics, workload), told_apart(metrics, workload)
+    shared = "; those of a repetition share its start and end" if rows["source"].str.contains("runs").any() else ""
+    note = (
+        f"Host. n = {span(table['launches'])} runs per size, in balanced order{shared}. Dots: runs; line: median; "
+        f"band: shortest to longest. The axis does not start at 0. {apart}"
     )
-    return style.Drawing(figure=figure, title=title, alt=alt)
-
-
-def _shared(rows: pd.DataFrame) -> str:
-    """What to add where the runs of a repetition are of one launch."""
-    return "; those of a repetition share its start and end" if rows["source"].str.contains("runs").any() else ""
+    medians = "; ".join(f"{batch}: {seconds(value)}" for batch, value in table["median_s"].items())
+    best = f"Shortest median {seconds(table['median_s'].min())} at batch {table['median_s'].idxmin()}"
+    x, look = np.arange(len(table)), {"color": style.colour(HOST)}
+    with style.sheet(3.3) as (figure, axes):
+        axes.fill_between(x, table["shortest_s"], table["longest_s"], color=style.BAND, linewidth=0)
+        axes.plot(x, table["median_s"], linewidth=1.6, **look)
+        axes.plot(
+            table.index.get_indexer(rows["batch"]), rows["value"], "o", markersize=5, alpha=0.85,
+            markeredgecolor=style.PAPER, markeredgewidth=0.6, **look,
+        )  # fmt: skip
+        axes.set_xticks(x, [str(batch) for batch in table.index])
+        axes.set(xlabel="batch size", ylabel="real time (s)")
+        style.bare(axes, grid="y")
+        return style.finish(figure, title, note, f"{title} on the host. {best}; medians: {medians}. {apart}")
 
 
 def batch_table(metrics: pd.DataFrame, workload: str) -> pd.DataFrame:

@@ -6,64 +6,30 @@ from a campaign of its own: both are ratios within units, so that they may stand
 
 from __future__ import annotations
 
-import math
-from typing import Any
-
 import pandas as pd
-from matplotlib.axes import Axes
 
-from tare.analysis.choice import KINDS, METRIC_OF, arm_verdicts, joint, level_campaigns
-from tare.model.roles import reference_of
-from tare.model.studies.layout import arm_of
-from tare.model.studies.study import HOST
+from tare.analysis.choice import ENVIRONMENT, SETTING, STACK, level_campaigns, weighed
 from tare.report.figures import style
-from tare.report.figures.axis import ends_of, ratio_label
-from tare.report.figures.forest import confidence, finish, group_title, interval_bar, margin_band
+from tare.report.figures.forest import Line, Panel, confidence, forest
 from tare.report.words.labels import arm_title, env_title, metric_title, sentence_case, span, workload_title
 
-ENVIRONMENT, SETTING, STACK = "environment", "setting", "stack"
-LEVEL_OF_HOST = reference_of(HOST)
 LOOKS = {SETTING: ("P", "#c07a1c"), STACK: ("X", "#a06cb8")}
-ROW_IN = 0.2
 LABEL_LETTERS = 24
-SECOND_LINE = 0.55  # rows that a label's second line takes
 
 
 def choice_rows(verdicts: pd.DataFrame, workload: str) -> pd.DataFrame:
-    """Rows of the verdict table that answer the question, with `group`, `title` and `size`, farthest first.
-
-    Args:
-        verdicts: the whole table.
-        workload: its name.
-
-    Returns:
-        Headline rows against the host, and levels against the headline's on the host. `size` is the distance of the
-        ratio's logarithm from zero, NaN where there is no ratio; rows of one metric stand together.
-    """
-    headline = joint(verdicts)
-    own = (headline["workload"] == workload) & (headline["reference"] == HOST)
-    parts = [_named(headline[own & headline["metric"].isin(METRIC_OF.values())], ENVIRONMENT, None)]
-    for name in level_campaigns(verdicts, workload):
-        rows, arm = arm_verdicts(verdicts, workload, name), arm_of(name)
-        level = rows[(rows["reference"] == LEVEL_OF_HOST) & (rows["env"] == HOST)]
-        parts.append(_named(level, STACK if arm.other_stack else SETTING, arm.name))
-    found = pd.concat([part for part in parts if len(part)] or parts[:1])
-    order = {METRIC_OF[kind]: -number for number, kind in enumerate(KINDS)}
-    found = found.assign(order=found["metric"].map(order))
-    return found.sort_values(
-        ["order", "size"], ascending=[True, False], na_position="last", kind="stable", ignore_index=True
-    )
+    """What is weighed (tare.analysis.choice), with the `title` of each row."""
+    found = weighed(verdicts, workload)
+    titles = [
+        env_title(env, short=True) if pd.isna(level) else sentence_case(arm_title(level))
+        for env, level in zip(found["launch"], found["level"], strict=True)
+    ]
+    return found.assign(title=titles)
 
 
 def choice_workloads(table: pd.DataFrame) -> list[str]:
     """Workloads of which a setting or a stack was varied, from the table of metrics or of verdicts."""
     return [name for name in sorted(table["workload"].unique()) if level_campaigns(table, name)]
-
-
-def _named(rows: pd.DataFrame, group: str, arm: str | None) -> pd.DataFrame:
-    titles = [sentence_case(arm_title(arm)) if arm else env_title(env, short=True) for env in rows["env"]]
-    sizes = [abs(math.log(ratio)) if pd.notna(ratio) and ratio > 0 else math.nan for ratio in rows["ratio"]]
-    return rows.assign(group=group, title=titles, size=sizes, level=arm)
 
 
 def choices(verdicts: pd.DataFrame, workload: str) -> style.Drawing:
@@ -72,71 +38,24 @@ def choices(verdicts: pd.DataFrame, workload: str) -> style.Drawing:
     rows = choice_rows(verdicts, workload)
     if not (rows["group"] != ENVIRONMENT).any():
         return style.empty(title, "no setting was varied on the host: there is nothing to weigh")
-    labels = [style.wrap(text, LABEL_LETTERS) for text in rows["title"]]
-    height = sum(1 + SECOND_LINE * label.count("\n") for label in labels) + 1.6 * rows["metric"].nunique() + 0.5
-    with style.sheet(height * ROW_IN + 1.55) as (figure, axes):
-        style.title_above(figure, title)
-        _draw(axes, rows, labels)
-        style.footnote(figure, _note(rows))
-    return style.Drawing(figure=figure, title=title, alt=_alt(title, rows))
-
-
-def _draw(axes: Axes, rows: pd.DataFrame, labels: list[str]) -> None:
-    place, ticks = 0.0, []
-    for metric, own in rows.groupby("metric", sort=False):
-        group_title(axes, f"{metric_title(str(metric))}, farthest first", place)
-        start = place
-        place += 1
-        for index, row in own.iterrows():
-            extra = SECOND_LINE * labels[index].count("\n")
-            place += extra / 2
-            _control(axes, row, place - 0.5 - extra / 2, place + 0.5 + extra / 2)
-            _bar(axes, row, place)
-            ticks.append((place, labels[index]))
-            place += 1 + extra / 2
-        margin_band(axes, own["margin"].iloc[0], start + 0.5, place - 0.5)
-        place += 0.6
-    axes.set_ylim(place - 0.6, -0.8)
-    finish(axes, ticks, ends_of(rows), fontsize=8.5)
-    axes.tick_params(axis="x", labeltop=len(ticks) > 8)
-
-
-def _control(axes: Axes, row: pd.Series, top: float, bottom: float) -> None:
-    """What host against host showed in the campaign of this row, as a band behind it."""
-    low, high = row["control_ci_low"], row["control_ci_high"]
-    if pd.notna(low) and pd.notna(high):
-        axes.fill_betweenx(
-            [top, bottom], math.log(low), math.log(high), color=style.GRID, alpha=0.9, linewidth=0, zorder=0.5
-        )
-
-
-def _bar(axes: Axes, row: pd.Series, place: float) -> None:
-    look: dict[str, Any] = {}
-    if row["group"] != ENVIRONMENT:
-        marker, colour = LOOKS[row["group"]]
-        look = {"marker": marker, "color": colour, "markeredgecolor": colour, "markerfacecolor": colour}
-    interval_bar(axes, place, row["env"], row, markersize=6, **look)
-
-
-def _note(rows: pd.DataFrame) -> str:
+    groups = [
+        (f"{metric_title(str(metric))}, farthest first", [_line(row) for row in own.to_dict("records")])
+        for metric, own in rows.groupby("metric", sort=False)
+    ]
     marks = "Plus: a setting by the headline's, on the host."
     if (rows["group"] == STACK).any():
         marks += " Cross: another stack by the study's, on the host."
-    return (
+    note = (
         f"{marks} The other marks: an environment by the host. Bars: the {confidence(rows.iloc[0]):.0f}% intervals "
         f"that decide, n = {span(rows['n_units'])} units. Grey: host against host in the same campaign. "
         "Shaded: the margin."
     )
+    return forest(title, [Panel(groups=groups)], note)
 
 
-def _alt(title: str, rows: pd.DataFrame) -> str:
-    parts = []
-    for metric, own in rows.groupby("metric", sort=False):
-        told = "; ".join(
-            f"{row['title']} no interval"
-            if pd.isna(row["ci_low"])
-            else f"{row['title']} {ratio_label(row['ci_low'])} to {ratio_label(row['ci_high'])}"
-            for _, row in own.iterrows()
-        )
-        parts.append(f"{metric_title(str(metric))}, farthest from zero first: {told}.")
-    return f"{title} {' '.join(parts)}"
+def _line(row: dict) -> Line:
+    name, look = style.wrap(row["title"], LABEL_LETTERS), {}
+    if row["group"] in LOOKS:
+        marker, colour = LOOKS[row["group"]]
+        look = {"marker": marker, "color": colour, "markeredgecolor": colour, "markerfacecolor": colour}
+    return Line(name=name, row=row, on_control=True, look=look)

@@ -1,51 +1,204 @@
-"""The deciding intervals: ratio of each environment to the host, beside the margin and the control."""
+"""Ratios with their intervals, one below the other, beside their margin and the control.
+
+The axis holds logarithms; its ticks are per cent and multiples. What a setting costs and what an environment costs
+share one, so that a reader sees which is larger.
+"""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 import pandas as pd
 from matplotlib.axes import Axes
 
 from tare.analysis.causes import PHASE_METRICS
-from tare.analysis.choice import METRIC_OF, kind_of
+from tare.analysis.choice import METRIC_OF, arm_campaigns, arm_verdicts, is_level, joint, kind_of
 from tare.analysis.verdicts import STEP_METRICS
 from tare.model.roles import CONTROL
+from tare.model.studies.layout import arm_of
 from tare.model.studies.study import HOST
 from tare.report.figures import style
-from tare.report.figures.axis import ends_of, ratio_axis, ratio_label
-from tare.report.words.labels import env_order, env_title, metric_title, units_text, workload_title
+from tare.report.words.labels import (
+    arm_title,
+    env_order,
+    env_title,
+    metric_title,
+    sentence_case,
+    units_text,
+    workload_title,
+)
 
-RUN_METRICS = ("real_s", *PHASE_METRICS)
+LINEAR_UP_TO = 0.1  # log-ratio: linear between about -10% and +10%, logarithmic beyond
+WHOLLY_LINEAR = math.log(1.6)  # no end farther out: the whole axis is linear
+NARROWEST = 0.006  # of either side
+SMALL = (0.001, 0.002, 0.005, 0.01, 0.02, 0.05)
+FAR = (0.01, 0.02, 0.05, 0.1, 0.2, 0.3, 0.5, 0.6, 0.7, 0.8, 0.9, 1.1, 1.2, 1.3, 1.4, 1.5, 2, 3, 5, 10, 20, 50, 100)
+TICKS = (1.0, *(1 + s for s in SMALL), *(1 - s for s in SMALL), *FAR)
+FIRST_TICKS = (1.0, 0.9, 1.1, 0.5, 2, 0.1, 10)
+NEAREST_TICKS = 0.115  # of the axis: labels closer than this would touch
+FARTHEST = math.log(150)  # the axis ends here, however little a few units say
+PAD = 1.12
+ENDS = ("ratio", "ci_low", "ci_high", "control_ratio", "control_ci_low", "control_ci_high")
+METRICS = (*STEP_METRICS, "real_s", *PHASE_METRICS)
+ROW_IN = 0.19
+AIR = 0.3  # rows between groups
+SECOND_LINE = 0.55  # rows that a label's second line takes
+BESIDE = 0.34  # rows below its own bar: the same environment in the headline
 Row = Mapping[str, Any] | pd.Series
-ROW_IN = 0.185
-GAP = 2.1  # rows of a group beyond its environments: title, control, air
+
+
+def ratio_axis(axes: Axes, ends: Sequence[float]) -> bool:
+    """Scale and label an axis of log-ratios, never so densely that labels touch; whether it is wholly linear."""
+    low, high = max(min([*ends, -NARROWEST]), -FARTHEST), min(max([*ends, NARROWEST]), FARTHEST)
+    linear = max(-low, high) <= WHOLLY_LINEAR
+    if not linear:
+        low, high = min(low, -1.3 * LINEAR_UP_TO), max(high, 1.3 * LINEAR_UP_TO)
+        axes.set_xscale("symlog", linthresh=LINEAR_UP_TO, linscale=1.0)
+    axes.set_xlim(low * PAD, high * PAD)
+    to_axis = axes.transData + axes.transAxes.inverted()
+
+    def rank(ratio: float) -> tuple[bool, float]:
+        """Which ticks come first: zero; on a linear axis the far ones, else the round ones near zero."""
+        distance = abs(math.log(ratio))
+        return (ratio != 1, -distance) if linear else (ratio not in FIRST_TICKS, distance)
+
+    chosen: dict[float, float] = {}
+    for ratio in sorted((one for one in TICKS if low * PAD <= math.log(one) <= high * PAD), key=rank):
+        where = to_axis.transform((math.log(ratio), 0))[0]
+        if all(abs(where - other) >= NEAREST_TICKS for other in chosen.values()):
+            chosen[math.log(ratio)] = where
+    axes.set_xticks(sorted(chosen), [ratio_label(math.exp(at)) for at in sorted(chosen)])
+    axes.minorticks_off()
+    return linear
+
+
+def ratio_label(ratio: float) -> str:
+    """A ratio as a tick says it: -5%, 0, +20%, 3x."""
+    if ratio > 1.95:
+        return f"{ratio:.3g}×"
+    percent = round(100 * (ratio - 1), 3)
+    return "0" if percent == 0 else f"{percent:+.3g}%".replace("-", "−")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Line:
+    """One interval: its name, its row of the verdict table, and the look of its point.
+
+    `prefix` is `control_` for the second host's numbers of that row, `beside` the same environment elsewhere, drawn
+    thin below; `on_control` puts the control's interval behind it.
+    """
+
+    name: str
+    row: Row
+    prefix: str = ""
+    beside: Row | None = None
+    on_control: bool = False
+    look: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def height(self) -> float:
+        """In rows."""
+        return 1 + SECOND_LINE * self.name.count("\n")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Panel:
+    """Groups of lines below their titles, on one axis; the margin of a group's first line is shaded.
+
+    `place` is where a number stands on the axis; `axis` scales and labels that, and says whether it is linear.
+    """
+
+    groups: Sequence[tuple[str, Sequence[Line]]]
+    title: str = ""
+    place: Callable[[float], float] = math.log
+    axis: Callable[[Axes, Sequence[float]], bool] = ratio_axis
+
+    @property
+    def height(self) -> float:
+        """In rows."""
+        return sum(bool(title) + sum(line.height for line in lines) + AIR for title, lines in self.groups)
 
 
 def intervals(verdicts: pd.DataFrame, workload: str) -> style.Drawing:
-    """Forest plot of one workload's headline campaigns: training steps above, whole runs and their parts below.
+    """One workload's headline campaigns: training steps above, whole runs and their parts below.
 
     The two have axes of their own: what steps differ by would not be seen beside what starts differ by.
     """
     title = f"{workload_title(workload)}: ratio to the host"
     rows = verdicts[(verdicts["workload"] == workload) & (verdicts["reference"] == HOST)]
-    panels = [own for metrics in (STEP_METRICS, RUN_METRICS) if len(own := rows[rows["metric"].isin(metrics)]) > 0]
-    if not panels:
+    by_metric = {metric: own for metric in METRICS if len(own := rows[rows["metric"] == metric])}
+    groups = {metric: (metric_title(metric), [*_lines(own), _control(own)]) for metric, own in by_metric.items()}
+    steps = [group for metric, group in groups.items() if metric in STEP_METRICS]
+    runs = [group for metric, group in groups.items() if metric not in STEP_METRICS]
+    if not groups:
         return style.empty(title, "no environment but the host ran: there is nothing to compare")
-    heights = [sum(len(group) + GAP for _, group in _groups(own)) for own in panels]
-    height_in = sum(heights) * ROW_IN + 0.55 * len(panels) + 0.85
-    with style.sheet(height_in, len(panels), height_ratios=heights) as (figure, _):
-        linear = [_draw_panel(axes, own) for axes, own in zip(figure.axes, panels, strict=True)]
-        style.title_above(figure, title)
-        scale = "" if all(linear) else " Below, linear between −10% and +10%, logarithmic beyond."
-        style.footnote(
-            figure,
-            f"n = {counts(rows)}. Bars: the {confidence(rows.iloc[0]):.0f}% intervals that decide, "
-            f"all primary comparisons together (Holm). Shaded: the margin.{scale}",
-        )
-    return style.Drawing(figure=figure, title=title, alt=_alt(title, rows))
+    note = (
+        f"n = {counts(rows)}. Bars: the {confidence(rows.iloc[0]):.0f}% intervals that decide, "
+        "all primary comparisons together (Holm). Shaded: the margin."
+    )
+    return forest(title, [Panel(groups=own) for own in (steps, runs) if own], note)
+
+
+def arms(verdicts: pd.DataFrame, workload: str) -> style.Drawing:
+    """A panel for each setting: the level itself, each environment at it and in the headline, the control."""
+    nothing = "no environment that an arm changes ran: there is nothing to compare"
+    told = "at the arm's level; thin: the same environment in the headline"
+    what = "The level itself, against the headline's"
+    return _levels(verdicts, workload, f"{workload_title(workload)}: arms", what, told, nothing, stacks=False)
+
+
+def stacks(verdicts: pd.DataFrame, workload: str) -> style.Drawing:
+    """As `arms`, of the other stacks: what the stack changes beside what an environment changes in each."""
+    nothing = "no other stack ran on the host: there is nothing to compare"
+    told = "with this stack; thin: the same environment with the study's own"
+    what = "The stack itself, against the study's"
+    return _levels(verdicts, workload, f"{workload_title(workload)}: stacks", what, told, nothing, stacks=True)
+
+
+def _levels(
+    verdicts: pd.DataFrame, workload: str, title: str, what: str, told: str, nothing: str, *, stacks: bool
+) -> style.Drawing:
+    found = {
+        name: arm_verdicts(verdicts, workload, name) for name in arm_campaigns(verdicts, workload, stacks=stacks)
+    }
+    found = {name: rows for name, rows in found.items() if len(rows)}
+    if not found:
+        return style.empty(title, nothing)
+    headline = joint(verdicts)
+    headline = headline[(headline["workload"] == workload) & (headline["reference"] == HOST)]
+    panels = []
+    for name, rows in found.items():
+        metric, level = METRIC_OF[kind_of(name)], rows.apply(is_level, axis=1).astype(bool)
+        own = {row["launch"]: row for row in headline[headline["metric"] == metric].to_dict("records")}
+        groups = [
+            (what, _lines(rows[level])),
+            ("Against the host", _lines(rows[~level], own)),
+            ("", [_control(rows)]),
+        ]
+        text = f"{sentence_case(arm_title(arm_of(name).name))}: {metric_title(metric).lower()}"
+        panels.append(Panel(title=text, groups=[group for group in groups if group[1]]))
+    every = pd.concat(found.values())
+    note = (
+        f"n = {counts(every)}. Thick: {told}. Bars: {confidence(every.iloc[0]):.0f}% intervals by selection "
+        "(exploratory). Shaded: the margin."
+    )
+    return forest(title, panels, note)
+
+
+def _lines(rows: pd.DataFrame, beside: Mapping[str, Row] | None = None) -> list[Line]:
+    ordered = sorted(rows.to_dict("records"), key=lambda row: env_order(row["launch"]))
+    elsewhere = beside or {}
+    return [
+        Line(name=env_title(row["launch"], short=True), row=row, beside=elsewhere.get(row["launch"]))
+        for row in ordered
+    ]
+
+
+def _control(rows: pd.DataFrame) -> Line:
+    return Line(name=env_title(CONTROL, short=True), row=rows.to_dict("records")[0], prefix="control_")
 
 
 def confidence(row: pd.Series) -> float:
@@ -63,105 +216,108 @@ def counts(rows: pd.DataFrame) -> str:
     return ", ".join(dict.fromkeys(parts))
 
 
-def _groups(rows: pd.DataFrame) -> list[tuple[str, pd.DataFrame]]:
-    order = (*STEP_METRICS, *RUN_METRICS)
-    return [(m, own) for m in order if len(own := rows[rows["metric"] == m]) > 0]
+def forest(title: str, panels: Sequence[Panel], note: str, alt: str | None = None) -> style.Drawing:
+    """A figure of panels, one below the other; where they have titles of their own, the figure shows none."""
+    heights = [panel.height for panel in panels]
+    height_in = sum(heights) * ROW_IN + 0.6 * len(panels) + 0.95
+    with style.sheet(height_in, len(panels), height_ratios=heights) as (figure, _):
+        linear = [_draw(axes, panel) for axes, panel in zip(figure.axes, panels, strict=True)]
+        if not panels[0].title:
+            style.title_above(figure, title)
+        far = "" if all(linear) else " An axis that reaches far: linear between −10% and +10%, logarithmic beyond."
+        style.footnote(figure, note + far)
+    parts = [
+        f"{panel.title}{': ' if panel.title else ''}{name}: {'; '.join(map(_told, lines))}."
+        for panel in panels
+        for name, lines in (() if alt else panel.groups)
+        if name
+    ]
+    alt = f"{title}. {alt or ' '.join(parts)} The table beside the figure holds every number."
+    return style.Drawing(figure=figure, title=title, alt=alt)
 
 
-def _draw_panel(axes: Axes, rows: pd.DataFrame) -> bool:
-    """One metric below the other; whether the axis is linear."""
-    place, ticks = 0.0, []
-    for metric, group in _groups(rows):
-        place = _draw_group(axes, metric, group, place, ticks)
-    axes.set_ylim(place, -0.9)
-    linear = finish(axes, ticks, ends_of(rows))
-    axes.tick_params(axis="x", labeltop=len(ticks) > 8)
-    return linear
+def _told(line: Line) -> str:
+    """A line in few words, for an alternative text."""
+    name = line.name.replace("\n", " ")
+    low, high = (line.row[f"{line.prefix}{end}"] for end in ("ci_low", "ci_high"))
+    if pd.isna(low):
+        return f"{name}: no interval"
+    verdict = "" if line.prefix else f", {line.row['verdict']}"
+    return f"{name} {ratio_label(low)} to {ratio_label(high)}{verdict}"
 
 
-def finish(axes: Axes, ticks: list[tuple[float, str]], ends: Iterable[float], **look: Any) -> bool:
-    """Names of the rows, the line of no difference, the axis of ratios; whether that is linear.
+def _draw(axes: Axes, panel: Panel) -> bool:
+    """One group below the other; whether the axis is linear."""
+    at, ticks, ends = 0.0, [], []
 
-    Args:
-        axes: their limits of rows must stand before.
-        ticks: place and name of each row.
-        ends: logarithms that the axis holds.
-        look: of the names.
-    """
-    axes.set_yticks([at for at, _ in ticks], [label for _, label in ticks], **look)
+    def shade(top: float, bottom: float, low: float, high: float, **look: Any) -> None:
+        if pd.notna(low) and pd.notna(high):
+            axes.fill_betweenx([top, bottom], panel.place(low), panel.place(high), linewidth=0, **look)
+
+    for title, lines in panel.groups:
+        if title:
+            _group_title(axes, title, at)
+            at += 1
+        start = at
+        for line in lines:
+            middle = at + (line.height - 1) / 2
+            if line.on_control:
+                low, high = line.row["control_ci_low"], line.row["control_ci_high"]
+                shade(at - 0.5, at + line.height - 0.5, low, high, color=style.GRID, alpha=0.9, zorder=0.5)
+            _bar(axes, middle, line.row, panel, line.prefix, line.look)
+            if line.beside is not None:
+                _bar(axes, middle + BESIDE, line.beside, panel, faint=True)
+            ends += _ends(line, panel)
+            ticks.append((middle, line.name))
+            at += line.height
+        margin = lines[0].row.get("margin")
+        if margin is not None:
+            shade(start - 0.5, at - 0.5, 1 / (1 + margin), 1 + margin, color=style.BAND, zorder=0)
+        at += AIR
+    axes.set_ylim(at - 0.4, -0.9)
+    axes.set_yticks([at for at, _ in ticks], [name for _, name in ticks])
     axes.axvline(0, color=style.INK, linewidth=0.8)
-    linear = ratio_axis(axes, ends)
+    axes.set_title(panel.title, fontsize=10)
+    linear = panel.axis(axes, ends)
+    axes.tick_params(axis="x", labeltop=len(ticks) > 8)
     style.bare(axes)
     return linear
 
 
-def _draw_group(axes: Axes, metric: str, group: pd.DataFrame, place: float, ticks: list) -> float:
-    group = group.sort_values("env", key=lambda names: names.map(env_order))
-    first = group.iloc[0]
-    group_title(axes, metric_title(metric), place)
-    margin_band(axes, first["margin"], place + 0.5, place + len(group) + 1.5)
-    for index, row in enumerate(group.to_dict("records"), start=1):
-        interval_bar(axes, place + index, row["env"], row)
-        ticks.append((place + index, env_title(row["env"], short=True)))
-    interval_bar(axes, place + len(group) + 1, CONTROL, first, "control_")
-    ticks.append((place + len(group) + 1, env_title(CONTROL, short=True)))
-    return place + len(group) + GAP
-
-
-def group_title(axes: Axes, text: str, place: float) -> None:
+def _group_title(axes: Axes, text: str, at: float) -> None:
     """A bold line at the left edge of the axes."""
     axes.text(
-        0.0, place, text, fontweight="bold", fontsize=9.5, va="center", transform=axes.get_yaxis_transform(),
+        0.0, at, text, fontweight="bold", fontsize=9.5, va="center", transform=axes.get_yaxis_transform(),
         bbox={"facecolor": style.PAPER, "edgecolor": "none", "pad": 1}, zorder=5,
     )  # fmt: skip
 
 
-def margin_band(axes: Axes, margin: float, top: float, bottom: float) -> None:
-    """The margin, shaded between two rows."""
-    limit = math.log1p(margin)
-    axes.fill_betweenx([top, bottom], -limit, limit, color=style.BAND, linewidth=0, zorder=0)
-
-
-def interval_bar(
-    axes: Axes, place: float, env: str, row: Row, prefix: str = "", *, faint: bool = False, **point: Any
-) -> None:
-    """Ratio, low and high end of a row of the verdict table as a point on a bar.
-
-    Args:
-        axes: of log-ratios.
-        place: of the bar.
-        env: whose colour and marker it gets.
-        row: of the verdict table.
-        prefix: `control_` for the control's numbers.
-        faint: for what stands beside for comparison.
-        point: another look of the point.
-    """
+def _bar(
+    axes: Axes, at: float, row: Row, panel: Panel, prefix: str = "", look: Mapping[str, Any] | None = None, *,
+    faint: bool = False,
+) -> None:  # fmt: skip
+    """Middle and both ends of a row as a point on a bar."""
     middle, low, high = (row[f"{prefix}{name}"] for name in ("ratio", "ci_low", "ci_high"))
-    point = {"markersize": 4.0 if faint else 5.5, **style.point_style(env), **point}
-    look = {"alpha": 0.5, "linewidth": 1.2} if faint else {"linewidth": 2.2}
+    point = {**style.point_style(CONTROL if prefix else row["launch"]), **(look or {})}
+    alpha = {"alpha": 0.5} if faint else {}
     if pd.notna(low) and pd.notna(high):
-        axes.plot([math.log(low), math.log(high)], [place, place], color=point["color"], **look)
+        ends, width = [panel.place(low), panel.place(high)], 1.2 if faint else 2.2
+        axes.plot(ends, [at, at], color=point["color"], linewidth=width, **alpha)
     elif pd.isna(middle):
         again = f", try {row['attempt']}" if pd.notna(row.get("attempt")) and row["attempt"] > 1 else ""
         text = f" no interval: n = {row['n_units']}{again}"
-        axes.text(0, place, text, fontsize=8, color=style.MUTED, va="center")
+        axes.text(0, at, text, fontsize=8, color=style.MUTED, va="center")
     if pd.notna(middle):
-        alpha = {"alpha": 0.5} if faint else {}
-        axes.plot(math.log(middle), place, linestyle="none", **point, **alpha)
+        size = 4.0 if faint else 5.5
+        axes.plot(panel.place(middle), at, markersize=size, linestyle="none", **point, **alpha)
 
 
-def told(row: dict[str, object]) -> str:
-    """A row of the verdict table in few words, for an alternative text."""
-    if pd.isna(row["ci_low"]):
-        return f"{env_title(row['env'])}: no interval"
-    span = f"{ratio_label(row['ci_low'])} to {ratio_label(row['ci_high'])}"
-    return f"{env_title(row['env'])} {span}, {row['verdict']}"
-
-
-def _alt(title: str, rows: pd.DataFrame) -> str:
-    parts = []
-    for metric in METRIC_OF.values():
-        own = rows[rows["metric"] == metric].to_dict("records")
-        if own:
-            parts.append(f"{metric_title(metric)}: {'; '.join(told(row) for row in own)}.")
-    return f"{title}. {' '.join(parts)} The table beside the figure holds every number."
+def _ends(line: Line, panel: Panel) -> Iterator[float]:
+    """Places of everything that a line draws, margins among them."""
+    for row in (line.row, line.beside):
+        for name in ENDS if row is not None else ():
+            value = row.get(name)
+            if value is not None and pd.notna(value) and (value > 0 or panel.place is not math.log):
+                yield panel.place(value)
+        if row is not None and row.get("margin") is not None:
+            yield from (1.3 * sign * math.log1p(row["margin"]) for sign in (-1, 1))

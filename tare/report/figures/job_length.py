@@ -31,7 +31,7 @@ def job_rows(table: pd.DataFrame, workload: str) -> pd.DataFrame:
 
 def cost_environments(rows: pd.DataFrame) -> list[str]:
     """Environments that rows of the table `job_length` say something of, or say why not."""
-    return sorted(rows.loc[rows["item"] == "cost", "env"].unique(), key=env_order)
+    return sorted(rows.loc[rows["item"] == "cost", "launch"].unique(), key=env_order)
 
 
 def job_length(table: pd.DataFrame, workload: str) -> style.Drawing:
@@ -47,26 +47,21 @@ def job_length(table: pd.DataFrame, workload: str) -> style.Drawing:
     columns = 2 if len(names) == 4 else min(len(names), MOST_COLUMNS)
     lines = math.ceil(len(names) / columns)
     most = max(10 * LIMIT, 1.2 * costs["high"].max())
+    ticks = {at: text for at, text in PERCENTS.items() if at <= most}
     with style.house_style():
         figure = Figure(figsize=(style.WIDTH_IN, lines * PANEL_IN + AROUND_IN))
         grid = figure.subplots(lines, columns, squeeze=False, sharex=True, sharey=True).ravel()
         for axes, env in zip(grid, names, strict=False):
-            _panel(axes, costs[costs["env"] == env].sort_values("length_s"), env)
-        for axes in grid[len(names) :]:
-            axes.set_axis_off()
-        for axes in grid[max(0, len(names) - columns) : len(names)]:
-            axes.xaxis.set_tick_params(labelbottom=True)  # nothing is drawn below it
-        grid[0].set_xscale("log")
-        grid[0].set_yscale("log")
-        grid[0].set_ylim(LEAST, most)
+            _panel(axes, costs[costs["launch"] == env].sort_values("length_s"), env)
+        grid[0].set(xscale="log", yscale="log", ylim=(LEAST, most))
         grid[0].set_xticks(list(TICKS), list(TICKS.values()))
-        ticks = {at: text for at, text in PERCENTS.items() if at <= most}
         grid[0].set_yticks(list(ticks), list(ticks.values()))
-        for axes in grid:
+        for at, axes in enumerate(grid):
             axes.minorticks_off()
-        style.title_above(figure, title)
-        style.footnote(figure, _note(costs))
-    return style.Drawing(figure=figure, title=title, alt=_alt(title, rows, names))
+            axes.tick_params(axis="x", labelbottom=at + columns >= len(names))  # nothing is drawn below it
+            if at >= len(names):
+                axes.set_axis_off()
+        return style.finish(figure, title, _note(costs), _alt(title, rows, names))
 
 
 def lengths_text(low_s: float, high_s: float) -> str:
@@ -98,7 +93,7 @@ def _panel(axes: Axes, own: pd.DataFrame, env: str) -> None:
 
 def _note(costs: pd.DataFrame) -> str:
     told = costs[costs["value"].notna()]
-    confidence = 100 * (1 - told["alpha"].max() * told["env"].nunique())
+    confidence = 100 * (1 - told["alpha"].max() * told["launch"].nunique())
     return (
         "Across: time of the job's steps on the host; up: how much longer the job takes. Line: from the means; "
         f"band: where both parts lie in their intervals ({confidence:.0f}% together), n = {span(told['n_units'])} "
@@ -109,7 +104,7 @@ def _note(costs: pd.DataFrame) -> str:
 def _alt(title: str, rows: pd.DataFrame, names: list[str]) -> str:
     parts = []
     for env in names:
-        own = rows[rows["env"] == env]
+        own = rows[rows["launch"] == env]
         costs = own[own["item"] == "cost"].set_index("length_s")
         if not missing(costs["reason"].iloc[0]):
             parts.append(f"{env_title(env, short=True)}: can't be told yet, {costs['reason'].iloc[0]}.")

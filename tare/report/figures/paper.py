@@ -1,57 +1,68 @@
 """Figures of a published study: what was published beside what this machine gives, a row for each number.
 
 Both share their rows, environments or batch sizes, and nothing else: a GPU's microseconds and a CPU's seconds have
-axes of their own, side by side. Ratios and changes mean the same on any machine and have one. What a figure shows
-without numbers stands above as its largest values, and over time below as this machine sampled it.
+axes of their own, side by side. Ratios and changes mean the same on any machine and have one. Of what a figure
+shows without numbers, such as a curve over time, largest values and means stand one above the other.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
 import pandas as pd
-from matplotlib.artist import Artist
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.ticker import FuncFormatter, MaxNLocator
 
+from tare.literature import finding
+from tare.literature.finding import listed
+from tare.literature.level_claims import confound_of, part_of
 from tare.literature.published import Published
 from tare.literature.published_file import Plot
-from tare.literature.vocabulary import CHANGE, ROOFLINE, TIMELINE
-from tare.report.figures import paper_timeline as timeline
+from tare.literature.vocabulary import (
+    CHANGE,
+    LINE,
+    ON_A_CPU,
+    RATES,
+    ROOFLINE,
+    TIMELINE,
+    UNIT_METRICS,
+    kind_of,
+)
 from tare.report.figures import style
-from tare.report.figures.paper_changes import NEAREST, change_caption, change_sentences, changes
 from tare.report.figures.paper_roofline import paper_roofline
 from tare.report.figures.paper_rows import (
+    CONFIDENCE,
     HERE,
+    HERE_MEAN,
     LOGGED,
     MEAN,
     MOST,
+    NEAREST,
+    PAIR,
     PRINTED,
+    QUANTITIES,
+    RATIO,
     REDONE,
     SERIES,
     STATED,
+    TIMES_ALONE,
     Given,
     Numbers,
-    largest,
+    amount,
+    claim_label,
+    claims_of,
     limits,
-    numbers,
+    panels_of,
+    said,
     scale_of,
+    stated,
 )
-from tare.report.figures.paper_words import (
-    above_caption,
-    above_sentences,
-    caption,
-    note,
-    sentences,
-    series_name,
-    title_of,
-)
-from tare.report.words.labels import significant
+from tare.report.words.labels import sentence_case, significant, span, workload_title
 
 PUBLISHED_SERIES = (PRINTED, LOGGED, REDONE, MEAN, MOST, STATED)
 NUMBERED = (HERE, PRINTED, LOGGED, MOST)  # the first that a row has stands as a number beside its marks
@@ -63,10 +74,15 @@ LOOK: Mapping[str, dict[str, Any]] = {
     MOST: {"marker": "|", "markersize": 11, "markeredgewidth": 1.6},
     STATED: {"marker": "|", "markersize": 11, "markeredgewidth": 1.6},
     HERE: {"marker": "o", "markersize": 5.5},
+    HERE_MEAN: {"marker": "o", "markersize": 5, "markerfacecolor": style.PAPER},
 }
-ROW_IN, HEAD_IN, CURVE_IN, LINE_IN, EDGES_IN = 0.27, 0.5, 1.3, 0.15, 0.75
+NAMES = {PRINTED: "published", LOGGED: "the authors' log", MEAN: "its mean", MOST: "at most", STATED: "its text",
+         HERE_MEAN: "mean here"}  # fmt: skip
+ROW_IN, HEAD_IN, LINE_IN, EDGES_IN = 0.27, 0.5, 0.15, 0.75
 LABEL_LETTERS = 24
 ROOM = 0.42  # of an axis, for the number beside the last mark
+SAMPLED_NOTE = "Here: samples of n = 1 profiled launch per environment; the profiler's own work is in it."
+CHANGES_NOTE = "Bars: 95% intervals (Welch), wider for a later try, each comparison by itself."
 
 
 def paper_drawing(published: Published, given: Given, figure: str) -> style.Drawing:
@@ -80,96 +96,58 @@ def paper_drawing(published: Published, given: Given, figure: str) -> style.Draw
         if given.ceilings is None:
             return style.empty(f"Figure {figure}: {plot.title}", "this machine's ceilings were not measured")
         return paper_roofline(published, given)
-    title, above = title_of(plot), largest(published, given, plot)
-    alt = f"{title}. {' '.join(paper_words(published, given, plot)[1])}"
-    if plot.kind == TIMELINE:
-        shown, reasons = timeline.series(given.samples, given.metrics, plot)
-        body, below = None, timeline.note(plot, shown, reasons)
-    else:
-        body, shown, reasons = body_of(published, given, plot), [], []
-        below, reasons = note(body, plot), body.missing()
-    rows = [*above, *([body] if body is not None and body.rows["value"].notna().any() else [])]
-    if not rows and not shown:
-        reason = " ".join(f"Unavailable: {reason}." for reason in reasons)
-        return replace(style.empty(title, reason), alt=alt)
-    heights = [HEAD_IN + ROW_IN * len(slots(one)) for one in rows] + [CURVE_IN] * len(shown)
+    of = f", {workload_title(plot.subjects[0])}" if len(plot.subjects) == 1 and plot.metrics else ""
+    title, panels = f"Figure {figure}: {plot.title}{of}", panels_of(published, given, plot)
+    alt, note = f"{title}. {' '.join(sentences(published, given, plot, panels))}", note_of(plot, panels)
+    rows = [one for one in panels if one.rows["value"].fillna(0.0).any()]
+    if not rows:
+        return replace(style.empty(title, note), alt=alt)
+    heights = [HEAD_IN + ROW_IN * len(slots(one)) for one in rows]
     with style.house_style():
         drawn = Figure(figsize=(style.WIDTH_IN, sum(heights) + EDGES_IN))
         grid = drawn.add_gridspec(len(heights), 2, height_ratios=heights)
         for place, one in enumerate(rows):
             _side_by_side(drawn, grid, place, one)
-        if shown:
-            places = [drawn.add_subplot(grid[len(rows) + at, :]) for at in range(len(shown))]
-            timeline.curves(places, given.samples, shown)
-        handles, names = _legend(rows, drawn.axes if shown else [])
-        style.legend(drawn, title, (handles, names), 3, columnspacing=1.2, handlelength=1.4)
-        words = style.wrap(" ".join(filter(None, [_unequal(above), below])), style.NOTE_LETTERS)
-        drawn.set_figheight(drawn.get_figheight() + LINE_IN * (words.count("\n") + len(names) / 3))
-        style.footnote(drawn, words)
-    return style.Drawing(figure=drawn, title=title, alt=alt)
+        keys = dict(_keys(rows))
+        lines = style.wrap(note, style.NOTE_LETTERS).count("\n")
+        drawn.set_figheight(drawn.get_figheight() + LINE_IN * (lines + len(keys) / 3))
+        entries = list(keys.values()), list(keys)
+        return style.finish(drawn, title, note, alt, entries, 3, columnspacing=1.2, handlelength=1.4)
 
 
-def body_of(published: Published, given: Given, plot: Plot) -> Numbers:
-    """The rows of a figure that is none over time."""
-    return changes(published, given, plot) if plot.kind == CHANGE else numbers(published, given, plot)
+# --- what it draws
 
 
-def paper_words(published: Published, given: Given, plot: Plot) -> tuple[list[str], list[str]]:
-    """What a figure but the roofline says: in short, and in sentences with every number."""
-    above = largest(published, given, plot)
-    if plot.kind == TIMELINE:
-        shown, reasons = timeline.series(given.samples, given.metrics, plot)
-        here = f"Here: {'measured' if shown else 'unavailable'}."
-        short = ["Published as curves, without numbers.", *above_caption(published, above), here]
-        return short, [*above_sentences(above), *timeline.sentences(shown, reasons)]
-    found = body_of(published, given, plot)
-    if plot.kind == CHANGE:
-        return change_caption(found), change_sentences(published, given, plot)
-    return caption(published, plot, found, above), [*above_sentences(above), *sentences(found)]
-
-
-def _unequal(above: Sequence[Numbers]) -> str:
-    wrong = any((one.of(LOGGED)["agrees"] == "no").any() for one in above)
-    return "≠: not the largest of the recording's own rows." if wrong else ""
-
-
-def slots(found: Numbers) -> list[tuple[str, str, str | None]]:
-    """What stands on each line: group, label, and what is written before it; None on the line of a row's marks.
+def slots(found: Numbers) -> list[tuple[str, str, str, bool]]:
+    """What stands on each line: group, label, a text, and whether it is a heading above the marks of what follows.
 
     A name that is too long to stand beside its marks stands above them.
     """
     rows = found.rows[found.rows["value"].notna()]
     single = rows.groupby("group")["label"].nunique().max() == 1  # so that groups are names enough
-    lines: list[tuple[str, str, str | None]] = []
+    lines: list[tuple[str, str, str, bool]] = []
     for group, own in rows.groupby("group", sort=False):
-        above = bool(group) and not (single and len(str(group)) <= LABEL_LETTERS)
-        lines += [(str(group), "", str(group))] if above else []
-        for label in dict.fromkeys(map(str, own["label"])):
-            lines += [(str(group), label, label)] if len(label) > LABEL_LETTERS else []
-            lines.append((str(group), label, None))
+        beside = bool(group) and single and len(group) <= LABEL_LETTERS
+        lines += [(group, "", group, True)] if group and not beside else []
+        for label in dict.fromkeys(own["label"]):
+            is_long = len(label) > LABEL_LETTERS
+            lines += [(group, label, label, True)] if is_long else []
+            lines.append((group, label, "" if is_long else group if beside else label, False))
     return lines
-
-
-def _beside(line: tuple[str, str, str | None], lines: Sequence[tuple[str, str, str | None]]) -> str:
-    """What is written beside the marks of a line."""
-    group, label, above = line
-    if above is not None or (group, label, label) in lines:
-        return ""
-    return label if not group or (group, "", group) in lines else group
 
 
 def _side_by_side(drawn: Figure, grid: Any, place: int, found: Numbers) -> None:
     """The published rows and, on an axis of its own beside them, this machine's; one axis where it is joint."""
     published, here = found.of(*PUBLISHED_SERIES), found.of(HERE)
     if found.is_joint or here.empty or published.empty:
-        axes = drawn.add_subplot(grid[place, :])
         title = "Published" if here.empty else "Here" if published.empty else "Published and here"
-        _panel(axes, found, SERIES, f"Published, largest: {found.title}" if found.title else title)
+        title = f"{title}, largest: {found.title}" if found.title else title
+        _panel(drawn.add_subplot(grid[place, :]), found, SERIES, title)
         return
     left = drawn.add_subplot(grid[place, 0])
     right = drawn.add_subplot(grid[place, 1], sharey=left)
     _panel(left, found, PUBLISHED_SERIES, "Published")
-    _panel(right, found, (HERE,), "Modelled here" if (here["kind"] == "modelled").any() else "Here", named=False)
+    _panel(right, found, (HERE,), "Modelled here" if found.is_modelled else "Here", named=False)
     right.tick_params(labelleft=False)
 
 
@@ -178,15 +156,16 @@ def _panel(axes: Axes, found: Numbers, series: Iterable[str], title: str, *, nam
     rows, lines = found.of(*series), slots(found)
     low, high = limits(rows, found.from_zero)
     size, unit = scale_of(str(rows["unit"].iloc[0]), float(rows["value"].abs().max()))
+    places = {(group, label): at for at, (group, label, _, heads) in enumerate(lines) if not heads}
     for row in rows.to_dict("records"):
-        _mark(axes, row, lines.index((row["group"], row["label"], None)), (low, high))
-    for (group, label), own in rows.groupby(["group", "label"], sort=False):
-        _number(axes, own, lines.index((group, label, None)), size, (low, high))
-    for at, (_, label, text) in enumerate(lines):
-        if text is not None and named:
+        _mark(axes, row, places[row["group"], row["label"]], (low, high))
+    for key, own in rows.groupby(["group", "label"], sort=False):
+        _number(axes, own, places[key], size, high)
+    for at, (_, label, text, heads) in enumerate(lines):
+        if heads and named:
             look = {"color": style.MUTED} if label else {"fontweight": "bold"}
             axes.text(0, at, text, transform=axes.get_yaxis_transform(), fontsize=8.5, va="center", **look)
-    axes.set_yticks(range(len(lines)), [_beside(line, lines) for line in lines], fontsize=8.5)
+    axes.set_yticks(range(len(lines)), ["" if heads else text for _, _, text, heads in lines], fontsize=8.5)
     axes.set_ylim(len(lines) - 0.4, -0.6)
     axes.set_xlim(low - (0 if found.from_zero else 0.06 * (high - low)), high + ROOM * (high - low))
     if found.is_joint and not found.from_zero:
@@ -194,7 +173,6 @@ def _panel(axes: Axes, found: Numbers, series: Iterable[str], title: str, *, nam
     axes.xaxis.set_major_locator(MaxNLocator(3))
     axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value / size:,.4g}"))
     axes.tick_params(axis="x", labelsize=8)
-    axes.tick_params(axis="y", length=0)
     axes.set_title(f"{title} ({unit})", fontsize=9)
     style.bare(axes)
 
@@ -210,9 +188,7 @@ def _mark(axes: Axes, row: dict[str, Any], at: int, ends: tuple[float, float]) -
     mark.set_gid("-".join([row["series"], *(str(part) for part in about if pd.notna(part))]))
     if pd.isna(row["low"]) and pd.isna(row["high"]):
         return
-    whole = [
-        infinite if pd.isna(end) else end for end, infinite in ((row["low"], -math.inf), (row["high"], math.inf))
-    ]
+    whole = -math.inf if pd.isna(row["low"]) else row["low"], math.inf if pd.isna(row["high"]) else row["high"]
     low, high = max(whole[0], ends[0]), min(whole[1], ends[1])
     (line,) = axes.plot([low, high], [at, at], color=colour, linewidth=1.6, solid_capstyle="butt", zorder=2)
     line.set_gid(f"spread-{mark.get_gid()}")
@@ -221,13 +197,13 @@ def _mark(axes: Axes, row: dict[str, Any], at: int, ends: tuple[float, float]) -
             axes.plot([end], [at], marker=arrow, color=colour, markersize=5, zorder=3)
 
 
-def _number(axes: Axes, rows: pd.DataFrame, at: int, size: float, ends: tuple[float, float]) -> None:
+def _number(axes: Axes, rows: pd.DataFrame, at: int, size: float, most: float) -> None:
     """The number of a row behind its last mark, and that of its own log where it is another."""
     series = next((one for one in NUMBERED if (rows["series"] == one).any()), None)
     if series is None:
         return
     value = rows.loc[rows["series"] == series, "value"].iloc[0]
-    last = min(max(rows["value"].max(), rows["high"].fillna(rows["value"]).max()), ends[1])
+    last = min(max(rows["value"].max(), rows["high"].fillna(rows["value"]).max()), most)
     other = rows.loc[(rows["series"] == LOGGED) & (rows["agrees"] == "no"), "value"]
     unequal = "".join(f" ≠ {significant(one / size)}" for one in other)
     axes.annotate(
@@ -237,19 +213,187 @@ def _number(axes: Axes, rows: pd.DataFrame, at: int, size: float, ends: tuple[fl
     )  # fmt: skip
 
 
-def _legend(found: Sequence[Numbers], curves: Sequence[Axes]) -> tuple[list[Artist], list[str]]:
-    """What marks stand for, and lines over time."""
-    handles: dict[str, Artist] = {}
-    for one in found:
-        for series in SERIES:
-            rows = one.of(series)
-            if rows.empty:
-                continue
-            look = {"markeredgecolor": style.MUTED, "markerfacecolor": style.MUTED, **LOOK[series]}
-            for kind in dict.fromkeys(row == NEAREST for row in rows["kind"]):
-                name = "nearest here" if kind else series_name(one, series)
-                fill = {"markerfacecolor": style.PAPER} if kind or name == "modelled here" else {}
-                handles[name] = Line2D([], [], linestyle="none", **{**look, **fill})
-    for axes in curves:
-        handles |= {label: handle for handle, label in zip(*axes.get_legend_handles_labels(), strict=True)}
-    return list(handles.values()), list(handles)
+def _keys(found: Sequence[Numbers]) -> Iterator[tuple[str, Line2D]]:
+    """What marks stand for."""
+    for one, series in ((one, series) for one in found for series in SERIES):
+        for kind in one.of(series)["kind"].unique():
+            hollow = {"markerfacecolor": style.PAPER} if kind in ("modelled", NEAREST) else {}
+            look = {"markeredgecolor": style.MUTED, "markerfacecolor": style.MUTED, **LOOK[series], **hollow}
+            yield _series_name(one, series, kind), Line2D([], [], linestyle="none", **look)
+
+
+def _series_name(found: Numbers, series: str, kind: str | None = None) -> str:
+    """What a series is called in a legend and in sentences."""
+    if series == HERE:
+        largest = "largest here" if len(found.of(HERE_MEAN)) else "here"
+        return "nearest here" if kind == NEAREST else "modelled here" if found.is_modelled else largest
+    if series == REDONE:
+        counts = found.of(REDONE)["metric"].iloc[0] in ("flops", "hbm_transactions")
+        return "calls × average" if counts else "with units"
+    if found.title and series in (PRINTED, LOGGED):
+        return "as printed" if series == PRINTED else "recorded"
+    return NAMES[series]
+
+
+# --- what it says
+
+
+def note_of(plot: Plot, panels: Sequence[Numbers]) -> str:
+    """Below the axes: what marks and axes are, n, and why something is not there."""
+    own = [one for one in panels if not one.is_above]
+    unequal = any((one.of(LOGGED)["agrees"] == "no").any() for one in panels if one.is_above)
+    parts = ["≠: not the largest of the recording's own rows."] if unequal else []
+    if plot.kind != TIMELINE:
+        return " ".join([*parts, *(line for one in own for line in _note(plot, one))])
+    reasons = [f"{sentence_case(reason)}." for one in own for reason in one.missing()]
+    here = pd.concat([one.of(HERE) for one in own])
+    if here.empty:
+        return " ".join([*parts, "Measured here: unavailable.", *dict.fromkeys(reasons)])
+    names = set(here["metric"]) & {ON_A_CPU[quantity] for quantity in plot.metrics if quantity in ON_A_CPU}
+    parts.append(SAMPLED_NOTE)
+    parts += [f"No device: {listed([QUANTITIES[name] for name in sorted(names)])} in its place."] if names else []
+    zero = [one.title for one in own if len(one.of(HERE)) and not one.of(HERE)["value"].any()]
+    parts += [f"Zero in every sample: {listed(zero)}."] if zero else []
+    return " ".join([*parts, *(f"Unavailable: {reason}" for reason in dict.fromkeys(reasons))])
+
+
+def _note(plot: Plot, found: Numbers) -> Iterator[str]:
+    printed, here = found.of(PRINTED), found.of(HERE)
+    if plot.kind == CHANGE:
+        yield CHANGES_NOTE if len(here) else ""
+        return
+    heights = printed["kind"] == "figure_digitised"
+    if heights.any():
+        error = amount((printed["high"] - printed["value"]).max(), printed["unit"].iloc[0], 2)
+        yield f"Published: {'heights' if heights.all() else 'some heights'} read off the figure, ±{error}."
+    elif printed.empty:
+        yield "The paper prints no numbers in this figure."
+    if (found.of(LOGGED)["agrees"] == "no").any():
+        yield "≠: not what its own log has."
+    if plot.relative:
+        yield f"Ratios to the host, the line at 1; {'less' if plot.metrics[0] in RATES else 'more'} is worse."
+    if plot.by_itself:
+        yield "The time beside a neighbour by the time without one, which is the line at 1."
+    if here.empty:
+        yield f"Measured here: unavailable. {' '.join(f'{sentence_case(one)}.' for one in found.missing())}"
+    else:
+        yield _here_note(found, here, plot)
+    low, high = limits(found.rows if found.is_joint else here, found.from_zero) if len(here) else (0.0, 0.0)
+    if ((here["low"] < low) | (here["high"] > high) | (here["low"].isna() != here["high"].isna())).any():
+        yield "Arrows: cut at the axis."
+    if not found.from_zero and not found.is_joint:
+        yield "Axes don't start at 0."
+
+
+def _here_note(found: Numbers, here: pd.DataFrame, plot: Plot) -> str:
+    """What this machine's numbers are, their n and their interval."""
+    if found.is_modelled:
+        return "Here: counted from operators, n = 1 profiled launch each."
+    metric = plot.metrics[0]
+    run = "launches" if plot.kind == LINE else kind_of(metric) if metric in UNIT_METRICS else "profiled launches"
+    if here["n"].max() == 1:
+        return f"Here: n = 1 {run[:-1]} each, so no interval."
+    if plot.relative or plot.by_itself:
+        return f"Here: n = {span(here['n'])} {run}, with the interval of the verdict."
+    if here["n"].max() == PAIR:
+        return f"Here: mean of n = {PAIR} {run}; bars: from the smaller to the larger, no interval."
+    ranges = "; of n = 2 from the smaller to the larger" if (here["n"] == PAIR).any() else ""
+    return f"Here: mean of n = {span(here['n'])} {run}, with its {CONFIDENCE:.0%} t interval{ranges}."
+
+
+def caption(published: Published, plot: Plot, panels: Sequence[Numbers]) -> list[str]:
+    """What was published, what recomputing gives, whether it is measured here."""
+    *before, found = panels
+    above = ["Above: its largest values."] if any(one.is_above for one in before) else []
+    if plot.kind == TIMELINE:
+        measured = any(len(one.of(HERE)) for one in panels)
+        return [
+            "Published as curves, without numbers.",
+            *above,
+            f"Here: {'measured' if measured else 'unavailable'}.",
+        ]
+    if plot.kind == CHANGE:
+        rows = found.rows[found.rows["series"] == HERE]
+        measured, near = ((rows["kind"] == kind).sum() for kind in ("measured", NEAREST))
+        also = f", of {near} the nearest to it" if near else ""
+        return [
+            "Published: changes in percent, in the text.",
+            f"Here: {measured} of {len(rows)} are measured{also}.",
+        ]
+    printed, logged, redone, here = (found.of(series) for series in (PRINTED, LOGGED, REDONE, HERE))
+    if len(printed):
+        heights, agree = (printed["kind"] == "figure_digitised").any(), int((logged["agrees"] == "yes").sum())
+        kept = f"all {agree} values" if agree == len(printed) else f"{agree or 'none'} of the {len(printed)} values"
+        kept = f"the authors' own logs have {kept}" if len(logged) else "no log of the authors has them"
+        told = [f"Published as {'heights without labels' if heights else 'labels'}; {kept}."]
+    else:
+        text = [f"{said(fact, published.names)} ({fact.where})" for fact in stated(published, plot)]
+        what = f"; its text says {'; '.join(text)}" if text else ""
+        told = [f"Published without numbers in the figure{what}.", *above]
+    if len(redone):
+        done, was = (one.set_index(["env", "metric"])["value"] for one in (redone, printed))
+        ratios = (done / was).dropna()
+        times = f"{significant(ratios.min(), 2)} to {significant(ratios.max(), 2)} times the published"
+        told.append(f"Recomputed from their kernels ({_series_name(found, REDONE)}): {times}.")
+    return [*told, f"Here: {'unavailable' if here.empty else 'modelled' if found.is_modelled else 'measured'}."]
+
+
+def sentences(published: Published, given: Given, plot: Plot, panels: Sequence[Numbers]) -> list[str]:
+    """Every number of a figure, and every reason why one is not there."""
+    lines = [line for one in panels for line in _told(one)]
+    return [*lines, *(_of_changes(published, given, plot) if plot.kind == CHANGE else [])]
+
+
+def _told(found: Numbers) -> Iterator[str]:
+    """What stands on each line of a panel, and why this machine has no number."""
+    shown = found.rows[found.rows["value"].notna()]
+    for about, rows in shown.groupby(["group", "label"], sort=False):
+        values = [
+            f"{_series_name(found, row['series'], row['kind'])} {_value(row)}" for row in rows.to_dict("records")
+        ]
+        yield f"{', '.join(filter(None, (found.title, *about)))}: {'; '.join(values)}."
+    missing = found.rows[(found.rows["series"] == HERE) & found.rows["value"].isna()]
+    several = (shown["series"] == HERE).any() or missing["reason"].nunique() > 1
+    for reason, rows in missing.groupby("reason", sort=False):
+        names = [", ".join(filter(None, about)) for about in zip(rows["group"], rows["label"], strict=True)]
+        who = [name for name in dict.fromkeys(names) if name and several]
+        yield f"{listed(who) if who else 'Measured here'}: unavailable, {reason}."
+
+
+def _value(row: dict[str, Any]) -> str:
+    """As printed; recomputed with the digits of its source; three digits of what has a spread."""
+    is_ratio = row["unit"] in (RATIO, TIMES_ALONE)
+    if pd.notna(row["printed"]) and row["unit"] != "1":
+        near = f" ({row['reason']})" if row["kind"] == NEAREST else ""
+        return f"{row['printed']}{' (≠)' if row['agrees'] == 'no' else ''}{near}"
+    if row["series"] not in (HERE, HERE_MEAN) and not is_ratio:
+        number = finding.amount(row["value"], row["unit"]).replace(" us", " µs")
+        return f"{number}{' (≠)' if row['agrees'] == 'no' else ''}"
+    number = amount(row["value"], row["unit"])
+    if row["series"] != HERE or pd.isna(row["low"]):
+        return number
+    size, unit = scale_of(row["unit"], row["value"])
+    low, high = (significant(row[end] / size) for end in ("low", "high"))
+    return f"{number} ({low} to {high}{'' if is_ratio else f' {unit}'}, n = {row['n']})"
+
+
+def _of_changes(published: Published, given: Given, plot: Plot) -> Iterator[str]:
+    """What of a change is not the level's own, what it may be made of, what else the text states."""
+    claims = claims_of(published, plot)
+    for one in claims:
+        for workload in one.subjects:
+            if (confound := confound_of(one, workload, given)) is not None:
+                yield f"{workload_title(workload)}: {confound}"
+    for one in claims:
+        speeds = [(part, speed) for part in one.parts if (speed := part_of(part, one, given)) is not None]
+        told = [f"{part.label} {speed} ({workload_title(part.workload)})" for part, speed in speeds]
+        if told:
+            yield f"{claim_label(one)}: what it may be made of, each by itself: {'; '.join(told)}."
+    facts = (fact for name in plot.facts for fact in published.facts_of(name) if fact.quantity is not None)
+    yield from dict.fromkeys(f"The text states {fact.quantity} ({fact.id})." for fact in facts)
+
+
+def paper_words(published: Published, given: Given, plot: Plot) -> tuple[list[str], list[str]]:
+    """What a figure but the roofline says: in short, and in sentences with every number."""
+    panels = panels_of(published, given, plot)
+    return caption(published, plot, panels), sentences(published, given, plot, panels)

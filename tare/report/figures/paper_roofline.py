@@ -18,13 +18,22 @@ from tare.model import datasheet
 from tare.model.studies.study import HOST
 from tare.report.figures import style
 from tare.report.figures.paper_rows import Given, theirs
-from tare.report.figures.plane import GIGA, axes_in_powers_of_two, flat, limits, place_names, slope
-from tare.report.figures.rooflines import prepare, workload_points
+from tare.report.figures.rooflines import (
+    GIGA,
+    axes_in_powers_of_two,
+    limits,
+    name_point,
+    name_roofs,
+    prepare,
+    slope,
+    workload_points,
+)
 from tare.report.words.labels import decimal_prefix, env_order, env_title, significant, workload_title
 
 DRAWN = "#b3262e"
 PRECISION, TRANSACTION_BYTES = "fp32", 32  # of what ran, and of a transaction: papers/checks/roofline.py
 PUBLISHED, WEIGHTED = "published", "invocation-weighted"
+BASES = {PUBLISHED: "sum of maxima", WEIGHTED: "invocations x average"}
 NEAREST = 0.75  # powers of two between two points that each have their name
 PRECISIONS = {"fp16": "half precision", "fp16_tensor": "half precision", "fp64": "double precision"}
 
@@ -33,25 +42,41 @@ def paper_roofline(published: Published, given: Given) -> style.Drawing:
     """The paper's roofline above, this machine below; `given.ceilings` are there."""
     title = f"The paper's figure {figure_of(published)}, and this machine"
     drawn, audited, own = drawn_points(published), audited_points(published, given.findings), points(given.metrics)
-    record = given.ceilings
     if drawn.empty or audited.empty:
         return style.empty(title, "the published numbers hold no roofline")
+    peak, memory = (published.fact(name).quantity.value for name in ("roofline_peak", "roofline_memory"))
     with style.house_style():
         figure = Figure(figsize=(style.WIDTH_IN * 1.1, 8.6 if len(own) else 5.2))
-        panels = figure.subplots(
-            2 if len(own) else 1, 1, height_ratios=[1.2, 1] if len(own) else None, squeeze=False
-        )
-        _paper_panel(panels[0, 0], published, drawn, audited)
+        panels = figure.subplots(1 + bool(len(own)), 1, height_ratios=[1.2, 1][: 1 + bool(len(own))], squeeze=False)
+        above = panels[0, 0]
+        _roofs(above, published, drawn, audited, peak, memory)
+        _points(above, drawn, audited)
         if len(own):
-            prepare(panels[1, 0], own, record)
+            prepare(panels[1, 0], own, given.ceilings)
             workload_points(panels[1, 0], own)
-            panels[1, 0].set_title(
-                "This machine's CPU: measured roofs" if record.device == "cpu" else "This machine's device"
-            )
-        style.legend(figure, title, _legend(panels[0, 0]), 2)
-        style.footnote(figure, _note(published, audited))
-        place_names(figure)
-    return style.Drawing(figure=figure, title=title, alt=f"{title}: {_told(published, drawn, audited)}")
+            on_cpu = given.ceilings.device == "cpu"
+            panels[1, 0].set_title("This machine's CPU: measured roofs" if on_cpu else "This machine's device")
+        factors = " and ".join(significant(peak / roof, 2) for roof in sorted(set(audited["roof_flop_per_s"])))
+        note = (
+            f"Above: published logs, their {theirs(published.names, HOST)} as host. The roof as drawn is {factors} "
+            "times that of the precision that ran (datasheets). Hollow: sums over kernels of the largest call's "
+            "FLOPs, by the whole run's kernel time, as the paper did. Filled: calls x average, by the time of the "
+            "same kernels. One run each: no interval; bars: reading error. Below: another device, other bytes, "
+            "never to be compared with the points above."
+        )
+        told = [f"{workload_title(row.workload)} as drawn: {_told(row)}" for row in drawn.itertuples()]
+        told += [
+            f"{workload_title(row.workload)}, {env_title(row.env, short=True)}, {BASES[row.basis]}: {_told(row)}, "
+            f"{row.bound}-bound under {decimal_prefix(row.roof_flop_per_s)}FLOP/s"
+            for row in audited.itertuples()
+        ]
+        roof = f"roof as drawn {decimal_prefix(peak)}FLOP/s and {decimal_prefix(memory)}B/s"
+        alt = f"{title}: {roof}. {'; '.join(told)}."
+        return style.finish(figure, title, note, alt, above.get_legend_handles_labels(), 2)
+
+
+def _told(row: tuple) -> str:
+    return f"{significant(row.intensity)} FLOP/B, {decimal_prefix(row.rate)}FLOP/s"
 
 
 def figure_of(published: Published) -> str | None:
@@ -73,22 +98,16 @@ def audited_points(published: Published, findings: pd.DataFrame) -> pd.DataFrame
         basis = PUBLISHED if one.note.startswith("Sums of maxima") else WEIGHTED
         column = "published" if basis == PUBLISHED else "recomputed"
         flops, moved = (sums.loc[(one.workload, one.env, name), column] for name in ("flops", "hbm_transactions"))
-        sheet = datasheet.find(devices[one.workload, one.env])
+        device = devices[one.workload, one.env]
+        sheet = datasheet.find(device)
         intensity, peak = flops / (moved * TRANSACTION_BYTES), sheet.peak_flop_per_s[PRECISION]
         bound = "memory" if intensity * sheet.memory_bytes_per_s < peak else "compute"
         rows.append(
             {"workload": one.workload, "env": one.env, "basis": basis, "intensity": intensity,
-             "rate": one.recomputed, "device": devices[one.workload, one.env], "roof_flop_per_s": peak,
+             "rate": one.recomputed, "device": device, "roof_flop_per_s": peak,
              "roof_bytes_per_s": sheet.memory_bytes_per_s, "bound": bound}
         )  # fmt: skip
     return pd.DataFrame(rows)
-
-
-def drawn_precision(published: Published) -> str | None:
-    """The precision whose peak was drawn as the roof, by the datasheet of a device in the logs; None if of none."""
-    sheets = [datasheet.find(name) for name in published.logs["device"].dropna().unique()]
-    peaks = [item for sheet in sheets if sheet is not None for item in sheet.peak_flop_per_s.items()]
-    return next((name for name, peak in peaks if peak == _peaks(published)[0]), None)
 
 
 def drawn_points(published: Published) -> pd.DataFrame:
@@ -98,116 +117,55 @@ def drawn_points(published: Published) -> pd.DataFrame:
     if wide.empty:
         return pd.DataFrame(columns=["workload", "env", "intensity", "rate", "low", "high"])
     rate, error = wide["value"]["log2_gflops"], wide["error"]["log2_gflops"].astype(float).fillna(0)
-    return pd.DataFrame(
-        {
-            "intensity": 2 ** wide["value"]["log2_intensity"],
-            "rate": GIGA * 2**rate,
-            "low": GIGA * 2 ** (rate - error),
-            "high": GIGA * 2 ** (rate + error),
-        }
-    ).reset_index()
+    rates = {name: GIGA * 2 ** (rate + sign * error) for name, sign in (("rate", 0), ("low", -1), ("high", 1))}
+    return pd.DataFrame({"intensity": 2 ** wide["value"]["log2_intensity"], **rates}).reset_index()
 
 
-def _peaks(published: Published) -> tuple[float, float]:
-    """The roofs that the paper names: FLOP/s and bytes/s."""
-    peak, memory = (published.fact(name).quantity for name in ("roofline_peak", "roofline_memory"))
-    assert peak is not None and memory is not None
-    return peak.value, memory.value
-
-
-def _paper_panel(axes: Axes, published: Published, drawn: pd.DataFrame, audited: pd.DataFrame) -> None:
-    peak, memory = _peaks(published)
+def _roofs(
+    axes: Axes, published: Published, drawn: pd.DataFrame, audited: pd.DataFrame, peak: float, memory: float
+) -> None:
+    """The roofs that the paper names, and those of the devices in its logs, by the datasheet."""
     x = limits([*drawn["intensity"], *audited["intensity"], peak / memory], 4, 4)
     y = limits([*drawn["rate"], *audited["rate"], peak], 4, 2)
-    axes_in_powers_of_two(
-        axes, x, (y[0] / GIGA, y[1] / GIGA), "intensity (FLOP per byte of HBM traffic, 32 B a transaction)"
-    )
+    axes_in_powers_of_two(axes, x, y, "intensity (FLOP per byte of HBM traffic, 32 B a transaction)")
     line = np.geomspace(*x, 200)
     axes.plot(line, np.minimum(peak, memory * line) / GIGA, color=DRAWN, linestyle="--", linewidth=1.3)
-    precision = drawn_precision(published)
-    named = f",\n{PRECISIONS.get(precision, precision)}" if precision else ""
-    flat(axes, peak, f"as drawn:\n{decimal_prefix(peak)}FLOP/s{named}", line=False, color=DRAWN)
     roofs = audited.drop_duplicates("device").sort_values("roof_flop_per_s", ascending=False)
+    # Of which precision the roof is that was drawn, by the datasheets.
+    sheets = [sheet for name in published.logs["device"].dropna().unique() if (sheet := datasheet.find(name))]
+    found = (name for sheet in sheets for name, rate in sheet.peak_flop_per_s.items() if rate == peak)
+    precision = next(found, None)
+    named = f",\n{PRECISIONS.get(precision, precision)}" if precision else ""
+    names = [(peak, f"as drawn:\n{decimal_prefix(peak)}FLOP/s{named}", DRAWN)]
     for index, row in enumerate(roofs.itertuples()):
-        label = f"HBM {decimal_prefix(row.roof_bytes_per_s)}B/s" if index == 0 else ""
-        width = 1.5 if index == 0 else 0.9
-        slope(axes, line, row.roof_bytes_per_s, row.roof_flop_per_s, label, color=style.INK, linewidth=width)
-        text = f"{PRECISION}, {str(row.device).split('-')[1]}:\n{decimal_prefix(row.roof_flop_per_s)}FLOP/s"
-        flat(axes, row.roof_flop_per_s, text, line=False)
-    _published_points(axes, drawn, audited)
-    several = "s" if audited["device"].nunique() > 1 else ""
-    axes.set_title(f"Their {_model(published)}{several}: roof as drawn, and the roof of {PRECISION}")
+        label = "" if index else f"HBM {decimal_prefix(row.roof_bytes_per_s)}B/s"
+        look = {"color": style.INK, "linewidth": 0.9 if index else 1.5}
+        slope(axes, line, row.roof_bytes_per_s, row.roof_flop_per_s, label, **look)
+        kind, rate = str(row.device).split("-")[1], decimal_prefix(row.roof_flop_per_s)
+        names.append((row.roof_flop_per_s, f"{PRECISION}, {kind}:\n{rate}FLOP/s", style.INK))
+    name_roofs(axes, names)
+    model = published.measured_with.device.name.split()[-1] if published.measured_with else "device"
+    axes.set_title(f"Their {model}{'s' if len(roofs) > 1 else ''}: roof as drawn, and the roof of {PRECISION}")
 
 
-def _model(published: Published) -> str:
-    """The model of the device that the paper used, such as V100."""
-    return published.measured_with.device.name.split()[-1] if published.measured_with else "device"
-
-
-def _published_points(axes: Axes, drawn: pd.DataFrame, audited: pd.DataFrame) -> None:
-    error = np.array([(drawn["rate"] - drawn["low"]) / GIGA, (drawn["high"] - drawn["rate"]) / GIGA])
+def _points(axes: Axes, drawn: pd.DataFrame, audited: pd.DataFrame) -> None:
+    """Points as drawn with their reading error, and as the logs give them."""
+    error = np.array([drawn["rate"] - drawn["low"], drawn["high"] - drawn["rate"]]) / GIGA
     axes.errorbar(
         drawn["intensity"], drawn["rate"] / GIGA, yerr=error, marker="x", markersize=8, markeredgewidth=2,
         color=DRAWN, linestyle="none", label="point as drawn", zorder=6,
     )  # fmt: skip
-    for row in drawn.itertuples():
-        _name(axes, row.workload, row.intensity, row.rate)
     for env in sorted(audited["env"].unique(), key=env_order):
         for basis, rows in audited[audited["env"] == env].groupby("basis"):
-            weighted = basis == WEIGHTED
-            look = {**style.point_style(env), "markerfacecolor": style.colour(env) if weighted else "none"}
-            axes.plot(
-                rows["intensity"], rows["rate"] / GIGA, linestyle="none", markersize=7,
-                markeredgewidth=1.4, zorder=5, label=_basis_title(env, weighted), **look,
-            )  # fmt: skip
-    for row in audited.drop_duplicates(["workload", "basis", "bound"]).itertuples():
-        own = drawn[drawn["workload"] == row.workload]
-        apart = np.abs(np.log2([own["intensity"] / row.intensity, own["rate"] / row.rate])).max(axis=0)
-        if (apart > NEAREST).all():  # else the same name stands there
-            _name(axes, row.workload, row.intensity, row.rate)
-
-
-def _name(axes: Axes, workload: str, x: float, rate: float) -> None:
-    axes.annotate(
-        workload_title(workload).split()[0], (x, rate / GIGA), xytext=(0, -8), textcoords="offset points",
-        ha="center", va="top", fontsize=8.5, fontweight="bold",
-    )  # fmt: skip
-
-
-def _basis_title(env: str, weighted: bool) -> str:
-    return f"{env_title(env, short=True)}, {'invocations x average' if weighted else 'sum of maxima'}"
-
-
-def _legend(axes: Axes) -> tuple[list, list[str]]:
-    handles, labels = axes.get_legend_handles_labels()
-    order = sorted(range(len(labels)), key=lambda i: (labels[i] != "point as drawn", i))
-    return [handles[i] for i in order], [labels[i] for i in order]
-
-
-def _note(published: Published, audited: pd.DataFrame) -> str:
-    peak, _ = _peaks(published)
-    factors = " and ".join(f"{significant(peak / roof, 2)}" for roof in sorted(set(audited["roof_flop_per_s"])))
-    return (
-        f"Above: published logs, their {theirs(published.names, HOST)} as host. The roof as drawn is {factors} "
-        "times that of the precision that ran (datasheets). Hollow: sums over kernels of the largest call's FLOPs, "
-        "by the whole run's kernel time, "
-        "as the paper did. Filled: calls x average, by the time of the same kernels. One run each: no interval; "
-        "bars: reading error. Below: another device, other bytes, never to be compared with the "
-        "points above."
-    )
-
-
-def _told(published: Published, drawn: pd.DataFrame, audited: pd.DataFrame) -> str:
-    peak, memory = _peaks(published)
-    seen = [
-        f"{workload_title(row.workload)} as drawn: {significant(row.intensity)} FLOP/B, "
-        f"{decimal_prefix(row.rate)}FLOP/s"
-        for row in drawn.itertuples()
-    ]
-    seen += [
-        f"{workload_title(row.workload)}, {_basis_title(row.env, row.basis == WEIGHTED)}: "
-        f"{significant(row.intensity)} FLOP/B, {decimal_prefix(row.rate)}FLOP/s, "
-        f"{row.bound}-bound under {decimal_prefix(row.roof_flop_per_s)}FLOP/s"
-        for row in audited.itertuples()
-    ]
-    return f"roof as drawn {decimal_prefix(peak)}FLOP/s and {decimal_prefix(memory)}B/s. {'; '.join(seen)}."
+            look = {**style.point_style(env), "linestyle": "none", "markersize": 7, "markeredgewidth": 1.4}
+            look["markerfacecolor"] = style.colour(env) if basis == WEIGHTED else "none"
+            label = f"{env_title(env, short=True)}, {BASES[basis]}"
+            axes.plot(rows["intensity"], rows["rate"] / GIGA, zorder=5, label=label, **look)
+    named = drawn.to_dict("records")
+    for row in audited.drop_duplicates(["workload", "basis", "bound"]).to_dict("records"):
+        near = [one for one in named if one["workload"] == row["workload"]]
+        apart = [max(abs(np.log2(one[axis] / row[axis])) for axis in ("intensity", "rate")) for one in near]
+        if min(apart, default=np.inf) > NEAREST:  # else the same name stands there
+            named.append(row)
+    for row in named:
+        name_point(axes, workload_title(row["workload"]).split()[0], row["intensity"], row["rate"], 8.5)

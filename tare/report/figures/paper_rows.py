@@ -7,25 +7,36 @@ whether two environments differ is told by ratios within a round.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import pandas as pd
 
-from tare.analysis.ceilings import read_ceilings
-from tare.analysis.choice import PROFILE, SWEEP, compared
+from tare.analysis.ceilings import ceilings_of, read_ceilings
+from tare.analysis.choice import PROFILE, SWEEP, compared, without_co_runner
 from tare.literature.contrasts import At, to_alone, to_host
 from tare.literature.finding import listed
+from tare.literature.level_claims import change_of
 from tare.literature.measured_here import OURS, no_scenario, of_model
 from tare.literature.published import Fact, Published
-from tare.literature.published_file import Plot
-from tare.literature.vocabulary import FIGURE_METRICS, LINE, RATES, SLOWDOWN, UNIT_METRICS, kind_of
+from tare.literature.published_file import FASTER, Claim, Plot
+from tare.literature.vocabulary import (
+    CHANGE,
+    FIGURE_METRICS,
+    LINE,
+    ON_A_CPU,
+    RATES,
+    SAMPLED,
+    SLOWDOWN,
+    TIMELINE,
+    UNIT_METRICS,
+    kind_of,
+)
 from tare.model import tables
 from tare.model.records.measured import CeilingsRecord
 from tare.model.registry import HOST
-from tare.model.roles import CONTROL, read_role
 from tare.report.words.labels import env_order, env_title, significant, workload_title
 from tare.stats.intervals import t_interval
 
@@ -36,9 +47,10 @@ COLUMNS = (
     "series", "group", "label", "workload", "env", "batch", "metric", "value", "low", "high", "n", "kind", "unit",
     "agrees", "printed", "reason",
 )  # fmt: skip
-PRINTED, LOGGED, REDONE, MEAN, MOST, STATED, HERE = SERIES = (
-    "printed", "logged", "redone", "mean", "most", "stated", "here",
+PRINTED, LOGGED, REDONE, MEAN, MOST, STATED, HERE, HERE_MEAN = SERIES = (
+    "printed", "logged", "redone", "mean", "most", "stated", "here", "mean_here",
 )  # fmt: skip
+NEAREST = "nearest"  # the kind of what is measured here and no more than near to what was published
 # The check whose `recomputed` is what a figure's number would be, done right.
 DONE_RIGHT = {
     "flops": "sum_of_maxima",
@@ -48,6 +60,17 @@ DONE_RIGHT = {
 }
 STANDS_IN = {"flops": "flops_per_step"}  # for a metric that no device here measures
 METRIC_WORDS = {"real_s": "real time", "system_s": "system time"}  # beside others of their figure
+QUANTITIES = {
+    "cpu_percent": "CPU use",
+    "rss_bytes": "resident memory",
+    "cgroup_memory_bytes": "memory of its group",
+    "gpu_utilization_percent": "GPU use",
+    "memory_utilization_percent": "use of the GPU's memory interface",
+    "memory_used_bytes": "GPU memory",
+    "power_w": "GPU power",
+    "sm_clock_hz": "SM clock",
+    "samples_per_s": "rate with the loader",
+}
 MOST_SPREAD = 2.2  # an interval farther out than this many times the span of the numbers is cut
 RATIO, TIMES_ALONE = "ratio", "slowdown"
 SCALES = {
@@ -63,18 +86,12 @@ SCALES = {
     "W": ((1.0, "W"),),
     "Hz": ((1e9, "GHz"), (1e6, "MHz")),
 }
+Rows = list[dict[str, Any]]
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Given:
-    """The tables that figures of a published study are drawn from.
-
-    Attributes:
-        findings: the table `published`.
-        metrics, verdicts: of the study here.
-        samples: its tables of samples, by name.
-        ceilings: of this machine; None where there is no record.
-    """
+    """What figures of a published study are drawn from: the table `published` and what the study measured here."""
 
     findings: pd.DataFrame
     metrics: pd.DataFrame
@@ -90,10 +107,12 @@ def read_given(results: Path) -> Given:
         UserError: one is missing.
         IntegrityError: one is not what was written.
     """
-    folder, roofs = results / "tables", results / "ceilings.json"
+    folder = results / "tables"
+    metrics = tables.read("metrics", folder / "metrics.parquet")
+    roofs = ceilings_of(metrics, results)
     return Given(
         findings=tables.read("published", folder / "published.csv"),
-        metrics=tables.read("metrics", folder / "metrics.parquet"),
+        metrics=metrics,
         verdicts=tables.read("verdicts", folder / "verdicts.csv"),
         samples={name: tables.read(name, folder / f"{name}.csv") for name in SAMPLE_TABLES},
         ceilings=read_ceilings(roofs) if roofs.exists() else None,
@@ -124,6 +143,16 @@ class Numbers:
         """Whether all of it has one axis: ratios and changes, which mean the same on any machine."""
         return bool(self.rows["unit"].dropna().isin((RATIO, TIMES_ALONE, "%")).all())
 
+    @property
+    def is_above(self) -> bool:
+        """Whether it is largest values of what was published, and nothing of this machine."""
+        return bool(self.title) and not (self.rows["series"] == HERE).any()
+
+    @property
+    def is_modelled(self) -> bool:
+        """Whether this machine's numbers are modelled."""
+        return bool((self.of(HERE)["kind"] == "modelled").any())
+
     def missing(self) -> list[str]:
         """Why this machine has no number, each reason once; empty where nothing is missing."""
         here = self.rows[self.rows["series"] == HERE]
@@ -134,7 +163,7 @@ def limits(rows: pd.DataFrame, from_zero: bool) -> tuple[float, float]:
     """Where an axis begins and ends: at the intervals, unless those would press the numbers into a point."""
     ends = pd.concat([rows[name].dropna() for name in ("value", "low", "high")])
     low, high = rows["value"].min(), rows["value"].max()
-    if rows["unit"].isin(("ratio", "slowdown")).any():
+    if rows["unit"].isin((RATIO, TIMES_ALONE)).any():
         low, high = min(low, 1.0), max(high, 1.0)
     if from_zero:
         return 0.0, min(ends.max(), MOST_SPREAD * high)
@@ -157,46 +186,6 @@ def theirs(names: Mapping[str, str], env: str) -> str:
     return names.get(env) or env_title(env)
 
 
-def numbers(published: Published, given: Given, plot: Plot) -> Numbers:
-    """Everything that a figure of bars or lines shows."""
-    findings = given.findings[given.findings["paper"] == published.paper]
-    in_ratios = plot.relative or plot.by_itself
-    rows = _printed(published, plot)
-    if not in_ratios:
-        rows += _recomputed(LOGGED, findings, "figure_value", figure=plot.figure)
-    for workload in plot.subjects:
-        for metric in plot.metrics:
-            if plot.kind != LINE and not in_ratios:
-                rows += _recomputed(REDONE, findings, DONE_RIGHT.get(metric), workload=workload, metric=metric)
-            rows += (_ratios if in_ratios else _here)(given, plot, workload, metric)
-    rows = [{**_about(published, plot, row), **row} for row in rows]
-    if plot.kind == LINE:
-        rows.sort(key=lambda row: row.get("batch") or 0)
-    else:  # what was measured has the study's batch size, of which such a figure says nothing
-        rows = [{**row, "batch": None} for row in rows]
-        in_order = list(dict.fromkeys(row["env"] for row in rows if row["series"] == PRINTED))
-        rows.sort(key=lambda row: _place(in_order, row.get("env")))
-    return Numbers(rows=as_table([*rows, *_stated(published, plot)]), from_zero=plot.kind != LINE and not in_ratios)
-
-
-def as_table(rows: Iterable[Mapping[str, Any]]) -> pd.DataFrame:
-    """Rows in COLUMNS and their types."""
-    table = pd.DataFrame(list(rows), columns=list(COLUMNS))
-    return table.astype({"batch": "Int64", "n": "Int64", "value": float, "low": float, "high": float})
-
-
-def _place(in_order: list[str], env: str | None) -> tuple[int, tuple[int, str]]:
-    """The paper's environments in its order, then ours."""
-    return (in_order.index(env) if env in in_order else len(in_order), env_order(env or ""))
-
-
-def _about(published: Published, plot: Plot, row: Mapping[str, Any]) -> dict[str, Any]:
-    """Group and label of a row: workload and metric where there are several, environment or batch size."""
-    metric = METRIC_WORDS.get(row["metric"], row["metric"]) if len(plot.metrics) > 1 else ""
-    label = f"batch {row.get('batch')}" if plot.kind == LINE else called(published.names, row.get("env"))
-    return {"group": ", ".join(filter(None, (_model(plot, row["workload"]), metric))), "label": label}
-
-
 def called(names: Mapping[str, str], env: str | None) -> str:
     """`Host (Bare VM)`: our title of an environment, and what the paper calls it."""
     if env is None:
@@ -205,69 +194,123 @@ def called(names: Mapping[str, str], env: str | None) -> str:
     return f"{own} ({other})" if other and other != own else own
 
 
-def _printed(published: Published, plot: Plot) -> list[dict[str, Any]]:
+def scale_of(unit: str, largest: float) -> tuple[float, str]:
+    """The size and name of the unit in which a panel is read, from its largest value."""
+    known = SCALES[unit]
+    return next(((size, name) for size, name in known if largest >= size), known[-1])
+
+
+def amount(value: float, unit: str, digits: int = 3) -> str:
+    """A number in its own best unit, such as 871 µs or 1.40 billion."""
+    if unit in (RATIO, TIMES_ALONE) or (unit == "1" and abs(value) < 1e3):
+        return significant(value, digits)
+    size, name = scale_of(unit, abs(value))
+    return f"{significant(value / size, digits)} {name}"
+
+
+def _table(rows: Iterable[Mapping[str, Any]]) -> pd.DataFrame:
+    """Rows in COLUMNS and their types."""
+    table = pd.DataFrame(list(rows), columns=list(COLUMNS))
+    return table.astype({"batch": "Int64", "n": "Int64", "value": float, "low": float, "high": float})
+
+
+def numbers(published: Published, given: Given, plot: Plot) -> Numbers:
+    """Everything that a figure of bars, lines or changes shows."""
+    if plot.kind == CHANGE:
+        return Numbers(rows=_table(_changes(published, given, plot)), from_zero=False)
+    findings = given.findings[given.findings["paper"] == published.paper]
+    in_ratios, by_batch = plot.relative or plot.by_itself, plot.kind == LINE
+    rows = _printed(published, plot)
+    if not in_ratios:
+        rows += _recomputed(LOGGED, findings, "figure_value", figure=plot.figure)
+    for workload in plot.subjects:
+        for metric in plot.metrics:
+            if not by_batch and not in_ratios:
+                rows += _recomputed(REDONE, findings, DONE_RIGHT.get(metric), workload=workload, metric=metric)
+            found, reason = _here(given, plot, workload, metric)
+            about = {"series": HERE, "workload": workload, "metric": metric}
+            rows += [{**about, **row} for row in found or [{"kind": "unavailable", "reason": reason}]]
+    for row in rows:
+        metric = METRIC_WORDS.get(row["metric"], row["metric"]) if len(plot.metrics) > 1 else ""
+        row["group"] = ", ".join(filter(None, (_model(plot, row["workload"]), metric)))
+        row["label"] = f"batch {row.get('batch')}" if by_batch else called(published.names, row.get("env"))
+        if not by_batch:  # what was measured has the study's batch size, of which such a figure says nothing
+            row["batch"] = None
+    if by_batch:
+        rows.sort(key=lambda row: row.get("batch") or 0)
+    else:  # the paper's environments in its order, then ours
+        order = list(dict.fromkeys(row["env"] for row in rows if row["series"] == PRINTED))
+        places = {env: at for at, env in enumerate(order)}
+        rows.sort(key=lambda row: (places.get(row.get("env"), len(places)), env_order(row.get("env") or "")))
+    return Numbers(rows=_table([*rows, *_stated(published, plot)]), from_zero=not by_batch and not in_ratios)
+
+
+def _model(plot: Plot, model: str) -> str:
+    return workload_title(model) if len(plot.subjects) > 1 else ""
+
+
+def _printed(published: Published, plot: Plot) -> Rows:
     """Printed values; by those of the host where the figure is drawn in ratios."""
     own = published.figures[published.figures["figure"] == plot.figure]
+    hosts = own[own["env"] == HOST].set_index(["workload", "metric"])["value"].to_dict() if plot.relative else {}
     found = []
     for row in own.to_dict("records"):
         unit, by = TIMES_ALONE if row["metric"] == SLOWDOWN else row["unit"], 1.0
         if plot.relative and FIGURE_METRICS[row["metric"]] != "1":
-            host = own[
-                (own["workload"] == row["workload"]) & (own["metric"] == row["metric"]) & (own["env"] == HOST)
-            ]
-            if host.empty or row["env"] == HOST:
+            by = hosts.get((row["workload"], row["metric"]))
+            if by is None or row["env"] == HOST:
                 continue
-            unit, by = RATIO, float(host["value"].iloc[0])
-        labels = {name: row[name] for name in ("workload", "env", "batch", "metric", "kind")}
-        spread = {"low": (row["value"] - row["error"]) / by, "high": (row["value"] + row["error"]) / by}
-        printed = row["printed"].replace(" us", " µs")
+            unit = RATIO
         found.append(
-            {"series": PRINTED, **labels, **spread, "value": row["value"] / by, "n": 1, "unit": unit,
-             "printed": printed}
+            {
+                "series": PRINTED, **{name: row[name] for name in ("workload", "env", "batch", "metric", "kind")},
+                "value": row["value"] / by, "low": (row["value"] - row["error"]) / by,
+                "high": (row["value"] + row["error"]) / by, "unit": unit,
+                "printed": row["printed"].replace(" us", " µs"),
+            }
         )  # fmt: skip
     return found
 
 
-def _recomputed(series: str, findings: pd.DataFrame, check: str | None, **labels: str) -> list[dict[str, Any]]:
+def _recomputed(series: str, findings: pd.DataFrame, check: str | None, **labels: str) -> Rows:
     """What a check recomputed, of the findings with these labels."""
     own = findings[(findings["check"] == check) & findings["recomputed"].notna()]
     for name, value in labels.items():
         own = own[own[name] == value]
-    return [
-        {
-            "series": series, "workload": row.workload, "env": row.env, "batch": row.batch, "metric": row.metric,
-            "value": row.recomputed, "n": 1, "kind": "derived", "unit": row.unit, "agrees": row.agrees,
-        }
-        for row in own.itertuples()
-    ]  # fmt: skip
+    own = own.rename(columns={"recomputed": "value"}).assign(series=series, kind="derived")
+    return own[[column for column in COLUMNS if column in own.columns]].to_dict("records")
 
 
-def _here(given: Given, plot: Plot, workload: str, metric: str) -> list[dict[str, Any]]:
-    """This machine's numbers of one workload, by environment or by batch size; a reason where there is none."""
-    metrics = given.metrics
-    if lacking := why_nothing(metrics, plot, workload):
-        return [none_here(workload, metric, lacking)]
-    own = metrics[metrics["workload"] == workload]
+def _here(given: Given, plot: Plot, workload: str, metric: str) -> tuple[Rows, str]:
+    """This machine's numbers of one workload, by environment or by batch size; why there is none."""
+    if lacking := why_nothing(given.metrics, plot, workload):
+        return [], lacking
+    at = f" at {plot.arm}" if plot.arm else ""
+    if plot.relative or plot.by_itself:
+        what = "itself without a neighbour" if plot.by_itself else "the host"
+        return _ratios(given, plot, workload, metric), f"this study compares no environment with {what}{at}"
+    own = given.metrics[given.metrics["workload"] == workload]
     if plot.kind == LINE:
         chosen = own[own["campaign"] == SWEEP]
     elif metric in UNIT_METRICS:
-        chosen = _widest(compared(own, kind_of(metric), plot.arm, plot.scenario))
+        chosen = compared(own, kind_of(metric), plot.arm, plot.scenario)
+        if len(chosen):  # of several campaigns the one with the most environments
+            chosen = chosen[chosen["campaign"] == chosen.groupby("campaign")["launch"].nunique().idxmax()]
     else:
         chosen = own[own["campaign"] == PROFILE]
-    alone = chosen["env"].map(lambda env: read_role(env).is_alone).astype(bool)
-    chosen = chosen[(chosen["env"] != CONTROL) & ~alone]
-    if plot.environments:
-        chosen = chosen[chosen["env"].isin(plot.environments)]
+    chosen = _shown(chosen[(chosen["launch_role"] != "control") & ~without_co_runner(chosen)], plot)
     rows = chosen[chosen["metric"] == OURS.get(metric, metric)]
     if rows.empty and metric == "flop_per_s":
-        return _modelled_rates(workload, chosen)
+        return _modelled_rates(chosen), "this study has no profiled launch"
     if rows.empty and metric in STANDS_IN:
         rows = chosen[chosen["metric"] == STANDS_IN[metric]]
-    if rows.empty:
-        at = f" at {plot.arm}" if plot.arm else ""
-        return [none_here(workload, metric, f"this study has no launch{at} that would give it")]
-    keys = rows["batch"] if plot.kind == LINE else rows["env"]
-    return [_of_units(metric, part) for _, part in rows.groupby(keys, sort=True)]
+    keys = rows["batch"] if plot.kind == LINE else rows["launch"]
+    found = [_of_units(part) for _, part in rows.groupby(keys, sort=True)]
+    return found, f"this study has no launch{at} that would give it"
+
+
+def _shown(rows: pd.DataFrame, plot: Plot) -> pd.DataFrame:
+    return rows[rows["launch"].isin(plot.environments)] if plot.environments else rows
 
 
 def why_nothing(metrics: pd.DataFrame, plot: Plot, workload: str) -> str | None:
@@ -277,86 +320,63 @@ def why_nothing(metrics: pd.DataFrame, plot: Plot, workload: str) -> str | None:
     return None if (metrics["workload"] == workload).any() else "this workload is not part of this study"
 
 
-def _widest(rows: pd.DataFrame) -> pd.DataFrame:
-    """Of several campaigns the one with the most environments."""
-    if rows.empty:
-        return rows
-    return rows[rows["campaign"] == rows.groupby("campaign")["env"].nunique().idxmax()]
-
-
-def _modelled_rates(workload: str, profiles: pd.DataFrame) -> list[dict[str, Any]]:
+def _modelled_rates(profiles: pd.DataFrame) -> Rows:
     """FLOP/s of the profiled launch of each environment: counted operators by measured steps."""
     found = []
-    for env, own in profiles.groupby("env", sort=True):
+    for env, own in profiles.groupby("launch", sort=True):
         value = of_model(own, "flop_per_s")
-        labels = {"series": HERE, "workload": workload, "env": env, "metric": "flop_per_s", "unit": "FLOP/s"}
         reason = value.note if value.value is None else None
-        found.append({**labels, "n": 1, "value": value.value, "kind": value.kind, "reason": reason})
-    return found or [none_here(workload, "flop_per_s", "this study has no profiled launch")]
+        row = {"env": env, "unit": "FLOP/s", "n": 1, "kind": value.kind}
+        found.append({**row, "value": value.value, "reason": reason})
+    return found
 
 
-def _of_units(metric: str, rows: pd.DataFrame) -> dict[str, Any]:
+def _of_units(rows: pd.DataFrame) -> dict[str, Any]:
     """Mean of the units of one environment with its interval, of two with their range, or why there is none."""
     first = rows.iloc[0]
     found = rows[rows["kind"] != "unavailable"]
-    labels = {"series": HERE, "metric": metric, **{name: first[name] for name in ("workload", "env", "batch")}}
-    labels["unit"] = first["unit"]
+    labels = {"env": first["launch"], **{name: first[name] for name in ("batch", "unit")}}
     if found.empty:
         return {**labels, "kind": "unavailable", "reason": str(first["reason"])}
-    values = list(found["value"])
-    interval, kind = t_interval(values, 1 - CONFIDENCE), str(found["kind"].iloc[0])
+    values, kind = list(found["value"]), str(found["kind"].iloc[0])
+    interval = t_interval(values, 1 - CONFIDENCE)
     low, high = interval.low, interval.high
     if len(values) == PAIR:
         low, high = min(values), max(values)
     elif low is not None:
         low = max(low, 0.0)  # few units; nothing here can be negative
     spread = {"low": low, "high": high} if kind == "measured" else {}
-    return {**labels, "value": interval.mean, **spread, "n": len(values), "kind": kind}
+    return {**labels, **spread, "value": interval.mean, "n": len(values), "kind": kind}
 
 
-def none_here(workload: str, metric: str, reason: str) -> dict[str, Any]:
-    """The row of what this machine has no number of."""
-    return {"series": HERE, "workload": workload, "metric": metric, "kind": "unavailable", "reason": reason}
-
-
-def _ratios(given: Given, plot: Plot, workload: str, metric: str) -> list[dict[str, Any]]:
-    """Every environment by the host in one metric, or by itself without a neighbour, or why there is none."""
-    if lacking := why_nothing(given.metrics, plot, workload):
-        return [none_here(workload, metric, lacking)]
-    at = At(level=plot.arm, scenario=plot.scenario)
-    alone = metric == SLOWDOWN
+def _ratios(given: Given, plot: Plot, workload: str, metric: str) -> Rows:
+    """Every environment by the host in one metric, or by itself without a neighbour."""
+    at, alone = At(level=plot.arm, scenario=plot.scenario), metric == SLOWDOWN
     found = []
     for ratio in to_alone(given, workload, at) if alone else to_host(given, workload, metric, at):
         if plot.environments and ratio.env not in plot.environments:
             continue
-        row = {"series": HERE, "workload": workload, "env": ratio.env, "metric": metric,
-               "unit": TIMES_ALONE if alone else RATIO}  # fmt: skip
+        row = {"env": ratio.env, "unit": TIMES_ALONE if alone else RATIO, "kind": "measured"}
         if ratio.ratio is None:
-            found.append({**row, "kind": "unavailable", "reason": f"no interval from {ratio.units} units"})
+            row |= {"kind": "unavailable", "reason": f"no interval from {ratio.units} units"}
         else:
-            interval = {"value": ratio.ratio, "low": ratio.low, "high": ratio.high}
-            found.append({**row, **interval, "n": ratio.units, "kind": "measured"})
-    where = f" at {plot.arm}" if plot.arm else ""
-    what = "itself without a neighbour" if alone else "the host"
-    return found or [none_here(workload, metric, f"this study compares no environment with {what}{where}")]
+            row |= {"value": ratio.ratio, "low": ratio.low, "high": ratio.high, "n": ratio.units}
+        found.append(row)
+    return found
 
 
 def stated(published: Published, plot: Plot) -> list[Fact]:
     """What the text says of a figure; statements of a scenario that is not the figure's are left out."""
-    return [
-        fact
-        for name in plot.facts
-        for fact in published.facts_of(name)
-        if fact.labels.get("scenario") in (None, plot.scenario)
-    ]
+    facts = (fact for name in plot.facts for fact in published.facts_of(name))
+    return [fact for fact in facts if fact.labels.get("scenario") in (None, plot.scenario)]
 
 
-def _stated(published: Published, plot: Plot) -> list[dict[str, Any]]:
+def _stated(published: Published, plot: Plot) -> Rows:
     """What the text states of a figure of ratios: a share is a loss, upwards of a time, downwards of a rate."""
     found = []
-    for fact in stated(published, plot):
+    for fact in stated(published, plot) if plot.relative or plot.by_itself else ():
         quantity = fact.quantity
-        if not (plot.relative or plot.by_itself) or quantity is None or quantity.unit not in ("%", "1"):
+        if quantity is None or quantity.unit not in ("%", "1"):
             continue
         share = quantity.value / 100 if quantity.unit == "%" else quantity.value - 1
         place = 1 - share if plot.metrics[0] in RATES else 1 + share
@@ -376,6 +396,36 @@ def said(fact: Fact, names: Mapping[str, str]) -> str:
     return f"{text}, {listed([theirs(names, env) for env in about])}" if about else text
 
 
+def claims_of(published: Published, plot: Plot) -> list[Claim]:
+    """The claims that a figure of changes shows."""
+    return [one for one in published.claims if one.rule == FASTER and plot.figure in one.figures]
+
+
+def claim_label(claim: Claim) -> str:
+    """What a claim compares, in few words."""
+    names = [level.partition("=")[2] for level in (claim.level, claim.against) if level is not None]
+    return claim.label or " by ".join(names)
+
+
+def _changes(published: Published, given: Given, plot: Plot) -> Iterator[dict[str, Any]]:
+    """Of each claim of a figure and workload the published change in percent, and the measured one."""
+    for claim in claims_of(published, plot):
+        device = f", published on a {claim.device.class_.upper()}" if claim.device else ""
+        for workload in claim.subjects:
+            speed, reason = change_of(claim, workload, given)
+            row = {"group": claim_label(claim), "label": workload_title(workload) + device, "workload": workload,
+                   "metric": claim.id, "unit": "%", "reason": reason or None}  # fmt: skip
+            if claim.change is not None:
+                value = claim.change.value
+                yield {**row, "series": PRINTED, "kind": "text", "value": value, "printed": f"{value:+.0f}%"}
+            if speed is None:
+                yield {**row, "series": HERE, "kind": "unavailable"}
+            else:
+                value, low, high = (100 * (one - 1) for one in speed.three)
+                row |= {"series": HERE, "kind": NEAREST if reason else "measured", "printed": str(speed)}
+                yield {**row, "value": value, "low": low, "high": high}
+
+
 def largest(published: Published, given: Given, plot: Plot) -> list[Numbers]:
     """Largest values of what a figure shows without numbers: as a table prints them, of the recordings' own rows.
 
@@ -389,58 +439,77 @@ def largest(published: Published, given: Given, plot: Plot) -> list[Numbers]:
             for model in plot.subjects
             for row in _largest(published, own, name, model, plot.environments)
         ]
-        most = own[(own["metric"] == name) & own["check"].isin(("formula_ceiling", "formula"))]
-        most = most.sort_values("check", key=lambda checks: checks != "formula_ceiling", kind="stable")
-        if rows and len(most):
-            first = most.iloc[0]
-            rows.append({"series": MOST, "group": "", "label": "its formula, at most", "metric": name,
-                         "value": first["recomputed"], "unit": first["unit"]})  # fmt: skip
+        for check in ("formula_ceiling", "formula"):
+            most = own[(own["metric"] == name) & (own["check"] == check)]
+            if rows and len(most):
+                rows.append({"series": MOST, "group": "", "label": "its formula", "metric": name,
+                             "value": most["recomputed"].iloc[0], "unit": most["unit"].iloc[0]})  # fmt: skip
+                break
         if rows:
-            found.append(Numbers(title=title, rows=as_table(rows)))
+            found.append(Numbers(title=title, rows=_table(rows)))
     return found
-
-
-def _model(plot: Plot, model: str) -> str:
-    return workload_title(model) if len(plot.subjects) > 1 else ""
 
 
 def _largest(
     published: Published, findings: pd.DataFrame, name: str, model: str, environments: Iterable[str] | None
-) -> list[dict[str, Any]]:
+) -> Rows:
     """Of one model: largest as printed, largest and mean of the recordings' own rows, by environment."""
     wrong = findings[(findings["check"] == "own_maximum") & (findings["metric"] == name)]
     agrees = wrong[wrong["workload"] == model].set_index("env")["agrees"].to_dict()
-    keys = {PRINTED: name, LOGGED: f"own_{name}_max", MEAN: f"own_{name}_mean"}
     facts = [
         (series, env, fact)
-        for series, key in keys.items()
+        for series, key in {PRINTED: name, LOGGED: f"own_{name}_max", MEAN: f"own_{name}_mean"}.items()
         for env, fact in sorted(published.of_model(key, model).items(), key=lambda item: env_order(item[0]))
         if environments is None or env in environments
     ]
     if not facts:
         of_all = [fact for fact in published.facts_of(name, model=model) if not fact.labels.get("env")]
         facts = [(LOGGED, None, fact) for fact in of_all if fact.quantity]
-    counted = {env: fact.quantity for env, fact in published.of_model("own_rows", model).items()}
-    found = []
-    for series, env, fact in facts:
-        of = f", of {counted[env]}" if series == LOGGED and env in counted else ""
-        found.append(
-            {"series": series, "env": env, "value": fact.quantity.value, "unit": fact.quantity.unit,
-             "label": called(published.names, env) or "all together", "printed": f"{fact.quantity}{of}",
-             "agrees": agrees.get(env) if series == LOGGED else None}
-        )  # fmt: skip
-    return found
+    counted = {env: f", of {fact.quantity}" for env, fact in published.of_model("own_rows", model).items()}
+    return [
+        {"series": series, "env": env, "value": fact.quantity.value, "unit": fact.quantity.unit,
+         "label": called(published.names, env) or "all together",
+         "printed": f"{fact.quantity}{counted.get(env, '') if series == LOGGED else ''}",
+         "agrees": agrees.get(env) if series == LOGGED else None}
+        for series, env, fact in facts
+    ]  # fmt: skip
 
 
-def scale_of(unit: str, largest: float) -> tuple[float, str]:
-    """The size and name of the unit in which a panel is read, from its largest value."""
-    known = SCALES[unit]
-    return next(((size, name) for size, name in known if largest >= size), known[-1])
+def sampled(published: Published, given: Given, plot: Plot) -> Iterator[Numbers]:
+    """Largest sample and mean of each quantity of a figure over time, in the profiled launch of each environment.
+
+    A machine without a device has the processor's own quantity in its place, under its own name.
+    """
+    for quantity in plot.metrics:
+        rows, title = [], quantity
+        for workload in plot.subjects:
+            about = {"series": HERE, "group": _model(plot, workload), "label": "", "workload": workload}
+            lacking = why_nothing(given.metrics, plot, workload)
+            own = None if lacking else _samples(given, plot, workload, quantity)
+            if own is None:
+                reason = lacking or f"no profiled launch sampled {QUANTITIES[quantity]}"
+                rows.append({**about, "metric": quantity, "kind": "unavailable", "reason": reason})
+                continue
+            title = own.name
+            for env, values in sorted(own.groupby(level=0), key=lambda item: env_order(item[0])):
+                about |= {"label": called(published.names, env), "env": env, "metric": title, "n": 1}
+                about |= {"unit": SAMPLED[title][1], "kind": "measured"}
+                rows += [{**about, "value": values.max()}, {**about, "series": HERE_MEAN, "value": values.mean()}]
+        yield Numbers(title=QUANTITIES[title], rows=_table(rows))
 
 
-def amount(value: float, unit: str, digits: int = 3) -> str:
-    """A number in its own best unit, such as 871 µs or 1.40 billion."""
-    if unit in (RATIO, TIMES_ALONE) or (unit == "1" and abs(value) < 1e3):
-        return significant(value, digits)
-    size, name = scale_of(unit, abs(value))
-    return f"{significant(value / size, digits)} {name}"
+def _samples(given: Given, plot: Plot, workload: str, quantity: str) -> pd.Series | None:
+    """Samples of a quantity by environment, or of what stands in for it; None without any."""
+    for name in filter(None, (quantity, ON_A_CPU.get(quantity))):
+        table = given.samples.get(SAMPLED[name][0])
+        if table is not None:
+            own = _shown(table[(table["workload"] == workload) & table[name].notna()], plot)
+            if len(own):
+                return own.set_index("launch")[name]
+    return None
+
+
+def panels_of(published: Published, given: Given, plot: Plot) -> list[Numbers]:
+    """What a figure shows: largest values of what it has no numbers of, then its rows with this machine's."""
+    rows = sampled(published, given, plot) if plot.kind == TIMELINE else [numbers(published, given, plot)]
+    return [*largest(published, given, plot), *rows]

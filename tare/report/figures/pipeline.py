@@ -36,12 +36,8 @@ def pipeline(rates: Sequence[Rate], demand: float, title: str) -> style.Drawing:
         axes.set_ylabel("images/s")
         axes.set_ylim(bottom=0)
         style.bare(axes, grid="y")
-        style.legend(figure, title, axes.get_legend_handles_labels(), ncols=1)
         n = span(rate.n for rate in rates)
-        style.footnote(
-            figure,
-            f"Host. n = {n} passes each. Points: geometric means; bars: intervals of each by itself.",
-        )
-    told = "; ".join(f"{rate.workers} ({rate.cache}): {rate.images_per_s:,.0f}" for rate in rates)
-    alt = f"{title}. Images per second by loader processes: {told}. Training asks for {demand:,.0f}."
-    return style.Drawing(figure=figure, title=title, alt=alt)
+        note = f"Host. n = {n} passes each. Points: geometric means; bars: intervals of each by itself."
+        told = "; ".join(f"{rate.workers} ({rate.cache}): {rate.images_per_s:,.0f}" for rate in rates)
+        alt = f"{title}. Images per second by loader processes: {told}. Training asks for {demand:,.0f}."
+        return style.finish(figure, title, note, alt, axes.get_legend_handles_labels(), 1)

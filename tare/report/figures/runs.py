@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -24,16 +24,13 @@ COLUMNS = 2
 TITLE_LETTERS = 36  # of a line above a panel
 LATE_SHARE = 0.1  # of a part: where imports within it take more than that, they are named
 OF_WHICH_IMPORTS = "of which imports"
-HATCHED: dict[str, Any] = {
-    "facecolor": "none", "edgecolor": style.INK, "linewidth": 0.0, "hatch": "/////",
-}  # fmt: skip
+HATCHED: dict[str, Any] = {"facecolor": "none", "edgecolor": style.INK, "linewidth": 0.0, "hatch": "/////"}
 
 
-def measured(metrics: pd.DataFrame, workload: str, wanted: tuple[str, ...]) -> pd.DataFrame:
+def measured(metrics: pd.DataFrame, workload: str, wanted: Sequence[str]) -> pd.DataFrame:
     """Measured rows of some metrics of one workload."""
-    return metrics[
-        (metrics["workload"] == workload) & metrics["metric"].isin(wanted) & (metrics["kind"] == "measured")
-    ]
+    own = (metrics["workload"] == workload) & metrics["metric"].isin(wanted)
+    return metrics[own & (metrics["kind"] == "measured")]
 
 
 def units(metrics: pd.DataFrame, workload: str) -> style.Drawing:
@@ -42,7 +39,7 @@ def units(metrics: pd.DataFrame, workload: str) -> style.Drawing:
     rows = measured(metrics, workload, UNIT_METRICS)
     if rows.empty:
         return style.empty(title, "no launch succeeded")
-    environments = sorted(rows["env"].unique(), key=env_order)
+    environments = sorted(rows["launch"].unique(), key=env_order)
     shown = [metric for metric in UNIT_METRICS if (rows["metric"] == metric).any()]
     lines = math.ceil(len(shown) / COLUMNS)
     flagged = 0
@@ -50,53 +47,46 @@ def units(metrics: pd.DataFrame, workload: str) -> style.Drawing:
         figure = Figure(figsize=(style.WIDTH_IN, lines * (0.2 * len(environments) + 0.75) + 0.75))
         panels = figure.subplots(lines, COLUMNS, sharey=True, squeeze=False)
         for axes, metric in zip(panels.flat, shown, strict=False):
-            flagged += _panel(axes, rows[rows["metric"] == metric], environments)
+            flagged += _dots(axes, rows[rows["metric"] == metric], environments)
             axes.set_title(metric_title(metric), fontsize=9.5)
             axes.set_yticks(range(len(environments)), [env_title(env, short=True) for env in environments])
             axes.set_ylim(len(environments) - 0.4, -0.6)
             style.bare(axes)
         for axes in panels.flat[len(shown) :]:
             axes.set_axis_off()
+        by_kind = rows.groupby(rows["campaign"].map(kind_of))["rep"].nunique()
+        n = ", ".join(dict.fromkeys(units_text(count, str(kind)) for kind, count in by_kind.items()))
         ringed = f" Ringed: {flagged} outliers (over 5 MAD), kept." if flagged else ""
-        style.footnote(
-            figure,
-            f"n = {_repetitions(rows)}. Dots: launches; bar: median.{ringed} Axes don't start at 0.",
-        )
-    alt = f"{title}, as dots, by metric and environment.{_medians(rows)}"
+        style.footnote(figure, f"n = {n}. Dots: launches; bar: median.{ringed} Axes don't start at 0.")
+    medians = [
+        f" Median {metric_title(metric).lower()}: {told}."
+        for metric in UNIT_METRICS[:2]
+        if (told := _told(rows[rows["metric"] == metric].groupby("launch")["value"].median()))
+    ]
+    alt = f"{title}, as dots, by metric and environment.{''.join(medians)}"
     return style.Drawing(figure=figure, title=title, alt=alt)
 
 
-def _repetitions(rows: pd.DataFrame) -> str:
-    """How many units each kind of campaign has."""
-    by_kind = rows.groupby(rows["campaign"].map(kind_of))["rep"].nunique()
-    return ", ".join(dict.fromkeys(units_text(count, str(kind)) for kind, count in by_kind.items()))
+def _told(values: pd.Series) -> str:
+    return "; ".join(f"{env_title(env)} {seconds(value)}" for env, value in values.items())
 
 
-def _medians(rows: pd.DataFrame) -> str:
-    said = ""
-    for metric in UNIT_METRICS[:2]:
-        medians = rows[rows["metric"] == metric].groupby("env")["value"].median()
-        told = "; ".join(f"{env_title(env)} {seconds(value)}" for env, value in medians.items())
-        said += f" Median {metric_title(metric).lower()}: {told}." if told else ""
-    return said
-
-
-def _panel(axes, rows: pd.DataFrame, environments: list[str]) -> int:
+def _dots(axes: Axes, rows: pd.DataFrame, environments: list[str]) -> int:
+    """Every launch of a metric; how many of them are ringed as outliers."""
     unit, factor = ("ms", 1e3) if rows["value"].max() < 0.5 else ("s", 1.0)
     flagged = 0
     for place, env in enumerate(environments):
-        values = rows[rows["env"] == env].sort_values("rep")["value"].to_numpy() * factor
+        values = rows[rows["launch"] == env].sort_values("rep")["value"].to_numpy() * factor
         if not len(values):
             continue
         # Launches of one environment lie apart by a fixed pattern, so that equal times do not hide each other.
-        spots = [place + (index % 3 - 1) * 0.16 for index in range(len(values))]
+        spots = place + (np.arange(len(values)) % 3 - 1) * 0.16
         axes.plot(values, spots, linestyle="none", markersize=4, alpha=0.8, **style.point_style(env))
-        middle = pd.Series(values).median()
-        axes.plot([middle, middle], [place - 0.36, place + 0.36], color=style.INK, linewidth=1.4)
-        far = [index for index, out in enumerate(outliers(values)) if out]
+        axes.vlines(np.median(values), place - 0.36, place + 0.36, color=style.INK, linewidth=1.4)
+        far = np.flatnonzero(outliers(values))
         axes.plot(
-            values[far], [spots[i] for i in far], "o", markersize=8.5, markerfacecolor="none",
-            markeredgecolor=style.INK, markeredgewidth=0.7,
+            values[far], spots[far], "o", markersize=8.5, markerfacecolor="none", markeredgecolor=style.INK,
+            markeredgewidth=0.7,
         )  # fmt: skip
         flagged += len(far)
     axes.set_xlabel(unit, fontsize=8.5, labelpad=1)
@@ -110,7 +100,7 @@ def split_table(metrics: pd.DataFrame, workload: str) -> pd.DataFrame:
     Means, not medians: only means of the parts add up to the mean of the whole.
     """
     rows = measured(metrics, workload, PHASE_METRICS)
-    table = rows.pivot_table(index="env", columns="metric", values="value", aggfunc="mean")
+    table = rows.pivot_table(index="launch", columns="metric", values="value", aggfunc="mean")
     table = table.reindex(columns=[part for part in PHASE_METRICS if part in table.columns])
     return table.loc[sorted(table.index, key=env_order)]
 
@@ -119,7 +109,7 @@ def late_table(metrics: pd.DataFrame, workload: str) -> pd.DataFrame:
     """Mean seconds of imports within each part of `split_table`, where they are more than LATE_SHARE of it."""
     parts = split_table(metrics, workload)
     rows = measured(metrics, workload, tuple(LATE_IMPORTS.values()))
-    table = rows.pivot_table(index="env", columns="metric", values="value", aggfunc="mean")
+    table = rows.pivot_table(index="launch", columns="metric", values="value", aggfunc="mean")
     table = table.rename(columns={metric: part for part, metric in LATE_IMPORTS.items()})
     table = table.reindex(index=parts.index, columns=parts.columns).astype(float)
     return table.where(table > LATE_SHARE * parts)
@@ -128,8 +118,7 @@ def late_table(metrics: pd.DataFrame, workload: str) -> pd.DataFrame:
 def split(metrics: pd.DataFrame, workloads: Sequence[str]) -> style.Drawing:
     """Stacked bars of the mean parts of a whole run: a panel for each workload, each with its own seconds."""
     title = "Where the time goes"
-    found = {name: split_table(metrics, name) for name in workloads}
-    found = {name: table for name, table in found.items() if not table.empty}
+    found = {name: table for name in workloads if not (table := split_table(metrics, name)).empty}
     late = {name: late_table(metrics, name) for name in found}
     if not found:
         return style.empty(title, "no launch succeeded")
@@ -137,58 +126,43 @@ def split(metrics: pd.DataFrame, workloads: Sequence[str]) -> style.Drawing:
     fills = dict(zip(parts, style.PHASE_COLOURS, strict=False))
     rows = [len(table) for table in found.values()]
     titles = [style.wrap(workload_title(name), TITLE_LETTERS) for name in found]
-    more_in = 0.17 * sum(text.count("\n") for text in titles)
-    with style.sheet(0.34 * sum(rows) + 0.75 * len(rows) + 1.0 + more_in, len(rows), height_ratios=rows) as (
-        figure,
-        panels,
-    ):
-        for text, (name, table), axes in zip(titles, found.items(), np.atleast_1d(panels), strict=True):
-            _stack(axes, table, late[name], fills)
+    height_in = 0.34 * sum(rows) + 0.75 * len(rows) + 1.0 + 0.17 * sum(text.count("\n") for text in titles)
+    with style.sheet(height_in, len(rows), height_ratios=rows) as (figure, _):
+        for text, (name, table), axes in zip(titles, found.items(), figure.axes, strict=True):
+            envs = [env_title(env, short=True) for env in table.index]
+            style.stacked(
+                axes,
+                table,
+                [fills[part] for part in table],
+                envs,
+                [f"{total:.2f} s" for total in table.sum(axis=1)],
+            )
+            before = table.fillna(0.0).cumsum(axis=1).shift(axis=1, fill_value=0.0)
+            for part, within in late[name].fillna(0.0).items():
+                if within.any():
+                    axes.barh(range(len(table)), within, left=before[part], height=0.66, **HATCHED)
             axes.set_title(text)
         axes.set_xlabel("seconds")
         keys = [Patch(facecolor=fills[part], label=metric_title(part)) for part in parts]
         if any(table.notna().any(axis=None) for table in late.values()):
             keys.append(Patch(**HATCHED, label=OF_WHICH_IMPORTS))
-        style.legend(
-            figure, title, (keys, [key.get_label() for key in keys]), 4, columnspacing=1.2, handlelength=1.0
-        )
+        entries = keys, [key.get_label() for key in keys]
         launches = sorted({measured(metrics, name, ("real_s",))["rep"].nunique() for name in found})
-        many = " or ".join(str(count) for count in launches)
-        style.footnote(figure, f"Means of n = {many} launches: the parts add up to the mean whole run.")
-    told = ". ".join(
-        f"{workload_title(name)}, mean whole run: {_totals(table, late[name])}" for name, table in found.items()
-    )
-    return style.Drawing(figure=figure, title=title, alt=f"{title}. {told}.")
-
-
-def _stack(axes: Axes, table: pd.DataFrame, late: pd.DataFrame, fills: Mapping[str, str]) -> None:
-    total = table.sum(axis=1)
-    left = pd.Series(0.0, index=table.index)
-    for part in table.columns:
-        width = table[part].fillna(0.0)
-        axes.barh(
-            range(len(table)), width, left=left, height=0.68, color=fills[part],
-            edgecolor=style.PAPER, linewidth=0.6,
-        )  # fmt: skip
-        within = late[part].fillna(0.0)
-        if within.any():
-            axes.barh(range(len(table)), within, left=left, height=0.68, **HATCHED)
-        left += width
-    for place, value in enumerate(total):
-        axes.annotate(f"{value:.2f} s", (value, place), (6, 0), textcoords="offset points", va="center", fontsize=9)
-    axes.set_yticks(range(len(table)), [env_title(env, short=True) for env in table.index])
-    axes.set_ylim(len(table) - 0.5, -0.5)
-    axes.set_xlim(0, total.max() * 1.16)
-    style.bare(axes)
+        note = f"Means of n = {' or '.join(map(str, launches))} launches: the parts add up to the mean whole run."
+        told = [
+            f"{workload_title(name)}, mean whole run: {_totals(own, late[name])}" for name, own in found.items()
+        ]
+        alt = f"{title}. {'. '.join(told)}."
+        return style.finish(figure, title, note, alt, entries, 4, columnspacing=1.2, handlelength=1.0)
 
 
 def _totals(table: pd.DataFrame, late: pd.DataFrame) -> str:
-    return "; ".join(
-        f"{env_title(env)} {seconds(value)}{_named(late.loc[env])}" for env, value in table.sum(axis=1).items()
-    )
-
-
-def _named(late: pd.Series) -> str:
-    """The imports within the parts of one environment's runs."""
-    told = [f"{seconds(value)} in {metric_title(part).lower()}" for part, value in late.dropna().items()]
-    return f" ({OF_WHICH_IMPORTS}: {', '.join(told)})" if told else ""
+    """Whole runs by environment, each with the imports within its parts."""
+    told = []
+    for env, value in table.sum(axis=1).items():
+        within = [
+            f"{seconds(late_s)} in {metric_title(part).lower()}" for part, late_s in late.loc[env].dropna().items()
+        ]
+        named = f" ({OF_WHICH_IMPORTS}: {', '.join(within)})" if within else ""
+        told.append(f"{env_title(env)} {seconds(value)}{named}")
+    return "; ".join(told)

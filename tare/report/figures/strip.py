@@ -17,12 +17,7 @@ TOP, LOW = 9, 21  # lines of the interval and of the control
 
 
 def strip(row: Mapping[str, Any], reach: float) -> str:
-    """The interval (thick), the control's (thin, below), the margin (shaded) and the host (vertical line).
-
-    Args:
-        row: of the verdict table.
-        reach: the ratio at the right edge; its inverse is at the left edge.
-    """
+    """The interval of a verdict (thick), the control (thin), the margin (shaded); `reach` is at the right edge."""
     limit = min(math.log(reach) * 1.06, FARTHEST)
 
     def x(ratio: float) -> float:
@@ -36,10 +31,10 @@ def strip(row: Mapping[str, Any], reach: float) -> str:
         f'<line x1="0" x2="{WIDTH}" y1="{TOP}" y2="{TOP}" stroke="var(--fig-grid, {GRID})"/>',
         f'<line x1="0" x2="{WIDTH}" y1="{LOW}" y2="{LOW}" stroke="var(--fig-grid, {GRID})"/>',
         f'<line x1="{WIDTH / 2}" x2="{WIDTH / 2}" y1="0" y2="{HEIGHT}" stroke="var(--fig-muted, {MUTED})"/>',
-        _bar(x, row, "", TOP, paint(row["env"]), 6),
+        _bar(x, row, "", TOP, paint(row["launch"]), 6),
         _bar(x, row, "control_", LOW, paint(CONTROL), 3),
     ]
-    label = f"Interval of {env_title(row['env'])} above, of the control below, the margin shaded"
+    label = f"Interval of {env_title(row['launch'])} above, of the control below, the margin shaded"
     return (
         f'<svg class="strip" viewBox="0 0 {WIDTH} {HEIGHT}" role="img" aria-label="{html.escape(label)}">'
         f"{''.join(parts)}</svg>"

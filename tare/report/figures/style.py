@@ -11,7 +11,7 @@ import html
 import io
 import re
 import textwrap
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -27,17 +27,16 @@ from tare.model.roles import CONTROL, read_role
 from tare.model.studies.study import HOST
 
 INK, MUTED, GRID, PAPER, BAND = "#1c2127", "#5b646e", "#dfe3e7", "#fefefd", "#f3e9c9"
-FIXED_COLOURS = {
-    HOST: "#3c444d",
-    CONTROL: "#8b939b",
-    "docker": "#0072b2",
-    "apptainer": "#d55e00",
-    "charliecloud": "#009e73",
-    "podman": "#cc79a7",
+# Colour and marker of environments; any other has the next of SPARE.
+FIXED = {
+    HOST: ("#3c444d", "o"),
+    CONTROL: ("#8b939b", "o"),
+    "docker": ("#0072b2", "s"),
+    "apptainer": ("#d55e00", "D"),
+    "charliecloud": ("#009e73", "^"),
+    "podman": ("#cc79a7", "v"),
 }
-SPARE_COLOURS = ("#e69f00", "#56b4e9", "#b5a300", "#7a5195")
-FIXED_MARKERS = {HOST: "o", CONTROL: "o", "docker": "s", "apptainer": "D", "charliecloud": "^", "podman": "v"}
-SPARE_MARKERS = ("P", "X", "<", ">")
+SPARE = (("#e69f00", "P"), ("#56b4e9", "X"), ("#b5a300", "<"), ("#7a5195", ">"))
 # Phases of a run, in order of time; environment colours stay theirs.
 PHASE_COLOURS = ("#8c2d19", "#2b4c7e", "#567ebb", "#9fbfe0", "#c9a227", "#e3d08f", "#5b646e")
 WIDTH_IN = 4.8  # one column of the report; its letters stay readable on a phone
@@ -51,9 +50,9 @@ PAGE_COLOURS = {
     "grid": GRID,
     "paper": PAPER,
     "band": BAND,
-    "host": FIXED_COLOURS[HOST],
-    "control": FIXED_COLOURS[CONTROL],
-    "docker": FIXED_COLOURS["docker"],
+    "host": FIXED[HOST][0],
+    "control": FIXED[CONTROL][0],
+    "docker": FIXED["docker"][0],
 }
 RC = {
     "svg.fonttype": "none",
@@ -116,22 +115,19 @@ def house_style() -> Iterator[None]:
 
 
 @cache
-def _known_environments() -> tuple[str, ...]:
+def _look(env: str) -> tuple[str, str]:
+    """Colour and marker of an environment, the same in every figure of every study."""
     from tare.model.registry import environment_names
 
-    return tuple(name for name in environment_names() if name not in FIXED_COLOURS)
-
-
-def _spare(env: str, choices: tuple[str, ...]) -> str:
-    known = _known_environments()
-    index = known.index(env) if env in known else len(known) + sum(env.encode())
-    return choices[index % len(choices)]
+    if env in FIXED:
+        return FIXED[env]
+    known = [name for name in environment_names() if name not in FIXED]
+    return SPARE[(known.index(env) if env in known else len(known) + sum(env.encode())) % len(SPARE)]
 
 
 def colour(env: str) -> str:
-    """The environment's colour, the same in every figure of every study."""
-    env = read_role(env).place.name
-    return FIXED_COLOURS.get(env) or _spare(env, SPARE_COLOURS)
+    """The environment's colour."""
+    return _look(read_role(env).place.name)[0]
 
 
 def paint(env: str) -> str:
@@ -141,20 +137,11 @@ def paint(env: str) -> str:
     return f"var(--fig-{name}, {colour(env)})" if name in PAGE_COLOURS else colour(env)
 
 
-def marker(env: str) -> str:
-    """The environment's marker."""
-    env = read_role(env).place.name
-    return FIXED_MARKERS.get(env) or _spare(env, SPARE_MARKERS)
-
-
-def point_style(env: str) -> dict[str, object]:
+def point_style(env: str) -> dict[str, str]:
     """Marker, colour and filling of an environment's points; the control is hollow."""
-    return {
-        "marker": marker(env),
-        "markeredgecolor": colour(env),
-        "markerfacecolor": PAPER if env == CONTROL else colour(env),
-        "color": colour(env),
-    }
+    own, marker = _look(read_role(env).place.name)
+    fill = PAPER if env == CONTROL else own
+    return {"marker": marker, "markeredgecolor": own, "markerfacecolor": fill, "color": own}
 
 
 @contextlib.contextmanager
@@ -196,9 +183,45 @@ def bare(axes: Axes, *, grid: str = "x") -> None:
     axes.grid(axis=grid)
 
 
+def stacked(axes: Axes, table: Any, fills: Sequence[str], names: Sequence[str], ends: Sequence[str] = ()) -> None:
+    """A bar for each row of a table, its columns one behind the other; behind each bar a word."""
+    left = table.sum(axis=1) * 0.0
+    for (part, values), fill in zip(table.fillna(0.0).items(), fills, strict=False):
+        axes.barh(
+            range(len(table)),
+            values,
+            left=left,
+            height=0.66,
+            color=fill,
+            edgecolor=PAPER,
+            linewidth=0.6,
+            label=part,
+        )
+        left = left + values
+    for place, text in enumerate(ends):
+        at = (left.iloc[place], place)
+        axes.annotate(text, at, (6, 0), textcoords="offset points", va="center", fontsize=9)
+    axes.set_yticks(range(len(table)), names)
+    axes.set_ylim(len(table) - 0.4, -0.6)
+    axes.set_xlim(0, (1.3 if ends else 1.05) * left.max() or 1)
+    bare(axes)
+
+
 def footnote(figure: Figure, text: str) -> None:
     """A line below the axes: n, and what bars and intervals are."""
     figure.supxlabel(wrap(text, NOTE_LETTERS), x=0.01, ha="left", fontsize=9, color=MUTED)
+
+
+def finish(
+    figure: Figure, title: str, note: str, alt: str, entries: Any = None, ncols: int | None = None, **look: Any
+) -> Drawing:
+    """Title, with a legend where there are entries, and the note below: the drawing with its words."""
+    if entries is None:
+        title_above(figure, title)
+    else:
+        legend(figure, title, entries, ncols, **look)
+    footnote(figure, note)
+    return Drawing(figure=figure, title=title, alt=alt)
 
 
 def empty(title: str, reason: str) -> Drawing:

@@ -9,10 +9,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
-from tare.analysis.break_even import NAIVE, built
+from tare.analysis.break_even import NAIVE, Built, built
 from tare.report.evidence import Evidence
 from tare.report.words.labels import env_order, env_title, workload_title
 from tare.report.words.layout import Cell, Table, field
@@ -24,16 +23,8 @@ MEGA = 1e6
 DAYS_EXACTLY = 10.0  # below that with a decimal
 
 
-@dataclass(frozen=True, kw_only=True)
-class Choice:
-    """An image that may be built, with this study's numbers.
-
-    Attributes:
-        title: environment and workload; whose recipe where that is not ours.
-        build_s: measured, once.
-        megabytes: that a pull moves, in 10^6 bytes.
-        low_s, high_s: ends of the seconds that a run saves; below zero where it takes longer than on the host.
-    """
+class Choice(NamedTuple):
+    """An image that may be built: seconds, once; 10^6 bytes that a pull moves; ends of what a run saves."""
 
     title: str
     build_s: float
@@ -57,16 +48,10 @@ def section(evidence: Evidence) -> dict[str, Any] | None:
     found = list(choices(evidence))
     if not found:
         return None
+    defaults = {"runs_a_day": RUNS_A_DAY, "megabits_per_s": MEGABITS_PER_S}
     return {
         "table": _table(evidence, found),
-        "defaults": {
-            "runs_a_day": RUNS_A_DAY,
-            "megabits_per_s": MEGABITS_PER_S,
-            "choices": [
-                {name: getattr(one, name) for name in ("title", "build_s", "megabytes", "low_s", "high_s")}
-                for one in found
-            ],
-        },
+        "defaults": {**defaults, "choices": [one._asdict() for one in found]},
         "first": f"{found[0].title}: {told(found[0].runs, found[0].low_s, found[0].high_s, RUNS_A_DAY)}",
     }
 
@@ -76,25 +61,15 @@ def choices(evidence: Evidence) -> Iterator[Choice]:
     for workload in evidence.workloads:
         given = (evidence.image_costs, evidence.verdicts, evidence.metrics, workload, evidence.study.stack)
         for one in sorted(built(*given), key=lambda image: env_order(image.env)):
-            title = f"{env_title(one.env)}, {workload_title(workload)}"
-            title += ", naive image" if one.whose == NAIVE else ""
             if one.size_bytes is not None:
-                yield _choice(title, one.build_s, one.size_bytes, (one.low_s, one.high_s))
+                yield _choice(one, workload)
 
 
-def _choice(title: str, build_s: float, size_bytes: float, saved: tuple[float, float]) -> Choice:
-    """As the page's script gets it: rounded, so that both compute with the same numbers."""
-    return Choice(
-        title=title,
-        build_s=round(build_s, 1),
-        megabytes=round(size_bytes / MEGA, 1),
-        low_s=_rounded(saved[0]),
-        high_s=_rounded(saved[1]),
-    )
-
-
-def _rounded(value: float) -> float:
-    return round(value, 3) + 0.0  # no negative zero
+def _choice(one: Built, workload: str) -> Choice:
+    """As the page's script gets it: rounded, so that both compute with the same numbers; no negative zero."""
+    title = f"{env_title(one.env)}, {workload_title(workload)}{', naive image' if one.whose == NAIVE else ''}"
+    saved = (round(end, 3) + 0.0 for end in (one.low_s, one.high_s))
+    return Choice(title, round(one.build_s, 1), round(one.size_bytes / MEGA, 1), *saved)
 
 
 def told(runs: Runs, low_s: float, high_s: float, runs_a_day: float) -> str:
@@ -103,19 +78,15 @@ def told(runs: Runs, low_s: float, high_s: float, runs_a_day: float) -> str:
         return f"Never: a run takes {_span(0.0 - high_s, 0.0 - low_s)} more than it saves."
     if runs.most == NEVER:
         return (
-            f"After {_count(runs.fewest)} runs at best ({_days(runs.fewest, runs_a_day)}), perhaps never: "
+            f"After {runs.fewest:,.0f} runs at best ({_days(runs.fewest, runs_a_day)}), perhaps never: "
             f"what a run saves lies between {_signed(low_s)} and {_signed(high_s)}."
         )
     if runs.fewest == runs.most:
-        return f"After {_count(runs.most)} runs ({_days(runs.most, runs_a_day)})."
+        return f"After {runs.most:,.0f} runs ({_days(runs.most, runs_a_day)})."
     return (
-        f"After {_count(runs.fewest)} to {_count(runs.most)} runs ({_days(runs.fewest, runs_a_day)} to "
+        f"After {runs.fewest:,.0f} to {runs.most:,.0f} runs ({_days(runs.fewest, runs_a_day)} to "
         f"{_days(runs.most, runs_a_day)})."
     )
-
-
-def _count(runs: float) -> str:
-    return f"{runs:,.0f}"
 
 
 def _days(runs: float, runs_a_day: float) -> str:

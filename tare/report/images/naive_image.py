@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-
-import pandas as pd
+from functools import partial
 
 from tare.analysis import image_costs
 from tare.literature import published
@@ -20,6 +19,11 @@ OUR_BYTES = {"docker": "said_bytes", "apptainer": "disk_bytes"}
 # What a paper may print of its image, by our name of it; and names of what its image or its build has besides.
 PRINTED = ("image_build", "image_size")
 DIFFERS = "image_differs"
+NOTE = (
+    "Naive images were built once with nothing cached: measured, without an interval. Tare's: tree, image and "
+    "form, each as long as it took when made. Base and packages were on this machine before. Size: as Docker "
+    "states it; of a .sif its allocated blocks."
+)
 
 
 def table(evidence: Evidence) -> Table | None:
@@ -28,40 +32,21 @@ def table(evidence: Evidence) -> Table | None:
     if costs[(costs["campaign"] == image_costs.NAIVE) & (costs["stack"] == stack)].empty:
         return None
     rows: list[Row] = []
-    reasons = []
+    notes = [NOTE]
     for env, recipe in RECIPES.items():
-        naive = [
-            image_costs.cost(costs, stack, env, item) for item in (image_costs.NAIVE_BUILD, image_costs.NAIVE_BYTES)
-        ]
+        cost = partial(image_costs.cost, costs, stack, env)
+        naive = cost(image_costs.NAIVE_BUILD), cost(image_costs.NAIVE_BYTES)
+        took, size = [cost(item) for item in OUR_STAGES], cost(OUR_BYTES[env])
         rows.append([f"{env_title(env)}: naive {recipe}", *_cells(*naive)])
-        if ours := _ours(costs, stack, env):
-            rows.append([f"{env_title(env)}: Tare's image", *_cells(*ours)])
+        if None not in took or size is not None:
+            rows.append([f"{env_title(env)}: Tare's image", *_cells(None if None in took else sum(took), size)])
         if why := image_costs.why_not(costs, stack, env, image_costs.NAIVE_BUILD):
-            reasons.append(f"{env_title(env)}: {why}.")
-    printed = list(_printed())
-    return Table(
-        caption=f"{stack}: an image as a user would write it by hand, and Tare's own",
-        columns=["", "build", "size"],
-        rows=[*rows, *(row for row, _ in printed)],
-        note=" ".join(
-            [
-                "Naive images were built once with nothing cached: measured, without an interval. Tare's: tree, "
-                "image and form, each as long as it took when made. Base and packages were on this machine before. "
-                "Size: as Docker states it; of a .sif its allocated blocks.",
-                *reasons,
-                *(note for _, note in printed),
-            ]
-        ),
-        numeric=True,
-    )
-
-
-def _ours(costs: pd.DataFrame, stack: str, env: str) -> tuple[float | None, float | None] | None:
-    """Seconds and bytes of Tare's own image; None where the study has it not."""
-    took = [image_costs.cost(costs, stack, env, item) for item in OUR_STAGES]
-    size = image_costs.cost(costs, stack, env, OUR_BYTES[env])
-    whole = None if None in took else sum(value for value in took if value is not None)
-    return None if whole is None and size is None else (whole, size)
+            notes.append(f"{env_title(env)}: {why}.")
+    for row, note in _printed():
+        rows.append(row)
+        notes.append(note)
+    caption = f"{stack}: an image as a user would write it by hand, and Tare's own"
+    return Table(caption=caption, columns=["", "build", "size"], rows=rows, note=" ".join(notes), numeric=True)
 
 
 def _cells(took: float | None, size: float | None) -> list[str | Cell | None]:
@@ -71,17 +56,14 @@ def _cells(took: float | None, size: float | None) -> list[str | Cell | None]:
 
 def _printed() -> Iterator[tuple[Row, str]]:
     """What published studies print of their images, and what is in those that is not in ours."""
-    for name in paper_names():
-        paper = published.load(name)
-        found = {
-            fact.id: str(fact.quantity) for fact in paper.text if fact.id in PRINTED and fact.quantity is not None
-        }
-        if not found:
-            continue
+    for paper in map(published.load, paper_names()):
+        facts = [fact for fact in paper.text if fact.id in PRINTED and fact.quantity is not None]
+        found = {fact.id: Cell(text=str(fact.quantity), below="as printed") for fact in facts}
         differs = [name for fact in paper.settings if fact.id == DIFFERS for name in fact.names]
         more = f"; what its image or its build may have besides: {listed(differs)}" if differs else ""
-        cells = [Cell(text=found[item], below="as printed") if item in found else None for item in PRINTED]
-        yield [f"{name}: its image", *cells], f"{name}: one build without a spread{more}."
+        if found:
+            row: Row = [f"{paper.paper}: its image", *(found.get(item) for item in PRINTED)]
+            yield row, f"{paper.paper}: one build without a spread{more}."
 
 
 def _size(value: float) -> str:

@@ -133,7 +133,7 @@ def mapped_table(evidence: Evidence) -> Table:
     for workload in evidence.workloads:
         own = evidence.fingerprints[evidence.fingerprints["workload"] == workload]
         for env in evidence.environments:
-            count = int((own["env"] == env).sum())
+            count = int((own["launch"] == env).sum())
             if not count:
                 continue
             mapped, same = suspects.tree_files(own, env)

@@ -46,8 +46,8 @@ def profile_table(evidence: Evidence, workload: str) -> Table:
 def metrics_table(metrics: pd.DataFrame, workload: str, environments: Sequence[str], caption: str) -> Table:
     """As `profile_table`, from a table of metrics."""
     own = metrics[(metrics["campaign"] == PROFILE) & (metrics["workload"] == workload)]
-    ran = [env for env in environments if (own[own["env"] == env]["kind"] != UNAVAILABLE).any()]
-    own = own[own["env"].isin(ran)]
+    ran = [env for env in environments if (own[own["launch"] == env]["kind"] != UNAVAILABLE).any()]
+    own = own[own["launch"].isin(ran)]
     own = own.assign(heading=own["metric"].map(group_of))
     rows: list[Row] = []
     for heading in (LAUNCH, *GROUPS):
@@ -73,7 +73,7 @@ def _group_rows(part: pd.DataFrame, ran: Sequence[str]) -> list[Row]:
             continue
         several = own["source"].nunique() > 1
         for source in own["source"].unique():
-            one = own[own["source"] == source].set_index("env")
+            one = own[own["source"] == source].set_index("launch")
             below = f"{metric_meaning(metric)}{f'; by {source}' if several else ''}"
             cells = [_cell(one.loc[env]) if env in one.index else None for env in ran]
             kinds = ", ".join(sorted(set(one["kind"]) - {UNAVAILABLE})) or UNAVAILABLE

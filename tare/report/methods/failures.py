@@ -23,7 +23,7 @@ def failures_table(evidence: Evidence) -> Table | None:
         (campaign, name, failed)
         for campaign in evidence.campaigns
         if campaign.kind != "sweep"  # its launches are of the host alone
-        for name in campaign.plan.environments
+        for name in campaign.plan.launch_names
         if (failed := failures_of(campaign, name)).launches
         if failed.failures or (campaign.kind in KINDS and campaign.is_headline)
     ]

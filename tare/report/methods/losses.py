@@ -12,7 +12,6 @@ import pandas as pd
 
 from tare.analysis.choice import kind_of
 from tare.model.registry import SINGLE
-from tare.model.roles import read_role
 from tare.model.studies.layout import STEPS, is_headline, read_name
 from tare.model.studies.study import HOST
 from tare.report.evidence import Evidence
@@ -54,7 +53,7 @@ def loss_checks(evidence: Evidence) -> list[LossCheck]:
 
 def _at_its_level(rows: pd.DataFrame) -> pd.DataFrame:
     """Rows without those of launches at the headline's levels."""
-    return rows[~rows["env"].map(lambda env: read_role(env).is_reference).astype(bool)]
+    return rows[rows["launch_role"] != "headline"]
 
 
 def loss_check(workload: str, rows: pd.DataFrame, campaign: str | None = None) -> LossCheck:
@@ -77,7 +76,7 @@ def loss_check(workload: str, rows: pd.DataFrame, campaign: str | None = None) -
         return LossCheck(workload=workload, equal=None, sentence=f"{title}: no launch on the host left a loss.")
     distance = (own["value"] - own["reference"]).abs() / own["reference"].abs()
     worst = own.loc[distance.idxmax()]
-    largest, where = float(distance.max()), env_title(str(worst["env"]))
+    largest, where = float(distance.max()), env_title(str(worst["launch"]))
     counted, end = _counted(own, kind)
     if largest == 0:
         losses = own["reference"].unique()
@@ -105,7 +104,7 @@ def _title(workload: str, campaign: str) -> str:
 
 def _references(rows: pd.DataFrame, kind: str) -> pd.Series:
     """What each row is held against."""
-    hosts = rows[rows["env"] == HOST].sort_values("rep")
+    hosts = rows[rows["launch"] == HOST].sort_values("rep")
     if kind == STEPS:
         return rows["rep"].map(hosts.set_index("rep")["value"])
     return pd.Series(float(hosts["value"].iloc[0]) if len(hosts) else float("nan"), index=rows.index)
@@ -113,7 +112,7 @@ def _references(rows: pd.DataFrame, kind: str) -> pd.Series:
 
 def _counted(rows: pd.DataFrame, kind: str) -> tuple[str, str]:
     """How many launches in how many environments, and what they ended."""
-    places = rows["env"].map(lambda env: read_role(env).environment).nunique()
+    places = rows["environment"].nunique()
     launches = f"{len(rows)} launches in {places} environment{'s' if places > 1 else ''}"
     if kind == STEPS:
         rounds = rows["rep"].nunique()

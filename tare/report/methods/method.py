@@ -9,7 +9,6 @@ from tare.analysis.sliced_rounds import is_sliced, unsliced_reason
 from tare.model.journals.units import IN_MEMORY, unsliced
 from tare.model.records.campaigns import SHARED, Plan
 from tare.model.records.measured import CopiesRecord
-from tare.model.roles import read_role
 from tare.report.evidence import Campaign, Evidence
 from tare.report.figures import joint
 from tare.report.figures.forest import counts
@@ -44,9 +43,9 @@ def method_sentences(evidence: Evidence) -> list[str]:
         "not across zero: different within the margin. Across zero and beyond the margin: inconclusive. Else: "
         "different.",
         *([_arms(evidence)] if evidence.arms() else []),
-        f"Equal for all: {plan.conditions['threads']} thread(s), {plan.conditions['cpus']} logical CPU(s), "
+        f"Equal for all: {plan.conditions.threads} thread(s), {plan.conditions.cpus} logical CPU(s), "
         f"open files, /dev/shm, an allow-listed environment, working directory, data path; {_network(evidence)}; "
-        f"page cache {plan.conditions['page_cache']}; {_allocators(rounds, steps)}; "
+        f"page cache {plan.conditions.page_cache}; {_allocators(rounds, steps)}; "
         "the same tree of interpreter and packages, byte for byte.",
         "Profiled launches and timed launches are never the same launch.",
     ]
@@ -64,7 +63,7 @@ def _families(confidence: float) -> str:
 def _rounds(campaign: Campaign) -> str:
     plan = campaign.plan
     return (
-        f"Rounds: each round launched {len(plan.environments)} whole runs to completion, the host among them "
+        f"Rounds: each round launched {len(plan.launch_names)} whole runs to completion, the host among them "
         f"twice, {_advance(campaign)} {_discarded(campaign, 'round')}A seed in the plan gives every order and "
         "every size of the environment block; both are in the records."
     )
@@ -194,7 +193,7 @@ def _sampling(campaign: Campaign) -> str:
 
 
 def _arms(evidence: Evidence) -> str:
-    baselines = any(read_role(name).is_reference for c in evidence.arms() for name in c.plan.environments)
+    baselines = any(role.is_reference for c in evidence.arms() for role in c.plan.launches)
     beside = ", and beside them a launch as in the headline" if baselines else ""
     return (
         f"Arms vary one factor: every environment at the arm's level, two hosts among them{beside}. What the level "
@@ -203,7 +202,7 @@ def _arms(evidence: Evidence) -> str:
 
 
 def _allocators(rounds: Sequence[Campaign], steps: Sequence[Campaign]) -> str:
-    parts = [f"{rounds[0].plan.conditions['allocator']} in whole runs"]
+    parts = [f"{rounds[0].plan.conditions.allocator} in whole runs"]
     if steps and steps[0].plan.measured is not None:
         parts.append(f"{listed(list(steps[0].plan.measured.levels))} in training steps")
     return f"allocator {listed(parts)}"

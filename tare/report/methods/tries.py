@@ -36,8 +36,8 @@ def ledger_table(evidence: Evidence) -> Table:
                 STATES[row["state"]] if missing(row["folder"]) else f"{STATES[row['state']]} ({row['folder']})",
                 str(row["opened_at"]).replace("T", " ").removesuffix("Z"),
                 "not known" if missing(row["units"]) else str(row["units"]),
-                None if missing(row["env"]) else env_title(row["env"], short=True),
-                None if missing(row["env"]) else signed(row["ci_low"], row["ci_high"]),
+                None if missing(row["launch"]) else env_title(row["launch"], short=True),
+                None if missing(row["launch"]) else signed(row["ci_low"], row["ci_high"]),
                 None if missing(row["alpha"]) else f"{100 * row['alpha']:.2g}%",
             ]
         )

@@ -44,6 +44,7 @@ CHECKS = {
     "not_recomputable": ("What can't be recomputed", ""),
     "not_judged": ("What the text says that no claim judges", ""),
 }
+PLACES = {check: place for place, check in enumerate(CHECKS)}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -58,37 +59,26 @@ class Group:
 def groups(evidence: Evidence, published: Published) -> list[Group]:
     """Every finding but the specifications, which have tables of their own."""
     findings = own(evidence.published, published.paper)
-    findings = findings[findings["check"] != SPECIFICATION]
-    names = sorted(findings["check"].unique(), key=_order)
-    return [_group(name, findings[findings["check"] == name], published.names) for name in names]
-
-
-def _order(check: str) -> tuple[int, str]:
-    return (list(CHECKS).index(check) if check in CHECKS else len(CHECKS), check)
+    checks = set(findings["check"]) - {SPECIFICATION}
+    ordered = sorted(checks, key=lambda check: (PLACES.get(check, len(PLACES)), check))
+    return [_group(check, findings[findings["check"] == check], published.names) for check in ordered]
 
 
 def _group(check: str, rows: pd.DataFrame, names: Mapping[str, str]) -> Group:
     title, meaning = CHECKS.get(check, (check.replace("_", " ").capitalize(), ""))
     with_here = rows["measured"].notna().any()
-    note = f"Recomputed: {meaning}." if meaning else ""
-    return Group(
-        title=title,
-        outcome=outcome(rows["agrees"]),
-        table=Table.of(
-            rows.to_dict("records"),
-            {
-                "what": lambda row: Cell(text=where(row, names), below=words(row["metric"])),
-                "published": lambda row: _number(row["published"], row["unit"]),
-                "recomputed": lambda row: _number(row["recomputed"], row["unit"]),
-                **({"here": _here} if with_here else {}),
-                "agrees": field("agrees"),
-                "how to redo it": field("note", readable),
-            },
-            caption=title,
-            note=f"{note} Here: medians." if with_here else note,
-            wide=True,
-        ),
-    )
+    notes = [f"Recomputed: {meaning}."] if meaning else []
+    columns = {
+        "what": lambda row: Cell(text=where(row, names), below=words(row["metric"])),
+        "published": lambda row: _number(row, "published"),
+        "recomputed": lambda row: _number(row, "recomputed"),
+        **({"here": lambda row: _number(row, "measured")} if with_here else {}),
+        "agrees": field("agrees"),
+        "how to redo it": field("note", readable),
+    }
+    note = " ".join([*notes, "Here: medians."] if with_here else notes)
+    table = Table.of(rows.to_dict("records"), columns, caption=title, note=note, wide=True)
+    return Group(title=title, outcome=outcome(rows["agrees"]), table=table)
 
 
 def outcome(agrees: pd.Series) -> str:
@@ -101,23 +91,23 @@ def outcome(agrees: pd.Series) -> str:
     return f"{text}, {open_ones} not recomputable" if open_ones else text
 
 
-def _here(row: Mapping[str, Any]) -> str | Cell | None:
-    here = _number(row["measured"], row["unit"])
-    return here if here is None or row["measured_kind"] != "modelled" else Cell(text=here, below="modelled")
-
-
-def _number(value: float | None, unit: str) -> str | None:
-    return None if missing(value) else readable(amount(value, unit))
+def _number(row: Mapping[str, Any], column: str) -> str | Cell | None:
+    """A number of a finding; below one of this machine that it is modelled."""
+    if missing(row[column]):
+        return None
+    text = readable(amount(row[column], row["unit"]))
+    return (
+        Cell(text=text, below="modelled") if column == "measured" and row["measured_kind"] == "modelled" else text
+    )
 
 
 def where(row: Mapping[str, Any], names: Mapping[str, str]) -> str:
     """Figure 5, CNN on MNIST, Docker, batch 64: what a finding is about, in the paper's words."""
-    place = f"Figure {row['figure']}" if str(row["figure"]).isdigit() else str(row["figure"]).capitalize()
-    parts = [place]
-    if not missing(row["workload"]):
-        parts.append(workload_title(row["workload"]))
-    if not missing(row["env"]):
-        parts.append(theirs(names, row["env"]))
-    if not missing(row["batch"]):
-        parts.append(f"batch {row['batch']}")
-    return ", ".join(parts)
+    figure = str(row["figure"])
+    forms = {
+        "workload": workload_title,
+        "env": lambda env: theirs(names, env),
+        "batch": lambda size: f"batch {size}",
+    }
+    told = [form(row[column]) for column, form in forms.items() if not missing(row[column])]
+    return ", ".join([f"Figure {figure}" if figure.isdigit() else figure.capitalize(), *told])

@@ -8,10 +8,8 @@ Peaks and bandwidths are the datasheets', so the range is modelled.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass
-
-import pandas as pd
 
 from tare.analysis.choice import PROFILE
 from tare.literature import audit
@@ -24,25 +22,41 @@ from tare.report.references import Reference
 from tare.report.words.labels import decimal_prefix, significant, with_unit, workload_title
 from tare.report.words.layout import UNAVAILABLE, Cell, Table
 
-TIME, RATE, MEMORY_RATE, FREE = "time", "rate", "memory rate", "free"
-KERNEL_CHECKS = ("sum_of_maxima", "mean_throughput", "kernel_time")
-CALLS = {"memset_s": "Memset, a call", "htod_s": "Host to device, a call", "dtoh_s": "Device to host, a call"}
+TIME, RATE, MEMORY_RATE, LINK, FREE = "time", "rate", "memory rate", "link", "free"
 NO_RANGE = {
-    "htod_s": "the link between host and device is no part of the datasheets here",
-    "dtoh_s": "the link between host and device is no part of the datasheets here",
+    LINK: "the link between host and device is no part of the datasheets here",
     FREE: "it follows from the kernels that a framework chooses, not from the device",
 }
+NO_SHEET = "config/devices.yaml has no datasheet of one of the two devices"
+# Times of one call, which need no count of steps: what each is, how it scales.
+CALLS = {
+    "memset": ("Memset, a call", TIME),
+    "htod": ("Host to device, a call", LINK),
+    "dtoh": ("Device to host, a call", LINK),
+}
+# Rates of the kernels and, over the paper's epoch, their sums: title, meaning, unit, how it scales; published,
+# by check and metric, here, by metric. Two names are a quotient; what is of an epoch is a step's times its steps.
+KERNELS = (
+    ("DRAM read throughput", "bytes read by the kernels' time", "B/s", MEMORY_RATE,
+     [("mean_throughput", "dram_read_bytes_per_s")], ["dram_read_bytes_per_s"]),
+    ("DRAM write throughput", "bytes written by the kernels' time", "B/s", MEMORY_RATE,
+     [("mean_throughput", "dram_write_bytes_per_s")], ["dram_write_bytes_per_s"]),
+    ("FLOP rate of the kernels", "counted FLOPs by the kernels' time", "FLOP/s", RATE,
+     [("sum_of_maxima", "flops"), ("kernel_time", "kernel_s")], ["flops_measured", "kernel_s"]),
+    ("Kernels' time, an epoch", "ours: a step's, {} times (modelled)", "s", TIME,
+     [("kernel_time", "kernel_s")], ["kernel_s"]),
+    ("HBM transactions, an epoch", "of 32 B; ours: a step's, {} times (modelled)", "1", FREE,
+     [("sum_of_maxima", "hbm_transactions")], ["hbm_transactions"]),
+    ("FLOPs, an epoch", "counted; ours: a step's, {} times (modelled)", "1", FREE,
+     [("sum_of_maxima", "flops")], ["flops_measured"]),
+)  # fmt: skip
 
 
 @dataclass(frozen=True, kw_only=True)
 class Beside:
-    """One published number beside a reference's.
+    """One published number beside a reference's, in `unit`, with the range that the datasheets make one expect.
 
-    Attributes:
-        title, meaning: what it is, and how both numbers came about.
-        published, here: in `unit`; None where there is none, with `reason`.
-        low, high: the expected range of here / published by the datasheets; None where they say nothing.
-        reason: why there is no number or no range.
+    `meaning` is how both came about; `reason` why there is no number here, or no range.
     """
 
     title: str
@@ -64,15 +78,19 @@ class Beside:
         """Where the ratio lies: within, below or above the expected range; or why nobody can tell."""
         if self.ratio is None or self.low is None or self.high is None:
             return f"no range: {self.reason}" if self.ratio is not None else f"{UNAVAILABLE}: {self.reason}"
-        if self.ratio < self.low:
-            return "below the range"
-        return "above the range" if self.ratio > self.high else "within the range"
+        where = "below" if self.ratio < self.low else "above" if self.ratio > self.high else "within"
+        return f"{where} the range"
+
+
+def gains(old: Datasheet, new: Datasheet) -> tuple[float, float]:
+    """How many times the bandwidth and the fp32 peak of one device another has."""
+    memory = new.memory_bytes_per_s / old.memory_bytes_per_s
+    return memory, new.peak_flop_per_s["fp32"] / old.peak_flop_per_s["fp32"]
 
 
 def scaling(kind: str, old: Datasheet, new: Datasheet) -> tuple[float, float]:
     """Least and greatest ratio (new by old) of a time or a rate, by what may bound the kernel; modelled."""
-    memory = new.memory_bytes_per_s / old.memory_bytes_per_s
-    peak = new.peak_flop_per_s["fp32"] / old.peak_flop_per_s["fp32"]
+    memory, peak = gains(old, new)
     factors = (1.0, memory) if kind == MEMORY_RATE else (1.0, memory, peak)
     found = [1 / factor for factor in factors] if kind == TIME else list(factors)
     return min(found), max(found)
@@ -83,11 +101,56 @@ def beside(reference: Reference, published: Published, workload: str) -> list[Be
     if reference.record["device"]["kind"] != "cuda":
         return []
     old, new = _sheets(reference, published, workload)
+    found = []
+    for kind, lacking, about in _numbers(reference, published, workload):
+        reason = lacking if about["here"] is None else NO_RANGE.get(kind)
+        if reason is None and (old is None or new is None):
+            reason = NO_SHEET
+        low, high = (None, None) if reason else scaling(kind, old, new)
+        found.append(Beside(**about, low=low, high=high, reason=reason))
+    return found
+
+
+def _numbers(reference: Reference, published: Published, workload: str) -> Iterator[tuple[str, str, dict]]:
+    """How each number scales, why there may be none here, and what is published and here."""
+    rows = reference.metrics
+    rows = rows[(rows["campaign"] == PROFILE) & (rows["workload"] == workload) & (rows["launch"] == HOST)]
+    # The framework's profiler before other tools.
+    rows = rows[rows["kind"] != UNAVAILABLE].sort_values("source", key=lambda names: names == "nsys", kind="stable")
+    here = rows.drop_duplicates("metric").set_index("metric")["value"].to_dict()
     logs = _profile_log(published, workload)
-    return [*_calls(logs, reference, workload, old, new), *_kernels(published, reference, workload, old, new)]
+    averages = logs[logs["statistic"] == "average"].drop_duplicates("metric").set_index("metric")["value"]
+    for name, (title, kind) in CALLS.items():
+        if f"{name}_s" in averages.index:
+            both = (here.get(f"{name}_s"), here.get(f"{name}_calls"))
+            about = {"title": title, "meaning": "mean over the calls of a profile", "unit": "s"}
+            numbers = {"published": float(averages[f"{name}_s"]), "here": _quotient(both)}
+            yield kind, "the reference's profile has no such call", {**about, **numbers}
+    # What follows from the paper's own kernels on its host: invocations x average, summed.
+    total = audit.computed(published.paper)
+    total = total[(total["workload"] == workload) & (total["env"] == HOST)]
+    sums = total.drop_duplicates(["check", "metric"]).set_index(["check", "metric"])["recomputed"].to_dict()
+    steps = epoch_steps(reference, workload)
+    for title, meaning, unit, kind, theirs, ours in KERNELS:
+        was = _quotient([sums.get(key) for key in theirs])
+        if was is None:
+            continue
+        now = _quotient([here.get(name) for name in ours])
+        if "{}" in meaning:
+            now = now * steps if now is not None and steps else None
+        about = {"title": title, "meaning": meaning.format(steps), "unit": unit, "published": was, "here": now}
+        yield kind, "the reference's profile did not count it", about
 
 
-def _profile_log(published: Published, workload: str) -> pd.DataFrame:
+def _quotient(values: tuple | list) -> float | None:
+    """The first by the second where there are two; None where one is missing."""
+    first, *rest = values
+    if first is None or any(not one for one in rest):
+        return None
+    return first / rest[0] if rest else first
+
+
+def _profile_log(published: Published, workload: str):
     logs = published.logs
     return logs[(logs["workload"] == workload) & (logs["env"] == HOST) & (logs["series"] == "profile")]
 
@@ -96,95 +159,6 @@ def _sheets(reference: Reference, published: Published, workload: str) -> tuple[
     """Datasheets of the device in the paper's log and of the reference's; None where there is none."""
     named = _profile_log(published, workload)["device"].dropna()
     return datasheet.find(str(named.iloc[0])) if len(named) else None, datasheet.find(reference.device)
-
-
-def _here(reference: Reference, workload: str) -> dict[str, float]:
-    """Values of the profiled launch on the host, by metric; the framework's profiler before other tools."""
-    rows = reference.metrics
-    rows = rows[(rows["campaign"] == PROFILE) & (rows["workload"] == workload) & (rows["env"] == HOST)]
-    rows = rows[rows["kind"] != UNAVAILABLE].sort_values("source", key=lambda names: names == "nsys", kind="stable")
-    return rows.drop_duplicates("metric").set_index("metric")["value"].to_dict()
-
-
-def _range(kind: str, old: Datasheet | None, new: Datasheet | None) -> dict[str, object]:
-    if kind in NO_RANGE:
-        return {"reason": NO_RANGE[kind]}
-    if old is None or new is None:
-        return {"reason": "config/devices.yaml has no datasheet of one of the two devices"}
-    low, high = scaling(kind, old, new)
-    return {"low": low, "high": high}
-
-
-def _calls(
-    own: pd.DataFrame, reference: Reference, workload: str, old: Datasheet | None, new: Datasheet | None
-) -> list[Beside]:
-    """Times of one call, which need no count of steps."""
-    here, found = _here(reference, workload), []
-    for metric, title in CALLS.items():
-        rows = own[(own["metric"] == metric) & (own["statistic"] == "average")]
-        if rows.empty:
-            continue
-        calls = here.get(metric.replace("_s", "_calls"))
-        value = here[metric] / calls if calls and metric in here else None
-        extra = _range(metric if metric in NO_RANGE else TIME, old, new)
-        if value is None:
-            extra = {"reason": "the reference's profile has no such call"}
-        found.append(
-            Beside(
-                title=title, meaning="mean over the calls of a profile", unit="s",
-                published=float(rows["value"].iloc[0]), here=value, **extra,
-            )
-        )  # fmt: skip
-    return found
-
-
-def _kernels(
-    published: Published, reference: Reference, workload: str, old: Datasheet | None, new: Datasheet | None
-) -> list[Beside]:
-    """Rates of the kernels and, over the paper's epoch, their sums."""
-    total = _recomputed(published, workload)
-    if total.empty:
-        return []
-    here = _here(reference, workload)
-    seconds = total["kernel_time", "kernel_s"]
-    steps = epoch_steps(reference, workload)
-    rows = [
-        ("DRAM read throughput", "bytes read by the kernels' time", "B/s",
-         total["mean_throughput", "dram_read_bytes_per_s"], here.get("dram_read_bytes_per_s"), MEMORY_RATE),
-        ("DRAM write throughput", "bytes written by the kernels' time", "B/s",
-         total["mean_throughput", "dram_write_bytes_per_s"], here.get("dram_write_bytes_per_s"), MEMORY_RATE),
-        ("FLOP rate of the kernels", "counted FLOPs by the kernels' time", "FLOP/s",
-         total["sum_of_maxima", "flops"] / seconds, _by(here, "flops_measured", "kernel_s"), RATE),
-        ("Kernels' time, an epoch", f"ours: a step's, {steps} times (modelled)", "s", seconds,
-         _times(here, "kernel_s", steps), TIME),
-        ("HBM transactions, an epoch", f"of 32 B; ours: a step's, {steps} times (modelled)", "1",
-         total["sum_of_maxima", "hbm_transactions"], _times(here, "hbm_transactions", steps), FREE),
-        ("FLOPs, an epoch", f"counted; ours: a step's, {steps} times (modelled)", "1",
-         total["sum_of_maxima", "flops"], _times(here, "flops_measured", steps), FREE),
-    ]  # fmt: skip
-    lacking = {"reason": "the reference's profile did not count it"}
-    return [
-        Beside(
-            title=title, meaning=meaning, unit=unit, published=value, here=own,
-            **(lacking if own is None else _range(kind, old, new)),
-        )
-        for title, meaning, unit, value, own, kind in rows
-    ]  # fmt: skip
-
-
-def _recomputed(published: Published, workload: str) -> pd.Series:
-    """What follows from the paper's own kernels on its host, by check and metric: invocations x average, summed."""
-    rows = audit.computed(published.paper)
-    rows = rows[(rows["workload"] == workload) & (rows["env"] == HOST) & rows["check"].isin(KERNEL_CHECKS)]
-    return rows.set_index(["check", "metric"])["recomputed"]
-
-
-def _by(here: Mapping[str, float], over: str, under: str) -> float | None:
-    return here[over] / here[under] if over in here and here.get(under) else None
-
-
-def _times(here: Mapping[str, float], metric: str, steps: int | None) -> float | None:
-    return here[metric] * steps if metric in here and steps else None
 
 
 def epoch_steps(reference: Reference, workload: str) -> int | None:
@@ -196,6 +170,18 @@ def epoch_steps(reference: Reference, workload: str) -> int | None:
 
 def table(reference: Reference, published: Published, workload: str) -> Table:
     """Published beside the reference's, with the ratio, the expected range and where the ratio lies."""
+    old, new = _sheets(reference, published, workload)
+    model = published.measured_with.device.name.split()[-1] if published.measured_with else "device"
+    note = (
+        "Published: done again from the paper's logs by kernel, on its host. Another release of the framework runs "
+        "other kernels: a ratio outside the range need not come from the device."
+    )
+    if old is not None and new is not None:
+        memory, peak = (significant(gain, 2) for gain in gains(old, new))
+        note += (
+            f" By the datasheets {new.name} has {memory} times the bandwidth of {old.name} and {peak} times its "
+            "fp32 peak; a kernel that its launch bounds gains neither."
+        )
     return Table.of(
         beside(reference, published, workload),
         {
@@ -208,40 +194,11 @@ def table(reference: Reference, published: Published, workload: str) -> Table:
             ),
             "where the ratio lies": lambda one: one.verdict,
         },
-        caption=f"{workload_title(workload)}: the paper's {_model(published)} beside {reference.device}",
-        note="Published: done again from the paper's logs by kernel, on its host. Another release of the framework "
-        "runs other kernels: a ratio outside the range need not come from the device.",
+        caption=f"{workload_title(workload)}: the paper's {model} beside {reference.device}",
+        note=note,
         wide=True,
     )
 
 
-def _model(published: Published) -> str:
-    """The model of the device that the paper used, such as V100."""
-    return published.measured_with.device.name.split()[-1] if published.measured_with else "device"
-
-
 def _text(value: float, unit: str) -> str:
     return f"{decimal_prefix(value)}FLOP/s" if unit == "FLOP/s" else with_unit(value, unit)
-
-
-def sentences(reference: Reference, published: Published, workload: str) -> list[str]:
-    """What separates the two devices by their datasheets, and how many ratios lie where that puts them."""
-    old, new = _sheets(reference, published, workload)
-    found = [one for one in beside(reference, published, workload) if one.low is not None and one.ratio is not None]
-    if not found or old is None or new is None:
-        return []
-    memory = new.memory_bytes_per_s / old.memory_bytes_per_s
-    peak = new.peak_flop_per_s["fp32"] / old.peak_flop_per_s["fp32"]
-    outside = [one for one in found if one.verdict != "within the range"]
-    text = (
-        f"{workload_title(workload)}: by the datasheets {new.name} has {significant(memory, 2)} times the "
-        f"bandwidth of {old.name} and {significant(peak, 2)} times its fp32 peak; a kernel that its launch bounds "
-        f"gains neither. In the range that follows (modelled): {len(found) - len(outside)} of {len(found)} ratios"
-    )
-    told = ", ".join(f"{_within_sentence(one.title)} {significant(one.ratio or 0, 2)}×" for one in outside)
-    return [f"{text}; outside: {told}." if outside else f"{text}."]
-
-
-def _within_sentence(title: str) -> str:
-    """A title as it stands in a sentence; abbreviations stay as they are."""
-    return title if title[:2].isupper() else f"{title[:1].lower()}{title[1:]}"

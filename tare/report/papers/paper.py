@@ -5,8 +5,8 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
-from functools import partial
+from dataclasses import dataclass, field
+from types import SimpleNamespace
 from typing import Any
 
 import pandas as pd
@@ -17,13 +17,13 @@ from tare.literature.published import Published
 from tare.literature.published_file import Plot
 from tare.literature.vocabulary import BAR, LINE, ROOFLINE, TIMELINE
 from tare.model.tables import HERE, SAYS, SETTLED_HERE
-from tare.report.answers import more_time
+from tare.report.answers import minutes
 from tare.report.evidence import Evidence
-from tare.report.figures import file_name
+from tare.report.figures import Given, file_name
 from tare.report.figures.paper import paper_words
-from tare.report.figures.paper_rows import Given, theirs
+from tare.report.figures.paper_rows import theirs
 from tare.report.words.labels import env_title, sentence_case, workload_title
-from tare.report.words.layout import UNAVAILABLE, Cell, Row, Table
+from tare.report.words.layout import UNAVAILABLE, Cell, Table
 from tare.report.words.wording import missing
 
 # Checks that a reader wants to see below the figure that they are about.
@@ -31,7 +31,6 @@ ABOUT_A_FIGURE = ("swapped", "repeated", "not_in_logs", "roof", "ridge")
 SPECIFICATION = "specification"
 # What the audit did again of a table's rows, as a column of it.
 DONE_AGAIN = {"own_maximum": "largest of its own rows", "own_mean": "their mean", "formula": "by its formula"}
-COPIED = "copied_rows"
 ABOUT_A_TABLE = ("formula_ceiling", "not_measured")
 UNEQUAL = "≠: not what the table prints."
 SHARE = re.compile(r"(what is left, .*)$")  # of the evidence, as literature.level_claims.Confound has it
@@ -40,35 +39,13 @@ SHORT_FOR = {"gpu": "GPU", "gpus": "GPUs", "cuda": "CUDA", "vcpu": "vCPUs", "flo
 
 
 @dataclass(frozen=True, kw_only=True)
-class Judged:
-    """One claim for one workload: what the study's own data say, what this machine says, and how they match.
-
-    `matches` is `match` in a few words, empty where nothing was measured; `parts`: what of a change is not the
-    level's own, with its interval; None where no other workload tells.
-    """
-
-    workload: str
-    published_says: str
-    published_note: str
-    here: str
-    match: str
-    matches: str
-    parts: str | None
-    evidence: str
-    reason: str | None
-
-
-@dataclass(frozen=True, kw_only=True)
 class Alike:
-    """Workloads of which a claim says the same for the same reason.
+    """Workloads of which a claim says the same for the same reason; their evidence differs.
 
-    Attributes:
-        judged: each of them; their evidence differs.
-        reason: why it says no more, but for what each has of its own; None where it is settled.
-        own: by workload, what was measured of what more is needed for; empty where no reason begins with that.
+    `own` is by workload what was measured of what more is needed for.
     """
 
-    judged: list[Judged]
+    judged: list[SimpleNamespace]
     reason: str | None
     own: list[tuple[str, str]]
 
@@ -89,17 +66,14 @@ class ClaimCard:
 
 @dataclass(frozen=True, kw_only=True)
 class FigureView:
-    """One figure of the study: its file, what it says in short and in numbers, what the audit found about it.
+    """One figure: its file, or the table in its place; what it says, in short and in numbers; what was found."""
 
-    `table` stands in the place of a file where the paper counts a table among its figures.
-    """
-
-    name: str | None
     title: str
-    caption: list[str]
-    sentences: list[str]
-    found: list[str]
+    name: str | None = None
     table: Table | None = None
+    caption: list[str]
+    sentences: list[str] = field(default_factory=list)
+    found: list[str] = field(default_factory=list)
 
     @property
     def said(self) -> str:
@@ -114,45 +88,44 @@ def own(table: pd.DataFrame, paper: str) -> pd.DataFrame:
 
 def names(published: Published) -> str:
     """What the paper calls the environments that notes name by ours: `host is their Bare VM`; empty without any."""
-    called = {env: name for env, name in published.names.items() if name != env_title(env)}
-    return ", ".join(f"{'where it says ' if index else ''}{env} it is their {name}"
-                     for index, (env, name) in enumerate(called.items()))  # fmt: skip
+    called = [f"{env} it is their {name}" for env, name in published.names.items() if name != env_title(env)]
+    return ", where it says ".join(called)
 
 
 def summary(evidence: Evidence, paper: str) -> list[str]:
     """How many claims hold, and how many published values are what the authors' own logs have."""
     claims, findings = own(evidence.claims, paper), own(evidence.published, paper)
     values = findings[findings["check"] == "figure_value"]["agrees"].value_counts()
-    settled = claims["here"].isin(SETTLED_HERE).any()
+    yes, no, lost = (values.get(word, 0) for word in ("yes", "no", "not recomputable"))
     so_far = claims.loc[claims["here"] == OPEN, "reason"].map(is_as_claimed).sum()
-    return [
+    claimed = f" Of the open ones {so_far} are as claimed wherever they were measured." if so_far else ""
+    lines = [
         f"The paper makes {claims['claim'].nunique()} claims about its environments, {len(claims)} where each "
         f"workload counts by itself. Of these {len(claims)}, this machine says {_counts(claims['here'], HERE)}."
-        + (f" Of the open ones {so_far} are as claimed wherever they were measured." if so_far else ""),
+        f"{claimed}",
         f"The paper's own figures and logs say {_counts(claims['published_says'], SAYS)}.",
-        f"Of {values.sum()} values in its figures, {values.get('yes', 0)} are what their own logs have, "
-        f"{values.get('no', 0)} are not, and {values.get('not recomputable', 0)} "
-        f"{'has' if values.get('not recomputable', 0) == 1 else 'have'} no log."
+        f"Of {values.sum()} values in its figures, {yes} are what their own logs have, {no} are not, and {lost} "
+        f"{'has' if lost == 1 else 'have'} no log."
         if values.sum()
         else "Its figures print no values that could be held against logs.",
-        *of_recordings(findings),
-        *([] if settled else ["Nothing of what it claims is settled here."]),
     ]
+    lines += of_recordings(findings)
+    settled = claims["here"].isin(SETTLED_HERE).any()
+    return lines if settled else [*lines, "Nothing of what it claims is settled here."]
 
 
 def of_recordings(findings: pd.DataFrame) -> list[str]:
     """How many maxima of its tables are the recordings' own, and what in them was never measured."""
-    maxima = findings.loc[findings["check"] == "own_maximum", "agrees"].value_counts()
-    computed = findings.loc[(findings["check"] == "not_measured") & (findings["agrees"] == "no"), "metric"]
     lines = []
+    maxima = findings.loc[findings["check"] == "own_maximum", "agrees"].value_counts()
     if maxima.sum():
         lines.append(
             f"Of {maxima.sum()} maxima in its tables, {maxima.get('yes', 0)} are the largest of their recordings' "
             f"own rows, and {maxima.get('no', 0)} are not."
         )
+    computed = findings.loc[(findings["check"] == "not_measured") & (findings["agrees"] == "no"), "metric"]
     if len(computed):
-        names = listed([" ".join(SHORT_FOR.get(word, word) for word in name.split("_")) for name in computed])
-        lines.append(f"Computed by a formula and not measured, in its tables: {names}.")
+        lines.append(f"Computed by a formula and not measured, in its tables: {listed([*map(_plain, computed)])}.")
     return lines
 
 
@@ -163,37 +136,25 @@ def _counts(words: pd.Series, known: Sequence[str]) -> str:
 
 def claim_cards(evidence: Evidence, paper: str) -> list[ClaimCard]:
     """The claims in the paper's order."""
-    claims = own(evidence.claims, paper)
     cards = []
-    for _, rows in claims.groupby("claim", sort=False):
-        figures = {name for names in rows["figures"].dropna() for name in names.split(", ")}
-        cards.append(
-            ClaimCard(
-                statement=str(rows["statement"].iloc[0]),
-                figures=_figures_text(sorted(figures, key=int)),
-                alike=_alike([_judged(row) for row in rows.to_dict("records")]),
-            )
-        )
+    for _, rows in own(evidence.claims, paper).groupby("claim", sort=False):
+        figures = {name for told in rows["figures"].dropna() for name in told.split(", ")}
+        groups: dict[tuple[str | None, ...], list[SimpleNamespace]] = {}
+        for one in map(_judged, rows.to_dict("records")):
+            shared = None if one.reason is None else rest_of(one.reason)
+            groups.setdefault((one.published_says, one.here, one.matches, shared), []).append(one)
+        alike = [
+            Alike(judged=members, reason=reason, own=[
+                (one.workload, words) for one in members if one.reason and (words := divided(one.reason)[0])])
+            for (*_, reason), members in groups.items()
+        ]  # fmt: skip
+        text = _figures_text(sorted(figures, key=int))
+        cards.append(ClaimCard(statement=str(rows["statement"].iloc[0]), figures=text, alike=alike))
     return cards
 
 
-def _alike(judged: Sequence[Judged]) -> list[Alike]:
-    groups: dict[tuple[str | None, ...], list[Judged]] = {}
-    for one in judged:
-        shared = None if one.reason is None else rest_of(one.reason)
-        groups.setdefault((one.published_says, one.here, one.matches, shared), []).append(one)
-    found = []
-    for (*_, reason), members in groups.items():
-        said = {one.workload: divided(one.reason)[0] for one in members if one.reason}
-        own_words = [(workload, words) for workload, words in said.items() if words]
-        found.append(Alike(judged=members, reason=reason, own=own_words))
-    return found
-
-
 def _figures_text(names: list[str]) -> str:
-    if not names:
-        return "no figure"
-    return f"figure{'s' if len(names) > 1 else ''} {listed(names)}"
+    return f"figure{'s' if len(names) > 1 else ''} {listed(names)}" if names else "no figure"
 
 
 def lines_of(published: Published) -> str:
@@ -210,40 +171,34 @@ def matches(match: str) -> str:
     return "; ".join(f"{word} {listed(names)}" for word, names in found.items())
 
 
-def _judged(row: dict[str, Any]) -> Judged:
-    return Judged(
-        workload=workload_title(row["workload"]),
-        published_says=row["published_says"],
-        published_note=readable(row["published_note"]),
-        here=row["here"],
-        match=row["match"],
-        matches="" if row["evidence"] == NOTHING else matches(row["match"]),
-        parts=readable(found.group(1)) if (found := SHARE.search(row["evidence"])) else None,
-        evidence=readable(row["evidence"]),
-        reason=None if missing(row["reason"]) else row["reason"],
-    )
+def _judged(row: dict[str, Any]) -> SimpleNamespace:
+    """One claim for one workload, as the table `claims` has it, for people.
+
+    `matches` is `match` in a few words, empty where nothing was measured; `parts`: what of a change is not the
+    level's own, with its interval; None where no other workload tells.
+    """
+    parts = SHARE.search(row["evidence"])
+    told = {name: readable(row[name]) for name in ("published_note", "evidence")}
+    told |= {
+        "workload": workload_title(row["workload"]),
+        "reason": None if missing(row["reason"]) else row["reason"],
+    }
+    told |= {"matches": "" if row["evidence"] == NOTHING else matches(row["match"])}
+    return SimpleNamespace(**{**row, **told, "parts": readable(parts.group(1)) if parts else None})
 
 
 def more_time_lines(evidence: Evidence, paper: str) -> list[str]:
-    """What stays open of its claims and why, then what more time would tell of their workloads."""
-    claims = own(evidence.claims, paper)
-    lines = [
-        *_reasons(claims[claims["here"] == OPEN], "Open here"),
-        *_reasons(claims[claims["here"] == OTHER], "What no time on this machine tells"),
-    ]
-    found = more_time.section(evidence, set(claims["workload"]))
+    """What stays open of its claims and why, the rarer reasons together; what would tell it."""
+    claims, lines = own(evidence.claims, paper), []
+    for word, what in ((OPEN, "Open here"), (OTHER, "What no time on this machine tells")):
+        counts = list(claims.loc[claims["here"] == word, "reason"].map(rest_of).value_counts().items())
+        lines += [f"{what}: {_claims(count)}: {readable(str(one))}." for one, count in counts[:MOST_REASONS]]
+        if rest := sum(count for _, count in counts[MOST_REASONS:]):
+            lines.append(f"{what}: {_claims(rest)} for reasons that stand above, at each claim.")
     if len(claims) and not lines:
         lines.append("Every claim is settled here.")
-    return [*lines, *(found.sentences if found else [])]
-
-
-def _reasons(rows: pd.DataFrame, what: str) -> list[str]:
-    """How many claims, each workload by itself, are left for a reason; the rarer reasons together."""
-    counts = list(rows["reason"].map(rest_of).value_counts().items())
-    lines = [f"{what}: {_claims(count)}: {readable(str(reason))}." for reason, count in counts[:MOST_REASONS]]
-    if rest := sum(count for _, count in counts[MOST_REASONS:]):
-        lines.append(f"{what}: {_claims(rest)} for reasons that stand above, at each claim.")
-    return lines
+    told = minutes.sentence(evidence)
+    return [*lines, *([told] if told else [])]
 
 
 def _claims(count: int) -> str:
@@ -252,77 +207,47 @@ def _claims(count: int) -> str:
 
 def figure_rows(evidence: Evidence, published: Published) -> list[list[FigureView]]:
     """The figures in the paper's order, two and two of a group; what needs the width stands alone."""
-    given = given_of(evidence, published.paper)
+    given = Given(
+        findings=own(evidence.published, published.paper), metrics=evidence.metrics, verdicts=evidence.verdicts,
+        samples=evidence.samples, ceilings=evidence.ceilings,
+    )  # fmt: skip
     rows: list[list[FigureView]] = []
     for group in published.plots:
-        waiting: FigureView | None = None
+        waits = False
         for plot in group.figures:
             view = _figure(evidence, given, published, plot)
-            if _is_narrow(plot):
-                if waiting is None:
-                    rows.append([view])
-                    waiting = view
-                else:
-                    rows[-1].append(view)
-                    waiting = None
+            narrow = plot.kind in (BAR, LINE) or (plot.kind == TIMELINE and len(plot.subjects) == 1)
+            if waits and narrow:
+                rows[-1].append(view)
             else:
                 rows.append([view])
-                waiting = None
+            waits = narrow and not waits
     return rows
 
 
-def _is_narrow(plot: Plot) -> bool:
-    """Whether a figure has room beside another one."""
-    if plot.kind == TIMELINE:
-        return len(plot.subjects) == 1
-    return plot.kind in (BAR, LINE)
-
-
-def given_of(evidence: Evidence, paper: str) -> Given:
-    """What the figures of a study are drawn from."""
-    return Given(
-        findings=own(evidence.published, paper),
-        metrics=evidence.metrics,
-        verdicts=evidence.verdicts,
-        samples=evidence.samples,
-        ceilings=evidence.ceilings,
-    )
-
-
 def _figure(evidence: Evidence, given: Given, published: Published, plot: Plot) -> FigureView:
-    about = given.findings
-    about = about[(about["figure"] == plot.figure) & about["check"].isin(ABOUT_A_FIGURE)]
-    view = partial(FigureView, title=f"Figure {plot.figure}", found=_notes(about))
+    title, name = f"Figure {plot.figure}", file_name(published.paper, plot.figure)
+    about = given.findings[given.findings["figure"] == plot.figure]
+    found = [readable(note) for note in about.loc[about["check"].isin(ABOUT_A_FIGURE), "note"]]
     if plot.table is not None:
-        tables = specification_tables(evidence, published)
-        table = next(one for one in tables if one.caption.startswith(f"Table {plot.table}:"))
-        return view(name=None, caption=[f"Figure {plot.figure}: {plot.title}."], sentences=[], table=table)
-    name = file_name(published.paper, plot.figure)
+        start = f"Table {plot.table}:"
+        table = next(one for one in specification_tables(evidence, published) if one.caption.startswith(start))
+        return FigureView(title=title, table=table, caption=[f"{title}: {plot.title}."], found=found)
     if plot.kind == ROOFLINE:
-        return view(name=name, caption=_roofline_sentences(given.findings, plot.figure), sentences=[])
+        agrees = about.loc[about["check"] == "figure_value", "agrees"]
+        caption = [
+            f"Published: {len(agrees)} coordinates read off the figure; {(agrees == 'yes').sum()} of them are what "
+            "the paper's formula gives for its own logs.",
+            *map(readable, about.loc[about["metric"] == "roof_flop_per_s", "note"]),
+        ]
+        return FigureView(title=title, name=name, caption=caption, found=found)
     caption, sentences = paper_words(published, given, plot)
-    return view(name=name, caption=caption, sentences=sentences)
-
-
-def _notes(rows: pd.DataFrame) -> list[str]:
-    return [readable(note) for note in rows["note"]]
+    return FigureView(title=title, name=name, caption=caption, sentences=sentences, found=found)
 
 
 def readable(note: str) -> str:
     """A note of the tables, which are plain letters, with the signs that people write."""
     return re.sub(r"(?<=[0-9]) us\b", " µs", note.replace("+-", "±").replace(" x ", " × "))
-
-
-def _roofline_sentences(findings: pd.DataFrame, figure: str) -> list[str]:
-    """What was drawn, and what the audit says of it, in counts and the roof's own notes."""
-    about = findings[findings["figure"] == figure]
-    values, roofs = about[about["check"] == "figure_value"], about[about["metric"] == "roof_flop_per_s"]
-    agree = (values["agrees"] == "yes").sum()
-    return [
-        f"Published: {len(values)} coordinates read off the figure; {agree} of them are what the paper's formula "
-        "gives for its own logs.",
-        *_notes(roofs),
-    ]
 
 
 def specification_tables(evidence: Evidence, published: Published) -> list[Table]:
@@ -343,29 +268,36 @@ def tables_apart(evidence: Evidence, published: Published) -> list[Table]:
 
 def _specification_table(published: Published, name: str, rows: pd.DataFrame, findings: pd.DataFrame) -> Table:
     """One of them, with what the audit did again of it; a reason that several rows share is said once, below."""
-    redone = {
-        (row["check"], *_key(row)): row
-        for row in findings[findings["figure"] == f"table {name}"].to_dict("records")
-        if row["check"] in DONE_AGAIN
-    }
+    about = findings[findings["figure"] == f"table {name}"]
+    redone = {(row["check"], *_key(row)): row for row in about.to_dict("records") if row["check"] in DONE_AGAIN}
     checks = [check for check in DONE_AGAIN if any(key[0] == check for key in redone)]
-    records = [(row, *_sides(row["note"])) for row in rows.to_dict("records")]
-    reasons = Counter(here for _, _, here in records if here.startswith(UNAVAILABLE))
-    shared = [reason for reason, count in reasons.items() if count > 1]
-    numbers = list(dict.fromkeys(here.partition(", ")[2] for row, _, here in records if _is_number(row)))
-    made: list[Row] = []
-    for row, said, here in records:
+    # The note is `Published: …. Here: ….`, as literature.audit joins both.
+    halves = [row["note"].partition(" Here: ") for row in rows.to_dict("records")]
+    reasons = Counter(here for *_, here in halves if here.startswith(UNAVAILABLE))
+    below, made = [], []
+    for row, (said, _, here) in zip(rows.to_dict("records"), halves, strict=True):
+        is_number = not missing(row["workload"]) and not missing(row["measured"])
+        told = here.removesuffix(".") or "–"
+        shown: str | Cell = told
+        if is_number:
+            number, _, how = told.partition(", ")
+            mean, kind = redone.get(("own_mean", *_key(row))), row["measured_kind"]
+            if mean is not None and not missing(mean["measured"]):
+                kind += f"; mean {readable(amount(mean['measured'], mean['unit']))}"
+            shown, told = Cell(text=readable(number), below=kind), how
+        elif reasons[here] > 1:
+            shown = UNAVAILABLE
+        below += [told] if is_number or reasons[here] > 1 else []
         again = [_again(redone.get((check, *_key(row)))) for check in checks]
-        mean = redone.get(("own_mean", *_key(row)))
-        shown = _number_here(row, here, mean) if _is_number(row) else UNAVAILABLE if here in shared else here
-        made.append([_of_row(published, row), said, *again, shown])
-    about = findings[(findings["figure"] == f"table {name}") & findings["check"].isin(ABOUT_A_TABLE)]
-    below = [UNEQUAL, *_copied(published, findings), *_notes(about)] if checks else []
+        published_text = said.removeprefix("Published: ").removesuffix(".")
+        made.append([_of_row(published, row), published_text, *again, shown])
+    notes = [readable(note) for note in about.loc[about["check"].isin(ABOUT_A_TABLE), "note"]]
+    of_audit = [UNEQUAL, *_copied(published, findings), *notes] if checks else []
     return Table(
         caption=f"Table {name}: {published.table_files[name].title}, beside this machine",
         columns=["", "published", *(DONE_AGAIN[check] for check in checks), "here"],
         rows=made,
-        note=" ".join([*below, *(f"{sentence_case(one)}." for one in (*shared, *numbers))]),
+        note=" ".join([*of_audit, *(f"{sentence_case(one)}." for one in dict.fromkeys(below))]),
         wide=bool(checks),
     )
 
@@ -383,46 +315,28 @@ def _again(finding: dict[str, Any] | None) -> str | None:
     return f"≠ {number}" if finding["agrees"] == "no" else number
 
 
-def _is_number(row: dict[str, Any]) -> bool:
-    """Whether something of a model was measured here, so that the note's second half begins with a number."""
-    return not missing(row["workload"]) and not missing(row["measured"])
-
-
-def _number_here(row: dict[str, Any], here: str, mean: dict[str, Any] | None) -> Cell:
-    """This machine's number, below it its kind, and the mean where there is one."""
-    below = row["measured_kind"]
-    if mean is not None and not missing(mean["measured"]):
-        below += f"; mean {readable(amount(mean['measured'], mean['unit']))}"
-    return Cell(text=readable(here.partition(", ")[0]), below=below)
-
-
 def _copied(published: Published, findings: pd.DataFrame) -> list[str]:
     """Which rows of the recordings are another environment's, in one sentence; empty where none are."""
-    rows = findings[(findings["check"] == COPIED) & (findings["agrees"] == "no")].to_dict("records")
-    if not rows:
-        return []
+    rows = findings[(findings["check"] == "copied_rows") & (findings["agrees"] == "no")]
     told = [
-        f"{row['published'] - row['recomputed']:.0f} of {row['published']:.0f} "
-        f"({workload_title(row['workload'])}, {theirs(published.names, row['env'])})"
-        for row in rows
+        f"{row.published - row.recomputed:.0f} of {row.published:.0f} "
+        f"({workload_title(row.workload)}, {theirs(published.names, row.env)})"
+        for row in rows.itertuples()
     ]
-    return [f"Rows of the recordings that are byte-identical copies of another one's: {listed(told)}."]
+    return (
+        [f"Rows of the recordings that are byte-identical copies of another one's: {listed(told)}."] if told else []
+    )
 
 
-def _of_row(published: Published, row: dict[str, Any]) -> Cell:
+def _of_row(published: Published, row: dict[str, Any]) -> str | Cell:
     """What a row is about: its name, and below it workload and environment where it has them."""
+    first = row["metric"].split("_")[0]
+    text = _plain(row["metric"]) if first in SHORT_FOR else sentence_case(_plain(row["metric"]))
     told = [] if missing(row["workload"]) else [workload_title(row["workload"])]
     told += [] if missing(row["env"]) else [theirs(published.names, row["env"])]
-    return Cell(text=_words(row["metric"]), below=", ".join(told)) if told else _words(row["metric"])
+    return Cell(text=text, below=", ".join(told)) if told else text
 
 
-def _words(name: str) -> str:
+def _plain(name: str) -> str:
     """gpu_memory -> GPU memory."""
-    words = [SHORT_FOR.get(word, word) for word in name.split("_")]
-    return sentence_case(" ".join(words)) if words[0] == name.split("_")[0] else " ".join(words)
-
-
-def _sides(note: str) -> tuple[str, str]:
-    """The halves of a specification's note, `Published: …. Here: ….`, as literature.audit joins them."""
-    published, _, here = note.partition(" Here: ")
-    return published.removeprefix("Published: ").removesuffix("."), here.removesuffix(".") or "–"
+    return " ".join(SHORT_FOR.get(word, word) for word in name.split("_"))

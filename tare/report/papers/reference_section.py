@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
 from typing import Any
 
-import pandas as pd
 from markupsafe import Markup
 
-from tare.analysis import ceilings
-from tare.analysis.choice import SWEEP
+from tare.analysis.choice import SWEEP, level_campaigns, of_hosts
+from tare.analysis.decisions import compared_rows
 from tare.literature.answers import NOTHING
 from tare.literature.published import Published, load
 from tare.model.journals.references import NO_TIME
@@ -21,21 +19,13 @@ from tare.model.roles import CONTROL
 from tare.model.studies.arms import SETTINGS
 from tare.report import figures, number_tables
 from tare.report.answers import answer
-from tare.report.arms import choices
+from tare.report.arms import settings
 from tare.report.evidence import Evidence
 from tare.report.figures import joint
 from tare.report.machine import gpus, profiles, rooflines
 from tare.report.papers import beside_published
 from tare.report.references import Reference
-from tare.report.words.labels import (
-    decimal_prefix,
-    env_title,
-    seconds,
-    sentence_case,
-    significant,
-    size_bytes,
-    workload_title,
-)
+from tare.report.words.labels import env_title, seconds, sentence_case, significant, workload_title
 from tare.report.words.layout import Cell, Row, Table, value_text
 from tare.report.words.wording import listed, missing, tally
 from tare.stats.intervals import log_ratios_of, t_interval
@@ -44,6 +34,7 @@ NONE = (
     "No reference campaign is recorded in this copy: on a machine with an NVIDIA GPU “make reference” writes one "
     "in under ten minutes."
 )
+NO_CEILINGS = "Unavailable: the reference has no record of measured ceilings."
 CONFIDENCE = 0.95  # of the A/A control of steps
 FACTS = {"at": "Recorded", "tare": "Tare", "torch": "PyTorch", "stack": "Stack"}
 
@@ -59,8 +50,9 @@ def section(evidence: Evidence) -> Mapping[str, Any]:
 
 
 def _reference(reference: Reference, papers: Sequence[Published]) -> dict[str, Any]:
-    pairs = [(paper, name) for paper in papers for name in reference.workloads]
-    told = [beside_published.sentences(reference, paper, name) for paper, name in pairs]
+    names, record = reference.workloads, reference.ceilings
+    pairs = [(paper, name) for paper in papers for name in names]
+    swept = set(reference.metrics.loc[reference.metrics["campaign"] == SWEEP, "workload"])
     return {
         "name": reference.name,
         "lead": lead(reference),
@@ -72,21 +64,30 @@ def _reference(reference: Reference, papers: Sequence[Published]) -> dict[str, A
         ],
         "steps": _filled([steps_table(reference)]),
         "claims": _filled([claims_table(reference, [paper.paper for paper in papers])]),
-        "ceilings": ceiling_lines(reference),
-        "ceiling_tables": _ceiling_tables(reference),
+        "ceilings": rooflines.ceiling_sentences(record) if record else [NO_CEILINGS],
+        "ceiling_tables": [rooflines.bandwidth_table(record), rooflines.product_table(record)] if record else [],
         "glances": answer.glances(reference),
-        "verdict_tables": _filled(number_tables.verdicts_table(reference, name) for name in reference.workloads),
+        "verdict_tables": _filled(number_tables.verdicts_table(reference, name) for name in names),
         "choices": [
-            replace(one, drawing=_drawing(reference, f"choices_{one.name}"))
-            for one in choices.sections(reference.metrics, reference.verdicts, reference.workloads)
+            settings.weighed(
+                compared_rows(reference.verdicts, reference.metrics, name), reference.metrics, name
+            )._replace(drawing=_drawing(reference, f"choices_{name}"))
+            for name in names
+            if level_campaigns(reference.metrics, name)
         ],
-        "device_time": _drawings(reference, "device_time"),
-        "device_samples": _drawings(reference, "device_samples"),
-        "profiles": _filled(_profile(reference, name) for name in reference.workloads),
-        "batches": _batches(reference),
-        "beside": [line for lines in told for line in lines],
+        "device_time": [_drawing(reference, f"device_time_{name}") for name in names],
+        "device_samples": [_drawing(reference, f"device_samples_{name}") for name in names],
+        "profiles": _filled(
+            profiles.metrics_table(reference.metrics, name, reference.environments,
+                                   f"{workload_title(name)}: a profiled launch there")
+            for name in names
+        ),
+        "batches": [
+            (number_tables.batch_sentence(reference, name), number_tables.batch_numbers(reference, name))
+            for name in names if name in swept
+        ],
         "beside_tables": _filled(beside_published.table(reference, paper, name) for paper, name in pairs),
-    }
+    }  # fmt: skip
 
 
 def lead(reference: Reference) -> str:
@@ -134,23 +135,27 @@ def environment_sentences(reference: Reference) -> list[str]:
 def steps_table(reference: Reference) -> Table:
     """A training step on the host, and its A/A control: how far two hosts that are the same lie apart."""
     rows = reference.metrics
-    rows = rows[(rows["metric"] == "step_s") & rows["env"].isin((HOST, CONTROL)) & rows["batch"].notna()]
-    cell = ["workload", *columns_of_levels(rows.columns), "batch"]
-    cells = [
-        _Steps(workload=workload, batch=batch, setting=_setting(own), rows=own)
-        for (workload, *_, batch), own in rows.groupby(cell, sort=False, dropna=False)
-    ]
-    return Table.of(
-        cells,
-        {
-            "": lambda one: Cell(text=workload_title(one.workload), below=one.setting),
-            "batch": lambda one: str(int(one.batch)),
-            "step": lambda one: seconds(one.step_s),
-            "samples per second": lambda one: significant(one.batch / one.step_s),
-            "n": lambda one: str(len(one.ratios)),
-            "A/A control": lambda one: number_tables.interval_text(*one.control),
-        },
+    rows = of_hosts(rows[(rows["metric"] == "step_s") & rows["batch"].notna()])
+    factors = [factor for factor in SETTINGS if level_column(factor) in rows]
+    made: list[Row] = []
+    for (workload, *_, batch), own in rows.groupby(
+        ["workload", *columns_of_levels(rows.columns), "batch"], sort=False, dropna=False
+    ):
+        levels = {factor: own[level_column(factor)].iloc[0] for factor in factors}
+        setting = levels_text({factor: str(level) for factor, level in levels.items() if not missing(level)})
+        step_s = float(own.loc[own["launch"] == HOST, "value"].mean())
+        units = own.pivot_table(index="rep", columns="launch", values="value").to_dict("index")
+        ratios = log_ratios_of(list(units.values()), [CONTROL])[CONTROL]
+        found = t_interval(ratios, 1 - CONFIDENCE)
+        ends = (None, None) if found.low is None else (math.exp(found.low), math.exp(found.high))
+        made.append(
+            [Cell(text=workload_title(workload), below=setting or None), str(int(batch)), seconds(step_s),
+             significant(batch / step_s), str(len(ratios)), number_tables.interval_text(*ends)]
+        )  # fmt: skip
+    return Table(
         caption="A training step on the host, and the A/A control",
+        columns=["", "batch", "step", "samples per second", "n", "A/A control"],
+        rows=made,
         note="A step: mean over launches of the host. A/A control: ratio of the second host's step to the first's, "
         f"{100 * CONFIDENCE:.0f}% confidence interval of n pairs of launches, one after the other: how small a "
         "difference this machine could have shown.",
@@ -158,43 +163,8 @@ def steps_table(reference: Reference) -> Table:
     )
 
 
-@dataclass(frozen=True, kw_only=True)
-class _Steps:
-    workload: str
-    batch: float
-    setting: str | None
-    rows: pd.DataFrame
-
-    @property
-    def step_s(self) -> float:
-        return float(self.rows.loc[self.rows["env"] == HOST, "value"].mean())
-
-    @property
-    def ratios(self) -> list[float]:
-        units = self.rows.pivot_table(index="rep", columns="env", values="value").to_dict("index")
-        return log_ratios_of(list(units.values()), [CONTROL])[CONTROL]
-
-    @property
-    def control(self) -> tuple[float | None, float | None]:
-        found = t_interval(self.ratios, 1 - CONFIDENCE)
-        return (
-            (None, None) if found.low is None or found.high is None else (math.exp(found.low), math.exp(found.high))
-        )
-
-
-def _setting(rows: pd.DataFrame) -> str | None:
-    """What the arm of these rows, all of one cell, varies, as `factor=level`; None for the headline."""
-    levels = {factor: rows[column].iloc[0] for factor in SETTINGS if (column := level_column(factor)) in rows}
-    return levels_text({factor: str(level) for factor, level in levels.items() if not missing(level)}) or None
-
-
 def claims_table(reference: Reference, papers: Collection[str]) -> Table:
-    """What papers claim of a device, with what this one says; claims of which nothing was measured are left out.
-
-    Args:
-        reference: whose claims.
-        papers: names of those that the study repeats.
-    """
+    """What papers claim of a device, with what this one says; claims of which nothing was measured are left out."""
     rows = reference.claims[reference.claims["paper"].isin(papers) & (reference.claims["evidence"] != NOTHING)]
     return Table.of(
         rows.to_dict("records"),
@@ -224,57 +194,8 @@ def part_sentences(reference: Reference) -> list[str]:
     return lines + [f"{one['name']}: {one['status']}: {one['reason']}." for one in short if one["name"] not in late]
 
 
-def ceiling_lines(reference: Reference) -> list[str]:
-    """What the device reaches, beside its datasheet."""
-    record = reference.ceilings
-    if record is None:
-        return ["Unavailable: the reference has no record of measured ceilings."]
-    claim_of = "the datasheet's" if record.datasheet else "the modelled"
-    claimed, source = ceilings.claimed_memory(record)
-    memory = ceilings.memory(record)
-    text = f"Memory: {decimal_prefix(memory['bytes_per_s'])}B/s measured ({memory['kernel']}, "
-    text += f"{size_bytes(memory['working_set_bytes'])})"
-    lines = [text + (_share(memory["bytes_per_s"], claimed, claim_of, "B/s") if claimed else f"; {source}.")]
-    peaks = ceilings.claimed(record)
-    for precision, row in ceilings.peaks(record).items():
-        name, claim = rooflines.SHORT.get(precision, precision), peaks.get(precision)
-        text = f"Products in {name}: {decimal_prefix(row['flop_per_s'])}FLOP/s measured"
-        beside = (
-            _share(row["flop_per_s"], claim, claim_of, "FLOP/s") if claim else "; no datasheet or model has a peak."
-        )
-        lines.append(text + beside)
-    return lines
-
-
-def _share(value: float, claim: float, whose: str, unit: str) -> str:
-    return f", {100 * value / claim:.0f}% of {whose} {decimal_prefix(claim)}{unit}."
-
-
-def _ceiling_tables(reference: Reference) -> list[Table]:
-    record = reference.ceilings
-    return [] if record is None else [rooflines.bandwidth_table(record), rooflines.product_table(record)]
-
-
-def _profile(reference: Reference, workload: str) -> Table:
-    caption = f"{workload_title(workload)}: a profiled launch there"
-    return profiles.metrics_table(reference.metrics, workload, reference.environments, caption)
-
-
-def _batches(reference: Reference) -> list[tuple[str, Table]]:
-    swept = reference.metrics[reference.metrics["campaign"] == SWEEP]["workload"].unique()
-    return [
-        (number_tables.batch_sentence(reference, name), number_tables.batch_numbers(reference, name))
-        for name in reference.workloads
-        if name in swept
-    ]
-
-
 def _filled(found: Iterable[Table]) -> list[Table]:
     return [table for table in found if table.rows]
-
-
-def _drawings(reference: Reference, kind: str) -> list[Markup | None]:
-    return [_drawing(reference, f"{kind}_{name}") for name in reference.workloads]
 
 
 def _drawing(reference: Reference, name: str) -> Markup | None:

@@ -1,26 +1,37 @@
-"""Why environments differ: an argument in six steps, each sentence computed from tables.
+"""Why environments differ: what was found of each, where extra time sits and what of it files account for.
 
-Bytes, kernels, speed of operators, place of the extra time, what it is, what stays unexplained. Host against host
-comes first wherever two hosts can be compared.
+Host against host stands in the note wherever two hosts can be compared: what they differ by, no container caused.
 """
 
 from __future__ import annotations
 
-from functools import cached_property
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
 
 from tare.analysis import causes, suspects
-from tare.analysis.choice import arm_verdicts, is_level, of_causes, of_rounds, share
+from tare.analysis.choice import ENVIRONMENT, of_causes
+from tare.analysis.decisions import Decision
+from tare.analysis.reasons import Case, says_much
 from tare.analysis.verdicts import CAUSE_METRICS
-from tare.model.records.campaigns import VERDICT_UNITS
-from tare.model.studies.study import HOST
-from tare.model.tables import DIFFERENT
+from tare.model.tables import INCONCLUSIVE
 from tare.report.evidence import Evidence
 from tare.report.machine.conditions import first_facts
 from tare.report.reasons import why_tables
-from tare.report.words import why_words
-from tare.report.words.labels import arm_title, env_title, sentence_case, workload_title
-from tare.report.words.layout import Argument, Step
-from tare.report.words.wording import verdict_sentence
+from tare.report.words.decisions import because
+from tare.report.words.labels import metric_title, significant, workload_title
+from tare.report.words.layout import Table, by_environment
+from tare.report.words.wording import percent
+
+NAMED = 4  # names in one cell; the tables have all
+
+
+class Argument(NamedTuple):
+    """What the page shows of one workload: what was found, then every number."""
+
+    name: str
+    title: str
+    findings: list[Table]
+    tables: list[Table]
 
 
 def has_causes(evidence: Evidence) -> bool:
@@ -30,165 +41,128 @@ def has_causes(evidence: Evidence) -> bool:
 
 def arguments(evidence: Evidence) -> list[Argument]:
     """One per workload of the study."""
-    return [_Case(evidence, workload).argument() for workload in evidence.workloads]
+    return [_argument(evidence, case_of(evidence, name), workload_title(name)) for name in evidence.workloads]
 
 
-class _Case:
-    """What is known of one workload."""
+def case_of(evidence: Evidence, workload: str) -> Case:
+    """What is known of a workload, by the rules of its own campaigns."""
+    made = {name: getattr(evidence, name) for name in ("metrics", "verdicts", "kernels", "fingerprints")}
+    plans = {kind: one.plan.sampling for kind in ("rounds", "causes") if (one := evidence.headline(workload, kind))}
+    fewest = {kind: sampling.verdict_units for kind, sampling in plans.items()}
+    return Case(workload, made, evidence.study.confidence, fewest)
 
-    def __init__(self, evidence: Evidence, workload: str) -> None:
-        self.evidence = evidence
-        self.workload = workload
-        self.metrics = of_causes(evidence.metrics, workload)
-        self.kernels = of_causes(evidence.kernels, workload)
-        self.rounds = of_rounds(evidence.metrics, workload)
-        self.verdicts = of_rounds(evidence.verdicts, workload)
-        self.files = evidence.fingerprints[evidence.fingerprints["workload"] == workload]
-        seen = {*causes.environments_of(self.metrics), *causes.environments_of(self.rounds), *self.files["env"]}
-        self.environments = [env for env in evidence.environments if env != HOST and env in seen]
 
-    @cached_property
-    def times(self) -> list[causes.OperatorTime]:
-        """Operators against the host's."""
-        return causes.operator_times(self.kernels, self._alpha("causes"), self._fewest("causes"))
+def _argument(evidence: Evidence, case: Case, title: str) -> Argument:
+    facts, own = first_facts(evidence), [one for one in evidence.decided if one.workload == case.workload]
+    questions: dict[str, Callable[[str], str | None]] = {
+        "Are the bytes the same?": lambda env: bytes_text(case, env),
+        "Where do the stack's files lie?": lambda env: facts[env].tree_mount.type if env in facts else None,
+        "Do they run the same operators and kernels?": lambda env: sets_text(case, env),
+        "What stays unexplained?": lambda env: unexplained_text(case, env),
+        "Put down to": lambda env: put_down(own, env),
+    }
+    names = [env for env in evidence.environments if env in case.environments]
+    findings = Table.of(
+        questions.items(),
+        {"": lambda one: one[0], **by_environment(names, lambda one, env: one[1](env))},
+        caption=f"{title}: what was found of each environment",
+        note=" ".join(_notes(case)),
+        wide=True,
+    )
+    accounts = why_tables.accounts_table(list(case.accounts.values()), title)
+    numbers = [
+        why_tables.files_table(case.metrics, title),
+        why_tables.operators_table(case.times, title),
+        why_tables.kernels_table(case.kernels, title),
+    ]
+    return Argument(case.workload, title, [findings, why_tables.phases_table(case.costs, title), accounts], numbers)
 
-    @cached_property
-    def costs(self) -> list[causes.PhaseCost]:
-        """Extra time by phase."""
-        return causes.phase_costs(self.rounds, self._alpha("rounds"), self._fewest("rounds"))
 
-    @cached_property
-    def accounts(self) -> dict[str, causes.FileAccount]:
-        """What files account for, by environment."""
-        found = causes.file_accounts(self.rounds, self.metrics, min(self._alpha("rounds"), self._alpha("causes")))
-        return {account.env: account for account in found}
+def some(names: Sequence[str]) -> str:
+    """The first names, and how many more there are."""
+    rest = len(names) - NAMED
+    return ", ".join(names[:NAMED]) + (f" and {rest} more" if rest > 0 else "")
 
-    @cached_property
-    def differences(self) -> dict[str, list[suspects.FileDifference]]:
-        """Mapped files that are not the host's, by environment; those without a record are left out."""
-        found = {env: suspects.file_differences(self.files, env) for env in self.environments}
-        return {env: files for env, files in found.items() if files is not None}
 
-    def _alpha(self, kind: str) -> float:
-        """Of a family of a campaign, with the share of its try."""
-        chosen = {"rounds": self.verdicts, "causes": of_causes(self.evidence.verdicts, self.workload)}[kind]
-        return share(chosen) * (1 - self.evidence.study.confidence)
+def bytes_text(case: Case, env: str) -> str:
+    """Mapped files against the host's."""
+    if env not in case.differences:
+        return "not recorded"
+    mapped, same = suspects.tree_files(case.files, env)
+    others = [one for one in case.differences[env] if not one.in_tree]
+    told = [f"{same} of {mapped} mapped files of the stack are the host's"]
+    for how in dict.fromkeys(one.how for one in others):
+        told.append(f"{some([one.name for one in others if one.how == how])}: {how}")
+    return "; ".join(told)
 
-    def _fewest(self, kind: str) -> int:
-        """Units of a campaign before anything is told apart."""
-        campaign = self.evidence.headline(self.workload, kind)
-        return campaign.plan.sampling.verdict_units if campaign else VERDICT_UNITS
 
-    def own_costs(self, env: str) -> list[causes.PhaseCost]:
-        """Extra time by phase in one environment."""
-        return [cost for cost in self.costs if cost.env == env]
+def sets_text(case: Case, env: str) -> str:
+    """Operators, then kernels."""
+    return "; ".join(f"{what}: {_set(compared, env)}" for what, compared in case.sets.items())
 
-    def argument(self) -> Argument:
-        """All six steps, then the tables."""
-        title = workload_title(self.workload)
-        tables = [
-            why_tables.phases_table(self.costs, title),
-            why_tables.accounts_table(list(self.accounts.values()), title),
-            why_tables.files_table(self.metrics, title),
-            why_tables.operators_table(self.times, title),
-            why_tables.kernels_table(self.kernels, title),
-        ]
-        answers = {
-            "Are the bytes the same?": self.bytes(),
-            "Do they run the same operators and kernels?": self.sets(),
-            "At the same speed?": why_words.operator_sentences(self.times),
-            "Where does extra time sit?": self.phases(),
-            "What is it?": self.reasons(),
-            "What stays unexplained?": self.unexplained(),
-        }
-        steps = [Step(question=question, sentences=lines) for question, lines in answers.items()]
-        return Argument(name=self.workload, title=title, steps=steps, tables=tables)
 
-    def bytes(self) -> list[str]:
-        """Mapped files against the host's."""
-        if not self.differences:
-            return ["No profiled launch recorded its mapped files beside the host's."]
-        trees = {env: suspects.tree_files(self.files, env) for env in self.differences}
-        return why_words.grouped(
-            {env: why_words.bytes_body(trees[env], own) for env, own in self.differences.items()}
+def _set(compared: Sequence[causes.SetComparison], env: str) -> str:
+    own = next((one for one in compared if one.env == env), None)
+    if own is None:
+        return "not recorded"
+    if not own.differs:
+        return f"the host's in {own.equal} of {own.pairs} pairs of launches"
+    counts = [f"{name} {significant(now)} times, not {significant(before)}" for name, before, now in own.counts]
+    here = [f"only here {some(own.only_here)}"] if own.only_here else []
+    host = [f"only on the host {some(own.only_host)}"] if own.only_host else []
+    return ", ".join([*here, *host, *counts[:NAMED]])
+
+
+def unexplained_text(case: Case, env: str) -> str:
+    """Differences with and without a suspect among the files; then files that are suspect of nothing."""
+    found, cleared = case.suspicions(env)
+    told = [_suspicion(case, one, env) for one in found]
+    told += [f"{one.name.rsplit('/', 1)[-1]} differs, and nothing that it serves does" for one in cleared]
+    return "; ".join(told) or "nothing"
+
+
+def _suspicion(case: Case, one: suspects.Suspicion, env: str) -> str:
+    name = metric_title(one.what).lower() if one.is_phase else one.what
+    account = case.accounts.get(env)
+    if one.files:
+        return f"{name}: {some(one.files)}, which serves it, differs too: a suspect, no proof"
+    if one.what == "imports_s" and account is not None and says_much(account):
+        least, most = (100 * max(0.0, 1 - end) for end in (account.high, account.low))
+        return f"{name}: {least:.0f}% to {most:.0f}% of its extra time is no first reading of files"
+    if one.what == "imports_s" and env in case.slow_files():
+        return f"{name}: so does the reading of its files, but its share is open"
+    return f"{name}: no cause found"
+
+
+def put_down(found: Sequence[Decision], env: str) -> str | None:
+    """The reasons of the decisions on whole runs and steps of the headline."""
+    own = [one for one in found if one.rank is not None and (one.factor, one.level) == (ENVIRONMENT, env)]
+    told = [f"{metric_title(one.metric).lower()}: {text}" for one in own if (text := because(one.reason))]
+    return "; ".join(told) or None
+
+
+def _notes(case: Case) -> list[str]:
+    """What two hosts differ by, and how much can't be told yet."""
+    found = []
+    for what, compared in case.sets.items():
+        if compared:
+            host = compared[0]
+            found.append(
+                f"Host against host ran the same {host.kernels} {what} equally often in {host.equal} of "
+                f"{host.pairs} pairs of launches; what comes and goes there proves nothing."
+            )
+    missing = case.metrics[(case.metrics["metric"] == "kernels_per_step") & case.metrics["reason"].notna()]
+    if not case.sets["kernels"] and len(missing):
+        found.append(f"Kernels are unavailable: {missing.iloc[0]['reason']}.")
+    singles = [one for one in case.times if one.operator != causes.ALL_OPERATORS]
+    if singles:
+        reach = max(max(one.control_high, 1 / one.control_low) for one in singles)
+        found.append(
+            f"No operator differs within what two hosts show of it, {percent(reach - 1, up=True)} at most."
         )
-
-    def sets(self) -> list[str]:
-        """Operators, then kernels; with the reason where no launch could tell."""
-        lines = why_words.set_sentences(causes.compare_sets(self.kernels, operators=True), "operators")
-        kernels = causes.compare_sets(self.kernels, operators=False)
-        missing = self.metrics[(self.metrics["metric"] == "kernels_per_step") & self.metrics["reason"].notna()]
-        if not kernels and len(missing):
-            return [*lines, f"Kernels of oneDNN and MKL are unavailable: {missing.iloc[0]['reason']}."]
-        return [*lines, *why_words.set_sentences(kernels, "kernels of oneDNN and MKL")]
-
-    def phases(self) -> list[str]:
-        """Extra time by phase; the control last."""
-        if not self.costs:
-            return ["No environment beside the host finished whole runs, so there is no extra time to split."]
-        names = dict.fromkeys(cost.env for cost in self.costs)
-        return why_words.grouped({env: why_words.phase_body(self.own_costs(env)) for env in names})
-
-    def reasons(self) -> list[str]:
-        """The runtime itself, files, and what arms have shown."""
-        lines = [*self.places()]
-        for env in self.environments:
-            body = why_words.runtime_body(self.own_costs(env)) if self.own_costs(env) else None
-            lines += [f"{env_title(env)}: {body}."] if body else []
-        lines += why_words.grouped({env: why_words.account_body(own) for env, own in self.accounts.items()})
-        lines += self.file_verdicts() + self.levels()
-        return lines or ["No campaign looked for it."]
-
-    def places(self) -> list[str]:
-        """The file systems that hold the stack, as launches saw them from inside."""
-        facts = first_facts(self.evidence)
-        found = {env: facts[env].tree_mount.type for env in (HOST, *self.environments)
-                 if env in facts}  # fmt: skip
-        places = {env: kind for env, kind in found.items() if kind}
-        return [why_words.places_sentence(places)] if places else []
-
-    def file_verdicts(self) -> list[str]:
-        """What of the files' costs is decided; how many comparisons are open."""
-        rows = of_causes(self.evidence.verdicts, self.workload)
-        rows = rows[rows["metric"].isin(CAUSE_METRICS)].to_dict("records")
-        decided: dict[str, list] = {}
-        for row in rows:
-            if row["verdict"] in DIFFERENT:
-                decided.setdefault(row["env"], []).append(row)
-        lines = why_words.grouped({env: why_words.verdicts_body(own) for env, own in decided.items()})
-        unsure = sum(row["verdict"] == "inconclusive" for row in rows)
-        if unsure:
-            lines.append(f"Of {len(rows)} comparisons of what files cost, {unsure} can't be told yet.")
-        return lines
-
-    def levels(self) -> list[str]:
-        """What the arms' own settings cost, by their verdicts."""
-        lines = []
-        for campaign in self.evidence.arms(self.workload):
-            rows = arm_verdicts(self.evidence.verdicts, self.workload, campaign.name).to_dict("records")
-            for row in (row for row in rows if is_level(row)):
-                said = verdict_sentence(row, other="in the headline", whose="the headline's")
-                where = "the host" if row["env"] == HOST else env_title(row["env"])
-                title = sentence_case(arm_title(campaign.arm.name))
-                lines.append(f"{title}, varied alone on {where}: {said}.")
-        return lines
-
-    def unexplained(self) -> list[str]:
-        """Differences with and without a suspect among the files; then what is open."""
-        files = of_causes(self.evidence.verdicts, self.workload)
-        longer = (files["metric"] == "files_first_s") & files["verdict"].isin(DIFFERENT) & (files["ratio"] > 1)
-        slow = set(files.loc[longer, "env"])
-        bodies = {}
-        for env in self.environments:
-            operators = [time.operator for time in causes.differing_operators(self.times, env)]
-            phases = causes.differing_phases(self.verdicts, env)
-            inside = [phase for phase in phases if phase not in ("runtime_start_s", "exit_s")]
-            found, cleared = suspects.suspicions(operators, inside, self.differences.get(env, []))
-            bodies[env] = why_words.unexplained_body(found, cleared, self.accounts.get(env), env in slow)
-        unsure = self.verdicts[
-            (self.verdicts["verdict"] == "inconclusive") & self.verdicts["metric"].isin(causes.PHASE_METRICS)
-        ]
-        lines = why_words.grouped(bodies)
-        if len(unsure):
-            lines.append(f"{len(unsure)} comparisons of phases can't be told yet, so they ask for no cause yet.")
-        return lines or ["No environment but the host left numbers."]
+    parts = case.verdicts[case.verdicts["metric"].isin(causes.PHASE_METRICS)]
+    files = case.judged[case.judged["metric"].isin(CAUSE_METRICS)]
+    for rows, what in ((parts, "parts of whole runs"), (files, "what files cost")):
+        if unsure := int((rows["verdict"] == INCONCLUSIVE).sum()):
+            found.append(f"Of {len(rows)} comparisons of {what}, {unsure} can't be told yet.")
+    return found

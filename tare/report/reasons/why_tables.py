@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 import pandas as pd
 
@@ -17,22 +17,32 @@ from tare.report.words.labels import (
     significant,
     with_unit,
 )
-from tare.report.words.layout import Table, by_environment
-from tare.report.words.why_words import span_s
+from tare.report.words.layout import Table, by_environment, ends, signed_s
+from tare.stats.intervals import Interval
+
+
+def span_s(interval: Interval) -> str:
+    """Mean and interval of extra seconds."""
+    if interval.mean is None:
+        return "no number"
+    if interval.low is None:
+        return f"{signed_s(interval.mean)}, no interval from {interval.n} unit"
+    return f"{signed_s(interval.mean)} ({ends(interval.low, interval.high, seconds)})"
 
 
 def files_table(causes: pd.DataFrame, title: str) -> Table:
     """Medians over launches of what files cost, by environment."""
     own = causes[causes["kind"] != "unavailable"]
     units = own.groupby("metric")["unit"].first()
-    table = own.pivot_table(index="metric", columns="env", values="value", aggfunc="median")
-    names = sorted(table.columns, key=env_order)
+    table = own.pivot_table(index="metric", columns="launch", values="value", aggfunc="median")
+
+    def cell(metric: str, env: str) -> str | None:
+        value = table.loc[metric, env]
+        return None if pd.isna(value) else with_unit(value, units[metric])
+
     return Table.of(
         sorted(table.index, key=metric_order),
-        {
-            "": metric_title,
-            **by_environment(names, lambda metric, env: _number(table.loc[metric, env], units[metric])),
-        },
+        {"": metric_title, **by_environment(sorted(table.columns, key=env_order), cell)},
         caption=f"{title}: files of the imports, calls of a step (medians over launches)",
         note="First reading comes before the imports of the same launch; repeated reading after them.",
         numeric=True,
@@ -40,31 +50,22 @@ def files_table(causes: pd.DataFrame, title: str) -> Table:
     )
 
 
-def _number(value: float, unit: str) -> str | None:
-    return None if pd.isna(value) else with_unit(value, unit)
-
-
 def phases_table(costs: Sequence[PhaseCost], title: str) -> Table:
     """Extra seconds of each phase with its interval and its share, by environment."""
-    names = sorted({cost.env for cost in costs}, key=env_order)
     by_key = {(cost.phase, cost.env): cost for cost in costs}
+
+    def cell(phase: str, env: str) -> str | None:
+        cost = by_key.get((phase, env))
+        return cost and f"{span_s(cost.extra)}{'' if cost.share is None else f', {100 * cost.share:.0f}%'}"
+
     return Table.of(
         dict.fromkeys(cost.phase for cost in costs),
-        {
-            "": metric_title,
-            **by_environment(names, lambda phase, env: _extra(by_key.get((phase, env)))),
-        },
+        {"": metric_title, **by_environment(sorted({cost.env for cost in costs}, key=env_order), cell)},
         caption=f"{title}: extra time of a whole run and its phases against the host",
         note="Exploratory: means of differences within a round; of each phase the intervals of all environments "
         "hold together (Bonferroni). The share stands where the whole run's interval excludes zero.",
         wide=True,
     )
-
-
-def _extra(cost: PhaseCost | None) -> str | None:
-    if cost is None:
-        return None
-    return f"{span_s(cost.extra)}{'' if cost.share is None else f', {100 * cost.share:.0f}%'}"
 
 
 def accounts_table(accounts: Sequence[FileAccount], title: str) -> Table:
@@ -76,9 +77,7 @@ def accounts_table(accounts: Sequence[FileAccount], title: str) -> Table:
             "imports in whole runs": lambda one: span_s(one.imports),
             "first reading of files": lambda one: span_s(one.files),
             "imports after reading": lambda one: span_s(one.after),
-            "files by imports": lambda one: (
-                one.reason if one.ratio is None else f"{100 * one.low:.0f}% to {100 * one.high:.0f}%"
-            ),
+            "files by imports": lambda one: one.reason or f"{100 * one.low:.0f}% to {100 * one.high:.0f}%",
         },
         caption=f"{title}: extra time of imports, and of reading their files",
         note="Exploratory, from two campaigns: the quotients of the ends of both intervals bound the share.",
@@ -112,21 +111,16 @@ def operators_table(times: Sequence[OperatorTime], title: str) -> Table:
 def kernels_table(kernels: pd.DataFrame, title: str) -> Table:
     """Calls of each kernel in one step: one number where all launches of an environment agree, else their range."""
     calls = calls_by_launch(kernels, operators=False)
-    names = sorted({env for env, _ in calls}, key=env_order)
+
+    def cell(kernel: str, env: str) -> str:
+        values = {own.get(kernel, 0.0) for (name, _), own in calls.items() if name == env}
+        return " to ".join(significant(value) for value in dict.fromkeys((min(values), max(values))))
+
     return Table.of(
         sorted({name for launch in calls.values() for name in launch}),
-        {
-            "kernel [shape]": lambda kernel: kernel,
-            **by_environment(names, lambda kernel, env: _calls_told(calls, kernel, env)),
-        },
+        {"kernel [shape]": str, **by_environment(sorted({env for env, _ in calls}, key=env_order), cell)},
         caption=f"{title}: kernels of oneDNN and MKL in one step, calls",
         note="As the libraries name them: primitive, implementation and propagation, or routine and flags.",
         numeric=True,
         wide=True,
     )
-
-
-def _calls_told(calls: Mapping[tuple[str, int], Mapping[str, float]], kernel: str, env: str) -> str:
-    values = [own.get(kernel, 0.0) for (name, _), own in calls.items() if name == env]
-    low, high = min(values), max(values)
-    return significant(low) if low == high else f"{significant(low)} to {significant(high)}"

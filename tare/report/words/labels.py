@@ -2,238 +2,30 @@
 
 from __future__ import annotations
 
+import csv
 import math
 from collections.abc import Iterable
 from functools import cache
+from pathlib import Path
 
+from tare.core.errors import TareError
+from tare.model.registry import describe_workload, environment
 from tare.model.roles import CONTROL, read_role
 from tare.model.studies.study import HOST
 
-# Metric -> (title, what it is). The order is the order of tables and figures.
-METRICS = {
-    "real_s": ("Whole run", "from just before the runtime starts to its end, one epoch, as the paper timed it"),
-    "runtime_start_s": ("Runtime start", "from the launcher's call to the first line of our program"),
-    "later_step_s": ("Later steps", "mean time of a whole run's step after its first, loader included"),
-    "imports_s": ("Imports", "Python's imports of the framework"),
-    "data_s": ("Data", "opening the data set"),
-    "model_s": ("Model", "building the model and its optimizer"),
-    "first_step_s": ("First step", "from the model to the end of the first training step, loader start included"),
-    "epoch_rest_s": ("Rest of epoch", "the remaining steps of the paper's one epoch"),
-    "exit_s": ("Exit", "from the program's last line to the end of the runtime"),
-    "data_imports_s": ("Imports of data", "part of that phase: modules first loaded there"),
-    "model_imports_s": ("Imports of the model", "part of that phase: modules first loaded there"),
-    "first_step_imports_s": ("Imports of the first step", "part of that phase: modules first loaded there"),
-    "boot_firmware_s": ("Firmware", "from the launcher's call to the first instant of the guest's clock"),
-    "boot_kernel_s": ("Boot of the kernel", "from there to the guest's first program, to 10 ms"),
-    "boot_mount_s": ("Root of the guest", "from there to the launch's own first program, to 10 ms"),
-    "shutdown_s": ("Shutdown", "from the launch's last word to the end of the virtual machine"),
-    "clock_error_s": (
-        "Error between clocks",
-        "of times between the launcher's clock and the launch's own",
-    ),
-    "step_s": (
-        "Training step",
-        "on batches in memory, after a whole run's epoch; what all launches of a round share taken out",
-    ),
-    "step_mean_s": ("Training step, mean", "of the same steps: stalls weigh in full"),
-    "runtime_first_s": (
-        "Start, to the first instruction",
-        "from the runtime's call to the program's first instruction",
-    ),
-    "body_s": (
-        "Own time of the program",
-        "sum of its slices, its servers' part and measured training steps included",
-    ),
-    "servers_s": ("Own time of servers alone", "part of it in which only the runtime's own servers still ran"),
-    "tail_share": ("Share of the tail", "of a launch's own time after both hosts of its round had ended"),
-    "step_cpu_s": ("CPU time of a step", "user and system"),
-    "step_system_s": ("System time of a step", "CPU time in the kernel"),
-    "step_page_faults": ("Page faults of a step", "minor ones"),
-    "step_preemptions": ("Preemptions of a step", "involuntary switches"),
-    "step_loss_last": ("Last loss of the steps", "after equal steps from equal seeds"),
-    "step_peak_rss_bytes": (
-        "Peak memory of the steps",
-        "largest resident set of a replicate, a process that makes the measured steps",
-    ),
-    "samples_per_s": ("Throughput", "samples of the epoch by its time, loader included"),
-    "images_per_s": ("Images per second", "images by the time of the steps after the warm-up, loader included"),
-    "join_s": ("Rendezvous", "from the imports until all instances have met"),
-    "join_imports_s": ("Imports of the rendezvous", "part of that phase: modules first loaded there"),
-    "group_step_s": ("Step of an instance", "one of several that train together, its exchange included"),
-    "compute_step_s": ("Computing in a step", "the step less the exchange that nothing hides"),
-    "exchange_s": ("Exchange", "time of a step with gradients under way, beside computing or not"),
-    "exposed_exchange_s": (
-        "Exposed exchange",
-        "time of a step in which nothing but the exchange is left to be done",
-    ),
-    "exchange_share": ("Share of the exchange", "exposed exchange by the steps"),
-    "exchange_bytes": ("Gradients of a step", "that an instance hands over"),
-    "exchange_bytes_per_s": ("Rate of the exchange", "gradients of a step by the time with any under way"),
-    "user_s": ("User time", "CPU time in user mode inside, loader worker included"),
-    "system_s": ("System time", "CPU time in the kernel inside, loader worker included"),
-    "runtime_cpu_s": (
-        "CPU around the program",
-        "CPU time of runtime and interpreter, before the first line and after the last",
-    ),
-    "peak_rss_bytes": ("Peak memory", "largest resident set of the training process"),
-    "loss_mean": ("Mean loss", "over the epoch"),
-    "loss_last": ("Last loss", "of the epoch's last step"),
-    "files_first_s": ("First reading of files", "modules read, libraries mapped, before the launch imports them"),
-    "files_first_read_s": ("First reading of modules", "their bytecode, before the launch imports them"),
-    "libraries_first_map_s": ("First mapping of libraries", "touching the pages that imports leave resident"),
-    "imports_after_read_s": ("Imports after reading", "of a launch that has read and mapped their files before"),
-    "files_stat_s": ("Look-up of modules", "the status of every file, once the launch has read them"),
-    "files_read_s": ("Repeated reading of modules", "their bytecode, once the launch has read it"),
-    "libraries_map_s": ("Repeated mapping of libraries", "and touching, once the launch has done it"),
-    "files_count": ("Module files", "that imports read, bytecode nearly always"),
-    "files_bytes": ("Bytes of module files", "that imports read"),
-    "libraries_count": ("Shared libraries", "that imports map"),
-    "libraries_touched_bytes": ("Library bytes touched", "pages of the libraries that imports leave resident"),
-    "kernels_per_step": ("Kernels called, CPU", "primitives of oneDNN and calls of MKL in one step"),
-    "plain_step_s": ("Step, not profiled", "median step of the profiled launch before the profiler starts"),
-    "profiler_slowdown": ("Profiler's slow-down", "profiled step by plain step of the same launch"),
-    "operator_s_per_step": ("Operators, own time", "sum over operators of one step, while profiled"),
-    "operators_per_step": ("Operators called", "of one step"),
-    "flops_per_step": ("FLOPs", "of one step, counted from operators: two per multiply-add"),
-    "operator_bytes_per_step": ("Operator bytes", "of one step, read and written as if no cache kept any"),
-    "host_fill_s": ("Fills on the host", "own time of fill_ and zero_ in one step"),
-    "host_copy_s": ("Copies on the host", "own time of copy_ in one step"),
-    "memset_s": ("Memset time", "on the device, of one step"),
-    "memset_calls": ("Memset calls", "on the device, of one step"),
-    "memset_bytes": ("Memset bytes", "set on the device, of one step"),
-    "htod_s": ("Host to device, time", "copies to the device, of one step"),
-    "htod_calls": ("Host to device, calls", "copies to the device, of one step"),
-    "htod_bytes": ("Host to device, bytes", "copied to the device, of one step"),
-    "htod_pinned_bytes": ("Host to device, pinned", "of these bytes, from page-locked memory"),
-    "dtoh_s": ("Device to host, time", "copies from the device, of one step"),
-    "dtoh_calls": ("Device to host, calls", "copies from the device, of one step"),
-    "dtoh_bytes": ("Device to host, bytes", "copied from the device, of one step"),
-    "dtoh_pinned_bytes": ("Device to host, pinned", "of these bytes, to page-locked memory"),
-    "dtod_s": ("Device to device, time", "copies within the device, of one step"),
-    "dtod_calls": ("Device to device, calls", "copies within the device, of one step"),
-    "dtod_bytes": ("Device to device, bytes", "copied within the device, of one step"),
-    "htoh_s": ("Host to host, time", "copies between two places of the host by the driver, of one step"),
-    "htoh_calls": ("Host to host, calls", "copies between two places of the host by the driver, of one step"),
-    "htoh_bytes": ("Host to host, bytes", "copied between two places of the host by the driver, of one step"),
-    "ptop_s": ("Device to other device, time", "copies between two devices, of one step"),
-    "ptop_calls": ("Device to other device, calls", "copies between two devices, of one step"),
-    "ptop_bytes": ("Device to other device, bytes", "copied between two devices, of one step"),
-    "copy_s": ("Other copies, time", "copies whose direction the profiler does not say, of one step"),
-    "copy_calls": ("Other copies, calls", "copies whose direction the profiler does not say, of one step"),
-    "copy_bytes": ("Other copies, bytes", "copied in a direction that the profiler does not say, of one step"),
-    "kernel_s": ("Kernel time", "on the device, of one step"),
-    "kernel_calls": ("Kernels called", "on the device, of one step"),
-    "device_busy_s": ("Device busy", "some kernel, copy or memset ran, of one step"),
-    "device_gap_s": ("Device idle", "between activities, of one step"),
-    "device_gaps": ("Gaps of the device", "between activities, of one step"),
-    "device_longest_gap_s": ("Longest gap", "between two activities of the device"),
-    "counted_kernel_calls": ("Kernels counted", "by the tool that reads counters, beside those that were timed"),
-    "dram_read_bytes": ("DRAM read", "counted by the memory controller"),
-    "dram_write_bytes": ("DRAM written", "counted by the memory controller"),
-    "dram_read_sectors": ("DRAM sectors read", "of 32 B, on the device"),
-    "dram_write_sectors": ("DRAM sectors written", "of 32 B, on the device"),
-    "dram_read_bytes_per_s": ("DRAM read throughput", "counted by the memory controller"),
-    "dram_write_bytes_per_s": ("DRAM write throughput", "counted by the memory controller"),
-    "hbm_transactions": ("HBM transactions", "of 32 B, on the device"),
-    "l2_bytes": ("L2 traffic", "between the multiprocessors and the second-level cache, of one step"),
-    "flops_measured": ("FLOPs, counted", "executed by all units of the device, of one step"),
-    "flops_fp64": ("FLOPs, fp64", "of one step, without tensor cores; two per multiply-add"),
-    "flops_fp32": ("FLOPs, fp32", "of one step, without tensor cores; two per multiply-add"),
-    "flops_fp16": ("FLOPs, fp16", "of one step, without tensor cores; two per multiply-add"),
-    "flops_tensor_fp64": ("FLOPs, fp64, tensor cores", "of one step"),
-    "flops_tensor_tf32": ("FLOPs, TF32, tensor cores", "of one step"),
-    "flops_tensor_bf16": ("FLOPs, bf16, tensor cores", "of one step"),
-    "flops_tensor_fp16": ("FLOPs, fp16, tensor cores", "of one step"),
-    "flops_tensor_fp8": ("FLOPs, fp8, tensor cores", "of one step"),
-    "flops_tensor_int8": ("Operations, int8, tensor cores", "of one step; no floating point"),
-    "input_samples_per_s": ("input alone", "samples a second that the loader gives, nothing trained on them"),
-    "input_first_batch_s": ("input alone, first batch", "from asking the loader for it"),
-    "input_demand_per_s": ("input, asked for", "samples a second that training takes from memory"),
-    "gpu_utilization_mean": ("GPU use, mean", "share of samples' periods in which some kernel ran"),
-    "gpu_memory_used_peak_bytes": ("GPU memory, peak", "in use on the device, all processes"),
-    "gpu_power_mean_w": ("GPU power, mean", "of the board"),
-    "gpu_sm_clock_mean_hz": ("SM clock, mean", "of the multiprocessors"),
-    "gpu_throttled_share": ("GPU throttled", "share of samples with a reason to run slower"),
-    "gpu_utilization_sd": ("GPU use, spread", "standard deviation of the samples"),
-    "gpu_utilization_cv": ("GPU use, relative spread", "standard deviation of the samples by their mean"),
-    "gpu_utilization_peak": ("GPU use, largest", "largest sample: some kernel ran"),
-    "step_samples_per_s": ("Rate in memory", "samples a second of plain steps on batches in memory"),
-    "loaded_samples_per_s": ("Rate with the loader", "samples a second, the wait for each batch included"),
-    "step_flop_per_s": ("FLOPs a second", "counted from operators, by the time of a plain step"),
-    "sampled_read_bytes": ("Read from the disk", "by the program and its children, page cache aside"),
-    "sampled_written_bytes": ("Written to the disk", "by the program and its children"),
-    "sampled_asked_bytes": ("Read calls", "bytes of read calls, cached or not"),
-    "throttled_s": ("Throttled", "time in which the CPU quota of its cgroup was spent"),
-    "throttled_periods": ("Periods throttled", "in which the CPU quota of its cgroup was spent"),
-    "sampling_cpu_share": ("Cost of sampling", "CPU time of the sampling thread by the time sampled"),
-    "sampling_slowdown": ("Sampling's slow-down", "steps with the sampler by steps without, alternating"),
-    "cpu_percent_mean": ("CPU use, mean", "per cent of one CPU, over the profiled launch"),
-    "slowdown": ("Slow-down by a neighbour", "whole run beside a second job, by the same run without one"),
-    "waited_s": ("Waited for a CPU", "time in which the program's own threads were ready and did not run"),
-    "preemptions": ("Preemptions", "involuntary switches of the program, in a whole run"),
-    "machine_cpu_s": ("CPU time of the machine", "on the launches' CPUs, in the time of a whole run"),
-    "others_cpus": ("Processors that others used", "while launches ran, less what they and Tare used"),
-    "stolen_cpus": ("Processors that a hypervisor took", "from whoever wanted to run, in the same time"),
-    "machine_steal_s": ("Taken by the hypervisor", "of the launches' CPUs, in the time of a whole run"),
-    "cpu_wait_s": ("Something waited for a CPU", "seconds of a whole run, anywhere on the machine"),
-    "memory_wait_s": ("Something waited for memory", "seconds of a whole run, anywhere on the machine"),
-    "io_wait_s": ("Something waited for a disk", "seconds of a whole run, anywhere on the machine"),
-    "disk_read_bytes": ("Read from disks", "by the machine, in the time of a whole run"),
-    "disk_written_bytes": ("Written to disks", "by the machine, in the time of a whole run"),
-    "major_faults": ("Major faults", "of the machine, in the time of a whole run"),
-    "cache_misses": ("Misses of the last cache", "of the launches' CPUs, in the time of a whole run"),
-    "dram_bytes": ("Memory traffic", "read and written by the machine, in the time of a whole run"),
-    "neighbour_steps_per_s": ("Neighbour's steps", "a second, in the time of the whole run beside it"),
-    "neighbour_cpus": ("Neighbour's CPUs", "CPU time by time, of all its training"),
-}
+
+def _titles(name: str) -> dict[str, tuple[str, ...]]:
+    """What a file beside this one says, by the first column of its rows, in their order."""
+    with Path(__file__).with_name(name).open(encoding="utf-8", newline="") as file:
+        return {first: tuple(rest) for first, *rest in list(csv.reader(file))[1:]}
+
+
+METRICS = _titles("metrics.csv")  # title, and what it is; in the order of tables and figures
+LEVELS = _titles("levels.csv")  # what a level of a factor is, as a noun; others are shown by their own names
+PLACES = {metric: place for place, metric in enumerate(METRICS)}
 HIGHER_IS_BETTER = {"samples_per_s", "images_per_s"}
 TITLES = {HOST: "Host", CONTROL: "Host again (control)"}
 SHORT = {CONTROL: "Host again"}
-# What a level of a factor is, as a noun; others are shown by their own names.
-LEVELS = {
-    "allocator=default": "default allocator",
-    "allocator=steady": "steady allocator",
-    "allocator=huge": "steady allocator in huge pages",
-    "stack=native": "native installs",
-    "stack=same": "one stack for all",
-    "gpu=plain": "GPU by its device files",
-    "gpu=toolkit": "GPU by the runtime's own way",
-    "root=disk": "root on a disk",
-    "root=virtiofs": "shared root (virtiofs)",
-    "vcpus=free": "processors share CPUs",
-    "vcpus=pinned": "a CPU for each processor",
-    "memory=ordinary": "ordinary guest memory",
-    "memory=huge": "reserved huge pages",
-    "seccomp=unconfined": "no seccomp filter",
-    "sif=fuse": ".sif by FUSE",
-    "sif=kernel": ".sif by the kernel",
-    "sif=unpacked": ".sif unpacked",
-    "tf32=on": "TF32 products",
-    "tf32=off": "no TF32 anywhere",
-    "amp=bf16": "mixed precision, bf16",
-    "amp=fp16": "mixed precision, fp16",
-    "layout=channels-last": "channels-last layout",
-    "compile=inductor": "compilation (torch.compile)",
-    "compile=torchscript": "TorchScript",
-    "compile=xla": "compilation (XLA)",
-    "compile=ngraph": "compilation (nGraph)",
-    "input=synthetic": "synthetic input",
-    "exchange=all-reduce": "all-reduce",
-    "exchange=parameter-server": "a parameter server",
-    "network=switch": "a switch of its own",
-    "network=overlay": "an overlay network (VXLAN)",
-    "network=overlay-of-containers": "an overlay network (VXLAN) of containers alone",
-    "network=host": "the host's network",
-    "graph=capture": "CUDA graph of the step",
-    "cudnn=benchmark": "kernels picked by trial (cuDNN)",
-    "onednn=off": "no oneDNN",
-    "isa=avx2": "kernels up to AVX2",
-    "isa=sse4": "kernels up to SSE4",
-    "stack=bound": "the machine's own packages",
-    "neighbour=small": "a smaller neighbour",
-    "limits=cpuset": "half of the CPUs each",
-    "limits=quota": "half of the CPU time each",
-}
 UNIT_NAMES = {"rounds": "round", "steps": "round", "causes": "unit"}
 BINARY = ("B", "KiB", "MiB", "GiB", "TiB")
 DECIMAL = ("", "k", "M", "G", "T", "P")
@@ -251,7 +43,7 @@ def metric_meaning(metric: str) -> str:
 
 def metric_order(metric: str) -> tuple[int, str]:
     """Sort key: known metrics in this file's order, the others after them by name."""
-    return (list(METRICS).index(metric) if metric in METRICS else len(METRICS), metric)
+    return PLACES.get(metric, len(PLACES)), metric
 
 
 def env_title(env: str, *, short: bool = False) -> str:
@@ -269,7 +61,7 @@ def env_title(env: str, *, short: bool = False) -> str:
 def arm_title(arm: str) -> str:
     """Title of an arm, written `factor=level`: `allocator=default` is the default allocator."""
     factor, _, level = arm.partition("=")
-    return LEVELS.get(arm, f"{factor} {level}")
+    return LEVELS.get(arm, (f"{factor} {level}",))[0]
 
 
 def sentence_case(text: str) -> str:
@@ -284,9 +76,6 @@ def units_text(count: int, kind: str) -> str:
 
 @cache
 def _adapter_title(env: str) -> str:
-    from tare.core.errors import TareError
-    from tare.model.registry import environment
-
     try:
         return environment(env).title
     except (TareError, ImportError):
@@ -296,9 +85,6 @@ def _adapter_title(env: str) -> str:
 @cache
 def workload_title(workload: str) -> str:
     """Title of a workload from its description; its own name where the module is gone."""
-    from tare.core.errors import TareError
-    from tare.model.registry import describe_workload
-
     try:
         return str(describe_workload(workload)["title"])
     except (TareError, ImportError):

@@ -2,23 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any, Self, TypeVar
+from typing import Any, Self
 
 from tare.report.words.labels import env_title, seconds, size_bytes
 from tare.report.words.wording import missing
 
 UNAVAILABLE = "unavailable"
-MOST_SHOWN = 6  # answers below each other; of more those stand open that tell something apart
-T = TypeVar("T")
-
-
-def folded(answers: Sequence[T], is_told: Callable[[T], bool]) -> tuple[list[T], list[T]]:
-    """What a page shows and what it folds: nothing of few answers, of many those that leave things open."""
-    if len(answers) <= MOST_SHOWN:
-        return list(answers), []
-    return [one for one in answers if is_told(one)], [one for one in answers if not is_told(one)]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -36,15 +27,9 @@ Reader = Callable[[Any], str | Cell | None]
 
 @dataclass(frozen=True, kw_only=True)
 class Table:
-    """A table for people.
+    """A table for people: a row's first cell is its head, None is shown as a dash.
 
-    Attributes:
-        caption: what it is.
-        columns: heads, the first that of the row heads.
-        rows: texts or cells; None is shown as a dash.
-        note: below it.
-        numeric: whether all columns but the first are numbers, to be set right.
-        wide: whether it has many columns.
+    `numeric`: whether all columns but the first are numbers, to be set right; `wide`: whether it has many columns.
     """
 
     caption: str
@@ -80,38 +65,16 @@ def by_environment(names: Iterable[str], cell: Callable[[Any, str], str | None])
     return {env_title(env, short=True): lambda record, env=env: cell(record, env) for env in names}
 
 
-@dataclass(frozen=True, kw_only=True)
-class Step:
-    """One step of an argument: a question and what the numbers say."""
-
-    question: str
-    sentences: list[str]
+def signed_s(value: float) -> str:
+    """Seconds with their sign."""
+    return f"{'−' if value < 0 else '+'}{seconds(abs(value))}"
 
 
-@dataclass(frozen=True, kw_only=True)
-class Argument:
-    """What the page argues of one workload or stack, with every number."""
-
-    name: str
-    title: str
-    steps: list[Step]
-    tables: list[Table]
-
-
-@dataclass(frozen=True, kw_only=True)
-class Comparison:
-    """One comparison: who or what, its verdict, its sentence; its picture and a note where there are some.
-
-    `look` and `note_look` are classes of the page's style; a verdict has its own.
-    """
-
-    title: str
-    verdict: str
-    sentence: str
-    strip: str = ""
-    note: str | None = None
-    look: str = ""
-    note_look: str = "stalls"
+def ends(low: float, high: float, text: Callable[[float], str] = seconds) -> str:
+    """Both ends of an interval with their signs; "no interval" where one is missing."""
+    if missing(low) or missing(high):
+        return "no interval"
+    return " to ".join(f"{'−' if end < 0 else '+'}{text(abs(end))}" for end in (low, high))
 
 
 def value_text(key: str, value: Any) -> str:

@@ -1,8 +1,4 @@
-"""Verdicts in plain words. Pure: a row of the verdict table in, a sentence out.
-
-The words say what the interval says and no more. An interval across zero is never called the absence of a
-difference: inside the margin it bounds one, outside it leaves the question open.
-"""
+"""Numbers and verdicts in plain words: what an interval says and no more."""
 
 from __future__ import annotations
 
@@ -12,9 +8,8 @@ from typing import Any
 
 from tare.analysis.launch_rows import SLOWDOWN
 from tare.literature.finding import listed
-from tare.model.studies.layout import kind_of
 from tare.model.tables import VERDICTS
-from tare.report.words.labels import HIGHER_IS_BETTER, UNIT_NAMES, metric_title, significant
+from tare.report.words.labels import HIGHER_IS_BETTER, metric_title, significant
 
 TIMES_FROM = 2.0  # from twice or half on, a ratio reads better as "3 times" than as "200% longer"
 SMALLEST = 0.0001
@@ -31,13 +26,9 @@ def percent(fraction: float, *, up: bool = False, down: bool = False) -> str:
         return "0.01%"
     scale = 10 ** max(0, 1 - math.floor(math.log10(value)))
     # The tiny subtraction keeps 5.000000001 from becoming 5.1.
-    whole = (
-        math.ceil(value * scale - 1e-6)
-        if up
-        else math.floor(value * scale + 1e-6)
-        if down
-        else round(value * scale)
-    )
+    whole = round(value * scale)
+    if up or down:
+        whole = math.ceil(value * scale - 1e-6) if up else math.floor(value * scale + 1e-6)
     rounded = whole / scale
     # 9.96 has become 10: one decimal less.
     return f"{rounded:.{max(0, 1 - math.floor(math.log10(rounded)))}f}%"
@@ -101,48 +92,6 @@ def _times(ratio: float) -> str:
     return f"more than {FARTHEST:g}" if ratio > FARTHEST else significant(ratio, 2)
 
 
-def _joined(metric: str, low: float, high: float, other: str) -> str:
-    text = between(metric, low, high)
-    return f"{text} as {other}" if text.endswith(words(metric)[2]) else f"{text} than {other}"
-
-
-def verdict_sentence(row: Mapping[str, Any], *, other: str = "on the host", whose: str = "the host's") -> str:
-    """What the deciding interval of one environment and metric says.
-
-    Args:
-        row: of the verdict table.
-        other: where the reference ran, after "than" and "as".
-        whose: the reference's, after "differs from".
-    """
-    metric, margin = row["metric"], margin_text(row["margin"])
-    what = metric_title(metric).lower()
-    low, high = row["ci_low"], row["ci_high"]
-    if missing(low) != missing(high) and row["verdict"] == "different":
-        far = at_least(metric, high if missing(low) else low)
-        joined = f"{far} as {other}" if far.endswith(words(metric)[2]) else f"{far} than {other}"
-        return f"{what} {joined} (different: {row['reason']}){_control(row)}"
-    if missing(low) or missing(high):
-        why = row["reason"] if not missing(row.get("reason")) else f"{row['n_units']} complete units"
-        return f"{what}: we can't tell yet: {why}"
-    if row["verdict"].startswith("equivalent"):
-        widest = max(high - 1, 1 - low)
-        return (
-            f"{what} differs from {whose} by no more than {percent(widest, up=True)} either way "
-            f"(equivalent within the {margin} margin{_stalls(row)}){_control(row)}"
-        )
-    if row["verdict"].startswith("different within margin"):
-        said = _joined(metric, low, high, other)
-        return f"{what} {said} (different within the {margin} margin{_stalls(row)}){_control(row)}"
-    if row["verdict"] == "different":
-        inside = 1 / (1 + row["margin"]) <= low <= 1 + row["margin"] or 1 / (1 + row["margin"]) <= high <= (
-            1 + row["margin"]
-        )
-        note = f"perhaps beyond the {margin} margin" if inside else f"beyond the {margin} margin"
-        return f"{what} {_joined(metric, low, high, other)} (different, {note}){_control(row)}"
-    few = f"; {row['reason']}" if not missing(row.get("reason")) else ""
-    return f"{what}: we can't tell yet: {_joined(metric, low, high, other)} (margin {margin}{few}){_more(row)}"
-
-
 def at_least(metric: str, near: float) -> str:
     """The end of an interval that is nearer to 1: "at least 12% longer", "at least 3 times as long"."""
     less, more, as_much = words(metric)
@@ -152,63 +101,22 @@ def at_least(metric: str, near: float) -> str:
     return f"at least {percent(near - 1, down=True)} {more if near > 1 else less}"
 
 
-def _stalls(row: Mapping[str, Any]) -> str:
-    """What all time says, stalls included, where a verdict on the typical time needs that word."""
-    if not row["verdict"].endswith("stalls"):
-        return ""
-    low, high = row["total_ci_low"], row["total_ci_high"]
-    if missing(low) or missing(high):
-        why = "" if missing(row.get("reason")) else f" ({row['reason']})"
-        return f" but for stalls: of all time there is no interval with two ends{why}"
-    total, verdict = row["total_verdict"], row["total_verdict"]
-    if total == "inconclusive":
-        verdict = "can't be told yet"
-    elif total == "equivalent":  # and stalls are sure, or too few steps were timed to say that there are none
-        added = signed(row["stalls_ci_low"], row["stalls_ci_high"])
-        verdict += f", but stalls add {added}" if stalled(row) else f" as far as {row['steps']} steps can tell"
-    return f" but for stalls: all time, stalls included, {between(row['metric'], low, high)}: {verdict}"
-
-
 def stalled(row: Mapping[str, Any]) -> bool:
     """Whether the interval of what stalls add to the ratio excludes nothing added."""
     low, high = row["stalls_ci_low"], row["stalls_ci_high"]
     return not (missing(low) or missing(high)) and not low <= 1 <= high
 
 
-def _control(row: Mapping[str, Any]) -> str:
-    """A warning where host against host reaches as far as what a verdict claims."""
-    reaches = row.get("control_reaches")
-    if missing(reaches) or not reaches:
-        return ""
-    low, high = row["control_ci_low"], row["control_ci_high"]
-    return f"; but the host against itself reaches as far ({signed(low, high)})"
-
-
-def _more(row: Mapping[str, Any]) -> str:
-    """How many units more would make an open question say something; nothing where nobody can tell."""
-    more = row.get("more_units")
-    if missing(more) or int(more) < 1:
-        return ""
-    count = float(f"{int(more):.2g}")  # a forecast from a few units has no third digit
-    name = UNIT_NAMES.get(kind_of(str(row["campaign"])), "unit")
-    plural = "" if count == 1 else "s"
-    return f"; about {count:,.0f} more {name}{plural} would tell, if spread and mean stay as they are"
-
-
 def control_sentence(row: Mapping[str, Any]) -> str:
     """What the instrument saw between host and host, where nothing is to be seen."""
-    what = metric_title(row["metric"]).lower()
-    low, high = row["control_ci_low"], row["control_ci_high"]
+    what, low, high = metric_title(row["metric"]), row["control_ci_low"], row["control_ci_high"]
     if missing(low) or missing(high):
         return f"{what}: the control has no interval yet"
-    text = f"{what}: the instrument itself saw {between(row['metric'], low, high)} between host and host"
+    text = f"{what}, host against host: {between(row['metric'], low, high)}"
+    limit = 1 + row["margin"]
     if low > 1 or high < 1:
         return f"{text}, where nothing is to be seen: believe no difference of that size"
-    limit = 1 + row["margin"]
-    if high > limit or low < 1 / limit:
-        reach = f"which reaches beyond the {margin_text(row['margin'])} margin"
-        return f"{text}, {reach}: by the same rule even the host against itself is open"
-    return text
+    return f"{text}, beyond the {margin_text(row['margin'])} margin" if high > limit or low < 1 / limit else text
 
 
 def tally(rows: Iterable[Mapping[str, Any]], what: str) -> str:

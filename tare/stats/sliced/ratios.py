@@ -13,14 +13,11 @@ Round = Mapping[str, float | None]
 def body_log_ratios(rounds: Sequence[Round], names: Sequence[str]) -> dict[str, list[float]]:
     """Per round, log of a launch's own time by the geometric mean of the two hosts; the control's is to the host.
 
-    Args:
-        rounds: own seconds by launch, or any other positive value; None for a launch that failed.
-        names: launches to compare; the host is left out.
-
-    Returns:
-        Log-ratios by name, without the rounds that lack the launch or a host.
+    `rounds`: own seconds by launch, or any other positive value; None for a launch that failed. `names`: launches
+    to compare; the host is left out. Returns log-ratios by name, without the rounds that lack the launch or a host.
     """
-    return log_ratios_of([_known(one) for one in rounds], names)
+    known = [{name: value for name, value in one.items() if value is not None and value > 0} for one in rounds]
+    return log_ratios_of(known, names)
 
 
 def body_estimates(rounds: Sequence[Round], names: Sequence[str]) -> dict[str, Estimate]:
@@ -35,14 +32,8 @@ def body_estimates(rounds: Sequence[Round], names: Sequence[str]) -> dict[str, E
 def rounds_needed(spread: float, half_width: float, alpha: float, *, fewest: int = FEWEST_UNITS) -> int:
     """Rounds after which Student's interval at level 1 - alpha has this half-width, if the spread stays as it is.
 
-    Args:
-        spread: standard deviation of one round's log-ratio.
-        half_width: wanted, of the log-ratio.
-        alpha: of one interval.
-        fewest: rounds that there are at least.
-
-    Raises:
-        ValueError: a half-width that is not positive, or a spread below zero.
+    `spread`: standard deviation of one round's log-ratio. `half_width`: wanted, of the log-ratio. `fewest`: rounds
+    that there are at least. Raises ValueError for a half-width that is not positive, or a spread below zero.
     """
     if half_width <= 0 or spread < 0:
         raise ValueError(
@@ -56,7 +47,3 @@ def rounds_needed(spread: float, half_width: float, alpha: float, *, fewest: int
         else:
             low = middle + 1
     return low
-
-
-def _known(values: Round) -> dict[str, float]:
-    return {name: value for name, value in values.items() if value is not None and value > 0}

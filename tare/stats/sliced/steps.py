@@ -7,43 +7,22 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import numpy as np
 
-from tare.stats.intervals import MAD_TO_SD
 
-
-@dataclass(frozen=True, kw_only=True)
-class StepFit:
-    """A fit of launch + row.
-
-    Attributes:
-        effects: shape [..., launches], log seconds of a step at the median row; NaN for a launch without steps.
-        residuals: shape [..., rows, launches]; NaN where a step is missing.
-        scale: shape [...], standard deviation of the residuals as if they were normal (from their median).
-    """
-
-    effects: np.ndarray
-    residuals: np.ndarray
-    scale: np.ndarray
-
-
-def step_effects(matrix: np.ndarray) -> StepFit:
-    """Fit launch + row to log step seconds: all launches make a step at nearly the same moment.
+def step_effects(matrix: np.ndarray) -> np.ndarray:
+    """Launch + row, fitted to log step seconds: all launches make a step at nearly the same moment.
 
     Of each two launches the median over rows of their difference; from all pairs, each launch by least squares:
     where all have steps, the mean of its medians. A difference of two is symmetric where both are hit alike, so
     that its median is unbiased. Least absolute deviations of launch + row are not: of an odd number of launches
     one has a residual of exactly 0 in each row, and small effects are drawn to 0 (by half, of five launches at an
     effect of a third of a step's noise).
-
-    Args:
-        matrix: shape [..., rows, launches], log seconds in own time; rows are (replicate, step index). NaN where a
-            step is missing: rows with a single step say nothing of how launches differ and are left out.
-
-    Raises:
-        ValueError: fewer than two dimensions, or no row holds two launches.
+    `matrix`: shape [..., rows, launches], log seconds in own time; rows are (replicate, step index). NaN where a
+    step is missing: rows with a single step say nothing of how launches differ and are left out. Returns shape
+    [..., launches], log seconds of a step at the median row; NaN for a launch without steps. Raises ValueError for
+    fewer than two dimensions, or where no row holds two launches.
     """
     logs = np.array(matrix, dtype=float)
     if logs.ndim < 2:
@@ -56,17 +35,14 @@ def step_effects(matrix: np.ndarray) -> StepFit:
     launch = _from_pairs(np.stack([_median(logs - logs[..., [k]], -2) for k in range(logs.shape[-1])], axis=-1))
     seen = np.isfinite(logs).any(axis=-2)
     row = _median(logs - launch[..., None, :], -1)
-    residuals = logs - launch[..., None, :] - row[..., None]
-    flat = np.abs(residuals).reshape(*residuals.shape[:-2], -1)
-    effects = np.where(seen, launch, np.nan) + _median(row, -1)[..., None]
-    return StepFit(effects=effects, residuals=residuals, scale=MAD_TO_SD * _median(flat, -1))
+    effects: np.ndarray = np.where(seen, launch, np.nan) + _median(row, -1)[..., None]
+    return effects
 
 
 def _from_pairs(medians: np.ndarray) -> np.ndarray:
     """Effects of launches, mean zero, that fit the differences of all pairs best (least squares).
 
-    Args:
-        medians: shape [..., launches, launches], launch less another one; NaN where a pair shares no row.
+    `medians`: shape [..., launches, launches], launch less another one; NaN where a pair shares no row.
     """
     count = medians.shape[-1]
     held = np.isfinite(medians) & ~np.eye(count, dtype=bool)
@@ -79,10 +55,8 @@ def _from_pairs(medians: np.ndarray) -> np.ndarray:
 
 def step_seconds(matrix: np.ndarray, names: Sequence[str]) -> dict[str, float]:
     """Seconds of a typical step by launch, from one round's log step seconds; without launches that have none."""
-    effects = step_effects(matrix).effects
-    return {
-        name: math.exp(float(effect)) for name, effect in zip(names, effects, strict=True) if math.isfinite(effect)
-    }
+    effects = zip(names, step_effects(matrix), strict=True)
+    return {name: math.exp(float(effect)) for name, effect in effects if math.isfinite(effect)}
 
 
 def _median(values: np.ndarray, axis: int) -> np.ndarray:

@@ -66,22 +66,19 @@ def switch_cost(
 ) -> SwitchCosts:
     """Cost of a switch from the steps of all rounds.
 
-    Args:
-        own_s: shape [rounds, steps, launches], own seconds of each step; NaN where it is missing.
-        switches: the same shape, how often the launch was stopped within the step.
-        assigned: the same shape, what was assigned over the step: mean of 1 / quantum, or the expected switches.
-            It must follow from the quanta alone, not from how long the step took.
-        names: of the launches, the two hosts among them.
-        segment: consecutive steps whose mean is removed.
-
-    Raises:
-        ValueError: shapes that do not match.
+    `own_s`: shape [rounds, steps, launches], own seconds of each step; NaN where it is missing. `switches`: the
+    same shape, how often the launch was stopped within the step. `assigned`: the same shape, what was assigned over
+    the step: mean of 1 / quantum, or the expected switches. It must follow from the quanta alone, not from how long
+    the step took. `names`: of the launches, the two hosts among them. `segment`: consecutive steps whose mean is
+    removed. Raises ValueError for shapes that do not match.
     """
     own_s, switches, assigned = (np.asarray(values, dtype=float) for values in (own_s, switches, assigned))
     if own_s.ndim != 3 or not own_s.shape == switches.shape == assigned.shape or own_s.shape[2] != len(names):
         raise ValueError(f"steps {own_s.shape}, switches {switches.shape}, assigned {assigned.shape}: not alike")
     seen = np.isfinite(own_s) & np.isfinite(switches) & np.isfinite(assigned) & (own_s > 0)
-    typical = _typical(np.where(seen, own_s, np.nan))
+    # Median step of each launch of each round, shape [rounds, 1, launches]; 1 where it has none.
+    typical = np.where(seen.any(axis=1, keepdims=True), np.where(seen, own_s, np.nan), 1.0)
+    typical = np.nanmedian(typical, axis=1, keepdims=True)
     y, n = (np.where(seen, values / typical, 0.0) for values in (own_s, switches))
     found = _jackknife(_sums(y, n, np.where(seen, assigned, 0.0), seen, segment))
     hosts = [names.index(name) for name in (HOST, CONTROL) if name in names]
@@ -99,17 +96,11 @@ def at_long_quantum(
 ) -> Estimate:
     """A mean log-ratio at the limit of long quanta; the cost's error, alike in all rounds, is in its interval.
 
-    Args:
-        estimate: of the launch to the mean of two hosts.
-        costs: of the same rounds.
-        name: the launch.
-        rates: switches by own second, of the launch and of the hosts (mean over rounds).
-        alike: whether a switch costs the same in all launches, so that the common cost is taken. This must be
-            decided beforehand, not from the measured difference.
-
-    Returns:
-        The estimate less -log(1 - r_e c_e) + log(1 - r_h c_h), where c_e is the hosts' cost and the measured
-        difference to it; as it was where a cost is not known, or where switches would be all that there is.
+    `estimate`: of the launch to the mean of two hosts. `rates`: switches by own second, of the launch and of the
+    hosts (mean over rounds). `alike`: whether a switch costs the same in all launches, so that the common cost is
+    taken. This must be decided beforehand, not from the measured difference. Returns the estimate less -log(1 - r_e
+    c_e) + log(1 - r_h c_h), where c_e is the hosts' cost and the measured difference to it; as it was where a cost
+    is not known, or where switches would be all that there is.
     """
     more, base = costs.to_host.get(name), costs.common if alike else costs.hosts
     if alike:
@@ -136,7 +127,6 @@ class _Sums:
     n: np.ndarray
 
     def without(self, number: int) -> _Sums:
-        """The same without one round."""
         parts = (self.level_y, self.level_n, self.y, self.n)
         level_y, level_n, y, n = (np.delete(part, number, axis=0) for part in parts)
         return _Sums(level_y=level_y, level_n=level_n, y=y, n=n)
@@ -171,11 +161,8 @@ def _sums(y: np.ndarray, n: np.ndarray, z: np.ndarray, seen: np.ndarray, segment
 def _within(values: np.ndarray, mask: np.ndarray, segment: int, *, rows: bool) -> np.ndarray:
     """Values less the means of their launch's segment and step index, and of their row if wanted; 0 where masked.
 
-    Args:
-        values: shape [rounds, steps, launches, any number of variables].
-        mask: shape [rounds, steps, launches].
-        segment: steps.
-        rows: whether rows have means of their own.
+    `values`: shape [rounds, steps, launches, any number of variables]. `mask`: shape [rounds, steps, launches].
+    `rows`: whether rows have means of their own.
     """
     rounds, steps, launches, variables = values.shape
     padding = -steps % segment
@@ -196,10 +183,7 @@ def _within(values: np.ndarray, mask: np.ndarray, segment: int, *, rows: bool) -
 
 @dataclass(frozen=True, kw_only=True)
 class _Found:
-    """Costs of the launches that are `known`, with those when each round is left out; or why there are none.
-
-    `held` says which rounds have a launch, shape [rounds, launches].
-    """
+    """Costs of `known` launches, and without each round, or why there are none; `held`: [rounds, launches]."""
 
     known: list[int]
     held: np.ndarray
@@ -235,11 +219,3 @@ def _jackknife(sums: _Sums) -> _Found:
         )
     without = np.array([sums.without(number).costs(known) for number in range(len(held))])
     return _Found(known=known, held=held, costs=sums.costs(known), without=without)
-
-
-def _typical(own_s: np.ndarray) -> np.ndarray:
-    """Median step of each launch of each round, shape [rounds, 1, launches]; 1 where it has none."""
-    counts = np.isfinite(own_s).any(axis=1, keepdims=True)
-    filled = np.where(counts, own_s, 1.0)
-    found: np.ndarray = np.nanmedian(filled, axis=1, keepdims=True)
-    return found

@@ -36,29 +36,19 @@ class Once:
 
 @dataclass(frozen=True, kw_only=True)
 class WholeRun:
-    """A whole run against the host's.
+    """A whole run against the host's."""
 
-    Attributes:
-        estimate: of the log-ratio; `n` is the number of rounds.
-        seconds: what the environment costs by term and in total, seconds; each has its interval.
-        host_s: seconds of the host by term and in total.
-    """
-
-    estimate: Estimate
-    seconds: dict[str, Estimate]
-    host_s: dict[str, float]
+    estimate: Estimate  # of the log-ratio; `n` is the number of rounds
+    seconds: dict[str, Estimate]  # what the environment costs by term and in total, seconds; each has its interval
+    host_s: dict[str, float]  # seconds of the host by term and in total
 
 
 def whole_run(start: Once, body: Once, exit: Once) -> WholeRun:
     """Put a whole run together from its terms.
 
-    Args:
-        start: from just before the runtime starts to the program's first instruction.
-        body: own seconds by round.
-        exit: from the program's end to that of the runtime.
-
-    Raises:
-        ValueError: a term without observations, of unequal numbers, or a body that is not positive.
+    `start`: from just before the runtime starts to the program's first instruction. `body`: own seconds by round.
+    `exit`: from the program's end to that of the runtime. Raises ValueError for a term without observations, of
+    unequal numbers, or a body that is not positive.
     """
     starts, bodies, exits = _table(START, start), _table(BODY, body), _table(EXIT, exit)
     if (bodies <= 0).any():
@@ -98,16 +88,13 @@ def _table(name: str, once: Once) -> np.ndarray:
 
 
 def _level(table: np.ndarray) -> float:
-    """Seconds of the host."""
     return float(trimmed(table[1], table[2]).mean or 0.0)
 
 
 def _of_body(logs: np.ndarray, of_theta: float, of_level: float) -> Estimate:
     """What a body's ratio and its level, of the same rounds, bring to a sum: `of_theta` theta + `of_level` log b_h.
 
-    Args:
-        logs: shape [3, rounds], log own seconds.
-        of_theta, of_level: derivatives of the sum.
+    `logs`: shape [3, rounds], log own seconds.
     """
     level = logs[1:].mean(axis=0)
     return student(of_theta * (logs[0] - level) + of_level * level)

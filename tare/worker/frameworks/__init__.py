@@ -15,13 +15,9 @@ from tare.worker.marks import now_ns
 DEFAULT = "torch"
 # As frameworks and their libraries say it, on the processor and on a CUDA device; oneDNN says just the last.
 MEMORY_SIGNS = (
-    "out of memory",
-    "can't allocate memory",
-    "not enough memory",
-    "cublas_status_alloc_failed",
-    "bad_alloc",
+    "out of memory", "can't allocate memory", "not enough memory", "cublas_status_alloc_failed", "bad_alloc",
     "could not create a primitive",
-)
+)  # fmt: skip
 
 
 class Unable(RuntimeError):
@@ -35,11 +31,7 @@ def names() -> List[str]:
 
 
 def of(spec: Mapping[str, Any]) -> "Framework":
-    """The framework that a specification names, on its device and not yet imported.
-
-    Raises:
-        Unable: there is none of that name.
-    """
+    """A specification's framework on its device, not yet imported; raises Unable for an unknown name."""
     name = spec.get("framework", DEFAULT)
     if name not in names():
         raise Unable("no framework {!r} in tare/worker/frameworks: there are {}".format(name, ", ".join(names())))
@@ -48,11 +40,7 @@ def of(spec: Mapping[str, Any]) -> "Framework":
 
 
 def training_class(workload: Any, name: str) -> Any:
-    """The class of a workload's training jobs in a framework: `FRAMEWORKS[name]`, and PyTorch's is `Training`.
-
-    Raises:
-        Unable: the workload was not written for it.
-    """
+    """A workload's class in a framework: `FRAMEWORKS[name]`, PyTorch's `Training`; raises Unable without it."""
     known = getattr(workload, "FRAMEWORKS", None) or {DEFAULT: workload.Training}
     if name not in known:
         where = workload.__name__.replace(".", "/")
@@ -61,11 +49,7 @@ def training_class(workload: Any, name: str) -> Any:
 
 
 def finite(losses: Sequence[Any]) -> List[float]:
-    """Losses of steps, from the first on, as floats.
-
-    Raises:
-        ValueError: one of them is no finite number.
-    """
+    """Losses of steps, from the first on, as floats. Raises ValueError where one of them is no finite number."""
     values = [float(loss) for loss in losses]
     wrong = [number for number, value in enumerate(values, start=1) if not math.isfinite(value)]
     if wrong:
@@ -74,25 +58,16 @@ def finite(losses: Sequence[Any]) -> List[float]:
 
 
 class Framework(object):
-    """One framework on one device; what is not said otherwise serves any whose arrays have `nbytes` and slices.
+    """One framework on one device; what is not said otherwise serves any whose arrays have `nbytes` and slices."""
 
-    Attributes:
-        name: of its module.
-        facts_key: under which a launch's facts hold what it says of itself.
-        can_fork: a process that has imported it can fork others that train. Where that is False a
-            run measures its steps in its own process.
-        module: what `import_` gave; workloads get it.
-        rank, size: of this process among those that train together; 0 of 1 alone.
-        workers: how many of those train; the others, the last ranks, serve parameters.
-    """
-
-    name = ""
-    facts_key = "framework"
-    can_fork = True
+    name = ""  # of its module
+    facts_key = "framework"  # under which a launch's facts hold what it says of itself
+    can_fork = True  # a process that has imported it can fork others that train; else a run measures steps itself
 
     def __init__(self, device: str) -> None:
         self.device = device
-        self.module: Any = None
+        self.module: Any = None  # what `import_` gave; workloads get it
+        # Of this process among those that train together; `workers` of them train, the last ranks serve parameters.
         self.rank, self.size, self.workers = 0, 1, 1
 
     @property
@@ -118,11 +93,7 @@ class Framework(object):
         """Wait for the device, so that a clock read next means something."""
 
     def join(self, rank: int, size: int, servers: int = 0) -> None:
-        """Meet the other processes that train together; sets `rank`, `size` and `workers`.
-
-        Raises:
-            Unable: it trains alone.
-        """
+        """Meet the others that train together; sets `rank`, `size`, `workers`. Raises Unable: it trains alone."""
         raise Unable("{} trains alone, not in a group of {}".format(self.name, size))
 
     def share(self, training: Any, way: Optional[str] = None) -> None:
@@ -187,10 +158,6 @@ class Framework(object):
 
     def smallest_step(self) -> Optional[Callable[[], Any]]:
         """A call that does what a first step does once in a process; None where launches need no such thing."""
-        return None
-
-    def device_memory(self) -> Optional[Dict[str, int]]:
-        """What this process took of its device at most, and the device's whole memory, in bytes; None on a CPU."""
         return None
 
     def allocated_peak_bytes(self) -> Optional[int]:

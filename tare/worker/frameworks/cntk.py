@@ -14,11 +14,7 @@ class Cntk(frameworks.Framework):
     can_fork = False
 
     def import_(self) -> None:
-        """Import cntk, for the CPU alone.
-
-        Raises:
-            Unable: on another device than a CPU.
-        """
+        """Import cntk, for the CPU alone. Raises Unable on another device than a CPU."""
         if self.device != "cpu":
             raise frameworks.Unable("cntk trains on a CPU here, not on {}".format(self.device))
         # Its loops have a thread of OpenMP for each processor, whatever they are told; the limit they take.

@@ -18,11 +18,7 @@ class Jax(frameworks.Framework):
     programs, compile_s = 0, 0.0  # compiled by this process so far
 
     def import_(self) -> None:
-        """Import jax, for the CPU alone, and let calls wait for what they compute.
-
-        Raises:
-            Unable: on another device than a CPU.
-        """
+        """Import jax, whose calls wait for what they compute; raises Unable on another device than a CPU."""
         if self.device != "cpu":
             raise frameworks.Unable("jax trains on a CPU here, not on {}".format(self.device))
         os.environ.setdefault("JAX_PLATFORMS", "cpu")
@@ -46,10 +42,7 @@ class Jax(frameworks.Framework):
         os.environ["XLA_FLAGS"] = "--xla_cpu_multi_thread_eigen=" + several
 
     def facts(self) -> Dict[str, Any]:
-        """Name, version, the threads that it was told, its compiler's flags, and what that compiled.
-
-        Of its programs one is the step; others are operators that the set-up calls one by one.
-        """
+        """Name, version, threads told, the compiler's flags and what it compiled: a step, single operators."""
         told = os.environ.get(THREADS, "")
         return {
             "name": self.name,

@@ -13,11 +13,7 @@ class MXNet(frameworks.Framework):
     can_fork = False
 
     def import_(self) -> None:
-        """Import mxnet.
-
-        Raises:
-            Unable: on another device than a CPU.
-        """
+        """Import mxnet. Raises Unable on another device than a CPU."""
         if self.device != "cpu":
             raise frameworks.Unable("mxnet trains on a CPU here, not on {}".format(self.device))
         import mxnet

@@ -12,11 +12,7 @@ class Numpy(frameworks.Framework):
     name = "numpy"
 
     def import_(self) -> None:
-        """Import numpy.
-
-        Raises:
-            Unable: on another device than a CPU.
-        """
+        """Import numpy. Raises Unable on another device than a CPU."""
         if self.device != "cpu":
             raise frameworks.Unable("numpy trains on a CPU, not on {}".format(self.device))
         import numpy

@@ -16,11 +16,7 @@ class TensorFlow(frameworks.Framework):
     can_fork = False
 
     def import_(self) -> None:
-        """Import tensorflow, whose notes on its build and on missing devices stay unsaid.
-
-        Raises:
-            Unable: on another device than a CPU.
-        """
+        """Import tensorflow without its notes; raises Unable on another device than a CPU."""
         if self.device != "cpu":
             raise frameworks.Unable("tensorflow trains on a CPU here, not on {}".format(self.device))
         os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")

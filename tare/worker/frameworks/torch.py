@@ -52,9 +52,7 @@ class Torch(frameworks.Framework):
 
     def join(self, rank: int, size: int, servers: int = 0) -> None:
         """Meet at MASTER_ADDR and MASTER_PORT. A network that has loopback alone needs no name for this machine.
-
-        Raises:
-            Unable: fewer CUDA devices than members: NCCL takes each device once.
+        Raises Unable for fewer CUDA devices than members: NCCL takes each device once.
         """
         if os.environ.get("MASTER_ADDR") in ("127.0.0.1", "localhost"):
             os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")
@@ -173,13 +171,6 @@ class Torch(frameworks.Framework):
         if self.device == "cuda":
             return None
         return lambda: self.module.ones(1, requires_grad=True).sum().backward()
-
-    def device_memory(self) -> Optional[Dict[str, int]]:
-        """Of a CUDA device, the process's context apart."""
-        if self.device != "cuda":
-            return None
-        cuda = self.module.cuda
-        return {"peak_bytes": cuda.max_memory_reserved(), "total_bytes": cuda.mem_get_info()[1]}
 
     def allocated_peak_bytes(self) -> Optional[int]:
         """Of a CUDA device."""

@@ -72,19 +72,14 @@ def exposed_ns(spans: List[Span]) -> int:
 
 
 class Exchange(object):
-    """What both ways have in common: the times of each step, and what the record says of them.
+    """What both ways have in common: the times of each step, and what the record says of them."""
 
-    Attributes:
-        kind: ALL_REDUCE or SERVER.
-        payload_bytes: of the gradients that a worker hands over in a step.
-    """
-
-    kind = ""
+    kind = ""  # ALL_REDUCE or SERVER
 
     def __init__(self, framework: Any, training: Any) -> None:
         self.framework = framework
         self.clock: Any = DeviceClock(framework.module.cuda) if framework.device == "cuda" else HostClock()
-        self.payload_bytes = 0
+        self.payload_bytes = 0  # of the gradients that a worker hands over in a step
         self._spans: List[Tuple[Any, Any]] = []
         self._steps: List[Tuple[Any, Any, List[Tuple[Any, Any]]]] = []
         self._step = training.step
@@ -161,7 +156,6 @@ class ParameterServer(Exchange):
         return self.torch.cat([one.reshape(-1) for one in tensors])
 
     def _take(self, flat: Any) -> None:
-        """Let the model have these parameters."""
         with self.torch.no_grad():
             place = 0
             for one in self.parameters:

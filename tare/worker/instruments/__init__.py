@@ -37,11 +37,7 @@ class Instruments(object):
         return {"operators": None, "families": None, "reason": self.reason}
 
     def watch(self) -> None:
-        """Switch the profiler of counters on that this launch runs under.
-
-        Raises:
-            Unable: nothing here can.
-        """
+        """Switch the profiler of counters on that this launch runs under. Raises Unable where nothing here can."""
         raise Unable(self.reason)
 
     def unwatch(self) -> None:

@@ -115,13 +115,14 @@ def calls_of(metadata: Any) -> Iterator[Call]:
     """Runs of operators in a record."""
     for device in metadata.step_stats.dev_stats:
         for node in device.node_stats:
-            operator = operator_of(node)
-            if operator is not None:
+            named = LABEL.search(node.timeline_label)
+            if named is not None and named.group(1) not in PLUMBING:
                 duration_us = node.op_end_rel_micros - node.op_start_rel_micros
                 if getattr(node, "op_end_rel_nanos", 0):
                     duration_us = (node.op_end_rel_nanos - node.op_start_rel_nanos) / 1e3
                 start_us = node.all_start_micros + node.op_start_rel_micros
-                yield Call("tensorflow::" + operator, float(start_us), float(duration_us), int(node.thread_id))
+                name = "tensorflow::" + named.group(1)
+                yield Call(name, float(start_us), float(duration_us), int(node.thread_id))
 
 
 def calls_among(events: Any) -> Iterator[Call]:
@@ -149,20 +150,8 @@ def calls_in(space: Any) -> Iterator[Call]:
 
 
 def first_of(names: Sequence[str]) -> Any:
-    """The first of some modules that this release has.
-
-    Raises:
-        ImportError: it has none of them.
-    """
+    """The first of some modules that this release has. Raises ImportError where it has none of them."""
     for name in names[:-1]:
         with contextlib.suppress(ImportError):
             return importlib.import_module(name)
     return importlib.import_module(names[-1])
-
-
-def operator_of(node: Any) -> Optional[str]:
-    """What a node of a record ran; None where that is no work of its own."""
-    named = LABEL.search(node.timeline_label)
-    if named is None or named.group(1) in PLUMBING:
-        return None
-    return named.group(1)

@@ -86,7 +86,9 @@ def rows_of(averages: Iterable[Any]) -> List[Dict[str, Any]]:
             continue  # the device's whole time inside an optimizer's step, whose kernels have rows of their own
         library = "cuda" if on_device else "operator"
         name = kernels.without_hash(average.key) if on_device else average.key
-        own = _device_us(average) if on_device else average.self_cpu_time_total
+        # Own microseconds on the device, under the name of this version of the profiler.
+        fields = ("self_device_time_total", "self_cuda_time_total") if on_device else ("self_cpu_time_total",)
+        own = next((float(getattr(average, field)) for field in fields if hasattr(average, field)), 0.0)
         row = table.setdefault((library, name), [0, 0.0])
         row[0] += average.count
         row[1] += own * US
@@ -94,11 +96,3 @@ def rows_of(averages: Iterable[Any]) -> List[Dict[str, Any]]:
         {"library": key[0], "kernel": key[1], "shape": None, "calls": row[0], "s": row[1]}
         for key, row in sorted(table.items())
     ]
-
-
-def _device_us(average: Any) -> float:
-    """Own microseconds on the device, under the name of this version of the profiler."""
-    for name in ("self_device_time_total", "self_cuda_time_total"):
-        if hasattr(average, name):
-            return float(getattr(average, name))
-    return 0.0

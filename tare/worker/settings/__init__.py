@@ -55,28 +55,14 @@ def apply(framework: Framework, training: Any, wanted: Mapping[str, str]) -> Non
 
 
 def samples(framework: Framework, job: Any, count: int, spec: Mapping[str, Any]) -> Optional[Any]:
-    """The samples that a setting brings instead of the workload's own; None where none does.
-
-    Args:
-        framework: of the launch, imported.
-        job: the class of the workload's training jobs.
-        count: samples of an epoch.
-        spec: of the launch.
-
-    Raises:
-        Unable: the workload or the framework can't have them.
-    """
+    """The `count` samples of an epoch that a setting brings to a `job` class; None, or Unable where it can't."""
     for module, level in used(framework, spec.get("settings") or {}, "samples"):
         return module.samples(framework, job, count, level, spec)
     return None
 
 
 def used(framework: Framework, wanted: Mapping[str, str], verb: str) -> Iterator[Tuple[Any, str]]:
-    """Module and level of each setting that has something to do at this point, in order.
-
-    Raises:
-        Unable: another framework has that level of that setting, and this one has not.
-    """
+    """Module and level of settings with work at this point, in order; Unable for another framework's level."""
     others = [pair for pair in sorted(wanted.items()) if framework.name not in OWNERS.get(pair, (DEFAULT,))]
     if others:
         raise Unable("{} has no setting {}".format(framework.name, ", ".join(map("=".join, others))))

@@ -26,11 +26,7 @@ def apply(torch: Any, training: Any, level: str, device: str) -> None:
 
 
 def refuse_unable_layers(torch: Any, model: Any, dtype: Any, device: str) -> None:
-    """Run each LSTM of a model once, small: oneDNN has no kernel of it in half precision for every processor.
-
-    Raises:
-        Unable: one of them can't be run, in the framework's words.
-    """
+    """Raise Unable where an LSTM of the model can't run: oneDNN's half precision lacks it on some processors."""
     for layer in (one for one in model.modules() if isinstance(one, torch.nn.LSTM)):
         try:
             with torch.no_grad(), torch.autocast(device, dtype=dtype):

@@ -29,11 +29,7 @@ def begin(name: str, level: str) -> None:
 
 
 def prepare(module: Any, level: str) -> None:
-    """Switch on what has to be on before a model is built.
-
-    Raises:
-        Unable: the stack has no such compiler.
-    """
+    """Switch on what has to be on before a model is built. Raises Unable where the stack has no such compiler."""
     if level == "inductor":
         place_compiled_code()
     elif level == "xla":

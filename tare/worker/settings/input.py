@@ -11,11 +11,7 @@ from tare.worker.frameworks import Framework, Unable
 def samples(
     framework: Framework, job: Any, count: int, level: str, spec: Mapping[str, Any]
 ) -> "Optional[SameBatch]":
-    """An epoch of one batch; None at `real`.
-
-    Raises:
-        Unable: the workload makes no such batch.
-    """
+    """An epoch of one batch; None at `real`. Raises Unable where the workload makes no such batch."""
     if level == "real":
         return None
     if not hasattr(job, "synthetic"):
@@ -26,10 +22,7 @@ def samples(
 
 
 class SameBatch(object):
-    """One batch as every batch of an epoch of `count` samples, the last one as short as it comes out.
-
-    `distinct`: how many batches there are.
-    """
+    """One batch, of `distinct`, as every batch of an epoch of `count` samples; the last as short as it is."""
 
     distinct = 1
 

@@ -24,10 +24,6 @@ def begin(name: str, level: str) -> None:
 
 
 def prepare(module: Any, level: str) -> None:
-    """Nothing more than what was begun.
-
-    Raises:
-        Unable: a TensorFlow without oneDNN, which alone picks kernels there.
-    """
+    """Nothing more than was begun; raises Unable for a TensorFlow without oneDNN, which alone picks kernels."""
     if module.__name__ == "tensorflow":
         onednn.refuse_without(module)

@@ -15,11 +15,7 @@ def begin(name: str, level: str) -> None:
 
 
 def prepare(module: Any, level: str) -> None:
-    """PyTorch has a switch of the whole process.
-
-    Raises:
-        Unable: this release has no switch, or no oneDNN.
-    """
+    """PyTorch has a switch of the whole process. Raises Unable where this release has no switch, or no oneDNN."""
     if module.__name__ == "tensorflow":
         refuse_without(module)
         return

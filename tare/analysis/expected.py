@@ -10,7 +10,7 @@ import math
 import statistics
 from collections import defaultdict
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from tare.model.registry import DISTRIBUTED, SHARED, describe_workload
@@ -28,6 +28,7 @@ from tare.model.studies.study import (
     sampling_beside,
     sampling_of,
 )
+from tare.stats.costs import SERVER, Work, exchange_s
 
 # Of a job, by rule. Those of images share the machine: what each adds where two run at a time.
 JOB_S: Mapping[str, float] = {
@@ -62,7 +63,7 @@ PROFILE_S = 4.0  # a profiled launch beyond a whole run
 START_S = 3.5  # a first start
 PIPELINE_SAMPLE_S = 0.0011  # of the input alone, in the mean of its passes
 SHARED_TIMES = 1.2  # a whole run, in the mean of one beside a neighbour and one alone
-GROUP_S, GROUP_TIMES, GRADIENT_BITS = 3.5, 1.5, 32  # a group beyond starts and steps; its step by that of one alone
+GROUP_S, GROUP_TIMES, GRADIENT_BYTES = 3.5, 1.5, 4  # a group beyond starts and steps; its step by that of one alone
 COMPILED_S = {"inductor": 33.0}  # a whole run more
 REFUSED_S = 2.0  # a campaign of what this machine can't do, sealed with the reason
 
@@ -89,9 +90,10 @@ def jobs(study: Study) -> Iterator[tuple[str, float]]:
     if study.pipeline:
         images = 2 * study.pipeline.repetitions * len(study.pipeline.workers) * study.pipeline.images
         for name in study.pipeline.workloads:
-            yield "measure_pipeline", _run(name, study.workloads[name]).start_s + images * PIPELINE_SAMPLE_S
-    phases = 1 if study.warm_in_runs else 2
-    yield "measure_starts", BEGIN_S + START_S * phases * study.starts.repetitions * (len(study.environments) + 1)
+            start_s = _run(name, study.workloads[name]).work.once_s
+            yield "measure_pipeline", Work(once_s=start_s, each_s=PIPELINE_SAMPLE_S).seconds(images)
+    starts = (1 if study.warm_in_runs else 2) * study.starts.repetitions * (len(study.environments) + 1)
+    yield "measure_starts", Work(once_s=BEGIN_S, each_s=START_S).seconds(starts)
 
 
 def by_rule(study: Study) -> dict[str, float]:
@@ -146,11 +148,12 @@ def round_s(study: Study, one: CampaignId) -> float:
     own, run = len(arms.launch_names(arm, one.environments, one.scenario)), _run(one.workload, job)
     if one.scenario == SHARED:
         assert study.shared is not None
-        return own * (SHARED_TIMES * run.whole_s + RUN_S / 2 + _run(study.shared.workload, study.shared).step_s)
+        beside_s = _run(study.shared.workload, study.shared).work.each_s
+        return own * (SHARED_TIMES * run.whole_s + RUN_S / 2 + beside_s)
     if one.scenario == DISTRIBUTED:
         assert study.distributed is not None
         return own * _group_s(study.distributed, one.workload, job, study.conditions.cpus)
-    measured_s = _measured_s(study, run.step_s) if one.scenario == "single" else 0.0
+    measured_s = _measured_s(study, run.work.each_s) if one.scenario == "single" else 0.0
     return own * (run.whole_s + measured_s) + len(one.environments) * _compiled_s(arm, one.workload, job)
 
 
@@ -158,51 +161,49 @@ def campaign_s(study: Study, one: CampaignId) -> float:
     """Seconds of one campaign."""
     arm, job = arms.parse(one.arm) if one.arm else None, study.workloads[one.workload]
     if one.kind == "causes":
-        launches = study.causes.units * len(arms.launch_names(None, one.environments))
         steps = LOOKED_STEPS + study.causes.warmup_steps + study.causes.steps
-        return BEGIN_S + launches * (CAUSES_S + steps * _run(one.workload, job).step_s)
+        launch_s = replace(_run(one.workload, job).work, once_s=CAUSES_S).seconds(steps)
+        launches = study.causes.units * len(arms.launch_names(None, one.environments))
+        return Work(once_s=BEGIN_S, each_s=launch_s).seconds(launches)
     if one.kind == "sweep":
-        swept_s = sum(SWEPT_S + _run(one.workload, job, batch).steps_s for batch in job.sweep_batches)
-        return BEGIN_S + study.sweep.repetitions * (_run(one.workload, job).start_s + swept_s)
+        swept = [_run(one.workload, job, batch) for batch in job.sweep_batches]
+        swept_s = sum(replace(run.work, once_s=SWEPT_S).seconds(run.steps) for run in swept)
+        each_s = _run(one.workload, job).work.once_s + swept_s
+        return Work(once_s=BEGIN_S, each_s=each_s).seconds(study.sweep.repetitions)
     if arm is not None and arm.factor in arms.NEEDS_CUDA and study.device != "cuda":
         return REFUSED_S
-    unit_s = round_s(study, one)
+    rounds = Work(once_s=BEGIN_S, each_s=round_s(study, one))
     if one.scenario == SHARED and study.shared is not None:
-        return BEGIN_S + unit_s * (sampling_beside(study.shared, study.rounds, study.confidence, arm).units or 0)
+        return rounds.seconds(sampling_beside(study.shared, study.rounds, study.confidence, arm).units or 0)
     if one.scenario == DISTRIBUTED and study.distributed is not None:
-        return BEGIN_S + unit_s * (study.distributed.sampling(study.confidence, arm).units or 0)
+        return rounds.seconds(study.distributed.sampling(study.confidence, arm).units or 0)
     is_headline = arm is None and one.scenario == "single"
     settings = study.rounds.of_headline(one.workload) if is_headline else study.rounds
-    sampling, first_s = sampling_of(settings, study.confidence, "", arm), unit_s * max(1, study.rounds.discarded)
+    sampling, first = sampling_of(settings, study.confidence, "", arm), max(1, study.rounds.discarded)
     if sampling.units:
-        return BEGIN_S + first_s + unit_s * sampling.units
-    return max(first_s + unit_s * (sampling.pilot or 0), sampling.budget_s or 0.0)
+        return rounds.seconds(first + sampling.units)
+    return max(rounds.each_s * (first + (sampling.pilot or 0)), sampling.budget_s or 0.0)
 
 
 @dataclass(frozen=True)
 class _Run:
-    """A whole run: seconds beyond its steps, their number, and seconds of one on one core (0: nobody says it)."""
+    """A whole run: seconds beyond its steps and of one on one core (0: nobody says it), and their number."""
 
-    start_s: float
+    work: Work
     steps: int
-    step_s: float
-
-    @property
-    def steps_s(self) -> float:
-        return self.steps * self.step_s
 
     @property
     def whole_s(self) -> float:
-        return self.start_s + self.steps_s
+        return self.work.seconds(self.steps)
 
 
 def _run(name: str, job: Batch, batch: int | None = None) -> _Run:
     """A whole run of a workload, at the study's batch or another."""
     described, batch = describe_workload(name, job.options), batch or job.batch
+    step_s = described.get("step_s", 0.0) + batch * described.get("sample_s", 0.0)
     return _Run(
-        start_s=described.get("start_s", RUN_S),
+        work=Work(once_s=described.get("start_s", RUN_S), each_s=step_s),
         steps=math.ceil(described["samples"] / batch) * described.get("epochs", 1),
-        step_s=described.get("step_s", 0.0) + batch * described.get("sample_s", 0.0),
     )
 
 
@@ -217,14 +218,16 @@ def _compiled_s(arm: arms.Arm | None, name: str, settings: Batch) -> float:
 
 def _group_s(group: Distributed, name: str, settings: Batch, cpus: int) -> float:
     """A whole run of instances that train together: what they compute, and their gradients by the cable's rate."""
-    with_server = group.exchange == "parameter-server"
-    times = 2 * group.workers if with_server else 2 * (group.workers - 1) / group.workers
     rate = None if group.network == "host" else group.rate_mbit_per_s
-    bits = GRADIENT_BITS * describe_workload(name, settings.options)["parameters"]
+    size_bytes = GRADIENT_BYTES * describe_workload(name, settings.options)["parameters"]
     run = _run(name, settings)
-    step_s = GROUP_TIMES * run.step_s + (times * bits / (rate * 1e6) if rate else 0.0)
-    starts_s = run.start_s * max(1.0, (group.workers + with_server) / cpus)
-    return GROUP_S + starts_s + (group.steps or run.steps) * step_s
+    starts_s = run.work.once_s * max(1.0, (group.workers + (group.exchange == SERVER)) / cpus)
+    work = Work(
+        once_s=GROUP_S + starts_s,
+        each_s=GROUP_TIMES * run.work.each_s,
+        exchange_s=exchange_s(group.exchange, size_bytes, group.workers, rate * 1e6 / 8) if rate else 0.0,
+    )
+    return work.seconds(group.steps or run.steps)
 
 
 def _measured_s(study: Study, step_s: float) -> float:

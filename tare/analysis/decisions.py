@@ -1,0 +1,429 @@
+"""What a study's numbers decide: typed rows, each with cost, rank, reason and the change that it advises.
+
+A row is a comparison of whole runs, of training steps, or of jobs of a length that follow from both (modelled). The
+report, the terminal and the table `decisions` word and write the same rows. Nothing is measured or judged here:
+ratios, levels and verdicts are those of the table `verdicts`, costs of jobs those of `job_length`.
+
+Rank: by the distance of the ratio's logarithm from zero, among the environments of the headline and the levels
+that were varied on the host, of one workload and metric. Weight: a level against all environments, by intervals
+alone: it matters more where the least that its interval holds is more than the most that any environment's holds,
+less the other way round.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from enum import StrEnum
+from typing import Any
+
+import pandas as pd
+
+from tare.analysis.choice import ENVIRONMENT, METRIC_OF, is_level, joint, kind_of, weighed
+from tare.analysis.job_length import LIMIT, NAMED
+from tare.analysis.reasons import NOTHING, Case, Cause, Reason
+from tare.model.registry import HOST
+from tare.model.roles import read_role
+from tare.model.studies.cells import CellKey, read_cell
+from tare.model.studies.layout import arm_of
+from tare.model.tables import CO_RUNNER, DIFFERENT, INCONCLUSIVE
+from tare.stats.intervals import Interval, judge
+
+JOB = "job_s"  # the metric of a job of a length
+MODELLED, MEASURED, UNAVAILABLE = "modelled", "measured", "unavailable"
+
+
+class Weight(StrEnum):
+    """What a level weighs beside all environments."""
+
+    MORE = "more"
+    LESS = "less"
+    OPEN = "open"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Change:
+    """What is advised: this level of this factor, and what it makes of the time, as a ratio; below 1 it gains."""
+
+    factor: str
+    level: str
+    low: float
+    high: float
+
+
+@dataclass(frozen=True, kw_only=True)
+class Decision:
+    """One row.
+
+    Attributes:
+        cell: what was measured; the launch is the environment.
+        metric: real_s, step_s, or JOB with `length_s`, which is the time of its steps on the host.
+        factor, level: what differs: `environment`, the factor of an arm, CO_RUNNER.
+        reference: the launch that it is compared with.
+        ratio, low, high: of the times, with the interval that decides; None where there is none.
+        seconds: what it takes more, from `low` and `high`, modelled from the reference's median; None without.
+        control: ends of the interval of host against host; None without.
+        control_reaches: whether that reaches as far as what the verdict claims; None where nobody says.
+        kind: measured, modelled or unavailable.
+        n, alpha, margin, verdict: as in `verdicts`; of a job its own margin.
+        role: primary or exploratory.
+        rank: 1 is the farthest from none, by what was found; None of what is not ranked.
+        weight: of a level on the host; None of others.
+        reason: what the difference is put down to.
+        change: what is advised; None for nothing.
+        lacking: why there is no interval, or what else limits the row.
+        scaled: as in all tables.
+    """
+
+    cell: CellKey
+    metric: str
+    length_s: float | None = None
+    factor: str
+    level: str
+    reference: str
+    ratio: float | None
+    low: float | None
+    high: float | None
+    seconds: tuple[float, float] | None
+    control: tuple[float, float] | None
+    control_reaches: bool | None
+    kind: str
+    n: int
+    alpha: float | None
+    margin: float
+    verdict: str
+    role: str
+    rank: int | None = None
+    weight: Weight | None = None
+    reason: Reason = NOTHING
+    change: Change | None = None
+    lacking: str | None = None
+    scaled: str | None = None
+
+    @property
+    def env(self) -> str:
+        """The environment, as the tables name it."""
+        return self.cell.launch.name
+
+    @property
+    def workload(self) -> str:
+        """What was trained."""
+        return self.cell.workload
+
+    @property
+    def told(self) -> tuple[float, float] | None:
+        """Both ends of the interval; None where one is missing."""
+        return None if self.low is None or self.high is None else (self.low, self.high)
+
+    @property
+    def is_open(self) -> bool:
+        """Whether nobody can tell yet."""
+        return self.verdict == INCONCLUSIVE
+
+    def row(self) -> dict[str, Any]:
+        """Its row of the table `decisions`."""
+        low_s, high_s = self.seconds or (None, None)
+        control_low, control_high = self.control or (None, None)
+        change = self.change
+        return {
+            **self.cell.row(),
+            "scaled": self.scaled,
+            "metric": self.metric,
+            "length_s": self.length_s,
+            "factor": self.factor,
+            "level": self.level,
+            "reference": self.reference,
+            "ratio": self.ratio,
+            "ci_low": self.low,
+            "ci_high": self.high,
+            "seconds_low": low_s,
+            "seconds_high": high_s,
+            "control_ci_low": control_low,
+            "control_ci_high": control_high,
+            "control_reaches": self.control_reaches,
+            "kind": self.kind,
+            "n_units": self.n,
+            "alpha": self.alpha,
+            "margin": self.margin,
+            "verdict": self.verdict,
+            "role": self.role,
+            "rank": self.rank,
+            "weight": self.weight and self.weight.value,
+            "cause": self.reason.cause.value,
+            "cause_what": self.reason.what,
+            "cause_share_low": self.reason.low,
+            "cause_share_high": self.reason.high,
+            "change_factor": change and change.factor,
+            "change_level": change and change.level,
+            "change_ratio_low": change and change.low,
+            "change_ratio_high": change and change.high,
+            "reason": self.lacking,
+        }
+
+
+def read_decisions(table: pd.DataFrame) -> list[Decision]:
+    """The rows of the table `decisions`, typed, in their order."""
+    return [_read(row) for row in table.to_dict("records")]
+
+
+def _read(row: Mapping[str, Any]) -> Decision:
+    changed = _or_none(row["change_factor"])
+    share = [_or_none(row[name]) for name in ("cause_share_low", "cause_share_high")]
+    return Decision(
+        **_values(row),
+        kind=row["kind"],
+        seconds=_ends(row, "seconds_low", "seconds_high"),
+        factor=row["factor"],
+        level=row["level"],
+        length_s=_or_none(row["length_s"]),
+        rank=None if pd.isna(row["rank"]) else int(row["rank"]),
+        weight=None if pd.isna(row["weight"]) else Weight(row["weight"]),
+        reason=Reason(cause=Cause(row["cause"]), what=_or_none(row["cause_what"]), low=share[0], high=share[1]),
+        change=None
+        if changed is None
+        else Change(
+            factor=changed,
+            level=row["change_level"],
+            low=float(row["change_ratio_low"]),
+            high=float(row["change_ratio_high"]),
+        ),
+    )
+
+
+def _values(row: Mapping[str, Any]) -> dict[str, Any]:
+    """What a row of `verdicts` and one of `decisions` have alike."""
+    return {
+        "cell": read_cell(row),
+        "metric": row["metric"],
+        "reference": row["reference"],
+        "ratio": _or_none(row["ratio"]),
+        "low": _or_none(row["ci_low"]),
+        "high": _or_none(row["ci_high"]),
+        "control": _ends(row, "control_ci_low", "control_ci_high"),
+        "control_reaches": None if pd.isna(row["control_reaches"]) else bool(row["control_reaches"]),
+        "n": int(row["n_units"]),
+        "alpha": _or_none(row["alpha"]),
+        "margin": float(row["margin"]),
+        "verdict": row["verdict"],
+        "role": row["role"],
+        "lacking": _or_none(row["reason"]),
+        "scaled": _or_none(row.get("scaled")),
+    }
+
+
+def decide(
+    made: Mapping[str, pd.DataFrame], confidence: float, fewest: Mapping[tuple[str, str], int]
+) -> list[Decision]:
+    """Every decision of a study, workload by workload.
+
+    Args:
+        made: its tables by name: metrics, verdicts, job_length, kernels, fingerprints.
+        confidence: that it asks for.
+        fewest: units before anything is told apart, by workload and kind of its headline campaigns.
+    """
+    verdicts = made["verdicts"]
+    found: list[Decision] = []
+    for workload in dict.fromkeys(verdicts["workload"]):
+        own = {kind: count for (name, kind), count in fewest.items() if name == workload}
+        compared = compared_rows(verdicts, made["metrics"], workload)
+        found += with_changes(with_reasons(compared, Case(workload, made, confidence, own)))
+        found += _jobs(made["job_length"], workload)
+    return found
+
+
+def compared_rows(verdicts: pd.DataFrame, metrics: pd.DataFrame, workload: str) -> list[Decision]:
+    """The comparisons of a workload on what each kind of campaign answers, ranked and weighed; no reasons yet.
+
+    Args:
+        verdicts, metrics: the tables.
+        workload: its name.
+    """
+    own = verdicts[(verdicts["workload"] == workload) & verdicts["metric"].isin(METRIC_OF.values())]
+    chosen = own["metric"] == own["campaign"].map(lambda name: METRIC_OF.get(kind_of(name)))
+    medians = _medians(metrics, workload)
+    main = {kind_of(name): name for name in joint(own)["campaign"].unique()}
+    ranks = {_key(row): int(row["rank"]) for row in weighed(verdicts, workload).to_dict("records")}
+    found = []
+    for row in own[chosen.astype(bool)].to_dict("records"):
+        one, rank = _compared(row), ranks.get(_key(row))
+        base_s, told = _base_s(medians, main, one), one.told
+        seconds = None if told is None or base_s is None else ((told[0] - 1) * base_s, (told[1] - 1) * base_s)
+        found.append(replace(one, seconds=seconds, rank=rank))
+    ranked = [one for one in found if one.rank is not None]
+    return [replace(one, weight=_weight(one, ranked)) for one in found]
+
+
+def _compared(row: Mapping[str, Any]) -> Decision:
+    """A row of `verdicts` as it is judged there."""
+    arm, factor, level = arm_of(row["campaign"]), ENVIRONMENT, row["launch"]
+    if row["compares"] == CO_RUNNER:
+        factor, level = CO_RUNNER, row["scenario"]
+    elif is_level(row) and arm is not None:
+        factor, level = arm.factor, arm.level
+    kind = UNAVAILABLE if pd.isna(row["ci_low"]) and pd.isna(row["ci_high"]) else MEASURED
+    return Decision(**_values(row), factor=factor, level=level, kind=kind, seconds=None)
+
+
+def _key(row: Mapping[str, Any]) -> tuple[str, ...]:
+    return tuple(row[name] for name in ("campaign", "launch", "metric", "reference"))
+
+
+def _medians(metrics: pd.DataFrame, workload: str) -> dict[tuple[str, str, str], float]:
+    """Median seconds by campaign, launch and metric."""
+    own = metrics[(metrics["workload"] == workload) & metrics["metric"].isin(METRIC_OF.values())]
+    found = own[own["kind"] == MEASURED].groupby(["campaign", "launch", "metric"])["value"].median()
+    return {(str(one), str(env), str(metric)): float(value) for (one, env, metric), value in found.items()}
+
+
+def _base_s(medians: Mapping[tuple[str, str, str], float], main: Mapping[str, str], one: Decision) -> float | None:
+    """What the reference took; where one round measures several levels, the headline alone has it."""
+    place = read_role(one.reference).place.name
+    headline = main.get(kind_of(one.cell.campaign), "")
+    own = medians.get((one.cell.campaign, one.reference, one.metric))
+    return own if own is not None else medians.get((headline, place, one.metric))
+
+
+def _weight(one: Decision, ranked: Sequence[Decision]) -> Weight | None:
+    """A level on the host against all environments of the headline, which are ranked beside it."""
+    if one.rank is None or one.factor == ENVIRONMENT:
+        return None
+    others = (other for other in ranked if other.factor == ENVIRONMENT and other.metric == one.metric)
+    own, sizes = size_of(one), [size for other in others if (size := size_of(other)) is not None]
+    if own is None or not sizes:
+        return Weight.OPEN
+    if own[0] > max(most for _, most in sizes):
+        return Weight.MORE
+    return Weight.LESS if max(least for least, _ in sizes) > own[1] else Weight.OPEN
+
+
+def size_of(one: Decision) -> tuple[float, float] | None:
+    """Least and largest distance from zero that the interval of the ratio's logarithm holds."""
+    if one.told is None:
+        return None
+    low, high = (math.log(end) for end in one.told)
+    least = 0.0 if low <= 0 <= high else min(abs(low), abs(high))
+    return least, max(abs(low), abs(high))
+
+
+def with_reasons(found: Sequence[Decision], case: Case) -> list[Decision]:
+    """The same rows, each with what its difference is put down to."""
+    return [replace(one, reason=_reason(one, case)) for one in found]
+
+
+def _reason(one: Decision, case: Case) -> Reason:
+    if one.verdict not in DIFFERENT:
+        return NOTHING
+    if one.factor != ENVIRONMENT:
+        return Reason(cause=Cause.VARIED, what=one.factor)
+    if arm_of(one.cell.campaign) is not None or one.cell.scenario != "single":
+        return Reason(cause=Cause.UNKNOWN)  # causes are looked for in the headline alone
+    find = case.of_run if one.metric == METRIC_OF["rounds"] else case.of_step
+    return find(one.env, longer=(one.ratio or 1.0) > 1)
+
+
+def with_changes(found: Sequence[Decision]) -> list[Decision]:
+    """The same rows, each with what is advised.
+
+    A level that is faster for sure is advised where it was measured. Of an environment that is slower beyond the
+    margin: the level that helps it most there, else the host.
+    """
+    return [replace(one, change=_change(one, found)) for one in found]
+
+
+def _change(one: Decision, found: Sequence[Decision]) -> Change | None:
+    if one.told is None or one.factor == CO_RUNNER or one.verdict not in DIFFERENT:
+        return None
+    if one.factor != ENVIRONMENT:
+        return _of_level(one)
+    if one.verdict != "different" or one.told[0] <= 1:
+        return None
+    same = (one.env, one.metric, one.cell.scenario)
+    levels = [
+        change
+        for other in found
+        if other.factor != ENVIRONMENT
+        and (other.env, other.metric, other.cell.scenario) == same
+        and other.verdict in DIFFERENT
+        and (change := _of_level(other)) is not None
+    ]
+    return min(levels, key=lambda change: change.high, default=_to_the_host(*one.told))
+
+
+def _of_level(one: Decision) -> Change | None:
+    """The level itself, where it is faster for sure."""
+    if one.told is None or one.told[1] >= 1 or one.factor == CO_RUNNER:
+        return None
+    return Change(factor=one.factor, level=one.level, low=one.told[0], high=one.told[1])
+
+
+def _to_the_host(low: float, high: float) -> Change:
+    return Change(factor=ENVIRONMENT, level=HOST, low=1 / high, high=1 / low)
+
+
+def _jobs(table: pd.DataFrame, workload: str) -> Iterator[Decision]:
+    """Of each environment what jobs of the lengths that have a name cost."""
+    rows = joint(table)
+    rows = rows[rows["workload"] == workload]
+    host_s = rows.loc[rows["item"] == "host_fixed_s", "value"]
+    costs = rows[(rows["item"] == "cost") & rows["length_s"].isin(NAMED)]
+    for row in costs.to_dict("records"):
+        own = rows[rows["launch"] == row["launch"]].set_index("item")
+        yield _job(row, own, float(host_s.iloc[0]) if len(host_s) else math.nan)
+
+
+def _job(row: Mapping[str, Any], own: pd.DataFrame, host_s: float) -> Decision:
+    low, high, length_s = _or_none(row["low"]), _or_none(row["high"]), float(row["length_s"])
+    told = None if low is None or high is None or low <= -1 else (1 + low, 1 + high)
+    lacking = _or_none(row["reason"])
+    if low is not None and low <= -1:
+        lacking = "its interval reaches down to no time at all"
+    verdict, reason, change, seconds = INCONCLUSIVE, NOTHING, None, None
+    if told is not None:
+        logs = [math.log(end) for end in told]
+        verdict = judge(Interval(n=int(row["n_units"]), mean=sum(logs) / 2, low=logs[0], high=logs[1]), LIMIT)
+        seconds = ((told[0] - 1) * (host_s + length_s), (told[1] - 1) * (host_s + length_s))
+        reason = _of_job(own, length_s) if verdict in DIFFERENT else NOTHING
+        change = _to_the_host(*told) if verdict == "different" and told[0] > 1 else None
+    return Decision(
+        cell=read_cell(row),
+        metric=JOB,
+        length_s=length_s,
+        factor=ENVIRONMENT,
+        level=row["launch"],
+        reference=HOST,
+        ratio=None if told is None else 1 + float(row["value"]),
+        low=told and told[0],
+        high=told and told[1],
+        seconds=seconds,
+        control=None,
+        control_reaches=None,
+        kind=row["kind"],
+        n=int(row["n_units"]),
+        alpha=_or_none(row["alpha"]),
+        margin=LIMIT,
+        verdict=verdict,
+        role="exploratory",
+        reason=reason,
+        change=change,
+        lacking=lacking,
+        scaled=_or_none(row.get("scaled")),
+    )
+
+
+def _of_job(own: pd.DataFrame, length_s: float) -> Reason:
+    """Whether a job pays more once or with its steps, by the means of both, with the share of the larger."""
+    once_s = float(own.at["fixed_s", "value"])
+    steps_s = float(own.at["step_share", "value"]) * length_s
+    cause, part_s = (Cause.ONCE, once_s) if abs(once_s) >= abs(steps_s) else (Cause.STEPS, steps_s)
+    whole_s = once_s + steps_s
+    share = part_s / whole_s if whole_s and once_s * steps_s >= 0 else None
+    return Reason(cause=cause, what="fixed_s" if cause is Cause.ONCE else "step_share", low=share, high=share)
+
+
+def _or_none(value: Any) -> Any:
+    return None if value is None or pd.isna(value) else value
+
+
+def _ends(row: Mapping[str, Any], low: str, high: str) -> tuple[float, float] | None:
+    return None if pd.isna(row[low]) or pd.isna(row[high]) else (float(row[low]), float(row[high]))

@@ -1,0 +1,116 @@
+"""What Tare's worker is asked to do inside an environment. As JSON it has what was asked for and nothing else."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Literal
+
+from pydantic import Field
+
+from tare.model.conditions import ExchangeKind
+from tare.model.schema import Record
+
+Mode = Literal[
+    "train", "causes", "start", "profile", "counters", "ceilings", "network", "pipeline", "neighbour", "device"
+]
+Pages = tuple[tuple[int, int], ...]  # first page and how many, of each run of them
+
+
+class Job(Record):
+    """What differs between the jobs of a launch; `options`: of its workload, all of them, where that has any."""
+
+    workload: str = ""
+    batch: int = 0
+    options: Mapping[str, int | float] = Field(default_factory=dict)
+
+
+class MeasuredSteps(Record):
+    """Steps that a whole run measures after its epoch, at each level of the allocator, on these logical CPUs."""
+
+    levels: tuple[str, ...]
+    replicates: int
+    warmup_steps: int
+    steps: int
+    cpus: tuple[int, ...] = ()
+
+
+class NeededFiles(Record):
+    """Files that imports need, by their path in the tree: of modules, and of libraries with the pages they need."""
+
+    modules: tuple[str, ...]
+    libraries: tuple[tuple[str, Pages], ...]
+
+
+class Specification(Job):
+    """What one launch does inside.
+
+    Attributes:
+        mode: which of the worker's jobs it is (tare.worker.main).
+        framework: that it trains with; None for PyTorch.
+        device, seed, loader_workers: of every job.
+        steps: that are trained, recorded or timed; 0 for all that the samples give.
+        warmup_steps: before them.
+        epochs: of training; 0 for what the workload says.
+        repetitions: of what is timed several times.
+        ends_at_once: it skips the orderly end of its process, which nobody reads.
+        measured: steps after the epoch; None for none.
+        jobs: of a launch that serves several campaigns, in place of its own.
+        batches: sizes that follow each other after one start.
+        exchange, servers, samples_each: of a group that trains together; whether each trains on all samples.
+        files: that a launch of causes reads before it imports; without them `keep_list` says whether it lists them.
+        no_cold: why the page cache can't be emptied; None where it can.
+        phases: of starts: the states of the page cache from which there is one.
+        workers, images: of the input alone: numbers of loader processes, samples of a pass.
+        sizes_bytes, stream_bytes: of the network alone.
+        working_sets_kib, gemm_sizes: of the ceilings.
+        devices: the folder of device files, where it is not /dev.
+        sample_interval_s, steady_s, counter_steps, counter_workloads: of a profiled launch.
+        counters: whether a profiler of counters watches it.
+    """
+
+    mode: Mode
+    framework: str | None = None
+    device: Literal["cpu", "cuda"] = "cpu"
+    seed: int = 0
+    loader_workers: int = 0
+    steps: int = 0
+    warmup_steps: int = 0
+    epochs: int = 0
+    repetitions: int = 0
+    ends_at_once: bool = False
+    measured: MeasuredSteps | None = None
+    jobs: tuple[Job, ...] = ()
+    batches: tuple[int, ...] = ()
+    exchange: ExchangeKind | None = None
+    servers: int = 0
+    samples_each: bool = False
+    files: NeededFiles | None = None
+    keep_list: bool = True
+    no_cold: str | None = None
+    phases: tuple[Literal["cold", "warm", "as_found"], ...] = ()
+    workers: tuple[int, ...] = ()
+    images: int = 0
+    sizes_bytes: tuple[int, ...] = ()
+    stream_bytes: int = 0
+    working_sets_kib: tuple[int, ...] = ()
+    gemm_sizes: tuple[int, ...] = ()
+    devices: str | None = None
+    sample_interval_s: float = 0.0
+    steady_s: float = 0.0
+    counter_steps: int = 0
+    counter_workloads: tuple[str, ...] | None = None
+    counters: bool = False
+
+    @property
+    def job(self) -> Job:
+        """Its own job."""
+        return Job(**{name: value for name, value in self.given().items() if name in Job.model_fields})
+
+    @property
+    def served(self) -> tuple[Job, ...]:
+        """The jobs that a launch does, one for most."""
+        return self.jobs or (self,)
+
+    def without(self, *names: str) -> Specification:
+        """The same, not asked for these."""
+        return Specification(**{name: value for name, value in self.given().items() if name not in names})

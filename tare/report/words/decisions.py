@@ -1,0 +1,165 @@
+"""Rows of the table `decisions` in words: a line for the terminal, and what to do, for the page."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+
+from tare.analysis.choice import ENVIRONMENT
+from tare.analysis.decisions import JOB, Change, Decision, Weight
+from tare.analysis.job_length import HOUR
+from tare.analysis.reasons import Cause, Reason
+from tare.model.studies.layout import arm_of
+from tare.report.words.labels import arm_title, env_order, env_title, metric_title, sentence_case, workload_title
+from tare.report.words.layout import ends
+from tare.report.words.wording import TIMES_FROM, at_least, between, listed, margin_text, percent, signed
+
+SHOWN = {"real_s": "whole run", "step_s": "step"}
+WEIGHTS = {
+    Weight.MORE: "matters more than any environment",
+    Weight.LESS: "matters less than an environment",
+    Weight.OPEN: "can't be told apart from the environments",
+}
+CAUSES = {
+    Cause.FILES: "the reading of files in {what}",
+    Cause.PHASE: "{what}",
+    Cause.KERNELS: "other kernels ({what})",
+    Cause.OPERATOR: "{what}",
+    Cause.ONCE: "what it pays once",
+    Cause.STEPS: "what each step adds",
+}
+REACHES = ": reaches as far"
+MOST_NAMED = 5  # levels of one workload in one line
+
+
+def lines(found: Iterable[Decision]) -> list[str]:
+    """One line for each whole run and step of the headlines, for the terminal.
+
+    Such as: mnist_cnn step: docker +0.1% [-0.5%, +0.6%], equivalent within 2% (control [-0.7%, +0.4%])
+    """
+    return [_line(one) for one in found if one.metric in SHOWN and one.role == "primary"]
+
+
+def _line(one: Decision) -> str:
+    arm = arm_of(one.cell.campaign)
+    what = f"{one.workload} {SHOWN[one.metric]}{f', {arm.name}' if arm else ''}: {one.env}"
+    if one.low is None and one.high is None:
+        return f"{what} {one.verdict}: {one.lacking}"
+    within = f"within {one.margin:.0%}"
+    verdict = one.verdict.replace("within margin", within)
+    if verdict.startswith("equivalent"):
+        verdict = verdict.replace("equivalent", f"equivalent {within}")
+    control = "no interval" if one.control is None else _interval(one.control)
+    text = f"{what} {_change(one.ratio)} {_interval((one.low, one.high))}, {verdict} (control {control})"
+    return "; ".join([text, *_reasoned(one)])
+
+
+def _interval(ends: Sequence[float | None]) -> str:
+    return f"[{', '.join('open' if end is None else _change(end) for end in ends)}]"
+
+
+def _change(ratio: float | None) -> str:
+    """A ratio as per cent more or less; from twice on as a multiple."""
+    if ratio is None:
+        return "no ratio"
+    return f"{ratio - 1:+.1%}" if ratio < TIMES_FROM else f"{ratio:.3g} times"
+
+
+def because(reason: Reason) -> str | None:
+    """What a difference is put down to, with its share; None where nothing is named."""
+    if reason.cause not in CAUSES:
+        return None
+    what = metric_title(reason.what or "").lower() if reason.cause is not Cause.OPERATOR else reason.what
+    text = CAUSES[reason.cause].format(what=reason.what if reason.cause is Cause.KERNELS else what)
+    if reason.low is None or reason.high is None:
+        return text
+    share = dict.fromkeys(f"{100 * end:.0f}%" for end in (reason.low, reason.high))
+    return f"{text}, {' to '.join(share)} of it"
+
+
+def advised(change: Change, metric: str) -> str:
+    """A change and what it gains: `.sif unpacked: between 3.0% and 5.0% shorter`."""
+    where = change.factor == ENVIRONMENT
+    title = env_title(change.level, short=True) if where else arm_title(f"{change.factor}={change.level}")
+    return f"{title}: {between(metric, change.low, change.high)}"
+
+
+def _reasoned(one: Decision) -> list[str]:
+    reasons = [f"mostly {reason}"] if (reason := because(one.reason)) else []
+    return [*reasons, f"try {advised(one.change, one.metric)}"] if one.change else reasons
+
+
+def bounded(low: float, high: float) -> str:
+    """A ratio of times: "no more than 1.1% longer" where its interval includes one, otherwise both ends."""
+    if low <= 1 <= high:
+        return f"no more than {percent(high - 1, up=True)} longer"
+    return between("real_s", low, high)
+
+
+def advice(found: Sequence[Decision]) -> list[str]:
+    """What to do, environment by environment, then levels that are faster; nothing that no interval supports."""
+    names = dict.fromkeys(one.workload for one in found)
+    return [*_by_environment(found), *(line for name in names for line in _by_level(found, name))]
+
+
+def _by_environment(found: Sequence[Decision]) -> list[str]:
+    """By the worst of all workloads."""
+    hours = [one for one in found if one.metric == JOB and one.length_s == HOUR and one.told is not None]
+    told = []
+    for env in sorted({one.env for one in hours}, key=env_order):
+        own = [one for one in hours if one.env == env]
+        worst = max(own, key=lambda one: one.high or 0.0)
+        names = listed([workload_title(one.workload) for one in own])
+        text = f"{env_title(env, short=True)}: a job of an hour of "
+        if all(one.verdict in ("equivalent", "different within margin") for one in own):
+            text += f"{names} costs less than {margin_text(worst.margin)}: choose it, or not, for other reasons"
+        else:
+            text += f"{workload_title(worst.workload)} takes {bounded(*worst.told)}"
+            text += "; ".join(["", *_reasoned(worst), *_levels_of(found, worst)])
+        told.append(f"{text}.")
+    return told
+
+
+def _levels_of(found: Sequence[Decision], worst: Decision) -> list[str]:
+    """Levels that were faster in this environment itself."""
+    own = (one for one in found if (one.env, one.workload) == (worst.env, worst.workload) and one.change)
+    changes = {(one.change, one.metric): None for one in own if one.change.factor != ENVIRONMENT}
+    return [f"its {metric_title(metric).lower()} with {advised(change, metric)}" for change, metric in changes]
+
+
+def _by_level(found: Sequence[Decision], workload: str) -> list[str]:
+    """Levels that are faster for sure on the host, the farthest first, by what was timed."""
+    own = [one for one in found if one.workload == workload and one.weight is not None and one.change]
+    told = []
+    for metric in dict.fromkeys(one.metric for one in own):
+        ranked = sorted((one for one in own if one.metric == metric), key=lambda one: one.rank)
+        parts = [f"{advised(one.change, metric)} ({WEIGHTS[one.weight]})" for one in ranked[:MOST_NAMED]]
+        more = f"; {len(ranked) - MOST_NAMED} more gain less" if len(ranked) > MOST_NAMED else ""
+        told.append(f"{workload_title(workload)}, {metric_title(metric).lower()}: {'; '.join(parts)}{more}.")
+    return told
+
+
+def title_of(one: Decision) -> str:
+    """What differs in a row: the environment, or the level."""
+    if one.factor == ENVIRONMENT:
+        return env_title(one.level, short=True)
+    return sentence_case(arm_title(f"{one.factor}={one.level}"))
+
+
+def _cost(one: Decision) -> str:
+    """The interval that decides, or the end of it that is known."""
+    if (one.low is None) == (one.high is None):
+        return signed(one.low, one.high)
+    return at_least(one.metric, one.high if one.low is None else one.low)
+
+
+# Columns of tables of decisions.
+COLUMNS: dict[str, Callable[[Decision], str | None]] = {
+    "n": lambda one: str(one.n),
+    "longer or shorter": _cost,
+    "in seconds": lambda one: None if one.seconds is None else ends(*one.seconds),
+    "control": lambda one: signed(*(one.control or (None, None))) + (REACHES if one.control_reaches else ""),
+    "margin": lambda one: margin_text(one.margin),
+    "verdict": lambda one: one.verdict if one.lacking is None else f"{one.verdict}: {one.lacking}",
+    "put down to": lambda one: because(one.reason),
+    "advised": lambda one: one.change and advised(one.change, one.metric),
+}

@@ -1,0 +1,44 @@
+"""What docs/proof.md says of planted campaigns is what the rows say that are kept."""
+
+import sys
+
+from tare.core.files import project_root
+
+sys.path.insert(0, str(project_root() / "benchmarks"))
+
+import measured_page
+
+
+def row(low, high):
+    one = {"ci_low": low, "ci_high": high, "ratio": 1.0, "verdict": "different"}
+    return {
+        "zero": one,
+        "wasteful": one,
+        "at": "2026-01-01T00:00:00Z",
+        "load_1min": 0.5,
+        "n_units": 8,
+        "workload": "w",
+    }
+
+
+def test_docs_have_the_sections():
+    assert "\n".join(measured_page.pages()) in (project_root() / "docs/proof.md").read_text(encoding="utf-8")
+
+
+def test_truths_and_alarms_are_counted():
+    text = "\n".join(measured_page.planted_campaigns([row(0.99, 1.01), row(1.01, 1.04), row(1.02, 1.05)]))
+    assert "| +0% | 1 of 3 | 2 of 3 | ±1.50% |" in text
+    assert "| +3% | 2 of 3 | 2 of 3 | ±1.50% |" in text
+
+
+def test_controls_that_leave_zero_out_are_counted():
+    logs = [[0.001, -0.001, 0.002], [0.05, 0.051, 0.052]]
+    found = {"recorded": [{"rounds": 3, "log_ratios": {"body": one, "step, steady": one}} for one in logs]}
+    one = {"method": "sliced", "truth": 0.0, "low": 0.99, "high": 1.01}
+    methods = {"conclusions": [one, {**one, "low": 1.001}, {**one, "method": "medians"}]}
+    text = "\n".join(measured_page.recorded_controls(found, methods))
+    assert text.count("| 1 of 2 |") == 3
+
+
+def test_a_folder_without_files_has_no_sections(tmp_path):
+    assert list(measured_page.pages(tmp_path)) == []
