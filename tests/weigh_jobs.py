@@ -200,7 +200,8 @@ PLANTED: Mapping[str, Planted] = {
     "allocator": Planted(
         cause="allocator",
         job="arrays",
-        reference="plain=docker={image} --env MALLOC_MMAP_THRESHOLD_=4294967296 --env MALLOC_TRIM_THRESHOLD_=4294967296",
+        reference="plain=docker={image} --env MALLOC_MMAP_THRESHOLD_=4294967296 "
+        "--env MALLOC_TRIM_THRESHOLD_=4294967296",
         environment="giving=docker={image}",
     ),
     "threads": Planted(

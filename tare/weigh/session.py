@@ -31,13 +31,15 @@ from tare.launch.place import Site
 from tare.launch.run import Order
 from tare.launch.slicing.rounds import Way, run_launches
 from tare.machine import caller, facts
+from tare.model.conditions import Conditions
 from tare.model.environment import Bind
 from tare.model.journals.sealed import SealedCampaign, read_sealed
 from tare.model.journals.units import counted
 from tare.model.records.campaigns import Plan, Sampling, Unit
-from tare.model.registry import HOST
-from tare.model.roles import CONTROL
+from tare.model.registry import HOST, SINGLE
+from tare.model.roles import CONTROL, read_roles
 from tare.model.schema import parse
+from tare.model.specification import Command, Specification
 from tare.model.studies.layout import SEALED
 from tare.stats.fits import run_values
 from tare.weigh import folder as folders
@@ -106,13 +108,17 @@ class Request:
         return self.choices[0]
 
     @property
-    def conditions(self) -> dict[str, Any]:
+    def conditions(self) -> Conditions:
         """Of launches, as plans have them: nothing is asked for but a limit of time."""
         cpus = len(os.sched_getaffinity(0))
-        return {
-            **{"threads": cpus, "cpus": cpus, "open_files": 1024, "allocator": "default"},
-            **{"page_cache": "warm", "launch_timeout_s": self.timeout_s},
-        }
+        return Conditions(
+            threads=cpus,
+            cpus=cpus,
+            open_files=1024,
+            page_cache="warm",
+            launch_timeout_s=self.timeout_s,
+            allocator="default",
+        )
 
 
 @dataclass(kw_only=True)
@@ -257,7 +263,7 @@ def look(request: Request, site: Site, choice: Choice, kept: Path) -> tuple[Surr
         without=choice.unset,
         said=said,
     )
-    conditions = {**request.conditions, "launch_timeout_s": LOOK_S}
+    conditions = request.conditions.replace(launch_timeout_s=LOOK_S)
     order = Order(site=site, program=program, conditions=conditions)
     way = Way(pace=None, orders=itertools.repeat((0,)), seed="", arrived=arrived)
     record = run_launches({choice.name: order}, way).records[choice.name]
@@ -307,7 +313,7 @@ class _Campaign:
     def plan(self, budget_s: float) -> Plan:
         """The plan of the campaign."""
         request, names = self.request, list(self.launches)
-        refused = sliced.refusal("single", {}, request.conditions)
+        refused = sliced.refusal(SINGLE, "cpu", request.conditions.page_cache)
         if request.between is not None:
             refused = (
                 "--between makes the folder as it was before each run, and runs that share the machine share it"
@@ -320,8 +326,8 @@ class _Campaign:
             kind="weigh",
             study="own-job",
             workload=request.name,
-            environments=tuple(names),
-            spec={"mode": "command", "command": list(request.command), "workdir": str(request.workdir)},
+            launches=read_roles(names),
+            spec=Specification(mode="command", command=Command(argv=request.command, workdir=str(request.workdir))),
             conditions=request.conditions,
             sampling=Sampling(
                 confidence=request.confidence,
@@ -590,7 +596,7 @@ def try_changes(
 def _first_of_each(found: list[tuple[str, Suspicion]]) -> list[tuple[str, Suspicion]]:
     """The first cause of each environment, then the second of each, and so on."""
     seen: dict[str, int] = {}
-    ranked = []
+    ranked: list[tuple[int, int, str, Suspicion]] = []
     for name, suspicion in found:
         seen[name] = seen.get(name, 0) + 1
         ranked.append((seen[name], len(ranked), name, suspicion))

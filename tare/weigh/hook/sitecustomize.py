@@ -13,6 +13,14 @@ import os
 import sys
 import time
 
+TYPE_CHECKING = False  # `typing` takes milliseconds to import, and the job's start waits for this module
+if TYPE_CHECKING:
+    from types import ModuleType
+    from typing import Any, Callable, Dict, Iterable, List, Optional, TextIO, Type, TypeVar, Union
+
+    Result = TypeVar("Result")
+    Then = Callable[[ModuleType], None]
+
 MOST_STEPS = 1 << 18
 LOOKED_AT = 3  # the step after which loader processes are looked at
 GROUP_FILES = (
@@ -25,9 +33,10 @@ GROUP_FILES = (
     "memory/memory.stat",
 )
 OWN = os.path.dirname(os.path.abspath(__file__))
+FALLBACK = os.path.join(OWN, "fallback")  # the module `tare`, for a Python that has none
 
 
-def now_ns():
+def now_ns() -> int:
     """CLOCK_MONOTONIC in ns."""
     return time.monotonic_ns() if hasattr(time, "monotonic_ns") else int(time.monotonic() * 1e9)
 
@@ -35,11 +44,16 @@ def now_ns():
 class Steps(object):
     """Instants in a file that is mapped: what was noted stays, however the process ends."""
 
-    def __init__(self, folder, watched):
+    def __init__(self, folder: str, watched: bool) -> None:
         self.folder, self.watched = folder, watched
-        self.pid, self.count, self.room, self.tellers, self.workers = None, 0, None, [], []
+        self.count = 0
+        self.pid: "Optional[int]" = None
+        self.room: "Optional[memoryview]" = None
+        self.tellers: "List[str]" = []
+        self.workers: "List[Optional[str]]" = []
+        self.shadowed: "Optional[str]" = None
 
-    def note(self, teller):
+    def note(self, teller: str) -> None:
         """A step has ended; `teller`: what says so."""
         at = now_ns()
         if self.pid != os.getpid():
@@ -54,7 +68,7 @@ class Steps(object):
         if self.watched and self.count == LOOKED_AT:
             self.workers = children_cpus()
 
-    def _open(self):
+    def _open(self) -> None:
         import mmap
 
         self.pid, self.count, self.tellers = os.getpid(), 0, []
@@ -62,15 +76,23 @@ class Steps(object):
             handle.truncate(16 * MOST_STEPS)
             self.room = memoryview(mmap.mmap(handle.fileno(), 16 * MOST_STEPS)).cast("q")
 
-    def say(self, **more):
+    def say(self, ended: bool = False) -> None:
         """Write what is known of the hook itself."""
         import json
 
-        told = dict(RECORD, pid=os.getpid(), tellers=[str(one) for one in self.tellers], **more)
+        told = {
+            "first_pid": FIRST_PID,
+            "pid": os.getpid(),
+            "tellers": self.tellers,
+            "errors": ERRORS,
+            "lacking": LACKING,
+            "shadowed": self.shadowed,
+            "ended": ended,
+        }
         write(os.path.join(self.folder, "hook.%d.json" % os.getpid()), json.dumps(told))
 
 
-def write(path, text):
+def write(path: str, text: str) -> None:
     """Write a whole file or none."""
     with open(path + ".part", "w", encoding="utf-8", errors="surrogateescape") as handle:
         handle.write(text)
@@ -80,10 +102,10 @@ def write(path, text):
 class After(object):
     """A finder of modules that calls a function with a module once it has been loaded."""
 
-    def __init__(self, wanted):
+    def __init__(self, wanted: "Dict[str, Then]") -> None:
         self.wanted = wanted
 
-    def find_spec(self, name, path=None, target=None):
+    def find_spec(self, name: str, path: "Any" = None, target: "Any" = None) -> "Any":
         """The spec that another finder has, whose loader calls ours after its own work."""
         then = self.wanted.pop(name, None)
         if then is None:
@@ -98,7 +120,7 @@ class After(object):
         load = getattr(spec.loader, "exec_module", None)
         if load is not None:
 
-            def exec_module(module):
+            def exec_module(module: "ModuleType") -> None:
                 load(module)
                 quietly(then, module)
 
@@ -106,39 +128,39 @@ class After(object):
         return spec
 
 
-def quietly(function, *arguments):
+def quietly(function: "Callable[..., Result]", *arguments: "Any") -> "Optional[Result]":
     """Call a function of ours; what goes wrong is written down, and the job goes on."""
     try:
         return function(*arguments)
     except Exception as error:
-        RECORD["errors"].append("%s: %s" % (type(error).__name__, error))
+        ERRORS.append("%s: %s" % (type(error).__name__, error))
         return None
 
 
-def torch_optimizers(module):
+def torch_optimizers(module: "ModuleType") -> None:
     """PyTorch from 2.0 on calls a hook after each step of any optimizer."""
     register = getattr(module, "register_optimizer_step_post_hook", None)
     if register is None:
-        RECORD["lacking"].append("this PyTorch has no hook for all optimizers (from 2.0 on)")
+        LACKING.append("this PyTorch has no hook for all optimizers (from 2.0 on)")
         return
     register(lambda optimizer, *_: quietly(noted_optimizer, optimizer))
 
 
-def noted_optimizer(optimizer):
+def noted_optimizer(optimizer: object) -> None:
     """A step of an optimizer; they are counted in the order of their first steps."""
     STEPS.note("%s %d" % (type(optimizer).__name__, SEEN.setdefault(id(optimizer), len(SEEN) + 1)))
 
 
-def method_of(name, method):
+def method_of(name: str, method: str) -> "Then":
     """What notes a step after each call of a class's method."""
 
-    def patch(module):
+    def patch(module: "ModuleType") -> None:
         found = getattr(module, name, None)
         if found is None:
             return
         plain = getattr(found, method)
 
-        def noted(self, *arguments, **named):
+        def noted(self: "Any", *arguments: "Any", **named: "Any") -> "Any":
             result = plain(self, *arguments, **named)
             quietly(STEPS.note, "%s.%s" % (name, method))
             return result
@@ -151,39 +173,39 @@ def method_of(name, method):
 class Watched(object):
     """A text stream of the process that looks for a pattern in what it is given to write, line by line."""
 
-    def __init__(self, stream, pattern):
+    def __init__(self, stream: "TextIO", pattern: str) -> None:
         import re
 
         self._stream, self._pattern, self._begun = stream, re.compile(pattern), ""
 
-    def write(self, text):
+    def write(self, text: str) -> int:
         """Pass a text on, then look at the lines that it ends."""
         written = self._stream.write(text)
         quietly(self._look, text)
         return written
 
-    def writelines(self, lines):
+    def writelines(self, lines: "Iterable[str]") -> None:
         """Pass lines on."""
         for line in lines:
             self.write(line)
 
-    def _look(self, text):
+    def _look(self, text: str) -> None:
         *ended, self._begun = (self._begun + text.replace("\r", "\n"))[-65536:].split("\n")
         for line in ended:
             if self._pattern.search(line):
                 STEPS.note("a line of the job's output")
 
-    def __getattr__(self, name):
+    def __getattr__(self, name: str) -> "Any":
         """Whatever else the stream has."""
         return getattr(self._stream, name)
 
 
-def jax_steps(module):
+def jax_steps(module: "ModuleType") -> None:
     """JAX has no place at which every step ends."""
-    RECORD["lacking"].append("JAX has no place where a step ends: call tare.mark(), or give a pattern of its log")
+    LACKING.append("JAX has no place where a step ends: call tare.mark(), or give a pattern of its log")
 
 
-TELLERS = {
+TELLERS: "Dict[str, Then]" = {
     "torch.optim.optimizer": torch_optimizers,
     "keras.src.callbacks.callback_list": method_of("CallbackList", "on_train_batch_end"),
     "keras.src.callbacks": method_of("CallbackList", "on_train_batch_end"),
@@ -195,7 +217,7 @@ TELLERS = {
 }
 
 
-def cpus_of(status):
+def cpus_of(status: str) -> "Optional[str]":
     """The CPUs that a process or thread may use, as its file in /proc says."""
     with open(status) as handle:
         for line in handle:
@@ -204,9 +226,9 @@ def cpus_of(status):
     return None
 
 
-def children_cpus():
+def children_cpus() -> "List[Optional[str]]":
     """CPUs of the processes that this one has started."""
-    found = []
+    found: "List[Optional[str]]" = []
     for thread in os.listdir("/proc/self/task"):
         try:
             with open("/proc/self/task/%s/children" % thread) as handle:
@@ -217,7 +239,7 @@ def children_cpus():
     return found
 
 
-def text_of(path):
+def text_of(path: str) -> "Optional[str]":
     """A file's text; None where it can't be read."""
     try:
         with open(path, encoding="utf-8", errors="replace") as handle:
@@ -226,11 +248,11 @@ def text_of(path):
         return None
 
 
-def mapped():
+def mapped() -> "Dict[str, Optional[str]]":
     """Files that are mapped with code, each with its build's identity: its size and the first part of its bytes."""
     import hashlib
 
-    found = {}
+    found: "Dict[str, Optional[str]]" = {}
     for line in (text_of("/proc/self/maps") or "").splitlines():
         fields = line.split(None, 5)
         if len(fields) < 6 or "x" not in fields[1] or not fields[5].startswith("/") or fields[5] in found:
@@ -244,7 +266,7 @@ def mapped():
     return found
 
 
-def called(library, function, kind):
+def called(library: str, function: str, kind: "Type[Any]") -> "Union[int, str, None]":
     """What a function without arguments of a mapped library gives; None where there is none."""
     import ctypes
 
@@ -253,11 +275,11 @@ def called(library, function, kind):
     except (OSError, AttributeError):
         return None
     found.restype = kind
-    value = found()
+    value: "Union[int, bytes, None]" = found()
     return value.decode("ascii", "replace") if isinstance(value, bytes) else value
 
 
-def libraries(files):
+def libraries(files: "Iterable[str]") -> "Dict[str, Dict[str, Union[int, str, None]]]":
     """What numerical libraries say of themselves: the kernels that OpenBLAS has chosen, and its threads."""
     import ctypes
 
@@ -280,7 +302,7 @@ def libraries(files):
     return found
 
 
-def modules():
+def modules() -> "Dict[str, List[Optional[str]]]":
     """Versions and places of the packages that are loaded, without their parts and without the standard library."""
     found = {}
     for name, module in list(sys.modules.items()):
@@ -293,14 +315,14 @@ def modules():
     return found
 
 
-def compiled():
+def compiled() -> "List[int]":
     """How many modules of files were loaded, and how many of them have no file of compiled code beside them."""
-    paths = [getattr(module, "__cached__", None) for module in list(sys.modules.values())]
-    paths = [path for path in paths if isinstance(path, str)]
+    every = [getattr(module, "__cached__", None) for module in list(sys.modules.values())]
+    paths = [path for path in every if isinstance(path, str)]
     return [len(paths), sum(not os.path.exists(path) for path in paths)]
 
 
-def torch_facts():
+def torch_facts() -> "Optional[Dict[str, Any]]":
     """What PyTorch says of its build and of the processor."""
     torch = sys.modules.get("torch")
     if torch is None or not hasattr(torch, "__config__"):
@@ -317,7 +339,7 @@ def torch_facts():
     }
 
 
-def facts():
+def facts() -> "Dict[str, Any]":
     """What this process is at its end."""
     import platform
     import resource
@@ -364,9 +386,9 @@ def facts():
     }
 
 
-def at_end():
+def at_end() -> None:
     """Write what was asked for, in the process that Python was started as."""
-    if os.getpid() != RECORD["first_pid"]:
+    if os.getpid() != FIRST_PID:
         return
     if os.environ.get("TARE_HOOK_FACTS"):
         import json
@@ -377,7 +399,7 @@ def at_end():
     STEPS.say(ended=True)
 
 
-def shadowed():
+def shadowed() -> "Optional[str]":
     """A `sitecustomize` that this one hides: it is run as Python would have; its path, or None."""
     for folder in sys.path:
         if os.path.abspath(folder or ".") == OWN:
@@ -390,15 +412,16 @@ def shadowed():
     return None
 
 
-RECORD = {"first_pid": os.getpid(), "errors": [], "lacking": [], "shadowed": None}
-SEEN = {}
-FIRST_CPUS = None
-STEPS = None
-if os.environ.get("TARE_HOOK"):
+FIRST_PID = os.getpid()
+ERRORS: "List[str]" = []
+LACKING: "List[str]" = []
+SEEN: "Dict[int, int]" = {}
+FIRST_CPUS: "Optional[str]" = None
+STEPS = Steps(os.environ.get("TARE_HOOK", ""), bool(os.environ.get("TARE_HOOK_FACTS")))
+if STEPS.folder:
     import atexit
 
     FIRST_CPUS = quietly(cpus_of, "/proc/self/status")
-    STEPS = Steps(os.environ["TARE_HOOK"], bool(os.environ.get("TARE_HOOK_FACTS")))
     if os.environ.get("TARE_HOOK_PATTERN"):
         for name in ("stdout", "stderr"):
             stream = quietly(Watched, getattr(sys, name), os.environ["TARE_HOOK_PATTERN"])
@@ -408,9 +431,11 @@ if os.environ.get("TARE_HOOK"):
         sys.meta_path.insert(0, After(dict(TELLERS)))
     atexit.register(quietly, at_end)
 
-    def tare_note(name):
-        """For the module `tare` beside this one."""
+    sys.path.append(FALLBACK)
+
+    def tare_note(name: str) -> None:
+        """For `tare.mark`."""
         quietly(STEPS.note, "tare.mark %s" % name)
 
-    RECORD["shadowed"] = quietly(shadowed)
+    STEPS.shadowed = quietly(shadowed)
     quietly(STEPS.say)

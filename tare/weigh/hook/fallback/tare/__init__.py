@@ -3,7 +3,7 @@
 import sys
 
 
-def mark(name="step"):
+def mark(name: str = "step") -> None:
     """Note that a step has ended, now."""
     hook = sys.modules.get("sitecustomize")
     note = getattr(hook, "tare_note", None)
