@@ -1,12 +1,7 @@
 """Tare weighs the container: what an execution environment costs deep-learning training."""
 
-import sys
-
 __version__ = "0.1.0"
 
 
 def mark(name: str = "step") -> None:
-    """Note that a step of a job has ended, where `tare weigh` runs it; elsewhere it does nothing."""
-    note = getattr(sys.modules.get("sitecustomize"), "tare_note", None)
-    if note is not None:
-        note(name)
+    """Say that a step of a job has ended: `tare weigh` puts what notes it in this place. Elsewhere: nothing."""

@@ -8,6 +8,7 @@ from typing import Any
 
 EXAMPLE = "tare weigh --env host --env docker=python:3.12-slim -- python train.py --epochs 1"
 FAILED_GATE = 1
+NAME = r"[A-Za-z0-9_-][A-Za-z0-9._-]*"  # of a folder
 
 
 def add(subparsers: Any) -> None:
@@ -68,6 +69,7 @@ def add(subparsers: Any) -> None:
 def run_weigh(arguments: argparse.Namespace) -> int:
     """Weigh, print the answer, and see to the conditions on it."""
     import os
+    import re
 
     from tare.core import streams
     from tare.core.errors import UserError
@@ -80,6 +82,10 @@ def run_weigh(arguments: argparse.Namespace) -> int:
     command = arguments.job[1:] if arguments.job[:1] == ["--"] else arguments.job
     if not command:
         raise UserError(f"name the job after two hyphens: {EXAMPLE}")
+    if re.fullmatch(NAME, arguments.name) is None:
+        raise UserError(f"--name {arguments.name!r}: it names a folder: letters, digits and . _ -, no dot first")
+    if arguments.markdown is not None and arguments.markdown.is_dir():
+        raise UserError(f"--markdown {arguments.markdown}: it is a folder: name a file in it")
     choices = read_choices(arguments.env, arguments.envs)
     gates = [gate.read_gate(text) for text in arguments.fail_if]
     gate.check_names(gates, [one.name for one in choices[1:]])
@@ -94,9 +100,9 @@ def run_weigh(arguments: argparse.Namespace) -> int:
         command=tuple(command),
         workdir=workdir,
         minutes=_positive(arguments.minutes, "--minutes"),
-        margin=_share(arguments.margin, "--margin"),
-        confidence=_share(arguments.confidence, "--confidence"),
-        steps=arguments.steps,
+        margin=_share(arguments.margin, "--margin", "2% or 0.02"),
+        confidence=_share(arguments.confidence, "--confidence", "95% or 0.95"),
+        steps=_steps(arguments.steps),
         network=arguments.network == "on",
         binds=tuple(read_bind(text) for text in arguments.bind),
         variables=read_variables(arguments.setenv, shell),
@@ -138,7 +144,7 @@ def _positive(value: float, option: str) -> float:
     return value
 
 
-def _share(text: str, option: str) -> float:
+def _share(text: str, option: str, example: str) -> float:
     from tare.core.errors import UserError
 
     try:
@@ -146,8 +152,20 @@ def _share(text: str, option: str) -> float:
     except ValueError:
         value = 0.0
     if not 0 < value < 1:
-        raise UserError(f"{option} {text}: write it as 2% or 0.02")
+        raise UserError(f"{option} {text}: it must be above 0% and below 100%: write it as {example}")
     return value
+
+
+def _steps(text: str) -> str:
+    import re
+
+    from tare.core.errors import UserError
+
+    try:
+        re.compile(text)
+    except re.error as error:
+        raise UserError(f"--steps {text!r}: no regular expression: {error}") from error
+    return text
 
 
 def run_compare(arguments: argparse.Namespace) -> int:

@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from pathlib import PurePosixPath
 from typing import Literal
 
+from tare.core.arguments import Parser
 from tare.model.schema import Record
 from tare.weigh.choices import Choice, option_values, without_options
 from tare.weigh.facts import PythonFacts, Surroundings, cpu_numbers
@@ -865,4 +866,5 @@ def markdown() -> str:
 
 
 if __name__ == "__main__":
+    Parser(description="Write docs/causes.md to standard output.").parse_args()
     print(markdown(), end="")

@@ -82,6 +82,8 @@ class Choice(Record):
             raise ValueError(f"host takes no image, and {self.image!r} was given")
         if self.runtime != "host" and not self.image:
             raise ValueError(f"{self.runtime} needs {WHAT[self.runtime]}")
+        for text in self.binds:
+            read_bind(text)
         for option in self.options:
             if reason := OURS.get(self.runtime, {}).get(option.partition("=")[0]):
                 raise ValueError(f"option {option} of {self.runtime}: {reason}")
@@ -156,13 +158,17 @@ def read_bind(text: str) -> Bind:
     """What a job sees of this machine: SOURCE, SOURCE:TARGET or SOURCE:TARGET:ro.
 
     Raises:
-        UserError: it has another form.
+        UserError: it has another form, or its source is not there.
     """
     parts = text.split(":")
     if len(parts) > 3 or not all(parts) or (len(parts) == 3 and parts[2] not in ("ro", "rw")):
         raise UserError(f"bind {text!r}: write it as SOURCE, SOURCE:TARGET or SOURCE:TARGET:ro")
     source = Path(parts[0]).expanduser().absolute()
     target = Path(parts[1]) if len(parts) > 1 else source
+    if not source.exists():
+        raise UserError(f"bind {text!r}: there is no {source}")
+    if not target.is_absolute():
+        raise UserError(f"bind {text!r}: its target {target} has to be an absolute path")
     return Bind(source=source, target=target, writable=parts[2:] != ["ro"])
 
 

@@ -70,7 +70,8 @@ def check_names(gates: list[Gate], names: list[str]) -> None:
     """
     for one in gates:
         if one.name not in (*names, "any"):
-            raise UserError(f"--fail-if {one.text!r}: no environment {one.name}; there are {', '.join(names)}, any")
+            known = f"there are {', '.join(names)}, any" if names else "nothing is compared with the reference"
+            raise UserError(f"--fail-if {one.text!r}: no environment {one.name}: {known}")
 
 
 def judge(gate: Gate, answer: Answer) -> Judged:

@@ -268,7 +268,7 @@ def look(request: Request, site: Site, choice: Choice, kept: Path) -> tuple[Surr
     way = Way(pace=None, orders=itertools.repeat((0,)), seed="", arrived=arrived)
     record = run_launches({choice.name: order}, way).records[choice.name]
     if not record.ok:
-        raise UnavailableError(f"{choice.text}: {record.reason}")
+        raise UnavailableError(f"{choice.text}: nothing can be started in it: {record.reason}")
     return surroundings(said.read_text(errors="surrogateescape")), limits
 
 
@@ -346,7 +346,8 @@ class _Campaign:
             slicing_refused=refused,
             unsliced=alone,
             code_sha256=sha256_text(canonical_json([list(request.command), asked])),
-            provenance={"environments": asked, "launches": self.launches},
+            # Its instant: files of the job may have changed since an interruption, and nothing is carried on.
+            provenance={"environments": asked, "launches": self.launches, "planned_ns": time.time_ns()},
             machine=identity(False),
         )
 
@@ -398,10 +399,16 @@ def refuse_a_job_that_fails(request: Request, campaign: _Campaign) -> None:
     if request.between is not None:
         _shell(request, request.between, "--between")
     order = Order(site=campaign.sites[HOST], program=campaign.program_of(HOST), conditions=request.conditions)
-    with step(f"the job once in {request.reference.name}"):
-        record = run_launches({HOST: order}, Way(pace=None, orders=itertools.repeat((0,)), seed="")).records[HOST]
-    if not record.ok:
-        raise UnavailableError(f"the job fails in {request.reference.name}, the reference: {record.reason}")
+    name = request.reference.name
+    with step(f"the job once in {name}"):
+        found = run_launches({name: order}, Way(pace=None, orders=itertools.repeat((0,)), seed=""))
+    if found.fault is not None:
+        limit = f"a run may take {request.timeout_s:g} s (--timeout)"
+        raise UnavailableError(
+            f"the job does not come to its end in {name}, the reference: {found.voided}; {limit}"
+        )
+    if not (record := found.records[name]).ok:
+        raise UnavailableError(f"the job fails in {name}, the reference: {record.reason}")
     after = folders.stamps(request.workdir)
     if before is None or after is None:
         return

@@ -205,6 +205,16 @@ def jax_steps(module: "ModuleType") -> None:
     LACKING.append("JAX has no place where a step ends: call tare.mark(), or give a pattern of its log")
 
 
+def mark(name: str = "step") -> None:
+    """What `tare.mark` is in a job: a step has ended, now."""
+    quietly(STEPS.note, "tare.mark %s" % name)
+
+
+def marks(module: "ModuleType") -> None:
+    """Whichever `tare` a job imports, ours or an installed one, notes its marks."""
+    setattr(module, "mark", mark)  # noqa: B010
+
+
 TELLERS: "Dict[str, Then]" = {
     "torch.optim.optimizer": torch_optimizers,
     "keras.src.callbacks.callback_list": method_of("CallbackList", "on_train_batch_end"),
@@ -214,6 +224,7 @@ TELLERS: "Dict[str, Then]" = {
     "xgboost.core": method_of("Booster", "update"),
     "lightgbm.basic": method_of("Booster", "update"),
     "jax": jax_steps,
+    "tare": marks,
 }
 
 
@@ -432,10 +443,5 @@ if STEPS.folder:
     atexit.register(quietly, at_end)
 
     sys.path.append(FALLBACK)
-
-    def tare_note(name: str) -> None:
-        """For `tare.mark`."""
-        quietly(STEPS.note, "tare.mark %s" % name)
-
     STEPS.shadowed = quietly(shadowed)
     quietly(STEPS.say)

@@ -1,11 +1,5 @@
-"""What a job may call where `tare weigh` runs it: one line that says a step has ended."""
-
-import sys
+"""What a job may call where `tare weigh` runs it and Tare is not installed."""
 
 
 def mark(name: str = "step") -> None:
-    """Note that a step has ended, now."""
-    hook = sys.modules.get("sitecustomize")
-    note = getattr(hook, "tare_note", None)
-    if note is not None:
-        note(name)
+    """Say that a step has ended; the hook puts what notes it in this place (sitecustomize.py)."""
