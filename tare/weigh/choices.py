@@ -30,7 +30,7 @@ WHAT = {
     "conda": "a conda environment: conda=PREFIX",
 }
 RUNTIME = re.compile(rf"\s*({'|'.join([*RUNTIMES, *ALIASES])})(?:\s*[=:]\s*|\s+|$)")
-LABEL = r"[a-z0-9][a-z0-9_+-]*"
+LABEL = r"[a-z][a-z0-9_+-]*"  # a number alone is the name of a batch size (tare.model.roles)
 # Options of a runtime that Tare gives itself, which a user's would contradict.
 WORKDIR, NO_TERMINAL, AWAITED = (
     "give --workdir to `tare weigh`",
@@ -68,7 +68,9 @@ class Choice(Record):
         binds: what else of this machine its jobs see: SOURCE, SOURCE:TARGET or SOURCE:TARGET:ro.
     """
 
-    name: Annotated[str, matching(LABEL, "must begin with a small letter or a digit, then also _ + -")]
+    name: Annotated[
+        str, matching(LABEL, "must begin with a small letter; then come small letters, digits and _ + -")
+    ]
     runtime: Runtime
     image: str | None = None
     options: tuple[str, ...] = ()

@@ -10,9 +10,7 @@ from typing import Literal
 from tare.core.errors import UserError
 from tare.weigh.answer import Answer, Ratio, Weighed
 
-FORM = re.compile(
-    r"\s*(?P<name>[a-z0-9][a-z0-9._+-]*?)(?:\.(?P<what>step))?\s*>\s*(?P<percent>\d+(?:\.\d+)?)\s*%\s*"
-)
+FORM = re.compile(r"\s*(?P<name>[a-z][a-z0-9_+-]*)(?:\.(?P<what>step))?\s*>\s*(?P<percent>\d+(?:\.\d+)?)\s*%\s*")
 HELP = "write it as 'docker > 5%' (whole runs) or 'docker.step > 1%' (training steps)"
 Outcome = Literal["passed", "failed", "open"]
 

@@ -385,8 +385,8 @@ class _Campaign:
 
 
 def launch_name(name: str) -> str:
-    """What plans call the launch of an environment that is not the reference."""
-    return f"{name}_" if name == HOST else name
+    """What plans call the launch of an environment that is not the reference: no other has the name of its own."""
+    return f"{name}~" if name == HOST else name
 
 
 def refuse_a_job_that_fails(request: Request, campaign: _Campaign) -> None:

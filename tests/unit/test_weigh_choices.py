@@ -35,6 +35,7 @@ def test_what_is_named(text, name, runtime, image, options):
         ("apptainer=a.sif --pwd /x", "give --workdir"),
         ("docker='a b", "no closing quotation"),
         ("A=host", "must begin with a small letter"),
+        ("1=host", "must begin with a small letter"),
     ],
 )
 def test_what_is_wrong_is_one_line(text, says):

@@ -123,6 +123,23 @@ def test_a_hidden_sitecustomize_runs_and_is_named(tmp_path):
     assert json.loads(wrote["hook"].read_text())["shadowed"] == str(other / "sitecustomize.py")
 
 
+@pytest.mark.parametrize("text", ["", "def mark(name='step'): raise SystemExit('not ours')\n"])
+def test_an_installed_tare_notes_marks_too(tmp_path, text):
+    (tmp_path / "tare.py").write_text(f"here = True\n{text}")
+    ended, wrote = run(tmp_path, "import tare\nassert tare.here\ntare.mark(); tare.mark('epoch')\n")
+    assert (ended.stderr, ended.returncode) == ("", 0) and len(steps_in(wrote["steps"])) == 2
+    assert json.loads(wrote["hook"].read_text())["tellers"] == ["tare.mark step", "tare.mark epoch"]
+
+
+@pytest.mark.parametrize("python", pythons())
+def test_the_start_of_a_job_waits_for_no_types(tmp_path, python):
+    job = "import sys\nprint(*sys.modules)\n"
+    with_hook, _ = run(tmp_path, job, python=python)
+    without, _ = run(tmp_path, job, python=python, PYTHONPATH="")
+    more = {*with_hook.stdout.split()} - {*without.stdout.split()}
+    assert "sitecustomize" in more and not more & {"typing", "inspect", "subprocess", "hashlib", "ctypes"}
+
+
 def test_steps_stay_where_a_job_is_killed(tmp_path):
     job = "import os, signal, tare\ntare.mark(); tare.mark()\nos.kill(os.getpid(), signal.SIGKILL)\n"
     ended, wrote = run(tmp_path, job)

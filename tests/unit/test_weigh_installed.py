@@ -1,0 +1,54 @@
+"""`pip install tare` brings what `tare weigh` takes: everything else may be missing."""
+
+import re
+import subprocess
+import sys
+import tomllib
+from importlib import metadata
+
+from tare.core.files import project_root
+
+PROJECT = tomllib.loads((project_root() / "pyproject.toml").read_text())["project"]
+ONLY = """
+import importlib, sys
+missing = set(sys.argv[1].split(","))
+
+class Without:
+    def find_spec(self, name, path=None, target=None):
+        if name.partition(".")[0] in missing:
+            raise ModuleNotFoundError(f"no module named {name!r}", name=name)
+
+sys.meta_path.insert(0, Without())
+for name in ("session", "compare", "gate", "words", "page"):
+    importlib.import_module(f"tare.weigh.{name}")
+from tare.weigh.choices import read_choices
+from tare.weigh.runtimes import runtime_of
+
+for one in read_choices(["host", "docker=a", "podman=a", "apptainer=a.sif", "charliecloud=/a", "venv=/a"], None):
+    runtime_of(one, {})
+"""
+
+
+def others(requirements):
+    """Modules that are installed here, and come neither with these requirements nor with what they require."""
+    named, waiting = set(), [re.split(r"[\s\[<>=;!~]", one)[0] for one in requirements]
+    while waiting:
+        name = waiting.pop().lower().replace("_", "-")
+        if name not in named:
+            named.add(name)
+            waiting += [
+                re.split(r"[\s\[(<>=;!~]", one)[0] for one in metadata.requires(name) or () if "extra ==" not in one
+            ]
+    owners = metadata.packages_distributions()
+    return {
+        module for module, found in owners.items() if not {one.lower().replace("_", "-") for one in found} & named
+    }
+
+
+def test_what_is_declared_is_enough():
+    declared = [*PROJECT["dependencies"], *PROJECT["optional-dependencies"]["page"]]
+    missing = others(declared) - {"tare", "envs"}
+    assert {"pandas", "snakemake"} <= missing and "pydantic_core" not in missing
+    words = [sys.executable, "-c", ONLY, ",".join(missing)]
+    done = subprocess.run(words, capture_output=True, text=True, cwd=project_root(), check=False)
+    assert done.returncode == 0, done.stderr[-800:]
