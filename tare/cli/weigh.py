@@ -76,7 +76,8 @@ def run_weigh(arguments: argparse.Namespace) -> int:
     from tare.core.files import write_text
     from tare.weigh import gate, words
     from tare.weigh.choices import read_bind, read_choices
-    from tare.weigh.session import Request, weigh
+    from tare.weigh.request import Request
+    from tare.weigh.session import weigh
     from tare.weigh.variables import chosen, read_variables
 
     command = arguments.job[1:] if arguments.job[:1] == ["--"] else arguments.job

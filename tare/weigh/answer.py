@@ -69,8 +69,8 @@ class CauseFound(Record):
 
     Attributes:
         cause, title: of the table.
-        finding: `confirmed`: without it the job is faster; `excluded`: without it the job takes as long, within the
-            margin; `open`: neither could be told; `not tried`.
+        finding: `confirmed`: without it the difference is smaller; `excluded`: it explains no part of that
+            that is worth naming; `open`: neither could be told; `not tried`.
         reason: why it was not tried.
         evidence: facts in which the environments differ.
         change: what the confirming launches had otherwise.

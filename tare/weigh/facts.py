@@ -8,7 +8,6 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping
 from pathlib import Path, PurePosixPath
-from typing import Any
 
 from tare.core.errors import IntegrityError
 from tare.model.schema import Record
@@ -178,12 +177,6 @@ class PythonFacts(Record):
         return found[0] if found else "of the C library"
 
     @property
-    def huge_page_bytes(self) -> int | None:
-        """Anonymous memory in huge pages at its end."""
-        found = re.search(r"^AnonHugePages:\s+(\d+) kB$", self.smaps or "", re.MULTILINE)
-        return None if found is None else int(found[1]) << 10
-
-    @property
     def throttled(self) -> tuple[int, int] | None:
         """Periods in which its quota held its group back, and all periods; None where that is not counted."""
         for name in ("cpu.stat", "cpu/cpu.stat"):
@@ -318,8 +311,3 @@ def _mounts(text: str) -> Iterator[Mount]:
 def _unescaped(text: str) -> str:
     """A path of mountinfo, which writes blanks and their like in octal."""
     return re.sub(r"\\([0-7]{3})", lambda found: chr(int(found[1], 8)), text)
-
-
-def unlike(ours: Mapping[str, Any], theirs: Mapping[str, Any]) -> tuple[str, ...]:
-    """Keys whose values differ, one side's absence included, in order."""
-    return tuple(sorted(key for key in {*ours, *theirs} if ours.get(key) != theirs.get(key)))

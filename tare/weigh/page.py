@@ -4,15 +4,25 @@ from __future__ import annotations
 
 import math
 import shlex
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from markupsafe import Markup, escape
 
 from tare.core.files import write_text
+from tare.runtimes.findings import listed
 from tare.weigh.answer import Answer, Ratio, Weighed
-from tare.weigh.words import HEADINGS, PARTS, cause_lines, seconds_text, sentences, table_rows
+from tare.weigh.words import (
+    HEADINGS,
+    PARTS,
+    advice_of,
+    finding_text,
+    grounds,
+    interval_s,
+    seconds_text,
+    sentences,
+    table_rows,
+)
 
 TEMPLATE = Path(__file__).with_name("page.html.j2")
 STYLE = Path(__file__).resolve().parents[1] / "report/templates/page.css"
@@ -34,7 +44,7 @@ def page(answer: Answer) -> str:
 
     templates = Templates(autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
     different = [one.name for one in answer.environments if one.verdict == "different"]
-    heading = f"{_listed(different)} differ{'s' if len(different) == 1 else ''} from {answer.reference}"
+    heading = f"{listed(different)} differ{'s' if len(different) == 1 else ''} from {answer.reference}"
     if not different:
         heading = f"What each environment costs this job, against {answer.reference}"
     return templates.from_string(TEMPLATE.read_text(encoding="utf-8")).render(
@@ -51,10 +61,6 @@ def page(answer: Answer) -> str:
         environments=[_environment(answer, one) for one in answer.environments],
         method=_method(answer),
     )
-
-
-def _listed(names: Sequence[str]) -> str:
-    return names[0] if len(names) == 1 else f"{', '.join(names[:-1])} and {names[-1]}" if names else ""
 
 
 def _lede(answer: Answer) -> str:
@@ -74,24 +80,19 @@ def _environment(answer: Answer, one: Weighed) -> dict[str, Any]:
         "chip": CHIPS.get(verdict, verdict),
         "sentences": sentences(answer, one),
         "parts": [
-            (PARTS.get(name, name), seconds_text(part), _span(part.low, part.high))
-            for name, part in one.parts.items()
+            (PARTS.get(name, name), seconds_text(part), interval_s(part)) for name, part in one.parts.items()
         ],
         "causes": [
             {
                 "title": cause.title,
                 "finding": cause.finding,
                 "chip": CHIPS.get(cause.finding, "open"),
-                "lines": [line.strip() for line in cause_lines(answer, one, cause) if "To mend it" not in line],
-                "advice": cause.advice if cause.finding == "confirmed" else None,
+                "lines": [finding_text(one, cause), *grounds(answer, one, cause)],
+                "advice": advice_of(cause),
             }
             for cause in one.causes
         ],
     }
-
-
-def _span(low: float | None, high: float | None) -> str:
-    return "too few rounds" if low is None or high is None else f"{low:+.3f} to {high:+.3f} s"
 
 
 def _method(answer: Answer) -> list[str]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import shlex
 import textwrap
 from collections.abc import Iterator, Sequence
@@ -14,6 +15,7 @@ HEADINGS = ("environment", "whole run", "at the start", "each step", "verdict")
 VERDICTS = {"different within margin": "within margin"}
 PARTS = {"start": "at the start", "body": "in the program", "exit": "at the end"}
 NONE = "–"
+MOSTLY = 0.8  # of a difference
 
 
 def percent(value: float) -> str:
@@ -39,9 +41,21 @@ def seconds_text(one: Seconds | None) -> str:
     """Seconds with their sign, as many digits as their interval leaves."""
     if one is None:
         return NONE
+    return f"{one.seconds:+z.{_digits(one)}f} s"
+
+
+def interval_s(one: Seconds) -> str:
+    """The interval of seconds: +0.21 to +0.25 s."""
+    if one.low is None or one.high is None:
+        return "too few rounds"
+    digits = _digits(one)
+    return f"{one.low:+z.{digits}f} to {one.high:+z.{digits}f} s"
+
+
+def _digits(one: Seconds) -> int:
+    """As many that the interval has one or two, and no more than four."""
     half = 0.0 if one.low is None or one.high is None else (one.high - one.low) / 2
-    digits = 1 if half >= 0.5 else 2 if half >= 0.005 else 3
-    return f"{one.seconds:+.{digits}f} s"
+    return min(4, max(1, math.ceil(-math.log10(half)))) if half else 3
 
 
 def between(ratio: Ratio) -> str:
@@ -128,9 +142,9 @@ def sentences(answer: Answer, one: Weighed) -> list[str]:
     start, step = one.parts.get("start"), one.step
     if start is not None and start.low is not None and start.high is not None:
         if start.low > 0 or start.high < 0:
-            found.append(f"Its start takes {_range_s(start)}, once a run.")
+            found.append(f"Its start takes {interval_s(start)}, once a run.")
         else:
-            found.append(f"No difference at its start is shown ({_range_s(start)}).")
+            found.append(f"No difference at its start is shown ({interval_s(start)}).")
     if step is not None:
         if step.holds_one:
             found.append(f"Nothing is shown for each step ({_range(step)}).")
@@ -140,7 +154,16 @@ def sentences(answer: Answer, one: Weighed) -> list[str]:
         found.append(f"Steps were not seen: {one.steps_reason}.")
     if one.unsliced_reason:
         found.append(f"Its runs were not sliced: {one.unsliced_reason}.")
+    if one.verdict == "different" and not any(cause.finding == "confirmed" for cause in one.causes):
+        found.append(_unexplained(one))
     return [*found, *one.remarks]
+
+
+def _unexplained(one: Weighed) -> str:
+    start, total = one.parts.get("start"), one.parts.get("total")
+    if start is not None and total is not None and start.seconds / total.seconds >= MOSTLY:
+        return f"Its start is {100 * min(1.0, start.seconds / total.seconds):.0f}% of the difference."
+    return "No cause was confirmed."
 
 
 def _verdict(answer: Answer, one: Weighed) -> str:
@@ -159,34 +182,29 @@ def _range(ratio: Ratio) -> str:
     return f"{percent(ratio.low - 1)} to {percent(ratio.high - 1)}"
 
 
-def _range_s(one: Seconds) -> str:
-    if one.low is None or one.high is None:
-        return seconds_text(one)
-    digits = 2 if one.high - one.low >= 0.01 else 3
-    return f"{one.low:+.{digits}f} to {one.high:+.{digits}f} s"
+def finding_text(one: Weighed, cause: CauseFound) -> str:
+    """What was found of a cause."""
+    if cause.finding == "confirmed" and one.run is not None:
+        return f"Confirmed: {cause.title}: {_share(one.run, cause)}."
+    if cause.finding == "not tried":
+        return f"Not tried: {cause.title}: {cause.reason}."
+    return f"Excluded: {cause.title}." if cause.finding == "excluded" else f"Open: {cause.title}."
 
 
-def cause_lines(answer: Answer, one: Weighed, cause: CauseFound) -> list[str]:
-    """What is known of one cause, a line each: the finding, the facts, the change, the advice."""
-    title = cause.title[:1].upper() + cause.title[1:]
-    lines = []
-    if cause.finding == "confirmed" and cause.gained is not None and one.run is not None:
-        lines.append(f"Confirmed: {title}: {_share(one.run, cause)}.")
-    elif cause.finding == "excluded":
-        lines.append(f"Excluded: {title}.")
-    elif cause.finding == "open":
-        lines.append(f"Open: {title}: its part can't be told yet.")
-    else:
-        lines.append(f"Not tried: {title}: {cause.reason}.")
-    lines += [
-        f"  {each.what}: {each.reference} in {answer.reference}, {each.value} in {one.name}"
+def grounds(answer: Answer, one: Weighed, cause: CauseFound) -> list[str]:
+    """What a finding rests on, a line each: the facts, and what a change gained."""
+    lines = [
+        f"{each.what}: {each.reference} in {answer.reference}, {each.value} in {one.name}"
         for each in cause.evidence
     ]
     if cause.gained is not None and cause.change is not None:
-        lines.append(f"  With {cause.change} a run takes {between(cause.gained)}.")
-    if cause.finding == "confirmed" and cause.advice:
-        lines.append(f"  To mend it: {cause.advice}")
+        lines.append(f"tried {cause.change}: a run takes {between(cause.gained)}")
     return lines
+
+
+def advice_of(cause: CauseFound) -> str | None:
+    """What mends a confirmed cause."""
+    return cause.advice if cause.finding == "confirmed" else None
 
 
 def _share(run: Ratio, cause: CauseFound) -> str:
@@ -199,10 +217,14 @@ def _share(run: Ratio, cause: CauseFound) -> str:
 def _about(answer: Answer, one: Weighed) -> Iterator[str]:
     yield from _wrapped(" ".join(sentences(answer, one)))
     for cause in one.causes:
-        for line in cause_lines(answer, one, cause):
-            yield from _wrapped(line.strip(), "  " if not line.startswith(" ") else "    ")
-    if one.verdict == "different" and not any(cause.finding == "confirmed" for cause in one.causes):
-        yield from _wrapped("No known cause explains it.", "  ")
+        yield from _wrapped(finding_text(one, cause), "  ")
+        for line in _below(answer, one, cause):
+            yield from _wrapped(line, "    ")
+
+
+def _below(answer: Answer, one: Weighed, cause: CauseFound) -> list[str]:
+    advice = advice_of(cause)
+    return [*grounds(answer, one, cause), *([f"To mend it: {advice}"] if advice else [])]
 
 
 def markdown(answer: Answer) -> str:
@@ -217,8 +239,7 @@ def markdown(answer: Answer) -> str:
     for one in answer.environments:
         lines += ["", " ".join(sentences(answer, one))]
         for cause in one.causes:
-            first, *rest = cause_lines(answer, one, cause)
-            lines += [f"- {first}", *(f"  - {each.strip()}" for each in rest)]
+            lines += [f"- {finding_text(one, cause)}", *(f"  - {each}" for each in _below(answer, one, cause))]
     lines += [""] * bool(answer.remarks) + list(answer.remarks)
     return "\n".join(lines)
 

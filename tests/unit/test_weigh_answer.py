@@ -7,7 +7,7 @@ from tare.model.schema import parse_file
 from tare.weigh.answer import Answer, CauseFound, Ratio, Seconds, Weighed
 from tare.weigh.causes import Evidence
 from tare.weigh.gate import check_names, judge, read_gate
-from tare.weigh.words import WIDTH, markdown, table_rows, terminal
+from tare.weigh.words import WIDTH, interval_s, markdown, seconds_text, sentences, table_rows, terminal
 
 SLOW = Weighed(
     name="an-image-with-a-long-name",
@@ -68,6 +68,30 @@ def test_an_answer_fits_a_terminal_and_says_each_row():
     assert [row[0] for row in table_rows(ANSWER)] == ["host again", "docker", "an-image-with-a-long-name", "gone"]
     for words in ("5.1% of 6.0%", "OPENBLAS_CORETYPE=SkylakeX", "needs root", "there is no image c"):
         assert words in " ".join(text.split())
+
+
+@pytest.mark.parametrize(
+    ("seconds", "low", "high", "text", "interval"),
+    [
+        (0.21, 0.19, 0.23, "+0.21 s", "+0.19 to +0.23 s"),
+        (0.0012, 0.0011, 0.0013, "+0.0012 s", "+0.0011 to +0.0013 s"),
+        (-0.00001, -0.00004, 0.00002, "+0.0000 s", "+0.0000 to +0.0000 s"),
+        (12.3, 9.0, 15.6, "+12.3 s", "+9.0 to +15.6 s"),
+        (0.5, None, None, "+0.500 s", "too few rounds"),
+    ],
+)
+def test_seconds_have_as_many_digits_as_their_interval_leaves(seconds, low, high, text, interval):
+    one = Seconds(seconds=seconds, low=low, high=high)
+    assert (seconds_text(one), interval_s(one)) == (text, interval)
+
+
+def test_a_difference_that_is_a_start_says_so():
+    paid = EQUAL.replace(verdict="different", parts={"start": Seconds(seconds=0.9), "total": Seconds(seconds=1.0)})
+    assert "Its start is 90% of the difference." in sentences(ANSWER, paid)
+    late = paid.replace(parts={"start": Seconds(seconds=0.1), "total": Seconds(seconds=1.0)})
+    assert "No cause was confirmed." in sentences(ANSWER, late) and sentences(ANSWER, SLOW)[-1].startswith(
+        "Each step"
+    )
 
 
 def test_an_answer_is_read_back_as_it_was_written(tmp_path):

@@ -125,7 +125,7 @@ def test_a_runtime_that_is_not_installed(said, tmp_path, monkeypatch, program):
 
 def test_an_environment_that_fails_leaves_the_others(said, tmp_path, monkeypatch):
     """What is wrong with one that is not the reference stands in its row; the answer is whole."""
-    monkeypatch.setattr("tare.weigh.session.PILOT", 1)
+    monkeypatch.setattr("tare.weigh.rounds.PILOT", 1)
     words = ["--env", "host", "--env", "lost=venv=/nowhere", "--env", "bad=host: env BAD=1", "--minutes", "0.01"]
     status, text = said(*words, "--no-causes", command=["sh", "-c", 'test -z "$BAD" || { echo no data; exit 3; }'])
     assert status == 0 and "lost was not weighed" in text and "bad was not weighed" in text
