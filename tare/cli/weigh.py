@@ -4,7 +4,11 @@ from __future__ import annotations
 
 import argparse
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from tare.weigh.answer import Answer
+    from tare.weigh.request import Request
 
 EXAMPLE = "tare weigh --env host --env docker=python:3.12-slim -- python train.py --epochs 1"
 FAILED_GATE = 1
@@ -67,56 +71,28 @@ def add(subparsers: Any) -> None:
 
 
 def run_weigh(arguments: argparse.Namespace) -> int:
-    """Weigh, print the answer, and see to the conditions on it."""
-    import os
-    import re
+    """Weigh, print the answer, and see to the conditions on it. Progress is told on standard error."""
+    import contextlib
+    import sys
 
     from tare.core import streams
-    from tare.core.errors import UserError
+    from tare.core.arguments import INTERRUPTED
     from tare.core.files import write_text
     from tare.weigh import gate, words
-    from tare.weigh.choices import read_bind, read_choices
-    from tare.weigh.request import Request
-    from tare.weigh.session import weigh
-    from tare.weigh.variables import chosen, read_variables
+    from tare.weigh.session import ANSWER, weigh
 
-    command = arguments.job[1:] if arguments.job[:1] == ["--"] else arguments.job
-    if not command:
-        raise UserError(f"name the job after two hyphens: {EXAMPLE}")
-    if re.fullmatch(NAME, arguments.name) is None:
-        raise UserError(f"--name {arguments.name!r}: it names a folder: letters, digits and . _ -, no dot first")
-    if arguments.markdown is not None and arguments.markdown.is_dir():
-        raise UserError(f"--markdown {arguments.markdown}: it is a folder: name a file in it")
-    choices = read_choices(arguments.env, arguments.envs)
+    request = _request(arguments)
     gates = [gate.read_gate(text) for text in arguments.fail_if]
-    gate.check_names(gates, [one.name for one in choices[1:]])
-    workdir = arguments.workdir.absolute()
-    if not workdir.is_dir():
-        raise UserError(f"--workdir {workdir}: there is no such folder")
-    shell, left_out = chosen(os.environ)
+    gate.check_names(gates, [one.name for one in request.choices[1:]])
     results = (arguments.out or Path("results/weigh") / arguments.name).absolute()
-    request = Request(
-        name=arguments.name,
-        choices=choices,
-        command=tuple(command),
-        workdir=workdir,
-        minutes=_positive(arguments.minutes, "--minutes"),
-        margin=_share(arguments.margin, "--margin", "2% or 0.02"),
-        confidence=_share(arguments.confidence, "--confidence", "95% or 0.95"),
-        steps=_steps(arguments.steps),
-        network=arguments.network == "on",
-        binds=tuple(read_bind(text) for text in arguments.bind),
-        variables=read_variables(arguments.setenv, shell),
-        setup=arguments.setup,
-        between=arguments.between,
-        confirm=not arguments.no_causes,
-        timeout_s=_positive(arguments.timeout, "--timeout"),
-        shell=shell,
-        left_out=left_out,
-    )
-    answer = weigh(request, results)
+    try:
+        with contextlib.redirect_stdout(sys.stderr):
+            answer = weigh(request, results)
+    except KeyboardInterrupt:
+        streams.tell("tare: interrupted before there was an answer; the next start begins anew")
+        return INTERRUPTED
     _write_page(answer, results)
-    print(words.terminal(answer) if not arguments.json else (results / "answer.json").read_text(encoding="utf-8"))
+    print((results / ANSWER).read_text(encoding="utf-8") if arguments.json else words.terminal(answer))
     if arguments.markdown is not None:
         before = arguments.markdown.read_text(encoding="utf-8") if arguments.markdown.exists() else ""
         write_text(arguments.markdown, f"{before}{words.markdown(answer)}\n")
@@ -126,7 +102,54 @@ def run_weigh(arguments: argparse.Namespace) -> int:
     return FAILED_GATE if any(one.outcome == "failed" for one in judged) else 0
 
 
-def _write_page(answer: Any, results: Path) -> None:
+def _request(arguments: argparse.Namespace) -> Request:
+    """What the arguments ask for.
+
+    Raises:
+        UserError: they ask for what can't be done.
+    """
+    import os
+    import re
+
+    from tare.core.errors import UserError
+    from tare.weigh.choices import read_bind, read_choices
+    from tare.weigh.request import Request
+    from tare.weigh.variables import chosen, read_variables
+
+    command = arguments.job[1:] if arguments.job[:1] == ["--"] else arguments.job
+    if not command:
+        raise UserError(f"name the job after two hyphens: {EXAMPLE}")
+    if re.fullmatch(NAME, arguments.name) is None:
+        raise UserError(f"--name {arguments.name!r}: it names a folder: letters, digits and . _ -, no dot first")
+    if arguments.markdown is not None and arguments.markdown.is_dir():
+        raise UserError(f"--markdown {arguments.markdown}: it is a folder: name a file in it")
+    workdir = arguments.workdir.absolute()
+    if not workdir.is_dir():
+        raise UserError(f"--workdir {workdir}: there is no such folder")
+    shell, left_out = chosen(os.environ)
+    variables = read_variables(arguments.setenv, os.environ)
+    return Request(
+        name=arguments.name,
+        choices=read_choices(arguments.env, arguments.envs),
+        command=tuple(command),
+        workdir=workdir,
+        minutes=_positive(arguments.minutes, "--minutes"),
+        margin=_share(arguments.margin, "--margin", "2% or 0.02"),
+        confidence=_share(arguments.confidence, "--confidence", "95% or 0.95"),
+        steps=_steps(arguments.steps),
+        network=arguments.network == "on",
+        binds=tuple(read_bind(text) for text in arguments.bind),
+        variables=variables,
+        setup=arguments.setup,
+        between=arguments.between,
+        confirm=not arguments.no_causes,
+        timeout_s=_positive(arguments.timeout, "--timeout"),
+        shell=shell,
+        left_out=tuple(name for name in left_out if name not in variables),
+    )
+
+
+def _write_page(answer: Answer, results: Path) -> None:
     from tare.core import streams
 
     try:

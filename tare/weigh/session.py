@@ -20,6 +20,7 @@ from tare.weigh.request import Request
 from tare.weigh.rounds import Rounds, refuse_a_job_that_fails
 from tare.weigh.tried import causes_found, try_changes
 
+ANSWER = "answer.json"
 MAIN_SHARE = 0.6  # of the budget, where causes are looked for
 
 
@@ -50,5 +51,5 @@ def weigh(request: Request, results: Path) -> Answer:
             left_s = 60 * request.minutes - (time.monotonic() - began)
             causes = causes_found(found, asked, try_changes(found, asked, results, left_s, stack))
     answer = found.answer((time.monotonic() - began) / 60, causes)
-    answer.write(results / "answer.json")
+    answer.write(results / ANSWER)
     return answer

@@ -137,6 +137,29 @@ def test_an_environment_that_fails_leaves_the_others(said, tmp_path, monkeypatch
     assert "no data" in page and page.rstrip().endswith("</html>")
 
 
+def test_json_stands_alone_on_standard_output(said, tmp_path, monkeypatch):
+    """Progress goes elsewhere; a variable that is passed on is not told as left out."""
+    monkeypatch.setattr("tare.weigh.rounds.PILOT", 1)
+    monkeypatch.setenv("OF_THE_SESSION", "1")
+    monkeypatch.setenv("A_TOKEN", "2")
+    words = ["--env", "host", "--minutes", "0.01", "--json", "--setenv", "A_TOKEN"]
+    status, text = said(*words, command=["sh", "-c", 'test "$A_TOKEN" = 2 && test -z "$OF_THE_SESSION"'])
+    answer = json.loads(text)
+    assert status == 0 and answer == json.loads((tmp_path / "results/weigh/job/answer.json").read_text())
+    assert "OF_THE_SESSION" in answer["left_out"] and "A_TOKEN" not in answer["left_out"]
+
+
+def test_an_interrupted_weighing_says_what_is_left_of_it(said, monkeypatch):
+    def interrupt(*_):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("tare.weigh.session.weigh", interrupt)
+    assert said("--env", "host") == (
+        130,
+        "tare: interrupted before there was an answer; the next start begins anew",
+    )
+
+
 @pytest.mark.parametrize(
     ("text", "says"), [(None, "cannot read before.json"), ("{", "before.json is cut short or not JSON")]
 )
