@@ -157,7 +157,7 @@ def _write_page(answer: Answer, results: Path) -> None:
 
         write_page(answer, results / "index.html")
     except ModuleNotFoundError as error:
-        streams.tell(f"tare: no page: {error.name} is not installed (pip install 'tare[page]')")
+        streams.tell(f"tare: no page: {error.name} is not installed (pip install jinja2)")
 
 
 def _positive(value: float, option: str) -> float:

@@ -17,7 +17,7 @@ import numpy as np
 
 from tare.analysis.sliced_rounds import Terms, terms_of
 from tare.model.journals.units import real_s
-from tare.model.records.campaigns import Unit
+from tare.model.records.campaigns import VERDICT_UNITS, Unit
 from tare.model.records.launches import LaunchRecord
 from tare.model.registry import HOST
 from tare.model.roles import CONTROL
@@ -48,7 +48,7 @@ class Cost:
 
     def verdict(self, margin: float) -> Verdict:
         """Of whole runs."""
-        if self.run is None:
+        if self.run is None or self.run.n < VERDICT_UNITS:
             return "inconclusive"
         found: Verdict = judge(self.run, margin)  # type: ignore[assignment]
         return found

@@ -20,6 +20,7 @@ NO_MEMORY_LIMIT = 1 << 60  # version 1 says "no limit" by a number of pages near
 UNLIMITED = "unlimited"
 SIZES = {"k": 10, "m": 20, "g": 30, "t": 40}
 MITIGATED = ("thread force mitigated", "thread mitigated", "globally mitigated")
+LIBCUDA = "libcuda.so"
 MALLOCS = ("libjemalloc", "libtcmalloc", "libmimalloc")
 
 
@@ -169,6 +170,11 @@ class PythonFacts(Record):
         return tuple(
             sorted(name for name, (_, file) in self.modules.items() if on and file.startswith(f"{folder}/"))
         )
+
+    @property
+    def uses_cuda(self) -> bool:
+        """Whether it has loaded the driver of NVIDIA's devices."""
+        return any(PurePosixPath(path).name.startswith(LIBCUDA) for path in self.files)
 
     @property
     def malloc(self) -> str:

@@ -9,12 +9,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from tare import __version__
-from tare.core.files import read_json
 from tare.machine import facts
 from tare.model.records.campaigns import Unit
 from tare.model.registry import HOST
 from tare.model.roles import CONTROL
-from tare.model.schema import parse
 from tare.weigh.answer import Answer, CauseFound, Weighed
 from tare.weigh.causes import Side, Suspicion, suspects
 from tare.weigh.choices import Choice
@@ -40,8 +38,7 @@ class Found:
     def __post_init__(self) -> None:
         """Read the facts that the calibration has left."""
         for name in self.places:
-            path = self.rounds.facts / f"{name}.python.json"
-            self.python[name] = parse(PythonFacts, read_json(path), str(path)) if path.exists() else None
+            self.python[name] = self.rounds.python_of(name)
 
     @property
     def alpha(self) -> float:

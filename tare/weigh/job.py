@@ -128,10 +128,19 @@ def without(names: tuple[str, ...]) -> tuple[str, ...]:
 
 
 def keep_facts(wrote: Path, target: Path) -> None:
-    """Keep the facts of the first process of a job, checked; of a job without Python there are none."""
-    first = min(wrote.glob("facts.*.json"), key=lambda path: path.stat().st_mtime_ns, default=None)
-    if first is not None:
-        write_json(target, parse(PythonFacts, read_json(first), f"facts of {target.stem}").to_json())
+    """Keep the facts of the process of a job that noted most steps, or ended first, checked; there may be none."""
+
+    def rank(path: Path) -> tuple[int, int]:
+        return -len(_noted(path.with_name(f"steps.{path.name.split('.')[1]}"))), path.stat().st_mtime_ns
+
+    main = min(wrote.glob("facts.*.json"), key=rank, default=None)
+    if main is not None:
+        write_json(target, parse(PythonFacts, read_json(main), f"facts of {target.stem}").to_json())
+
+
+def _noted(path: Path) -> list[tuple[int, int]]:
+    """Instants of steps and the numbers of their tellers; none where the process noted none."""
+    return [(at, number) for at, number in NUMBER.iter_unpack(path.read_bytes()) if at] if path.exists() else []
 
 
 def steps_in(wrote: Path) -> Steps:
@@ -150,15 +159,15 @@ def steps_in(wrote: Path) -> Steps:
         told["shadowed"] = told.get("shadowed") or one.get("shadowed")
     found: list[tuple[str, list[int]]] = []
     for path in sorted(wrote.glob("steps.*")):
-        pairs = [(at, number) for at, number in NUMBER.iter_unpack(path.read_bytes()) if at]
+        pairs = _noted(path)
         names = tellers.get(path.name.split(".")[1], [])
         if any(not 0 <= number < max(1, len(names)) for _, number in pairs):
             raise IntegrityError(f"{path}: a step was told by nobody")
         counts = Counter(number for _, number in pairs)
         if counts:
             (most, _), *_ = counts.most_common(1)
-            name = names[most] if names else "the hook"
-            found.append((name, [at for at, number in pairs if number == most]))
+            teller = names[most] if names else "the hook"
+            found.append((teller, [at for at, number in pairs if number == most]))
     name, ends = max(found, key=lambda one: len(one[1]), default=(None, []))
     return Steps(
         teller=name,

@@ -13,27 +13,30 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from tare.core.errors import UnavailableError
-from tare.core.files import canonical_json, sha256_text
+from tare.core.files import canonical_json, read_json, sha256_text
 from tare.core.progress import say, step
 from tare.experiments import sliced
 from tare.experiments.campaign import run_campaign
 from tare.experiments.designs import Design, Row, identity
 from tare.launch.run import Order
 from tare.launch.slicing.rounds import Way, run_launches
+from tare.machine import nvidia_driver
 from tare.model.journals.sealed import SealedCampaign, read_sealed
 from tare.model.journals.units import counted
-from tare.model.records.campaigns import Plan, Sampling, Unit
+from tare.model.records.campaigns import VERDICT_UNITS, Plan, Sampling, Unit
 from tare.model.registry import HOST, SINGLE
 from tare.model.roles import CONTROL, read_roles
+from tare.model.schema import parse
 from tare.model.specification import Command, Specification
 from tare.model.studies.layout import SEALED
 from tare.stats.fits import run_values
 from tare.weigh import folder as folders
+from tare.weigh.facts import PythonFacts
 from tare.weigh.job import JobProgram
 from tare.weigh.places import Place
 from tare.weigh.request import Request
 
-PILOT = 6  # rounds before a verdict
+PILOT = VERDICT_UNITS
 HALF_WIDTHS = 4  # of the interval that the budget is spent for, in a margin
 
 
@@ -51,6 +54,7 @@ class Rounds:
         self.launches = {HOST: first, CONTROL: first}
         self.launches |= {launch_name(other): other for other in others}
         self.facts = results / "facts"
+        self.uses_gpu = False
         self.sites = {name: self.places[own].site for name, own in self.launches.items()}
 
     def program_of(self, name: str, *, facts: bool = False) -> JobProgram:
@@ -66,8 +70,16 @@ class Rounds:
             hooked=self.request.steps != "none",
             pattern=pattern,
             python_path=place.seen.variables.get("PYTHONPATH"),
-            facts=self.facts / f"{place.choice.name}.python.json" if facts else None,
+            facts=self._facts_file(place) if facts else None,
         )
+
+    def _facts_file(self, place: Place) -> Path:
+        return self.facts / f"{place.choice.name}.python.json"
+
+    def python_of(self, name: str) -> PythonFacts | None:
+        """What the job's Python was in an environment of this name; None where none told it."""
+        path = self._facts_file(self.places[name])
+        return parse(PythonFacts, read_json(path), str(path)) if path.exists() else None
 
     def plan(self, budget_s: float) -> Plan:
         """The plan of the campaign."""
@@ -107,8 +119,9 @@ class Rounds:
         """Why none of its launches can be sliced; None where some can."""
         if self.request.between is not None:
             return "--between makes the folder as it was before each run, and runs that share the machine share it"
+        device = "cuda" if self.uses_gpu else "cpu"
         page_cache = self.request.conditions.page_cache
-        return self.places[self.launches[HOST]].alone or sliced.refusal(SINGLE, "cpu", page_cache)
+        return self.places[self.launches[HOST]].alone or sliced.refusal(SINGLE, device, page_cache)
 
     def run(self, budget_s: float) -> list[Unit]:
         """Its rounds that count."""
@@ -140,8 +153,8 @@ class Rounds:
         return read_sealed(self.folder / SEALED)
 
 
-def refuse_a_job_that_fails(request: Request, rounds: Rounds) -> None:
-    """Run the job once in the reference, and see what it changes of its folder.
+def try_the_job(request: Request, rounds: Rounds) -> None:
+    """Run the job once in the reference; see what it changes of its folder, and whether it may use a GPU.
 
     Raises:
         UnavailableError: it fails there.
@@ -149,7 +162,9 @@ def refuse_a_job_that_fails(request: Request, rounds: Rounds) -> None:
     before = folders.stamps(request.workdir)
     if request.between is not None:
         request.in_shell(request.between, "--between")
-    order = Order(site=rounds.sites[HOST], program=rounds.program_of(HOST), conditions=request.conditions)
+    order = Order(
+        site=rounds.sites[HOST], program=rounds.program_of(HOST, facts=True), conditions=request.conditions
+    )
     name = request.reference.name
     with step(f"the job once in {name}"):
         found = run_launches({name: order}, Way(pace=None, orders=itertools.repeat((0,)), seed=""))
@@ -160,10 +175,18 @@ def refuse_a_job_that_fails(request: Request, rounds: Rounds) -> None:
         )
     if not (record := found.records[name]).ok:
         raise UnavailableError(f"the job fails in {name}, the reference: {record.reason}")
-    after = folders.stamps(request.workdir)
-    if before is None or after is None:
+    if nvidia_driver.device_files(nvidia_driver.places_here()):
+        python = rounds.python_of(name)
+        rounds.uses_gpu = python is None or python.uses_cuda
+    if before is not None and request.between is None:
+        _tell_changes(before, folders.stamps(request.workdir))
+
+
+def _tell_changes(before: folders.Stamps, after: folders.Stamps | None) -> None:
+    """Say which files a run changed that were there before it: later runs have another input."""
+    if after is None:
         return
     changed = folders.changes(before, after).of_inputs
-    if changed and request.between is None:
+    if changed:
         few = ", ".join(changed[:3]) + (f" and {len(changed) - 3} more" if len(changed) > 3 else "")
         say(f"the job changes files that were there before it ({few}): --between COMMAND can restore them")

@@ -17,7 +17,7 @@ from tare.weigh.answer import Answer
 from tare.weigh.found import Found
 from tare.weigh.places import open_places
 from tare.weigh.request import Request
-from tare.weigh.rounds import Rounds, refuse_a_job_that_fails
+from tare.weigh.rounds import Rounds, try_the_job
 from tare.weigh.tried import causes_found, try_changes
 
 ANSWER = "answer.json"
@@ -42,7 +42,7 @@ def weigh(request: Request, results: Path) -> Answer:
             request.in_shell(request.setup, "--setup")
         places, unavailable = open_places(request, results, stack)
         rounds = Rounds(request, results, "campaign", places)
-        refuse_a_job_that_fails(request, rounds)
+        try_the_job(request, rounds)
         share = MAIN_SHARE if request.confirm and len(places) > 1 else 1.0
         units = rounds.run(share * 60 * request.minutes)
         found = Found(request=request, places=places, unavailable=unavailable, units=units, rounds=rounds)

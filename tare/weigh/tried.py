@@ -69,7 +69,9 @@ def try_changes(
         places |= {name: own, choice.name: place}
         opened[name, suspicion.cause] = (change, choice.name)
     if opened:
-        units = Rounds(found.request, results, "causes", places).run(left_s)
+        rounds = Rounds(found.request, results, "causes", places)
+        rounds.uses_gpu = found.rounds.uses_gpu
+        units = rounds.run(left_s)
         for key, (change, other) in opened.items():
             cost = cost_of(units, launch_name(other), found.alpha, reference=launch_name(key[0]))
             tried[key] = Tried(change=change, cost=cost)

@@ -12,6 +12,7 @@ import pytest
 
 from tare.model.schema import parse
 from tare.weigh.facts import PythonFacts
+from tare.weigh.job import keep_facts
 
 HOOK = Path(__file__).resolve().parents[2] / "tare/weigh/hook"
 TORCH = """
@@ -138,6 +139,20 @@ def test_the_start_of_a_job_waits_for_no_types(tmp_path, python):
     without, _ = run(tmp_path, job, python=python, PYTHONPATH="")
     more = {*with_hook.stdout.split()} - {*without.stdout.split()}
     assert "sitecustomize" in more and not more & {"typing", "inspect", "subprocess", "hashlib", "ctypes"}
+
+
+def test_facts_that_are_kept_are_of_the_process_that_steps(tmp_path):
+    """A launcher that starts the trainer, as torchrun does, ends after it and takes no step."""
+    trainer = "import tare, sys\nsys.argv = ['trainer']\ntare.mark()\n"
+    (tmp_path / "trainer.py").write_text(trainer)
+    calls = "for name in ('-c', 'trainer.py'):\n    subprocess.run([sys.executable, name, 'pass'])\n"
+    ended, wrote = run(tmp_path, f"import subprocess, sys\n{calls}", facts=True)
+    assert ended.stderr == "" and len(list((tmp_path / "hook").glob("facts.*.json"))) == 3
+    keep_facts(tmp_path / "hook", tmp_path / "kept.json")
+    stepped = wrote["steps"].name.split(".")[1]
+    whole = json.loads((tmp_path / f"hook/facts.{stepped}.json").read_text())
+    assert json.loads((tmp_path / "kept.json").read_text())["path"] == whole["path"]
+    assert json.loads((tmp_path / "kept.json").read_text())["io"] == whole["io"]
 
 
 def test_steps_stay_where_a_job_is_killed(tmp_path):

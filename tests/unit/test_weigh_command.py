@@ -1,4 +1,7 @@
-"""What a user of `tare weigh` may get wrong: each ends with one line that says what, where, and what to do."""
+"""The command `tare weigh` as a whole, on the host alone.
+
+Whatever a user may get wrong ends with one line that says what, where, and what to do.
+"""
 
 import json
 import sys
@@ -147,6 +150,28 @@ def test_json_stands_alone_on_standard_output(said, tmp_path, monkeypatch):
     answer = json.loads(text)
     assert status == 0 and answer == json.loads((tmp_path / "results/weigh/job/answer.json").read_text())
     assert "OF_THE_SESSION" in answer["left_out"] and "A_TOKEN" not in answer["left_out"]
+
+
+def test_each_start_begins_anew(said, tmp_path, monkeypatch):
+    """The job's files may have changed since one was interrupted: its units are set aside."""
+    monkeypatch.setattr("tare.weigh.rounds.PILOT", 1)
+    words, campaign = ["--env", "host", "--minutes", "0.01"], tmp_path / "results/weigh/job/campaign"
+    assert said(*words)[0] == 0
+    rows = (campaign / "units.jsonl").read_text().splitlines(keepends=True)
+    (campaign / "units.jsonl").write_text(rows[0])
+    (campaign / "sealed.json").unlink()
+    assert said(*words)[0] == 0
+    assert (campaign / "superseded-1/units.jsonl").read_text() == rows[0]
+
+
+def test_a_job_that_may_use_a_gpu_is_not_sliced(said, tmp_path, monkeypatch):
+    monkeypatch.setattr("tare.weigh.rounds.PILOT", 1)
+    monkeypatch.setattr("tare.machine.nvidia_driver.device_files", lambda places: ("/dev/nvidia0",))
+    words = ["--env", "host", "--env", "a=host", "--minutes", "0.01"]
+    for command, refused in ((["true"], True), ([sys.executable, "-c", "pass"], False)):
+        assert said(*words, command=command)[0] == 0
+        (told,) = json.loads((tmp_path / "results/weigh/job/answer.json").read_text())["environments"]
+        assert ("queued on a GPU" in (told["unsliced_reason"] or "")) is refused
 
 
 def test_an_interrupted_weighing_says_what_is_left_of_it(said, monkeypatch):
