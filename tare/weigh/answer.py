@@ -7,10 +7,9 @@ from collections.abc import Mapping
 from typing import ClassVar, Literal
 
 from tare.model.schema import FileRecord, Record
-from tare.stats.intervals import Interval
+from tare.stats.intervals import Interval, Verdict
 from tare.weigh.causes import Evidence
 
-Verdict = Literal["equivalent", "different within margin", "different", "inconclusive"]
 Status = Literal["weighed", "unavailable", "failed"]
 Finding = Literal["confirmed", "excluded", "open", "not tried"]
 

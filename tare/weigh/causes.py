@@ -20,6 +20,7 @@ from tare.weigh.choices import Choice, option_values, without_options
 from tare.weigh.facts import PythonFacts, Surroundings, cpu_numbers
 
 Confidence = Literal["high", "medium", "low"]
+Part = Literal["start", "imports", "input", "steps", "exchange"]
 RANKS: Mapping[Confidence, int] = {"high": 0, "medium": 1, "low": 2}
 DOCKERS = ("docker", "podman")
 THREADS = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")
@@ -173,7 +174,7 @@ class Cause:
     name: str
     title: str
     why: str
-    part: Literal["start", "imports", "input", "steps", "exchange"]
+    part: Part
     facts: str
     confirmed_by: str
     look: Look = field(repr=False)
@@ -182,15 +183,19 @@ class Cause:
 CAUSES: dict[str, Cause] = {}
 
 
-def cause(**told: str) -> Callable[[Callable[[Side, Side, str], Suspicion | None]], Look]:
+def cause(
+    *, name: str, title: str, part: Part, facts: str, confirmed_by: str
+) -> Callable[[Callable[[Side, Side, str], Suspicion | None]], Look]:
     """Enter a function into the table as a cause; its docstring says how the cause makes a job slower."""
 
     def enter(function: Callable[[Side, Side, str], Suspicion | None]) -> Look:
         def look(reference: Side, side: Side) -> Suspicion | None:
-            return function(reference, side, told["name"])
+            return function(reference, side, name)
 
         why = " ".join((function.__doc__ or "").split())
-        CAUSES[told["name"]] = Cause(why=why, look=look, **told)  # type: ignore[arg-type]
+        CAUSES[name] = Cause(
+            name=name, title=title, why=why, part=part, facts=facts, confirmed_by=confirmed_by, look=look
+        )
         return look
 
     return enter

@@ -21,11 +21,11 @@ from tare.model.records.campaigns import VERDICT_UNITS, Unit
 from tare.model.records.launches import LaunchRecord
 from tare.model.registry import HOST
 from tare.model.roles import CONTROL
-from tare.stats.intervals import Estimate, Interval, judge, student, trimmed
+from tare.stats.intervals import Estimate, Interval, Verdict, judge, student, trimmed
 from tare.stats.sliced.ratios import body_estimates
 from tare.stats.sliced.steps import step_seconds
 from tare.stats.sliced.whole import BODY, EXIT, START, TOTAL, Once, WholeRun, whole_run
-from tare.weigh.answer import Ratio, Seconds, Verdict
+from tare.weigh.answer import Ratio, Seconds
 
 WARMUP_STEPS = 2  # of each launch: the first ones allocate, and compile
 FEWEST_STEPS = 8
@@ -50,8 +50,7 @@ class Cost:
         """Of whole runs."""
         if self.run is None or self.run.n < VERDICT_UNITS:
             return "inconclusive"
-        found: Verdict = judge(self.run, margin)  # type: ignore[assignment]
-        return found
+        return judge(self.run, margin)
 
     @property
     def run_ratio(self) -> Ratio | None:

@@ -13,7 +13,7 @@ from collections import Counter
 from collections.abc import Mapping
 from dataclasses import KW_ONLY, dataclass, replace
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import ClassVar
 
 from tare.core.errors import IntegrityError
 from tare.core.files import read_json, write_json
@@ -22,7 +22,7 @@ from tare.launch.program.base import Place, Result
 from tare.launch.program.command import CommandProgram
 from tare.model.environment import Bind, Environment
 from tare.model.records.launches import Steps
-from tare.model.schema import parse
+from tare.model.schema import Record, parse
 from tare.weigh.facts import PROBE, PythonFacts
 
 HOOK = Path(__file__).with_name("hook")
@@ -30,6 +30,25 @@ COPY, WRITES = "hook", "noted"  # in a launch's own folder: the hook, and what i
 LOOKED = "probe.txt"
 NUMBER = struct.Struct("=qq")
 MOST_TELLERS = 8
+
+
+class HookNotes(Record):
+    """What the hook wrote of itself in one process (hook/sitecustomize.py).
+
+    Attributes:
+        first_pid: of the process that Python was started as; pid: of this one, which may be forked from it.
+        tellers: what told steps, by number.
+        errors: of the hook. lacking: why something can't tell steps. shadowed: the `sitecustomize` that it hides.
+        ended: whether the process came to its end in order.
+    """
+
+    first_pid: int
+    pid: int
+    tellers: tuple[str, ...]
+    errors: tuple[str, ...]
+    lacking: tuple[str, ...]
+    shadowed: str | None
+    ended: bool
 
 
 @dataclass(frozen=True)
@@ -149,18 +168,12 @@ def steps_in(wrote: Path) -> Steps:
     Raises:
         IntegrityError: the hook wrote something else.
     """
-    told: dict[str, Any] = {"errors": [], "lacking": []}
-    tellers: dict[str, list[str]] = {}
-    for path in sorted(wrote.glob("hook.*.json")):
-        one = read_json(path)
-        tellers[path.name.split(".")[1]] = list(one.get("tellers", ()))
-        for key in ("errors", "lacking"):
-            told[key] += one.get(key, ())
-        told["shadowed"] = told.get("shadowed") or one.get("shadowed")
+    notes = [parse(HookNotes, read_json(path), str(path)) for path in sorted(wrote.glob("hook.*.json"))]
+    tellers = {str(one.pid): one.tellers for one in notes}
     found: list[tuple[str, list[int]]] = []
     for path in sorted(wrote.glob("steps.*")):
         pairs = _noted(path)
-        names = tellers.get(path.name.split(".")[1], [])
+        names = tellers.get(path.name.split(".")[1], ())
         if any(not 0 <= number < max(1, len(names)) for _, number in pairs):
             raise IntegrityError(f"{path}: a step was told by nobody")
         counts = Counter(number for _, number in pairs)
@@ -174,9 +187,9 @@ def steps_in(wrote: Path) -> Steps:
         ends_ns=tuple(ends),
         others=tuple(sorted({one for names in tellers.values() for one in names} - {name})[:MOST_TELLERS]),
         ran=bool(tellers),
-        shadowed=told.get("shadowed"),
-        lacking=tuple(dict.fromkeys(told["lacking"])),
-        errors=tuple(dict.fromkeys(told["errors"])),
+        shadowed=next((one.shadowed for one in notes if one.shadowed), None),
+        lacking=tuple(dict.fromkeys(text for one in notes for text in one.lacking)),
+        errors=tuple(dict.fromkeys(text for one in notes for text in one.errors)),
     )
 
 

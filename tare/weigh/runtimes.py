@@ -19,7 +19,7 @@ from pathlib import Path
 from tare.core.errors import UnavailableError, UserError
 from tare.core.files import cache_path, home_dir, project_root
 from tare.core.places import user_name
-from tare.core.process import run
+from tare.core.process import Finished, run
 from tare.core.progress import step
 from tare.machine.caller import EVERY
 from tare.model.environment import Bind, Environment, Launch, OciImage, Prepared, Probe
@@ -174,7 +174,7 @@ class Containers(Plain):
         digest = next((one.partition("@")[2] for one in told.get("RepoDigests") or []), identity)
         return Image(reference=identity, digest=digest)
 
-    def _call(self, *arguments: str, timeout_s: float = CALL_S):  # type: ignore[no-untyped-def]
+    def _call(self, *arguments: str, timeout_s: float = CALL_S) -> Finished:
         return run([self.choice.runtime, *arguments], timeout_s=timeout_s, env=self.environment_variables())
 
     def command(self, launch: Launch) -> list[str]:

@@ -10,9 +10,11 @@ from pathlib import Path
 
 import pytest
 
+from tare.core.errors import IntegrityError
 from tare.model.schema import parse
 from tare.weigh.facts import PythonFacts
 from tare.weigh.job import keep_facts
+from tare.weigh.job import steps_in as job_steps
 
 HOOK = Path(__file__).resolve().parents[2] / "tare/weigh/hook"
 TORCH = """
@@ -139,6 +141,18 @@ def test_the_start_of_a_job_waits_for_no_types(tmp_path, python):
     without, _ = run(tmp_path, job, python=python, PYTHONPATH="")
     more = {*with_hook.stdout.split()} - {*without.stdout.split()}
     assert "sitecustomize" in more and not more & {"typing", "inspect", "subprocess", "hashlib", "ctypes"}
+
+
+def test_a_launch_has_the_steps_of_the_process_that_noted_most(tmp_path):
+    child = "[tare.mark() for _ in range(3)]; os._exit(0)\nos.wait()\n"
+    run(tmp_path, f"import os, tare\ntare.mark('outer')\nif os.fork() == 0:\n    {child}")
+    found = job_steps(tmp_path / "hook")
+    assert (found.teller, len(found.ends_ns), found.others) == ("tare.mark step", 3, ("tare.mark outer",))
+    assert found.ran and not found.errors and found.ends_ns == tuple(sorted(found.ends_ns))
+    note = next((tmp_path / "hook").glob("hook.*.json"))
+    note.write_text(note.read_text().replace("tellers", "sellers"))
+    with pytest.raises(IntegrityError, match="sellers"):
+        job_steps(tmp_path / "hook")
 
 
 def test_facts_that_are_kept_are_of_the_process_that_steps(tmp_path):
