@@ -325,7 +325,7 @@ def not_compiled(arm):
     if arm.name != NEEDS_COMPILER:
         return None
     device = fitting_device(STACK)[0] if STUDIED.device == AUTO else STUDIED.device
-    return no_compiler({"stack": STACK, "device": device})
+    return no_compiler(STACK, device)
 
 
 def code_of_jobs(kind):

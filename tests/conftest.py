@@ -18,7 +18,9 @@ sys.modules.setdefault("rfc3987_syntax", None)  # two seconds of grammars, see n
 # Long parts come first, so that little is left for one process when the other is done; what looks at the studies
 # comes when they are finished, before the many short parts, and what needs quiet last: it waits for them, and the
 # other process waits for it.
-QUIET = tuple(f"conformance/test_{name}.py" for name in ("lost_image", "starts", "ceilings", "planted"))
+QUIET = tuple(
+    f"conformance/test_{name}.py" for name in ("lost_image", "starts", "ceilings", "planted", "slicing_truths")
+)
 ORDER = (
     "conformance/test_images.py", "conformance/test_framework_stacks.py", "browser", "conformance/test_launches.py",
     "conformance/test_arms.py", "conformance/test_contract.py", "conformance/test_shared.py",

@@ -30,7 +30,7 @@ LEAST = {
     "stacks": [],
     "conditions": {"page_cache": "as_found"},
     "rounds": {
-        **{"units": 2, "stack_units": 2, "setting_units": 2, "discarded": 0},
+        **{"units": 2, "arm_units": 2, "stack_units": 2, "setting_units": 2, "discarded": 0},
         "steps": {"levels": ["steady"], "replicates": 1, "warmup_steps": 1, "seconds": 0.2},
     },
     "causes": {"units": 1, "steps": 1},

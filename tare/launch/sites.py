@@ -191,7 +191,7 @@ def launch_sites(
         members = arms.members(arm, [HOST, *names])
         reason = arms.impossible(arm, study.device)
         if reason is None and arm is not None and arm.name == NEEDS_COMPILER:
-            reason = no_compiler(study)
+            reason = no_compiler(study.stack, study.device)
         if reason is None and arm is not None and arm.factor == "limits":
             reason = limits.lacking(arm.level, choose_cpus(study.conditions.cpus))
         if reason is not None:
@@ -226,10 +226,10 @@ def launch_sites(
         yield found, unavailable, provenance
 
 
-def no_compiler(study: LaunchPart) -> str | None:
+def no_compiler(stack: str, device: str) -> str | None:
     """Why nothing can be compiled here, for want of a compiler or of headers; None where it can be tried."""
     try:
-        headers.look(study.stack, study.device)
+        headers.look(stack, device)
     except UnavailableError as error:
         return str(error)
     return None

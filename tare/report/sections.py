@@ -252,7 +252,7 @@ BESIDE_THE_HOST = (
                     tables(at("table")),
                     each(where("is_told"),
                         figure("job_length_{it.name}",
-                            "Modelled from measured parts: seconds of whole runs, and training steps.")))))),
+                            "Modelled from measured parts: seconds of whole runs, training steps.", "single")))))),
     section("scenarios", "By scenario", "index", "By scenario",
         words("What each environment costs a whole run by itself, as one of several instances that train "
               "together, and beside a second job on the same machine."),

@@ -1,5 +1,6 @@
 """A whole training run as the paper timed it, and the parts of one that other launches share."""
 
+import copy
 import importlib
 import itertools
 import resource
@@ -156,6 +157,9 @@ def first_batches(framework: Framework, dataset: Any, batch: int) -> List[Any]:
     """
     kept: List[Any] = []
     held = 0
+    if hasattr(dataset, "epoch"):  # those of the first one, however many came before
+        dataset = copy.copy(dataset)
+        dataset.epoch = 0
     given = dataset.batches(batch) if hasattr(dataset, "batches") else framework.batches(dataset, batch)
     for one in itertools.islice(given, getattr(dataset, "distinct", None)):
         if len(one[-1]) < batch:

@@ -2,6 +2,7 @@
 
 import functools
 import statistics
+from pathlib import Path
 
 import inside_code
 import pytest
@@ -14,6 +15,7 @@ from tare.experiments import rounds
 from tare.images import build
 from tare.launch.place import site_of
 from tare.launch.run import launch
+from tare.machine.facts import processor_flags
 from tare.model.records.images import OciRecord
 from tare.model.records.launches import Inside, TrainResults
 from tare.model.registry import HOST, environment
@@ -109,8 +111,16 @@ def test_its_losses_in_its_own_image_are_those_of_the_headlines_stack(stack, env
     assert (image.stack, image.env) == (stack, env) and image.python.startswith("/opt/tare/")
     found = losses(image, {})
     assert found == pytest.approx(expected(WORKLOAD), rel=NEAR)
-    if compiler := "ngraph" if stack.endswith("-ngraph") else COMPILERS.get(framework_of(stack)):
+    compiler = "ngraph" if stack.endswith("-ngraph") else COMPILERS.get(framework_of(stack))
+    if compiler == "ngraph" and "avx512f" in processor_flags() and not is_of_intel():
+        with pytest.raises(AssertionError, match="bad err=45 in Xbyak::Error"):  # docs/add-a-framework.md
+            losses(image_of(stack), {"compile": compiler})
+    elif compiler:
         assert losses(image_of(stack), {"compile": compiler}) == pytest.approx(found, rel=NEAR)
+
+
+def is_of_intel():
+    return "GenuineIntel" in Path("/proc/cpuinfo").read_text()
 
 
 @pytest.mark.parametrize(("stack", "job", "near"), ON_THE_HOST)

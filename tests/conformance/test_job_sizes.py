@@ -25,7 +25,8 @@ def test_steps_of_two_seconds_are_few_and_a_job_that_sleeps_is_not_sliced(slow_s
         for launch in unit.launches.values():
             assert launch.ok and not launch.slices.is_sliced
             (made,) = replicates_at(launch, "steady")
-            assert made.seconds == pytest.approx([STEP_S] * 4, rel=0.1), "the fewest"
+            assert len(made.seconds) == 4, "the fewest"
+            assert min(made.seconds) == pytest.approx(STEP_S, rel=0.1)  # others may wait for a processor
     assert all("had nothing to run in" in unit.slicing["refused"] for unit in found.counted)
 
 

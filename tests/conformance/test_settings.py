@@ -36,7 +36,7 @@ def run_at(study, forms, folders):
         site = site_of("host", environment("host"), record, folders(description["dataset"]))
         arm = arms.parse(text) if text else None
         if arm and arm.factor == "compile":
-            site = site_module._with_compiler(site, {**study, "stack": "torch-2.13", "device": "cpu"}, "rounds")
+            site = site_module._with_compiler(site, study.replace(stack="torch-2.13", device="cpu"), "rounds")
         conditions = arms.conditions_at(study.conditions, arms.levels_of(LEVELS, arm))
         spec = rounds.whole_run_spec(workload, description["batch"], study).replace(**HURRIED)
         return launch(site, spec, conditions, pad_bytes=64).to_json()
@@ -109,5 +109,5 @@ def test_headers_are_made_again_where_one_was_damaged():
 
 def test_a_machine_without_a_compiler_is_said_in_one_line(monkeypatch, tmp_path):
     monkeypatch.setenv("PATH", str(tmp_path))
-    reason = site_module.no_compiler({"stack": "torch-2.13", "device": "cpu"})
+    reason = site_module.no_compiler("torch-2.13", "cpu")
     assert "needs a compiler" in reason and "apt-get install" in reason and "\n" not in reason

@@ -12,7 +12,7 @@ from matrix import REQUIRED
 from tare.launch.place import site_of
 from tare.model.registry import environment
 
-pytestmark = pytest.mark.runtime
+pytestmark = [pytest.mark.runtime, pytest.mark.quiet]
 BODY_S = 0.6
 PERCENT, WAITS_PERCENT = 10.0, 15.0
 
@@ -34,10 +34,10 @@ def test_planted_effects_are_found(bench):
 
 
 def test_a_wait_costs_what_it_takes(bench):
-    found = truths.kinds(bench, 1, {"sleep": truths.KINDS["sleep"]})["sleep"]
+    found = truths.kinds(bench, 3, {"sleep": truths.KINDS["sleep"]})["sleep"]
     assert found.refused and "nothing to run" in found.refused
-    assert len(found.values) == 1, found.voided
-    assert abs(found.values[0]) < WAITS_PERCENT
+    assert len(found.values) == 3, found.voided
+    assert abs(statistics.median(found.values)) < WAITS_PERCENT, found.values
 
 
 @pytest.mark.parametrize("kind", [name for name, truth in truths.KINDS.items() if truth.refused])

@@ -2,6 +2,8 @@
 
 import ast
 import re
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -71,3 +73,13 @@ def test_nothing_looks_into_the_folder_of_snakemake():
 def test_the_logger_goes_by_events_and_names_of_exceptions():
     text = (ROOT / "snakemake_logger_plugin_tare/__init__.py").read_text()
     assert "import re\n" not in text and "sys.argv" not in text and ".startswith((" not in text
+
+
+def test_make_names_the_page_that_it_has_made():
+    found = re.search(r"^REPORT_PATH = (.*?[^\\\\])$", (ROOT / "Makefile").read_text(), re.MULTILINE | re.DOTALL)
+    assert found
+    code = found[1].replace("\\\n\t", "")
+    done = subprocess.run(
+        [sys.executable, "-c", code, "config/config.yaml"], cwd=ROOT, capture_output=True, text=True, check=True
+    )
+    assert done.stdout == f"{ROOT / 'results/report/index.html'}\n"

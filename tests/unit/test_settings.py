@@ -445,5 +445,5 @@ def test_headers_that_can_not_be_had_are_the_reason_why_nothing_compiles(monkeyp
 
     monkeypatch.setattr(headers, "compiler", lambda device: "g++")
     monkeypatch.setattr(headers, "python_headers", none)
-    reason = sites.no_compiler(PART)
+    reason = sites.no_compiler(PART.stack, PART.device)
     assert "has no headers" in reason and "python3.13-dev" in reason
