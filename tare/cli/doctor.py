@@ -12,6 +12,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any
 
 from tare.core.errors import TareError
+from tare.core.files import project_root
 from tare.machine import profiler_checks
 from tare.machine.gpu_checks import gpu_checks
 from tare.machine.profiler_checks import Check, lacking
@@ -139,9 +140,12 @@ def _tasks() -> list[tuple[str, str, Callable[[], list[Check]]]]:
     def probe(name: str) -> Callable[[], list[Check]]:
         return lambda: [environment_check(name)]
 
-    return [
+    of_studies: list[tuple[str, str, Callable[[], list[Check]]]] = [
         ("data", "data sources", check_sources),
         ("profilers", "torch.profiler", _one(profiler_checks.torch_profiler)),
+    ]
+    return [
+        *(of_studies if (project_root() / "data/registry.yaml").exists() else []),  # else only packages are here
         *(("environments", name, probe(name)) for name in environment_names() if not name.endswith(IN_A_GUEST)),
         ("profilers", "ncu", _one(profiler_checks.ncu)),
         ("profilers", "perf counters", _one(profiler_checks.cpu_counters)),

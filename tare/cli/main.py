@@ -12,7 +12,7 @@ from tare.core.arguments import Parser, status_of
 
 GROUPS = (
     "doctor_command", "probe", "runtimes", "data", "images", "runs", "image_costs", "plan", "analysis", "read_log",
-    "report", "reference",
+    "report", "reference", "weigh",
 )  # fmt: skip
 
 

@@ -14,7 +14,7 @@ import math
 import os
 import random
 import statistics
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -23,7 +23,7 @@ from tare.experiments.orders import balanced_orders
 from tare.launch.conditions import choose_cpus
 from tare.launch.pages import of_whole_runs, read_again
 from tare.launch.place import Site
-from tare.launch.program import CommandProgram
+from tare.launch.program import CommandProgram, Runnable
 from tare.launch.run import Order
 from tare.launch.slicing.freezing import machine_hierarchies
 from tare.launch.slicing.pacing import Pace
@@ -109,13 +109,21 @@ def _controllers(line: str) -> list[tuple[str, str]]:
     return [(name, path) for name in names.split(",")]
 
 
-def run_unit(plan: Plan, sites: Mapping[str, Site], done: Sequence[Unit]) -> Row:
+def run_unit(
+    plan: Plan,
+    sites: Mapping[str, Site],
+    done: Sequence[Unit],
+    program_of: Callable[[str], Runnable] | None = None,
+    before: Callable[[str], None] = lambda name: None,
+) -> Row:
     """The next unit of a campaign: the calibration, or a sliced round.
 
     Args:
         plan: of the campaign; `slicing` says why it can't be sliced.
         sites: by name of the launch; those that can't be sliced have units of their own, in which nothing is held.
         done: the units before it.
+        program_of: what a launch of this name runs; None for the plan's own job.
+        before: called before each launch that runs to its end.
     """
     order, pads = unit_order(plan, done, plan.launch_names, every=len(groups(plan, done)))
     gone = given_up(done)
@@ -123,7 +131,7 @@ def run_unit(plan: Plan, sites: Mapping[str, Site], done: Sequence[Unit]) -> Row
     group = _group(plan, done)
     apart = unsliced(plan, done)
     if calibration is not None and not apart.keys().isdisjoint(group):
-        return _apart(plan, sites, done, order, pads, group)
+        return _apart(plan, sites, done, order, pads, group, program_of)
     refused = (
         plan.slicing_refused
         or (waits(calibration.launches) if calibration is not None else None)
@@ -138,7 +146,7 @@ def run_unit(plan: Plan, sites: Mapping[str, Site], done: Sequence[Unit]) -> Row
     asked = {
         name: Order(
             site=sites[name],
-            program=program,
+            program=program if program_of is None else program_of(name),
             conditions=conditions_of(plan, name),
             pad_bytes=pads[name],
         )
@@ -150,7 +158,7 @@ def run_unit(plan: Plan, sites: Mapping[str, Site], done: Sequence[Unit]) -> Row
     pages = read_again({name: sites[name] for name in tried}, WARM) if warm and calibration is not None else {}
     used: list[Others | None] = []
     with others.watched(used, lambda: unreaped_s(found.records)):
-        found = run_launches(asked, Way(pace=pace, orders=_orders(tried, pace, seed), seed=seed))
+        found = run_launches(asked, Way(pace=pace, orders=_orders(tried, pace, seed), seed=seed, before=before))
         skips = found.voided or calibration is None or rehearsal
         empty = [] if skips else list(empty_launches(asked, found.records))
     first = calibration is None and not done and plan.slicing_refused is None
@@ -159,7 +167,7 @@ def run_unit(plan: Plan, sites: Mapping[str, Site], done: Sequence[Unit]) -> Row
     records = dict(found.records)
     if calibration is None and found.voided is None:  # what can't be held runs as well once, for the page cache
         more = [name for name in order if name in apart and name not in gone]
-        records |= unheld(plan, sites, done, more, pads)["launches"] if more else {}
+        records |= unheld(plan, sites, done, more, pads, program_of)["launches"] if more else {}
     launches = _all_of(order, records, gone)
     seen = others_in(used)
     return {
@@ -189,9 +197,10 @@ def _apart(
     order: Sequence[str],
     pads: Mapping[str, int],
     group: Sequence[str],
+    program_of: Callable[[str], Runnable] | None = None,
 ) -> Row:
     """A unit of both hosts and launches that can't be held, one after the other."""
-    row = unheld(plan, sites, done, [name for name in order if name in group], pads)
+    row = unheld(plan, sites, done, [name for name in order if name in group], pads, program_of)
     launches = _all_of(order, row["launches"], given_up(done))
     kept = {name: of_whole_runs(conditions_of(plan, name).page_cache) for name in order}
     return {**row, "order": list(order), "launches": launches, "pages": {**kept, **row["pages"]}}
@@ -205,14 +214,19 @@ def _all_of(
 
 
 def unheld(
-    plan: Plan, sites: Mapping[str, Site], done: Sequence[Unit], order: Sequence[str], pads: Mapping[str, int]
+    plan: Plan,
+    sites: Mapping[str, Site],
+    done: Sequence[Unit],
+    order: Sequence[str],
+    pads: Mapping[str, int],
+    program_of: Callable[[str], Runnable] | None = None,
 ) -> Row:
     """A unit of launches that are not held, one after the other, with the steps that they measure.
 
     Processors are not chosen for their steps: a guest numbers its own.
     """
     program = _program(plan, calibration_of(done), [])
-    return one_after_other(plan, sites, done, order, pads, lambda name: program, needed=(HOST,))
+    return one_after_other(plan, sites, done, order, pads, program_of or (lambda name: program), needed=(HOST,))
 
 
 def unreaped_s(launches: Mapping[str, LaunchRecord]) -> float:
@@ -437,9 +451,12 @@ def most_together(launches: Mapping[str, LaunchRecord]) -> int | None:
 
 
 def memory_of(launch: LaunchRecord) -> int:
-    """Bytes that a launch took at most: its process, and its largest child or forked replicate beside it."""
+    """Bytes that a launch took at most: its process, and its largest child or forked replicate beside it.
+
+    Of a command, which tells nothing, what was seen from outside.
+    """
     if launch.inside is None:
-        return 0
+        return launch.slices.memory_bytes if launch.slices is not None else 0
     memory = launch.inside.memory
     replicates = launch.inside.results_as(TrainResults).replicates if launch.inside.mode == TRAIN else ()
     forked = [one.peak_rss_bytes for one in replicates if one.forked]

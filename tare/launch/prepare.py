@@ -123,14 +123,15 @@ def ready(
         )
         program.write(place)
         more = {**site.variables, **(gpu.variables if gpu else {}), **(member.variables() if member else {})}
-        variables = program_environment(conditions, inside, pad_bytes, {**more, **program.variables_at(place)})
+        more |= program.variables_at(place)
+        variables = more if program.as_given else program_environment(conditions, inside, pad_bytes, more)
         wrapped = [word.replace(FOLDER, str(inside)) for word in wrapper]
         command = (*wrapped, *program.argv_at(place))
         planned = Launch(
             name=name,
-            argv=inside_argv({**variables, MARK: mark()}, barrier.words(inside, command))
+            argv=inside_argv({**variables, MARK: mark()}, barrier.words(inside, command), program.as_given)
             if held
-            else inside_argv(variables, transport.words(site, command)),
+            else inside_argv(variables, transport.words(site, command), program.as_given),
             reference=site.reference,
             binds=transport.binds(folder, cargo, folders, site.scratch, needs.binds),
             workdir=program.workdir_at(place) or transport.workdir(folder),
@@ -168,9 +169,17 @@ def ready(
             )
 
 
-def inside_argv(variables: Mapping[str, str], command: Sequence[str]) -> tuple[str, ...]:
-    """What the runtime starts inside: a program and its arguments, with exactly these environment variables."""
-    return ("/usr/bin/env", "-i", *(f"{name}={value}" for name, value in variables.items()), *command)
+def inside_argv(variables: Mapping[str, str], command: Sequence[str], on_top: bool = False) -> tuple[str, ...]:
+    """What the runtime starts inside: a program and its arguments, with exactly these environment variables.
+
+    `on_top`: with these on top of those that the runtime gives.
+    """
+    return (
+        "/usr/bin/env",
+        *(() if on_top else ("-i",)),
+        *(f"{name}={value}" for name, value in variables.items()),
+        *command,
+    )
 
 
 @contextlib.contextmanager

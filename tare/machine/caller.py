@@ -161,6 +161,10 @@ SUMS: Mapping[str, tuple[str, ...]] = {
 }
 
 
+# Names of all limits that `limits_of` may give.
+EVERY = frozenset({*LEAST, *SUMS, *RLIMITS.values(), "niceness", "scheduling class", "I/O class", "memory nodes"})
+
+
 def _set(file: Path) -> str | None:
     """What somebody has written into a file of a group; None where it holds the kernel's own value."""
     text = text_of(file)

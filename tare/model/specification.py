@@ -1,18 +1,18 @@
-"""What Tare's worker is asked to do inside an environment. As JSON it has what was asked for and nothing else."""
+"""What a launch does inside: a job of Tare's worker, or a command. As JSON it has what was asked for alone."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from typing import Literal
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from tare.model.conditions import ExchangeKind
 from tare.model.schema import Record
 
 Mode = Literal[
     "train", "causes", "start", "profile", "counters", "ceilings", "network", "pipeline", "neighbour", "device"
-]
+]  # of the worker
 Pages = tuple[tuple[int, int], ...]  # first page and how many, of each run of them
 
 
@@ -41,11 +41,19 @@ class NeededFiles(Record):
     libraries: tuple[tuple[str, Pages], ...]
 
 
+class Command(Record):
+    """A command of a user's own, which runs in place of the worker, in its folder of this machine."""
+
+    argv: tuple[str, ...]
+    workdir: str
+
+
 class Specification(Job):
     """What one launch does inside.
 
     Attributes:
-        mode: which of the worker's jobs it is (tare.worker.main).
+        mode: which of the worker's jobs it is (tare.worker.main); `command` for none of them.
+        command: what runs then; None for a job of the worker.
         framework: that it trains with; None for PyTorch.
         device, seed, loader_workers: of every job.
         steps: that are trained, recorded or timed; 0 for all that the samples give.
@@ -68,7 +76,8 @@ class Specification(Job):
         counters: whether a profiler of counters watches it.
     """
 
-    mode: Mode
+    mode: Mode | Literal["command"]
+    command: Command | None = None
     framework: str | None = None
     device: Literal["cpu", "cuda"] = "cpu"
     seed: int = 0
@@ -100,6 +109,12 @@ class Specification(Job):
     counter_steps: int = 0
     counter_workloads: tuple[str, ...] | None = None
     counters: bool = False
+
+    @model_validator(mode="after")
+    def _has_its_command(self) -> Specification:
+        if (self.mode == "command") != (self.command is not None):
+            raise ValueError("`command` belongs to mode `command`, and to no other")
+        return self
 
     @property
     def job(self) -> Job:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import Literal
 
 import numpy as np
 from scipy import special
@@ -29,6 +30,7 @@ BUT_FOR_STALLS = " but for stalls"
 UNSEEN_STALL = 0.5  # of a step: how much longer a stall takes that must not hide
 RULE_OF_THREE = 3.0
 LEAST_LEVEL, HALVINGS = 1e-15, 60
+Verdict = Literal["equivalent", "different within margin", "different", "inconclusive"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -230,7 +232,7 @@ def stein_units(spread: float, half_width: float, pilot: int, alpha: float) -> i
     return max(pilot, min(MOST_UNITS, math.ceil(wanted - 1e-9)))
 
 
-def judge(interval: Interval, margin: float) -> str:
+def judge(interval: Interval, margin: float) -> Verdict:
     """The verdict of an interval of log-ratios; `margin` is relative, alike to both sides on a log scale."""
     if interval.low is None or interval.high is None:
         return "inconclusive"

@@ -129,7 +129,7 @@ RUN = [
     if MAIN in path.read_text(encoding="utf-8")
 ]
 # As they are called; others run as files.
-MODULES = ("tare/__main__.py", "tare/runtimes/", "tare/images/", "envs/apptainer.py")
+MODULES = ("tare/__main__.py", "tare/runtimes/", "tare/images/", "tare/weigh/", "envs/apptainer.py")
 
 
 def test_the_modules_that_can_be_run_are_found():

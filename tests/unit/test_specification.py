@@ -7,6 +7,7 @@ import pytest
 from asked import CONDITIONS, OF_A_STUDY, conditions, spec
 from pydantic import ValidationError
 
+from tare.core.errors import IntegrityError
 from tare.core.files import project_root
 from tare.model.specification import Job, Mode, Specification
 from tare.model.studies import arms
@@ -38,6 +39,15 @@ def test_the_modes_are_the_workers():
     root = project_root()
     text = (root / "tare/worker/main.py").read_text()
     assert set(re.findall(r'mode == "(\w+)"', text)) == set(get_args(Mode)) >= set(main.ENDS_AT_ONCE)
+
+
+def test_a_command_is_asked_for_in_place_of_the_workers_jobs():
+    asked = {"mode": "command", "command": {"argv": ["python", "train.py"], "workdir": "/w"}}
+    assert spec(**asked).to_json() == asked and spec().command is None
+    with pytest.raises(IntegrityError, match="command"):
+        spec(mode="command")
+    with pytest.raises(IntegrityError, match="command"):
+        spec(mode="train", command=asked["command"])
 
 
 def test_whatever_the_worker_reads_can_be_asked_for():

@@ -12,7 +12,7 @@ from tare.core.process import Finished
 from tare.launch.place import Site
 from tare.model.conditions import Conditions
 from tare.model.environment import Bind, Environment
-from tare.model.records.launches import Inside
+from tare.model.records.launches import Inside, Steps
 
 TAIL_CHARACTERS = 2000  # of a stream that a record keeps
 
@@ -76,6 +76,7 @@ class Result:
         stdout, stderr: ends of its streams; None where the record keeps none.
         exit_status: negative for a signal, as of a child process; None where the record keeps none.
         metrics: what it measured itself, by name, in the unit that the name ends with.
+        steps: when its steps ended, of a job that a hook watched.
     """
 
     status: Literal["ok", "failed", "timeout"]
@@ -85,10 +86,16 @@ class Result:
     stderr: str | None = None
     exit_status: int | None = None
     metrics: Mapping[str, float] = field(default_factory=dict)
+    steps: Steps | None = None
 
     def values(self) -> dict[str, Any]:
         """Fields of the launch's record beside status, reason and inside; what is as ever is left out."""
-        found = {"stdout": self.stdout, "stderr": self.stderr, "exit_status": self.exit_status}
+        found = {
+            "stdout": self.stdout,
+            "stderr": self.stderr,
+            "exit_status": self.exit_status,
+            "steps": self.steps,
+        }
         more = {"metrics": dict(self.metrics)} if self.metrics else {}
         return more | {name: value for name, value in found.items() if value is not None}
 
@@ -100,11 +107,13 @@ class Program(ABC):
         kind: as records name it.
         announces: it makes a file (STARTED) at its first line, or is a conversation that greets.
         keeps_output: its standard output is a part of its result.
+        as_given: it runs as its user would start it: the environment's own variables stay.
     """
 
     kind: ClassVar[str]
     announces: ClassVar[bool] = False
     keeps_output: ClassVar[bool] = True
+    as_given: ClassVar[bool] = False
 
     @property
     def talks(self) -> bool:

@@ -148,6 +148,10 @@ class Holder(ABC):
             for task in _listed(folder)
         ]
 
+    def memory_bytes(self) -> int:
+        """Memory of its processes that is in no file: what they have taken, as the kernel counts it now."""
+        return sum(own_memory_bytes(pid) for pid in self.pids())
+
     def look(self) -> waiting.Look:
         """What its threads do, one by one."""
         return waiting.look((thread, state_of(thread / "stat")) for thread in self.threads())
@@ -468,6 +472,16 @@ def _is_stopped(pid: int) -> bool:
     children = descendants(pid)
     waits = all(state in STOPPED or state == "D" for state in states)
     return waits and bool(children) and all(_is_stopped(child) for child in children)
+
+
+def own_memory_bytes(pid: int) -> int:
+    """Anonymous and shared memory of a process; 0 of one that is gone."""
+    try:
+        status = (PROC / str(pid) / "status").read_text(errors="replace")
+    except OSError:
+        return 0
+    fields = (line.split() for line in status.splitlines() if line.startswith(("RssAnon:", "RssShmem:")))
+    return sum(int(field[1]) << 10 for field in fields)
 
 
 def _listed(folder: Path) -> list[str]:

@@ -53,11 +53,15 @@ class Way:
         pace: how far each is to come in a cycle; None: each runs to its end, one after the other.
         orders: of the launches in each cycle, by their numbers; without a pace, the first is that of the round.
         seed: of the quanta.
+        arrived: called with each launch's name and its program's first process, while it is held there.
+        before: called with the name of each launch that is to run to its end, while all are stopped.
     """
 
     pace: Pace | None
     orders: Iterator[Sequence[int]]
     seed: str
+    arrived: Callable[[str, int], None] | None = None
+    before: Callable[[str], None] = lambda name: None
 
 
 @dataclass(kw_only=True)
@@ -119,6 +123,8 @@ def run_launches(orders: Mapping[str, Order], way: Way) -> Round:
             stack.callback(_end, one)
             if reason := _arrive(one, name, [each for other in held.values() for each in other.notes], lease):
                 found.records[name] = _record(held.pop(name), reason)
+            elif way.arrived is not None and one.job is not None:
+                way.arrived(name, one.job.root)
         jobs = [one.job for one in held.values() if one.job is not None]
         if not jobs:
             return found
@@ -126,7 +132,10 @@ def run_launches(orders: Mapping[str, Order], way: Way) -> Round:
         limit_s = min(one.order.conditions.launch_timeout_s for one in held.values())
         by_root = {one.job.root: one for one in held.values() if one.job is not None}
         limits = Limits(
-            own_s=limit_s, renew=lease.renew, ended=lambda job: _await_end(by_root[job.root], lease.renew)
+            own_s=limit_s,
+            renew=lease.renew,
+            ended=lambda job: _await_end(by_root[job.root], lease.renew),
+            before=lambda job: way.before(job.name),
         )
         try:
             hold_all(jobs)
@@ -289,6 +298,7 @@ def slices_of(one: _Held, job: Job) -> Slices:
         looks=job.looks,
         idle_looks=job.idle_looks,
         waiting_looks=job.waiting_looks,
+        memory_bytes=job.memory_bytes,
     )
 
 
@@ -297,6 +307,8 @@ def in_own_time(record: LaunchRecord, slices: Slices) -> LaunchRecord:
     if record.end_ns is None:
         return record
     moved = record.replace(end_ns=int(slices.own_ns(record.end_ns)), slices=slices)
+    if record.steps is not None:
+        moved = moved.replace(steps=record.steps.moved(lambda at_ns: int(slices.own_ns(at_ns))))
     if record.inside is None:
         return moved
     inside = record.inside

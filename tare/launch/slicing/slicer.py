@@ -32,6 +32,7 @@ LATEST_NS = 10_000_000  # of processor time that may be added to a job's after i
 STRAY_NS, STRAY_SHARE = 500_000, 0.001
 SERVED_NS = 500_000  # of processor time that idle servers may use while their job is stopped
 SAMPLE_S = 0.01  # between two looks at a job that runs to its end
+MEMORY_LOOKS = 20  # of them it takes until its memory is looked at again
 SLEPT_S = 0.02  # by which the clock that counts a machine's sleep may run ahead of the one that does not
 
 
@@ -63,6 +64,7 @@ class Job:
         cpu_ns: its processor time before its first slice and at the end of each.
         looks, idle_looks: how often it was looked whether anything of it could run, and how often nothing could.
         waiting_looks: how often something of it waited for the clock or a disk while something else could run.
+        memory_bytes: the most memory that it was seen to take while it ran to its end.
         ended_ns: when its first process ended.
         gate: where it waits for the others, if it says so; None for a program that has none.
         gates_ns: when it was seen to have come to each gate; gates_cpu_ns: processor time then, its
@@ -85,6 +87,7 @@ class Job:
     looks: int = 0
     idle_looks: int = 0
     waiting_looks: int = 0
+    memory_bytes: int = 0
     ended_ns: int | None = None
     pidfd: int = -1
     gate: Gate | None = None
@@ -125,6 +128,8 @@ class Job:
         self.looks += 1
         self.idle_looks += not able
         self.waiting_looks += seen.runnable and seen.waits
+        if self.looks % MEMORY_LOOKS == 1:
+            self.memory_bytes = max(self.memory_bytes, self.holder.memory_bytes())
 
     def use(self) -> int:
         """Read its processor time; what it has used since the last reading, nanoseconds."""
@@ -219,11 +224,13 @@ class Limits:
         own_s: own time of a job, after which it is ended.
         renew: called in every slice: whoever thaws everything when we hang is told that we do not.
         ended: called with a job that has ended, while all others are stopped: its runtime's end is awaited there.
+        before: called with a job that is to run to its end, while all are stopped.
     """
 
     own_s: float
     renew: Callable[[], None]
     ended: Callable[[Job], None]
+    before: Callable[[Job], None] = lambda job: None
 
 
 def hold_all(jobs: Sequence[Job]) -> None:
@@ -303,6 +310,7 @@ def run_whole(jobs: Sequence[Job], order: Sequence[int], limits: Limits) -> None
     asleep = _slept_s()
     for number in order:
         job = jobs[number]
+        limits.before(job)
         _stood_still(job)
         if job.gate is not None:
             job.gate.open(MOST_GATES)  # nobody is waited for

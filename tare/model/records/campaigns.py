@@ -18,7 +18,7 @@ from tare.model.roles import LaunchRole, read_roles
 from tare.model.schema import VERSION, FileRecord, Record
 from tare.model.specification import Specification
 
-Kind = Literal["rounds", "causes", "sweep", "starts"]
+Kind = Literal["rounds", "causes", "sweep", "starts", "weigh"]
 REMAKE = "run it again"
 VERDICT_UNITS = 6  # of a headline, before a verdict: with fewer the spread is hardly known
 SHARED, OWN = "shared", "own copy"  # provenance["control"]["files"]: what the second host launches from

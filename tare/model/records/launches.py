@@ -599,6 +599,31 @@ class Contention(Record):
     reasons: Mapping[str, str]
 
 
+class Steps(Record):
+    """When the training steps of a job ended that a hook watched (tare/weigh/hook).
+
+    Attributes:
+        teller: what told the steps, such as an optimizer; None where nothing did.
+        ends_ns: CLOCK_MONOTONIC, or own time of a launch that ran in slices.
+        others: what told other steps, which are not counted.
+        ran: the hook ran in a process of the job.
+        shadowed: a `sitecustomize` that the hook hid, and ran.
+        lacking: why a framework could not tell steps; errors: of the hook itself.
+    """
+
+    teller: str | None
+    ends_ns: tuple[int, ...] = ()
+    others: tuple[str, ...] = ()
+    ran: bool = True
+    shadowed: str | None = None
+    lacking: tuple[str, ...] = ()
+    errors: tuple[str, ...] = ()
+
+    def moved(self, to: Callable[[int], int]) -> Steps:
+        """With its instants on another clock."""
+        return self.replace(ends_ns=tuple(to(one) for one in self.ends_ns))
+
+
 class LaunchRecord(Record):
     """How one launch went, whatever became of it.
 
@@ -611,6 +636,7 @@ class LaunchRecord(Record):
         exit_status: of a command, as of a child process; None for the worker, and for what was killed at its limit.
         stdout: end of a command's standard output, as `stderr` of its errors.
         metrics: what a program that is not Tare's worker measured itself, by name.
+        steps: when its steps ended, of a job that a hook watched.
         inside: what the worker wrote; of a group, rank 0's. None for a command.
         instances: every member of a group of more than one; empty for a launch that is alone.
         network: what they met on, where that was chosen.
@@ -660,6 +686,7 @@ class LaunchRecord(Record):
     exit_status: int | None = None
     stdout: str | None = None
     metrics: Mapping[str, float] = Field(default_factory=dict)
+    steps: Steps | None = None
     slices: Slices | None = None
 
     @property

@@ -35,6 +35,7 @@ class Slices(Record):
         looks, idle_looks: how often it was looked whether anything of it could run, and how often nothing could.
         waiting_looks: how often, in a run to its end, something of it waited for the clock or a disk while
             something else of it could run.
+        memory_bytes: the most that it was seen to take in a run to its end, without pages of files.
     """
 
     means: Literal["cgroup2", "cgroup1", "signals"]
@@ -55,6 +56,7 @@ class Slices(Record):
     looks: int = 0
     idle_looks: int = 0
     waiting_looks: int = 0
+    memory_bytes: int = 0
 
     @model_validator(mode="after")
     def _are_in_order(self) -> Self:

@@ -1,0 +1,166 @@
+"""What `tare weigh` found, as typed rows: the terminal, the page, Markdown and JSON word the same ones."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import ClassVar, Literal
+
+from tare.model.schema import FileRecord, Record
+from tare.stats.intervals import Interval, Verdict
+from tare.weigh.causes import Evidence
+
+Status = Literal["weighed", "unavailable", "failed"]
+Finding = Literal["confirmed", "excluded", "open", "not tried"]
+
+
+class Ratio(Record):
+    """How much longer something takes than in the reference, as a ratio of times, with its interval.
+
+    Attributes:
+        ratio: of times, environment to reference.
+        low, high: of the interval at the answer's confidence; None where there are too few rounds.
+        rounds: that it rests on.
+    """
+
+    ratio: float
+    low: float | None = None
+    high: float | None = None
+    rounds: int
+
+    @classmethod
+    def of(cls, interval: Interval) -> Ratio | None:
+        """From an interval of log-ratios; None where there is not one round."""
+        if interval.mean is None:
+            return None
+        low, high = (None if end is None else math.exp(end) for end in (interval.low, interval.high))
+        return cls(ratio=math.exp(interval.mean), low=low, high=high, rounds=interval.n)
+
+    @property
+    def log(self) -> Interval:
+        """The interval of the log-ratio."""
+        low, high = (None if end is None else math.log(end) for end in (self.low, self.high))
+        return Interval(n=self.rounds, mean=math.log(self.ratio), low=low, high=high)
+
+    @property
+    def holds_one(self) -> bool:
+        """Whether no difference is shown; also where there is no interval."""
+        return self.low is None or self.high is None or self.low <= 1 <= self.high
+
+
+class Seconds(Record):
+    """Seconds by which something takes longer than in the reference, with its interval."""
+
+    seconds: float
+    low: float | None = None
+    high: float | None = None
+
+    @classmethod
+    def of(cls, interval: Interval) -> Seconds | None:
+        """From an interval of seconds; None where there is not one round."""
+        if interval.mean is None:
+            return None
+        return cls(seconds=interval.mean, low=interval.low, high=interval.high)
+
+
+class CauseFound(Record):
+    """What is known of one suspected cause.
+
+    Attributes:
+        cause, title: of the table.
+        finding: `confirmed`: without it the difference is smaller; `excluded`: it explains no part of that
+            that is worth naming; `open`: neither could be told; `not tried`.
+        reason: why it was not tried.
+        evidence: facts in which the environments differ.
+        change: what the confirming launches had otherwise.
+        gained: the environment's time with the change, as a ratio to that without.
+        share: of the log-ratio to the reference that the change takes away; None where that is not told from zero.
+        advice: the option or line that mends it.
+    """
+
+    cause: str
+    title: str
+    finding: Finding
+    reason: str | None = None
+    evidence: tuple[Evidence, ...] = ()
+    change: str | None = None
+    gained: Ratio | None = None
+    share: float | None = None
+    advice: str | None = None
+
+
+class Weighed(Record):
+    """One environment against the reference.
+
+    Attributes:
+        name, text: as the user named it, and what `--env` was.
+        digest: of its image, where it has one.
+        status, reason: a reason where it has no times.
+        verdict: of whole runs.
+        run: whole runs. parts: seconds at the start, in the program, at the end.
+        step: of training steps; steps_reason: why there are none.
+        sliced: whether its launches ran in slices; unsliced_reason: why not.
+        causes: the likeliest first.
+        remarks: what else has to be said, a sentence each.
+    """
+
+    name: str
+    text: str
+    digest: str | None = None
+    status: Status
+    reason: str | None = None
+    verdict: Verdict | None = None
+    run: Ratio | None = None
+    parts: Mapping[str, Seconds] = {}
+    step: Ratio | None = None
+    steps_reason: str | None = None
+    sliced: bool = False
+    unsliced_reason: str | None = None
+    causes: tuple[CauseFound, ...] = ()
+    remarks: tuple[str, ...] = ()
+
+
+class Answer(FileRecord):
+    """All that one `tare weigh` found.
+
+    Attributes:
+        tare: its version. at: when it ended, UTC.
+        command, workdir: of the job.
+        machine: a line on the processor and the kernel.
+        confidence: of each interval; margin: what counts as equal, relative.
+        rounds: that count; minutes: taken, and the budget.
+        reference: its name; reference_s: seconds of a whole run of it, by part and in all.
+        step_s: seconds of a step of the reference; steps: what told them.
+        control: whole runs of the reference's second launch against its first, and steps.
+        environments: the others, in the order given.
+        left_out: names of the shell's variables that the job did not get.
+        remarks: what else has to be said, a sentence each.
+    """
+
+    VERSION: ClassVar[int] = 1
+    REMAKE: ClassVar[str] = "weigh the job again"
+
+    tare: str
+    at: str
+    command: tuple[str, ...]
+    workdir: str
+    machine: str
+    confidence: float
+    margin: float
+    rounds: int
+    minutes: float
+    budget_minutes: float
+    reference: str
+    reference_text: str
+    reference_s: Mapping[str, float]
+    step_s: float | None = None
+    steps: str | None = None
+    control: Ratio | None
+    control_step: Ratio | None = None
+    environments: tuple[Weighed, ...]
+    left_out: tuple[str, ...] = ()
+    remarks: tuple[str, ...] = ()
+
+    def named(self, name: str) -> Weighed | None:
+        """An environment by its name; None where there is none."""
+        return next((one for one in self.environments if one.name == name), None)

@@ -1,0 +1,98 @@
+"""What changes of an environment need: another form of its image, a copy of a folder, the reference's Python."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+from tare.core.errors import UnavailableError
+from tare.core.process import run
+from tare.core.progress import step
+from tare.weigh.causes import Change
+from tare.weigh.choices import Choice
+from tare.weigh.facts import PythonFacts
+from tare.weigh.runtimes import Apptainer, image_folder
+
+BUILD_S = 1800.0
+MOST_STAGED_BYTES = 4 << 30
+KEPT = "{kept}"  # in a variable's value: a folder that stays from launch to launch
+SYSTEMS = (Path("/"), Path("/usr"), Path("/usr/local"))
+
+
+def apply(change: Change, choice: Choice, reference: PythonFacts | None, results: Path) -> Choice:
+    """An environment with a change.
+
+    Args:
+        change: what is otherwise.
+        choice: the environment.
+        reference: of the reference's job, whose Python may be shown inside.
+        results: folder of what is kept.
+
+    Raises:
+        UnavailableError: what it needs can't be made here.
+    """
+    made = change.of(choice)
+    if any(KEPT in value for value in change.variables.values()):
+        kept = results / "kept" / made.name
+        kept.mkdir(parents=True, exist_ok=True)
+        variables = {name: value.replace(KEPT, str(kept)) for name, value in made.variables.items()}
+        made = made.replace(variables=variables, binds=(*made.binds, f"{kept}:{kept}"))
+    if change.form == "unpacked":
+        made = made.replace(image=str(unpacked(choice)))
+    if change.stage is not None:
+        made = made.replace(binds=(*made.binds, f"{staged(Path(change.stage), results)}:{change.stage}"))
+    if change.tree is not None:
+        made = with_tree(made, reference)
+    return made
+
+
+def unpacked(choice: Choice) -> Path:
+    """An Apptainer image as a folder.
+
+    Raises:
+        UnavailableError: Apptainer can't build it.
+    """
+    adapter = Apptainer(choice, {})
+    source = adapter.find(image_folder()).reference
+    target = image_folder() / f"{choice.name}.sandbox"
+    partial = target.with_suffix(".part")
+    shutil.rmtree(partial, ignore_errors=True)
+    with step(f"unpack {source}"):
+        words = [*adapter.program, "build", *adapter.userns, "--sandbox", str(partial), str(source)]
+        built = run(words, timeout_s=BUILD_S, env=adapter.environment_variables())
+    if not built.ok:
+        raise UnavailableError(f"the image can't be unpacked: {built.explain()}")
+    shutil.rmtree(target, ignore_errors=True)
+    partial.rename(target)
+    return target
+
+
+def staged(folder: Path, results: Path) -> Path:
+    """A copy of a folder on the disk of the results.
+
+    Raises:
+        UnavailableError: it is too large.
+    """
+    size = sum(path.lstat().st_size for path in folder.rglob("*") if path.is_file())
+    if size > MOST_STAGED_BYTES:
+        raise UnavailableError(f"{folder} has {size / 1e9:.1f} GB, more than is copied to try it")
+    target = results / "staged" / folder.name
+    shutil.rmtree(target, ignore_errors=True)
+    shutil.copytree(folder, target, symlinks=True, ignore=shutil.ignore_patterns(".git"))
+    return target
+
+
+def with_tree(choice: Choice, reference: PythonFacts | None) -> Choice:
+    """An environment that has the reference's Python, with all its packages, first in its PATH.
+
+    Raises:
+        UnavailableError: that is a part of its system, which can't be shown over another.
+    """
+    if reference is None:
+        raise UnavailableError("it is not known which Python the reference runs")
+    prefixes = [Path(one) for one in dict.fromkeys(reference.prefixes)]
+    if any(prefix in SYSTEMS for prefix in prefixes):
+        raise UnavailableError(f"the reference's Python is a part of its system ({reference.executable})")
+    path = f"{prefixes[0]}/bin:/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+    binds = tuple(f"{prefix}:{prefix}:ro" for prefix in prefixes)
+    return choice.replace(binds=(*choice.binds, *binds), variables={**choice.variables, "PATH": path})

@@ -1,0 +1,159 @@
+"""What the rounds of the environments say, and the answer that is told from it."""
+
+from __future__ import annotations
+
+import math
+import os
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from tare import __version__
+from tare.machine import facts
+from tare.model.records.campaigns import Unit
+from tare.model.registry import HOST
+from tare.model.roles import CONTROL
+from tare.weigh.answer import Answer, CauseFound, Weighed
+from tare.weigh.causes import Side, Suspicion, suspects
+from tare.weigh.choices import Choice
+from tare.weigh.conclude import Cost, cost_of, reference_seconds, reference_step_s
+from tare.weigh.facts import PythonFacts
+from tare.weigh.job import why_no_steps
+from tare.weigh.places import Place
+from tare.weigh.request import Request
+from tare.weigh.rounds import Rounds, launch_name
+
+
+@dataclass(kw_only=True)
+class Found:
+    """What the first campaign found."""
+
+    request: Request
+    places: Mapping[str, Place]
+    unavailable: Mapping[str, str]
+    units: list[Unit]
+    rounds: Rounds
+    python: dict[str, PythonFacts | None] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        """Read the facts that the calibration has left."""
+        for name in self.places:
+            self.python[name] = self.rounds.python_of(name)
+
+    @property
+    def alpha(self) -> float:
+        """Of each interval: those of all environments hold together (Bonferroni)."""
+        return (1 - self.request.confidence) / max(1, len(self.places) - 1)
+
+    def cost(self, name: str) -> Cost:
+        """Of an environment by its name."""
+        return cost_of(self.units, launch_name(name), self.alpha)
+
+    def side(self, name: str) -> Side:
+        """An environment as causes look at it."""
+        return self.places[name].side(self.python[name], self.request.workdir, self._servers_share(name))
+
+    def _servers_share(self, name: str) -> float:
+        used = [
+            one.slices.servers_cpu_us / max(1, one.slices.cpu_us[-1])
+            for unit in self.units
+            if (one := unit.launches.get(launch_name(name))) is not None and one.ok and one.slices is not None
+        ]
+        return max(used, default=0.0)
+
+    def suspected(self) -> dict[str, list[Suspicion]]:
+        """By name of each environment that is not shown to be equal, what may be the cause."""
+        reference = self.side(self.request.reference.name)
+        found = {}
+        for name in list(self.places)[1:]:
+            if self.cost(name).verdict(self.request.margin) in ("different", "different within margin"):
+                found[name] = suspects(reference, self.side(name))
+        return found
+
+    def answer(self, minutes: float, causes: Mapping[str, Sequence[CauseFound]]) -> Answer:
+        """As it is told."""
+        request, first = self.request, self.request.reference
+        control = cost_of(self.units, CONTROL, 1 - request.confidence)
+        told = [unit.launches[HOST].steps for unit in self.units if unit.launches[HOST].ok]
+        steps = next((one.teller for one in told if one is not None and one.teller), None)
+        return Answer(
+            tare=__version__,
+            at=time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
+            command=request.command,
+            workdir=str(request.workdir),
+            machine=machine_line(),
+            confidence=request.confidence,
+            margin=request.margin,
+            rounds=len(self.units),
+            minutes=minutes,
+            budget_minutes=request.minutes,
+            reference=first.name,
+            reference_text=first.text,
+            reference_s=reference_seconds(self.units),
+            step_s=reference_step_s(self.units),
+            steps=steps,
+            control=control.run_ratio,
+            control_step=control.step_ratio,
+            environments=tuple(
+                self._weighed(choice, causes.get(choice.name, ())) for choice in request.choices[1:]
+            ),
+            left_out=request.left_out,
+            remarks=tuple(self._remarks(control)),
+        )
+
+    def _remarks(self, control: Cost) -> Iterator[str]:
+        """What the reader has to know beside the rows."""
+        told = control.run.told if control.run is not None else None
+        if told is not None:
+            _, low, high = told
+            if not low <= 0 <= high:
+                yield (
+                    "The A/A control does not hold zero: two launches of one environment differ here by more than "
+                    "chance, so that differences as small as that say nothing."
+                )
+            elif (high - low) / 2 > math.log1p(self.request.margin):
+                more = math.ceil(self.request.minutes * (((high - low) / 2) / math.log1p(self.request.margin)) ** 2)
+                yield (
+                    f"The A/A control spans ±{50 * (high - low):.1f}%, more than the margin: other programs use "
+                    f"this machine. --minutes {more} would bring it down to the margin."
+                )
+
+    def _weighed(self, choice: Choice, causes: Sequence[CauseFound]) -> Weighed:
+        if choice.name in self.unavailable:
+            reason = self.unavailable[choice.name]
+            return Weighed(name=choice.name, text=choice.text, status="unavailable", reason=reason)
+        place, cost, name = self.places[choice.name], self.cost(choice.name), launch_name(choice.name)
+        launches = [unit.launches[name] for unit in self.units if name in unit.launches]
+        if cost.run is None:
+            reason = next((one.reason for one in launches if one.reason), "it has no round that counts")
+            return Weighed(name=choice.name, text=choice.text, digest=place.digest, status="failed", reason=reason)
+        was_sliced = any(one.slices is not None and one.slices.is_sliced for one in launches)
+        last = next((one for one in reversed(launches) if one.ok), None)
+        return Weighed(
+            name=choice.name,
+            text=choice.text,
+            digest=place.digest,
+            status="weighed",
+            verdict=cost.verdict(self.request.margin),
+            run=cost.run_ratio,
+            parts=cost.part_seconds,
+            step=cost.step_ratio,
+            steps_reason=None
+            if cost.step is not None or self.request.steps == "none"
+            else why_no_steps(last.steps if last else None, self.request.command),
+            sliced=was_sliced,
+            unsliced_reason=None if was_sliced else place.alone or self._refused(),
+            causes=tuple(causes),
+        )
+
+    def _refused(self) -> str | None:
+        plan = self.rounds.sealed().plan
+        told = (str(unit.slicing["refused"]) for unit in self.units if unit.slicing and unit.slicing["refused"])
+        return plan.slicing_refused or next(told, None)
+
+
+def machine_line() -> str:
+    """The processor and the kernel in a line."""
+    found = facts.describe()
+    cpu = found.get("cpu_model") or "a processor without a name"
+    return f"{cpu}, {os.cpu_count()} CPUs, Linux {os.uname().release}"

@@ -1,0 +1,208 @@
+"""A user's job as a program: its command in its own folder, with the variables of its environment, and a hook.
+
+The hook is a folder that comes first in PYTHONPATH (hook/sitecustomize.py). It and what it writes lie in a launch's
+own folder, so that nothing else of this machine has to be shown. What it wrote is read when the launch has ended:
+when each step ended, and of launches that are asked for them, facts of the process.
+"""
+
+from __future__ import annotations
+
+import shutil
+import struct
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import KW_ONLY, dataclass, replace
+from pathlib import Path
+from typing import ClassVar
+
+from tare.core.errors import IntegrityError
+from tare.core.files import read_json, write_json
+from tare.core.process import Finished
+from tare.launch.program.base import Place, Result
+from tare.launch.program.command import CommandProgram
+from tare.model.environment import Bind, Environment
+from tare.model.records.launches import Steps
+from tare.model.schema import Record, parse
+from tare.weigh.facts import PROBE, PythonFacts
+
+HOOK = Path(__file__).with_name("hook")
+COPY, WRITES = "hook", "noted"  # in a launch's own folder: the hook, and what it writes
+LOOKED = "probe.txt"
+NUMBER = struct.Struct("=qq")
+MOST_TELLERS = 8
+
+
+class HookNotes(Record):
+    """What the hook wrote of itself in one process (hook/sitecustomize.py).
+
+    Attributes:
+        first_pid: of the process that Python was started as; pid: of this one, which may be forked from it.
+        tellers: what told steps, by number.
+        errors: of the hook. lacking: why something can't tell steps. shadowed: the `sitecustomize` that it hides.
+        ended: whether the process came to its end in order.
+    """
+
+    first_pid: int
+    pid: int
+    tellers: tuple[str, ...]
+    errors: tuple[str, ...]
+    lacking: tuple[str, ...]
+    shadowed: str | None
+    ended: bool
+
+
+@dataclass(frozen=True)
+class JobProgram(CommandProgram):
+    """A job.
+
+    Attributes:
+        hooked: the hook watches it; without it only whole runs are seen.
+        pattern: a line of its output in which this is found ends a step; None: optimizers and their like do.
+        python_path: PYTHONPATH that it would have without the hook.
+        facts: where facts of its process go; None where none are asked for.
+        without: variables of its environment that it is not to have.
+    """
+
+    _: KW_ONLY
+    hooked: bool = False
+    pattern: str | None = None
+    python_path: str | None = None
+    facts: Path | None = None
+    without: tuple[str, ...] = ()
+
+    as_given: ClassVar[bool] = True
+
+    @property
+    def shown(self) -> tuple[Bind, ...]:
+        """As of any command; a bind over its folder stands in for that."""
+        over = [bind for bind in self.binds if bind.target == self.workdir]
+        if not over:
+            return super().shown
+        every = dict.fromkeys((*over[-1:], *(bind for bind in self.binds if bind.target != self.workdir)))
+        return tuple(sorted(every, key=lambda bind: len(bind.target.parts)))
+
+    def write(self, place: Place) -> None:
+        """Put the hook into the launch's folder."""
+        if self.hooked:
+            (place.folder / WRITES).mkdir()
+            shutil.copytree(HOOK, place.folder / COPY, ignore=shutil.ignore_patterns("__pycache__"))
+
+    def argv_at(self, place: Place) -> tuple[str, ...]:
+        """As it is, without the variables that it is not to have."""
+        return (*without(self.without), *self.argv)
+
+    def variables_at(self, place: Place) -> Mapping[str, str]:
+        """Its own variables, and the hook's."""
+        if not self.hooked:
+            return self.variables
+        path = self.variables.get("PYTHONPATH", self.python_path)
+        own = str(place.inside / COPY)
+        hook = {"TARE_HOOK": str(place.inside / WRITES), "PYTHONPATH": f"{own}:{path}" if path else own}
+        hook |= {"TARE_HOOK_PATTERN": self.pattern} if self.pattern else {}
+        hook |= {"TARE_HOOK_FACTS": "1"} if self.facts else {}
+        return {**self.variables, **hook}
+
+    def result(self, finished: Finished, folder: Path, environment: Environment) -> Result:
+        """As of any command, with its steps; its facts are kept."""
+        found = super().result(finished, folder, environment)
+        if not self.hooked:
+            return found
+        if self.facts is not None:
+            keep_facts(folder / WRITES, self.facts)
+        return replace(found, steps=steps_in(folder / WRITES))
+
+
+@dataclass(frozen=True)
+class ProbeProgram(JobProgram):
+    """probe.sh where a job would run; what it said is kept.
+
+    Attributes:
+        said: the file for it.
+    """
+
+    _: KW_ONLY
+    said: Path = Path(LOOKED)
+
+    def write(self, place: Place) -> None:
+        """Put the script into the launch's folder."""
+        shutil.copy(PROBE, place.folder / PROBE.name)
+
+    def argv_at(self, place: Place) -> tuple[str, ...]:
+        """A shell that reads it."""
+        script, said = place.inside / PROBE.name, place.inside / LOOKED
+        shell = ("/bin/sh", "-c", '. "$1" > "$2"', "sh", str(script), str(said))
+        return (*without(self.without), *shell)
+
+    def result(self, finished: Finished, folder: Path, environment: Environment) -> Result:
+        """As of any command; what it said is kept."""
+        found = super().result(finished, folder, environment)
+        if (folder / LOOKED).exists():
+            shutil.copy(folder / LOOKED, self.said)
+        return found
+
+
+def without(names: tuple[str, ...]) -> tuple[str, ...]:
+    """What takes variables away from the program that follows; nothing for none."""
+    return ("/usr/bin/env", *(part for name in names for part in ("-u", name))) if names else ()
+
+
+def keep_facts(wrote: Path, target: Path) -> None:
+    """Keep the facts of the process of a job that noted most steps, or ended first, checked; there may be none."""
+
+    def rank(path: Path) -> tuple[int, int]:
+        return -len(_noted(path.with_name(f"steps.{path.name.split('.')[1]}"))), path.stat().st_mtime_ns
+
+    main = min(wrote.glob("facts.*.json"), key=rank, default=None)
+    if main is not None:
+        write_json(target, parse(PythonFacts, read_json(main), f"facts of {target.stem}").to_json())
+
+
+def _noted(path: Path) -> list[tuple[int, int]]:
+    """Instants of steps and the numbers of their tellers; none where the process noted none."""
+    return [(at, number) for at, number in NUMBER.iter_unpack(path.read_bytes()) if at] if path.exists() else []
+
+
+def steps_in(wrote: Path) -> Steps:
+    """The steps of the process that noted most, in the launch's clock; of several tellers, that of most steps.
+
+    Raises:
+        IntegrityError: the hook wrote something else.
+    """
+    notes = [parse(HookNotes, read_json(path), str(path)) for path in sorted(wrote.glob("hook.*.json"))]
+    tellers = {str(one.pid): one.tellers for one in notes}
+    found: list[tuple[str, list[int]]] = []
+    for path in sorted(wrote.glob("steps.*")):
+        pairs = _noted(path)
+        names = tellers.get(path.name.split(".")[1], ())
+        if any(not 0 <= number < max(1, len(names)) for _, number in pairs):
+            raise IntegrityError(f"{path}: a step was told by nobody")
+        counts = Counter(number for _, number in pairs)
+        if counts:
+            (most, _), *_ = counts.most_common(1)
+            teller = names[most] if names else "the hook"
+            found.append((teller, [at for at, number in pairs if number == most]))
+    name, ends = max(found, key=lambda one: len(one[1]), default=(None, []))
+    return Steps(
+        teller=name,
+        ends_ns=tuple(ends),
+        others=tuple(sorted({one for names in tellers.values() for one in names} - {name})[:MOST_TELLERS]),
+        ran=bool(tellers),
+        shadowed=next((one.shadowed for one in notes if one.shadowed), None),
+        lacking=tuple(dict.fromkeys(text for one in notes for text in one.lacking)),
+        errors=tuple(dict.fromkeys(text for one in notes for text in one.errors)),
+    )
+
+
+def why_no_steps(steps: Steps | None, argv: tuple[str, ...]) -> str | None:
+    """Why a launch tells no steps; None where it does."""
+    if steps is not None and steps.ends_ns:
+        return None
+    if steps is None or not steps.ran:
+        return "the hook did not run in it: it starts no Python, or one that ignores PYTHONPATH (python -I, -E)"
+    if steps.lacking:
+        return steps.lacking[0]
+    if steps.errors:
+        return f"the hook failed: {steps.errors[0]}"
+    return (
+        "no optimizer took a step: call tare.mark() at the end of a step, or give --steps a pattern of its output"
+    )

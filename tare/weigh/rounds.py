@@ -1,0 +1,192 @@
+"""Rounds of a job in some environments, as a sealed campaign.
+
+The first environment is the reference: plans and journals call its launches `host` and `host.control`, whatever it
+is.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from tare.core.errors import UnavailableError
+from tare.core.files import canonical_json, read_json, sha256_text
+from tare.core.progress import say, step
+from tare.experiments import sliced
+from tare.experiments.campaign import run_campaign
+from tare.experiments.designs import Design, Row, identity
+from tare.launch.run import Order
+from tare.launch.slicing.rounds import Way, run_launches
+from tare.machine import nvidia_driver
+from tare.model.journals.sealed import SealedCampaign, read_sealed
+from tare.model.journals.units import counted
+from tare.model.records.campaigns import VERDICT_UNITS, Plan, Sampling, Unit
+from tare.model.registry import HOST, SINGLE
+from tare.model.roles import CONTROL, read_roles
+from tare.model.schema import parse
+from tare.model.specification import Command, Specification
+from tare.model.studies.layout import SEALED
+from tare.stats.fits import run_values
+from tare.weigh import folder as folders
+from tare.weigh.facts import PythonFacts
+from tare.weigh.job import JobProgram
+from tare.weigh.places import Place
+from tare.weigh.request import Request
+
+PILOT = VERDICT_UNITS
+HALF_WIDTHS = 4  # of the interval that the budget is spent for, in a margin
+
+
+def launch_name(name: str) -> str:
+    """What plans call the launch of an environment that is not the reference: no other has the name of its own."""
+    return f"{name}~" if name == HOST else name
+
+
+class Rounds:
+    """Rounds of some environments, as a sealed campaign."""
+
+    def __init__(self, request: Request, results: Path, name: str, places: Mapping[str, Place]) -> None:
+        self.request, self.folder, self.places = request, results / name, dict(places)
+        first, *others = places
+        self.launches = {HOST: first, CONTROL: first}
+        self.launches |= {launch_name(other): other for other in others}
+        self.facts = results / "facts"
+        self.uses_gpu = False
+        self.sites = {name: self.places[own].site for name, own in self.launches.items()}
+
+    def program_of(self, name: str, *, facts: bool = False) -> JobProgram:
+        """What a launch of this name runs."""
+        place = self.places[self.launches[name]]
+        pattern = None if self.request.steps in ("auto", "none") else self.request.steps
+        return JobProgram(
+            self.request.command,
+            workdir=self.request.workdir,
+            binds=(*self.request.binds, *place.choice.shown),
+            variables={**self.request.variables, **place.choice.variables},
+            without=place.choice.unset,
+            hooked=self.request.steps != "none",
+            pattern=pattern,
+            python_path=place.seen.variables.get("PYTHONPATH"),
+            facts=self._facts_file(place) if facts else None,
+        )
+
+    def _facts_file(self, place: Place) -> Path:
+        return self.facts / f"{place.choice.name}.python.json"
+
+    def python_of(self, name: str) -> PythonFacts | None:
+        """What the job's Python was in an environment of this name; None where none told it."""
+        path = self._facts_file(self.places[name])
+        return parse(PythonFacts, read_json(path), str(path)) if path.exists() else None
+
+    def plan(self, budget_s: float) -> Plan:
+        """The plan of the campaign."""
+        request, refused = self.request, self._refused()
+        alone = {name: reason for name, own in self.launches.items() if (reason := self.places[own].alone)}
+        asked = [place.choice.to_json() for place in self.places.values()]
+        return Plan(
+            kind="weigh",
+            study="own-job",
+            workload=request.name,
+            launches=read_roles(self.launches),
+            spec=Specification(mode="command", command=Command(argv=request.command, workdir=str(request.workdir))),
+            conditions=request.conditions,
+            sampling=Sampling(
+                confidence=request.confidence,
+                metric="real_s",
+                pilot=PILOT,
+                half_width=math.log1p(request.margin) / HALF_WIDTHS,
+                budget_s=max(1.0, budget_s),
+                verdict_units=PILOT,
+            ),
+            margins={"run": request.margin, "step": request.margin},
+            seed=request.seed,
+            discarded=1,
+            arm="",
+            headline_arm="",
+            stack="",
+            slicing_refused=refused,
+            unsliced=alone if refused is None else {},
+            code_sha256=sha256_text(canonical_json([list(request.command), asked])),
+            # Its instant: files of the job may have changed since an interruption, and nothing is carried on.
+            provenance={"environments": asked, "launches": self.launches, "planned_ns": time.time_ns()},
+            machine=identity(False),
+        )
+
+    def _refused(self) -> str | None:
+        """Why none of its launches can be sliced; None where some can."""
+        if self.request.between is not None:
+            return "--between makes the folder as it was before each run, and runs that share the machine share it"
+        device = "cuda" if self.uses_gpu else "cpu"
+        page_cache = self.request.conditions.page_cache
+        return self.places[self.launches[HOST]].alone or sliced.refusal(SINGLE, device, page_cache)
+
+    def run(self, budget_s: float) -> list[Unit]:
+        """Its rounds that count."""
+        plan = self.plan(budget_s)
+        design = Design(
+            plan=plan,
+            run_unit=self._unit,
+            values=run_values,
+            what="weigh",
+            hopeless=sliced.hopeless,
+            shares=lambda done: len(sliced.groups(plan, done)),
+        )
+        run_campaign(self.folder, design)
+        return counted(read_sealed(self.folder / SEALED).units)
+
+    def _unit(self, plan: Plan, number: int, done: Sequence[Unit]) -> Row:
+        first = sliced.calibration_of(done) is None
+        between = self.request.between
+        return sliced.run_unit(
+            plan,
+            self.sites,
+            done,
+            program_of=lambda name: self.program_of(name, facts=first),
+            before=lambda name: None if between is None else self.request.in_shell(between, "--between"),
+        )
+
+    def sealed(self) -> SealedCampaign:
+        """The campaign as it was sealed."""
+        return read_sealed(self.folder / SEALED)
+
+
+def try_the_job(request: Request, rounds: Rounds) -> None:
+    """Run the job once in the reference; see what it changes of its folder, and whether it may use a GPU.
+
+    Raises:
+        UnavailableError: it fails there.
+    """
+    before = folders.stamps(request.workdir)
+    if request.between is not None:
+        request.in_shell(request.between, "--between")
+    order = Order(
+        site=rounds.sites[HOST], program=rounds.program_of(HOST, facts=True), conditions=request.conditions
+    )
+    name = request.reference.name
+    with step(f"the job once in {name}"):
+        found = run_launches({name: order}, Way(pace=None, orders=itertools.repeat((0,)), seed=""))
+    if found.fault is not None:
+        limit = f"a run may take {request.timeout_s:g} s (--timeout)"
+        raise UnavailableError(
+            f"the job does not come to its end in {name}, the reference: {found.voided}; {limit}"
+        )
+    if not (record := found.records[name]).ok:
+        raise UnavailableError(f"the job fails in {name}, the reference: {record.reason}")
+    if nvidia_driver.device_files(nvidia_driver.places_here()):
+        python = rounds.python_of(name)
+        rounds.uses_gpu = python is None or python.uses_cuda
+    if before is not None and request.between is None:
+        _tell_changes(before, folders.stamps(request.workdir))
+
+
+def _tell_changes(before: folders.Stamps, after: folders.Stamps | None) -> None:
+    """Say which files a run changed that were there before it: later runs have another input."""
+    if after is None:
+        return
+    changed = folders.changes(before, after).of_inputs
+    if changed:
+        few = ", ".join(changed[:3]) + (f" and {len(changed) - 3} more" if len(changed) > 3 else "")
+        say(f"the job changes files that were there before it ({few}): --between COMMAND can restore them")

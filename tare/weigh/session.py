@@ -1,0 +1,55 @@
+"""One `tare weigh`: look at each environment, weigh the job in all of them, confirm what makes one slower.
+
+results/weigh/<name>/campaign/ and, where causes were tried, causes/ hold sealed campaigns as studies have them,
+facts/ what each environment was seen to be, answer.json and index.html the answer.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import shutil
+import time
+from pathlib import Path
+
+from tare.experiments.alone import measuring
+from tare.model.studies.layout import SEALED
+from tare.weigh.answer import Answer
+from tare.weigh.found import Found
+from tare.weigh.places import open_places
+from tare.weigh.request import Request
+from tare.weigh.rounds import Rounds, try_the_job
+from tare.weigh.tried import causes_found, try_changes
+
+ANSWER = "answer.json"
+MAIN_SHARE = 0.6  # of the budget, where causes are looked for
+
+
+def weigh(request: Request, results: Path) -> Answer:
+    """Weigh a job in several environments.
+
+    Args:
+        request: what is asked.
+        results: folder of what is kept.
+
+    Raises:
+        UserError: the request can't be met as it is.
+        UnavailableError: the reference can't be had, or the job fails in it.
+    """
+    began = time.monotonic()
+    with measuring(results / "campaign" / SEALED), contextlib.ExitStack() as stack:
+        shutil.rmtree(results / "facts", ignore_errors=True)  # of another job
+        if request.setup is not None:
+            request.in_shell(request.setup, "--setup")
+        places, unavailable = open_places(request, results, stack)
+        rounds = Rounds(request, results, "campaign", places)
+        try_the_job(request, rounds)
+        share = MAIN_SHARE if request.confirm and len(places) > 1 else 1.0
+        units = rounds.run(share * 60 * request.minutes)
+        found = Found(request=request, places=places, unavailable=unavailable, units=units, rounds=rounds)
+        causes = {}
+        if request.confirm and (asked := found.suspected()):
+            left_s = 60 * request.minutes - (time.monotonic() - began)
+            causes = causes_found(found, asked, try_changes(found, asked, results, left_s, stack))
+    answer = found.answer((time.monotonic() - began) / 60, causes)
+    answer.write(results / ANSWER)
+    return answer

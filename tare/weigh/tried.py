@@ -1,0 +1,164 @@
+"""Causes that the facts allow, put to the test: rounds with one change each, and what they say of the cause."""
+
+from __future__ import annotations
+
+import contextlib
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from tare.core.errors import TareError, reason_of
+from tare.stats.intervals import Interval
+from tare.weigh.answer import CauseFound, Finding
+from tare.weigh.causes import CAUSES, Change, Suspicion
+from tare.weigh.changes import apply
+from tare.weigh.conclude import Cost, cost_of
+from tare.weigh.found import Found
+from tare.weigh.places import open_place
+from tare.weigh.rounds import Rounds, launch_name
+
+FEWEST_ROUNDS = 4
+MOST_CHANGES = 4  # in the rounds of one campaign
+SMALLEST_SHARE = 0.15  # of a difference: a change that takes away less is no cause of it
+ORDER: tuple[Finding, ...] = ("confirmed", "open", "not tried", "excluded")
+
+Wanted = tuple[str, Suspicion, Change]  # the name of an environment, one of its causes, and what would confirm it
+Key = tuple[str, str]  # the names of an environment and of a cause
+
+
+@dataclass(frozen=True, kw_only=True)
+class Tried:
+    """A change that was tried: what the environment cost with it against without it."""
+
+    change: Change
+    cost: Cost
+
+
+def try_changes(
+    found: Found,
+    asked: Mapping[str, Sequence[Suspicion]],
+    results: Path,
+    left_s: float,
+    stack: contextlib.ExitStack,
+) -> dict[Key, list[Tried | str]]:
+    """Rounds of the reference, the environments that differ, and each with one change, as the time allows.
+
+    Args:
+        found: of the first rounds.
+        asked: suspicions by the name of the environment.
+        results: folder of what is kept.
+        left_s: of the budget.
+        stack: holds what is opened.
+
+    Returns:
+        By environment and cause, what came of its changes, the likeliest first; a reason where one could not be
+        made.
+    """
+    wanted = _first_of_each(
+        [(name, one, each) for name, own in asked.items() for one in own for each in one.changes]
+    )
+    reference = found.request.reference.name
+    places = {reference: found.places[reference]}
+    opened: list[tuple[Key, Change, str]] = []
+    tried: dict[Key, list[Tried | str]] = {}
+    for name, suspicion, change in wanted[: _affordable(found, wanted, left_s)]:
+        key, own = (name, suspicion.cause), found.places[name]
+        try:
+            choice = apply(change, own.choice, found.python[reference], results)
+            place = open_place(found.request, results, choice, own.adapter.network, stack)
+        except TareError as error:
+            tried.setdefault(key, []).append(f"{change.name} can't be tried: {reason_of(error)}")
+            continue
+        places |= {name: own, choice.name: place}
+        opened.append((key, change, choice.name))
+    if opened:
+        rounds = Rounds(found.request, results, "causes", places)
+        rounds.uses_gpu = found.rounds.uses_gpu
+        units = rounds.run(left_s)
+        for key, change, other in opened:
+            cost = cost_of(units, launch_name(other), found.alpha, reference=launch_name(key[0]))
+            tried.setdefault(key, []).append(Tried(change=change, cost=cost))
+    return tried
+
+
+def _affordable(found: Found, wanted: Sequence[Wanted], left_s: float) -> int:
+    """How many changes are tried: each is a launch more in every round, as is its environment."""
+    launch_s = max((unit.cost_s for unit in found.units), default=0.0) / (len(found.places) + 1)
+    most = 0
+    while most < min(len(wanted), MOST_CHANGES):
+        launches = 2 + len({name for name, *_ in wanted[: most + 1]}) + most + 1
+        if (FEWEST_ROUNDS + 1) * launches * launch_s > left_s:
+            break
+        most += 1
+    return most
+
+
+def _first_of_each(found: Sequence[Wanted]) -> list[Wanted]:
+    """First changes of causes before second ones; among them the first cause of each environment, and so on."""
+    again: Counter[Key] = Counter()
+    causes: dict[str, dict[str, int]] = {}
+    ranks: list[tuple[int, int]] = []
+    for name, suspicion, _ in found:
+        own = causes.setdefault(name, {})
+        ranks.append((again[name, suspicion.cause], own.setdefault(suspicion.cause, len(own))))
+        again[name, suspicion.cause] += 1
+    return [one for _, one in sorted(zip(ranks, found, strict=True), key=lambda pair: pair[0])]
+
+
+def causes_found(
+    found: Found, asked: Mapping[str, Sequence[Suspicion]], tried: Mapping[Key, Sequence[Tried | str]]
+) -> dict[str, list[CauseFound]]:
+    """What is known of each suspected cause, by environment: confirmed ones first."""
+    causes = {
+        name: [_cause(one, found.cost(name), tried.get((name, one.cause), ())) for one in own]
+        for name, own in asked.items()
+    }
+    return {name: sorted(own, key=lambda one: ORDER.index(one.finding)) for name, own in causes.items()}
+
+
+def _cause(suspicion: Suspicion, whole: Cost, tried: Sequence[Tried | str]) -> CauseFound:
+    """What is known of a cause of what an environment costs as a whole, by the change of it that says most."""
+    base = CauseFound(
+        cause=suspicion.cause,
+        title=CAUSES[suspicion.cause].title,
+        finding="not tried",
+        evidence=suspicion.evidence,
+        reason=suspicion.untried or "the budget leaves no time for it",
+    )
+    every = [_changed(base, whole, one) for one in tried]
+    every += [base] if len(tried) < max(1, len(suspicion.changes)) else []
+    return min(every, key=lambda one: (ORDER.index(one.finding), -(one.share or 0.0)))
+
+
+def _changed(base: CauseFound, whole: Cost, tried: Tried | str) -> CauseFound:
+    """What one change says of a cause."""
+    if isinstance(tried, str):
+        return base.replace(reason=tried)
+    change, gained = tried.change, tried.cost.run
+    if gained is None or gained.mean is None or whole.run is None or whole.run.mean is None:
+        return base.replace(reason=f"the job fails with {change.name}")
+    finding, share = judged(gained, whole.run.mean)
+    return base.replace(
+        finding=finding,
+        reason=None,
+        share=share,
+        change=change.name,
+        gained=tried.cost.run_ratio,
+        advice=change.advice,
+    )
+
+
+def judged(gained: Interval, whole: float) -> tuple[Finding, float | None]:
+    """What a change says of a cause, and where that is confirmed the share of the difference that it explains.
+
+    Args:
+        gained: log-ratio of runs with the change to those without.
+        whole: log-ratio of runs without it to the reference's.
+    """
+    if gained.told is None or not whole:
+        return "open", None
+    least, share, most = sorted(-one / whole for one in gained.told)
+    if least > 0 and share >= SMALLEST_SHARE:
+        return "confirmed", share
+    return ("excluded" if most < SMALLEST_SHARE else "open"), None

@@ -1,0 +1,248 @@
+"""An answer in words: for a terminal of 80 columns, and as Markdown for a pipeline's summary."""
+
+from __future__ import annotations
+
+import math
+import shlex
+import textwrap
+from collections.abc import Iterator, Sequence
+
+from tare.weigh.answer import Answer, CauseFound, Ratio, Seconds, Weighed
+
+WIDTH = 80
+LONGEST_NAME, LONGEST_COMMAND = 18, 60
+HEADINGS = ("environment", "whole run", "at the start", "each step", "verdict")
+VERDICTS = {"different within margin": "within margin"}
+PARTS = {"start": "at the start", "body": "in the program", "exit": "at the end"}
+NONE = "–"
+MOSTLY = 0.8  # of a difference
+
+
+def percent(value: float) -> str:
+    """A relative change with its sign: two digits where it is below one per cent."""
+    points = 100 * value
+    digits = 0 if abs(points) >= 99.5 else 1 if abs(points) >= 0.95 else 2
+    return f"{points:+.{digits}f}%"
+
+
+def ratio_text(ratio: Ratio | None) -> str:
+    """A ratio and half the width of its interval: +6.0% ±0.5."""
+    if ratio is None:
+        return NONE
+    if ratio.ratio >= 3:
+        return f"{ratio.ratio:.1f} times"
+    if ratio.low is None or ratio.high is None:
+        return percent(ratio.ratio - 1)
+    half = 50 * (ratio.high - ratio.low)
+    return f"{percent(ratio.ratio - 1)} ±{half:.{1 if half >= 0.095 else 2}f}"
+
+
+def seconds_text(one: Seconds | None) -> str:
+    """Seconds with their sign, as many digits as their interval leaves."""
+    if one is None:
+        return NONE
+    return f"{one.seconds:+z.{_digits(one)}f} s"
+
+
+def interval_s(one: Seconds) -> str:
+    """The interval of seconds: +0.21 to +0.25 s."""
+    if one.low is None or one.high is None:
+        return "too few rounds"
+    digits = _digits(one)
+    return f"{one.low:+z.{digits}f} to {one.high:+z.{digits}f} s"
+
+
+def _digits(one: Seconds) -> int:
+    """As many that the interval has one or two, and no more than four."""
+    half = 0.0 if one.low is None or one.high is None else (one.high - one.low) / 2
+    return min(4, max(1, math.ceil(-math.log10(half)))) if half else 3
+
+
+def between(ratio: Ratio) -> str:
+    """An interval in words: between 4.6% and 5.6% longer."""
+    if ratio.low is None or ratio.high is None:
+        return f"{percent(ratio.ratio - 1)}, with too few rounds for an interval"
+    low, high = ratio.low - 1, ratio.high - 1
+    if low >= 0:
+        return f"between {_plain(low)} and {_plain(high)} longer"
+    if high <= 0:
+        return f"between {_plain(-high)} and {_plain(-low)} shorter"
+    return f"between {_plain(-low)} shorter and {_plain(high)} longer"
+
+
+def _plain(value: float) -> str:
+    return percent(value).lstrip("+-")
+
+
+def table_rows(answer: Answer) -> list[tuple[str, ...]]:
+    """Cells of the table, the reference's A/A control first."""
+    rows: list[tuple[str, ...]] = [
+        (
+            f"{answer.reference} again",
+            ratio_text(answer.control),
+            NONE,
+            ratio_text(answer.control_step),
+            "A/A control",
+        )
+    ]
+    for one in answer.environments:
+        if one.status != "weighed":
+            rows.append((one.name, NONE, NONE, NONE, one.status))
+            continue
+        verdict = VERDICTS.get(one.verdict or "", one.verdict or NONE)
+        rows.append(
+            (one.name, ratio_text(one.run), seconds_text(one.parts.get("start")), ratio_text(one.step), verdict)
+        )
+    return rows
+
+
+def terminal(answer: Answer) -> str:
+    """The whole answer, in lines of at most WIDTH columns."""
+    lines = [*_head(answer), ""]
+    rows = [tuple(_cut(cell) for cell in row) for row in table_rows(answer)]
+    widths = [max(len(row[k]) for row in (HEADINGS, *rows)) for k in range(len(HEADINGS))]
+    lines += [
+        "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip()
+        for row in (HEADINGS, *rows)
+    ]
+    for one in answer.environments:
+        lines += ["", *_about(answer, one)]
+    lines += [""] * bool(answer.remarks) + [part for text in answer.remarks for part in _wrapped(text)]
+    return "\n".join(lines)
+
+
+def _cut(cell: str) -> str:
+    return cell if len(cell) <= LONGEST_NAME else cell[: LONGEST_NAME - 1] + "…"
+
+
+def _wrapped(text: str, indent: str = "") -> list[str]:
+    return textwrap.wrap(text, WIDTH, initial_indent=indent, subsequent_indent=indent, break_on_hyphens=False)
+
+
+def _head(answer: Answer) -> list[str]:
+    command = shlex.join(answer.command)
+    command = command if len(command) <= LONGEST_COMMAND else f"{command[:LONGEST_COMMAND]}…"
+    total = sum(answer.reference_s.values())
+    step = f", {1000 * answer.step_s:.3g} ms a step" if answer.step_s is not None else ""
+    return [
+        *_wrapped(f"{command}"),
+        *_wrapped(
+            f"Reference {answer.reference}: {total:.3g} s a run{step}. {answer.rounds} rounds in "
+            f"{answer.minutes:.1f} min; intervals at {100 * answer.confidence:g}%, margin "
+            f"{100 * answer.margin:g}%."
+        ),
+    ]
+
+
+def sentences(answer: Answer, one: Weighed) -> list[str]:
+    """What is found of one environment: is it real, when is it paid, what causes it, what mends it."""
+    if one.status != "weighed" or one.run is None:
+        return [f"{one.name} was not weighed: {one.reason}."]
+    found = [_verdict(answer, one)]
+    start, step = one.parts.get("start"), one.step
+    if start is not None and start.low is not None and start.high is not None:
+        if start.low > 0 or start.high < 0:
+            found.append(f"Its start takes {interval_s(start)}, once a run.")
+        else:
+            found.append(f"No difference at its start is shown ({interval_s(start)}).")
+    if step is not None:
+        if step.holds_one:
+            found.append(f"Nothing is shown for each step ({_range(step)}).")
+        else:
+            found.append(f"Each step takes {between(step)}.")
+    elif one.steps_reason:
+        found.append(f"Steps were not seen: {one.steps_reason}.")
+    if one.unsliced_reason:
+        found.append(f"Its runs were not sliced: {one.unsliced_reason}.")
+    if one.verdict == "different" and not any(cause.finding == "confirmed" for cause in one.causes):
+        found.append(_unexplained(one))
+    return [*found, *one.remarks]
+
+
+def _unexplained(one: Weighed) -> str:
+    start, total = one.parts.get("start"), one.parts.get("total")
+    if start is not None and total is not None and start.seconds / total.seconds >= MOSTLY:
+        return f"Its start is {100 * min(1.0, start.seconds / total.seconds):.0f}% of the difference."
+    return "No cause was confirmed."
+
+
+def _verdict(answer: Answer, one: Weighed) -> str:
+    assert one.run is not None
+    margin, run = f"{100 * answer.margin:g}%", between(one.run)
+    return {
+        "equivalent": f"{one.name} costs this job less than {margin}: a whole run takes {run}.",
+        "different within margin": f"{one.name} differs by less than {margin}: a whole run takes {run}.",
+        "different": f"{one.name} differs: a whole run takes {run}.",
+    }.get(one.verdict or "", f"{one.name} can't be told from {answer.reference} yet: a whole run takes {run}.")
+
+
+def _range(ratio: Ratio) -> str:
+    if ratio.low is None or ratio.high is None:
+        return "no interval"
+    return f"{percent(ratio.low - 1)} to {percent(ratio.high - 1)}"
+
+
+def finding_text(one: Weighed, cause: CauseFound) -> str:
+    """What was found of a cause."""
+    if cause.finding == "confirmed" and one.run is not None:
+        return f"Confirmed: {cause.title}: {_share(one.run, cause)}."
+    if cause.finding == "not tried":
+        return f"Not tried: {cause.title}: {cause.reason}."
+    return f"Excluded: {cause.title}." if cause.finding == "excluded" else f"Open: {cause.title}."
+
+
+def grounds(answer: Answer, one: Weighed, cause: CauseFound) -> list[str]:
+    """What a finding rests on, a line each: the facts, and what a change gained."""
+    lines = [
+        f"{each.what}: {each.reference} in {answer.reference}, {each.value} in {one.name}"
+        for each in cause.evidence
+    ]
+    if cause.gained is not None and cause.change is not None:
+        lines.append(f"tried {cause.change}: a run takes {between(cause.gained)}")
+    return lines
+
+
+def advice_of(cause: CauseFound) -> str | None:
+    """What mends a confirmed cause."""
+    return cause.advice if cause.finding == "confirmed" else None
+
+
+def _share(run: Ratio, cause: CauseFound) -> str:
+    whole = percent(run.ratio - 1)
+    if cause.share is None:
+        return f"a part of {whole}"
+    return f"{_plain(run.ratio ** min(1.0, cause.share) - 1)} of {whole.lstrip('+')}"
+
+
+def _about(answer: Answer, one: Weighed) -> Iterator[str]:
+    yield from _wrapped(" ".join(sentences(answer, one)))
+    for cause in one.causes:
+        yield from _wrapped(finding_text(one, cause), "  ")
+        for line in _below(answer, one, cause):
+            yield from _wrapped(line, "    ")
+
+
+def _below(answer: Answer, one: Weighed, cause: CauseFound) -> list[str]:
+    advice = advice_of(cause)
+    return [*grounds(answer, one, cause), *([f"To mend it: {advice}"] if advice else [])]
+
+
+def markdown(answer: Answer) -> str:
+    """A summary for a pipeline: one table, then the sentences."""
+    lines = [
+        f"**`{shlex.join(answer.command)}`** against {answer.reference}",
+        "",
+        _row(HEADINGS),
+        _row(["---"] * len(HEADINGS)),
+    ]
+    lines += [_row(row) for row in table_rows(answer)]
+    for one in answer.environments:
+        lines += ["", " ".join(sentences(answer, one))]
+        for cause in one.causes:
+            lines += [f"- {finding_text(one, cause)}", *(f"  - {each}" for each in _below(answer, one, cause))]
+    lines += [""] * bool(answer.remarks) + list(answer.remarks)
+    return "\n".join(lines)
+
+
+def _row(cells: Sequence[str]) -> str:
+    return f"| {' | '.join(cell.replace('|', chr(92) + '|') for cell in cells)} |"

@@ -1,0 +1,199 @@
+"""The table of causes: each is suspected where its facts differ, and none of two environments that are alike."""
+
+import subprocess
+
+import pytest
+
+from tare.core.errors import IntegrityError
+from tare.core.files import project_root
+from tare.weigh.causes import CAUSES, Change, Side, markdown, suspects, table
+from tare.weigh.choices import read_choice
+from tare.weigh.facts import PROBE, Library, Mount, PythonFacts, Surroundings, cpu_numbers, surroundings
+
+HOST = Surroundings(
+    seccomp=0,
+    speculation={"Speculation_Store_Bypass": "thread vulnerable"},
+    cpus="0-3",
+    memory_nodes="0-1",
+    limits={"Max open files": 1024, "Max locked memory": None},
+    mounts=(
+        Mount(point="/", kind="ext4", source="/dev/vda", options=("rw",)),
+        Mount(point="/dev/shm", kind="tmpfs", source="tmpfs", options=("rw", "size=8388608k")),
+    ),
+    huge_pages="madvise",
+    huge_pages_allowed=True,
+    cpu_flags=("avx2", "avx512f", "fma"),
+    variables={"HOME": "/home/a"},
+)
+PYTHON = PythonFacts(
+    python="3.12.1",
+    executable="/opt/py/bin/python",
+    prefixes=("/opt/py", "/opt/py"),
+    compiler="GCC 12",
+    config_args="'--enable-optimizations' '--with-lto'",
+    cflags="-Wall -O3",
+    path=("/opt/py/lib",),
+    user_site=(True, "/home/a/.local/lib"),
+    modules={"numpy": ("2.0", "/opt/py/lib/numpy/__init__.py")},
+    files={"/opt/py/lib/libopenblas64.so": "10:aa", "/lib/libc.so.6": "1:bb"},
+    libraries={"/opt/py/lib/libopenblas64.so": Library(core="SkylakeX", threads=4)},
+    torch=None,
+    affinity_first="0-3",
+    affinity_last="0-3",
+    affinity_threads=("0-3", "0-3"),
+    affinity_workers=(),
+    status=(),
+    smaps=None,
+    compiled=(300, 0),
+    major_faults=3,
+    minor_faults=50000,
+    switches_forced=10,
+    io=None,
+    groups={},
+)
+REFERENCE = Side(choice=read_choice("host"), seen=HOST, python=PYTHON, workdir="/work")
+SMALL_SHM = (HOST.mounts[0], Mount(point="/dev/shm", kind="tmpfs", source="shm", options=("rw", "size=65536k")))
+FUSE = (Mount(point="/", kind="fuse.squashfuse_ll", source="x", options=("ro",)), *HOST.mounts[1:])
+
+
+def seen(**values):
+    return HOST.replace(**values)
+
+
+def python(**values):
+    return PYTHON.replace(**values)
+
+
+def side(text="docker=img", surroundings=HOST, job=PYTHON, **values):
+    return Side(choice=read_choice(text), seen=surroundings, python=job, workdir="/work", **values)
+
+
+# Each cause with an environment that has it, and the name of its first change (None: this machine can make none).
+PLANTED = {
+    "library build": (
+        side(job=python(libraries={"/usr/lib/libopenblas.so": Library(core="Haswell", threads=4)})),
+        "OPENBLAS_CORETYPE=SkylakeX",
+    ),
+    "interpreter build": (side(job=python(config_args="", cflags="-O2")), "the reference's Python inside"),
+    "CPU quota": (side("docker=img --cpus 1.5", quota_cpus=1.5), "OMP_NUM_THREADS=1"),
+    "threads": (
+        side(
+            surroundings=seen(variables={"HOME": "/home/a", "OMP_NUM_THREADS": "1"}),
+            job=python(libraries={"/opt/py/lib/libopenblas64.so": Library(core="SkylakeX", threads=1)}),
+        ),
+        "without OMP_NUM_THREADS",
+    ),
+    "affinity": (side("docker=img --cpuset-cpus 0", surroundings=seen(cpus="0")), "no cpuset"),
+    "seccomp": (side(surroundings=seen(seccomp=2)), "seccomp=unconfined"),
+    "file system": (side("apptainer=job.sif", surroundings=seen(mounts=FUSE)), "image unpacked"),
+    "shared memory": (side(surroundings=seen(mounts=SMALL_SHM)), "--ipc=host"),
+    "memory limit": (side("docker=img --memory 1g", memory_limit_bytes=1 << 30), "no limit"),
+    "CPU weight": (side("docker=img --cpu-shares 2", weight="cpu.shares 2"), "no weight"),
+    "memory nodes": (side("docker=img --cpuset-mems 1", surroundings=seen(memory_nodes="1")), "all memory nodes"),
+    "allocator": (
+        side(surroundings=seen(variables={"HOME": "/home/a", "MALLOC_TRIM_THRESHOLD_": "0"})),
+        "without MALLOC_TRIM_THRESHOLD_",
+    ),
+    "instructions": (
+        side(surroundings=seen(variables={"HOME": "/home/a", "ONEDNN_MAX_CPU_ISA": "SSE41"})),
+        "without ONEDNN_MAX_CPU_ISA",
+    ),
+    "user site": (
+        side("apptainer=job.sif", job=python(modules={"numpy": ("1.0", "/home/a/.local/lib/numpy/__init__.py")})),
+        "PYTHONNOUSERSITE=1",
+    ),
+    "compiled modules": (side(job=python(compiled=(300, 280))), "compiled code kept"),
+    "open files": (
+        side(surroundings=seen(limits={"Max open files": 1 << 30, "Max locked memory": None})),
+        "nofile=1024",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", PLANTED)
+def test_a_cause_is_suspected_with_the_change_that_confirms_it(name):
+    planted, change = PLANTED[name]
+    found = {one.cause: one for one in suspects(REFERENCE, planted)}
+    assert name in found and found[name].evidence
+    assert found[name].changes[0].name == change
+    assert any(each.reference != each.value for each in found[name].evidence)
+
+
+@pytest.mark.parametrize("name", set(CAUSES) - {"exchange"})
+def test_every_cause_has_a_planted_one(name):
+    assert name in PLANTED
+
+
+@pytest.mark.parametrize("text", ["docker=img", "apptainer=job.sif", "charliecloud=/img", "venv=/v", "podman=img"])
+def test_environments_that_are_alike_have_no_cause(text):
+    assert suspects(REFERENCE, side(text)) == []
+    assert suspects(REFERENCE, side(text, job=None)) == []
+
+
+def test_mitigations_make_a_filter_the_likeliest():
+    mitigated = {"Speculation_Store_Bypass": "thread force mitigated"}
+    first, *_ = suspects(REFERENCE, side(surroundings=seen(seccomp=2, speculation=mitigated, mounts=SMALL_SHM)))
+    assert (first.cause, first.confidence) == ("seccomp", "high")
+
+
+def test_gpus_that_may_not_share_memory():
+    torch = {"build": "", "parallel": "", "capability": None, "threads": 4, "cuda": "12.4", "cudnn": 9}
+    values = {**PYTHON.to_json(), "torch": torch, "files": {"/x/libnccl.so.2": "1:a"}}
+    job = PythonFacts.model_validate_json(__import__("json").dumps(values))
+    found = {one.cause: one for one in suspects(REFERENCE, side(surroundings=seen(mounts=SMALL_SHM), job=job))}
+    assert found["exchange"].changes[0].options == ("--ipc=host", "--network=host")
+
+
+def test_a_change_of_an_environment_takes_one_thing_away():
+    choice = read_choice("a=docker=img --cpus 2 --memory=1g").replace(variables={"OMP_NUM_THREADS": "8"})
+    less = Change(name="no quota", without=("--cpus",), unset=("OMP_NUM_THREADS",), advice="").of(choice)
+    assert (less.name, less.options, dict(less.variables)) == ("a+no-quota", ("--memory=1g",), {})
+    more = Change(name="OMP_NUM_THREADS=2", variables={"OMP_NUM_THREADS": "2"}, advice="").of(choice)
+    assert more.name == "a+omp_num_threads-2" and more.variables == {"OMP_NUM_THREADS": "2"}
+
+
+def test_what_the_probe_says_here_is_read():
+    text = subprocess.run(["/bin/sh", str(PROBE)], capture_output=True, text=True, check=True).stdout
+    found = surroundings(text)
+    assert found.cpu_count is not None and found.kernel and found.boot_id and found.memory_bytes
+    assert found.mount_of("/") is not None and found.limits["Max open files"]
+    assert (
+        suspects(Side(choice=read_choice("host"), seen=found), Side(choice=read_choice("a=host"), seen=found)) == []
+    )
+
+
+def test_a_probe_that_is_cut_short_is_refused():
+    text = subprocess.run(["/bin/sh", str(PROBE)], capture_output=True, text=True, check=True).stdout
+    with pytest.raises(IntegrityError, match="cut short"):
+        surroundings(text.removesuffix("== end\n"))
+    with pytest.raises(IntegrityError, match="unknown form"):
+        surroundings("== /sys/fs/cgroup/cpu.max\nmany 100000\n== end\n")
+
+
+@pytest.mark.parametrize(
+    ("section", "text", "quota", "memory"),
+    [
+        ("cpu.max", "max 100000", None, None),
+        ("cpu.max", "150000 100000", 1.5, None),
+        ("memory.max", "1073741824", None, 1 << 30),
+        ("memory/memory.limit_in_bytes", "9223372036854771712", None, None),
+    ],
+)
+def test_limits_of_both_versions_of_control_groups(section, text, quota, memory):
+    found = surroundings(f"== /sys/fs/cgroup/{section}\n{text}\n== end\n")
+    assert (found.quota_cpus, found.memory_limit_bytes) == (quota, memory)
+
+
+def test_lists_of_processors():
+    assert cpu_numbers("0-2,7") == (0, 1, 2, 7)
+    with pytest.raises(IntegrityError, match="0-3,8"):
+        cpu_numbers("a-b")
+
+
+def test_the_table_says_all_that_a_reader_needs():
+    for row in table():
+        assert len(row) == 5 and all(row) and not any("|" in cell for cell in row)
+
+
+def test_the_page_is_of_the_table():
+    assert (project_root() / "docs/causes.md").read_text() == markdown()

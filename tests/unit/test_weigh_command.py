@@ -1,0 +1,195 @@
+"""The command `tare weigh` as a whole, on the host alone.
+
+Whatever a user may get wrong ends with one line that says what, where, and what to do.
+"""
+
+import json
+import sys
+
+import pytest
+
+from tare.cli.main import main
+from tare.core.errors import UnavailableError, UserError
+
+
+@pytest.fixture
+def said(tmp_path, monkeypatch, capfd):
+    """Weighs in an empty folder, under a lock of its own; gives the exit status and the last line."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("TARE_LOCKS", str(tmp_path))
+
+    def weigh(*words, command=("true",), to="weigh"):
+        status = main([to, *words, "--", *command] if to == "weigh" else [to, *words])
+        told = capfd.readouterr()
+        errors = [line for line in told.err.splitlines() if line.startswith("tare: ")]
+        assert "Traceback" not in told.err and len(errors) <= 1
+        return status, errors[0] if errors else told.out
+
+    return weigh
+
+
+@pytest.mark.parametrize(
+    ("words", "says"),
+    [
+        ("--env host --env foo=bar", "--env foo=bar: 'bar' is no runtime"),
+        ("", "name what is compared: --env host --env docker=IMAGE"),
+        ("--env host --minutes 0", "--minutes 0: it must be above 0"),
+        ("--env host --minutes nan", "--minutes nan: it must be above 0"),
+        ("--env host --timeout 0", "--timeout 0: it must be above 0"),
+        ("--env host --margin 0", "--margin 0: it must be above 0% and below 100%: write it as 2% or 0.02"),
+        ("--env host --margin much", "--margin much: it must be above 0%"),
+        ("--env host --confidence 100%", "--confidence 100%: it must be above 0% and below 100%: write it as 95%"),
+        ("--env host --steps (", "--steps '(': no regular expression"),
+        ("--env host --workdir /nowhere", "--workdir /nowhere: there is no such folder"),
+        ("--env host --envs /nowhere.yaml", "cannot read the environments /nowhere.yaml"),
+        ("--env host --bind /nowhere", "bind '/nowhere': there is no /nowhere"),
+        ("--env host --bind /tmp:tmp", "bind '/tmp:tmp': its target tmp has to be an absolute path"),
+        ("--env host --setenv NOT_SET_HERE", "--setenv NOT_SET_HERE: this shell has no NOT_SET_HERE"),
+        ("--env host --name ../x", "--name '../x': it names a folder"),
+        ("--env host --markdown .", "--markdown .: it is a folder: name a file in it"),
+        ("--env host --fail-if host>5%", "--fail-if 'host > 5%': no environment host: nothing is compared"),
+        ("--env host --env a=host --fail-if b>5%", "--fail-if 'b > 5%': no environment b: there are a, any"),
+        ("--env host --setup false", "--setup 'false' failed: /bin/sh ended with status 1"),
+        ("--env venv=/nowhere", "venv=/nowhere: /nowhere has no bin/python"),
+        ("--env charliecloud=/nowhere", "charliecloud=/nowhere: /nowhere is no unpacked image"),
+    ],
+)
+def test_what_is_wrong_before_anything_runs(said, words, says):
+    status, line = said(*words.split())
+    assert status == UserError.exit_code and line.startswith(f"tare: {says}")
+
+
+def test_a_weighing_needs_a_job(said):
+    status, line = said("--env", "host", command=())
+    assert status == 2 and line.startswith("tare: name the job after two hyphens: tare weigh --env")
+
+
+@pytest.mark.parametrize(
+    ("words", "command", "says"),
+    [
+        ("", ["no-such-command"], "the job fails in host, the reference: no-such-command ended with status 127"),
+        (
+            "",
+            [sys.executable, "-c", "raise SystemExit('no data')"],
+            f"the job fails in host, the reference: {sys.executable} ended with status 1: no data",
+        ),
+        (
+            "--timeout 0.3",
+            ["sleep", "5"],
+            "the job does not come to its end in host, the reference: host was still running",
+        ),
+    ],
+)
+def test_a_job_that_can_not_be_weighed(said, words, command, says):
+    status, line = said("--env", "host", *words.split(), command=command)
+    assert status == UnavailableError.exit_code and line.startswith(f"tare: {says}")
+
+
+@pytest.mark.parametrize(
+    ("env", "says"),
+    [
+        ("a=host: taskset --no-such-option", "taskset: unrecognized option '--no-such-option'"),
+        ("a=host: no-such-program", "no-such-program"),
+    ],
+)
+def test_options_that_a_runtime_refuses(said, env, says):
+    status, line = said("--env", env)
+    assert status == UnavailableError.exit_code and ": nothing can be started in it: " in line and says in line
+
+
+PODMAN = """#!/bin/sh
+case $1 in
+    image) echo 'Error: nope:1: image not known' >&2 ;;
+    pull) echo 'Error: initializing source docker://nope:1: manifest unknown' >&2 ;;
+esac
+exit 125
+"""
+
+
+def test_an_image_that_is_not_there(said, tmp_path, monkeypatch):
+    (tmp_path / "podman").write_text(PODMAN)
+    (tmp_path / "podman").chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
+    status, line = said("--env", "podman=nope:1")
+    assert status == UnavailableError.exit_code and line.startswith(
+        "tare: podman=nope:1: podman ended with status 125"
+    )
+    assert "manifest unknown" in line
+    status, line = said("--env", "apptainer=nowhere.sif")
+    assert status == UserError.exit_code and line.endswith(f"there is no {tmp_path}/nowhere.sif")
+
+
+@pytest.mark.parametrize("program", ["podman", "docker", "ch-run"])
+def test_a_runtime_that_is_not_installed(said, tmp_path, monkeypatch, program):
+    monkeypatch.setenv("PATH", str(tmp_path))
+    status, line = said("--env", "charliecloud=/" if program == "ch-run" else f"{program}=a")
+    assert status == UnavailableError.exit_code and f"{program} is not installed" in line
+
+
+def test_an_environment_that_fails_leaves_the_others(said, tmp_path, monkeypatch):
+    """What is wrong with one that is not the reference stands in its row; the answer is whole."""
+    monkeypatch.setattr("tare.weigh.rounds.PILOT", 1)
+    words = ["--env", "host", "--env", "lost=venv=/nowhere", "--env", "bad=host: env BAD=1", "--minutes", "0.01"]
+    status, text = said(*words, "--no-causes", command=["sh", "-c", 'test -z "$BAD" || { echo no data; exit 3; }'])
+    assert status == 0 and "lost was not weighed" in text and "bad was not weighed" in text
+    answer = json.loads((tmp_path / "results/weigh/job/answer.json").read_text())
+    found = {one["name"]: (one["status"], one["reason"]) for one in answer["environments"]}
+    assert found["lost"][0] == "unavailable" and "/nowhere has no bin/python" in found["lost"][1]
+    assert found["bad"][0] == "failed" and found["bad"][1].endswith("sh ended with status 3: no data")
+    page = (tmp_path / "results/weigh/job/index.html").read_text()
+    assert "no data" in page and page.rstrip().endswith("</html>")
+
+
+def test_json_stands_alone_on_standard_output(said, tmp_path, monkeypatch):
+    """Progress goes elsewhere; a variable that is passed on is not told as left out."""
+    monkeypatch.setattr("tare.weigh.rounds.PILOT", 1)
+    monkeypatch.setenv("OF_THE_SESSION", "1")
+    monkeypatch.setenv("A_TOKEN", "2")
+    words = ["--env", "host", "--minutes", "0.01", "--json", "--setenv", "A_TOKEN"]
+    status, text = said(*words, command=["sh", "-c", 'test "$A_TOKEN" = 2 && test -z "$OF_THE_SESSION"'])
+    answer = json.loads(text)
+    assert status == 0 and answer == json.loads((tmp_path / "results/weigh/job/answer.json").read_text())
+    assert "OF_THE_SESSION" in answer["left_out"] and "A_TOKEN" not in answer["left_out"]
+
+
+def test_each_start_begins_anew(said, tmp_path, monkeypatch):
+    """The job's files may have changed since one was interrupted: its units are set aside."""
+    monkeypatch.setattr("tare.weigh.rounds.PILOT", 1)
+    words, campaign = ["--env", "host", "--minutes", "0.01"], tmp_path / "results/weigh/job/campaign"
+    assert said(*words)[0] == 0
+    rows = (campaign / "units.jsonl").read_text().splitlines(keepends=True)
+    (campaign / "units.jsonl").write_text(rows[0])
+    (campaign / "sealed.json").unlink()
+    assert said(*words)[0] == 0
+    assert (campaign / "superseded-1/units.jsonl").read_text() == rows[0]
+
+
+def test_a_job_that_may_use_a_gpu_is_not_sliced(said, tmp_path, monkeypatch):
+    monkeypatch.setattr("tare.weigh.rounds.PILOT", 1)
+    monkeypatch.setattr("tare.machine.nvidia_driver.device_files", lambda places: ("/dev/nvidia0",))
+    words = ["--env", "host", "--env", "a=host", "--minutes", "0.01"]
+    for command, refused in ((["true"], True), ([sys.executable, "-c", "pass"], False)):
+        assert said(*words, command=command)[0] == 0
+        (told,) = json.loads((tmp_path / "results/weigh/job/answer.json").read_text())["environments"]
+        assert ("queued on a GPU" in (told["unsliced_reason"] or "")) is refused
+
+
+def test_an_interrupted_weighing_says_what_is_left_of_it(said, monkeypatch):
+    def interrupt(*_):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("tare.weigh.session.weigh", interrupt)
+    assert said("--env", "host") == (
+        130,
+        "tare: interrupted before there was an answer; the next start begins anew",
+    )
+
+
+@pytest.mark.parametrize(
+    ("text", "says"), [(None, "cannot read before.json"), ("{", "before.json is cut short or not JSON")]
+)
+def test_an_answer_that_can_not_be_read(said, tmp_path, text, says):
+    if text is not None:
+        (tmp_path / "before.json").write_text(text)
+    status, line = said("before.json", "before.json", to="compare")
+    assert status and line.startswith(f"tare: {says}")
