@@ -93,11 +93,6 @@ class Conversation:
         return False
 
     @property
-    def is_over(self) -> bool:
-        """Whether it has been ended."""
-        return self._finished is not None
-
-    @property
     def descriptors(self) -> tuple[int, int]:
         """What becomes readable when it says something, and when it ends."""
         return self._output.fileno(), self._pidfd
