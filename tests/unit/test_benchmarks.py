@@ -14,6 +14,7 @@ import pytest
 from tare.analysis import forecast
 from tare.core.errors import UserError
 from tare.core.files import project_root
+from tare.model.schema import parse
 from tare.model.studies.layout import campaign_name
 
 BENCHMARKS = project_root() / "benchmarks"
@@ -117,3 +118,33 @@ def outline(page):
     heads = {number - 1 for number, line in enumerate(lines) if line.startswith("| --- ")}
     rows = (line if number in heads else line.split("|")[1] for number, line in enumerate(lines) if "|" in line[:1])
     return [line for line in lines if line.startswith("#")], list(rows)
+
+
+ALL = {"ratio": 1 / 1.1, "low": 1 / 1.12, "high": 1 / 1.08, "rounds": 6}
+HALF = {"ratio": 0.95, "low": 0.94, "high": 0.96, "rounds": 6}
+
+
+@pytest.mark.parametrize(
+    ("planted", "confirmed", "gained", "passed"),
+    [
+        ("threads", ["threads"], ALL, True),
+        ("threads", ["threads"], HALF, False),
+        ("threads", ["threads", "affinity"], ALL, False),
+        ("threads", ["affinity"], ALL, False),
+        ("threads", [], ALL, False),
+        (None, [], ALL, True),
+        (None, ["threads"], ALL, False),
+    ],
+)
+def test_a_planted_cause_has_to_be_the_one_that_is_confirmed(planted, confirmed, gained, passed, monkeypatch):
+    program = load("weigh_planted", monkeypatch)
+    causes = [
+        {"cause": name, "title": "", "finding": "confirmed", "gained": gained, "share": 0.9} for name in confirmed
+    ]
+    run = {"ratio": 1.1, "low": 1.08, "high": 1.12, "rounds": 6}
+    weighed = {"name": "b", "text": "", "status": "weighed", "verdict": "different", "run": run, "causes": causes}
+    given = {name: "" for name in ("tare", "at", "workdir", "machine", "reference", "reference_text")}
+    given |= {"command": ["a"], "confidence": 0.95, "margin": 0.02, "rounds": 6, "minutes": 1, "budget_minutes": 1}
+    answer = {**given, "reference_s": {}, "control": None, "environments": [weighed]}
+    case = program.Planted(cause=planted, job="plain", reference="", environment="")
+    assert program.judged(case, parse(program.Answer, answer, "an answer"))["passed"] is passed
