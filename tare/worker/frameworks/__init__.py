@@ -10,8 +10,6 @@ import os
 import random
 from typing import Any, Callable, Dict, Iterable, Iterator, List, Mapping, Optional, Sequence, Tuple
 
-from tare.worker.marks import now_ns
-
 DEFAULT = "torch"
 # As frameworks and their libraries say it, on the processor and on a CUDA device; oneDNN says just the last.
 MEMORY_SIGNS = (
@@ -145,16 +143,8 @@ class Framework(object):
         return batch
 
     def burst(self, training: Any, batches: Sequence[Any]) -> Tuple[int, int, List[float], List[Any]]:
-        """One step per batch, each ending before the next: (start and end in ns, seconds of each, losses)."""
-        durations, losses = [], []
-        started = last = now_ns()
-        for batch in batches:
-            losses.append(training.step(batch))
-            self.synchronize()
-            now = now_ns()
-            durations.append((now - last) / 1e9)
-            last = now
-        return started, last, durations, losses
+        """On a device: a step on each batch, by its own clock: (start and end in ns, seconds of each, losses)."""
+        raise NotImplementedError
 
     def smallest_step(self) -> Optional[Callable[[], Any]]:
         """A call that does what a first step does once in a process; None where launches need no such thing."""
