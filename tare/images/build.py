@@ -17,10 +17,9 @@ from tare.core.errors import IntegrityError, UnavailableError
 from tare.core.files import cache_dir
 from tare.core.manifest import allocated_bytes, manifest_digest
 from tare.images import installed, native, official
-from tare.images.base import Base, debian_base, get_base
+from tare.images.base import Base, debian_base, get_base, load_recipe
 from tare.images.interpreter import bring_libraries, with_interpreter
 from tare.images.oci import FolderLayer, assemble
-from tare.images.recipe import load_recipe
 from tare.images.runtime_forms import NO_OPTIONS, base_fields, contained_form, form_record, is_there, keep_image
 from tare.images.storage import measure_storage
 from tare.images.tree import Tree, build_tree, load_tree

@@ -22,9 +22,8 @@ from packaging.utils import canonicalize_name
 from tare.core.errors import IntegrityError, UnavailableError, UserError, reason_of
 from tare.core.files import canonical_json, project_root, sha256_file, sha256_text
 from tare.core.process import run
-from tare.images.base import glibc_of
+from tare.images.base import glibc_of, load_recipe
 from tare.images.oci import assemble
-from tare.images.recipe import load_recipe
 from tare.images.runtime_forms import contained_form, form_record, keep_image
 from tare.images.sysroot import gather, within
 from tare.machine.cuda_runtime import cuda_of_packages

@@ -16,6 +16,7 @@ from typing import Any
 
 from tare.core.errors import UnavailableError
 from tare.images.base import glibc_version
+from tare.images.layers import OPAQUE, WHITEOUT
 from tare.images.oci import TarLayer, assemble
 from tare.images.pull import Pulled, Repository, pull, resolve
 from tare.images.runtime_forms import keep_image
@@ -25,7 +26,6 @@ from tare.model.studies.stacks import Official, Stack
 
 FORMAT = 1  # counts up when the same image would give another archive
 OFFICIAL = "official"
-WHITEOUT, OPAQUE = ".wh.", ".wh..wh..opq"
 PYTHONS = ("python3", "python")
 _PACKAGE = re.compile(r"(.*/(?:site|dist)-packages)/([A-Za-z0-9_.]+)-([^-/]+)(?:-py[\d.]+)?\.(?:dist|egg)-info")
 
