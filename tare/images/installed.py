@@ -26,8 +26,8 @@ from tare.images.base import glibc_of, load_recipe
 from tare.images.oci import assemble
 from tare.images.runtime_forms import contained_form, form_record, keep_image
 from tare.images.sysroot import gather, within
-from tare.machine.cuda_runtime import cuda_of_packages
 from tare.machine.distribution import host_release
+from tare.machine.fitting import cuda_of_packages
 from tare.model.environment import Probe
 from tare.model.records.images import ImageRecord, OciRecord, Package, TreeFacts, TreeRecord
 from tare.model.registry import environment

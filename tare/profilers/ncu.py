@@ -22,7 +22,6 @@ from tare.profilers.printed import (
     NO_END,
     SECONDS,
     Table,
-    column,
     csv_tables,
     refuse_replaced,
     scale,
@@ -111,7 +110,7 @@ def _launches(found: list[Table], text: str, where: str) -> pd.DataFrame:
         kernel = _place(table, "Kernel Name", where)
         for line, row, name, unit, printed in _cells(table, where):
             if (cell := _cell(printed, unit, numerals, line, name)) is not None:
-                launch = launches.number(number, table.header, row, line)
+                launch = launches.number(number, table, row, line)
                 launches.add(line, launch, row[kernel], LABELS.get(name, name), f"{printed} {unit}", cell)
     if not launches.rows:
         raise UserError(_nothing(text, where))
@@ -168,15 +167,16 @@ class _Launches:
         self._tables: dict[int, set[int]] = {}  # launches that each table has
         self._known: dict[tuple[int, str, str], tuple[int, str, float]] = {}  # line, what is printed, value
 
-    def number(self, table: int, header: list[str], row: list[str], line: int) -> int:
-        process, place = column(header, "process id"), column(header, "id")
-        owner, own = (row[process[0]] if process else "0"), (row[place[0]] if place else "")
+    def number(self, place: int, table: Table, row: list[str], line: int) -> int:
+        names = table.names
+        owner = row[names.index("process id")] if "process id" in names else "0"
+        own = row[names.index("id")] if "id" in names else ""
         if not re.fullmatch(r"[\d,.]+", own) or not re.fullmatch(r"[\d,.]+", owner):
             raise IntegrityError(
                 f"{self.where} line {line}: {own[:40]!r} of process {owner[:40]!r} is no number of a launch: {CUT}"
             )
         launch = self._numbers.setdefault((owner, own), len(self._numbers) + 1)
-        self._tables.setdefault(table, set()).add(launch)
+        self._tables.setdefault(place, set()).add(launch)
         return launch
 
     def add(self, line: int, launch: int, kernel: str, metric: str, printed: str, cell: dict[str, Any]) -> None:
