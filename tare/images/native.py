@@ -39,7 +39,7 @@ from tare.images.interpreter import Interpreter, find_interpreter, with_interpre
 from tare.images.layers import Blob, unpack, whiteouts
 from tare.images.oci import FolderLayer, assemble
 from tare.images.rootfs import PREFIXES, Guest, compile_sources, differences, find_guest, run_guest, snapshot
-from tare.images.runtime_forms import base_fields, contained_form, form_record, keep_image
+from tare.images.runtime_forms import base_fields, contained_form, form_record, keep_image, missing_record
 from tare.images.tree import EPOCH_S, foreign_libraries, import_code, imported
 from tare.images.wheels import Fetched, Wheel, fetch_wheels, packages_of
 from tare.model.environment import Environment
@@ -75,8 +75,7 @@ def derive(name: str, variant: str, adapter: Environment, recipe: Mapping[str, A
 
 
 def _missing(stack: Stack, fetched: Fetched, reason: str) -> OciRecord:
-    nothing = TreeFacts(inside=None, digest=None)
-    return OciRecord(**_shared(stack, fetched), tree=nothing, status="unavailable", reason=reason, cached=False)
+    return missing_record(**_shared(stack, fetched), reason=reason)
 
 
 def _shared(stack: Stack, fetched: Fetched) -> dict[str, Any]:
