@@ -29,11 +29,13 @@ def names() -> List[str]:
 
 
 def of(spec: Mapping[str, Any]) -> "Framework":
-    """A specification's framework on its device, not yet imported; raises Unable for an unknown name."""
+    """A specification's framework on its device, not yet imported; raises Unable for an unfit one."""
     name = spec.get("framework", DEFAULT)
     if name not in names():
         raise Unable("no framework {!r} in tare/worker/frameworks: there are {}".format(name, ", ".join(names())))
     made: Framework = importlib.import_module("tare.worker.frameworks." + name).FRAMEWORK(spec.get("device", "cpu"))
+    if made.cpu_alone and made.device != "cpu":
+        raise Unable("{} trains on a CPU here, not on {}".format(name, made.device))
     return made
 
 
@@ -60,6 +62,7 @@ class Framework(object):
 
     name = ""  # of its module
     facts_key = "framework"  # under which a launch's facts hold what it says of itself
+    cpu_alone = False  # it trains on no other device
     can_fork = True  # a process that has imported it can fork others that train; else a run measures steps itself
 
     def __init__(self, device: str) -> None:
