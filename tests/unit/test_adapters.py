@@ -148,12 +148,11 @@ def test_apptainer_refuses_a_mount_that_was_not_asked_for(level, kind, seen):
 def test_two_builds_of_one_image_at_once_do_not_take_each_others_file(tmp_path, monkeypatch):
     both = threading.Barrier(2, timeout=20)
 
-    def build(adapter, image, target, options):
-        target.write_text("whole")
+    def build(argv, **_):
+        Path(argv[4]).write_text("whole")
         both.wait()
-        return 1.0
 
-    monkeypatch.setattr(Apptainer, "_build", build)
+    monkeypatch.setattr("envs.apptainer.run", build)
     image = OciImage(archive=tmp_path, digest=f"sha256:{'a' * 64}", image_id="", tag="", tree=tmp_path)
     with ThreadPoolExecutor(2) as pool:
         made = [
