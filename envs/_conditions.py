@@ -6,6 +6,8 @@ what is measured has no extra parent. The CPU set and the limit are inherited by
 
 from __future__ import annotations
 
+import csv
+import io
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -56,20 +58,14 @@ def image_of(launch: Launch) -> str:
     return launch.reference
 
 
-def csv_field(key: str, value: str) -> str:
-    """`key=value` as a field of a CSV line, quoted where it has to be (docker --mount, apptainer --mount)."""
-    text = f"{key}={value}"
-    if any(character in text for character in ',"\n'):
-        return '"' + text.replace('"', '""') + '"'
-    return text
-
-
 def mount_option(
     bind: Bind, *, target: str = "target", read_only: str = "readonly", more: tuple[str, ...] = ()
 ) -> str:
     """Value of --mount for one bind, CSV, so any path is safe; `target`, `read_only`: the runtime's words."""
-    fields = ["type=bind", csv_field("source", str(bind.source)), csv_field(target, str(bind.target))]
-    return ",".join([*fields, *(() if bind.writable else (read_only,)), *more])
+    sink = io.StringIO()
+    fields = ["type=bind", f"source={bind.source}", f"{target}={bind.target}"]
+    csv.writer(sink, lineterminator="\n").writerow([*fields, *(() if bind.writable else (read_only,)), *more])
+    return sink.getvalue().removesuffix("\n")
 
 
 def gpu_mode(launch: Launch) -> str | None:

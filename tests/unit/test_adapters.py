@@ -13,7 +13,7 @@ from types import SimpleNamespace
 import pytest
 
 from envs import _monitors
-from envs._conditions import csv_field
+from envs._conditions import mount_option
 from envs.apptainer import MODES, Apptainer, mount_mode, root_lacks_capabilities
 from envs.charliecloud import Charliecloud
 from envs.docker import Docker
@@ -344,8 +344,8 @@ def test_every_adapter_ends_with_the_program_at_every_level(monkeypatch):
 
 
 def test_mount_fields_are_quoted_only_where_needed():
-    assert csv_field("source", "/a b:c") == "source=/a b:c"
-    assert csv_field("source", '/a,"b"') == '"source=/a,""b"""'
+    given = Bind(source=Path('/a,"b"'), target=Path("/a b:c"))
+    assert mount_option(given) == 'type=bind,"source=/a,""b""",target=/a b:c,readonly'
 
 
 STATUS = "Name:\tsh\nUid:\t{uid}\t{uid}\t{uid}\t{uid}\nCapPrm:\t{caps}\n"
