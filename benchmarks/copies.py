@@ -64,7 +64,7 @@ from tare.core.files import Journal, write_json  # noqa: E402
 from tare.experiments import rounds, sliced  # noqa: E402
 from tare.experiments.alone import alone_on_this_machine  # noqa: E402
 from tare.experiments.designs import LARGEST_PAD_BYTES  # noqa: E402
-from tare.images.copies import second_copy  # noqa: E402
+from tare.images.storage import second_copy  # noqa: E402
 from tare.launch.conditions import choose_cpus  # noqa: E402
 from tare.launch.pages import of_whole_runs  # noqa: E402
 from tare.launch.place import Site  # noqa: E402

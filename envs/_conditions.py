@@ -6,15 +6,16 @@ what is measured has no extra parent. The CPU set and the limit are inherited by
 
 from __future__ import annotations
 
+import csv
+import io
 from collections.abc import Mapping
-from pathlib import Path, PurePosixPath
+from pathlib import Path
 from typing import Any
 
 from tare.core.errors import UnavailableError
 from tare.machine.nvidia_driver import driver_here
 from tare.model.environment import Bind, Launch
 
-SECCOMP = {"seccomp": ("default", "unconfined")}  # the factor that Docker and Podman have in common
 # How the NVIDIA devices come in: by the runtime's own way, or as device files and a folder of libraries.
 GPU = {"gpu": ("toolkit", "plain")}
 GPU_PLAIN = {"gpu": ("plain",)}
@@ -57,29 +58,14 @@ def image_of(launch: Launch) -> str:
     return launch.reference
 
 
-def csv_field(key: str, value: str) -> str:
-    """`key=value` as a field of a CSV line, quoted where it has to be (docker --mount, apptainer --mount)."""
-    text = f"{key}={value}"
-    if any(character in text for character in ',"\n'):
-        return '"' + text.replace('"', '""') + '"'
-    return text
-
-
 def mount_option(
     bind: Bind, *, target: str = "target", read_only: str = "readonly", more: tuple[str, ...] = ()
 ) -> str:
     """Value of --mount for one bind, CSV, so any path is safe; `target`, `read_only`: the runtime's words."""
-    fields = ["type=bind", csv_field("source", str(bind.source)), csv_field(target, str(bind.target))]
-    return ",".join([*fields, *(() if bind.writable else (read_only,)), *more])
-
-
-def labelled_volume(bind: Bind) -> str:
-    """Docker's --volume with SELinux's label, which --mount lacks; UnavailableError for a colon in the path."""
-    if any(":" in str(path) for path in (bind.source, bind.target)):
-        raise UnavailableError(
-            f"SELinux is enforcing, and Docker labels no folder whose path has a colon: {bind.source}"
-        )
-    return f"{bind.source}:{bind.target}:{'z' if bind.writable else 'ro,z'}"
+    sink = io.StringIO()
+    fields = ["type=bind", f"source={bind.source}", f"{target}={bind.target}"]
+    csv.writer(sink, lineterminator="\n").writerow([*fields, *(() if bind.writable else (read_only,)), *more])
+    return sink.getvalue().removesuffix("\n")
 
 
 def gpu_mode(launch: Launch) -> str | None:
@@ -87,45 +73,8 @@ def gpu_mode(launch: Launch) -> str | None:
     return launch.options.get("gpu") or launch.gpu
 
 
-def engine_flags(launch: Launch, parent: str | None, *, systemd: bool) -> list[str]:
-    """Docker's and Podman's options for what a launch asks of either.
-
-    Limits that other launches inherit are named: a daemon's containers inherit none. Systemd knows the slice
-    `parent` by its name alone. Of its devices a container sees those that are named, and keeps its other limits.
-    """
-    limits = {"nofile": (launch.nofile, launch.nofile), **launch.inherited}
-    network = "none" if launch.isolate_network else None
-    if launch.network is not None:  # the host's, that of another container, or any, which Podman alone enters
-        word, _, name = launch.network.partition(":")
-        network = f"container:{name}" if word == "launch" else f"ns:{launch.network}"
-        network = "host" if launch.network == "host" else network
-    quota = launch.quota
-    plain = launch.devices if gpu_mode(launch) == "plain" else ()
-    return [
-        *(["--network", network] if network else []),
-        *("--cpuset-cpus", cpu_list(launch), "--shm-size", str(launch.shm_bytes)),
-        *(part for name, (soft, hard) in limits.items() for part in ("--ulimit", f"{name}={soft}:{hard}")),
-        *(["--cpu-period", str(quota.period_us), "--cpu-quota", str(quota.quota_us)] if quota else []),
-        *(["--cgroup-parent", PurePosixPath(parent).name if systemd else parent] if parent is not None else []),
-        *(["--security-opt", "seccomp=unconfined"] if launch.options.get("seccomp") == "unconfined" else []),
-        *(part for one in plain for part in ("--device", f"{one.source}:{one.target}")),
-        *(["--cap-add", "SYS_ADMIN"] if launch.counters else []),  # to read the devices' counters
-    ]
-
-
 def confirm_gpu(options: Mapping[str, str]) -> dict[str, Any]:
     """Raise UnavailableError where a launch asks for a way to the GPU and the machine has no driver."""
     if "gpu" in options:
         driver_here()
-    return {}
-
-
-def confirm_seccomp(options: Mapping[str, str], facts: Mapping[str, Any]) -> dict[str, Any]:
-    """Raise UnavailableError where a trial launch had another seccomp filter than its options asked for."""
-    wanted = {"unconfined": "0", "default": "2"}.get(options.get("seccomp", ""))
-    if wanted not in (None, facts["seccomp"]):
-        raise UnavailableError(
-            f"seccomp={options['seccomp']} was asked for, but the trial launch had Seccomp {facts['seccomp']} in "
-            f"/proc/self/status, and not {wanted}"
-        )
     return {}

@@ -127,19 +127,9 @@ class Apptainer(Environment):
 
     def prepare(self, image: OciImage, folder: Path) -> Prepared:
         """Build the .sif with zstd; raises UnavailableError with Apptainer's own last line where that fails."""
+        squash = " ".join([*COMPRESSION, "-processors", str(len(os.sched_getaffinity(0)))])
         target = folder / f"{_short(image)}.sif"
-        processors = str(len(os.sched_getaffinity(0)))
-        squash = " ".join([*COMPRESSION, "-processors", processors])
-        with building(folder) as temporary:
-            partial = temporary / target.name
-            seconds = self._build(image, partial, ["--disable-cache", "--mksquashfs-args", squash])
-            partial.replace(target)
-        return Prepared(
-            reference=str(target),
-            bytes=target.stat().st_blocks * 512,
-            seconds={"build": seconds},
-            details={"compression": " ".join(COMPRESSION), "origin": origin(Path(self.program))},
-        )
+        return self._made(image, target, ["--mksquashfs-args", squash], compression=" ".join(COMPRESSION))
 
     def form(self, options: Mapping[str, str]) -> str | None:
         """A folder is a form of its own; the .sif is the same however it is mounted."""
@@ -147,32 +137,29 @@ class Apptainer(Environment):
 
     def prepare_form(self, form: str, image: OciImage, folder: Path) -> Prepared:
         """Build a sandbox (folder) from the .sif's archive; raises UnavailableError as `prepare`."""
-        target = folder / _short(image)
-        with building(folder) as temporary:
-            partial = temporary / "root"
-            seconds = self._build(image, partial, ["--disable-cache", "--sandbox"])
-            if target.exists():
-                target.rename(temporary / "old")
-            partial.rename(target)
-        return Prepared(
-            reference=str(target),
-            bytes=allocated_bytes(target),
-            seconds={"build": seconds},
-            details={"image_format": "folder", "origin": origin(Path(self.program))},
-        )
+        return self._made(image, folder / _short(image), ["--sandbox"], image_format="folder")
 
-    def _build(self, image: OciImage, target: Path, options: list[str]) -> float:
-        """Build through spython, which has to be a process of its own; seconds that it took."""
-        options = [*(["--userns"] if self.userns else []), *options]
-        started = time.monotonic()
-        run(
-            [sys.executable, "-m", "envs.apptainer", f"docker-archive:{image.archive}", str(target), *options],
-            timeout_s=BUILD_S,
-            env=self._build_environment(target.parent),
-            cwd=project_root(),
-            check=True,
-        )
-        return time.monotonic() - started
+    def _made(self, image: OciImage, target: Path, options: list[str], **details: Any) -> Prepared:
+        """Build through spython, which has to be a process of its own, beside the target; then move it there."""
+        options = [*(["--userns"] if self.userns else []), "--disable-cache", *options]
+        target.parent.mkdir(parents=True, exist_ok=True)
+        # Another build of the same image has another folder.
+        with tempfile.TemporaryDirectory(prefix=".building-", dir=target.parent) as temporary:
+            partial = Path(temporary) / target.name
+            started = time.monotonic()
+            run(
+                [sys.executable, "-m", "envs.apptainer", f"docker-archive:{image.archive}", str(partial), *options],
+                timeout_s=BUILD_S,
+                env=self._build_environment(partial.parent),
+                cwd=project_root(),
+                check=True,
+            )
+            seconds = {"build": time.monotonic() - started}
+            if target.is_dir():
+                target.rename(Path(temporary) / "old")
+            partial.replace(target)
+        details["origin"] = origin(Path(self.program))
+        return Prepared(reference=str(target), bytes=allocated_bytes(target), seconds=seconds, details=details)
 
     def confirm(
         self, options: Mapping[str, str], facts: Mapping[str, Any], seen: Mapping[str, str]
@@ -239,14 +226,6 @@ def refuse_unfit(found: Path | None) -> None:
     ours = may_install() is None if found is None else origin(found) == "relocated"
     if ours and (reason := unfit(relocated_prefix())):
         raise UnavailableError(reason, ELSEWHERE)
-
-
-@contextlib.contextmanager
-def building(folder: Path) -> Iterator[Path]:
-    """A folder of this build's own in that of the form: another build of the same image has another one."""
-    folder.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(prefix=".building-", dir=folder) as temporary:
-        yield Path(temporary)
 
 
 def _short(image: OciImage) -> str:

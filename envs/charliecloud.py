@@ -1,30 +1,33 @@
 """Charliecloud: an unpacked folder entered by ch-run through a user namespace, without daemon or set-uid program.
 
 ch-run binds folders read-write only (its version 0.31 knows no read-only bind), and it shares the host's /dev,
-/proc and /sys. The image itself is mounted read-only, and ch-run then makes no mount points: a launch needs empty
-folders inside the unpacked image, at the paths of its binds, before it is started.
+/proc and /sys. The image itself, which launches share, is mounted read-only, and ch-run makes no mount points then:
+a launch needs empty folders inside the unpacked image, at the paths of its binds, before it is started.
 """
 
 from __future__ import annotations
 
 import os
+import tempfile
+import time
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from envs._conditions import GPU_PLAIN, confirm_gpu, image_of, prefix
-from envs._unpacked import make_folders, points_in_folder, prepare_folder
 from tare.core.errors import UnavailableError
 from tare.core.files import home_dir
+from tare.core.manifest import allocated_bytes
 from tare.core.places import user_name
 from tare.core.process import run
+from tare.images.layers import layers_of, unpack
 from tare.launch.trial import probe_by_trial
 from tare.model.environment import Environment, Launch, OciImage, Prepared, Probe
 from tare.model.registry import register
 
 REMEDY = "apt-get install charliecloud"
-# ch-run binds or expects these in every image, beside what every runtime mounts over.
-FOLDERS = ("home", "mnt", "ch")
+# ch-run binds or expects these in every image.
+FOLDERS = ("dev", "etc", "proc", "sys", "tmp", "home", "mnt", "ch")
 FILES = ("etc/passwd", "etc/group", "etc/hosts", "etc/resolv.conf")
 
 
@@ -50,7 +53,20 @@ class Charliecloud(Environment):
 
     def prepare(self, image: OciImage, folder: Path) -> Prepared:
         """Unpack the layers into one folder, as ch-convert leaves them. Raises UnavailableError where tar fails."""
-        return prepare_folder(image, folder, make_entries)
+        folder.mkdir(parents=True, exist_ok=True)
+        target = folder / image.digest.removeprefix("sha256:")[:16]
+        started = time.monotonic()
+        with tempfile.TemporaryDirectory(prefix=".unpacking-", dir=folder) as temporary:
+            root = Path(temporary) / "root"
+            root.mkdir()
+            unpack(layers_of(image.archive), root)
+            make_entries(root)
+            if target.exists():
+                target.rename(Path(temporary) / "old")
+            root.rename(target)
+            size = allocated_bytes(target)
+        seconds = {"unpack": time.monotonic() - started}
+        return Prepared(reference=str(target), bytes=size, seconds=seconds, details={"image_format": "folder"})
 
     def command(self, launch: Launch) -> list[str]:
         """`ch-run` behind the common prefix."""
@@ -66,7 +82,7 @@ class Charliecloud(Environment):
 
     def mount_points(self, launch: Launch) -> tuple[Path, ...]:
         """One in the image for each bind."""
-        return points_in_folder(launch)
+        return tuple(Path(f"{image_of(launch)}{bind.target}") for bind in launch.binds)
 
     def confirm(
         self, options: Mapping[str, str], facts: Mapping[str, Any], seen: Mapping[str, str]
@@ -82,7 +98,6 @@ class Charliecloud(Environment):
 
 def make_entries(root: Path) -> None:
     """Make the folders and files over which ch-run mounts the host's, where the image lacks them."""
-    make_folders(root)
     for name in FOLDERS:
         (root / name).mkdir(exist_ok=True)
     for name in FILES:

@@ -4,51 +4,36 @@ from __future__ import annotations
 
 import contextlib
 import os
-import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import ClassVar
 
-from envs._conditions import (
-    GPU,
-    SECCOMP,
-    confirm_gpu,
-    confirm_seccomp,
-    engine_flags,
-    gpu_mode,
-    image_of,
-    labelled_volume,
-    mount_option,
-)
-from envs._layers import layer_folders
-from tare.core.errors import IntegrityError, TareError, UnavailableError
+from envs._conditions import mount_option
+from envs._engine import CALL_S, Engine
+from tare.core.errors import TareError, UnavailableError
 from tare.core.files import cache_path, home_dir, project_root
 from tare.core.process import Finished, run
 from tare.launch.trial import probe_by_trial
-from tare.machine.caller import group_chains, of_groups, parent_of_containers, remove_empty
+from tare.machine.caller import remove_empty
 from tare.machine.security import enforces_selinux
-from tare.model.environment import Bind, Environment, Launch, OciImage, Prepared, Probe
+from tare.model.environment import Bind, Launch, OciImage, Prepared, Probe
 from tare.model.registry import register
 from tare.runtimes import daemon_images
 from tare.runtimes.daemon import docker_endpoint, endpoint_variables, is_private
 from tare.runtimes.docker_info import DockerInfo, ask, follows_from
 from tare.runtimes.findings import details_of, is_of_the_system, refuse
 
-CALL_S = 30.0
-LOAD_S = 900.0
 REMEDY = "apt-get install docker.io"
 USUAL = DockerInfo(version="", driver="overlay2")
 
 
 @register("docker")
-class Docker(Environment):
+class Docker(Engine):
     """A Docker container; the daemon of the machine, or a private one where none answers."""
 
     title = "Docker"
     description = "A container started by the Docker daemon, with its default seccomp profile."
     programs: ClassVar[tuple[str, ...]] = ("docker", "dockerd")
-    factors: ClassVar[Mapping[str, tuple[str, ...]]] = {**SECCOMP, **GPU}
-    sets_quotas = True
     joins_networks = False  # the daemon enters those of its own containers only
     has_daemon = True
     shares_networks = True
@@ -90,7 +75,7 @@ class Docker(Environment):
             try:
                 yield
             finally:
-                if parent := self._parent():
+                if parent := self.parent():
                     remove_empty(parent)
 
     def prepare(self, image: OciImage, folder: Path) -> Prepared:
@@ -100,50 +85,23 @@ class Docker(Environment):
         UnavailableError without a daemon that takes it, IntegrityError where it has another ID.
         """
         with docker_endpoint():
-            seconds = {}
             reference = self.info.reference(image)
-            if not self._has(reference):
-                reached = endpoint_variables()  # by which the client is called
-                if not is_private(reached):
-                    daemon_images.note(reached.get("DOCKER_HOST", ""), reference)
-                started = time.monotonic()
-                self._call("load", "--quiet", "--input", str(image.archive), timeout_s=LOAD_S)
-                seconds["load"] = time.monotonic() - started
-            if not self._has(reference):
-                raise IntegrityError(f"{image.archive} did not give the image {reference} that its record names")
-            size = self._call("image", "inspect", "--format", "{{.Size}}", reference).stdout.strip()
-        return Prepared(
-            reference=reference,
-            bytes=int(size),
-            seconds=seconds,
-            details={
-                "storage_driver": self.info.driver,
-                "image_store": "containerd" if self.info.containerd_store else "classic",
-                "loaded_now": bool(seconds),
-            },
-        )
+            reached = endpoint_variables()  # by which the client is called
+            if not is_private(reached) and not self.has(reference):
+                daemon_images.note(reached.get("DOCKER_HOST", ""), reference)
+            store = "containerd" if self.info.containerd_store else "classic"
+            return self.load(image, reference, storage_driver=self.info.driver, image_store=store)
 
     def command(self, launch: Launch) -> list[str]:
         """`docker run` with every condition as an option of its own."""
-        binds = [part for bind in launch.binds for part in self._bind(bind)]
         return [
             *("docker", "run", "--rm", "--interactive", "--init=false", "--pull=never"),
             *("--name", launch.name),
-            *engine_flags(launch, self._parent(), systemd=self._by_systemd()),
+            *self.conditions(launch),
             *(["--userns", "host"] if self.told.remaps else []),
             *("--user", "0:0" if self.told.rootless else f"{launch.uid}:{launch.gid}"),
-            *("--workdir", str(launch.workdir)),
-            *("--read-only", "--tmpfs", "/tmp:rw,exec,mode=1777"),
-            *binds,
-            *(["--gpus", "all"] if gpu_mode(launch) == "toolkit" else []),
-            *("--entrypoint", launch.argv[0], image_of(launch), *launch.argv[1:]),
+            *self.inside(launch, ("--gpus", "all")),
         ]
-
-    def confirm(
-        self, options: Mapping[str, str], facts: Mapping[str, Any], seen: Mapping[str, str]
-    ) -> dict[str, Any]:
-        """The filter is seen to be off where it was to be off; a way to the GPU needs a driver."""
-        return confirm_seccomp(options, facts) | confirm_gpu(options)
 
     def unseen_here(self) -> tuple[str, ...]:
         """The root of a rootless daemon's containers is this user, whose number they do not see."""
@@ -162,35 +120,33 @@ class Docker(Environment):
         with docker_endpoint():
             if self.info.containerd_store:
                 raise UnavailableError("containerd's image store does not tell where the layers of an image lie")
-            answer = self._call("image", "inspect", "--format", "{{json .GraphDriver}}", prepared.reference)
-        return layer_folders(answer.stdout)
+            return super().places(prepared)
 
     def is_intact(self, prepared: Prepared) -> bool:
         """Whether the daemon still has the image."""
         with docker_endpoint():
-            return self._has(prepared.reference)
+            return super().is_intact(prepared)
 
-    def _bind(self, bind: Bind) -> tuple[str, str]:
-        """Docker's option for one bind: --mount takes every path, and asks for no label."""
-        if enforces_selinux() and self.told.labels and not is_of_the_system(bind.source):
-            return "--volume", labelled_volume(bind)
-        return "--mount", mount_option(bind)
+    def bind(self, bind: Bind) -> tuple[str, str]:
+        """By --mount, which takes every path; with SELinux's label, which it lacks, by --volume."""
+        if not enforces_selinux() or not self.told.labels or is_of_the_system(bind.source):
+            return "--mount", mount_option(bind)
+        if any(":" in str(path) for path in (bind.source, bind.target)):
+            raise UnavailableError(
+                f"SELinux is enforcing, and Docker labels no folder whose path has a colon: {bind.source}"
+            )
+        return "--volume", f"{bind.source}:{bind.target}:{'z' if bind.writable else 'ro,z'}"
 
-    def _parent(self) -> str | None:
-        """The group below which containers live; None of a rootless daemon, whose systemd is the user's own."""
-        chains = list(group_chains())
-        if not any(of_groups([chain]) for chain in chains) or self.told.rootless:
-            return None
-        return parent_of_containers(chains, systemd=self._by_systemd())
+    def is_users_own(self) -> bool:
+        """A rootless daemon is."""
+        return self.told.rootless
 
-    def _by_systemd(self) -> bool:
+    def by_systemd(self) -> bool:
+        """As the daemon says."""
         return self.told.cgroup_driver == "systemd"
 
-    def _has(self, reference: str) -> bool:
-        found = self._call("image", "inspect", "--format", "{{.Id}}", reference, check=False)
-        return found.ok and found.stdout.strip() == reference
-
-    def _call(self, *arguments: str, timeout_s: float = CALL_S, check: bool = True) -> Finished:
+    def call(self, *arguments: str, timeout_s: float = CALL_S, check: bool = True) -> Finished:
+        """By the client."""
         return run(["docker", *arguments], timeout_s=timeout_s, env=client_environment(), check=check)
 
 

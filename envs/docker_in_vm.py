@@ -10,8 +10,9 @@ from __future__ import annotations
 import time
 from pathlib import Path
 
+from envs._engine import CALL_S, LOAD_S
 from envs._nested import Nested
-from envs.docker import CALL_S, LOAD_S, Docker
+from envs.docker import Docker
 from envs.vm import KERNEL_WORDS
 from tare.core.process import run
 from tare.model.environment import OciImage, Prepared

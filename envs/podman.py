@@ -12,39 +12,27 @@ import resource
 import shutil
 import sys
 import tempfile
-import time
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import ClassVar
 
 from envs import _monitors
-from envs._conditions import (
-    GPU,
-    SECCOMP,
-    confirm_gpu,
-    confirm_seccomp,
-    engine_flags,
-    gpu_mode,
-    image_of,
-    mount_option,
-)
-from envs._layers import layer_folders
-from tare.core.errors import IntegrityError, TareError, UnavailableError
+from envs._conditions import mount_option
+from envs._engine import CALL_S, Engine
+from tare.core.errors import TareError, UnavailableError
 from tare.core.files import cache_dir, sha256_text
 from tare.core.process import Finished, run
 from tare.launch.trial import probe_by_trial
 from tare.machine import facts as machine
-from tare.machine.caller import group_chains, of_groups, parent_of_containers, remove_empty
+from tare.machine.caller import remove_empty
 from tare.machine.security import enforces_selinux, switch_behind
-from tare.model.environment import Bind, Environment, Launch, OciImage, Prepared, Probe
+from tare.model.environment import Bind, Launch, OciImage, Prepared, Probe
 from tare.model.registry import register
 from tare.runtimes.findings import details_of, is_of_the_system, refuse
 from tare.runtimes.podman_info import PodmanInfo, follows_from, parse_info, suspect
 
-CALL_S = 60.0
-LOAD_S = 900.0
 MOST_PROCESSES = 32768
 REMEDY = "apt-get install podman"
 ELSEWHERE = "point TARE_CACHE at a folder whose path is ASCII alone"
@@ -86,15 +74,13 @@ def _hybrid_cgroups() -> bool:
 
 
 @register("podman")
-class Podman(Environment):
+class Podman(Engine):
     """A Podman container, rootful or rootless; image IDs are those of Docker."""
 
     title = "Podman"
     description = "A container without a daemon: each launch is a child of its own monitor process."
     programs = ("podman", "crun", "runc", "newuidmap")
     packages: ClassVar[Mapping[str, str]] = {"podman": "podman"}
-    factors: ClassVar[Mapping[str, tuple[str, ...]]] = {**SECCOMP, **GPU}
-    sets_quotas = True
     in_user_namespace = True
     own_limits = frozenset({"processes"})  # 2048 in each container, of which a training job is far away
 
@@ -109,7 +95,7 @@ class Podman(Environment):
     @cached_property
     def info(self) -> PodmanInfo:
         """What Podman says of itself, asked once."""
-        return self._info or parse_info(self._call("info", "--format", "json").stdout)
+        return self._info or parse_info(self.call("info", "--format", "json").stdout)
 
     def probe(self) -> Probe:
         """Load and launch the trial image."""
@@ -141,49 +127,25 @@ class Podman(Environment):
         try:
             yield
         finally:
-            if parent := self._parent():
+            if parent := self.parent():
                 for path in (f"{parent}/conmon", parent):
                     remove_empty(path)
 
     def prepare(self, image: OciImage, folder: Path) -> Prepared:
         """Load the archive unless the image is there; raises UnavailableError, or IntegrityError for another ID."""
-        seconds = {}
-        if not self._has(image.image_id):
-            started = time.monotonic()
-            self._call("load", "--quiet", "--input", str(image.archive), timeout_s=LOAD_S)
-            seconds["load"] = time.monotonic() - started
-        if not self._has(image.image_id):
-            raise IntegrityError(f"{image.archive} did not give the image {image.image_id} that its record names")
-        size = self._call("image", "inspect", "--format", "{{.Size}}", image.image_id).stdout.strip()
-        return Prepared(
-            reference=image.image_id,
-            bytes=int(size),
-            seconds=seconds,
-            details={"storage_driver": self.info.driver, "loaded_now": bool(seconds)},
-        )
+        return self.load(image, image.image_id, storage_driver=self.info.driver)
 
     def command(self, launch: Launch) -> list[str]:
         """`podman run` with every condition as an option of its own."""
-        binds = [part for bind in launch.binds for part in ("--mount", self._mount(bind))]
-        parent = self._parent()
         return [
             *self._program(),
             *("run", "--rm", "--interactive", "--pull=never", "--name", launch.name),
-            *engine_flags(launch, parent, systemd=parent is not None and self._by_systemd()),
+            *self.conditions(launch),
             *("--ulimit", f"nproc={self.setup.processes}:{self.setup.processes}"),
             *(["--userns=keep-id"] if self.setup.keep_id else []),
-            *("--user", f"{launch.uid}:{launch.gid}", "--workdir", str(launch.workdir)),
-            *("--read-only", "--tmpfs", "/tmp:rw,exec,mode=1777"),
-            *binds,
-            *(["--device", "nvidia.com/gpu=all"] if gpu_mode(launch) == "toolkit" else []),
-            *("--entrypoint", launch.argv[0], image_of(launch), *launch.argv[1:]),
+            *("--user", f"{launch.uid}:{launch.gid}"),
+            *self.inside(launch, ("--device", "nvidia.com/gpu=all")),
         ]
-
-    def confirm(
-        self, options: Mapping[str, str], facts: Mapping[str, Any], seen: Mapping[str, str]
-    ) -> dict[str, Any]:
-        """The filter is seen to be off where it was to be off; a way to the GPU needs a driver."""
-        return confirm_seccomp(options, facts) | confirm_gpu(options)
 
     def cleanup(self, launch: Launch) -> list[list[str]]:
         """The monitor keeps a container whose client was killed, and is kept where the client had noted none.
@@ -198,24 +160,12 @@ class Podman(Environment):
         kept = {key: os.environ[key] for key in ("PATH", "HOME", "XDG_RUNTIME_DIR") if key in os.environ}
         return {"PATH": "/usr/sbin:/usr/bin:/sbin:/bin", **kept}
 
-    def places(self, prepared: Prepared) -> tuple[Path, ...]:
-        """The folders of the image's layers in our own storage."""
-        return layer_folders(
-            self._call("image", "inspect", "--format", "{{json .GraphDriver}}", prepared.reference).stdout
-        )
+    def is_users_own(self) -> bool:
+        """A rootless Podman is."""
+        return self.setup.keep_id
 
-    def is_intact(self, prepared: Prepared) -> bool:
-        """Whether the storage still has the image."""
-        return self._has(prepared.reference)
-
-    def _parent(self) -> str | None:
-        """The group below which containers live; None of a rootless Podman, whose systemd is the user's own."""
-        chains = list(group_chains())
-        if not any(of_groups([chain]) for chain in chains) or self.setup.keep_id:
-            return None
-        return parent_of_containers(chains, systemd=self._by_systemd())
-
-    def _by_systemd(self) -> bool:
+    def by_systemd(self) -> bool:
+        """As Podman says, unless we say otherwise."""
         return self.setup.cgroup_manager is None and self.info.cgroup_manager == "systemd"
 
     def _program(self) -> list[str]:
@@ -226,16 +176,13 @@ class Podman(Environment):
             *(["--runtime", setup.runtime] if setup.runtime else []),
         ]
 
-    def _mount(self, bind: Bind) -> str:
-        """Value of --mount for one bind, which SELinux labels for containers where it has to."""
+    def bind(self, bind: Bind) -> tuple[str, str]:
+        """By --mount; SELinux labels for containers what it has to."""
         labelled = enforces_selinux() and self.info.labels and not is_of_the_system(bind.source)
-        return mount_option(bind, more=("relabel=shared",) if labelled else ())
+        return "--mount", mount_option(bind, more=("relabel=shared",) if labelled else ())
 
-    def _has(self, image_id: str) -> bool:
-        found = self._call("image", "inspect", "--format", "{{.Id}}", image_id, check=False)
-        return found.ok and found.stdout.strip().removeprefix("sha256:") == image_id.removeprefix("sha256:")
-
-    def _call(self, *arguments: str, timeout_s: float = CALL_S, check: bool = True) -> Finished:
+    def call(self, *arguments: str, timeout_s: float = CALL_S, check: bool = True) -> Finished:
+        """By Podman itself."""
         variables = self.environment_variables()
         ended = run([*self._program(), *arguments], timeout_s=timeout_s, env=variables)
         if not ended.ok:

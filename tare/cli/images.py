@@ -140,7 +140,7 @@ def run_derive_image(arguments: argparse.Namespace) -> None:
 def _copy_of_host(record: ImageRecord) -> None:
     """The host's second copy, for its control, made now and not before a measurement; a campaign says why not."""
     from tare.core.errors import UnavailableError
-    from tare.images.copies import second_copy
+    from tare.images.storage import second_copy
     from tare.model.registry import HOST
 
     if record.env == HOST and record.status == "ok" and record.reference is not None:

@@ -106,8 +106,8 @@ def run_tables(arguments: argparse.Namespace) -> None:
     """Make the tables, and judge what papers claim of a device by them."""
     from tare.analysis.reference import write_tables
     from tare.core.progress import say
-    from tare.literature import device_claims
+    from tare.literature import claims
 
     count = write_tables(arguments.folder, arguments.out, keep_going=arguments.keep_going)
-    judged = device_claims.write(arguments.folder, arguments.out)
+    judged = claims.write_of_device(arguments.folder, arguments.out)
     say(f"{count} metrics and {judged} claims in {arguments.out}")

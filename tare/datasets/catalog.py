@@ -26,7 +26,6 @@ from tare.core.progress import duration, say, step
 from tare.core.store import Kept
 from tare.datasets import prepare as prepared_forms
 from tare.datasets import stamps, tiny_imagenet
-from tare.datasets.channels import channels_of
 from tare.datasets.fetch import Fetched, fetch, hashes_of, probe
 from tare.machine.profiler_checks import Check
 from tare.model.closure import programs_sha256
@@ -201,7 +200,7 @@ def _record(name: str, choice: str, dataset: DataSet, fetched: Fetched) -> DataR
         folder=str(kept.path),
         skipped=tuple(broken.read_text(encoding="utf-8").splitlines()) if broken.exists() else (),
         prepared_sha256=_listing_sha256(kept.entries),
-        channels=channels_of(kept.path),
+        channels=tiny_imagenet.channels_of(kept.path),
     )
 
 

@@ -25,11 +25,14 @@ from pathlib import Path
 
 from tare.core.errors import IntegrityError, UnavailableError
 from tare.model.data_sets import DataSet
+from tare.model.records.images import Channels
 
 CLASSES, WORDS, ANNOTATIONS = "wnids.txt", "words.txt", "val/val_annotations.txt"
 BROKEN = "broken.txt"  # names what was left out, one file a line
 BLOCK_BYTES = 4096  # what a file takes at least
 NAMED = 3  # of many faults of one kind
+MOST = 2000  # images whose pixels are looked at
+LEVELS = 256  # of a channel
 _TRAIN = re.compile(r"train/([^/]+)/images/([^/]+\.JPEG)")
 _VAL = re.compile(r"val/images/([^/]+\.JPEG)")
 
@@ -127,6 +130,29 @@ def training_images(folder: Path, most: int) -> int | None:
     if not (folder / CLASSES).exists():
         return None
     return sum(1 for _ in itertools.islice(folder.glob("train/*/images/*.JPEG"), most))
+
+
+def channels_of(folder: Path, most: int = MOST) -> Channels | None:
+    """Mean and spread of the pixels of training images by channel, as their files hold them, as shares of 255.
+
+    Of images evenly chosen from all in the order of their paths; None of what is no set of images.
+    """
+    from PIL import Image, ImageStat
+
+    if not (folder / CLASSES).exists():
+        return None
+    paths = sorted(folder.glob("train/*/images/*.JPEG"))
+    chosen = paths[:: max(1, -(-len(paths) // most))]
+    counts = [0] * (3 * LEVELS)
+    for path in chosen:
+        with Image.open(path) as image:
+            counts = [one + other for one, other in zip(counts, image.convert("RGB").histogram(), strict=True)]
+    found = ImageStat.Stat(counts)
+    mean, spread = (
+        (red, green, blue)
+        for red, green, blue in ([value / (LEVELS - 1) for value in each] for each in (found.mean, found.stddev))
+    )
+    return Channels(images=len(chosen), mean=mean, spread=spread)
 
 
 def _lines(source: Source, sizes: Mapping[str, int], path: str) -> list[str]:

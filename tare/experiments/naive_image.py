@@ -25,11 +25,10 @@ from tare.core.process import Finished, at_death, run
 from tare.core.progress import say
 from tare.experiments.alone import measuring
 from tare.images import build
+from tare.images.base import load_recipe
 from tare.images.interpreter import Interpreter, with_interpreter
-from tare.images.native import import_code
 from tare.images.oci import ARCHIVE, assemble
-from tare.images.recipe import load_recipe
-from tare.images.tree import Tree, build_tree
+from tare.images.tree import Tree, build_tree, import_code
 from tare.images.wheels import Wheel, fetch_fitting, packages_of
 from tare.launch.conditions import launcher_environment, shared_memory_bytes
 from tare.launch.prepare import ended_with_us, own_folder

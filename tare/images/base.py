@@ -1,4 +1,4 @@
-"""The base root filesystem of the images: from a registry of images by digest, else from the host's own release."""
+"""What images are made of (containers/recipe.yaml), and their base: of a registry, else the host's own release."""
 
 from __future__ import annotations
 
@@ -15,14 +15,15 @@ from pathlib import Path
 from typing import Any
 
 from tare.core import store
-from tare.core.errors import TareError, UnavailableError
-from tare.core.files import cache_dir, sha256_file
+from tare.core.errors import TareError, UnavailableError, UserError
+from tare.core.files import cache_dir, project_root, sha256_file
 from tare.core.process import run, scratch_folder
 from tare.core.store import Kept
 from tare.images.oci import TarLayer, tar_entry
 from tare.images.pull import Repository, pull
 from tare.images.tree import EPOCH_S
 from tare.machine.distribution import host_release, host_sources
+from tare.model.schema import read_yaml
 
 FORMAT = 1
 MMDEBSTRAP_TIMEOUT_S = 600
@@ -41,6 +42,17 @@ class Base:
     glibc: tuple[int, ...]  # version of its C library, as (2, 36)
     reason: str | None  # why it is not the registry's, or None
     seconds: float  # what making or pulling it took
+
+
+def load_recipe(path: Path | None = None) -> dict[str, Any]:
+    """Read containers/recipe.yaml. Raises UserError where it can't be read, or lacks one of its parts."""
+    path = path or project_root() / "containers" / "recipe.yaml"
+    recipe: dict[str, Any] = read_yaml(path, "the recipe")
+    parts = {"base": {"registry", "debian"}, "native": {"packages"}, "config": {"env", "workdir", "labels"}}
+    for part, keys in parts.items():
+        if not isinstance(recipe, dict) or not keys <= set(recipe.get(part) or {}):
+            raise UserError(f"{path}: {part!r} needs {', '.join(sorted(keys))}")
+    return recipe
 
 
 def get_base(recipe: dict[str, Any]) -> Base:

@@ -17,11 +17,18 @@ from tare.core.errors import IntegrityError, UnavailableError
 from tare.core.files import cache_dir
 from tare.core.manifest import allocated_bytes, manifest_digest
 from tare.images import installed, native, official
-from tare.images.base import Base, debian_base, get_base
+from tare.images.base import Base, debian_base, get_base, load_recipe
 from tare.images.interpreter import bring_libraries, with_interpreter
 from tare.images.oci import FolderLayer, assemble
-from tare.images.recipe import load_recipe
-from tare.images.runtime_forms import NO_OPTIONS, base_fields, contained_form, form_record, is_there, keep_image
+from tare.images.runtime_forms import (
+    NO_OPTIONS,
+    base_fields,
+    contained_form,
+    form_record,
+    is_there,
+    keep_image,
+    missing_record,
+)
 from tare.images.storage import measure_storage
 from tare.images.tree import Tree, build_tree, load_tree
 from tare.images.wheels import fetch_fitting, packages_of
@@ -32,6 +39,7 @@ from tare.model.studies.stacks import BOUND, Stack, load_stack
 # Folders of the cache that hold entries which images are made from, and images.
 STORES = ("base", "guest", "headers", "images", "libraries", "native", "trees", "wheels")
 FORMAT = 2  # counts up when the same inputs would give another image
+SHARED = ("stack", "variant", "status", "reason", "packages", "seconds", "cached")  # of trees and images
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -95,25 +103,14 @@ def _no_tree(name: str) -> str:
 
 def missing_tree(name: str, variant: str, reason: str) -> TreeRecord:
     """The record of a tree that this machine can't have; `reason` says what would provide it."""
-    return TreeRecord(**_missing(name, variant, reason))
+    image = missing_image(name, variant, reason)
+    return TreeRecord(**{field: getattr(image, field) for field in SHARED})
 
 
 def missing_image(name: str, variant: str, reason: str) -> OciRecord:
     """The record of the image of a stack that this machine can't have."""
-    return OciRecord(**_missing(name, variant, reason), tree=TreeFacts(inside=None, digest=None))
-
-
-def _missing(name: str, variant: str, reason: str) -> dict[str, Any]:
     stack = load_stack(name, variant)
-    return {
-        "stack": stack.name,
-        "variant": stack.variant,
-        "status": "unavailable",
-        "reason": f"the stack {name}: {reason}",
-        "packages": (),
-        "seconds": {},
-        "cached": False,
-    }
+    return missing_record(stack.name, stack.variant, f"the stack {name}: {reason}")
 
 
 def build(name: str, variant: str, *, assembled: bool = True) -> OciRecord:
@@ -135,9 +132,7 @@ def build(name: str, variant: str, *, assembled: bool = True) -> OciRecord:
             raise UnavailableError(f"the stack {name} runs on the host alone here: no image was made of its tree")
         base = base_for(tree, recipe)
     except UnavailableError as error:
-        return OciRecord(
-            **shared, seconds=built.record.seconds, status="unavailable", reason=str(error), cached=False
-        )
+        return missing_record(**shared, reason=str(error), seconds=built.record.seconds)
 
     def make(folder: Path) -> dict[str, Any]:
         started = time.monotonic()
@@ -169,9 +164,8 @@ def assemble_tree(
 
 def of_tree(record: TreeRecord) -> OciRecord:
     """What environments without an image derive their form from: a stack's tree, whether it has an image or not."""
-    shared = ("stack", "variant", "status", "reason", "packages", "seconds", "cached")
     tree = TreeFacts(**{name: getattr(record, name) for name in TreeFacts.model_fields})
-    return OciRecord(**{name: getattr(record, name) for name in shared}, tree=tree)
+    return OciRecord(**{name: getattr(record, name) for name in SHARED}, tree=tree)
 
 
 def derive(record: OciRecord, name: str, options: Mapping[str, str] = NO_OPTIONS) -> ImageRecord:

@@ -22,13 +22,12 @@ from packaging.utils import canonicalize_name
 from tare.core.errors import IntegrityError, UnavailableError, UserError, reason_of
 from tare.core.files import canonical_json, project_root, sha256_file, sha256_text
 from tare.core.process import run
-from tare.images.base import glibc_of
+from tare.images.base import glibc_of, load_recipe
 from tare.images.oci import assemble
-from tare.images.recipe import load_recipe
 from tare.images.runtime_forms import contained_form, form_record, keep_image
 from tare.images.sysroot import gather, within
-from tare.machine.cuda_runtime import cuda_of_packages
 from tare.machine.distribution import host_release
+from tare.machine.fitting import cuda_of_packages
 from tare.model.environment import Probe
 from tare.model.records.images import ImageRecord, OciRecord, Package, TreeFacts, TreeRecord
 from tare.model.registry import environment

@@ -32,15 +32,15 @@ from tare.core.elf import read_dynamic
 from tare.core.errors import UnavailableError
 from tare.core.files import cache_dir, home_dir, sha256_file
 from tare.core.manifest import allocated_bytes, manifest_digest
-from tare.core.process import run, scratch_folder
+from tare.core.process import run
 from tare.core.store import Kept
 from tare.images.base import Base, debian_base, get_base
 from tare.images.interpreter import Interpreter, find_interpreter, with_interpreter
 from tare.images.layers import Blob, unpack, whiteouts
 from tare.images.oci import FolderLayer, assemble
 from tare.images.rootfs import PREFIXES, Guest, compile_sources, differences, find_guest, run_guest, snapshot
-from tare.images.runtime_forms import base_fields, contained_form, form_record, keep_image
-from tare.images.tree import EPOCH_S, foreign_libraries
+from tare.images.runtime_forms import base_fields, contained_form, form_record, keep_image, missing_record
+from tare.images.tree import EPOCH_S, foreign_libraries, import_code, imported
 from tare.images.wheels import Fetched, Wheel, fetch_wheels, packages_of
 from tare.model.environment import Environment
 from tare.model.records.images import ImageRecord, OciRecord, TreeFacts
@@ -75,8 +75,7 @@ def derive(name: str, variant: str, adapter: Environment, recipe: Mapping[str, A
 
 
 def _missing(stack: Stack, fetched: Fetched, reason: str) -> OciRecord:
-    nothing = TreeFacts(inside=None, digest=None)
-    return OciRecord(**_shared(stack, fetched), tree=nothing, status="unavailable", reason=reason, cached=False)
+    return missing_record(**_shared(stack, fetched), reason=reason)
 
 
 def _shared(stack: Stack, fetched: Fetched) -> dict[str, Any]:
@@ -154,9 +153,7 @@ def _install(path: Path, stack: Stack, wheels: Sequence[Wheel], interpreter: Int
         argv = install_command(python, lock)
         run(argv, timeout_s=INSTALL_S, env={**variables, "TMPDIR": folder}, check=True)
     installed = time.monotonic()
-    argv = [str(python), "-I", "-c", import_code(stack)]
-    with scratch_folder("imports") as folder:
-        finished = run(argv, timeout_s=CHECK_S, env={"TMPDIR": str(folder)}, cwd=Path("/"))
+    finished = imported(python, stack)
     if not finished.ok:
         raise UnavailableError(f"the native installation of {stack.name} does not import: {finished.explain()}")
     checked = time.monotonic()
@@ -170,12 +167,6 @@ def install_command(python: Path, lock: Path) -> list[str]:
         *("--quiet", "--disable-pip-version-check", "--no-input", "--no-index", "--no-deps", "--no-cache-dir"),
         *("--require-hashes", "--requirement", str(lock)),
     ]
-
-
-def import_code(stack: Stack) -> str:
-    """Python that imports what a stack must import, and prints what is mapped then."""
-    modules = ", ".join(("ctypes", "hashlib", "multiprocessing", *stack.imports))
-    return f"{stack.before_imports}\nimport {modules}\nprint(open('/proc/self/maps').read())"
 
 
 # --- the image

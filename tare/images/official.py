@@ -16,16 +16,16 @@ from typing import Any
 
 from tare.core.errors import UnavailableError
 from tare.images.base import glibc_version
+from tare.images.layers import OPAQUE, WHITEOUT
 from tare.images.oci import TarLayer, assemble
 from tare.images.pull import Pulled, Repository, pull, resolve
-from tare.images.runtime_forms import keep_image
+from tare.images.runtime_forms import keep_image, missing_record
 from tare.images.storage import measure_storage
 from tare.model.records.images import OciRecord, Package, TreeFacts
 from tare.model.studies.stacks import Official, Stack
 
 FORMAT = 1  # counts up when the same image would give another archive
 OFFICIAL = "official"
-WHITEOUT, OPAQUE = ".wh.", ".wh..wh..opq"
 PYTHONS = ("python3", "python")
 _PACKAGE = re.compile(r"(.*/(?:site|dist)-packages)/([A-Za-z0-9_.]+)-([^-/]+)(?:-py[\d.]+)?\.(?:dist|egg)-info")
 
@@ -39,7 +39,6 @@ def build(stack: Stack, recipe: Mapping[str, Any]) -> OciRecord:
     named = f"{source.repository}:{source.tag}"
     # What names it: its digest, wherever it is pulled from, or else a tag of one place.
     identity = source.digest or [source.host, source.repository, source.tag]
-    nothing = TreeFacts(inside=None, digest=None)
     shared: dict[str, Any] = {"stack": stack.name, "variant": stack.variant, "install": OFFICIAL}
     try:
         kept, fields = keep_image(
@@ -49,9 +48,7 @@ def build(stack: Stack, recipe: Mapping[str, Any]) -> OciRecord:
         )
     except UnavailableError as error:
         reason = f"the stack {stack.name}: no image {named}: {error}"
-        return OciRecord(
-            **shared, packages=(), seconds={}, tree=nothing, status="unavailable", reason=reason, cached=False
-        )
+        return missing_record(**shared, reason=reason)
     about = kept.about
     return OciRecord(
         **shared,

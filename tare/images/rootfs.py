@@ -9,15 +9,14 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
 from tare.core.errors import UnavailableError
 from tare.core.process import Finished, run
+from tare.images.tree import in_shards
 
 COMPILE_S = 900.0
-SHARDS = 8  # bytecode depends on how the work is divided, so this is not the number of CPUs
 LOADERS = ("lib/x86_64-linux-gnu/ld-linux-x86-64.so.2", "lib64/ld-linux-x86-64.so.2")
 LIBRARIES = ("lib/x86_64-linux-gnu", "usr/lib/x86_64-linux-gnu", "usr/local/lib", "lib64", "usr/lib64", "usr/lib")
 PREFIXES = ("usr/local", "usr")
@@ -92,16 +91,14 @@ def compile_sources(guest: Guest) -> tuple[list[Path], int]:
     names = list(wanted)
     where = ["-s", str(guest.root), "-p", "/", "--invalidation-mode", "timestamp"]
 
-    def compile_shard(number: int) -> None:
-        text = "".join(f"{name}\n" for name in names[number::SHARDS])
+    def compile_shard(text: bytes) -> None:
         argv = ["-S", "-m", "compileall", "-q", "-q", "-f", *where, "-i", "-"]
-        finished = run_guest(guest, argv, timeout_s=COMPILE_S, stdin=text.encode())
+        finished = run_guest(guest, argv, timeout_s=COMPILE_S, stdin=text)
         crashed = finished.returncode not in (0, 1) or "Traceback" in finished.stderr  # 1: some are no valid Python
         if finished.timed_out or crashed:
             raise UnavailableError(f"the base's own Python does not compile: {finished.explain()}")
 
-    with ThreadPoolExecutor(min(SHARDS, os.cpu_count() or 1)) as pool:
-        list(pool.map(compile_shard, range(SHARDS)))
+    in_shards(names, compile_shard)
     written = [compiled for compiled in wanted.values() if compiled.exists()]
     if names and not written:
         raise UnavailableError("the base's own Python compiled none of its sources")

@@ -20,7 +20,7 @@ from tare.images.oci import ARCHIVE, image_at
 from tare.images.storage import storage_of
 from tare.model import closure
 from tare.model.environment import Environment, OciImage, Prepared
-from tare.model.records.images import BaseImage, ImageRecord, OciRecord
+from tare.model.records.images import BaseImage, ImageRecord, OciRecord, TreeFacts
 
 NO_OPTIONS: Mapping[str, str] = {}
 
@@ -147,6 +147,12 @@ def is_there(record: ImageRecord, adapter: Environment) -> bool:
     if record.key is None or not Path(record.reference).is_relative_to(forms_folder(record.key)):
         return True  # a daemon's, or one that was made before forms had a manifest
     return store.find(forms_folder(record.key), form_name(adapter, record.options)) is not None
+
+
+def missing_record(stack: str, variant: str, reason: str, **fields: Any) -> OciRecord:
+    """The record of an image that this machine can't have; `fields`: what is known of it all the same."""
+    given = {"packages": (), "seconds": {}, "tree": TreeFacts(inside=None, digest=None), **fields}
+    return OciRecord(stack=stack, variant=variant, status="unavailable", reason=reason, cached=False, **given)
 
 
 def form_record(record: OciRecord, name: str, **fields: Any) -> ImageRecord:

@@ -10,10 +10,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from tare.core import store
 from tare.core.errors import UnavailableError
-from tare.core.files import sha256_file
+from tare.core.files import cache_dir, sha256_file
 from tare.core.process import run
-from tare.images.oci import FolderLayer
+from tare.images.oci import FolderLayer, assemble, image_at
+from tare.model.environment import OciImage
 
 FOLDERS = (
     "dev", "etc", "home", "mnt", "proc", "root", "run", "sys", "tmp", "usr/bin", "usr/lib", "usr/lib64", "var/tmp",
@@ -24,6 +26,9 @@ FILES = {
     "etc/hosts": "127.0.0.1 localhost\n", "etc/resolv.conf": "", "etc/nsswitch.conf": "passwd: files\n",
     "etc/localtime": "",
 }  # fmt: skip
+TRIAL_FORMAT = 2  # counts up when the same programs would give another image
+TRIAL_PROGRAMS = ("sh", "env", "true", "cat", "stat", "sleep")
+TRIAL_CONFIG: dict[str, Any] = {"env": {"PATH": "/usr/bin"}, "workdir": "/", "labels": {}}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -82,3 +87,16 @@ def with_libraries(files: Mapping[str, Path]) -> dict[str, Path]:
             inside = str(library).lstrip("/")
             found[inside if inside.startswith("usr/") else f"usr/{inside}"] = library.resolve()
     return found
+
+
+def trial_image() -> OciImage:
+    """A tiny image of this machine's programs, for real trial launches; UnavailableError if one is missing."""
+    files = with_libraries(programs(TRIAL_PROGRAMS))
+    skeleton = Skeleton(files=files, texts=FILES, links=LINKS, folders=FOLDERS)
+
+    def make(folder: Path) -> dict[str, Any]:
+        layers = [skeleton.layer(f"{len(files)} files of this machine")]
+        return {"image": assemble(layers, config=TRIAL_CONFIG, labels={}, name="tare/trial", folder=folder)}
+
+    key = store.key_of("trial", TRIAL_FORMAT, skeleton.inputs())
+    return image_at(store.keep(cache_dir("images"), key, make, what="making the trial image"), Path("/usr"))

@@ -1,11 +1,12 @@
-"""What a form of an image takes on this machine's disk, and what of that it shares with the host's own tree."""
+"""What a form of an image takes on this machine's disk, what it shares with the host's tree, and a second copy."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 from pathlib import Path
 
-from tare.core.errors import TareError
+from tare.core import store
+from tare.core.errors import TareError, UnavailableError
 from tare.core.manifest import allocated_blocks
 from tare.model.environment import Environment, Prepared
 from tare.model.records.images import Storage
@@ -41,3 +42,14 @@ def measure_storage(places: Iterable[Path], tree: Path | None) -> Storage:
 def without_storage(reason: str) -> Storage:
     """`storage` of a form that can't be counted."""
     return Storage(disk_bytes=None, shared_bytes=None, files=None, places=(), reason=reason)
+
+
+def second_copy(first: Path) -> Path:
+    """A second copy of the host's form, so that its control shares no file with it, and no cached page.
+
+    Kept or made; its path is as long, so that memory lies alike.
+    """
+    kept = store.find(first.parent, first.name)
+    if kept is None:
+        raise UnavailableError(f"{first} is this machine's own installation, which is not copied")
+    return store.second_copy(kept, f"{first} for the second host").path

@@ -13,7 +13,7 @@ import stat
 import sysconfig
 import time
 import zipfile
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
@@ -23,7 +23,7 @@ from tare.core import store
 from tare.core.elf import glibc_needed, is_glibc, read_dynamic, refuse_executable_stack
 from tare.core.errors import IntegrityError, UnavailableError, UserError
 from tare.core.files import cache_dir, canonical_json, sha256_file, sha256_text
-from tare.core.process import run, scratch_folder
+from tare.core.process import Finished, run, scratch_folder
 from tare.core.store import Kept
 from tare.images.from_source.library import compile_library
 from tare.images.interpreter import Interpreter, find_interpreter, shared_libraries, stdlib_files
@@ -39,6 +39,7 @@ HASHED_BYTECODE = (3, 7)  # the first CPython whose bytecode needs no look at it
 SHARDS = 8  # bytecode depends on how the work is divided, so this is not the number of CPUs
 COPY_BYTES = 1 << 20
 COMPILE_TIMEOUT_S = 900
+COMPILER = Path(__file__).with_name("bytecompile.py")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -96,7 +97,7 @@ def tree_key(
     sources = {name: sha256_file(interpreter.stdlib / name) for name in names}
     inputs = {
         "format": FORMAT,
-        "compiler": sha256_file(_compiler(stack.python)),
+        "compiler": sha256_file(COMPILER),
         "inside": str(stack.inside),
         "wheels": sorted(wheel.sha256 for wheel in wheels),
         "prune": [stack.prune, stack.keep],
@@ -248,21 +249,21 @@ def _compile(root: Path, stack: Stack) -> None:
     environment = {"PYTHONHASHSEED": "0"}
     # -P keeps the script's folder off the module path; where it is too new, the script has no neighbours to shadow.
     options = ["-s", "-S", *(["-P"] if _release(stack.python) >= (3, 11) else [])]
-    argv = [str(root / "bin" / "python3"), *options, str(_compiler(stack.python)), str(root), str(stack.inside)]
+    argv = [str(root / "bin" / "python3"), *options, str(COMPILER), str(root), str(stack.inside)]
     if _release(stack.python) < HASHED_BYTECODE:
         argv.append(str(EPOCH_S))
 
-    def compile_shard(number: int) -> None:
-        text = "".join(name + "\n" for name in names[number::SHARDS])
-        run(argv, stdin=text.encode(), env=environment, timeout_s=COMPILE_TIMEOUT_S, check=True)
+    def compile_shard(text: bytes) -> None:
+        run(argv, stdin=text, env=environment, timeout_s=COMPILE_TIMEOUT_S, check=True)
 
+    in_shards(names, compile_shard)
+
+
+def in_shards(names: Sequence[object], work: Callable[[bytes], None]) -> None:
+    """Give SHARDS parts of some names to a function, each as lines, as many at once as there are processors."""
+    parts = ["".join(f"{name}\n" for name in names[number::SHARDS]).encode() for number in range(SHARDS)]
     with ThreadPoolExecutor(min(SHARDS, os.cpu_count() or 1)) as pool:
-        list(pool.map(compile_shard, range(SHARDS)))
-
-
-def _compiler(python: str) -> Path:
-    name = "bytecompile.py" if _release(python) >= HASHED_BYTECODE else "bytecompile_dated.py"
-    return Path(__file__).with_name(name)
+        list(pool.map(work, parts))
 
 
 def _release(python: str) -> tuple[int, ...]:
@@ -290,17 +291,25 @@ def _normalise(root: Path) -> None:
 
 def _try_imports(root: Path, stack: Stack) -> None:
     """Import the stack by itself, and see that no library but glibc came from outside the tree."""
-    modules = ", ".join(("ctypes", "hashlib", "multiprocessing", "ssl", "zlib", *stack.imports))
-    code = f"{stack.before_imports}\nimport {modules}\nprint(open('/proc/self/maps').read())"
-    # isolated: packages in the user's home must not stand in for ours; torch leaves a folder among temporary files
-    argv = [str(root / "bin" / "python3"), "-I", "-c", code]
-    with scratch_folder("imports") as folder:
-        finished = run(argv, env={"TMPDIR": str(folder)}, cwd=Path("/"), timeout_s=300)
+    finished = imported(root / "bin" / "python3", stack, "ssl", "zlib")
     if not finished.ok:
-        raise UnavailableError(f"the tree of {stack.name} does not import {modules}: {finished.explain()}")
+        raise UnavailableError(f"the tree of {stack.name} does not import: {finished.explain()}")
     outside = foreign_libraries(finished.stdout, root)
     if outside:
         raise UnavailableError(f"the tree of {stack.name} loads {', '.join(outside)} from outside itself")
+
+
+def import_code(stack: Stack, *further: str) -> str:
+    """Python that imports what a stack must import, and prints what is mapped then."""
+    modules = ", ".join(("ctypes", "hashlib", "multiprocessing", *further, *stack.imports))
+    return f"{stack.before_imports}\nimport {modules}\nprint(open('/proc/self/maps').read())"
+
+
+def imported(python: Path, stack: Stack, *further: str) -> Finished:
+    """A stack's imports by an interpreter alone: packages in the user's home must not stand in for the stack's."""
+    argv = [str(python), "-I", "-c", import_code(stack, *further)]
+    with scratch_folder("imports") as folder:  # torch leaves a folder among temporary files
+        return run(argv, env={"TMPDIR": str(folder)}, cwd=Path("/"), timeout_s=300)
 
 
 def _try_library(root: Path, stack: Stack, soname: str) -> None:

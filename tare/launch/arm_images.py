@@ -10,8 +10,8 @@ from collections.abc import Mapping
 
 from tare.core.errors import UnavailableError, UserError
 from tare.images import native
+from tare.images.base import load_recipe
 from tare.images.build import derive, without
-from tare.images.recipe import load_recipe
 from tare.launch.trial import probe_by_trial
 from tare.model.environment import Environment, Probe
 from tare.model.records.images import ImageRecord, OciRecord, TreeFacts

@@ -18,7 +18,7 @@ from tare.core.errors import UnavailableError
 from tare.core.progress import say
 from tare.launch.place import Site
 from tare.launch.run import launch
-from tare.machine.cuda_runtime import cuda_of_packages
+from tare.machine.fitting import cuda_of_packages
 from tare.machine.nvidia_driver import Driver, check_runtime, driver_here, missing_devices, stage_libraries
 from tare.model.conditions import StudyConditions
 from tare.model.environment import Device, Environment, GpuAccess

@@ -16,7 +16,7 @@ from tare.core.progress import say
 from tare.core.remedies import require
 from tare.datasets import catalog, tiny_imagenet
 from tare.images import build, headers
-from tare.images.copies import second_copy
+from tare.images.storage import second_copy
 from tare.launch import gpu as access
 from tare.launch import limits
 from tare.launch.conditions import choose_cpus

@@ -1,4 +1,4 @@
-"""Real trial launches of a runtime, of a tiny image (tare.images.trial_image).
+"""Real trial launches of a runtime, of a tiny image (tare.images.skeleton).
 
 It shows whether a runtime starts a process here under the flags of a measured launch, and what that process
 sees. It cannot show that a large image fits on the disk, nor how fast anything is.
@@ -22,7 +22,7 @@ from typing import IO, Any
 from tare.core.errors import TareError, UnavailableError, UserError, reason_of
 from tare.core.files import cache_dir, home_dir, locked, read_json, write_json
 from tare.core.process import run
-from tare.images.trial_image import trial_image
+from tare.images.skeleton import trial_image
 from tare.launch.prepare import clean_up, ended_with_us, mount_points, own_folder
 from tare.launch.record import console_reason
 from tare.launch.transport import transport_of

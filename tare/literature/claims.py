@@ -14,6 +14,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from pathlib import Path
 
 import pandas as pd
 
@@ -37,16 +38,16 @@ from tare.literature.finding import amount, listed, words
 from tare.literature.level_claims import FEWEST as FEWEST_OF_LEVELS
 from tare.literature.level_claims import faster
 from tare.literature.match import Compared
-from tare.literature.measured_here import no_scenario, why_absent
+from tare.literature.measured_here import no_scenario, of_reference, why_absent
 from tare.literature.order_claims import ordered
-from tare.literature.published import Published
+from tare.literature.published import Published, load
 from tare.literature.published_file import AT_LEAST, BOUNDED, FASTER, OF_TWO, Claim
 from tare.literature.repaid_claims import repays
 from tare.literature.set_claims import kernels_differ, same_files
 from tare.literature.vocabulary import FIGURE_METRICS, RATES, SLOWDOWN, UNIT_METRICS, kind_of
 from tare.model import tables
 from tare.model.registry import DISTRIBUTED, HOST, SHARED
-from tare.model.studies import arms
+from tare.model.studies import arms, papers
 from tare.model.studies.layout import ROUNDS, STEPS, arm_of
 from tare.model.studies.study import CampaignId, Study, campaigns, sampling_beside, sampling_of
 
@@ -85,6 +86,26 @@ def judge_claims(published: Published, here: Here) -> pd.DataFrame:
                 }
             )
     return tables.make("claims", rows)
+
+
+def write_of_device(folder: Path, made: Path) -> int:
+    """Judge what papers claim of a device by another machine's reference campaign; writes and counts `claims.csv`.
+
+    Raises:
+        UserError, IntegrityError: a table, a record or a paper can't be read.
+    """
+    here, judged = of_reference(folder, made), [tables.make("claims", [])]
+    for paper in papers.paper_names(papers.folder()):
+        study = load(paper)
+        of_device = tuple(claim for claim in study.claims if "device" in claim.needs)
+        subjects = [name for claim in of_device for name in claim.subjects]
+        if not here.metrics["workload"].isin(subjects).any():
+            continue
+        found = judge_claims(replace(study, claims=of_device), here)
+        judged.append(found[found["workload"].isin(here.metrics["workload"])])
+    table = pd.concat([one for one in judged if len(one)] or judged[:1], ignore_index=True)
+    tables.write("claims", table, made / "claims.csv")
+    return len(table)
 
 
 def beyond(published: Published, study: Study) -> list[str]:

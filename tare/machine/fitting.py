@@ -1,25 +1,59 @@
-"""The device on which a study trains here, where it says `device: auto`: decided by the machine that measures.
+"""Which CUDA runtime a stack brings, and the device on which a study trains here where it says `device: auto`.
 
 Jobs that a study scales down for a CPU have the size that was published on a CUDA device.
 """
 
 from __future__ import annotations
 
+import re
+from collections.abc import Iterable, Mapping
 from typing import TypeVar
 
-from tare.core.errors import UnavailableError
-from tare.machine.cuda_runtime import stack_cuda_versions
+from tare.core.errors import TareError, UnavailableError
 from tare.machine.facts import gpus
 from tare.model.studies.layout import IMAGES
 from tare.model.studies.sizes import at_published_size
-from tare.model.studies.stacks import BOUND, variants_of
+from tare.model.studies.stacks import BOUND, load_stack, variants_of
 from tare.model.studies.study import ImageCostsPart, LaunchPart
 
 AUTO = "auto"
 OLDEST_GPU = 7.0  # compute capability of Volta, where Nsight Compute starts
 # Release notes of CUDA: what each major version still has kernels for.
 OLDEST_FOR_CUDA = {"13": 7.5, "12": 5.0, "11": 3.5, "10": 3.0}
+# Until 1.12 the package index carried one build of torch with the runtime inside, and its lock names no CUDA:
+# "the default CUDA of binaries" in the release notes of each version. From 1.13 on the runtime is a package.
+BUNDLED = {"1.4": "10.1", **{f"1.{minor}": "10.2" for minor in range(5, 13)}}
 AnyLaunch = TypeVar("AnyLaunch", bound=LaunchPart)
+
+
+def cuda_of_packages(versions: Mapping[str, str]) -> str | None:
+    """CUDA version by the versions of locked or installed packages, `13.0`; None where they bring no runtime."""
+    for suffix in ("", "-cu13", "-cu12", "-cu11"):
+        if (name := f"nvidia-cuda-runtime{suffix}") in versions:
+            return ".".join(versions[name].split(".")[:2])
+    torch, _, local = versions.get("torch", "").partition("+")
+    named = re.fullmatch(r"cu(\d+)(\d)", local)
+    if named:
+        return f"{named[1]}.{named[2]}"
+    return None if local else BUNDLED.get(".".join(torch.split(".")[:2]))
+
+
+def stack_cuda_version(stack: str, variant: str = "cuda") -> str | None:
+    """CUDA version of a stack's lock; None without a runtime. UserError, or IntegrityError for a broken lock."""
+    return cuda_of_packages({row.name: row.version for row in load_stack(stack, variant).requirements})
+
+
+def stack_cuda_versions(names: Iterable[str]) -> dict[str, str]:
+    """CUDA version of each stack that brings one."""
+    found = {}
+    for name in names:
+        try:
+            version = stack_cuda_version(name)
+        except TareError:
+            continue
+        if version:
+            found[name] = version
+    return found
 
 
 def fitting_device(stack: str) -> tuple[str, str]:

@@ -10,8 +10,8 @@ from typing import Any
 from tare.core.errors import UnavailableError
 from tare.core.files import text_of
 from tare.machine import gpu_health, nvml
-from tare.machine.cuda_runtime import stack_cuda_versions
 from tare.machine.facts import gpus
+from tare.machine.fitting import stack_cuda_versions
 from tare.machine.nvidia_driver import Driver, check_runtime, find_driver, missing_devices
 from tare.machine.profiler_checks import Check, lacking
 from tare.model.studies.stacks import stack_names

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 import pandas as pd
@@ -22,7 +22,6 @@ from tare.profilers.printed import (
     NO_END,
     SECONDS,
     Table,
-    column,
     csv_tables,
     refuse_replaced,
     scale,
@@ -103,11 +102,16 @@ def _launches(found: list[Table], text: str, where: str) -> pd.DataFrame:
         )
     if summary := next((table.line for table in found if table.form == SUMMARY), None):
         raise UserError(f"{where} line {summary}: summaries of kernels are not read: print without --print-summary")
-    refuse_other_locales(_tokens(found, where), where)
+    cells = (cell for table in found for cell in _cells(table, where))
+    refuse_other_locales((_token(text, name, unit, line) for line, _, name, unit, text in cells), where)
     numerals = Numerals(where)
     launches = _Launches(where)
     for number, table in enumerate(found):
-        (_wide if table.form == WIDE else _long)(number, table, launches, numerals)
+        kernel = _place(table, "Kernel Name", where)
+        for line, row, name, unit, printed in _cells(table, where):
+            if (cell := _cell(printed, unit, numerals, line, name)) is not None:
+                launch = launches.number(number, table, row, line)
+                launches.add(line, launch, row[kernel], LABELS.get(name, name), f"{printed} {unit}", cell)
     if not launches.rows:
         raise UserError(_nothing(text, where))
     launches.check(text, found)
@@ -163,15 +167,16 @@ class _Launches:
         self._tables: dict[int, set[int]] = {}  # launches that each table has
         self._known: dict[tuple[int, str, str], tuple[int, str, float]] = {}  # line, what is printed, value
 
-    def number(self, table: int, header: list[str], row: list[str], line: int) -> int:
-        process, place = column(header, "process id"), column(header, "id")
-        owner, own = (row[process[0]] if process else "0"), (row[place[0]] if place else "")
+    def number(self, place: int, table: Table, row: list[str], line: int) -> int:
+        names = table.names
+        owner = row[names.index("process id")] if "process id" in names else "0"
+        own = row[names.index("id")] if "id" in names else ""
         if not re.fullmatch(r"[\d,.]+", own) or not re.fullmatch(r"[\d,.]+", owner):
             raise IntegrityError(
                 f"{self.where} line {line}: {own[:40]!r} of process {owner[:40]!r} is no number of a launch: {CUT}"
             )
         launch = self._numbers.setdefault((owner, own), len(self._numbers) + 1)
-        self._tables.setdefault(table, set()).add(launch)
+        self._tables.setdefault(place, set()).add(launch)
         return launch
 
     def add(self, line: int, launch: int, kernel: str, metric: str, printed: str, cell: dict[str, Any]) -> None:
@@ -225,20 +230,29 @@ class _Launches:
             self.rows += [{**every[name], "launch": launch, "kernel": kernel, "value": math.nan} for name in lost]
 
 
-def _tokens(found: Iterable[Table], where: str) -> Iterator[Token]:
-    """Every number of the tables, with what ncu promises of it: sums of counts are whole."""
-    for table in found:
-        header = table.header
-        if table.form == WIDE:
-            units = _units(table, where)
-            for line, row in table.rows[1:]:
-                for place, name in enumerate(header):
-                    if name not in IDENTITY:
-                        yield _token(row[place], name, units[place], line)
+def _cells(table: Table, where: str) -> Iterator[tuple[int, list[str], str, str, str]]:
+    """(line, row, metric, its unit, its value as printed) of every launch; both numbers of CC are metrics too."""
+    header, rows = table.header, table.rows
+    units: list[str] = []
+    if table.form == WIDE and rows:
+        (line, units), rows = rows[0], rows[1:]
+        if units[_place(table, "ID", where)]:
+            raise IntegrityError(f"{where} line {line}: the row of units is missing below the header")
+    metrics = [place for place, name in enumerate(header) if name not in IDENTITY]
+    own = () if table.form == WIDE else ("Metric Name", "Metric Unit", "Metric Value")
+    places = [_place(table, name, where) for name in own]
+    for line, row in rows:
+        if places and not row[places[0]]:
             continue
-        metric, unit, value = (_place(table, f"Metric {name}") for name in ("Name", "Unit", "Value"))
-        for line, row in table.rows:
-            yield _token(row[value], row[metric], row[unit], line)
+        if places:
+            name, unit, text = (row[place] for place in places)
+            yield line, row, name, unit, text
+        else:
+            for place in metrics:
+                yield line, row, header[place], units[place], row[place]
+        found = re.fullmatch(r"(\d{1,3})\.(\d{1,3})", row[header.index("CC")], re.ASCII) if "CC" in header else None
+        for name, part in zip(("major", "minor"), found.groups() if found else (), strict=False):
+            yield line, row, f"{CAPABILITY}_{name}", "", f"{float(part):.0f}"
 
 
 def _token(text: str, name: str, unit: str, line: int) -> Token:
@@ -252,56 +266,6 @@ def _place(table: Table, name: str, where: str = "") -> int:
     if name.lower() not in names:
         raise IntegrityError(f"{where} line {table.line}: the table has no column {name}: {CUT}")
     return names.index(name.lower())
-
-
-def _long(number: int, table: Table, launches: _Launches, numerals: Numerals) -> None:
-    header = table.header
-    kernel, name, unit, value = (
-        _place(table, one, numerals.where) for one in ("Kernel Name", "Metric Name", "Metric Unit", "Metric Value")
-    )
-    for line, row in table.rows:
-        cell = _cell(row[value], row[unit], numerals, line, row[name]) if row[name] else None
-        if cell is not None:
-            launch = launches.number(number, header, row, line)
-            metric = LABELS.get(row[name], row[name])
-            launches.add(line, launch, row[kernel], metric, f"{row[value]} {row[unit]}", cell)
-            _add_capability(line, launch, row[kernel], header, row, launches)
-
-
-def _add_capability(
-    line: int, launch: int, kernel: str, header: list[str], row: list[str], launches: _Launches
-) -> None:
-    """Major and minor number of the column CC as metrics."""
-    found = re.fullmatch(r"(\d{1,3})\.(\d{1,3})", row[header.index("CC")], re.ASCII) if "CC" in header else None
-    for name, part in zip(("major", "minor"), found.groups() if found else (), strict=False):
-        cell = {"value": float(part), "unit": "1"}
-        launches.add(line, launch, kernel, f"{CAPABILITY}_{name}", f"{float(part):.0f} ", cell)
-
-
-def _units(table: Table, where: str) -> list[str]:
-    if not table.rows:
-        return []
-    line, units = table.rows[0]
-    if units[_place(table, "ID")]:
-        raise IntegrityError(f"{where} line {line}: the row of units is missing below the header")
-    return units
-
-
-def _wide(number: int, table: Table, launches: _Launches, numerals: Numerals) -> None:
-    header = table.header
-    if not table.rows:
-        return
-    units = _units(table, numerals.where)
-    metrics = [place for place, name in enumerate(header) if name not in IDENTITY]
-    kernel = _place(table, "Kernel Name")
-    for line, row in table.rows[1:]:
-        launch = launches.number(number, header, row, line)
-        for place in metrics:
-            cell = _cell(row[place], units[place], numerals, line, header[place])
-            if cell is not None:
-                printed = f"{row[place]} {units[place]}"
-                launches.add(line, launch, row[kernel], header[place], printed, cell)
-        _add_capability(line, launch, row[kernel], header, row, launches)
 
 
 def base_value(text: str, unit: str) -> dict[str, Any] | None:

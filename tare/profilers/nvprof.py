@@ -42,6 +42,8 @@ from tare.profilers.printed import (
     split_header,
 )
 
+# Of a row of a summary: line, section, share, name, calls, and times as they are printed.
+_Sum = tuple[int, str | None, str, str, str, dict[str, str]]
 BY_RANGE = "NVTX result:"  # below it the same again, by range
 GPU, API_CALLS = "GPU activities", "API calls"
 OTHER_SECTIONS = re.compile(r"^(?:API calls|OpenACC \((?:excl|incl)\))$")
@@ -308,19 +310,31 @@ def _csv_metrics(found: _Found, part: Part) -> None:
 
 def _csv_summary(found: _Found, part: Part) -> None:
     table = _Csv(found, part)
-    has_type = "type" in table.names
-    names = [row[table.place("name")] for _, row in table.rows]
-    if part.table.mark[1] == BY_RANGE or (not has_type and not _of_the_device(part.table.mark[1], names)):
-        part.whole = True
-        return
     keys = {"total_s": "time", "mean_s": "avg", "min_s": "min", "max_s": "max"}
-    for (line, row), name in zip(table.rows, names, strict=True):
+    share, name, calls = (table.place(one) for one in ("share", "name", "calls"))
+    section = table.place("type") if "type" in table.names else None
+    rows: list[_Sum] = []
+    for line, row in table.rows:
+        times = {key: table.cell(row, one) for key, one in keys.items()}
+        own = None if section is None else row[section]
+        rows.append((line, own, row[share], row[name], row[calls], times))
+    _summary(found, part, rows)
+
+
+def _summary(found: _Found, part: Part, rows: list[_Sum]) -> None:
+    """The rows of a summary, of CSV or plain; without sections it has those of what stands above it."""
+    mark = part.table.mark[1]
+    has_sections = any(section is not None for _, section, *_ in rows)
+    if mark == BY_RANGE or (not has_sections and not _of_the_device(mark, [name for _, _, _, name, *_ in rows])):
+        part.whole = part.is_csv or mark == BY_RANGE
+        return
+    for line, section, share, name, calls, printed in rows:
         at = f"{found.where} line {line}"
-        of_gpu = not has_type or _section_is_gpus(row[table.place("type")], at)
-        if not of_gpu and row[table.place("type")] != API_CALLS:
+        of_gpu = section is None or _section_is_gpus(section, at)
+        if not of_gpu and section != API_CALLS:
             continue
-        times = {key: _seconds(table.cell(row, one), at) for key, one in keys.items()}
-        cells = (part.table.line, line, row[table.place("share")], name, row[table.place("calls")], times)
+        times = {key: _seconds(text, at) for key, text in printed.items()}
+        cells = (part.table.line, line, share, name if part.is_csv else _name(found, line, name), calls, times)
         if of_gpu:
             found.add_sum(*cells)
         else:
@@ -377,33 +391,16 @@ def _plain_metrics(found: _Found, part: Part) -> None:
 
 
 def _plain_summary(found: _Found, part: Part) -> None:
-    section, rows = "", []
-    if part.table.mark[1] == BY_RANGE:
-        part.whole = True
-        return
-    for number, line in _lines(found, part):
+    section: str | None = None
+    rows: list[_Sum] = []
+    for number, line in [] if part.table.mark[1] == BY_RANGE else _lines(found, part):
         row = SUMMARY_ROW.match(line)
         if row is None:
             raise IntegrityError(f"{found.where} line {number}: no row of a summary: {CUT}")
         section = row[1] or section
-        rows.append((number, section, row))
-    if not any(section for _, section, _ in rows) and not _of_the_device(
-        part.table.mark[1], [row[8].strip() for *_, row in rows]
-    ):
-        return
-    for number, section, row in rows:
-        at = f"{found.where} line {number}"
-        of_gpu = not section or _section_is_gpus(section, at)
-        if not of_gpu and section != API_CALLS:
-            continue
-        keys = {"total_s": row[3], "mean_s": row[5], "min_s": row[6], "max_s": row[7]}
-        times = {key: _seconds(one, at) for key, one in keys.items()}
-        cells = (part.table.line, number, row[2], _name(found, number, row[8]), row[4], times)
-        if of_gpu:
-            found.add_sum(*cells)
-        else:
-            part.whole = True
-            found.add_call(*cells)
+        times = {"total_s": row[3], "mean_s": row[5], "min_s": row[6], "max_s": row[7]}
+        rows.append((number, section, row[2], row[8].strip(), row[4], times))
+    _summary(found, part, rows)
 
 
 _READERS = {

@@ -266,12 +266,3 @@ def refuse_replaced(row: Iterable[str], at: str) -> None:
     for cell in row:
         if REPLACED in cell:
             raise IntegrityError(f"{at}: {cell[:80]!r} has bytes that are no text: the file is damaged")
-
-
-def column(header: Iterable[str], *names: str) -> tuple[int, str] | None:
-    """Place and unit of the first column with one of these names; None where there is none."""
-    for place, cell in enumerate(header):
-        name, unit = split_header(cell)
-        if name in names:
-            return place, unit
-    return None

@@ -13,7 +13,7 @@ import json
 import re
 from bisect import bisect_right
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -327,19 +327,23 @@ def own_times(events: Iterable[dict[str, Any]]) -> OwnTimes:
     return [(event, inside, own_s[0]) for event, inside, own_s in found]
 
 
-def device_events(events: Iterable[dict[str, Any]], where: str = "the trace") -> pd.DataFrame:
+def device_events(
+    events: Iterable[dict[str, Any]],
+    where: str = "the trace",
+    keeps: Callable[[dict[str, Any]], bool] = lambda event: True,
+) -> pd.DataFrame:
     """What ran on a CUDA device, as an ACTIVITY table (profilers/activity.py); empty where the trace is of a CPU.
 
     `start_s` counts from the trace's first event. Annotations that the profiler repeats on the device's timeline
-    are no activity.
+    are no activity. `keeps`: whether a piece counts.
     """
     events = list(events)
     origin = _origin(events)
-    rows = []
-    for event in events:
-        kind = _device_kind(event)
-        if kind is not None:
-            rows.append(_device_row(event, kind, origin))
+    rows = [
+        _device_row(event, kind, origin)
+        for event in events
+        if (kind := _device_kind(event)) is not None and keeps(event)
+    ]
     return activity.make(rows, where)
 
 
@@ -397,14 +401,12 @@ def steps_activity(
         if event.get("cat") in LAUNCH_CATEGORIES
     }
     launched.pop(None, None)
-    kept = []
-    for event in events:
-        if _device_kind(event) is None:
-            continue
+
+    def of_steps(event: dict[str, Any]) -> bool:
         at = launched.get((event.get("args") or {}).get("correlation"), float(event["ts"]))
-        if any(begin <= (at - origin) / 1e6 < end for begin, end in windows):
-            kept.append(_device_row(event, str(_device_kind(event)), origin))
-    table = activity.make(kept, where)
+        return any(begin <= (at - origin) / 1e6 < end for begin, end in windows)
+
+    table = device_events(events, where, of_steps)
     last = float((table["start_s"] + table["duration_s"]).max()) if len(table) else windows[-1][1]
     return table, (windows[0][0], max(windows[-1][1], last))
 

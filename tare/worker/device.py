@@ -8,6 +8,7 @@ import ctypes
 import os
 from typing import Any, Dict, List, Mapping, Optional, Tuple
 
+from tare.worker.elf import mapped_paths
 from tare.worker.marks import Marks
 
 LIBRARY = "libcuda.so.1"
@@ -24,7 +25,8 @@ def look(spec: Mapping[str, Any], marks: Marks) -> Tuple[None, Dict[str, Any]]:
         found["error"] = str(error)
         marks.add("done")
         return None, found
-    found["library"] = mapped(LIBRARY.split(".")[0])
+    name = LIBRARY.partition(".")[0] + "."
+    found["library"] = next((path for path in mapped_paths() if os.path.basename(path).startswith(name)), None)
     try:
         ask(library, found)
     except AttributeError as error:  # a library of that name without the driver's functions
@@ -96,13 +98,3 @@ def entries(folder: str) -> List[str]:
         return os.listdir(folder)
     except OSError:
         return []
-
-
-def mapped(prefix: str) -> Optional[str]:
-    """Path of the first mapped file whose name begins with `prefix`, as this process sees it; None for none."""
-    with open("/proc/self/maps") as handle:
-        for line in handle:
-            path = line.rstrip("\n").partition("/")
-            if path[1] and os.path.basename(path[2]).startswith(prefix + "."):
-                return "/" + path[2]
-    return None

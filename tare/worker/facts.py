@@ -91,14 +91,8 @@ def mount_of(path: str) -> Dict[str, Optional[str]]:
 
 def cpu_model() -> Optional[str]:
     """Name of the first processor, as the kernel that answers has it; None where it names none."""
-    try:
-        with open("/proc/cpuinfo") as handle:
-            for line in handle:
-                if line.startswith("model name"):
-                    return line.partition(":")[2].strip()
-    except OSError:
-        pass
-    return None
+    lines = (read_text("/proc/cpuinfo") or "").splitlines()
+    return next((line.partition(":")[2].strip() for line in lines if line.startswith("model name")), None)
 
 
 def collect(framework: Any = None) -> Dict[str, Any]:

@@ -12,7 +12,6 @@ import ctypes
 import os
 import re
 import signal
-import time
 from typing import Any, Dict, Iterable, List, Mapping, Optional, Tuple
 
 from tare.worker.frameworks import Framework
@@ -21,7 +20,7 @@ from tare.worker.train import build_model
 Call = Tuple[str, str, str, float]  # library, kernel, shape, seconds
 VARIABLES = {"ONEDNN_VERBOSE": "1", "DNNL_VERBOSE": "1", "MKL_VERBOSE": "1"}
 SEPARATOR = "tare-step"
-LIMIT_S = 300.0  # for a model and two steps
+LIMIT_S = 300  # for a model and two steps
 SECONDS = {"ns": 1e-9, "us": 1e-6, "ms": 1e-3, "s": 1.0}
 MKL_LINE = re.compile(r"^MKL_VERBOSE (\w+)\((.*?)\) ([0-9.e+-]+)(ns|us|ms|s)\b")
 JIT_HASH = re.compile(r"(?<![0-9A-Za-z])(?=[0-9a-f]*[0-9])[0-9a-f]{8,}(?![0-9A-Za-z])")
@@ -71,12 +70,12 @@ def _onednn(line: str) -> Optional[Call]:
     return "onednn", " ".join(words), fields[-2], seconds
 
 
-def summed(parsed: Iterable[Call]) -> List[Dict[str, Any]]:
+def summed(parsed: Iterable[Tuple[str, str, Optional[str], int, float]]) -> List[Dict[str, Any]]:
     """Calls and seconds by library, kernel and shape, in order."""
-    table: Dict[Tuple[str, str, str], List[Any]] = {}
-    for library, kernel, shape, seconds in parsed:
+    table: Dict[Tuple[str, str, Optional[str]], List[Any]] = {}
+    for library, kernel, shape, calls, seconds in parsed:
         row = table.setdefault((library, kernel, shape), [0, 0.0])
-        row[0] += 1
+        row[0] += calls
         row[1] += seconds
     return [
         {"library": key[0], "kernel": key[1], "shape": key[2], "calls": row[0], "s": row[1]}
@@ -89,7 +88,8 @@ def of_text(text: str) -> List[Dict[str, Any]]:
     _, sign, after = text.partition(SEPARATOR + "\n")
     if not sign:
         raise ValueError("the verbose output is cut short")
-    return summed([row for row in map(parse_line, after.splitlines()) if row is not None])
+    calls = filter(None, map(parse_line, after.splitlines()))
+    return summed((library, kernel, shape, 1, seconds) for library, kernel, shape, seconds in calls)
 
 
 def without_hash(name: str) -> str:
@@ -107,8 +107,8 @@ def capture(framework: Framework, workload: Any, batch: Any, spec: Mapping[str, 
     child = os.fork()
     if child == 0:
         _speak(framework, workload, batch, spec, path)
-    status = _wait(child)
-    if status is None:
+    _, status = os.waitpid(child, 0)
+    if os.WIFSIGNALED(status) and os.WTERMSIG(status) == signal.SIGALRM:
         return {"rows": None, "reason": "the step that names its kernels was not done after {} s".format(LIMIT_S)}
     if status != 0:
         return {"rows": None, "reason": "the step that names its kernels ended with status {}".format(status)}
@@ -124,6 +124,8 @@ def _speak(framework: Framework, workload: Any, batch: Any, spec: Mapping[str, A
     """The life of the forked process: one step to settle, the separator, the step that counts."""
     status = 1
     try:
+        signal.signal(signal.SIGALRM, signal.SIG_DFL)
+        signal.alarm(LIMIT_S)  # the kernel ends it, whatever it waits for
         os.environ.update(VARIABLES)
         output = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
         os.dup2(output, 1)
@@ -137,15 +139,3 @@ def _speak(framework: Framework, workload: Any, batch: Any, spec: Mapping[str, A
         status = 0
     finally:
         os._exit(status)
-
-
-def _wait(child: int) -> Optional[int]:
-    until = time.time() + LIMIT_S
-    while time.time() < until:
-        done, status = os.waitpid(child, os.WNOHANG)
-        if done:
-            return status
-        time.sleep(0.01)
-    os.kill(child, signal.SIGKILL)
-    os.waitpid(child, 0)
-    return None

@@ -37,7 +37,7 @@ def run_mode(mode: str, spec: "Mapping[str, Any]", marks: "Marks") -> "Tuple[Any
     elif mode == "causes":
         from tare.worker.causes import causes_run as function
     elif mode == "counters":
-        from tare.worker.counters import counters_run as function
+        from tare.worker.profiled import counters_run as function
     elif mode == "start":
         from tare.worker.start import start as function
     elif mode == "pipeline":

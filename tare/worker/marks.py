@@ -4,11 +4,15 @@ The clock is CLOCK_MONOTONIC, which processes of one kernel share across contain
 time namespace, which the record of namespaces would show); in a virtual machine it is another clock.
 """
 
+import _frozen_importlib as machinery
 import os
 import resource
 import sys
 import time
+from _thread import get_ident
 from typing import Any, Dict, List, Optional
+
+LOAD = "_find_and_load"
 
 
 def now_ns() -> int:
@@ -20,6 +24,43 @@ def now_ns() -> int:
     )
 
 
+class Watch(object):
+    """Notes when this thread loads modules after its imports, what those load in turn included: a framework loads
+    some of its own at first use.
+
+    Python's import system calls one function of its own for each module that is not loaded yet, whether a statement
+    asks for it or importlib. A watch stands in for that function until it ends. Modules that are loaded never come
+    so far: code that loads none runs as it would without a watch.
+    """
+
+    def __init__(self) -> None:
+        self.spans: List[List[int]] = []  # start and end in ns of each outermost import that loaded something
+        self.thread = get_ident()
+        self.inside = False
+        self.plain: Any = getattr(machinery, LOAD)
+
+    def begin(self) -> None:
+        """Stand in."""
+        setattr(machinery, LOAD, self.load)
+
+    def end(self) -> None:
+        """Put Python's own function back."""
+        setattr(machinery, LOAD, self.plain)
+
+    def load(self, name: str, import_: Any) -> Any:
+        """Load a module as Python's own function does."""
+        if self.inside or get_ident() != self.thread:
+            return self.plain(name, import_)
+        loaded, started = len(sys.modules), now_ns()
+        self.inside = True
+        try:
+            return self.plain(name, import_)
+        finally:
+            self.inside = False
+            if len(sys.modules) > loaded:
+                self.spans.append([started, now_ns()])
+
+
 class Marks:
     """The marks of one launch, in order; `usage`: of its own job where the launch does more after it, or None."""
 
@@ -27,11 +68,11 @@ class Marks:
         self.rows: List[Dict[str, Any]] = []
         self.usage: Optional[Dict[str, Any]] = None
         self.loaded = 0
-        self.watch: Any = None
+        self.watch: Optional[Watch] = None
         self.add("entry", first_ns, first_usage)
 
-    def watch_imports(self, watch: Any) -> None:
-        """Have marks say when modules were loaded, as a watch of tare/worker/late.py sees it."""
+    def watch_imports(self, watch: Watch) -> None:
+        """Have marks say when modules were loaded, as a watch sees it."""
         self.watch = watch
         watch.begin()
 

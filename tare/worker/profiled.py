@@ -108,3 +108,25 @@ def profiled_run(spec: Mapping[str, Any], marks: Marks) -> Tuple[Framework, Dict
         "mapped": mapped,
         "memory_allocated_peak_bytes": peak,
     }
+
+
+def counters_run(spec: Mapping[str, Any], marks: Marks) -> Tuple[Framework, Dict[str, Any]]:
+    """Warm up unwatched, then train spec["counter_steps"] steps that a profiler of counters (ncu) watches.
+
+    It was told to begin switched off, and replays their kernels, so that nothing here is a time.
+    """
+    framework, workload = import_workload(spec, marks, spec["threads"])
+    watcher = instruments.of(framework)
+    dataset, training = build(framework, workload, spec, marks)
+    batches = [framework.as_loaded(batch) for batch in first_batches(framework, dataset, spec["batch"])]
+    losses = []
+    for index in range(spec["warmup_steps"] + spec["counter_steps"]):
+        if index == spec["warmup_steps"]:
+            framework.synchronize()
+            marks.add("warmed_up")
+            watcher.watch()
+        losses.append(training.step(batches[index % len(batches)]))
+    framework.synchronize()
+    watcher.unwatch()
+    marks.add("counted")
+    return framework, {"counter_steps": spec["counter_steps"], "losses": [float(loss) for loss in losses]}

@@ -11,8 +11,7 @@ from typing import Any, Collection, Dict, Iterable, List, Mapping, Optional, Seq
 from tare.worker import frameworks, settings
 from tare.worker.apart import apart, refuse_if_alone
 from tare.worker.frameworks import Framework
-from tare.worker.late import Watch
-from tare.worker.marks import Marks, now_ns, peak_memory, usage
+from tare.worker.marks import Marks, Watch, now_ns, peak_memory, usage
 
 MOST_BATCH_BYTES = 64 << 20
 LEAST_BUSY_S = 0.2  # of steps, to say how many processors they kept busy

@@ -15,7 +15,7 @@ from tare.core.process import run
 from tare.experiments import rounds
 from tare.images import build
 from tare.images.runtime_forms import forms_folder
-from tare.images.trial_image import trial_image
+from tare.images.skeleton import trial_image
 from tare.launch.arm_images import derive_arm, known_arms
 from tare.launch.conditions import launcher_environment
 from tare.launch.place import site_of

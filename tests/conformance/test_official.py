@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 from asking import a_launch
 from matrix import REQUIRED, in_turn
+from tare.images.recipe import load_recipe
 from test_oci import Registry
 
 from tare.core.manifest import read_manifest
@@ -15,7 +16,6 @@ from tare.core.process import run
 from tare.images import build
 from tare.images.base import get_base
 from tare.images.oci import FolderLayer, write_layer
-from tare.images.recipe import load_recipe
 from tare.launch.conditions import launcher_environment
 from tare.model.registry import HOST, environment
 from tare.model.studies.stacks import Official, load_stack

@@ -131,7 +131,7 @@ def left(tag, name):
     if name == "docker":
         found += [
             f"container {line}"
-            for line in environment("docker")._call("ps", "-aq", "-f", f"name={tag}").stdout.split()
+            for line in environment("docker").call("ps", "-aq", "-f", f"name={tag}").stdout.split()
         ]
     return found
 

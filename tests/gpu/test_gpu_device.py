@@ -9,8 +9,8 @@ import pytest
 from tare.experiments import counter_launches
 from tare.launch.prepare import FOLDER
 from tare.machine import gpu_health, nvml
-from tare.machine.cuda_runtime import cuda_of_packages
 from tare.machine.facts import gpus
+from tare.machine.fitting import cuda_of_packages
 from tare.machine.nvidia_driver import check_runtime, driver_here, missing_devices
 from tare.machine.profiler_checks import ncu
 from tare.model.specification import Specification

@@ -13,7 +13,7 @@ from types import SimpleNamespace
 import pytest
 
 from envs import _monitors
-from envs._conditions import csv_field
+from envs._conditions import mount_option
 from envs.apptainer import MODES, Apptainer, mount_mode, root_lacks_capabilities
 from envs.charliecloud import Charliecloud
 from envs.docker import Docker
@@ -148,12 +148,11 @@ def test_apptainer_refuses_a_mount_that_was_not_asked_for(level, kind, seen):
 def test_two_builds_of_one_image_at_once_do_not_take_each_others_file(tmp_path, monkeypatch):
     both = threading.Barrier(2, timeout=20)
 
-    def build(adapter, image, target, options):
-        target.write_text("whole")
+    def build(argv, **_):
+        Path(argv[4]).write_text("whole")
         both.wait()
-        return 1.0
 
-    monkeypatch.setattr(Apptainer, "_build", build)
+    monkeypatch.setattr("envs.apptainer.run", build)
     image = OciImage(archive=tmp_path, digest=f"sha256:{'a' * 64}", image_id="", tag="", tree=tmp_path)
     with ThreadPoolExecutor(2) as pool:
         made = [
@@ -345,8 +344,8 @@ def test_every_adapter_ends_with_the_program_at_every_level(monkeypatch):
 
 
 def test_mount_fields_are_quoted_only_where_needed():
-    assert csv_field("source", "/a b:c") == "source=/a b:c"
-    assert csv_field("source", '/a,"b"') == '"source=/a,""b"""'
+    given = Bind(source=Path('/a,"b"'), target=Path("/a b:c"))
+    assert mount_option(given) == 'type=bind,"source=/a,""b""",target=/a b:c,readonly'
 
 
 STATUS = "Name:\tsh\nUid:\t{uid}\t{uid}\t{uid}\t{uid}\nCapPrm:\t{caps}\n"

@@ -8,7 +8,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from envs import _conditions
+from envs.docker import Docker
 from tare.machine import caller
 from tare.machine.caller import Limit, group_chains, limits_of, of_groups, parent_of_containers, unequal
 
@@ -152,5 +152,6 @@ def test_docker_is_given_the_limits_that_others_inherit(monkeypatch):
         inherited={"stack": (7, 9), "rss": (-1, -1)}, nofile=5, network=None, isolate_network=False, cpus=(0,),
         shm_bytes=1, quota=None, options={}, gpu=None, devices=(), counters=False,
     )  # fmt: skip
-    flags = _conditions.engine_flags(launch, None, systemd=False)
+    monkeypatch.setattr(Docker, "parent", lambda self: None)
+    flags = Docker().conditions(launch)
     assert flags[4:] == ["--ulimit", "nofile=5:5", "--ulimit", "stack=7:9", "--ulimit", "rss=-1:-1"]

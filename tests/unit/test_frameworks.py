@@ -244,7 +244,7 @@ def test_what_it_has_not_is_refused_with_the_reason(launches):
         "numpy has no setting amp": {"mode": "train", "settings": {"amp": "bf16"}},
         "ceilings are measured with torch, not with numpy": {"mode": "ceilings"},
         "tare/worker/instruments has none for numpy": {"mode": "counters", "warmup_steps": 1, "counter_steps": 1},
-        "numpy trains on a CPU, not on cuda": {"mode": "train", "device": "cuda"},
+        "numpy trains on a CPU here, not on cuda": {"mode": "train", "device": "cuda"},
         "workloads/softmax_numpy.py trains with": {"mode": "train", "framework": "torch"},
         "no framework 'nunpy' in tare/worker/frameworks": {"mode": "train", "framework": "nunpy"},
     }

@@ -21,7 +21,7 @@ from tare.core.files import project_root
 from tare.launch import gpu
 from tare.launch import prepare as launching
 from tare.launch.place import Site
-from tare.machine import cuda_runtime, nvidia_driver
+from tare.machine import fitting, nvidia_driver
 from tare.model.environment import Device
 from tare.model.studies.stacks import stack_names
 
@@ -201,10 +201,10 @@ def test_a_driver_older_than_the_runtime_is_refused_with_both_versions(version, 
 
 
 def test_every_stacks_cuda_is_in_the_table_of_drivers():
-    versions = cuda_runtime.stack_cuda_versions(stack_names())
+    versions = fitting.stack_cuda_versions(stack_names())
     assert versions == {"paper-2022": "10.2", "torch-2.13": "13.0"}
     assert all(nvidia_driver.least_driver(version) for version in versions.values())
-    assert cuda_runtime.stack_cuda_version("torch-2.13", "cpu") is None
+    assert fitting.stack_cuda_version("torch-2.13", "cpu") is None
 
 
 @pytest.mark.parametrize(
@@ -219,7 +219,7 @@ def test_every_stacks_cuda_is_in_the_table_of_drivers():
     ],
 )
 def test_cuda_of_installed_packages(packages, cuda):
-    assert cuda_runtime.cuda_of_packages(packages) == cuda
+    assert fitting.cuda_of_packages(packages) == cuda
 
 
 def test_the_program_inside_finds_the_stub(stub, tmp_path):

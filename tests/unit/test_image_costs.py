@@ -288,14 +288,14 @@ def test_a_form_that_nobody_can_look_into_has_a_reason():
     ],
 )
 def test_layers_that_can_not_be_found_say_why(answer, reason):
-    from envs._layers import layer_folders
+    from envs._engine import layer_folders
 
     with pytest.raises(UnavailableError, match=reason):
         layer_folders(answer)
 
 
 def test_layers_are_listed_lowest_first(tmp_path):
-    from envs._layers import layer_folders
+    from envs._engine import layer_folders
 
     for name in ("low", "middle", "top"):
         (tmp_path / name).mkdir()

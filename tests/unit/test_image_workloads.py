@@ -8,7 +8,7 @@ from PIL import Image
 
 from tare.analysis.launch_rows import _timed_rate
 from tare.core.errors import UserError
-from tare.datasets.channels import channels_of
+from tare.datasets.tiny_imagenet import channels_of
 from tare.model.data_sets import IMAGENET_MEAN, IMAGENET_SPREAD
 from tare.model.records.launches import TrainResults
 from tare.model.registry import describe_workload, module_names, options_of, whole_options

@@ -13,8 +13,8 @@ from tare.cli.main import main
 from tare.core import store
 from tare.core.errors import IntegrityError, UnavailableError, UserError
 from tare.core.files import read_json, sha256_file, write_json
+from tare.images import base as recipe_file
 from tare.images import build
-from tare.images import recipe as recipe_file
 from tare.images import tree as trees
 from tare.images.base import Base
 from tare.images.oci import TarLayer

@@ -12,7 +12,7 @@ from test_syntax import pythons
 
 from tare.model.records.launches import Inside, TrainResults
 from tare.model.schema import parse
-from tare.worker.late import Watch
+from tare.worker.marks import Watch
 
 FRAMEWORK = '''"""A framework of Python's own numbers, which imports a part of itself at first use."""
 

@@ -16,8 +16,8 @@ from test_stacks import STACK_YAML, make_wheel
 from tare.core.errors import UnavailableError
 from tare.core.files import sha256_file
 from tare.core.process import run
+from tare.images import base as recipe_file
 from tare.images import build, native
-from tare.images import recipe as recipe_file
 from tare.images.base import Base
 from tare.images.interpreter import find_interpreter, shared_libraries, stdlib_files
 from tare.images.layers import Blob, layers_of, unpack, whiteouts

@@ -10,7 +10,7 @@ import pytest
 from tare.analysis import ceilings
 from tare.analysis.reference import write_tables
 from tare.core.files import project_root
-from tare.literature import device_claims
+from tare.literature import claims
 from tare.model import tables
 from tare.model.journals.references import check
 from tare.profilers.ncu import read_metrics
@@ -25,7 +25,7 @@ MOST_BYTES = 5_000_000
 def made(tmp_path_factory):
     out = tmp_path_factory.mktemp("results") / "reference-tables" / NAME
     write_tables(FOLDER, out)
-    device_claims.write(FOLDER, out)
+    claims.write_of_device(FOLDER, out)
     return out
 
 

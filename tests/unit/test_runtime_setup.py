@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 from processes import finished
 
+from envs import _engine
 from envs import docker as docker_module
 from envs import podman as podman_module
 from envs.apptainer import Apptainer
@@ -78,7 +79,7 @@ def enforcing(monkeypatch):
 
 @pytest.fixture(autouse=True)
 def no_limits(monkeypatch):
-    monkeypatch.setattr(docker_module, "group_chains", lambda: iter(()))
+    monkeypatch.setattr(_engine, "group_chains", lambda: iter(()))
 
 
 # --- docker info
@@ -288,9 +289,9 @@ def test_the_user_of_a_rootless_daemons_launch_is_told_as_unseen():
     ],
 )
 def test_a_containers_group_is_named_as_its_daemon_takes_it(monkeypatch, name, flags):
-    monkeypatch.setattr(docker_module, "group_chains", lambda: iter([["a group"]]))
-    monkeypatch.setattr(docker_module, "of_groups", lambda chains: {"memory": "limited"})
-    monkeypatch.setattr(docker_module, "parent_of_containers", lambda *_, **__: "/user.slice/user-1000.slice")
+    monkeypatch.setattr(_engine, "group_chains", lambda: iter([["a group"]]))
+    monkeypatch.setattr(_engine, "of_groups", lambda chains: {"memory": "limited"})
+    monkeypatch.setattr(_engine, "parent_of_containers", lambda *_, **__: "/user.slice/user-1000.slice")
     argv = Docker(docker_as(name)).command(LAUNCH)
     at = argv.index("--cgroup-parent") if "--cgroup-parent" in argv else 0
     assert argv[at : at + 2 if at else 0] == flags
@@ -307,9 +308,9 @@ def test_a_containers_group_is_named_as_its_daemon_takes_it(monkeypatch, name, f
 )
 def test_podman_is_told_its_containers_group_and_leaves_none(monkeypatch, setup, manager, flags):
     removed = []
-    monkeypatch.setattr(podman_module, "group_chains", lambda: iter([["a group"]]))
-    monkeypatch.setattr(podman_module, "of_groups", lambda chains: {"memory": "limited"})
-    monkeypatch.setattr(podman_module, "parent_of_containers", lambda *_, **__: "/user.slice/user-1000.slice")
+    monkeypatch.setattr(_engine, "group_chains", lambda: iter([["a group"]]))
+    monkeypatch.setattr(_engine, "of_groups", lambda chains: {"memory": "limited"})
+    monkeypatch.setattr(_engine, "parent_of_containers", lambda *_, **__: "/user.slice/user-1000.slice")
     monkeypatch.setattr(podman_module, "remove_empty", removed.append)
     info = podman_info.PodmanInfo(driver="overlay", cgroup_manager=manager)
     adapter = podman_module.Podman(

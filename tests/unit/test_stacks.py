@@ -202,7 +202,7 @@ def test_compiler_gets_an_option_only_where_python_has_it(version, safe_path, tm
     monkeypatch.setattr(trees, "run", lambda argv, **_: seen.append(argv))
     trees._compile(tmp_path, replace(make_stack(tmp_path, "0" * 64), python=version))
     assert seen and all(("-P" in argv) == safe_path and "-S" in argv for argv in seen)
-    dated = [argv[-1] == str(trees.EPOCH_S) and argv[-4].endswith("bytecompile_dated.py") for argv in seen]
+    dated = [argv[-1] == str(trees.EPOCH_S) for argv in seen]
     assert all(one == (version == "3.6") for one in dated)
 
 
@@ -430,7 +430,7 @@ def test_bytecode_by_time_is_taken_as_it_is(tmp_path):
     package.mkdir(parents=True)
     source = package / "__init__.py"
     source.write_text("VALUE = __file__\n")
-    script = trees._compiler("3.6")
+    script = trees.COMPILER
     argv = [sys.executable, "-s", "-S", str(script), str(tmp_path / "here"), "/there", str(trees.EPOCH_S)]
     subprocess.run(argv, input=b"demo/__init__.py\n", check=True)
     (compiled,) = (package / "__pycache__").glob("*.pyc")

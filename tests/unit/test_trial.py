@@ -13,7 +13,7 @@ from test_adapters import LAUNCH
 
 from envs.host import Host
 from tare.core.errors import UnavailableError
-from tare.images.trial_image import trial_image
+from tare.images.skeleton import trial_image
 from tare.launch import trial
 from tare.model.environment import Environment, Prepared
 

@@ -10,8 +10,6 @@ import os
 import random
 from typing import Any, Callable, Dict, Iterable, Iterator, List, Mapping, Optional, Sequence, Tuple
 
-from tare.worker.marks import now_ns
-
 DEFAULT = "torch"
 # As frameworks and their libraries say it, on the processor and on a CUDA device; oneDNN says just the last.
 MEMORY_SIGNS = (
@@ -31,11 +29,13 @@ def names() -> List[str]:
 
 
 def of(spec: Mapping[str, Any]) -> "Framework":
-    """A specification's framework on its device, not yet imported; raises Unable for an unknown name."""
+    """A specification's framework on its device, not yet imported; raises Unable for an unfit one."""
     name = spec.get("framework", DEFAULT)
     if name not in names():
         raise Unable("no framework {!r} in tare/worker/frameworks: there are {}".format(name, ", ".join(names())))
     made: Framework = importlib.import_module("tare.worker.frameworks." + name).FRAMEWORK(spec.get("device", "cpu"))
+    if made.cpu_alone and made.device != "cpu":
+        raise Unable("{} trains on a CPU here, not on {}".format(name, made.device))
     return made
 
 
@@ -62,6 +62,7 @@ class Framework(object):
 
     name = ""  # of its module
     facts_key = "framework"  # under which a launch's facts hold what it says of itself
+    cpu_alone = False  # it trains on no other device
     can_fork = True  # a process that has imported it can fork others that train; else a run measures steps itself
 
     def __init__(self, device: str) -> None:
@@ -145,16 +146,8 @@ class Framework(object):
         return batch
 
     def burst(self, training: Any, batches: Sequence[Any]) -> Tuple[int, int, List[float], List[Any]]:
-        """One step per batch, each ending before the next: (start and end in ns, seconds of each, losses)."""
-        durations, losses = [], []
-        started = last = now_ns()
-        for batch in batches:
-            losses.append(training.step(batch))
-            self.synchronize()
-            now = now_ns()
-            durations.append((now - last) / 1e9)
-            last = now
-        return started, last, durations, losses
+        """On a device: a step on each batch, by its own clock: (start and end in ns, seconds of each, losses)."""
+        raise NotImplementedError
 
     def smallest_step(self) -> Optional[Callable[[], Any]]:
         """A call that does what a first step does once in a process; None where launches need no such thing."""

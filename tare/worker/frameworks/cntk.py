@@ -11,12 +11,11 @@ class Cntk(frameworks.Framework):
     """CNTK; `module` is cntk itself. A job's `model` is a function of its."""
 
     name = "cntk"
+    cpu_alone = True
     can_fork = False
 
     def import_(self) -> None:
-        """Import cntk, for the CPU alone. Raises Unable on another device than a CPU."""
-        if self.device != "cpu":
-            raise frameworks.Unable("cntk trains on a CPU here, not on {}".format(self.device))
+        """Import cntk, for the CPU alone."""
         # Its loops have a thread of OpenMP for each processor, whatever they are told; the limit they take.
         if "OMP_NUM_THREADS" in os.environ:
             os.environ.setdefault("OMP_THREAD_LIMIT", os.environ["OMP_NUM_THREADS"])

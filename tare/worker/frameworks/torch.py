@@ -145,13 +145,11 @@ class Torch(frameworks.Framework):
         return [part.pin_memory() for part in batch] if self.device == "cuda" else batch
 
     def burst(self, training: Any, batches: Sequence[Any]) -> Tuple[int, int, List[float], List[Any]]:
-        """By the clock on a CPU. On a CUDA device by events before the first step and after each, read at the end.
+        """By events of a CUDA device before the first step and after each, read at the end.
 
         So steps are submitted without waiting, as people run them. A step that includes a capture or a compilation
         is as long as that takes: such steps belong into the warm-up.
         """
-        if self.device != "cuda":
-            return super(Torch, self).burst(training, batches)
         cuda = self.module.cuda
         events = [cuda.Event(enable_timing=True) for _ in range(len(batches) + 1)]
         losses = []

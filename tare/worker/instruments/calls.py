@@ -9,6 +9,7 @@ import json
 from typing import Any, Dict, List, Mapping, NamedTuple, Optional, Sequence, Tuple
 
 from tare.worker.instruments import Instruments
+from tare.worker.kernels import summed
 
 US = 1e-6
 
@@ -79,16 +80,11 @@ def _event(name: str, category: str, start_us: float, duration_us: float, thread
 
 def rows_of(steps: Sequence[Step]) -> List[Dict[str, Any]]:
     """Calls and own seconds of each operator over all steps, by name."""
-    table: Dict[str, List[Any]] = {}
-    for step in steps:
-        for call, own_us in own_times(step.calls):
-            row = table.setdefault(call.operator, [0, 0.0])
-            row[0] += 1
-            row[1] += own_us * US
-    return [
-        {"library": "operator", "kernel": name, "shape": None, "calls": calls, "s": seconds}
-        for name, (calls, seconds) in sorted(table.items())
-    ]
+    return summed(
+        ("operator", call.operator, None, 1, own_us * US)
+        for step in steps
+        for call, own_us in own_times(step.calls)
+    )
 
 
 def moved(calls: List[Call], start_us: float) -> List[Call]:

@@ -77,22 +77,16 @@ INSTRUMENTS = TorchInstruments
 
 def rows_of(averages: Iterable[Any]) -> List[Dict[str, Any]]:
     """The profiler's sums as rows: operators by their own time on the CPU, kernels by theirs on the device."""
-    table: Dict[Tuple[str, str], List[Any]] = {}
+    rows: List[Tuple[str, str, None, int, float]] = []
     for average in averages:
         if average.key.startswith("ProfilerStep"):
             continue
         on_device = str(getattr(average, "device_type", "")).endswith("CUDA")
         if on_device and getattr(average, "is_user_annotation", False):
             continue  # the device's whole time inside an optimizer's step, whose kernels have rows of their own
-        library = "cuda" if on_device else "operator"
         name = kernels.without_hash(average.key) if on_device else average.key
         # Own microseconds on the device, under the name of this version of the profiler.
         fields = ("self_device_time_total", "self_cuda_time_total") if on_device else ("self_cpu_time_total",)
         own = next((float(getattr(average, field)) for field in fields if hasattr(average, field)), 0.0)
-        row = table.setdefault((library, name), [0, 0.0])
-        row[0] += average.count
-        row[1] += own * US
-    return [
-        {"library": key[0], "kernel": key[1], "shape": None, "calls": row[0], "s": row[1]}
-        for key, row in sorted(table.items())
-    ]
+        rows.append(("cuda" if on_device else "operator", name, None, average.count, own * US))
+    return kernels.summed(rows)
