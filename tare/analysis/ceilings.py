@@ -61,9 +61,7 @@ def ceilings_of(table: pd.DataFrame, results: Path) -> Path:
 def read_ceilings(path: Path) -> CeilingsRecord:
     """The record of measured ceilings.
 
-    Raises:
-        UserError: there is none.
-        IntegrityError: it is not what a launch that measures ceilings leaves.
+    Raises UserError: there is none. IntegrityError: it is not what a launch that measures ceilings leaves.
     """
     record = read(CeilingsRecord, path)
     try:

@@ -54,52 +54,36 @@ class Change:
 
 @dataclass(frozen=True, kw_only=True)
 class Decision:
-    """One row.
+    """One row."""
 
-    Attributes:
-        cell: what was measured; the launch is the environment.
-        metric: real_s, step_s, or JOB with `length_s`, which is the time of its steps on the host.
-        factor, level: what differs: `environment`, the factor of an arm, CO_RUNNER.
-        reference: the launch that it is compared with.
-        ratio, low, high: of the times, with the interval that decides; None where there is none.
-        seconds: what it takes more, from `low` and `high`, modelled from the reference's median; None without.
-        control: ends of the interval of host against host; None without.
-        control_reaches: whether that reaches as far as what the verdict claims; None where nobody says.
-        kind: measured, modelled or unavailable.
-        n, alpha, margin, verdict: as in `verdicts`; of a job its own margin.
-        role: primary or exploratory.
-        rank: 1 is the farthest from none, by what was found; None of what is not ranked.
-        weight: of a level on the host; None of others.
-        reason: what the difference is put down to.
-        change: what is advised; None for nothing.
-        lacking: why there is no interval, or what else limits the row.
-        scaled: as in all tables.
-    """
-
-    cell: CellKey
-    metric: str
+    cell: CellKey  # what was measured; the launch is the environment
+    metric: str  # real_s, step_s, or JOB with `length_s`, which is the time of its steps on the host
     length_s: float | None = None
+    # `factor`, `level`: what differs: `environment`, the factor of an arm, CO_RUNNER
     factor: str
     level: str
-    reference: str
+    reference: str  # the launch that it is compared with
+    # `ratio`, `low`, `high`: of the times, with the interval that decides; None where there is none
     ratio: float | None
     low: float | None
     high: float | None
+    # what it takes more, from `low` and `high`, modelled from the reference's median; None without
     seconds: tuple[float, float] | None
-    control: tuple[float, float] | None
-    control_reaches: bool | None
-    kind: str
+    control: tuple[float, float] | None  # ends of the interval of host against host; None without
+    control_reaches: bool | None  # whether that reaches as far as what the verdict claims; None where nobody says
+    kind: str  # measured, modelled or unavailable
+    # `n`, `alpha`, `margin`, `verdict`: as in `verdicts`; of a job its own margin
     n: int
     alpha: float | None
     margin: float
     verdict: str
-    role: str
-    rank: int | None = None
-    weight: Weight | None = None
-    reason: Reason = NOTHING
-    change: Change | None = None
-    lacking: str | None = None
-    scaled: str | None = None
+    role: str  # primary or exploratory
+    rank: int | None = None  # 1 is the farthest from none, by what was found; None of what is not ranked
+    weight: Weight | None = None  # of a level on the host; None of others
+    reason: Reason = NOTHING  # what the difference is put down to
+    change: Change | None = None  # what is advised; None for nothing
+    lacking: str | None = None  # why there is no interval, or what else limits the row
+    scaled: str | None = None  # as in all tables
 
     @property
     def env(self) -> str:
@@ -217,10 +201,8 @@ def decide(
 ) -> list[Decision]:
     """Every decision of a study, workload by workload.
 
-    Args:
-        made: its tables by name: metrics, verdicts, job_length, kernels, fingerprints.
-        confidence: that it asks for.
-        fewest: units before anything is told apart, by workload and kind of its headline campaigns.
+    `made`: its tables by name: metrics, verdicts, job_length, kernels, fingerprints. `confidence`: that it asks
+    for. `fewest`: units before anything is told apart, by workload and kind of its headline campaigns.
     """
     verdicts = made["verdicts"]
     found: list[Decision] = []
@@ -235,9 +217,7 @@ def decide(
 def compared_rows(verdicts: pd.DataFrame, metrics: pd.DataFrame, workload: str) -> list[Decision]:
     """The comparisons of a workload on what each kind of campaign answers, ranked and weighed; no reasons yet.
 
-    Args:
-        verdicts, metrics: the tables.
-        workload: its name.
+    `verdicts`, `metrics`: the tables. `workload`: its name.
     """
     own = verdicts[(verdicts["workload"] == workload) & verdicts["metric"].isin(METRIC_OF.values())]
     chosen = own["metric"] == own["campaign"].map(lambda name: METRIC_OF.get(kind_of(name)))

@@ -129,9 +129,7 @@ def least_s(study: Study, one: CampaignId) -> float:
 def images_s(study: Study, images: Path) -> float:
     """Seconds until the images of a study are there, of which some may be.
 
-    Args:
-        study: whose stacks are needed.
-        images: folder of the image records of all stacks.
+    `study`: whose stacks are needed. `images`: folder of the image records of all stacks.
     """
     found = 0.0
     for stack in study.stacks_needed:

@@ -32,19 +32,12 @@ REFERENCE = project_root() / "benchmarks/spreads.json"
 
 @dataclass(frozen=True, kw_only=True)
 class Experience:
-    """What an earlier campaign tells of the next one.
+    """What an earlier campaign tells of the next one."""
 
-    Attributes:
-        source: where it comes from, for people.
-        spread: standard deviation of a unit's log-ratio, the widest of the environments and the control.
-        work: seconds of the discarded units together, and of one that counts.
-        environments: how many were compared with the host; a unit of another number costs in proportion.
-    """
-
-    source: str
-    spread: float
-    work: Work
-    environments: int
+    source: str  # where it comes from, for people
+    spread: float  # standard deviation of a unit's log-ratio, the widest of the environments and the control
+    work: Work  # seconds of the discarded units together, and of one that counts
+    environments: int  # how many were compared with the host; a unit of another number costs in proportion
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -70,12 +63,10 @@ def forecasts(
 ) -> Iterator[Forecast]:
     """A forecast for every comparison of a study.
 
-    Args:
-        study: the checked study.
-        folders: of campaigns, the likelier ones first (results/campaigns/<study>/<machine>).
-        half_width: wanted, relative; None for the study's.
-        budget_s: of one campaign; None for the study's.
-        tries: those of the study so far; None for none. The next one may spend its share of alpha.
+    `study`: the checked study. `folders`: of campaigns, the likelier ones first
+    (results/campaigns/<study>/<machine>). `half_width`: wanted, relative; None for the study's. `budget_s`: of one
+    campaign; None for the study's. `tries`: those of the study so far; None for none. The next one may spend its
+    share of alpha.
     """
     settings = study.rounds
     for campaign in (campaign for campaign in campaigns(study) if campaign.kind == ROUNDS):
@@ -136,8 +127,7 @@ def experience(folders: Sequence[Path], workload: str, name: str) -> Experience 
 def from_campaign(sealed: Path) -> Experience | None:
     """What a sealed campaign of this machine tells; None with fewer than two complete units.
 
-    Raises:
-        IntegrityError: it is not what was sealed.
+    Raises IntegrityError: it is not what was sealed.
     """
     campaign = read_sealed(sealed)
     plan, own = campaign.plan, campaign.counted

@@ -74,14 +74,9 @@ class Forms:
 def read_forms(folder: Path, stack: str, environments: Sequence[str], naive: Path | None = None) -> Forms:
     """The records of a stack below `folder`.
 
-    Args:
-        folder: of the image records of all stacks.
-        stack: its name.
-        environments: those whose forms are counted.
-        naive: record of the naive images of the same stack, where the study has them.
-
-    Raises:
-        UserError: records of environments are missing.
+    `folder`: of the image records of all stacks. `stack`: its name. `environments`: those whose forms are counted.
+    `naive`: record of the naive images of the same stack, where the study has them. Raises UserError: records of
+    environments are missing.
     """
     paths = {env: folder / stack / f"{env}.json" for env in environments}
     require(paths.values())
@@ -99,30 +94,23 @@ def read_forms(folder: Path, stack: str, environments: Sequence[str], naive: Pat
 
 @dataclass(frozen=True, kw_only=True)
 class Starts:
-    """First starts of a study's own stack: unit, environment, phase and record of each, in their order.
-
-    Attributes:
-        campaign: that they were part of.
-        no_cold: why none could be cold.
-        unavailable: environments that were not started, each with its reason.
-    """
+    """First starts of a study's own stack: unit, environment, phase and record of each, in their order."""
 
     stack: str
     workload: str
     arm: str
     scenario: str
-    no_cold: str | None
+    no_cold: str | None  # why none could be cold
     environments: tuple[str, ...]
-    unavailable: Mapping[str, str]
+    unavailable: Mapping[str, str]  # environments that were not started, each with its reason
     launches: Sequence[tuple[int, str, str, LaunchRecord]]
-    campaign: str = "starts"
+    campaign: str = "starts"  # that they were part of
 
 
 def read_starts(path: Path) -> Starts:
     """The starts of a sealed campaign, whose launches are called `<environment>/<phase>`; or of a starts.json.
 
-    Raises:
-        IntegrityError: it is neither, changed since it was sealed, or of another version.
+    Raises IntegrityError: it is neither, changed since it was sealed, or of another version.
     """
     if path.name != SEALED:
         record = read(StartsRecord, path)
@@ -154,8 +142,7 @@ def read_starts(path: Path) -> Starts:
 def read_runs(path: Path) -> Starts:
     """The warm starts that the whole runs of a sealed campaign began with.
 
-    Raises:
-        IntegrityError: it is of another kind, its runs did not begin with a warm page cache, or it has changed.
+    Raises IntegrityError: it is of another kind, its runs did not begin with a warm page cache, or it has changed.
     """
     campaign = read_sealed(path)
     plan = campaign.plan
@@ -183,11 +170,9 @@ def build(
 ) -> pd.DataFrame:
     """The table of what images cost.
 
-    Args:
-        study, machine: their names; images were made on this machine, or for it.
-        forms: of every stack.
-        starts: of one of those stacks; the others have none.
-        runs: the warm starts of the same stack, where its whole runs are those; of no use where `starts` has any.
+    `study`, `machine`: their names; images were made on this machine, or for it. `forms`: of every stack. `starts`:
+    of one of those stacks; the others have none. `runs`: the warm starts of the same stack, where its whole runs
+    are those; of no use where `starts` has any.
     """
     rows: list[dict[str, Any]] = []
     for one in forms:

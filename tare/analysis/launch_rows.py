@@ -131,8 +131,7 @@ def whole_run_rows(launch: LaunchRecord) -> list[Row]:
 def slowdown_row(beside: LaunchRecord | None, alone: LaunchRecord | None) -> Row:
     """Time of a whole run beside a neighbour by that of the same run without one, in the same unit.
 
-    Args:
-        beside, alone: None where there was none; with one that failed there is no ratio.
+    `beside`, `alone`: None where there was none; with one that failed there is no ratio.
     """
     source, unit = "launcher", "1"
     for launch, what in ((beside, "beside the neighbour"), (alone, "without the neighbour")):
@@ -318,10 +317,8 @@ def _runtime_cpu(launch: LaunchRecord) -> Row:
 def step_rows(launch: LaunchRecord, level: str, step_s: float) -> list[Row]:
     """Metrics of the training steps that a whole run measured at a level of the allocator.
 
-    Args:
-        launch: its record, with replicates at this level.
-        level: of the allocator.
-        step_s: from the round's fit (`tare.stats.fits.step_values`).
+    `launch`: its record, with replicates at this level. `level`: of the allocator. `step_s`: from the round's fit
+    (`tare.stats.fits.step_values`).
     """
     own = replicates_at(launch, level)
     steps = [seconds for one in own for seconds in one.seconds]
@@ -354,8 +351,7 @@ def cause_rows(launch: LaunchRecord) -> list[Row]:
     The first pass over the files comes before the imports of the same launch; the later ones after them, their
     median counts.
 
-    Raises:
-        IntegrityError: the record is of another kind of launch.
+    Raises IntegrityError: the record is of another kind of launch.
     """
     first, files, kernels, operators = looked_for_causes(launch)
     after_read_s = (mark_ns(launch, "imports") - mark_ns(launch, "read")) / 1e9
@@ -404,8 +400,7 @@ def kernel_rows(launch: LaunchRecord) -> list[Row]:
 def looked_for_causes(launch: LaunchRecord) -> tuple[FirstPass, FilePasses, Kernels, Kernels]:
     """What a launch of a campaign of causes found: first and later passes over files, kernels, operators.
 
-    Raises:
-        IntegrityError: it looked for something else.
+    Raises IntegrityError: it looked for something else.
     """
     results = launch.seen_inside().results_as(CausesResults)
     first, files, kernels, operators = results.first, results.files, results.kernels, results.operators

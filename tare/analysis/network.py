@@ -31,36 +31,21 @@ COLUMNS = (
 
 @dataclass(frozen=True, kw_only=True)
 class Wire:
-    """What an environment's members saw of the network.
+    """What an environment's members saw of the network."""
 
-    Attributes:
-        workers: how many they were.
-        stream_bytes_per_s: of one TCP stream, at its receiver.
-        round_trip_s: median of one byte there and back.
-        all_reduce: median seconds by bytes.
-    """
-
-    workers: int
-    stream_bytes_per_s: float
-    round_trip_s: float
-    all_reduce: Mapping[int, float]
+    workers: int  # how many they were
+    stream_bytes_per_s: float  # of one TCP stream, at its receiver
+    round_trip_s: float  # median of one byte there and back
+    all_reduce: Mapping[int, float]  # median seconds by bytes
 
 
 def read_network(path: Path) -> NetworkRecord:
-    """The record of a measured network.
-
-    Raises:
-        IntegrityError: it is not what `tare network` writes.
-    """
+    """The record of a measured network. Raises IntegrityError: it is not what `tare network` writes."""
     return read(NetworkRecord, path)
 
 
 def wires(record: NetworkRecord) -> dict[str, Wire]:
-    """By environment, those that measured it.
-
-    Raises:
-        IntegrityError: a launch left something else.
-    """
+    """By environment, those that measured it. Raises IntegrityError: a launch left something else."""
     found = {}
     for env, launch in record.launches.items():
         if not launch.ok:

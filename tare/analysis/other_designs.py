@@ -34,15 +34,10 @@ PYPERF_ALPHA = 0.05
 
 @dataclass(frozen=True, kw_only=True)
 class Hosts:
-    """The two hosts of each unit, in order of time, seconds.
+    """The two hosts of each unit, in order of time, seconds."""
 
-    Attributes:
-        median: of a launch's counted steps; of a whole run, its real time.
-        mean: the same with the mean.
-    """
-
-    median: list[tuple[float, float]]
-    mean: list[tuple[float, float]]
+    median: list[tuple[float, float]]  # of a launch's counted steps; of a whole run, its real time
+    mean: list[tuple[float, float]]  # the same with the mean
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -67,8 +67,7 @@ HOST_SIDE = {"host_fill_s": ("aten::fill_", "aten::zero_"), "host_copy_s": ("ate
 def read_profile(path: Path) -> ProfileRecord:
     """The record of a profiled launch, which lies under its own workload and environment.
 
-    Raises:
-        IntegrityError: it is no such record, or another's.
+    Raises IntegrityError: it is no such record, or another's.
     """
     named = read(ProfileRecord, path)
     record = with_machine(named, path)
@@ -116,8 +115,7 @@ class ProfileRows:
     def _events(self) -> list[dict[str, Any]] | None:
         """The trace's events. One of another launch may hold as many steps: then its hash differs.
 
-        Raises:
-            IntegrityError: the trace is not this launch's.
+        Raises IntegrityError: the trace is not this launch's.
         """
         if self.results is None or self.record.trace is None:
             return None
@@ -430,13 +428,9 @@ def stack_profile_rows(record: ProfileRecord, folder: Path) -> list[Row]:
 def device_rows(record: ProfileRecord, folder: Path, timed: Iterable[Row]) -> list[Row]:
     """What ncu counted, what the sensors of a CUDA device said; without identity.
 
-    Args:
-        record: of a profiled launch that succeeded.
-        folder: holds the files that it names.
-        timed: rows of the launch's own timeline, `kernel_s` among them.
-
-    Raises:
-        IntegrityError: a file is not the one that the record names.
+    `record`: of a profiled launch that succeeded. `folder`: holds the files that it names. `timed`: rows of the
+    launch's own timeline, `kernel_s` among them. Raises IntegrityError: a file is not the one that the record
+    names.
     """
     return [*_by_ncu(record.counters, folder, timed), *_sensors(record)]
 
@@ -484,8 +478,7 @@ def _sensors(record: ProfileRecord) -> list[Row]:
 def read_counters(parts: Iterable[CounterPart], folder: Path) -> pd.DataFrame:
     """Metrics of every kernel that ncu counted, of all its launches (tare.profilers.printed.METRIC_COLUMNS).
 
-    Raises:
-        IntegrityError: a file is not the one that the record names, or cut short.
+    Raises IntegrityError: a file is not the one that the record names, or cut short.
     """
     tables, first = [], 0
     for part in parts:

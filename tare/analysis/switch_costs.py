@@ -29,17 +29,12 @@ NOTE_SHARE = 0.25  # of the margin, which the difference has to move a ratio by
 
 @dataclass(frozen=True, kw_only=True)
 class Switching:
-    """Costs of a switch in a campaign, and how often launches are stopped in a second of their time.
+    """Costs of a switch in a campaign, and how often launches are stopped in a second of their time."""
 
-    Attributes:
-        costs: seconds.
-        rates: of whole runs, start and exit included, without the window in which they measure steps.
-        step_rates: of measured steps.
-    """
-
-    costs: SwitchCosts
+    costs: SwitchCosts  # seconds
+    # of whole runs, start and exit included, without the window in which they measure steps
     rates: Mapping[str, float]
-    step_rates: Mapping[str, float]
+    step_rates: Mapping[str, float]  # of measured steps
 
     def at_long_quanta(self, found: Estimate, env: str) -> Estimate:
         """A log-ratio of whole runs as it would be with slices without end; what lasted before lasts besides."""

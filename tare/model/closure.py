@@ -57,11 +57,9 @@ def inside(
 ) -> tuple[str, ...]:
     """Paths of what one launch runs inside, relative to the checkout, sorted.
 
-    Args:
-        mode: of the launch, as its specification names it.
-        workloads: their modules in workloads/; none for a launch without one.
-        framework: what the worker trains with; None is PyTorch.
-        settings: factors of the settings that are used; the headline uses none.
+    `mode`: of the launch, as its specification names it. `workloads`: their modules in workloads/; none for a
+    launch without one. `framework`: what the worker trains with; None is PyTorch. `settings`: factors of the
+    settings that are used; the headline uses none.
     """
     chosen = (
         (WORKLOADS, workloads),
@@ -215,8 +213,7 @@ def _source_sha256(path: Path) -> str:
 def _tree(path: Path) -> ast.Module:
     """The program of a module: its syntax without docstrings and what else does nothing.
 
-    Raises:
-        UserError: it is no Python.
+    Raises UserError: it is no Python.
     """
     try:
         return syntax.program(path.read_bytes(), str(path))

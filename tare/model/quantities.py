@@ -55,15 +55,10 @@ UNITS: dict[str, tuple[str, str]] = {
 
 @dataclass(frozen=True, kw_only=True)
 class Quantity:
-    """A printed number with its unit.
+    """A printed number with its unit."""
 
-    Attributes:
-        printed: the digits as they stand in the source.
-        printed_unit: the unit as it stands there.
-    """
-
-    printed: str
-    printed_unit: str
+    printed: str  # the digits as they stand in the source
+    printed_unit: str  # the unit as it stands there
 
     @property
     def exact(self) -> Decimal:
@@ -108,8 +103,7 @@ def _nearest_unit(word: str) -> str:
 def read(text: object) -> Quantity:
     """A quantity from its text, such as "15.072 us".
 
-    Raises:
-        ValueError: no number, no unit, or a unit that is not known.
+    Raises ValueError: no number, no unit, or a unit that is not known.
     """
     found = PRINTED.match(text) if isinstance(text, str) else None
     if found is None:
@@ -123,8 +117,7 @@ def read(text: object) -> Quantity:
 def read_as(text: object, unit: str) -> Quantity:
     """A quantity whose base unit must be `unit`.
 
-    Raises:
-        ValueError: as `read`, and where it is a quantity of another kind.
+    Raises ValueError: as `read`, and where it is a quantity of another kind.
     """
     quantity = read(text)
     if quantity.unit != unit:

@@ -518,8 +518,7 @@ def once_per_table(function: Callable[[pd.DataFrame], Found]) -> Callable[[pd.Da
 def make(name: str, rows: Sequence[Mapping[str, object]]) -> pd.DataFrame:
     """A table from rows, in its schema's columns and types.
 
-    Raises:
-        IntegrityError: a row does not fit the schema: a defect of the code that made it.
+    Raises IntegrityError: a row does not fit the schema: a defect of the code that made it.
     """
     columns = list(_schema(name).columns)
     if LEVELS in columns:
@@ -542,12 +541,7 @@ def write(name: str, table: pd.DataFrame, *paths: Path) -> None:
 
 
 def read(name: str, path: Path) -> pd.DataFrame:
-    """Read a table back.
-
-    Raises:
-        UserError: it is missing.
-        IntegrityError: it does not fit its schema.
-    """
+    """Read a table back. Raises UserError: it is missing. IntegrityError: it does not fit its schema."""
     if not path.exists():
         raise UserError(f"no table {path}: make it with `snakemake {path}`")
     texts = {column: str for column, told in _schema(name).columns.items() if str(told.dtype).startswith("str")}
@@ -571,8 +565,7 @@ def read(name: str, path: Path) -> pd.DataFrame:
 def machine_of(table: pd.DataFrame) -> str | None:
     """The machine that a table's rows are of; None where it has none.
 
-    Raises:
-        IntegrityError: they are of several.
+    Raises IntegrityError: they are of several.
     """
     found = sorted(table[MACHINE].unique())
     if len(found) > 1:

@@ -30,17 +30,11 @@ ALL_REDUCE, SERVER = "all-reduce", "parameter-server"
 
 @dataclass(frozen=True, kw_only=True)
 class Work:
-    """Something that is paid once, and something that is repeated.
+    """Something that is paid once, and something that is repeated."""
 
-    Attributes:
-        once_s: seconds, whatever the number of repetitions.
-        each_s: seconds of a repetition.
-        exchange_s: seconds more of a repetition, in which it exchanges what it computed.
-    """
-
-    once_s: float
-    each_s: float
-    exchange_s: float = 0.0
+    once_s: float  # seconds, whatever the number of repetitions
+    each_s: float  # seconds of a repetition
+    exchange_s: float = 0.0  # seconds more of a repetition, in which it exchanges what it computed
 
     def seconds(self, count: float) -> float:
         """Of so many repetitions."""
@@ -107,12 +101,9 @@ def exchange_s(
 ) -> float:
     """Seconds in which workers exchange the gradients of a step.
 
-    Args:
-        exchange: ALL_REDUCE, or SERVER, where a message's way counts as nothing.
-        size_bytes: of one worker's gradients.
-        workers: without the server.
-        bytes_per_s: of one cable, either way.
-        round_trip_s: of a message that holds nothing.
+    `exchange`: ALL_REDUCE, or SERVER, where a message's way counts as nothing. `size_bytes`: of one worker's
+    gradients. `workers`: without the server. `bytes_per_s`: of one cable, either way. `round_trip_s`: of a message
+    that holds nothing.
     """
     if exchange == SERVER:
         return 2 * workers * size_bytes / bytes_per_s

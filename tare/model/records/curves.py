@@ -15,22 +15,16 @@ HEADLINE = "headline"  # whose losses the others are held against; the level's g
 
 
 class CurvesRecord(FileRecord):
-    """Losses step by step, of untimed launches.
-
-    Attributes:
-        plan_sha256: of the campaign's plan; those of another are compared anew.
-        env: where the level's launch ran.
-        losses: by HEADLINE and `env`; one that failed is missing, and has a reason.
-    """
+    """Losses step by step, of untimed launches."""
 
     VERSION: ClassVar[int] = 1
 
-    plan_sha256: str
+    plan_sha256: str  # of the campaign's plan; those of another are compared anew
     workload: str
     level: str
     stack: str
-    env: str
+    env: str  # where the level's launch ran
     batch: int
     options: Mapping[str, Any]
-    losses: Mapping[str, tuple[float, ...]]
+    losses: Mapping[str, tuple[float, ...]]  # by HEADLINE and `env`; one that failed is missing, and has a reason
     reasons: Mapping[str, str]

@@ -167,22 +167,17 @@ class PipelineRecord(OnMachine, LaunchRecord):
 
 
 class NetworkRecord(OnMachine):
-    """What the network of instances that train together gives, without training.
-
-    Attributes:
-        group: as the study asks for it: `workers`, `rate_mbit_per_s`, `delay_ms`, `network` (without: a switch).
-        launches: by environment, a group whose members measure the network as they see it.
-        unavailable: the other environments, each with its reason.
-    """
+    """What the network of instances that train together gives, without training."""
 
     VERSION: ClassVar[int] = 1
     REMAKE: ClassVar[str] = "delete it and run again"
 
     study: str
     stack: str
+    # as the study asks for it: `workers`, `rate_mbit_per_s`, `delay_ms`, `network` (without: a switch)
     group: Mapping[str, Any]
-    launches: Mapping[str, LaunchRecord]
-    unavailable: Mapping[str, str] = Field(default_factory=dict)
+    launches: Mapping[str, LaunchRecord]  # by environment, a group whose members measure the network as they see it
+    unavailable: Mapping[str, str] = Field(default_factory=dict)  # the other environments, each with its reason
     provenance: Mapping[str, Any] = Field(default_factory=dict)
 
 
@@ -232,9 +227,6 @@ class CopiesRecord(FileRecord):
     """How much a step differs between copies of a stack's tree: what benchmarks/copies.py wrote, and documents.
 
     results/benchmarks/<machine>/copies.json
-
-    Attributes:
-        replicates: of a launch; `warmup_steps`: of each, before the `steps` that count.
     """
 
     VERSION: ClassVar[int] = 2
@@ -250,7 +242,7 @@ class CopiesRecord(FileRecord):
     at: str
     cpu: str | None
     rounds: int
-    replicates: int
+    replicates: int  # of a launch; `warmup_steps`: of each, before the `steps` that count
     warmup_steps: int
     steps: int
     pages: tuple[str, ...]

@@ -11,20 +11,14 @@ Builder = Literal["docker", "apptainer"]  # the environment that runs what it bu
 
 
 class NaiveBuild(Record):
-    """One build with nothing cached; what is None could not be had, and `reason` says why.
-
-    Attributes:
-        version: of the builder.
-        seconds: of the build, what it copies included.
-        bytes: as Docker states them; allocated blocks of the .sif.
-    """
+    """One build with nothing cached; what is None could not be had, and `reason` says why."""
 
     builder: Builder
     status: Status
     reason: str | None
-    version: str | None
-    seconds: float | None
-    bytes: Natural | None
+    version: str | None  # of the builder
+    seconds: float | None  # of the build, what it copies included
+    bytes: Natural | None  # as Docker states them; allocated blocks of the .sif
 
 
 class NaiveImageRecord(FileRecord):

@@ -15,26 +15,18 @@ from tare.model.studies.arms import stack_of
 
 @dataclass(frozen=True, kw_only=True)
 class CellKey:
-    """A cell of a study.
+    """A cell of a study."""
 
-    Attributes:
-        study, machine, campaign, workload: where it was measured, by name.
-        launch: of which launch of a unit.
-        stack: that it ran.
-        levels: of all factors, by factor.
-        batch: samples that were trained on together; None where none were.
-        scenario: what ran beside it, and how many together.
-    """
-
+    # `study`, `machine`, `campaign`, `workload`: where it was measured, by name
     study: str
     machine: str
     campaign: str
     workload: str
-    launch: LaunchRole
-    stack: str
-    levels: Levels
-    batch: int | None
-    scenario: str = SINGLE
+    launch: LaunchRole  # of which launch of a unit
+    stack: str  # that it ran
+    levels: Levels  # of all factors, by factor
+    batch: int | None  # samples that were trained on together; None where none were
+    scenario: str = SINGLE  # what ran beside it, and how many together
 
     def row(self) -> dict[str, Any]:
         """Its columns."""
