@@ -31,7 +31,19 @@ from tare.model.tables import CO_RUNNER, DIFFERENT, INCONCLUSIVE
 from tare.stats.intervals import Interval, judge
 
 JOB = "job_s"  # the metric of a job of a length
-MODELLED, MEASURED, UNAVAILABLE = "modelled", "measured", "unavailable"
+MEASURED, UNAVAILABLE = "measured", "unavailable"
+# Fields of a decision and their columns: those of `verdicts` too, and those of `decisions` alone.
+JUDGED = {
+    **{name: name for name in ("metric", "reference", "ratio", "alpha", "margin", "verdict", "role", "scaled")},
+    **{
+        "low": "ci_low",
+        "high": "ci_high",
+        "control_reaches": "control_reaches",
+        "n": "n_units",
+        "lacking": "reason",
+    },
+}
+OWN = {name: name for name in ("kind", "factor", "level", "length_s", "rank")}
 
 
 class Weight(StrEnum):
@@ -107,42 +119,26 @@ class Decision:
 
     def row(self) -> dict[str, Any]:
         """Its row of the table `decisions`."""
-        low_s, high_s = self.seconds or (None, None)
-        control_low, control_high = self.control or (None, None)
+        ends = {
+            "seconds": self.seconds,
+            "control_ci": self.control,
+            "cause_share": (self.reason.low, self.reason.high),
+        }
         change = self.change
+        ends["change_ratio"] = None if change is None else (change.low, change.high)
         return {
             **self.cell.row(),
-            "scaled": self.scaled,
-            "metric": self.metric,
-            "length_s": self.length_s,
-            "factor": self.factor,
-            "level": self.level,
-            "reference": self.reference,
-            "ratio": self.ratio,
-            "ci_low": self.low,
-            "ci_high": self.high,
-            "seconds_low": low_s,
-            "seconds_high": high_s,
-            "control_ci_low": control_low,
-            "control_ci_high": control_high,
-            "control_reaches": self.control_reaches,
-            "kind": self.kind,
-            "n_units": self.n,
-            "alpha": self.alpha,
-            "margin": self.margin,
-            "verdict": self.verdict,
-            "role": self.role,
-            "rank": self.rank,
+            **{column: getattr(self, name) for name, column in {**JUDGED, **OWN}.items()},
+            **{
+                f"{name}_{end}": told and told[place]
+                for name, told in ends.items()
+                for place, end in enumerate(("low", "high"))
+            },
             "weight": self.weight and self.weight.value,
             "cause": self.reason.cause.value,
             "cause_what": self.reason.what,
-            "cause_share_low": self.reason.low,
-            "cause_share_high": self.reason.high,
             "change_factor": change and change.factor,
             "change_level": change and change.level,
-            "change_ratio_low": change and change.low,
-            "change_ratio_high": change and change.high,
-            "reason": self.lacking,
         }
 
 
@@ -152,48 +148,23 @@ def read_decisions(table: pd.DataFrame) -> list[Decision]:
 
 
 def _read(row: Mapping[str, Any]) -> Decision:
-    changed = _or_none(row["change_factor"])
-    share = [_or_none(row[name]) for name in ("cause_share_low", "cause_share_high")]
+    own = {name: _or_none(value) for name, value in row.items()}
+    changed, share, ratio = own["change_factor"], _ends(row, "cause_share"), _ends(row, "change_ratio")
+    low, high = share or (None, None)
     return Decision(
         **_values(row),
-        kind=row["kind"],
-        seconds=_ends(row, "seconds_low", "seconds_high"),
-        factor=row["factor"],
-        level=row["level"],
-        length_s=_or_none(row["length_s"]),
-        rank=None if pd.isna(row["rank"]) else int(row["rank"]),
-        weight=None if pd.isna(row["weight"]) else Weight(row["weight"]),
-        reason=Reason(cause=Cause(row["cause"]), what=_or_none(row["cause_what"]), low=share[0], high=share[1]),
-        change=None
-        if changed is None
-        else Change(
-            factor=changed,
-            level=row["change_level"],
-            low=float(row["change_ratio_low"]),
-            high=float(row["change_ratio_high"]),
-        ),
+        **{name: own[column] for name, column in OWN.items()},
+        seconds=_ends(row, "seconds"),
+        weight=own["weight"] and Weight(own["weight"]),
+        reason=Reason(cause=Cause(row["cause"]), what=own["cause_what"], low=low, high=high),
+        change=ratio and Change(factor=changed, level=row["change_level"], low=ratio[0], high=ratio[1]),
     )
 
 
 def _values(row: Mapping[str, Any]) -> dict[str, Any]:
     """What a row of `verdicts` and one of `decisions` have alike."""
-    return {
-        "cell": read_cell(row),
-        "metric": row["metric"],
-        "reference": row["reference"],
-        "ratio": _or_none(row["ratio"]),
-        "low": _or_none(row["ci_low"]),
-        "high": _or_none(row["ci_high"]),
-        "control": _ends(row, "control_ci_low", "control_ci_high"),
-        "control_reaches": None if pd.isna(row["control_reaches"]) else bool(row["control_reaches"]),
-        "n": int(row["n_units"]),
-        "alpha": _or_none(row["alpha"]),
-        "margin": float(row["margin"]),
-        "verdict": row["verdict"],
-        "role": row["role"],
-        "lacking": _or_none(row["reason"]),
-        "scaled": _or_none(row.get("scaled")),
-    }
+    told = {name: _or_none(row.get(column)) for name, column in JUDGED.items()}
+    return {"cell": read_cell(row), "control": _ends(row, "control_ci"), **told}
 
 
 def decide(
@@ -405,5 +376,7 @@ def _or_none(value: Any) -> Any:
     return None if value is None or pd.isna(value) else value
 
 
-def _ends(row: Mapping[str, Any], low: str, high: str) -> tuple[float, float] | None:
-    return None if pd.isna(row[low]) or pd.isna(row[high]) else (float(row[low]), float(row[high]))
+def _ends(row: Mapping[str, Any], name: str) -> tuple[float, float] | None:
+    """Both ends of an interval; None where one is missing."""
+    low, high = row[f"{name}_low"], row[f"{name}_high"]
+    return None if pd.isna(low) or pd.isna(high) else (float(low), float(high))
