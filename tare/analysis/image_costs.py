@@ -22,14 +22,12 @@ from tare.model.journals.units import AS_FOUND, COLD, WARM, launched_ns, mark_ns
 from tare.model.levels import SAME, STACK, read_levels
 from tare.model.records.images import ImageRecord, OciRecord, Storage, TreeRecord
 from tare.model.records.launches import LaunchRecord, StartResults
-from tare.model.records.measured import StartsRecord
 from tare.model.records.naive_image import NaiveImageRecord
 from tare.model.registry import HOST, environment
 from tare.model.roles import LaunchRole, read_role
 from tare.model.rows import measured, unavailable
 from tare.model.schema import read
 from tare.model.studies.cells import CellKey
-from tare.model.studies.layout import SEALED
 
 SHARED = "oci"  # stands for the image that all contained environments derive from
 ALL_WORKLOADS = "all"  # an image is the same for every workload
@@ -108,23 +106,10 @@ class Starts:
 
 
 def read_starts(path: Path) -> Starts:
-    """The starts of a sealed campaign, whose launches are called `<environment>/<phase>`; or of a starts.json.
+    """The starts of a sealed campaign, whose launches are called `<environment>/<phase>`.
 
-    Raises IntegrityError: it is neither, changed since it was sealed, or of another version.
+    Raises IntegrityError: it is of another kind, changed since it was sealed, or of another version.
     """
-    if path.name != SEALED:
-        record = read(StartsRecord, path)
-        return Starts(
-            **{key: getattr(record, key) for key in ("stack", "workload", "arm", "environments", "unavailable")},
-            scenario="single",
-            no_cold=record.cold.reason,
-            launches=[
-                (unit.unit, env, phase, launch)
-                for unit in record.units
-                for env in unit.order
-                for phase, launch in unit.launches[env].items()
-            ],
-        )
     campaign = read_sealed(path)
     plan = campaign.plan
     if plan.kind != "starts":

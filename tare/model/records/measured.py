@@ -1,4 +1,4 @@
-"""Records of single launches that are files of their own: a profiled launch, ceilings, and starts as they were.
+"""Records of single launches that are files of their own: a profiled launch, ceilings, the input, the network.
 
 results/profiles/<study>/<machine>/<workload>/<env>/profile.json, results/ceilings/<machine>/<key>.json,
 results/profiles/<study>/<machine>/<workload>/pipeline.json, network.json of results/<study>/machines/<machine>/
@@ -179,40 +179,6 @@ class NetworkRecord(OnMachine):
     launches: Mapping[str, LaunchRecord]  # by environment, a group whose members measure the network as they see it
     unavailable: Mapping[str, str] = Field(default_factory=dict)  # the other environments, each with its reason
     provenance: Mapping[str, Any] = Field(default_factory=dict)
-
-
-class Cold(Record):
-    """What a cold start means here, or why there was none."""
-
-    means: str
-    reason: str | None
-
-
-class StartUnit(Record):
-    """One repetition: the starts of each launch by phase (`cold`, `warm`, `as_found`)."""
-
-    unit: int
-    order: tuple[str, ...]
-    launches: Mapping[str, Mapping[str, LaunchRecord]]
-
-
-class StartsRecord(FileRecord):
-    """All starts of a study's environments, as they were recorded before they were a campaign."""
-
-    VERSION: ClassVar[int] = 1
-
-    study: str
-    stack: str
-    workload: str
-    arm: str
-    seed: int
-    conditions: Mapping[str, Any]
-    cold: Cold
-    environments: tuple[str, ...]
-    unavailable: Mapping[str, str]
-    machine: Mapping[str, Any]
-    provenance: Mapping[str, Any]
-    units: tuple[StartUnit, ...]
 
 
 class Deviation(Record):
