@@ -14,7 +14,7 @@ from tare.analysis import image_costs
 from tare.core.files import write_json
 from tare.model import tables
 from tare.model.journals import units
-from tare.model.records.naive_image import NaiveImageRecord
+from tare.model.records.images import NaiveImageRecord
 from tare.model.roles import CONTROL, started
 from tare.model.studies.layout import SEALED
 from tare.model.studies.study import HOST

@@ -20,12 +20,11 @@ from tare.model import tables
 from tare.model.journals.sealed import read_sealed
 from tare.model.journals.units import AS_FOUND, COLD, WARM, launched_ns, mark_ns, start_s
 from tare.model.levels import SAME, STACK, read_levels
-from tare.model.records.images import ImageRecord, OciRecord, Storage, TreeRecord
+from tare.model.records.images import ImageRecord, NaiveImageRecord, OciRecord, Storage, TreeRecord
 from tare.model.records.launches import LaunchRecord, StartResults
-from tare.model.records.naive_image import NaiveImageRecord
 from tare.model.registry import HOST, environment
 from tare.model.roles import LaunchRole, read_role
-from tare.model.rows import measured, unavailable
+from tare.model.rows import measured
 from tare.model.schema import read
 from tare.model.studies.cells import CellKey
 
@@ -208,12 +207,12 @@ def _named(row: dict[str, Any]) -> dict[str, Any]:
     return {"item": row.pop("metric"), **row}
 
 
-def _has(item: str, value: float, source: str) -> dict[str, Any]:
-    return _named(measured(item, value, unit_of(item), source))
+def _has(item: str, value: float | None, source: str, reason: str | None = None) -> dict[str, Any]:
+    return _named(measured(item, value, unit_of(item), source, reason))
 
 
 def _lacks(item: str, source: str, reason: str | None) -> dict[str, Any]:
-    return _named(unavailable(item, unit_of(item), source, reason or ""))
+    return _has(item, None, source, reason)
 
 
 def unit_of(item: str) -> str:
@@ -279,7 +278,7 @@ def _size_rows(record: ImageRecord, image: OciRecord | None, tree: TreeRecord | 
         wheels = tree.wheel_bytes if tree else None
         reason = "the tree's record does not count the wheels; make it again"
         source = "the locked wheels, compressed as they are downloaded"
-        yield _has("archive_bytes", wheels, source) if wheels else _lacks("archive_bytes", source, reason)
+        yield _has("archive_bytes", wheels or None, source, reason)
     elif storage is not None and storage.files == 1 and storage.disk_bytes is not None:
         how = record.details.get("compression")
         source = f"the form itself, one file{f', compressed ({how})' if how else ''}: allocated blocks"
@@ -349,7 +348,7 @@ def start_rows(phase: str, launch: LaunchRecord) -> list[dict[str, Any]]:
         f"{phase}_own_read_bytes": (results.read_bytes, "/proc/self/io inside", results.read_bytes_reason),
     }
     for item, (value, source, reason) in read.items():
-        rows.append(_lacks(item, source, reason) if value is None else _has(item, value, source))
+        rows.append(_has(item, value, source, reason))
     return rows
 
 

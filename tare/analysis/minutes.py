@@ -27,10 +27,10 @@ from tare.model.journals.units import compared, family_alpha, planned_alpha, sha
 from tare.model.studies.layout import SEALED
 from tare.model.studies.minutes import Declared, Minutes, asked_of, declared, with_budgets
 from tare.model.studies.study import CampaignId, Chosen, Rounds, Study, headlines
-from tare.stats.budgets import shared_out
 from tare.stats.costs import Work
 from tare.stats.fits import run_values, step_values
 from tare.stats.intervals import FEWEST_UNITS, MOST_UNITS, judge, log_ratios_of, stein_units, student
+from tare.stats.planning import shared_out
 from tare.stats.sliced.ratios import rounds_needed
 
 INCONCLUSIVE = "inconclusive"

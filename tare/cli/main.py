@@ -10,10 +10,7 @@ from collections.abc import Sequence
 from tare import __version__
 from tare.core.arguments import Parser, status_of
 
-GROUPS = (
-    "doctor_command", "probe", "runtimes", "data", "images", "runs", "image_costs", "plan", "analysis", "read_log",
-    "report", "reference",
-)  # fmt: skip
+GROUPS = ("machine", "images", "runs", "image_costs", "plan", "analysis", "read_log", "report", "reference")
 
 
 def build_parser() -> argparse.ArgumentParser:

@@ -16,7 +16,7 @@ from tare.literature.contrasts import FEWEST_TO_SETTLE, to_host, units
 from tare.literature.finding import amount
 from tare.literature.measured_here import Here, why_absent
 from tare.literature.published_file import Claim
-from tare.stats.break_even import NEVER, Runs, runs_until_paid
+from tare.stats.costs import NEVER, Runs, runs_until_paid
 
 
 def repays(claim: Claim, workload: str, environments: Sequence[str], here: Here) -> Answer:

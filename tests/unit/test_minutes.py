@@ -26,9 +26,9 @@ from tare.model.roles import read_roles
 from tare.model.studies import minutes as declared
 from tare.model.studies import study as study_module
 from tare.stats import fits
-from tare.stats.budgets import shared_out
 from tare.stats.costs import Work
 from tare.stats.intervals import t_quantile
+from tare.stats.planning import shared_out
 
 ROOT = Path(__file__).parents[2]
 STUDIES = sorted(path.name for path in (ROOT / "config").glob("*.yaml") if "\nstudy:" in f"\n{path.read_text()}")

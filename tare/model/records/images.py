@@ -169,6 +169,34 @@ class ImageRecord(FileRecord):
     python_version: str | None = None
 
 
+Builder = Literal["docker", "apptainer"]  # the environment that runs what it builds
+
+
+class NaiveBuild(Record):
+    """One build with nothing cached; what is None could not be had, and `reason` says why."""
+
+    builder: Builder
+    status: Status
+    reason: str | None
+    version: str | None  # of the builder
+    seconds: float | None  # of the build, what it copies included
+    bytes: Natural | None  # as Docker states them; allocated blocks of the .sif
+
+
+class NaiveImageRecord(FileRecord):
+    """`results/images/<stack>/naive/<machine>/record.json`: the image that a user would write by hand, built twice.
+
+    No packages where they could not be fetched.
+    """
+
+    VERSION: ClassVar[int] = 2
+
+    stack: str
+    variant: str
+    packages: tuple[Package, ...]
+    builds: tuple[NaiveBuild, ...]
+
+
 AnyImage = TreeRecord | OciRecord | ImageRecord
 OF_STACK: dict[str, type[AnyImage]] = {"tree": TreeRecord, "oci": OciRecord}
 

@@ -219,3 +219,26 @@ class CopiesRecord(FileRecord):
     effects: Mapping[str, float]
     half_width: float
     widened: Mapping[str, float]
+
+
+CURVES = "curves.json"
+HEADLINE = "headline"  # whose losses the others are held against; the level's go by its environment
+
+
+class CurvesRecord(FileRecord):
+    """Losses of a stack beside the headline's, step by step, of untimed launches with nothing left to chance.
+
+    results/campaigns/<study>/<machine>/<workload>/<name>/curves.json, beside the seal
+    """
+
+    VERSION: ClassVar[int] = 1
+
+    plan_sha256: str  # of the campaign's plan; those of another are compared anew
+    workload: str
+    level: str
+    stack: str
+    env: str  # where the level's launch ran
+    batch: int
+    options: Mapping[str, Any]
+    losses: Mapping[str, tuple[float, ...]]  # by HEADLINE and `env`; one that failed is missing, and has a reason
+    reasons: Mapping[str, str]

@@ -20,9 +20,8 @@ from tare.model.records.campaigns import Plan
 from tare.model.registry import SHARED
 from tare.model.schema import VERSION, FileRecord, read
 from tare.model.studies import arms
-from tare.model.studies.sizes import at_published_size
 from tare.model.studies.stacks import framework_of
-from tare.model.studies.study import Study, campaigns, check, reduced
+from tare.model.studies.study import Study, at_published_size, campaigns, check, reduced
 
 STAMPS = "stamps"
 OF_ITS_TIME = ("at", "ledger")  # what tells two stamps of one plan apart

@@ -742,15 +742,8 @@ def check(config: Mapping[str, Any]) -> Study:
                 f"config: stacks: {base} is an official image, which containers alone can have: name it in "
                 "stacks_everywhere too, and a container in environments"
             )
-    for name in study.stack_environments or ():
-        if name not in study.environments:
-            raise UserError(
-                f"config: stack_environments: {name} is none of the study's environments; name it there too"
-            )
-    for name in study.stacks_everywhere:
-        if name not in study.stacks:
-            known = nearest(name, study.stacks)
-            raise UserError(f"config: stacks_everywhere: {name} is none of `stacks`: {known}")
+    _refuse_environments("config: stack_environments", study.stack_environments, study)
+    _refuse_others("config: stacks_everywhere", study.stacks_everywhere, "`stacks`", study.stacks)
     for name in study.papers:
         _refuse_unknown("papers", "file config/published/{}.yaml", name, paper_names())
     for text in study.arms.rounds:
@@ -764,14 +757,9 @@ def check(config: Mapping[str, Any]) -> Study:
         for name in names:  # one that a preset dropped is no mistake
             _refuse_unknown(where, "module workloads/{}.py", name, module_names("workloads"))
     for workload, stacks in study.workload_stacks.items():
-        for name in stacks:
-            if name not in study.stacks:
-                known = nearest(name, study.stacks)
-                raise UserError(f"config: workload_stacks: {workload}: {name} is none of `stacks`: {known}")
-    for name in study.pipeline.workloads if study.pipeline else ():
-        if name not in study.workloads:
-            known = nearest(name, study.workloads)
-            raise UserError(f"config: pipeline: workloads: {name} is none of the study's workloads: {known}")
+        _refuse_others(f"config: workload_stacks: {workload}", stacks, "`stacks`", study.stacks)
+    read_alone = study.pipeline.workloads if study.pipeline else ()
+    _refuse_others("config: pipeline: workloads", read_alone, "the study's workloads", study.workloads)
     _check_shared(study)
     _check_distributed(study)
     if study.conditions.page_cache == "warm" and study.rounds.discarded < 1:
@@ -809,14 +797,9 @@ def _check_shared(study: Study) -> None:
 
 def _check_chosen(study: Study, own: Shared | Distributed, where: str) -> None:
     """What a scenario names is in the study."""
-    for name in own.environments or ():
-        if name not in study.environments:
-            raise UserError(f"{where}: environments: {name} is none of the study's environments; name it there too")
+    _refuse_environments(f"{where}: environments", own.environments, study)
     for key in ("workloads", "arm_workloads"):
-        for name in getattr(own, key) or ():
-            if name not in study.workloads:
-                known = nearest(name, study.workloads)
-                raise UserError(f"{where}: {key}: {name} is none of the study's workloads: {known}")
+        _refuse_others(f"{where}: {key}", getattr(own, key) or (), "the study's workloads", study.workloads)
 
 
 def _check_distributed(study: Study) -> None:
@@ -884,6 +867,18 @@ def _refuse_unknown(where: str, what: str, name: str, known: Iterable[str]) -> N
         raise UserError(f"config: {where}: no {what.format(name)}: {nearest(name, known)}")
 
 
+def _refuse_others(where: str, names: Iterable[str], what: str, known: Iterable[str]) -> None:
+    for name in names:
+        if name not in known:
+            raise UserError(f"{where}: {name} is none of {what}: {nearest(name, known)}")
+
+
+def _refuse_environments(where: str, names: Iterable[str] | None, study: Study) -> None:
+    for name in names or ():
+        if name not in study.environments:
+            raise UserError(f"{where}: {name} is none of the study's environments; name it there too")
+
+
 def _arm_of(where: str, text: str) -> arms.Arm:
     try:
         return arms.parse(text)
@@ -937,10 +932,8 @@ def _check_batches(name: str, settings: Batch, where: str, batches: Iterable[int
     _check_fit(name, settings, where, batches)
     if settings.published:
         whole_options(name, settings.published.options, f"{where}: published: options")
-        for key in settings.published.fails:
-            if key not in settings.published.options:
-                near = nearest(key, settings.published.options)
-                raise UserError(f"{where}: published: fails: {key} is none of its options: {near}")
+        fails, options = settings.published.fails, settings.published.options
+        _refuse_others(f"{where}: published: fails", fails, "its options", options)
         _check_fit(name, settings.as_published(), f"{where}: published", [settings.published.batch])
 
 
@@ -1071,6 +1064,26 @@ def reduced(
     return part
 
 
+AnyLaunch = TypeVar("AnyLaunch", bound=LaunchPart)
+
+
+def at_published_size(part: AnyLaunch) -> AnyLaunch:
+    """What a CUDA device takes: each job as it was published, where the study says it, a second job too.
+
+    Steps of groups are not cut short. What is no part of any job stays: a smaller second job, and how often things
+    are measured.
+    """
+    if not isinstance(part, JobPart) or part.device != "cuda":
+        return part
+    changes: dict[str, Any] = {"workloads": {name: job.as_published() for name, job in part.workloads.items()}}
+    if isinstance(part, RoundsPart):
+        if part.shared is not None:
+            changes["shared"] = part.shared.as_published()
+        if part.distributed is not None and any(job.published for job in part.workloads.values()):
+            changes["distributed"] = part.distributed.replace(steps=None)
+    return part.replace(**changes)
+
+
 # --- campaigns
 
 
@@ -1127,42 +1140,26 @@ def profiled_stacks(study: Study) -> tuple[tuple[str, str], ...]:
 
 
 def _campaigns_of(study: Study, workload: str) -> Iterator[CampaignId]:
-    every = study.environments
-    yield CampaignId(kind="rounds", workload=workload, environments=every, stack=study.stack)
+    def of(kind: Kind, environments: tuple[str, ...] = study.environments, **more: Any) -> CampaignId:
+        return CampaignId(**{"stack": study.stack, **more}, kind=kind, workload=workload, environments=environments)
+
+    yield of("rounds")
     for text in study.arms.rounds if workload in study.arms.workloads else ():
         arm = arms.parse(text)
         # A setting is weighed on the host: beside it stands what environments cost in the headline.
-        members = (HOST,) if arm.is_setting else tuple(arms.members(arm, every))
-        yield CampaignId(kind="rounds", workload=workload, environments=members, arm=text, stack=study.stack)
+        yield of("rounds", (HOST,) if arm.is_setting else tuple(arms.members(arm, study.environments)), arm=text)
     for stack in stacks_of(study, workload):
-        where, arm_name = study.environments_of(stack), f"stack={stack}"
-        base = with_setting(stack)[0]
-        yield CampaignId(kind="rounds", workload=workload, environments=where, arm=arm_name, stack=base)
+        yield of("rounds", study.environments_of(stack), arm=f"stack={stack}", stack=with_setting(stack)[0])
     for scenario in study.scenarios:
         if scenario not in (SINGLE, SHARED, DISTRIBUTED):
-            yield CampaignId(
-                kind="rounds", workload=workload, environments=every, stack=study.stack, scenario=scenario
-            )
-    if study.shared and workload in study.shared.trained(study.workloads):
-        where = study.shared.environments or every
-        for varied in (None, *study.shared.arms_of(workload)):
-            yield CampaignId(
-                kind="rounds", workload=workload, environments=where, arm=varied, stack=study.stack, scenario=SHARED
-            )
-    if study.distributed and workload in study.distributed.trained(study.workloads):
-        where = study.distributed.environments or every
-        for varied in (None, *study.distributed.arms_of(workload)):
-            yield CampaignId(
-                kind="rounds",
-                workload=workload,
-                environments=where,
-                arm=varied,
-                stack=study.stack,
-                scenario=DISTRIBUTED,
-            )
-    yield CampaignId(kind="causes", workload=workload, environments=every, stack=study.stack)
+            yield of("rounds", scenario=scenario)
+    for scenario, own in ((SHARED, study.shared), (DISTRIBUTED, study.distributed)):
+        if own and workload in own.trained(study.workloads):
+            for varied in (None, *own.arms_of(workload)):
+                yield of("rounds", own.environments or study.environments, arm=varied, scenario=scenario)
+    yield of("causes")
     if study.workloads[workload].sweep_batches:
-        yield CampaignId(kind="sweep", workload=workload, environments=(HOST,), stack=study.stack)
+        yield of("sweep", (HOST,))
 
 
 def headlines(study: Study) -> tuple[CampaignId, ...]:

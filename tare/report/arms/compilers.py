@@ -8,7 +8,7 @@ from typing import Any
 import pandas as pd
 
 from tare.analysis.compilers import Compiled, compiled
-from tare.model.records.curves import CurvesRecord
+from tare.model.records.measured import CurvesRecord
 from tare.report.methods.curves import curve_check
 from tare.report.words.labels import workload_title
 from tare.report.words.layout import Reader, Table, field

@@ -15,7 +15,7 @@ from tare.analysis.break_even import NAIVE, Built, built
 from tare.report.evidence import Evidence
 from tare.report.words.labels import env_order, env_title, workload_title
 from tare.report.words.layout import Cell, Table, field
-from tare.stats.break_even import NEVER, Runs, pull_seconds, runs_until_paid
+from tare.stats.costs import NEVER, Runs, pull_seconds, runs_until_paid
 
 RUNS_A_DAY = 10.0  # assumed, and said to be: the reader types another
 MEGABITS_PER_S = 100.0  # assumed likewise

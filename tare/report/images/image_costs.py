@@ -20,7 +20,7 @@ from tare.report.evidence import Evidence
 from tare.report.words.labels import env_order, env_title, sentence_case, significant, size_bytes, with_unit
 from tare.report.words.layout import UNAVAILABLE, Cell, Reader, Row, Table, by_environment, ends
 from tare.report.words.wording import signed, without_time
-from tare.stats.break_even import NEVER, runs_until_paid
+from tare.stats.costs import NEVER, runs_until_paid
 from tare.stats.intervals import log_ratios_of, t_interval
 
 FEWEST = 3  # repetitions that give an interval

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from tare.model.records.curves import HEADLINE, CurvesRecord
+from tare.model.records.measured import HEADLINE, CurvesRecord
 from tare.model.registry import HOST
 from tare.report.words.labels import env_title, workload_title
 from tare.report.words.wording import percent
