@@ -13,6 +13,7 @@ from tare.model.levels import level_column, read_levels
 from tare.model.registry import HOST, SHARED, SINGLE
 from tare.model.roles import reference_of
 from tare.model.studies import arms, layout
+from tare.model.studies.layout import kind_of
 
 KINDS = ("rounds", "steps")
 PROFILE, SWEEP = "profile", "sweep"  # what stands for a campaign's name where there is one of a kind
@@ -27,11 +28,6 @@ class Asked:
 
     metric: str
     arm: arms.Arm | None = None
-
-
-def kind_of(campaign: str) -> str:
-    """Kind of a campaign, from its name."""
-    return layout.kind_of(campaign)
 
 
 def share(verdicts: pd.DataFrame) -> float:

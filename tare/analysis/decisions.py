@@ -20,13 +20,13 @@ from typing import Any
 
 import pandas as pd
 
-from tare.analysis.choice import ENVIRONMENT, METRIC_OF, is_level, joint, kind_of, weighed
+from tare.analysis.choice import ENVIRONMENT, METRIC_OF, is_level, joint, weighed
 from tare.analysis.job_length import LIMIT, NAMED
 from tare.analysis.reasons import NOTHING, Case, Cause, Reason
 from tare.model.registry import HOST
 from tare.model.roles import read_role
 from tare.model.studies.cells import CellKey, read_cell
-from tare.model.studies.layout import arm_of
+from tare.model.studies.layout import arm_of, kind_of
 from tare.model.tables import CO_RUNNER, DIFFERENT, INCONCLUSIVE
 from tare.stats.intervals import Interval, judge
 

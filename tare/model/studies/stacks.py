@@ -24,6 +24,11 @@ from tare.model.words import nearest
 from tare.worker import frameworks
 from tare.worker.frameworks import DEFAULT
 
+# Of a stack, as stack.yaml has it.
+AS_IN_FILE = (
+    *("python", "or_python", "keep", "imports", "framework", "libraries", "library_packages", "older_names"),
+    *("no_executable_stack", "built_for"),
+)
 BOUND = "bound"  # no folder: what is installed on this machine already (tare.images.installed)
 _REQUIREMENT = re.compile(r"^(?P<name>[A-Za-z0-9][\w.-]*)==(?P<version>[^\s;\\]+)(?P<rest>.*)$")
 _HASH = re.compile(r"--hash=sha256:([0-9a-f]{64})(?=\s|$)")
@@ -299,26 +304,17 @@ def load_stack(name: str, variant: str = "cpu", folder: Path | None = None) -> S
     own = content.variants[variant]
     requirements = read_lock(found.folder / own.lock)
     return Stack(
+        **{name: getattr(content, name) for name in AS_IN_FILE},
         name=found.name,
         variant=variant,
-        python=content.python,
-        or_python=content.or_python,
         requirements=requirements,
         lock_sha256=sha256_text("\n".join(requirement.line() for requirement in requirements)),
         index=own.index,
         otherwise=own.otherwise,
         prune=tuple(pattern for group in (*content.prune, *own.prune) for pattern in group.paths),
-        keep=content.keep,
-        imports=content.imports,
         before_imports=own.before_imports,
-        framework=content.framework,
-        libraries=content.libraries,
-        library_packages=content.library_packages,
-        older_names=content.older_names,
-        no_executable_stack=content.no_executable_stack,
         library=found.library,
         official=found.official,
-        built_for=content.built_for,
     )
 
 

@@ -7,11 +7,11 @@ from typing import NamedTuple
 
 import pandas as pd
 
-from tare.analysis.choice import ENVIRONMENT, METRIC_OF, SETTING, STACK, kind_of, level_campaigns
+from tare.analysis.choice import ENVIRONMENT, METRIC_OF, SETTING, STACK, level_campaigns
 from tare.analysis.decisions import JOB, Decision
-from tare.model.records.curves import CurvesRecord
+from tare.model.records.measured import CurvesRecord
 from tare.model.roles import reference_of
-from tare.model.studies.layout import arm_of
+from tare.model.studies.layout import arm_of, kind_of
 from tare.model.studies.stacks import image_kind
 from tare.model.studies.study import HOST
 from tare.report.arms.compilers import compiler_table

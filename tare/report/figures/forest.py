@@ -15,10 +15,10 @@ import pandas as pd
 from matplotlib.axes import Axes
 
 from tare.analysis.causes import PHASE_METRICS
-from tare.analysis.choice import METRIC_OF, arm_campaigns, arm_verdicts, is_level, joint, kind_of
+from tare.analysis.choice import METRIC_OF, arm_campaigns, arm_verdicts, is_level, joint
 from tare.analysis.verdicts import STEP_METRICS
 from tare.model.roles import CONTROL
-from tare.model.studies.layout import arm_of
+from tare.model.studies.layout import arm_of, kind_of
 from tare.model.studies.study import HOST
 from tare.report.figures import style
 from tare.report.words.labels import (

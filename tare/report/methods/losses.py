@@ -10,9 +10,8 @@ from dataclasses import dataclass
 
 import pandas as pd
 
-from tare.analysis.choice import kind_of
 from tare.model.registry import SINGLE
-from tare.model.studies.layout import STEPS, is_headline, read_name
+from tare.model.studies.layout import STEPS, is_headline, kind_of, read_name
 from tare.model.studies.study import HOST
 from tare.report.evidence import Evidence
 from tare.report.words.labels import arm_title, env_title, units_text, workload_title
