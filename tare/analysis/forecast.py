@@ -19,10 +19,9 @@ from tare.core.files import project_root, read_json
 from tare.machine import facts
 from tare.model.journals.sealed import read_sealed
 from tare.model.journals.units import compared, share_of, shares
-from tare.model.registry import DISTRIBUTED, SHARED
 from tare.model.studies import arms
 from tare.model.studies.layout import ROUNDS, SEALED, kind_of, read_name
-from tare.model.studies.study import Study, campaigns, sampling_beside, sampling_of
+from tare.model.studies.study import Study, campaigns, sampling_in
 from tare.stats.costs import Work
 from tare.stats.fits import run_values
 from tare.stats.intervals import log_ratios_of, stein_units
@@ -71,12 +70,7 @@ def forecasts(
     settings = study.rounds
     for campaign in (campaign for campaign in campaigns(study) if campaign.kind == ROUNDS):
         arm = arms.parse(campaign.arm) if campaign.arm else None
-        if study.shared is not None and campaign.scenario == SHARED:
-            sampling = sampling_beside(study.shared, study.rounds, study.confidence, arm)
-        elif study.distributed is not None and campaign.scenario == DISTRIBUTED:
-            sampling = study.distributed.sampling(study.confidence, arm)
-        else:
-            sampling = sampling_of(settings, study.confidence, "", arm)
+        sampling = sampling_in(study, campaign.workload, arm, campaign.scenario)
         found = experience(folders, campaign.workload, campaign.name)
         wanted = half_width or settings.half_width
         count = max(1, len(campaign.environments) - 1)

@@ -162,7 +162,7 @@ def test_only_the_budgets_of_headline_campaigns_change(here, name):
         part = study_module.load_part(study_module.RoundsPart, after[one])
         again = study_module.reduced(part.to_json(), "rounds", one.workload)
         assert again == {key: value for key, value in json.loads(after[one]).items() if key != "part"}
-        sampling = study_module.sampling_of(own.rounds.of_headline(one.workload), 0.95, "real_s", None)
+        sampling = study_module.sampling_of(own.rounds.of_headline(one.workload), 0.95, None)
         assert (sampling.budget_s, sampling.units) == (chosen.budget_s, None)
 
 

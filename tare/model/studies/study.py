@@ -35,7 +35,6 @@ from tare.model.registry import (
 )
 from tare.model.schema import Distinct, Record, matching, parse, parse_yaml, read_yaml
 from tare.model.studies import arms
-from tare.model.studies.arms import Arm
 from tare.model.studies.layout import DEFAULT_STUDY, campaign_name
 from tare.model.studies.papers import paper_names
 from tare.model.studies.stacks import BOUND, is_official, known_stacks, with_setting
@@ -343,11 +342,6 @@ class Distributed(Record):
     def arms_of(self, workload: str) -> tuple[str, ...]:
         """What is varied of a workload's campaign."""
         return self.arms if self.arm_workloads is None or workload in self.arm_workloads else ()
-
-    def sampling(self, confidence: float, arm: Arm | None) -> Sampling:
-        """How many units a campaign has."""
-        units = (self.arm_units or self.units) if arm else self.units
-        return Sampling(metric="real_s", confidence=confidence, units=units, verdict_units=self.verdict_units)
 
 
 class Arms(Record):
@@ -962,7 +956,7 @@ def settings_of(workloads: Mapping[str, AnySettings], workload: str) -> AnySetti
     return workloads[workload]
 
 
-def sampling_of(settings: Rounds, confidence: float, metric: str, arm: arms.Arm | None) -> Sampling:
+def sampling_of(settings: Rounds, confidence: float, arm: arms.Arm | None) -> Sampling:
     """How many units a campaign has, for its plan: a fixed number, or a pilot, a precision and a time budget."""
     budget_s, own = settings.budget_s, None
     if arm:
@@ -972,19 +966,25 @@ def sampling_of(settings: Rounds, confidence: float, metric: str, arm: arms.Arm 
             budget_s, own = settings.setting_budget_s or budget_s, settings.setting_units
     units = own or settings.units
     fewest = settings.arm_verdict_units if arm else settings.verdict_units
-    common = Sampling(metric=metric, confidence=confidence, budget_s=budget_s, verdict_units=fewest)
+    common = Sampling(metric="real_s", confidence=confidence, budget_s=budget_s, verdict_units=fewest)
     if units:
         return common.replace(units=units)
     return common.replace(pilot=settings.pilot, half_width=settings.half_width)
 
 
-def sampling_beside(settings: Shared, rounds: Rounds, confidence: float, arm: arms.Arm | None) -> Sampling:
-    """How many units a campaign of whole runs beside a neighbour has."""
+def sampling_in(study: RoundsPart, workload: str, arm: arms.Arm | None, scenario: str) -> Sampling:
+    """How many units a campaign of whole runs has; beside a neighbour, and of groups, a fixed number."""
+    own: Shared | Distributed | None = {SHARED: study.shared, DISTRIBUTED: study.distributed}.get(scenario)
+    if own is None:
+        is_headline = arm is None and scenario == SINGLE
+        settings = study.rounds.of_headline(workload) if is_headline else study.rounds
+        return sampling_of(settings, study.confidence, arm)
+    fewest = study.rounds.arm_verdict_units if arm else study.rounds.verdict_units
     return Sampling(
         metric="real_s",
-        confidence=confidence,
-        units=(settings.arm_units or settings.units) if arm else settings.units,
-        verdict_units=rounds.arm_verdict_units if arm else rounds.verdict_units,
+        confidence=study.confidence,
+        units=(own.arm_units or own.units) if arm else own.units,
+        verdict_units=own.verdict_units if isinstance(own, Distributed) else fewest,
     )
 
 
