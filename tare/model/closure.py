@@ -19,6 +19,7 @@ import sys
 from collections.abc import Iterable, Iterator, Mapping
 from functools import cache
 from pathlib import Path
+from typing import Any
 
 from tare.core.answers import Answers
 from tare.core.errors import UserError
@@ -107,17 +108,9 @@ def measurement(
     return tuple(sorted({*launched, *around(kind, environments, scenario)}))
 
 
-def code_sha256(
-    kind: str,
-    workload: str | None,
-    environments: Iterable[str],
-    settings: Iterable[str] = (),
-    frameworks: Iterable[str] = (DEFAULT,),
-    scenario: str = SINGLE,
-    neighbour: str | None = None,
-) -> str:
-    """Hash of the programs that a measurement depends on; equal hashes measure the same thing."""
-    return programs_sha256(measurement(kind, workload, environments, settings, frameworks, scenario, neighbour))
+def code_sha256(*arguments: Any, **more: Any) -> str:
+    """Hash of the programs that a `measurement` depends on; equal hashes measure the same thing."""
+    return programs_sha256(measurement(*arguments, **more))
 
 
 def programs_sha256(paths: Iterable[str]) -> str:

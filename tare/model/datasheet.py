@@ -15,7 +15,7 @@ from pydantic import AfterValidator, BeforeValidator, Field
 
 from tare.core.errors import UserError
 from tare.core.files import project_root
-from tare.model.quantities import read_as
+from tare.model.quantities import read
 from tare.model.schema import Record, parse, read_yaml
 from tare.model.words import nearest
 
@@ -23,7 +23,7 @@ from tare.model.words import nearest
 def _amount(unit: str, example: str) -> BeforeValidator:
     def check(text: object) -> float:
         try:
-            return read_as(text, unit).value
+            return read(text, unit).value
         except ValueError:
             says = f"{text!r} is no quantity; write a number and its unit, such as '{example}'"
             raise ValueError(says) from None
