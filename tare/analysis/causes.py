@@ -90,7 +90,7 @@ class PhaseCost:
     @property
     def told(self) -> bool:
         """Whether it is told apart from none: the units are enough, and the interval excludes zero."""
-        return self.extra.n >= self.fewest and excludes_zero(self.extra)
+        return self.extra.n >= self.fewest and self.extra.excludes_zero
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -260,13 +260,8 @@ def _judged(one: _Ratios, alpha: float, fewest: int) -> OperatorTime:
         control_low=math.exp(one.control.min()),
         control_high=math.exp(one.control.max()),
         units=interval.n,
-        differs=interval.n >= fewest and excludes_zero(interval) and beyond,
+        differs=interval.n >= fewest and interval.excludes_zero and beyond,
     )
-
-
-def excludes_zero(interval: Interval) -> bool:
-    """Whether an interval has two ends on one side of zero."""
-    return interval.low is not None and interval.high is not None and not interval.low <= 0 <= interval.high
 
 
 def extra(metrics: pd.DataFrame, metric: str, env: str, alpha: float) -> Interval:
@@ -299,7 +294,7 @@ def phase_costs(rounds: pd.DataFrame, alpha: float, fewest: int) -> list[PhaseCo
         for phase in units:
             own = _extra(units[phase], env, level)
             share = None
-            if whole.n >= fewest and excludes_zero(whole) and whole.mean and own.mean is not None:
+            if whole.n >= fewest and whole.excludes_zero and whole.mean and own.mean is not None:
                 share = own.mean / whole.mean
             found.append(PhaseCost(env=env, phase=phase, extra=own, share=share, fewest=fewest))
     return [cost for cost in found if cost.extra.n]

@@ -29,9 +29,8 @@ from tare.model.studies.minutes import Declared, Minutes, asked_of, declared, wi
 from tare.model.studies.study import CampaignId, Chosen, Rounds, Study, headlines
 from tare.stats.costs import Work
 from tare.stats.fits import run_values, step_values
-from tare.stats.intervals import FEWEST_UNITS, MOST_UNITS, judge, log_ratios_of, stein_units, student
+from tare.stats.intervals import FEWEST_UNITS, MOST_UNITS, judge, log_ratios_of, rounds_needed, stein_units, student
 from tare.stats.planning import shared_out
-from tare.stats.sliced.ratios import rounds_needed
 
 INCONCLUSIVE = "inconclusive"
 RUN, STEP = "whole run", "training step"

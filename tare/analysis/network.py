@@ -27,6 +27,17 @@ COLUMNS = (
     *("workload", "env", "exchange", "network", "input", "n", "real_s", "samples_per_s", "step_s", "compute_s"),
     *("exposed_s", "exchange_s", "share", "bytes", "modelled_s", "intensity", "rate", "alone"),
 )
+# Of these the metrics whose medians they are.
+MEDIANS = {
+    **{
+        "real_s": "real_s",
+        "samples_per_s": "samples_per_s",
+        "step_s": "group_step_s",
+        "compute_s": "compute_step_s",
+    },
+    **{"exposed_s": "exposed_exchange_s", "exchange_s": "exchange_s", "share": "exchange_share"},
+    "bytes": "exchange_bytes",
+}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -100,14 +111,7 @@ def points(metrics: pd.DataFrame, record: NetworkRecord) -> pd.DataFrame:
                 "network": met_on,
                 "input": "real" if pd.isna(read) else read,
                 "n": int((unit["metric"] == "group_step_s").sum()),
-                "real_s": of["real_s"],
-                "samples_per_s": of["samples_per_s"],
-                "step_s": step_s,
-                "compute_s": compute_s,
-                "exposed_s": of["exposed_exchange_s"],
-                "exchange_s": of["exchange_s"],
-                "share": of["exchange_share"],
-                "bytes": payload,
+                **{column: of[metric] for column, metric in MEDIANS.items()},
                 "modelled_s": modelled_s(exchange, payload, int(record.group["workers"]), wire)
                 if wire is not None and is_measured
                 else None,

@@ -58,10 +58,8 @@ class Switching:
         more, rate = self.more_than_hosts(env), (self.step_rates if steps else self.rates).get(env)
         if more is None or more.seconds is None or rate is None:
             return None
-        told = more.interval(NOTE_ALPHA)
         share = more.seconds * rate
-        excludes_zero = told.low is not None and told.high is not None and (told.low > 0 or told.high < 0)
-        if not excludes_zero or abs(share) <= NOTE_SHARE * margin:
+        if not more.interval(NOTE_ALPHA).excludes_zero or abs(share) <= NOTE_SHARE * margin:
             return None
         way = "more" if share > 0 else "less"
         return (

@@ -12,6 +12,8 @@ from tare.model.registry import SHARED, SINGLE
 from tare.model.roles import LaunchRole, read_role
 from tare.model.studies.arms import stack_of
 
+FIRST = ("study", "machine", "campaign", "scenario", "workload")  # the first columns, as a cell has them
+
 
 @dataclass(frozen=True, kw_only=True)
 class CellKey:
@@ -31,11 +33,7 @@ class CellKey:
     def row(self) -> dict[str, Any]:
         """Its columns."""
         return {
-            "study": self.study,
-            "machine": self.machine,
-            "campaign": self.campaign,
-            "scenario": self.scenario,
-            "workload": self.workload,
+            **{name: getattr(self, name) for name in FIRST},
             **launch_columns(self.launch, self.scenario),
             "stack": self.stack,
             **level_columns(self.levels),
@@ -74,13 +72,8 @@ def read_cell(row: Mapping[str, Any]) -> CellKey:
     """The cell of a row of a table: what `CellKey.row` wrote."""
     batch = row["batch"]
     return CellKey(
-        study=row["study"],
-        machine=row["machine"],
-        campaign=row["campaign"],
-        workload=row["workload"],
+        **{name: row[name] for name in (*FIRST, "stack")},
         launch=read_role(row["launch"]),
-        stack=row["stack"],
         levels=levels_in(row),
         batch=None if batch is None or batch != batch or str(batch) == "<NA>" else int(batch),
-        scenario=row["scenario"],
     )
