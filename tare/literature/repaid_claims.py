@@ -1,7 +1,7 @@
 """Whether building an image is paid back, and not by the first run, by our numbers.
 
 A claim of the rule `repays` says two things of an environment: that its image costs more than one run gains, and
-that runs repeated pay it back. tare.stats.break_even has the arithmetic; what a pull or a push takes is left out:
+that runs repeated pay it back. tare.stats.costs has the arithmetic; what a pull or a push takes is left out:
 it only moves the first run further from paying. Here a run is a whole run, with the interval of its verdict.
 """
 

@@ -1,7 +1,7 @@
 """After how many runs building an image pays, by this study's numbers; the page's script takes the reader's own.
 
 What is paid once: building, and pulling over a link. What a run saves or loses: this machine's whole runs in the
-environment beside the host's. The formula is that of tare.stats.break_even; break_even.js repeats it, and a test in
+environment beside the host's. The formula is that of tare.stats.costs; break_even.js repeats it, and a test in
 a browser holds both to the same words.
 """
 
