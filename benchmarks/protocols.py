@@ -17,7 +17,7 @@ take the launches, each for `--seconds` of machine time, the same in a condition
 - `alternating`: pairs of whole runs, each in random order, the first pair is warm-up; mean log-ratio of pairs,
   Student's t interval (as paired comparisons of perfgate).
 - `sliced`: Tare's sliced rounds of both. The first one, which runs every launch to its end, is calibration; mean
-  log-ratio of rounds and its interval as verdicts have it (tare.stats.sliced.body_estimates).
+  log-ratio of rounds and its interval as verdicts have it (tare.stats.intervals.body_estimates).
 
 But for the medians a claim is an interval without a ratio of one. With B equal to A every claim is false. With the
 planted difference a miss is a measurement that does not claim that B is slower.
@@ -85,7 +85,7 @@ from tare.model.roles import CONTROL  # noqa: E402
 from tare.model.studies import arms  # noqa: E402
 from tare.model.studies.layout import benchmark_record  # noqa: E402
 from tare.model.studies.study import Study, load_checked  # noqa: E402
-from tare.stats.sliced.ratios import body_estimates  # noqa: E402
+from tare.stats.intervals import body_estimates  # noqa: E402
 
 SCHEMA = 3
 KEPT = ROOT / "benchmarks/protocols.json"

@@ -8,7 +8,7 @@ training step at each level of the allocator:
 - `windows`: consecutive rounds of one campaign, each start once. They keep what rounds near each other share.
 - `resampled`: rounds of one campaign drawn with replacement.
 
-Each has the interval of the second host's log-ratio that verdicts use (tare.stats.sliced.body_estimates, 95%). It
+Each has the interval of the second host's log-ratio that verdicts use (stats.intervals.body_estimates, 95%). It
 covers where it holds the mean of all rounds of its campaign; it is a false alarm where it leaves zero out, which
 two hosts can give even though they are alike, or because their copies of the files differ. Windows overlap:
 `apart` says how many do not, and only as many say something new. Where a campaign is hardly longer than its windows
@@ -38,8 +38,7 @@ from tare.core.errors import TareError  # noqa: E402
 from tare.core.files import write_json  # noqa: E402
 from tare.model.registry import HOST  # noqa: E402
 from tare.model.roles import CONTROL  # noqa: E402
-from tare.stats.intervals import Interval  # noqa: E402
-from tare.stats.sliced.ratios import body_estimates  # noqa: E402
+from tare.stats.intervals import Interval, body_estimates  # noqa: E402
 
 ALPHA = 0.05
 SIZES = (6, 8, 10, 12)

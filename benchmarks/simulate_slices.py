@@ -36,8 +36,14 @@ from slicing import (  # noqa: E402
 from tare.core.files import write_json  # noqa: E402
 from tare.model.registry import HOST  # noqa: E402
 from tare.model.roles import CONTROL  # noqa: E402
-from tare.stats.intervals import MOST_PRIOR, TRIM, TRIM_FROM, TRIM_WIDER, t_quantile  # noqa: E402
-from tare.stats.sliced.ratios import body_estimates  # noqa: E402
+from tare.stats.intervals import (  # noqa: E402
+    MOST_PRIOR,
+    TRIM,
+    TRIM_FROM,
+    TRIM_WIDER,
+    body_estimates,
+    t_quantile,
+)
 from tare.stats.sliced.steps import step_effects  # noqa: E402
 from tare.stats.sliced.switches import at_long_quantum, switch_cost  # noqa: E402
 from tare.stats.sliced.whole import Once, whole_run  # noqa: E402

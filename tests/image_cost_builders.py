@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 import random
+import shutil
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from campaign_builders import MACHINE, launch_record
+from campaign_builders import MACHINE, base_plan, launch_record, write_campaign
 
 from tare.analysis import image_costs
 from tare.core.files import write_json
 from tare.model import tables
 from tare.model.journals import units
-from tare.model.records.measured import StartsRecord
-from tare.model.records.naive_image import NaiveImageRecord
-from tare.model.roles import CONTROL
+from tare.model.records.images import NaiveImageRecord
+from tare.model.roles import CONTROL, started
+from tare.model.studies.layout import SEALED
 from tare.model.studies.study import HOST
 
 STACK = "torch-2.13"
@@ -109,7 +110,7 @@ def starts_record(
     obstacle: str | None = None,
     seed: int = 1,
 ) -> dict[str, Any]:
-    """The record of `tare starts`; with an obstacle, none could be cold."""
+    """Starts by repetition, launch and page cache, for `write_starts`; with an obstacle, none could be cold."""
     generator = random.Random(seed)
     first = units.AS_FOUND if obstacle else units.COLD
     launches = [HOST, CONTROL, *(name for name in names if name != HOST)]
@@ -125,11 +126,25 @@ def starts_record(
         for number in range(repetitions)
     ]
     return {
-        "schema": StartsRecord.VERSION, "study": study, "stack": STACK, "workload": "mnist_cnn",
-        "arm": "stack=same, allocator=default", "seed": seed, "conditions": {},
-        "cold": {"means": units.COLD_MEANS, "reason": obstacle}, "environments": launches,
-        "unavailable": dict(unavailable), "machine": {}, "provenance": {}, "units": repeated,
+        "study": study, "arm": "stack=same, allocator=default", "no_cold": obstacle, "environments": launches,
+        "unavailable": dict(unavailable), "units": repeated,
     }  # fmt: skip
+
+
+def write_starts(folder: Path, record: Mapping[str, Any]) -> Path:
+    """The sealed campaign of such starts, in place of an earlier one; returns its seal."""
+    shutil.rmtree(folder, ignore_errors=True)
+    rows = []
+    for unit in record["units"]:
+        launches = {
+            started(name, phase): one for name in unit["order"] for phase, one in unit["launches"][name].items()
+        }
+        common = {"discarded": False, "voided": None, "cost_s": 1.0, "order": list(launches)}
+        rows.append({"unit": unit["unit"], **common, "launches": launches})
+    plan = base_plan(record["study"], "mnist_cnn", "starts", record["environments"], len(rows))
+    plan |= {"arm": record["arm"], "unavailable": record["unavailable"], "discarded": 0}
+    write_campaign(folder, plan | {"spec": {"mode": "start", "no_cold": record["no_cold"]}}, rows)
+    return folder / SEALED
 
 
 def naive_record(**reasons: str) -> dict[str, Any]:
@@ -157,9 +172,10 @@ def naive_record(**reasons: str) -> dict[str, Any]:
 def image_cost_tables(root: Path, names: Sequence[str], unavailable: Mapping[str, str], **starting: Any) -> None:
     """Starts and the table of what images cost, by the real code from the records below `root`."""
     record = starts_record(names, unavailable, **starting)
-    write_json(root / "starts.json", record)
     naive = root / "images" / STACK / "naive" / MACHINE / "record.json"
     write_json(naive, naive_record())
     forms = image_costs.read_forms(root / "images", STACK, [*names, *unavailable], naive)
-    made = image_costs.build(record["study"], MACHINE, [forms], image_costs.read_starts(root / "starts.json"))
+    made = image_costs.build(
+        record["study"], MACHINE, [forms], image_costs.read_starts(write_starts(root / "starts", record))
+    )
     tables.write("image_costs", made, root / "tables/image_costs.csv")

@@ -27,7 +27,7 @@ from tare.literature.published import Fact
 from tare.literature.published_file import AT_LEAST, BOUNDED, OF_TWO, ORDERED, REPAYS, Claim
 from tare.literature.vocabulary import FIGURE_METRICS, RATES, SLOWDOWN
 from tare.model.registry import HOST
-from tare.stats.break_even import NEVER, runs_until_paid
+from tare.stats.costs import NEVER, runs_until_paid
 from tare.stats.intervals import t_quantile
 
 # A study that says "the same" names no margin; this is what we allow a whole run before we call it different.

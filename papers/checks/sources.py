@@ -13,7 +13,7 @@ import pandas as pd
 from tare.core.errors import UserError
 from tare.literature import published
 from tare.literature.published_file import Formula, Sentence, read_paper
-from tare.model.quantities import parse_as
+from tare.model.quantities import parse
 from tare.model.registry import module_names
 from tare.model.words import nearest
 
@@ -117,6 +117,6 @@ def _kernel_row(row: Mapping[str, Any], at: str) -> dict[str, Any]:
     for name in ("kernel_index", "invocations"):
         found[name] = int(row[name])
     for name in STATISTICS:
-        found[name] = parse_as(f"{row[name]} {row[f'{name}_unit']}", unit, f"{at}: {name}").value
+        found[name] = parse(f"{row[name]} {row[f'{name}_unit']}", f"{at}: {name}", unit).value
         found[f"{name}_printed"] = float(row[name])
     return found

@@ -53,17 +53,12 @@ def _by_launch(units: Iterable[Unit], what: Callable[[LaunchRecord], bool]) -> S
 
 @dataclass(frozen=True, kw_only=True)
 class Ends:
-    """Which ends of a comparison's interval are known.
+    """Which ends of a comparison's interval are known."""
 
-    Attributes:
-        at_least: units in which what is above the line was stopped: the ratio is larger, and has no upper end.
-        at_most: units in which what is below the line was: the ratio is smaller, and has no lower end.
-        silent: numbers of units in which both were, which say nothing.
-    """
-
+    # units in which what is above the line was stopped: the ratio is larger, and has no upper end
     at_least: int = 0
-    at_most: int = 0
-    silent: frozenset[int] = frozenset()
+    at_most: int = 0  # units in which what is below the line was: the ratio is smaller, and has no lower end
+    silent: frozenset[int] = frozenset()  # numbers of units in which both were, which say nothing
 
     @property
     def open(self) -> bool:
@@ -91,10 +86,8 @@ class Ends:
 def ends_of(stopped: Stopped, env: str, reference: str, units: Iterable[int] | None = None) -> Ends:
     """Which ends of a comparison are known, where these launches were stopped.
 
-    Args:
-        stopped: launches, by unit.
-        env, reference: what is compared.
-        units: those that the comparison has; None for all.
+    `stopped`: launches, by unit. `env`, `reference`: what is compared. `units`: those that the comparison has; None
+    for all.
     """
     above, below = (
         frozenset[int]().union(*(stopped.get(name, ()) for name in names)) for names in sides(env, reference)
@@ -107,17 +100,12 @@ def ends_of(stopped: Stopped, env: str, reference: str, units: Iterable[int] | N
 
 @dataclass(frozen=True, kw_only=True)
 class Failures:
-    """How many launches failed.
+    """How many launches failed."""
 
-    Attributes:
-        launches: that were tried, in void units too.
-        failures: those that did not succeed, `timeouts` of them because they were stopped.
-        low, high: of the share that fails, at 95%, as if the number of launches had been fixed beforehand.
-    """
-
-    launches: int
-    failures: int
+    launches: int  # that were tried, in void units too
+    failures: int  # those that did not succeed, `timeouts` of them because they were stopped
     timeouts: int
+    # `low`, `high`: of the share that fails, at 95%, as if the number of launches had been fixed beforehand
     low: float
     high: float
 

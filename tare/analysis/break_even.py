@@ -20,20 +20,13 @@ OURS, NAIVE = "our", "the naive"
 
 @dataclass(frozen=True, kw_only=True)
 class Built:
-    """An image that may be built.
+    """An image that may be built."""
 
-    Attributes:
-        env: that runs it.
-        whose: OURS, or NAIVE: the image that a user would write by hand, of which no run was measured.
-        build_s: measured, once.
-        size_bytes: that a pull moves, as far as it was counted: of Docker's not compressed.
-        low_s, high_s: ends of the seconds that a run saves; below zero where it takes longer than on the host.
-    """
-
-    env: str
-    whose: str
-    build_s: float
-    size_bytes: float | None
+    env: str  # that runs it
+    whose: str  # OURS, or NAIVE: the image that a user would write by hand, of which no run was measured
+    build_s: float  # measured, once
+    size_bytes: float | None  # that a pull moves, as far as it was counted: of Docker's not compressed
+    # `low_s`, `high_s`: ends of the seconds that a run saves; below zero where it takes longer than on the host
     low_s: float
     high_s: float
 
@@ -43,10 +36,8 @@ def built(
 ) -> Iterator[Built]:
     """Every contained environment whose image has seconds, and an interval of whole runs of a workload.
 
-    Args:
-        costs, verdicts, metrics: the tables.
-        workload: whose whole runs.
-        stack: whose images; that of the workload's whole runs where it is not given.
+    `costs`, `verdicts`, `metrics`: the tables. `workload`: whose whole runs. `stack`: whose images; that of the
+    workload's whole runs where it is not given.
     """
     if stack is None:
         stack = next(iter(of_rounds(metrics, workload)["stack"]), "")

@@ -37,22 +37,17 @@ HOSTS = (HOST, CONTROL)
 
 @dataclass(frozen=True, kw_only=True)
 class SetComparison:
-    """Which kernels the launches of two sides ran.
+    """Which kernels the launches of two sides ran."""
 
-    Attributes:
-        env: the side compared with the host; the host itself for host against host.
-        pairs, equal: pairs of launches, and those with the same kernels equally often.
-        kernels: different ones on the host.
-        only_here, only_host: in every launch of one side and in none of the other.
-        counts: name, calls of a step on the host, calls here, where each side always has its own number.
-    """
-
-    env: str
+    env: str  # the side compared with the host; the host itself for host against host
+    # `pairs`, `equal`: pairs of launches, and those with the same kernels equally often
     pairs: int
     equal: int
-    kernels: int
+    kernels: int  # different ones on the host
+    # `only_here`, `only_host`: in every launch of one side and in none of the other
     only_here: tuple[str, ...]
     only_host: tuple[str, ...]
+    # name, calls of a step on the host, calls here, where each side always has its own number
     counts: tuple[tuple[str, float, float], ...]
 
     @property
@@ -63,67 +58,50 @@ class SetComparison:
 
 @dataclass(frozen=True, kw_only=True)
 class OperatorTime:
-    """Own time of one operator in one environment, as a ratio to the two hosts.
-
-    Attributes:
-        share: of the host's own time of a step.
-        host_s: geometric mean over the hosts' launches, seconds per step.
-        ratio, low, high: with the interval that decides; None where it can't be had.
-        control_low, control_high: the range of the second host's ratio to the first over units.
-        units: that have it on both hosts and here.
-        differs: they are enough for a verdict, the interval excludes 1, and the ratio lies outside what host to
-            host shows in any unit.
-    """
+    """Own time of one operator in one environment, as a ratio to the two hosts."""
 
     operator: str
     env: str
-    share: float
-    host_s: float
+    share: float  # of the host's own time of a step
+    host_s: float  # geometric mean over the hosts' launches, seconds per step
+    # `ratio`, `low`, `high`: with the interval that decides; None where it can't be had
     ratio: float
     low: float | None
     high: float | None
+    # `control_low`, `control_high`: the range of the second host's ratio to the first over units
     control_low: float
     control_high: float
-    units: int
+    units: int  # that have it on both hosts and here
+    # they are enough for a verdict, the interval excludes 1, and the ratio lies outside what host to host shows in
+    # any unit
     differs: bool
 
 
 @dataclass(frozen=True, kw_only=True)
 class PhaseCost:
-    """Extra seconds of one phase of a whole run, against the mean of the two hosts, per unit.
-
-    Attributes:
-        share: the phase's part of the whole run's extra time, where that is told apart from none.
-        fewest: units before anything is told apart.
-    """
+    """Extra seconds of one phase of a whole run, against the mean of the two hosts, per unit."""
 
     env: str
     phase: str
     extra: Interval
-    share: float | None
-    fewest: int
+    share: float | None  # the phase's part of the whole run's extra time, where that is told apart from none
+    fewest: int  # units before anything is told apart
 
     @property
     def told(self) -> bool:
         """Whether it is told apart from none: the units are enough, and the interval excludes zero."""
-        return self.extra.n >= self.fewest and excludes_zero(self.extra)
+        return self.extra.n >= self.fewest and self.extra.excludes_zero
 
 
 @dataclass(frozen=True, kw_only=True)
 class FileAccount:
-    """How much of the extra time of imports the files of the imports account for.
-
-    Attributes:
-        imports: extra seconds of the imports in whole runs.
-        files: extra seconds of reading and mapping their files for the first time, in launches of their own.
-        after: extra seconds that the imports of those launches still take.
-        ratio, low, high: files by imports; None with a `reason`.
-    """
+    """How much of the extra time of imports the files of the imports account for."""
 
     env: str
-    imports: Interval
-    files: Interval
-    after: Interval
+    imports: Interval  # extra seconds of the imports in whole runs
+    files: Interval  # extra seconds of reading and mapping their files for the first time, in launches of their own
+    after: Interval  # extra seconds that the imports of those launches still take
+    # `ratio`, `low`, `high`: files by imports; None with a `reason`
     ratio: float | None
     low: float | None
     high: float | None
@@ -153,9 +131,8 @@ def calls_by_launch(kernels: pd.DataFrame, operators: bool) -> dict[tuple[str, i
 def compare_sets(kernels: pd.DataFrame, *, operators: bool) -> list[SetComparison]:
     """Host against host over all pairs of launches, then host against each environment over all pairs.
 
-    Args:
-        kernels: rows of one workload's campaign of causes.
-        operators: whether the framework's operators are compared, or the libraries' kernels.
+    `kernels`: rows of one workload's campaign of causes. `operators`: whether the framework's operators are
+    compared, or the libraries' kernels.
     """
     launches = calls_by_launch(kernels, operators)
     hosts = [calls for (env, _), calls in sorted(launches.items()) if env in HOSTS]
@@ -195,10 +172,8 @@ def _compare(
 def operator_times(kernels: pd.DataFrame, alpha: float, fewest: int) -> list[OperatorTime]:
     """Every operator with a share of the step worth comparing, and all together, in each environment.
 
-    Args:
-        kernels: rows of one workload's campaign of causes.
-        alpha: of all intervals together.
-        fewest: units before one may differ.
+    `kernels`: rows of one workload's campaign of causes. `alpha`: of all intervals together. `fewest`: units before
+    one may differ.
     """
     own = kernels[(kernels["library"] == OPERATOR) & kernels["s_per_step"].notna()]
     names = [*HOSTS, *environments_of(own)]
@@ -285,13 +260,8 @@ def _judged(one: _Ratios, alpha: float, fewest: int) -> OperatorTime:
         control_low=math.exp(one.control.min()),
         control_high=math.exp(one.control.max()),
         units=interval.n,
-        differs=interval.n >= fewest and excludes_zero(interval) and beyond,
+        differs=interval.n >= fewest and interval.excludes_zero and beyond,
     )
-
-
-def excludes_zero(interval: Interval) -> bool:
-    """Whether an interval has two ends on one side of zero."""
-    return interval.low is not None and interval.high is not None and not interval.low <= 0 <= interval.high
 
 
 def extra(metrics: pd.DataFrame, metric: str, env: str, alpha: float) -> Interval:
@@ -312,10 +282,8 @@ def _extra(units: pd.DataFrame, env: str, alpha: float) -> Interval:
 def phase_costs(rounds: pd.DataFrame, alpha: float, fewest: int) -> list[PhaseCost]:
     """Extra seconds of the whole run and of each phase, in every environment and in the control.
 
-    Args:
-        rounds: metric rows of one workload's headline campaign of whole runs.
-        alpha: of all environments together, for each phase.
-        fewest: units before anything is told apart.
+    `rounds`: metric rows of one workload's headline campaign of whole runs. `alpha`: of all environments together,
+    for each phase. `fewest`: units before anything is told apart.
     """
     others = environments_of(rounds)
     level = alpha / max(1, len(others))
@@ -326,7 +294,7 @@ def phase_costs(rounds: pd.DataFrame, alpha: float, fewest: int) -> list[PhaseCo
         for phase in units:
             own = _extra(units[phase], env, level)
             share = None
-            if whole.n >= fewest and excludes_zero(whole) and whole.mean and own.mean is not None:
+            if whole.n >= fewest and whole.excludes_zero and whole.mean and own.mean is not None:
                 share = own.mean / whole.mean
             found.append(PhaseCost(env=env, phase=phase, extra=own, share=share, fewest=fewest))
     return [cost for cost in found if cost.extra.n]
@@ -338,10 +306,8 @@ def file_accounts(rounds: pd.DataFrame, causes: pd.DataFrame, alpha: float) -> l
     The two extras come from different campaigns. Each has half of the environment's alpha, so that the quotients of
     their ends bound the ratio with the confidence of the whole.
 
-    Args:
-        rounds: metric rows of one workload's headline campaign of whole runs.
-        causes: those of its campaign of causes.
-        alpha: of all environments together.
+    `rounds`: metric rows of one workload's headline campaign of whole runs. `causes`: those of its campaign of
+    causes. `alpha`: of all environments together.
     """
     others = sorted(set(environments_of(rounds)) & set(environments_of(causes)))
     level = alpha / max(1, len(others))
@@ -372,9 +338,7 @@ def _account(env: str, imports: Interval, files: Interval, after: Interval) -> F
 def differing_phases(verdicts: pd.DataFrame, env: str) -> list[str]:
     """Phases whose verdict in whole runs says that they differ, in order of time.
 
-    Args:
-        verdicts: rows of one workload's headline campaign of whole runs.
-        env: an environment.
+    `verdicts`: rows of one workload's headline campaign of whole runs. `env`: an environment.
     """
     own = verdicts[(verdicts["launch"] == env) & (verdicts["reference"] == HOST)]
     different = set(own.loc[own["verdict"].isin(DIFFERENT), "metric"])

@@ -14,12 +14,13 @@ from __future__ import annotations
 import statistics
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import pandas as pd
 
 from tare.core.errors import IntegrityError
 from tare.model import tables
-from tare.model.records.launches import Bandwidth, CeilingsResults
+from tare.model.records.launches import Bandwidth, CeilingsResults, Product
 from tare.model.records.measured import CeilingsRecord
 from tare.model.schema import read
 from tare.model.studies import layout
@@ -61,9 +62,7 @@ def ceilings_of(table: pd.DataFrame, results: Path) -> Path:
 def read_ceilings(path: Path) -> CeilingsRecord:
     """The record of measured ceilings.
 
-    Raises:
-        UserError: there is none.
-        IntegrityError: it is not what a launch that measures ceilings leaves.
+    Raises UserError: there is none. IntegrityError: it is not what a launch that measures ceilings leaves.
     """
     record = read(CeilingsRecord, path)
     try:
@@ -97,21 +96,27 @@ def bandwidths(record: CeilingsRecord) -> pd.DataFrame:
     caches, threads = caches_of(record), found.threads if on_cpu else 1
     rows = []
     for row in sorted(found.bandwidth, key=lambda row: row.working_set_bytes):
-        rates = row.all_bytes_per_s
         level = level_of(row.working_set_bytes, caches, threads)
         rows.append(
             {
                 "level": level,
                 "kernel": row.kernel,
                 "working_set_bytes": row.working_set_bytes,
-                "bytes_per_s": row.bytes_per_s,
-                "median_bytes_per_s": statistics.median(rates),
-                "spread": max(rates) / min(rates) - 1,
-                "repetitions": len(rates),
+                **_rate(row, "bytes_per_s"),
                 "traffic_bytes_per_s": _traffic(level, row) if on_cpu else None,
             }
         )
     return pd.DataFrame(rows, columns=LEVEL_COLUMNS)
+
+
+def _rate(row: Bandwidth | Product, name: str) -> dict[str, Any]:
+    """The best of a rate, its median and spread (best by worst, less 1)."""
+    rates = getattr(row, f"all_{name}")
+    spread = max(rates) / min(rates) - 1
+    return {
+        **{name: getattr(row, name), f"median_{name}": statistics.median(rates)},
+        **{"spread": spread, "repetitions": len(rates)},
+    }
 
 
 def caches_of(record: CeilingsRecord) -> Mapping[str, int] | None:
@@ -183,16 +188,13 @@ def products(record: CeilingsRecord) -> pd.DataFrame:
     peaks = claimed(record)
     rows = []
     for row in results(record).gemm:
-        rates, peak = row.all_flop_per_s, peaks.get(row.precision)
+        peak = peaks.get(row.precision)
         rows.append(
             {
                 "precision": row.precision,
                 "kernel": row.kernel,
                 "size": row.size,
-                "flop_per_s": row.flop_per_s,
-                "median_flop_per_s": statistics.median(rates),
-                "spread": max(rates) / min(rates) - 1,
-                "repetitions": len(rates),
+                **_rate(row, "flop_per_s"),
                 "modelled_flop_per_s": peak,
                 "share": row.flop_per_s / peak if peak else None,
             }

@@ -13,6 +13,7 @@ from tare.model.levels import level_column, read_levels
 from tare.model.registry import HOST, SHARED, SINGLE
 from tare.model.roles import reference_of
 from tare.model.studies import arms, layout
+from tare.model.studies.layout import kind_of
 
 KINDS = ("rounds", "steps")
 PROFILE, SWEEP = "profile", "sweep"  # what stands for a campaign's name where there is one of a kind
@@ -27,11 +28,6 @@ class Asked:
 
     metric: str
     arm: arms.Arm | None = None
-
-
-def kind_of(campaign: str) -> str:
-    """Kind of a campaign, from its name."""
-    return layout.kind_of(campaign)
 
 
 def share(verdicts: pd.DataFrame) -> float:
@@ -55,11 +51,8 @@ def joint(table: pd.DataFrame) -> pd.DataFrame:
 def compared(table: pd.DataFrame, kind: str, level: str | None = None, scenario: str = SINGLE) -> pd.DataFrame:
     """Rows of the campaigns of one kind that compare environments at one level of a factor.
 
-    Args:
-        table: metrics or verdicts.
-        kind: `rounds` or `steps`.
-        level: written `factor=level`; None is the headline's. A level that the headline itself has is there too.
-        scenario: what ran beside the units.
+    `table`: metrics or verdicts. `kind`: `rounds` or `steps`. `level`: written `factor=level`; None is the
+    headline's. A level that the headline itself has is there too. `scenario`: what ran beside the units.
     """
     rows = table[(table["scenario"] == scenario) & (table["campaign"].map(kind_of) == kind)]
     found = {name: layout.arm_of(name) for name in rows["campaign"].unique()}
@@ -82,8 +75,7 @@ def compared(table: pd.DataFrame, kind: str, level: str | None = None, scenario:
 def headlines(verdicts: pd.DataFrame) -> pd.DataFrame:
     """Verdicts of the headline campaigns, and of those beside them that are headlines at another level.
 
-    Returns:
-        The rows, with what each answers as `asked`.
+    Returns the rows, with what each answers as `asked`.
     """
     rows = joint(verdicts)
     found = [_asked(rows, None)]
@@ -158,14 +150,10 @@ def arm_verdicts(table: pd.DataFrame, workload: str, campaign: str) -> pd.DataFr
 def weighed(verdicts: pd.DataFrame, workload: str) -> pd.DataFrame:
     """What environments, settings and other stacks move on the host, farthest first, as rows of the verdict table.
 
-    Args:
-        verdicts: the whole table.
-        workload: its name.
-
-    Returns:
-        Headline rows against the host, and levels against the headline's on the host, with `group`, `level` (of a
-        setting or stack, as `factor=level`), `size` and `rank`. `size` is the distance of the ratio's logarithm
-        from zero, NaN where there is no ratio; rows of one metric stand together and are ranked together.
+    `verdicts`: the whole table. `workload`: its name. Returns headline rows against the host, and levels against
+    the headline's on the host, with `group`, `level` (of a setting or stack, as `factor=level`), `size` and `rank`.
+    `size` is the distance of the ratio's logarithm from zero, NaN where there is no ratio; rows of one metric stand
+    together and are ranked together.
     """
     headline = joint(verdicts)
     own = (headline["workload"] == workload) & (headline["reference"] == HOST)

@@ -47,28 +47,21 @@ class Steps:
 
 @dataclass(frozen=True, kw_only=True)
 class Compiled:
-    """One compiler beside none, in one stack.
-
-    Attributes:
-        plain: without it; None of a framework that always compiles.
-        told_s: what the framework says that compiling took; None where it does not.
-        graphs, breaks: graphs that it made of a job, and breaks between them.
-        operators, left: operators in its graphs, and those outside of them.
-        unsupported: those of the latter that it can't compile. All None where it does not say.
-        campaign: in which it was measured.
-    """
+    """One compiler beside none, in one stack."""
 
     stack: str
     compiler: str
     compiled: Steps
-    plain: Steps | None
-    told_s: float | None = None
+    plain: Steps | None  # without it; None of a framework that always compiles
+    told_s: float | None = None  # what the framework says that compiling took; None where it does not
+    # `graphs`, `breaks`: graphs that it made of a job, and breaks between them
     graphs: int | None = None
     breaks: int | None = None
+    # `operators`, `left`: operators in its graphs, and those outside of them
     operators: int | None = None
     left: int | None = None
-    unsupported: int | None = None
-    campaign: str = ""
+    unsupported: int | None = None  # those of the latter that it can't compile. All None where it does not say
+    campaign: str = ""  # in which it was measured
 
     @property
     def compile_s(self) -> float | None:

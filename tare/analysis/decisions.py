@@ -20,18 +20,30 @@ from typing import Any
 
 import pandas as pd
 
-from tare.analysis.choice import ENVIRONMENT, METRIC_OF, is_level, joint, kind_of, weighed
+from tare.analysis.choice import ENVIRONMENT, METRIC_OF, is_level, joint, weighed
 from tare.analysis.job_length import LIMIT, NAMED
 from tare.analysis.reasons import NOTHING, Case, Cause, Reason
 from tare.model.registry import HOST
 from tare.model.roles import read_role
 from tare.model.studies.cells import CellKey, read_cell
-from tare.model.studies.layout import arm_of
+from tare.model.studies.layout import arm_of, kind_of
 from tare.model.tables import CO_RUNNER, DIFFERENT, INCONCLUSIVE
 from tare.stats.intervals import Interval, judge
 
 JOB = "job_s"  # the metric of a job of a length
-MODELLED, MEASURED, UNAVAILABLE = "modelled", "measured", "unavailable"
+MEASURED, UNAVAILABLE = "measured", "unavailable"
+# Fields of a decision and their columns: those of `verdicts` too, and those of `decisions` alone.
+JUDGED = {
+    **{name: name for name in ("metric", "reference", "ratio", "alpha", "margin", "verdict", "role", "scaled")},
+    **{
+        "low": "ci_low",
+        "high": "ci_high",
+        "control_reaches": "control_reaches",
+        "n": "n_units",
+        "lacking": "reason",
+    },
+}
+OWN = {name: name for name in ("kind", "factor", "level", "length_s", "rank")}
 
 
 class Weight(StrEnum):
@@ -54,52 +66,36 @@ class Change:
 
 @dataclass(frozen=True, kw_only=True)
 class Decision:
-    """One row.
+    """One row."""
 
-    Attributes:
-        cell: what was measured; the launch is the environment.
-        metric: real_s, step_s, or JOB with `length_s`, which is the time of its steps on the host.
-        factor, level: what differs: `environment`, the factor of an arm, CO_RUNNER.
-        reference: the launch that it is compared with.
-        ratio, low, high: of the times, with the interval that decides; None where there is none.
-        seconds: what it takes more, from `low` and `high`, modelled from the reference's median; None without.
-        control: ends of the interval of host against host; None without.
-        control_reaches: whether that reaches as far as what the verdict claims; None where nobody says.
-        kind: measured, modelled or unavailable.
-        n, alpha, margin, verdict: as in `verdicts`; of a job its own margin.
-        role: primary or exploratory.
-        rank: 1 is the farthest from none, by what was found; None of what is not ranked.
-        weight: of a level on the host; None of others.
-        reason: what the difference is put down to.
-        change: what is advised; None for nothing.
-        lacking: why there is no interval, or what else limits the row.
-        scaled: as in all tables.
-    """
-
-    cell: CellKey
-    metric: str
+    cell: CellKey  # what was measured; the launch is the environment
+    metric: str  # real_s, step_s, or JOB with `length_s`, which is the time of its steps on the host
     length_s: float | None = None
+    # `factor`, `level`: what differs: `environment`, the factor of an arm, CO_RUNNER
     factor: str
     level: str
-    reference: str
+    reference: str  # the launch that it is compared with
+    # `ratio`, `low`, `high`: of the times, with the interval that decides; None where there is none
     ratio: float | None
     low: float | None
     high: float | None
+    # what it takes more, from `low` and `high`, modelled from the reference's median; None without
     seconds: tuple[float, float] | None
-    control: tuple[float, float] | None
-    control_reaches: bool | None
-    kind: str
+    control: tuple[float, float] | None  # ends of the interval of host against host; None without
+    control_reaches: bool | None  # whether that reaches as far as what the verdict claims; None where nobody says
+    kind: str  # measured, modelled or unavailable
+    # `n`, `alpha`, `margin`, `verdict`: as in `verdicts`; of a job its own margin
     n: int
     alpha: float | None
     margin: float
     verdict: str
-    role: str
-    rank: int | None = None
-    weight: Weight | None = None
-    reason: Reason = NOTHING
-    change: Change | None = None
-    lacking: str | None = None
-    scaled: str | None = None
+    role: str  # primary or exploratory
+    rank: int | None = None  # 1 is the farthest from none, by what was found; None of what is not ranked
+    weight: Weight | None = None  # of a level on the host; None of others
+    reason: Reason = NOTHING  # what the difference is put down to
+    change: Change | None = None  # what is advised; None for nothing
+    lacking: str | None = None  # why there is no interval, or what else limits the row
+    scaled: str | None = None  # as in all tables
 
     @property
     def env(self) -> str:
@@ -123,42 +119,26 @@ class Decision:
 
     def row(self) -> dict[str, Any]:
         """Its row of the table `decisions`."""
-        low_s, high_s = self.seconds or (None, None)
-        control_low, control_high = self.control or (None, None)
+        ends = {
+            "seconds": self.seconds,
+            "control_ci": self.control,
+            "cause_share": (self.reason.low, self.reason.high),
+        }
         change = self.change
+        ends["change_ratio"] = None if change is None else (change.low, change.high)
         return {
             **self.cell.row(),
-            "scaled": self.scaled,
-            "metric": self.metric,
-            "length_s": self.length_s,
-            "factor": self.factor,
-            "level": self.level,
-            "reference": self.reference,
-            "ratio": self.ratio,
-            "ci_low": self.low,
-            "ci_high": self.high,
-            "seconds_low": low_s,
-            "seconds_high": high_s,
-            "control_ci_low": control_low,
-            "control_ci_high": control_high,
-            "control_reaches": self.control_reaches,
-            "kind": self.kind,
-            "n_units": self.n,
-            "alpha": self.alpha,
-            "margin": self.margin,
-            "verdict": self.verdict,
-            "role": self.role,
-            "rank": self.rank,
+            **{column: getattr(self, name) for name, column in {**JUDGED, **OWN}.items()},
+            **{
+                f"{name}_{end}": told and told[place]
+                for name, told in ends.items()
+                for place, end in enumerate(("low", "high"))
+            },
             "weight": self.weight and self.weight.value,
             "cause": self.reason.cause.value,
             "cause_what": self.reason.what,
-            "cause_share_low": self.reason.low,
-            "cause_share_high": self.reason.high,
             "change_factor": change and change.factor,
             "change_level": change and change.level,
-            "change_ratio_low": change and change.low,
-            "change_ratio_high": change and change.high,
-            "reason": self.lacking,
         }
 
 
@@ -168,48 +148,23 @@ def read_decisions(table: pd.DataFrame) -> list[Decision]:
 
 
 def _read(row: Mapping[str, Any]) -> Decision:
-    changed = _or_none(row["change_factor"])
-    share = [_or_none(row[name]) for name in ("cause_share_low", "cause_share_high")]
+    own = {name: _or_none(value) for name, value in row.items()}
+    changed, share, ratio = own["change_factor"], _ends(row, "cause_share"), _ends(row, "change_ratio")
+    low, high = share or (None, None)
     return Decision(
         **_values(row),
-        kind=row["kind"],
-        seconds=_ends(row, "seconds_low", "seconds_high"),
-        factor=row["factor"],
-        level=row["level"],
-        length_s=_or_none(row["length_s"]),
-        rank=None if pd.isna(row["rank"]) else int(row["rank"]),
-        weight=None if pd.isna(row["weight"]) else Weight(row["weight"]),
-        reason=Reason(cause=Cause(row["cause"]), what=_or_none(row["cause_what"]), low=share[0], high=share[1]),
-        change=None
-        if changed is None
-        else Change(
-            factor=changed,
-            level=row["change_level"],
-            low=float(row["change_ratio_low"]),
-            high=float(row["change_ratio_high"]),
-        ),
+        **{name: own[column] for name, column in OWN.items()},
+        seconds=_ends(row, "seconds"),
+        weight=own["weight"] and Weight(own["weight"]),
+        reason=Reason(cause=Cause(row["cause"]), what=own["cause_what"], low=low, high=high),
+        change=ratio and Change(factor=changed, level=row["change_level"], low=ratio[0], high=ratio[1]),
     )
 
 
 def _values(row: Mapping[str, Any]) -> dict[str, Any]:
     """What a row of `verdicts` and one of `decisions` have alike."""
-    return {
-        "cell": read_cell(row),
-        "metric": row["metric"],
-        "reference": row["reference"],
-        "ratio": _or_none(row["ratio"]),
-        "low": _or_none(row["ci_low"]),
-        "high": _or_none(row["ci_high"]),
-        "control": _ends(row, "control_ci_low", "control_ci_high"),
-        "control_reaches": None if pd.isna(row["control_reaches"]) else bool(row["control_reaches"]),
-        "n": int(row["n_units"]),
-        "alpha": _or_none(row["alpha"]),
-        "margin": float(row["margin"]),
-        "verdict": row["verdict"],
-        "role": row["role"],
-        "lacking": _or_none(row["reason"]),
-        "scaled": _or_none(row.get("scaled")),
-    }
+    told = {name: _or_none(row.get(column)) for name, column in JUDGED.items()}
+    return {"cell": read_cell(row), "control": _ends(row, "control_ci"), **told}
 
 
 def decide(
@@ -217,10 +172,8 @@ def decide(
 ) -> list[Decision]:
     """Every decision of a study, workload by workload.
 
-    Args:
-        made: its tables by name: metrics, verdicts, job_length, kernels, fingerprints.
-        confidence: that it asks for.
-        fewest: units before anything is told apart, by workload and kind of its headline campaigns.
+    `made`: its tables by name: metrics, verdicts, job_length, kernels, fingerprints. `confidence`: that it asks
+    for. `fewest`: units before anything is told apart, by workload and kind of its headline campaigns.
     """
     verdicts = made["verdicts"]
     found: list[Decision] = []
@@ -235,9 +188,7 @@ def decide(
 def compared_rows(verdicts: pd.DataFrame, metrics: pd.DataFrame, workload: str) -> list[Decision]:
     """The comparisons of a workload on what each kind of campaign answers, ranked and weighed; no reasons yet.
 
-    Args:
-        verdicts, metrics: the tables.
-        workload: its name.
+    `verdicts`, `metrics`: the tables. `workload`: its name.
     """
     own = verdicts[(verdicts["workload"] == workload) & verdicts["metric"].isin(METRIC_OF.values())]
     chosen = own["metric"] == own["campaign"].map(lambda name: METRIC_OF.get(kind_of(name)))
@@ -425,5 +376,7 @@ def _or_none(value: Any) -> Any:
     return None if value is None or pd.isna(value) else value
 
 
-def _ends(row: Mapping[str, Any], low: str, high: str) -> tuple[float, float] | None:
-    return None if pd.isna(row[low]) or pd.isna(row[high]) else (float(row[low]), float(row[high]))
+def _ends(row: Mapping[str, Any], name: str) -> tuple[float, float] | None:
+    """Both ends of an interval; None where one is missing."""
+    low, high = row[f"{name}_low"], row[f"{name}_high"]
+    return None if pd.isna(low) or pd.isna(high) else (float(low), float(high))

@@ -25,8 +25,7 @@ from tare.model.studies.study import (
     campaigns,
     headlines,
     profiled_stacks,
-    sampling_beside,
-    sampling_of,
+    sampling_in,
 )
 from tare.stats.costs import SERVER, Work, exchange_s
 
@@ -129,9 +128,7 @@ def least_s(study: Study, one: CampaignId) -> float:
 def images_s(study: Study, images: Path) -> float:
     """Seconds until the images of a study are there, of which some may be.
 
-    Args:
-        study: whose stacks are needed.
-        images: folder of the image records of all stacks.
+    `study`: whose stacks are needed. `images`: folder of the image records of all stacks.
     """
     found = 0.0
     for stack in study.stacks_needed:
@@ -173,13 +170,9 @@ def campaign_s(study: Study, one: CampaignId) -> float:
     if arm is not None and arm.factor in arms.NEEDS_CUDA and study.device != "cuda":
         return REFUSED_S
     rounds = Work(once_s=BEGIN_S, each_s=round_s(study, one))
-    if one.scenario == SHARED and study.shared is not None:
-        return rounds.seconds(sampling_beside(study.shared, study.rounds, study.confidence, arm).units or 0)
-    if one.scenario == DISTRIBUTED and study.distributed is not None:
-        return rounds.seconds(study.distributed.sampling(study.confidence, arm).units or 0)
-    is_headline = arm is None and one.scenario == "single"
-    settings = study.rounds.of_headline(one.workload) if is_headline else study.rounds
-    sampling, first = sampling_of(settings, study.confidence, "", arm), max(1, study.rounds.discarded)
+    sampling, first = sampling_in(study, one.workload, arm, one.scenario), max(1, study.rounds.discarded)
+    if one.scenario in (SHARED, DISTRIBUTED):
+        return rounds.seconds(sampling.units or 0)
     if sampling.units:
         return rounds.seconds(first + sampling.units)
     return max(rounds.each_s * (first + (sampling.pilot or 0)), sampling.budget_s or 0.0)

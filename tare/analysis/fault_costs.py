@@ -52,8 +52,7 @@ SOURCES = {"measured": REPLICATES, "modelled": f"{REPLICATES}, fault_cost_s"}
 def fault_rows(found: Sequence[Measured]) -> list[dict[str, Any]]:
     """Rows of the table `fault_costs`.
 
-    Args:
-        found: the campaigns of a study; the views of one campaign at the two levels go together.
+    `found`: the campaigns of a study; the views of one campaign at the two levels go together.
     """
     levels: dict[Path, dict[str, Measured]] = {}
     for one in found:
@@ -88,8 +87,8 @@ class _Pair:
     """The campaigns of one workload at both levels.
 
     Attributes:
-        steady, default: seconds of a step by round and launch; rounds that both hold, and launches of these with
-            all values.
+        steady, default: seconds of a step by round and launch; rounds that both hold, and launches of these
+            with all values.
         more: page faults of a step, default less steady, alike.
         alpha: of one interval.
         speed: by round, steady steps of the hosts by their mean over rounds.

@@ -19,10 +19,9 @@ from tare.core.files import project_root, read_json
 from tare.machine import facts
 from tare.model.journals.sealed import read_sealed
 from tare.model.journals.units import compared, share_of, shares
-from tare.model.registry import DISTRIBUTED, SHARED
 from tare.model.studies import arms
 from tare.model.studies.layout import ROUNDS, SEALED, kind_of, read_name
-from tare.model.studies.study import Study, campaigns, sampling_beside, sampling_of
+from tare.model.studies.study import Study, campaigns, sampling_in
 from tare.stats.costs import Work
 from tare.stats.fits import run_values
 from tare.stats.intervals import log_ratios_of, stein_units
@@ -32,19 +31,12 @@ REFERENCE = project_root() / "benchmarks/spreads.json"
 
 @dataclass(frozen=True, kw_only=True)
 class Experience:
-    """What an earlier campaign tells of the next one.
+    """What an earlier campaign tells of the next one."""
 
-    Attributes:
-        source: where it comes from, for people.
-        spread: standard deviation of a unit's log-ratio, the widest of the environments and the control.
-        work: seconds of the discarded units together, and of one that counts.
-        environments: how many were compared with the host; a unit of another number costs in proportion.
-    """
-
-    source: str
-    spread: float
-    work: Work
-    environments: int
+    source: str  # where it comes from, for people
+    spread: float  # standard deviation of a unit's log-ratio, the widest of the environments and the control
+    work: Work  # seconds of the discarded units together, and of one that counts
+    environments: int  # how many were compared with the host; a unit of another number costs in proportion
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -70,22 +62,15 @@ def forecasts(
 ) -> Iterator[Forecast]:
     """A forecast for every comparison of a study.
 
-    Args:
-        study: the checked study.
-        folders: of campaigns, the likelier ones first (results/campaigns/<study>/<machine>).
-        half_width: wanted, relative; None for the study's.
-        budget_s: of one campaign; None for the study's.
-        tries: those of the study so far; None for none. The next one may spend its share of alpha.
+    `study`: the checked study. `folders`: of campaigns, the likelier ones first
+    (results/campaigns/<study>/<machine>). `half_width`: wanted, relative; None for the study's. `budget_s`: of one
+    campaign; None for the study's. `tries`: those of the study so far; None for none. The next one may spend its
+    share of alpha.
     """
     settings = study.rounds
     for campaign in (campaign for campaign in campaigns(study) if campaign.kind == ROUNDS):
         arm = arms.parse(campaign.arm) if campaign.arm else None
-        if study.shared is not None and campaign.scenario == SHARED:
-            sampling = sampling_beside(study.shared, study.rounds, study.confidence, arm)
-        elif study.distributed is not None and campaign.scenario == DISTRIBUTED:
-            sampling = study.distributed.sampling(study.confidence, arm)
-        else:
-            sampling = sampling_of(settings, study.confidence, "", arm)
+        sampling = sampling_in(study, campaign.workload, arm, campaign.scenario)
         found = experience(folders, campaign.workload, campaign.name)
         wanted = half_width or settings.half_width
         count = max(1, len(campaign.environments) - 1)
@@ -136,8 +121,7 @@ def experience(folders: Sequence[Path], workload: str, name: str) -> Experience 
 def from_campaign(sealed: Path) -> Experience | None:
     """What a sealed campaign of this machine tells; None with fewer than two complete units.
 
-    Raises:
-        IntegrityError: it is not what was sealed.
+    Raises IntegrityError: it is not what was sealed.
     """
     campaign = read_sealed(sealed)
     plan, own = campaign.plan, campaign.counted

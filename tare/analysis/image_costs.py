@@ -20,16 +20,13 @@ from tare.model import tables
 from tare.model.journals.sealed import read_sealed
 from tare.model.journals.units import AS_FOUND, COLD, WARM, launched_ns, mark_ns, start_s
 from tare.model.levels import SAME, STACK, read_levels
-from tare.model.records.images import ImageRecord, OciRecord, Storage, TreeRecord
+from tare.model.records.images import ImageRecord, NaiveImageRecord, OciRecord, Storage, TreeRecord
 from tare.model.records.launches import LaunchRecord, StartResults
-from tare.model.records.measured import StartsRecord
-from tare.model.records.naive_image import NaiveImageRecord
 from tare.model.registry import HOST, environment
 from tare.model.roles import LaunchRole, read_role
-from tare.model.rows import measured, unavailable
+from tare.model.rows import measured
 from tare.model.schema import read
 from tare.model.studies.cells import CellKey
-from tare.model.studies.layout import SEALED
 
 SHARED = "oci"  # stands for the image that all contained environments derive from
 ALL_WORKLOADS = "all"  # an image is the same for every workload
@@ -74,14 +71,9 @@ class Forms:
 def read_forms(folder: Path, stack: str, environments: Sequence[str], naive: Path | None = None) -> Forms:
     """The records of a stack below `folder`.
 
-    Args:
-        folder: of the image records of all stacks.
-        stack: its name.
-        environments: those whose forms are counted.
-        naive: record of the naive images of the same stack, where the study has them.
-
-    Raises:
-        UserError: records of environments are missing.
+    `folder`: of the image records of all stacks. `stack`: its name. `environments`: those whose forms are counted.
+    `naive`: record of the naive images of the same stack, where the study has them. Raises UserError: records of
+    environments are missing.
     """
     paths = {env: folder / stack / f"{env}.json" for env in environments}
     require(paths.values())
@@ -99,44 +91,24 @@ def read_forms(folder: Path, stack: str, environments: Sequence[str], naive: Pat
 
 @dataclass(frozen=True, kw_only=True)
 class Starts:
-    """First starts of a study's own stack: unit, environment, phase and record of each, in their order.
-
-    Attributes:
-        campaign: that they were part of.
-        no_cold: why none could be cold.
-        unavailable: environments that were not started, each with its reason.
-    """
+    """First starts of a study's own stack: unit, environment, phase and record of each, in their order."""
 
     stack: str
     workload: str
     arm: str
     scenario: str
-    no_cold: str | None
+    no_cold: str | None  # why none could be cold
     environments: tuple[str, ...]
-    unavailable: Mapping[str, str]
+    unavailable: Mapping[str, str]  # environments that were not started, each with its reason
     launches: Sequence[tuple[int, str, str, LaunchRecord]]
-    campaign: str = "starts"
+    campaign: str = "starts"  # that they were part of
 
 
 def read_starts(path: Path) -> Starts:
-    """The starts of a sealed campaign, whose launches are called `<environment>/<phase>`; or of a starts.json.
+    """The starts of a sealed campaign, whose launches are called `<environment>/<phase>`.
 
-    Raises:
-        IntegrityError: it is neither, changed since it was sealed, or of another version.
+    Raises IntegrityError: it is of another kind, changed since it was sealed, or of another version.
     """
-    if path.name != SEALED:
-        record = read(StartsRecord, path)
-        return Starts(
-            **{key: getattr(record, key) for key in ("stack", "workload", "arm", "environments", "unavailable")},
-            scenario="single",
-            no_cold=record.cold.reason,
-            launches=[
-                (unit.unit, env, phase, launch)
-                for unit in record.units
-                for env in unit.order
-                for phase, launch in unit.launches[env].items()
-            ],
-        )
     campaign = read_sealed(path)
     plan = campaign.plan
     if plan.kind != "starts":
@@ -154,8 +126,7 @@ def read_starts(path: Path) -> Starts:
 def read_runs(path: Path) -> Starts:
     """The warm starts that the whole runs of a sealed campaign began with.
 
-    Raises:
-        IntegrityError: it is of another kind, its runs did not begin with a warm page cache, or it has changed.
+    Raises IntegrityError: it is of another kind, its runs did not begin with a warm page cache, or it has changed.
     """
     campaign = read_sealed(path)
     plan = campaign.plan
@@ -183,11 +154,9 @@ def build(
 ) -> pd.DataFrame:
     """The table of what images cost.
 
-    Args:
-        study, machine: their names; images were made on this machine, or for it.
-        forms: of every stack.
-        starts: of one of those stacks; the others have none.
-        runs: the warm starts of the same stack, where its whole runs are those; of no use where `starts` has any.
+    `study`, `machine`: their names; images were made on this machine, or for it. `forms`: of every stack. `starts`:
+    of one of those stacks; the others have none. `runs`: the warm starts of the same stack, where its whole runs
+    are those; of no use where `starts` has any.
     """
     rows: list[dict[str, Any]] = []
     for one in forms:
@@ -238,12 +207,12 @@ def _named(row: dict[str, Any]) -> dict[str, Any]:
     return {"item": row.pop("metric"), **row}
 
 
-def _has(item: str, value: float, source: str) -> dict[str, Any]:
-    return _named(measured(item, value, unit_of(item), source))
+def _has(item: str, value: float | None, source: str, reason: str | None = None) -> dict[str, Any]:
+    return _named(measured(item, value, unit_of(item), source, reason))
 
 
 def _lacks(item: str, source: str, reason: str | None) -> dict[str, Any]:
-    return _named(unavailable(item, unit_of(item), source, reason or ""))
+    return _has(item, None, source, reason)
 
 
 def unit_of(item: str) -> str:
@@ -309,7 +278,7 @@ def _size_rows(record: ImageRecord, image: OciRecord | None, tree: TreeRecord | 
         wheels = tree.wheel_bytes if tree else None
         reason = "the tree's record does not count the wheels; make it again"
         source = "the locked wheels, compressed as they are downloaded"
-        yield _has("archive_bytes", wheels, source) if wheels else _lacks("archive_bytes", source, reason)
+        yield _has("archive_bytes", wheels or None, source, reason)
     elif storage is not None and storage.files == 1 and storage.disk_bytes is not None:
         how = record.details.get("compression")
         source = f"the form itself, one file{f', compressed ({how})' if how else ''}: allocated blocks"
@@ -379,7 +348,7 @@ def start_rows(phase: str, launch: LaunchRecord) -> list[dict[str, Any]]:
         f"{phase}_own_read_bytes": (results.read_bytes, "/proc/self/io inside", results.read_bytes_reason),
     }
     for item, (value, source, reason) in read.items():
-        rows.append(_lacks(item, source, reason) if value is None else _has(item, value, source))
+        rows.append(_has(item, value, source, reason))
     return rows
 
 

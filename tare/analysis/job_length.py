@@ -41,9 +41,8 @@ MODEL = "fixed_s, step_share, host_fixed_s"
 def cost_rows(found: Sequence[Measured]) -> list[dict[str, Any]]:
     """Rows of the table `job_length`, of every headline of whole runs.
 
-    Args:
-        found: the campaigns of a study; a headline of rounds goes with its steps of the same workload and
-            environments.
+    `found`: the campaigns of a study; a headline of rounds goes with its steps of the same workload and
+    environments.
     """
     steps = {_question(one): one for one in found if is_headline(one.campaign.name, "steps")}
     return [
@@ -68,10 +67,8 @@ def once(metrics: pd.DataFrame) -> pd.DataFrame:
 def cost_of(host_s: float, fixed_s: Sequence[float], step: Sequence[float]) -> tuple[Cost, CostBox]:
     """A cost and the box around it.
 
-    Args:
-        host_s: what the host takes once, in seconds.
-        fixed_s: seconds more that happen once: value, lower and upper end.
-        step: share of a step more: value, lower and upper end.
+    `host_s`: what the host takes once, in seconds. `fixed_s`: seconds more that happen once: value, lower and upper
+    end. `step`: share of a step more: value, lower and upper end.
     """
     middle, low, high = (
         Cost(host_s=host_s, fixed_s=seconds, step=share) for seconds, share in zip(fixed_s, step, strict=True)
@@ -93,12 +90,8 @@ class _Told:
 def forecast(table: pd.DataFrame, env: str) -> tuple[Cost, CostBox]:
     """The cost of an environment from its rows of the table `job_length`.
 
-    Args:
-        table: rows of one workload.
-        env: of which something is said: none of its rows is unavailable.
-
-    Raises:
-        UserError: nothing is said of its jobs; with the reason.
+    `table`: rows of one workload. `env`: of which something is said: none of its rows is unavailable. Raises
+    UserError: nothing is said of its jobs; with the reason.
     """
     rows = table[table["launch"].isin((HOST, env))].set_index("item")
     if (missing := rows["reason"].dropna()).size or "length_below" not in rows.index:

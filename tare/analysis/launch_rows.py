@@ -131,8 +131,7 @@ def whole_run_rows(launch: LaunchRecord) -> list[Row]:
 def slowdown_row(beside: LaunchRecord | None, alone: LaunchRecord | None) -> Row:
     """Time of a whole run beside a neighbour by that of the same run without one, in the same unit.
 
-    Args:
-        beside, alone: None where there was none; with one that failed there is no ratio.
+    `beside`, `alone`: None where there was none; with one that failed there is no ratio.
     """
     source, unit = "launcher", "1"
     for launch, what in ((beside, "beside the neighbour"), (alone, "without the neighbour")):
@@ -158,10 +157,7 @@ def contention_rows(launch: LaunchRecord) -> list[Row]:
     counted, reasons = launch.contention.values, launch.contention.reasons
     source = "the machine's counters"
     found = [
-        measured(name, counted[name], unit, source)
-        if name in counted
-        else unavailable(name, unit, source, reasons.get(name, ""))
-        for name, unit in CONTENTION.items()
+        measured(name, counted.get(name), unit, source, reasons.get(name)) for name, unit in CONTENTION.items()
     ]
     if launch.program == WORKER:
         found += _scheduling_rows(launch.seen_inside().scheduling)
@@ -178,10 +174,8 @@ def contention_rows(launch: LaunchRecord) -> list[Row]:
 
 def _scheduling_rows(found: Scheduling | None) -> list[Row]:
     """How a launch's own threads came to run."""
-    if found is None or found.waited_s is None:
-        waited = unavailable("waited_s", "s", "schedstat", "the kernel does not count how long threads wait to run")
-    else:
-        waited = measured("waited_s", found.waited_s, "s", "schedstat")
+    why = "the kernel does not count how long threads wait to run"
+    waited = measured("waited_s", found.waited_s if found else None, "s", "schedstat", why)
     return [waited, *([measured("preemptions", found.preemptions, "1", "getrusage")] if found else [])]
 
 
@@ -260,11 +254,7 @@ def _exchange_times(found: Exchange, first: int, source: str) -> list[Row]:
         [ns / 1e9 for ns in column[first:]] for column in (found.step_ns, found.in_flight_ns, found.exposed_ns)
     )
     busy_s = statistics.median(busy)
-    rate = (
-        measured("exchange_bytes_per_s", found.payload_bytes / busy_s, "B/s", source)
-        if busy_s > 0
-        else unavailable("exchange_bytes_per_s", "B/s", source, "no exchange took any time")
-    )
+    rate = found.payload_bytes / busy_s if busy_s > 0 else None
     return [
         measured("group_step_s", statistics.median(step), "s", source),
         measured(
@@ -273,7 +263,7 @@ def _exchange_times(found: Exchange, first: int, source: str) -> list[Row]:
         measured("exchange_s", busy_s, "s", source),
         measured("exposed_exchange_s", statistics.median(exposed), "s", source),
         measured("exchange_share", sum(exposed) / sum(step), "1", source),
-        rate,
+        measured("exchange_bytes_per_s", rate, "B/s", source, "no exchange took any time"),
     ]
 
 
@@ -294,10 +284,7 @@ def boot_rows(launch: LaunchRecord) -> list[Row]:
         "boot_mount_s": (launch.vm.mount_s, "console", "it does not say when the launch's program began"),
         "shutdown_s": (launch.vm.shutdown_s, "launcher", "the launch's last word was not heard"),
     }
-    return [
-        unavailable(name, "s", source, reason) if value is None else measured(name, value, "s", source)
-        for name, (value, source, reason) in parts.items()
-    ]
+    return [measured(name, value, "s", source, reason) for name, (value, source, reason) in parts.items()]
 
 
 def _runtime_cpu(launch: LaunchRecord) -> Row:
@@ -308,20 +295,14 @@ def _runtime_cpu(launch: LaunchRecord) -> Row:
         return unavailable("runtime_cpu_s", "s", "wait4", "the transport does not say what its client used")
     inside = last.user_s + last.system_s - entry.user_s - entry.system_s
     helpers = launch.client_user_s + launch.client_system_s - inside
-    return (
-        unavailable("runtime_cpu_s", "s", "wait4", why)
-        if helpers < 0
-        else measured("runtime_cpu_s", helpers, "s", "wait4")
-    )
+    return measured("runtime_cpu_s", None if helpers < 0 else helpers, "s", "wait4", why)
 
 
 def step_rows(launch: LaunchRecord, level: str, step_s: float) -> list[Row]:
     """Metrics of the training steps that a whole run measured at a level of the allocator.
 
-    Args:
-        launch: its record, with replicates at this level.
-        level: of the allocator.
-        step_s: from the round's fit (`tare.stats.fits.step_values`).
+    `launch`: its record, with replicates at this level. `level`: of the allocator. `step_s`: from the round's fit
+    (`tare.stats.fits.step_values`).
     """
     own = replicates_at(launch, level)
     steps = [seconds for one in own for seconds in one.seconds]
@@ -354,8 +335,7 @@ def cause_rows(launch: LaunchRecord) -> list[Row]:
     The first pass over the files comes before the imports of the same launch; the later ones after them, their
     median counts.
 
-    Raises:
-        IntegrityError: the record is of another kind of launch.
+    Raises IntegrityError: the record is of another kind of launch.
     """
     first, files, kernels, operators = looked_for_causes(launch)
     after_read_s = (mark_ns(launch, "imports") - mark_ns(launch, "read")) / 1e9
@@ -378,9 +358,8 @@ def cause_rows(launch: LaunchRecord) -> list[Row]:
 
 def _calls(found: Kernels, metric: str, source: str) -> Row:
     """Calls of one step, or the reason why nobody counted them."""
-    if found.rows is None:
-        return unavailable(metric, "1", source, found.reason or "")
-    return measured(metric, sum(row.calls for row in found.rows) / found.steps, "1", source)
+    calls = None if found.rows is None else sum(row.calls for row in found.rows) / found.steps
+    return measured(metric, calls, "1", source, found.reason)
 
 
 def kernel_rows(launch: LaunchRecord) -> list[Row]:
@@ -404,8 +383,7 @@ def kernel_rows(launch: LaunchRecord) -> list[Row]:
 def looked_for_causes(launch: LaunchRecord) -> tuple[FirstPass, FilePasses, Kernels, Kernels]:
     """What a launch of a campaign of causes found: first and later passes over files, kernels, operators.
 
-    Raises:
-        IntegrityError: it looked for something else.
+    Raises IntegrityError: it looked for something else.
     """
     results = launch.seen_inside().results_as(CausesResults)
     first, files, kernels, operators = results.first, results.files, results.kernels, results.operators

@@ -153,8 +153,7 @@ def identify(plan: Plan, campaign: str, env: str, batch: int | None) -> Row:
 def identity_of(metrics: pd.DataFrame) -> Row:
     """What rows of a campaign have in common, of its launches at its own levels.
 
-    Args:
-        metrics: rows of one campaign.
+    `metrics`: rows of one campaign.
     """
     own = metrics[metrics["launch_role"] != "headline"]
     first = (own if len(own) else metrics).iloc[0]

@@ -27,11 +27,10 @@ from tare.model.journals.units import compared, family_alpha, planned_alpha, sha
 from tare.model.studies.layout import SEALED
 from tare.model.studies.minutes import Declared, Minutes, asked_of, declared, with_budgets
 from tare.model.studies.study import CampaignId, Chosen, Rounds, Study, headlines
-from tare.stats.budgets import shared_out
 from tare.stats.costs import Work
 from tare.stats.fits import run_values, step_values
-from tare.stats.intervals import FEWEST_UNITS, MOST_UNITS, judge, log_ratios_of, stein_units, student
-from tare.stats.sliced.ratios import rounds_needed
+from tare.stats.intervals import FEWEST_UNITS, MOST_UNITS, judge, log_ratios_of, rounds_needed, stein_units, student
+from tare.stats.planning import shared_out
 
 INCONCLUSIVE = "inconclusive"
 RUN, STEP = "whole run", "training step"
@@ -41,21 +40,15 @@ ROUND_MINUTES = (10, 15, 20, 30, 45, 60, 90, 120, 180, 240, 300, 360, 420, 480)
 
 @dataclass(frozen=True, kw_only=True)
 class Comparison:
-    """What an earlier campaign shows of an environment and the host.
+    """What an earlier campaign shows of an environment and the host."""
 
-    Attributes:
-        name: environment and what is compared.
-        n, mean, spread: of the log-ratios by round.
-        margin: relative.
-        is_open: whether it could not be told.
-    """
-
-    name: str
+    name: str  # environment and what is compared
+    # `n`, `mean`, `spread`: of the log-ratios by round
     n: int
     mean: float
     spread: float
-    margin: float
-    is_open: bool
+    margin: float  # relative
+    is_open: bool  # whether it could not be told
 
     def rounds(self, alpha: float, fewest: int) -> int:
         """Rounds of a new campaign until its interval tells: clear of zero, or inside the margin."""
@@ -66,19 +59,12 @@ class Comparison:
 
 @dataclass(frozen=True, kw_only=True)
 class Earlier:
-    """What an earlier campaign tells of a new one of its question.
+    """What an earlier campaign tells of a new one of its question."""
 
-    Attributes:
-        campaign: as it was sealed.
-        comparisons: that have a spread.
-        run_spread: of whole runs, the widest of all launches: what a pilot decides on.
-        work: seconds of the rounds that did not count, together, and of one that counted.
-    """
-
-    campaign: SealedCampaign
-    comparisons: tuple[Comparison, ...]
-    run_spread: float
-    work: Work
+    campaign: SealedCampaign  # as it was sealed
+    comparisons: tuple[Comparison, ...]  # that have a spread
+    run_spread: float  # of whole runs, the widest of all launches: what a pilot decides on
+    work: Work  # seconds of the rounds that did not count, together, and of one that counted
 
     @property
     def is_open(self) -> bool:
@@ -88,8 +74,7 @@ class Earlier:
     def most_wanting(self, attempt: int) -> tuple[Comparison, int]:
         """The comparison that wants most rounds, of those that are open if any is, and how many it wants.
 
-        Args:
-            attempt: which try of its question the new campaign will be.
+        `attempt`: which try of its question the new campaign will be.
         """
         plan = self.campaign.plan
         alpha, fewest = share_of(attempt) * family_alpha(plan), plan.sampling.verdict_units
@@ -154,8 +139,7 @@ def _comparisons(campaign: SealedCampaign) -> Iterator[Comparison]:
 def newest_here(folder: Path) -> Earlier | None:
     """The newest sealed campaign of a folder that this machine measured and that tells something, or None.
 
-    Args:
-        folder: of the campaign; those that were set aside are in folders of it.
+    `folder`: of the campaign; those that were set aside are in folders of it.
     """
     now = facts.identity()
     for path in [folder, *reversed(set_aside_folders(folder))]:
@@ -174,11 +158,8 @@ def newest_here(folder: Path) -> Earlier | None:
 def planned(study: Study, minutes: Minutes, campaigns: Path, images_s: float = 0.0) -> Declared:
     """Choose the budgets of a study's headline campaigns for so many minutes.
 
-    Args:
-        study: as its file has it.
-        minutes: of the whole study.
-        campaigns: folder of the campaigns of all studies.
-        images_s: that missing images will take.
+    `study`: as its file has it. `minutes`: of the whole study. `campaigns`: folder of the campaigns of all studies.
+    `images_s`: that missing images will take.
     """
     own = headlines(study)
     folder = campaigns / study.study / facts.machine_name()
@@ -297,13 +278,8 @@ def headline_share(study: Study, found: Declared) -> tuple[float, float]:
 def laid_over(study: Study, minutes: Minutes, campaigns: Path) -> tuple[Study, Declared, bool]:
     """A study as it is run for so many minutes: what was chosen before, or what would be chosen now.
 
-    Args:
-        study: as its file has it.
-        minutes: of the whole study.
-        campaigns: folder of the campaigns of all studies.
-
-    Returns:
-        The study with its budgets, what was chosen, and whether that was chosen before.
+    `study`: as its file has it. `minutes`: of the whole study. `campaigns`: folder of the campaigns of all studies.
+    Returns the study with its budgets, what was chosen, and whether that was chosen before.
     """
     before = declared(study, minutes)
     images_s = expected.images_s(study, Path(images_folder(study, study.device)))
@@ -313,20 +289,16 @@ def laid_over(study: Study, minutes: Minutes, campaigns: Path) -> tuple[Study, D
 
 @dataclass(frozen=True, kw_only=True)
 class Answer:
-    """How many minutes would answer what a study left open.
+    """How many minutes would answer what a study left open."""
 
-    Attributes:
-        minutes: the smallest round number after which all open comparisons are expected to be told; None where none
-            of ROUND_MINUTES is enough, or the campaign ends before.
-        ends_at: rounds after which a pilot is expected to end the campaign before that; None where it does not.
-        needed_s: seconds of that study, as they were computed.
-        comparison, rounds: the comparison that decides, with its workload, and the rounds that it wants.
-    """
-
+    # the smallest round number after which all open comparisons are expected to be told; None where none of
+    # ROUND_MINUTES is enough, or the campaign ends before
     minutes: int | None
+    # rounds after which a pilot is expected to end the campaign before that; None where it does not
     ends_at: int | None = None
-    needed_s: float
+    needed_s: float  # seconds of that study, as they were computed
     workload: str
+    # `comparison`, `rounds`: the comparison that decides, with its workload, and the rounds that it wants
     comparison: Comparison
     rounds: int
 
@@ -334,9 +306,7 @@ class Answer:
 def answered_by(study: Study, sealed: Sequence[SealedCampaign]) -> Answer | None:
     """What would answer the comparisons that a study's headline campaigns left open; None where none is open.
 
-    Args:
-        study: of the campaigns.
-        sealed: its campaigns, of any kind.
+    `study`: of the campaigns. `sealed`: its campaigns, of any kind.
     """
     found: Mapping[str, Earlier] = {
         one.workload: earlier

@@ -27,40 +27,36 @@ COLUMNS = (
     *("workload", "env", "exchange", "network", "input", "n", "real_s", "samples_per_s", "step_s", "compute_s"),
     *("exposed_s", "exchange_s", "share", "bytes", "modelled_s", "intensity", "rate", "alone"),
 )
+# Of these the metrics whose medians they are.
+MEDIANS = {
+    **{
+        "real_s": "real_s",
+        "samples_per_s": "samples_per_s",
+        "step_s": "group_step_s",
+        "compute_s": "compute_step_s",
+    },
+    **{"exposed_s": "exposed_exchange_s", "exchange_s": "exchange_s", "share": "exchange_share"},
+    "bytes": "exchange_bytes",
+}
 
 
 @dataclass(frozen=True, kw_only=True)
 class Wire:
-    """What an environment's members saw of the network.
+    """What an environment's members saw of the network."""
 
-    Attributes:
-        workers: how many they were.
-        stream_bytes_per_s: of one TCP stream, at its receiver.
-        round_trip_s: median of one byte there and back.
-        all_reduce: median seconds by bytes.
-    """
-
-    workers: int
-    stream_bytes_per_s: float
-    round_trip_s: float
-    all_reduce: Mapping[int, float]
+    workers: int  # how many they were
+    stream_bytes_per_s: float  # of one TCP stream, at its receiver
+    round_trip_s: float  # median of one byte there and back
+    all_reduce: Mapping[int, float]  # median seconds by bytes
 
 
 def read_network(path: Path) -> NetworkRecord:
-    """The record of a measured network.
-
-    Raises:
-        IntegrityError: it is not what `tare network` writes.
-    """
+    """The record of a measured network. Raises IntegrityError: it is not what `tare network` writes."""
     return read(NetworkRecord, path)
 
 
 def wires(record: NetworkRecord) -> dict[str, Wire]:
-    """By environment, those that measured it.
-
-    Raises:
-        IntegrityError: a launch left something else.
-    """
+    """By environment, those that measured it. Raises IntegrityError: a launch left something else."""
     found = {}
     for env, launch in record.launches.items():
         if not launch.ok:
@@ -115,14 +111,7 @@ def points(metrics: pd.DataFrame, record: NetworkRecord) -> pd.DataFrame:
                 "network": met_on,
                 "input": "real" if pd.isna(read) else read,
                 "n": int((unit["metric"] == "group_step_s").sum()),
-                "real_s": of["real_s"],
-                "samples_per_s": of["samples_per_s"],
-                "step_s": step_s,
-                "compute_s": compute_s,
-                "exposed_s": of["exposed_exchange_s"],
-                "exchange_s": of["exchange_s"],
-                "share": of["exchange_share"],
-                "bytes": payload,
+                **{column: of[metric] for column, metric in MEDIANS.items()},
                 "modelled_s": modelled_s(exchange, payload, int(record.group["workers"]), wire)
                 if wire is not None and is_measured
                 else None,

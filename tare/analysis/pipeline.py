@@ -35,27 +35,22 @@ SOURCE = "the input alone"
 
 @dataclass(frozen=True, kw_only=True)
 class Rate:
-    """Images per second with a state of the page cache and a number of loader processes.
-
-    Attributes:
-        low, high: of the interval; None with fewer than two repetitions.
-        first_batch_s: median time to the first batch.
-    """
+    """Images per second with a state of the page cache and a number of loader processes."""
 
     cache: str
     workers: int
     n: int
     images_per_s: float
+    # `low`, `high`: of the interval; None with fewer than two repetitions
     low: float | None
     high: float | None
-    first_batch_s: float | None
+    first_batch_s: float | None  # median time to the first batch
 
 
 def read_pipeline(path: Path) -> PipelineRecord:
     """The record of a measured pipeline, of a launch that worked or of one that did not.
 
-    Raises:
-        IntegrityError: it is not what `tare pipeline` writes.
+    Raises IntegrityError: it is not what `tare pipeline` writes.
     """
     record = with_machine(read(PipelineRecord, path), path)
     if record.ok:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import gzip
 import statistics
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -67,8 +67,7 @@ HOST_SIDE = {"host_fill_s": ("aten::fill_", "aten::zero_"), "host_copy_s": ("ate
 def read_profile(path: Path) -> ProfileRecord:
     """The record of a profiled launch, which lies under its own workload and environment.
 
-    Raises:
-        IntegrityError: it is no such record, or another's.
+    Raises IntegrityError: it is no such record, or another's.
     """
     named = read(ProfileRecord, path)
     record = with_machine(named, path)
@@ -116,8 +115,7 @@ class ProfileRows:
     def _events(self) -> list[dict[str, Any]] | None:
         """The trace's events. One of another launch may hold as many steps: then its hash differs.
 
-        Raises:
-            IntegrityError: the trace is not this launch's.
+        Raises IntegrityError: the trace is not this launch's.
         """
         if self.results is None or self.record.trace is None:
             return None
@@ -163,12 +161,9 @@ class ProfileRows:
     def _counted(self) -> list[Row]:
         counts = self._told.counts
         names = {"flops_per_step": ("flops", "1"), "operator_bytes_per_step": ("bytes", "B")}
-        if counts.operators is None:
-            return [
-                unavailable(name, unit, "operator count", counts.reason or "") for name, (_, unit) in names.items()
-            ]
+        rows = None if counts.operators is None else counts.operators.values()
         return [
-            modelled(name, sum(getattr(row, key) for row in counts.operators.values()), unit, "operator count")
+            modelled(name, _sum(rows, key), unit, "operator count", counts.reason)
             for name, (key, unit) in names.items()
         ]
 
@@ -229,9 +224,7 @@ class ProfileRows:
         peak = self.record.seen_inside().memory.peak_rss_bytes
         return [
             measured("peak_rss_bytes", peak, "B", "getrusage"),
-            measured("cpu_percent_mean", statistics.fmean(busy), "%", "sampler")
-            if busy
-            else unavailable("cpu_percent_mean", "%", "sampler", "fewer than two samples"),
+            measured("cpu_percent_mean", _mean(busy), "%", "sampler", "fewer than two samples"),
             *(self._total(name, of, unit, key) for name, (of, unit, key) in TOTALS.items()),
             *self._rates(),
             *self._sampling_cost(),
@@ -241,54 +234,36 @@ class ProfileRows:
         """What was used until the last sample."""
         results = self._told
         last = getattr(results.samples[-1], of) if results.samples else None
-        if last is None:
-            return unavailable(name, unit, "sampler", results.sample_reasons.get(key, NOT_SAMPLED))
-        return measured(name, last, unit, "sampler")
+        return measured(name, last, unit, "sampler", results.sample_reasons.get(key, NOT_SAMPLED))
 
     def _rates(self) -> list[Row]:
         """Samples a second with the loader and on batches in memory; modelled operations by measured time."""
         results, plain_s = self._told, statistics.median(self._told.plain_step_s)
         counted = results.counts.operators
-        rows = [measured("step_samples_per_s", self.record.batch / plain_s, "1/s", "marks")]
-        if results.loaded_steps:
-            samples, spent_ns = (
-                sum(step[2] for step in results.loaded_steps),
-                results.loaded_steps[-1][1] - results.loaded_steps[0][0],
-            )
-            rows.append(measured("loaded_samples_per_s", samples * 1e9 / spent_ns, "1/s", "marks"))
-        else:
-            rows.append(
-                unavailable("loaded_samples_per_s", "1/s", "marks", "no step took its batch from the loader")
-            )
-        if counted is None:
-            why = results.counts.reason or ""
-            return [*rows, unavailable("step_flop_per_s", "FLOP/s", "operator count", why)]
+        rate, steps = None, results.loaded_steps
+        if steps:
+            rate = sum(step[2] for step in steps) * 1e9 / (steps[-1][1] - steps[0][0])
+        flops = None if counted is None else sum(row.flops for row in counted.values()) / plain_s
+        source = "operator count" if counted is None else "operator count by marks"
         return [
-            *rows,
-            modelled(
-                "step_flop_per_s",
-                sum(row.flops for row in counted.values()) / plain_s,
-                "FLOP/s",
-                "operator count by marks",
-            ),
+            measured("step_samples_per_s", self.record.batch / plain_s, "1/s", "marks"),
+            measured("loaded_samples_per_s", rate, "1/s", "marks", "no step took its batch from the loader"),
+            modelled("step_flop_per_s", flops, "FLOP/s", source, results.counts.reason),
         ]
 
     def _sampling_cost(self) -> list[Row]:
         """Of sampling itself: CPU time of its thread by the time sampled, and steps with it by steps without."""
         results, source = self._told, "sampler"
         sampled_ns = results.samples[-1].at_ns - results.samples[0].at_ns if results.samples else 0
+        share = slowdown = None
+        if results.sampler_cpu_s is not None and sampled_ns:
+            share = results.sampler_cpu_s * 1e9 / sampled_ns
+        if results.sampled_step_s and results.unsampled_step_s:
+            slowdown = statistics.median(results.sampled_step_s) / statistics.median(results.unsampled_step_s)
+        how = source if slowdown is None else "steps with and without, alternating"
         return [
-            measured("sampling_cpu_share", results.sampler_cpu_s * 1e9 / sampled_ns, "1", source)
-            if results.sampler_cpu_s is not None and sampled_ns
-            else unavailable("sampling_cpu_share", "1", source, NOT_SAMPLED),
-            measured(
-                "sampling_slowdown",
-                statistics.median(results.sampled_step_s) / statistics.median(results.unsampled_step_s),
-                "1",
-                "steps with and without, alternating",
-            )
-            if results.sampled_step_s and results.unsampled_step_s
-            else unavailable("sampling_slowdown", "1", source, NOT_SAMPLED),
+            measured("sampling_cpu_share", share, "1", source, NOT_SAMPLED),
+            measured("sampling_slowdown", slowdown, "1", how, NOT_SAMPLED),
         ]
 
     def sample_rows(self) -> list[Row]:
@@ -400,6 +375,14 @@ class ProfileRows:
         ]
 
 
+def _sum(rows: Iterable[Count] | None, key: str) -> float | None:
+    return None if rows is None else sum(getattr(row, key) for row in rows)
+
+
+def _mean(values: Sequence[float]) -> float | None:
+    return statistics.fmean(values) if values else None
+
+
 def _rate(before: Sample | None, sample: Sample, total: str, factor: float) -> float | None:
     """Growth of a total by the time between two samples; None where it is unknown or a child took its part away."""
     if before is None or sample.at_ns <= before.at_ns:
@@ -430,13 +413,9 @@ def stack_profile_rows(record: ProfileRecord, folder: Path) -> list[Row]:
 def device_rows(record: ProfileRecord, folder: Path, timed: Iterable[Row]) -> list[Row]:
     """What ncu counted, what the sensors of a CUDA device said; without identity.
 
-    Args:
-        record: of a profiled launch that succeeded.
-        folder: holds the files that it names.
-        timed: rows of the launch's own timeline, `kernel_s` among them.
-
-    Raises:
-        IntegrityError: a file is not the one that the record names.
+    `record`: of a profiled launch that succeeded. `folder`: holds the files that it names. `timed`: rows of the
+    launch's own timeline, `kernel_s` among them. Raises IntegrityError: a file is not the one that the record
+    names.
     """
     return [*_by_ncu(record.counters, folder, timed), *_sensors(record)]
 
@@ -460,10 +439,8 @@ def _rates(counted: Mapping[str, Row], kernels: Row) -> list[Row]:
     for name, unit in counters.RATES.items():
         moved = counted[name.removesuffix("_per_s")]
         reason = moved["reason"] or kernels["reason"] or (None if kernels["value"] else "no kernel ran")
-        if reason:
-            found.append(unavailable(name, unit, source, reason))
-        else:
-            found.append(measured(name, moved["value"] / kernels["value"], unit, source))
+        rate = None if reason else moved["value"] / kernels["value"]
+        found.append(measured(name, rate, unit, source, reason))
     return found
 
 
@@ -473,19 +450,14 @@ def _sensors(record: ProfileRecord) -> list[Row]:
     marks = {mark.name: mark.at_ns + offset_ns for mark in record.seen_inside().marks}
     first, last = marks.get("plain_steps", 0), marks.get("steady", -1)
     chosen = [sample.model_dump() for sample in record.device_samples if first <= sample.at_ns <= last]
-    return [
-        unavailable(name, row["unit"], "NVML", row["reason"])
-        if row["value"] is None
-        else measured(name, row["value"], row["unit"], "NVML")
-        for name, row in nvml.summarise(chosen, record.device_sample_reasons).items()
-    ]
+    told = nvml.summarise(chosen, record.device_sample_reasons)
+    return [measured(name, row["value"], row["unit"], "NVML", row["reason"]) for name, row in told.items()]
 
 
 def read_counters(parts: Iterable[CounterPart], folder: Path) -> pd.DataFrame:
     """Metrics of every kernel that ncu counted, of all its launches (tare.profilers.printed.METRIC_COLUMNS).
 
-    Raises:
-        IntegrityError: a file is not the one that the record names, or cut short.
+    Raises IntegrityError: a file is not the one that the record names, or cut short.
     """
     tables, first = [], 0
     for part in parts:

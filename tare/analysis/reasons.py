@@ -38,15 +38,11 @@ class Cause(StrEnum):
 
 @dataclass(frozen=True, kw_only=True)
 class Reason:
-    """What a difference is put down to, with its evidence.
-
-    Attributes:
-        what: the factor, metric, kernel or operator; None where there is none to name.
-        low, high: its share of the extra time, as far as an interval tells; None otherwise.
-    """
+    """What a difference is put down to, with its evidence."""
 
     cause: Cause
-    what: str | None = None
+    what: str | None = None  # the factor, metric, kernel or operator; None where there is none to name
+    # `low`, `high`: its share of the extra time, as far as an interval tells; None otherwise
     low: float | None = None
     high: float | None = None
 
@@ -63,11 +59,8 @@ def says_much(account: causes.FileAccount) -> bool:
 class Case:
     """What is known of one workload: of `made`, the tables metrics, verdicts, kernels and fingerprints.
 
-    Args:
-        workload: its name.
-        made: the tables by name.
-        confidence: that the study asks for.
-        fewest: units before anything is told apart, by kind of campaign.
+    `workload`: its name. `made`: the tables by name. `confidence`: that the study asks for. `fewest`: units before
+    anything is told apart, by kind of campaign.
     """
 
     def __init__(

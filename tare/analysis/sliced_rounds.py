@@ -39,10 +39,8 @@ class Terms:
 def is_sliced(campaign: SealedCampaign, env: str | None = None) -> bool:
     """Whether the launches of every unit that counts ran in slices.
 
-    Args:
-        campaign: of any kind.
-        env: of the units in which this launch ran; None, or a launch of the host, for those without a launch that
-            can't be sliced (`tare.model.journals.units.unsliced`), where there are others.
+    `campaign`: of any kind. `env`: of the units in which this launch ran; None, or a launch of the host, for those
+    without a launch that can't be sliced (`tare.model.journals.units.unsliced`), where there are others.
     """
     apart = unsliced(campaign.plan, campaign.units)
     if env in apart:
@@ -140,12 +138,9 @@ def long_tail(campaign: SealedCampaign, env: str) -> str | None:
 def whole_run_estimate(campaign: SealedCampaign, env: str, reference: str, units: Iterable[int]) -> Estimate | None:
     """The log-ratio of whole runs from start, body and exit; None where a unit lacks one of them.
 
-    Args:
-        campaign: of sliced whole runs.
-        env, reference: what is compared. The host at another level, or beside a neighbour, has two launches above
-            the line, of which this says nothing.
-        units: numbers of the rounds that the comparison has. Starts and exits are those of their launches and of
-            the empty launches after them.
+    `campaign`: of sliced whole runs. `env`, `reference`: what is compared. The host at another level, or beside a
+    neighbour, has two launches above the line, of which this says nothing. `units`: numbers of the rounds that the
+    comparison has. Starts and exits are those of their launches and of the empty launches after them.
     """
     if env == HOST:
         return None

@@ -20,19 +20,12 @@ EVERY = ("",)  # part of every name
 
 @dataclass(frozen=True, kw_only=True)
 class Service:
-    """What files of a name serve.
+    """What files of a name serve."""
 
-    Attributes:
-        pattern: of the file's name.
-        what: in words.
-        operators: parts of names of operators that lean on it.
-        phases: metrics of a whole run that do.
-    """
-
-    pattern: str
-    what: str
-    operators: tuple[str, ...] = ()
-    phases: tuple[str, ...] = ()
+    pattern: str  # of the file's name
+    what: str  # in words
+    operators: tuple[str, ...] = ()  # parts of names of operators that lean on it
+    phases: tuple[str, ...] = ()  # metrics of a whole run that do
 
 
 ALL_PHASES = ("imports_s", "data_s", "model_s", "first_step_s", "epoch_rest_s")
@@ -96,9 +89,7 @@ def file_differences(fingerprints: pd.DataFrame, env: str) -> list[FileDifferenc
 
     A file of the tree is known by its path in it, any other by its name alone: distributions keep them elsewhere.
 
-    Args:
-        fingerprints: rows of one workload.
-        env: an environment.
+    `fingerprints`: rows of one workload. `env`: an environment.
     """
     hosts, own = _by_name(fingerprints, HOST), _by_name(fingerprints, env)
     if not hosts or not own:

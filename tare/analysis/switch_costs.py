@@ -29,17 +29,12 @@ NOTE_SHARE = 0.25  # of the margin, which the difference has to move a ratio by
 
 @dataclass(frozen=True, kw_only=True)
 class Switching:
-    """Costs of a switch in a campaign, and how often launches are stopped in a second of their time.
+    """Costs of a switch in a campaign, and how often launches are stopped in a second of their time."""
 
-    Attributes:
-        costs: seconds.
-        rates: of whole runs, start and exit included, without the window in which they measure steps.
-        step_rates: of measured steps.
-    """
-
-    costs: SwitchCosts
+    costs: SwitchCosts  # seconds
+    # of whole runs, start and exit included, without the window in which they measure steps
     rates: Mapping[str, float]
-    step_rates: Mapping[str, float]
+    step_rates: Mapping[str, float]  # of measured steps
 
     def at_long_quanta(self, found: Estimate, env: str) -> Estimate:
         """A log-ratio of whole runs as it would be with slices without end; what lasted before lasts besides."""
@@ -63,10 +58,8 @@ class Switching:
         more, rate = self.more_than_hosts(env), (self.step_rates if steps else self.rates).get(env)
         if more is None or more.seconds is None or rate is None:
             return None
-        told = more.interval(NOTE_ALPHA)
         share = more.seconds * rate
-        excludes_zero = told.low is not None and told.high is not None and (told.low > 0 or told.high < 0)
-        if not excludes_zero or abs(share) <= NOTE_SHARE * margin:
+        if not more.interval(NOTE_ALPHA).excludes_zero or abs(share) <= NOTE_SHARE * margin:
             return None
         way = "more" if share > 0 else "less"
         return (

@@ -57,12 +57,8 @@ class Attempt:
 class Studies:
     """The ledgers of the studies of some campaigns.
 
-    Args:
-        campaigns: sealed ones; those that lie in no study's folder have no ledger.
-        witnesses: who else holds the hash of a stamp, one phrase each: given the file and its SHA-256.
-
-    Raises:
-        IntegrityError: a ledger was edited.
+    `campaigns`: sealed ones; those that lie in no study's folder have no ledger. `witnesses`: who else holds the
+    hash of a stamp, one phrase each: given the file and its SHA-256. Raises IntegrityError: a ledger was edited.
     """
 
     def __init__(self, campaigns: Sequence[SealedCampaign], witnesses: Witnesses) -> None:
@@ -90,11 +86,7 @@ class Studies:
 
 
 class Study:
-    """The ledger of one study on one machine, beside its folders.
-
-    Raises:
-        IntegrityError: the ledger was edited.
-    """
+    """The ledger of one study on one machine, beside its folders. Raises IntegrityError: the ledger was edited."""
 
     def __init__(self, folder: Path, witnesses: Witnesses = nobody) -> None:
         self.folder = folder

@@ -133,11 +133,8 @@ def estimate_of(pairs: pd.DataFrame, design: str, pilot: Sequence[int], *, slice
     pilot of six misses: the spread of all units stands beside it, and the wider of the two decides. Slices take the
     storms out of a round's ratios, so that nothing is trimmed there (docs/proof.md).
 
-    Args:
-        pairs: as `contrasts`, by unit number.
-        design: as `design_of`.
-        pilot: numbers of the units that the decision was taken on.
-        sliced: whether the units were.
+    `pairs`: as `contrasts`, by unit number. `design`: as `design_of`. `pilot`: numbers of the units that the
+    decision was taken on. `sliced`: whether the units were.
     """
     ordered = pairs.sort_index()
     if sliced:
@@ -157,11 +154,8 @@ def estimates_of(
 ) -> dict[tuple[str, str], Estimate]:
     """What the deciding intervals of several comparisons of a campaign rest on.
 
-    Args:
-        campaign: whose units they are.
-        pairs: by environment and reference, as `contrasts`.
-        pilot: numbers of the units that the decision was taken on.
-        design: None for the campaign's own.
+    `campaign`: whose units they are. `pairs`: by environment and reference, as `contrasts`. `pilot`: numbers of the
+    units that the decision was taken on. `design`: None for the campaign's own.
     """
     design = design or design_of(campaign)
     sliced = {key: is_sliced(campaign, key[0]) for key in pairs}
@@ -182,19 +176,13 @@ def margin_of(campaign: SealedCampaign) -> float:
 
 @dataclass(frozen=True, kw_only=True)
 class Measured:
-    """A campaign with its metric rows, and the share of its family's alpha that it may spend.
-
-    Attributes:
-        metrics: rows of this campaign alone.
-        share: of its try; 1 where no ledger counts tries.
-        next_share: of the try after it; None where it is no less.
-        between_copies: of a step, between copies of the files, where that counts (tare.analysis.copies).
-    """
+    """A campaign with its metric rows, and the share of its family's alpha that it may spend."""
 
     campaign: SealedCampaign
-    metrics: pd.DataFrame
-    share: float = 1.0
-    next_share: float | None = None
+    metrics: pd.DataFrame  # rows of this campaign alone
+    share: float = 1.0  # of its try; 1 where no ledger counts tries
+    next_share: float | None = None  # of the try after it; None where it is no less
+    # of a step, between copies of the files, where that counts (tare.analysis.copies)
     between_copies: Spread | None = None
 
     def lasting(self, env: str, reference: str) -> Spread | None:

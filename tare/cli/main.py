@@ -11,8 +11,7 @@ from tare import __version__
 from tare.core.arguments import Parser, status_of
 
 GROUPS = (
-    "doctor_command", "probe", "runtimes", "data", "images", "runs", "image_costs", "plan", "analysis", "read_log",
-    "report", "reference", "weigh",
+    "machine", "images", "runs", "image_costs", "plan", "analysis", "read_log", "report", "reference", "weigh",
 )  # fmt: skip
 
 

@@ -36,7 +36,7 @@ from tare.model.registry import SHARED
 from tare.model.roles import read_role
 from tare.model.specification import Specification
 from tare.model.studies import arms
-from tare.model.studies.study import JobPart, RoundsPart, Shared, sampling_beside
+from tare.model.studies.study import JobPart, RoundsPart, Shared, sampling_in
 from tare.stats.fits import run_values
 
 FIRST = {name: levels[0] for name, levels in arms.BESIDE.items()}  # the headline's
@@ -93,7 +93,7 @@ def rounds_beside(setup: Setup[RoundsPart]) -> Design:
         setup,
         spec=whole_run_spec(workload, study.workloads[workload].batch, study),
         headline=headline,
-        sampling=sampling_beside(settings, study.rounds, study.confidence, arm),
+        sampling=sampling_in(study, workload, arm, setup.scenario),
         discarded=study.rounds.discarded,
         neighbour=settings.workload,
         margins=dict(study.margins),

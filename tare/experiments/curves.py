@@ -16,8 +16,8 @@ from tare.experiments.designs import Setup
 from tare.experiments.rounds import headline_levels, whole_run_spec
 from tare.launch.run import Order, launch_side_by_side
 from tare.model.records.campaigns import Sealed
-from tare.model.records.curves import CURVES, HEADLINE, CurvesRecord
 from tare.model.records.launches import LaunchRecord, TrainResults
+from tare.model.records.measured import CURVES, HEADLINE, CurvesRecord
 from tare.model.registry import HOST, SINGLE, options_of
 from tare.model.roles import read_role, reference_of
 from tare.model.schema import read

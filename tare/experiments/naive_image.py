@@ -33,7 +33,7 @@ from tare.images.wheels import Wheel, fetch_fitting, packages_of
 from tare.launch.conditions import launcher_environment, shared_memory_bytes
 from tare.launch.prepare import ended_with_us, own_folder
 from tare.model.environment import Environment, Launch
-from tare.model.records.naive_image import Builder, NaiveBuild, NaiveImageRecord
+from tare.model.records.images import Builder, NaiveBuild, NaiveImageRecord
 from tare.model.registry import environment
 from tare.model.studies.stacks import Stack, load_stack
 from tare.runtimes.programs import find_apptainer

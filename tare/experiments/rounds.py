@@ -34,10 +34,9 @@ from tare.model.registry import DISTRIBUTED, SINGLE
 from tare.model.roles import LaunchRole
 from tare.model.schema import parse
 from tare.model.specification import Mode, Specification
-from tare.model.studies.study import HOST, JobPart, RoundsPart, RunPart, SweepPart, sampling_of
+from tare.model.studies.study import HOST, JobPart, RoundsPart, RunPart, SweepPart, sampling_in
 from tare.stats.fits import run_values
 
-METRIC = "real_s"
 LOADER_WORKERS = 1  # as in the nyu2022 paper; of a workload that has an option of that name, as the study says
 
 
@@ -65,12 +64,8 @@ def rounds(setup: Setup[RoundsPart]) -> Design:
     headline, settings = headline_levels(study), study.rounds
     group: Group | None = None
     spec = whole_run_spec(workload, study.workloads[workload].batch, study)
-    if arm is None and setup.scenario == SINGLE:
-        settings = settings.of_headline(workload)
-    sampling = sampling_of(settings, study.confidence, METRIC, arm)
     if setup.scenario == DISTRIBUTED and study.distributed is not None:
         headline, group = {**headline, **study.distributed.levels}, study.distributed.group
-        sampling = study.distributed.sampling(study.confidence, arm)
         spec = spec.replace(steps=study.distributed.steps) if study.distributed.steps else spec
     refused = sliced.refusal(setup.scenario, study.device, study.conditions.page_cache)
     apart = sliced.refusals(setup.sites) if refused is None else {}
@@ -83,7 +78,7 @@ def rounds(setup: Setup[RoundsPart]) -> Design:
         spec=spec,
         headline=headline,
         group=group,
-        sampling=sampling,
+        sampling=sampling_in(study, workload, arm, setup.scenario),
         discarded=max(settings.discarded, 1 if setup.scenario == SINGLE else 0),
         margins=dict(study.margins),
         measured=settings.steps if setup.scenario == SINGLE else None,

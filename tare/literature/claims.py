@@ -49,7 +49,7 @@ from tare.model import tables
 from tare.model.registry import DISTRIBUTED, HOST, SHARED
 from tare.model.studies import arms, papers
 from tare.model.studies.layout import ROUNDS, STEPS, arm_of
-from tare.model.studies.study import CampaignId, Study, campaigns, sampling_beside, sampling_of
+from tare.model.studies.study import CampaignId, Study, campaigns, sampling_in
 
 MODELS = {
     "flops": ("flops_per_step", "1"),
@@ -184,11 +184,7 @@ def _campaign(study: Study, workload: str, kind: str, level: str | None, scenari
 def _units(study: Study, one: CampaignId) -> int | None:
     """Units of a campaign; None where they are planned, by a pilot of as many as a claim takes."""
     arm = arms.parse(one.arm) if one.arm else None
-    if one.scenario == SHARED and study.shared is not None:
-        return sampling_beside(study.shared, study.rounds, study.confidence, arm).units
-    if one.scenario == DISTRIBUTED and study.distributed is not None:
-        return study.distributed.sampling(study.confidence, arm).units
-    return sampling_of(study.rounds, study.confidence, "", arm).units
+    return sampling_in(study, one.workload, arm, one.scenario).units
 
 
 def _figures(published: Published, claim: Claim, workload: str) -> list[str]:

@@ -1,7 +1,7 @@
 """Whether building an image is paid back, and not by the first run, by our numbers.
 
 A claim of the rule `repays` says two things of an environment: that its image costs more than one run gains, and
-that runs repeated pay it back. tare.stats.break_even has the arithmetic; what a pull or a push takes is left out:
+that runs repeated pay it back. tare.stats.costs has the arithmetic; what a pull or a push takes is left out:
 it only moves the first run further from paying. Here a run is a whole run, with the interval of its verdict.
 """
 
@@ -16,7 +16,7 @@ from tare.literature.contrasts import FEWEST_TO_SETTLE, to_host, units
 from tare.literature.finding import amount
 from tare.literature.measured_here import Here, why_absent
 from tare.literature.published_file import Claim
-from tare.stats.break_even import NEVER, Runs, runs_until_paid
+from tare.stats.costs import NEVER, Runs, runs_until_paid
 
 
 def repays(claim: Claim, workload: str, environments: Sequence[str], here: Here) -> Answer:

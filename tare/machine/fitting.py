@@ -12,9 +12,8 @@ from typing import TypeVar
 from tare.core.errors import TareError, UnavailableError
 from tare.machine.facts import gpus
 from tare.model.studies.layout import IMAGES
-from tare.model.studies.sizes import at_published_size
 from tare.model.studies.stacks import BOUND, load_stack, variants_of
-from tare.model.studies.study import ImageCostsPart, LaunchPart
+from tare.model.studies.study import ImageCostsPart, LaunchPart, at_published_size
 
 AUTO = "auto"
 OLDEST_GPU = 7.0  # compute capability of Volta, where Nsight Compute starts

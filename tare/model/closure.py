@@ -19,6 +19,7 @@ import sys
 from collections.abc import Iterable, Iterator, Mapping
 from functools import cache
 from pathlib import Path
+from typing import Any
 
 from tare.core.answers import Answers
 from tare.core.errors import UserError
@@ -57,11 +58,9 @@ def inside(
 ) -> tuple[str, ...]:
     """Paths of what one launch runs inside, relative to the checkout, sorted.
 
-    Args:
-        mode: of the launch, as its specification names it.
-        workloads: their modules in workloads/; none for a launch without one.
-        framework: what the worker trains with; None is PyTorch.
-        settings: factors of the settings that are used; the headline uses none.
+    `mode`: of the launch, as its specification names it. `workloads`: their modules in workloads/; none for a
+    launch without one. `framework`: what the worker trains with; None is PyTorch. `settings`: factors of the
+    settings that are used; the headline uses none.
     """
     chosen = (
         (WORKLOADS, workloads),
@@ -109,17 +108,9 @@ def measurement(
     return tuple(sorted({*launched, *around(kind, environments, scenario)}))
 
 
-def code_sha256(
-    kind: str,
-    workload: str | None,
-    environments: Iterable[str],
-    settings: Iterable[str] = (),
-    frameworks: Iterable[str] = (DEFAULT,),
-    scenario: str = SINGLE,
-    neighbour: str | None = None,
-) -> str:
-    """Hash of the programs that a measurement depends on; equal hashes measure the same thing."""
-    return programs_sha256(measurement(kind, workload, environments, settings, frameworks, scenario, neighbour))
+def code_sha256(*arguments: Any, **more: Any) -> str:
+    """Hash of the programs that a `measurement` depends on; equal hashes measure the same thing."""
+    return programs_sha256(measurement(*arguments, **more))
 
 
 def programs_sha256(paths: Iterable[str]) -> str:
@@ -215,8 +206,7 @@ def _source_sha256(path: Path) -> str:
 def _tree(path: Path) -> ast.Module:
     """The program of a module: its syntax without docstrings and what else does nothing.
 
-    Raises:
-        UserError: it is no Python.
+    Raises UserError: it is no Python.
     """
     try:
         return syntax.program(path.read_bytes(), str(path))

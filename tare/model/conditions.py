@@ -15,21 +15,13 @@ SERVED = "parameter-server"
 
 
 class StudyConditions(Record):
-    """Equal for every environment; effective values are recorded from inside.
+    """Equal for every environment; effective values are recorded from inside."""
 
-    Attributes:
-        threads: of the framework.
-        cpus: logical CPUs that a launch may use.
-        open_files: limit of open files.
-        page_cache: state of the page cache before a launch.
-        launch_timeout_s: seconds after which a launch is killed.
-    """
-
-    threads: Annotated[int, Field(ge=1, le=1024)]
-    cpus: Annotated[int, Field(ge=1, le=4096)]
-    open_files: Annotated[int, Field(ge=64, le=1_048_576)]
-    page_cache: Literal["warm", "cold", "as_found"]
-    launch_timeout_s: Annotated[float, Field(ge=5, le=86_400)]
+    threads: Annotated[int, Field(ge=1, le=1024)]  # of the framework
+    cpus: Annotated[int, Field(ge=1, le=4096)]  # logical CPUs that a launch may use
+    open_files: Annotated[int, Field(ge=64, le=1_048_576)]  # limit of open files
+    page_cache: Literal["warm", "cold", "as_found"]  # state of the page cache before a launch
+    launch_timeout_s: Annotated[float, Field(ge=5, le=86_400)]  # seconds after which a launch is killed
 
     def of_launch(self, **values: Any) -> Conditions:
         """Those of a launch: with glibc's allocator as it is, and `values` laid over."""
@@ -37,18 +29,12 @@ class StudyConditions(Record):
 
 
 class Group(Record):
-    """What every launch of a group is told of it.
+    """What every launch of a group is told of it."""
 
-    Attributes:
-        workers: how many train; a parameter server is one instance more.
-        exchange: how they exchange gradients.
-        network: what they meet on.
-        rate_mbit_per_s, delay_ms: of that, where it is a switch.
-    """
-
-    workers: int
-    exchange: ExchangeKind
-    network: NetworkKind
+    workers: int  # how many train; a parameter server is one instance more
+    exchange: ExchangeKind  # how they exchange gradients
+    network: NetworkKind  # what they meet on
+    # `rate_mbit_per_s`, `delay_ms`: of that, where it is a switch
     rate_mbit_per_s: float | None
     delay_ms: float
 
@@ -64,15 +50,11 @@ class Group(Record):
 
 
 class Conditions(StudyConditions):
-    """Those of a launch. One that serves several jobs may take longer than a study's.
-
-    Attributes:
-        allocator: glibc's as it is, kept from giving memory back, or so and in huge pages.
-        settings: what the program inside applies: levels by factor (tare/worker/settings).
-        group: of instances that train together; None for a launch that is alone.
-    """
+    """Those of a launch. One that serves several jobs may take longer than a study's."""
 
     launch_timeout_s: float
+    # glibc's as it is, kept from giving memory back, or so and in huge pages
     allocator: Literal["default", "steady", "huge"]
+    # what the program inside applies: levels by factor (tare/worker/settings)
     settings: Mapping[str, str] = Field(default_factory=dict)
-    group: Group | None = None
+    group: Group | None = None  # of instances that train together; None for a launch that is alone

@@ -55,16 +55,13 @@ class HttpsSource(Record):
 
 
 class PackageSource(Record):
-    """A package of an index.
-
-    Attributes:
-        members: name of a file -> paths; each after the first is looked up in the archive that the one before is.
-    """
+    """A package of an index."""
 
     name: Text
     canonical: bool = False
     package: Text
     version: Text
+    # name of a file -> paths; each after the first is looked up in the archive that the one before is
     members: Mapping[str, Annotated[tuple[str, ...], Field(min_length=1)]]
 
     @property
@@ -123,52 +120,37 @@ class Sample(Record):
 
 
 class Images(Record):
-    """What a set of images has: classes, images of each for training and for validation.
+    """What a set of images has: classes, images of each for training and for validation."""
 
-    Attributes:
-        size: pixels of an edge.
-        quality: of the JPEG files, where a recipe writes them; `seed`: of what it draws.
-    """
-
-    size: Count
+    size: Count  # pixels of an edge
     classes: Count
     train: Count
     val: Count
+    # of the JPEG files, where a recipe writes them; `seed`: of what it draws
     quality: Annotated[int, Field(ge=1, le=95)] | None = None
     seed: int | None = None
 
 
 class DataSet(Record):
-    """One entry of the registry.
+    """One entry of the registry."""
 
-    Attributes:
-        name: the key under which it stands there.
-        recipe: how tare.datasets.prepare turns the files into the form that a workload reads.
-        files: by name; every source must give all of them.
-        sources: in the order in which they are tried.
-        rows: of the prepared form, where it is no sample.
-        counts: rows of each class before the sample is drawn.
-        images: of a set of images.
-        broken_images: whether one that can't be decoded ends the preparation, or is left out, counted and named.
-        prepared_sha256: of the prepared form, as `sha256sum` of the sorted `sha256sum` lines of its files; where it
-            is given, another one is refused.
-        stands_for: what the set replaces where that can't be had.
-    """
-
-    name: str
+    name: str  # the key under which it stands there
     title: Text
     licence: Text
     citation: Text
-    recipe: str
-    files: Annotated[Mapping[str, KnownFile], Field(min_length=1)]
-    sources: Annotated[tuple[Source, ...], Field(min_length=1)]
+    recipe: str  # how tare.datasets.prepare turns the files into the form that a workload reads
+    files: Annotated[Mapping[str, KnownFile], Field(min_length=1)]  # by name; every source must give all of them
+    sources: Annotated[tuple[Source, ...], Field(min_length=1)]  # in the order in which they are tried
     sample: Sample | None = None
-    rows: Count | None = None
-    counts: Mapping[str, Natural] | None = None
-    images: Images | None = None
+    rows: Count | None = None  # of the prepared form, where it is no sample
+    counts: Mapping[str, Natural] | None = None  # rows of each class before the sample is drawn
+    images: Images | None = None  # of a set of images
+    # whether one that can't be decoded ends the preparation, or is left out, counted and named
     broken_images: Broken = "stop"
+    # of the prepared form, as `sha256sum` of the sorted `sha256sum` lines of its files; where it is given, another
+    # one is refused
     prepared_sha256: Sha256 | None = None
-    stands_for: str | None = None
+    stands_for: str | None = None  # what the set replaces where that can't be had
     note: str | None = None
 
     @model_validator(mode="after")

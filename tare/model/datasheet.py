@@ -15,7 +15,7 @@ from pydantic import AfterValidator, BeforeValidator, Field
 
 from tare.core.errors import UserError
 from tare.core.files import project_root
-from tare.model.quantities import read_as
+from tare.model.quantities import read
 from tare.model.schema import Record, parse, read_yaml
 from tare.model.words import nearest
 
@@ -23,7 +23,7 @@ from tare.model.words import nearest
 def _amount(unit: str, example: str) -> BeforeValidator:
     def check(text: object) -> float:
         try:
-            return read_as(text, unit).value
+            return read(text, unit).value
         except ValueError:
             says = f"{text!r} is no quantity; write a number and its unit, such as '{example}'"
             raise ValueError(says) from None
@@ -46,32 +46,23 @@ Peak = Annotated[float, _amount("FLOP/s", "900 TFLOP/s")]
 
 
 class Datasheet(Record):
-    """One device as its vendor describes it.
+    """One device as its vendor describes it."""
 
-    Attributes:
-        name: our name of the device.
-        pattern: what the driver's name of such a device holds.
-        document: title of the vendor's document.
-        peak_flop_per_s: dense peak by precision; `_tensor` in the name where only tensor cores reach it.
-        memory_bytes_per_s: peak of the device's memory.
-        memory_bytes: its size, as printed.
-        source: always `datasheet`.
-    """
-
-    name: str
+    name: str  # our name of the device
+    # what the driver's name of such a device holds
     pattern: Annotated[str, Field(min_length=3), AfterValidator(_pattern)]
-    document: Annotated[str, Field(min_length=8)]
+    document: Annotated[str, Field(min_length=8)]  # title of the vendor's document
+    # dense peak by precision; `_tensor` in the name where only tensor cores reach it
     peak_flop_per_s: Annotated[Mapping[Precision, Peak], Field(min_length=1)]
-    memory_bytes_per_s: Annotated[float, _amount("B/s", "900 GB/s")]
-    memory_bytes: Annotated[float, _amount("B", "900 GB")]
-    source: Literal["datasheet"]
+    memory_bytes_per_s: Annotated[float, _amount("B/s", "900 GB/s")]  # peak of the device's memory
+    memory_bytes: Annotated[float, _amount("B", "900 GB")]  # its size, as printed
+    source: Literal["datasheet"]  # always `datasheet`
 
 
 def load(path: Path | None = None) -> dict[str, Datasheet]:
     """Every device by name, in the order in which their patterns are tried.
 
-    Raises:
-        UserError: not readable, not YAML, a key too many or too few, or a number without its unit.
+    Raises UserError: not readable, not YAML, a key too many or too few, or a number without its unit.
     """
     path = path or project_root() / "config/devices.yaml"
     found = read_yaml(path, "the devices")
@@ -85,11 +76,7 @@ def _device(name: str, entry: Mapping[str, Any], where: str) -> Datasheet:
 
 
 def named(name: str) -> Datasheet:
-    """The device of this name.
-
-    Raises:
-        UserError: there is none; the message has the nearest name.
-    """
+    """The device of this name. Raises UserError: there is none; the message has the nearest name."""
     known = load()
     if name not in known:
         raise UserError(f"config/devices.yaml has no device {name!r}: {nearest(name, known)}")

@@ -29,16 +29,13 @@ class Bind:
 
 @dataclass(frozen=True, kw_only=True)
 class Quota:
-    """A limit of CPU time.
+    """A limit of CPU time."""
 
-    Attributes:
-        period_us, quota_us: microseconds of CPU time in each period of so many.
-        group: a control group of this machine that has the limit, which what is started in it inherits. A runtime
-            whose programs are no descendants of its client (`Environment.sets_quotas`) sets the limit itself.
-    """
-
+    # `period_us`, `quota_us`: microseconds of CPU time in each period of so many
     period_us: int
     quota_us: int
+    # a control group of this machine that has the limit, which what is started in it inherits. A runtime whose
+    # programs are no descendants of its client (`Environment.sets_quotas`) sets the limit itself
     group: Path
 
 
@@ -52,104 +49,71 @@ class Device:
 
 @dataclass(frozen=True, kw_only=True)
 class GpuAccess:
-    """A way to the NVIDIA devices, as a trial launch showed it to work.
+    """A way to the NVIDIA devices, as a trial launch showed it to work."""
 
-    Attributes:
-        mode: `toolkit` (the runtime's own way), `plain` (device files and a folder of libraries), or `host`.
-        devices: what a plain launch passes through.
-        folders: what a launch has to see, read-only, at the same path: the driver's libraries.
-        variables: of the program; the same in every environment, whatever its mode.
-    """
-
-    mode: str
-    devices: tuple[Device, ...] = ()
-    folders: tuple[Path, ...] = ()
+    mode: str  # `toolkit` (the runtime's own way), `plain` (device files and a folder of libraries), or `host`
+    devices: tuple[Device, ...] = ()  # what a plain launch passes through
+    folders: tuple[Path, ...] = ()  # what a launch has to see, read-only, at the same path: the driver's libraries
+    # of the program; the same in every environment, whatever its mode
     variables: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, kw_only=True)
 class OciImage:
-    """The one image of a stack, from which every runtime's own form derives.
+    """The one image of a stack, from which every runtime's own form derives."""
 
-    Attributes:
-        archive: a tar that is an OCI layout and a Docker archive at once.
-        digest: of the OCI manifest, `sha256:…`: the image ID where Docker keeps images in containerd's store.
-        image_id: of the image's configuration, `sha256:…`: the image ID in Docker's classic store and in Podman's.
-        tag: the name under which a daemon loads it, `tare/<stack>:<first digits of the digest>`.
-        tree: where the stack's tree lies inside the image.
-    """
-
-    archive: Path
-    digest: str
+    archive: Path  # a tar that is an OCI layout and a Docker archive at once
+    digest: str  # of the OCI manifest, `sha256:…`: the image ID where Docker keeps images in containerd's store
+    # of the image's configuration, `sha256:…`: the image ID in Docker's classic store and in Podman's
     image_id: str
-    tag: str
-    tree: Path
+    tag: str  # the name under which a daemon loads it, `tare/<stack>:<first digits of the digest>`
+    tree: Path  # where the stack's tree lies inside the image
 
 
 @dataclass(frozen=True, kw_only=True)
 class Prepared:
-    """A runtime's own form of an image, ready to launch.
+    """A runtime's own form of an image, ready to launch."""
 
-    Attributes:
-        reference: what `command` names: an image ID, a path to a .sif, a folder.
-        bytes: disk space of this form (allocated blocks), or None where it can't be told.
-        seconds: what each stage took, by name.
-        details: anything else worth recording (compression, mount mode, …).
-    """
-
-    reference: str
-    bytes: int | None
-    seconds: dict[str, float] = field(default_factory=dict)
+    reference: str  # what `command` names: an image ID, a path to a .sif, a folder
+    bytes: int | None  # disk space of this form (allocated blocks), or None where it can't be told
+    seconds: dict[str, float] = field(default_factory=dict)  # what each stage took, by name
+    # anything else worth recording (compression, mount mode, …)
     details: dict[str, Any] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Launch:
-    """All that an adapter needs to start one process under the study's equal conditions.
+    """All that an adapter needs to start one process under the study's equal conditions."""
 
-    Attributes:
-        name: unique on this machine, letters, digits and hyphens: a container's name.
-        argv: program and arguments inside, already with its exact environment (`env -i …`).
-        reference: the runtime's own form of the image (Prepared.reference); None on the host.
-        binds: folders shown inside at the same path as outside.
-        workdir: working directory inside.
-        cpus: logical CPUs that the process may use.
-        shm_bytes: size of /dev/shm.
-        nofile: limit of open files.
-        uid, gid: user and group inside.
-        isolate_network: no network while measuring.
-        network: what a member of a group has instead: the path of a network namespace to enter, `launch:<name>`
-            for that of another launch, or `host` for the host's own; None for a launch that is alone.
-        address: its own IPv4 address there, where it has to be told (`Environment.bridges_networks`).
-        interfaces: that the program should see there, sorted; None where that is whatever the host has.
-        gpu: how the NVIDIA devices are brought in (`GpuAccess.mode`); None for none. The driver's folder is a bind.
-        devices: device files that a `plain` launch passes through, where a runtime hides the host's /dev.
-        counters: the program may read the device's counters, which drivers reserve for CAP_SYS_ADMIN.
-        options: levels of the factors that the adapter itself varies (`Environment.factors`), by factor.
-        quota: CPU time that it may use; None for all of its CPUs'.
-        inherited: limits of this process that what it starts itself inherits, and a daemon's containers do not, as
-            Docker names them: soft and hard, -1 for none.
-    """
-
-    name: str
-    argv: tuple[str, ...]
-    reference: str | None
-    binds: tuple[Bind, ...]
-    workdir: Path
-    cpus: tuple[int, ...]
-    shm_bytes: int
-    nofile: int
+    name: str  # unique on this machine, letters, digits and hyphens: a container's name
+    argv: tuple[str, ...]  # program and arguments inside, already with its exact environment (`env -i …`)
+    reference: str | None  # the runtime's own form of the image (Prepared.reference); None on the host
+    binds: tuple[Bind, ...]  # folders shown inside at the same path as outside
+    workdir: Path  # working directory inside
+    cpus: tuple[int, ...]  # logical CPUs that the process may use
+    shm_bytes: int  # size of /dev/shm
+    nofile: int  # limit of open files
+    # `uid`, `gid`: user and group inside
     uid: int
     gid: int
-    isolate_network: bool = True
+    isolate_network: bool = True  # no network while measuring
+    # what a member of a group has instead: the path of a network namespace to enter, `launch:<name>` for that of
+    # another launch, or `host` for the host's own; None for a launch that is alone
     network: str | None = None
+    # its own IPv4 address there, where it has to be told (`Environment.bridges_networks`)
     address: str | None = None
+    # that the program should see there, sorted; None where that is whatever the host has
     interfaces: tuple[str, ...] | None = ("lo",)
+    # how the NVIDIA devices are brought in (`GpuAccess.mode`); None for none. The driver's folder is a bind
     gpu: str | None = None
+    # device files that a `plain` launch passes through, where a runtime hides the host's /dev
     devices: tuple[Device, ...] = ()
-    counters: bool = False
+    counters: bool = False  # the program may read the device's counters, which drivers reserve for CAP_SYS_ADMIN
+    # levels of the factors that the adapter itself varies (`Environment.factors`), by factor
     options: Mapping[str, str] = field(default_factory=dict)
-    quota: Quota | None = None
+    quota: Quota | None = None  # CPU time that it may use; None for all of its CPUs'
+    # limits of this process that what it starts itself inherits, and a daemon's containers do not, as Docker names
+    # them: soft and hard, -1 for none
     inherited: Mapping[str, tuple[int, int]] = field(default_factory=dict)
 
 
@@ -233,8 +197,7 @@ class Environment(ABC):
     def session(self) -> Iterator[None]:
         """Hold what this runtime needs while it is used (a daemon); launches happen inside.
 
-        Raises:
-            UnavailableError: it can't be had here.
+        Raises UnavailableError: it can't be had here.
         """
         yield
 
@@ -242,8 +205,7 @@ class Environment(ABC):
     def prepare(self, image: OciImage, folder: Path) -> Prepared:
         """Derive this runtime's form of `image` in `folder` (or in its daemon).
 
-        Raises:
-            UnavailableError: the runtime can't do it here.
+        Raises UnavailableError: the runtime can't do it here.
         """
 
     def form(self, options: Mapping[str, str]) -> str | None:
@@ -251,11 +213,7 @@ class Environment(ABC):
         return None
 
     def prepare_form(self, form: str, image: OciImage, folder: Path) -> Prepared:
-        """As `prepare`, for a form that `form` names.
-
-        Raises:
-            UnavailableError: the runtime can't do it here.
-        """
+        """As `prepare`, for a form that `form` names. Raises UnavailableError: the runtime can't do it here."""
         raise NotImplementedError(f"{self.name} names the form {form} and does not make it")
 
     def prepare_at(self, options: Mapping[str, str], image: OciImage, folder: Path) -> Prepared:
@@ -268,8 +226,7 @@ class Environment(ABC):
     ) -> dict[str, Any]:
         """Further details of a trial launch at these levels; `facts` and `seen` are those of its Trial.
 
-        Raises:
-            UnavailableError: the launch ran, but not at the level that was asked for.
+        Raises UnavailableError: the launch ran, but not at the level that was asked for.
         """
         return {}
 
@@ -295,8 +252,7 @@ class Environment(ABC):
     def without_speed(self) -> str | None:
         """Why no time of its launches says what it costs here; None where times do.
 
-        Raises:
-            UnavailableError: it can't be had here.
+        Raises UnavailableError: it can't be had here.
         """
         return None
 
@@ -307,8 +263,7 @@ class Environment(ABC):
     def places(self, prepared: Prepared) -> tuple[Path, ...]:
         """The folders and files of this machine in which a prepared form lies, to be counted on the disk.
 
-        Raises:
-            UnavailableError: the runtime keeps it where nobody can look.
+        Raises UnavailableError: the runtime keeps it where nobody can look.
         """
         return (Path(prepared.reference),)
 

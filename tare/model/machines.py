@@ -18,11 +18,7 @@ MachineName = Annotated[str, matching(PATTERN, SAYS)]
 
 
 def checked_name(text: str, where: str) -> str:
-    """A name that a person gave; `where` begins the message.
-
-    Raises:
-        UserError: it is none.
-    """
+    """A name that a person gave; `where` begins the message. Raises UserError: it is none."""
     if re.fullmatch(PATTERN, text) is None:
         raise UserError(f"{where}: {text!r} {SAYS}")
     return text

@@ -55,15 +55,10 @@ UNITS: dict[str, tuple[str, str]] = {
 
 @dataclass(frozen=True, kw_only=True)
 class Quantity:
-    """A printed number with its unit.
+    """A printed number with its unit."""
 
-    Attributes:
-        printed: the digits as they stand in the source.
-        printed_unit: the unit as it stands there.
-    """
-
-    printed: str
-    printed_unit: str
+    printed: str  # the digits as they stand in the source
+    printed_unit: str  # the unit as it stands there
 
     @property
     def exact(self) -> Decimal:
@@ -105,52 +100,34 @@ def _nearest_unit(word: str) -> str:
     return f"{hint}(known: {units}, and what is counted, such as calls)"
 
 
-def read(text: object) -> Quantity:
-    """A quantity from its text, such as "15.072 us".
+def read(text: object, unit: str | None = None) -> Quantity:
+    """A quantity from its text, such as "15.072 us"; its base unit must be `unit` where that is given.
 
-    Raises:
-        ValueError: no number, no unit, or a unit that is not known.
+    Raises ValueError: no number, no unit, one that is not known, or a quantity of another kind.
     """
     found = PRINTED.match(text) if isinstance(text, str) else None
     if found is None:
         raise ValueError(f"{text!r} is no quantity; write a number and its unit, such as '15.1 us'")
-    number, unit = found.groups()
-    if unit not in UNITS:
-        raise ValueError(f"{text!r} has no unit that is known: {_nearest_unit(unit)}")
-    return Quantity(printed=number, printed_unit=unit)
-
-
-def read_as(text: object, unit: str) -> Quantity:
-    """A quantity whose base unit must be `unit`.
-
-    Raises:
-        ValueError: as `read`, and where it is a quantity of another kind.
-    """
-    quantity = read(text)
-    if quantity.unit != unit:
+    number, printed_unit = found.groups()
+    if printed_unit not in UNITS:
+        raise ValueError(f"{text!r} has no unit that is known: {_nearest_unit(printed_unit)}")
+    quantity = Quantity(printed=number, printed_unit=printed_unit)
+    if unit is not None and quantity.unit != unit:
         raise ValueError(f"{text!r} is in {quantity.unit}, and must be in {unit}")
     return quantity
 
 
-def parse(text: object, where: str) -> Quantity:
+def parse(text: object, where: str, unit: str | None = None) -> Quantity:
     """As `read`; `where` begins the message of its UserError: file and key."""
     try:
-        return read(text)
-    except ValueError as error:
-        raise UserError(f"{where}: {error}") from None
-
-
-def parse_as(text: object, unit: str, where: str) -> Quantity:
-    """As `read_as`; `where` begins the message of its UserError: file and key."""
-    try:
-        return read_as(text, unit)
+        return read(text, unit)
     except ValueError as error:
         raise UserError(f"{where}: {error}") from None
 
 
 def printed_in(unit: str) -> BeforeValidator:
     """For a quantity in a record whose base unit must be `unit`."""
-    return BeforeValidator(lambda text: read_as(text, unit))
+    return BeforeValidator(lambda text: read(text, unit))
 
 
-Printed = Annotated[InstanceOf[Quantity], BeforeValidator(read)]  # in a record, in any unit
+Printed = Annotated[InstanceOf[Quantity], BeforeValidator(lambda text: read(text))]  # in a record, in any unit

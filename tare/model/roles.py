@@ -20,23 +20,15 @@ Role = Literal["reference", "control", "treatment", "headline"]
 
 
 class LaunchRole(Record):
-    """One launch of a unit.
+    """One launch of a unit."""
 
-    Attributes:
-        environment: where it runs.
-        is_control: whether it is the environment's second launch, from a copy of the files: the A/A control.
-        is_reference: whether it runs at the headline's levels, in the campaign of an arm.
-        is_alone: whether it runs without the co-runner that others of the unit have.
-        page_cache: what was in memory before it, where launches of a unit differ in that.
-        batch: its size, where launches of a unit differ in that.
-    """
-
-    environment: str
+    environment: str  # where it runs
+    # whether it is the environment's second launch, from a copy of the files: the A/A control
     is_control: bool = False
-    is_reference: bool = False
-    is_alone: bool = False
-    page_cache: str | None = None
-    batch: int | None = None
+    is_reference: bool = False  # whether it runs at the headline's levels, in the campaign of an arm
+    is_alone: bool = False  # whether it runs without the co-runner that others of the unit have
+    page_cache: str | None = None  # what was in memory before it, where launches of a unit differ in that
+    batch: int | None = None  # its size, where launches of a unit differ in that
 
     @model_serializer
     def _what_is_set(self) -> dict[str, Any]:

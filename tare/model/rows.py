@@ -9,8 +9,10 @@ from __future__ import annotations
 from typing import Any
 
 
-def measured(metric: str, value: float, unit: str, source: str) -> dict[str, Any]:
-    """A row that was read off a clock or counter."""
+def measured(metric: str, value: float | None, unit: str, source: str, reason: str | None = None) -> dict[str, Any]:
+    """A row that was read off a clock or counter; without a value an unavailable one, for the reason."""
+    if value is None:
+        return unavailable(metric, unit, source, reason)
     return {
         "metric": metric,
         "value": float(value),
@@ -21,12 +23,13 @@ def measured(metric: str, value: float, unit: str, source: str) -> dict[str, Any
     }
 
 
-def modelled(metric: str, value: float, unit: str, source: str) -> dict[str, Any]:
-    """A row that follows from a model."""
-    return {**measured(metric, value, unit, source), "kind": "modelled"}
+def modelled(metric: str, value: float | None, unit: str, source: str, reason: str | None = None) -> dict[str, Any]:
+    """A row that follows from a model; without a value an unavailable one, for the reason."""
+    row = measured(metric, value, unit, source, reason)
+    return row if value is None else {**row, "kind": "modelled"}
 
 
-def unavailable(metric: str, unit: str, source: str, reason: str) -> dict[str, Any]:
+def unavailable(metric: str, unit: str, source: str, reason: str | None) -> dict[str, Any]:
     """A row that says why there is no number."""
     return {
         "metric": metric,

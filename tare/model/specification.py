@@ -49,66 +49,50 @@ class Command(Record):
 
 
 class Specification(Job):
-    """What one launch does inside.
+    """What one launch does inside."""
 
-    Attributes:
-        mode: which of the worker's jobs it is (tare.worker.main); `command` for none of them.
-        command: what runs then; None for a job of the worker.
-        framework: that it trains with; None for PyTorch.
-        device, seed, loader_workers: of every job.
-        steps: that are trained, recorded or timed; 0 for all that the samples give.
-        warmup_steps: before them.
-        epochs: of training; 0 for what the workload says.
-        repetitions: of what is timed several times.
-        ends_at_once: it skips the orderly end of its process, which nobody reads.
-        measured: steps after the epoch; None for none.
-        jobs: of a launch that serves several campaigns, in place of its own.
-        batches: sizes that follow each other after one start.
-        exchange, servers, samples_each: of a group that trains together; whether each trains on all samples.
-        files: that a launch of causes reads before it imports; without them `keep_list` says whether it lists them.
-        no_cold: why the page cache can't be emptied; None where it can.
-        phases: of starts: the states of the page cache from which there is one.
-        workers, images: of the input alone: numbers of loader processes, samples of a pass.
-        sizes_bytes, stream_bytes: of the network alone.
-        working_sets_kib, gemm_sizes: of the ceilings.
-        devices: the folder of device files, where it is not /dev.
-        sample_interval_s, steady_s, counter_steps, counter_workloads: of a profiled launch.
-        counters: whether a profiler of counters watches it.
-    """
-
+    # which of the worker's jobs it is (tare.worker.main); `command` for none of them
     mode: Mode | Literal["command"]
-    command: Command | None = None
-    framework: str | None = None
+    command: Command | None = None  # what runs then; None for a job of the worker
+    framework: str | None = None  # that it trains with; None for PyTorch
+    # `device`, `seed`, `loader_workers`: of every job
     device: Literal["cpu", "cuda"] = "cpu"
     seed: int = 0
     loader_workers: int = 0
-    steps: int = 0
-    warmup_steps: int = 0
-    epochs: int = 0
-    repetitions: int = 0
-    ends_at_once: bool = False
-    measured: MeasuredSteps | None = None
-    jobs: tuple[Job, ...] = ()
-    batches: tuple[int, ...] = ()
+    steps: int = 0  # that are trained, recorded or timed; 0 for all that the samples give
+    warmup_steps: int = 0  # before them
+    epochs: int = 0  # of training; 0 for what the workload says
+    repetitions: int = 0  # of what is timed several times
+    ends_at_once: bool = False  # it skips the orderly end of its process, which nobody reads
+    measured: MeasuredSteps | None = None  # steps after the epoch; None for none
+    jobs: tuple[Job, ...] = ()  # of a launch that serves several campaigns, in place of its own
+    batches: tuple[int, ...] = ()  # sizes that follow each other after one start
+    # `exchange`, `servers`, `samples_each`: of a group that trains together; whether each trains on all samples
     exchange: ExchangeKind | None = None
     servers: int = 0
     samples_each: bool = False
+    # that a launch of causes reads before it imports; without them `keep_list` says whether it lists them
     files: NeededFiles | None = None
     keep_list: bool = True
-    no_cold: str | None = None
+    no_cold: str | None = None  # why the page cache can't be emptied; None where it can
+    # of starts: the states of the page cache from which there is one
     phases: tuple[Literal["cold", "warm", "as_found"], ...] = ()
+    # `workers`, `images`: of the input alone: numbers of loader processes, samples of a pass
     workers: tuple[int, ...] = ()
     images: int = 0
+    # `sizes_bytes`, `stream_bytes`: of the network alone
     sizes_bytes: tuple[int, ...] = ()
     stream_bytes: int = 0
+    # `working_sets_kib`, `gemm_sizes`: of the ceilings
     working_sets_kib: tuple[int, ...] = ()
     gemm_sizes: tuple[int, ...] = ()
-    devices: str | None = None
+    devices: str | None = None  # the folder of device files, where it is not /dev
+    # `sample_interval_s`, `steady_s`, `counter_steps`, `counter_workloads`: of a profiled launch
     sample_interval_s: float = 0.0
     steady_s: float = 0.0
     counter_steps: int = 0
     counter_workloads: tuple[str, ...] | None = None
-    counters: bool = False
+    counters: bool = False  # whether a profiler of counters watches it
 
     @model_validator(mode="after")
     def _has_its_command(self) -> Specification:

@@ -23,8 +23,7 @@ WITH_DOCSTRING = ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunction
 def program_sha256(source: bytes, filename: str = "<source>") -> str:
     """Hash of the program in a source: equal for equal programs, under each Python that can read it.
 
-    Raises:
-        SyntaxError: it is no Python.
+    Raises SyntaxError: it is no Python.
     """
     return hashlib.sha256(text_of(program(source, filename)).encode()).hexdigest()
 
@@ -35,11 +34,7 @@ def files_sha256(paths: list[str]) -> dict[str, str]:
 
 
 def program(source: bytes, filename: str = "<source>") -> ast.Module:
-    """The syntax of a source without docstrings and what else does nothing.
-
-    Raises:
-        SyntaxError: it is no Python.
-    """
+    """The syntax of a source without docstrings and what else does nothing. Raises SyntaxError: it is no Python."""
     tree = ast.parse(source, filename=filename)
     for node in ast.walk(tree):
         if isinstance(node, WITH_DOCSTRING) and node.body:

@@ -43,29 +43,58 @@ ENVIRONMENT, LEVEL, CO_RUNNER = COMPARES = ("environment", "level", "co_runner")
 
 LEVELS = f"{level_column('')}[a-z0-9_]+"  # which columns hold levels
 
+
+def _texts(*names: str, among: Sequence[str] | None = None, may_lack: bool = False) -> dict[str, pa.Column]:
+    """Columns of words, each one of `among` where that is given."""
+    return {name: pa.Column(TEXT, pa.Check.isin(among) if among else None, nullable=may_lack) for name in names}
+
+
+def _numbers(*names: str, check: pa.Check | None = None, may_lack: bool = True) -> dict[str, pa.Column]:
+    """Columns of numbers, empty where there is none."""
+    return {name: pa.Column(float, check, nullable=may_lack) for name in names}
+
+
+def _counts(*names: str, least: int = 0) -> dict[str, pa.Column]:
+    """Columns of whole numbers that every row has."""
+    return {name: pa.Column(int, pa.Check.ge(least)) for name in names}
+
+
+def _wholes(*names: str, check: pa.Check | None = None, may_lack: bool = True) -> dict[str, pa.Column]:
+    """Columns of whole numbers, empty where there is none."""
+    return {name: pa.Column(pd.Int64Dtype(), check, nullable=may_lack) for name in names}
+
+
+def _truths(*names: str, may_lack: bool = True) -> dict[str, pa.Column]:
+    """Columns of yes and no."""
+    return {name: pa.Column(pd.BooleanDtype(), nullable=may_lack) for name in names}
+
+
+POSITIVE, SHARE = pa.Check.gt(0), pa.Check.in_range(0, 1)
+
 IDENTITY = {
-    "study": pa.Column(TEXT),
-    MACHINE: pa.Column(TEXT),
-    "campaign": pa.Column(TEXT),
-    "scenario": pa.Column(TEXT),
-    "workload": pa.Column(TEXT),
-    # A launch of a unit by its name; what the name says stands in the three columns behind it.
-    "launch": pa.Column(TEXT),
-    "environment": pa.Column(TEXT),
-    "launch_role": pa.Column(TEXT, pa.Check.isin(ROLES)),
-    "co_runner": pa.Column(pd.BooleanDtype()),  # whether another job trained beside it
-    "stack": pa.Column(TEXT),
+    # A launch of a unit by its name; what the name says stands in the two columns behind it.
+    **_texts("study", MACHINE, "campaign", "scenario", "workload", "launch", "environment"),
+    **_texts("launch_role", among=ROLES),
+    **_truths("co_runner", may_lack=False),  # whether another job trained beside it
+    **_texts("stack"),
     # One for each factor that the table's rows have a level of; empty where a row has none.
     LEVELS: pa.Column(TEXT, nullable=True, required=False, regex=True),
-    "batch": pa.Column(pd.Int64Dtype(), nullable=True),
+    **_wholes("batch"),
     # What of the job is not as it was published, beside what was; empty where it is, or nothing was published.
-    "scaled": pa.Column(TEXT, nullable=True),
+    **_texts("scaled", may_lack=True),
 }
 
 
-def _strict(columns: dict[str, pa.Column], checks: pa.Check | list[pa.Check] | None = None) -> pa.DataFrameSchema:
-    """Identity and `columns`, in this order, nothing else."""
-    return pa.DataFrameSchema({**IDENTITY, **columns}, checks=checks, strict=True, ordered=True, coerce=True)
+def _schema_of(
+    columns: dict[str, pa.Column], *checks: pa.Check, unique: list[str] | None = None
+) -> pa.DataFrameSchema:
+    """`columns`, in this order, nothing else."""
+    return pa.DataFrameSchema(columns, checks=list(checks), unique=unique, strict=True, ordered=True, coerce=True)
+
+
+def _strict(columns: dict[str, pa.Column], *checks: pa.Check) -> pa.DataFrameSchema:
+    """The same behind the identity."""
+    return _schema_of({**IDENTITY, **columns}, *checks)
 
 
 def _could_not_has_reason(table: pd.DataFrame) -> pd.Series:
@@ -75,104 +104,64 @@ def _could_not_has_reason(table: pd.DataFrame) -> pd.Series:
     )
 
 
+# A number with its unit, its kind and its source; what could not be had has its reason.
+MEASURED = {**_numbers("value"), **_texts("unit"), **_texts("kind", among=KINDS), **_texts("source")}
 METRICS = _strict(
-    {
-        "rep": pa.Column(pd.Int64Dtype(), nullable=True),
-        "metric": pa.Column(TEXT),
-        "value": pa.Column(float, nullable=True),
-        "unit": pa.Column(TEXT),
-        "kind": pa.Column(TEXT, pa.Check.isin(KINDS)),
-        "source": pa.Column(TEXT),
-        "reason": pa.Column(TEXT, nullable=True),
-    },
-    checks=pa.Check(_could_not_has_reason, error="a value without kind, or an unavailable one without its reason"),
+    {**_wholes("rep"), **_texts("metric"), **MEASURED, **_texts("reason", may_lack=True)},
+    pa.Check(_could_not_has_reason, error="a value without kind, or an unavailable one without its reason"),
 )
 
 VERDICT_TABLE = _strict(
     {
-        "metric": pa.Column(TEXT),
-        "reference": pa.Column(TEXT),
-        "compares": pa.Column(TEXT, pa.Check.isin(COMPARES)),
-        "role": pa.Column(TEXT, pa.Check.isin(("primary", "exploratory"))),
-        "attempt": pa.Column(pd.Int64Dtype(), nullable=True),  # which try of its question the campaign is
-        "n_units": pa.Column(int, pa.Check.ge(0)),
-        "ratio": pa.Column(float, nullable=True),
-        "ci_low": pa.Column(float, nullable=True),
-        "ci_high": pa.Column(float, nullable=True),
-        "total_ratio": pa.Column(float, nullable=True),
-        "total_ci_low": pa.Column(float, nullable=True),
-        "total_ci_high": pa.Column(float, nullable=True),
-        "total_verdict": pa.Column(TEXT, pa.Check.isin(PLAIN)),
-        "stalls_ci_low": pa.Column(float, nullable=True),
-        "stalls_ci_high": pa.Column(float, nullable=True),
-        "steps": pa.Column(pd.Int64Dtype(), nullable=True),
-        "alpha": pa.Column(float, pa.Check.in_range(0, 1)),
-        "family_size": pa.Column(int, pa.Check.ge(1)),
-        "family_alpha": pa.Column(float, pa.Check.in_range(0, 1)),
-        "margin": pa.Column(float, pa.Check.gt(0)),
-        "verdict": pa.Column(TEXT, pa.Check.isin(VERDICTS)),
-        "all_within": pa.Column(float, nullable=True),
-        "control_ratio": pa.Column(float, nullable=True),
-        "control_ci_low": pa.Column(float, nullable=True),
-        "control_ci_high": pa.Column(float, nullable=True),
-        "control_reaches": pa.Column(pd.BooleanDtype(), nullable=True),
-        "sliced": pa.Column(pd.BooleanDtype(), nullable=True),
-        "unsliced_reason": pa.Column(TEXT, nullable=True),
-        "switch_factor": pa.Column(float, nullable=True),
-        "switch_more_ms": pa.Column(float, nullable=True),
-        "switch_more_ci_low_ms": pa.Column(float, nullable=True),
-        "switch_more_ci_high_ms": pa.Column(float, nullable=True),
-        "design": pa.Column(TEXT, pa.Check.isin(("stein", "fixed"))),
-        "bootstrap_low": pa.Column(float, nullable=True),
-        "bootstrap_high": pa.Column(float, nullable=True),
-        "more_units": pa.Column(pd.Int64Dtype(), nullable=True),
-        "launches": pa.Column(int, pa.Check.ge(0)),
-        "failures": pa.Column(int, pa.Check.ge(0)),
-        "timeouts": pa.Column(int, pa.Check.ge(0)),
-        "failure_share_low": pa.Column(float, pa.Check.in_range(0, 1)),
-        "failure_share_high": pa.Column(float, pa.Check.in_range(0, 1)),
-        "reason": pa.Column(TEXT, nullable=True),
+        **_texts("metric", "reference"),
+        **_texts("compares", among=COMPARES),
+        **_texts("role", among=("primary", "exploratory")),
+        **_wholes("attempt"),  # which try of its question the campaign is
+        **_counts("n_units"),
+        **_numbers("ratio", "ci_low", "ci_high", "total_ratio", "total_ci_low", "total_ci_high"),
+        **_texts("total_verdict", among=PLAIN),
+        **_numbers("stalls_ci_low", "stalls_ci_high"),
+        **_wholes("steps"),
+        **_numbers("alpha", check=SHARE, may_lack=False),
+        **_counts("family_size", least=1),
+        **_numbers("family_alpha", check=SHARE, may_lack=False),
+        **_numbers("margin", check=POSITIVE, may_lack=False),
+        **_texts("verdict", among=VERDICTS),
+        **_numbers("all_within", "control_ratio", "control_ci_low", "control_ci_high"),
+        **_truths("control_reaches", "sliced"),
+        **_texts("unsliced_reason", may_lack=True),
+        **_numbers("switch_factor", "switch_more_ms", "switch_more_ci_low_ms", "switch_more_ci_high_ms"),
+        **_texts("design", among=("stein", "fixed")),
+        **_numbers("bootstrap_low", "bootstrap_high"),
+        **_wholes("more_units"),
+        **_counts("launches", "failures", "timeouts"),
+        **_numbers("failure_share_low", "failure_share_high", check=SHARE, may_lack=False),
+        **_texts("reason", may_lack=True),
     },
 )
 
 COUNTS = _strict(
     {
-        "metric": pa.Column(TEXT),
-        "n_units": pa.Column(int, pa.Check.ge(0)),
-        "host": pa.Column(float, nullable=True),
-        "value": pa.Column(float, nullable=True),
-        "difference": pa.Column(float, nullable=True),
-        "ci_low": pa.Column(float, nullable=True),
-        "ci_high": pa.Column(float, nullable=True),
-        "control_difference": pa.Column(float, nullable=True),
-        "control_ci_low": pa.Column(float, nullable=True),
-        "control_ci_high": pa.Column(float, nullable=True),
-        "alpha": pa.Column(float, pa.Check.in_range(0, 1)),
-        "family_size": pa.Column(int, pa.Check.ge(1)),
-        "reason": pa.Column(TEXT, nullable=True),
+        **_texts("metric"),
+        **_counts("n_units"),
+        **_numbers("host", "value", "difference", "ci_low", "ci_high"),
+        **_numbers("control_difference", "control_ci_low", "control_ci_high"),
+        **_numbers("alpha", check=SHARE, may_lack=False),
+        **_counts("family_size", least=1),
+        **_texts("reason", may_lack=True),
     },
 )
 
 OPERATORS = _strict(
-    {
-        "operator": pa.Column(TEXT),
-        "calls_per_step": pa.Column(float, nullable=True),
-        "self_s_per_step": pa.Column(float, nullable=True),
-        "flops_per_step": pa.Column(float, nullable=True),
-        "bytes_per_step": pa.Column(float, nullable=True),
-    },
+    {**_texts("operator"), **_numbers("calls_per_step", "self_s_per_step", "flops_per_step", "bytes_per_step")}
 )
 
 FAMILIES = _strict(
     {
-        "family": pa.Column(TEXT),
-        "steps": pa.Column(int, pa.Check.ge(0)),
-        "calls_per_step": pa.Column(float, nullable=True),
-        "self_s_per_step": pa.Column(float, nullable=True),
-        "self_s_sd": pa.Column(float, nullable=True),
-        "flops_per_step": pa.Column(float, nullable=True),
-        "elementwise_flops_per_step": pa.Column(float, nullable=True),
-        "bytes_per_step": pa.Column(float, nullable=True),
+        **_texts("family"),
+        **_counts("steps"),
+        **_numbers("calls_per_step", "self_s_per_step", "self_s_sd"),
+        **_numbers("flops_per_step", "elementwise_flops_per_step", "bytes_per_step"),
     },
 )
 
@@ -180,65 +169,52 @@ FAMILIES = _strict(
 # operators, one row with the reason.
 STACK_PROFILES = _strict(
     {
-        "level": pa.Column(TEXT),  # of the factor stack; `same` is the headline's
-        "source": pa.Column(TEXT, nullable=True),
-        "family": pa.Column(TEXT, nullable=True),
-        "steps": pa.Column(int, pa.Check.ge(0)),
-        "calls_per_step": pa.Column(float, nullable=True),
-        "self_s_per_step": pa.Column(float, nullable=True),
-        "self_s_sd": pa.Column(float, nullable=True),
-        "plain_step_s": pa.Column(float, nullable=True),  # without the profiler
-        "reason": pa.Column(TEXT, nullable=True),
+        **_texts("level"),  # of the factor stack; `same` is the headline's
+        **_texts("source", "family", may_lack=True),
+        **_counts("steps"),
+        **_numbers(
+            "calls_per_step", "self_s_per_step", "self_s_sd", "plain_step_s"
+        ),  # the last without the profiler
+        **_texts("reason", may_lack=True),
     },
     pa.Check(lambda table: table["family"].isna() == table["reason"].notna()),
 )
 
 # Instants of samples: from the launcher's call on, and from the start of the first step on (start-up is negative).
-INSTANT = {"at_s": pa.Column(float), "aligned_s": pa.Column(float, nullable=True)}
+INSTANT = {**_numbers("at_s", may_lack=False), **_numbers("aligned_s")}
 
 SAMPLES = _strict(
     {
         **INSTANT,
-        "cpu_percent": pa.Column(float, nullable=True),  # of one CPU; it and its children
-        "rss_bytes": pa.Column(float, nullable=True),
-        "cgroup_memory_bytes": pa.Column(float, nullable=True),
-        "processes": pa.Column(pd.Int64Dtype(), nullable=True),
-        "read_bytes_per_s": pa.Column(float, nullable=True),
-        "written_bytes_per_s": pa.Column(float, nullable=True),
-        "asked_bytes_per_s": pa.Column(float, nullable=True),
-        "throttled_percent": pa.Column(float, nullable=True),  # of the time
+        **_numbers("cpu_percent", "rss_bytes", "cgroup_memory_bytes"),  # percent of one CPU; it and its children
+        **_wholes("processes"),
+        **_numbers("read_bytes_per_s", "written_bytes_per_s", "asked_bytes_per_s"),
+        **_numbers("throttled_percent"),  # of the time
     },
 )
 
 # Steps on batches of the loader, from the start of the first step of the launch on.
 STEPS = _strict(
     {
-        "step": pa.Column(int, pa.Check.ge(1)),
-        "start_s": pa.Column(float),
-        "end_s": pa.Column(float),
-        "samples_per_s": pa.Column(float, pa.Check.gt(0)),
+        **_counts("step", least=1),
+        **_numbers("start_s", "end_s", may_lack=False),
+        **_numbers("samples_per_s", check=POSITIVE, may_lack=False),
     },
 )
 
 DEVICE_SAMPLES = _strict(
     {
         **INSTANT,
-        "gpu_utilization_percent": pa.Column(float, nullable=True),
-        "memory_utilization_percent": pa.Column(float, nullable=True),
-        "memory_used_bytes": pa.Column(float, nullable=True),
-        "power_w": pa.Column(float, nullable=True),
-        "sm_clock_hz": pa.Column(float, nullable=True),
-        "memory_clock_hz": pa.Column(float, nullable=True),
-        "temperature_c": pa.Column(float, nullable=True),
-        "throttle_reasons": pa.Column(TEXT, nullable=True),  # names by semicolons; empty where none
+        **_numbers("gpu_utilization_percent", "memory_utilization_percent", "memory_used_bytes", "power_w"),
+        **_numbers("sm_clock_hz", "memory_clock_hz", "temperature_c"),
+        **_texts("throttle_reasons", may_lack=True),  # names by semicolons; empty where none
     },
 )
 
 FINGERPRINTS = _strict(
     {
-        "path": pa.Column(TEXT),
-        "soname": pa.Column(TEXT, nullable=True),
-        "build_id": pa.Column(TEXT, nullable=True),
+        **_texts("path"),
+        **_texts("soname", "build_id", may_lack=True),
         "sha256": pa.Column(TEXT, pa.Check.str_length(64, 64)),
     },
 )
@@ -247,49 +223,38 @@ LIBRARIES = ("operator", "onednn", "mkl", "cuda")
 
 KERNELS = _strict(
     {
-        "rep": pa.Column(pd.Int64Dtype()),
-        "library": pa.Column(TEXT, pa.Check.isin(LIBRARIES)),
-        "kernel": pa.Column(TEXT),
-        "shape": pa.Column(TEXT, nullable=True),
-        "calls_per_step": pa.Column(float, pa.Check.gt(0)),
-        "s_per_step": pa.Column(float, nullable=True),
+        **_wholes("rep", may_lack=False),
+        **_texts("library", among=LIBRARIES),
+        **_texts("kernel"),
+        **_texts("shape", may_lack=True),
+        **_numbers("calls_per_step", check=POSITIVE, may_lack=False),
+        **_numbers("s_per_step"),
     },
 )
 
 # An estimate: its interval, the units behind it and the level; what could not be estimated has its reason.
 ESTIMATE = {
-    "value": pa.Column(float, nullable=True),
-    "low": pa.Column(float, nullable=True),
-    "high": pa.Column(float, nullable=True),
-    "unit": pa.Column(TEXT),
-    "n_units": pa.Column(int, pa.Check.ge(0)),
-    "alpha": pa.Column(float, pa.Check.in_range(0, 1), nullable=True),
-    "kind": pa.Column(TEXT, pa.Check.isin(KINDS)),
-    "source": pa.Column(TEXT),
-    "reason": pa.Column(TEXT, nullable=True),
+    **_numbers("value", "low", "high"),
+    **_texts("unit"),
+    **_counts("n_units"),
+    **_numbers("alpha", check=SHARE),
+    **_texts("kind", among=KINDS),
+    **_texts("source"),
+    **_texts("reason", may_lack=True),
 }
 COST_CHECK = pa.Check(_could_not_has_reason, error="a cost without kind, or an unavailable one without its reason")
 
 IMAGE_COSTS = _strict(
-    {
-        "rep": pa.Column(pd.Int64Dtype(), nullable=True),
-        "item": pa.Column(TEXT),
-        "value": pa.Column(float, nullable=True),
-        "unit": pa.Column(TEXT),
-        "kind": pa.Column(TEXT, pa.Check.isin(KINDS)),
-        "source": pa.Column(TEXT),
-        "reason": pa.Column(TEXT, nullable=True),
-    },
-    checks=COST_CHECK,
+    {**_wholes("rep"), **_texts("item"), **MEASURED, **_texts("reason", may_lack=True)}, COST_CHECK
 )
 
 JOB_LENGTH = _strict(
     {
-        "item": pa.Column(TEXT, pa.Check.isin(("host_fixed_s", "fixed_s", "step_share", "cost", "length_below"))),
-        "length_s": pa.Column(float, pa.Check.gt(0), nullable=True),  # of steps, on the host
+        **_texts("item", among=("host_fixed_s", "fixed_s", "step_share", "cost", "length_below")),
+        **_numbers("length_s", check=POSITIVE),  # of steps, on the host
         **ESTIMATE,  # the value of length_below is infinite where no length is
     },
-    checks=COST_CHECK,
+    COST_CHECK,
 )
 
 WEIGHTS = ("more", "less", "open")
@@ -307,41 +272,30 @@ def _job_has_length(table: pd.DataFrame) -> pd.Series:
 
 DECISIONS = _strict(
     {
-        "metric": pa.Column(TEXT, pa.Check.isin(("real_s", "step_s", "job_s"))),
-        "length_s": pa.Column(float, pa.Check.gt(0), nullable=True),  # of a job's steps, on the host
-        "factor": pa.Column(TEXT),  # `environment`, that of an arm, `co_runner`
-        "level": pa.Column(TEXT),
-        "reference": pa.Column(TEXT),
-        "ratio": pa.Column(float, nullable=True),
-        "ci_low": pa.Column(float, nullable=True),
-        "ci_high": pa.Column(float, nullable=True),
-        "seconds_low": pa.Column(float, nullable=True),
-        "seconds_high": pa.Column(float, nullable=True),
-        "control_ci_low": pa.Column(float, nullable=True),
-        "control_ci_high": pa.Column(float, nullable=True),
-        "control_reaches": pa.Column(pd.BooleanDtype(), nullable=True),
-        "kind": pa.Column(TEXT, pa.Check.isin(KINDS)),
-        "n_units": pa.Column(int, pa.Check.ge(0)),
-        "alpha": pa.Column(float, pa.Check.in_range(0, 1), nullable=True),
-        "margin": pa.Column(float, pa.Check.gt(0)),
-        "verdict": pa.Column(TEXT, pa.Check.isin(VERDICTS)),
-        "role": pa.Column(TEXT, pa.Check.isin(("primary", "exploratory"))),
-        "rank": pa.Column(pd.Int64Dtype(), pa.Check.ge(1), nullable=True),
-        "weight": pa.Column(TEXT, pa.Check.isin(WEIGHTS), nullable=True),
-        "cause": pa.Column(TEXT, pa.Check.isin(CAUSES)),
-        "cause_what": pa.Column(TEXT, nullable=True),
-        "cause_share_low": pa.Column(float, nullable=True),
-        "cause_share_high": pa.Column(float, nullable=True),
-        "change_factor": pa.Column(TEXT, nullable=True),
-        "change_level": pa.Column(TEXT, nullable=True),
-        "change_ratio_low": pa.Column(float, pa.Check.gt(0), nullable=True),
-        "change_ratio_high": pa.Column(float, pa.Check.gt(0), nullable=True),
-        "reason": pa.Column(TEXT, nullable=True),
+        **_texts("metric", among=("real_s", "step_s", "job_s")),
+        **_numbers("length_s", check=POSITIVE),  # of a job's steps, on the host
+        **_texts("factor", "level", "reference"),  # factor: `environment`, that of an arm, `co_runner`
+        **_numbers(
+            "ratio", "ci_low", "ci_high", "seconds_low", "seconds_high", "control_ci_low", "control_ci_high"
+        ),
+        **_truths("control_reaches"),
+        **_texts("kind", among=KINDS),
+        **_counts("n_units"),
+        **_numbers("alpha", check=SHARE),
+        **_numbers("margin", check=POSITIVE, may_lack=False),
+        **_texts("verdict", among=VERDICTS),
+        **_texts("role", among=("primary", "exploratory")),
+        **_wholes("rank", check=pa.Check.ge(1)),
+        **_texts("weight", among=WEIGHTS, may_lack=True),
+        **_texts("cause", among=CAUSES),
+        **_texts("cause_what", may_lack=True),
+        **_numbers("cause_share_low", "cause_share_high"),
+        **_texts("change_factor", "change_level", may_lack=True),
+        **_numbers("change_ratio_low", "change_ratio_high", check=POSITIVE),
+        **_texts("reason", may_lack=True),
     },
-    checks=[
-        pa.Check(_change_is_whole, error="a change without its level or its gain, or a gain of none"),
-        pa.Check(_job_has_length, error="a job without its length, or another row with one"),
-    ],
+    pa.Check(_change_is_whole, error="a change without its level or its gain, or a gain of none"),
+    pa.Check(_job_has_length, error="a job without its length, or another row with one"),
 )
 
 OF_LEVELS = ("more_faults", "level_cost_s", "level_share", "fault_share")
@@ -350,34 +304,24 @@ FAULT_ITEMS_OF = {
     "others": (*OF_LEVELS, "measured_ratio", "modelled_ratio", "measured_by_modelled", "equal_faults_ratio"),
 }
 FAULT_ITEMS = tuple(dict.fromkeys(item for items in FAULT_ITEMS_OF.values() for item in items))
-FAULT_COSTS = _strict({"item": pa.Column(TEXT, pa.Check.isin(FAULT_ITEMS)), **ESTIMATE}, checks=COST_CHECK)
+FAULT_COSTS = _strict({**_texts("item", among=FAULT_ITEMS), **ESTIMATE}, COST_CHECK)
 
 STATES = ("opened", "sealed", "adopted", "superseded", "found", "gone")
 
-LEDGER = pa.DataFrameSchema(
+LEDGER = _schema_of(
     {
-        "study": pa.Column(TEXT),
-        MACHINE: pa.Column(TEXT),
-        "workload": pa.Column(TEXT),
-        "campaign": pa.Column(TEXT),
-        "attempt": pa.Column(pd.Int64Dtype(), nullable=True),  # none of a campaign without a unit that counts
-        "state": pa.Column(TEXT, pa.Check.isin(STATES)),
-        "folder": pa.Column(TEXT, nullable=True),  # superseded-<n>; none in the campaign's own
-        "opened_at": pa.Column(TEXT),
-        "last_at": pa.Column(TEXT),
-        "units": pa.Column(pd.Int64Dtype(), nullable=True),
-        "launch": pa.Column(TEXT, nullable=True),
-        "ratio": pa.Column(float, nullable=True),
-        "ci_low": pa.Column(float, nullable=True),
-        "ci_high": pa.Column(float, nullable=True),
-        "alpha": pa.Column(float, nullable=True),
-        "plan_sha256": pa.Column(TEXT, nullable=True),
-        "note": pa.Column(TEXT, nullable=True),
-        "stamp": pa.Column(TEXT, nullable=True),  # of sealed campaigns that were not set aside
+        **_texts("study", MACHINE, "workload", "campaign"),
+        **_wholes("attempt"),  # none of a campaign without a unit that counts
+        **_texts("state", among=STATES),
+        **_texts("folder", may_lack=True),  # superseded-<n>; none in the campaign's own
+        **_texts("opened_at", "last_at"),
+        **_wholes("units"),
+        **_texts("launch", may_lack=True),
+        **_numbers("ratio", "ci_low", "ci_high", "alpha"),
+        **_texts(
+            "plan_sha256", "note", "stamp", may_lack=True
+        ),  # stamp: of sealed campaigns that were not set aside
     },
-    strict=True,
-    ordered=True,
-    coerce=True,
 )
 
 SCHEMAS = {
@@ -412,67 +356,54 @@ def _unsettled_has_reason(table: pd.DataFrame) -> pd.Series:
     return table["here"].isin(SETTLED_HERE) == table["reason"].isna()
 
 
-PUBLISHED = pa.DataFrameSchema(
+FIGURE = {
+    **_texts("figure"),  # "2" … "18", "log", "table I", "text"
+    **_texts("workload", "env", may_lack=True),
+    **_wholes("batch"),
+    **_texts("metric"),
+}
+
+PUBLISHED = _schema_of(
     {
-        "paper": pa.Column(TEXT),
-        "figure": pa.Column(TEXT),  # "2" … "18", "log", "table I", "text"
-        "workload": pa.Column(TEXT, nullable=True),
-        "env": pa.Column(TEXT, nullable=True),
-        "batch": pa.Column(pd.Int64Dtype(), nullable=True),
-        "metric": pa.Column(TEXT),
-        "check": pa.Column(TEXT),
-        "published": pa.Column(float, nullable=True),
-        "recomputed": pa.Column(float, nullable=True),
-        "measured": pa.Column(float, nullable=True),
-        "measured_kind": pa.Column(TEXT, pa.Check.isin(KINDS), nullable=True),
-        "scaled": pa.Column(TEXT, nullable=True),  # of what was measured, as in IDENTITY
-        "unit": pa.Column(TEXT),
-        "agrees": pa.Column(TEXT, pa.Check.isin(AGREES)),
-        "note": pa.Column(TEXT),
+        **_texts("paper"),
+        **FIGURE,
+        **_texts("check"),
+        **_numbers("published", "recomputed", "measured"),
+        **_texts("measured_kind", among=KINDS, may_lack=True),
+        **_texts("scaled", may_lack=True),  # of what was measured, as in IDENTITY
+        **_texts("unit"),
+        **_texts("agrees", among=AGREES),
+        **_texts("note"),
     },
-    checks=pa.Check(_measured_has_kind, error="a measured value without kind, or a kind without its value"),
-    strict=True,
-    ordered=True,
-    coerce=True,
+    pa.Check(_measured_has_kind, error="a measured value without kind, or a kind without its value"),
 )
 
-CLAIMS = pa.DataFrameSchema(
+CLAIMS = _schema_of(
     {
-        "paper": pa.Column(TEXT),
-        "claim": pa.Column(TEXT),
-        "workload": pa.Column(TEXT),
-        "figures": pa.Column(TEXT, nullable=True),
-        "statement": pa.Column(TEXT),
-        "published_says": pa.Column(TEXT, pa.Check.isin(SAYS)),
-        "published_note": pa.Column(TEXT),
-        "here": pa.Column(TEXT, pa.Check.isin(HERE)),
-        "match": pa.Column(TEXT),  # device class, stack, runtimes: as published or other, named
-        "evidence": pa.Column(TEXT),
-        "scaled": pa.Column(TEXT, nullable=True),  # of the evidence, as in IDENTITY
-        "reason": pa.Column(TEXT, nullable=True),
+        **_texts("paper", "claim", "workload"),
+        **_texts("figures", may_lack=True),
+        **_texts("statement"),
+        **_texts("published_says", among=SAYS),
+        **_texts("published_note"),
+        **_texts("here", among=HERE),
+        **_texts("match", "evidence"),  # match: device class, stack, runtimes: as published or other, named
+        **_texts("scaled", "reason", may_lack=True),  # scaled: of the evidence, as in IDENTITY
     },
-    checks=pa.Check(_unsettled_has_reason, error="a claim left open without its reason, or settled with one"),
-    strict=True,
-    ordered=True,
-    coerce=True,
+    pa.Check(_unsettled_has_reason, error="a claim left open without its reason, or settled with one"),
 )
 
 # What follows from a paper's own numbers: papers/findings.csv, which papers/compute_findings.py writes.
-COMPUTED = pa.DataFrameSchema(
+COMPUTED = _schema_of(
     {
-        "paper": pa.Column(TEXT),
-        "id": pa.Column(TEXT),
-        "check": pa.Column(TEXT),
-        "claim": pa.Column(TEXT, nullable=True),
-        **{name: PUBLISHED.columns[name] for name in ("figure", "workload", "env", "batch", "metric")},
-        **{name: PUBLISHED.columns[name] for name in ("published", "recomputed", "unit")},
-        "agrees": pa.Column(TEXT, pa.Check.isin((*AGREES, *SAYS))),
-        "note": pa.Column(TEXT),
+        **_texts("paper", "id", "check"),
+        **_texts("claim", may_lack=True),
+        **FIGURE,
+        **_numbers("published", "recomputed"),
+        **_texts("unit"),
+        **_texts("agrees", among=(*AGREES, *SAYS)),
+        **_texts("note"),
     },
     unique=["paper", "id"],
-    strict=True,
-    ordered=True,
-    coerce=True,
 )
 
 # What studies published, judged: these tables carry a paper instead of a campaign's identity.
@@ -518,8 +449,7 @@ def once_per_table(function: Callable[[pd.DataFrame], Found]) -> Callable[[pd.Da
 def make(name: str, rows: Sequence[Mapping[str, object]]) -> pd.DataFrame:
     """A table from rows, in its schema's columns and types.
 
-    Raises:
-        IntegrityError: a row does not fit the schema: a defect of the code that made it.
+    Raises IntegrityError: a row does not fit the schema: a defect of the code that made it.
     """
     columns = list(_schema(name).columns)
     if LEVELS in columns:
@@ -542,12 +472,7 @@ def write(name: str, table: pd.DataFrame, *paths: Path) -> None:
 
 
 def read(name: str, path: Path) -> pd.DataFrame:
-    """Read a table back.
-
-    Raises:
-        UserError: it is missing.
-        IntegrityError: it does not fit its schema.
-    """
+    """Read a table back. Raises UserError: it is missing. IntegrityError: it does not fit its schema."""
     if not path.exists():
         raise UserError(f"no table {path}: make it with `snakemake {path}`")
     texts = {column: str for column, told in _schema(name).columns.items() if str(told.dtype).startswith("str")}
@@ -571,8 +496,7 @@ def read(name: str, path: Path) -> pd.DataFrame:
 def machine_of(table: pd.DataFrame) -> str | None:
     """The machine that a table's rows are of; None where it has none.
 
-    Raises:
-        IntegrityError: they are of several.
+    Raises IntegrityError: they are of several.
     """
     found = sorted(table[MACHINE].unique())
     if len(found) > 1:

@@ -17,7 +17,6 @@ from tare.analysis.pipeline import read_pipeline
 from tare.machine.facts import machine_name
 from tare.model import tables
 from tare.model.journals.sealed import SealedCampaign, read_sealed, views
-from tare.model.records.curves import CURVES, CurvesRecord
 from tare.model.records.images import (
     AnyImage,
     DataRecord,
@@ -28,15 +27,22 @@ from tare.model.records.images import (
     read_probes,
 )
 from tare.model.records.machine import MachineRecord, read_machine
-from tare.model.records.measured import CeilingsRecord, CopiesRecord, NetworkRecord, PipelineRecord, ProfileRecord
+from tare.model.records.measured import (
+    CURVES,
+    CeilingsRecord,
+    CopiesRecord,
+    CurvesRecord,
+    NetworkRecord,
+    PipelineRecord,
+    ProfileRecord,
+)
 from tare.model.registry import SINGLE, describe_workload
 from tare.model.schema import read
 from tare.model.studies import layout
 from tare.model.studies.layout import SEALED, below_results, is_headline
 from tare.model.studies.papers import repeated
-from tare.model.studies.sizes import at_published_size
 from tare.model.studies.stacks import BOUND, is_official
-from tare.model.studies.study import Study, campaigns, load_checked
+from tare.model.studies.study import Study, at_published_size, campaigns, load_checked
 from tare.report.figures.paper_rows import SAMPLE_TABLES
 from tare.report.references import Broken, Reference
 from tare.report.references import gather as gather_references

@@ -30,7 +30,7 @@ from tare.report.words.labels import (
 )
 from tare.report.words.layout import UNAVAILABLE, Cell, Reader, Row, Table, by_environment, ends, field
 from tare.report.words.wording import listed, signed, without_time
-from tare.stats.break_even import NEVER, Runs, pull_seconds, runs_until_paid
+from tare.stats.costs import NEVER, Runs, pull_seconds, runs_until_paid
 from tare.stats.intervals import log_ratios_of, t_interval
 
 FEWEST = 3  # repetitions that give an interval

@@ -17,6 +17,10 @@ All-reduce, as a ring of n members (Patarasuk and Yuan 2009): each sends and rec
 
 with half the round trip as L and the stream as B. A parameter server's one cable takes the gradients of all w
 workers one after the other, and then gives them the parameters: t(b) = 2 w b / B.
+
+Something that takes C seconds once (to build, to pull) and saves s seconds in every run is paid back by n = C / s
+runs. Where s lies in an interval, n lies between C by its upper end and C by its lower one; an end at or below zero
+never pays. C is taken as measured: whoever has an interval of it too, takes its ends in turn.
 """
 
 from __future__ import annotations
@@ -30,17 +34,11 @@ ALL_REDUCE, SERVER = "all-reduce", "parameter-server"
 
 @dataclass(frozen=True, kw_only=True)
 class Work:
-    """Something that is paid once, and something that is repeated.
+    """Something that is paid once, and something that is repeated."""
 
-    Attributes:
-        once_s: seconds, whatever the number of repetitions.
-        each_s: seconds of a repetition.
-        exchange_s: seconds more of a repetition, in which it exchanges what it computed.
-    """
-
-    once_s: float
-    each_s: float
-    exchange_s: float = 0.0
+    once_s: float  # seconds, whatever the number of repetitions
+    each_s: float  # seconds of a repetition
+    exchange_s: float = 0.0  # seconds more of a repetition, in which it exchanges what it computed
 
     def seconds(self, count: float) -> float:
         """Of so many repetitions."""
@@ -107,14 +105,39 @@ def exchange_s(
 ) -> float:
     """Seconds in which workers exchange the gradients of a step.
 
-    Args:
-        exchange: ALL_REDUCE, or SERVER, where a message's way counts as nothing.
-        size_bytes: of one worker's gradients.
-        workers: without the server.
-        bytes_per_s: of one cable, either way.
-        round_trip_s: of a message that holds nothing.
+    `exchange`: ALL_REDUCE, or SERVER, where a message's way counts as nothing. `size_bytes`: of one worker's
+    gradients. `workers`: without the server. `bytes_per_s`: of one cable, either way. `round_trip_s`: of a message
+    that holds nothing.
     """
     if exchange == SERVER:
         return 2 * workers * size_bytes / bytes_per_s
     messages = 2 * (workers - 1)
     return messages * round_trip_s / 2 + messages / workers * size_bytes / bytes_per_s
+
+
+@dataclass(frozen=True, kw_only=True)
+class Runs:
+    """Whole runs after which the cost is paid back: at best and at worst; NEVER where they don't pay it back."""
+
+    fewest: float
+    most: float
+
+
+def runs_until_paid(once_s: float, saved_low_s: float, saved_high_s: float) -> Runs:
+    """Runs until `once_s` (0 or more) is paid back by the seconds that each saves, from the lower to the upper end;
+    below zero it loses some. Raises ValueError for a cost below zero, or ends the wrong way round.
+    """
+    if once_s < 0 or saved_low_s > saved_high_s:
+        raise ValueError(f"{once_s} s once, {saved_low_s} to {saved_high_s} s a run: no cost and interval")
+    return Runs(fewest=_runs(once_s, saved_high_s), most=_runs(once_s, saved_low_s))
+
+
+def _runs(once_s: float, saved_s: float) -> float:
+    if once_s == 0:
+        return 0.0 if saved_s >= 0 else NEVER
+    return math.ceil(once_s / saved_s) if saved_s > 0 else NEVER
+
+
+def pull_seconds(size_bytes: float, bits_per_s: float) -> float:
+    """Seconds that bytes take on a link of so many bits a second, with nothing else on it."""
+    return 8 * size_bytes / bits_per_s

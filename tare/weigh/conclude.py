@@ -21,8 +21,7 @@ from tare.model.records.campaigns import VERDICT_UNITS, Unit
 from tare.model.records.launches import LaunchRecord
 from tare.model.registry import HOST
 from tare.model.roles import CONTROL
-from tare.stats.intervals import Estimate, Interval, Verdict, judge, student, trimmed
-from tare.stats.sliced.ratios import body_estimates
+from tare.stats.intervals import Estimate, Interval, Verdict, body_estimates, judge, student, trimmed
 from tare.stats.sliced.steps import step_seconds
 from tare.stats.sliced.whole import BODY, EXIT, START, TOTAL, Once, WholeRun, whole_run
 from tare.weigh.answer import Ratio, Seconds

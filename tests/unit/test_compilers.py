@@ -4,7 +4,7 @@ import pandas as pd
 import pytest
 
 from tare.analysis.compilers import Compiled, Steps, compiled
-from tare.model.records.curves import HEADLINE, CurvesRecord
+from tare.model.records.measured import HEADLINE, CurvesRecord
 from tare.model.registry import HOST
 from tare.model.roles import CONTROL, read_role, reference_of
 from tare.model.studies.cells import launch_columns

@@ -11,7 +11,7 @@ from tare.experiments import curves
 from tare.experiments.designs import Setup
 from tare.launch.place import Site
 from tare.machine.fitting import settled
-from tare.model.records.curves import CURVES, HEADLINE, CurvesRecord
+from tare.model.records.measured import CURVES, HEADLINE, CurvesRecord
 from tare.model.schema import read
 from tare.model.studies import arms, study
 from tare.report import settings

@@ -12,10 +12,11 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from tare.analysis import ceilings, choice
+from tare.analysis import ceilings
 from tare.analysis.ceilings import read_ceilings
 from tare.literature.published import load
 from tare.model import tables
+from tare.model.studies import layout
 from tare.report import figures, number_tables
 from tare.report.figures import forest, style
 from tare.report.figures.lines import sure_difference, told_apart
@@ -387,12 +388,12 @@ def test_imports_that_are_much_of_a_part_are_named_beside_it(metrics, tmp_path):
 def test_joint_takes_the_campaigns_with_the_most_environments_of_either_kind(metrics):
     few = metrics["launch"].isin(["host", "docker"])
     small = [
-        metrics[few & metrics["campaign"].map(choice.kind_of).eq(kind)].assign(campaign=f"{kind}.docker+host")
+        metrics[few & metrics["campaign"].map(layout.kind_of).eq(kind)].assign(campaign=f"{kind}.docker+host")
         for kind in ("rounds", "steps")
     ]
     found = figures.joint(pd.concat([*small, metrics]))
     names = set(found["campaign"])
-    assert {choice.kind_of(name) for name in names} == {"rounds", "steps"}
+    assert {layout.kind_of(name) for name in names} == {"rounds", "steps"}
     assert len(names) == 2 and all("podman" in name and name.count(".") == 1 for name in names)
     assert not any(name.endswith(".headline") for name in found["launch"])
 

@@ -7,7 +7,7 @@ import statistics
 import builders
 import image_cost_builders
 import pytest
-from campaign_builders import MACHINE, base_plan, rounds_campaign, write_campaign
+from campaign_builders import MACHINE, rounds_campaign, write_campaign
 
 from tare.analysis import image_costs
 from tare.cli.main import main
@@ -31,9 +31,8 @@ GONE = {"podman": "podman is not installed"}
 
 
 def read_back(folder, record):
-    """Starts as they are read from their file."""
-    write_json(folder / "starts.json", record)
-    return image_costs.read_starts(folder / "starts.json")
+    """Starts as they are read from their sealed campaign."""
+    return image_costs.read_starts(image_cost_builders.write_starts(folder / "starts", record))
 
 
 def table_of(folder, names=NAMES, gone=GONE, starts="some", **starting):
@@ -184,24 +183,6 @@ def test_a_start_that_was_stopped_beside_others_is_told(tmp_path):
     assert note.endswith(without_time("Cold starts", ["Docker 1 of 3 (timeout: it was killed after 180 s)"]))
 
 
-def test_starts_of_a_campaign_give_the_rows_of_the_old_record(tmp_path):
-    record = image_cost_builders.starts_record(NAMES, GONE)
-    image_cost_builders.image_records(tmp_path, NAMES, GONE)
-    forms = [image_costs.read_forms(tmp_path, STACK, [*NAMES, *GONE])]
-    old = image_costs.build("nyu2022", MACHINE, forms, read_back(tmp_path, record))
-    names = [f"{env}/{phase}" for env in record["environments"] for phase in ("cold", "warm")]
-    plan = base_plan("nyu2022", "mnist_cnn", "starts", record["environments"], 3)
-    plan |= {"arm": record["arm"], "unavailable": GONE, "spec": {"mode": "start"}, "discarded": 0}
-    units = []
-    for unit in record["units"]:
-        launches = {f"{env}/{phase}": one for env, pair in unit["launches"].items() for phase, one in pair.items()}
-        common = {"discarded": False, "voided": None, "cost_s": 1.0, "order": names}
-        units.append({"unit": unit["unit"], **common, "launches": launches})
-    write_campaign(tmp_path / "starts", plan, units)
-    found = image_costs.read_starts(tmp_path / "starts/sealed.json")
-    assert image_costs.build("nyu2022", MACHINE, forms, found).equals(old)
-
-
 def test_cold_starts_that_can_not_be_are_said_and_not_shown(tmp_path):
     table = table_of(tmp_path, obstacle="only root may (`sync`)")
     assert image_costs.why_not(table, STACK, "docker", "cold_start_s") == "only root may (`sync`)"
@@ -334,9 +315,9 @@ def test_the_notebooks_table_has_every_environment_once(tmp_path):
 @pytest.mark.parametrize(
     ("name", "text", "says"),
     [
-        ("starts.json", "{", "starts.json is cut short"),
-        ("starts.json", '{"schema": 99}', "has schema 99, this version reads 1"),
-        ("starts.json", '{"schema": 1, "units": [], "stack": "torch-2.13"}', "missing; delete it and run again"),
+        ("starts/sealed.json", "{", "sealed.json is cut short"),
+        ("starts/sealed.json", '{"schema": 99}', "has schema 99, this version reads 2"),
+        ("starts/sealed.json", '{"schema": 2, "units": 1}', "missing; run it again"),
         (
             f"{STACK}/docker.json",
             '{"status": "ok"}',
@@ -352,8 +333,7 @@ def test_the_notebooks_table_has_every_environment_once(tmp_path):
 )
 def test_a_damaged_record_is_one_line(tmp_path, capsys, name, text, says):
     image_cost_builders.image_records(tmp_path, NAMES[:2], {})
-    record = tmp_path / "starts.json"
-    write_json(record, image_cost_builders.starts_record(NAMES[:2], {}))
+    record = image_cost_builders.write_starts(tmp_path / "starts", image_cost_builders.starts_record(NAMES[:2], {}))
     (tmp_path / name).write_text(text)
     study = '{"stacks": [], "environments": ["host", "docker"]}'
     arguments = ["image-costs", "--study", study, "--images", str(tmp_path), "--starts", str(record)]

@@ -26,9 +26,9 @@ from tare.model.roles import read_roles
 from tare.model.studies import minutes as declared
 from tare.model.studies import study as study_module
 from tare.stats import fits
-from tare.stats.budgets import shared_out
 from tare.stats.costs import Work
 from tare.stats.intervals import t_quantile
+from tare.stats.planning import shared_out
 
 ROOT = Path(__file__).parents[2]
 STUDIES = sorted(path.name for path in (ROOT / "config").glob("*.yaml") if "\nstudy:" in f"\n{path.read_text()}")
@@ -162,7 +162,7 @@ def test_only_the_budgets_of_headline_campaigns_change(here, name):
         part = study_module.load_part(study_module.RoundsPart, after[one])
         again = study_module.reduced(part.to_json(), "rounds", one.workload)
         assert again == {key: value for key, value in json.loads(after[one]).items() if key != "part"}
-        sampling = study_module.sampling_of(own.rounds.of_headline(one.workload), 0.95, "real_s", None)
+        sampling = study_module.sampling_of(own.rounds.of_headline(one.workload), 0.95, None)
         assert (sampling.budget_s, sampling.units) == (chosen.budget_s, None)
 
 

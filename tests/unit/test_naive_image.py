@@ -21,11 +21,11 @@ from tare.core.files import project_root, write_json
 from tare.core.process import Finished
 from tare.experiments import naive_image as making
 from tare.model.environment import Probe
-from tare.model.records.naive_image import NaiveImageRecord
+from tare.model.records.images import NaiveImageRecord
 from tare.model.schema import read
 from tare.model.studies.study import check, load_checked
 from tare.report import evidence, images
-from tare.stats.break_even import NEVER, pull_seconds, runs_until_paid
+from tare.stats.costs import NEVER, pull_seconds, runs_until_paid
 
 STACK = image_cost_builders.STACK
 NAMES = ("host", "docker", "apptainer")

@@ -139,10 +139,10 @@ def test_units_of_another_stack_are_its_own(config):
     wanted = {None: settings.units, "stack=native": 5, ARM: 7}
     for text, units in wanted.items():
         arm = arms.parse(text) if text else None
-        sampling = study.sampling_of(settings, 0.95, rounds.METRIC, arm)
+        sampling = study.sampling_of(settings, 0.95, arm)
         assert sampling.units == units
         assert sampling.budget_s == (settings.arm_budget_s if arm else settings.budget_s)
-    planned = study.sampling_of(settings.replace(stack_units=None), 0.95, rounds.METRIC, arms.parse(ARM))
+    planned = study.sampling_of(settings.replace(stack_units=None), 0.95, arms.parse(ARM))
     assert (planned.units, planned.pilot) == (None, settings.pilot)
 
 

@@ -10,7 +10,7 @@ from audit_builders import edited
 from tare.core.errors import UserError
 from tare.literature import published, specifications
 from tare.literature.published_file import read_paper
-from tare.model.quantities import parse, parse_as
+from tare.model.quantities import parse
 from tare.model.studies import papers
 
 
@@ -254,7 +254,7 @@ def test_a_quantity_keeps_its_digits():
     with pytest.raises(UserError, match=r"here: 7 is no quantity"):
         parse(7, "here")
     with pytest.raises(UserError, match=r"must be in s"):
-        parse_as("7 GB", "s", "here")
+        parse("7 GB", "here", "s")
 
 
 def test_a_row_of_a_table_has_the_versions_of_the_stacks_that_were_measured_or_says_why_not():

@@ -80,9 +80,9 @@ def test_the_headlines_own_level_is_no_arm():
 def test_settings_have_units_and_a_budget_of_their_own():
     settings = study.load_checked("config/config.yaml").rounds
     settings = settings.replace(budget_s=9, arm_budget_s=8, setting_budget_s=7, setting_units=3, arm_units=5)
-    found = study.sampling_of(settings, 0.95, "real_s", arms.parse("amp=bf16"))
+    found = study.sampling_of(settings, 0.95, arms.parse("amp=bf16"))
     assert (found.units, found.budget_s) == (3, 7)
-    found = study.sampling_of(settings.replace(setting_budget_s=None), 0.95, "real_s", arms.parse("amp=bf16"))
+    found = study.sampling_of(settings.replace(setting_budget_s=None), 0.95, arms.parse("amp=bf16"))
     assert found.budget_s == 8
 
 

@@ -8,8 +8,15 @@ import pytest
 
 from tare.model.registry import HOST
 from tare.model.roles import CONTROL
-from tare.stats.intervals import Spread, student, t_interval, t_quantile
-from tare.stats.sliced.ratios import body_estimates, body_log_ratios, rounds_needed
+from tare.stats.intervals import (
+    Spread,
+    body_estimates,
+    log_ratios_of,
+    rounds_needed,
+    student,
+    t_interval,
+    t_quantile,
+)
 from tare.stats.sliced.steps import step_effects, step_seconds
 from tare.stats.sliced.switches import SwitchCost, at_long_quantum, switch_cost
 from tare.stats.sliced.whole import Once, whole_run
@@ -19,7 +26,7 @@ NAMES = [HOST, CONTROL, "docker"]
 
 def test_a_body_is_compared_with_the_geometric_mean_of_the_hosts():
     rounds = [{HOST: 1.0, CONTROL: 4.0, "docker": 6.0}, {HOST: 2.0, CONTROL: 2.0, "docker": None}, {HOST: 3.0}]
-    found = body_log_ratios(rounds, NAMES)
+    found = log_ratios_of(rounds, NAMES)
     assert found["docker"] == pytest.approx([math.log(3.0)])  # the mean of 1 and 4 is 2
     assert found[CONTROL] == pytest.approx([math.log(4.0), 0.0])
 

@@ -15,8 +15,7 @@ from tare.analysis.metrics import campaign_metrics, pivot
 from tare.analysis.sliced_rounds import is_sliced, tail_share, terms_of, unsliced_reason, whole_run_estimate
 from tare.model.registry import HOST
 from tare.model.roles import CONTROL
-from tare.stats.intervals import student, t_quantile
-from tare.stats.sliced.ratios import body_estimates
+from tare.stats.intervals import body_estimates, student, t_quantile
 from tare.stats.sliced.whole import Once, whole_run
 
 NAMES = [HOST, "docker", "apptainer"]

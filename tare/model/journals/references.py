@@ -103,11 +103,7 @@ class Run(Record):
 
 
 class ReferenceRecord(FileRecord):
-    """reference.json of a folder of results/reference/.
-
-    Attributes:
-        machine: part of the paths in the folder; None in those of older versions, whose paths have none.
-    """
+    """reference.json of a folder of results/reference/."""
 
     VERSION: ClassVar[int] = 1
     REMAKE: ClassVar[str] = "it was recorded by another version of Tare; record it again"
@@ -116,6 +112,7 @@ class ReferenceRecord(FileRecord):
     at: Instant
     tare: Version
     study: str
+    # part of the paths in the folder; None in those of older versions, whose paths have none
     machine: MachineName | None = None
     stack: str
     device: Device

@@ -163,9 +163,7 @@ def read_sealed(sealed: Path) -> SealedCampaign:
 def read_plan(path: Path) -> Plan:
     """The plan of a campaign; of one in a reference campaign also as the version before wrote it.
 
-    Raises:
-        UserError: there is none.
-        IntegrityError: damaged, or of a version that is not read.
+    Raises UserError: there is none. IntegrityError: damaged, or of a version that is not read.
     """
     value = read_json(path)
     if gone := former.campaign(value):

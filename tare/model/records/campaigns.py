@@ -40,19 +40,14 @@ class Sampling(Record):
 
 
 class Measured(Record):
-    """Training steps that a whole run measures after its epoch.
+    """Training steps that a whole run measures after its epoch."""
 
-    Attributes:
-        levels: of the allocator, each measured.
-        replicates: of the training job at each level, each a process with its own memory layout.
-        warmup_steps: of each replicate, before those that count.
-        seconds: of the steps of one replicate that count, about.
-    """
-
+    # of the allocator, each measured
     levels: Annotated[tuple[Literal["default", "steady"], ...], Field(min_length=1)] = ("steady",)
+    # of the training job at each level, each a process with its own memory layout
     replicates: Annotated[int, Field(ge=1, le=8)] = 2
-    warmup_steps: Annotated[int, Field(ge=1, le=32)] = 2
-    seconds: Annotated[float, Field(gt=0, le=60)] = 1.0
+    warmup_steps: Annotated[int, Field(ge=1, le=32)] = 2  # of each replicate, before those that count
+    seconds: Annotated[float, Field(gt=0, le=60)] = 1.0  # of the steps of one replicate that count, about
 
     fewest: ClassVar[int] = 4
     most: ClassVar[int] = 200
@@ -83,27 +78,7 @@ class Adopted(Record):
 
 
 class Plan(FileRecord):
-    """The design of a campaign, declared before its first unit.
-
-    Attributes:
-        launches: roles of the launches of a unit: host, its control, the others, those at an arm's headline. Of
-            the batch sweep, and of starts, one stands for its launches at all sizes, or from all page caches.
-        unavailable: the other environments of the study, each with its reason.
-        spec: what each launch does inside.
-        conditions: equal for every launch; `headline_conditions` for an arm's baselines.
-        discarded: units that come first and do not count.
-        measured: steps that whole runs measure after their epoch; None for none.
-        slicing_refused: why its launches can't be sliced; None where they can, or are not whole runs.
-        unsliced: by name of the launch, why this one can't, where others can. Such launches have rounds of their
-            own, beside both hosts.
-        optional: sealed without units where this machine can't run it, such as another stack's.
-        scenario: what runs besides, and how many together; `single`: one job alone.
-        provenance: images and data that were used, and whose files the second host launches from (`control`).
-        part: of the study, as the campaign was given it; None in plans of older versions.
-        attempt: which try of its question it is (tare.model.journals.ledger); None where no ledger lists it.
-        order_seed: of every random order: from the study's seed, the machine and the campaign's start.
-        adopted: whose campaign it is, where another study on this machine has measured the same.
-    """
+    """The design of a campaign, declared before its first unit."""
 
     VERSION: ClassVar[int] = 3
     REMAKE: ClassVar[str] = REMAKE
@@ -111,31 +86,42 @@ class Plan(FileRecord):
     kind: Kind
     study: str
     workload: str
+    # roles of the launches of a unit: host, its control, the others, those at an arm's headline. Of the batch
+    # sweep, and of starts, one stands for its launches at all sizes, or from all page caches
     launches: tuple[LaunchRole, ...]
+    # the other environments of the study, each with its reason
     unavailable: Mapping[str, str] = Field(default_factory=dict)
-    spec: Specification
-    conditions: Conditions
+    spec: Specification  # what each launch does inside
+    conditions: Conditions  # equal for every launch; `headline_conditions` for an arm's baselines
     headline_conditions: Conditions | None = None
     margins: Mapping[str, float] | None = None
     sampling: Sampling
-    measured: Measured | None = None
+    measured: Measured | None = None  # steps that whole runs measure after their epoch; None for none
+    # why its launches can't be sliced; None where they can, or are not whole runs
     slicing_refused: str | None = None
+    # by name of the launch, why this one can't, where others can. Such launches have rounds of their own, beside
+    # both hosts
     unsliced: Mapping[str, str] = Field(default_factory=dict)
     batches: tuple[int, ...] | None = None
     seed: int
-    discarded: int
+    discarded: int  # units that come first and do not count
     arm: str
     headline_arm: str
     stack: str
     code_sha256: str
+    # images and data that were used, and whose files the second host launches from (`control`)
     provenance: Mapping[str, Any]
-    optional: bool = False
-    scenario: str = "single"
+    optional: bool = False  # sealed without units where this machine can't run it, such as another stack's
+    scenario: str = "single"  # what runs besides, and how many together; `single`: one job alone
     machine: Machine
     gpu_at_start: Mapping[str, Any] | None = None
+    # of every random order: from the study's seed, the machine and the campaign's start
     order_seed: str | None = None
+    # which try of its question it is (tare.model.journals.ledger); None where no ledger lists it
     attempt: int | None = None
+    # whose campaign it is, where another study on this machine has measured the same
     adopted: Adopted | None = None
+    # of the study, as the campaign was given it; None in plans of older versions
     part: Mapping[str, Any] | None = None
 
     @property
@@ -183,19 +169,12 @@ class Decision(Record):
 
 
 class Others(Record):
-    """What others than the campaign used of the machine's processors while the host's launches ran.
+    """What others than the campaign used of the machine's processors while the host's launches ran."""
 
-    Attributes:
-        cpu_s: CPU time of other programs, of all processors.
-        stolen_s: time that a hypervisor took from them while they wanted to run.
-        seconds: that it was watched, on the clock.
-        processors: of the machine.
-    """
-
-    cpu_s: float
-    stolen_s: float
-    seconds: float
-    processors: int
+    cpu_s: float  # CPU time of other programs, of all processors
+    stolen_s: float  # time that a hypervisor took from them while they wanted to run
+    seconds: float  # that it was watched, on the clock
+    processors: int  # of the machine
 
 
 class EmptyLaunch(Record):
@@ -206,34 +185,26 @@ class EmptyLaunch(Record):
 
 
 class Unit(Record):
-    """One unit of a campaign: what launches of one time share.
+    """One unit of a campaign: what launches of one time share."""
 
-    Attributes:
-        unit: its number, from 0.
-        voided: why it does not count and is repeated; None where it counts.
-        launches: by name of the launch.
-        cost_s: machine time that it took.
-        pages: by name of the launch: the pages of what it maps were `drawn anew`, or `kept: ` and the reason;
-            None in units of older versions.
-        scenario: what ran besides, as it was seen to start and to end.
-        others: who else used the processors; None where it was not watched, as in units of older versions.
-        slicing: of held launches: the seed of their quanta, what they were expected to take (`pace`, by phase),
-            why they were not sliced (`refused`), whether the round only sets the pace (`rehearsal`), and of the
-            unit that calibrates how many fit in memory (`together`).
-        empty_launches: groups of launches that ran nothing, soon after each other, by name of the launch.
-    """
-
-    unit: int
+    unit: int  # its number, from 0
     discarded: bool
-    voided: str | None
-    cost_s: float
+    voided: str | None  # why it does not count and is repeated; None where it counts
+    cost_s: float  # machine time that it took
     order: tuple[str, ...]
-    launches: Mapping[str, LaunchRecord]
+    launches: Mapping[str, LaunchRecord]  # by name of the launch
     gpu: Mapping[str, Any] | None = None
-    scenario: Mapping[str, Any] | None = None
+    scenario: Mapping[str, Any] | None = None  # what ran besides, as it was seen to start and to end
+    # by name of the launch: the pages of what it maps were `drawn anew`, or `kept: ` and the reason; None in units
+    # of older versions
     pages: Mapping[str, str] | None = None
+    # who else used the processors; None where it was not watched, as in units of older versions
     others: Others | None = None
+    # of held launches: the seed of their quanta, what they were expected to take (`pace`, by phase), why they were
+    # not sliced (`refused`), whether the round only sets the pace (`rehearsal`), and of the unit that calibrates
+    # how many fit in memory (`together`)
     slicing: Mapping[str, Any] | None = None
+    # groups of launches that ran nothing, soon after each other, by name of the launch
     empty_launches: tuple[Mapping[str, EmptyLaunch], ...] = ()
 
     @field_validator("launches")
@@ -276,17 +247,12 @@ class Sealed(FileRecord):
 
 
 class Start(FileRecord):
-    """Which start of a command sealed a campaign, kept beside it until that start has come to its end.
-
-    Attributes:
-        workflow: process and start of the workflow that gave the command; None for one that was given by hand.
-        code: the job's parameter of that name, as its rule has it.
-        ended: whether the whole command has ended well.
-    """
+    """Which start of a command sealed a campaign, kept beside it until that start has come to its end."""
 
     VERSION: ClassVar[int] = 2
     REMAKE: ClassVar[str] = "remove it: the campaign is then measured again"
 
+    # process and start of the workflow that gave the command; None for one that was given by hand
     workflow: str | None
-    code: str | None
-    ended: bool
+    code: str | None  # the job's parameter of that name, as its rule has it
+    ended: bool  # whether the whole command has ended well

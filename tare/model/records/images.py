@@ -30,19 +30,12 @@ class Package(Record):
 
 
 class Storage(Record):
-    """What a form takes on this machine's disk; counts are None where `reason` says why.
+    """What a form takes on this machine's disk; counts are None where `reason` says why."""
 
-    Attributes:
-        disk_bytes: allocated blocks.
-        shared_bytes: those of them that the host's own tree holds too.
-        files: files and folders, each inode once.
-        places: what was counted.
-    """
-
-    disk_bytes: Natural | None
-    shared_bytes: Natural | None
-    files: Natural | None
-    places: tuple[str, ...]
+    disk_bytes: Natural | None  # allocated blocks
+    shared_bytes: Natural | None  # those of them that the host's own tree holds too
+    files: Natural | None  # files and folders, each inode once
+    places: tuple[str, ...]  # what was counted
     reason: str | None
 
 
@@ -58,52 +51,32 @@ class BaseImage(Record):
 
 
 class CompiledLibrary(Record):
-    """A library of a tree that was compiled from source.
-
-    Attributes:
-        target: what it was compiled for, in its own words.
-        compiler: as it calls itself.
-        source_sha256: of the archive of its sources; `sha256`: of the finished file.
-    """
+    """A library of a tree that was compiled from source."""
 
     name: str
     version: str
-    target: str
-    compiler: str
-    source_sha256: str
+    target: str  # what it was compiled for, in its own words
+    compiler: str  # as it calls itself
+    source_sha256: str  # of the archive of its sources; `sha256`: of the finished file
     sha256: str
 
 
 class TreeFacts(Record):
-    """The tree of an image; of one that is not there, and of other installations, most is None.
-
-    Attributes:
-        inside: where images have it; the folder of the packages for other installations.
-        path: where it lies on this machine.
-        bytes: sum of its files' sizes.
-        glibc: the oldest C library under which its interpreter runs.
-        library: that was compiled into it, where the stack has one.
-    """
+    """The tree of an image; of one that is not there, and of other installations, most is None."""
 
     key: str | None = None
-    path: str | None = None
-    inside: str | None
+    path: str | None = None  # where it lies on this machine
+    inside: str | None  # where images have it; the folder of the packages for other installations
     digest: str | None
-    bytes: Natural | None = None
+    bytes: Natural | None = None  # sum of its files' sizes
     files: Natural | None = None
     python: str | None = None
-    glibc: str | None = None
-    library: CompiledLibrary | None = None
+    glibc: str | None = None  # the oldest C library under which its interpreter runs
+    library: CompiledLibrary | None = None  # that was compiled into it, where the stack has one
 
 
 class TreeRecord(FileRecord):
-    """`results/images/<stack>/tree.json`; what a stack that can't be had lacks is None.
-
-    Attributes:
-        seconds: of each stage, as it took when it was made.
-        library: that was compiled into it, where the stack has one.
-        seen: what the workflow saw of the interpreter, as records had it once.
-    """
+    """`results/images/<stack>/tree.json`; what a stack that can't be had lacks is None."""
 
     VERSION: ClassVar[int] = 1
 
@@ -112,7 +85,7 @@ class TreeRecord(FileRecord):
     status: Status
     reason: str | None
     packages: tuple[Package, ...]
-    seconds: Mapping[str, float]
+    seconds: Mapping[str, float]  # of each stage, as it took when it was made
     cached: WasThere = False
     key: str | None = None
     path: str | None = None
@@ -123,24 +96,15 @@ class TreeRecord(FileRecord):
     python: str | None = None
     interpreter: str | None = None
     glibc: str | None = None
-    library: CompiledLibrary | None = None
+    library: CompiledLibrary | None = None  # that was compiled into it, where the stack has one
     wheel_bytes: Natural | None = None
     python_version: str | None = None
-    seen: str | None = None
+    seen: str | None = None  # what the workflow saw of the interpreter, as records had it once
     tree: TreeFacts | None = None
 
 
 class OciRecord(FileRecord):
-    """`results/images/<stack>/oci.json`: the one image of a stack, from which every form derives.
-
-    Attributes:
-        path: the archive.
-        key: of the image in the store.
-        python: of an installation that is not the tree's.
-        binds: folders that launches of a bound installation see at their own paths.
-        stamp: as written before images had a manifest; not read any more.
-        layers: as written while layers were files beside the archive; not read any more.
-    """
+    """`results/images/<stack>/oci.json`: the one image of a stack, from which every form derives."""
 
     VERSION: ClassVar[int] = 1
 
@@ -153,51 +117,45 @@ class OciRecord(FileRecord):
     seconds: Mapping[str, float]
     tree: TreeFacts
     cached: WasThere = False
-    key: str | None = None
-    path: str | None = None
+    key: str | None = None  # of the image in the store
+    path: str | None = None  # the archive
     bytes: Natural | None = None
     digest: str | None = None
     image_id: str | None = None
     tag: str | None = None
     base: BaseImage | None = None
     storage: Storage | None = None
-    python: str | None = None
+    python: str | None = None  # of an installation that is not the tree's
     details: Mapping[str, Any] = {}
-    binds: tuple[str, ...] = ()
+    binds: tuple[str, ...] = ()  # folders that launches of a bound installation see at their own paths
     stamp_of_folders: str | None = None
     python_version: str | None = None
-    stamp: tuple[int, ...] | None = None
+    stamp: tuple[int, ...] | None = None  # as written before images had a manifest; not read any more
+    # as written while layers were files beside the archive; not read any more
     layers: tuple[str, ...] | None = None
 
 
 class ImageRecord(FileRecord):
-    """`results/images/<stack>/<env>.json`: what is launched in one environment.
-
-    Attributes:
-        options: levels of the adapter's factors that its launches need.
-        binds: folders that launches see besides, at their own paths.
-        reference: what the adapter's command names; None where there is no form.
-        tree, tree_digest: where the packages lie inside, and the digest of their content.
-        isolates_network: the trial launch had no network, as measured launches want it.
-    """
+    """`results/images/<stack>/<env>.json`: what is launched in one environment."""
 
     VERSION: ClassVar[int] = 1
 
     stack: str
     variant: str
     install: Install = "tree"
-    options: Mapping[str, str] = {}
-    binds: tuple[str, ...] = ()
+    options: Mapping[str, str] = {}  # levels of the adapter's factors that its launches need
+    binds: tuple[str, ...] = ()  # folders that launches see besides, at their own paths
     env: str
     status: Status
     reason: str | None
-    reference: str | None
+    reference: str | None  # what the adapter's command names; None where there is no form
     path: str | None
     digest: str | None
     image_id: str | None
     python: str | None
     bytes: Natural | None
     base: BaseImage | None
+    # `tree`, `tree_digest`: where the packages lie inside, and the digest of their content
     tree: str | None
     tree_digest: str | None
     packages: tuple[Package, ...]
@@ -206,9 +164,37 @@ class ImageRecord(FileRecord):
     cached: WasThere = False
     storage: Storage | None = None
     details: Mapping[str, Any]
-    isolates_network: bool = True
+    isolates_network: bool = True  # the trial launch had no network, as measured launches want it
     stamp_of_folders: str | None = None
     python_version: str | None = None
+
+
+Builder = Literal["docker", "apptainer"]  # the environment that runs what it builds
+
+
+class NaiveBuild(Record):
+    """One build with nothing cached; what is None could not be had, and `reason` says why."""
+
+    builder: Builder
+    status: Status
+    reason: str | None
+    version: str | None  # of the builder
+    seconds: float | None  # of the build, what it copies included
+    bytes: Natural | None  # as Docker states them; allocated blocks of the .sif
+
+
+class NaiveImageRecord(FileRecord):
+    """`results/images/<stack>/naive/<machine>/record.json`: the image that a user would write by hand, built twice.
+
+    No packages where they could not be fetched.
+    """
+
+    VERSION: ClassVar[int] = 2
+
+    stack: str
+    variant: str
+    packages: tuple[Package, ...]
+    builds: tuple[NaiveBuild, ...]
 
 
 AnyImage = TreeRecord | OciRecord | ImageRecord
@@ -218,8 +204,7 @@ OF_STACK: dict[str, type[AnyImage]] = {"tree": TreeRecord, "oci": OciRecord}
 def read_images(folder: Path) -> dict[str, AnyImage]:
     """Records of a stack by the names of their files: `tree`, `oci`, and the environments.
 
-    Raises:
-        IntegrityError: one of them is not what its type says.
+    Raises IntegrityError: one of them is not what its type says.
     """
     paths = sorted(folder.glob("*.json"))
     found: dict[str, AnyImage] = {}
@@ -273,30 +258,16 @@ class DataSource(Record):
 
 
 class Channels(Record):
-    """Red, green and blue of images as their files hold them, from 0 to 1.
+    """Red, green and blue of images as their files hold them, from 0 to 1."""
 
-    Attributes:
-        images: how many were looked at.
-        mean, spread: of all their pixels; `spread` is the standard deviation.
-    """
-
-    images: Natural
+    images: Natural  # how many were looked at
+    # `mean`, `spread`: of all their pixels; `spread` is the standard deviation
     mean: tuple[float, float, float]
     spread: tuple[float, float, float]
 
 
 class DataRecord(FileRecord):
-    """`results/data/<name>.json`: the set behind a workload's data, and what its prepared files hash to.
-
-    Attributes:
-        files: those of the prepared form; of a set of many files its top level, a folder as one `path/` with the
-            SHA-256 of its files' sorted `sha256sum` lines.
-        broken_images: what the study said of images that can't be decoded; `skipped` names those that were left
-            out.
-        prepared_sha256: SHA-256 of the sorted `sha256sum` lines of all files.
-        stands_for: the set in whose place it was taken, or None where it is the one that was meant.
-        channels: of a set of images its pixels' mean and spread; None of others, and in records of before.
-    """
+    """`results/data/<name>.json`: the set behind a workload's data, and what its prepared files hash to."""
 
     VERSION: ClassVar[int] = 1
 
@@ -311,21 +282,24 @@ class DataRecord(FileRecord):
     content_sha256: Mapping[str, str]
     fetched_s: float
     rows: Natural
+    # those of the prepared form; of a set of many files its top level, a folder as one `path/` with the SHA-256 of
+    # its files' sorted `sha256sum` lines
     files: tuple[DataFile, ...]
     bytes: Natural
     folder: str
+    # what the study said of images that can't be decoded; `skipped` names those that were left out
     broken_images: Literal["stop", "skip"] = "stop"
     skipped: tuple[str, ...] = ()
-    prepared_sha256: str | None = None
-    stands_for: str | None = None
+    prepared_sha256: str | None = None  # SHA-256 of the sorted `sha256sum` lines of all files
+    stands_for: str | None = None  # the set in whose place it was taken, or None where it is the one that was meant
+    # of a set of images its pixels' mean and spread; None of others, and in records of before
     channels: Channels | None = None
 
 
 def read_probes(folder: Path, environments: Collection[str]) -> dict[str, ProbeRecord]:
     """Records of trial launches, of these environments: other studies have theirs in the same folder.
 
-    Raises:
-        IntegrityError: one of them is not what its type says.
+    Raises IntegrityError: one of them is not what its type says.
     """
     paths = [path for path in sorted(folder.glob("*.json")) if path.stem in environments]
     return {path.stem: read(ProbeRecord, path) for path in paths}

@@ -22,18 +22,14 @@ Status = Literal["ok", "failed", "timeout", "skipped", "stopped", "unavailable"]
 
 
 class Mark(Record):
-    """A named instant inside a launch, with the CPU seconds used so far by it and its reaped children.
-
-    Attributes:
-        modules: that were loaded since the mark before; None in records of older versions.
-        imports_ns: start and end of each import that loaded any of them; None where imports were not watched.
-    """
+    """A named instant inside a launch, with the CPU seconds used so far by it and its reaped children."""
 
     name: str
     at_ns: int
     user_s: float
     system_s: float
-    modules: int | None = None
+    modules: int | None = None  # that were loaded since the mark before; None in records of older versions
+    # start and end of each import that loaded any of them; None where imports were not watched
     imports_ns: tuple[tuple[int, int], ...] | None = None
 
     @property
@@ -142,59 +138,45 @@ class Facts(Record):
 
 
 class Exchange(Record):
-    """How a member of a group exchanged gradients, one number of ns for each of its steps.
+    """How a member of a group exchanged gradients, one number of ns for each of its steps."""
 
-    Attributes:
-        kind: all-reduce by DistributedDataParallel, or by a parameter server.
-        workers: how many train.
-        payload_bytes: of the gradients that a worker hands over in a step.
-        step_ns: the whole step; `in_flight_ns`: while an exchange was under way; `exposed_ns`: while nothing else
-            was left to be done.
-        reason: why there are no times.
-    """
-
+    # all-reduce by DistributedDataParallel, or by a parameter server
     kind: Literal["all-reduce", "parameter-server"]
-    workers: int
-    payload_bytes: int
+    workers: int  # how many train
+    payload_bytes: int  # of the gradients that a worker hands over in a step
+    # the whole step; `in_flight_ns`: while an exchange was under way; `exposed_ns`: while nothing else was left to
+    # be done
     step_ns: tuple[int, ...] = ()
     in_flight_ns: tuple[int, ...] = ()
     exposed_ns: tuple[int, ...] = ()
-    reason: str | None = None
+    reason: str | None = None  # why there are no times
 
 
 class Replicate(Record):
-    """Training steps that a whole run measured after its epoch, by one replicate of its training job.
+    """Training steps that a whole run measured after its epoch, by one replicate of its training job."""
 
-    Attributes:
-        allocator: its level.
-        replicate: number within the level, from 0.
-        forked: a process of its own, with its own model; `reason`: why it was not one, and the run's own process
-            went on with the run's own model.
-        pad_bytes: on the heap before its model.
-        warmup_ends_ns, step_ends_ns: of each step, on the launch's clock; on a device `warmup_s`, `step_s`, seconds
-            of each by the device's own events.
-        started_ns: of the steps after the warm-up; `cpu_s`, `system_s`, `faults`, `preemptions` are of these.
-        loss_first, loss_last: of the first step, with the warm-up, and of the last.
-        peak_rss_bytes: of its process.
-    """
-
-    allocator: Literal["default", "steady"]
-    replicate: int
+    allocator: Literal["default", "steady"]  # its level
+    replicate: int  # number within the level, from 0
+    # a process of its own, with its own model; `reason`: why it was not one, and the run's own process went on with
+    # the run's own model
     forked: bool
     reason: str | None
-    pad_bytes: int
+    pad_bytes: int  # on the heap before its model
+    # `warmup_ends_ns`, `step_ends_ns`: of each step, on the launch's clock; on a device `warmup_s`, `step_s`,
+    # seconds of each by the device's own events
     warmup_ends_ns: tuple[int, ...] | None = None
     warmup_s: tuple[float, ...] | None = None
-    started_ns: int
+    started_ns: int  # of the steps after the warm-up; `cpu_s`, `system_s`, `faults`, `preemptions` are of these
     step_ends_ns: tuple[int, ...] | None = None
     step_s: tuple[float, ...] | None = None
     cpu_s: float
     system_s: float
     faults: int
     preemptions: int
+    # `loss_first`, `loss_last`: of the first step, with the warm-up, and of the last
     loss_first: float
     loss_last: float
-    peak_rss_bytes: int
+    peak_rss_bytes: int  # of its process
 
     @model_validator(mode="after")
     def _times_are_there(self) -> Self:
@@ -262,20 +244,15 @@ class Counts(Record):
 
 
 class Sample(Record):
-    """What a launch and its children have used until an instant, and use then; None where it could not be read.
-
-    Attributes:
-        cpu_s, read_bytes, written_bytes, asked_bytes, throttled_periods, throttled_s: since the start; bytes of the
-            disk, and of read calls; the last two are the cgroup's.
-        rss_bytes: added up over processes.
-        processes: it and its live children.
-    """
+    """What a launch and its children have used until an instant, and use then; None where it could not be read."""
 
     at_ns: int
+    # `cpu_s`, `read_bytes`, `written_bytes`, `asked_bytes`, `throttled_periods`, `throttled_s`: since the start;
+    # bytes of the disk, and of read calls; the last two are the cgroup's
     cpu_s: float
-    rss_bytes: int | None
+    rss_bytes: int | None  # added up over processes
     cgroup_memory_bytes: int | None
-    processes: int | None = None
+    processes: int | None = None  # it and its live children
     read_bytes: int | None = None
     written_bytes: int | None = None
     asked_bytes: int | None = None
@@ -294,15 +271,7 @@ class MappedFile(Record):
 
 
 class ProfileResults(Record):
-    """A profiled launch; its trace is a file beside the record.
-
-    Attributes:
-        loaded_steps: start and end in ns, and samples, of each step on batches of the loader; a step begins when
-            its batch is asked for.
-        sample_reasons: why a sampled quantity is None.
-        sampler_cpu_s: CPU time of the sampling thread.
-        sampled_step_s, unsampled_step_s: steps with and without the sampler, in turns.
-    """
+    """A profiled launch; its trace is a file beside the record."""
 
     plain_step_s: tuple[float, ...]
     steady_steps: int = 0
@@ -310,10 +279,13 @@ class ProfileResults(Record):
     profiler_reason: str | None
     profiled_steps: int
     counts: Counts
+    # start and end in ns, and samples, of each step on batches of the loader; a step begins when its batch is asked
+    # for
     loaded_steps: tuple[tuple[int, int, int], ...] = ()
     samples: tuple[Sample, ...]
-    sample_reasons: Mapping[str, str] = Field(default_factory=dict)
-    sampler_cpu_s: float | None = None
+    sample_reasons: Mapping[str, str] = Field(default_factory=dict)  # why a sampled quantity is None
+    sampler_cpu_s: float | None = None  # CPU time of the sampling thread
+    # `sampled_step_s`, `unsampled_step_s`: steps with and without the sampler, in turns
     sampled_step_s: tuple[float, ...] = ()
     unsampled_step_s: tuple[float, ...] = ()
     mapped: tuple[MappedFile, ...]
@@ -467,12 +439,7 @@ AnyResults = TypeVar("AnyResults", bound=Record)
 
 
 class Inside(Record):
-    """What the worker wrote: `results` are those of its mode, as `results_as` checks them.
-
-    Attributes:
-        scheduling: of the whole launch, without its children; None in records of older versions.
-        largest_batch: after memory has ended: the largest that fits, 0 for none, None where nobody found it.
-    """
+    """What the worker wrote: `results` are those of its mode, as `results_as` checks them."""
 
     schema_version: Literal[1] = Field(alias="schema")
     mode: str
@@ -482,14 +449,15 @@ class Inside(Record):
     facts: Facts
     memory: Memory
     marks: tuple[Mark, ...]
+    # of the whole launch, without its children; None in records of older versions
     scheduling: Scheduling | None = None
+    # after memory has ended: the largest that fits, 0 for none, None where nobody found it
     largest_batch: int | None = None
 
     def results_as(self, kind: type[AnyResults]) -> AnyResults:
         """The results, checked as those of a mode.
 
-        Raises:
-            IntegrityError: the launch was of another mode, or its results are not what that mode leaves.
+        Raises IntegrityError: the launch was of another mode, or its results are not what that mode leaves.
         """
         wanted = next(mode for mode, results in RESULTS.items() if results is kind)
         if self.mode != wanted:
@@ -497,11 +465,7 @@ class Inside(Record):
         return parse(kind, self.results, f"results of mode {self.mode!r}")
 
     def mark(self, name: str) -> Mark:
-        """The mark of that name.
-
-        Raises:
-            IntegrityError: the launch never set it.
-        """
+        """The mark of that name. Raises IntegrityError: the launch never set it."""
         found = next((mark for mark in self.marks if mark.name == name), None)
         if found is None:
             names = ", ".join(mark.name for mark in self.marks)
@@ -510,36 +474,24 @@ class Inside(Record):
 
 
 class Network(Record):
-    """What a group met on, where that was chosen.
+    """What a group met on, where that was chosen."""
 
-    Attributes:
-        kind: a switch with a namespace for each member, an overlay over one, or the host's own network.
-        rate_bit_per_s, delay_ms: of each member's cable, as they were set; None and 0 for none.
-        by_launches: the namespaces were those of further launches, which computed nothing.
-    """
-
+    # a switch with a namespace for each member, an overlay over one, or the host's own network
     kind: Literal["switch", "overlay", "host"]
+    # `rate_bit_per_s`, `delay_ms`: of each member's cable, as they were set; None and 0 for none
     rate_bit_per_s: float | None = None
     delay_ms: float = 0.0
-    by_launches: bool = False
+    by_launches: bool = False  # the namespaces were those of further launches, which computed nothing
 
 
 class Clock(Record):
-    """How the clock of a launch stands to the launcher's.
+    """How the clock of a launch stands to the launcher's."""
 
-    Attributes:
-        name: of the launch's clock.
-        shared: it is the launcher's own; then offset and error are 0.
-        offset_ns: to be added to the launch's instants to have the launcher's.
-        error_ns: half the width in which the offset lies for certain.
-        exchanges: questions and answers from which it comes.
-    """
-
-    name: str = "CLOCK_MONOTONIC"
-    shared: bool = True
-    offset_ns: int = 0
-    error_ns: int = 0
-    exchanges: int = 0
+    name: str = "CLOCK_MONOTONIC"  # of the launch's clock
+    shared: bool = True  # it is the launcher's own; then offset and error are 0
+    offset_ns: int = 0  # to be added to the launch's instants to have the launcher's
+    error_ns: int = 0  # half the width in which the offset lies for certain
+    exchanges: int = 0  # questions and answers from which it comes
 
 
 class Instance(Record):
@@ -558,22 +510,18 @@ class Instance(Record):
 
 
 class Neighbour(Record):
-    """The job that trained beside a launch.
+    """The job that trained beside a launch."""
 
-    Attributes:
-        launch, workload, batch: which.
-        steps: whose ends lie in the launch's own run.
-        seconds, cpu_s: of all its training, its first steps included; CPU time of its loader where that was reaped.
-        deviations: effective conditions of its own that are not those that were asked for.
-    """
-
+    # `launch`, `workload`, `batch`: which
     launch: str
     workload: str
     batch: int
-    steps: int
+    steps: int  # whose ends lie in the launch's own run
+    # `seconds`, `cpu_s`: of all its training, its first steps included; CPU time of its loader where that was
+    # reaped
     seconds: float
     cpu_s: float
-    deviations: tuple[str, ...] = ()
+    deviations: tuple[str, ...] = ()  # effective conditions of its own that are not those that were asked for
 
 
 # Units of what is counted of a machine in the time of a launch.
@@ -625,68 +573,56 @@ class Steps(Record):
 
 
 class LaunchRecord(Record):
-    """How one launch went, whatever became of it.
+    """How one launch went, whatever became of it."""
 
-    Attributes:
-        status, reason: a launch that did not succeed says why.
-        spawn_ns, end_ns: just before the runtime's start, and when its client was reaped, on the launcher's clock;
-            of a group, the first start and the last end.
-        client_user_s, client_system_s: CPU time that was reaped (`wait4`); with a daemon, the client's alone.
-        program: the kind of what ran, Tare's worker or a command.
-        exit_status: of a command, as of a child process; None for the worker, and for what was killed at its limit.
-        stdout: end of a command's standard output, as `stderr` of its errors.
-        metrics: what a program that is not Tare's worker measured itself, by name.
-        steps: when its steps ended, of a job that a hook watched.
-        inside: what the worker wrote; of a group, rank 0's. None for a command.
-        instances: every member of a group of more than one; empty for a launch that is alone.
-        network: what they met on, where that was chosen.
-        deviations: effective conditions that are not those that were asked for.
-        cpus_share_cores: two of its CPUs are threads of one core; None where the machine does not say.
-        unseen: conditions that the transport can't set, or can't see.
-        put_s, fetch_s: seconds in which the transport carried files, before the worker's start and after its end;
-            they lie between `spawn_ns` and `end_ns`, and are no part of a run's real time; of a group, rank 0's.
-        scenario: what ran besides (`single`: nothing).
-        vm: the virtual machine that it ran in; None where it ran on this machine's kernel.
-        compiled: what its graph compiler said of its graphs on its streams; None where it said nothing there.
-        neighbour: the job that trained beside it; None where none did.
-        contention: of the machine meanwhile; None where nobody counted.
-        slices: when it ran, of a launch that was held at its first instruction: all instants but these are in its
-            own time then.
-    """
-
+    # `status`, `reason`: a launch that did not succeed says why
     status: Status
     reason: str | None
     argv: tuple[str, ...] = ()
+    # `spawn_ns`, `end_ns`: just before the runtime's start, and when its client was reaped, on the launcher's
+    # clock; of a group, the first start and the last end
     spawn_ns: int | None = None
     end_ns: int | None = None
+    # `client_user_s`, `client_system_s`: CPU time that was reaped (`wait4`); with a daemon, the client's alone
     client_user_s: float | None = None
     client_system_s: float | None = None
     at: str | None = None
-    inside: Inside | None = None
-    deviations: tuple[str, ...] = ()
+    inside: Inside | None = None  # what the worker wrote; of a group, rank 0's. None for a command
+    deviations: tuple[str, ...] = ()  # effective conditions that are not those that were asked for
     launch: str | None = None
     code_sha256: str | None = None
     pad_bytes: int | None = None
     stderr: str | None = None
     machine_read_bytes: int | None = None
+    # two of its CPUs are threads of one core; None where the machine does not say
     cpus_share_cores: bool | None = None
     transport: str = "binds"
+    # `put_s`, `fetch_s`: seconds in which the transport carried files, before the worker's start and after its end;
+    # they lie between `spawn_ns` and `end_ns`, and are no part of a run's real time; of a group, rank 0's
     put_s: float = 0.0
     fetch_s: float = 0.0
-    unseen: tuple[str, ...] = ()
+    unseen: tuple[str, ...] = ()  # conditions that the transport can't set, or can't see
     clock: Clock = Clock()
+    # every member of a group of more than one; empty for a launch that is alone
     instances: tuple[Instance, ...] = ()
-    network: Network | None = None
-    scenario: str = "single"
+    network: Network | None = None  # what they met on, where that was chosen
+    scenario: str = "single"  # what ran besides (`single`: nothing)
+    # the virtual machine that it ran in; None where it ran on this machine's kernel
     vm: VirtualMachine | None = None
+    # what its graph compiler said of its graphs on its streams; None where it said nothing there
     compiled: Mapping[str, int] | None = None
-    neighbour: Neighbour | None = None
-    contention: Contention | None = None
-    program: str = WORKER
+    neighbour: Neighbour | None = None  # the job that trained beside it; None where none did
+    contention: Contention | None = None  # of the machine meanwhile; None where nobody counted
+    program: str = WORKER  # the kind of what ran, Tare's worker or a command
+    # of a command, as of a child process; None for the worker, and for what was killed at its limit
     exit_status: int | None = None
-    stdout: str | None = None
+    stdout: str | None = None  # end of a command's standard output, as `stderr` of its errors
+    # what a program that is not Tare's worker measured itself, by name
     metrics: Mapping[str, float] = Field(default_factory=dict)
+    # when its steps ended, of a job that a hook watched
     steps: Steps | None = None
+    # when it ran, of a launch that was held at its first instruction: all instants but these are in its own time
+    # then
     slices: Slices | None = None
 
     @property
@@ -695,11 +631,7 @@ class LaunchRecord(Record):
         return self.status == "ok"
 
     def seen_inside(self) -> Inside:
-        """What the worker wrote.
-
-        Raises:
-            IntegrityError: it wrote nothing, as no command does.
-        """
+        """What the worker wrote. Raises IntegrityError: it wrote nothing, as no command does."""
         if self.program != WORKER:
             raise IntegrityError(
                 f"a launch of a {self.program} has no record from inside: its start, end and exit status are known"

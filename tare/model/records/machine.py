@@ -38,12 +38,9 @@ class Space(Record):
 
 
 class Processor(Record):
-    """Facts of the processor that ceilings stand beside; None where it could not be read.
+    """Facts of the processor that ceilings stand beside; None where it could not be read."""
 
-    Attributes:
-        name: of the machine, part of the key of what was measured on it; None in records of older versions.
-    """
-
+    # of the machine, part of the key of what was measured on it; None in records of older versions
     name: MachineName | None = None
     cpu_model: str | None = None
     cpu_signature: Signature | None = None
@@ -54,20 +51,14 @@ class Processor(Record):
 
 
 class MachineRecord(FileRecord, Processor):
-    """`machines/<machine>/machine.json` of a study; what could not be read is None, its reason in `reasons`.
-
-    Attributes:
-        cpu_allowed: logical CPUs that our processes may use.
-        disk: of the cache.
-        gpus: NVIDIA's devices, each a mapping of facts as nvidia-smi or NVML tells them.
-    """
+    """`machines/<machine>/machine.json` of a study; what could not be read is None, its reason in `reasons`."""
 
     VERSION: ClassVar[int] = 1
     REMAKE: ClassVar[str] = "write it again: python -m tare machine --out FILE"
     UNMARKED: ClassVar[bool] = True
 
     cpu_logical: Natural | None = None
-    cpu_allowed: Natural | None = None
+    cpu_allowed: Natural | None = None  # logical CPUs that our processes may use
     cpu_physical: Natural | None = None
     cpu_governor: str | None = None
     cpu_mitigations: Mapping[str, str] | None = None
@@ -80,8 +71,9 @@ class MachineRecord(FileRecord, Processor):
     distribution: str | None = None
     libc: str | None = None
     cgroups: str | None = None
-    disk: Space | None = None
+    disk: Space | None = None  # of the cache
     load_1min: float | None = None
+    # NVIDIA's devices, each a mapping of facts as nvidia-smi or NVML tells them
     gpus: tuple[Mapping[str, GpuFact], ...] | None = None
     reasons: Mapping[str, str] = Field(default_factory=dict)
 
@@ -91,9 +83,5 @@ class MachineRecord(FileRecord, Processor):
 
 
 def read_machine(path: Path) -> MachineRecord | None:
-    """The record of a machine, None where there is none.
-
-    Raises:
-        IntegrityError: it is not what its type says.
-    """
+    """The record of a machine, None where there is none. Raises IntegrityError: it is not what its type says."""
     return read(MachineRecord, path) if path.exists() else None

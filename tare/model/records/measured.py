@@ -1,4 +1,4 @@
-"""Records of single launches that are files of their own: a profiled launch, ceilings, and starts as they were.
+"""Records of single launches that are files of their own: a profiled launch, ceilings, the input, the network.
 
 results/profiles/<study>/<machine>/<workload>/<env>/profile.json, results/ceilings/<machine>/<key>.json,
 results/profiles/<study>/<machine>/<workload>/pipeline.json, network.json of results/<study>/machines/<machine>/
@@ -167,57 +167,18 @@ class PipelineRecord(OnMachine, LaunchRecord):
 
 
 class NetworkRecord(OnMachine):
-    """What the network of instances that train together gives, without training.
-
-    Attributes:
-        group: as the study asks for it: `workers`, `rate_mbit_per_s`, `delay_ms`, `network` (without: a switch).
-        launches: by environment, a group whose members measure the network as they see it.
-        unavailable: the other environments, each with its reason.
-    """
+    """What the network of instances that train together gives, without training."""
 
     VERSION: ClassVar[int] = 2
     REMAKE: ClassVar[str] = "delete it and run again"
 
     study: str
     stack: str
+    # as the study asks for it: `workers`, `rate_mbit_per_s`, `delay_ms`, `network` (without: a switch)
     group: Mapping[str, Any]
-    launches: Mapping[str, LaunchRecord]
-    unavailable: Mapping[str, str] = Field(default_factory=dict)
+    launches: Mapping[str, LaunchRecord]  # by environment, a group whose members measure the network as they see it
+    unavailable: Mapping[str, str] = Field(default_factory=dict)  # the other environments, each with its reason
     provenance: Mapping[str, Any] = Field(default_factory=dict)
-
-
-class Cold(Record):
-    """What a cold start means here, or why there was none."""
-
-    means: str
-    reason: str | None
-
-
-class StartUnit(Record):
-    """One repetition: the starts of each launch by phase (`cold`, `warm`, `as_found`)."""
-
-    unit: int
-    order: tuple[str, ...]
-    launches: Mapping[str, Mapping[str, LaunchRecord]]
-
-
-class StartsRecord(FileRecord):
-    """All starts of a study's environments, as they were recorded before they were a campaign."""
-
-    VERSION: ClassVar[int] = 1
-
-    study: str
-    stack: str
-    workload: str
-    arm: str
-    seed: int
-    conditions: Mapping[str, Any]
-    cold: Cold
-    environments: tuple[str, ...]
-    unavailable: Mapping[str, str]
-    machine: Mapping[str, Any]
-    provenance: Mapping[str, Any]
-    units: tuple[StartUnit, ...]
 
 
 class Deviation(Record):
@@ -232,9 +193,6 @@ class CopiesRecord(FileRecord):
     """How much a step differs between copies of a stack's tree: what benchmarks/copies.py wrote, and documents.
 
     results/benchmarks/<machine>/copies.json
-
-    Attributes:
-        replicates: of a launch; `warmup_steps`: of each, before the `steps` that count.
     """
 
     VERSION: ClassVar[int] = 2
@@ -250,7 +208,7 @@ class CopiesRecord(FileRecord):
     at: str
     cpu: str | None
     rounds: int
-    replicates: int
+    replicates: int  # of a launch; `warmup_steps`: of each, before the `steps` that count
     warmup_steps: int
     steps: int
     pages: tuple[str, ...]
@@ -261,3 +219,26 @@ class CopiesRecord(FileRecord):
     effects: Mapping[str, float]
     half_width: float
     widened: Mapping[str, float]
+
+
+CURVES = "curves.json"
+HEADLINE = "headline"  # whose losses the others are held against; the level's go by its environment
+
+
+class CurvesRecord(FileRecord):
+    """Losses of a stack beside the headline's, step by step, of untimed launches with nothing left to chance.
+
+    results/campaigns/<study>/<machine>/<workload>/<name>/curves.json, beside the seal
+    """
+
+    VERSION: ClassVar[int] = 1
+
+    plan_sha256: str  # of the campaign's plan; those of another are compared anew
+    workload: str
+    level: str
+    stack: str
+    env: str  # where the level's launch ran
+    batch: int
+    options: Mapping[str, Any]
+    losses: Mapping[str, tuple[float, ...]]  # by HEADLINE and `env`; one that failed is missing, and has a reason
+    reasons: Mapping[str, str]

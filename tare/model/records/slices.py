@@ -15,48 +15,36 @@ OWN_OF_REPLICATE = ("warmup_ends_ns", "started_ns", "step_ends_ns")
 
 
 class Slices(Record):
-    """The slices of one launch: from `arrived_ns` on its own time is the sum of them.
+    """The slices of one launch: from `arrived_ns` on its own time is the sum of them."""
 
-    Attributes:
-        means: by which it was stopped: control groups of version 2 or 1, or signals.
-        servers: processes that worked for it outside of it, and were stopped after it.
-        spawn_ns, end_ns: of the launch, as the clock had them.
-        arrived_ns: when it came to its program's first instruction, where it was held.
-        ended_ns: when its first process ended; the rest until `end_ns` is its runtime's end, while all others were
-            stopped.
-        began_us: of each slice, since `arrived_ns`.
-        length_us: until it was stopped; `quiet_us`: until its servers were as well, which is what is billed.
-        quantum_ms: of the cycle of each slice; 0 where it was let run to its end.
-        waited_us: by which a slice was longer because nothing of the launch could run.
-        cpu_us: its processor time at the end of each slice.
-        gates_us: when it had come to each gate, where it waited for the others, since `arrived_ns`;
-            `gates_cpu_us`: processor time then, its own and that of its servers.
-        servers_cpu_us: processor time of its servers.
-        looks, idle_looks: how often it was looked whether anything of it could run, and how often nothing could.
-        waiting_looks: how often, in a run to its end, something of it waited for the clock or a disk while
-            something else of it could run.
-        memory_bytes: the most that it was seen to take in a run to its end, without pages of files.
-    """
-
+    # by which it was stopped: control groups of version 2 or 1, or signals
     means: Literal["cgroup2", "cgroup1", "signals"]
-    servers: int = 0
+    servers: int = 0  # processes that worked for it outside of it, and were stopped after it
+    # `spawn_ns`, `end_ns`: of the launch, as the clock had them
     spawn_ns: int
-    arrived_ns: int
+    arrived_ns: int  # when it came to its program's first instruction, where it was held
+    # when its first process ended; the rest until `end_ns` is its runtime's end, while all others were stopped
     ended_ns: int
     end_ns: int
-    began_us: tuple[int, ...]
+    began_us: tuple[int, ...]  # of each slice, since `arrived_ns`
+    # until it was stopped; `quiet_us`: until its servers were as well, which is what is billed
     length_us: tuple[int, ...]
     quiet_us: tuple[int, ...]
-    quantum_ms: tuple[int, ...]
-    waited_us: tuple[int, ...]
-    cpu_us: tuple[int, ...]
+    quantum_ms: tuple[int, ...]  # of the cycle of each slice; 0 where it was let run to its end
+    waited_us: tuple[int, ...]  # by which a slice was longer because nothing of the launch could run
+    cpu_us: tuple[int, ...]  # its processor time at the end of each slice
+    # when it had come to each gate, where it waited for the others, since `arrived_ns`; `gates_cpu_us`: processor
+    # time then, its own and that of its servers
     gates_us: tuple[int, ...] = ()
     gates_cpu_us: tuple[int, ...] = ()
-    servers_cpu_us: int = 0
+    servers_cpu_us: int = 0  # processor time of its servers
+    # `looks`, `idle_looks`: how often it was looked whether anything of it could run, and how often nothing could
     looks: int = 0
     idle_looks: int = 0
+    # how often, in a run to its end, something of it waited for the clock or a disk while something else of it
+    # could run
     waiting_looks: int = 0
-    memory_bytes: int = 0
+    memory_bytes: int = 0  # the most that it was seen to take in a run to its end, without pages of files
 
     @model_validator(mode="after")
     def _are_in_order(self) -> Self:
@@ -121,8 +109,7 @@ class Slices(Record):
         A server may work ahead of its program in that time, or only for it: where both bills are further apart than
         a quarter of the margin, the launch has to be run unsliced.
 
-        Args:
-            margin: of the ratio of two times, such as 0.05.
+        `margin`: of the ratio of two times, such as 0.05.
         """
         first = self.gates_us[0] if self.gates_us else self.began_us[-1] + 1
         number = sum(began < first for began in self.began_us)
@@ -132,8 +119,7 @@ class Slices(Record):
     def own_ns(self, at_ns: Any) -> Any:
         """Instants had the launch run alone and without a pause: the start as it was, then own time.
 
-        Args:
-            at_ns: one instant or several, CLOCK_MONOTONIC nanoseconds.
+        `at_ns`: one instant or several, CLOCK_MONOTONIC nanoseconds.
         """
         began = np.asarray(self.began_us, dtype=np.float64) * 1e3
         length = np.asarray(self.quiet_us, dtype=np.float64) * 1e3

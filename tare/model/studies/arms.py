@@ -128,11 +128,7 @@ class Arm:
 
 
 def parse(text: str) -> Arm:
-    """An arm from `factor=level`.
-
-    Raises:
-        UserError: no such factor or level.
-    """
+    """An arm from `factor=level`. Raises UserError: no such factor or level."""
     factor, sign, level = text.partition("=")
     known = {name: set(levels) for name, levels in {**COMMON, **INSIDE, **BESIDE, **GROUPED}.items()}
     known[THREADS] = {str(number) for number in range(1, MOST_THREADS + 1)}

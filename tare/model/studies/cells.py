@@ -12,38 +12,28 @@ from tare.model.registry import SHARED, SINGLE
 from tare.model.roles import LaunchRole, read_role
 from tare.model.studies.arms import stack_of
 
+FIRST = ("study", "machine", "campaign", "scenario", "workload")  # the first columns, as a cell has them
+
 
 @dataclass(frozen=True, kw_only=True)
 class CellKey:
-    """A cell of a study.
+    """A cell of a study."""
 
-    Attributes:
-        study, machine, campaign, workload: where it was measured, by name.
-        launch: of which launch of a unit.
-        stack: that it ran.
-        levels: of all factors, by factor.
-        batch: samples that were trained on together; None where none were.
-        scenario: what ran beside it, and how many together.
-    """
-
+    # `study`, `machine`, `campaign`, `workload`: where it was measured, by name
     study: str
     machine: str
     campaign: str
     workload: str
-    launch: LaunchRole
-    stack: str
-    levels: Levels
-    batch: int | None
-    scenario: str = SINGLE
+    launch: LaunchRole  # of which launch of a unit
+    stack: str  # that it ran
+    levels: Levels  # of all factors, by factor
+    batch: int | None  # samples that were trained on together; None where none were
+    scenario: str = SINGLE  # what ran beside it, and how many together
 
     def row(self) -> dict[str, Any]:
         """Its columns."""
         return {
-            "study": self.study,
-            "machine": self.machine,
-            "campaign": self.campaign,
-            "scenario": self.scenario,
-            "workload": self.workload,
+            **{name: getattr(self, name) for name in FIRST},
             **launch_columns(self.launch, self.scenario),
             "stack": self.stack,
             **level_columns(self.levels),
@@ -82,13 +72,8 @@ def read_cell(row: Mapping[str, Any]) -> CellKey:
     """The cell of a row of a table: what `CellKey.row` wrote."""
     batch = row["batch"]
     return CellKey(
-        study=row["study"],
-        machine=row["machine"],
-        campaign=row["campaign"],
-        workload=row["workload"],
+        **{name: row[name] for name in (*FIRST, "stack")},
         launch=read_role(row["launch"]),
-        stack=row["stack"],
         levels=levels_in(row),
         batch=None if batch is None or batch != batch or str(batch) == "<NA>" else int(batch),
-        scenario=row["scenario"],
     )

@@ -43,29 +43,19 @@ def slug_of(arm: Arm) -> str:
 
 
 def read_slug(text: str) -> Arm:
-    """An arm from a path's `factor-level`.
-
-    Raises:
-        UserError: no such factor or level.
-    """
+    """An arm from a path's `factor-level`. Raises UserError: no such factor or level."""
     return parse(text.replace("-", "=", 1))
 
 
 @dataclass(frozen=True, kw_only=True)
 class CampaignName:
-    """What the name of a campaign says: `rounds.docker+host.stack-native`.
+    """What the name of a campaign says: `rounds.docker+host.stack-native`."""
 
-    Attributes:
-        kind: what it measures.
-        environments: those that it compares, in the order of the alphabet; none of a kind that has one campaign.
-        arm: its one factor at another level; None for the headline.
-        scenario: how many run and what runs beside them.
-    """
-
-    kind: str
+    kind: str  # what it measures
+    # those that it compares, in the order of the alphabet; none of a kind that has one campaign
     environments: tuple[str, ...] = ()
-    arm: Arm | None = None
-    scenario: str = SINGLE
+    arm: Arm | None = None  # its one factor at another level; None for the headline
+    scenario: str = SINGLE  # how many run and what runs beside them
 
     def __post_init__(self) -> None:
         """Put the environments in order, each once."""
@@ -97,8 +87,7 @@ class CampaignName:
 def read_name(text: str) -> CampaignName:
     """What the name of a campaign, or of the training steps of one, says.
 
-    Raises:
-        UserError: it has a part that is neither a factor's level nor a scenario.
+    Raises UserError: it has a part that is neither a factor's level nor a scenario.
     """
     kind, _, rest = text.partition(".")
     together, _, varied = rest.partition(".")
@@ -225,10 +214,7 @@ def image_record(folder: Path, env: str, arm: Arm | None) -> Path:
 
     An official image is compared with what it is like on the host, which has none.
 
-    Args:
-        folder: of the headline's stack.
-        env: the environment.
-        arm: None for the headline.
+    `folder`: of the headline's stack. `env`: the environment. `arm`: None for the headline.
     """
     if arm is not None and arm.other_stack:
         stack = on_the_host(arm.other_stack) if env == HOST else arm.other_stack

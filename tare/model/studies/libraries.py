@@ -32,37 +32,23 @@ class Target(Record):
 
 
 class LibraryFile(Record):
-    """How one library is compiled.
+    """How one library is compiled."""
 
-    Attributes:
-        name, version: of the library.
-        soname: by which the loader knows it, and the name of its file in a tree.
-        source: where its sources are, and their hash.
-        programs: that compiling takes, a compiler the last of them.
-        packages: of the distribution that bring those.
-        targets: what it can be compiled for, the best first.
-        steps: argument lists that are run in the folder of the sources, with `{target}` and `{jobs}`.
-        built: the finished file, below that folder.
-        product: its product of matrices with the arguments of `cblas_sgemm`, by which it is tried.
-    """
-
+    # `name`, `version`: of the library
     name: str
     version: str
-    soname: str
-    source: Source
-    programs: Annotated[tuple[str, ...], Some]
-    packages: tuple[str, ...]
-    targets: Annotated[tuple[Target, ...], Some]
+    soname: str  # by which the loader knows it, and the name of its file in a tree
+    source: Source  # where its sources are, and their hash
+    programs: Annotated[tuple[str, ...], Some]  # that compiling takes, a compiler the last of them
+    packages: tuple[str, ...]  # of the distribution that bring those
+    targets: Annotated[tuple[Target, ...], Some]  # what it can be compiled for, the best first
+    # argument lists that are run in the folder of the sources, with `{target}` and `{jobs}`
     steps: Annotated[tuple[Annotated[tuple[str, ...], Some], ...], Some]
-    built: str
-    product: str
+    built: str  # the finished file, below that folder
+    product: str  # its product of matrices with the arguments of `cblas_sgemm`, by which it is tried
 
     def target_for(self, flags: Collection[str]) -> Target:
-        """The first target whose flags a processor has.
-
-        Raises:
-            UnavailableError: there is none.
-        """
+        """The first target whose flags a processor has. Raises UnavailableError: there is none."""
         for target in self.targets:
             if set(target.flags) <= set(flags):
                 return target
@@ -85,8 +71,7 @@ def library_names() -> list[str]:
 def load_library(name: str, folder: Path | None = None) -> LibraryFile:
     """Read how a library is compiled; `folder`: holds its file, where that is not containers/libraries/.
 
-    Raises:
-        UserError: no such library, or its file has an unknown or missing key.
+    Raises UserError: no such library, or its file has an unknown or missing key.
     """
     if folder is None and name not in library_names():
         raise UserError(f"no library {name!r} in containers/libraries/: {nearest(name, library_names())}")

@@ -27,32 +27,23 @@ Minutes = int | float
 
 
 class Declared(FileRecord):
-    """What was chosen for a number of minutes, before any data.
-
-    Attributes:
-        study, minutes: what was asked for.
-        asked: SHA-256 of what the headline campaigns depend on otherwise.
-        at: when it was chosen, UTC, by this machine's clock.
-        images_s, others_s: seconds that images, and all jobs but the headline campaigns, are expected to take.
-        measuring_s: seconds that were left for the headline campaigns.
-        chosen: their budgets by workload.
-        earlier: SHA-256 of the plans of the campaigns whose spreads were used, by workload.
-        notes: what else people are told.
-    """
+    """What was chosen for a number of minutes, before any data."""
 
     VERSION: ClassVar[int] = 1
     REMAKE: ClassVar[str] = "remove it: the budgets are then chosen again, which is a new try"
 
+    # `study`, `minutes`: what was asked for
     study: str
     minutes: Minutes
-    asked: str
-    at: str
+    asked: str  # SHA-256 of what the headline campaigns depend on otherwise
+    at: str  # when it was chosen, UTC, by this machine's clock
+    # `images_s`, `others_s`: seconds that images, and all jobs but the headline campaigns, are expected to take
     images_s: float
     others_s: float
-    measuring_s: float
-    chosen: Mapping[str, Chosen]
-    earlier: Mapping[str, str]
-    notes: tuple[str, ...] = ()
+    measuring_s: float  # seconds that were left for the headline campaigns
+    chosen: Mapping[str, Chosen]  # their budgets by workload
+    earlier: Mapping[str, str]  # SHA-256 of the plans of the campaigns whose spreads were used, by workload
+    notes: tuple[str, ...] = ()  # what else people are told
 
     def lines(self) -> list[str]:
         """What people are told before anything runs: the time of all headline campaigns, then a line for each."""
@@ -66,8 +57,7 @@ class Declared(FileRecord):
 def checked(value: Any) -> Minutes:
     """A number of minutes as a person gave it, whole ones as an integer.
 
-    Raises:
-        UserError: no number from FEWEST to MOST.
+    Raises UserError: no number from FEWEST to MOST.
     """
     number = math.nan
     if isinstance(value, int | float | str) and not isinstance(value, bool):
@@ -96,8 +86,7 @@ def asked_of(study: Study) -> str:
 def declared(study: Study, minutes: Minutes) -> Declared | None:
     """What was chosen before; None where nothing was, or for other headline campaigns.
 
-    Raises:
-        IntegrityError: the file is damaged or of another version.
+    Raises IntegrityError: the file is damaged or of another version.
     """
     path = path_of(study, minutes)
     found = read(Declared, path) if path.exists() else None
@@ -112,9 +101,7 @@ def with_budgets(study: Study, found: Declared) -> Study:
 def declare(study: Study, found: Declared) -> None:
     """Write down what was chosen, before anything is measured; what was written before stays.
 
-    Args:
-        study: with the budgets that were chosen, or as its file has it.
-        found: what was chosen.
+    `study`: with the budgets that were chosen, or as its file has it. `found`: what was chosen.
     """
     if declared(study, found.minutes) is None:
         found.write(path_of(study, found.minutes))
@@ -134,9 +121,7 @@ def told_without(study: Study, folder: Path) -> list[str]:
 def measured_for(study: Study, folder: Path) -> Minutes | None:
     """For how many minutes the sealed headline campaigns were measured; None where the study's file says how long.
 
-    Args:
-        study: as its file has it.
-        folder: of its campaigns on this machine.
+    `study`: as its file has it. `folder`: of its campaigns on this machine.
     """
     for one in headlines(study):
         campaign = folder / one.workload / one.name

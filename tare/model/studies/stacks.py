@@ -24,6 +24,11 @@ from tare.model.words import nearest
 from tare.worker import frameworks
 from tare.worker.frameworks import DEFAULT
 
+# Of a stack, as stack.yaml has it.
+AS_IN_FILE = (
+    *("python", "or_python", "keep", "imports", "framework", "libraries", "library_packages", "older_names"),
+    *("no_executable_stack", "built_for"),
+)
 BOUND = "bound"  # no folder: what is installed on this machine already (tare.images.installed)
 _REQUIREMENT = re.compile(r"^(?P<name>[A-Za-z0-9][\w.-]*)==(?P<version>[^\s;\\]+)(?P<rest>.*)$")
 _HASH = re.compile(r"--hash=sha256:([0-9a-f]{64})(?=\s|$)")
@@ -51,35 +56,24 @@ class Variant(Record):
 
 
 class LibraryUse(Record):
-    """A library that is compiled here, and that the packages take instead of what they bring.
+    """A library that is compiled here, and that the packages take instead of what they bring."""
 
-    Attributes:
-        name: of a file of containers/libraries/.
-        symbol: a function of it that the packages call.
-        exercise: Python in which they do.
-    """
-
-    name: str
-    symbol: str
-    exercise: str
+    name: str  # of a file of containers/libraries/
+    symbol: str  # a function of it that the packages call
+    exercise: str  # Python in which they do
 
 
 class Official(Record):
-    """An image in a registry of images, as a framework's authors publish it.
+    """An image in a registry of images, as a framework's authors publish it."""
 
-    Attributes:
-        host, repository, tag: where it is; a tag may be moved, so that the digest which it named is recorded.
-        digest: `sha256:…` of its index or manifest, where it is known: then the tag is for people.
-        timeout_s: of each connection and each read.
-        scheme: `http` for a registry of this machine.
-    """
-
+    # `host`, `repository`, `tag`: where it is; a tag may be moved, so that the digest which it named is recorded
     host: str
     repository: str
     tag: str
+    # `sha256:…` of its index or manifest, where it is known: then the tag is for people
     digest: Annotated[str, Field(pattern=r"^sha256:[0-9a-f]{64}$")] | None = None
-    timeout_s: Annotated[float, Field(gt=0, le=600)] = 5.0
-    scheme: Literal["https", "http"] = "https"
+    timeout_s: Annotated[float, Field(gt=0, le=600)] = 5.0  # of each connection and each read
+    scheme: Literal["https", "http"] = "https"  # `http` for a registry of this machine
 
     @field_validator("tag")
     @classmethod
@@ -169,51 +163,31 @@ class Requirement:
 
 @dataclass(frozen=True, kw_only=True)
 class Stack:
-    """A stack in one variant, read from its folder.
+    """A stack in one variant, read from its folder."""
 
-    Attributes:
-        name: of the stack, `torch-2.13`.
-        variant: `cpu` or `cuda`, or the one that stands in for it.
-        otherwise: the variant that stands in where no index that answers has builds with a local version.
-        python: version of CPython, major and minor.
-        or_python: other versions that the lock fits, in the order in which they stand in for it.
-        requirements: what the lock holds, in its order.
-        lock_sha256: of what the lock says (comments do not count).
-        index: where builds with a local version are published, beside the installer's own indexes.
-        prune: patterns below site-packages that are left out.
-        keep: patterns that stay although `prune` names them.
-        imports: modules that the finished tree must import.
-        before_imports: Python to run before that, may be empty.
-        framework: what launches train with, a module of tare/worker/frameworks/.
-        libraries: sonames that the tree takes from this machine for its packages.
-        library_packages: the Debian packages, by soname, of which one brings it.
-        older_names: other sonames by which its packages ask for them.
-        no_executable_stack: files below site-packages that need no executable stack, although they ask for one.
-        library: that is compiled here and taken instead of what the packages bring; None where there is none.
-        official: the image that holds interpreter and packages; the lock is then that of the stack that it is like.
-        built_for: the target of a build that is published beside the ordinary one.
-    """
-
-    name: str
-    variant: str
-    python: str
-    or_python: tuple[str, ...]
-    requirements: tuple[Requirement, ...]
-    lock_sha256: str
-    index: str | None
-    otherwise: str | None
-    prune: tuple[str, ...]
-    keep: tuple[str, ...]
-    imports: tuple[str, ...]
-    before_imports: str
-    framework: str
-    libraries: tuple[str, ...]
-    library_packages: Mapping[str, tuple[str, ...]]
-    older_names: Mapping[str, str]
+    name: str  # of the stack, `torch-2.13`
+    variant: str  # `cpu` or `cuda`, or the one that stands in for it
+    python: str  # version of CPython, major and minor
+    or_python: tuple[str, ...]  # other versions that the lock fits, in the order in which they stand in for it
+    requirements: tuple[Requirement, ...]  # what the lock holds, in its order
+    lock_sha256: str  # of what the lock says (comments do not count)
+    index: str | None  # where builds with a local version are published, beside the installer's own indexes
+    otherwise: str | None  # the variant that stands in where no index that answers has builds with a local version
+    prune: tuple[str, ...]  # patterns below site-packages that are left out
+    keep: tuple[str, ...]  # patterns that stay although `prune` names them
+    imports: tuple[str, ...]  # modules that the finished tree must import
+    before_imports: str  # Python to run before that, may be empty
+    framework: str  # what launches train with, a module of tare/worker/frameworks/
+    libraries: tuple[str, ...]  # sonames that the tree takes from this machine for its packages
+    library_packages: Mapping[str, tuple[str, ...]]  # the Debian packages, by soname, of which one brings it
+    older_names: Mapping[str, str]  # other sonames by which its packages ask for them
+    # files below site-packages that need no executable stack, although they ask for one
     no_executable_stack: tuple[str, ...]
+    # that is compiled here and taken instead of what the packages bring; None where there is none
     library: LibraryUse | None = None
+    # the image that holds interpreter and packages; the lock is then that of the stack that it is like
     official: Official | None = None
-    built_for: str | None = None
+    built_for: str | None = None  # the target of a build that is published beside the ordinary one
 
     @property
     def image_kind(self) -> str:
@@ -315,14 +289,9 @@ def stacks_dir() -> Path:
 def load_stack(name: str, variant: str = "cpu", folder: Path | None = None) -> Stack:
     """Read a stack.
 
-    Args:
-        name: of the stack.
-        variant: which of its locks, `cpu`, `cuda` or what stands in for one.
-        folder: holds stack.yaml and the locks; None takes containers/stacks/<name>.
-
-    Raises:
-        UserError: no such stack or variant, or stack.yaml has an unknown or missing key.
-        IntegrityError: the lock has an entry without a version or a hash.
+    `name`: of the stack. `variant`: which of its locks, `cpu`, `cuda` or what stands in for one. `folder`: holds
+    stack.yaml and the locks; None takes containers/stacks/<name>. Raises UserError: no such stack or variant, or
+    stack.yaml has an unknown or missing key. IntegrityError: the lock has an entry without a version or a hash.
     """
     if folder is None:
         if name not in stack_names():
@@ -335,26 +304,17 @@ def load_stack(name: str, variant: str = "cpu", folder: Path | None = None) -> S
     own = content.variants[variant]
     requirements = read_lock(found.folder / own.lock)
     return Stack(
+        **{name: getattr(content, name) for name in AS_IN_FILE},
         name=found.name,
         variant=variant,
-        python=content.python,
-        or_python=content.or_python,
         requirements=requirements,
         lock_sha256=sha256_text("\n".join(requirement.line() for requirement in requirements)),
         index=own.index,
         otherwise=own.otherwise,
         prune=tuple(pattern for group in (*content.prune, *own.prune) for pattern in group.paths),
-        keep=content.keep,
-        imports=content.imports,
         before_imports=own.before_imports,
-        framework=content.framework,
-        libraries=content.libraries,
-        library_packages=content.library_packages,
-        older_names=content.older_names,
-        no_executable_stack=content.no_executable_stack,
         library=found.library,
         official=found.official,
-        built_for=content.built_for,
     )
 
 
@@ -399,9 +359,7 @@ def _is_alike(value: Any) -> bool:
 def read_lock(path: Path) -> tuple[Requirement, ...]:
     """The packages of a hash lock.
 
-    Raises:
-        UserError: the file can't be read.
-        IntegrityError: an entry has no exact version or no hash.
+    Raises UserError: the file can't be read. IntegrityError: an entry has no exact version or no hash.
     """
     try:
         text = path.read_text(encoding="utf-8")

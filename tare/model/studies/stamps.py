@@ -20,9 +20,8 @@ from tare.model.records.campaigns import Plan
 from tare.model.registry import SHARED
 from tare.model.schema import VERSION, FileRecord, read
 from tare.model.studies import arms
-from tare.model.studies.sizes import at_published_size
 from tare.model.studies.stacks import framework_of
-from tare.model.studies.study import Study, campaigns, check, reduced
+from tare.model.studies.study import Study, at_published_size, campaigns, check, reduced
 
 STAMPS = "stamps"
 OF_ITS_TIME = ("at", "ledger")  # what tells two stamps of one plan apart
@@ -30,22 +29,15 @@ SHOWN = 3  # names of what differs
 
 
 class Stamp(FileRecord):
-    """What a stamp holds.
-
-    Attributes:
-        at: when it was written, UTC, by this machine's clock.
-        study: the whole study; the plan of every campaign follows from it.
-        programs: SHA-256 of each program that measures or judges, by its path in the checkout.
-        ledger: SHA-256 of the last row of the ledger then; None where nothing was listed.
-    """
+    """What a stamp holds."""
 
     VERSION: ClassVar[int] = 1
     REMAKE: ClassVar[str] = "it is not the file that was stamped; restore it from a copy"
 
-    at: str
-    study: Mapping[str, Any]
-    programs: Mapping[str, str]
-    ledger: str | None = None
+    at: str  # when it was written, UTC, by this machine's clock
+    study: Mapping[str, Any]  # the whole study; the plan of every campaign follows from it
+    programs: Mapping[str, str]  # SHA-256 of each program that measures or judges, by its path in the checkout
+    ledger: str | None = None  # SHA-256 of the last row of the ledger then; None where nothing was listed
 
 
 def stamp_of(study: Study, at: str, ledger: str | None) -> Stamp:
@@ -94,9 +86,7 @@ def stamp_file(folder: Path, sha256: str) -> Path | None:
 def departures(stamp: Stamp, plan: Plan) -> list[str]:
     """In what a campaign, and the analysis of today, are not as a stamp says; one line each.
 
-    Args:
-        stamp: made before or after it.
-        plan: of the campaign.
+    `stamp`: made before or after it. `plan`: of the campaign.
     """
     lines = []
     if plan.part is None:

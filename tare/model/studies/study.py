@@ -36,7 +36,6 @@ from tare.model.registry import (
 )
 from tare.model.schema import Distinct, Record, matching, parse, parse_yaml, read_yaml
 from tare.model.studies import arms
-from tare.model.studies.arms import Arm
 from tare.model.studies.layout import DEFAULT_STUDY, campaign_name
 from tare.model.studies.papers import paper_names
 from tare.model.studies.stacks import BOUND, is_official, known_stacks, with_setting
@@ -103,40 +102,27 @@ SMALL_NEIGHBOUR = "neighbour=small"  # the arm of the scenario `shared` with a s
 
 
 class Published(Record):
-    """A job as it was published: its samples per training step, and its workload's options.
-
-    Attributes:
-        fails: options at whose published value a launch fails: no device takes them.
-    """
+    """A job as it was published: its samples per training step, and its workload's options."""
 
     batch: BatchSize
     options: Options = Field(default_factory=dict)
+    # options at whose published value a launch fails: no device takes them
     fails: Annotated[tuple[Name, ...], Distinct] = ()
 
 
 class Batch(Record):
-    """What a launch of one workload is given.
+    """What a launch of one workload is given."""
 
-    Attributes:
-        batch: samples per training step.
-        options: what else the workload lets a study choose of its job (`tare.model.registry.options_of`).
-        published: the job as it was published, where this one is of another size.
-    """
-
-    batch: BatchSize
+    batch: BatchSize  # samples per training step
+    # what else the workload lets a study choose of its job (`tare.model.registry.options_of`)
     options: Options = Field(default_factory=dict)
-    published: Published | None = None
+    published: Published | None = None  # the job as it was published, where this one is of another size
 
     def scaled(self, workload: str, batch: int | None = None, steps: int | None = None) -> str | None:
         """What of a job is not as it was published: `batch 8 (published 256), image_px 64 (published 224)`.
 
-        Args:
-            workload: its name.
-            batch: of the launch, where it is not the study's.
-            steps: of the launch, where it takes so many whatever its samples.
-
-        Returns:
-            None where nothing was published, or all is as it was.
+        `workload`: its name. `batch`: of the launch, where it is not the study's. `steps`: of the launch, where it
+        takes so many whatever its samples. Returns None where nothing was published, or all is as it was.
         """
         if self.published is None:
             return None
@@ -158,12 +144,9 @@ class Batch(Record):
 
 
 class WorkloadSettings(Batch):
-    """Settings of one workload.
+    """Settings of one workload."""
 
-    Attributes:
-        sweep_batches: batch sizes of the sweep on the host; with none there is no sweep.
-    """
-
+    # batch sizes of the sweep on the host; with none there is no sweep
     sweep_batches: Annotated[tuple[BatchSize, ...], Field(max_length=32), Distinct] = ()
 
     def as_published(self) -> Self:
@@ -177,15 +160,12 @@ ImageSource = Annotated[str, matching(r"auto|zip|stamps|.*/.*", "is none of auto
 
 
 class DataChoices(Record):
-    """Which source of a data set; auto: the first that answers.
-
-    Attributes:
-        tiny_imagenet: the authors' zip, what stands in for it, or a path with a slash: a zip or a folder.
-        broken_images: whether one that can't be decoded stops the study, or is left out, counted and named.
-    """
+    """Which source of a data set; auto: the first that answers."""
 
     sentiment: Literal["auto", "imdb", "snippets"]
+    # the authors' zip, what stands in for it, or a path with a slash: a zip or a folder
     tiny_imagenet: ImageSource = "auto"
+    # whether one that can't be decoded stops the study, or is left out, counted and named
     broken_images: Literal["stop", "skip"] = "stop"
 
     def of(self, dataset: str) -> tuple[str, str]:
@@ -225,66 +205,48 @@ class Allocation(Record):
 
 
 class _Sampled(Allocation):
-    """How many units a kind of campaign has.
+    """How many units a kind of campaign has."""
 
-    Attributes:
-        units: a fixed number, instead of a planned one; `arm_units`, `stack_units`, `setting_units` of an arm, of a
-            campaign of another stack, of a setting of the framework.
-        pilot: units before their number is decided.
-        half_width: wanted of the widest interval, relative.
-        budget_s: seconds that a campaign may take; `arm_budget_s`, `setting_budget_s` one of an arm, of a setting.
-        verdict_units: with fewer units a verdict is `inconclusive`; `arm_verdict_units` one of an arm, a stack or a
-            setting, which explores.
-    """
-
+    # a fixed number, instead of a planned one; `arm_units`, `stack_units`, `setting_units` of an arm, of a campaign
+    # of another stack, of a setting of the framework
     units: Units | None = None
-    pilot: Annotated[int, Field(ge=6, le=1000)]
-    half_width: Fraction
+    pilot: Annotated[int, Field(ge=6, le=1000)]  # units before their number is decided
+    half_width: Fraction  # wanted of the widest interval, relative
+    # seconds that a campaign may take; `arm_budget_s`, `setting_budget_s` one of an arm, of a setting
     budget_s: Seconds
     arm_budget_s: Seconds | None = None
     arm_units: Units | None = None
     stack_units: Units | None = None
     setting_units: Units | None = None
     setting_budget_s: Seconds | None = None
+    # with fewer units a verdict is `inconclusive`; `arm_verdict_units` one of an arm, a stack or a setting, which
+    # explores
     verdict_units: Annotated[int, Field(ge=VERDICT_UNITS, le=1000)] = VERDICT_UNITS
     arm_verdict_units: Annotated[int, Field(ge=3, le=1000)] = 4
 
 
 class Chosen(Record):
-    """The budget of a headline campaign that was chosen for a study of so many minutes, and why.
+    """The budget of a headline campaign that was chosen for a study of so many minutes, and why."""
 
-    Attributes:
-        minutes: of the whole study.
-        budget_s: seconds of the campaign.
-        why: the reason, for people.
-        comparison: environment and metric that wants most rounds; None where no earlier campaign shows any.
-        is_open: whether that comparison could not be told yet.
-        spread: standard deviation of one round's log-ratio of it.
-        rounds: that it wants.
-    """
-
-    minutes: Annotated[int | float, Field(gt=0)]
-    budget_s: Seconds
-    why: str
+    minutes: Annotated[int | float, Field(gt=0)]  # of the whole study
+    budget_s: Seconds  # seconds of the campaign
+    why: str  # the reason, for people
+    # environment and metric that wants most rounds; None where no earlier campaign shows any
     comparison: str | None = None
-    is_open: bool | None = None
-    spread: float | None = None
-    rounds: int | None = None
+    is_open: bool | None = None  # whether that comparison could not be told yet
+    spread: float | None = None  # standard deviation of one round's log-ratio of it
+    rounds: int | None = None  # that it wants
 
 
 class Rounds(_Sampled):
-    """Whole runs.
+    """Whole runs."""
 
-    Attributes:
-        discarded: rounds before them that do not count; one that calibrates is made in any case where launches can
-            be held at their first instruction.
-        steps: training steps that each run measures after its epoch; None for none.
-        chosen: by workload, the budget of its headline campaign where the study is run for a number of minutes
-            (tare.model.studies.minutes); it takes the place of `budget_s` and of a fixed number of `units`.
-    """
-
+    # rounds before them that do not count; one that calibrates is made in any case where launches can be held at
+    # their first instruction
     discarded: Annotated[int, Field(ge=0, le=100)]
-    steps: Measured | None = None
+    steps: Measured | None = None  # training steps that each run measures after its epoch; None for none
+    # by workload, the budget of its headline campaign where the study is run for a number of minutes
+    # (tare.model.studies.minutes); it takes the place of `budget_s` and of a fixed number of `units`
     chosen: Mapping[Name, Chosen] = {}
 
     def of_headline(self, workload: str) -> Self:
@@ -294,27 +256,21 @@ class Rounds(_Sampled):
 
 
 class Shared(Batch):
-    """The scenario `shared`: whole runs beside a second job in the same environment, and without it, paired.
+    """The scenario `shared`: whole runs beside a second job in the same environment, and without it, paired."""
 
-    Attributes:
-        workload: the second job; `batch`, `options` and `published` are its own.
-        small_batch: of campaigns beside a smaller one; none where it is not given.
-        limits: what keeps the two apart in further campaigns: half of the CPUs each, or half of their time.
-        environments: those that are compared; None for all of the study.
-        workloads: those that have a neighbour; None for all of the study. `arm_workloads`: those of them that
-            `small_batch` and `limits` are measured of; None for all of these.
-        units: of a campaign, a fixed number; `arm_units` of one with `small_batch` or `limits`.
-        threads: of the second job's framework; None for what `conditions` says. With as many as there
-            are CPUs it may use all of them.
-    """
-
-    workload: Name
-    small_batch: BatchSize | None = None
+    workload: Name  # the second job; `batch`, `options` and `published` are its own
+    small_batch: BatchSize | None = None  # of campaigns beside a smaller one; none where it is not given
+    # of the second job's framework; None for what `conditions` says. With as many as there are CPUs it may use all
+    # of them
     threads: Annotated[int, Field(ge=1, le=1024)] | None = None
+    # what keeps the two apart in further campaigns: half of the CPUs each, or half of their time
     limits: Annotated[tuple[Literal["cpuset", "quota"], ...], Distinct] = ()
-    environments: Environments | None = None
+    environments: Environments | None = None  # those that are compared; None for all of the study
+    # those that have a neighbour; None for all of the study. `arm_workloads`: those of them that `small_batch` and
+    # `limits` are measured of; None for all of these
     workloads: Annotated[tuple[Name, ...], Field(min_length=1), Distinct] | None = None
     arm_workloads: Annotated[tuple[Name, ...], Distinct] | None = None
+    # of a campaign, a fixed number; `arm_units` of one with `small_batch` or `limits`
     units: Annotated[int, Field(ge=1, le=100_000)] = VERDICT_UNITS
     arm_units: Annotated[int, Field(ge=1, le=100_000)] | None = None
 
@@ -339,38 +295,32 @@ class Shared(Batch):
 
 
 class Distributed(Record):
-    """The scenario `distributed`: whole runs of several instances that train together, each on all its samples.
+    """The scenario `distributed`: whole runs of several instances that train together, each on all its samples."""
 
-    Attributes:
-        workers: how many train; a parameter server is one instance more.
-        exchange: how they exchange gradients: DistributedDataParallel's all-reduce, or a parameter server.
-        network: a switch, with a network namespace for each instance; an overlay (VXLAN) over such a switch, of all
-            or of containers alone; or the host's own network.
-        rate_mbit_per_s: of an instance's cable to the switch, either way; None for as fast as it is.
-        delay_ms: that the switch's packets are held back, one way.
-        environments: those that are compared; None for all of the study.
-        workloads: those that are trained so; None for all of the study.
-        steps: of each instance, where fewer than its samples give; None for all.
-        arms: what is varied of it: `input=synthetic`, `exchange=parameter-server`, `network=overlay`;
-            `arm_workloads`: of which workloads, None for all that are trained so.
-        units: of a campaign, a fixed number; `arm_units` of one of an arm; with fewer than `verdict_units` a
-            verdict is `inconclusive`.
-        sizes_kib, repetitions: of the all-reduces by which the network alone is measured.
-    """
-
-    workers: Annotated[int, Field(ge=2, le=16)] = 2
+    workers: Annotated[int, Field(ge=2, le=16)] = 2  # how many train; a parameter server is one instance more
+    # how they exchange gradients: DistributedDataParallel's all-reduce, or a parameter server
     exchange: ExchangeKind = "all-reduce"
+    # a switch, with a network namespace for each instance; an overlay (VXLAN) over such a switch, of all or of
+    # containers alone; or the host's own network
     network: NetworkKind = "switch"
+    # of an instance's cable to the switch, either way; None for as fast as it is
     rate_mbit_per_s: Annotated[float, Field(ge=1, le=400_000)] | None = 1000.0
-    delay_ms: Annotated[float, Field(ge=0, le=1000)] = 0.0
-    environments: Environments | None = None
+    delay_ms: Annotated[float, Field(ge=0, le=1000)] = 0.0  # that the switch's packets are held back, one way
+    environments: Environments | None = None  # those that are compared; None for all of the study
+    # those that are trained so; None for all of the study
     workloads: Annotated[tuple[Name, ...], Field(min_length=1), Distinct] | None = None
+    # of each instance, where fewer than its samples give; None for all
     steps: Annotated[int, Field(ge=2, le=1_000_000)] | None = None
+    # what is varied of it: `input=synthetic`, `exchange=parameter-server`, `network=overlay`; `arm_workloads`: of
+    # which workloads, None for all that are trained so
     arms: Annotated[tuple[str, ...], Distinct] = ()
     arm_workloads: Annotated[tuple[Name, ...], Distinct] | None = None
+    # of a campaign, a fixed number; `arm_units` of one of an arm; with fewer than `verdict_units` a verdict is
+    # `inconclusive`
     units: Units = VERDICT_UNITS
     arm_units: Units | None = None
     verdict_units: Annotated[int, Field(ge=3, le=1000)] = 4
+    # `sizes_kib`, `repetitions`: of the all-reduces by which the network alone is measured
     sizes_kib: Annotated[tuple[Annotated[int, Field(ge=1, le=1_048_576)], ...], Field(min_length=2), Distinct] = (
         1, 64, 1024, 16384,
     )  # fmt: skip
@@ -393,11 +343,6 @@ class Distributed(Record):
     def arms_of(self, workload: str) -> tuple[str, ...]:
         """What is varied of a workload's campaign."""
         return self.arms if self.arm_workloads is None or workload in self.arm_workloads else ()
-
-    def sampling(self, confidence: float, arm: Arm | None) -> Sampling:
-        """How many units a campaign has."""
-        units = (self.arm_units or self.units) if arm else self.units
-        return Sampling(metric="real_s", confidence=confidence, units=units, verdict_units=self.verdict_units)
 
 
 class Arms(Record):
@@ -455,20 +400,15 @@ class Ceilings(CudaCeilings):
 
 
 class Pipeline(Record):
-    """The input alone, without training, on the host.
+    """The input alone, without training, on the host."""
 
-    Attributes:
-        workloads: whose input is measured.
-        workers: numbers of loader processes.
-        images: samples of a pass.
-        repetitions: passes with each number of processes, from a cold page cache and from a warm one.
-        warmup_steps, steps: of training on a batch in memory, before the clock and on it.
-    """
-
-    workloads: Annotated[tuple[Name, ...], Field(min_length=1), Distinct]
+    workloads: Annotated[tuple[Name, ...], Field(min_length=1), Distinct]  # whose input is measured
+    # numbers of loader processes
     workers: Annotated[tuple[LoaderWorkers, ...], Field(min_length=1), Distinct] = (0, 1, 2, 4)
-    images: Annotated[int, Field(ge=16, le=10_000_000)] = 512
+    images: Annotated[int, Field(ge=16, le=10_000_000)] = 512  # samples of a pass
+    # passes with each number of processes, from a cold page cache and from a warm one
     repetitions: Annotated[int, Field(ge=3, le=1000)] = 3
+    # `warmup_steps`, `steps`: of training on a batch in memory, before the clock and on it
     warmup_steps: WarmupSteps = 1
     steps: Steps = 3
 
@@ -615,24 +555,23 @@ class Study(RoundsPart, CausesPart, SweepPart, ProfilePart, StartsPart, Ceilings
         environments: modules of envs/; host is the reference.
         stack_environments: those of them in which the other stacks run; all where it is not given.
         stacks_everywhere: other stacks that run in all of them all the same, without a setting.
-        stack_kinds: what is measured of the other stacks: whole runs with their steps, a profile on the host.
-        stack_workloads: those that are measured in the other stacks; all where it is not given.
-        workload_stacks: by workload, in which of `stacks` it is measured; in all of them where it is not named.
-        scenarios: how many run and what runs beside them.
         shared: the neighbour, where `scenarios` names `shared`; None elsewhere, whatever a file says of it.
         distributed: the group, where `scenarios` names `distributed`; None elsewhere, as `shared`.
-        workloads: modules of workloads/ with their settings.
-        papers: files of config/published; the page shows those of which the study trains something.
-        naive_image: whether the stack's image is also built as a user would write it by hand, to be compared.
     """
 
+    # modules of workloads/ with their settings
     workloads: Annotated[Mapping[Name, WorkloadSettings], Field(min_length=1)]
+    # files of config/published; the page shows those of which the study trains something
     papers: Annotated[tuple[str, ...], Distinct] = ()
+    # whether the stack's image is also built as a user would write it by hand, to be compared
     naive_image: bool = False
     rounds: Rounds
-    scenarios: Scenarios = (SINGLE,)
+    scenarios: Scenarios = (SINGLE,)  # how many run and what runs beside them
+    # what is measured of the other stacks: whole runs with their steps, a profile on the host
     stack_kinds: Annotated[tuple[Literal["rounds", "profile"], ...], Timed, Distinct] = ("rounds",)
+    # those that are measured in the other stacks; all where it is not given
     stack_workloads: Annotated[tuple[str, ...], Distinct] | None = None
+    # by workload, in which of `stacks` it is measured; in all of them where it is not named
     workload_stacks: Mapping[Name, Annotated[tuple[StackLevel, ...], Distinct]] = {}
     data: DataChoices
     arms: Arms
@@ -657,8 +596,7 @@ AnyPart = TypeVar("AnyPart", bound=Record)
 def load(source: str | Path) -> dict[str, Any]:
     """What stands in a YAML or JSON file, or in inline JSON, before it is checked.
 
-    Raises:
-        UserError: not there, unreadable, not YAML, a key twice, or not a mapping.
+    Raises UserError: not there, unreadable, not YAML, a key twice, or not a mapping.
     """
     inline = str(source).lstrip().startswith("{")
     if not inline and not Path(source).exists():
@@ -685,9 +623,7 @@ CONFIG = "config: "  # how a message of `check` begins
 def load_checked(source: str | Path, over: Mapping[str, Any] | None = None) -> Study:
     """A whole study from a file or inline JSON: a partial preset is completed from config/config.yaml.
 
-    Args:
-        source: file or inline JSON.
-        over: laid over it, from the command line.
+    `source`: file or inline JSON. `over`: laid over it, from the command line.
     """
     return _checked(load(source), source, over)
 
@@ -695,12 +631,8 @@ def load_checked(source: str | Path, over: Mapping[str, Any] | None = None) -> S
 def checked_from(sources: Sources, config: Mapping[str, Any] | None = None) -> Study:
     """The study that is laid together from these; a mistake is told with the name of what holds it.
 
-    Args:
-        sources: name and content of each, in order.
-        config: what they come to, where it is known.
-
-    Raises:
-        UserError: as `check`.
+    `sources`: name and content of each, in order. `config`: what they come to, where it is known. Raises UserError:
+    as `check`.
     """
     if config is None:
         config = {}
@@ -728,8 +660,7 @@ def holder(key: str, sources: Sources) -> str:
 def refuse_nameless(sources: Sources) -> None:
     """See that one of those that are laid over config/config.yaml names the study.
 
-    Raises:
-        UserError: none does; its results would be taken for the default study's.
+    Raises UserError: none does; its results would be taken for the default study's.
     """
     if sources and not any("study" in content for _, content in sources):
         raise UserError(
@@ -745,8 +676,7 @@ def _name_of(source: str | Path) -> str:
 def load_part(kind: type[AnyPart], source: str | Path) -> AnyPart:
     """What one kind of work depends on, from its part of a study (`part_of`) or from a whole study or preset.
 
-    Raises:
-        UserError: the study is wrong, or it is the part for another kind of work.
+    Raises UserError: the study is wrong, or it is the part for another kind of work.
     """
     found = load(source)
     name = found.pop(PART, None)
@@ -782,8 +712,7 @@ def merge(base: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
 def check(config: Mapping[str, Any]) -> Study:
     """The study, if it is right.
 
-    Raises:
-        UserError: the first thing that is wrong, with where it is and the nearest valid name.
+    Raises UserError: the first thing that is wrong, with where it is and the nearest valid name.
     """
     former.refuse_study(config, environment_names())
     _refuse_choices(config)
@@ -809,15 +738,8 @@ def check(config: Mapping[str, Any]) -> Study:
                 f"config: stacks: {base} is an official image, which containers alone can have: name it in "
                 "stacks_everywhere too, and a container in environments"
             )
-    for name in study.stack_environments or ():
-        if name not in study.environments:
-            raise UserError(
-                f"config: stack_environments: {name} is none of the study's environments; name it there too"
-            )
-    for name in study.stacks_everywhere:
-        if name not in study.stacks:
-            known = nearest(name, study.stacks)
-            raise UserError(f"config: stacks_everywhere: {name} is none of `stacks`: {known}")
+    _refuse_environments("config: stack_environments", study.stack_environments, study)
+    _refuse_others("config: stacks_everywhere", study.stacks_everywhere, "`stacks`", study.stacks)
     for name in study.papers:
         _refuse_unknown("papers", "file config/published/{}.yaml", name, paper_names())
     for text in study.arms.rounds:
@@ -831,14 +753,9 @@ def check(config: Mapping[str, Any]) -> Study:
         for name in names:  # one that a preset dropped is no mistake
             _refuse_unknown(where, "module workloads/{}.py", name, module_names("workloads"))
     for workload, stacks in study.workload_stacks.items():
-        for name in stacks:
-            if name not in study.stacks:
-                known = nearest(name, study.stacks)
-                raise UserError(f"config: workload_stacks: {workload}: {name} is none of `stacks`: {known}")
-    for name in study.pipeline.workloads if study.pipeline else ():
-        if name not in study.workloads:
-            known = nearest(name, study.workloads)
-            raise UserError(f"config: pipeline: workloads: {name} is none of the study's workloads: {known}")
+        _refuse_others(f"config: workload_stacks: {workload}", stacks, "`stacks`", study.stacks)
+    read_alone = study.pipeline.workloads if study.pipeline else ()
+    _refuse_others("config: pipeline: workloads", read_alone, "the study's workloads", study.workloads)
     _check_shared(study)
     _check_distributed(study)
     if study.conditions.page_cache == "warm" and study.rounds.discarded < 1:
@@ -876,14 +793,9 @@ def _check_shared(study: Study) -> None:
 
 def _check_chosen(study: Study, own: Shared | Distributed, where: str) -> None:
     """What a scenario names is in the study."""
-    for name in own.environments or ():
-        if name not in study.environments:
-            raise UserError(f"{where}: environments: {name} is none of the study's environments; name it there too")
+    _refuse_environments(f"{where}: environments", own.environments, study)
     for key in ("workloads", "arm_workloads"):
-        for name in getattr(own, key) or ():
-            if name not in study.workloads:
-                known = nearest(name, study.workloads)
-                raise UserError(f"{where}: {key}: {name} is none of the study's workloads: {known}")
+        _refuse_others(f"{where}: {key}", getattr(own, key) or (), "the study's workloads", study.workloads)
 
 
 def _check_distributed(study: Study) -> None:
@@ -922,8 +834,7 @@ PRIMARY = (
 def refuse_minutes(config: Mapping[str, Any], name: str = "config") -> Mapping[str, Any]:
     """What a study file of this name holds, as it is.
 
-    Raises:
-        UserError: it says for how many minutes it is to be run, which is said of a run and not of a study.
+    Raises UserError: it says for how many minutes it is to be run, which is said of a run and not of a study.
     """
     if "minutes" in config:
         raise UserError(
@@ -950,6 +861,18 @@ def _refuse_choices(config: Mapping[str, Any]) -> None:
 def _refuse_unknown(where: str, what: str, name: str, known: Iterable[str]) -> None:
     if name not in known:
         raise UserError(f"config: {where}: no {what.format(name)}: {nearest(name, known)}")
+
+
+def _refuse_others(where: str, names: Iterable[str], what: str, known: Iterable[str]) -> None:
+    for name in names:
+        if name not in known:
+            raise UserError(f"{where}: {name} is none of {what}: {nearest(name, known)}")
+
+
+def _refuse_environments(where: str, names: Iterable[str] | None, study: Study) -> None:
+    for name in names or ():
+        if name not in study.environments:
+            raise UserError(f"{where}: {name} is none of the study's environments; name it there too")
 
 
 def _arm_of(where: str, text: str) -> arms.Arm:
@@ -1005,10 +928,8 @@ def _check_batches(name: str, settings: Batch, where: str, batches: Iterable[int
     _check_fit(name, settings, where, batches)
     if settings.published:
         whole_options(name, settings.published.options, f"{where}: published: options")
-        for key in settings.published.fails:
-            if key not in settings.published.options:
-                near = nearest(key, settings.published.options)
-                raise UserError(f"{where}: published: fails: {key} is none of its options: {near}")
+        fails, options = settings.published.fails, settings.published.options
+        _refuse_others(f"{where}: published: fails", fails, "its options", options)
         _check_fit(name, settings.as_published(), f"{where}: published", [settings.published.batch])
 
 
@@ -1031,17 +952,13 @@ AnySettings = TypeVar("AnySettings", bound=Batch)
 
 
 def settings_of(workloads: Mapping[str, AnySettings], workload: str) -> AnySettings:
-    """Settings of one workload of a study's `workloads`.
-
-    Raises:
-        UserError: the study does not name it.
-    """
+    """Settings of one workload of a study's `workloads`. Raises UserError: the study does not name it."""
     if workload not in workloads:
         raise UserError(f"the study names no workload {workload!r}: {nearest(workload, workloads)}")
     return workloads[workload]
 
 
-def sampling_of(settings: Rounds, confidence: float, metric: str, arm: arms.Arm | None) -> Sampling:
+def sampling_of(settings: Rounds, confidence: float, arm: arms.Arm | None) -> Sampling:
     """How many units a campaign has, for its plan: a fixed number, or a pilot, a precision and a time budget."""
     budget_s, own = settings.budget_s, None
     if arm:
@@ -1051,19 +968,25 @@ def sampling_of(settings: Rounds, confidence: float, metric: str, arm: arms.Arm 
             budget_s, own = settings.setting_budget_s or budget_s, settings.setting_units
     units = own or settings.units
     fewest = settings.arm_verdict_units if arm else settings.verdict_units
-    common = Sampling(metric=metric, confidence=confidence, budget_s=budget_s, verdict_units=fewest)
+    common = Sampling(metric="real_s", confidence=confidence, budget_s=budget_s, verdict_units=fewest)
     if units:
         return common.replace(units=units)
     return common.replace(pilot=settings.pilot, half_width=settings.half_width)
 
 
-def sampling_beside(settings: Shared, rounds: Rounds, confidence: float, arm: arms.Arm | None) -> Sampling:
-    """How many units a campaign of whole runs beside a neighbour has."""
+def sampling_in(study: RoundsPart, workload: str, arm: arms.Arm | None, scenario: str) -> Sampling:
+    """How many units a campaign of whole runs has; beside a neighbour, and of groups, a fixed number."""
+    own: Shared | Distributed | None = {SHARED: study.shared, DISTRIBUTED: study.distributed}.get(scenario)
+    if own is None:
+        is_headline = arm is None and scenario == SINGLE
+        settings = study.rounds.of_headline(workload) if is_headline else study.rounds
+        return sampling_of(settings, study.confidence, arm)
+    fewest = study.rounds.arm_verdict_units if arm else study.rounds.verdict_units
     return Sampling(
         metric="real_s",
-        confidence=confidence,
-        units=(settings.arm_units or settings.units) if arm else settings.units,
-        verdict_units=rounds.arm_verdict_units if arm else rounds.verdict_units,
+        confidence=study.confidence,
+        units=(own.arm_units or own.units) if arm else own.units,
+        verdict_units=own.verdict_units if isinstance(own, Distributed) else fewest,
     )
 
 
@@ -1143,27 +1066,40 @@ def reduced(
     return part
 
 
+AnyLaunch = TypeVar("AnyLaunch", bound=LaunchPart)
+
+
+def at_published_size(part: AnyLaunch) -> AnyLaunch:
+    """What a CUDA device takes: each job as it was published, where the study says it, a second job too.
+
+    Steps of groups are not cut short. What is no part of any job stays: a smaller second job, and how often things
+    are measured.
+    """
+    if not isinstance(part, JobPart) or part.device != "cuda":
+        return part
+    changes: dict[str, Any] = {"workloads": {name: job.as_published() for name, job in part.workloads.items()}}
+    if isinstance(part, RoundsPart):
+        if part.shared is not None:
+            changes["shared"] = part.shared.as_published()
+        if part.distributed is not None and any(job.published for job in part.workloads.values()):
+            changes["distributed"] = part.distributed.replace(steps=None)
+    return part.replace(**changes)
+
+
 # --- campaigns
 
 
 @dataclass(frozen=True, kw_only=True)
 class CampaignId:
-    """Which campaign of a study.
+    """Which campaign of a study."""
 
-    Attributes:
-        kind, workload: what it measures.
-        environments: those that it compares, host first.
-        arm: its one factor at another level, `factor=level`; None for the headline.
-        stack: what its launches run, the arm's where the arm is another stack.
-        scenario: how many run and what runs beside them.
-    """
-
+    # `kind`, `workload`: what it measures
     kind: Kind
     workload: str
-    environments: tuple[str, ...]
-    arm: str | None = None
-    stack: str
-    scenario: str = SINGLE
+    environments: tuple[str, ...]  # those that it compares, host first
+    arm: str | None = None  # its one factor at another level, `factor=level`; None for the headline
+    stack: str  # what its launches run, the arm's where the arm is another stack
+    scenario: str = SINGLE  # how many run and what runs beside them
 
     @property
     def name(self) -> str:
@@ -1206,42 +1142,26 @@ def profiled_stacks(study: Study) -> tuple[tuple[str, str], ...]:
 
 
 def _campaigns_of(study: Study, workload: str) -> Iterator[CampaignId]:
-    every = study.environments
-    yield CampaignId(kind="rounds", workload=workload, environments=every, stack=study.stack)
+    def of(kind: Kind, environments: tuple[str, ...] = study.environments, **more: Any) -> CampaignId:
+        return CampaignId(**{"stack": study.stack, **more}, kind=kind, workload=workload, environments=environments)
+
+    yield of("rounds")
     for text in study.arms.rounds if workload in study.arms.workloads else ():
         arm = arms.parse(text)
         # A setting is weighed on the host: beside it stands what environments cost in the headline.
-        members = (HOST,) if arm.is_setting else tuple(arms.members(arm, every))
-        yield CampaignId(kind="rounds", workload=workload, environments=members, arm=text, stack=study.stack)
+        yield of("rounds", (HOST,) if arm.is_setting else tuple(arms.members(arm, study.environments)), arm=text)
     for stack in stacks_of(study, workload):
-        where, arm_name = study.environments_of(stack), f"stack={stack}"
-        base = with_setting(stack)[0]
-        yield CampaignId(kind="rounds", workload=workload, environments=where, arm=arm_name, stack=base)
+        yield of("rounds", study.environments_of(stack), arm=f"stack={stack}", stack=with_setting(stack)[0])
     for scenario in study.scenarios:
         if scenario not in (SINGLE, SHARED, DISTRIBUTED):
-            yield CampaignId(
-                kind="rounds", workload=workload, environments=every, stack=study.stack, scenario=scenario
-            )
-    if study.shared and workload in study.shared.trained(study.workloads):
-        where = study.shared.environments or every
-        for varied in (None, *study.shared.arms_of(workload)):
-            yield CampaignId(
-                kind="rounds", workload=workload, environments=where, arm=varied, stack=study.stack, scenario=SHARED
-            )
-    if study.distributed and workload in study.distributed.trained(study.workloads):
-        where = study.distributed.environments or every
-        for varied in (None, *study.distributed.arms_of(workload)):
-            yield CampaignId(
-                kind="rounds",
-                workload=workload,
-                environments=where,
-                arm=varied,
-                stack=study.stack,
-                scenario=DISTRIBUTED,
-            )
-    yield CampaignId(kind="causes", workload=workload, environments=every, stack=study.stack)
+            yield of("rounds", scenario=scenario)
+    for scenario, own in ((SHARED, study.shared), (DISTRIBUTED, study.distributed)):
+        if own and workload in own.trained(study.workloads):
+            for varied in (None, *own.arms_of(workload)):
+                yield of("rounds", own.environments or study.environments, arm=varied, scenario=scenario)
+    yield of("causes")
     if study.workloads[workload].sweep_batches:
-        yield CampaignId(kind="sweep", workload=workload, environments=(HOST,), stack=study.stack)
+        yield of("sweep", (HOST,))
 
 
 def headlines(study: Study) -> tuple[CampaignId, ...]:

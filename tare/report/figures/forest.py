@@ -20,7 +20,6 @@ from tare.analysis.choice import (
     arm_verdicts,
     is_level,
     joint,
-    kind_of,
     level_campaigns,
     of_causes,
     of_rounds,
@@ -30,7 +29,7 @@ from tare.analysis.choice import (
 from tare.analysis.verdicts import STEP_METRICS
 from tare.model.records.campaigns import VERDICT_UNITS
 from tare.model.roles import CONTROL
-from tare.model.studies.layout import arm_of
+from tare.model.studies.layout import arm_of, kind_of
 from tare.model.studies.study import HOST
 from tare.report.figures import style
 from tare.report.words.labels import (

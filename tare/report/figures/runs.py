@@ -13,9 +13,9 @@ from matplotlib.figure import Figure
 from matplotlib.patches import Patch
 
 from tare.analysis.causes import PHASE_METRICS
-from tare.analysis.choice import kind_of
 from tare.analysis.launch_rows import LATE_IMPORTS
 from tare.model.levels import SAME
+from tare.model.studies.layout import kind_of
 from tare.report.figures import style
 from tare.report.words.labels import env_order, env_title, metric_title, seconds, units_text, workload_title
 from tare.stats.intervals import outliers

@@ -1,0 +1,113 @@
+"""What this machine has, can do, and gets: `tare doctor`, `probe`, `machine`, `runtimes`, `fetch`."""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+
+def add(subparsers: Any) -> None:
+    """Add this group's commands."""
+    doctor = subparsers.add_parser("doctor", help="what this machine can measure, and what mends the rest")
+    doctor.add_argument("--json", action="store_true", help="everything, as one JSON object")
+    doctor.set_defaults(run=run_doctor)
+    probe = subparsers.add_parser("probe", help="try a launch in one environment and record what came of it")
+    probe.add_argument("--env", required=True)
+    probe.add_argument("--out", type=Path, required=True)
+    probe.set_defaults(run=run_probe)
+    machine = subparsers.add_parser("machine", help="record the facts of this machine")
+    machine.add_argument("--out", type=Path, required=True)
+    machine.set_defaults(run=run_machine)
+    runtimes = subparsers.add_parser("runtimes", help="install the missing container runtimes, or list them")
+    actions = runtimes.add_subparsers(dest="action", required=True, metavar="ACTION")
+    install = actions.add_parser("install", help="install what is missing (as root, on Debian and its family)")
+    install.set_defaults(run=run_install)
+    listing = actions.add_parser("list", help="what is here, what is missing, what Tare installed")
+    listing.set_defaults(run=run_list)
+    fetch = subparsers.add_parser("fetch", help="fetch, verify and prepare a data set")
+    fetch.add_argument("--dataset", required=True, help="a group of data/registry.yaml: mnist, sentiment, …")
+    fetch.add_argument(
+        "--choice", default="auto", help="a member of the group; a path, of images; or auto: the first that answers"
+    )
+    fetch.add_argument(
+        "--broken-images", choices=("stop", "skip"), help="what an image that can't be decoded does (default: stop)"
+    )
+    fetch.add_argument("--out", type=Path, help="the record (default: results/data/DATASET.json)")
+    fetch.set_defaults(run=run_fetch)
+
+
+def run_doctor(arguments: argparse.Namespace) -> None:
+    """Examine, then print; the exit status is 0 whatever is found, since lacking something is no failure."""
+    from tare.cli import doctor
+
+    def progress(text: str) -> None:
+        if sys.stderr.isatty():
+            print(f"\r\033[K    {text}", end="", file=sys.stderr, flush=True)
+
+    with contextlib.redirect_stdout(sys.stderr):  # what a probe says on its way is no part of what is found
+        report = doctor.examine(progress)
+    if sys.stderr.isatty():
+        print("\r\033[K", end="", file=sys.stderr)
+    print(json.dumps(report, indent=1) if arguments.json else doctor.render(report))
+
+
+def run_probe(arguments: argparse.Namespace) -> None:
+    """An environment that does not work is a record with its reason, not a failure."""
+    from tare.core.progress import say
+    from tare.launch.trial import probe_record
+    from tare.model.registry import environment
+    from tare.runtimes.install import install_for
+
+    adapter = environment(arguments.env)
+    install_for(adapter.title, adapter.packages)
+    found = probe_record(adapter)
+    found.write(arguments.out)
+    verdict = "available" if found.available else f"unavailable: {found.reason}"
+    say(f"{found.env} {found.version or ''}: {verdict}")
+
+
+def run_machine(arguments: argparse.Namespace) -> None:
+    """Write the facts, and say by which name the machine is known."""
+    from tare.core.progress import say
+    from tare.machine.facts import record
+
+    found = record()
+    found.write(arguments.out)
+    say(f"this machine is {found.name}")
+
+
+def run_install(arguments: argparse.Namespace) -> int:
+    """Install what is missing; RUNTIMES=system forbids it."""
+    from tare.runtimes.install import install
+
+    return install()
+
+
+def run_list(arguments: argparse.Namespace) -> None:
+    """One line per wanted program, and the packages that are ours."""
+    from tare.core.progress import say
+    from tare.runtimes.programs import added, origin, which
+    from tare.runtimes.table import WANTED
+
+    for want in WANTED:
+        found = next((path for name in want.programs if (path := which(name))), None)
+        say(f"{want.programs[0]:14} {f'{found} ({origin(found)})' if found else 'missing'}  (for {want.purpose})")
+    if packages := added():
+        say(f"packages that Tare added: {', '.join(packages)}")
+
+
+def run_fetch(arguments: argparse.Namespace) -> None:
+    """Write the record of a prepared data set."""
+    from tare.core.progress import say
+    from tare.datasets.catalog import prepare
+    from tare.model.studies.layout import data_record
+
+    record = prepare(arguments.dataset, arguments.choice, broken_images=arguments.broken_images)
+    record.write(arguments.out or data_record(arguments.dataset))
+    if record.skipped:
+        say(f"{record.name}: {len(record.skipped)} broken images left out, the first of them {record.skipped[0]}")
+    say(f"{record.title}: {record.rows} rows, {record.bytes / 1e6:.1f} MB in {record.folder}")
