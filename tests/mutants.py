@@ -1,0 +1,248 @@
+"""Mutation testing of a random sample: which small changes of the code does no unit test see?
+
+    python3 -m pip install --target ../cosmic-ray cosmic-ray    # the tests' packages do not have it
+    .venv/bin/python tests/mutants.py --cosmic-ray ../cosmic-ray --seed 1
+
+Cosmic Ray's operators make the mutants of each package; `--each` of them are drawn at random. Not drawn: what is inside
+an annotation or a `raise` (messages), and numbers that a module assigns as its constants.
+
+A mutant meets the unit tests that import its module, themselves or through a helper in tests/; where there are none, those
+that import a module that imports it. Tests that fail or take longer than SLOW without a mutant are left out, and files
+after the first LONG seconds of tests. The clone in `--tree`, of what is committed, is changed, never the working tree.
+Each result is a line of mutants.jsonl there, so that a call goes on where one ended; `--survivors` tries those again that
+survived. In the end: the share that survived by package and module, with the exact binomial interval at 95%, and each one.
+"""
+
+import argparse
+import ast
+import collections
+import difflib
+import hashlib
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+PACKAGES = ("tare/stats", "tare/launch", "tare/experiments")
+SLOW, LONG, LIMIT = 5.0, 40.0, 120.0  # seconds: of a test, of a mutant's files, and of all of them under a mutant
+ROOT = Path(__file__).parents[1]
+
+
+def excluded(source):
+    """Spans of a source, as pairs of (line, column), in which no mutant is drawn."""
+    tree = ast.parse(source)
+    nodes = [node for node in ast.walk(tree) if isinstance(node, ast.Raise)]
+    nodes += [
+        each
+        for node in ast.walk(tree)
+        for each in (getattr(node, "annotation", None), getattr(node, "returns", None))
+    ]
+    for node in (each for each in tree.body if isinstance(each, ast.Assign | ast.AnnAssign) and each.value):
+        nodes += [each for each in ast.walk(node.value) if isinstance(each, ast.Constant)]
+    return [((n.lineno, n.col_offset), (n.end_lineno, n.end_col_offset)) for n in nodes if isinstance(n, ast.AST)]
+
+
+def mutants(module):
+    """Module, operator, occurrence and line of each mutant of a module."""
+    from cosmic_ray import ast as parsed
+    from cosmic_ray import plugins
+
+    source = Path(module).read_text()
+    spans, nodes = excluded(source), list(parsed.ast_nodes(parsed.get_ast(source)))
+    for name in sorted(plugins.operator_names()):
+        if name.startswith("core/Variable"):  # they need a variable's name
+            continue
+        operator, count = plugins.get_operator(name)(), 0
+        for node in nodes:
+            for start, _ in operator.mutation_positions(node):
+                if not any(first <= start < last for first, last in spans):
+                    yield module, name, count, start[0]
+                count += 1
+
+
+def dotted(path):
+    """A module's name by its path."""
+    return ".".join(Path(path).with_suffix("").parts).removesuffix(".__init__")
+
+
+def imported(path):
+    """Names of modules that a file imports, or may."""
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.Import):
+            yield from (each.name for each in node.names)
+        elif isinstance(node, ast.ImportFrom) and node.module:
+            yield from (node.module, *(f"{node.module}.{each.name}" for each in node.names))
+
+
+def testers():
+    """Test files by the name of a module: those that import it, or what imports it."""
+    by = collections.defaultdict(set)
+    for path in (*Path("tests").glob("*.py"), *Path("tests/unit").glob("*.py"), *Path("tare").rglob("*.py")):
+        for name in imported(path):
+            by[name].add(path)
+
+    def files(name, through):
+        for path in by[name]:
+            if path.name.startswith("test_"):
+                yield str(path)
+            elif path.parts[0] in through:
+                yield from files(dotted(path) if path.parts[0] == "tare" else path.stem, ("tests",))
+
+    return lambda name: sorted(set(files(name, ("tests",))) or set(files(name, ("tests", "tare"))))
+
+
+class Outcomes:
+    """A pytest plugin: of each test its seconds, and whether it passed."""
+
+    def __init__(self):
+        self.of = {}
+
+    def pytest_runtest_logreport(self, report):
+        name, (seconds, passed) = report.nodeid, self.of.get(report.nodeid, (0.0, True))
+        self.of[name] = (seconds + report.duration, passed and not report.failed)
+
+
+def run_tests(arguments, limit, written="/dev/null"):
+    """Pytest's exit status in a process of its own, which has the packages imported already; None beyond the limit."""
+    child = os.fork()
+    if not child:
+        os.setsid()
+        sink = os.open(os.devnull, os.O_RDWR)
+        for number in range(3):
+            os.dup2(sink, number)
+        import pytest
+
+        outcomes = Outcomes()
+        status = pytest.main(["-n0", "-q", "-p", "no:cacheprovider", *arguments], [outcomes])
+        Path(written).write_text(json.dumps(outcomes.of))
+        os._exit(int(status))
+    until, status = time.monotonic() + limit, None
+    while time.monotonic() < until:
+        if os.waitid(os.P_PID, child, os.WEXITED | os.WNOHANG | os.WNOWAIT):
+            status = 0
+            break
+        time.sleep(0.05)
+    try:
+        os.killpg(child, signal.SIGKILL)  # what its tests started, too
+    except ProcessLookupError:
+        pass
+    code = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+    return None if status is None else code
+
+
+def baseline(file, folder):
+    """Seconds and names left out of a test file, without a mutant."""
+    at = folder / f"{Path(file).stem}-{hashlib.sha256(Path(file).read_bytes()).hexdigest()[:12]}.json"
+    if not at.exists() and run_tests([file], LIMIT, at) is None:
+        at.write_text("{}")  # it takes too long as a whole
+    of = json.loads(at.read_text())
+    left_out = [name for name, (seconds, passed) in of.items() if seconds > SLOW or not passed]
+    return (
+        sum(seconds for name, (seconds, _) in of.items() if name not in left_out),
+        left_out,
+        len(of) > len(left_out),
+    )
+
+
+def tried(mutant, tests, folder):
+    """A mutant's row: the difference, and whether a test failed under it."""
+    from cosmic_ray import mutating, plugins
+
+    module, name, occurrence, line = mutant
+    path, seconds, arguments = Path(module), 0.0, []
+    base = sorted((*baseline(file, folder), file) for file in tests)
+    for duration, left_out, some, file in base:
+        if some and (not arguments or seconds + duration <= LONG):
+            arguments += [file, *(f"--deselect={each}" for each in left_out)]
+            seconds += duration
+    source, times = path.read_text(), (path.stat().st_atime_ns, path.stat().st_mtime_ns)
+    changed = mutating.mutate_code(source, plugins.get_operator(name)(), occurrence)
+    difference = list(difflib.unified_diff(source.splitlines(), changed.splitlines(), n=0, lineterm=""))[3:]
+    began = time.monotonic()
+    try:
+        path.write_text(changed)
+        status = run_tests(["-x", *arguments], LIMIT) if arguments else 0
+    finally:
+        path.write_text(source)
+        os.utime(path, ns=times)  # its compiled form is of this time
+    return {
+        "module": module, "operator": name, "occurrence": occurrence, "line": line, "difference": difference,
+        "status": status, "survived": status == 0, "seconds": round(time.monotonic() - began, 1),
+        "files": [each for each in arguments if each[0] != "-"],
+    }  # fmt: skip
+
+
+def share(rows):
+    """How many of some rows survived, in words."""
+    from scipy.stats import binomtest
+
+    count = sum(row["survived"] for row in rows)
+    low, high = binomtest(count, len(rows)).proportion_ci(method="exact")
+    return f"{count} of {len(rows)} survived: {count / len(rows):.0%} ({low:.0%} to {high:.0%})"
+
+
+def report(rows):
+    """Shares by package and module, and what survived."""
+    for package in PACKAGES:
+        of = [row for row in rows if row["module"].startswith(f"{package}/")]
+        if of:
+            print(f"\n{package}: {share(of)}")
+        for module in sorted({row["module"] for row in of}):
+            some = [row for row in of if row["module"] == module]
+            print(f"  {module}: {sum(row['survived'] for row in some)} of {len(some)}")
+            for row in (row for row in some if row["survived"]):
+                print(
+                    f"    line {row['line']}, {row['operator']} {row['occurrence']}:",
+                    *row["difference"],
+                    sep="\n      ",
+                )
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--cosmic-ray", type=Path, required=True, help="where pip put it")
+    parser.add_argument("--tree", type=Path, default=ROOT.parent / "tare-mutants", help="the clone to change")
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--each", type=int, default=40, help="mutants of each package")
+    parser.add_argument("--seconds", type=float, default=float("inf"), help="start no mutant after them")
+    parser.add_argument("--survivors", action="store_true", help="try those again that survived")
+    asked = parser.parse_args()
+    sys.path.append(str(asked.cosmic_ray.resolve()))  # after the locked packages
+    until, tree = time.monotonic() + asked.seconds, asked.tree.resolve()
+    head = subprocess.check_output(["git", "-C", ROOT, "rev-parse", "HEAD"], text=True).strip()
+    if not tree.exists():
+        subprocess.run(["git", "clone", "-q", "--shared", ROOT, tree], check=True)
+        (tree / ".venv").symlink_to(ROOT / ".venv")
+    subprocess.run(["git", "-C", tree, "fetch", "-q", ROOT, "HEAD"], check=True)
+    subprocess.run(["git", "-C", tree, "reset", "-q", "--hard", head], check=True)
+    os.chdir(tree)
+    os.environ.update(PYTHONPATH=str(tree), OPENBLAS_NUM_THREADS="1")
+    sys.path[0] = str(tree)
+    folder = tree.with_name(f"{tree.name}-results")
+    folder.mkdir(exist_ok=True)
+    for name in ("pytest", "hypothesis", "numpy", "scipy.stats", "scipy.optimize", "pydantic", "yaml", "pandas"):
+        __import__(name)
+    kept, of, rows = folder / f"mutants-{asked.seed}.jsonl", testers(), {}
+    for line in kept.read_text().splitlines() if kept.exists() else ():
+        row = json.loads(line)
+        rows[row["module"], row["operator"], row["occurrence"]] = row
+    drawn = []
+    for package in PACKAGES:
+        every = [each for path in sorted(Path(package).rglob("*.py")) for each in mutants(str(path))]
+        drawn += random.Random(f"{asked.seed} {package}").sample(every, asked.each)
+        print(f"{package}: {len(every)} mutants")
+    for mutant in drawn:
+        known = rows.get(mutant[:3])
+        if (not known or (asked.survivors and known["survived"])) and time.monotonic() < until:
+            row = rows[mutant[:3]] = tried(mutant, of(dotted(mutant[0])), folder)
+            with kept.open("a") as file:
+                file.write(json.dumps(row) + "\n")
+    report([rows[each[:3]] for each in drawn if each[:3] in rows])
+
+
+if __name__ == "__main__":
+    main()
