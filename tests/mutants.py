@@ -3,19 +3,22 @@
     python3 -m pip install --target ../cosmic-ray cosmic-ray    # the tests' packages do not have it
     .venv/bin/python tests/mutants.py --cosmic-ray ../cosmic-ray --seed 1
 
-Cosmic Ray's operators make the mutants of each package; `--each` of them are drawn at random. Not drawn: what is inside
-an annotation or a `raise` (messages), and numbers that a module assigns as its constants.
+Cosmic Ray's operators make the mutants of each package; `--each` of them are drawn at random. Not drawn: what is
+inside an annotation or a `raise` (messages), and numbers that a module assigns as its constants.
 
-A mutant meets the unit tests that import its module, themselves or through a helper in tests/; where there are none, those
-that import a module that imports it. Tests that fail or take longer than SLOW without a mutant are left out, and files
-after the first LONG seconds of tests. The clone in `--tree`, of what is committed, is changed, never the working tree.
-Each result is a line of mutants.jsonl there, so that a call goes on where one ended; `--survivors` tries those again that
-survived. In the end: the share that survived by package and module, with the exact binomial interval at 95%, and each one.
+A mutant meets the unit tests that import its module, themselves or through a helper in tests/ (where there are none,
+those that import a module that imports it): of at most FILES files, without those that fail or take longer than SLOW
+without a mutant, and those of tests/unit/quick.py, for LONG seconds in all. A test that fails or does not end kills it.
+
+The clone in `--tree`, of what is committed, is changed, never the working tree. Each result is a line of
+mutants-SEED.jsonl beside it, so that a call goes on where one ended. In the end: the share that survived by package,
+with the exact binomial interval at 95%, and by module, and the difference that each survivor is.
 """
 
 import argparse
 import ast
 import collections
+import contextlib
 import difflib
 import hashlib
 import json
@@ -28,7 +31,8 @@ import time
 from pathlib import Path
 
 PACKAGES = ("tare/stats", "tare/launch", "tare/experiments")
-SLOW, LONG, LIMIT = 5.0, 40.0, 120.0  # seconds: of a test, of a mutant's files, and of all of them under a mutant
+FILES = 6  # of a module: those that name it most often
+SLOW, LONG, LIMIT = 5.0, 40.0, 120.0  # seconds: of a test, of a mutant's tests, and of these under it
 ROOT = Path(__file__).parents[1]
 
 
@@ -92,22 +96,29 @@ def testers():
             elif path.parts[0] in through:
                 yield from files(dotted(path) if path.parts[0] == "tare" else path.stem, ("tests",))
 
-    return lambda name: sorted(set(files(name, ("tests",))) or set(files(name, ("tests", "tare"))))
+    def closest(name):
+        found = set(files(name, ("tests",))) or set(files(name, ("tests", "tare")))
+        told = {path: Path(path).read_text().count(name.rpartition(".")[2]) for path in found}
+        return sorted(found, key=lambda path: (-told[path], path))[:FILES]
+
+    return closest
 
 
 class Outcomes:
-    """A pytest plugin: of each test its seconds, and whether it passed."""
+    """A pytest plugin that writes seconds of each test, and whether it passed."""
 
-    def __init__(self):
-        self.of = {}
+    def __init__(self, path):
+        self.path, self.of = path, {}
 
     def pytest_runtest_logreport(self, report):
-        name, (seconds, passed) = report.nodeid, self.of.get(report.nodeid, (0.0, True))
-        self.of[name] = (seconds + report.duration, passed and not report.failed)
+        seconds, passed = self.of.get(report.nodeid, (0.0, True))
+        self.of[report.nodeid] = (seconds + report.duration, passed and not report.failed)
+        if report.when == "teardown":
+            self.path.write_text(json.dumps(self.of))
 
 
-def run_tests(arguments, limit, written="/dev/null"):
-    """Pytest's exit status in a process of its own, which has the packages imported already; None beyond the limit."""
+def run_tests(arguments, limit, plugins=()):
+    """Pytest's exit status, in a process that has the packages imported already; None beyond the limit."""
     child = os.fork()
     if not child:
         os.setsid()
@@ -116,81 +127,67 @@ def run_tests(arguments, limit, written="/dev/null"):
             os.dup2(sink, number)
         import pytest
 
-        outcomes = Outcomes()
-        status = pytest.main(["-n0", "-q", "-p", "no:cacheprovider", *arguments], [outcomes])
-        Path(written).write_text(json.dumps(outcomes.of))
-        os._exit(int(status))
-    until, status = time.monotonic() + limit, None
-    while time.monotonic() < until:
-        if os.waitid(os.P_PID, child, os.WEXITED | os.WNOHANG | os.WNOWAIT):
-            status = 0
+        os._exit(int(pytest.main(["-n0", "-q", "-p", "no:cacheprovider", *arguments], list(plugins))))
+    until = time.monotonic() + limit
+    while not (ended := os.waitid(os.P_PID, child, os.WEXITED | os.WNOHANG | os.WNOWAIT)):
+        if time.monotonic() > until:
             break
-        time.sleep(0.05)
-    try:
-        os.killpg(child, signal.SIGKILL)  # what its tests started, too
-    except ProcessLookupError:
-        pass
+        time.sleep(0.02)
+    with contextlib.suppress(ProcessLookupError):
+        os.killpg(child, signal.SIGKILL)  # and what its tests started
     code = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
-    return None if status is None else code
+    return code if ended else None
 
 
 def baseline(file, folder):
-    """Seconds and names left out of a test file, without a mutant."""
+    """Names of a test file's tests that pass and are quick, without a mutant, with their seconds."""
     at = folder / f"{Path(file).stem}-{hashlib.sha256(Path(file).read_bytes()).hexdigest()[:12]}.json"
-    if not at.exists() and run_tests([file], LIMIT, at) is None:
-        at.write_text("{}")  # it takes too long as a whole
-    of = json.loads(at.read_text())
-    left_out = [name for name, (seconds, passed) in of.items() if seconds > SLOW or not passed]
-    return (
-        sum(seconds for name, (seconds, _) in of.items() if name not in left_out),
-        left_out,
-        len(of) > len(left_out),
-    )
+    if not at.exists():
+        import quick
+
+        known = [f"--deselect=tests/unit/{name}" for name in quick.LEFT_OUT if name.startswith(Path(file).name)]
+        at.write_text("{}")
+        run_tests([file, *known], LIMIT, [Outcomes(at)])
+    return {name: took for name, (took, passed) in json.loads(at.read_text()).items() if passed and took < SLOW}
 
 
-def tried(mutant, tests, folder):
+def tried(mutant, files, folder):
     """A mutant's row: the difference, and whether a test failed under it."""
     from cosmic_ray import mutating, plugins
 
-    module, name, occurrence, line = mutant
-    path, seconds, arguments = Path(module), 0.0, []
-    base = sorted((*baseline(file, folder), file) for file in tests)
-    for duration, left_out, some, file in base:
-        if some and (not arguments or seconds + duration <= LONG):
-            arguments += [file, *(f"--deselect={each}" for each in left_out)]
-            seconds += duration
+    module, operator, occurrence, line = mutant
+    path, left, tests = Path(module), LONG, []
+    for seconds in sorted((baseline(file, folder) for file in files), key=lambda each: sum(each.values())):
+        for name, took in seconds.items():
+            left -= took
+            tests += [name] * (left > 0)
     source, times = path.read_text(), (path.stat().st_atime_ns, path.stat().st_mtime_ns)
-    changed = mutating.mutate_code(source, plugins.get_operator(name)(), occurrence)
-    difference = list(difflib.unified_diff(source.splitlines(), changed.splitlines(), n=0, lineterm=""))[3:]
+    changed = mutating.mutate_code(source, plugins.get_operator(operator)(), occurrence)
     began = time.monotonic()
     try:
         path.write_text(changed)
-        status = run_tests(["-x", *arguments], LIMIT) if arguments else 0
+        status = run_tests(["-x", *tests], LIMIT) if tests else 0
     finally:
         path.write_text(source)
-        os.utime(path, ns=times)  # its compiled form is of this time
+        os.utime(path, ns=times)  # what is compiled already is of this time
     return {
-        "module": module, "operator": name, "occurrence": occurrence, "line": line, "difference": difference,
-        "status": status, "survived": status == 0, "seconds": round(time.monotonic() - began, 1),
-        "files": [each for each in arguments if each[0] != "-"],
+        "module": module, "operator": operator, "occurrence": occurrence, "line": line,
+        "difference": list(difflib.unified_diff(source.splitlines(), changed.splitlines(), n=0, lineterm=""))[3:],
+        "survived": status == 0, "status": status, "seconds": round(time.monotonic() - began, 1), "tests": len(tests),
     }  # fmt: skip
-
-
-def share(rows):
-    """How many of some rows survived, in words."""
-    from scipy.stats import binomtest
-
-    count = sum(row["survived"] for row in rows)
-    low, high = binomtest(count, len(rows)).proportion_ci(method="exact")
-    return f"{count} of {len(rows)} survived: {count / len(rows):.0%} ({low:.0%} to {high:.0%})"
 
 
 def report(rows):
     """Shares by package and module, and what survived."""
+    from scipy.stats import binomtest
+
     for package in PACKAGES:
         of = [row for row in rows if row["module"].startswith(f"{package}/")]
-        if of:
-            print(f"\n{package}: {share(of)}")
+        if not of:
+            continue
+        count = sum(row["survived"] for row in of)
+        low, high = binomtest(count, len(of)).proportion_ci(method="exact")
+        print(f"\n{package}: {count} of {len(of)} survived: {count / len(of):.0%} ({low:.0%} to {high:.0%})")
         for module in sorted({row["module"] for row in of}):
             some = [row for row in of if row["module"] == module]
             print(f"  {module}: {sum(row['survived'] for row in some)} of {len(some)}")
@@ -213,15 +210,14 @@ def main():
     asked = parser.parse_args()
     sys.path.append(str(asked.cosmic_ray.resolve()))  # after the locked packages
     until, tree = time.monotonic() + asked.seconds, asked.tree.resolve()
-    head = subprocess.check_output(["git", "-C", ROOT, "rev-parse", "HEAD"], text=True).strip()
     if not tree.exists():
         subprocess.run(["git", "clone", "-q", "--shared", ROOT, tree], check=True)
         (tree / ".venv").symlink_to(ROOT / ".venv")
     subprocess.run(["git", "-C", tree, "fetch", "-q", ROOT, "HEAD"], check=True)
-    subprocess.run(["git", "-C", tree, "reset", "-q", "--hard", head], check=True)
+    subprocess.run(["git", "-C", tree, "reset", "-q", "--hard", "FETCH_HEAD"], check=True)
     os.chdir(tree)
     os.environ.update(PYTHONPATH=str(tree), OPENBLAS_NUM_THREADS="1")
-    sys.path[0] = str(tree)
+    sys.path[:1] = [str(tree), str(tree / "tests/unit")]
     folder = tree.with_name(f"{tree.name}-results")
     folder.mkdir(exist_ok=True)
     for name in ("pytest", "hypothesis", "numpy", "scipy.stats", "scipy.optimize", "pydantic", "yaml", "pandas"):
@@ -233,8 +229,9 @@ def main():
     drawn = []
     for package in PACKAGES:
         every = [each for path in sorted(Path(package).rglob("*.py")) for each in mutants(str(path))]
-        drawn += random.Random(f"{asked.seed} {package}").sample(every, asked.each)
+        drawn.append(random.Random(f"{asked.seed} {package}").sample(every, asked.each))
         print(f"{package}: {len(every)} mutants")
+    drawn = [each for some in zip(*drawn, strict=True) for each in some]
     for mutant in drawn:
         known = rows.get(mutant[:3])
         if (not known or (asked.survivors and known["survived"])) and time.monotonic() < until:
