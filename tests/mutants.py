@@ -3,8 +3,9 @@
     python3 -m pip install --target ../cosmic-ray cosmic-ray    # the tests' packages do not have it
     .venv/bin/python tests/mutants.py --cosmic-ray ../cosmic-ray --seed 1
 
-Cosmic Ray's operators make the mutants of each package; `--each` of them are drawn at random. Not drawn: what is
-inside an annotation or a `raise` (messages), and numbers that a module assigns as its constants.
+Cosmic Ray's operators make the mutants. Of each package `--each` places are drawn at random, and one mutant of each
+place that compiles. Not drawn: annotations, decorators, what is inside a `raise` or a formatted string (messages),
+and numbers that a module assigns as its constants.
 
 A mutant meets the unit tests that import its module, themselves or through a helper in tests/ (where there are none,
 those that import a module that imports it): of at most FILES files, without those that fail or take longer than SLOW
@@ -39,33 +40,54 @@ ROOT = Path(__file__).parents[1]
 def excluded(source):
     """Spans of a source, as pairs of (line, column), in which no mutant is drawn."""
     tree = ast.parse(source)
-    nodes = [node for node in ast.walk(tree) if isinstance(node, ast.Raise)]
-    nodes += [
-        each
-        for node in ast.walk(tree)
-        for each in (getattr(node, "annotation", None), getattr(node, "returns", None))
-    ]
+    nodes = [node for node in ast.walk(tree) if isinstance(node, ast.Raise | ast.JoinedStr)]
+    for node in ast.walk(tree):
+        nodes += [getattr(node, "annotation", None), getattr(node, "returns", None)]
+        nodes += getattr(node, "decorator_list", ())
     for node in (each for each in tree.body if isinstance(each, ast.Assign | ast.AnnAssign) and each.value):
         nodes += [each for each in ast.walk(node.value) if isinstance(each, ast.Constant)]
     return [((n.lineno, n.col_offset), (n.end_lineno, n.end_col_offset)) for n in nodes if isinstance(n, ast.AST)]
 
 
-def mutants(module):
-    """Module, operator, occurrence and line of each mutant of a module."""
+def places(module):
+    """Operators and their occurrences at each place of a module."""
     from cosmic_ray import ast as parsed
     from cosmic_ray import plugins
 
-    source = Path(module).read_text()
+    source, found = Path(module).read_text(), collections.defaultdict(list)
     spans, nodes = excluded(source), list(parsed.ast_nodes(parsed.get_ast(source)))
     for name in sorted(plugins.operator_names()):
         if name.startswith("core/Variable"):  # they need a variable's name
             continue
         operator, count = plugins.get_operator(name)(), 0
         for node in nodes:
-            for start, _ in operator.mutation_positions(node):
+            for start, end in operator.mutation_positions(node):
                 if not any(first <= start < last for first, last in spans):
-                    yield module, name, count, start[0]
+                    found[module, start, end].append((name, count))
                 count += 1
+    return found
+
+
+def drawn(package, seed, size):
+    """Mutants of a package: module, operator, occurrence, line, and the changed source."""
+    from cosmic_ray import mutating, plugins
+
+    at = {}
+    for path in sorted(Path(package).rglob("*.py")):
+        at |= places(str(path))
+    chance = random.Random(f"{seed} {package}")
+    order = chance.sample(sorted(at), len(at))
+    print(f"{package}: {len(order)} places, {sum(map(len, at.values()))} mutants")
+    for module, start, end in order:
+        for operator, count in chance.sample(at[module, start, end], len(at[module, start, end])):
+            changed = mutating.mutate_code(Path(module).read_text(), plugins.get_operator(operator)(), count)
+            with contextlib.suppress(SyntaxError):
+                compile(changed, module, "exec", dont_inherit=True)
+                size -= 1
+                yield module, operator, count, start[0], changed
+                break
+        if not size:
+            return
 
 
 def dotted(path):
@@ -153,16 +175,13 @@ def baseline(file, folder):
 
 def tried(mutant, files, folder):
     """A mutant's row: the difference, and whether a test failed under it."""
-    from cosmic_ray import mutating, plugins
-
-    module, operator, occurrence, line = mutant
+    module, operator, occurrence, line, changed = mutant
     path, left, tests = Path(module), LONG, []
     for seconds in sorted((baseline(file, folder) for file in files), key=lambda each: sum(each.values())):
         for name, took in seconds.items():
             left -= took
             tests += [name] * (left > 0)
     source, times = path.read_text(), (path.stat().st_atime_ns, path.stat().st_mtime_ns)
-    changed = mutating.mutate_code(source, plugins.get_operator(operator)(), occurrence)
     began = time.monotonic()
     try:
         path.write_text(changed)
@@ -226,19 +245,15 @@ def main():
     for line in kept.read_text().splitlines() if kept.exists() else ():
         row = json.loads(line)
         rows[row["module"], row["operator"], row["occurrence"]] = row
-    drawn = []
-    for package in PACKAGES:
-        every = [each for path in sorted(Path(package).rglob("*.py")) for each in mutants(str(path))]
-        drawn.append(random.Random(f"{asked.seed} {package}").sample(every, asked.each))
-        print(f"{package}: {len(every)} mutants")
-    drawn = [each for some in zip(*drawn, strict=True) for each in some]
-    for mutant in drawn:
+    chosen = [list(drawn(package, asked.seed, asked.each)) for package in PACKAGES]
+    chosen = [each for some in zip(*chosen, strict=True) for each in some]
+    for mutant in chosen:
         known = rows.get(mutant[:3])
         if (not known or (asked.survivors and known["survived"])) and time.monotonic() < until:
             row = rows[mutant[:3]] = tried(mutant, of(dotted(mutant[0])), folder)
             with kept.open("a") as file:
                 file.write(json.dumps(row) + "\n")
-    report([rows[each[:3]] for each in drawn if each[:3] in rows])
+    report([rows[each[:3]] for each in chosen if each[:3] in rows])
 
 
 if __name__ == "__main__":
