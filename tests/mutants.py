@@ -55,14 +55,15 @@ def places(module):
     from cosmic_ray import plugins
 
     source, found = Path(module).read_text(), collections.defaultdict(list)
-    spans, nodes = excluded(source), list(parsed.ast_nodes(parsed.get_ast(source)))
+    spans, lines, nodes = excluded(source), source.splitlines(), list(parsed.ast_nodes(parsed.get_ast(source)))
     for name in sorted(plugins.operator_names()):
         if name.startswith("core/Variable"):  # they need a variable's name
             continue
         operator, count = plugins.get_operator(name)(), 0
         for node in nodes:
             for start, end in operator.mutation_positions(node):
-                if not any(first <= start < last for first, last in spans):
+                bare = lines[start[0] - 1].startswith("*,", start[1])  # what follows is given by name
+                if not bare and not any(first <= start < last for first, last in spans):
                     found[module, start, end].append((name, count))
                 count += 1
     return found
