@@ -5,11 +5,11 @@
 
 Cosmic Ray's operators make the mutants. Of each package `--each` places are drawn at random, and one mutant of each
 place that compiles. Not drawn: annotations, decorators, what is inside a `raise` or a formatted string (messages),
-and numbers that a module assigns as its constants.
+bare stars of signatures, and numbers that a module assigns as its constants.
 
 A mutant meets the unit tests that import its module, themselves or through a helper in tests/ (where there are none,
-those that import a module that imports it): of at most FILES files, without those that fail or take longer than SLOW
-without a mutant, and those of tests/unit/quick.py, for LONG seconds in all. A test that fails or does not end kills it.
+those that import a module that imports it), without those of tests/unit/quick.py: of at most FILES files, those that
+name it most often. A test that fails, or takes longer than SLOW, kills it, if the same test passes without a mutant.
 
 The clone in `--tree`, of what is committed, is changed, never the working tree. Each result is a line of
 mutants-SEED.jsonl beside it, so that a call goes on where one ended. In the end: the share that survived by package,
@@ -21,7 +21,7 @@ import ast
 import collections
 import contextlib
 import difflib
-import hashlib
+import functools
 import json
 import os
 import random
@@ -32,9 +32,9 @@ import time
 from pathlib import Path
 
 PACKAGES = ("tare/stats", "tare/launch", "tare/experiments")
-FILES = 6  # of a module: those that name it most often
-SLOW, LONG, LIMIT = 5.0, 40.0, 120.0  # seconds: of a test, of a mutant's tests, and of these under it
+FILES, SLOW, LIMIT = 6, 30.0, 120.0  # test files of a module; seconds of a test, and of all tests of a mutant
 ROOT = Path(__file__).parents[1]
+QUIET = ("-n0", "-q", "-p", "no:cacheprovider", "-o", f"timeout={SLOW}", "-o", "timeout_method=signal")
 
 
 def excluded(source):
@@ -56,13 +56,11 @@ def places(module):
 
     source, found = Path(module).read_text(), collections.defaultdict(list)
     spans, lines, nodes = excluded(source), source.splitlines(), list(parsed.ast_nodes(parsed.get_ast(source)))
-    for name in sorted(plugins.operator_names()):
-        if name.startswith("core/Variable"):  # they need a variable's name
-            continue
+    for name in sorted(set(plugins.operator_names()) - {"core/VariableReplacer", "core/VariableInserter"}):
         operator, count = plugins.get_operator(name)(), 0
         for node in nodes:
             for start, end in operator.mutation_positions(node):
-                bare = lines[start[0] - 1].startswith("*,", start[1])  # what follows is given by name
+                bare = lines[start[0] - 1].startswith("*,", start[1])
                 if not bare and not any(first <= start < last for first, last in spans):
                     found[module, start, end].append((name, count))
                 count += 1
@@ -76,11 +74,11 @@ def drawn(package, seed, size):
     at = {}
     for path in sorted(Path(package).rglob("*.py")):
         at |= places(str(path))
-    chance = random.Random(f"{seed} {package}")
-    order = chance.sample(sorted(at), len(at))
+    order = random.Random(f"{seed} {package}").sample(sorted(at), len(at))
     print(f"{package}: {len(order)} places, {sum(map(len, at.values()))} mutants")
     for module, start, end in order:
-        for operator, count in chance.sample(at[module, start, end], len(at[module, start, end])):
+        ways = at[module, start, end]
+        for operator, count in random.Random(f"{seed} {module} {start} {end}").sample(ways, len(ways)):
             changed = mutating.mutate_code(Path(module).read_text(), plugins.get_operator(operator)(), count)
             with contextlib.suppress(SyntaxError):
                 compile(changed, module, "exec", dont_inherit=True)
@@ -92,56 +90,57 @@ def drawn(package, seed, size):
 
 
 def dotted(path):
-    """A module's name by its path."""
-    return ".".join(Path(path).with_suffix("").parts).removesuffix(".__init__")
+    """A module's name by its path; helpers of tests are imported without their folder."""
+    return ".".join(path.with_suffix("").parts if path.parts[0] == "tare" else (path.stem,)).removesuffix(
+        ".__init__"
+    )
 
 
-def imported(path):
-    """Names of modules that a file imports, or may."""
-    for node in ast.walk(ast.parse(path.read_text())):
-        if isinstance(node, ast.Import):
-            yield from (each.name for each in node.names)
-        elif isinstance(node, ast.ImportFrom) and node.module:
-            yield from (node.module, *(f"{node.module}.{each.name}" for each in node.names))
-
-
-def testers():
-    """Test files by the name of a module: those that import it, or what imports it."""
+@functools.cache
+def importers():
+    """Files by what they import, or may."""
     by = collections.defaultdict(set)
     for path in (*Path("tests").glob("*.py"), *Path("tests/unit").glob("*.py"), *Path("tare").rglob("*.py")):
-        for name in imported(path):
-            by[name].add(path)
+        for node in ast.walk(ast.parse(path.read_text())):
+            names = [f"{getattr(node, 'module', '')}.{each.name}".lstrip(".") for each in getattr(node, "names", ())
+                     if isinstance(node, ast.Import | ast.ImportFrom)]  # fmt: skip
+            for name in (*names, getattr(node, "module", None)):
+                by[name].add(path)
+    return by
 
-    def files(name, through):
-        for path in by[name]:
+
+def test_files(module):
+    """The test files that a mutant of a module meets."""
+
+    def reach(name, through):
+        for path in importers()[name]:
             if path.name.startswith("test_"):
-                yield str(path)
+                yield path
             elif path.parts[0] in through:
-                yield from files(dotted(path) if path.parts[0] == "tare" else path.stem, ("tests",))
+                yield from reach(dotted(path), ("tests",))
 
-    def closest(name):
-        found = set(files(name, ("tests",))) or set(files(name, ("tests", "tare")))
-        told = {path: Path(path).read_text().count(name.rpartition(".")[2]) for path in found}
-        return sorted(found, key=lambda path: (-told[path], path))[:FILES]
-
-    return closest
+    name = dotted(Path(module))
+    found = set(reach(name, ("tests",))) or set(reach(name, ("tests", "tare")))
+    return sorted(found, key=lambda path: (-path.read_text().count(name.rpartition(".")[2]), path))[:FILES]
 
 
-class Outcomes:
-    """A pytest plugin that writes seconds of each test, and whether it passed."""
+class Killer:
+    """A pytest plugin that writes the name of the first test that fails; of a file that can't be read, its name."""
 
     def __init__(self, path):
-        self.path, self.of = path, {}
+        self.path = path
 
     def pytest_runtest_logreport(self, report):
-        seconds, passed = self.of.get(report.nodeid, (0.0, True))
-        self.of[report.nodeid] = (seconds + report.duration, passed and not report.failed)
-        if report.when == "teardown":
-            self.path.write_text(json.dumps(self.of))
+        if report.failed and not self.path.exists():
+            self.path.write_text(report.nodeid)
+
+    pytest_collectreport = pytest_runtest_logreport
 
 
-def run_tests(arguments, limit, plugins=()):
-    """Pytest's exit status, in a process that has the packages imported already; None beyond the limit."""
+def first_failed(arguments, folder):
+    """The first test that fails, in a process that has the packages imported already; None if none does in time."""
+    written = folder / "killer"
+    written.unlink(missing_ok=True)
     child = os.fork()
     if not child:
         os.setsid()
@@ -150,51 +149,37 @@ def run_tests(arguments, limit, plugins=()):
             os.dup2(sink, number)
         import pytest
 
-        os._exit(int(pytest.main(["-n0", "-q", "-p", "no:cacheprovider", *arguments], list(plugins))))
-    until = time.monotonic() + limit
-    while not (ended := os.waitid(os.P_PID, child, os.WEXITED | os.WNOHANG | os.WNOWAIT)):
-        if time.monotonic() > until:
-            break
+        os._exit(int(pytest.main([*QUIET, "-x", *arguments], [Killer(written)])))
+    until = time.monotonic() + LIMIT
+    while not os.waitid(os.P_PID, child, os.WEXITED | os.WNOHANG | os.WNOWAIT) and time.monotonic() < until:
         time.sleep(0.02)
     with contextlib.suppress(ProcessLookupError):
         os.killpg(child, signal.SIGKILL)  # and what its tests started
     code = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
-    return code if ended else None
+    return written.read_text() if written.exists() else None if code in (0, -signal.SIGKILL) else f"exit {code}"
 
 
-def baseline(file, folder):
-    """Names of a test file's tests that pass and are quick, without a mutant, with their seconds."""
-    at = folder / f"{Path(file).stem}-{hashlib.sha256(Path(file).read_bytes()).hexdigest()[:12]}.json"
-    if not at.exists():
-        import quick
+def killer(mutant, folder, sound):
+    """The first test that fails under a mutant and not without it, or None; `sound`: whether a test does, by name."""
+    import quick
 
-        known = [f"--deselect=tests/unit/{name}" for name in quick.LEFT_OUT if name.startswith(Path(file).name)]
-        at.write_text("{}")
-        run_tests([file, *known], LIMIT, [Outcomes(at)])
-    return {name: took for name, (took, passed) in json.loads(at.read_text()).items() if passed and took < SLOW}
-
-
-def tried(mutant, files, folder):
-    """A mutant's row: the difference, and whether a test failed under it."""
-    module, operator, occurrence, line, changed = mutant
-    path, left, tests = Path(module), LONG, []
-    for seconds in sorted((baseline(file, folder) for file in files), key=lambda each: sum(each.values())):
-        for name, took in seconds.items():
-            left -= took
-            tests += [name] * (left > 0)
-    source, times = path.read_text(), (path.stat().st_atime_ns, path.stat().st_mtime_ns)
-    began = time.monotonic()
-    try:
-        path.write_text(changed)
-        status = run_tests(["-x", *tests], LIMIT) if tests else 0
-    finally:
-        path.write_text(source)
-        os.utime(path, ns=times)  # what is compiled already is of this time
-    return {
-        "module": module, "operator": operator, "occurrence": occurrence, "line": line,
-        "difference": list(difflib.unified_diff(source.splitlines(), changed.splitlines(), n=0, lineterm=""))[3:],
-        "survived": status == 0, "status": status, "seconds": round(time.monotonic() - began, 1), "tests": len(tests),
-    }  # fmt: skip
+    module, changed = Path(mutant[0]), mutant[-1]
+    source, times = module.read_text(), (module.stat().st_atime_ns, module.stat().st_mtime_ns)
+    files = test_files(module)
+    left_out = [f"--deselect=tests/unit/{each}" for each in quick.LEFT_OUT]
+    while files:
+        try:
+            module.write_text(changed)
+            name = first_failed([*map(str, files), *left_out], folder)
+        finally:
+            module.write_text(source)
+            os.utime(module, ns=times)  # what is compiled already is of this time
+        if name is not None and name not in sound:
+            sound[name] = "::" not in name or first_failed([name], folder) is None
+        if name is None or sound[name]:
+            return name
+        left_out.append(f"--deselect={name}")
+    return None
 
 
 def report(rows):
@@ -205,18 +190,15 @@ def report(rows):
         of = [row for row in rows if row["module"].startswith(f"{package}/")]
         if not of:
             continue
-        count = sum(row["survived"] for row in of)
+        count = sum(row["killer"] is None for row in of)
         low, high = binomtest(count, len(of)).proportion_ci(method="exact")
         print(f"\n{package}: {count} of {len(of)} survived: {count / len(of):.0%} ({low:.0%} to {high:.0%})")
         for module in sorted({row["module"] for row in of}):
             some = [row for row in of if row["module"] == module]
-            print(f"  {module}: {sum(row['survived'] for row in some)} of {len(some)}")
-            for row in (row for row in some if row["survived"]):
-                print(
-                    f"    line {row['line']}, {row['operator']} {row['occurrence']}:",
-                    *row["difference"],
-                    sep="\n      ",
-                )
+            left = [row for row in some if row["killer"] is None]
+            print(f"  {module}: {len(left)} of {len(some)}")
+            for row in left:
+                print(f"    line {row['line']}, {row['operator']}:", *row["difference"], sep="\n      ")
 
 
 def main():
@@ -242,18 +224,22 @@ def main():
     folder.mkdir(exist_ok=True)
     for name in ("pytest", "hypothesis", "numpy", "scipy.stats", "scipy.optimize", "pydantic", "yaml", "pandas"):
         __import__(name)
-    kept, of, rows = folder / f"mutants-{asked.seed}.jsonl", testers(), {}
-    for line in kept.read_text().splitlines() if kept.exists() else ():
-        row = json.loads(line)
+    kept, rows, sound = folder / f"mutants-{asked.seed}.jsonl", {}, {}
+    for row in map(json.loads, kept.read_text().splitlines() if kept.exists() else ()):
         rows[row["module"], row["operator"], row["occurrence"]] = row
-    chosen = [list(drawn(package, asked.seed, asked.each)) for package in PACKAGES]
-    chosen = [each for some in zip(*chosen, strict=True) for each in some]
+    chosen = zip(*(list(drawn(package, asked.seed, asked.each)) for package in PACKAGES), strict=True)
+    chosen = [mutant for some in chosen for mutant in some]
     for mutant in chosen:
         known = rows.get(mutant[:3])
-        if (not known or (asked.survivors and known["survived"])) and time.monotonic() < until:
-            row = rows[mutant[:3]] = tried(mutant, of(dotted(mutant[0])), folder)
+        if (not known or (asked.survivors and known["killer"] is None)) and time.monotonic() < until:
+            began, source = time.monotonic(), Path(mutant[0]).read_text()
+            row = dict(zip(("module", "operator", "occurrence", "line"), mutant, strict=False))
+            row["killer"] = killer(mutant, folder, sound)
+            row["seconds"] = round(time.monotonic() - began, 1)
+            lines = difflib.unified_diff(source.splitlines(), mutant[-1].splitlines(), n=0, lineterm="")
+            rows[mutant[:3]] = row | {"difference": list(lines)[3:]}
             with kept.open("a") as file:
-                file.write(json.dumps(row) + "\n")
+                file.write(json.dumps(rows[mutant[:3]]) + "\n")
     report([rows[each[:3]] for each in chosen if each[:3] in rows])
 
 
