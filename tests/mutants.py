@@ -32,7 +32,7 @@ import time
 from pathlib import Path
 
 PACKAGES = ("tare/stats", "tare/launch", "tare/experiments")
-FILES, SLOW, LIMIT = 6, 30.0, 120.0  # test files of a module; seconds of a test, and of all tests of a mutant
+FILES, SLOW, LIMIT = 4, 30.0, 120.0  # test files of a module; seconds of a test, and of all tests of a mutant
 ROOT = Path(__file__).parents[1]
 QUIET = ("-n0", "-q", "-p", "no:cacheprovider", "-o", f"timeout={SLOW}", "-o", "timeout_method=signal")
 
@@ -120,8 +120,10 @@ def test_files(module):
                 yield from reach(dotted(path), ("tests",))
 
     name = dotted(Path(module))
+    stem, direct = name.rpartition(".")[2], importers()[name]
     found = set(reach(name, ("tests",))) or set(reach(name, ("tests", "tare")))
-    return sorted(found, key=lambda path: (-path.read_text().count(name.rpartition(".")[2]), path))[:FILES]
+    by = {path: (path.stem == f"test_{stem}", path in direct, path.read_text().count(stem)) for path in found}
+    return sorted(found, key=lambda path: (by[path], path), reverse=True)[:FILES]
 
 
 class Killer:
