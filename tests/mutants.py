@@ -32,7 +32,7 @@ import time
 from pathlib import Path
 
 PACKAGES = ("tare/stats", "tare/launch", "tare/experiments")
-FILES, SLOW, LIMIT = 4, 30.0, 120.0  # test files of a module; seconds of a test, and of all tests of a mutant
+FILES, SLOW, LIMIT = 4, 20.0, 60.0  # test files of a module; seconds of a test, and of all tests of a mutant
 ROOT = Path(__file__).parents[1]
 QUIET = ("-n0", "-q", "-p", "no:cacheprovider", "-o", f"timeout={SLOW}", "-o", "timeout_method=signal")
 
@@ -226,23 +226,29 @@ def main():
     folder.mkdir(exist_ok=True)
     for name in ("pytest", "hypothesis", "numpy", "scipy.stats", "scipy.optimize", "pydantic", "yaml", "pandas"):
         __import__(name)
+    with contextlib.redirect_stdout(None):
+        sys.modules["pytest"].main(["-VV"])  # imports its plugins
     kept, rows, sound = folder / f"mutants-{asked.seed}.jsonl", {}, {}
     for row in map(json.loads, kept.read_text().splitlines() if kept.exists() else ()):
         rows[row["module"], row["operator"], row["occurrence"]] = row
-    chosen = zip(*(list(drawn(package, asked.seed, asked.each)) for package in PACKAGES), strict=True)
-    chosen = [mutant for some in chosen for mutant in some]
+    code = subprocess.check_output(["git", "rev-parse", "HEAD:tare"], text=True)[:12]
+    sample = folder / f"sample-{asked.seed}-{asked.each}-{code}.json"  # drawing takes seconds
+    if not sample.exists():
+        by = [list(drawn(package, asked.seed, asked.each)) for package in PACKAGES]
+        sample.write_text(json.dumps([mutant for some in zip(*by, strict=True) for mutant in some]))
+    chosen = json.loads(sample.read_text())
     for mutant in chosen:
-        known = rows.get(mutant[:3])
+        known = rows.get(tuple(mutant[:3]))
         if (not known or (asked.survivors and known["killer"] is None)) and time.monotonic() < until:
             began, source = time.monotonic(), Path(mutant[0]).read_text()
             row = dict(zip(("module", "operator", "occurrence", "line"), mutant, strict=False))
             row["killer"] = killer(mutant, folder, sound)
             row["seconds"] = round(time.monotonic() - began, 1)
             lines = difflib.unified_diff(source.splitlines(), mutant[-1].splitlines(), n=0, lineterm="")
-            rows[mutant[:3]] = row | {"difference": list(lines)[3:]}
+            rows[tuple(mutant[:3])] = row | {"difference": list(lines)[3:]}
             with kept.open("a") as file:
-                file.write(json.dumps(rows[mutant[:3]]) + "\n")
-    report([rows[each[:3]] for each in chosen if each[:3] in rows])
+                file.write(json.dumps(rows[tuple(mutant[:3])]) + "\n")
+    report([rows[tuple(each[:3])] for each in chosen if tuple(each[:3]) in rows])
 
 
 if __name__ == "__main__":
