@@ -22,6 +22,7 @@ import collections
 import contextlib
 import difflib
 import functools
+import io
 import json
 import os
 import random
@@ -226,7 +227,7 @@ def main():
     folder.mkdir(exist_ok=True)
     for name in ("pytest", "hypothesis", "numpy", "scipy.stats", "scipy.optimize", "pydantic", "yaml", "pandas"):
         __import__(name)
-    with contextlib.redirect_stdout(None):
+    with contextlib.redirect_stdout(io.StringIO()):
         sys.modules["pytest"].main(["-VV"])  # imports its plugins
     kept, rows, sound = folder / f"mutants-{asked.seed}.jsonl", {}, {}
     for row in map(json.loads, kept.read_text().splitlines() if kept.exists() else ()):
