@@ -206,6 +206,7 @@ def report(rows):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("packages", nargs="*", default=PACKAGES)
     parser.add_argument("--cosmic-ray", type=Path, required=True, help="where pip put it")
     parser.add_argument("--tree", type=Path, default=ROOT.parent / "tare-mutants", help="the clone to change")
     parser.add_argument("--seed", type=int, default=1)
@@ -237,7 +238,7 @@ def main():
     if not sample.exists():
         by = [list(drawn(package, asked.seed, asked.each)) for package in PACKAGES]
         sample.write_text(json.dumps([mutant for some in zip(*by, strict=True) for mutant in some]))
-    chosen = json.loads(sample.read_text())
+    chosen = [mutant for mutant in json.loads(sample.read_text()) if mutant[0].startswith(tuple(asked.packages))]
     for mutant in chosen:
         known = rows.get(tuple(mutant[:3]))
         if (not known or (asked.survivors and known["killer"] is None)) and time.monotonic() < until:
