@@ -22,6 +22,7 @@ from tare.experiments import rounds, sliced
 from tare.experiments.campaign import _asked, run_campaign
 from tare.experiments.designs import Setup
 from tare.launch.slicing import rounds as launches
+from tare.launch.slicing.pacing import Pace
 from tare.machine import memory
 from tare.machine.caller import group_chains
 from tare.model.environment import Launch
@@ -399,7 +400,9 @@ def test_memory_of_a_launch_is_its_process_and_its_largest_child_or_replicate(tm
     assert sliced.memory_of(launch) == 10000
     inside = launch.inside.replace(memory=launch.inside.memory.replace(children_peak_rss_bytes=7000))
     assert sliced.memory_of(launch.replace(inside=inside)) == 12000
-    assert sliced.memory_of(launch.replace(inside=None)) == 0
+    seen = launch.slices.replace(memory_bytes=7000)
+    assert sliced.memory_of(launch.replace(inside=None, slices=seen)) == 7000, "from outside"
+    assert sliced.memory_of(launch.replace(inside=None, slices=None)) == 0
 
 
 def group_with_limit(folder, version, limit, taken):
@@ -650,6 +653,13 @@ def test_the_first_round_of_another_group_is_paced_by_the_calibration():
     done = [first, unit_of(1, {HOST: held(2.0), CONTROL: held(2.0), "docker": held(3.0)})]
     found = sliced.pace_of(done, [HOST, CONTROL, "podman"])
     assert found.phases == {HOST: (2.0,), CONTROL: (2.0,), "podman": (6.0,)}
+
+
+def test_where_both_hosts_failed_in_slices_the_next_round_has_an_equal_pace():
+    first = calibrated(**{HOST: 1.0, CONTROL: 1.0, "docker": 1.5})
+    names = [HOST, CONTROL, "docker"]
+    done = [first, unit_of(1, {"docker": held(3.0)})]
+    assert sliced.pace_of(done, names) == Pace.equal(names)
 
 
 def test_a_rehearsal_is_no_void_round():
