@@ -41,7 +41,7 @@ def thread(tmp_path, monkeypatch):
 )
 @pytest.mark.parametrize(("number", "place"), [(7, 2), (232, 3), (281, 3)])  # poll, epoll_wait, epoll_pwait
 def test_a_short_time_out_in_milliseconds_is_waited_for(thread, number, place, timeout_ms, waits):
-    arguments = [5, 5, 5, 5][:place] + [int(timeout_ms) & 0xFFFFFFFF]
+    arguments = [*[5] * place, int(timeout_ms) & 0xFFFFFFFF]
     assert waits_for_clock_or_disk(thread(number, *arguments), "S") == waits
 
 
@@ -62,7 +62,7 @@ def test_a_read_of_a_pipe_and_a_thread_that_runs_are_not(thread):
 @pytest.mark.parametrize(("number", "place"), [(271, 2), (270, 4), (441, 3), (202, 3)])
 def test_a_short_duration_is_waited_for(thread, number, place, at, waits):
     """In ppoll, pselect6, epoll_pwait2 and FUTEX_WAIT."""
-    arguments = [0] * place + [ADDRESS]
+    arguments = [*[0] * place, ADDRESS]
     assert waits_for_clock_or_disk(thread(number, *arguments, at=at), "S") == waits
     assert not waits_for_clock_or_disk(thread(number, *[0] * 6, at=at), "S"), "it has no time-out"
 
