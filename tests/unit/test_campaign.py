@@ -510,6 +510,13 @@ def test_a_unit_beside_a_scenario_that_does_not_last_is_void_and_one_that_never_
     assert unit.voided and unit.launches == {} and unit.scenario["began_ns"] is None
 
 
+@pytest.mark.parametrize("state", [{"problems": ["it is hot"]}, {}])
+def test_units_hold_the_state_of_the_gpu_where_it_was_watched(tmp_path, monkeypatch, state):
+    monkeypatch.setattr(campaign.gpu_health, "watched", lambda on: contextlib.nullcontext(state))
+    run(tmp_path)
+    assert [row.gpu for row in read_rows(tmp_path).units] == [state or None] * 4
+
+
 def test_a_campaign_prints_its_own_units_and_about_how_long_the_others_take(tmp_path, capsys):
     run(tmp_path / "fixed", lambda k, done: unit(k, done, status="failed" if k == 1 else "ok"))
     assert [line.strip() for line in capsys.readouterr().out.splitlines()] == [
