@@ -20,16 +20,10 @@ PIECES = [
     ("memset", "memset", 1_017_000, 1_000, 512_000),
 ]
 NAMES = {"htod": "[CUDA memcpy HtoD]", "dtoh": "[CUDA memcpy DtoH]", "memset": "[CUDA memset]"}
-LONG_NAMES = {
-    "htod": "[CUDA memcpy Host-to-Device]",
-    "dtoh": "[CUDA memcpy Device-to-Host]",
-    "memset": "[CUDA memset]",
-}
 TIMES = {"kernel_s": 9e-6, "kernel_calls": 3, "htod_s": 2e-6, "htod_calls": 1, "dtoh_s": 1.5e-6, "dtoh_calls": 1,
          "memset_s": 1e-6, "memset_calls": 1}  # fmt: skip
 SIZES = {"htod_bytes": 2_048_000, "dtoh_bytes": 1_024_000, "memset_bytes": 512_000}
 MEMORY = {name: value for name, value in TIMES.items() if not name.startswith("kernel")}
-SPAN = {"device_busy_s": 13.5e-6, "device_gap_s": 4.5e-6, "device_gaps": 5}  # of 1000 to 1018 us
 
 
 @dataclass(frozen=True)
@@ -128,7 +122,6 @@ def five(value, units):
 
 
 DURATIONS = [(1e9, "s"), (1e6, "ms"), (1e3, "us"), (1, "ns")]
-POWERS = [(2**30, "GB"), (2**20, "MB"), (2**10, "KB"), (1, "B")]
 
 
 def nvprof_summary(*, typed=True, api=True, unified=False):

@@ -6,8 +6,11 @@ nothing is planted.
 
 from __future__ import annotations
 
+import compileall
+import json
+import sys
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 
 PREAMBLE = """
@@ -19,6 +22,8 @@ except (ImportError, AttributeError):
     mark = lambda name="step": None
 STEPS = int(os.environ.get("JOB_STEPS", "40"))
 """
+INSIDE = "/opt/tare/torch-2.13/bin/python3"
+FILTER_RULES = 300
 JOBS: Mapping[str, str] = {
     # Arithmetic of the interpreter alone: what every environment runs alike.
     "plain": """
@@ -32,12 +37,20 @@ for _ in range(STEPS):
     for _ in range(100_000): os.getppid()
     mark()
 """,
-    # Products of matrices by PyTorch, in as many threads as it takes.
+    # Products of matrices by NumPy's OpenBLAS, in as many threads as it takes.
     "products": """
-import torch
-a, b = torch.rand(1200, 1200), torch.rand(1200, 1200)
+import numpy
+a = numpy.random.default_rng(1).random((700, 700))
 for _ in range(STEPS):
-    (a @ b).sum().item()
+    a @ a
+    mark()
+""",
+    # PyTorch's own kernels, without a library's.
+    "kernels": """
+import torch
+a = torch.rand(1 << 20)
+for _ in range(STEPS):
+    torch.sigmoid(a).sum().item()
     mark()
 """,
     # Arrays that are taken from the allocator and given back in each step.
@@ -59,13 +72,32 @@ for _ in range(STEPS):
     sum(k * k for k in range(300_000 if large else 400_000))
     mark()
 """,
-    # A file that is read over and over.
-    "reads": """
-path = os.environ["JOB_FILE"]
+    # What closes every possible file before it starts another program.
+    "closes": """
+import resource
+for number in range(3, resource.getrlimit(resource.RLIMIT_NOFILE)[0]):
+    try: os.close(number)
+    except OSError: pass
 for _ in range(STEPS):
-    with open(path, "rb", buffering=0) as handle:
-        while handle.read(1 << 20): pass
+    sum(k * k for k in range(200_000))
     mark()
+""",
+    # Many files that are read at the start, of an image.
+    "starts": """
+import torch
+for _ in range(STEPS):
+    sum(k * k for k in range(50_000))
+    mark()
+""",
+    # A file of its own that is read over and over: its pages are counted as its group's.
+    "reads": """
+import tempfile
+with tempfile.TemporaryFile(dir="/tmp", buffering=0) as handle:
+    for _ in range(200): handle.write(bytes(1 << 20))
+    for _ in range(STEPS):
+        handle.seek(0)
+        while handle.read(1 << 20): pass
+        mark()
 """,
     # A package of many modules, imported anew in each run.
     "imports": """
@@ -100,8 +132,6 @@ def write_job(folder: Path, name: str) -> Path:
 
 def many_modules(folder: Path, *, compiled: bool) -> Path:
     """A package of 400 modules of some size; `compiled`: with compiled code beside them."""
-    import compileall
-
     package = folder / "many"
     package.mkdir(parents=True, exist_ok=True)
     (package / "__init__.py").touch()
@@ -117,15 +147,14 @@ def many_modules(folder: Path, *, compiled: bool) -> Path:
 
 @dataclass(frozen=True, kw_only=True)
 class Planted:
-    """A cause that is planted.
+    """Two environments that differ in one thing alone.
 
     Attributes:
-        cause: by which it has to be named; None for a pair that has none.
+        cause: by which it has to be named; None where nothing that matters to the job differs.
         job: of JOBS.
-        reference, environment: as `--env` takes them; `{image}`, `{sif}`, `{sandbox}`, `{tree}` and `{folder}` are
-            filled in.
-        variables: of every environment.
-        prepare: makes what the job or the environment needs in its folder.
+        reference, environment: as `--env` takes them; `{image}` (of Docker), `{sif}`, `{unpacked}` (the same as a
+            folder) and `{folder}` (the job's) are filled in.
+        prepare: makes what the job or the environment needs in the job's folder.
         steps: of the job.
     """
 
@@ -133,137 +162,168 @@ class Planted:
     job: str
     reference: str
     environment: str
-    variables: Mapping[str, str] = field(default_factory=dict)
     prepare: Callable[[Path], None] = lambda folder: None
     steps: int = 40
 
+    def arguments(self, folder: Path, images: Mapping[str, str]) -> list[str]:
+        """Of `tare weigh`, with the job, which is written into the folder."""
+        path = write_job(folder, self.job)
+        self.prepare(folder)
+        told = {**images, "folder": str(folder)}
+        envs = [f"--env={text.format(**told)}" for text in (self.reference, self.environment)]
+        python = INSIDE if "=host" not in self.reference else sys.executable
+        return [*envs, f"--setenv=JOB_STEPS={self.steps}", "--", python, str(path)]
 
-def _modules(*, compiled: bool) -> Callable[[Path], None]:
-    def prepare(folder: Path) -> None:
-        many_modules(folder / "compiled", compiled=True)
-        many_modules(folder / "plain", compiled=compiled)
 
-    return prepare
+def _modules(folder: Path) -> None:
+    many_modules(folder / "compiled", compiled=True)
+    many_modules(folder / "plain", compiled=False)
 
 
 def _user_package(folder: Path) -> None:
     """A home whose user site has a slower package than everybody else's."""
-    import sys
-
-    version = f"python{sys.version_info.major}.{sys.version_info.minor}"
-    site = folder / "home/.local/lib" / version / "site-packages"
-    site.mkdir(parents=True, exist_ok=True)
-    (site / "jobspeed.py").write_text("COUNT = 360_000\n", encoding="utf-8")
+    for minor in range(9, 15):
+        site = folder / f"home/.local/lib/python3.{minor}/site-packages"
+        site.mkdir(parents=True, exist_ok=True)
+        (site / "jobspeed.py").write_text("COUNT = 400_000\n", encoding="utf-8")
 
 
-def _large_file(folder: Path) -> None:
-    (folder / "large.bin").write_bytes(b"\0" * (400 << 20))
-
-
-NOBODY = {"OMP_NUM_THREADS": "2"}
-# Where one thing alone differs: the cause has to be named, and confirmed where this machine can change it.
-PLANTED: Mapping[str, Planted] = {
-    "seccomp": Planted(
-        cause="seccomp",
-        job="calls",
-        reference="plain=docker={image} --security-opt seccomp=unconfined",
-        environment="filtered=docker={image} --security-opt seccomp={folder}/filter.json",
-        prepare=lambda folder: write_filter(folder / "filter.json"),
-    ),
-    "quota": Planted(
-        cause="CPU quota",
-        job="products",
-        reference="plain=docker={image}",
-        environment="limited=docker={image} --cpus 1",
-        variables=NOBODY,
-    ),
-    "affinity": Planted(
-        cause="affinity",
-        job="products",
-        reference="plain=docker={image}",
-        environment="narrow=docker={image} --cpuset-cpus 0",
-        variables=NOBODY,
-    ),
-    "shm": Planted(
-        cause="shared memory",
-        job="shared",
-        reference="plain=docker={image} --ipc=host",
-        environment="small=docker={image} --shm-size 64m",
-    ),
-    "instructions": Planted(
-        cause="instructions",
-        job="products",
-        reference="plain=docker={image}",
-        environment="old=docker={image} --env ATEN_CPU_CAPABILITY=default --env ONEDNN_MAX_CPU_ISA=SSE41",
-        variables=NOBODY,
-    ),
-    "allocator": Planted(
-        cause="allocator",
-        job="arrays",
-        reference="plain=docker={image} --env MALLOC_MMAP_THRESHOLD_=4294967296 "
-        "--env MALLOC_TRIM_THRESHOLD_=4294967296",
-        environment="giving=docker={image}",
-    ),
-    "threads": Planted(
-        cause="threads",
-        job="products",
-        reference="plain=docker={image} --env OMP_NUM_THREADS=2",
-        environment="single=docker={image} --env OMP_NUM_THREADS=1",
-    ),
-    "compiled modules": Planted(
-        cause="compiled modules",
-        job="imports",
-        reference="plain=docker={image} --env JOB_MODULES={folder}/compiled",
-        environment="bare=docker={image} --env JOB_MODULES={folder}/plain --env PYTHONDONTWRITEBYTECODE=1",
-        prepare=_modules(compiled=False),
-        steps=10,
-    ),
-    "user site": Planted(
-        cause="user site",
-        job="package",
-        reference="plain=docker={image}",
-        environment="homely=docker={image} --env HOME={folder}/home",
-        prepare=_user_package,
-    ),
-    "image by FUSE": Planted(
-        cause="file system",
-        job="imports",
-        reference="unpacked=apptainer={sandbox}",
-        environment="packed=apptainer={sif}",
-        variables={"JOB_MODULES": "/opt/modules"},
-        steps=10,
-    ),
-    "slow folder": Planted(
-        cause="file system",
-        job="reads",
-        reference="plain=host",
-        environment="mounted=host",
-        variables={"JOB_FILE": "large.bin"},
-        prepare=_large_file,
-        steps=10,
-    ),
-    "memory limit": Planted(
-        cause="memory limit",
-        job="reads",
-        reference="plain=docker={image}",
-        environment="squeezed=docker={image} --memory 200m --memory-swap 200m",
-        variables={"JOB_FILE": "{folder}/large.bin"},
-        prepare=_large_file,
-        steps=10,
-    ),
-}
-
-
-def write_filter(path: Path, rules: int = 300) -> None:
+def _filter(folder: Path) -> None:
     """A seccomp profile that lets everything through, after it has compared `getppid`'s first argument often."""
-    import json
-
     compared = [
         {
             "names": ["getppid"],
             "action": "SCMP_ACT_ERRNO",
             "args": [{"index": 0, "value": 1 << 40 | number, "op": "SCMP_CMP_EQ"}],
         }
-        for number in range(rules)
+        for number in range(FILTER_RULES)
     ]
-    path.write_text(json.dumps({"defaultAction": "SCMP_ACT_ALLOW", "syscalls": compared}), encoding="utf-8")
+    text = json.dumps({"defaultAction": "SCMP_ACT_ALLOW", "syscalls": compared})
+    (folder / "filter.json").write_text(text, encoding="utf-8")
+
+
+UNFILTERED = "--security-opt seccomp=unconfined"
+KEPT = "--env MALLOC_MMAP_THRESHOLD_=4294967296 --env MALLOC_TRIM_THRESHOLD_=4294967296"
+# Where one thing alone differs: the cause has to be named, and confirmed.
+PLANTED: Mapping[str, Planted] = {
+    "a filter of system calls": Planted(
+        cause="seccomp",
+        job="calls",
+        reference=f"plain=docker={{image}} {UNFILTERED}",
+        environment="filtered=docker={image} --security-opt seccomp={folder}/filter.json",
+        prepare=_filter,
+        steps=20,
+    ),
+    "a quota of half a processor": Planted(
+        cause="CPU quota",
+        job="products",
+        reference="plain=docker={image}",
+        environment="limited=docker={image} --cpus 0.5",
+    ),
+    "one processor of two": Planted(
+        cause="affinity",
+        job="products",
+        reference="plain=docker={image}",
+        environment="narrow=docker={image} --cpuset-cpus 0",
+    ),
+    "one thread of two": Planted(
+        cause="threads",
+        job="products",
+        reference="plain=docker={image} --env OPENBLAS_NUM_THREADS=2",
+        environment="single=docker={image} --env OPENBLAS_NUM_THREADS=1",
+    ),
+    "64 MiB of shared memory": Planted(
+        cause="shared memory",
+        job="shared",
+        reference="plain=docker={image} --ipc=host",
+        environment="small=docker={image} --shm-size 64m",
+        steps=20,
+    ),
+    "kernels of an old processor": Planted(
+        cause="instructions",
+        job="products",
+        reference="plain=docker={image}",
+        environment="old=docker={image} --env OPENBLAS_CORETYPE=Prescott",
+    ),
+    "PyTorch without wide instructions": Planted(
+        cause="instructions",
+        job="kernels",
+        reference="plain=docker={image}",
+        environment="old=docker={image} --env ATEN_CPU_CAPABILITY=default",
+        steps=60,
+    ),
+    "memory that is given back": Planted(
+        cause="allocator",
+        job="arrays",
+        reference=f"plain=docker={{image}} {KEPT}",
+        environment="giving=docker={image}",
+        steps=30,
+    ),
+    "huge pages off": Planted(
+        cause="allocator",
+        job="arrays",
+        reference="plain=docker={image} --env GLIBC_TUNABLES=glibc.malloc.hugetlb=1",
+        environment="small=docker={image} --env GLIBC_TUNABLES=glibc.malloc.hugetlb=0",
+        steps=60,
+    ),
+    "modules without compiled code": Planted(
+        cause="compiled modules",
+        job="imports",
+        reference="plain=docker={image} --env JOB_MODULES={folder}/compiled",
+        environment="bare=docker={image} --env JOB_MODULES={folder}/plain --env PYTHONDONTWRITEBYTECODE=1",
+        prepare=_modules,
+        steps=10,
+    ),
+    "a package of the user's own": Planted(
+        cause="user site",
+        job="package",
+        reference="plain=docker={image}",
+        environment="homely=docker={image} --env HOME={folder}/home",
+        prepare=_user_package,
+        steps=20,
+    ),
+    "an image through FUSE": Planted(
+        cause="file system",
+        job="starts",
+        reference="unpacked=apptainer={unpacked}",
+        environment="packed=apptainer={sif} --userns",
+        steps=10,
+    ),
+    "a limit of memory": Planted(
+        cause="memory limit",
+        job="reads",
+        reference="plain=docker={image}",
+        environment="squeezed=docker={image} --memory 120m --memory-swap 120m",
+        steps=4,
+    ),
+    "a million open files": Planted(
+        cause="open files",
+        job="closes",
+        reference="plain=docker={image} --ulimit nofile=1024:1024",
+        environment="many=docker={image} --ulimit nofile=1048576:1048576",
+        steps=20,
+    ),
+}
+
+
+def _clean(job: str, reference: str, environment: str, steps: int = 20) -> Planted:
+    return Planted(cause=None, job=job, reference=f"a={reference}", environment=f"b={environment}", steps=steps)
+
+
+# Where nothing differs that matters to the job: no cause may be named.
+CLEAN: Mapping[str, Planted] = {
+    "the host twice": _clean("plain", "host", "host"),
+    "the host, and a variable": _clean("plain", "host", "host: env UNRELATED=1"),
+    "Docker twice": _clean("plain", "docker={image}", "docker={image}"),
+    "Docker without a filter, no system calls": _clean("plain", f"docker={{image}} {UNFILTERED}", "docker={image}"),
+    "Docker with little shared memory, unused": _clean(
+        "plain", "docker={image} --ipc=host", "docker={image} --shm-size 64m"
+    ),
+    "Docker with a wide limit of memory": _clean("plain", "docker={image}", "docker={image} --memory 4g"),
+    "Docker, one thread of one": _clean(
+        "plain", "docker={image} --env OMP_NUM_THREADS=2", "docker={image} --env OMP_NUM_THREADS=1"
+    ),
+    "Docker, another allocator's setting, unused": _clean("plain", f"docker={{image}} {KEPT}", "docker={image}"),
+    "Apptainer twice": _clean("plain", "apptainer={unpacked}", "apptainer={unpacked}"),
+    "Charliecloud twice": _clean("plain", "charliecloud={unpacked}", "charliecloud={unpacked}"),
+}

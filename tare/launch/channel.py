@@ -93,11 +93,6 @@ class Conversation:
         return False
 
     @property
-    def is_over(self) -> bool:
-        """Whether it has been ended."""
-        return self._finished is not None
-
-    @property
     def descriptors(self) -> tuple[int, int]:
         """What becomes readable when it says something, and when it ends."""
         return self._output.fileno(), self._pidfd
@@ -269,19 +264,6 @@ class Conversation:
             system_s=usage.ru_stime,
             timed_out=timed_out,
         )
-
-
-def first_to_speak(talks: Sequence[Conversation], *, timeout_s: float) -> Conversation:
-    """Whichever says something or ends first, or is over already; the first of them where none does in time."""
-    for talk in talks:
-        if talk.is_over or talk.is_readable():
-            return talk
-    with selectors.DefaultSelector() as selector:
-        for talk in talks:
-            for descriptor in talk.descriptors:
-                selector.register(descriptor, selectors.EVENT_READ, talk)
-        heard: list[Conversation] = [key.data for key, _ in selector.select(max(0.0, timeout_s))]
-    return next(iter(heard), talks[0])
 
 
 def _streams(process: subprocess.Popen[bytes]) -> tuple[IO[bytes], IO[bytes]]:

@@ -20,7 +20,7 @@ from tare.model.levels import columns_of_levels, level_column, levels_text
 from tare.model.registry import HOST, describe_workload
 from tare.model.roles import CONTROL
 from tare.model.studies.arms import SETTINGS
-from tare.report import answer, figures, inside, numbers, settings
+from tare.report import answer, figures, inside, number_tables, settings
 from tare.report.evidence import Evidence
 from tare.report.figures import joint
 from tare.report.machine import gpu_rows
@@ -236,7 +236,7 @@ def _reference(reference: Reference, papers: Sequence[Published]) -> dict[str, A
         "ceilings": inside.ceiling_sentences(record) if record else [NO_CEILINGS],
         "ceiling_tables": [inside.bandwidth_table(record), inside.product_table(record)] if record else [],
         "glances": answer.glances(reference),
-        "verdict_tables": _filled(numbers.verdicts_table(reference, name) for name in names),
+        "verdict_tables": _filled(number_tables.verdicts_table(reference, name) for name in names),
         "choices": [
             settings.weighed(
                 compared_rows(reference.verdicts, reference.metrics, name), reference.metrics, name
@@ -251,7 +251,7 @@ def _reference(reference: Reference, papers: Sequence[Published]) -> dict[str, A
                                    f"{workload_title(name)}: a profiled launch there")
             for name in names
         ),
-        "batches": [numbers.batch_numbers(reference, name) for name in names if name in swept],
+        "batches": [number_tables.batch_numbers(reference, name) for name in names if name in swept],
         "beside_tables": _filled(beside_table(reference, paper, name) for paper, name in pairs),
     }  # fmt: skip
 
@@ -316,7 +316,7 @@ def steps_table(reference: Reference) -> Table:
         ends = (None, None) if found.low is None else (math.exp(found.low), math.exp(found.high))
         made.append(
             [Cell(text=workload_title(workload), below=setting or None), str(int(batch)), seconds(step_s),
-             significant(batch / step_s), str(len(ratios)), numbers.interval_text(*ends)]
+             significant(batch / step_s), str(len(ratios)), number_tables.interval_text(*ends)]
         )  # fmt: skip
     return Table(
         caption="A training step on the host, and the A/A control",

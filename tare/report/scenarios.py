@@ -25,7 +25,7 @@ from tare.report.evidence import Campaign, Evidence
 from tare.report.figures import style
 from tare.report.figures.lines import all_reduce
 from tare.report.figures.rooflines import network_roofline
-from tare.report.numbers import compared, interval_text, means_table, ratio_text
+from tare.report.number_tables import compared, interval_text, means_table, ratio_text
 from tare.report.words.labels import (
     arm_title,
     env_order,

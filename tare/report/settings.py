@@ -19,7 +19,7 @@ from tare.report.evidence import Campaign, Evidence
 from tare.report.figures.runs import NAMED, REST, step_table
 from tare.report.machine import pythons
 from tare.report.method import LARGEST_RELATIVE_LOSS, LOSS_OF, curve_check, design_sentence, verdicts_of
-from tare.report.numbers import compared
+from tare.report.number_tables import compared
 from tare.report.words.decisions import COLUMNS, WEIGHTS, title_of
 from tare.report.words.labels import (
     arm_title,

@@ -14,7 +14,7 @@ from tare.analysis.decisions import Decision
 from tare.analysis.reasons import Case, says_much
 from tare.report.evidence import Evidence
 from tare.report.machine import first_facts
-from tare.report.numbers import interval_text, ratio_text
+from tare.report.number_tables import interval_text, ratio_text
 from tare.report.words.decisions import because
 from tare.report.words.labels import (
     env_order,

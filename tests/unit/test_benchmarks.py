@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import importlib.util
+import json
 import random
 import sys
 from dataclasses import replace
@@ -14,6 +15,7 @@ import pytest
 from tare.analysis import forecast
 from tare.core.errors import UserError
 from tare.core.files import project_root
+from tare.model.schema import parse
 from tare.model.studies.layout import campaign_name
 
 BENCHMARKS = project_root() / "benchmarks"
@@ -117,3 +119,74 @@ def outline(page):
     heads = {number - 1 for number, line in enumerate(lines) if line.startswith("| --- ")}
     rows = (line if number in heads else line.split("|")[1] for number, line in enumerate(lines) if "|" in line[:1])
     return [line for line in lines if line.startswith("#")], list(rows)
+
+
+ALL = {"ratio": 1 / 1.1, "low": 1 / 1.12, "high": 1 / 1.08, "rounds": 6}
+HALF = {"ratio": 0.95, "low": 0.94, "high": 0.96, "rounds": 6}
+
+
+@pytest.mark.parametrize(
+    ("planted", "confirmed", "gained", "passed"),
+    [
+        ("threads", ["threads"], ALL, True),
+        ("threads", ["threads"], HALF, False),
+        ("threads", ["threads", "affinity"], ALL, False),
+        ("threads", ["affinity"], ALL, False),
+        ("threads", [], ALL, False),
+        (None, [], ALL, True),
+        (None, ["threads"], ALL, False),
+    ],
+)
+def test_a_planted_cause_has_to_be_the_one_that_is_confirmed(planted, confirmed, gained, passed, monkeypatch):
+    program = load("weigh_planted", monkeypatch)
+    causes = [
+        {"cause": name, "title": "", "finding": "confirmed", "gained": gained, "share": 0.9} for name in confirmed
+    ]
+    run = {"ratio": 1.1, "low": 1.08, "high": 1.12, "rounds": 6}
+    weighed = {"name": "b", "text": "", "status": "weighed", "verdict": "different", "run": run, "causes": causes}
+    given = {name: "" for name in ("tare", "at", "workdir", "machine", "reference", "reference_text")}
+    given |= {"command": ["a"], "confidence": 0.95, "margin": 0.02, "rounds": 6, "minutes": 1, "budget_minutes": 1}
+    answer = {**given, "reference_s": {}, "control": None, "environments": [weighed]}
+    case = program.Planted(cause=planted, job="plain", reference="", environment="")
+    assert program.judged(case, parse(program.Answer, answer, "an answer"))["passed"] is passed
+
+
+@pytest.mark.parametrize(
+    ("told", "times", "claim"),
+    [
+        ("'A' ran\n  1.03 ± 0.02 times faster than 'B'", ([1.0, 1.01], [1.03, 1.04]), 1),
+        ("'B' ran\n  1.03 ± 0.02 times faster than 'A'", ([1.03, 1.04], [1.0, 1.01]), -1),
+        ("'A' ran\n  1.03 ± 0.05 times faster than 'B'", ([1.0, 1.01], [1.03, 1.04]), 0),
+    ],
+)
+def test_what_hyperfine_prints_is_read_with_its_direction(told, times, claim, monkeypatch, tmp_path):
+    program = load("weigh_beside", monkeypatch)
+    (tmp_path / "times.json").write_text(json.dumps({"results": [{"times": each} for each in times]}))
+    monkeypatch.setattr(program, "called", lambda words, folder: told)
+    bench = program.Bench(hyperfine="", pyperf="", seconds=60.0, run_s=1.0, job=tmp_path / "job.py")
+    said = bench.hyperfine_(0.03, tmp_path)["hyperfine printed"]
+    assert said.claim == claim and said.low < said.ratio < said.high
+    assert (said.ratio > 1) == (claim >= 0)
+
+
+@pytest.mark.parametrize(
+    ("told", "claim"), [("Mean +- std dev: 1.06x slower", 1), ("1.02x faster", -1), ("not significant!", 0)]
+)
+def test_what_pyperf_says_is_read(told, claim, monkeypatch, tmp_path):
+    program = load("weigh_beside", monkeypatch)
+    for name, values in (("a", [1.0, 1.1]), ("b", [2.0, 2.2])):
+        runs = [{"metadata": {}}, {"values": values}]
+        (tmp_path / f"{name}.json").write_text(json.dumps({"benchmarks": [{"runs": runs}]}))
+    monkeypatch.setattr(program, "called", lambda words, folder: told)
+    bench = program.Bench(hyperfine="", pyperf="", seconds=60.0, run_s=1.0, job=tmp_path / "job.py")
+    assert bench.pyperf_(0.03, tmp_path)["pyperf"] == program.Said(
+        ratio=pytest.approx(2.0), low=None, high=None, claim=claim
+    )
+
+
+def test_measurements_that_are_there_are_not_made_again(monkeypatch):
+    program = load("weigh_beside", monkeypatch)
+    every = list(program.missing([], 2))
+    assert len(every) == len(set(every)) == 2 * len(program.TOOLS) * len(program.TRUTHS)
+    rows = [dict(zip(("repetition", "tool", "truth"), one, strict=True)) for one in every[:5]]
+    assert list(program.missing(rows, 2)) == every[5:]

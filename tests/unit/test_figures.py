@@ -16,7 +16,7 @@ from tare.analysis import ceilings, choice
 from tare.analysis.ceilings import read_ceilings
 from tare.literature.published import load
 from tare.model import tables
-from tare.report import figures, numbers
+from tare.report import figures, number_tables
 from tare.report.figures import forest, style
 from tare.report.figures.lines import sure_difference, told_apart
 from tare.report.words import labels
@@ -180,10 +180,10 @@ def test_launches_of_a_size_that_have_no_time_are_told_beside_the_others():
     rows += [{**common, **failed, "batch": 256, "rep": 1, "reason": "skipped: given up"}]
     table = pd.concat([swept({16: [2.0, 2.1], 32: [3.0, 3.1]}).assign(workload="mnist_cnn"), pd.DataFrame(rows)])
     assert figures.failed_launches(table, "mnist_cnn") == {512: ["timeout: it was killed after 180 s"] * 2}
-    found = numbers.batch_numbers(SimpleNamespace(metrics=table), "mnist_cnn")
+    found = number_tables.batch_numbers(SimpleNamespace(metrics=table), "mnist_cnn")
     assert found.note.endswith("took at least its time limit: 2 at batch 512 (timeout: it was killed after 180 s).")
     assert [getattr(row[3], "below", "") for row in found.rows] == ["shortest", ""]
-    near = numbers.batch_numbers(SimpleNamespace(metrics=swept({16: [2.0, 2.2], 32: [2.1, 3.1]})), "w")
+    near = number_tables.batch_numbers(SimpleNamespace(metrics=swept({16: [2.0, 2.2], 32: [2.1, 3.1]})), "w")
     assert [row[3].below for row in near.rows] == ["shortest", "overlaps batch 16"] and not near.note
 
 
@@ -371,7 +371,7 @@ def test_imports_that_are_much_of_a_part_are_named_beside_it(metrics, tmp_path):
     assert figures.OF_WHICH_IMPORTS in texts(figures.write(drawing, tmp_path / "split.svg"))
     told = f"model, of which imports {labels.seconds(table.loc['docker', 'model_s'])}"
     assert told in drawing.alt and told not in drawing.alt.partition("RNN on film reviews")[2]
-    found = numbers.times_table(SimpleNamespace(metrics=late(metrics, 0.5)), "mnist_cnn")
+    found = number_tables.times_table(SimpleNamespace(metrics=late(metrics, 0.5)), "mnist_cnn")
     named = {
         column
         for row in found.rows

@@ -13,7 +13,7 @@ from campaign_builders import copies_record, in_slices, json_units, with_plan, w
 from pages import draw, visible, whole
 
 from tare.model.records.campaigns import OWN, SHARED
-from tare.report import build, method, numbers, settings
+from tare.report import build, method, number_tables, settings
 from tare.report.evidence import gather
 from tare.report.words.wording import percent, width_text
 
@@ -141,14 +141,14 @@ def test_tables_have_both_ratios_and_name_those_that_are_apart(evidence):
     one = (changed["metric"] == "step_s") & (changed["launch"] == "docker") & (changed["reference"] == "host")
     changed.loc[one, ["stalls_ci_low", "stalls_ci_high"]] = (1.01, 1.05)
     changed.loc[one, "verdict"] = "equivalent but for stalls"
-    table = numbers.verdicts_table(replace(evidence, verdicts=changed), "mnist_cnn")
+    table = number_tables.verdicts_table(replace(evidence, verdicts=changed), "mnist_cnn")
     found = next(r for r in table.rows if r[0] == "Training step" and r[1] == "Docker")
     assert found[5].below == "stalls count"
     labels = {r[0] if isinstance(r[0], str) else r[0].below for r in table.rows}
     assert labels == {"Whole run", "Training step", "exploratory"}  # two primary metrics; phases and rates explore
     assert found[-1].startswith("equivalent but for stalls")
     changed.loc[:, ["stalls_ci_low", "stalls_ci_high"]] = (0.99, 1.01)
-    calm = numbers.verdicts_table(replace(evidence, verdicts=changed), "mnist_cnn")
+    calm = number_tables.verdicts_table(replace(evidence, verdicts=changed), "mnist_cnn")
     assert not any(row[5].below for row in calm.rows)
 
 

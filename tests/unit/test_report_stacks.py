@@ -13,7 +13,7 @@ from tare.model.records.images import BaseImage, CompiledLibrary, OciRecord, Pac
 from tare.model.studies.layout import arm_of
 from tare.report import build, figures, method, settings
 from tare.report.evidence import gather
-from tare.report.numbers import interval_text
+from tare.report.number_tables import interval_text
 from tare.report.words.labels import workload_title
 
 STUDY = builders.STUDY

@@ -42,7 +42,7 @@ from tare.model.roles import CONTROL, alone_of, read_role
 from tare.model.schema import parse
 from tare.model.studies import arms, layout, study
 from tare.report import figures
-from tare.report.numbers import interval_text
+from tare.report.number_tables import interval_text
 from tare.report.words.labels import env_title, workload_title
 from tare.worker.neighbour import PROTOCOL
 

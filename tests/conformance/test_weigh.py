@@ -1,0 +1,44 @@
+"""`tare weigh` in real containers: what is planted is named, and what is not is not (benchmarks/weigh_planted.py).
+
+Some cases for two minutes each; the benchmark has all of them. A machine that is too noisy to tell is asked again
+with twice the time.
+"""
+
+import importlib.util
+
+import pytest
+
+from tare.core.files import project_root
+
+pytestmark = [pytest.mark.runtime, pytest.mark.quiet]
+MINUTES = (2.0, 4.0)
+CASES = (
+    *("a package of the user's own", "one thread of two", "a million open files", "an image through FUSE"),
+    *("the host twice", "Docker with little shared memory, unused"),
+)
+
+
+@pytest.fixture(scope="module")
+def benchmark():
+    path = project_root() / "benchmarks/weigh_planted.py"
+    spec = importlib.util.spec_from_file_location("weigh_planted", path)
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+@pytest.fixture(scope="module")
+def images(benchmark):
+    with benchmark.images() as found:
+        yield found
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_what_is_planted_is_named_and_nothing_else(benchmark, images, name):
+    rows = []
+    for minutes in MINUTES:
+        rows.append(benchmark.measure(name, images, minutes))
+        print(benchmark.line(name, rows[-1]))
+        if rows[-1]["passed"]:
+            return
+    pytest.fail(str(rows))
