@@ -510,6 +510,11 @@ def test_a_unit_beside_a_scenario_that_does_not_last_is_void_and_one_that_never_
     assert unit.voided and unit.launches == {} and unit.scenario["began_ns"] is None
 
 
+def test_only_where_a_campaign_uses_gpus_have_they_to_stay(monkeypatch):
+    monkeypatch.setattr(facts, "gpu_identity", lambda: [{"uuid": "GPU-1"}])
+    assert identity(on_gpu=True).gpus == [{"uuid": "GPU-1"}] and identity(on_gpu=False).gpus is None
+
+
 @pytest.mark.parametrize("state", [{"problems": ["it is hot"]}, {}])
 def test_units_hold_the_state_of_the_gpu_where_it_was_watched(tmp_path, monkeypatch, state):
     monkeypatch.setattr(campaign.gpu_health, "watched", lambda on: contextlib.nullcontext(state))
