@@ -1,19 +1,19 @@
 """Mutation testing of a random sample: which small changes of the code does no unit test see?
 
     python3 -m pip install --target ../cosmic-ray cosmic-ray    # the tests' packages do not have it
-    .venv/bin/python tests/mutants.py --cosmic-ray ../cosmic-ray --seed 1
+    PYTHONPATH=../cosmic-ray:tests/unit .venv/bin/python tests/mutants.py --seed 1
 
-Cosmic Ray's operators make the mutants. Of each package `--each` places are drawn at random, and one mutant of each
-place that compiles. Not drawn: annotations, decorators, what is inside a `raise` or a formatted string (messages),
-bare stars of signatures, and numbers that a module assigns as its constants.
+Cosmic Ray's operators make the mutants. Of each package `--each` places are drawn, and one mutant of each that
+compiles. Not drawn: annotations, decorators, what is inside a `raise` or a formatted string (messages), bare stars
+of signatures, and numbers that a module assigns as its constants.
 
 A mutant meets the unit tests that import its module, themselves or through a helper in tests/ (where there are none,
-those that import a module that imports it), without those of tests/unit/quick.py: of at most FILES files, those that
-name it most often. A test that fails, or takes longer than SLOW, kills it, if the same test passes without a mutant.
+those that import a module that does), without those of tests/unit/quick.py: FILES files, those named after it or
+that name it most often. A test that fails or takes longer than SLOW seconds kills it, if it passes without it. What
+nothing kills in LIMIT seconds has survived.
 
-The clone in `--tree`, of what is committed, is changed, never the working tree. Each result is a line of
-mutants-SEED.jsonl beside it, so that a call goes on where one ended. In the end: the share that survived by package,
-with the exact binomial interval at 95%, and by module, and the difference that each survivor is.
+The clone in `--tree`, of what is committed, is changed. Each result is a line of the file beside it, so that a call
+goes on where one ended; `--again` tries survivors once more. A package's share has its exact interval at 95%.
 """
 
 import argparse
@@ -21,21 +21,24 @@ import ast
 import collections
 import contextlib
 import difflib
-import functools
-import io
 import json
 import os
 import random
+import re
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 
+import quick
+from cosmic_ray import ast as parsed
+from cosmic_ray import mutating, plugins
+from scipy.stats import binomtest
+
 PACKAGES = ("tare/stats", "tare/launch", "tare/experiments")
-FILES, SLOW, LIMIT = 4, 20.0, 60.0  # test files of a module; seconds of a test, and of all tests of a mutant
-ROOT = Path(__file__).parents[1]
-QUIET = ("-n0", "-q", "-p", "no:cacheprovider", "-o", f"timeout={SLOW}", "-o", "timeout_method=signal")
+FILES, SLOW, LIMIT = 4, 15.0, 60.0
+PYTEST = ("-m", "pytest", "-n0", "-q", "-x", "-p", "no:cacheprovider", "-o", f"timeout={SLOW}")
+LEFT_OUT = tuple(f"--deselect=tests/unit/{each}" for each in quick.LEFT_OUT)
 
 
 def excluded(source):
@@ -50,207 +53,138 @@ def excluded(source):
     return [((n.lineno, n.col_offset), (n.end_lineno, n.end_col_offset)) for n in nodes if isinstance(n, ast.AST)]
 
 
-def places(module):
-    """Operators and their occurrences at each place of a module."""
-    from cosmic_ray import ast as parsed
-    from cosmic_ray import plugins
-
-    source, found = Path(module).read_text(), collections.defaultdict(list)
-    spans, lines, nodes = excluded(source), source.splitlines(), list(parsed.ast_nodes(parsed.get_ast(source)))
-    for name in sorted(set(plugins.operator_names()) - {"core/VariableReplacer", "core/VariableInserter"}):
-        operator, count = plugins.get_operator(name)(), 0
-        for node in nodes:
-            for start, end in operator.mutation_positions(node):
-                bare = lines[start[0] - 1].startswith("*,", start[1])
-                if not bare and not any(first <= start < last for first, last in spans):
-                    found[module, start, end].append((name, count))
-                count += 1
-    return found
-
-
 def drawn(package, seed, size):
     """Mutants of a package: module, operator, occurrence, line, and the changed source."""
-    from cosmic_ray import mutating, plugins
-
-    at = {}
-    for path in sorted(Path(package).rglob("*.py")):
-        at |= places(str(path))
-    order = random.Random(f"{seed} {package}").sample(sorted(at), len(at))
-    print(f"{package}: {len(order)} places, {sum(map(len, at.values()))} mutants")
-    for module, start, end in order:
+    at = collections.defaultdict(list)
+    for path in Path(package).rglob("*.py"):
+        source = path.read_text()
+        spans, lines, nodes = excluded(source), source.splitlines(), list(parsed.ast_nodes(parsed.get_ast(source)))
+        for name in sorted(set(plugins.operator_names()) - {"core/VariableReplacer", "core/VariableInserter"}):
+            operator = plugins.get_operator(name)()
+            positions = (each for node in nodes for each in operator.mutation_positions(node))
+            for count, (start, end) in enumerate(positions):
+                bare = lines[start[0] - 1].startswith("*,", start[1])
+                if not bare and not any(first <= start < last for first, last in spans):
+                    at[str(path), start, end].append((name, count))
+    for module, start, end in random.Random(f"{seed} {package}").sample(sorted(at), len(at)):
         ways = at[module, start, end]
         for operator, count in random.Random(f"{seed} {module} {start} {end}").sample(ways, len(ways)):
             changed = mutating.mutate_code(Path(module).read_text(), plugins.get_operator(operator)(), count)
             with contextlib.suppress(SyntaxError):
                 compile(changed, module, "exec", dont_inherit=True)
-                size -= 1
                 yield module, operator, count, start[0], changed
+                size -= 1
                 break
         if not size:
             return
 
 
-def dotted(path):
-    """A module's name by its path; helpers of tests are imported without their folder."""
-    return ".".join(path.with_suffix("").parts if path.parts[0] == "tare" else (path.stem,)).removesuffix(
-        ".__init__"
+def importing(path, folder):
+    """The files of a folder that import a module; helpers of tests are imported without their folder."""
+    *above, stem = path.with_suffix("").parts
+    package = re.escape(".".join(above)) if above[0] == "tare" else None
+    name = (
+        rf"from {package}(\.{stem} import| import (\(\n)?[^()]*\b{stem}\b)"
+        if package
+        else rf"(from|import) {stem}\b"
     )
-
-
-@functools.cache
-def importers():
-    """Files by what they import, or may."""
-    by = collections.defaultdict(set)
-    for path in (*Path("tests").glob("*.py"), *Path("tests/unit").glob("*.py"), *Path("tare").rglob("*.py")):
-        for node in ast.walk(ast.parse(path.read_text())):
-            names = [f"{getattr(node, 'module', '')}.{each.name}".lstrip(".") for each in getattr(node, "names", ())
-                     if isinstance(node, ast.Import | ast.ImportFrom)]  # fmt: skip
-            for name in (*names, getattr(node, "module", None)):
-                by[name].add(path)
-    return by
+    return {each for each in Path(folder).rglob("*.py") if re.search(f"^{name}", each.read_text(), re.MULTILINE)}
 
 
 def test_files(module):
     """The test files that a mutant of a module meets."""
-
-    def reach(name, through):
-        for path in importers()[name]:
-            if path.name.startswith("test_"):
-                yield path
-            elif path.parts[0] in through:
-                yield from reach(dotted(path), ("tests",))
-
-    name = dotted(Path(module))
-    stem, direct = name.rpartition(".")[2], importers()[name]
-    found = set(reach(name, ("tests",))) or set(reach(name, ("tests", "tare")))
-    by = {path: (path.stem == f"test_{stem}", path in direct, path.read_text().count(stem)) for path in found}
-    return sorted(found, key=lambda path: (by[path], path), reverse=True)[:FILES]
+    path = module.parent if module.name == "__init__.py" else module
+    direct = importing(path, "tests/unit")
+    found = direct.union(*(importing(each, "tests/unit") for each in importing(path, "tests") - direct))
+    found = found or {each for one in importing(path, "tare") for each in importing(one, "tests/unit")}
+    by = {
+        each: (each.stem == f"test_{path.stem}", each in direct, each.read_text().count(path.stem))
+        for each in found
+    }
+    tests = sorted((each for each in found if each.name.startswith("test_")), key=lambda each: (by[each], each))
+    return [str(each) for each in tests[: -FILES - 1 : -1]]
 
 
-class Killer:
-    """A pytest plugin that writes the name of the first test that fails; of a file that can't be read, its name."""
-
-    def __init__(self, path):
-        self.path = path
-
-    def pytest_runtest_logreport(self, report):
-        if report.failed and not self.path.exists():
-            self.path.write_text(report.nodeid)
-
-    pytest_collectreport = pytest_runtest_logreport
-
-
-def first_failed(arguments, folder):
-    """The first test that fails, in a process that has the packages imported already; None if none does in time."""
-    written = folder / "killer"
-    written.unlink(missing_ok=True)
-    child = os.fork()
-    if not child:
-        os.setsid()
-        sink = os.open(os.devnull, os.O_RDWR)
-        for number in range(3):
-            os.dup2(sink, number)
-        import pytest
-
-        os._exit(int(pytest.main([*QUIET, "-x", *arguments], [Killer(written)])))
-    until = time.monotonic() + LIMIT
-    while not os.waitid(os.P_PID, child, os.WEXITED | os.WNOHANG | os.WNOWAIT) and time.monotonic() < until:
-        time.sleep(0.02)
+def first_failed(*arguments):
+    """The first test that fails, or file that can't be read; None if there is none within LIMIT."""
+    child = subprocess.Popen([sys.executable, *PYTEST, *arguments], stdout=-1, text=True, start_new_session=True)
+    said = ""
+    with contextlib.suppress(subprocess.TimeoutExpired):
+        said, _ = child.communicate(timeout=LIMIT)
     with contextlib.suppress(ProcessLookupError):
-        os.killpg(child, signal.SIGKILL)  # and what its tests started
-    code = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
-    return written.read_text() if written.exists() else None if code in (0, -signal.SIGKILL) else f"exit {code}"
+        os.killpg(child.pid, signal.SIGKILL)  # and what its tests started
+    found = re.search(r"^(?:FAILED|ERROR) (.*?)(?: - .*)?$", said, re.MULTILINE)
+    return found[1] if found else None
 
 
-def killer(mutant, folder, sound):
-    """The first test that fails under a mutant and not without it, or None; `sound`: whether a test does, by name."""
-    import quick
-
-    module, changed = Path(mutant[0]), mutant[-1]
-    source, times = module.read_text(), (module.stat().st_atime_ns, module.stat().st_mtime_ns)
-    files = test_files(module)
-    left_out = [f"--deselect=tests/unit/{each}" for each in quick.LEFT_OUT]
+def killer(module, changed):
+    """The first test that fails under a mutant and not without it, or None."""
+    source, files, left_out = module.read_text(), test_files(module), [*LEFT_OUT]
     while files:
         try:
             module.write_text(changed)
-            name = first_failed([*map(str, files), *left_out], folder)
+            name = first_failed(*files, *left_out)
         finally:
             module.write_text(source)
-            os.utime(module, ns=times)  # what is compiled already is of this time
-        if name is not None and name not in sound:
-            sound[name] = "::" not in name or first_failed([name], folder) is None
-        if name is None or sound[name]:
+        if name is None or "::" not in name or first_failed(name) is None:
             return name
         left_out.append(f"--deselect={name}")
     return None
 
 
 def report(rows):
-    """Shares by package and module, and what survived."""
-    from scipy.stats import binomtest
-
     for package in PACKAGES:
         of = [row for row in rows if row["module"].startswith(f"{package}/")]
-        if not of:
-            continue
-        count = sum(row["killer"] is None for row in of)
-        low, high = binomtest(count, len(of)).proportion_ci(method="exact")
-        print(f"\n{package}: {count} of {len(of)} survived: {count / len(of):.0%} ({low:.0%} to {high:.0%})")
         for module in sorted({row["module"] for row in of}):
-            some = [row for row in of if row["module"] == module]
-            left = [row for row in some if row["killer"] is None]
-            print(f"  {module}: {len(left)} of {len(some)}")
-            for row in left:
-                print(f"    line {row['line']}, {row['operator']}:", *row["difference"], sep="\n      ")
+            killers = [row["killer"] for row in of if row["module"] == module]
+            print(f"{module}: {killers.count(None)} of {len(killers)}")
+        left = [row for row in of if row["killer"] is None]
+        for row in left:
+            print(f"{row['module']}, line {row['line']}:", *row["difference"], sep="\n    ")
+        if of:
+            low, high = binomtest(len(left), len(of)).proportion_ci(method="exact")
+            print(
+                f"{package}: {len(left)} of {len(of)} survived: {len(left) / len(of):.0%} ({low:.0%} to {high:.0%})"
+            )
 
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("packages", nargs="*", default=PACKAGES)
-    parser.add_argument("--cosmic-ray", type=Path, required=True, help="where pip put it")
-    parser.add_argument("--tree", type=Path, default=ROOT.parent / "tare-mutants", help="the clone to change")
+    parser.add_argument("--tree", type=Path, default="../tare-mutants", help="the clone to change")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--each", type=int, default=40, help="mutants of each package")
-    parser.add_argument("--seconds", type=float, default=float("inf"), help="start no mutant after them")
-    parser.add_argument("--survivors", action="store_true", help="try those again that survived")
+    parser.add_argument("--again", action="store_true", help="try those that survived once more")
     asked = parser.parse_args()
-    sys.path.append(str(asked.cosmic_ray.resolve()))  # after the locked packages
-    until, tree = time.monotonic() + asked.seconds, asked.tree.resolve()
+    root, tree = Path.cwd(), asked.tree.resolve()
     if not tree.exists():
-        subprocess.run(["git", "clone", "-q", "--shared", ROOT, tree], check=True)
-        (tree / ".venv").symlink_to(ROOT / ".venv")
-    subprocess.run(["git", "-C", tree, "fetch", "-q", ROOT, "HEAD"], check=True)
+        subprocess.run(["git", "clone", "-q", "--shared", root, tree], check=True)
+    subprocess.run(["git", "-C", tree, "fetch", "-q", root, "HEAD"], check=True)
     subprocess.run(["git", "-C", tree, "reset", "-q", "--hard", "FETCH_HEAD"], check=True)
     os.chdir(tree)
-    os.environ.update(PYTHONPATH=str(tree), OPENBLAS_NUM_THREADS="1")
-    sys.path[:1] = [str(tree), str(tree / "tests/unit")]
-    folder = tree.with_name(f"{tree.name}-results")
-    folder.mkdir(exist_ok=True)
-    for name in ("pytest", "hypothesis", "numpy", "scipy.stats", "scipy.optimize", "pydantic", "yaml", "pandas"):
-        __import__(name)
-    with contextlib.redirect_stdout(io.StringIO()):
-        sys.modules["pytest"].main(["-VV"])  # imports its plugins
-    kept, rows, sound = folder / f"mutants-{asked.seed}.jsonl", {}, {}
+    compiled = [
+        "-m",
+        "compileall",
+        "-q",
+        "--invalidation-mode=checked-hash",
+        "tare",
+    ]  # by text, not by time and size
+    subprocess.run([sys.executable, *compiled], check=True)
+    os.environ["PYTHONPATH"] = str(tree)
+    kept, rows = tree.with_name(f"{tree.name}-{asked.seed}.jsonl"), {}
     for row in map(json.loads, kept.read_text().splitlines() if kept.exists() else ()):
         rows[row["module"], row["operator"], row["occurrence"]] = row
-    code = subprocess.check_output(["git", "rev-parse", "HEAD:tare"], text=True)[:12]
-    sample = folder / f"sample-{asked.seed}-{asked.each}-{code}.json"  # drawing takes seconds
-    if not sample.exists():
-        by = [list(drawn(package, asked.seed, asked.each)) for package in PACKAGES]
-        sample.write_text(json.dumps([mutant for some in zip(*by, strict=True) for mutant in some]))
-    chosen = [mutant for mutant in json.loads(sample.read_text()) if mutant[0].startswith(tuple(asked.packages))]
+    chosen = [list(drawn(package, asked.seed, asked.each)) for package in asked.packages]
+    chosen = [mutant for some in zip(*chosen, strict=True) for mutant in some]
     for mutant in chosen:
-        known = rows.get(tuple(mutant[:3]))
-        if (not known or (asked.survivors and known["killer"] is None)) and time.monotonic() < until:
-            began, source = time.monotonic(), Path(mutant[0]).read_text()
+        if mutant[:3] not in rows or (asked.again and rows[mutant[:3]]["killer"] is None):
+            source = Path(mutant[0]).read_text()
+            lines = list(difflib.unified_diff(source.splitlines(), mutant[-1].splitlines(), n=0, lineterm=""))[3:]
             row = dict(zip(("module", "operator", "occurrence", "line"), mutant, strict=False))
-            row["killer"] = killer(mutant, folder, sound)
-            row["seconds"] = round(time.monotonic() - began, 1)
-            lines = difflib.unified_diff(source.splitlines(), mutant[-1].splitlines(), n=0, lineterm="")
-            rows[tuple(mutant[:3])] = row | {"difference": list(lines)[3:]}
+            rows[mutant[:3]] = row | {"difference": lines, "killer": killer(Path(mutant[0]), mutant[-1])}
             with kept.open("a") as file:
-                file.write(json.dumps(rows[tuple(mutant[:3])]) + "\n")
-    report([rows[tuple(each[:3])] for each in chosen if tuple(each[:3]) in rows])
+                file.write(json.dumps(rows[mutant[:3]]) + "\n")
+    report([rows[each[:3]] for each in chosen])
 
 
 if __name__ == "__main__":
