@@ -7,7 +7,7 @@ Cosmic Ray's operators make the mutants. Of each package `--each` places are dra
 compiles. Not drawn: annotations, decorators, what is inside a `raise` or a formatted string (messages), bare stars
 of signatures, and numbers that a module assigns as its constants.
 
-A mutant meets the unit tests that import its module, themselves or through a helper in tests/ (where there are none,
+A mutant meets the unit tests that import its module, themselves or by a helper in tests/ (where there are none,
 those that import a module that does), without those of tests/unit/quick.py: FILES files, those named after it or
 that name it most often. A test that fails or takes longer than SLOW seconds kills it, if it passes without it. What
 nothing kills in LIMIT seconds has survived.

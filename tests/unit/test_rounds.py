@@ -21,6 +21,7 @@ from tare.analysis.sliced_rounds import is_sliced, unsliced_reason, whole_run_es
 from tare.experiments import rounds, sliced
 from tare.experiments.campaign import _asked, run_campaign
 from tare.experiments.designs import Setup
+from tare.launch.run import Order
 from tare.launch.slicing import rounds as launches
 from tare.launch.slicing.pacing import Pace
 from tare.machine import memory
@@ -660,6 +661,27 @@ def test_where_both_hosts_failed_in_slices_the_next_round_has_an_equal_pace():
     names = [HOST, CONTROL, "docker"]
     done = [first, unit_of(1, {"docker": held(3.0)})]
     assert sliced.pace_of(done, names) == Pace.equal(names)
+
+
+def test_empty_launches_are_in_either_order_and_of_those_that_succeeded(monkeypatch):
+    asked, voided = [], iter([None, "it did not stop"])
+
+    def run_launches(orders, way):
+        asked.append((list(orders), [one.program for one in orders.values()], next(iter(way.orders))))
+        records = {name: held(3.0, sliced=False) for name in orders}
+        return SimpleNamespace(voided=next(voided), records=records)
+
+    monkeypatch.setattr(sliced, "run_launches", run_launches)
+    order = Order(site=None, program=None, conditions=None)
+    wanted = dict.fromkeys([HOST, CONTROL, "docker", "podman"], order)
+    records = {HOST: held(1.0), CONTROL: held(1.0), "docker": held(1.0).replace(status="failed", reason="it died")}
+    slices = held(3.0, sliced=False).slices
+    group = {"start_s": slices.start_s, "exit_s": slices.exit_s}
+    assert list(sliced.empty_launches(wanted, records)) == [{CONTROL: group, HOST: group}]
+    assert asked == [
+        ([CONTROL, HOST], [sliced.NOTHING] * 2, (0, 1)),
+        ([HOST, CONTROL], [sliced.NOTHING] * 2, (0, 1)),
+    ]
 
 
 def test_a_rehearsal_is_no_void_round():
