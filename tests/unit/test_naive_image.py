@@ -182,8 +182,8 @@ def test_a_builder_that_lacks_here_or_fails_stops_not_the_other(measured, monkey
 
 def ended(status, seconds=2.0):
     return Finished(
-        argv=("it",), returncode=status, stdout="", stderr="", started_ns=0, ended_ns=int(seconds * 1e9), user_s=0.0,
-        system_s=0.0, timed_out=False,
+        argv=("it",), returncode=status, stdout="", stderr="", started_ns=0, ended_ns=int(seconds * 1e9),
+        user_s=0.0, system_s=0.0, timed_out=False,
     )  # fmt: skip
 
 
