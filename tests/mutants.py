@@ -109,10 +109,13 @@ def first_failed(*arguments):
     """The first test that fails, or file that can't be read; None if there is none within LIMIT."""
     child = subprocess.Popen([sys.executable, *PYTEST, *arguments], stdout=-1, text=True, start_new_session=True)
     said = ""
-    with contextlib.suppress(subprocess.TimeoutExpired):
+    try:
         said, _ = child.communicate(timeout=LIMIT)
-    with contextlib.suppress(ProcessLookupError):
-        os.killpg(child.pid, signal.SIGKILL)  # and what its tests started
+    except subprocess.TimeoutExpired:
+        pass
+    finally:
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(child.pid, signal.SIGKILL)  # and what its tests started
     found = re.search(r"^(?:FAILED|ERROR) (.*?)(?: - .*)?$", said, re.MULTILINE)
     return found[1] if found else None
 
