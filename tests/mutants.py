@@ -36,7 +36,7 @@ from cosmic_ray import mutating, plugins
 from scipy.stats import binomtest
 
 PACKAGES = ("tare/stats", "tare/launch", "tare/experiments")
-FILES, SLOW, LIMIT = 4, 15.0, 60.0
+FILES, SLOW, LIMIT = 4, 60.0, 120.0
 PYTEST = ("-m", "pytest", "-n0", "-q", "-x", "-p", "no:cacheprovider", "-o", f"timeout={SLOW}")
 LEFT_OUT = tuple(f"--deselect=tests/unit/{each}" for each in quick.LEFT_OUT)
 
