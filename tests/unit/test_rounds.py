@@ -668,7 +668,7 @@ def test_empty_launches_are_in_either_order_and_of_those_that_succeeded(monkeypa
 
     def run_launches(orders, way):
         asked.append((list(orders), [one.program for one in orders.values()], next(iter(way.orders))))
-        records = {name: held(3.0, sliced=False) for name in orders}
+        records = {name: held(2.0 + len(asked), sliced=False) for name in orders}
         return SimpleNamespace(voided=next(voided), records=records)
 
     monkeypatch.setattr(sliced, "run_launches", run_launches)
