@@ -6,6 +6,7 @@ import json
 import math
 import time
 from dataclasses import replace
+from types import SimpleNamespace
 
 import pandas as pd
 import pytest
@@ -508,6 +509,26 @@ def test_a_unit_beside_a_scenario_that_does_not_last_is_void_and_one_that_never_
         run(tmp_path / "absent", scenario="absent")
     (unit,) = read_rows(tmp_path / "absent").units
     assert unit.voided and unit.launches == {} and unit.scenario["began_ns"] is None
+
+
+def test_a_progress_line_names_who_failed_and_not_who_was_stopped():
+    def of(**states):
+        return SimpleNamespace(launches={name: SimpleNamespace(status=status) for name, status in states.items()})
+
+    assert campaign.failures_note(of(host="ok", docker="failed", podman="timeout")) == "failed: docker, podman"
+    assert campaign.failures_note(of(host="ok", docker="stopped")) == ""
+
+
+def test_only_where_a_campaign_uses_gpus_have_they_to_stay(monkeypatch):
+    monkeypatch.setattr(facts, "gpu_identity", lambda: [{"uuid": "GPU-1"}])
+    assert identity(on_gpu=True).gpus == [{"uuid": "GPU-1"}] and identity(on_gpu=False).gpus is None
+
+
+@pytest.mark.parametrize("state", [{"problems": ["it is hot"]}, {}])
+def test_units_hold_the_state_of_the_gpu_where_it_was_watched(tmp_path, monkeypatch, state):
+    monkeypatch.setattr(campaign.gpu_health, "watched", lambda on: contextlib.nullcontext(state))
+    run(tmp_path)
+    assert [row.gpu for row in read_rows(tmp_path).units] == [state or None] * 4
 
 
 def test_a_campaign_prints_its_own_units_and_about_how_long_the_others_take(tmp_path, capsys):

@@ -2,6 +2,7 @@
 
 import contextlib
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 from asked import PART
@@ -11,6 +12,7 @@ from envs.docker import Docker
 from tare.core.errors import UnavailableError
 from tare.launch import gpu
 from tare.launch import sites as site_module
+from tare.model.studies import arms
 
 STUDY = PART.replace(device="cuda")
 
@@ -50,3 +52,24 @@ def test_an_environment_without_a_way_is_unavailable_and_a_host_without_one_ends
     assert unavailable["docker"].startswith("docker does not reach the GPU")
     with pytest.raises(UnavailableError, match="host does not reach the GPU"):
         records(STUDY, working=("docker",))
+
+
+@pytest.mark.parametrize(
+    ("name", "compiling"), [("compile=inductor", {"host", "host.control", "docker"}), ("amp=bf16", set())]
+)
+def test_launches_of_the_arm_that_compiles_see_a_compiler_and_no_others(
+    records, monkeypatch, tmp_path, name, compiling
+):
+    monkeypatch.setattr(site_module, "no_compiler", lambda stack, device: None)
+    monkeypatch.setattr(site_module.headers, "needed", lambda stack, device: ((Path("/cc"),), {"CC": "cc"}))
+    monkeypatch.setattr(site_module, "control_site", lambda host: (host, {}))
+    monkeypatch.setattr(site_module, "data_of", lambda *given: (tmp_path, {}))
+    study = PART.replace(workloads={"mnist_cnn": None}) if "workloads" in type(PART).model_fields else PART
+    record = tmp_path / "data.json"
+    record.touch()
+    arm = arms.parse(name)
+    with site_module.launch_sites(study, "mnist_cnn", ["docker"], tmp_path / "images", record, arm) as found:
+        sites, unavailable, _ = found
+    assert not unavailable and len(sites) > 3
+    assert {each for each, site in sites.items() if Path("/cc") in site.folders} == compiling
+    assert all(site.variables.get("CC") == ("cc" if each in compiling else None) for each, site in sites.items())

@@ -180,6 +180,56 @@ def test_a_builder_that_lacks_here_or_fails_stops_not_the_other(measured, monkey
     assert measured(build_both=both)["apptainer"].reason == "o.sif does not import the stack"
 
 
+def ended(status, seconds=2.0):
+    return Finished(
+        argv=("it",), returncode=status, stdout="", stderr="", started_ns=0, ended_ns=int(seconds * 1e9),
+        user_s=0.0, system_s=0.0, timed_out=False,
+    )  # fmt: skip
+
+
+def test_a_sif_is_built_beside_its_parts_and_weighed_by_what_it_takes_on_disk(tmp_path, monkeypatch):
+    calls = []
+
+    def built(argv, *, timeout_s, env, cwd):
+        calls.append((argv, env, cwd))
+        (tmp_path / "naive.sif").write_bytes(bytes(range(256)) * 400)
+        return ended(0)
+
+    parts = SimpleNamespace(folder=tmp_path, context=tmp_path / "context")
+    monkeypatch.setattr(making, "find_apptainer", lambda: Path("/opt/apptainer"))
+    monkeypatch.setattr(making, "launcher_environment", lambda adapter: {"PATH": "/bin"})
+    monkeypatch.setattr(making, "run", built)
+    with making._apptainer(None, parts) as found:
+        taken = (tmp_path / "naive.sif").stat().st_blocks * 512
+        assert (found.reference, found.seconds, found.bytes) == (str(tmp_path / "naive.sif"), 2.0, taken)
+    ((argv, env, cwd),) = calls
+    assert cwd == parts.context and str(tmp_path / "naive.sif") in argv
+    assert env == {"PATH": "/bin", "APPTAINER_TMPDIR": str(tmp_path), "SINGULARITY_TMPDIR": str(tmp_path)}
+    monkeypatch.setattr(making, "run", lambda *given, **named: ended(1))
+    with (
+        pytest.raises(UnavailableError, match="apptainer build ended with status 1"),
+        making._apptainer(None, parts),
+    ):
+        pass
+    monkeypatch.setattr(making, "find_apptainer", lambda: None)
+    with pytest.raises(UnavailableError, match="is installed"), making._apptainer(None, parts):
+        pass
+
+
+@pytest.mark.parametrize("status", [0, 1])
+def test_an_image_counts_where_a_launch_of_it_imports_the_stack(tmp_path, monkeypatch, status):
+    launches = []
+    monkeypatch.setattr(making, "own_folder", lambda: contextlib.nullcontext(("one", tmp_path)))
+    monkeypatch.setattr(making, "ended_with_us", lambda *given: contextlib.nullcontext())
+    monkeypatch.setattr(making, "launcher_environment", lambda adapter: {})
+    monkeypatch.setattr(making, "run", lambda *given, **named: ended(status))
+    adapter = SimpleNamespace(command=launches.append)
+    with pytest.raises(UnavailableError, match="import the stack") if status else contextlib.nullcontext():
+        making._check(adapter, "o.sif", "import torch")
+    (launch,) = launches
+    assert (launch.reference, launch.argv[1:], launch.binds) == ("o.sif", ("-c", "import torch"), ())
+
+
 def test_an_unknown_stack_is_one_line(tmp_path, capsys):
     assert main(["naive-image", "--stack", "torch", "--out", str(tmp_path / "record.json")]) == 2
     assert len(capsys.readouterr().err.splitlines()) == 1

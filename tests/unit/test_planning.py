@@ -3,7 +3,7 @@
 import pytest
 
 from tare.model.roles import CONTROL
-from tare.stats.planning import decide
+from tare.stats.planning import decide, paid_units
 
 SAMPLING = {"pilot": 6, "half_width": 0.01, "budget_s": 1000.0, "confidence": 0.95}
 # s = 0.01 * sqrt(6 / 5) = 0.0109545
@@ -66,3 +66,11 @@ def test_an_environment_with_fewer_units_is_judged_by_its_own_degrees_of_freedom
     # Of four: s = 0.01 * sqrt(4 / 3) = 0.0115470, t(3) = 3.182446: (3.182446 * 0.0115470 / 0.00995033)^2 = 13.64
     found = choose({"docker": SPREAD[:4]})
     assert found["wanted"] == 14
+
+
+@pytest.mark.parametrize(
+    ("left_s", "unit_s", "units"),
+    [(10.0, 0.5, 26), (10.0, 1.0, 16), (10.0, 3.0, 9), (10.0, 11.0, 6), (-10.0, 3.0, 6), (10.0, 0.0, 6)],
+)
+def test_what_is_left_pays_whole_units_beside_the_pilots_six(left_s, unit_s, units):
+    assert paid_units(6, left_s, unit_s) == units

@@ -94,3 +94,35 @@ def test_all_that_it_writes_lies_in_one_folder_and_its_record_names_it_from_ther
     assert named == ["traces/trace.json.gz", "traces/counters.dram.csv.gz"]
     assert all((out.parent / name).exists() for name in named)
     assert {path.name for path in out.parent.iterdir()} == {"profile.json", "traces"}
+
+
+@pytest.mark.parametrize(("device", "steady_s"), [("cuda", measure.STEADY_S), ("cpu", 0.0)])
+def test_only_a_launch_on_a_device_trains_on_for_its_sensors(profiled, monkeypatch, device, steady_s):
+    run, _ = profiled
+    config, seen = measure._part(), []
+
+    def launched(site, spec, conditions, trace):
+        seen.append(spec.steady_s)
+        return {**RECORD, "trace": None, "trace_sha256": None}
+
+    monkeypatch.setattr(measure, "_part", lambda *_: config.replace(device=device))
+    monkeypatch.setattr(measure, "profiled_launch", launched)
+    monkeypatch.setattr(counter_launches, "count", lambda *_: {"reason": "no ncu here"})
+    run()
+    assert seen == [steady_s]
+
+
+@pytest.mark.parametrize(
+    ("chosen", "counted"), [(None, True), (("mnist_cnn",), True), (("resnet50",), False), ((), False)]
+)
+def test_kernels_are_counted_of_the_chosen_workloads_and_of_all_where_none_is_chosen(
+    profiled, monkeypatch, chosen, counted
+):
+    run, out = profiled
+    config = measure._part()
+    config = config.replace(profile=config.profile.replace(counter_workloads=chosen))
+    monkeypatch.setattr(measure, "_part", lambda *_: config)
+    monkeypatch.setattr(counter_launches, "count", lambda *_: {"status": "ok", "reason": None})
+    run()
+    record = read_json(out)["counters"]
+    assert (record["status"] == "ok") == counted and "parts" not in record

@@ -276,6 +276,7 @@ def test_last_lines_are_short_and_one_line():
     assert long.endswith("END") and len(long) < 310
     assert last_lines(finished(stderr=" \n", stdout="a\rb\n")) == "a | b"
     assert last_lines(finished(stderr="\x1b[31mred\x1b[0m\n", stdout="out")) == "red"
+    assert last_lines(finished(stderr="one\x07two\tthree\x0efour\rfive\n\x0b\n")) == "one two three four | five"
 
 
 def test_the_worker_tells_its_result_by_its_record(tmp_path):

@@ -318,6 +318,19 @@ def test_what_checks_records_is_brought_whole_where_it_is_too_old_and_fits_this_
     assert sys.path[0] == str(folder)
 
 
+@pytest.mark.parametrize(
+    ("version", "checks"),
+    [("2.6.9", False), ("2.7", True), ("2.12.1", True), ("1.10", False), ("3.0", True), ("unknown", False)],
+)
+def test_this_pythons_own_pydantic_checks_where_it_is_new_enough(tmp_path, monkeypatch, version, checks):
+    monkeypatch.setattr(carried_packages.metadata, "version", lambda name: version)
+    if checks:
+        assert add_packages(tmp_path, carried_packages.CHECKER) is None
+    else:
+        with pytest.raises(UnavailableError):
+            add_packages(tmp_path, carried_packages.CHECKER)
+
+
 def test_a_folder_of_other_things_is_not_overwritten(tmp_path):
     (tmp_path / "mine.txt").touch()
     with pytest.raises(UserError, match="holds other things"):

@@ -21,7 +21,9 @@ from tare.analysis.sliced_rounds import is_sliced, unsliced_reason, whole_run_es
 from tare.experiments import rounds, sliced
 from tare.experiments.campaign import _asked, run_campaign
 from tare.experiments.designs import Setup
+from tare.launch.run import Order
 from tare.launch.slicing import rounds as launches
+from tare.launch.slicing.pacing import Pace
 from tare.machine import memory
 from tare.machine.caller import group_chains
 from tare.model.environment import Launch
@@ -399,7 +401,9 @@ def test_memory_of_a_launch_is_its_process_and_its_largest_child_or_replicate(tm
     assert sliced.memory_of(launch) == 10000
     inside = launch.inside.replace(memory=launch.inside.memory.replace(children_peak_rss_bytes=7000))
     assert sliced.memory_of(launch.replace(inside=inside)) == 12000
-    assert sliced.memory_of(launch.replace(inside=None)) == 0
+    seen = launch.slices.replace(memory_bytes=7000)
+    assert sliced.memory_of(launch.replace(inside=None, slices=seen)) == 7000, "from outside"
+    assert sliced.memory_of(launch.replace(inside=None, slices=None)) == 0
 
 
 def group_with_limit(folder, version, limit, taken):
@@ -650,6 +654,34 @@ def test_the_first_round_of_another_group_is_paced_by_the_calibration():
     done = [first, unit_of(1, {HOST: held(2.0), CONTROL: held(2.0), "docker": held(3.0)})]
     found = sliced.pace_of(done, [HOST, CONTROL, "podman"])
     assert found.phases == {HOST: (2.0,), CONTROL: (2.0,), "podman": (6.0,)}
+
+
+def test_where_both_hosts_failed_in_slices_the_next_round_has_an_equal_pace():
+    first = calibrated(**{HOST: 1.0, CONTROL: 1.0, "docker": 1.5})
+    names = [HOST, CONTROL, "docker"]
+    done = [first, unit_of(1, {"docker": held(3.0)})]
+    assert sliced.pace_of(done, names) == Pace.equal(names)
+
+
+def test_empty_launches_are_in_either_order_and_of_those_that_succeeded(monkeypatch):
+    asked, voided = [], iter([None, "it did not stop"])
+
+    def run_launches(orders, way):
+        asked.append((list(orders), [one.program for one in orders.values()], next(iter(way.orders))))
+        one = held(3.0, sliced=False)
+        ends = one.slices.replace(spawn_ns=-(10**9), end_ns=one.slices.ended_ns + len(asked) * 10**9)
+        return SimpleNamespace(voided=next(voided), records=dict.fromkeys(orders, one.replace(slices=ends)))
+
+    monkeypatch.setattr(sliced, "run_launches", run_launches)
+    order = Order(site=None, program=None, conditions=None)
+    wanted = dict.fromkeys([HOST, CONTROL, "docker", "podman"], order)
+    records = {HOST: held(1.0), CONTROL: held(1.0), "docker": held(1.0).replace(status="failed", reason="it died")}
+    group = {"start_s": 1.0, "exit_s": 1.0}
+    assert list(sliced.empty_launches(wanted, records)) == [{CONTROL: group, HOST: group}]
+    assert asked == [
+        ([CONTROL, HOST], [sliced.NOTHING] * 2, (0, 1)),
+        ([HOST, CONTROL], [sliced.NOTHING] * 2, (0, 1)),
+    ]
 
 
 def test_a_rehearsal_is_no_void_round():

@@ -208,6 +208,17 @@ def test_a_whole_run_is_the_sum_of_its_terms():
     assert found.estimate.n == 6
 
 
+def test_start_and_exit_are_compared_with_both_hosts():
+    # By hand: the mean of 0.5 - 0.2 and 0.5 - 0.3, and of 0.1 - 0.3 and 0.1 - 0.2.
+    body = Once(env=[4.0] * 6, host=[4.0] * 6, control=[4.0] * 6)
+    start = Once(env=[0.5] * 6, host=[0.2] * 6, control=[0.3] * 6)
+    found = whole_run(start, body, Once(env=[0.1] * 6, host=[0.3] * 6, control=[0.2] * 6))
+    assert {name: one.mean for name, one in found.seconds.items()} == pytest.approx(
+        {"start": 0.25, "body": 0.0, "exit": -0.15, "total": 0.1}
+    )
+    assert found.host_s == pytest.approx({"start": 0.25, "body": 4.0, "exit": 0.25, "total": 4.5})
+
+
 def test_the_variance_of_a_whole_run_is_that_of_its_terms():
     # By hand: only the start varies, five observations of squares 0.1 in all; its error over the whole run.
     start = Once(env=[0.5, 0.6, 0.7, 0.4, 0.3], host=[0.5] * 5, control=[0.5] * 5)

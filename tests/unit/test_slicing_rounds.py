@@ -307,6 +307,27 @@ def test_a_wait_makes_a_slice_longer_and_costs_what_it_takes(machine):
     assert jobs[0].idle_looks >= 5 and jobs[1].idle_looks == 0
 
 
+@pytest.mark.parametrize(
+    ("runnable", "waits", "idle", "waiting"),
+    [(True, True, 0, 1), (True, False, 0, 0), (False, True, 1, 0), (False, False, 1, 0)],
+)
+def test_a_wait_counts_beside_work_alone(machine, runnable, waits, idle, waiting):
+    (job,) = jobs_of(machine, 1.0)
+    job.holder.look = lambda: Look(runnable=runnable, waits=waits)
+    job.holder.has_runnable = lambda: runnable
+    job.look()
+    assert (job.looks, job.idle_looks, job.waiting_looks) == (1, idle, waiting)
+
+
+def test_memory_is_the_most_that_was_seen_and_looked_at_now_and_then(machine):
+    (job,) = jobs_of(machine, 1.0)
+    sizes = iter([5, 9, 7])
+    job.holder.memory_bytes = lambda: next(sizes)
+    for _ in range(2 * slicer.MEMORY_LOOKS + 1):
+        job.look()
+    assert job.memory_bytes == 9 and next(sizes, None) is None
+
+
 def test_a_wait_without_end_voids_the_round(machine):
     jobs = jobs_of(machine, 0.5, waits=[(0.1, 30.0)])
     with pytest.raises(RoundVoid, match="waited for more than") as caught:

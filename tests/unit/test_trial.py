@@ -99,6 +99,35 @@ def test_each_condition_that_does_not_hold_is_named(old, new, violation):
     assert any(violation in text for text in found), found
 
 
+@pytest.mark.parametrize(
+    ("isolated", "interface", "violations"), [(True, "eth0", 1), (False, "eth0", 0), (True, "lo", 0)]
+)
+def test_only_a_launch_that_asks_for_no_network_may_have_none(isolated, interface, violations):
+    launch = replace(LAUNCH, cpus=(1,), nofile=1024, workdir=Path("/w"), shm_bytes=4096 * 1024)
+    output = GOOD.replace("    lo:", f"    {interface}:")
+    found = trial.judge(replace(launch, isolate_network=isolated), output, contained=True)
+    assert len(found.violations) == violations and found.facts["isolates_network"] == isolated
+
+
+@pytest.mark.parametrize(("hard", "files"), [(-1, 1024), (512, 512), (4096, 1024)])
+def test_a_trial_asks_for_no_more_open_files_than_it_may_have(tmp_path, monkeypatch, hard, files):
+    monkeypatch.setattr(trial.resource, "getrlimit", lambda which: (hard, hard))
+    assert trial.trial_launch("one", None, tmp_path, contained=False).nofile == files
+
+
+def test_the_mount_that_counts_is_the_last_one_with_its_own_options():
+    rows = [
+        "30 20 0:5 / / ro - overlay first rw",
+        "31 20 0:6 / / rw,noatime shared:1 - ext4 /dev/vda rw,discard more",
+        "32 20 0:7 / /a\\040b rw - tmpfs none rw",
+        "33 20 0:8 / / rw - ext4 broken",
+    ]
+    found = trial.mount_of("\n".join(rows), "/")
+    assert found == {"type": "ext4", "source": "/dev/vda", "options": "rw,noatime,rw,discard"}
+    assert trial.mount_of("\n".join(rows), "/a b")["type"] == "tmpfs"
+    assert trial.mount_of("\n".join(rows), "/c") is None
+
+
 def test_options_reach_each_trial_launch_and_its_form():
     seen, forms = [], []
 

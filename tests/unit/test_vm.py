@@ -362,6 +362,7 @@ def test_an_emulated_run_of_images_takes_the_smallest_and_few_and_says_so(worklo
     own = short.options
     assert job.items() <= own.items() and own["image_px"] == registry.options_of(workload)["image_px"].least
     assert short.steps * short.batch == own["samples"] and own["warmup_steps"] < short.steps
+    assert own.get("loader_workers", 1) == own.get("epochs", 1) == own["warmup_steps"] == 1
     assert own.keys() == spec.options.keys() and own["learning_rate"] == spec.options["learning_rate"]
     reason = emulated.too_long(short, workload, emulated.LIMIT_S)
     assert (reason is None) == (workload != "inception3"), "whose smallest images have 299 pixels"
