@@ -75,8 +75,20 @@ def test_a_weighing_needs_a_job(said):
         ),
         (
             "--timeout 0.3",
-            ["sleep", "5"],
-            "the job does not come to its end in host, the reference: host was still running",
+            ["sh", "-c", "echo waiting for a lock; sleep 5"],
+            "the job does not come to its end in host, the reference, and a run may take 0.3 s (--timeout): "
+            "host was still running after 0 s of its own: waiting for a lock",
+        ),
+        (
+            "",
+            ["sh", "-c", "echo Temporary failure in name resolution; exit 2"],
+            "the job fails in host, the reference: sh ended with status 2: Temporary failure in name resolution "
+            "(the job has no network: --network on gives it this machine's)",
+        ),
+        (
+            "--network on",
+            ["sh", "-c", "echo Temporary failure in name resolution; exit 2"],
+            "the job fails in host, the reference: sh ended with status 2: Temporary failure in name resolution",
         ),
     ],
 )
@@ -138,6 +150,27 @@ def test_an_environment_that_fails_leaves_the_others(said, tmp_path, monkeypatch
     assert found["bad"][0] == "failed" and found["bad"][1].endswith("sh ended with status 3: no data")
     page = (tmp_path / "results/weigh/job/index.html").read_text()
     assert "no data" in page and page.rstrip().endswith("</html>")
+
+
+def test_a_program_that_is_another_in_one_environment_is_told(said, tmp_path, monkeypatch):
+    monkeypatch.setattr("tare.weigh.rounds.PILOT", 1)
+    for name in ("base", "other"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "train.sh").write_text(f"true {name}\n")
+    monkeypatch.setattr("tare.weigh.runtimes.OnTheMachine.command", _in_the_folder_of_its_name(tmp_path))
+    words = ["--env", "base=host", "--env", "same=host", "--env", "other=host", "--minutes", "0.01"]
+    (tmp_path / "same").symlink_to("base")
+    status, text = said(*words, "--no-causes", command=["sh", "train.sh"])
+    assert status == 0 and text.count("train.sh is not that of base") == 1
+    answer = json.loads((tmp_path / "results/weigh/job/answer.json").read_text())
+    assert [len(one.get("remarks", ())) for one in answer["environments"]] == [0, 1]
+
+
+def _in_the_folder_of_its_name(folder):
+    def command(self, launch):
+        return ["env", "-C", str(folder / self.choice.name), *launch.argv]
+
+    return command
 
 
 def test_json_stands_alone_on_standard_output(said, tmp_path, monkeypatch):
