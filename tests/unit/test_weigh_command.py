@@ -4,12 +4,19 @@ Whatever a user may get wrong ends with one line that says what, where, and what
 """
 
 import json
+import re
+import shlex
 import sys
 
 import pytest
+import yaml
 
-from tare.cli.main import main
-from tare.core.errors import UnavailableError, UserError
+from tare.cli.main import build_parser, main
+from tare.core.errors import IntegrityError, UnavailableError, UserError
+from tare.core.files import project_root
+from tare.model.journals.sealed import read_sealed
+from tare.weigh import gate
+from tare.weigh.choices import read_choices
 
 
 @pytest.fixture
@@ -197,6 +204,19 @@ def test_each_start_begins_anew(said, tmp_path, monkeypatch):
     assert (campaign / "superseded-1/units.jsonl").read_text() == rows[0]
 
 
+def test_its_campaign_is_sealed_as_any_other(said, tmp_path, monkeypatch):
+    monkeypatch.setattr("tare.weigh.rounds.PILOT", 1)
+    assert said("--env", "host", "--minutes", "0.01")[0] == 0
+    folder = tmp_path / "results/weigh/job/campaign"
+    found = read_sealed(folder / "sealed.json")
+    assert found.plan.spec.mode == "command" and found.plan.spec.command.argv == ("true",)
+    assert {name for unit in found.counted for name in unit.launches} == {"host", "host.control"}
+    journal = folder / "units.jsonl"
+    journal.write_text(journal.read_text().replace('"ok"', '"failed"', 1))
+    with pytest.raises(IntegrityError, match=r"units\.jsonl"):
+        read_sealed(folder / "sealed.json")
+
+
 def test_a_job_that_may_use_a_gpu_is_not_sliced(said, tmp_path, monkeypatch):
     monkeypatch.setattr("tare.weigh.rounds.PILOT", 1)
     monkeypatch.setattr("tare.machine.nvidia_driver.device_files", lambda places: ("/dev/nvidia0",))
@@ -226,3 +246,31 @@ def test_an_answer_that_can_not_be_read(said, tmp_path, text, says):
         (tmp_path / "before.json").write_text(text)
     status, line = said("before.json", "before.json", to="compare")
     assert status and line.startswith(f"tare: {says}")
+
+
+FENCE = re.compile(r"```(\w+)\n(.*?)```", re.DOTALL)
+
+
+def shown_commands():
+    """Commands of documents, those of pipelines with one line each."""
+    for path in ("README.md", "docs/weigh.md", "docs/weigh-recipes.md"):
+        for kind, text in FENCE.findall((project_root() / path).read_text(encoding="utf-8")):
+            lines = text.splitlines() if kind == "console" else []
+            if kind == "yaml":
+                found = yaml.safe_load(text)
+                steps = found if isinstance(found, list) else [{"run": one} for one in found["weigh"]["script"]]
+                lines = [step["run"] for step in steps if "run" in step]
+            for line in lines:
+                if shown := re.search(r"\btare (weigh .* -- .*)", line, re.DOTALL):
+                    yield path, shown[1].split("   #")[0]
+
+
+def test_commands_of_the_documents_are_read():
+    found = list(shown_commands())
+    assert {path for path, _ in found} == {"README.md", "docs/weigh.md", "docs/weigh-recipes.md"} and len(found) > 5
+    for path, text in found:
+        words = shlex.split(text.replace("${{ github.sha }}", "1"))
+        arguments = build_parser().parse_args(words)
+        assert arguments.job[:1] == ["--"] and len(arguments.job) > 1, (path, text)
+        names = [one.name for one in read_choices(arguments.env, None)]
+        gate.check_names([gate.read_gate(one) for one in arguments.fail_if], names[1:])
