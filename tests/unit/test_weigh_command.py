@@ -255,7 +255,7 @@ def shown_commands():
     """Commands of documents, those of pipelines with one line each."""
     for path in ("README.md", "docs/weigh.md", "docs/weigh-recipes.md"):
         for kind, text in FENCE.findall((project_root() / path).read_text(encoding="utf-8")):
-            lines = text.splitlines() if kind == "console" else []
+            lines = text.replace("\\\n", " ").splitlines() if kind == "console" else []
             if kind == "yaml":
                 found = yaml.safe_load(text)
                 steps = found if isinstance(found, list) else [{"run": one} for one in found["weigh"]["script"]]
