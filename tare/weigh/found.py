@@ -98,6 +98,7 @@ class Found:
                 self._weighed(choice, causes.get(choice.name, ())) for choice in request.choices[1:]
             ),
             left_out=request.left_out,
+            sought=request.confirm,
             remarks=tuple(self._remarks(control)),
         )
 
