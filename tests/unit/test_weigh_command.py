@@ -204,6 +204,7 @@ def test_each_start_begins_anew(said, tmp_path, monkeypatch):
     assert (campaign / "superseded-1/units.jsonl").read_text() == rows[0]
 
 
+@pytest.mark.meets(design="weigh")
 def test_its_campaign_is_sealed_as_any_other(said, tmp_path, monkeypatch):
     monkeypatch.setattr("tare.weigh.rounds.PILOT", 1)
     assert said("--env", "host", "--minutes", "0.01")[0] == 0
