@@ -134,6 +134,7 @@ class Answer(FileRecord):
         control: whole runs of the reference's second launch against its first, and steps.
         environments: the others, in the order given.
         left_out: names of the shell's variables that the job did not get.
+        sought: causes were looked for.
         remarks: what else has to be said, a sentence each.
     """
 
@@ -159,6 +160,7 @@ class Answer(FileRecord):
     control_step: Ratio | None = None
     environments: tuple[Weighed, ...]
     left_out: tuple[str, ...] = ()
+    sought: bool = True
     remarks: tuple[str, ...] = ()
 
     def named(self, name: str) -> Weighed | None:

@@ -10,11 +10,12 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path, PurePosixPath
 
 from tare.core.errors import IntegrityError
+from tare.core.files import sha256_text
 from tare.model.schema import Record
 
 PROBE = Path(__file__).with_name("probe.sh")
 SECTION = re.compile(r"^== (.+)$")
-END = "end"
+END, PROGRAM = "end", "program "
 GROUPS = "/sys/fs/cgroup"
 NO_MEMORY_LIMIT = 1 << 60  # version 1 says "no limit" by a number of pages near the largest
 UNLIMITED = "unlimited"
@@ -57,6 +58,7 @@ class Surroundings(Record):
         huge_pages_allowed: whether the process may have any.
         cpu_model, cpu_flags: of the first processor.
         variables: those that change how a numerical program runs.
+        programs: by path of each program that the job's words name, a hash of its text.
         release: PRETTY_NAME of the image's system; kernel, boot_id: of the kernel.
     """
 
@@ -74,6 +76,7 @@ class Surroundings(Record):
     cpu_model: str | None = None
     cpu_flags: tuple[str, ...] = ()
     variables: Mapping[str, str] = {}
+    programs: Mapping[str, str] = {}
     release: str | None = None
     kernel: str | None = None
     boot_id: str | None = None
@@ -265,6 +268,11 @@ def surroundings(text: str) -> Surroundings:
             cpu_model=processor.get("model name"),
             cpu_flags=tuple(flags.split()),
             variables=dict(_pairs(parts.get("variables", ""), "=", strip=False)),
+            programs={
+                name.removeprefix(PROGRAM): sha256_text(text)
+                for name, text in parts.items()
+                if name.startswith(PROGRAM)
+            },
             release=release["PRETTY_NAME"].strip("\"'") if "PRETTY_NAME" in release else None,
             kernel=parts.get("/proc/sys/kernel/osrelease"),
             boot_id=parts.get("/proc/sys/kernel/random/boot_id"),

@@ -98,6 +98,7 @@ class Found:
                 self._weighed(choice, causes.get(choice.name, ())) for choice in request.choices[1:]
             ),
             left_out=request.left_out,
+            sought=request.confirm,
             remarks=tuple(self._remarks(control)),
         )
 
@@ -144,7 +145,16 @@ class Found:
             sliced=was_sliced,
             unsliced_reason=None if was_sliced else place.alone or self._refused(),
             causes=tuple(causes),
+            remarks=tuple(self._other_programs(place)),
         )
+
+    def _other_programs(self, place: Place) -> Iterator[str]:
+        """Programs of the job that are not those of the reference: more than the environment is compared then."""
+        first = self.request.reference.name
+        theirs, ours = self.places[first].seen.programs, place.seen.programs
+        for path in sorted(theirs.keys() | ours.keys()):
+            if theirs.get(path) != ours.get(path):
+                yield f"Its {path} is not that of {first}: what differs is not the environment alone."
 
     def _refused(self) -> str | None:
         plan = self.rounds.sealed().plan

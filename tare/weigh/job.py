@@ -118,10 +118,12 @@ class ProbeProgram(JobProgram):
 
     Attributes:
         said: the file for it.
+        job: the job's words, whose programs it reads.
     """
 
     _: KW_ONLY
     said: Path = Path(LOOKED)
+    job: tuple[str, ...] = ()
 
     def write(self, place: Place) -> None:
         """Put the script into the launch's folder."""
@@ -130,8 +132,8 @@ class ProbeProgram(JobProgram):
     def argv_at(self, place: Place) -> tuple[str, ...]:
         """A shell that reads it."""
         script, said = place.inside / PROBE.name, place.inside / LOOKED
-        shell = ("/bin/sh", "-c", '. "$1" > "$2"', "sh", str(script), str(said))
-        return (*without(self.without), *shell)
+        shell = ("/bin/sh", "-c", 'script=$1 said=$2; shift 2; . "$script" > "$said"', "sh", str(script), str(said))
+        return (*without(self.without), *shell, *self.job)
 
     def result(self, finished: Finished, folder: Path, environment: Environment) -> Result:
         """As of any command; what it said is kept."""

@@ -133,6 +133,7 @@ def look(request: Request, site: Site, choice: Choice, kept: Path) -> tuple[Surr
         variables={**request.variables, **choice.variables},
         without=choice.unset,
         said=said,
+        job=request.command,
     )
     conditions = request.conditions.replace(launch_timeout_s=LOOK_S)
     order = Order(site=site, program=program, conditions=conditions)

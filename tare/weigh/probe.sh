@@ -30,4 +30,10 @@ for name in OMP_NUM_THREADS OMP_PROC_BIND OMP_PLACES GOMP_CPU_AFFINITY KMP_AFFIN
     eval "value=\${$name-}; set=\${$name+1}"
     [ -z "$set" ] || printf '%s=%s\n' "$name" "$value"
 done
+for word; do # of the job: a program of the same path may be another in each environment
+    case $word in *.py | *.sh | *.R | *.jl | *.pl) ;; *) continue ;; esac
+    [ -f "$word" ] && [ -r "$word" ] || continue
+    printf '== program %s\n' "$word"
+    while IFS= read -r line || [ -n "$line" ]; do printf '|%s\n' "$line"; done < "$word"
+done
 printf '== end\n'

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import itertools
 import math
+import re
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -37,6 +38,10 @@ from tare.weigh.places import Place
 from tare.weigh.request import Request
 
 PILOT = VERDICT_UNITS
+UNREACHED = re.compile(
+    r"name resolution|resolve host|Name or service not known|[Nn]etwork is unreachable|getaddrinfo"
+)
+NO_NETWORK = " (the job has no network: --network on gives it this machine's)"
 HALF_WIDTHS = 4  # of the interval that the budget is spent for, in a margin
 
 
@@ -168,13 +173,15 @@ def try_the_job(request: Request, rounds: Rounds) -> None:
     name = request.reference.name
     with step(f"the job once in {name}"):
         found = run_launches({name: order}, Way(pace=None, orders=itertools.repeat((0,)), seed=""))
+    record = found.records[name]
     if found.fault is not None:
         limit = f"a run may take {request.timeout_s:g} s (--timeout)"
         raise UnavailableError(
-            f"the job does not come to its end in {name}, the reference: {found.voided}; {limit}"
+            f"the job does not come to its end in {name}, the reference, and {limit}: {record.reason}"
         )
-    if not (record := found.records[name]).ok:
-        raise UnavailableError(f"the job fails in {name}, the reference: {record.reason}")
+    if not record.ok:
+        hint = "" if request.network or not UNREACHED.search(str(record.reason)) else NO_NETWORK
+        raise UnavailableError(f"the job fails in {name}, the reference: {record.reason}{hint}")
     if nvidia_driver.device_files(nvidia_driver.places_here()):
         python = rounds.python_of(name)
         rounds.uses_gpu = python is None or python.uses_cuda

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import statistics
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -84,7 +85,8 @@ def try_changes(
 
 def _affordable(found: Found, wanted: Sequence[Wanted], left_s: float) -> int:
     """How many changes are tried: each is a launch more in every round, as is its environment."""
-    launch_s = max((unit.cost_s for unit in found.units), default=0.0) / (len(found.places) + 1)
+    round_s = statistics.median(unit.cost_s for unit in found.units) if found.units else 0.0
+    launch_s = round_s / (len(found.places) + 1)
     most = 0
     while most < min(len(wanted), MOST_CHANGES):
         launches = 2 + len({name for name, *_ in wanted[: most + 1]}) + most + 1

@@ -155,15 +155,15 @@ def sentences(answer: Answer, one: Weighed) -> list[str]:
     if one.unsliced_reason:
         found.append(f"Its runs were not sliced: {one.unsliced_reason}.")
     if one.verdict == "different" and not any(cause.finding == "confirmed" for cause in one.causes):
-        found.append(_unexplained(one))
+        found.append(_unexplained(answer, one))
     return [*found, *one.remarks]
 
 
-def _unexplained(one: Weighed) -> str:
+def _unexplained(answer: Answer, one: Weighed) -> str:
     start, total = one.parts.get("start"), one.parts.get("total")
     if start is not None and total is not None and start.seconds / total.seconds >= MOSTLY:
         return f"Its start is {100 * min(1.0, start.seconds / total.seconds):.0f}% of the difference."
-    return "No cause was confirmed."
+    return "No cause was confirmed." if answer.sought else "Causes were not looked for."
 
 
 def _verdict(answer: Answer, one: Weighed) -> str:

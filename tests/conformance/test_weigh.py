@@ -33,12 +33,12 @@ def images(benchmark):
         yield found
 
 
-@pytest.mark.parametrize("name", CASES)
-def test_what_is_planted_is_named_and_nothing_else(benchmark, images, name):
+@pytest.mark.parametrize("case", CASES)
+def test_what_is_planted_is_named_and_nothing_else(benchmark, images, case):
     rows = []
     for minutes in MINUTES:
-        rows.append(benchmark.measure(name, images, minutes))
-        print(benchmark.line(name, rows[-1]))
+        rows.append(benchmark.measure(case, images, minutes))
+        print(benchmark.line(case, rows[-1]))
         if rows[-1]["passed"]:
             return
     pytest.fail(str(rows))

@@ -401,9 +401,9 @@ def test_memory_of_a_launch_is_its_process_and_its_largest_child_or_replicate(tm
     assert sliced.memory_of(launch) == 10000
     inside = launch.inside.replace(memory=launch.inside.memory.replace(children_peak_rss_bytes=7000))
     assert sliced.memory_of(launch.replace(inside=inside)) == 12000
-    seen = launch.slices.replace(memory_bytes=7000)
-    assert sliced.memory_of(launch.replace(inside=None, slices=seen)) == 7000, "from outside"
-    assert sliced.memory_of(launch.replace(inside=None, slices=None)) == 0
+    seen = launch.replace(inside=None, slices=launch.slices.replace(memory_bytes=3000))
+    assert sliced.memory_of(seen) == 3000, "of a command what was seen of it from outside"
+    assert sliced.memory_of(seen.replace(slices=None)) == 0
 
 
 def group_with_limit(folder, version, limit, taken):

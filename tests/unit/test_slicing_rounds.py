@@ -64,6 +64,9 @@ class FakeHolder:
         self.started = False
         machine.jobs.append(self)
 
+    def memory_bytes(self):
+        return 1 << 20
+
     def advance(self, seconds):
         self.waiting_s, left = max(0.0, self.waiting_s - seconds), max(0.0, seconds - self.waiting_s)
         if not self.running or not self.started:

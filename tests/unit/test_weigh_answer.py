@@ -89,6 +89,7 @@ def test_a_difference_that_is_a_start_says_so():
     paid = EQUAL.replace(verdict="different", parts={"start": Seconds(seconds=0.9), "total": Seconds(seconds=1.0)})
     assert "Its start is 90% of the difference." in sentences(ANSWER, paid)
     late = paid.replace(parts={"start": Seconds(seconds=0.1), "total": Seconds(seconds=1.0)})
+    assert "Causes were not looked for." in sentences(ANSWER.replace(sought=False), late)
     assert "No cause was confirmed." in sentences(ANSWER, late) and sentences(ANSWER, SLOW)[-1].startswith(
         "Each step"
     )

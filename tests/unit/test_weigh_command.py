@@ -4,12 +4,19 @@ Whatever a user may get wrong ends with one line that says what, where, and what
 """
 
 import json
+import re
+import shlex
 import sys
 
 import pytest
+import yaml
 
-from tare.cli.main import main
-from tare.core.errors import UnavailableError, UserError
+from tare.cli.main import build_parser, main
+from tare.core.errors import IntegrityError, UnavailableError, UserError
+from tare.core.files import project_root
+from tare.model.journals.sealed import read_sealed
+from tare.weigh import gate
+from tare.weigh.choices import read_choices
 
 
 @pytest.fixture
@@ -75,8 +82,20 @@ def test_a_weighing_needs_a_job(said):
         ),
         (
             "--timeout 0.3",
-            ["sleep", "5"],
-            "the job does not come to its end in host, the reference: host was still running",
+            ["sh", "-c", "echo waiting for a lock; sleep 5"],
+            "the job does not come to its end in host, the reference, and a run may take 0.3 s (--timeout): "
+            "host was still running after 0 s of its own: waiting for a lock",
+        ),
+        (
+            "",
+            ["sh", "-c", "echo Temporary failure in name resolution; exit 2"],
+            "the job fails in host, the reference: sh ended with status 2: Temporary failure in name resolution "
+            "(the job has no network: --network on gives it this machine's)",
+        ),
+        (
+            "--network on",
+            ["sh", "-c", "echo Temporary failure in name resolution; exit 2"],
+            "the job fails in host, the reference: sh ended with status 2: Temporary failure in name resolution",
         ),
     ],
 )
@@ -140,6 +159,27 @@ def test_an_environment_that_fails_leaves_the_others(said, tmp_path, monkeypatch
     assert "no data" in page and page.rstrip().endswith("</html>")
 
 
+def test_a_program_that_is_another_in_one_environment_is_told(said, tmp_path, monkeypatch):
+    monkeypatch.setattr("tare.weigh.rounds.PILOT", 1)
+    for name in ("base", "other"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "train.sh").write_text(f"true {name}\n")
+    monkeypatch.setattr("tare.weigh.runtimes.OnTheMachine.command", _in_the_folder_of_its_name(tmp_path))
+    words = ["--env", "base=host", "--env", "same=host", "--env", "other=host", "--minutes", "0.01"]
+    (tmp_path / "same").symlink_to("base")
+    status, text = said(*words, "--no-causes", command=["sh", "train.sh"])
+    assert status == 0 and text.count("train.sh is not that of base") == 1
+    answer = json.loads((tmp_path / "results/weigh/job/answer.json").read_text())
+    assert [len(one.get("remarks", ())) for one in answer["environments"]] == [0, 1]
+
+
+def _in_the_folder_of_its_name(folder):
+    def command(self, launch):
+        return ["env", "-C", str(folder / self.choice.name), *launch.argv]
+
+    return command
+
+
 def test_json_stands_alone_on_standard_output(said, tmp_path, monkeypatch):
     """Progress goes elsewhere; a variable that is passed on is not told as left out."""
     monkeypatch.setattr("tare.weigh.rounds.PILOT", 1)
@@ -162,6 +202,20 @@ def test_each_start_begins_anew(said, tmp_path, monkeypatch):
     (campaign / "sealed.json").unlink()
     assert said(*words)[0] == 0
     assert (campaign / "superseded-1/units.jsonl").read_text() == rows[0]
+
+
+@pytest.mark.meets(design="weigh")
+def test_its_campaign_is_sealed_as_any_other(said, tmp_path, monkeypatch):
+    monkeypatch.setattr("tare.weigh.rounds.PILOT", 1)
+    assert said("--env", "host", "--minutes", "0.01")[0] == 0
+    folder = tmp_path / "results/weigh/job/campaign"
+    found = read_sealed(folder / "sealed.json")
+    assert found.plan.spec.mode == "command" and found.plan.spec.command.argv == ("true",)
+    assert {name for unit in found.counted for name in unit.launches} == {"host", "host.control"}
+    journal = folder / "units.jsonl"
+    journal.write_text(journal.read_text().replace('"ok"', '"failed"', 1))
+    with pytest.raises(IntegrityError, match=r"units\.jsonl"):
+        read_sealed(folder / "sealed.json")
 
 
 def test_a_job_that_may_use_a_gpu_is_not_sliced(said, tmp_path, monkeypatch):
@@ -193,3 +247,31 @@ def test_an_answer_that_can_not_be_read(said, tmp_path, text, says):
         (tmp_path / "before.json").write_text(text)
     status, line = said("before.json", "before.json", to="compare")
     assert status and line.startswith(f"tare: {says}")
+
+
+FENCE = re.compile(r"```(\w+)\n(.*?)```", re.DOTALL)
+
+
+def shown_commands():
+    """Commands of documents, those of pipelines with one line each."""
+    for path in ("README.md", "docs/weigh.md", "docs/weigh-recipes.md"):
+        for kind, text in FENCE.findall((project_root() / path).read_text(encoding="utf-8")):
+            lines = text.replace("\\\n", " ").splitlines() if kind == "console" else []
+            if kind == "yaml":
+                found = yaml.safe_load(text)
+                steps = found if isinstance(found, list) else [{"run": one} for one in found["weigh"]["script"]]
+                lines = [step["run"] for step in steps if "run" in step]
+            for line in lines:
+                if shown := re.search(r"\btare (weigh .* -- .*)", line, re.DOTALL):
+                    yield path, shown[1].split("   #")[0]
+
+
+def test_commands_of_the_documents_are_read():
+    found = list(shown_commands())
+    assert {path for path, _ in found} == {"README.md", "docs/weigh.md", "docs/weigh-recipes.md"} and len(found) > 5
+    for path, text in found:
+        words = shlex.split(text.replace("${{ github.sha }}", "1"))
+        arguments = build_parser().parse_args(words)
+        assert arguments.job[:1] == ["--"] and len(arguments.job) > 1, (path, text)
+        names = [one.name for one in read_choices(arguments.env, None)]
+        gate.check_names([gate.read_gate(one) for one in arguments.fail_if], names[1:])

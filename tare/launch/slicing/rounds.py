@@ -22,6 +22,7 @@ from tare.core.process import RENEW_S, Finished, Lease
 from tare.launch.barrier import Barrier, Gate
 from tare.launch.channel import Conversation
 from tare.launch.prepare import carriers_of, clean_up, note_stopped, ready
+from tare.launch.program.command import CommandProgram, last_lines
 from tare.launch.record import record_of
 from tare.launch.run import Order
 from tare.launch.slicing.freezing import Holder, descendants, hold, notes_of
@@ -265,12 +266,22 @@ def _closed(name: str, one: _Held, found: Round) -> LaunchRecord:
     job = one.job
     if one.finished is None or job is None or job.ended_ns is None:
         status: Literal["failed", "stopped"] = "failed" if found.fault == name else "stopped"
-        return LaunchRecord(
-            status=status, reason=found.voided or "its runtime did not end", inside=None, deviations=()
-        )
+        reason = found.voided or "its runtime did not end"
+        if status == "failed" and isinstance(one.order.program, CommandProgram):
+            reason = f"{reason}: {_last_words(one)}"
+        return LaunchRecord(status=status, reason=reason, inside=None, deviations=())
     record = record_of(one.finished, one.prepared, one.order.conditions)
     slices = slices_of(one, job)
     return in_own_time(record, slices)
+
+
+def _last_words(one: _Held) -> str:
+    """End a launch that did not come to its end; the last lines that it printed."""
+    if one.job is not None:
+        one.job.kill()
+    clean_up(one.prepared.environment, one.prepared.planned)
+    one.finished = one.talk.end(timeout_s=1.0)
+    return last_lines(one.finished)
 
 
 def slices_of(one: _Held, job: Job) -> Slices:

@@ -856,6 +856,13 @@ def _refuse_choices(config: Mapping[str, Any]) -> None:
             f"config: margins: {others[0]}: there is a margin for whole runs and all their parts (run) and one for "
             "training steps (step), none for a single metric; drop it"
         )
+    workloads = config.get("workloads")
+    for name, settings in workloads.items() if isinstance(workloads, Mapping) else ():
+        if isinstance(settings, Mapping) and "command" in settings:
+            raise UserError(
+                f"config: workloads: {name}: command: a study trains modules of workloads/; weigh a command by "
+                "`tare weigh --env host --env docker=IMAGE -- COMMAND` (docs/weigh.md)"
+            )
 
 
 def _refuse_unknown(where: str, what: str, name: str, known: Iterable[str]) -> None:
