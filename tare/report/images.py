@@ -12,6 +12,7 @@ import pandas as pd
 from tare.analysis import image_costs
 from tare.analysis.break_even import NAIVE, Built, built
 from tare.literature import published
+from tare.literature.finding import listed
 from tare.model.journals.units import COLD, COLD_MEANS, WARM
 from tare.model.roles import CONTROL
 from tare.model.studies.papers import paper_names
@@ -29,7 +30,7 @@ from tare.report.words.labels import (
     workload_title,
 )
 from tare.report.words.layout import UNAVAILABLE, Cell, Reader, Row, Table, by_environment, ends, field
-from tare.report.words.wording import listed, signed, without_time
+from tare.report.words.wording import signed, without_time
 from tare.stats.break_even import NEVER, Runs, pull_seconds, runs_until_paid
 from tare.stats.intervals import log_ratios_of, t_interval
 

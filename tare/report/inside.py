@@ -20,6 +20,7 @@ from tare.analysis.roofs import (
     roofline_table,
     roofs,
 )
+from tare.literature.finding import listed
 from tare.model.records.measured import CeilingsRecord, PipelineRecord, ProfileRecord
 from tare.report.evidence import Evidence
 from tare.report.figures import style
@@ -38,7 +39,7 @@ from tare.report.words.labels import (
     workload_title,
 )
 from tare.report.words.layout import UNAVAILABLE, Cell, Row, Table, field
-from tare.report.words.wording import listed, missing
+from tare.report.words.wording import missing
 
 LAUNCH = "The launch and its operators"
 # Headings in their order, each with the beginnings of its metrics' names; the first that fits takes a metric.

@@ -13,6 +13,7 @@ from tare.analysis.choice import KINDS, METRIC_OF, joint, kind_of
 from tare.analysis.copies import matters
 from tare.analysis.launch_rows import failure
 from tare.analysis.sliced_rounds import is_sliced, unsliced_reason
+from tare.literature.finding import listed
 from tare.model.journals.units import IN_MEMORY, given_up, unsliced
 from tare.model.records.campaigns import SHARED
 from tare.model.records.curves import HEADLINE, CurvesRecord
@@ -22,7 +23,7 @@ from tare.model.studies.layout import STEPS, is_headline, read_name
 from tare.report.evidence import Campaign, Evidence
 from tare.report.words.labels import arm_title, env_title, metric_title, seconds, units_text, workload_title
 from tare.report.words.layout import Row, Table
-from tare.report.words.wording import listed, margin_text, missing, percent, signed, width_text
+from tare.report.words.wording import margin_text, missing, percent, signed, width_text
 
 WHAT = {"rounds": "whole runs", "steps": "training steps", "causes": "causes", "sweep": "batch sweep"}
 REACHED = (("ci_low", "ci_high"), ("control_ci_low", "control_ci_high"))

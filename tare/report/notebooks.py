@@ -126,7 +126,6 @@ def _stand_in(name: str, problem: str, folder: Path, drawn: Sequence[Path]) -> N
     import nbformat
     import nbformat.v4
 
-    from tare.report import figures
     from tare.report.figures import style
 
     reason = f"The notebook {name} failed: {problem}"
@@ -138,7 +137,7 @@ def _stand_in(name: str, problem: str, folder: Path, drawn: Sequence[Path]) -> N
         if path.suffix != ".svg":
             path.mkdir(parents=True, exist_ok=True)
         elif not path.exists():
-            figures.write(style.empty(path.stem, reason), path)
+            style.write(style.empty(path.stem, reason), path)
 
 
 def without_grammars() -> None:
@@ -159,11 +158,10 @@ def _prepare() -> None:
 
     import tare.analysis.causes
     import tare.report.cells  # noqa: F401
-    from tare.report import figures
     from tare.report.figures import style
 
     with scratch_folder("figure") as folder:  # matplotlib's first figure finds its fonts
-        figures.write(style.empty("none", "none"), folder / "none.svg")
+        style.write(style.empty("none", "none"), folder / "none.svg")
     cells = [nbformat.v4.new_markdown_cell("none"), nbformat.v4.new_code_cell("none")]
     _exporter().from_notebook_node(nbformat.v4.new_notebook(cells=cells))
 

@@ -8,10 +8,11 @@ from typing import Any
 
 import pandas as pd
 
-from tare.analysis.choice import PRIMARY
+from tare.analysis.choice import PRIMARY, joint
 from tare.model.roles import read_role
 from tare.report.evidence import Evidence
-from tare.report.figures import OF_WHICH_IMPORTS, batch_table, failed_launches, joint, late_table, split_table
+from tare.report.figures.lines import batch_table, failed_launches
+from tare.report.figures.runs import OF_WHICH_IMPORTS, late_table, split_table
 from tare.report.references import Reference
 from tare.report.words.labels import (
     env_order,

@@ -20,9 +20,8 @@ from tare.literature.vocabulary import BAR, LINE, ROOFLINE, TIMELINE
 from tare.model.tables import HERE, SAYS, SETTLED_HERE
 from tare.report import answer
 from tare.report.evidence import Evidence
-from tare.report.figures import Given, file_name
 from tare.report.figures.paper import paper_words
-from tare.report.figures.paper_rows import theirs
+from tare.report.figures.paper_rows import Given, file_name, theirs
 from tare.report.words.labels import env_title, sentence_case, workload_title
 from tare.report.words.layout import UNAVAILABLE, Cell, Table, field
 from tare.report.words.wording import missing

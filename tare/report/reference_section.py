@@ -8,10 +8,11 @@ from typing import Any, NamedTuple
 
 from markupsafe import Markup
 
-from tare.analysis.choice import PROFILE, SWEEP, level_campaigns, of_hosts
+from tare.analysis.choice import PROFILE, SWEEP, joint, level_campaigns, of_hosts
 from tare.analysis.decisions import compared_rows
 from tare.literature import audit
 from tare.literature.answers import NOTHING
+from tare.literature.finding import listed
 from tare.literature.published import Published, load
 from tare.model import datasheet
 from tare.model.datasheet import Datasheet
@@ -20,9 +21,9 @@ from tare.model.levels import columns_of_levels, level_column, levels_text
 from tare.model.registry import HOST, describe_workload
 from tare.model.roles import CONTROL
 from tare.model.studies.arms import SETTINGS
-from tare.report import answer, figures, inside, number_tables, settings
+from tare.report import answer, inside, number_tables, settings
 from tare.report.evidence import Evidence
-from tare.report.figures import joint
+from tare.report.figures.style import inline
 from tare.report.machine import gpu_rows
 from tare.report.references import Reference
 from tare.report.words.labels import (
@@ -35,7 +36,7 @@ from tare.report.words.labels import (
     workload_title,
 )
 from tare.report.words.layout import UNAVAILABLE, Cell, Row, Table, value_text
-from tare.report.words.wording import listed, missing, tally
+from tare.report.words.wording import missing, tally
 from tare.stats.intervals import log_ratios_of, t_interval
 
 TIME, RATE, MEMORY_RATE, LINK, FREE = "time", "rate", "memory rate", "link", "free"
@@ -367,4 +368,4 @@ def _filled(found: Iterable[Table]) -> list[Table]:
 def _drawing(reference: Reference, name: str) -> Markup | None:
     """A drawing of the notebook, for the inside of the page; None where it was not drawn."""
     path = reference.figures.get(name)
-    return Markup(figures.inline(path)) if path else None
+    return Markup(inline(path)) if path else None
