@@ -316,7 +316,7 @@ def bandwidth_table(record: CeilingsRecord) -> Table:
 
 
 def _rate(value: float | None, unit: str) -> str | None:
-    return None if missing(value) else f"{decimal_prefix(value)}{unit}"
+    return None if value is None or missing(value) else f"{decimal_prefix(value)}{unit}"
 
 
 def product_table(record: CeilingsRecord) -> Table:

@@ -16,6 +16,7 @@ import traceback
 from collections.abc import Mapping, Sequence
 from functools import cache
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 from tare.core.errors import TareError, UserError, explain_os_error, is_full
@@ -145,7 +146,7 @@ def without_grammars() -> None:
 
     jsonschema builds 38 grammars for it when it is imported, two seconds for what no notebook has.
     """
-    sys.modules.setdefault("rfc3987_syntax", None)
+    sys.modules.setdefault("rfc3987_syntax", ModuleType("rfc3987_syntax"))
 
 
 def _prepare() -> None:
