@@ -50,10 +50,11 @@ class Reason:
 NOTHING = Reason(cause=Cause.NOTHING)
 
 
-def says_much(account: causes.FileAccount) -> bool:
-    """Whether the share of files has an interval that excludes none at all, and twice everything."""
-    low, high = account.low, account.high
-    return low is not None and high is not None and low > 0 and high < MOST_SHARE
+def told_share(account: causes.FileAccount | None) -> tuple[float, float] | None:
+    """The interval of the share of files, where it excludes none at all, and twice everything; else None."""
+    if account is None or account.low is None or account.high is None:
+        return None
+    return (account.low, account.high) if account.low > 0 and account.high < MOST_SHARE else None
 
 
 class Case:
@@ -124,9 +125,9 @@ class Case:
         phases = [one for one in self.told_phases(env) if ((one.extra.mean or 0.0) > 0) == longer]
         if not phases:
             return Reason(cause=Cause.UNKNOWN)
-        first, account = phases[0], self.accounts.get(env)
-        if first.phase == "imports_s" and account is not None and says_much(account):
-            return Reason(cause=Cause.FILES, what=first.phase, low=account.low, high=account.high)
+        first, told = phases[0], told_share(self.accounts.get(env))
+        if first.phase == "imports_s" and told is not None:
+            return Reason(cause=Cause.FILES, what=first.phase, low=told[0], high=told[1])
         return Reason(cause=Cause.PHASE, what=first.phase, low=first.share, high=first.share)
 
     def of_step(self, env: str, *, longer: bool) -> Reason:

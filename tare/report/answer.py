@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 import pandas as pd
 
-from tare.analysis.choice import ENVIRONMENT, METRIC_OF, PRIMARY, Asked, headlines
+from tare.analysis.choice import ENVIRONMENT, METRIC_OF, PRIMARY, Asked, headlines, joint
 from tare.analysis.decisions import Decision
 from tare.analysis.job_length import DAY, HOUR, LIMIT, TEN_SECONDS
 from tare.analysis.minutes import ROUND_MINUTES, Answer, answered_by
@@ -16,7 +16,6 @@ from tare.model.roles import CONTROL
 from tare.model.studies.layout import DEFAULT_STUDY, STEPS, arm_of
 from tare.model.studies.study import campaigns, load, study_files
 from tare.report.evidence import Evidence
-from tare.report.figures import joint
 from tare.report.figures.lines import cost_environments, job_rows, lengths_text
 from tare.report.method import designs
 from tare.report.references import Reference

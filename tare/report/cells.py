@@ -15,7 +15,7 @@ from papermill.engines import Engine, NotebookExecutionManager
 from traitlets.config import Config
 
 
-class InThisProcess(Engine):
+class InThisProcess(Engine):  # type: ignore[misc]
     """Runs cells in this process, which is used for one notebook: it keeps their names."""
 
     @classmethod
@@ -40,7 +40,7 @@ def run_cell(shell: InteractiveShell, cell: Any) -> BaseException | None:
         result = shell.run_cell(cell.source, store_history=True)
     cell.execution_count = result.execution_count
     cell.outputs = outputs(captured, values, result.execution_count)
-    failure = result.error_before_exec or result.error_in_exec
+    failure: BaseException | None = result.error_before_exec or result.error_in_exec
     if failure is not None:
         name, text = type(failure).__name__, str(failure)
         cell.outputs.append(nbformat.v4.new_output("error", ename=name, evalue=text, traceback=[f"{name}: {text}"]))

@@ -148,7 +148,7 @@ class Evidence:
 
     def other_stacks(self, workload: str | None = None) -> list[Campaign]:
         """The campaigns of other stacks, of one workload or of all."""
-        return [c for c in self._varied(workload) if c.arm.other_stack is not None]
+        return [c for c in self._varied(workload) if is_ours(c.arm, stacks=True)]
 
     def _varied(self, workload: str | None) -> list[Campaign]:
         alone = [c for c in self.views if c.plan.scenario == SINGLE]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import statistics
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any, NamedTuple
@@ -12,6 +13,7 @@ import pandas as pd
 from tare.analysis import image_costs
 from tare.analysis.break_even import NAIVE, Built, built
 from tare.literature import published
+from tare.literature.finding import listed
 from tare.model.journals.units import COLD, COLD_MEANS, WARM
 from tare.model.roles import CONTROL
 from tare.model.studies.papers import paper_names
@@ -29,7 +31,7 @@ from tare.report.words.labels import (
     workload_title,
 )
 from tare.report.words.layout import UNAVAILABLE, Cell, Reader, Row, Table, by_environment, ends, field
-from tare.report.words.wording import listed, signed, without_time
+from tare.report.words.wording import signed, without_time
 from tare.stats.costs import NEVER, Runs, pull_seconds, runs_until_paid
 from tare.stats.intervals import log_ratios_of, t_interval
 
@@ -151,7 +153,7 @@ class Case:
             "start, median": lambda one: self._start(*one),
             "by the host's": lambda one: self._beside_host(*one),
             "less the warm one": lambda one: self._less_warm(*one),
-            **{name: lambda one, part=part: self._part(*one, part) for name, part in PARTS.items()},
+            **{name: partial(self._part, part) for name, part in PARTS.items()},
         }
         rows: list[Row] = []
         for one in ((env, phase) for env in self.starters for phase in (COLD, WARM)):
@@ -199,11 +201,11 @@ class Case:
     def _start(self, env: str, phase: str) -> Cell:
         values = sorted(self.values(env, phase).values())
         spread = f"{with_unit(values[0], 's')} to {with_unit(values[-1], 's')}, n = {len(values)}"
-        return Cell(text=with_unit(self.cost(env, f"{phase}_start_s"), "s"), below=spread)
+        return Cell(text=with_unit(statistics.median(values), "s"), below=spread)
 
-    def _part(self, env: str, phase: str, part: str) -> str | None:
-        item = f"{phase}_{part}"
-        value = self.cost(env, item)
+    def _part(self, part: str, one: tuple[str, str]) -> str | None:
+        item = f"{one[1]}_{part}"
+        value = self.cost(one[0], item)
         return None if value is None else with_unit(value, image_costs.unit_of(item))
 
     def _beside_host(self, env: str, phase: str) -> str | None:
@@ -222,7 +224,7 @@ class Case:
         cold, warm = self.values(env, COLD), self.values(env, WARM)
         if phase != COLD or not warm:
             return None
-        median = self.cost(env, f"{WARM}_start_s")
+        median = statistics.median(warm.values())
         more = (
             [cold[rep] - warm[rep] for rep in cold if rep in warm]
             if self._together()
@@ -272,12 +274,11 @@ def naive_table(evidence: Evidence) -> Table | None:
     for env, recipe in RECIPES.items():
         cost = partial(image_costs.cost, costs, stack, env)
         naive = cost(image_costs.NAIVE_BUILD), cost(image_costs.NAIVE_BYTES)
-        took, size = [cost(item) for item in OUR_STAGES], cost(OUR_BYTES[env])
+        stages = [took for item in OUR_STAGES if (took := cost(item)) is not None]
+        ours = sum(stages) if len(stages) == len(OUR_STAGES) else None, cost(OUR_BYTES[env])
         rows.append([f"{env_title(env)}: naive {recipe}", *_naive_cells(*naive)])
-        if None not in took or size is not None:
-            rows.append(
-                [f"{env_title(env)}: Tare's image", *_naive_cells(None if None in took else sum(took), size)]
-            )
+        if ours != (None, None):
+            rows.append([f"{env_title(env)}: Tare's image", *_naive_cells(*ours)])
         if why := image_costs.why_not(costs, stack, env, image_costs.NAIVE_BUILD):
             notes.append(f"{env_title(env)}: {why}.")
     for row, note in _printed():
@@ -349,14 +350,14 @@ def choices(evidence: Evidence) -> Iterator[Choice]:
         given = (evidence.image_costs, evidence.verdicts, evidence.metrics, workload, evidence.study.stack)
         for one in sorted(built(*given), key=lambda image: env_order(image.env)):
             if one.size_bytes is not None:
-                yield _choice(one, workload)
+                yield _choice(one, one.size_bytes / MEGA, workload)
 
 
-def _choice(one: Built, workload: str) -> Choice:
+def _choice(one: Built, megabytes: float, workload: str) -> Choice:
     """As the page's script gets it: rounded, so that both compute with the same numbers; no negative zero."""
     title = f"{env_title(one.env)}, {workload_title(workload)}{', naive image' if one.whose == NAIVE else ''}"
     saved = (round(end, 3) + 0.0 for end in (one.low_s, one.high_s))
-    return Choice(title, round(one.build_s, 1), round(one.size_bytes / MEGA, 1), *saved)
+    return Choice(title, round(one.build_s, 1), round(megabytes, 1), *saved)
 
 
 def told(runs: Runs, low_s: float, high_s: float, runs_a_day: float) -> str:

@@ -20,6 +20,7 @@ from tare.analysis.roofs import (
     roofline_table,
     roofs,
 )
+from tare.literature.finding import listed
 from tare.model.records.measured import CeilingsRecord, PipelineRecord, ProfileRecord
 from tare.report.evidence import Evidence
 from tare.report.figures import style
@@ -38,7 +39,7 @@ from tare.report.words.labels import (
     workload_title,
 )
 from tare.report.words.layout import UNAVAILABLE, Cell, Row, Table, field
-from tare.report.words.wording import listed, missing
+from tare.report.words.wording import missing
 
 LAUNCH = "The launch and its operators"
 # Headings in their order, each with the beginnings of its metrics' names; the first that fits takes a metric.
@@ -315,7 +316,7 @@ def bandwidth_table(record: CeilingsRecord) -> Table:
 
 
 def _rate(value: float | None, unit: str) -> str | None:
-    return None if missing(value) else f"{decimal_prefix(value)}{unit}"
+    return None if value is None or missing(value) else f"{decimal_prefix(value)}{unit}"
 
 
 def product_table(record: CeilingsRecord) -> Table:

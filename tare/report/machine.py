@@ -141,7 +141,7 @@ def pythons(evidence: Evidence) -> dict[str, str]:
 
 def deviation_sentences(evidence: Evidence) -> list[str]:
     """Where effective conditions differed from those asked for, and in how many launches."""
-    total, found = 0, Counter()
+    total, found = 0, Counter[str]()
     for env, launch in _ok_launches(evidence.campaigns):
         total += 1
         for line in launch.deviations:
@@ -361,7 +361,9 @@ def _channels(found: Channels) -> str:
 
 def _fact_rows(machine: MachineRecord | None, names: Mapping[str, str]) -> list[Row]:
     """A row for each of these facts that the record has."""
-    told = machine.told() if machine else {}
+    if machine is None:
+        return []
+    told = machine.told()
     rows: list[Row] = []
     for key, title in names.items():
         if key not in told:
@@ -392,14 +394,14 @@ def software_table(evidence: Evidence) -> Table:
     inside = first_facts(evidence).get(HOST)
     if inside:
         rows.append(["Python inside", inside.python])
-        rows.append(["PyTorch inside", inside.framework and inside.framework.version])
+        rows.append(["PyTorch inside", inside.framework.version if inside.framework else None])
     for name, version in packages(evidence).items():
         if name in SHOWN_PACKAGES and name != "torch":
             rows.append([f"{name} inside", version])
     rows.append(["Stack", f"{evidence.study.stack}{stand_in(evidence)}"])
     made = [image for image in evidence.images.values() if not isinstance(image, TreeRecord)]
-    rows += [["Base of the image", image.base.name] for image in made if image.base is not None][:1]
-    rows += [["Digest of the image", image.digest] for image in made if image.digest][:1]
+    rows += [["Base of the image", name] for name in [one.base.name for one in made if one.base is not None][:1]]
+    rows += [["Digest of the image", digest] for digest in [one.digest for one in made if one.digest][:1]]
     return Table(caption="Software", columns=["", "version"], rows=rows)
 
 

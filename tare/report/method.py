@@ -9,20 +9,20 @@ from typing import Any, NamedTuple
 import pandas as pd
 
 from tare.analysis.bounds import Failures, failures_of
-from tare.analysis.choice import KINDS, METRIC_OF, joint, kind_of
+from tare.analysis.choice import KINDS, METRIC_OF, joint
 from tare.analysis.copies import matters
 from tare.analysis.launch_rows import failure
 from tare.analysis.sliced_rounds import is_sliced, unsliced_reason
+from tare.literature.finding import listed
 from tare.model.journals.units import IN_MEMORY, given_up, unsliced
 from tare.model.records.campaigns import SHARED
-from tare.model.records.curves import HEADLINE, CurvesRecord
-from tare.model.records.measured import CopiesRecord
+from tare.model.records.measured import HEADLINE, CopiesRecord, CurvesRecord
 from tare.model.registry import HOST, SINGLE
-from tare.model.studies.layout import STEPS, is_headline, read_name
+from tare.model.studies.layout import STEPS, is_headline, kind_of, read_name
 from tare.report.evidence import Campaign, Evidence
 from tare.report.words.labels import arm_title, env_title, metric_title, seconds, units_text, workload_title
 from tare.report.words.layout import Row, Table
-from tare.report.words.wording import listed, margin_text, missing, percent, signed, width_text
+from tare.report.words.wording import margin_text, missing, percent, signed, width_text
 
 WHAT = {"rounds": "whole runs", "steps": "training steps", "causes": "causes", "sweep": "batch sweep"}
 REACHED = (("ci_low", "ci_high"), ("control_ci_low", "control_ci_high"))
@@ -73,7 +73,7 @@ def _units_sentence(campaign: Campaign, verdicts: pd.DataFrame) -> str:
     count = units_text(len(campaign.counted), campaign.kind)
     reached = half_width(campaign, verdicts)
     got = "no interval yet" if reached is None else f"{width_text(reached)} reached"
-    if sampling.units is not None:
+    if sampling.half_width is None or sampling.budget_s is None:
         return f"{count}, a number fixed by the study; {got}"
     wanted = f"±{margin_text(sampling.half_width)}"
     if decision is None or campaign.ended:
@@ -245,7 +245,7 @@ def plan_table(evidence: Evidence) -> Table | None:
         "Rounds discarded first": _discarded(rounds[0]),
         "Training steps": _steps(steps[0]) if steps else None,
         "How many rounds": f"{sampling.units}, fixed by the study"
-        if sampling.units is not None
+        if sampling.half_width is None
         else f"a pilot of {sampling.pilot}, then as many as ±{margin_text(sampling.half_width)} needs; a time "
         "budget caps the number, from costs alone",
         "A verdict takes": units_text(sampling.verdict_units, "rounds"),
@@ -254,7 +254,9 @@ def plan_table(evidence: Evidence) -> Table | None:
         "Intervals": f"{_intervals(rounds)}; where the pilot's spread chose the number of units, the wider of that "
         "and Stein's",
         "Margins": f"{margin_text(plan.margins['run'])} for whole runs and their parts, "
-        f"{margin_text(plan.margins['step'])} for training steps",
+        f"{margin_text(plan.margins['step'])} for training steps"
+        if plan.margins
+        else None,
         "Files of the second host": _copies(rounds, evidence.copies),
         "Arms": "every environment at the level, two hosts among them, and a launch as in the headline"
         if evidence.arms()
@@ -343,9 +345,9 @@ def _intervals(rounds: Sequence[Campaign]) -> str:
 
 def _network(evidence: Evidence) -> str:
     """Whether every launch had an empty network, from what each saw."""
-    rows = [row.inside for c in evidence.headlines() for unit in c.units for row in unit.launches.values()]
-    rows = [inside for inside in rows if inside is not None]
-    connected = [inside for inside in rows if inside.facts.interfaces not in ((), ("lo",))]
+    launches = [row for c in evidence.headlines() for unit in c.units for row in unit.launches.values()]
+    rows = [row.inside for row in launches if row.inside is not None]
+    connected = [inside for inside in rows if set(inside.facts.interfaces) - {"lo"}]
     return (
         f"{len(connected)} of {len(rows)} launches saw one, which could not be taken away here"
         if connected
@@ -404,7 +406,7 @@ def ledger_table(evidence: Evidence) -> Table:
 
 
 def _try(row: dict[str, Any]) -> Row:
-    found = [None, None]
+    found: Row = [None, None]
     if not missing(row["launch"]):
         found = [env_title(row["launch"], short=True), signed(row["ci_low"], row["ci_high"])]
     return [
@@ -447,7 +449,7 @@ class LossCheck(NamedTuple):
 
     Attributes:
         workload, title: of the campaign.
-        count: how many launches in how many environments.
+        launches: how many in how many environments.
         loss: the host's, where it is one; else None.
         distance: the largest relative difference; None where there is nothing to compare.
         where: the environment that has it.
@@ -455,7 +457,7 @@ class LossCheck(NamedTuple):
 
     workload: str
     title: str
-    count: str
+    launches: str
     loss: float | None = None
     distance: float | None = None
     where: str = ""
@@ -483,7 +485,7 @@ def loss_table(evidence: Evidence) -> Table:
         loss_checks(evidence),
         {
             "campaign": lambda one: one.title,
-            "launches": lambda one: one.count,
+            "launches": lambda one: one.launches,
             "last loss on the host": lambda one: "by round" if one.loss is None else f"{one.loss:.6f}",
             "largest relative difference": lambda one: (
                 None if one.distance is None else f"{one.distance:.1e} ({one.where})" if one.distance else "0"

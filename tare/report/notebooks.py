@@ -16,6 +16,7 @@ import traceback
 from collections.abc import Mapping, Sequence
 from functools import cache
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 from tare.core.errors import TareError, UserError, explain_os_error, is_full
@@ -126,7 +127,6 @@ def _stand_in(name: str, problem: str, folder: Path, drawn: Sequence[Path]) -> N
     import nbformat
     import nbformat.v4
 
-    from tare.report import figures
     from tare.report.figures import style
 
     reason = f"The notebook {name} failed: {problem}"
@@ -138,7 +138,7 @@ def _stand_in(name: str, problem: str, folder: Path, drawn: Sequence[Path]) -> N
         if path.suffix != ".svg":
             path.mkdir(parents=True, exist_ok=True)
         elif not path.exists():
-            figures.write(style.empty(path.stem, reason), path)
+            style.write(style.empty(path.stem, reason), path)
 
 
 def without_grammars() -> None:
@@ -146,7 +146,7 @@ def without_grammars() -> None:
 
     jsonschema builds 38 grammars for it when it is imported, two seconds for what no notebook has.
     """
-    sys.modules.setdefault("rfc3987_syntax", None)
+    sys.modules.setdefault("rfc3987_syntax", ModuleType("rfc3987_syntax"))
 
 
 def _prepare() -> None:
@@ -159,11 +159,10 @@ def _prepare() -> None:
 
     import tare.analysis.causes
     import tare.report.cells  # noqa: F401
-    from tare.report import figures
     from tare.report.figures import style
 
     with scratch_folder("figure") as folder:  # matplotlib's first figure finds its fonts
-        figures.write(style.empty("none", "none"), folder / "none.svg")
+        style.write(style.empty("none", "none"), folder / "none.svg")
     cells = [nbformat.v4.new_markdown_cell("none"), nbformat.v4.new_code_cell("none")]
     _exporter().from_notebook_node(nbformat.v4.new_notebook(cells=cells))
 

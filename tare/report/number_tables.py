@@ -8,10 +8,11 @@ from typing import Any
 
 import pandas as pd
 
-from tare.analysis.choice import PRIMARY
+from tare.analysis.choice import PRIMARY, joint
 from tare.model.roles import read_role
 from tare.report.evidence import Evidence
-from tare.report.figures import OF_WHICH_IMPORTS, batch_table, failed_launches, joint, late_table, split_table
+from tare.report.figures.lines import batch_table, failed_launches
+from tare.report.figures.runs import OF_WHICH_IMPORTS, late_table, split_table
 from tare.report.references import Reference
 from tare.report.words.labels import (
     env_order,
@@ -36,7 +37,7 @@ def times_table(evidence: Evidence | Reference, workload: str) -> Table:
     metrics = joint(evidence.metrics)
     parts, late = split_table(metrics, workload), late_table(metrics, workload)
 
-    def part_of(row: Any, part: str) -> str | Cell | None:
+    def part_of(part: str, row: Any) -> str | Cell | None:
         text, imports_s = _scaled(row[1][part], "s"), late.loc[row[0], part]
         return text if text is None or missing(imports_s) else Cell(
             text=text, below=f"{OF_WHICH_IMPORTS}: {seconds(imports_s)}"
@@ -46,7 +47,7 @@ def times_table(evidence: Evidence | Reference, workload: str) -> Table:
         parts.iterrows(),
         {
             "": lambda row: env_title(str(row[0]), short=True),
-            **{metric_title(part): lambda row, part=part: part_of(row, part) for part in parts.columns},
+            **{metric_title(part): partial(part_of, part) for part in parts.columns},
             "Whole run": lambda row: seconds(row[1].sum()),
         },
         caption=f"{workload_title(workload)}: mean parts of a whole run",
@@ -71,15 +72,15 @@ def means_table(rows: pd.DataFrame, columns: Mapping[str, str], **about: str) ->
     own = rows[rows["metric"].isin(columns) & (rows["kind"] == "measured")]
     units = own.groupby("metric")["unit"].first()
     means = own.pivot_table(index="launch", columns="metric", values="value", aggfunc="mean")
+
+    def mean(metric: str, env: str) -> str | None:
+        return _scaled(means.loc[env, metric], units[metric])
+
     return Table.of(
         sorted(means.index, key=lambda env: (env_order(read_role(env).place.name), env)),
         {
             "": lambda env: env_title(str(env), short=True),
-            **{
-                title: lambda env, metric=metric: _scaled(means.loc[env, metric], units[metric])
-                for metric, title in columns.items()
-                if metric in means
-            },
+            **{title: partial(mean, metric) for metric, title in columns.items() if metric in means},
         },
         numeric=True,
         wide=True,
@@ -99,7 +100,7 @@ def steps_table(evidence: Evidence | Reference, workload: str) -> Table:
 
 
 def _scaled(value: float | None, unit: str) -> str | None:
-    return None if missing(value) else with_unit(value, unit)
+    return None if value is None or missing(value) else with_unit(value, unit)
 
 
 def ratio_text(value: float | None) -> str | None:
@@ -193,7 +194,7 @@ def counts_table(evidence: Evidence, workload: str) -> Table:
 
 
 def _count(value: float | None) -> str | None:
-    return None if missing(value) else f"{'−' if value < 0 else ''}{_digits(abs(value))}"
+    return None if value is None or missing(value) else f"{'−' if value < 0 else ''}{_digits(abs(value))}"
 
 
 def batch_numbers(evidence: Evidence | Reference, workload: str) -> Table:

@@ -27,7 +27,7 @@ from tare.model import tables
 from tare.model.roles import CONTROL
 from tare.model.studies.layout import DEFAULT_STUDY
 from tare.model.studies.study import Study
-from tare.report import answer, figures, machine, method, notebooks, scenarios, search
+from tare.report import answer, machine, method, notebooks, scenarios, search
 from tare.report.evidence import Evidence
 from tare.report.figures import style
 from tare.report.sections import present
@@ -267,7 +267,7 @@ def _figure(results: Path, name: str) -> Markup:
     path = results / "figures" / f"{name}.svg"
     if not path.exists():
         raise UserError(f"no figure {path}: make it with `snakemake {path}`")
-    return Markup(figures.inline(path))  # our own drawing: its texts were escaped when it was written
+    return Markup(style.inline(path))  # our own drawing: its texts were escaped when it was written
 
 
 def _links(evidence: Evidence, folder: Path) -> dict[str, list[dict[str, str]]]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from dataclasses import field as given
 from types import SimpleNamespace
@@ -20,9 +20,8 @@ from tare.literature.vocabulary import BAR, LINE, ROOFLINE, TIMELINE
 from tare.model.tables import HERE, SAYS, SETTLED_HERE
 from tare.report import answer
 from tare.report.evidence import Evidence
-from tare.report.figures import Given, file_name
 from tare.report.figures.paper import paper_words
-from tare.report.figures.paper_rows import theirs
+from tare.report.figures.paper_rows import Given, file_name, theirs
 from tare.report.words.labels import env_title, sentence_case, workload_title
 from tare.report.words.layout import UNAVAILABLE, Cell, Table, field
 from tare.report.words.wording import missing
@@ -207,7 +206,7 @@ def _judged(row: dict[str, Any]) -> SimpleNamespace:
     level's own, with its interval; None where no other workload tells.
     """
     parts = SHARE.search(row["evidence"])
-    told = {name: readable(row[name]) for name in ("published_note", "evidence")}
+    told: dict[str, str | None] = {name: readable(row[name]) for name in ("published_note", "evidence")}
     told |= {
         "workload": workload_title(row["workload"]),
         "reason": None if missing(row["reason"]) else row["reason"],
@@ -428,7 +427,7 @@ def _number(row: Mapping[str, Any], column: str) -> str | Cell | None:
 def where(row: Mapping[str, Any], names: Mapping[str, str]) -> str:
     """Figure 5, CNN on MNIST, Docker, batch 64: what a finding is about, in the paper's words."""
     figure = str(row["figure"])
-    forms = {
+    forms: dict[str, Callable[[str], str]] = {
         "workload": workload_title,
         "env": lambda env: theirs(names, env),
         "batch": lambda size: f"batch {size}",

@@ -59,10 +59,10 @@ class OfWorkload(NamedTuple):
 def resolve(block: Block, scope: Any) -> list[Part]:
     """What a page shows of a block: nothing, one part, or of an `each` those of every item."""
     shown = block.of.format(it=scope) if isinstance(block.of, str) else block.of and block.of(scope)
-    if block.kind in ("each", "tables"):
-        shown = _listed(shown)
     if block.kind == "each":
-        return [part for item in shown for part in resolve_all(block.inner, item)]
+        return [part for item in _listed(shown) for part in resolve_all(block.inner, item)]
+    if block.kind == "tables":
+        shown = _listed(shown)
     if block.of is not None and _is_empty(shown):
         if not block.otherwise:
             return []

@@ -6,12 +6,14 @@ import math
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
+import pandas as pd
 from markupsafe import Markup
 
-from tare.analysis.choice import PROFILE, SWEEP, level_campaigns, of_hosts
+from tare.analysis.choice import PROFILE, SWEEP, joint, level_campaigns, of_hosts
 from tare.analysis.decisions import compared_rows
 from tare.literature import audit
 from tare.literature.answers import NOTHING
+from tare.literature.finding import listed
 from tare.literature.published import Published, load
 from tare.model import datasheet
 from tare.model.datasheet import Datasheet
@@ -20,9 +22,9 @@ from tare.model.levels import columns_of_levels, level_column, levels_text
 from tare.model.registry import HOST, describe_workload
 from tare.model.roles import CONTROL
 from tare.model.studies.arms import SETTINGS
-from tare.report import answer, figures, inside, number_tables, settings
+from tare.report import answer, inside, number_tables, settings
 from tare.report.evidence import Evidence
-from tare.report.figures import joint
+from tare.report.figures.style import inline
 from tare.report.machine import gpu_rows
 from tare.report.references import Reference
 from tare.report.words.labels import (
@@ -35,7 +37,7 @@ from tare.report.words.labels import (
     workload_title,
 )
 from tare.report.words.layout import UNAVAILABLE, Cell, Row, Table, value_text
-from tare.report.words.wording import listed, missing, tally
+from tare.report.words.wording import missing, tally
 from tare.stats.intervals import log_ratios_of, t_interval
 
 TIME, RATE, MEMORY_RATE, LINK, FREE = "time", "rate", "memory rate", "link", "free"
@@ -44,6 +46,8 @@ NO_RANGE = {
     FREE: "it follows from the kernels that a framework chooses, not from the device",
 }
 NO_SHEET = "config/devices.yaml has no datasheet of one of the two devices"
+NOT_COUNTED = "the reference's profile did not count it"
+PUBLISHED_ZERO = "the published number is zero"
 CALL = "mean over the calls of a profile"
 # Title, meaning, unit, how it scales; published, by check and metric, here, by metric: two names are a quotient.
 # CALL: of the paper's profile, else of its kernels. With {}: of an epoch, ours a step's times its steps.
@@ -120,7 +124,7 @@ def beside(reference: Reference, published: Published, workload: str) -> list[Be
     """Every published CUDA metric of one workload, on the host, beside a reference's."""
     if reference.record["device"]["kind"] != "cuda":
         return []
-    old, new = _sheets(reference, published, workload)
+    sheets = _sheets(reference, published, workload)
     rows = reference.metrics
     rows = rows[(rows["campaign"] == PROFILE) & (rows["workload"] == workload) & (rows["launch"] == HOST)]
     here = rows[rows["kind"] != UNAVAILABLE].drop_duplicates("metric").set_index("metric")["value"].to_dict()
@@ -133,36 +137,33 @@ def beside(reference: Reference, published: Published, workload: str) -> list[Be
     steps = epoch_steps(reference, workload)
     found = []
     for title, meaning, unit, kind, was, ours in NUMBERS:
-        before, now = _quotient([theirs.get(key) for key in was]), _quotient([here.get(name) for name in ours])
+        before, now = _quotient(*map(theirs.get, was)), _quotient(*map(here.get, ours))
         if before is None:
             continue
         if "{}" in meaning:
             now = now * steps if now is not None and steps else None
-        reason = "the reference's profile did not count it" if now is None else NO_RANGE.get(kind)
-        if reason is None and (old is None or new is None):
-            reason = NO_SHEET
-        low, high = (None, None) if reason else scaling(kind, old, new)
+        reason = NOT_COUNTED if now is None else NO_RANGE.get(kind, None if sheets else NO_SHEET)
+        reason = reason if before else PUBLISHED_ZERO
+        low, high = (None, None) if reason or sheets is None else scaling(kind, *sheets)
         found.append(Beside(title, meaning.format(steps), unit, before, now, low, high, reason))
     return found
 
 
-def _quotient(values: tuple | list) -> float | None:
+def _quotient(number: float | None, by: float | None = 1.0) -> float | None:
     """The first by the second where there are two; None where one is missing."""
-    first, *rest = values
-    if first is None or any(not one for one in rest):
-        return None
-    return first / rest[0] if rest else first
+    return None if number is None or not by else number / by
 
 
-def _profile_log(published: Published, workload: str):
+def _profile_log(published: Published, workload: str) -> pd.DataFrame:
     logs = published.logs
     return logs[(logs["workload"] == workload) & (logs["env"] == HOST) & (logs["series"] == "profile")]
 
 
-def _sheets(reference: Reference, published: Published, workload: str) -> tuple[Datasheet | None, Datasheet | None]:
-    """Datasheets of the device in the paper's log and of the reference's; None where there is none."""
+def _sheets(reference: Reference, published: Published, workload: str) -> tuple[Datasheet, Datasheet] | None:
+    """Datasheets of the device in the paper's log and of the reference's; None where one has none."""
     named = _profile_log(published, workload)["device"].dropna()
-    return datasheet.find(str(named.iloc[0])) if len(named) else None, datasheet.find(reference.device)
+    old, new = datasheet.find(str(named.iloc[0])) if len(named) else None, datasheet.find(reference.device)
+    return None if old is None or new is None else (old, new)
 
 
 def epoch_steps(reference: Reference, workload: str) -> int | None:
@@ -174,13 +175,13 @@ def epoch_steps(reference: Reference, workload: str) -> int | None:
 
 def beside_table(reference: Reference, published: Published, workload: str) -> Table:
     """Published beside the reference's, with the ratio, the expected range and where the ratio lies."""
-    old, new = _sheets(reference, published, workload)
     model = published.measured_with.device.name.split()[-1] if published.measured_with else "device"
     note = (
         "Published: done again from the paper's logs by kernel, on its host. Another release of the framework runs "
         "other kernels: a ratio outside the range need not come from the device."
     )
-    if old is not None and new is not None:
+    if (sheets := _sheets(reference, published, workload)) is not None:
+        old, new = sheets
         memory, peak = (significant(gain, 2) for gain in gains(old, new))
         note += (
             f" By the datasheets {new.name} has {memory} times the bandwidth of {old.name} and {peak} times its "
@@ -194,7 +195,9 @@ def beside_table(reference: Reference, published: Published, workload: str) -> T
             "reference": lambda one: None if one.here is None else _text(one.here, one.unit),
             "ratio": lambda one: None if one.ratio is None else f"{significant(one.ratio)}×",
             "expected, modelled": lambda one: (
-                None if one.low is None else f"{significant(one.low, 2)}× to {significant(one.high, 2)}×"
+                None
+                if one.low is None or one.high is None
+                else f"{significant(one.low, 2)}× to {significant(one.high, 2)}×"
             ),
             "where the ratio lies": lambda one: one.verdict,
         },
@@ -309,14 +312,15 @@ def steps_table(reference: Reference) -> Table:
     ):
         levels = {factor: own[level_column(factor)].iloc[0] for factor in factors}
         setting = levels_text({factor: str(level) for factor, level in levels.items() if not missing(level)})
-        step_s = float(own.loc[own["launch"] == HOST, "value"].mean())
+        step_s = own.loc[own["launch"] == HOST, "value"].mean()  # NaN of a setting that ran nowhere
+        told = [None, None] if missing(step_s) else [seconds(step_s), significant(batch / step_s)]
         units = own.pivot_table(index="rep", columns="launch", values="value").to_dict("index")
         ratios = log_ratios_of(list(units.values()), [CONTROL])[CONTROL]
         found = t_interval(ratios, 1 - CONFIDENCE)
-        ends = (None, None) if found.low is None else (math.exp(found.low), math.exp(found.high))
+        ends: list[float | None] = [math.exp(end) for end in found.told[1:]] if found.told else [None, None]
         made.append(
-            [Cell(text=workload_title(workload), below=setting or None), str(int(batch)), seconds(step_s),
-             significant(batch / step_s), str(len(ratios)), number_tables.interval_text(*ends)]
+            [Cell(text=workload_title(workload), below=setting), str(int(batch)), *told,
+             str(len(ratios)), number_tables.interval_text(*ends)]
         )  # fmt: skip
     return Table(
         caption="A training step on the host, and the A/A control",
@@ -367,4 +371,4 @@ def _filled(found: Iterable[Table]) -> list[Table]:
 def _drawing(reference: Reference, name: str) -> Markup | None:
     """A drawing of the notebook, for the inside of the page; None where it was not drawn."""
     path = reference.figures.get(name)
-    return Markup(figures.inline(path)) if path else None
+    return Markup(inline(path)) if path else None

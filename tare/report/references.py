@@ -20,7 +20,9 @@ from tare.model.journals.references import BROKEN, load, references
 from tare.model.records.machine import MachineRecord, read_machine
 from tare.model.records.measured import CeilingsRecord
 from tare.model.studies.layout import CEILINGS_FILE, MACHINE_FILE, REFERENCE_TABLES, REFERENCES, below_results
-from tare.report import figures
+from tare.report.figures.forest import choice_workloads, choices
+from tare.report.figures.style import write
+from tare.report.figures.usage import device_samples, device_time, device_time_table
 
 READ = ("metrics", "verdicts", "device_samples", "claims")
 
@@ -55,7 +57,7 @@ class Reference:
     @property
     def choice_workloads(self) -> list[str]:
         """Workloads of which a setting or a stack was varied on the host."""
-        return [name for name in figures.choice_workloads(self.metrics) if name in self.workloads]
+        return [name for name in choice_workloads(self.metrics) if name in self.workloads]
 
     @property
     def environments(self) -> list[str]:
@@ -78,15 +80,15 @@ def shared_folder(results: Path) -> Path:
 
 def draw(reference: Reference, folder: Path) -> list[Path]:
     """Write the figures of one reference that have something to show, by workload; returns their paths."""
-    drawings = {f"choices_{name}": figures.choices(reference.verdicts, name) for name in reference.choice_workloads}
+    drawings = {f"choices_{name}": choices(reference.verdicts, name) for name in reference.choice_workloads}
     for name in reference.workloads:
-        if len(figures.device_time_table(reference.metrics, name)):
-            drawings[f"device_time_{name}"] = figures.device_time(reference.metrics, name)
+        if len(device_time_table(reference.metrics, name)):
+            drawings[f"device_time_{name}"] = device_time(reference.metrics, name)
         if (reference.samples["workload"] == name).any():
-            drawings[f"device_samples_{name}"] = figures.device_samples(reference.samples, name)
+            drawings[f"device_samples_{name}"] = device_samples(reference.samples, name)
     # A drawing's ids come from its file's name: on the page they must not be those of this machine's.
     paths = {name: folder / f"{_prefix(reference.name)}{name}.svg" for name in drawings}
-    return [figures.write(drawing, paths[name]) for name, drawing in drawings.items()]
+    return [write(drawing, paths[name]) for name, drawing in drawings.items()]
 
 
 def _prefix(name: str) -> str:

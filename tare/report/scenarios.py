@@ -119,7 +119,7 @@ def _of_papers(evidence: Evidence, workload: str) -> set[str]:
     return {env for paper in papers if paper.measured_with for env in paper.measured_with.environments}
 
 
-def _told(row: dict[str, object], of: str = "") -> Cell:
+def _told(row: Mapping[str, Any], of: str = "") -> Cell:
     """A ratio with its interval and verdict, or the control's."""
     text = ratio_text(row[f"{of}ratio"])
     if text is None:

@@ -7,12 +7,13 @@ from typing import Any, NamedTuple
 
 import pandas as pd
 
-from tare.analysis.choice import ENVIRONMENT, METRIC_OF, SETTING, STACK, is_level, kind_of, level_campaigns
+from tare.analysis.choice import ENVIRONMENT, METRIC_OF, SETTING, STACK, is_level, level_campaigns
 from tare.analysis.compilers import Compiled, compiled
 from tare.analysis.decisions import JOB, Decision
-from tare.model.records.curves import CurvesRecord
+from tare.model.records.measured import CurvesRecord
 from tare.model.roles import reference_of
-from tare.model.studies.layout import arm_of
+from tare.model.studies.arms import Arm
+from tare.model.studies.layout import arm_of, kind_of
 from tare.model.studies.stacks import image_kind, load_stack
 from tare.model.studies.study import HOST
 from tare.report.evidence import Campaign, Evidence
@@ -201,11 +202,12 @@ def unavailable_settings(metrics: pd.DataFrame, workload: str) -> list[str]:
     for name in level_campaigns(metrics, workload):
         own = metrics[(metrics["workload"] == workload) & (metrics["campaign"] == name)]
         host = own[(own["launch"] == HOST) & (own["metric"] == METRIC_OF[kind_of(name)])]
-        if host.empty or (host["kind"] != UNAVAILABLE).any():
+        arm = arm_of(name)
+        if arm is None or host.empty or (host["kind"] != UNAVAILABLE).any():
             continue
         what = metric_title(host["metric"].iloc[0]).lower()
         why = "; ".join(dict.fromkeys(host["reason"]))
-        lines[f"{sentence_case(arm_title(arm_of(name).name))}, {what}: {why}"] = None
+        lines[f"{sentence_case(arm_title(arm.name))}, {what}: {why}"] = None
     return list(lines)
 
 
@@ -213,9 +215,9 @@ def arm_table(evidence: Evidence, campaign: Campaign) -> Table | None:
     """The level itself and the environments at it, each beside its headline; None where nothing was compared."""
     found = [one for one in evidence.decided if one.workload == campaign.workload and one.metric != JOB]
     rows = [one for one in found if one.cell.campaign == campaign.name]
-    if not rows:
-        return None
     arm, metric = campaign.arm, METRIC_OF[campaign.kind]
+    if arm is None or not rows:
+        return None
     headline = {one.env: one for one in found if one.rank and (one.factor, one.metric) == (ENVIRONMENT, metric)}
 
     def what(one: Decision) -> str:
@@ -227,7 +229,7 @@ def arm_table(evidence: Evidence, campaign: Campaign) -> Table | None:
 
     def in_headline(one: Decision) -> str | None:
         beside = headline.get(one.env) if one.factor == ENVIRONMENT else None
-        return beside and COLUMNS["longer or shorter"](beside)
+        return None if beside is None else COLUMNS["longer or shorter"](beside)
 
     design = design_sentence(campaign, verdicts_of(evidence, campaign))
     if arm.other_stack:
@@ -264,25 +266,26 @@ def stack_sections(evidence: Evidence) -> list[StackAnswer]:
 def _stack_answer(evidence: Evidence, workload: str) -> StackAnswer:
     campaigns, profiles = evidence.other_stacks(workload), evidence.stack_profiles
     found = {one.name: table for one in campaigns if (table := arm_table(evidence, one)) is not None}
-    whole = [one for one in campaigns if one.kind == "rounds" and one.name in found]
+    varied = [(one, one.arm) for one in campaigns if one.arm is not None]
+    whole = [pair for pair in varied if pair[0].kind == "rounds" and pair[0].name in found]
     return StackAnswer(
         name=workload,
         title=workload_title(workload),
-        missing=[_why_nothing(one) for one in campaigns if one.name not in found],
-        tables=[*found.values(), *(_phase_table(evidence, campaign) for campaign in whole)],
+        missing=[_why_nothing(*pair) for pair in varied if pair[0].name not in found],
+        tables=[*found.values(), *(_phase_table(evidence, *pair) for pair in whole)],
         steps=_step_table(profiles, workload) if (profiles["workload"] == workload).any() else None,
     )
 
 
-def _why_nothing(campaign: Campaign) -> str:
+def _why_nothing(campaign: Campaign, arm: Arm) -> str:
     """Why a campaign of another stack compared nothing."""
     what = {"rounds": "Whole runs", "steps": "Training steps"}[campaign.kind]
     reasons = [campaign.ended, *campaign.plan.unavailable.values()]
     reason = next((reason for reason in reasons if reason), "no unit was complete")
-    return f"{what} with {campaign.arm.level}: unavailable: {reason}."
+    return f"{what} with {arm.level}: unavailable: {reason}."
 
 
-def _phase_table(evidence: Evidence, campaign: Campaign) -> Table:
+def _phase_table(evidence: Evidence, campaign: Campaign, arm: Arm) -> Table:
     """What the stack itself does to every metric of a campaign, on the host."""
     table = evidence.verdicts
     own = table[(table["workload"] == campaign.workload) & (table["campaign"] == campaign.name)]
@@ -293,7 +296,7 @@ def _phase_table(evidence: Evidence, campaign: Campaign) -> Table:
             "metric": lambda row: metric_title(row["metric"]),
             **compared("n", "ratio", "interval", "verdict"),
         },
-        caption=f"{workload_title(campaign.workload)}: {campaign.arm.on_host} against {campaign.plan.stack} "
+        caption=f"{workload_title(campaign.workload)}: {arm.on_host} against {campaign.plan.stack} "
         f"on the {env_title('host').lower()}, by metric",
         wide=True,
     )
@@ -337,9 +340,9 @@ def image_sentences(evidence: Evidence) -> list[str]:
         for name, tree in evidence.trees.items()
         if (one := tree.library) is not None
     ]
-    for name, one in evidence.official.items():
-        held = one.base and f"{name} is {one.base.name}, {one.base.digest}, pulled and left as it is."
-        told.append(held or f"{name}: {one.reason}.")
+    for name, image in evidence.official.items():
+        held = image.base and f"{name} is {image.base.name}, {image.base.digest}, pulled and left as it is."
+        told.append(held or f"{name}: {image.reason}.")
     return told
 
 

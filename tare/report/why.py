@@ -11,7 +11,7 @@ from tare.analysis import causes, suspects
 from tare.analysis.causes import ALL_OPERATORS, FileAccount, OperatorTime, PhaseCost
 from tare.analysis.choice import ENVIRONMENT, of_causes
 from tare.analysis.decisions import Decision
-from tare.analysis.reasons import Case, says_much
+from tare.analysis.reasons import Case, told_share
 from tare.report.evidence import Evidence
 from tare.report.machine import first_facts
 from tare.report.number_tables import interval_text, ratio_text
@@ -129,11 +129,11 @@ def unexplained_text(case: Case, env: str) -> str:
 
 def _suspicion(case: Case, one: suspects.Suspicion, env: str) -> str:
     name = metric_title(one.what).lower() if one.is_phase else one.what
-    account = case.accounts.get(env)
+    share = told_share(case.accounts.get(env))
     if one.files:
         return f"{name}: {some(one.files)}, which serves it, differs too: a suspect, no proof"
-    if one.what == "imports_s" and account is not None and says_much(account):
-        least, most = (100 * max(0.0, 1 - end) for end in (account.high, account.low))
+    if one.what == "imports_s" and share is not None:
+        least, most = (100 * max(0.0, 1 - end) for end in reversed(share))
         return f"{name}: {least:.0f}% to {most:.0f}% of its extra time is no first reading of files"
     if one.what == "imports_s" and env in case.slow_files():
         return f"{name}: so does the reading of its files, but its share is open"
@@ -198,7 +198,9 @@ def phases_table(costs: Sequence[PhaseCost], title: str) -> Table:
 
     def cell(phase: str, env: str) -> str | None:
         cost = by_key.get((phase, env))
-        return cost and f"{span_s(cost.extra)}{'' if cost.share is None else f', {100 * cost.share:.0f}%'}"
+        if cost is None:
+            return None
+        return f"{span_s(cost.extra)}{'' if cost.share is None else f', {100 * cost.share:.0f}%'}"
 
     return Table.of(
         dict.fromkeys(cost.phase for cost in costs),
@@ -219,7 +221,11 @@ def accounts_table(accounts: Sequence[FileAccount], title: str) -> Table:
             "imports in whole runs": lambda one: span_s(one.imports),
             "first reading of files": lambda one: span_s(one.files),
             "imports after reading": lambda one: span_s(one.after),
-            "files by imports": lambda one: one.reason or f"{100 * one.low:.0f}% to {100 * one.high:.0f}%",
+            "files by imports": lambda one: (
+                one.reason
+                if one.low is None or one.high is None
+                else f"{100 * one.low:.0f}% to {100 * one.high:.0f}%"
+            ),
         },
         caption=f"{title}: extra time of imports, and of reading their files",
         note="Exploratory, from two campaigns: the quotients of the ends of both intervals bound the share.",

@@ -8,13 +8,12 @@ from pathlib import Path
 import pytest
 from asking import a_launch
 from matrix import REQUIRED, in_turn
-from tare.images.recipe import load_recipe
 from test_oci import Registry
 
 from tare.core.manifest import read_manifest
 from tare.core.process import run
 from tare.images import build
-from tare.images.base import get_base
+from tare.images.base import get_base, load_recipe
 from tare.images.oci import FolderLayer, write_layer
 from tare.launch.conditions import launcher_environment
 from tare.model.registry import HOST, environment

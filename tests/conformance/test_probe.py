@@ -19,7 +19,6 @@ from pathlib import Path
 
 import pytest
 from matrix import INSTALLED, in_turn, tried
-from tare.images.trial_image import trial_image
 
 from envs._orphans import orphans
 from envs.apptainer import ELSEWHERE
@@ -27,6 +26,7 @@ from envs.podman import Podman, setup_here
 from tare.core.errors import UnavailableError
 from tare.core.files import cache_dir, project_root
 from tare.core.process import run
+from tare.images.skeleton import trial_image
 from tare.launch.trial import trial_form, trial_launch, try_launch
 from tare.model.registry import environment
 from tare.runtimes import daemon

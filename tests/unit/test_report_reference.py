@@ -11,6 +11,7 @@ import pytest
 from pages import draw, visible, whole
 
 from tare.core.files import read_json, write_json
+from tare.literature import audit
 from tare.literature.published import load
 from tare.model import datasheet
 from tare.model.studies.study import HOST
@@ -125,6 +126,16 @@ def test_the_section_tells_machine_environments_parts_and_ceilings(reference):
     assert reference_section.section(bare)["references"][0]["ceilings"] == [reference_section.NO_CEILINGS]
 
 
+def test_a_step_that_the_host_never_made_is_a_dash(reference):
+    own = reference.metrics
+    rows = own[(own["metric"] == "step_s") & (own["launch"] == HOST) & own["batch"].notna()]
+    assert rows["value"].isna().any() and rows["value"].notna().any()
+    table = reference_section.steps_table(reference)
+    dashes = [row for row in table.rows if row[2] is None]
+    assert dashes and all(row[2:] == [None, None, "0", "none"] for row in dashes)
+    assert not any("nan" in str(cell) for row in table.rows for cell in row[2:])
+
+
 def test_its_figures_are_drawn_where_there_is_something_to_show(reference, tmp_path):
     paths = references.draw(reference, tmp_path / "figures/reference" / reference.name)
     names = {
@@ -187,6 +198,14 @@ def test_what_was_not_counted_is_unavailable_and_has_no_ratio(reference, paper):
     bare = reference.metrics[reference.metrics["source"] != "ncu"]
     read = rows_of(replace(reference, metrics=bare), paper)["DRAM read throughput"]
     assert read.ratio is None and read.verdict.startswith("unavailable: the reference's profile did not count it")
+
+
+def test_a_published_zero_has_no_ratio_and_says_why(reference, paper, monkeypatch):
+    computed = audit.computed
+    monkeypatch.setattr(audit, "computed", lambda name: computed(name).assign(recomputed=0.0))
+    kernels = rows_of(reference, paper)["Kernels' time, an epoch"]
+    assert kernels.published == 0 and kernels.here is not None and kernels.ratio is None
+    assert kernels.verdict == "unavailable: the published number is zero"
 
 
 def test_an_unknown_device_has_ratios_and_no_range(reference, paper):

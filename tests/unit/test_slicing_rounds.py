@@ -90,9 +90,6 @@ class FakeHolder:
     def ended(self):
         return self.done_s >= self.work_s - 1e-12
 
-    def memory_bytes(self):
-        return 0
-
     def until_end_s(self):
         if self.gates:
             return max(0.0, self.gates[0] - self.done_s)

@@ -8,10 +8,11 @@ from tare.analysis.choice import ENVIRONMENT
 from tare.analysis.decisions import JOB, Change, Decision, Weight
 from tare.analysis.job_length import HOUR
 from tare.analysis.reasons import Cause, Reason
+from tare.literature.finding import listed
 from tare.model.studies.layout import arm_of
 from tare.report.words.labels import arm_title, env_order, env_title, metric_title, sentence_case, workload_title
 from tare.report.words.layout import ends
-from tare.report.words.wording import TIMES_FROM, at_least, between, listed, margin_text, percent, signed
+from tare.report.words.wording import TIMES_FROM, at_least, between, margin_text, percent, signed
 
 SHOWN = {"real_s": "whole run", "step_s": "step"}
 WEIGHTS = {
@@ -103,17 +104,18 @@ def advice(found: Sequence[Decision]) -> list[str]:
 
 def _by_environment(found: Sequence[Decision]) -> list[str]:
     """By the worst of all workloads."""
-    hours = [one for one in found if one.metric == JOB and one.length_s == HOUR and one.told is not None]
+    jobs = (one for one in found if one.metric == JOB and one.length_s == HOUR)
+    hours = [(one, one.told) for one in jobs if one.told is not None]
     told = []
-    for env in sorted({one.env for one in hours}, key=env_order):
-        own = [one for one in hours if one.env == env]
-        worst = max(own, key=lambda one: one.high or 0.0)
-        names = listed([workload_title(one.workload) for one in own])
+    for env in sorted({one.env for one, _ in hours}, key=env_order):
+        own = [(one, both) for one, both in hours if one.env == env]
+        worst, span = max(own, key=lambda pair: pair[1][1])
+        names = listed([workload_title(one.workload) for one, _ in own])
         text = f"{env_title(env, short=True)}: a job of an hour of "
-        if all(one.verdict in ("equivalent", "different within margin") for one in own):
+        if all(one.verdict in ("equivalent", "different within margin") for one, _ in own):
             text += f"{names} costs less than {margin_text(worst.margin)}: choose it, or not, for other reasons"
         else:
-            text += f"{workload_title(worst.workload)} takes {bounded(*worst.told)}"
+            text += f"{workload_title(worst.workload)} takes {bounded(*span)}"
             text += "; ".join(["", *_reasoned(worst), *_levels_of(found, worst)])
         told.append(f"{text}.")
     return told
@@ -121,18 +123,21 @@ def _by_environment(found: Sequence[Decision]) -> list[str]:
 
 def _levels_of(found: Sequence[Decision], worst: Decision) -> list[str]:
     """Levels that were faster in this environment itself."""
-    own = (one for one in found if (one.env, one.workload) == (worst.env, worst.workload) and one.change)
-    changes = {(one.change, one.metric): None for one in own if one.change.factor != ENVIRONMENT}
+    own = (one for one in found if (one.env, one.workload) == (worst.env, worst.workload))
+    changes = {(one.change, one.metric): None for one in own if one.change and one.change.factor != ENVIRONMENT}
     return [f"its {metric_title(metric).lower()} with {advised(change, metric)}" for change, metric in changes]
 
 
 def _by_level(found: Sequence[Decision], workload: str) -> list[str]:
     """Levels that are faster for sure on the host, the farthest first, by what was timed."""
-    own = [one for one in found if one.workload == workload and one.weight is not None and one.change]
+    own: dict[str, list[tuple[int, str]]] = {}
+    for one in found:
+        if one.workload == workload and one.rank is not None and one.weight is not None and one.change is not None:
+            text = f"{advised(one.change, one.metric)} ({WEIGHTS[one.weight]})"
+            own.setdefault(one.metric, []).append((one.rank, text))
     told = []
-    for metric in dict.fromkeys(one.metric for one in own):
-        ranked = sorted((one for one in own if one.metric == metric), key=lambda one: one.rank)
-        parts = [f"{advised(one.change, metric)} ({WEIGHTS[one.weight]})" for one in ranked[:MOST_NAMED]]
+    for metric, ranked in own.items():
+        parts = [text for _, text in sorted(ranked)[:MOST_NAMED]]
         more = f"; {len(ranked) - MOST_NAMED} more gain less" if len(ranked) > MOST_NAMED else ""
         told.append(f"{workload_title(workload)}, {metric_title(metric).lower()}: {'; '.join(parts)}{more}.")
     return told
@@ -147,9 +152,9 @@ def title_of(one: Decision) -> str:
 
 def _cost(one: Decision) -> str:
     """The interval that decides, or the end of it that is known."""
-    if (one.low is None) == (one.high is None):
-        return signed(one.low, one.high)
-    return at_least(one.metric, one.high if one.low is None else one.low)
+    if one.told is None and (near := one.high if one.low is None else one.low) is not None:
+        return at_least(one.metric, near)
+    return signed(one.low, one.high)
 
 
 # Columns of tables of decisions.
@@ -161,5 +166,5 @@ COLUMNS: dict[str, Callable[[Decision], str | None]] = {
     "margin": lambda one: margin_text(one.margin),
     "verdict": lambda one: one.verdict if one.lacking is None else f"{one.verdict}: {one.lacking}",
     "put down to": lambda one: because(one.reason),
-    "advised": lambda one: one.change and advised(one.change, one.metric),
+    "advised": lambda one: None if one.change is None else advised(one.change, one.metric),
 }

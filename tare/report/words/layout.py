@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any, Self
+from typing import Any, Self, TypeVar
 
 from tare.report.words.labels import env_title, seconds, size_bytes
 from tare.report.words.wording import missing
@@ -21,6 +21,7 @@ class Cell:
     span: int = 1
 
 
+One = TypeVar("One")
 Row = list[str | Cell | None]
 Reader = Callable[[Any], str | Cell | None]
 
@@ -41,7 +42,7 @@ class Table:
 
     @classmethod
     def of(
-        cls, records: Iterable[Any], columns: Mapping[str, Callable[[Any], str | Cell | None]], **about: Any
+        cls, records: Iterable[One], columns: Mapping[str, Callable[[One], str | Cell | None]], **about: Any
     ) -> Self:
         """A row for each record; `columns` has a column's cell by its head, `about` is what else a table has."""
         rows = [[cell(record) for cell in columns.values()] for record in records]
@@ -62,7 +63,11 @@ def field(name: str, form: Callable[[Any], str] = str, kind: str = "") -> Reader
 
 def by_environment(names: Iterable[str], cell: Callable[[Any, str], str | None]) -> dict[str, Reader]:
     """A column for each environment, for `Table.of`; `cell` gives a record's text in an environment."""
-    return {env_title(env, short=True): lambda record, env=env: cell(record, env) for env in names}
+
+    def column(env: str) -> Reader:
+        return lambda record: cell(record, env)
+
+    return {env_title(env, short=True): column(env) for env in names}
 
 
 def signed_s(value: float) -> str:
@@ -70,9 +75,9 @@ def signed_s(value: float) -> str:
     return f"{'−' if value < 0 else '+'}{seconds(abs(value))}"
 
 
-def ends(low: float, high: float, text: Callable[[float], str] = seconds) -> str:
+def ends(low: float | None, high: float | None, text: Callable[[float], str] = seconds) -> str:
     """Both ends of an interval with their signs; "no interval" where one is missing."""
-    if missing(low) or missing(high):
+    if low is None or high is None or missing(low) or missing(high):
         return "no interval"
     return " to ".join(f"{'−' if end < 0 else '+'}{text(abs(end))}" for end in (low, high))
 

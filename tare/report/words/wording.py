@@ -76,9 +76,9 @@ def _apart(less: float, more: float) -> str:
     return " and ".join(ends)
 
 
-def signed(low: float, high: float) -> str:
+def signed(low: float | None, high: float | None) -> str:
     """An interval of ratios in few characters: "+0.43% to +1.6%"; multiples where it reaches that far."""
-    if missing(low) or missing(high):
+    if low is None or high is None or missing(low) or missing(high):
         return "no interval"
     if high >= TIMES_FROM or low <= 1 / TIMES_FROM:
         return f"{_times(low)}× to {_times(high)}×"
