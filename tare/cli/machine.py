@@ -25,6 +25,7 @@ def add(subparsers: Any) -> None:
     runtimes = subparsers.add_parser("runtimes", help="install the missing container runtimes, or list them")
     actions = runtimes.add_subparsers(dest="action", required=True, metavar="ACTION")
     install = actions.add_parser("install", help="install what is missing (as root, on Debian and its family)")
+    install.add_argument("--dry-run", "-n", action="store_true", help="say what would be done, and install nothing")
     install.set_defaults(run=run_install)
     listing = actions.add_parser("list", help="what is here, what is missing, what Tare installed")
     listing.set_defaults(run=run_list)
@@ -84,7 +85,7 @@ def run_install(arguments: argparse.Namespace) -> int:
     """Install what is missing; RUNTIMES=system forbids it."""
     from tare.runtimes.install import install
 
-    return install()
+    return install(dry_run=arguments.dry_run)
 
 
 def run_list(arguments: argparse.Namespace) -> None:

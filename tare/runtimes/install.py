@@ -1,7 +1,6 @@
 """Installs what the table (tare.runtimes.table) names and this machine lacks, as root on a Debian-family machine.
 
-Standard library only: `python3 -m tare.runtimes.install run` works before the virtual environment exists.
-RUNTIMES=system forbids any installation, and `--dry-run` says what would be done.
+Standard library only: it works before the virtual environment exists. RUNTIMES=system forbids any installation.
 """
 
 from __future__ import annotations
@@ -9,12 +8,9 @@ from __future__ import annotations
 import contextlib
 import os
 import re
-import signal
-import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 
-from tare.core.arguments import Parser, status_of
 from tare.core.errors import TareError, UserError, apt_has_lists, as_we_can, reason_of
 from tare.core.files import locked, write_text
 from tare.core.machine_lock import alone_on_this_machine
@@ -156,25 +152,3 @@ def keep_services_off(packages: Sequence[str]) -> None:
 def interrupt(number: int, frame: object) -> None:
     """A polite end is an interruption: what was started comes to its end, and nothing of it is left."""
     raise KeyboardInterrupt
-
-
-def main(argv: Sequence[str]) -> int:
-    """The command line."""
-    parser = Parser(
-        prog="python3 -m tare.runtimes.install",
-        description="Install the container runtimes that are missing, as root on Debian and its family.",
-        epilog="RUNTIMES=system forbids it; `make clean-runtimes` takes away what it installed.",
-    )
-    parser.add_argument("purpose", choices=FOR, nargs="?", default="run", help="the workflow, or its tests as well")
-    parser.add_argument("--dry-run", "-n", action="store_true", help="say what would be done, and install nothing")
-
-    def work() -> int:
-        asked = parser.parse_args(argv)
-        signal.signal(signal.SIGTERM, interrupt)
-        return install(asked.purpose, dry_run=asked.dry_run)
-
-    return status_of(work)
-
-
-if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))

@@ -163,7 +163,7 @@ def test_a_dry_run_says_what_would_be_installed_from_where_and_installs_nothing(
     monkeypatch.setattr(install, "which", Path)
     monkeypatch.setattr(install, "installing", lambda: pytest.fail("it installs"))
     monkeypatch.setattr(programs, "candidate", lambda name: "1")
-    assert install.main(["--dry-run"]) == 0
+    assert install.install(dry_run=True) == 0
     lines = [line.strip() for line in capsys.readouterr().out.splitlines()]
     assert lines[1] == (
         "to have them: apt-get install --no-install-recommends docker.io docker-cli charliecloud-runtime"
