@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import io
+import os
 import shutil
 import tarfile
 from collections.abc import Mapping, Sequence
@@ -24,7 +25,7 @@ from tare.model.environment import OciImage
 ARCHIVE = "image.oci.tar"
 CREATED = "2020-01-01T00:00:00Z"  # EPOCH_S
 COPY_BYTES = 4 << 20
-PLATFORM = {"architecture": "amd64", "os": "linux"}
+ARCHITECTURES = {"x86_64": "amd64", "aarch64": "arm64"}
 NO_BLOB = "blobs/sha256/" + "0" * 64
 
 
@@ -195,7 +196,7 @@ def _image_config(
 ) -> bytes:
     """The image's configuration; its hash is what Podman, and Docker's classic store, call the image ID."""
     said = {
-        **PLATFORM,
+        **_platform(),
         "created": CREATED,
         "config": {
             "Env": [f"{name}={value}" for name, value in sorted(config["env"].items())],
@@ -207,6 +208,11 @@ def _image_config(
         "history": [{"created": CREATED, "created_by": layer.made_by} for layer in layers],
     }
     return canonical_json(said).encode()
+
+
+def _platform() -> dict[str, str]:
+    machine = os.uname().machine
+    return {"architecture": ARCHITECTURES.get(machine, machine), "os": "linux"}
 
 
 def _image_manifest(config: bytes, layers: Sequence[tuple[str, int]]) -> bytes:
@@ -229,7 +235,7 @@ def _image_index(digest: str, size: int, tag: str) -> bytes:
         "mediaType": "application/vnd.oci.image.manifest.v1+json",
         "digest": digest,
         "size": size,
-        "platform": PLATFORM,
+        "platform": _platform(),
         # Without the second, containerd's store would take the bare tag for the image's name.
         "annotations": {
             "org.opencontainers.image.ref.name": tag.partition(":")[2],

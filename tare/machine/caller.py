@@ -23,7 +23,7 @@ WEIGHTS = {"cpu.shares": "1024", "cpu.weight": "100", "blkio.weight": "500", "io
 POLICIES = {0: "other", 1: "fifo", 2: "rr", 3: "batch", 5: "idle", 6: "deadline"}
 IO_CLASSES = {0: "none", 1: "realtime", 2: "best effort", 3: "idle"}
 KERNELS_IO = (2, 4)  # class and level of whoever asked for nothing
-IOPRIO_GET = 252  # of x86-64
+IOPRIO_GET = {"x86_64": 252, "aarch64": 31}
 # Limits of a process (/proc/PID/limits) that can change what a job computes or how fast; open files are set alike.
 RLIMITS = {
     "Max cpu time": "processor time (ulimit -t)", "Max file size": "file size (ulimit -f)",
@@ -197,8 +197,11 @@ def _of_process(process: Path, pid: int) -> dict[str, Limit]:
 
 
 def _io_class(pid: int) -> str | None:
-    """The class of I/O that somebody gave a process; None where nobody did."""
-    value = ctypes.CDLL(None, use_errno=True).syscall(IOPRIO_GET, 1, pid)
+    """The class of I/O that somebody gave a process; None where nobody did, or the call is not known here."""
+    number = IOPRIO_GET.get(os.uname().machine)
+    if number is None:
+        return None
+    value = ctypes.CDLL(None, use_errno=True).syscall(number, 1, pid)
     kind, level = value >> 13, value & 7
     if value < 0 or kind == 0 or (kind, level) == KERNELS_IO:
         return None

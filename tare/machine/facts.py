@@ -67,7 +67,7 @@ def _cpuinfo() -> dict[str, str]:
 
 def _cpu_model() -> str:
     info = _cpuinfo()
-    model = info.get("model name")
+    model = info.get("model name") or info.get("Hardware") or info.get("CPU part")
     if not model:
         raise UnavailableError("/proc/cpuinfo names no model")
     return model
@@ -75,13 +75,13 @@ def _cpu_model() -> str:
 
 def processor_flags() -> set[str]:
     """Everything that the kernel says of what the first processor can."""
-    return set(_cpuinfo().get("flags", "").split())
+    return set((_cpuinfo().get("flags") or _cpuinfo().get("Features") or "").split())
 
 
 def _cpu_flags() -> list[str]:
     """Instruction-set extensions that numerical libraries choose their kernels by."""
     flags = processor_flags()
-    wanted = ("sse4_2", "avx", "avx2", "fma", "avx512f", "avx512_vnni", "avx512_bf16", "amx_bf16")
+    wanted = ("sse4_2", "avx", "avx2", "fma", "avx512f", "avx512_vnni", "avx512_bf16", "amx_bf16", "asimd", "sve")
     return [flag for flag in wanted if flag in flags]
 
 
@@ -204,6 +204,10 @@ def _virtualisation() -> str:
     """Virtual machine and container around us as systemd-detect-virt names them: `vm kvm, container docker`."""
     hypervisor = "hypervisor" in (_cpuinfo().get("flags") or "").split()
     if shutil.which("systemd-detect-virt") is None:
+        if not hypervisor and platform.machine() not in ("x86_64", "i686"):
+            raise UnavailableError(
+                "systemd-detect-virt is not installed, and this processor has no hypervisor flag"
+            )
         return "vm (the processor's hypervisor flag)" if hypervisor else "none"
     found = {}
     for kind in ("vm", "container"):

@@ -8,6 +8,7 @@ do (`plain`). Every path is a parameter, so that nothing here needs a GPU to be 
 from __future__ import annotations
 
 import os
+import platform
 import re
 import shutil
 from collections.abc import Iterator
@@ -31,7 +32,7 @@ LIBRARY = re.compile(
     r"|pkcs11|pkcs11-openssl3)|libdxcore)\.so(\.\d+)*"
 )
 DEVICE_FILES = (r"nvidia\d+", "nvidiactl", "nvidia-uvm", "nvidia-uvm-tools", "nvidia-modeset", r"nvidia-caps/.+")
-ABI = "x86-64"  # as ldconfig has it
+ABI = {"x86_64": "x86-64", "aarch64": "AArch64"}
 # The least driver of each CUDA: from 11 on of each major version (docs.nvidia.com/deploy/cuda-compatibility, tables
 # 1 and 2; release notes of CUDA, "Minimum Required Driver Version for CUDA Minor Version Compatibility").
 LEAST_DRIVER = {
@@ -120,9 +121,10 @@ def missing_devices(devices: tuple[Path, ...]) -> str | None:
 def _listed(places: Places) -> Iterator[Path]:
     if not places.ldconfig or shutil.which(places.ldconfig[0]) is None:
         return
+    abi = ABI.get(platform.machine(), platform.machine())
     for line in run(list(places.ldconfig), timeout_s=LDCONFIG_S).stdout.splitlines():
         found = re.match(r"\s*\S+ \((?P<kind>[^)]*)\) => (?P<path>/.+)$", line)
-        if found and ABI in found["kind"]:
+        if found and abi in found["kind"]:
             yield Path(found["path"])
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 import ctypes
 import errno
 import os
+import platform
 import re
 import shutil
 import struct
@@ -25,7 +26,7 @@ from tare.machine.security import is_privileged
 from tare.model.studies.layout import IMAGES
 
 TRIAL_S = 30.0
-PERF_EVENT_OPEN = 298  # of x86-64
+PERF_EVENT_OPEN = {"x86_64": 298, "aarch64": 241, "ppc64le": 319, "s390x": 331}
 PARANOID = Path("/proc/sys/kernel/perf_event_paranoid")
 EVENT_SOURCES = Path("/sys/bus/event_source/devices")
 NVIDIA_PARAMETERS = Path("/proc/driver/nvidia/params")
@@ -123,7 +124,10 @@ def ncu() -> Check:
 
 
 def open_counter(kind: int, config: int, cpu: int | None = None) -> int:
-    """The descriptor of perf_event_open(2): our user mode, or all of a CPU. OSError."""
+    """The descriptor of perf_event_open(2): our user mode, or all of a CPU. OSError, or UnavailableError."""
+    number = PERF_EVENT_OPEN.get(platform.machine())
+    if number is None:
+        raise UnavailableError(f"perf_event_open is not known for {platform.machine()}")
     size = 120  # PERF_ATTR_SIZE_VER6
     user_only = 1 << 5 | 1 << 6  # exclude_kernel, exclude_hv
     whose = (0, -1) if cpu is None else (-1, cpu)
@@ -131,7 +135,7 @@ def open_counter(kind: int, config: int, cpu: int | None = None) -> int:
     attributes = struct.pack("IIQQQQQ", kind, size, config, 0, 0, 0, flags).ljust(size, b"\0")
     library = ctypes.CDLL(None, use_errno=True)
     buffer = ctypes.create_string_buffer(attributes, size)
-    descriptor: int = library.syscall(ctypes.c_long(PERF_EVENT_OPEN), buffer, *whose, -1, ctypes.c_ulong(0))
+    descriptor: int = library.syscall(ctypes.c_long(number), buffer, *whose, -1, ctypes.c_ulong(0))
     if descriptor < 0:
         code = ctypes.get_errno()
         raise OSError(code, os.strerror(code))
@@ -143,6 +147,8 @@ def cpu_counters() -> Check:
     name = "perf counters"
     try:
         descriptor = open_counter(0, 1)  # PERF_TYPE_HARDWARE, PERF_COUNT_HW_INSTRUCTIONS
+    except UnavailableError as error:
+        return lacking(name, error.reason)
     except OSError as error:
         return _refused(name, error)
     try:

@@ -104,7 +104,7 @@ def test_libraries_are_found_as_the_loader_would_and_stubs_are_not(tmp_path):
     }
 
 
-def test_the_loaders_cache_is_read_for_this_architecture_alone(tmp_path):
+def test_the_loaders_cache_is_read_for_this_architecture_alone(tmp_path, monkeypatch):
     folder = plain_files(tmp_path, "libcuda.so.1", "libnvidia-ml.so.1")
     lines = [
         "2 libs found in cache `/etc/ld.so.cache'",
@@ -115,6 +115,7 @@ def test_the_loaders_cache_is_read_for_this_architecture_alone(tmp_path):
     script = tmp_path / "ldconfig"
     script.write_text("#!/bin/sh\ncat <<'END'\n" + "\n".join(lines) + "\nEND\n")
     script.chmod(0o755)
+    monkeypatch.setattr(nvidia_driver.platform, "machine", lambda: "x86_64")
     found = nvidia_driver.find_libraries(replace(PLACES, ldconfig=(str(script), "-p")))
     assert [(library.name, library.path.name) for library in found] == [("libcuda.so.1", "libcuda.so.1")]
 

@@ -6,6 +6,7 @@ is stopped, and costs nothing. Where nothing else can run meanwhile, the slice i
 
 from __future__ import annotations
 
+import platform
 import struct
 import time
 from collections.abc import Iterable
@@ -14,11 +15,17 @@ from pathlib import Path
 
 LONGEST_S = 1.0  # a time-out beyond this is not what a wait is meant to end by
 SHORTEST_S = 0.005  # of a futex: Python's threads look at the interpreter's lock as often, and wait for each other
-# Numbers of system calls that wait, and of those that make a process, of x86-64 (asm/unistd_64.h).
+# Numbers of system calls that wait, and of those that make a process, by machine (asm/unistd_64.h, unistd.h).
 NUMBERS = {
-    **{7: "poll", 23: "select", 270: "pselect6", 271: "ppoll", 35: "nanosleep", 230: "clock_nanosleep"},
-    **{202: "futex", 232: "epoll_wait", 281: "epoll_pwait", 441: "epoll_pwait2"},
-    **{56: "clone", 57: "fork", 58: "vfork", 435: "clone3"},
+    "x86_64": {
+        **{7: "poll", 23: "select", 270: "pselect6", 271: "ppoll", 35: "nanosleep", 230: "clock_nanosleep"},
+        **{202: "futex", 232: "epoll_wait", 281: "epoll_pwait", 441: "epoll_pwait2"},
+        **{56: "clone", 57: "fork", 58: "vfork", 435: "clone3"},
+    },
+    "aarch64": {
+        **{72: "pselect6", 73: "ppoll", 101: "nanosleep", 115: "clock_nanosleep", 98: "futex"},
+        **{22: "epoll_pwait", 441: "epoll_pwait2", 220: "clone", 435: "clone3"},
+    },
 }
 FORKS = ("clone", "fork", "vfork", "clone3")  # a parent in vfork can't be interrupted; its child runs
 SLEEPS = ("nanosleep", "clock_nanosleep")
@@ -65,7 +72,7 @@ def waits_for_clock_or_disk(folder: Path, state: str) -> bool:
         return False
     if not words or words[0] == "running":
         return False
-    name = NUMBERS.get(int(words[0]))
+    name = NUMBERS.get(platform.machine(), {}).get(int(words[0]))
     if state == "D":
         return name not in FORKS and not _waits_for_lock(folder)
     arguments = [int(word, 16) for word in words[1:7]]
