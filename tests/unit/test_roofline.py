@@ -156,7 +156,7 @@ def test_a_roofline_without_its_rows_says_so(families, metrics, record, paper):
     assert "nothing to draw" in figures.families_roofline(families.iloc[:0], metrics, record, "mnist_cnn").alt
     bare = replace(paper, figures=paper.figures[paper.figures["figure"] != "4"])
     given = figures.Given(findings=tables.make("published", []), metrics=metrics, verdicts=metrics, ceilings=record)
-    assert "nothing to draw" in paper_roofline(bare, given).alt
+    assert "nothing to draw" in paper_roofline(bare, given, given.ceilings).alt
 
 
 def test_the_papers_points_are_where_its_figure_has_them(paper):

@@ -61,7 +61,7 @@ ROW_IN = 0.19
 AIR = 0.3  # rows between groups
 SECOND_LINE = 0.55  # rows that a label's second line takes
 BESIDE = 0.34  # rows below its own bar: the same environment in the headline
-Row = Mapping[str, Any] | pd.Series
+Row = Mapping[str, Any]
 LOOKS = {SETTING: ("P", "#c07a1c"), STACK: ("X", "#a06cb8")}
 LABEL_LETTERS = 24
 REACH = 2.5  # bars end at this many times the largest mean: wide intervals go on beyond it
@@ -87,7 +87,7 @@ def ratio_axis(axes: Axes, ends: Sequence[float]) -> bool:
 
     chosen: dict[float, float] = {}
     for ratio in sorted((one for one in TICKS if low * PAD <= math.log(one) <= high * PAD), key=rank):
-        where = to_axis.transform((math.log(ratio), 0))[0]
+        where = float(to_axis.transform((math.log(ratio), 0))[0])
         if all(abs(where - other) >= NEAREST_TICKS for other in chosen.values()):
             chosen[math.log(ratio)] = where
     axes.set_xticks(sorted(chosen), [ratio_label(math.exp(at)) for at in sorted(chosen)])
@@ -181,16 +181,15 @@ def stacks(verdicts: pd.DataFrame, workload: str) -> style.Drawing:
 def _levels(
     verdicts: pd.DataFrame, workload: str, title: str, what: str, told: str, nothing: str, *, stacks: bool
 ) -> style.Drawing:
-    found = {
-        name: arm_verdicts(verdicts, workload, name) for name in arm_campaigns(verdicts, workload, stacks=stacks)
-    }
-    found = {name: rows for name, rows in found.items() if len(rows)}
+    names = arm_campaigns(verdicts, workload, stacks=stacks)
+    arms_of = [(name, arm) for name in names if (arm := arm_of(name)) is not None]
+    found = [(name, arm, rows) for name, arm in arms_of if len(rows := arm_verdicts(verdicts, workload, name))]
     if not found:
         return style.empty(title, nothing)
     headline = joint(verdicts)
     headline = headline[(headline["workload"] == workload) & (headline["reference"] == HOST)]
     panels = []
-    for name, rows in found.items():
+    for name, arm, rows in found:
         metric, level = METRIC_OF[kind_of(name)], rows.apply(is_level, axis=1).astype(bool)
         own = {row["launch"]: row for row in headline[headline["metric"] == metric].to_dict("records")}
         groups = [
@@ -198,9 +197,9 @@ def _levels(
             ("Against the host", _lines(rows[~level], own)),
             ("", [_control(rows)]),
         ]
-        text = f"{sentence_case(arm_title(arm_of(name).name))}: {metric_title(metric).lower()}"
+        text = f"{sentence_case(arm_title(arm.name))}: {metric_title(metric).lower()}"
         panels.append(Panel(title=text, groups=[group for group in groups if group[1]]))
-    every = pd.concat(found.values())
+    every = pd.concat([rows for *_, rows in found])
     note = (
         f"n = {counts(every)}. Thick: {told}. Bars: {confidence(every.iloc[0]):.0f}% intervals by selection "
         "(exploratory). Shaded: the margin."
@@ -223,7 +222,7 @@ def _control(rows: pd.DataFrame) -> Line:
 
 def confidence(row: pd.Series) -> float:
     """Confidence of the whole family, per cent."""
-    return 100 * (1 - row["family_alpha"])
+    return 100 * (1 - float(row["family_alpha"]))
 
 
 def counts(rows: pd.DataFrame) -> str:
@@ -268,7 +267,9 @@ def _told(line: Line) -> str:
 
 def _draw(axes: Axes, panel: Panel) -> bool:
     """One group below the other; whether the axis is linear."""
-    at, ticks, ends = 0.0, [], []
+    at = 0.0
+    ticks: list[tuple[float, str]] = []
+    ends: list[float] = []
 
     def shade(top: float, bottom: float, low: float, high: float, **look: Any) -> None:
         if pd.notna(low) and pd.notna(high):
@@ -319,27 +320,27 @@ def _bar(
     """Middle and both ends of a row as a point on a bar."""
     middle, low, high = (row[f"{prefix}{name}"] for name in ("ratio", "ci_low", "ci_high"))
     point = {**style.point_style(CONTROL if prefix else row["launch"]), **(look or {})}
-    alpha = {"alpha": 0.5} if faint else {}
+    alpha = 0.5 if faint else None
     if pd.notna(low) and pd.notna(high):
         ends, width = [panel.place(low), panel.place(high)], 1.2 if faint else 2.2
-        axes.plot(ends, [at, at], color=point["color"], linewidth=width, **alpha)
+        axes.plot(ends, [at, at], color=point["color"], linewidth=width, alpha=alpha)
     elif pd.isna(middle):
         again = f", try {row['attempt']}" if pd.notna(row.get("attempt")) and row["attempt"] > 1 else ""
         text = f" no interval: n = {row['n_units']}{again}"
         axes.text(0, at, text, fontsize=8, color=style.MUTED, va="center")
     if pd.notna(middle):
         size = 4.0 if faint else 5.5
-        axes.plot(panel.place(middle), at, markersize=size, linestyle="none", **point, **alpha)
+        axes.plot(panel.place(middle), at, markersize=size, linestyle="none", alpha=alpha, **point)
 
 
 def _ends(line: Line, panel: Panel) -> Iterator[float]:
     """Places of everything that a line draws, margins among them."""
-    for row in (line.row, line.beside):
-        for name in ENDS if row is not None else ():
+    for row in (one for one in (line.row, line.beside) if one is not None):
+        for name in ENDS:
             value = row.get(name)
             if value is not None and pd.notna(value) and (value > 0 or panel.place is not math.log):
                 yield panel.place(value)
-        if row is not None and row.get("margin") is not None:
+        if row.get("margin") is not None:
             yield from (1.3 * sign * math.log1p(row["margin"]) for sign in (-1, 1))
 
 
@@ -379,8 +380,9 @@ def choices(verdicts: pd.DataFrame, workload: str) -> style.Drawing:
     return forest(title, [Panel(groups=groups)], note)
 
 
-def _choice_line(row: dict) -> Line:
-    name, look = style.wrap(row["title"], LABEL_LETTERS), {}
+def _choice_line(row: Row) -> Line:
+    name = style.wrap(row["title"], LABEL_LETTERS)
+    look: dict[str, str] = {}
     if row["group"] in LOOKS:
         marker, colour = LOOKS[row["group"]]
         look = {"marker": marker, "color": colour, "markeredgecolor": colour, "markerfacecolor": colour}
@@ -401,7 +403,7 @@ def why(metrics: pd.DataFrame, verdicts: pd.DataFrame, workload: str) -> style.D
     note = f"n = {units}. Bars: {100 * (1 - alpha):.0f}% intervals, all environments of a phase together."
     if files:
         note += " Thin, below imports: first reading of their files, in launches of its own."
-    limit = REACH * MS * max(abs(one.mean) for one in costs.values())
+    limit = REACH * MS * max(abs(one.mean) for one in costs.values() if one.mean is not None)
     groups, drawn = [], [*costs.values(), *files.values()]
     for phase in ("real_s", *PHASE_METRICS):
         beside = files if phase == IMPORTS else {}
@@ -411,7 +413,7 @@ def why(metrics: pd.DataFrame, verdicts: pd.DataFrame, workload: str) -> style.D
             for env in sorted((env for one, env in costs if one == phase), key=env_order)
         ]  # fmt: skip
         groups += [(metric_title(phase), lines)] if lines else []
-    if any(one.low is not None and (one.low * MS < -limit or one.high * MS > limit) for one in drawn):
+    if any(low * MS < -limit or high * MS > limit for _, low, high in filter(None, (one.told for one in drawn))):
         note += f" Bars are cut at {limit:,.3g} ms."
     panel = Panel(groups=groups, place=float, axis=_milliseconds)
     return forest(title, [panel], note, _why_alt(costs, files))
@@ -419,10 +421,10 @@ def why(metrics: pd.DataFrame, verdicts: pd.DataFrame, workload: str) -> style.D
 
 def _cost_row(env: str, interval: Interval, limit: float) -> dict[str, Any]:
     """An interval in milliseconds, as far as the axis reaches."""
-    low, high = None, None
-    if interval.low is not None:
-        low, high = max(interval.low * MS, -limit), min(interval.high * MS, limit)
-    return {"launch": env, "ratio": interval.mean * MS, "ci_low": low, "ci_high": high}
+    middle = None if interval.mean is None else interval.mean * MS
+    low = None if interval.low is None else max(interval.low * MS, -limit)
+    high = None if interval.high is None else min(interval.high * MS, limit)
+    return {"launch": env, "ratio": middle, "ci_low": low, "ci_high": high}
 
 
 def _milliseconds(axes: Axes, ends: Sequence[float]) -> bool:
@@ -443,7 +445,7 @@ def _file_costs(causes: pd.DataFrame, alpha: float) -> dict[str, Interval]:
 
 
 def _why_alt(costs: Costs, files: Mapping[str, Interval]) -> str:
-    found: dict[str, dict[str, float]] = {}
+    found: dict[str, dict[str, float | None]] = {}
     for (phase, env), cost in costs.items():
         found.setdefault(env, {})[metric_title(phase).lower()] = cost.mean
     for env, cost in files.items():

@@ -66,7 +66,8 @@ def _label(table: pd.DataFrame, row: Row) -> str:
 
 def _frame(axes: Axes, table: pd.DataFrame, rows: list[Row], title: str, longest: float, room: float) -> None:
     """Title, names, limits and grid of a panel."""
-    axes.set_title(style.heading(axes.figure, title))
+    if (figure := axes.get_figure(root=True)) is not None:
+        axes.set_title(style.heading(figure, title))
     axes.set_yticks(range(len(rows)), [_label(table, row) for row in rows])
     axes.set_ylim(max(len(rows), 1) - 0.4, -0.6)
     axes.set_xlim(0, longest * room or 1)

@@ -210,13 +210,14 @@ def job_length(table: pd.DataFrame, workload: str) -> style.Drawing:
     ticks = {at: text for at, text in PERCENTS.items() if at <= most}
     with style.house_style():
         figure = Figure(figsize=(style.WIDTH_IN, lines * PANEL_IN + AROUND_IN))
-        grid = figure.subplots(lines, columns, squeeze=False, sharex=True, sharey=True).ravel()
-        for axes, env in zip(grid, names, strict=False):
+        figure.subplots(lines, columns, squeeze=False, sharex=True, sharey=True)
+        for axes, env in zip(figure.axes, names, strict=False):
             _job_panel(axes, costs[costs["launch"] == env].sort_values("length_s"), env)
-        grid[0].set(xscale="log", yscale="log", ylim=(LEAST, most))
-        grid[0].set_xticks(list(TICKS), list(TICKS.values()))
-        grid[0].set_yticks(list(ticks), list(ticks.values()))
-        for at, axes in enumerate(grid):
+        first = figure.axes[0]
+        first.set(xscale="log", yscale="log", ylim=(LEAST, most))
+        first.set_xticks(list(TICKS), list(TICKS.values()))
+        first.set_yticks(list(ticks), list(ticks.values()))
+        for at, axes in enumerate(figure.axes):
             axes.minorticks_off()
             axes.tick_params(axis="x", labelbottom=at + columns >= len(names))  # nothing is drawn below it
             if at >= len(names):

@@ -95,7 +95,7 @@ def paper_drawing(published: Published, given: Given, figure: str) -> style.Draw
     if plot.kind == ROOFLINE:
         if given.ceilings is None:
             return style.empty(f"Figure {figure}: {plot.title}", "this machine's ceilings were not measured")
-        return paper_roofline(published, given)
+        return paper_roofline(published, given, given.ceilings)
     of = f", {workload_title(plot.subjects[0])}" if len(plot.subjects) == 1 and plot.metrics else ""
     title, panels = f"Figure {figure}: {plot.title}{of}", panels_of(published, given, plot)
     alt, note = f"{title}. {' '.join(sentences(published, given, plot, panels))}", note_of(plot, panels)
@@ -163,7 +163,7 @@ def _panel(axes: Axes, found: Numbers, series: Iterable[str], title: str, *, nam
         _number(axes, own, places[key], size, high)
     for at, (_, label, text, heads) in enumerate(lines):
         if heads and named:
-            look = {"color": style.MUTED} if label else {"fontweight": "bold"}
+            look: dict[str, Any] = {"color": style.MUTED} if label else {"fontweight": "bold"}
             axes.text(0, at, text, transform=axes.get_yaxis_transform(), fontsize=8.5, va="center", **look)
     axes.set_yticks(range(len(lines)), ["" if heads else text for _, _, text, heads in lines], fontsize=8.5)
     axes.set_ylim(len(lines) - 0.4, -0.6)
@@ -217,7 +217,7 @@ def _keys(found: Sequence[Numbers]) -> Iterator[tuple[str, Line2D]]:
     """What marks stand for."""
     for one, series in ((one, series) for one in found for series in SERIES):
         for kind in one.of(series)["kind"].unique():
-            hollow = {"markerfacecolor": style.PAPER} if kind in ("modelled", NEAREST) else {}
+            hollow: dict[str, Any] = {"markerfacecolor": style.PAPER} if kind in ("modelled", NEAREST) else {}
             look = {"markeredgecolor": style.MUTED, "markerfacecolor": style.MUTED, **LOOK[series], **hollow}
             yield _series_name(one, series, kind), Line2D([], [], linestyle="none", **look)
 

@@ -231,8 +231,8 @@ def numbers(published: Published, given: Given, plot: Plot) -> Numbers:
             about = {"series": HERE, "workload": workload, "metric": metric}
             rows += [{**about, **row} for row in found or [{"kind": "unavailable", "reason": reason}]]
     for row in rows:
-        metric = METRIC_WORDS.get(row["metric"], row["metric"]) if len(plot.metrics) > 1 else ""
-        row["group"] = ", ".join(filter(None, (_model(plot, row["workload"]), metric)))
+        word = METRIC_WORDS.get(row["metric"], row["metric"]) if len(plot.metrics) > 1 else ""
+        row["group"] = ", ".join(filter(None, (_model(plot, row["workload"]), word)))
         row["label"] = f"batch {row.get('batch')}" if by_batch else called(published.names, row.get("env"))
         if not by_batch:  # what was measured has the study's batch size, of which such a figure says nothing
             row["batch"] = None
@@ -257,10 +257,10 @@ def _printed(published: Published, plot: Plot) -> Rows:
     for row in own.to_dict("records"):
         unit, by = TIMES_ALONE if row["metric"] == SLOWDOWN else row["unit"], 1.0
         if plot.relative and FIGURE_METRICS[row["metric"]] != "1":
-            by = hosts.get((row["workload"], row["metric"]))
-            if by is None or row["env"] == HOST:
+            key = (row["workload"], row["metric"])
+            if key not in hosts or row["env"] == HOST:
                 continue
-            unit = RATIO
+            unit, by = RATIO, hosts[key]
         found.append(
             {
                 "series": PRINTED, **{name: row[name] for name in ("workload", "env", "batch", "metric", "kind")},
@@ -278,7 +278,8 @@ def _recomputed(series: str, findings: pd.DataFrame, check: str | None, **labels
     for name, value in labels.items():
         own = own[own[name] == value]
     own = own.rename(columns={"recomputed": "value"}).assign(series=series, kind="derived")
-    return own[[column for column in COLUMNS if column in own.columns]].to_dict("records")
+    found: Rows = own[[column for column in COLUMNS if column in own.columns]].to_dict("records")
+    return found
 
 
 def _here(given: Given, plot: Plot, workload: str, metric: str) -> tuple[Rows, str]:
@@ -356,7 +357,7 @@ def _ratios(given: Given, plot: Plot, workload: str, metric: str) -> Rows:
     for ratio in to_alone(given, workload, at) if alone else to_host(given, workload, metric, at):
         if plot.environments and ratio.env not in plot.environments:
             continue
-        row = {"env": ratio.env, "unit": TIMES_ALONE if alone else RATIO, "kind": "measured"}
+        row: dict[str, Any] = {"env": ratio.env, "unit": TIMES_ALONE if alone else RATIO, "kind": "measured"}
         if ratio.ratio is None:
             row |= {"kind": "unavailable", "reason": f"no interval from {ratio.units} units"}
         else:
@@ -456,7 +457,7 @@ def _largest(
     """Of one model: largest as printed, largest and mean of the recordings' own rows, by environment."""
     wrong = findings[(findings["check"] == "own_maximum") & (findings["metric"] == name)]
     agrees = wrong[wrong["workload"] == model].set_index("env")["agrees"].to_dict()
-    facts = [
+    facts: list[tuple[str, str | None, Fact]] = [
         (series, env, fact)
         for series, key in {PRINTED: name, LOGGED: f"own_{name}_max", MEAN: f"own_{name}_mean"}.items()
         for env, fact in sorted(published.of_model(key, model).items(), key=lambda item: env_order(item[0]))
@@ -464,14 +465,14 @@ def _largest(
     ]
     if not facts:
         of_all = [fact for fact in published.facts_of(name, model=model) if not fact.labels.get("env")]
-        facts = [(LOGGED, None, fact) for fact in of_all if fact.quantity]
+        facts = [(LOGGED, None, fact) for fact in of_all]
     counted = {env: f", of {fact.quantity}" for env, fact in published.of_model("own_rows", model).items()}
     return [
         {"series": series, "env": env, "value": fact.quantity.value, "unit": fact.quantity.unit,
          "label": called(published.names, env) or "all together",
-         "printed": f"{fact.quantity}{counted.get(env, '') if series == LOGGED else ''}",
+         "printed": f"{fact.quantity}{counted.get(env or '', '') if series == LOGGED else ''}",
          "agrees": agrees.get(env) if series == LOGGED else None}
-        for series, env, fact in facts
+        for series, env, fact in facts if fact.quantity is not None
     ]  # fmt: skip
 
 
@@ -483,7 +484,12 @@ def sampled(published: Published, given: Given, plot: Plot) -> Iterator[Numbers]
     for quantity in plot.metrics:
         rows, title = [], quantity
         for workload in plot.subjects:
-            about = {"series": HERE, "group": _model(plot, workload), "label": "", "workload": workload}
+            about: dict[str, Any] = {
+                "series": HERE,
+                "group": _model(plot, workload),
+                "label": "",
+                "workload": workload,
+            }
             lacking = why_nothing(given.metrics, plot, workload)
             own = None if lacking else _samples(given, plot, workload, quantity)
             if own is None:

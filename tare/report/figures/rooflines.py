@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 import pandas as pd
@@ -57,7 +57,8 @@ SUPERSCRIPTS = str.maketrans("0123456789", "⁰¹²³⁴⁵⁶⁷⁸⁹")
 WAYS = {ALL_REDUCE: "all-reduce, measured", SERVER: "parameter server, modelled"}
 MEGA = 1e6
 DRAWN = "#b3262e"
-RAN_IN, TRANSACTION_BYTES = "fp32", 32  # of what ran, and of a transaction: papers/checks/roofline.py
+RAN_IN: Final = "fp32"  # what ran, and bytes of a transaction: papers/checks/roofline.py
+TRANSACTION_BYTES = 32
 PUBLISHED, WEIGHTED = "published", "invocation-weighted"
 BASES = {PUBLISHED: "sum of maxima", WEIGHTED: "invocations x average"}
 NEAREST = 0.75  # powers of two between two points that each have their name
@@ -190,7 +191,8 @@ def interval_bars(rows: pd.DataFrame) -> np.ndarray | None:
         return None
     low = (rows["rate"] - rows["low"].fillna(rows["rate"])) / GIGA
     high = (rows["high"].replace(math.inf, np.nan).fillna(rows["rate"] * 8) - rows["rate"]) / GIGA
-    return np.array([low, high.where(rows["low"].notna(), 0.0)])
+    found: np.ndarray = np.array([low, high.where(rows["low"].notna(), 0.0)])
+    return found
 
 
 def name_point(axes: Axes, name: str, x: float, rate: float, size: float = 9.5) -> None:
@@ -233,7 +235,7 @@ def slope(
     if not label:
         return
     rise = bytes_per_s / GIGA
-    at = max(x[0], axes.get_ylim()[0] / rise)
+    at = max(float(x[0]), axes.get_ylim()[0] / rise)
     axes.text(
         at, rise * at, f"  {label}", rotation=math.degrees(math.atan(rise)), transform_rotates_text=True,
         rotation_mode="anchor", va="bottom" if above else "top", fontsize=LETTERS,
@@ -319,10 +321,11 @@ def network_roofline(points: pd.DataFrame, rates: Mapping[str, float]) -> style.
             markeredgewidth=1.6, color=style.INK, label="attainable, modelled",
         )  # fmt: skip
         for env in sorted(points["env"].unique(), key=env_order):
-            rows, look = points[points["env"] == env], {"linestyle": "none", "markersize": 7, "alpha": 0.85}
+            rows = points[points["env"] == env]
             axes.plot(
-                rows["intensity"], rows["rate"] / GIGA, label=env_title(env), **look, **style.point_style(env)
-            )
+                rows["intensity"], rows["rate"] / GIGA, linestyle="none", markersize=7, alpha=0.85,
+                label=env_title(env), **style.point_style(env),
+            )  # fmt: skip
         for workload, rows in points.groupby("workload"):
             name_point(axes, workload_title(str(workload)), rows["intensity"].mean(), rows["rate"].min())
         note = (
@@ -337,24 +340,25 @@ def network_roofline(points: pd.DataFrame, rates: Mapping[str, float]) -> style.
         return style.finish(figure, title, note, f"{title}. {told}.", axes.get_legend_handles_labels(), 2)
 
 
-def paper_roofline(published: Published, given: Given) -> style.Drawing:
-    """The paper's roofline above, this machine below; `given.ceilings` are there."""
+def paper_roofline(published: Published, given: Given, record: CeilingsRecord) -> style.Drawing:
+    """The paper's roofline above, this machine with its ceilings below."""
     title = f"The paper's figure {figure_of(published)}, and this machine"
     drawn, audited, own = drawn_points(published), audited_points(published, given.findings), points(given.metrics)
     if drawn.empty or audited.empty:
         return style.empty(title, "the published numbers hold no roofline")
-    peak, memory = (published.fact(name).quantity.value for name in ("roofline_peak", "roofline_memory"))
+    roofs = (published.fact(name).quantity for name in ("roofline_peak", "roofline_memory"))
+    peak, memory = (roof.value for roof in roofs if roof is not None)
     with style.house_style():
         figure = Figure(figsize=(style.WIDTH_IN * 1.1, 8.6 if len(own) else 5.2))
-        panels = figure.subplots(1 + bool(len(own)), 1, height_ratios=[1.2, 1][: 1 + bool(len(own))], squeeze=False)
-        above = panels[0, 0]
+        figure.subplots(1 + bool(len(own)), 1, height_ratios=[1.2, 1][: 1 + bool(len(own))])
+        above, *below = figure.axes
         _paper_roofs(above, published, drawn, audited, peak, memory)
         _paper_points(above, drawn, audited)
-        if len(own):
-            prepare(panels[1, 0], own, given.ceilings)
-            workload_points(panels[1, 0], own)
-            on_cpu = given.ceilings.device == "cpu"
-            panels[1, 0].set_title("This machine's CPU: measured roofs" if on_cpu else "This machine's device")
+        for axes in below:
+            prepare(axes, own, record)
+            workload_points(axes, own)
+            on_cpu = record.device == "cpu"
+            axes.set_title("This machine's CPU: measured roofs" if on_cpu else "This machine's device")
         factors = " and ".join(significant(peak / roof, 2) for roof in sorted(set(audited["roof_flop_per_s"])))
         note = (
             f"Above: published logs, their {theirs(published.names, HOST)} as host. The roof as drawn is {factors} "
@@ -374,7 +378,7 @@ def paper_roofline(published: Published, given: Given) -> style.Drawing:
         return style.finish(figure, title, note, alt, above.get_legend_handles_labels(), 2)
 
 
-def _point_told(row: tuple) -> str:
+def _point_told(row: Any) -> str:
     return f"{significant(row.intensity)} FLOP/B, {decimal_prefix(row.rate)}FLOP/s"
 
 
@@ -398,7 +402,8 @@ def audited_points(published: Published, findings: pd.DataFrame) -> pd.DataFrame
         column = "published" if basis == PUBLISHED else "recomputed"
         flops, moved = (sums.loc[(one.workload, one.env, name), column] for name in ("flops", "hbm_transactions"))
         device = devices[one.workload, one.env]
-        sheet = datasheet.find(device)
+        if (sheet := datasheet.find(device)) is None:
+            continue
         intensity, peak = flops / (moved * TRANSACTION_BYTES), sheet.peak_flop_per_s[RAN_IN]
         bound = "memory" if intensity * sheet.memory_bytes_per_s < peak else "compute"
         rows.append(
@@ -438,8 +443,8 @@ def _paper_roofs(
     names = [(peak, f"as drawn:\n{decimal_prefix(peak)}FLOP/s{named}", DRAWN)]
     for index, row in enumerate(roofs.itertuples()):
         label = "" if index else f"HBM {decimal_prefix(row.roof_bytes_per_s)}B/s"
-        look = {"color": style.INK, "linewidth": 0.9 if index else 1.5}
-        slope(axes, line, row.roof_bytes_per_s, row.roof_flop_per_s, label, **look)
+        width = 0.9 if index else 1.5
+        slope(axes, line, row.roof_bytes_per_s, row.roof_flop_per_s, label, color=style.INK, linewidth=width)
         kind, rate = str(row.device).split("-")[1], decimal_prefix(row.roof_flop_per_s)
         names.append((row.roof_flop_per_s, f"{RAN_IN}, {kind}:\n{rate}FLOP/s", style.INK))
     name_roofs(axes, names)

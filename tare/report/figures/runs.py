@@ -51,14 +51,14 @@ def units(metrics: pd.DataFrame, workload: str) -> style.Drawing:
     flagged = 0
     with style.house_style():
         figure = Figure(figsize=(style.WIDTH_IN, lines * (0.2 * len(environments) + 0.75) + 0.75))
-        panels = figure.subplots(lines, COLUMNS, sharey=True, squeeze=False)
-        for axes, metric in zip(panels.flat, shown, strict=False):
+        figure.subplots(lines, COLUMNS, sharey=True, squeeze=False)
+        for axes, metric in zip(figure.axes, shown, strict=False):
             flagged += _dots(axes, rows[rows["metric"] == metric], environments)
             axes.set_title(metric_title(metric), fontsize=9.5)
             axes.set_yticks(range(len(environments)), [env_title(env, short=True) for env in environments])
             axes.set_ylim(len(environments) - 0.4, -0.6)
             style.bare(axes)
-        for axes in panels.flat[len(shown) :]:
+        for axes in figure.axes[len(shown) :]:
             axes.set_axis_off()
         by_kind = rows.groupby(rows["campaign"].map(kind_of))["rep"].nunique()
         n = ", ".join(dict.fromkeys(units_text(count, str(kind)) for kind, count in by_kind.items()))

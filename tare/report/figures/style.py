@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import matplotlib
 from markupsafe import Markup
@@ -138,7 +138,7 @@ def paint(env: str) -> str:
     return f"var(--fig-{name}, {colour(env)})" if name in PAGE_COLOURS else colour(env)
 
 
-def point_style(env: str) -> dict[str, str]:
+def point_style(env: str) -> dict[str, Any]:
     """Marker, colour and filling of an environment's points; the control is hollow."""
     own, marker = _look(read_role(env).place.name)
     fill = PAPER if env == CONTROL else own
@@ -177,7 +177,7 @@ def title_above(figure: Figure, title: str) -> None:
     figure.suptitle(heading(figure, title), x=0.01, ha="left", fontsize=10.5, fontweight="bold")
 
 
-def bare(axes: Axes, *, grid: str = "x") -> None:
+def bare(axes: Axes, *, grid: Literal["x", "y", "both"] = "x") -> None:
     """Light grid along one axis, no frame but the bottom line."""
     for side in ("top", "right", "left"):
         axes.spines[side].set_visible(False)

@@ -64,7 +64,7 @@ Mark = Callable[[Axes, pd.DataFrame, Trace, str], None]
 
 def over_time(
     rows: pd.DataFrame, steps: pd.DataFrame | None, traces: Sequence[Trace], title: str, note: str,
-    mark: Mark | None = None,
+    mark: Mark = lambda *_: None,
 ) -> Figure | None:  # fmt: skip
     """One panel per trace, one line per environment, from the start of the first step on; start-up is negative.
 
@@ -91,7 +91,7 @@ def over_time(
         for axes, trace in zip(figure.axes, shown, strict=False):
             panel(axes, rows, trace.column, trace.unit, when, ticked)
             axes.set_ylabel(trace.label)
-            for env in rows["launch"].unique() if mark else ():
+            for env in rows["launch"].unique():
                 mark(axes, rows[rows["launch"] == env], trace, when)
         if ticked is not None:
             panel(figure.axes[-1], ticked.assign(**{when: ticked["end_s"]}), RATE.column, RATE.unit, when)
@@ -117,21 +117,21 @@ def panel(
 
     A `column` of one workload's rows, divided by `unit`, over a column of time (`time_of`).
     """
-    ticked = steps is not None and len(steps) > 0 and when == ALIGNED
+    ticked = steps if steps is not None and len(steps) and when == ALIGNED else None
     for number, env in enumerate(sorted(rows["launch"].unique(), key=env_order)):
         own = rows[rows["launch"] == env].sort_values(when)
-        look = {"color": style.colour(env), "linewidth": 1.3, "alpha": 0.9, "label": env_title(env)}
-        axes.plot(own[when], own[column] / unit, **look)
-        if ticked:
-            ends = steps.loc[steps["launch"] == env, "end_s"]
+        colour, label = style.colour(env), env_title(env)
+        axes.plot(own[when], own[column] / unit, color=colour, linewidth=1.3, alpha=0.9, label=label)
+        if ticked is not None:
+            ends = ticked.loc[ticked["launch"] == env, "end_s"]
             axes.plot(
                 ends, [0.98 - 0.05 * number] * len(ends), linestyle="none", marker="|", markersize=4,
-                color=style.colour(env), transform=axes.get_xaxis_transform(),
+                color=colour, transform=axes.get_xaxis_transform(),
             )  # fmt: skip
     if when == ALIGNED:
         axes.axvline(0, color=style.MUTED, linewidth=0.8, linestyle=":")
     axes.set_ylim(bottom=0)
-    if ticked:
+    if ticked is not None:
         axes.set_ylim(top=ABOVE * axes.get_ylim()[1])
     style.bare(axes, grid="y")
 
@@ -149,7 +149,7 @@ def of(table: pd.DataFrame | None, workload: str) -> pd.DataFrame | None:
 def utilisation(samples: pd.DataFrame, workload: str, steps: pd.DataFrame | None = None) -> style.Drawing:
     """What the processes of one profiled launch per environment used over time, and the rate of its steps."""
     title = f"{workload_title(workload)}: CPU, memory, input over a launch"
-    rows = of(samples, workload)
+    rows = samples[samples["workload"] == workload]
     note = (
         "n = 1 profiled launch per environment: the program and its children, sampled in a thread of it; the "
         "profiler's own work is in it. Time before the first sample is the runtime's start."
@@ -239,7 +239,7 @@ def faults(reasons: object) -> list[str]:
 def device_samples(samples: pd.DataFrame, workload: str, steps: pd.DataFrame | None = None) -> style.Drawing:
     """What the driver reported over one profiled launch per environment; throttled samples are ringed."""
     title = f"{workload_title(workload)}: the device over a launch"
-    rows = of(samples, workload)
+    rows = samples[samples["workload"] == workload]
     slow = rows["throttle_reasons"].map(faults)
     names = sorted({name for found in slow for name in found})
     said = f"Ringed: clocked lower, says the driver ({', '.join(names)})." if names else "No sample was throttled."
