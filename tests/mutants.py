@@ -3,17 +3,14 @@
     python3 -m pip install --target ../cosmic-ray cosmic-ray    # the tests' packages do not have it
     PYTHONPATH=../cosmic-ray:tests/unit .venv/bin/python tests/mutants.py --seed 1
 
-Cosmic Ray's operators make the mutants. Of each package `--each` places are drawn, and one mutant of each that
-compiles. Not drawn: annotations, decorators, what is inside a `raise` or a formatted string (messages), bare stars
-of signatures, and numbers that a module assigns as its constants.
+Of each package `--each` places are drawn, and one mutant of each that compiles. Not drawn: annotations, decorators,
+messages (`raise`, formatted strings), bare stars of signatures, numbers that a module assigns as its constants.
 
-A mutant meets the unit tests that import its module, themselves or by a helper in tests/ (where there are none,
-those that import a module that does), without those of tests/unit/quick.py: FILES files, those named after it or
-that name it most often. A test that fails or takes longer than SLOW seconds kills it, if it passes without it. What
-nothing kills in LIMIT seconds has survived.
-
-The clone in `--tree`, of what is committed, is changed. Each result is a line of the file beside it, so that a call
-goes on where one ended; `--again` tries survivors once more. A package's share has its exact interval at 95%.
+A mutant meets unit tests that import its module, themselves or by a helper in tests/ (where there are none, those
+that import a module that does), without those of tests/unit/quick.py: FILES files, those named after it or that
+name it most often. A test that fails or takes longer than SLOW seconds kills it, if it passes without it. What
+nothing kills in LIMIT seconds has survived. The clone in `--tree`, of what is committed, is changed; each result is
+a line of the file beside it, so that a call goes on where one ended. Shares have their exact interval at 95%.
 """
 
 import argparse
@@ -25,7 +22,6 @@ import json
 import os
 import random
 import re
-import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -37,7 +33,8 @@ from scipy.stats import binomtest
 
 PACKAGES = ("tare/stats", "tare/launch", "tare/experiments")
 FILES, SLOW, LIMIT = 4, 60.0, 120.0
-PYTEST = ("-m", "pytest", "-n0", "-q", "-x", "-p", "no:cacheprovider", "-o", f"timeout={SLOW}")
+PYTEST = ("timeout", "--signal=KILL", f"{LIMIT:g}", sys.executable, "-m", "pytest", "-n0", "-q", "-x")
+PYTEST += ("-p", "no:cacheprovider", "-o", f"timeout={SLOW}")  # what tests start is in their group, and killed
 LEFT_OUT = tuple(f"--deselect=tests/unit/{each}" for each in quick.LEFT_OUT)
 
 
@@ -82,13 +79,9 @@ def drawn(package, seed, size):
 def importing(path, folder):
     """The files of a folder that import a module; helpers of tests are imported without their folder."""
     *above, stem = path.with_suffix("").parts
-    package = re.escape(".".join(above)) if above[0] == "tare" else None
-    name = (
-        rf"from {package}(\.{stem} import| import (\(\n)?[^()]*\b{stem}\b)"
-        if package
-        else rf"(from|import) {stem}\b"
-    )
-    return {each for each in Path(folder).rglob("*.py") if re.search(f"^{name}", each.read_text(), re.MULTILINE)}
+    name = rf"^from {re.escape('.'.join(above))}(\.{stem} import| import (\(\n)?[^()]*\b{stem}\b)"
+    name = name if above[0] == "tare" else rf"^(from|import) {stem}\b"
+    return {each for each in Path(folder).rglob("*.py") if re.search(name, each.read_text(), re.MULTILINE)}
 
 
 def test_files(module):
@@ -97,25 +90,14 @@ def test_files(module):
     direct = importing(path, "tests/unit")
     found = direct.union(*(importing(each, "tests/unit") for each in importing(path, "tests") - direct))
     found = found or {each for one in importing(path, "tare") for each in importing(one, "tests/unit")}
-    by = {
-        each: (each.stem == f"test_{path.stem}", each in direct, each.read_text().count(path.stem))
-        for each in found
-    }
-    tests = sorted((each for each in found if each.name.startswith("test_")), key=lambda each: (by[each], each))
-    return [str(each) for each in tests[: -FILES - 1 : -1]]
+    stem, tests = path.stem, [each for each in sorted(found) if each.name.startswith("test_")]
+    tests.sort(key=lambda each: (each.stem != f"test_{stem}", each not in direct, -each.read_text().count(stem)))
+    return [str(each) for each in tests[:FILES]]
 
 
 def first_failed(*arguments):
     """The first test that fails, or file that can't be read; None if there is none within LIMIT."""
-    child = subprocess.Popen([sys.executable, *PYTEST, *arguments], stdout=-1, text=True, start_new_session=True)
-    said = ""
-    try:
-        said, _ = child.communicate(timeout=LIMIT)
-    except subprocess.TimeoutExpired:
-        pass
-    finally:
-        with contextlib.suppress(ProcessLookupError):
-            os.killpg(child.pid, signal.SIGKILL)  # and what its tests started
+    said = subprocess.run([*PYTEST, *arguments], stdout=subprocess.PIPE, text=True, check=False).stdout
     found = re.search(r"^(?:FAILED|ERROR) (.*?)(?: - .*)?$", said, re.MULTILINE)
     return found[1] if found else None
 
@@ -145,10 +127,8 @@ def report(rows):
         for row in left:
             print(f"{row['module']}, line {row['line']}:", *row["difference"], sep="\n    ")
         if of:
-            low, high = binomtest(len(left), len(of)).proportion_ci(method="exact")
-            print(
-                f"{package}: {len(left)} of {len(of)} survived: {len(left) / len(of):.0%} ({low:.0%} to {high:.0%})"
-            )
+            share, (low, high) = len(left) / len(of), binomtest(len(left), len(of)).proportion_ci(method="exact")
+            print(f"{package}: {len(left)} of {len(of)} survived: {share:.0%} ({low:.0%} to {high:.0%})")
 
 
 def main():
@@ -157,7 +137,6 @@ def main():
     parser.add_argument("--tree", type=Path, default="../tare-mutants", help="the clone to change")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--each", type=int, default=40, help="mutants of each package")
-    parser.add_argument("--again", action="store_true", help="try those that survived once more")
     asked = parser.parse_args()
     root, tree = Path.cwd(), asked.tree.resolve()
     if not tree.exists():
@@ -165,29 +144,23 @@ def main():
     subprocess.run(["git", "-C", tree, "fetch", "-q", root, "HEAD"], check=True)
     subprocess.run(["git", "-C", tree, "reset", "-q", "--hard", "FETCH_HEAD"], check=True)
     os.chdir(tree)
-    compiled = [
-        "-m",
-        "compileall",
-        "-q",
-        "--invalidation-mode=checked-hash",
-        "tare",
-    ]  # by text, not by time and size
-    subprocess.run([sys.executable, *compiled], check=True)
+    by_text = "--invalidation-mode=checked-hash"  # time and size may be alike
+    subprocess.run([sys.executable, "-m", "compileall", "-q", by_text, "tare"], check=True)
     os.environ["PYTHONPATH"] = str(tree)
     kept, rows = tree.with_name(f"{tree.name}-{asked.seed}.jsonl"), {}
     for row in map(json.loads, kept.read_text().splitlines() if kept.exists() else ()):
         rows[row["module"], row["operator"], row["occurrence"]] = row
-    chosen = [list(drawn(package, asked.seed, asked.each)) for package in asked.packages]
-    chosen = [mutant for some in zip(*chosen, strict=True) for mutant in some]
-    for mutant in chosen:
-        if mutant[:3] not in rows or (asked.again and rows[mutant[:3]]["killer"] is None):
-            source = Path(mutant[0]).read_text()
-            lines = list(difflib.unified_diff(source.splitlines(), mutant[-1].splitlines(), n=0, lineterm=""))[3:]
-            row = dict(zip(("module", "operator", "occurrence", "line"), mutant, strict=False))
-            rows[mutant[:3]] = row | {"difference": lines, "killer": killer(Path(mutant[0]), mutant[-1])}
+    by = [list(drawn(package, asked.seed, asked.each)) for package in asked.packages]
+    chosen = {mutant[:3]: mutant for some in zip(*by, strict=True) for mutant in some}
+    for key, (module, *_, line, changed) in chosen.items():
+        if key not in rows:
+            source = Path(module).read_text()
+            lines = list(difflib.unified_diff(source.splitlines(), changed.splitlines(), n=0, lineterm=""))[3:]
+            row = dict(zip(("module", "operator", "occurrence"), key, strict=True))
+            rows[key] = {**row, "line": line, "difference": lines, "killer": killer(Path(module), changed)}
             with kept.open("a") as file:
-                file.write(json.dumps(rows[mutant[:3]]) + "\n")
-    report([rows[each[:3]] for each in chosen])
+                file.write(json.dumps(rows[key]) + "\n")
+    report([rows[key] for key in chosen])
 
 
 if __name__ == "__main__":

@@ -267,6 +267,17 @@ def test_machines_of_their_own_have_a_bridge_from_the_cable_to_a_tap(monkeypatch
     assert inside[5].startswith("tc qdisc add dev eth0 root") and not any("address add" in words for words in asked)
 
 
+@pytest.mark.parametrize(
+    ("words", "status"), [([], 2), (["nonsense"], 2), (["{}", "{}"], 2), (["--help"], 0), (["-h"], 0)]
+)
+def test_a_switch_without_a_plan_tells_what_it_is_where_that_is_asked_for_as_an_answer(words, status):
+    ended = subprocess.run(
+        [sys.executable, "-I", "-S", switch.__file__, *words], capture_output=True, text=True, timeout=30
+    )
+    said, other = (ended.stderr, ended.stdout) if status else (ended.stdout, ended.stderr)
+    assert ended.returncode == status and switch.__doc__.strip() in said and not other
+
+
 def test_a_switch_that_fails_says_so_by_its_protocol(tmp_path):
     plan = {"name": "tare-0", "ports": 0, "namespaces": [], "rate_bit_per_s": None, "delay_ms": 0, "overlay": False,
             "taps": False}  # fmt: skip

@@ -85,6 +85,14 @@ def test_the_context_has_what_both_recipes_copy(tmp_path):
     assert copied == {path.name for path in context.iterdir()} - {"Dockerfile", "apptainer.def"}
 
 
+@pytest.mark.parametrize("found", [None, SimpleNamespace(origin=None)])
+def test_a_python_without_pip_has_no_context(tmp_path, monkeypatch, found):
+    monkeypatch.setattr(making.importlib.util, "find_spec", lambda name: found)
+    with pytest.raises(UnavailableError, match="no pip"):
+        making.write_context(tmp_path / "context", SimpleNamespace(path=tmp_path, entries=[]), [])
+    assert not (tmp_path / "context").exists()
+
+
 def test_the_definition_has_the_dockerfiles_steps():
     dockerfile, definition = (project_root() / name for name in (making.DOCKERFILE, making.DEFINITION))
     steps = [line.split(maxsplit=1) for line in dockerfile.read_text().splitlines() if line[:1].isupper()]

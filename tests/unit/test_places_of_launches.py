@@ -1,17 +1,19 @@
 """Where launches meet and what is made for them: values by hand, without a launch."""
 
+import contextlib
 import socket
 from dataclasses import replace
 from types import SimpleNamespace
 
 import pytest
+from asked import CONDITIONS
 from test_adapters import LAUNCH
 
 from envs.docker import Docker
 from envs.host import Host
 from envs.vm import Vm
 from tare.core.process import Finished
-from tare.launch import conditions, networks, prepare
+from tare.launch import conditions, group, networks, prepare
 from tare.launch.networks import Wires
 from tare.launch.place import Site
 from tare.launch.scenarios import distributed
@@ -115,3 +117,30 @@ def test_in_its_own_time_a_launch_ends_without_what_it_was_stopped_for():
     assert found.end_ns == 14 * 10**9 and found.slices == billed()
     never = record.replace(end_ns=None)
     assert in_own_time(never, billed()) == never
+
+
+@pytest.mark.parametrize(
+    ("ended", "killed", "cleaned"),
+    [(("ok", "ok"), [], []), (("ok", "failed"), [], [1]), (("ok", None), [1], [1]), ((None, None), [0, 1], [0, 1])],
+)
+def test_of_a_group_only_members_that_did_not_end_well_are_cleaned_up(monkeypatch, ended, killed, cleaned):
+    done = {"killed": [], "cleaned": []}
+
+    def ready_one(site, program, asked, *, pad_bytes, member):
+        talk = SimpleNamespace(go=lambda: None, kill=lambda: done["killed"].append(member))
+        return contextlib.nullcontext(SimpleNamespace(start=lambda: talk, environment=None, planned=member))
+
+    def watch(live, asked):
+        for one, status in zip(live, ended, strict=True):
+            one.record = status and LaunchRecord(status=status, reason=None if status == "ok" else "it died")
+
+    monkeypatch.setattr(
+        group, "meeting", lambda site, size, network: contextlib.nullcontext(SimpleNamespace(record=None))
+    )
+    monkeypatch.setattr(group, "ready", ready_one)
+    monkeypatch.setattr(group, "members_at", lambda place, size, cpus: list(range(size)))
+    monkeypatch.setattr(group, "clean_up", lambda environment, planned: done["cleaned"].append(planned))
+    monkeypatch.setattr(group, "_watch", watch)
+    monkeypatch.setattr(group, "_together", lambda live, culprit, asked, network: [one.rank for one in live])
+    assert group._launch_once(None, None, CONDITIONS, 2, 0, None) == [0, 1]
+    assert done == {"killed": killed, "cleaned": cleaned}

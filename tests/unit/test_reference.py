@@ -273,6 +273,40 @@ def test_a_set_of_many_files_travels_by_folders_as_the_study_chooses_it(tmp_path
     assert (found / "train/n1/images/1.JPEG").read_bytes() == b"image 1"
 
 
+def test_charliecloud_is_packed_with_its_libraries_beyond_glibc_where_both_programs_are_here(tmp_path, monkeypatch):
+    there = tmp_path / "there"
+    there.mkdir()
+    for name in ("ch-run", "libcharliecloud.so.1", "libc.so.6"):
+        (there / name).write_text(name)
+    listed = f"""
+        linux-vdso.so.1 (0x00007ffd)
+        libcharliecloud.so.1 => {there}/libcharliecloud.so.1 (0x00007f)
+        libc.so.6 => {there}/libc.so.6 (0x00007f)
+    """
+    calls = []
+
+    def called(argv, **more):
+        calls.append([Path(one).name if "/" in one and "$" not in one else one for one in argv])
+        return SimpleNamespace(stdout=listed)
+
+    monkeypatch.setattr(reference_input, "run", called)
+    monkeypatch.setattr(reference_input.sysconfig, "get_path", lambda name: str(there))
+    monkeypatch.setattr(reference_input.shutil, "which", lambda name: None)
+    assert "ch-run is not installed" in reference_input._pack_ch_run(tmp_path / "packed")
+    monkeypatch.setattr(reference_input.shutil, "which", lambda name: str(there / name))
+    assert "patchelf is not installed" in reference_input._pack_ch_run(tmp_path / "packed")
+    assert not calls and not (tmp_path / "packed").exists()
+    (there / "patchelf").touch()
+    assert reference_input._pack_ch_run(tmp_path / "packed") is None
+    packed = {str(path.relative_to(tmp_path / "packed")) for path in (tmp_path / "packed").rglob("*.*")}
+    assert packed == {"lib/libcharliecloud.so.1"} and os.access(tmp_path / "packed/ch-run", os.X_OK)
+    assert calls == [
+        ["ldd", "ch-run"],
+        ["patchelf", "--force-rpath", "--set-rpath", "$ORIGIN", "libcharliecloud.so.1"],
+        ["patchelf", "--force-rpath", "--set-rpath", "$ORIGIN/lib", "ch-run"],
+    ]
+
+
 def test_a_carried_file_that_changed_is_refused(carried):
     (carried / "data/tiny.json").write_text("{}")
     with pytest.raises(IntegrityError, match="is not what was packed"):
