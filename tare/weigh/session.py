@@ -43,12 +43,13 @@ def weigh(request: Request, results: Path) -> Answer:
         places, unavailable = open_places(request, results, stack)
         rounds = Rounds(request, results, "campaign", places)
         try_the_job(request, rounds)
+        until = time.monotonic() + 60 * request.minutes  # of measuring: what came before is not
         share = MAIN_SHARE if request.confirm and len(places) > 1 else 1.0
         units = rounds.run(share * 60 * request.minutes)
         found = Found(request=request, places=places, unavailable=unavailable, units=units, rounds=rounds)
         causes = {}
         if request.confirm and (asked := found.suspected()):
-            left_s = 60 * request.minutes - (time.monotonic() - began)
+            left_s = until - time.monotonic()
             causes = causes_found(found, asked, try_changes(found, asked, results, left_s, stack))
     answer = found.answer((time.monotonic() - began) / 60, causes)
     answer.write(results / ANSWER)
