@@ -484,12 +484,8 @@ def sampled(published: Published, given: Given, plot: Plot) -> Iterator[Numbers]
     for quantity in plot.metrics:
         rows, title = [], quantity
         for workload in plot.subjects:
-            about: dict[str, Any] = {
-                "series": HERE,
-                "group": _model(plot, workload),
-                "label": "",
-                "workload": workload,
-            }
+            about: dict[str, Any] = {"series": HERE, "group": _model(plot, workload), "label": ""}
+            about["workload"] = workload
             lacking = why_nothing(given.metrics, plot, workload)
             own = None if lacking else _samples(given, plot, workload, quantity)
             if own is None:
