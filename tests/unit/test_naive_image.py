@@ -224,6 +224,37 @@ def test_a_sif_is_built_beside_its_parts_and_weighed_by_what_it_takes_on_disk(tm
         pass
 
 
+@pytest.mark.parametrize("fails", [None, "load", "build"])
+def test_docker_builds_by_the_classic_builder_and_keeps_nothing(tmp_path, monkeypatch, fails):
+    calls, guarded = [], []
+
+    def run(argv, *, timeout_s, env, check=False):
+        calls.append(tuple(argv[1:3]))
+        assert env == {"PATH": "/bin", "DOCKER_BUILDKIT": "0"}
+        if check and argv[1] == fails:
+            raise UnavailableError(f"docker {fails} failed")
+        return dataclasses.replace(ended(0, 3.0), stdout="sha256:5f 12345\n")
+
+    def at_death(what, *, commands, env):
+        guarded.extend(commands)
+        return contextlib.nullcontext()
+
+    monkeypatch.setattr(making, "run", run)
+    monkeypatch.setattr(making, "at_death", at_death)
+    monkeypatch.setattr(making, "launcher_environment", lambda adapter: {"PATH": "/bin"})
+    parts = SimpleNamespace(folder=tmp_path, context=tmp_path / "context", tag="tare:torch")
+    removed = [("image", "rm"), ("image", "prune")]
+    with (
+        pytest.raises(UnavailableError) if fails else contextlib.nullcontext(),
+        making._docker(None, parts) as found,
+    ):
+        assert (found.reference, found.seconds, found.bytes) == ("sha256:5f", 3.0, 12345)
+        assert calls[2][0] == "build" and calls[3:] == [("image", "inspect")]
+        calls.clear()
+    assert calls[-2:] == removed and (fails or len(calls) == 2)
+    assert [tuple(words[1:3]) for words in guarded] == removed, "so they are where this process is killed"
+
+
 @pytest.mark.parametrize("status", [0, 1])
 def test_an_image_counts_where_a_launch_of_it_imports_the_stack(tmp_path, monkeypatch, status):
     launches = []

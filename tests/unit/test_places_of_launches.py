@@ -6,20 +6,22 @@ from dataclasses import replace
 from types import SimpleNamespace
 
 import pytest
-from asked import CONDITIONS
+from asked import CONDITIONS, spec
 from test_adapters import LAUNCH
 
 from envs.docker import Docker
 from envs.host import Host
 from envs.vm import Vm
+from tare.core.errors import UnavailableError
 from tare.core.process import Finished
 from tare.launch import conditions, group, networks, prepare
+from tare.launch.channel import ConversationError
 from tare.launch.networks import Wires
 from tare.launch.place import Site
-from tare.launch.scenarios import distributed
+from tare.launch.scenarios import distributed, shared
 from tare.launch.slicing.rounds import in_own_time, slices_of
 from tare.model.conditions import Group
-from tare.model.records.launches import LaunchRecord
+from tare.model.records.launches import Clock, LaunchRecord
 
 SITE = Site(environment=Host(), python="p", reference=None, data=None)
 GROUP = Group(workers=2, exchange="all-reduce", network="switch", rate_mbit_per_s=1000.0, delay_ms=0.5)
@@ -144,3 +146,30 @@ def test_of_a_group_only_members_that_did_not_end_well_are_cleaned_up(monkeypatc
     monkeypatch.setattr(group, "_together", lambda live, culprit, asked, network: [one.rank for one in live])
     assert group._launch_once(None, None, CONDITIONS, 2, 0, None) == [0, 1]
     assert done == {"killed": killed, "cleaned": cleaned}
+
+
+def test_a_neighbour_made_the_steps_that_ended_while_the_launch_ran_by_its_own_clock(monkeypatch):
+    told = {"step_ends_ns": [10, 20, 30, 40, 50], "seconds": 1.5, "cpu_s": 0.5}
+    record = LaunchRecord(status="ok", reason=None, clock=Clock(offset_ns=100, error_ns=1), deviations=("odd",))
+    monkeypatch.setattr(shared, "record_of", lambda finished, prepared, asked: record)
+    talk = SimpleNamespace(ask=lambda *given, timeout_s: told, end=lambda *, timeout_s: None)
+    live = shared.Live(
+        prepared=SimpleNamespace(planned=SimpleNamespace(name="tare-1")),
+        talk=talk,
+        spec=spec(workload="mnist_cnn", batch=8),
+        conditions=CONDITIONS,
+    )
+    beside = LaunchRecord(status="ok", reason=None, spawn_ns=120, end_ns=140)
+    found = live.end(beside)
+    assert (found.steps, found.seconds, found.cpu_s) == (3, 1.5, 0.5)
+    assert (found.launch, found.workload, found.batch, found.deviations) == ("tare-1", "mnist_cnn", 8, ("odd",))
+    assert live.has_ended
+    del told["cpu_s"]
+    with pytest.raises(ConversationError, match="lacks 'cpu_s'"):
+        live.end(beside)
+    failed = record.replace(status="failed", reason="it died")
+    monkeypatch.setattr(shared, "record_of", lambda finished, prepared, asked: failed)
+    live.has_ended = False
+    with pytest.raises(UnavailableError, match="it died"):
+        live.end(beside)
+    assert not live.has_ended
