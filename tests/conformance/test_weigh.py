@@ -13,7 +13,7 @@ from tare.core.files import project_root
 pytestmark = [pytest.mark.runtime, pytest.mark.quiet]
 MINUTES = (3.0, 6.0)
 CASES = (
-    *("a package of the user's own", "one thread of two", "kernels of an old processor", "an image through FUSE"),
+    *("a package of the user's own", "kernels of an old processor", "an image through FUSE"),
     *("the host twice", "Docker with little shared memory, unused"),
 )
 
