@@ -159,6 +159,31 @@ def sealed_at(folder, **fields):
     return path
 
 
+@pytest.mark.parametrize("left_s", [1e6, 40.0])
+def test_a_part_gets_its_records_and_its_share_of_the_budget_if_so_much_is_left(tmp_path, monkeypatch, left_s):
+    seen = []
+
+    def wait(argv, variables, log, timeout_s):
+        seen.append((argv, float(variables[reference_parts.DEADLINE]), timeout_s))
+        log.write(b"tare: it broke\n")
+        return 3
+
+    monkeypatch.setattr(reference_parts, "_wait", wait)
+    monkeypatch.setattr(reference_parts.time, "monotonic", lambda: 1000.0)
+    clock = SimpleNamespace(left_s=left_s, budget_s=36_000.0)
+    plain = Part(kind="ceilings", arguments=("ceilings",), out=Path("ceilings.json"))
+    job = Part(kind="rounds", arguments=("rounds",), out=Path("sealed.json"), workload="mnist_cnn")
+    for part in (plain, job):
+        row = reference_parts.run_part(part, tmp_path, clock)
+        assert (row["status"], row["reason"]) == ("failed", "it broke")
+        argv, deadline, timeout_s = seen.pop()
+        most_s = min(left_s, max(reference_parts.LEAST_CAP_S, reference_parts.SHARES[part.kind] * 36_000.0))
+        assert (deadline, timeout_s) == (1000.0 + most_s, most_s + reference_parts.GRACE_S)
+        assert argv[:4] == [sys.executable, "-m", "tare", part.kind]
+        assert argv[-2:] == ["--out", str(tmp_path / part.out)]
+        assert ("--data" in argv) == (part is job) and "--images" in argv
+
+
 def test_the_outcome_of_a_part_is_read_from_its_record(tmp_path):
     assert outcome(sealed_at(tmp_path), 0, "") == ("ok", None)
     assert outcome(sealed_at(tmp_path, status="ended", reason="no time left"), 0, "") == ("ended", "no time left")
