@@ -8,10 +8,15 @@ python busy.py bursts SEED    copies memory for a while, rests for a while; leng
 from __future__ import annotations
 
 import argparse
+import contextlib
 import os
 import random
+import subprocess
+import sys
 import time
+from collections.abc import Iterator, Sequence
 
+CONDITIONS = ("quiet", "busy", "bursts")
 MEAN_S = 2.0
 COPIED_BYTES = 16 << 20  # beyond most last caches: it takes bandwidth too
 LOOKS = 100_000  # passes of the loop between two looks at the parent
@@ -34,6 +39,31 @@ def bursts(seed: str) -> None:
         while time.monotonic() < ends:
             bytes(block)
         time.sleep(generator.expovariate(1 / MEAN_S))
+
+
+@contextlib.contextmanager
+def loaded(condition: str, cpus: Sequence[int], seed: str) -> Iterator[dict[str, float]]:
+    """The load of a condition; when it has ended, `load_cpu_s` says how much CPU time it took.
+
+    Args:
+        condition: quiet: none; busy: a loop on each CPU; bursts: half as many programs that copy memory and rest.
+        cpus: of the launches.
+        seed: of the bursts.
+    """
+    asked = {
+        "quiet": [],
+        "busy": [["loop", str(cpu)] for cpu in cpus],
+        "bursts": [["bursts", f"{seed}/{number}"] for number in range(max(1, len(cpus) // 2))],
+    }[condition]
+    found = {"load_cpu_s": 0.0}
+    started = [subprocess.Popen([sys.executable, __file__, *words]) for words in asked]
+    try:
+        yield found
+    finally:
+        for process in started:
+            process.terminate()
+            _, process.returncode, usage = os.wait4(process.pid, 0)
+            found["load_cpu_s"] += usage.ru_utime + usage.ru_stime
 
 
 if __name__ == "__main__":

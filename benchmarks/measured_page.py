@@ -23,6 +23,11 @@ from tare.core.files import read_json  # noqa: E402
 
 FOLDER = ROOT / "benchmarks"
 CONFIDENCE = 0.95
+BESIDE = {
+    "quiet": "The machine as it is",
+    "busy": "A busy loop on each processor of the launches",
+    "bursts": "Programs that copy memory and rest at random",
+}
 QUANTITIES = {"body": "programs of whole runs, without start and exit", "step, steady": "training steps"}
 
 
@@ -46,21 +51,30 @@ def table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> Iterator[str]
 def planted_campaigns(rows: Sequence[Mapping[str, Any]]) -> Iterator[str]:
     """How often campaigns with a known effect told it from zero, and had it inside their interval."""
     days = sorted({row["at"][:10] for row in rows})
-    loads = sorted(row["load_1min"] for row in rows)
-    numbers = sorted({row["n_units"] for row in rows})
     yield "## Planted campaigns"
     yield ""
-    sizes = " to ".join(str(count) for count in dict.fromkeys((numbers[0], numbers[-1])))
     yield (
         f"{len(rows)} campaigns on a real machine (`benchmarks/planted_campaigns.py`), {' and '.join(days)}. Each "
         f"has the host, its control, and two more launches of the host: the steps of one take {EFFECT:.0%} more "
-        "processor time, those of the other take no more. A campaign has 240 s for everything; "
-        f"{sizes} rounds of the steps of `{rows[0]['workload']}` count. Intervals are at 95% for both comparisons "
-        f"of a campaign together. The load of the last minute before a campaign was {loads[0]:.1f} to "
-        f"{loads[-1]:.1f} on two processors."
+        "processor time, those of the other take no more. Intervals are at 95% for both comparisons of a campaign "
+        "together."
     )
-    yield ""
-    yield from table(HEADER, counts(rows))
+    for condition, words in BESIDE.items():
+        own = [row for row in rows if row.get("condition", "quiet") == condition]
+        if not own:
+            continue
+        loads = sorted(row["load_1min"] for row in own)
+        numbers = sorted({row["n_units"] for row in own})
+        sizes = " to ".join(str(count) for count in dict.fromkeys((numbers[0], numbers[-1])))
+        (budget_s,) = {row.get("budget_s", 240.0) for row in own}
+        yield ""
+        yield (
+            f"{words}: {len(own)} campaigns of {budget_s:.0f} s for everything; {sizes} rounds of the steps of "
+            f"`{own[0]['workload']}` count. The load of the last minute before a campaign was {loads[0]:.1f} to "
+            f"{loads[-1]:.1f} on two processors."
+        )
+        yield ""
+        yield from table(HEADER, counts(own))
 
 
 def recorded_controls(found: Mapping[str, Any], methods: Mapping[str, Any]) -> Iterator[str]:

@@ -2,14 +2,16 @@
 
     .venv/bin/snakemake --cores 1 results/data/mnist.json results/images/torch-2.13/host.json
     .venv/bin/python benchmarks/planted_campaigns.py --times 10 --budget-s 240
+    .venv/bin/python benchmarks/planted_campaigns.py --condition busy --times 8 --budget-s 480
 
 Each campaign has the host, its control, a launch whose steps take 3% more processor time (`waste` of
 tests/planted_program.py) and one whose steps take no more. The settings are the default study's, with a budget of
 `--budget-s` for everything. Verdicts of training steps are corrected for the two comparisons of a campaign, at
-95%. Each campaign is a row of `--out`, so that an interrupted benchmark goes on. A row has workload, at, load_1min,
-seconds, n_units; ratio, ci_low, ci_high and verdict for `zero` and `wasteful`; and the control's interval. The
-campaigns themselves stay beside it, in a folder of its name. The table says how often the truth was inside, and how
-often the ratio was told from one.
+95%. `--condition busy` puts a busy loop on each logical CPU of the launches (busy.py). Each campaign is a row of
+`--out`, so that an interrupted benchmark goes on. A row has workload, condition, budget_s, at, load_1min,
+load_cpu_s (of our own load), seconds, n_units; ratio, ci_low, ci_high and verdict for `zero` and `wasteful`; and
+the control's interval. The campaigns themselves stay beside it, in a folder of its name. The table says how often
+the truth was inside, and how often the ratio was told from one.
 """
 
 from __future__ import annotations
@@ -27,6 +29,7 @@ import pandas as pd
 ROOT = Path(__file__).resolve().parent.parent
 sys.path[:0] = [str(ROOT / "benchmarks"), str(ROOT / "tests"), str(ROOT)]
 
+from busy import CONDITIONS, loaded  # noqa: E402
 from harness import show  # noqa: E402
 from planted import planted  # noqa: E402
 
@@ -35,6 +38,7 @@ from tare.core.files import Journal  # noqa: E402
 from tare.experiments import campaign, rounds  # noqa: E402
 from tare.experiments.alone import alone_on_this_machine  # noqa: E402
 from tare.experiments.designs import Setup  # noqa: E402
+from tare.launch.conditions import choose_cpus  # noqa: E402
 from tare.launch.place import Site  # noqa: E402
 from tare.launch.sites import sites  # noqa: E402
 from tare.machine.fitting import settled  # noqa: E402
@@ -49,17 +53,21 @@ TRUTHS = {"zero": 1.0, "wasteful": 1.0 + EFFECT}
 OF_VERDICT = ("ratio", "ci_low", "ci_high", "verdict")
 
 
-def once(study: Study, workload: str, site: Site, folder: Path) -> dict[str, Any]:
-    """One campaign; the row that is kept."""
+def once(study: Study, workload: str, site: Site, folder: Path, condition: str) -> dict[str, Any]:
+    """One campaign in a condition of the machine; the row that is kept."""
     wastes = {HOST: 0.0, CONTROL: 0.0, "zero": 0.0, "wasteful": EFFECT}
     found = {name: planted(site, waste=waste) for name, waste in wastes.items()}
     row = {
         "workload": workload,
+        "condition": condition,
+        "budget_s": study.rounds.budget_s,
         "at": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
         "load_1min": os.getloadavg()[0],
     }
     started = time.monotonic()
-    campaign.run_campaign(folder, rounds.rounds(Setup(study=study, workload=workload, sites=found)))
+    with loaded(condition, choose_cpus(study.conditions.cpus), folder.name) as load:
+        campaign.run_campaign(folder, rounds.rounds(Setup(study=study, workload=workload, sites=found)))
+    row |= load
     row["seconds"] = time.monotonic() - started
     assert study.rounds.steps is not None
     (level,) = study.rounds.steps.levels
@@ -92,6 +100,7 @@ def counts(rows: Sequence[Mapping[str, Any]]) -> list[list[str]]:
 def main() -> int:
     """Run what is missing, and print the table."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("--condition", choices=CONDITIONS, default="quiet")
     parser.add_argument("--times", type=int, default=10)
     parser.add_argument("--budget-s", type=float, default=240.0)
     parser.add_argument("--workload", default="mnist_cnn")
@@ -104,14 +113,16 @@ def main() -> int:
     study = study.replace(rounds=study.rounds.replace(budget_s=budget_s, arm_budget_s=budget_s))
     arguments.out.parent.mkdir(parents=True, exist_ok=True)
     journal, kept = Journal(arguments.out), arguments.out.with_suffix("")
-    rows = [row for row in journal.read() if row["workload"] == arguments.workload]
+    asked = (arguments.workload, arguments.condition)
+    rows = [row for row in journal.read() if (row["workload"], row.get("condition", "quiet")) == asked]
+    name = arguments.workload + ("" if arguments.condition == "quiet" else f".{arguments.condition}")
     with (
         alone_on_this_machine(),
         sites(study, arguments.workload, [HOST], arguments.images, arguments.data) as (available, _, _),
     ):
         for number in range(len(rows), arguments.times):
             own = study.replace(seed=study.seed + number)
-            row = once(own, arguments.workload, available[HOST], kept / f"{arguments.workload}.{number}")
+            row = once(own, arguments.workload, available[HOST], kept / f"{name}.{number}", arguments.condition)
             journal.append(row)
             rows.append(row)
             print(

@@ -42,14 +42,12 @@ rows each time, holds
 from __future__ import annotations
 
 import argparse
-import contextlib
 import itertools
 import math
 import os
 import platform
 import random
 import statistics
-import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -62,6 +60,7 @@ from scipy import stats
 ROOT = Path(__file__).resolve().parent.parent
 sys.path[:0] = [str(ROOT / "benchmarks"), str(ROOT / "tests"), str(ROOT)]
 
+from busy import CONDITIONS, loaded  # noqa: E402
 from held import sliced_round  # noqa: E402
 from planted import planted  # noqa: E402
 
@@ -96,7 +95,6 @@ CLAIM_FROM = 0.02  # of medians, which have no interval
 WARMUP_RUNS, WARMUP_STEPS = 1, 2
 FEWEST = 2  # runs of a side, or pairs, after the warm-up
 MOST_VOID = 2  # rounds in a row
-CONDITIONS = ("quiet", "busy", "bursts")
 SECONDS = {
     "quiet": 60.0,
     "busy": 120.0,
@@ -353,26 +351,6 @@ def values_of(name: str, record: LaunchRecord) -> Record:
     whole_s = (mark_ns(record, "epoch_end") - launched_ns(record)[0]) / 1e9
     mark = inside.mark("epoch_end")
     return {"whole_s": round(whole_s, 6), "cpu_s": round(mark.user_s + mark.system_s, 6), "step_s": steps}
-
-
-@contextlib.contextmanager
-def loaded(condition: str, cpus: Sequence[int], seed: str) -> Iterator[Record]:
-    """The load of a condition; when it has ended, the record says how much CPU time it took."""
-    script = str(Path(__file__).with_name("busy.py"))
-    asked = {
-        "quiet": [],
-        "busy": [["loop", str(cpu)] for cpu in cpus],
-        "bursts": [["bursts", f"{seed}/{number}"] for number in range(max(1, len(cpus) // 2))],
-    }[condition]
-    found: Record = {"load_cpu_s": 0.0}
-    started = [subprocess.Popen([sys.executable, script, *words]) for words in asked]
-    try:
-        yield found
-    finally:
-        for process in started:
-            process.terminate()
-            _, process.returncode, usage = os.wait4(process.pid, 0)
-            found["load_cpu_s"] += usage.ru_utime + usage.ru_stime
 
 
 def places(seed: int, condition: str, repetition: int) -> list[tuple[str, str]]:

@@ -1,10 +1,11 @@
-"""Recorded sliced rounds of the host and the second host, read from folders of campaigns, sealed or running."""
+"""Recorded sliced rounds of launches that are alike, read from folders of campaigns, sealed or running."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import combinations
 from pathlib import Path
 
 import numpy as np
@@ -30,6 +31,7 @@ class Recorded:
         folder: of the campaign.
         workload: of its plan; machine: its kernel and CPUs in words.
         levels: of the allocator at which steps were measured.
+        alike: launches that run the same: host, second host, and what the caller says.
         rounds: in order.
         left_out: rounds that count and were not sliced, or lack a host.
     """
@@ -37,6 +39,7 @@ class Recorded:
     folder: Path
     workload: str
     levels: tuple[str, ...]
+    alike: tuple[str, ...]
     rounds: tuple[Unit, ...]
     left_out: int
 
@@ -45,17 +48,26 @@ class Recorded:
         """What has a ratio in every round: whole run, body, and the step at each level."""
         return [RUN, BODY, *(f"{STEP}, {level}" for level in self.levels)]
 
-    def ratios(self, quantity: str) -> np.ndarray:
-        """Log-ratio of the second host to the host by round; shape [rounds].
+    @property
+    def pairs(self) -> list[tuple[str, str]]:
+        """All pairs of launches that are alike, each as (first, second)."""
+        return list(combinations(self.alike, 2))
+
+    def ratios(self, quantity: str, pair: tuple[str, str] = (HOST, CONTROL)) -> np.ndarray:
+        """Log-ratio of a pair's second launch to its first by round, nan where one has none; shape [rounds].
 
         Args:
             quantity: one of `quantities`.
+            pair: one of `pairs`.
         """
-        return np.array([_log_ratio(unit, quantity) for unit in self.rounds])
+        return np.array([_log_ratio(unit, quantity, pair) for unit in self.rounds])
 
 
-def recorded(folder: Path) -> Recorded:
+def recorded(folder: Path, alike: Sequence[str] = ()) -> Recorded:
     """The rounds of a campaign's folder.
+
+    Args:
+        alike: names of launches that run what the host runs, if the campaign has them.
 
     Raises:
         UserError: it has no campaign of rounds with two hosts, or no sliced round yet.
@@ -74,6 +86,7 @@ def recorded(folder: Path) -> Recorded:
         folder=folder,
         workload=plan.workload,
         levels=() if plan.measured is None else tuple(plan.measured.levels),
+        alike=(HOST, CONTROL, *(name for name in alike if name in plan.launch_names)),
         rounds=tuple(found),
         left_out=len(every) - len(found),
     )
@@ -98,14 +111,15 @@ def body_s(launch: LaunchRecord) -> float:
     return launch.slices.body_s - (mark_ns(launch, "last") - mark_ns(launch, "epoch_end")) / 1e9
 
 
-def _log_ratio(unit: Unit, quantity: str) -> float:
-    host, control = hosts_of(unit)
-    if quantity == RUN:
-        return math.log(real_s(control) / real_s(host))
-    if quantity == BODY:
-        return math.log(body_s(control) / body_s(host))
+def _log_ratio(unit: Unit, quantity: str, pair: tuple[str, str]) -> float:
+    first, second = (unit.launches.get(name) for name in pair)
+    if first is None or second is None or not (first.ok and second.ok):
+        return math.nan
+    if quantity in (RUN, BODY):
+        seconds = real_s if quantity == RUN else body_s
+        return math.log(seconds(second) / seconds(first))
     values = step_values(unit, quantity.removeprefix(f"{STEP}, "))
-    return math.log(values[CONTROL] / values[HOST]) if {HOST, CONTROL} <= values.keys() else math.nan
+    return math.log(values[pair[1]] / values[pair[0]]) if {*pair} <= values.keys() else math.nan
 
 
 def replicate_ratios(rounds: Sequence[Unit], level: str) -> np.ndarray:

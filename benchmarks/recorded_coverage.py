@@ -14,8 +14,14 @@ two hosts can give even though they are alike, or because their copies of the fi
 `apart` says how many do not, and only as many say something new. Where a campaign is hardly longer than its windows
 its mean follows theirs, so that their coverage flatters; false alarms do not depend on that mean.
 
+Each campaign as a whole says besides whether its interval holds zero, which is the truth of launches that run the
+same: the hosts, and those that `--alike` names (`zero` of planted_campaigns.py). Pairs of one campaign share
+launches, so that their intervals are not independent. `f` tests whether campaigns differ by more than their rounds
+predict (analysis of variance of one way, campaigns at random).
+
 `lag1` is the correlation of a round's log-ratio with the next one's within a campaign, pooled over campaigns;
-without any its standard deviation is `lag1_error`. The JSON file holds the table's rows and every log-ratio.
+without any its standard deviation is `lag1_error`. The JSON file holds the rows of both tables, and
+every log-ratio of the second host.
 """
 
 from __future__ import annotations
@@ -28,6 +34,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from scipy import stats
 
 ROOT = Path(__file__).resolve().parent.parent
 sys.path[:0] = [str(ROOT / "benchmarks"), str(ROOT)]
@@ -43,6 +50,7 @@ from tare.stats.intervals import Interval, body_estimates  # noqa: E402
 ALPHA = 0.05
 SIZES = (6, 8, 10, 12)
 SEED = 2022
+FEWEST = 3  # rounds of a campaign that has an interval
 DRAWS = 2000  # pseudo-campaigns of each size, of all campaigns of a workload together
 
 
@@ -160,6 +168,56 @@ def rows_of_all(found: Sequence[Recorded], draws: int) -> list[dict[str, Any]]:
     return rows
 
 
+def whole_campaigns(found: Sequence[Recorded]) -> list[dict[str, Any]]:
+    """Of each workload, quantity and pair: intervals of whole campaigns, how many hold zero, and the F test."""
+    rows = []
+    for workload in sorted({one.workload for one in found}):
+        own = [one for one in found if one.workload == workload]
+        for quantity, pair in dict.fromkeys((q, pair) for one in own for q in one.quantities for pair in one.pairs):
+            series = [
+                _known(one.ratios(quantity, pair))
+                for one in own
+                if quantity in one.quantities and pair in one.pairs
+            ]
+            series = [values for values in series if len(values) >= FEWEST]
+            if not series:
+                continue
+            held = covered(series, 0.0)
+            ratio, p = f_test(series)
+            rows.append(
+                {
+                    **{"workload": workload, "quantity": quantity, "pair": list(pair)},
+                    **{"campaigns": held["campaigns"], "rounds": sum(map(len, series)), "hold": held["hold"]},
+                    **{"half_width": float(np.median(held["half_widths"])), "f": ratio, "p": p},
+                }
+            )
+    return rows
+
+
+def f_test(series: Sequence[np.ndarray]) -> tuple[float | None, float | None]:
+    """Variance between campaigns to that within, and how often chance makes it so large; None for one campaign."""
+    count, total = len(series), sum(map(len, series))
+    if count < 2 or total == count:
+        return None, None
+    mean = float(np.concatenate(series).mean())
+    between = sum(len(one) * (float(one.mean()) - mean) ** 2 for one in series) / (count - 1)
+    ratio = between / _pooled(series)
+    return ratio, float(stats.f.sf(ratio, count - 1, total - count))
+
+
+def campaigns_table(rows: Sequence[dict[str, Any]]) -> str:
+    """The rows of whole campaigns as text."""
+    lines = [
+        f"{'workload':15}{'quantity':16}{'pair':30}{'campaigns':>10}{'hold 0':>8}{'half-width':>12}{'F':>7}{'p':>8}"
+    ]
+    lines += [
+        f"{row['workload']:15}{row['quantity']:16}{', '.join(row['pair']):30}{row['campaigns']:10}{row['hold']:8}"
+        f"{_text(row['half_width'], '.2%'):>12}{_text(row['f'], '.2f'):>7}{_text(row['p'], '.3f'):>8}"
+        for row in rows
+    ]
+    return "\n".join(lines)
+
+
 def _known(values: np.ndarray) -> np.ndarray:
     return values[np.isfinite(values)]
 
@@ -203,6 +261,7 @@ def result(found: Sequence[Recorded], rows: Sequence[dict[str, Any]], draws: int
             for one in found
         ],
         "rows": list(rows),
+        "whole_campaigns": whole_campaigns(found),
     }
 
 
@@ -210,14 +269,17 @@ def main() -> None:
     """Read, count, write, print."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("folders", type=Path, nargs="+", help="of campaigns of rounds, sealed or running")
+    parser.add_argument(
+        "--alike", nargs="*", default=[], metavar="NAME", help="launches that run what the host runs"
+    )
     parser.add_argument("--draws", type=int, default=DRAWS, help="resampled pseudo-campaigns of each size")
     parser.add_argument("--out", type=Path, help="the JSON file")
     arguments = parser.parse_args()
-    found = [recorded(folder) for folder in arguments.folders]
+    found = [recorded(folder, arguments.alike) for folder in arguments.folders]
     rows = rows_of_all(found, arguments.draws)
     if arguments.out:
         write_json(arguments.out, result(found, rows, arguments.draws))
-    print(table(rows))
+    print(table(rows), campaigns_table(whole_campaigns(found)), sep="\n\n")
 
 
 if __name__ == "__main__":

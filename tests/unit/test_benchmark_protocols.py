@@ -24,6 +24,7 @@ from tare.stats.intervals import t_interval
 BENCHMARKS = project_root() / "benchmarks"
 sys.path.insert(0, str(BENCHMARKS))
 
+import busy  # noqa: E402
 import protocols  # noqa: E402
 
 SEED = 2022
@@ -207,10 +208,10 @@ def test_a_measurement_without_values_says_why(capsys):
 
 @pytest.mark.parametrize("condition", ["busy", "bursts"])
 def test_a_load_works_is_counted_and_ends(condition):
-    with protocols.loaded(condition, [0], "1/0") as load:
+    with busy.loaded(condition, [0], "1/0") as load:
         time.sleep(0.5)
     assert 0 < load["load_cpu_s"] < math.inf
-    with protocols.loaded("quiet", [0], "1") as load:
+    with busy.loaded("quiet", [0], "1") as load:
         pass
     assert load["load_cpu_s"] == 0.0
 

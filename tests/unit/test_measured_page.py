@@ -31,6 +31,13 @@ def test_truths_and_alarms_are_counted():
     assert "| +3% | 2 of 3 | 2 of 3 | ±1.50% |" in text
 
 
+def test_conditions_of_the_machine_are_apart():
+    busy = {**row(1.01, 1.02), "condition": "busy", "budget_s": 480.0}
+    text = "\n".join(measured_page.planted_campaigns([row(0.99, 1.01), busy, busy]))
+    assert "| +0% | 1 of 1 | 0 of 1 |" in text and "| +0% | 0 of 2 | 2 of 2 |" in text
+    assert "campaigns of 240 s" in text and "campaigns of 480 s" in text
+
+
 def test_controls_that_leave_zero_out_are_counted():
     logs = [[0.001, -0.001, 0.002], [0.05, 0.051, 0.052]]
     found = {"recorded": [{"rounds": 3, "log_ratios": {"body": one, "step, steady": one}} for one in logs]}

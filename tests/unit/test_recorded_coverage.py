@@ -127,6 +127,36 @@ def test_a_difference_of_copies_is_a_false_alarm_and_is_covered():
     assert all(row["false_alarms"] > 0.9 and row["coverage"] > 0.92 for row in rows)
 
 
+def test_campaigns_that_differ_by_more_than_their_rounds_fail_the_f_test():
+    generator = np.random.default_rng(8)
+    alike = [generator.normal(0, 0.01, 8) for _ in range(10)]
+    ratio, p = coverage.f_test(alike)
+    assert 0.3 < ratio < 2.5 and p > 0.02
+    apart = [one + shift for one, shift in zip(alike, generator.normal(0, 0.02, 10), strict=True)]
+    ratio, p = coverage.f_test(apart)
+    assert ratio > 5 and p < 1e-4
+    by_hand, _ = coverage.f_test([np.array([0.0, 2.0]), np.array([4.0, 6.0])])
+    assert by_hand == pytest.approx(8.0)  # 16 between, 2 within
+    assert coverage.f_test(alike[:1]) == (None, None)
+
+
+def test_launches_that_are_alike_make_pairs(tmp_path):
+    steps = {level: [[0.05] * 6] * 3 for level in host_rounds.LEVELS}
+    seconds = {"host": 1.0, "host.control": 1.0, "zero": 1.1}
+    both = {name: host_rounds.host_launch(one, steps) for name, one in seconds.items()}
+    launches = [{"environment": "host"}, {"environment": "host", "is_control": True}, {"environment": "zero"}]
+    folder = host_rounds.write_rounds(
+        tmp_path / "rounds.host", [host_rounds.host_round(number, both) for number in range(4)], launches=launches
+    )
+    found = recorded.recorded(folder, ["zero", "other"])
+    assert found.alike == ("host", "host.control", "zero") and len(found.pairs) == 3
+    assert found.ratios("body", ("host", "host.control")) == pytest.approx([0.0] * 4)
+    assert min(found.ratios("body", ("host", "zero"))) > 0.05
+    rows = {(row["quantity"], *row["pair"]): row for row in coverage.whole_campaigns([found])}
+    assert rows["body", "host", "host.control"]["hold"] == 1 and rows["body", "host", "zero"]["hold"] == 0
+    assert len(rows) == 3 * len(found.quantities)
+
+
 def test_the_program_reads_folders_and_writes_rows_and_ratios(tmp_path):
     folders = [a_campaign(tmp_path / "w" / name, seed=seed) for seed, name in enumerate(("one", "two"))]
     out = tmp_path / "found.json"
@@ -135,7 +165,7 @@ def test_the_program_reads_folders_and_writes_rows_and_ratios(tmp_path):
     found = read_json(out)
     assert [one["rounds"] for one in found["recorded"]] == [8, 8]
     assert all(len(logs) == 8 for one in found["recorded"] for logs in one["log_ratios"].values())
-    assert len(found["rows"]) == 4 * 4 * 2 and len(done.stdout.splitlines()) == 33
+    assert len(found["rows"]) == 4 * 4 * 2 and len(done.stdout.splitlines()) == 33 + 2 + 4
     assert {row["intervals"] for row in found["rows"] if row["way"] == "windows"} == {6, 2, 0}
     (tmp_path / "plan.json").write_text(json.dumps({}))
     wrong = subprocess.run([*command[:2], str(tmp_path)], capture_output=True, text=True, check=False)
