@@ -39,7 +39,6 @@ HASHED_BYTECODE = (3, 7)  # the first CPython whose bytecode needs no look at it
 SHARDS = 8  # bytecode depends on how the work is divided, so this is not the number of CPUs
 COPY_BYTES = 1 << 20
 COMPILE_TIMEOUT_S = 900
-COMPILER = Path(__file__).with_name("bytecompile.py")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -97,7 +96,7 @@ def tree_key(
     sources = {name: sha256_file(interpreter.stdlib / name) for name in names}
     inputs = {
         "format": FORMAT,
-        "compiler": sha256_file(COMPILER),
+        "compiler": sha256_file(_compiler(stack.python)),
         "inside": str(stack.inside),
         "wheels": sorted(wheel.sha256 for wheel in wheels),
         "prune": [stack.prune, stack.keep],
@@ -249,7 +248,7 @@ def _compile(root: Path, stack: Stack) -> None:
     environment = {"PYTHONHASHSEED": "0"}
     # -P keeps the script's folder off the module path; where it is too new, the script has no neighbours to shadow.
     options = ["-s", "-S", *(["-P"] if _release(stack.python) >= (3, 11) else [])]
-    argv = [str(root / "bin" / "python3"), *options, str(COMPILER), str(root), str(stack.inside)]
+    argv = [str(root / "bin" / "python3"), *options, str(_compiler(stack.python)), str(root), str(stack.inside)]
     if _release(stack.python) < HASHED_BYTECODE:
         argv.append(str(EPOCH_S))
 
@@ -257,6 +256,12 @@ def _compile(root: Path, stack: Stack) -> None:
         run(argv, stdin=text, env=environment, timeout_s=COMPILE_TIMEOUT_S, check=True)
 
     in_shards(names, compile_shard)
+
+
+def _compiler(python: str) -> Path:
+    """The script that compiles a stack's sources; its bytes are part of the tree's key."""
+    name = "bytecompile.py" if _release(python) >= HASHED_BYTECODE else "bytecompile_dated.py"
+    return Path(__file__).with_name(name)
 
 
 def in_shards(names: Sequence[object], work: Callable[[bytes], None]) -> None:

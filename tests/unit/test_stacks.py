@@ -430,7 +430,7 @@ def test_bytecode_by_time_is_taken_as_it_is(tmp_path):
     package.mkdir(parents=True)
     source = package / "__init__.py"
     source.write_text("VALUE = __file__\n")
-    script = trees.COMPILER
+    script = trees._compiler("3.6")
     argv = [sys.executable, "-s", "-S", str(script), str(tmp_path / "here"), "/there", str(trees.EPOCH_S)]
     subprocess.run(argv, input=b"demo/__init__.py\n", check=True)
     (compiled,) = (package / "__pycache__").glob("*.pyc")
