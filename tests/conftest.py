@@ -19,7 +19,8 @@ sys.modules.setdefault("rfc3987_syntax", None)  # two seconds of grammars, see n
 # comes when they are finished, before the many short parts, and what needs quiet last: it waits for them, and the
 # other process waits for it.
 QUIET = tuple(
-    f"conformance/test_{name}.py" for name in ("lost_image", "starts", "ceilings", "planted", "slicing_truths")
+    f"conformance/test_{name}.py"
+    for name in ("lost_image", "starts", "ceilings", "planted", "caller_limits", "slicing_truths")
 )
 ORDER = (
     "conformance/test_images.py", "conformance/test_framework_stacks.py", "browser", "conformance/test_launches.py",

@@ -45,7 +45,6 @@ BEYOND = (
     "conformance/test_slicing_truths.py",
     "conformance/test_vm.py::test_a_guest_",
     "conformance/test_vm.py::test_a_quota_",
-    "conformance/test_weigh.py",
     "unit/test_memory.py::test_the_largest_batch_",
 )
 KINDS = ("environment", "framework", "scenario", "stack", "design")

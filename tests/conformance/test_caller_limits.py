@@ -19,7 +19,7 @@ from tare.launch.trial import trial_form
 from tare.model.registry import environment, environments
 from tare.runtimes.programs import may_install
 
-pytestmark = pytest.mark.runtime
+pytestmark = [pytest.mark.runtime, pytest.mark.quiet]  # what limits hold back is counted
 CGROUPS = Path("/sys/fs/cgroup")
 TURNS, EMULATED_TURNS = 300_000, 30_000  # some tenths of a second
 GIB = 1 << 30

@@ -239,7 +239,7 @@ class TestPrivateDaemon:
             image = trial_image()
             argv = ["docker", "load", "--quiet", "--input", str(image.archive)]
             run(argv, timeout_s=60, env={**os.environ, **variables}, check=True)
-            argv = ["docker", "run", "--detach", "--network=none", image.image_id, "/bin/sh", "-c", "sleep 600"]
+            argv = ["docker", "run", "--detach", "--network=none", image.image_id, "/bin/sh", "-c", "sleep 7531"]
             run(argv, timeout_s=60, env={**os.environ, **variables}, check=True)
             before = processes_of(private)
             found = [pid for pid in before if victim in command_of(pid)]
@@ -249,7 +249,7 @@ class TestPrivateDaemon:
                     os.kill(int(pid), signal.SIGKILL)
             if victim != "containerd":  # which the daemon starts again
                 wait_until(lambda: not set(before) & set(processes_of(private)), "a part outlived the others")
-                assert not processes_with("sleep\x00600")
+                assert not processes_with("sleep\x007531")
             with daemon.docker_endpoint():
                 wait_until(lambda: daemon.answers(private.socket), "it does not start again")
         (watcher,) = [pid for pid in processes_of(private) if "tare.runtimes.daemon" in command_of(pid)]

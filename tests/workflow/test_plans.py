@@ -269,7 +269,7 @@ def test_an_edit_elsewhere_reruns_no_measurement(copied):
 
 def test_an_edit_of_what_is_run_reruns_what_runs_it(copied):
     (copied / "workloads/helper.py").write_text("ONE = 1\n")
-    append(copied / "envs/_layers.py")  # docker imports it, apptainer and the host do not
+    append(copied / "envs/_engine.py")  # docker imports it, apptainer and the host do not
     text = planned(copied)
     assert ROUNDS in text and "profiled launch in docker" in text and "profiled launch in host" not in text
     append(
