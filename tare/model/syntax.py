@@ -12,7 +12,6 @@ from __future__ import annotations
 import ast
 import hashlib
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 IGNORED_NAMES = ("__version__", "__all__")  # what assignments to them say changes no measurement
@@ -26,11 +25,6 @@ def program_sha256(source: bytes, filename: str = "<source>") -> str:
     Raises SyntaxError: it is no Python.
     """
     return hashlib.sha256(text_of(program(source, filename)).encode()).hexdigest()
-
-
-def files_sha256(paths: list[str]) -> dict[str, str]:
-    """`program_sha256` of files, by their paths."""
-    return {path: program_sha256(Path(path).read_bytes(), path) for path in paths}
 
 
 def program(source: bytes, filename: str = "<source>") -> ast.Module:

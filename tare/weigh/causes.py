@@ -211,6 +211,12 @@ def _differs(what: str, reference: object, value: object) -> Evidence:
     return Evidence(what=what, reference=_said(reference), value=_said(value))
 
 
+def _left_away(side: Side, options: tuple[str, ...], name: str, advice: str) -> list[Change]:
+    """Docker's or Podman's options that set something, left away; nothing where the user gave none of them."""
+    given = side.choice.runtime in DOCKERS and option_values(side.choice.options, *options)
+    return [Change(name=name, without=options, advice=advice)] if given else []
+
+
 def _said(value: object) -> str:
     return "none" if value is None or value == "" else f"{value:g}" if isinstance(value, float) else str(value)
 
@@ -423,10 +429,9 @@ def _affinity(reference: Side, side: Side, name: str) -> Suspicion | None:
     ours, theirs = side.seen.cpu_count, reference.seen.cpu_count
     if ours is not None and theirs is not None and ours < theirs:
         evidence.append(_differs("processors", reference.seen.cpus, side.seen.cpus))
-        if side.choice.runtime in DOCKERS and option_values(side.choice.options, "--cpuset-cpus"):
-            advice = "leave --cpuset-cpus away, or name as many processors as the reference has"
-            changes.append(Change(name="no cpuset", without=("--cpuset-cpus",), advice=advice))
-        elif side.choice.options[:1] == ("taskset",):
+        advice = "leave --cpuset-cpus away, or name as many processors as the reference has"
+        changes += _left_away(side, ("--cpuset-cpus",), "no cpuset", advice)
+        if side.choice.options[:1] == ("taskset",):
             changes.append(
                 Change(name="no taskset", without=("taskset", "-c", "-pc"), advice="start the job without taskset")
             )
@@ -601,11 +606,8 @@ def _memory(reference: Side, side: Side, name: str) -> Suspicion | None:
         again = (refaults or 0) > MANY_REFAULTS or faults > before + MANY_FAULTS
         if refaults is not None:
             evidence.append(_differs("pages that were read again", None, refaults))
-    changes = []
-    if side.choice.runtime in DOCKERS and option_values(side.choice.options, "--memory", "-m"):
-        advice = "give --memory room for the job's files as well, or leave it away"
-        change = Change(name="no limit", without=("--memory", "-m", "--memory-swap"), advice=advice)
-        changes.append(change)
+    advice = "give --memory room for the job's files as well, or leave it away"
+    changes = _left_away(side, ("--memory", "-m", "--memory-swap"), "no limit", advice)
     return Suspicion(
         cause=name,
         confidence="high" if again else "low",
@@ -626,10 +628,7 @@ def _weight(reference: Side, side: Side, name: str) -> Suspicion | None:
     """Beside other programs a job of a smaller weight gets less of each processor."""
     if side.weight == reference.weight or side.weight is None:
         return None
-    changes = []
-    if side.choice.runtime in DOCKERS and option_values(side.choice.options, "--cpu-shares", "-c"):
-        advice = "leave --cpu-shares away"
-        changes.append(Change(name="no weight", without=("--cpu-shares", "-c"), advice=advice))
+    changes = _left_away(side, ("--cpu-shares", "-c"), "no weight", "leave --cpu-shares away")
     return Suspicion(
         cause=name,
         confidence="medium",
@@ -679,10 +678,8 @@ def _memory_nodes(reference: Side, side: Side, name: str) -> Suspicion | None:
     ours, theirs = side.seen.memory_nodes, reference.seen.memory_nodes
     if ours is None or ours == theirs:
         return None
-    changes = []
-    if side.choice.runtime in DOCKERS and option_values(side.choice.options, "--cpuset-mems"):
-        advice = "leave --cpuset-mems away, or name the nodes of its processors"
-        changes.append(Change(name="all memory nodes", without=("--cpuset-mems",), advice=advice))
+    advice = "leave --cpuset-mems away, or name the nodes of its processors"
+    changes = _left_away(side, ("--cpuset-mems",), "all memory nodes", advice)
     return Suspicion(
         cause=name,
         confidence="medium",

@@ -262,6 +262,20 @@ def test_an_environment_is_judged_by_the_worst_of_its_workloads():
     assert words.bounded(0.99, 1.011).startswith("no more than 1.1% ")
 
 
+def test_the_dearest_whole_run_that_is_told_from_nothing_is_named():
+    hour = job(0.99, 1.02, verdict="inconclusive")
+
+    def run(workload, low, high):
+        one = replace(environment(1.05, 1.15), seconds=(low, high))
+        return replace(one, cell=replace(one.cell, workload=workload))
+
+    cheap, dear = run("mnist_cnn", 0.1, 0.3), run("sentiment_rnn", 0.2, 0.5)
+    [line] = words.advice([hour, cheap, dear])
+    assert "run of RNN on film reviews takes +200 ms to +500 ms" in line and "CNN on MNIST takes +" not in line
+    [line] = words.advice([hour, run("mnist_cnn", -0.1, 0.3)])
+    assert "whole run" not in line, "zero is inside"
+
+
 def test_what_is_known_of_no_environment_gives_no_advice():
     assert words.advice([]) == []
     assert words.advice([replace(job(1.0, 1.1), low=None, high=None)]) == []

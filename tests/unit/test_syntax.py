@@ -17,10 +17,11 @@ EVERY_CONSTRUCT = ROOT / "tests/data/every_construct.txt"
 MEASURES = ("tare/worker", "tare/launch", "envs", "workloads")
 GOLDEN = "fb6dc9ef2fa0106249d282794859493b1162f7ef4728336d700728623902200d"
 HASHES = """
-import json, sys
+import json, pathlib, sys
 sys.path.insert(0, sys.argv[1])
-from tare.model.syntax import files_sha256
-json.dump([sys.version, files_sha256(sys.argv[2:])], sys.stdout)
+from tare.model.syntax import program_sha256
+hashes = {one: program_sha256(pathlib.Path(one).read_bytes(), one) for one in sys.argv[2:]}
+json.dump([sys.version, hashes], sys.stdout)
 """
 
 

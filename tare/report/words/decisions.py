@@ -117,8 +117,19 @@ def _by_environment(found: Sequence[Decision]) -> list[str]:
         else:
             text += f"{workload_title(worst.workload)} takes {bounded(*span)}"
             text += "; ".join(["", *_reasoned(worst), *_levels_of(found, worst)])
-        told.append(f"{text}.")
+        told.append(f"{text}{_each_run(found, env)}.")
     return told
+
+
+def _each_run(found: Sequence[Decision], env: str) -> str:
+    """What the dearest whole run of an environment takes more, where that is told from nothing; else no text."""
+    runs = [one for one in found if one.metric == "real_s" and one.env == env and one.role == "primary"]
+    dearer = [(one, one.seconds) for one in runs if one.seconds is not None and one.seconds[0] > 0]
+    if not dearer:
+        return ""
+    most, span = max(dearer, key=lambda pair: pair[1][1])
+    text = f". A whole run of {workload_title(most.workload)} takes {ends(*span)}"
+    return "; ".join([text, *([f"mostly {reason}"] if (reason := because(most.reason)) else [])])
 
 
 def _levels_of(found: Sequence[Decision], worst: Decision) -> list[str]:
