@@ -212,7 +212,6 @@ def cost_table(rows: pd.DataFrame) -> Table:
             "measured; the rest is modelled from them: the range over both intervals, each at half of alpha, all "
             "environments of a workload together."
         ),
-        numeric=True,
         wide=True,
     )
 

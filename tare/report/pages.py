@@ -32,6 +32,7 @@ from tare.report.evidence import Evidence
 from tare.report.figures import style
 from tare.report.sections import present
 from tare.report.words.labels import env_title, workload_title
+from tare.report.words.layout import unbroken
 
 FOLDER = "tare/report/templates"
 INDEX, PRINT, SEARCH = "index.html", "print.html", "search.html"
@@ -206,13 +207,15 @@ def _scripts(sections: Sequence[Mapping[str, Any]]) -> dict[str, Markup]:
 
 
 def _templates() -> Templates:
-    return Templates(
+    templates = Templates(
         loader=FileSystemLoader(project_root() / FOLDER),
         autoescape=True,
         undefined=StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,
     )
+    templates.filters["unbroken"] = unbroken
+    return templates
 
 
 def _read(name: str) -> str:

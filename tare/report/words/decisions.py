@@ -11,7 +11,7 @@ from tare.analysis.reasons import Cause, Reason
 from tare.literature.finding import listed
 from tare.model.studies.layout import arm_of
 from tare.report.words.labels import arm_title, env_order, env_title, metric_title, sentence_case, workload_title
-from tare.report.words.layout import ends
+from tare.report.words.layout import seconds
 from tare.report.words.wording import TIMES_FROM, at_least, between, margin_text, percent, signed
 
 SHOWN = {"real_s": "whole run", "step_s": "step"}
@@ -29,6 +29,7 @@ CAUSES = {
     Cause.STEPS: "what each step adds",
 }
 REACHES = ": reaches as far"
+WIDEST_SHARE = 0.5  # of an interval of a share that says anything
 MOST_NAMED = 5  # levels of one workload in one line
 
 
@@ -73,8 +74,20 @@ def because(reason: Reason) -> str | None:
     text = CAUSES[reason.cause].format(what=reason.what if reason.cause is Cause.KERNELS else what)
     if reason.low is None or reason.high is None:
         return text
+    if reason.high - reason.low > WIDEST_SHARE:
+        return f"{text}, an unknown share of it"
     share = dict.fromkeys(f"{100 * end:.0f}%" for end in (reason.low, reason.high))
     return f"{text}, {' to '.join(share)} of it"
+
+
+def put_down(reason: Reason) -> list[str]:
+    """What a difference is put down to as part of a sentence: "mostly" only where the share's interval is above half."""
+    text = because(reason)
+    if text is None:
+        return []
+    if reason.low is None or reason.low >= 0.5:
+        return [f"mostly {text}"]
+    return [f"{'in part' if reason.low > 0 else 'perhaps'} {text}"]
 
 
 def advised(change: Change, metric: str) -> str:
@@ -85,7 +98,7 @@ def advised(change: Change, metric: str) -> str:
 
 
 def _reasoned(one: Decision) -> list[str]:
-    reasons = [f"mostly {reason}"] if (reason := because(one.reason)) else []
+    reasons = put_down(one.reason)
     return [*reasons, f"try {advised(one.change, one.metric)}"] if one.change else reasons
 
 
@@ -128,8 +141,10 @@ def _each_run(found: Sequence[Decision], env: str) -> str:
     if not dearer:
         return ""
     most, span = max(dearer, key=lambda pair: pair[1][1])
-    text = f". A whole run of {workload_title(most.workload)} takes {ends(*span)}"
-    return "; ".join([text, *([f"mostly {reason}"] if (reason := because(most.reason)) else [])])
+    low, high = map(seconds, span)
+    length = f"about {low}" if low == high else f"between {low} and {high}"
+    text = f". A whole run of {workload_title(most.workload)} takes {length} longer"
+    return "; ".join([text, *put_down(most.reason)])
 
 
 def _levels_of(found: Sequence[Decision], worst: Decision) -> list[str]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Self, TypeVar
@@ -10,6 +11,7 @@ from tare.report.words.labels import env_title, seconds, size_bytes
 from tare.report.words.wording import missing
 
 UNAVAILABLE = "unavailable"
+QUANTITY = re.compile(r"(?<=\d) (?=(?:ns|µs|ms|s|min|h|B|kB|MB|GB)\b)")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -80,6 +82,11 @@ def ends(low: float | None, high: float | None, text: Callable[[float], str] = s
     if low is None or high is None or missing(low) or missing(high):
         return "no interval"
     return " to ".join(f"{'−' if end < 0 else '+'}{text(abs(end))}" for end in (low, high))
+
+
+def unbroken(text: str) -> str:
+    """The same text, no line of which ends between a number and its unit."""
+    return QUANTITY.sub("\N{NO-BREAK SPACE}", text)
 
 
 def value_text(key: str, value: Any) -> str:
