@@ -57,7 +57,7 @@ include: "rules/report.smk"
 onstart:
     workflows.note(Path.cwd())
     if CHOSEN is not None:
-        minutes_module.declare(STUDIED, CHOSEN)
+        minutes_module.declare(STUDIED, CHOSEN, MACHINE)
 
 
 rule all:

@@ -1,4 +1,4 @@
-"""How long the user's commands take here, from a fresh clone: run by hand, results in docs/benchmarks.md.
+"""How long the user's commands take here, from a fresh clone: run by hand, results in benchmarks/history.csv.
 
     python3.11 benchmarks/workflow.py [--cold]     (standard library only; --cold also starts from an empty cache)
 

@@ -187,7 +187,7 @@ def within_minutes(study, minutes):
         study, chosen, _ = laid_over(study, wanted, layout.CAMPAIGNS)
         lines = chosen.lines()
         if AS_MODULE:
-            minutes_module.declare(study, chosen)
+            minutes_module.declare(study, chosen, MACHINE)
     for line in lines:
         say(line)
     return study, chosen

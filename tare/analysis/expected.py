@@ -1,6 +1,6 @@
 """About how long the jobs of a study take: the one table behind `tare plan`, MINUTES and a workflow's time left.
 
-Seconds on two cores, where the cache is empty; docs/benchmarks.md has what runs took. A campaign takes its budget,
+Seconds on two cores, where the cache is empty; benchmarks/history.csv has what runs took. A campaign takes its budget,
 or its units by what a launch of its workload takes. What runs take does not change the table.
 """
 

@@ -281,7 +281,7 @@ def laid_over(study: Study, minutes: Minutes, campaigns: Path) -> tuple[Study, D
     `study`: as its file has it. `minutes`: of the whole study. `campaigns`: folder of the campaigns of all studies.
     Returns the study with its budgets, what was chosen, and whether that was chosen before.
     """
-    before = declared(study, minutes)
+    before = declared(study, minutes, facts.machine_name())
     images_s = expected.images_s(study, Path(images_folder(study, study.device)))
     found = before or planned(study, minutes, campaigns, images_s)
     return with_budgets(study, found), found, before is not None

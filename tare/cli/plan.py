@@ -132,6 +132,7 @@ def _plan_minutes(arguments: argparse.Namespace) -> None:
     from tare.analysis.minutes import laid_over
     from tare.core.errors import UserError
     from tare.core.progress import say
+    from tare.machine.facts import machine_name
     from tare.model.studies.layout import CAMPAIGNS
     from tare.model.studies.minutes import declare, path_of
     from tare.model.studies.study import load_checked
@@ -145,9 +146,9 @@ def _plan_minutes(arguments: argparse.Namespace) -> None:
     for line in chosen.lines():
         say(line)
     if before:
-        say(f"as chosen on {chosen.at}, in {path_of(study, arguments.minutes)}")
+        say(f"as chosen on {chosen.at}, in {path_of(study, arguments.minutes, machine_name())}")
     if arguments.stamp:
-        declare(study, chosen)
+        declare(study, chosen, machine_name())
         _stamp(own)
 
 

@@ -21,7 +21,7 @@ from pathlib import Path
 from tare.experiments.designs import Row, conditions_of, one_after_other, seed_of, skipped, unit_order
 from tare.experiments.orders import balanced_orders
 from tare.launch.conditions import choose_cpus
-from tare.launch.pages import of_whole_runs, read_again
+from tare.launch.pages import CodeFiles, of_whole_runs, read_again
 from tare.launch.place import Site
 from tare.launch.program import CommandProgram, Runnable
 from tare.launch.run import Order
@@ -115,6 +115,7 @@ def run_unit(
     done: Sequence[Unit],
     program_of: Callable[[str], Runnable] | None = None,
     before: Callable[[str], None] = lambda name: None,
+    code: CodeFiles | None = None,
 ) -> Row:
     """The next unit of a campaign: the calibration, or a sliced round.
 
@@ -124,6 +125,7 @@ def run_unit(
         done: the units before it.
         program_of: what a launch of this name runs; None for the plan's own job.
         before: called before each launch that runs to its end.
+        code: of jobs whose files are the user's own; None for those of sites, which say where theirs are.
     """
     order, pads = unit_order(plan, done, plan.launch_names, every=len(groups(plan, done)))
     gone = given_up(done)
@@ -155,10 +157,16 @@ def run_unit(
     pace = None if calibration is None or refused else pace_of(done, tried)
     seed = f"{seed_of(plan)}/{len(done)}/slices"
     warm = plan.conditions.page_cache == WARM
-    pages = read_again({name: sites[name] for name in tried}, WARM) if warm and calibration is not None else {}
+    draws = warm and calibration is not None
+    pages = read_again({name: sites[name] for name in tried}, WARM) if draws and code is None else {}
     used: list[Others | None] = []
     with others.watched(used, lambda: unreaped_s(found.records)):
-        found = run_launches(asked, Way(pace=pace, orders=_orders(tried, pace, seed), seed=seed, before=before))
+        arrived = code.draw_anew if draws and code is not None else None
+        way = Way(pace=pace, orders=_orders(tried, pace, seed), seed=seed, before=before, arrived=arrived)
+        found = run_launches(asked, way)
+        if code is not None:
+            code.seen |= found.mapped
+            pages = code.told if draws else {}
         skips = found.voided or calibration is None or rehearsal
         empty = [] if skips else list(empty_launches(asked, found.records))
     first = calibration is None and not done and plan.slicing_refused is None

@@ -13,7 +13,8 @@ import ctypes
 import mmap
 import os
 import stat
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
 
@@ -24,6 +25,7 @@ from tare.model.environment import Environment, Prepared
 from tare.model.journals.units import AS_FOUND, COLD, DRAWN_ANEW, KEPT
 
 MOST_LEFT = 0.01  # of the pages that were there: the rest is told as kept
+MOST_BYTES = 8 << 30  # of a job's code, to be read before each round
 READ_BYTES = 1 << 22
 MAP_SHARED, PROT_NONE = 1, 0
 MAP_FAILED = ctypes.c_void_p(-1).value
@@ -64,6 +66,61 @@ def read_again(sites: Mapping[str, Site], page_cache: str) -> dict[str, str]:
     return found
 
 
+@dataclass(kw_only=True)
+class CodeFiles:
+    """Files that users' jobs run code from, found by looking at the jobs, and drawn anew while a launch is held.
+
+    Attributes:
+        seen: by name of the launch, as it sees their paths.
+        told: what became of their pages in the last round, as `draw_anew` says it.
+    """
+
+    seen: dict[str, set[str]] = field(default_factory=dict)
+    told: dict[str, str] = field(default_factory=dict)
+
+    def draw_anew(self, name: str, root: int) -> None:
+        """Drop what a launch will run code from, and read again what was in memory.
+
+        What is mounted for each launch anew (FUSE, SquashFS) is not in memory yet: to read it is part of its start.
+
+        Args:
+            name: of the launch.
+            root: its first process, which waits at its first instruction.
+        """
+        process = Path(f"/proc/{root}")
+        paths = sorted(process / "root" / path.lstrip("/") for path in self.seen.get(name, ()))
+        try:
+            self.told[name] = self._drawn(paths, _mounted_anew(process))
+        except OSError as error:
+            self.told[name] = _unopened(error)
+
+    def _drawn(self, paths: Sequence[Path], apart: set[int]) -> str:
+        files = [(path, path.stat()) for path in paths if path.is_file()]
+        own = [path for path, status in files if status.st_dev not in apart]
+        if not own:
+            return f"{KEPT}: " + ("they are of this launch alone" if files else "what it runs code from was not seen")
+        if sum(status.st_size for _, status in files) > MOST_BYTES:
+            return f"{KEPT}: it runs code from more than {MOST_BYTES >> 30} GiB"
+        left = was = 0
+        for path in own:
+            before, after = drop(path)
+            was, left = was + before, left + after
+            if before:
+                _read(path)
+        return _left(left, was)
+
+
+def _mounted_anew(process: Path) -> set[int]:
+    """Devices of what a process sees through FUSE or as SquashFS, with a page cache of its own."""
+    found = set()
+    for line in (process / "mountinfo").read_text(errors="surrogateescape").splitlines():
+        before, _, after = line.partition(" - ")
+        if after.startswith(("fuse", "squashfs")):
+            major, minor = before.split()[2].split(":")
+            found.add(os.makedev(int(major), int(minor)))
+    return found
+
+
 def _read(path: Path) -> None:
     """Read a file whole, for what that leaves in the page cache."""
     with path.open("rb", buffering=0) as handle:
@@ -88,7 +145,16 @@ def _drop(site: Site) -> str:
     except TareError as error:
         return f"{KEPT}: {error}"
     except OSError as error:
-        return f"{KEPT}: {error.filename} can't be opened ({error.strerror})"
+        return _unopened(error)
+    return _left(left, was)
+
+
+def _unopened(error: OSError) -> str:
+    return f"{KEPT}: {error.filename} can't be opened ({error.strerror})"
+
+
+def _left(left: int, was: int) -> str:
+    """What is told of pages of which some may have stayed."""
     if left > MOST_LEFT * was:
         return f"{KEPT}: {left / was:.0%} of its pages stayed, as others use them"
     return DRAWN_ANEW

@@ -19,6 +19,7 @@ from tare.core.progress import say, step
 from tare.experiments import sliced
 from tare.experiments.campaign import run_campaign
 from tare.experiments.designs import Design, Row, identity
+from tare.launch.pages import CodeFiles
 from tare.launch.run import Order
 from tare.launch.slicing.rounds import Way, run_launches
 from tare.machine import nvidia_driver
@@ -60,6 +61,7 @@ class Rounds:
         self.launches |= {launch_name(other): other for other in others}
         self.facts = results / "facts"
         self.uses_gpu = False
+        self.code = CodeFiles()
         self.sites = {name: self.places[own].site for name, own in self.launches.items()}
 
     def program_of(self, name: str, *, facts: bool = False) -> JobProgram:
@@ -151,6 +153,7 @@ class Rounds:
             done,
             program_of=lambda name: self.program_of(name, facts=first),
             before=lambda name: None if between is None else self.request.in_shell(between, "--between"),
+            code=self.code,
         )
 
     def sealed(self) -> SealedCampaign:

@@ -92,7 +92,7 @@ class Plain(Environment):
         return ["nsenter", *own_ids, f"--net={self.network}", "--"]
 
     def places(self, prepared: Prepared) -> tuple[Path, ...]:
-        """Files of the user's own, whose pages are left as they are.
+        """Files of the user's own: which of them a job runs code from is seen when it runs.
 
         Raises:
             UnavailableError: always.

@@ -297,8 +297,8 @@ def test_a_damaged_campaign_tells_nothing_and_stops_nobody(small, simple):
 def test_what_was_declared_is_read_again_whatever_has_been_measured_since(small, simple):
     cnn, _ = study_module.headlines(small.study)
     own, first, before = minutes.laid_over(small.study, 60, small.root)
-    assert not before and not declared.path_of(small.study, 60).exists(), "looking writes nothing"
-    declared.declare(own, first)
+    assert not before and not declared.path_of(small.study, 60, "box").exists(), "looking writes nothing"
+    declared.declare(own, first, "box")
     measure(small.folder, cnn, run=(0.0, 0.3))
     again, second, before = minutes.laid_over(small.study, 60, small.root)
     assert before and (again, second) == (own, first)
@@ -308,26 +308,35 @@ def test_what_was_declared_is_read_again_whatever_has_been_measured_since(small,
     assert minutes.laid_over(elsewhere, 60, small.root)[2], "neither papers nor the replaced budget matter"
     _, third, before = minutes.laid_over(small.study, 61, small.root)
     assert not before and third.chosen != first.chosen
-    declared.declare(own, first.replace(at="later"))
-    assert declared.declared(small.study, 60).at == first.at, "what was declared stays"
+    declared.declare(own, first.replace(at="later"), "box")
+    assert declared.declared(small.study, 60, "box").at == first.at, "what was declared stays"
 
 
 def test_other_headline_campaigns_are_chosen_for_anew(small):
     own, first, _ = minutes.laid_over(small.study, 60, small.root)
-    declared.declare(own, first)
+    declared.declare(own, first, "box")
     change = {"environments": ["host", "docker", "apptainer"]}
     wider = study_module.check(study_module.merge(small.study.to_json(), change))
-    assert declared.declared(wider, 60) is None
+    assert declared.declared(wider, 60, "box") is None
     own, second, _ = minutes.laid_over(wider, 60, small.root)
-    declared.declare(own, second)
-    assert declared.declared(wider, 60) == second
+    declared.declare(own, second, "box")
+    assert declared.declared(wider, 60, "box") == second
 
 
 def test_a_damaged_declaration_is_refused_in_one_line(small):
-    path = declared.path_of(small.study, 60)
+    path = declared.path_of(small.study, 60, "box")
     path.parent.mkdir(parents=True)
     path.write_text('{"schema": 1}')
     with pytest.raises(IntegrityError, match=r"minutes-60\.json") as refused:
+        minutes.laid_over(small.study, 60, small.root)
+    assert "\n" not in str(refused.value)
+
+
+def test_a_declaration_without_its_machine_is_refused_in_one_line(small):
+    path = Path(declared.results_folder("s"), "minutes-60.json")
+    path.parent.mkdir(parents=True)
+    path.write_text("{}")
+    with pytest.raises(UserError, match=r"campaigns/s/box/minutes-60\.json") as refused:
         minutes.laid_over(small.study, 60, small.root)
     assert "\n" not in str(refused.value)
 

@@ -2,6 +2,8 @@
 
 import mmap
 import os
+import shutil
+import subprocess
 from pathlib import Path
 
 import fakes
@@ -11,9 +13,10 @@ from tare.core import store
 from tare.experiments import rounds
 from tare.experiments.campaign import run_campaign
 from tare.experiments.designs import Setup
-from tare.launch.pages import draw_anew, drop, of_whole_runs, read_again, resident
+from tare.launch.pages import CodeFiles, draw_anew, drop, of_whole_runs, read_again, resident
 from tare.launch.place import Site
 from tare.launch.sites import control_site
+from tare.launch.slicing.freezing import hold
 from tare.model.journals.sealed import read_rows
 from tare.model.registry import HOST, environment
 from tare.model.roles import CONTROL
@@ -133,3 +136,24 @@ def test_every_round_says_what_became_of_the_pages(tmp_path):
     assert {tuple(sorted(unit.pages)) for unit in (first, *others)} == {(HOST, CONTROL)}
     assert all(told.startswith("kept: ") for told in first.pages.values()), "it is what brings them in"
     assert {told for unit in others for told in unit.pages.values()} == {"kept: it has no files of its own"}
+
+
+def test_what_a_job_runs_code_from_is_seen_and_drawn_anew(tmp_path):
+    program = tmp_path / "sleep"
+    shutil.copy(shutil.which("sleep"), program)
+    with subprocess.Popen([program, "60"]) as job:
+        try:
+            holder = hold([job.pid], "tare-test-mapped", [])
+            while str(program) not in (seen := holder.mapped()):
+                assert job.poll() is None
+            holder.close()
+        finally:
+            job.kill()
+    assert not any(path.startswith("[") for path in seen), "no file: the kernel's own pages"
+    code = CodeFiles(seen={HOST: {str(program), str(tmp_path / "gone")}})
+    code.draw_anew(HOST, os.getpid())
+    if code.told[HOST] != "drawn anew":
+        pytest.skip(f"the pages of this file system can't be dropped: {code.told[HOST]}")
+    assert pages_of(program) == -(-program.stat().st_size // mmap.PAGESIZE), "read again"
+    code.draw_anew("docker", os.getpid())
+    assert code.told["docker"].startswith("kept: ")

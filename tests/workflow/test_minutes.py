@@ -25,13 +25,13 @@ def finished(tmp_path_factory):
     """A copy in which the smoke study is taken for done in an hour."""
     folder = copy_checkout(tmp_path_factory.mktemp("hour") / "tare")
     assert "minutes: 60: " in planned(folder, *HOUR)
-    assert not (folder / "results/smoke/minutes-60.json").exists(), "a dry run declares nothing"
+    assert not (folder / "results/campaigns/smoke/box/minutes-60.json").exists(), "a dry run declares nothing"
     take_for_done(folder, (*COMMAND, *HOUR))
     return folder
 
 
 def test_the_budgets_are_declared_and_a_second_run_has_nothing_to_do(finished):
-    declared = finished / "results/smoke/minutes-60.json"
+    declared = finished / "results/campaigns/smoke/box/minutes-60.json"
     before = declared.read_text()
     done = snakemake(finished, *COMMAND, *HOUR)  # not dry: had it anything to do, it would try
     assert "nothing to be done" in (done.stdout + done.stderr).lower()

@@ -152,6 +152,10 @@ class Holder(ABC):
         """Memory of its processes that is in no file: what they have taken, as the kernel counts it now."""
         return sum(own_memory_bytes(pid) for pid in self.pids())
 
+    def mapped(self) -> set[str]:
+        """Files that its processes run code from, as these see their paths."""
+        return {path for pid in self.pids() for path in _code_of(pid)}
+
     def look(self) -> waiting.Look:
         """What its threads do, one by one."""
         return waiting.look((thread, state_of(thread / "stat")) for thread in self.threads())
@@ -472,6 +476,18 @@ def _is_stopped(pid: int) -> bool:
     children = descendants(pid)
     waits = all(state in STOPPED or state == "D" for state in states)
     return waits and bool(children) and all(_is_stopped(child) for child in children)
+
+
+def _code_of(pid: int) -> Iterator[str]:
+    """Files of which a process maps pages that can be run; none of one that is gone or may not be looked at."""
+    try:
+        lines = (PROC / str(pid) / "maps").read_text(errors="surrogateescape").splitlines()
+    except OSError:
+        return
+    for line in lines:
+        _, mode, *_, path = [*line.split(maxsplit=5), ""][:6]
+        if "x" in mode and path.startswith("/") and not path.endswith(" (deleted)"):
+            yield path
 
 
 def own_memory_bytes(pid: int) -> int:

@@ -73,9 +73,11 @@ class Round:
         records: by name of the launch, in own time.
         voided: why it does not count; None where it does.
         fault: the launch whose fault that is.
+        mapped: files that launches which ran to their ends were seen to run code from, by name, as they see the paths.
     """
 
     records: dict[str, LaunchRecord] = field(default_factory=dict)
+    mapped: dict[str, set[str]] = field(default_factory=dict)
     voided: str | None = None
     fault: str | None = None
 
@@ -150,6 +152,7 @@ def run_launches(orders: Mapping[str, Order], way: Way) -> Round:
         except (RoundVoid, UnavailableError) as error:
             found.voided, found.fault = str(error), getattr(error, "job", None)
         for name, one in held.items():
+            found.mapped |= {name: one.job.mapped} if one.job is not None and one.job.mapped else {}
             found.records[name] = _closed(name, one, found)
     return found
 

@@ -1,6 +1,6 @@
 """A study that is run for a number of minutes: which budgets its headline campaigns were given, kept in a file.
 
-results/minutes-60.json, of another study than the default one results/<study>/minutes-60.json
+results/campaigns/<study>/<machine>/minutes-60.json
 
 The budgets are chosen from earlier campaigns of this machine (tare.analysis.minutes), of which there is one more
 after each run. So they are written down before the first unit and read again by every later run for as many
@@ -19,7 +19,7 @@ from typing import Any, ClassVar
 from tare.core.errors import TareError, UserError
 from tare.core.files import canonical_json, read_json, sha256_text
 from tare.model.schema import FileRecord, read
-from tare.model.studies.layout import SEALED, results_folder
+from tare.model.studies.layout import SEALED, results_folder, study_folder
 from tare.model.studies.study import Chosen, Study, headlines, part_of
 
 FEWEST, MOST = 5, 10_000
@@ -71,9 +71,9 @@ def checked(value: Any) -> Minutes:
     return int(number) if number.is_integer() else number
 
 
-def path_of(study: Study, minutes: Minutes) -> Path:
-    """The file of a study's budgets for so many minutes."""
-    return Path(results_folder(study.study), f"minutes-{minutes!r}.json")
+def path_of(study: Study, minutes: Minutes, machine: str) -> Path:
+    """The file of a study's budgets for so many minutes of a machine."""
+    return study_folder(study.study, machine) / f"minutes-{minutes!r}.json"
 
 
 def asked_of(study: Study) -> str:
@@ -83,12 +83,20 @@ def asked_of(study: Study) -> str:
     return sha256_text(canonical_json(parts))
 
 
-def declared(study: Study, minutes: Minutes) -> Declared | None:
+def declared(study: Study, minutes: Minutes, machine: str) -> Declared | None:
     """What was chosen before; None where nothing was, or for other headline campaigns.
 
-    Raises IntegrityError: the file is damaged or of another version.
+    Raises:
+        IntegrityError: the file is damaged or of another version.
+        UserError: an earlier version wrote one, without the name of its machine.
     """
-    path = path_of(study, minutes)
+    path = path_of(study, minutes, machine)
+    before = Path(results_folder(study.study), path.name)
+    if before.exists() and not path.exists():
+        raise UserError(
+            f"{before} is of an earlier version, whose files did not name their machine: move it to {path} if it was "
+            "chosen here, or remove it"
+        )
     found = read(Declared, path) if path.exists() else None
     return found if found is not None and found.asked == asked_of(study) else None
 
@@ -98,13 +106,14 @@ def with_budgets(study: Study, found: Declared) -> Study:
     return study.replace(rounds=study.rounds.replace(chosen=dict(found.chosen)))
 
 
-def declare(study: Study, found: Declared) -> None:
+def declare(study: Study, found: Declared, machine: str) -> None:
     """Write down what was chosen, before anything is measured; what was written before stays.
 
-    `study`: with the budgets that were chosen, or as its file has it. `found`: what was chosen.
+    `study`: with the budgets that were chosen, or as its file has it. `found`: what was chosen. `machine`: that
+    measures.
     """
-    if declared(study, found.minutes) is None:
-        found.write(path_of(study, found.minutes))
+    if declared(study, found.minutes, machine) is None:
+        found.write(path_of(study, found.minutes, machine))
 
 
 def told_without(study: Study, folder: Path) -> list[str]:
