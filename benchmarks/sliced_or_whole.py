@@ -5,17 +5,17 @@
 
 Each repetition has two parts in random order: a sliced round of the host, a second host and every environment, and
 the same launches one after the other in random order, neither held nor stopped. Both give whole runs of the
-workload (`tare.model.journals.units.real_s`) and the processor time until the end of the epoch. By environment:
+workload (`tare.model.journals.units.real_s`) and processor time until the end of the epoch. By environment:
 
     difference   mean over repetitions of log(environment / hosts) in slices less the same in whole runs, with
-                 Student's interval at 90%: the two are equivalent where it lies inside the margin (two one-sided tests
-                 at 5%, Schuirmann 1987)
+                 Student's interval at 90%: the two are equivalent where it is inside the margin (two one-sided
+                 tests at 5%, Schuirmann 1987)
     slicing      mean log of a launch's own time in slices to its whole run: what slicing itself costs, in all
                  environments alike
     processor    the same of processor time, which hardly feels what else the machine does
 
-Each repetition is a row of results/benchmarks/<machine>/sliced_or_whole.jsonl, so that an interrupted benchmark goes
-on; beside it results/benchmarks/<machine>/sliced_or_whole.json, made from all rows, holds
+Each repetition is a row of results/benchmarks/<machine>/sliced_or_whole.jsonl, so that an interrupted benchmark
+goes on; results/benchmarks/<machine>/sliced_or_whole.json, made from all rows, holds
 
     schema, workload, environments, margin, at, cpu, kernel, repetitions
     others_cpus   CPUs that other programs took during rounds, median and highest
@@ -103,7 +103,9 @@ def summary(rows: Sequence[Record], margin: float) -> dict[str, Record]:
         own: Record = {"slicing": told(changes[0]), "processor": told(changes[1]), "difference": None}
         if name != HOST:
             hosts = [one for one in HOSTS if one != name]
-            base = np.mean([[math.log(row["sliced"][one][0] / row["whole"][one][0]) for row in rows] for one in hosts], 0)
+            base = np.mean(
+                [[math.log(row["sliced"][one][0] / row["whole"][one][0]) for row in rows] for one in hosts], 0
+            )
             difference: Record = told(changes[0] - base)
             ends = (difference["low"], difference["high"])
             difference["equivalent"] = -math.log1p(margin) < ends[0] and ends[1] < math.log1p(margin)
@@ -233,7 +235,13 @@ def tell(found: Mapping[str, Any]) -> None:
     show(
         ["launch", "difference of ratios", f"equivalent within {found['margin']:.0%}", "slicing", "processor time"],
         [
-            [name, cell(one["difference"]), verdict(one["difference"]), cell(one["slicing"]), cell(one["processor"])]
+            [
+                name,
+                cell(one["difference"]),
+                verdict(one["difference"]),
+                cell(one["slicing"]),
+                cell(one["processor"]),
+            ]
             for name, one in found["by_launch"].items()
         ],
     )

@@ -1,7 +1,7 @@
 """About how long the jobs of a study take: the one table behind `tare plan`, MINUTES and a workflow's time left.
 
-Seconds on two cores, where the cache is empty; benchmarks/history.csv has what runs took. A campaign takes its budget,
-or its units by what a launch of its workload takes. What runs take does not change the table.
+Seconds on two cores, where the cache is empty; benchmarks/history.csv has what runs took. A campaign takes its
+budget, or its units by what a launch of its workload takes. What runs take does not change the table.
 """
 
 from __future__ import annotations

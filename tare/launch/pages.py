@@ -98,7 +98,9 @@ class CodeFiles:
         files = [(path, path.stat()) for path in paths if path.is_file()]
         own = [path for path, status in files if status.st_dev not in apart]
         if not own:
-            return f"{KEPT}: " + ("they are of this launch alone" if files else "what it runs code from was not seen")
+            return f"{KEPT}: " + (
+                "they are of this launch alone" if files else "what it runs code from was not seen"
+            )
         if sum(status.st_size for _, status in files) > MOST_BYTES:
             return f"{KEPT}: it runs code from more than {MOST_BYTES >> 30} GiB"
         left = was = 0

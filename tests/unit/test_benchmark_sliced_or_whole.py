@@ -38,7 +38,10 @@ def rows(more_in_slices, count=12, slicing=0.03, noise=0.004):
         return [value, 0.9 * value]
 
     return [
-        {kind: {name: seconds(name, kind) for name in ("host", "host.control", "docker")} for kind in ("sliced", "whole")}
+        {
+            kind: {name: seconds(name, kind) for name in ("host", "host.control", "docker")}
+            for kind in ("sliced", "whole")
+        }
         for _ in range(count)
     ]
 

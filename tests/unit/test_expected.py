@@ -63,7 +63,7 @@ def test_a_study_of_images_is_expected_to_end_when_its_file_says(name, change, m
 
 
 def test_the_studies_without_a_paper_of_images_say_about_how_long_they_take():
-    """Those of modak2020 were observed (benchmarks/history.csv); sequences.yaml was not: it says some half an hour."""
+    """Those of modak2020 were observed (benchmarks/history.csv); of sequences.yaml half an hour is said."""
     names = ("sequences", "modak2020", "modak2020-resnet50")
     whole = {name: study.load_checked(ROOT / f"config/{name}.yaml") for name in names}
     assert 20 < expected.whole_s(whole["sequences"]) / 60 < 40
@@ -118,7 +118,7 @@ def seconds_of(checked, name):
 
 
 def test_groups_and_second_jobs_of_nthu2018_are_expected_to_take_what_they_took():
-    """Within a fifth of what benchmarks/history.csv has observed of each part; steps of a group hold its warm-up."""
+    """Within a fifth of what benchmarks/history.csv has of each part; steps of a group hold its warm-up."""
     checked = study.load_checked(ROOT / "config/nthu2018.yaml")
     found = {"shared": 0.0, "distributed": 0.0, "single": 0.0}
     for one in study.campaigns(checked):

@@ -67,6 +67,9 @@ class FakeHolder:
     def memory_bytes(self):
         return 1 << 20
 
+    def mapped(self):
+        return {"/usr/bin/job"}
+
     def advance(self, seconds):
         self.waiting_s, left = max(0.0, self.waiting_s - seconds), max(0.0, seconds - self.waiting_s)
         if not self.running or not self.started:
@@ -321,11 +324,12 @@ def test_a_wait_counts_beside_work_alone(machine, runnable, waits, idle, waiting
 
 def test_memory_is_the_most_that_was_seen_and_looked_at_now_and_then(machine):
     (job,) = jobs_of(machine, 1.0)
-    sizes = iter([5, 9, 7])
-    job.holder.memory_bytes = lambda: next(sizes)
+    sizes, files = iter([5, 9, 7]), iter([{"/bin/a"}, {"/lib/b"}, {"/bin/a"}])
+    job.holder.memory_bytes, job.holder.mapped = lambda: next(sizes), lambda: next(files)
     for _ in range(2 * slicer.MEMORY_LOOKS + 1):
         job.look()
     assert job.memory_bytes == 9 and next(sizes, None) is None
+    assert job.mapped == {"/bin/a", "/lib/b"} and next(files, None) is None
 
 
 def test_a_wait_without_end_voids_the_round(machine):

@@ -73,7 +73,7 @@ class Round:
         records: by name of the launch, in own time.
         voided: why it does not count; None where it does.
         fault: the launch whose fault that is.
-        mapped: files that launches which ran to their ends were seen to run code from, by name, as they see the paths.
+        mapped: files that launches which ran to their ends were seen to run code from, by name, by paths inside.
     """
 
     records: dict[str, LaunchRecord] = field(default_factory=dict)

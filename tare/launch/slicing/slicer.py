@@ -64,8 +64,8 @@ class Job:
         cpu_ns: its processor time before its first slice and at the end of each.
         looks, idle_looks: how often it was looked whether anything of it could run, and how often nothing could.
         waiting_looks: how often something of it waited for the clock or a disk while something else could run.
-        memory_bytes: the most memory that it was seen to take while it ran to its end; mapped: the files that it was
-            seen to run code from then, as it sees their paths.
+        memory_bytes: the most memory that it was seen to take while it ran to its end; mapped: the files that it
+            was seen to run code from then, as it sees their paths.
         ended_ns: when its first process ended.
         gate: where it waits for the others, if it says so; None for a program that has none.
         gates_ns: when it was seen to have come to each gate; gates_cpu_ns: processor time then, its

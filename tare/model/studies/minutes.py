@@ -94,8 +94,8 @@ def declared(study: Study, minutes: Minutes, machine: str) -> Declared | None:
     before = Path(results_folder(study.study), path.name)
     if before.exists() and not path.exists():
         raise UserError(
-            f"{before} is of an earlier version, whose files did not name their machine: move it to {path} if it was "
-            "chosen here, or remove it"
+            f"{before} is of an earlier version, whose files did not name their machine: move it to {path} if it "
+            "was chosen here, or remove it"
         )
     found = read(Declared, path) if path.exists() else None
     return found if found is not None and found.asked == asked_of(study) else None
