@@ -4,14 +4,13 @@
     .venv/bin/python benchmarks/sliced_or_whole.py --minutes 30 [--environments docker apptainer …]
 
 Each repetition has two parts in random order: a sliced round of the host, a second host and every environment, and
-the same launches one after the other in random order, neither held nor stopped. Both give whole runs of the
-workload (`tare.model.journals.units.real_s`) and processor time until the end of the epoch. By environment:
+the same launches one after the other in random order, neither held nor stopped. Both give seconds from the
+program's first mark to the end of its epoch, which is what slices cut, and processor time until then. By environment:
 
     difference   mean over repetitions of log(environment / hosts) in slices less the same in whole runs, with
                  Student's interval at 90%: the two are equivalent where it is inside the margin (two one-sided
                  tests at 5%, Schuirmann 1987)
-    slicing      mean log of a launch's own time in slices to its whole run: what slicing itself costs, in all
-                 environments alike
+    slicing      mean log of a launch's own time in slices to its time without: what slicing itself costs
     processor    the same of processor time, which hardly feels what else the machine does
 
 Each repetition is a row of results/benchmarks/<machine>/sliced_or_whole.jsonl, so that an interrupted benchmark
@@ -56,7 +55,6 @@ from tare.launch.run import Order, launch  # noqa: E402
 from tare.launch.sites import sites  # noqa: E402
 from tare.machine.facts import describe, machine_name  # noqa: E402
 from tare.machine.fitting import settled  # noqa: E402
-from tare.model.journals.units import real_s  # noqa: E402
 from tare.model.records.campaigns import Unit  # noqa: E402
 from tare.model.records.launches import LaunchRecord  # noqa: E402
 from tare.model.registry import HOST, SINGLE  # noqa: E402
@@ -115,7 +113,7 @@ def summary(rows: Sequence[Record], margin: float) -> dict[str, Record]:
 
 
 def values_of(records: Mapping[str, LaunchRecord]) -> dict[str, list[float]]:
-    """Seconds of each whole run, and its processor seconds until the end of its epoch.
+    """Seconds of each from its program's first mark to the end of its epoch, and processor seconds until then.
 
     Raises:
         UnavailableError: one failed.
@@ -124,8 +122,9 @@ def values_of(records: Mapping[str, LaunchRecord]) -> dict[str, list[float]]:
     for name, record in records.items():
         if not record.ok:
             raise UnavailableError(f"the launch of {name} failed: {record.reason}")
-        mark = record.seen_inside().mark("epoch_end")
-        found[name] = [round(real_s(record), 6), round(mark.user_s + mark.system_s, 6)]
+        inside = record.seen_inside()
+        first, last = inside.marks[0], inside.mark("epoch_end")
+        found[name] = [round((last.at_ns - first.at_ns) / 1e9, 6), round(last.user_s + last.system_s, 6)]
     return found
 
 
