@@ -5,7 +5,7 @@
 
 Each repetition has two parts in random order: a sliced round of the host, a second host and every environment, and
 the same launches one after the other in random order, neither held nor stopped. Both give seconds from the
-program's first mark to the end of its epoch, which is what slices cut, and processor time until then. By environment:
+program's first mark to the end of its epoch, which is what slices cut, and processor time until then. It says:
 
     difference   mean over repetitions of log(environment / hosts) in slices less the same in whole runs, with
                  Student's interval at 90%: the two are equivalent where it is inside the margin (two one-sided
