@@ -10,9 +10,10 @@ from tare.analysis.job_length import HOUR
 from tare.analysis.reasons import Cause, Reason
 from tare.literature.finding import listed
 from tare.model.studies.layout import arm_of
-from tare.report.words.labels import arm_title, env_order, env_title, metric_title, sentence_case, workload_title
-from tare.report.words.layout import ends, seconds
-from tare.report.words.wording import TIMES_FROM, at_least, between, margin_text, percent, signed
+from tare.report.words.labels import arm_title, env_order, env_title, metric_title, workload_title
+from tare.report.words.layout import ends
+from tare.report.words.numbers import seconds
+from tare.report.words.wording import TIMES_FROM, at_least, between, margin_text, percent, sentence_case, signed
 
 SHOWN = {"real_s": "whole run", "step_s": "step"}
 WEIGHTS = {
