@@ -16,9 +16,7 @@ def build(results: Path, shared: Path, study_source: str, out: Path, images: Pat
             there is written too.
         images: folder of the images of all stacks; None for that of `shared`.
 
-    Raises:
-        UserError: a table or a figure is missing.
-        IntegrityError: a table, a record or a campaign is damaged.
+    Raises UserError: a table or a figure is missing. IntegrityError: a table, a record or a campaign is damaged.
     """
     from tare.report.evidence import gather  # who wants words alone imports nothing that draws
     from tare.report.pages import write_site

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from types import SimpleNamespace
+from typing import Any
 
 import pandas as pd
 
@@ -20,38 +21,15 @@ from tare.report.figures.lines import cost_environments, job_rows, lengths_text
 from tare.report.method import designs
 from tare.report.references import Reference
 from tare.report.words.decisions import COLUMNS, title_of
-from tare.report.words.labels import (
-    arm_title,
-    env_order,
-    env_title,
-    metric_title,
-    seconds,
-    workload_title,
-)
+from tare.report.words.labels import arm_title, env_order, env_title, metric_title, workload_title
 from tare.report.words.layout import Cell, Row, Table, ends
+from tare.report.words.numbers import seconds
 from tare.report.words.wording import margin_text, missing, percent, signed, tally
 from tare.stats.intervals import FEWEST_UNITS, LARGEST_RATIO, MOST_UNITS
 
 KINDS = {"real_s": "Whole runs", "step_s": "Training steps"}
 HEADLINES = tuple(KINDS)
 LENGTHS = {TEN_SECONDS: "10 seconds", HOUR: "an hour", DAY: "a day"}
-
-
-class WorkloadAnswer(NamedTuple):
-    """What the environments cost one workload; what its campaigns answer, with how many units and why."""
-
-    workload: str
-    title: str
-    designs: list[tuple[str, str]]
-    table: Table | None
-
-
-class Glance(NamedTuple):
-    """One workload in a few cells by what was timed; a row: environment, title, intervals and verdicts."""
-
-    title: str
-    columns: list[str]
-    rows: list[tuple[str, str, list[tuple[str, str | None]]]]
 
 
 def summary(evidence: Evidence) -> list[str]:
@@ -82,12 +60,16 @@ def together(evidence: Evidence) -> list[str]:
     return told
 
 
-def glances(evidence: Evidence | Reference) -> list[Glance]:
-    """Every interval that answers the question, by workload, in a table for the first screen."""
+def glances(evidence: Evidence | Reference) -> list[SimpleNamespace]:
+    """Every interval that answers the question, by workload, in a table for the first screen.
+
+    A row of it: environment, title, and by what was timed interval and verdict.
+    """
     found = []
     for workload in evidence.workloads:
         rows = _shown(evidence, [workload])
-        firsts = {asked: rows[rows["asked"] == asked].iloc[0] for asked in _asked(rows)}
+        order = sorted(rows["asked"].unique(), key=_place)
+        firsts = {asked: rows[rows["asked"] == asked].iloc[0] for asked in order}
         if not firsts:
             continue
         cells = {
@@ -100,7 +82,8 @@ def glances(evidence: Evidence | Reference) -> list[Glance]:
         ]
         control = [(signed(row["control_ci_low"], row["control_ci_high"]), None) for row in firsts.values()]
         lines.append((CONTROL, env_title(CONTROL, short=True), control))
-        found.append(Glance(workload_title(workload), [asked_title(asked) for asked in firsts], lines))
+        columns = [asked_title(asked) for asked in firsts]
+        found.append(SimpleNamespace(title=workload_title(workload), columns=columns, rows=lines))
     return found
 
 
@@ -129,11 +112,6 @@ def _shown(evidence: Evidence | Reference, workloads: list[str]) -> pd.DataFrame
     return verdicts[verdicts["workload"].isin(workloads) & verdicts["metric"].isin(HEADLINES)]
 
 
-def _asked(rows: pd.DataFrame) -> list[Asked]:
-    """What rows of the headlines answer, in the order in which it is shown."""
-    return sorted(rows["asked"].unique(), key=_place)
-
-
 def _place(asked: Asked) -> tuple[int, str]:
     return HEADLINES.index(asked.metric), asked.arm.name if asked.arm else ""
 
@@ -143,29 +121,25 @@ def asked_title(asked: Asked) -> str:
     return metric_title(asked.metric) + (f", {arm_title(asked.arm.name)}" if asked.arm else "")
 
 
-def answers(evidence: Evidence) -> list[WorkloadAnswer]:
-    """One answer per workload of the study."""
-    return [_workload(evidence, name) for name in evidence.workloads]
-
-
-def _workload(evidence: Evidence, workload: str) -> WorkloadAnswer:
-    found = [
-        one for one in evidence.decided if (one.workload, one.factor, one.role) == (workload, ENVIRONMENT, PRIMARY)
-    ]
-    table = answer_table(found) if found else None
-    return WorkloadAnswer(workload, workload_title(workload), designs(evidence, workload), table)
+def answers(evidence: Evidence) -> list[SimpleNamespace]:
+    """What the environments cost each workload; what its campaigns answer, with how many units and why."""
+    primary = [one for one in evidence.decided if (one.factor, one.role) == (ENVIRONMENT, PRIMARY)]
+    found = {name: [one for one in primary if one.workload == name] for name in evidence.workloads}
+    return [
+        SimpleNamespace(
+            workload=name, title=workload_title(name), designs=designs(evidence, name),
+            table=answer_table(own) if own else None,
+        )
+        for name, own in found.items()
+    ]  # fmt: skip
 
 
 def answer_table(found: Sequence[Decision]) -> Table:
     """What each environment costs, beside the control, what it is put down to, and what is advised."""
     return Table.of(
         sorted(found, key=lambda one: (env_order(one.env), _place(_answered(one)))),
-        {
-            "environment": lambda one: Cell(text=title_of(one), below=asked_title(_answered(one))),
-            **COLUMNS,
-        },
+        {"environment": lambda one: Cell(text=title_of(one), below=asked_title(_answered(one))), **COLUMNS},
         caption=f"{workload_title(found[0].workload)}: what each environment costs, against the host",
-        wide=True,
     )
 
 
@@ -174,28 +148,16 @@ def _answered(one: Decision) -> Asked:
     return Asked(metric=one.metric, arm=arm_of(one.cell.campaign))
 
 
-class JobCosts(NamedTuple):
-    """What the page says of the jobs of one workload; `is_told` where it can of any environment."""
-
-    name: str
-    title: str
-    table: Table
-    is_told: bool
-
-
-def job_sections(evidence: Evidence) -> list[JobCosts]:
-    """One part for each workload whose whole runs were compared with the host's."""
+def job_sections(evidence: Evidence) -> list[SimpleNamespace]:
+    """One part for each workload whose whole runs were compared; `is_told` where it can tell of any environment."""
     found = ((name, job_rows(evidence.job_length, name)) for name in evidence.workloads)
     return [
-        JobCosts(
-            name=name,
-            title=workload_title(name),
-            table=cost_table(rows),
+        SimpleNamespace(
+            name=name, title=workload_title(name), table=cost_table(rows),
             is_told=bool(rows.loc[rows["item"] == "length_below", "reason"].isna().any()),
         )
-        for name, rows in found
-        if cost_environments(rows)
-    ]
+        for name, rows in found if cost_environments(rows)
+    ]  # fmt: skip
 
 
 def cost_table(rows: pd.DataFrame) -> Table:
@@ -206,13 +168,10 @@ def cost_table(rows: pd.DataFrame) -> Table:
         caption="What an environment costs a job, by the time of its steps on the host",
         columns=["environment", "once", "a step", *LENGTHS.values(), f"below {margin_text(LIMIT)} beyond"],
         rows=[_cells(rows[rows["launch"] == env], env) for env in cost_environments(rows)],
-        note=(
-            f"Relative to what the host takes: {once}, and its steps. Once: start, imports, data, model, first "
-            "step and exit, from whole runs, as seconds more or fewer. A step: from training steps. Both are "
-            "measured; the rest is modelled from them: the range over both intervals, each at half of alpha, all "
-            "environments of a workload together."
-        ),
-        wide=True,
+        note=f"Relative to what the host takes: {once}, and its steps. Once: start, imports, data, model, first "
+        "step and exit, from whole runs, as seconds more or fewer. A step: from training steps. Both are measured; "
+        "the rest is modelled from them: the range over both intervals, each at half of alpha, all environments of "
+        "a workload together.",
     )
 
 

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
+from typing import TypeVar
 
 import pandas as pd
 
@@ -17,27 +18,11 @@ from tare.analysis.pipeline import read_pipeline
 from tare.machine.facts import machine_name
 from tare.model import tables
 from tare.model.journals.sealed import SealedCampaign, read_sealed, views
-from tare.model.records.images import (
-    AnyImage,
-    DataRecord,
-    OciRecord,
-    ProbeRecord,
-    TreeRecord,
-    read_images,
-    read_probes,
-)
+from tare.model.records import images as image_records
+from tare.model.records import measured
 from tare.model.records.machine import MachineRecord, read_machine
-from tare.model.records.measured import (
-    CURVES,
-    CeilingsRecord,
-    CopiesRecord,
-    CurvesRecord,
-    NetworkRecord,
-    PipelineRecord,
-    ProfileRecord,
-)
 from tare.model.registry import SINGLE, describe_workload
-from tare.model.schema import read
+from tare.model.schema import AnyFile, read
 from tare.model.studies import layout
 from tare.model.studies.layout import SEALED, below_results, is_headline
 from tare.model.studies.papers import repeated
@@ -48,6 +33,7 @@ from tare.report.references import Broken, Reference
 from tare.report.references import gather as gather_references
 
 Campaign = SealedCampaign
+Key = TypeVar("Key")
 COPIES = "copies"  # a benchmark, by its name
 TABLES = (
     "verdicts", "decisions", "job_length", "counts", "fingerprints", "families", "stack_profiles",
@@ -57,25 +43,16 @@ TABLES = (
 
 @dataclass(frozen=True, kw_only=True)
 class Evidence:
-    """What a finished study left behind.
+    """What a finished study left behind: the whole study file, its folder of results, its tables and records.
 
     Attributes:
-        study: the whole study file.
-        results: its folder of results.
-        metrics, verdicts, decisions, counts, job_length, fingerprints, families, stack_profiles,
-            kernels, image_costs, ledger: its tables.
-        published, claims: what other studies published, judged by their own data and by this machine.
-        samples: its tables of samples, by name.
-        papers: those that it repeats.
-        machine, ceilings: records of the machine, None where they are missing.
-        probes, images, data: records by environment, by environment, by data set.
-        trees: records of the trees of all stacks, by stack.
+        published, claims: what other studies (`papers`) published, judged by their own data and by this machine.
+        machine, ceilings, network, copies: records of the machine, None where nobody measured them.
+        probes, images: records by environment.
+        trees, official: records of the trees and of the official images of all stacks, by stack.
         campaigns: all that are sealed, superseded ones left out: headlines, arms, causes, sweeps; `views` are these
             and the training steps that they measured.
-        copies: how much copies of the files differ on this machine, None where nobody measured it.
-        profiles: records of profiled launches by workload and environment.
-        pipelines: of the input alone, by workload.
-        network: of instances that train together, None where it was not measured.
+        profiles: records of profiled launches by workload and environment; pipelines: of the input alone.
         references, broken_references: campaigns recorded on other machines, newest first; those that can't be read.
     """
 
@@ -96,19 +73,19 @@ class Evidence:
     claims: pd.DataFrame
     papers: tuple[str, ...]
     machine: MachineRecord | None
-    ceilings: CeilingsRecord | None
-    probes: Mapping[str, ProbeRecord]
-    images: Mapping[str, AnyImage]
-    data: Mapping[str, DataRecord]
+    ceilings: measured.CeilingsRecord | None
+    probes: Mapping[str, image_records.ProbeRecord]
+    images: Mapping[str, image_records.AnyImage]
+    data: Mapping[str, image_records.DataRecord]
     campaigns: tuple[Campaign, ...]
-    trees: Mapping[str, TreeRecord] = field(default_factory=dict)
-    official: Mapping[str, OciRecord] = field(default_factory=dict)
-    curves: Mapping[tuple[str, str], CurvesRecord] = field(default_factory=dict)
+    trees: Mapping[str, image_records.TreeRecord] = field(default_factory=dict)
+    official: Mapping[str, image_records.OciRecord] = field(default_factory=dict)
+    curves: Mapping[tuple[str, str], measured.CurvesRecord] = field(default_factory=dict)
     samples: Mapping[str, pd.DataFrame] = field(default_factory=dict)
-    copies: CopiesRecord | None = None
-    profiles: Mapping[str, Mapping[str, ProfileRecord]] = field(default_factory=dict)
-    pipelines: Mapping[str, PipelineRecord] = field(default_factory=dict)
-    network: NetworkRecord | None = None
+    copies: measured.CopiesRecord | None = None
+    profiles: Mapping[str, Mapping[str, measured.ProfileRecord]] = field(default_factory=dict)
+    pipelines: Mapping[str, measured.PipelineRecord] = field(default_factory=dict)
+    network: measured.NetworkRecord | None = None
     references: Sequence[Reference] = ()
     broken_references: Sequence[Broken] = ()
 
@@ -156,116 +133,85 @@ class Evidence:
 
 
 def gather(results: Path, shared: Path, study_source: str, images: Path | None = None) -> Evidence:
-    """Read all that a report needs.
+    """Read all that a report needs; the arguments are those of `tare.report.build`.
 
-    Args:
-        results: folder of the study's tables, and of what it says of the machine that they are of.
-        shared: folder of what studies share: campaigns, profiles, images, data, probes.
-        study_source: the study file, or the study as inline JSON.
-        images: folder of the images of all stacks; None for that of `shared`.
-
-    Raises:
-        UserError: a table is missing, or the study is wrong.
-        IntegrityError: a table or a campaign is not what was written.
+    Raises UserError: a table is missing, or the study is wrong. IntegrityError: something is not what was written.
     """
     study, images = load_checked(study_source), images or shared / "images"
     folder = results / "tables"
     metrics = tables.read("metrics", folder / "metrics.parquet")
     machine = tables.machine_of(metrics) or machine_name()
+    papers, stacks = repeated(study.papers, study.workloads), study.stacks_needed
+
+    def here(record: Path) -> Path:
+        return shared / below_results(record)
+
+    def table(name: str) -> pd.DataFrame:
+        return tables.read(name, folder / f"{name}.csv")
+
+    campaigns_folder = here(layout.study_folder(study.study, machine))
+    sealed = tuple(
+        read_sealed(path)
+        for one in campaigns(study)
+        if (path := campaigns_folder / one.workload / one.name / SEALED).exists()
+    )
     roofs = layout.of_machine(results, machine, layout.CEILINGS_FILE)
     ceilings = read_ceilings(roofs) if roofs.exists() else None
-    sealed = _campaigns(shared / below_results(layout.study_folder(study.study, machine)), study)
-    copies = shared / below_results(layout.benchmark_record(machine, COPIES))
+    network = layout.of_machine(results, machine, layout.NETWORK_FILE)
+    copies = here(layout.benchmark_record(machine, COPIES))
     found, broken = gather_references(shared, results)
-    papers = repeated(study.papers, study.workloads)
+    trees = {name: images / name / "tree.json" for name in stacks if name != BOUND}
+    official = {name: images / name / "oci.json" for name in stacks if is_official(name)}
+    curves = {(one.workload, one.name): one.path.with_name(measured.CURVES) for one in sealed}
+    passes = study.pipeline.workloads if study.pipeline else ()
+    profiles = {
+        name: {env: here(layout.profile_record(study.study, machine, name, env)) for env in study.environments}
+        for name in study.workloads
+    }
     return Evidence(
         study=at_published_size(study.replace(device=_device(study, ceilings, sealed))),
         results=results,
         metrics=metrics,
-        **{name: tables.read(name, folder / f"{name}.csv") for name in TABLES},
-        published=_judged("published", folder, papers),
-        claims=_judged("claims", folder, papers),
-        samples={name: tables.read(name, folder / f"{name}.csv") for name in SAMPLE_TABLES} if papers else {},
+        **{name: table(name) for name in TABLES},
+        # Of a study that repeats no paper nothing was judged.
+        **{name: table(name) if papers else tables.make(name, []) for name in ("published", "claims")},
+        samples={name: table(name) for name in SAMPLE_TABLES} if papers else {},
         papers=papers,
         machine=read_machine(layout.of_machine(results, machine, layout.MACHINE_FILE)),
         ceilings=ceilings,
-        probes=read_probes(shared / below_results(layout.probes_folder(machine)), study.environments),
-        images=read_images(images / study.stack),
-        trees=_trees(images, study),
-        official=_official(images, study),
+        probes=image_records.read_probes(here(layout.probes_folder(machine)), study.environments),
+        images=image_records.read_images(images / study.stack),
+        trees=_existing(image_records.TreeRecord, trees),
+        official=_existing(image_records.OciRecord, official),
         data=_data_of(study, shared / "data"),
         campaigns=sealed,
-        curves=_curves(sealed),
-        copies=read(CopiesRecord, copies) if copies.exists() else None,
+        curves=_existing(measured.CurvesRecord, curves),
+        copies=read(measured.CopiesRecord, copies) if copies.exists() else None,
         references=found,
         broken_references=broken,
-        profiles=_profiles(shared, study, machine),
-        pipelines=_pipelines(shared, study, machine),
-        network=_network(layout.of_machine(results, machine, layout.NETWORK_FILE), study),
+        profiles={name: _existing(measured.ProfileRecord, paths) for name, paths in profiles.items()},
+        pipelines={
+            name: read_pipeline(path)
+            for name in passes
+            if (path := here(layout.pipeline_record(study.study, machine, name))).exists()
+        },
+        network=read_network(network) if study.distributed and network.exists() else None,
     )
 
 
-def _curves(sealed: Sequence[Campaign]) -> dict[tuple[str, str], CurvesRecord]:
-    """Curves of losses, by workload and campaign of another stack or of a graph compiler."""
-    paths = {(one.workload, one.name): one.path.with_name(CURVES) for one in sealed}
-    return {key: read(CurvesRecord, path) for key, path in paths.items() if path.exists()}
+def _existing(kind: type[AnyFile], paths: Mapping[Key, Path]) -> dict[Key, AnyFile]:
+    """The records that are there, by what they are of."""
+    return {key: read(kind, path) for key, path in paths.items() if path.exists()}
 
 
-def _trees(folder: Path, study: Study) -> dict[str, TreeRecord]:
-    paths = {name: folder / name / "tree.json" for name in study.stacks_needed if name != BOUND}
-    return {name: read(TreeRecord, path) for name, path in paths.items() if path.exists()}
-
-
-def _official(folder: Path, study: Study) -> dict[str, OciRecord]:
-    paths = {name: folder / name / "oci.json" for name in study.stacks_needed if is_official(name)}
-    return {name: read(OciRecord, path) for name, path in paths.items() if path.exists()}
-
-
-def _device(study: Study, ceilings: CeilingsRecord | None, sealed: Sequence[Campaign]) -> str:
+def _device(study: Study, ceilings: measured.CeilingsRecord | None, sealed: Sequence[Campaign]) -> str:
     """Where the study trained: its own word, or what the machine that measured made of `auto`."""
-    if study.device != "auto":
-        return study.device
     used = [ceilings.device if ceilings else None, *(campaign.plan.spec.device for campaign in sealed)]
-    return next((device for device in used if device), "cpu")
+    return study.device if study.device != "auto" else next(filter(None, used), "cpu")
 
 
-def _judged(name: str, folder: Path, papers: Sequence[str]) -> pd.DataFrame:
-    """What was judged of the papers that the study repeats; one that repeats none has nothing judged."""
-    return tables.read(name, folder / f"{name}.csv") if papers else tables.make(name, [])
-
-
-def _profiles(shared: Path, study: Study, machine: str) -> dict[str, dict[str, ProfileRecord]]:
-    """The profiled launches that left a record."""
-    found: dict[str, dict[str, ProfileRecord]] = {}
-    for workload in study.workloads:
-        for env in study.environments:
-            path = shared / below_results(layout.profile_record(study.study, machine, workload, env))
-            if path.exists():
-                found.setdefault(workload, {})[env] = read(ProfileRecord, path)
-    return found
-
-
-def _pipelines(shared: Path, study: Study, machine: str) -> dict[str, PipelineRecord]:
-    """What was measured of the input alone, where the study asks for it."""
-    named = study.pipeline.workloads if study.pipeline else ()
-    records = {name: layout.pipeline_record(study.study, machine, name) for name in named}
-    paths = {name: shared / below_results(record) for name, record in records.items()}
-    return {name: read_pipeline(path) for name, path in paths.items() if path.exists()}
-
-
-def _network(path: Path, study: Study) -> NetworkRecord | None:
-    """What was measured of the network, where the study trains instances together."""
-    return read_network(path) if study.distributed and path.exists() else None
-
-
-def _data_of(study: Study, folder: Path) -> dict[str, DataRecord]:
+def _data_of(study: Study, folder: Path) -> dict[str, image_records.DataRecord]:
     """Records of the data sets that the study's workloads use; others of the same folder are not its own."""
     used = sorted({describe_workload(name)["dataset"] for name in study.workloads})
     paths = {name: folder / f"{study.data.record_of(name)}.json" for name in used}
-    return {name: read(DataRecord, path) for name, path in paths.items() if path.exists()}
-
-
-def _campaigns(folder: Path, study: Study) -> tuple[Campaign, ...]:
-    """The campaigns that the study's tables judge, of each workload: headlines, arms, causes, the sweep."""
-    paths = [folder / one.workload / one.name / SEALED for one in campaigns(study)]
-    return tuple(read_sealed(path) for path in paths if path.exists())
+    return _existing(image_records.DataRecord, paths)

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import pandas as pd
 
 from tare.analysis import image_costs
-from tare.analysis.break_even import NAIVE, Built, built
+from tare.analysis.break_even import NAIVE, built
 from tare.literature import published
 from tare.literature.finding import listed
 from tare.model.journals.units import COLD, COLD_MEANS, WARM
@@ -19,19 +19,11 @@ from tare.model.roles import CONTROL
 from tare.model.studies.papers import paper_names
 from tare.model.studies.study import HOST
 from tare.report.evidence import Evidence
-from tare.report.words.labels import (
-    decimal_prefix,
-    env_order,
-    env_title,
-    seconds,
-    sentence_case,
-    significant,
-    size_bytes,
-    with_unit,
-    workload_title,
-)
+from tare.report.rows import having
+from tare.report.words.labels import env_order, env_title, workload_title
 from tare.report.words.layout import UNAVAILABLE, Cell, Reader, Row, Table, by_environment, ends, field
-from tare.report.words.wording import signed, without_time
+from tare.report.words.numbers import prefixed, seconds, significant, size_bytes, with_unit
+from tare.report.words.wording import sentence_case, signed, without_time
 from tare.stats.costs import NEVER, Runs, pull_seconds, runs_until_paid
 from tare.stats.intervals import log_ratios_of, t_interval
 
@@ -72,21 +64,15 @@ class Case:
 
     def __init__(self, table: pd.DataFrame, stack: str, alpha: float) -> None:
         self.table, self.stack, self.alpha = table, stack, alpha
+        self.cost = partial(image_costs.cost, table, stack)  # of an environment and an item: the median of several
+        self.why_not = partial(image_costs.why_not, table, stack)
         self.environments = sorted(image_costs.environments_of(table, stack), key=env_order)
         started = (table["stack"] == stack) & table["item"].isin([f"{COLD}_start_s", f"{WARM}_start_s"])
         self.starters = sorted(table.loc[started, "launch"].unique(), key=env_order)
 
-    def cost(self, env: str, item: str) -> float | None:
-        """One cost, the median of several."""
-        return image_costs.cost(self.table, self.stack, env, item)
-
     def values(self, env: str, phase: str) -> Mapping[int, float]:
         """Seconds of every start, by repetition."""
         return image_costs.repeated(self.table, self.stack, env, f"{phase}_start_s")
-
-    def why_not(self, env: str, item: str) -> str | None:
-        """Why there is no such cost."""
-        return image_costs.why_not(self.table, self.stack, env, item)
 
     def prices(self) -> Table:
         """Seconds and bytes of every form: items as rows, environments as columns."""
@@ -105,14 +91,9 @@ class Case:
             "hold by the same inode. Paid back: by the interval of what a warm start saves."
         )
         archive = f" The image that forms are made from takes {size_bytes(kept)} more in the cache." if kept else ""
-        return Table.of(
-            shown,
-            {"": lambda one: one[0], **by_environment(self.environments, lambda one, env: one[1](env))},
-            caption=f"What the images of {self.stack} cost",
-            note=" ".join([note + archive, *self._notes()]),
-            numeric=True,
-            wide=True,
-        )
+        columns = {"": lambda one: one[0], **by_environment(self.environments, lambda one, env: one[1](env))}
+        note = " ".join([note + archive, *self._notes()])
+        return Table.of(shown, columns, caption=f"What the images of {self.stack} cost", note=note, numeric=True)
 
     def _price(self, item: str, env: str) -> str | None:
         value = self.cost(env, item)
@@ -169,7 +150,6 @@ class Case:
             columns=list(columns),
             rows=rows,
             note=" ".join([self._about_starts(), *self._failed()]),
-            wide=True,
         )
 
     def _about_starts(self) -> str:
@@ -225,11 +205,9 @@ class Case:
         if phase != COLD or not warm:
             return None
         median = statistics.median(warm.values())
-        more = (
-            [cold[rep] - warm[rep] for rep in cold if rep in warm]
-            if self._together()
-            else [value - median for value in cold.values()]
-        )
+        more = [value - median for value in cold.values()]
+        if self._together():
+            more = [cold[rep] - warm[rep] for rep in cold if rep in warm]
         return ends(*_range(more, self.alpha)) if more else None
 
 
@@ -248,10 +226,7 @@ def _range(values: Sequence[float], alpha: float) -> tuple[float, float]:
 def paid_back(extra_s: float, saved_s: Sequence[float], alpha: float) -> str:
     """After how many starts seconds that a conversion takes more than Docker's load are paid back.
 
-    Args:
-        extra_s: seconds more; negative where it takes less.
-        saved_s: seconds by which each warm start is shorter than Docker's, by repetition.
-        alpha: of the interval of the mean.
+    `extra_s` is negative where it takes less; by `saved_s` each warm start is shorter than Docker's, by repetition.
     """
     if len(saved_s) < FEWEST:
         return "too few starts"
@@ -267,7 +242,7 @@ def paid_back(extra_s: float, saved_s: Sequence[float], alpha: float) -> str:
 def naive_table(evidence: Evidence) -> Table | None:
     """Seconds and bytes of each image; None where the study builds none by hand."""
     costs, stack = evidence.image_costs, evidence.study.stack
-    if costs[(costs["campaign"] == image_costs.NAIVE) & (costs["stack"] == stack)].empty:
+    if having(costs, campaign=image_costs.NAIVE, stack=stack).empty:
         return None
     rows: list[Row] = []
     notes = [NAIVE_NOTE]
@@ -284,12 +259,12 @@ def naive_table(evidence: Evidence) -> Table | None:
     for row, note in _printed():
         rows.append(row)
         notes.append(note)
-    caption = f"{stack}: an image as a user would write it by hand, and Tare's own"
-    return Table(caption=caption, columns=["", "build", "size"], rows=rows, note=" ".join(notes), numeric=True)
+    caption, note = f"{stack}: an image as a user would write it by hand, and Tare's own", " ".join(notes)
+    return Table(caption=caption, columns=["", "build", "size"], rows=rows, note=note, numeric=True, wide=False)
 
 
 def _naive_cells(took: float | None, size: float | None) -> list[str | Cell | None]:
-    texts = (None if took is None else seconds(took), None if size is None else _size(size))
+    texts = (None if took is None else seconds(took), None if size is None else prefixed(size, "B"))
     return [UNAVAILABLE if text is None else Cell(text=text, below="measured") for text in texts]
 
 
@@ -303,12 +278,6 @@ def _printed() -> Iterator[tuple[Row, str]]:
         if found:
             row: Row = [f"{paper.paper}: its image", *(found.get(item) for item in PRINTED)]
             yield row, f"{paper.paper}: one build without a spread{more}."
-
-
-def _size(value: float) -> str:
-    """Bytes as registries print them, in powers of ten: 1.20 GB."""
-    text = decimal_prefix(value)
-    return f"{text}B" if text[-1].isalpha() else f"{text} B"
 
 
 class Choice(NamedTuple):
@@ -345,46 +314,39 @@ def break_even(evidence: Evidence) -> dict[str, Any] | None:
 
 
 def choices(evidence: Evidence) -> Iterator[Choice]:
-    """Every contained environment with an image and an interval of its whole runs, by workload."""
+    """Every contained environment with an image and an interval of its whole runs, by workload.
+
+    As the page's script gets it: rounded, so that both compute with the same numbers; no negative zero.
+    """
     for workload in evidence.workloads:
         given = (evidence.image_costs, evidence.verdicts, evidence.metrics, workload, evidence.study.stack)
         for one in sorted(built(*given), key=lambda image: env_order(image.env)):
             if one.size_bytes is not None:
-                yield _choice(one, one.size_bytes / MEGA, workload)
-
-
-def _choice(one: Built, megabytes: float, workload: str) -> Choice:
-    """As the page's script gets it: rounded, so that both compute with the same numbers; no negative zero."""
-    title = f"{env_title(one.env)}, {workload_title(workload)}{', naive image' if one.whose == NAIVE else ''}"
-    saved = (round(end, 3) + 0.0 for end in (one.low_s, one.high_s))
-    return Choice(title, round(one.build_s, 1), round(megabytes, 1), *saved)
+                whose = ", naive image" if one.whose == NAIVE else ""
+                title = f"{env_title(one.env)}, {workload_title(workload)}{whose}"
+                saved = (round(end, 3) + 0.0 for end in (one.low_s, one.high_s))
+                yield Choice(title, round(one.build_s, 1), round(one.size_bytes / MEGA, 1), *saved)
 
 
 def told(runs: Runs, low_s: float, high_s: float, runs_a_day: float) -> str:
     """The answer in words; break_even.js says the same."""
     if runs.fewest == NEVER:
-        return f"Never: a run takes {_span(0.0 - high_s, 0.0 - low_s)} more than it saves."
+        least, most = f"{0.0 - high_s:.3f}", f"{0.0 - low_s:.3f}"
+        return f"Never: a run takes {least if low_s == high_s else f'{least} to {most}'} s more than it saves."
     if runs.most == NEVER:
         return (
             f"After {runs.fewest:,.0f} runs at best ({_days(runs.fewest, runs_a_day)}), perhaps never: "
             f"what a run saves lies between {_signed(low_s)} and {_signed(high_s)}."
         )
+    most = _days(runs.most, runs_a_day)
     if runs.fewest == runs.most:
-        return f"After {runs.most:,.0f} runs ({_days(runs.most, runs_a_day)})."
-    return (
-        f"After {runs.fewest:,.0f} to {runs.most:,.0f} runs ({_days(runs.fewest, runs_a_day)} to "
-        f"{_days(runs.most, runs_a_day)})."
-    )
+        return f"After {runs.most:,.0f} runs ({most})."
+    return f"After {runs.fewest:,.0f} to {runs.most:,.0f} runs ({_days(runs.fewest, runs_a_day)} to {most})."
 
 
 def _days(runs: float, runs_a_day: float) -> str:
     days = runs / runs_a_day
     return f"{days:.1f} days" if days < DAYS_EXACTLY else f"{math.ceil(days):,} days"
-
-
-def _span(low_s: float, high_s: float) -> str:
-    """Seconds from one end to the other, in the digits of both."""
-    return f"{low_s:.3f} s" if low_s == high_s else f"{low_s:.3f} to {high_s:.3f} s"
 
 
 def _signed(value_s: float) -> str:
@@ -393,23 +355,22 @@ def _signed(value_s: float) -> str:
 
 def _break_even_table(evidence: Evidence, found: list[Choice]) -> Table:
     level = 100 * evidence.study.confidence
+
+    def saved(one: Choice) -> str:
+        return f"{_signed(one.low_s)} to {_signed(one.high_s)}"
+
     return Table.of(
         found,
         {
             "image": field("title"),
-            "a run saves": lambda one: Cell(
-                text=f"{_signed(one.low_s)} to {_signed(one.high_s)}", below="modelled"
-            ),
+            "a run saves": lambda one: Cell(text=saved(one), below="modelled"),
             "build": field("build_s", "{:,.1f} s".format, "measured, once"),
             "pull": lambda one: Cell(text=f"{one.pull_s:,.1f} s", below=f"{one.megabytes:,.1f} MB, modelled"),
             "building pays, modelled": lambda one: told(one.runs, one.low_s, one.high_s, RUNS_A_DAY),
         },
         caption=f"When building pays, at {RUNS_A_DAY:g} runs a day and {MEGABITS_PER_S:g} Mbit/s (both assumed)",
-        note=(
-            f"A run saves: the {level:g}% interval of the verdict on whole runs, times the median of the host's; "
-            "below zero, a run takes longer than on the host. Build: all stages from locked packages to what can "
-            "be started. Pull: what is carried to another machine, by the rate of the link alone; images of Docker "
-            "are counted without compression. Of naive images no run was measured: those of ours stand for them."
-        ),
-        wide=True,
+        note=f"A run saves: the {level:g}% interval of the verdict on whole runs, times the median of the host's; "
+        "below zero, a run takes longer than on the host. Build: all stages from locked packages to what can be "
+        "started. Pull: what is carried to another machine, by the rate of the link alone; images of Docker are "
+        "counted without compression. Of naive images no run was measured: those of ours stand for them.",
     )

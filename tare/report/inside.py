@@ -3,42 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import pandas as pd
 
-from tare.analysis import ceilings
+from tare.analysis import ceilings, roofs
 from tare.analysis.choice import PROFILE
 from tare.analysis.pipeline import CACHES, Rate, demand, enough, rates
-from tare.analysis.roofs import (
-    PRECISION,
-    attainable,
-    family_points,
-    left_out,
-    points,
-    roof_precision,
-    roofline_table,
-    roofs,
-)
 from tare.literature.finding import listed
 from tare.model.records.measured import CeilingsRecord, PipelineRecord, ProfileRecord
 from tare.report.evidence import Evidence
 from tare.report.figures import style
 from tare.report.figures.lines import pipeline
 from tare.report.figures.rooflines import SHORT
-from tare.report.words.labels import (
-    decimal_prefix,
-    env_title,
-    metric_meaning,
-    metric_order,
-    metric_title,
-    seconds,
-    significant,
-    size_bytes,
-    with_unit,
-    workload_title,
-)
-from tare.report.words.layout import UNAVAILABLE, Cell, Row, Table, field
+from tare.report.rows import having
+from tare.report.words.labels import env_title, metric_meaning, metric_order, metric_title, workload_title
+from tare.report.words.layout import UNAVAILABLE, Cell, Reader, Row, Table, field
+from tare.report.words.numbers import decimal_prefix, prefixed, seconds, significant, size_bytes, with_unit
 from tare.report.words.wording import missing
 
 LAUNCH = "The launch and its operators"
@@ -61,9 +43,7 @@ ALONE = (
 )
 
 
-def group_of(metric: str) -> str:
-    """Heading of a metric."""
-    return next((name for name, starts in GROUPS.items() if metric.startswith(starts)), LAUNCH)
+_flops, _bytes = partial(prefixed, unit="FLOP/s"), partial(prefixed, unit="B/s")
 
 
 def profile_table(evidence: Evidence, workload: str) -> Table:
@@ -74,21 +54,20 @@ def profile_table(evidence: Evidence, workload: str) -> Table:
 
 def metrics_table(metrics: pd.DataFrame, workload: str, environments: Sequence[str], caption: str) -> Table:
     """As `profile_table`, from a table of metrics."""
-    own = metrics[(metrics["campaign"] == PROFILE) & (metrics["workload"] == workload)]
-    ran = [env for env in environments if (own[own["launch"] == env]["kind"] != UNAVAILABLE).any()]
-    own = own[own["launch"].isin(ran)]
-    own = own.assign(heading=own["metric"].map(group_of))
+    own = having(metrics, campaign=PROFILE, workload=workload)
+    ran = [env for env in environments if (having(own, launch=env)["kind"] != UNAVAILABLE).any()]
+    own = having(own, launch=tuple(ran))
+    starts = [(start, name) for name, own_starts in GROUPS.items() for start in own_starts]
+    headings = own["metric"].map(lambda metric: next((n for s, n in starts if metric.startswith(s)), LAUNCH))
     rows: list[Row] = []
     for heading in (LAUNCH, *GROUPS):
-        part = own[own["heading"] == heading]
-        if len(part):
-            rows += [[Cell(text=heading)], *_group_rows(part, ran)]
+        if (headings == heading).any():
+            rows += [[Cell(text=heading)], *_group_rows(own[headings == heading], ran)]
     return Table(
         caption=caption,
         columns=["metric", *(env_title(env, short=True) for env in ran), "kind", "source"],
         rows=rows,
         note="Per training step where the name says so. A profiled launch is never a timed one.",
-        wide=True,
     )
 
 
@@ -98,13 +77,15 @@ def _group_rows(part: pd.DataFrame, ran: Sequence[str]) -> list[Row]:
     for metric in sorted(part["metric"].unique(), key=metric_order):
         own = part[part["metric"] == metric]
         if (own["kind"] == UNAVAILABLE).all():
-            absent.setdefault(_why(own), []).append(metric)
+            absent.setdefault("; ".join(own["reason"].dropna().unique()), []).append(metric)
             continue
         several = own["source"].nunique() > 1
         for source in own["source"].unique():
             one = own[own["source"] == source].set_index("launch")
             below = f"{metric_meaning(metric)}{f'; by {source}' if several else ''}"
-            cells = [_cell(one.loc[env]) if env in one.index else None for env in ran]
+            there = one[one["kind"] != UNAVAILABLE].to_dict("index")
+            texts = {env: with_unit(row["value"], row["unit"]) for env, row in there.items()}
+            cells = [texts.get(env, "–" if env in one.index else None) for env in ran]
             kinds = ", ".join(sorted(set(one["kind"]) - {UNAVAILABLE})) or UNAVAILABLE
             rows.append([Cell(text=metric_title(metric), below=below), *cells, kinds, _source(one)])
     return [*rows, *(_absent_row(names, why, len(ran) + 2) for why, names in absent.items())]
@@ -119,21 +100,8 @@ def _absent_row(names: Sequence[str], why: str, span: int) -> Row:
     return [Cell(text=listed(titles), below=below), Cell(text=f"{UNAVAILABLE}: {why}", span=span)]
 
 
-def _cell(row: pd.Series) -> str:
-    return "–" if row["kind"] == UNAVAILABLE else with_unit(row["value"], row["unit"])
-
-
-def _why(own: pd.DataFrame) -> str:
-    """Why nobody has a metric."""
-    return "; ".join(own["reason"].dropna().unique())
-
-
 def _source(own: pd.DataFrame) -> str:
-    """Where a metric is from, and of environments that lack it why.
-
-    Args:
-        own: its rows by environment (index).
-    """
+    """Where a metric is from, and of environments that lack it why: of its rows, by environment (index)."""
     parts = [", ".join(own.loc[own["kind"] != UNAVAILABLE, "source"].unique())]
     for reason, rows in own[own["kind"] == UNAVAILABLE].groupby("reason", sort=False):
         parts.append(f"not {listed([env_title(str(env)) for env in rows.index])}: {reason}")
@@ -143,35 +111,30 @@ def _source(own: pd.DataFrame) -> str:
 def counters_table(profiles: Mapping[str, Mapping[str, ProfileRecord]]) -> Table | None:
     """How the device's counters were read in each profiled launch, or why there are none; None where nothing asked.
 
-    Args:
-        profiles: records of the profiled launches by workload and environment.
+    Of the records of the profiled launches by workload and environment.
     """
     found = [
-        (workload, env, record.counters)
-        for workload, by_env in profiles.items()
-        for env, record in by_env.items()
-        if record.counters is not None
-    ]
+        (f"{workload_title(workload)}, {env_title(env, short=True)}", record.counters)
+        for workload, by_env in profiles.items() for env, record in by_env.items() if record.counters is not None
+    ]  # fmt: skip
     if not found:
         return None
-    return Table.of(
-        found,
-        {
-            "": lambda row: f"{workload_title(row[0])}, {env_title(row[1], short=True)}",
-            "counters by": lambda row: (
-                row[2].tool if row[2].status == "ok" else f"{row[2].status}: {row[2].reason}"
-            ),
-            "steps": lambda row: str(row[2].steps),
-            "replay by": lambda row: row[2].replay,
-            "passes at most": lambda row: (
-                ", ".join(f"{part.name} {part.most_passes or 'not told'}" for part in row[2].parts) or None
-            ),
-            "control of caches, clocks": lambda row: f"{row[2].cache_control}, {row[2].clock_control}",
-        },
-        caption="How the device's counters were read",
-        note="In one pass no kernel is replayed. Control none: caches or clocks were left as they were.",
-        wide=True,
-    )
+
+    def how(counters: Any) -> str:
+        return counters.tool if counters.status == "ok" else f"{counters.status}: {counters.reason}"
+
+    columns = {
+        "": lambda row: row[0],
+        "counters by": lambda row: how(row[1]),
+        "steps": lambda row: str(row[1].steps),
+        "replay by": lambda row: row[1].replay,
+        "passes at most": lambda row: (
+            ", ".join(f"{part.name} {part.most_passes or 'not told'}" for part in row[1].parts) or None
+        ),
+        "control of caches, clocks": lambda row: f"{row[1].cache_control}, {row[1].clock_control}",
+    }
+    note = "In one pass no kernel is replayed. Control none: caches or clocks were left as they were."
+    return Table.of(found, columns, caption="How the device's counters were read", note=note)
 
 
 def roofline(evidence: Evidence) -> Mapping[str, Any]:
@@ -180,32 +143,30 @@ def roofline(evidence: Evidence) -> Mapping[str, Any]:
     if record is None:
         return {"absent": NO_CEILINGS, "record": None}
     return {
-        "absent": None,
-        "record": record,
-        "workloads": evidence.workloads,
+        "absent": None, "record": record, "workloads": evidence.workloads,
         "points": points_table(evidence, record),
         "families": [families_table(evidence, record, name) for name in evidence.workloads],
         "ceilings": ceiling_sentences(record),
         "tables": [bandwidth_table(record), product_table(record)],
-    }
+    }  # fmt: skip
 
 
 def ceiling_sentences(record: CeilingsRecord) -> list[str]:
     """How the ceilings were taken, what they are beside a datasheet or a model, and what could not be had."""
-    peak = ceilings.peaks(record)[PRECISION]
-    claim = ceilings.claimed(record).get(PRECISION)
+    peak = ceilings.peaks(record)[roofs.PRECISION]
+    claim = ceilings.claimed(record).get(roofs.PRECISION)
     memory, why = ceilings.claimed_memory(record)
     source = ceilings.claim_source(record)
     lines = [
-        f"The {SHORT[PRECISION]} roof is the product by {peak['kernel']} at n = {peak['size']}, the faster of "
-        "what the framework has. Bytes count as in STREAM: two arrays for copy, three for triad.",
+        f"The {SHORT[roofs.PRECISION]} roof is the product by {peak['kernel']} at n = {peak['size']}, the faster "
+        "of what the framework has. Bytes count as in STREAM: two arrays for copy, three for triad.",
         f"Peak by datasheet or model: {source}."
         if claim is None
-        else f"That is {100 * peak['flop_per_s'] / claim:.0f}% of {decimal_prefix(claim)}FLOP/s, {source}.",
+        else f"That is {100 * peak['flop_per_s'] / claim:.0f}% of {_flops(claim)}, {source}.",
         f"Bandwidth of memory by datasheet: {UNAVAILABLE}: {why}."
         if memory is None
         else f"The measured bandwidth of memory is {100 * ceilings.memory(record)['bytes_per_s'] / memory:.0f}% of "
-        f"{decimal_prefix(memory)}B/s, {why}.",
+        f"{_bytes(memory)}, {why}.",
     ]
     caches, found = ceilings.caches_of(record) or {}, ceilings.levels(record)
     wanted = [*(name.removesuffix("d") for name in sorted(caches) if not name.endswith("i")), ceilings.MEMORY]
@@ -226,29 +187,24 @@ def _share(share: pd.Series) -> str:
 
 def points_table(evidence: Evidence, record: CeilingsRecord) -> Table:
     """Every workload in every environment."""
-    table = roofline_table(evidence.metrics, record)
-    return Table.of(
-        points(evidence.metrics).itertuples(),
-        {
-            "": lambda row: f"{workload_title(row.workload)}, {env_title(row.env, short=True)}",
-            "intensity": lambda row: f"{significant(row.intensity)} FLOP/B",
-            "rate": lambda row: f"{decimal_prefix(row.rate)}FLOP/s",
-            "95% interval": _ends,
-            "n": lambda row: str(row.n),
-            "time of": lambda row: row.basis,
-            "bound": lambda row: f"{table['bound'][row.Index]}, {_precision(row, record)}",
-            "FLOPs, bytes": lambda row: row.kind,
-            "share of the roof": lambda row: _share(table.loc[row.Index]),
-        },
-        caption="Whole workloads under the roofs of this machine",
-        note="Modelled: FLOPs and bytes of operators. Measured: counted by the device. Times are measured.",
-        wide=True,
-    )
+    table = roofs.roofline_table(evidence.metrics, record)
+    columns = {
+        "": lambda row: f"{workload_title(row.workload)}, {env_title(row.env, short=True)}",
+        **POINT,
+        "n": field("n"),
+        "time of": field("basis"),
+        "bound": lambda row: f"{table['bound'][row.Index]}, {_precision(row, record)}",
+        "FLOPs, bytes": field("kind"),
+        "share of the roof": lambda row: _share(table.loc[row.Index]),
+    }
+    caption = "Whole workloads under the roofs of this machine"
+    note = "Modelled: FLOPs and bytes of operators. Measured: counted by the device. Times are measured."
+    return Table.of(roofs.points(evidence.metrics).itertuples(), columns, caption=caption, note=note)
 
 
 def _precision(row: Any, record: CeilingsRecord) -> str:
     """Whose roof stands above a point: of the precision that ran, or of one in its place."""
-    ran, used = str(row.precision), roof_precision(str(row.precision), record)
+    ran, used = str(row.precision), roofs.roof_precision(str(row.precision), record)
     return SHORT.get(used, used) + ("" if ran == used else f" in place of {SHORT.get(ran, ran)}, not measured")
 
 
@@ -259,21 +215,27 @@ def _ends(row: Any) -> str:
     return f"{decimal_prefix(row.low)} to {high}"
 
 
+# Columns of a point below the roofs.
+POINT: dict[str, Reader] = {
+    "intensity": lambda row: f"{significant(row.intensity)} FLOP/B",
+    "rate": field("rate", _flops),
+    "95% interval": _ends,
+}
+
+
 def families_table(evidence: Evidence, record: CeilingsRecord, workload: str) -> Table:
     """Every family of one workload's operators on the host."""
-    roof = roofs(record)
-    points_of, rest = family_points(evidence.families, workload), left_out(evidence.families, workload)
+    roof = roofs.roofs(record)
+    points_of, rest = roofs.family_points(evidence.families, workload), roofs.left_out(evidence.families, workload)
 
     def share(row: Any) -> str:
-        limit = float(attainable(row.intensity, roof["product"]["flop_per_s"], roof["memory"]["bytes_per_s"]))
+        limit = float(roofs.attainable(row.intensity, roof["product"]["flop_per_s"], roof["memory"]["bytes_per_s"]))
         return f"{significant(100 * row.rate / limit, 2)}%"
 
     columns = {
-        "": lambda row: row.family,
-        "own time": lambda row: seconds(row.self_s),
-        "intensity": lambda row: f"{significant(row.intensity)} FLOP/B",
-        "rate": lambda row: f"{decimal_prefix(row.rate)}FLOP/s",
-        "95% interval": _ends,
+        "": field("family"),
+        "own time": field("self_s", seconds),
+        **POINT,
         "FLOPs": lambda row: "one per output element" if row.convention else "counted multiply-adds",
         "share of the roof": share,
     }
@@ -290,7 +252,6 @@ def families_table(evidence: Evidence, record: CeilingsRecord, workload: str) ->
         columns=list(columns),
         rows=rows,
         note=note,
-        wide=True,
     )
 
 
@@ -300,61 +261,51 @@ def bandwidth_table(record: CeilingsRecord) -> Table:
         ceilings.bandwidths(record).itertuples(),
         {
             "level": lambda row: f"{row.level}, {row.kernel}",
-            "arrays together": lambda row: size_bytes(row.working_set_bytes),
-            "best": lambda row: _rate(row.bytes_per_s, "B/s"),
-            "median": lambda row: _rate(row.median_bytes_per_s, "B/s"),
-            "spread": lambda row: f"{100 * row.spread:.0f}%",
-            "repetitions": lambda row: str(row.repetitions),
-            "traffic, modelled": lambda row: _rate(row.traffic_bytes_per_s, "B/s"),
+            "arrays together": field("working_set_bytes", size_bytes),
+            "best": field("bytes_per_s", _bytes),
+            "median": field("median_bytes_per_s", _bytes),
+            "spread": field("spread", "{:.0%}".format),
+            "repetitions": field("repetitions"),
+            "traffic, modelled": field("traffic_bytes_per_s", _bytes),
         },
         caption="Bandwidth by working set",
         note="Spread: the best by the worst repetition, less one. In L1 the framework's loop weighs as much as the "
         "work: a lower bound of the hardware's rate.",
         numeric=True,
-        wide=True,
     )
-
-
-def _rate(value: float | None, unit: str) -> str | None:
-    return None if value is None or missing(value) else f"{decimal_prefix(value)}{unit}"
 
 
 def product_table(record: CeilingsRecord) -> Table:
     """Every product of matrices, and what was left out."""
     skipped = ceilings.skipped(record)
-    return Table.of(
-        ceilings.products(record).itertuples(),
-        {
-            "precision, kernel": lambda row: f"{row.precision}, {row.kernel}",
-            "n": lambda row: str(row.size),
-            "best": lambda row: _rate(row.flop_per_s, "FLOP/s"),
-            "median": lambda row: _rate(row.median_flop_per_s, "FLOP/s"),
-            "spread": lambda row: f"{100 * row.spread:.0f}%",
-            "claimed peak": lambda row: _rate(row.modelled_flop_per_s, "FLOP/s"),
-            "share": lambda row: None if missing(row.share) else f"{100 * row.share:.0f}%",
-        },
-        caption="Products of matrices by precision",
-        note=f"Left out: {'; '.join(skipped)}." if skipped else "Nothing was left out.",
-        numeric=True,
-        wide=True,
-    )
+    columns = {
+        "precision, kernel": lambda row: f"{row.precision}, {row.kernel}",
+        "n": field("size"),
+        "best": field("flop_per_s", _flops),
+        "median": field("median_flop_per_s", _flops),
+        "spread": field("spread", "{:.0%}".format),
+        "claimed peak": field("modelled_flop_per_s", _flops),
+        "share": field("share", "{:.0%}".format),
+    }
+    caption = "Products of matrices by precision"
+    note = f"Left out: {'; '.join(skipped)}." if skipped else "Nothing was left out."
+    return Table.of(ceilings.products(record).itertuples(), columns, caption=caption, note=note, numeric=True)
 
 
 def inputs(evidence: Evidence) -> list[Mapping[str, Any]]:
     """What is shown of each workload of which the study measures the input alone."""
-    return [_input(evidence, name, record) for name, record in evidence.pipelines.items()]
-
-
-def _input(evidence: Evidence, workload: str, record: PipelineRecord) -> Mapping[str, Any]:
-    title = workload_title(workload)
-    if not record.ok:
-        return {"sentences": [f"{title}: {UNAVAILABLE}: {record.reason}."], "table": None, "figure": None}
-    found = rates(record, evidence.study.confidence)
-    return {
-        "sentences": input_sentences(title, record, found),
-        "table": rate_table(title, record, found),
-        "figure": style.drawn(pipeline(found, demand(record), title), f"pipeline_{workload}"),
-    }
+    shown: list[Mapping[str, Any]] = []
+    for workload, record in evidence.pipelines.items():
+        title = workload_title(workload)
+        if not record.ok:
+            lines = [f"{title}: {UNAVAILABLE}: {record.reason}."]
+            shown.append({"sentences": lines, "table": None, "figure": None})
+            continue
+        found = rates(record, evidence.study.confidence)
+        drawing = style.drawn(pipeline(found, demand(record), title), f"pipeline_{workload}")
+        lines, table = input_sentences(title, record, found), rate_table(title, record, found)
+        shown.append({"sentences": lines, "table": table, "figure": drawing})
+    return shown
 
 
 def input_sentences(title: str, record: PipelineRecord, found: Sequence[Rate]) -> list[str]:
@@ -372,16 +323,13 @@ def input_sentences(title: str, record: PipelineRecord, found: Sequence[Rate]) -
                 f"{most.workers} give most, {most.images_per_s:,.0f} images/s."
             )
         else:
-            lines.append(f"From {CACHE_TITLES[cache]} the input is no bottleneck {_from(workers)}.")
+            by_itself = "even where the training process loads by itself"
+            several = f"from {'one loader process' if workers == 1 else f'{workers} loader processes'} on"
+            told = several if workers else by_itself
+            lines.append(f"From {CACHE_TITLES[cache]} the input is no bottleneck {told}.")
     if record.no_cold:
         lines.append(f"From an empty page cache: {UNAVAILABLE}: {record.no_cold}.")
     return lines
-
-
-def _from(workers: int) -> str:
-    if workers == 0:
-        return "even where the training process loads by itself"
-    return f"from {'one loader process' if workers == 1 else f'{workers} loader processes'} on"
 
 
 def rate_table(title: str, record: PipelineRecord, found: Sequence[Rate]) -> Table:
@@ -399,4 +347,5 @@ def rate_table(title: str, record: PipelineRecord, found: Sequence[Rate]) -> Tab
         note=f"Measured. Passes over {record.settings.get('images')} images in batches of {record.batch}, the "
         "start of loader processes in them; geometric means over repetitions, each interval by itself.",
         numeric=True,
+        wide=False,
     )

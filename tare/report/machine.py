@@ -24,8 +24,9 @@ from tare.model.studies.arms import stack_of
 from tare.model.studies.layout import is_headline
 from tare.model.studies.stacks import BOUND, is_official, load_stack
 from tare.report.evidence import Campaign, Evidence
-from tare.report.words.labels import decimal_prefix, env_title, seconds, size_bytes, units_text, workload_title
-from tare.report.words.layout import UNAVAILABLE, Row, Table, by_environment, value_text
+from tare.report.words.labels import env_title, facts_of, workload_title
+from tare.report.words.layout import UNAVAILABLE, Row, Table, by_environment, field, value_text
+from tare.report.words.numbers import prefixed, seconds, size_bytes, units_text
 
 SECCOMP = {"0": "off", "1": "strict", "2": "filter"}
 EFFECTIVE: dict[str, Callable[[Facts], object]] = {
@@ -49,61 +50,23 @@ EFFECTIVE: dict[str, Callable[[Facts], object]] = {
 OF_A_LAUNCH = ("hostname", "cwd", "boot_id", "environment_bytes", "cgroups", "namespaces", "cpu_stat")
 LONGEST = 120
 Values = dict[str, dict[str, str]]  # text by value, as JSON spells it
-GPU_TITLES = {
-    "compute_capability": "Compute capability",
-    "driver": "Driver",
-    "cuda_driver_version": "CUDA of the driver",
-    "memory_bytes": "Memory",
-    "memory_mib": "Memory",
-    "power_limit_w": "Power limit",
-    "ecc_mode": "ECC",
-    "mig_mode": "MIG",
-    "persistence_mode": "Persistence mode",
-    "compute_mode": "Compute mode",
-    "max_sm_clock_hz": "Highest SM clock",
-    "max_sm_clock_mhz": "Highest SM clock",
-    "max_memory_clock_hz": "Highest memory clock",
-    "mps": "Multi-process service",
-}
 IN_UNITS = (("_mib", "_bytes", float(1 << 20)), ("_mhz", "_hz", 1e6), ("_w", "_w", 1.0))
 HIDDEN = ("name", "uuid", "index", "pci", "vbios", "reasons")
-MACHINE = {
-    "cpu_model": "Processor",
-    "cpu_logical": "Logical CPUs",
-    "cpu_allowed": "Logical CPUs that we may use",
-    "cpu_physical": "Physical cores",
-    "memory_bytes": "Memory",
-    "swap_bytes": "Swap",
-    "virtualisation": "Virtualisation",
-    "architecture": "Architecture",
-    "disk": "Disk of the cache",
-    "cgroups": "Control groups",
-    "load_1min": "Load when it was described (1 min)",
-}
-SOFTWARE = {
-    "distribution": "Operating system",
-    "kernel": "Kernel",
-    "libc": "C library",
-    "transparent_huge_pages": "Transparent huge pages",
-}
-DEVICE = {
-    "cpu_flags": "Instruction sets",
-    "cpu_caches_bytes": "Caches",
-    "cpu_governor": "Frequency governor",
-    "cpu_mitigations": "Mitigations, where affected",
-}
-SHOWN_PACKAGES = ("torch", "torchvision", "tokenizers", "numpy")
+SHOWN_PACKAGES = ("torchvision", "tokenizers", "numpy")
 OTHERS_OF = {"rounds": "whole runs and their training steps"}
 WORTH_TELLING = 0.1  # processors, on the first page
 UNWATCHED = "nobody watched who else used the processors"
 
 
-def _ok_launches(campaigns: Iterable[Campaign]) -> Iterable[tuple[str, LaunchRecord]]:
+def _ok_launches(campaigns: Iterable[Campaign]) -> Iterator[tuple[Campaign, str, LaunchRecord]]:
+    """Launches that succeeded, each with its campaign and its name there."""
     for campaign in campaigns:
         for unit in campaign.units:
-            for env, launch in unit.launches.items():
-                if launch.ok:
-                    yield _place(campaign, env), launch
+            yield from ((campaign, name, launch) for name, launch in unit.launches.items() if launch.ok)
+
+
+def _headlines_first(evidence: Evidence) -> list[Campaign]:
+    return sorted(evidence.campaigns, key=lambda campaign: campaign.arm is not None)
 
 
 def _place(campaign: Campaign, name: str) -> str:
@@ -116,8 +79,8 @@ def _place(campaign: Campaign, name: str) -> str:
 def first_facts(evidence: Evidence) -> dict[str, Facts]:
     """Facts from inside the first successful launch of each environment, in the headline where it was there."""
     found: dict[str, Facts] = {}
-    for env, launch in _ok_launches(sorted(evidence.campaigns, key=lambda c: c.arm is not None)):
-        found.setdefault(env, launch.seen_inside().facts)
+    for campaign, name, launch in _ok_launches(_headlines_first(evidence)):
+        found.setdefault(_place(campaign, name), launch.seen_inside().facts)
     return found
 
 
@@ -127,27 +90,21 @@ def pythons(evidence: Evidence) -> dict[str, str]:
     An official image is in containers alone.
     """
     found: dict[str, str] = {}
-    for campaign in sorted(evidence.campaigns, key=lambda c: c.arm is not None):
-        plan = campaign.plan
-        for unit in campaign.units:
-            for name, launch in unit.launches.items():
-                role = read_role(name)
-                env = role.environment
-                stack = stack_of(plan.headline_levels if role.is_reference else plan.levels, plan.stack, env)
-                if launch.ok and (env == HOST or is_official(stack)):
-                    found.setdefault(stack, launch.seen_inside().facts.python)
+    for campaign, name, launch in _ok_launches(_headlines_first(evidence)):
+        plan, role = campaign.plan, read_role(name)
+        stack = stack_of(plan.headline_levels if role.is_reference else plan.levels, plan.stack, role.environment)
+        if role.environment == HOST or is_official(stack):
+            found.setdefault(stack, launch.seen_inside().facts.python)
     return found
 
 
 def deviation_sentences(evidence: Evidence) -> list[str]:
     """Where effective conditions differed from those asked for, and in how many launches."""
     total, found = 0, Counter[str]()
-    for env, launch in _ok_launches(evidence.campaigns):
+    for campaign, name, launch in _ok_launches(evidence.campaigns):
         total += 1
-        for line in launch.deviations:
-            found[f"{env_title(env)}: {line}"] += 1
-        for what in launch.unseen:
-            found[f"{env_title(env)}: {what} could not be set or seen"] += 1
+        unseen = (f"{what} could not be set or seen" for what in launch.unseen)
+        found.update(f"{env_title(_place(campaign, name))}: {line}" for line in (*launch.deviations, *unseen))
     if not total:
         return ["No launch succeeded, so nothing can be said of effective conditions."]
     if not found:
@@ -163,39 +120,31 @@ def conditions_table(evidence: Evidence) -> Table:
     rounds = evidence.study.rounds
     steps = {"allocator of training steps": ", ".join(rounds.steps.levels)} if rounds.steps else {}
     allocators = {"allocator of whole runs": rounds.allocator, **steps}
+
+    def told(value: object) -> str:
+        return "not visible" if value is None else str(value)
+
     return Table.of(
         EFFECTIVE.items(),
-        {
-            "": lambda row: row[0],
-            **by_environment(names, lambda row, env: _told(row[1](facts[env]))),
-        },
+        {"": lambda row: row[0], **by_environment(names, lambda row, env: told(row[1](facts[env])))},
         caption="Effective conditions, seen from inside",
         note=f"Asked of all: {value_text('', {**asked.to_json(), **allocators})}.",
-        wide=True,
     )
-
-
-def _told(value: object) -> str:
-    return "not visible" if value is None else str(value)
 
 
 def provenance_table(evidence: Evidence) -> Table:
     """Plans by hash, seeds, code, and when each campaign was sealed."""
-    return Table.of(
-        evidence.campaigns,
-        {
-            "workload": lambda c: workload_title(c.workload),
-            "campaign": lambda c: c.name,
-            "seed": lambda c: str(c.plan.seed),
-            "units": lambda c: units_text(c.sealed.units, c.kind),
-            "machine time": lambda c: seconds(c.sealed.machine_s),
-            "plan, SHA-256": lambda c: c.sealed.plan_sha256[:16],
-            "code inside, SHA-256": lambda c: c.plan.code_sha256[:16],
-            "sealed, UTC": lambda c: c.sealed.sealed_at.replace("T", " ").removesuffix("Z"),
-        },
-        caption="Campaigns",
-        wide=True,
-    )
+    columns = {
+        "workload": field("workload", workload_title),
+        "campaign": field("name"),
+        "seed": lambda c: str(c.plan.seed),
+        "units": lambda c: units_text(c.sealed.units, c.kind),
+        "machine time": lambda c: seconds(c.sealed.machine_s),
+        "plan, SHA-256": lambda c: c.sealed.plan_sha256[:16],
+        "code inside, SHA-256": lambda c: c.plan.code_sha256[:16],
+        "sealed, UTC": lambda c: c.sealed.sealed_at.replace("T", " ").removesuffix("Z"),
+    }
+    return Table.of(evidence.campaigns, columns, caption="Campaigns")
 
 
 def differing_table(evidence: Evidence) -> Table | None:
@@ -208,28 +157,20 @@ def differing_table(evidence: Evidence) -> Table | None:
     equal = [fact for fact in seen if fact not in differ]
     return Table.of(
         differ,
-        {
-            "": str,
-            **by_environment(names, lambda fact, env: _told_by_launches(seen[fact].get(env, {}))),
-        },
+        {"": str, **by_environment(names, lambda fact, env: _told_by_launches(seen[fact].get(env, {})))},
         caption="What launches tell that differs between environments",
         note=f"As the headlines' launches saw themselves. Equal in all: {', '.join(equal) or 'nothing'}.",
-        wide=True,
     )
 
 
 def _seen(campaigns: Iterable[Campaign]) -> dict[str, Values]:
     """By fact and environment every value that successful launches of the headlines told."""
     found: dict[str, Values] = {}
-    for campaign in campaigns:
-        if not is_headline(campaign.name, "rounds"):
+    for _, env, launch in _ok_launches(one for one in campaigns if is_headline(one.name, "rounds")):
+        if env == CONTROL:
             continue
-        for unit in campaign.units:
-            for env, launch in unit.launches.items():
-                if launch.ok and env != CONTROL:
-                    for fact, value in _flat(launch.seen_inside().facts.to_json()):
-                        text = value_text(fact, value)
-                        found.setdefault(fact, defaultdict(dict))[env][canonical_json(value)] = text
+        for fact, value in _flat(launch.seen_inside().facts.to_json()):
+            found.setdefault(fact, defaultdict(dict))[env][canonical_json(value)] = value_text(fact, value)
     return found
 
 
@@ -257,8 +198,7 @@ def _told_by_launches(values: Mapping[str, str]) -> str:
 def gpu_rows(machine: Mapping[str, Any]) -> list[Row]:
     """One row for each fact of each device; none where the machine has none.
 
-    Args:
-        machine: its record; `gpus` is a sequence of mappings of facts, with units in their names.
+    `gpus` of its record is a sequence of mappings of facts, with units in their names.
     """
     found = machine.get("gpus")
     if not isinstance(found, Sequence) or isinstance(found, str):
@@ -268,11 +208,12 @@ def gpu_rows(machine: Mapping[str, Any]) -> list[Row]:
         where = f"GPU {gpu.get('index', number)}"
         rows.append([where, str(gpu.get("name", "without a name"))])
         reasons = gpu.get("reasons") or {}
-        others = [key for key in gpu if key not in GPU_TITLES and key not in HIDDEN]
-        for key in (*(key for key in GPU_TITLES if key in gpu), *others):
+        titles = facts_of("gpu")
+        others = [key for key in gpu if key not in titles and key not in HIDDEN]
+        for key in (*(key for key in titles if key in gpu), *others):
             if key == "mps" and gpu[key] is None:
                 continue
-            title = GPU_TITLES.get(key, key.replace("_", " "))
+            title = titles.get(key, key.replace("_", " "))
             rows.append([f"{where}: {title}", fact_text(key, gpu[key], reasons.get(key))])
     return rows
 
@@ -284,22 +225,11 @@ def fact_text(key: str, value: Any, reason: str | None = None) -> str:
     for suffix, base, size in IN_UNITS:  # as nvidia-smi prints them
         if key.endswith(suffix) and isinstance(value, str) and re.fullmatch(r"[0-9]+(\.[0-9]+)?", value):
             return fact_text(key.removesuffix(suffix) + base, float(value) * size)
-    number = isinstance(value, (int, float)) and not isinstance(value, bool)
-    if number and key.endswith("_hz"):
-        return f"{decimal_prefix(value)}Hz"
-    if number and key.endswith("_w"):
-        return f"{value:g} W"
-    if number and key.endswith("_bytes"):
-        return size_bytes(value)
     return value_text(key, value)
 
 
 def flag_sentences(campaigns: Sequence[SealedCampaign]) -> list[str]:
-    """What happened to the device while each campaign ran: errors, throttling, others that used it.
-
-    Args:
-        campaigns: units of a CUDA study carry `gpu`.
-    """
+    """What happened to the device while each campaign of a CUDA study ran: errors, throttling, others on it."""
     lines = []
     for campaign in campaigns:
         watched = [{"unit": unit.unit, "gpu": unit.gpu} for unit in campaign.counted]
@@ -364,45 +294,36 @@ def _fact_rows(machine: MachineRecord | None, names: Mapping[str, str]) -> list[
     if machine is None:
         return []
     told = machine.told()
-    rows: list[Row] = []
-    for key, title in names.items():
-        if key not in told:
-            continue
-        value = told[key]
-        if key == "cpu_mitigations" and isinstance(value, Mapping):
-            value = {name: state for name, state in value.items() if state != "Not affected"}
-        text = value_text(key, value)
-        reason = machine.reasons.get(key)
-        rows.append([title, f"{UNAVAILABLE}: {reason or 'no reason was recorded'}" if value is None else text])
-    return rows
+    if isinstance(found := told.get("cpu_mitigations"), Mapping):
+        told = {**told, "cpu_mitigations": {name: how for name, how in found.items() if how != "Not affected"}}
+    return [
+        [title, fact_text(key, told[key], machine.reasons.get(key))] for key, title in names.items() if key in told
+    ]
 
 
 def machine_table(evidence: Evidence) -> Table:
     """The machine, as papers have a table of theirs."""
-    rows = _fact_rows(evidence.machine, MACHINE)
-    return Table(caption="This machine", columns=["", "value"], rows=rows)
+    facts = _fact_rows(evidence.machine, facts_of("machine"))
+    return Table(caption="This machine", columns=["", "value"], rows=facts, wide=False)
 
 
 def software_table(evidence: Evidence) -> Table:
     """Software: operating system, runtimes, and what runs inside."""
-    rows = _fact_rows(evidence.machine, SOFTWARE)
+    rows = _fact_rows(evidence.machine, facts_of("software"))
     for env in evidence.environments:
         probe = evidence.probes.get(env)
         if probe is not None and env != HOST:
             text = probe.version or "available" if probe.available else f"{UNAVAILABLE}: {probe.reason}"
             rows.append([env_title(env), text])
-    inside = first_facts(evidence).get(HOST)
-    if inside:
-        rows.append(["Python inside", inside.python])
-        rows.append(["PyTorch inside", inside.framework.version if inside.framework else None])
-    for name, version in packages(evidence).items():
-        if name in SHOWN_PACKAGES and name != "torch":
-            rows.append([f"{name} inside", version])
+    if inside := first_facts(evidence).get(HOST):
+        rows += [["Python inside", inside.python]]
+        rows += [["PyTorch inside", inside.framework.version if inside.framework else None]]
+    rows += [[f"{name} inside", version] for name, version in packages(evidence).items() if name in SHOWN_PACKAGES]
     rows.append(["Stack", f"{evidence.study.stack}{stand_in(evidence)}"])
     made = [image for image in evidence.images.values() if not isinstance(image, TreeRecord)]
     rows += [["Base of the image", name] for name in [one.base.name for one in made if one.base is not None][:1]]
     rows += [["Digest of the image", digest] for digest in [one.digest for one in made if one.digest][:1]]
-    return Table(caption="Software", columns=["", "version"], rows=rows)
+    return Table(caption="Software", columns=["", "version"], rows=rows, wide=False)
 
 
 def package_list(evidence: Evidence) -> list[str]:
@@ -415,47 +336,44 @@ def device_table(evidence: Evidence) -> Table:
     record = evidence.machine
     device = evidence.study.device
     rows: list[Row] = [["Device of the study", "the CPU" if device == "cpu" else device]]
-    rows += _fact_rows(record, {"cpu_model": "Processor", **DEVICE} if device == "cpu" else DEVICE)
+    if device == "cpu":
+        rows += _fact_rows(record, {"cpu_model": "Processor"})
+    rows += _fact_rows(record, facts_of("device"))
     rows += gpu_rows(record.told() if record else {}) or _fact_rows(record, {"gpus": "NVIDIA devices"})
     if evidence.ceilings is not None:
         roof = roofs(evidence.ceilings)
         for name, row in (("Memory bandwidth", roof["memory"]), ("Best bandwidth", roof["cache"])):
             text = f"{name} ({row['kernel']}, {size_bytes(row['working_set_bytes'])})"
-            rows.append([text, f"{decimal_prefix(row['bytes_per_s'])}B/s, measured"])
+            rows.append([text, f"{prefixed(row['bytes_per_s'], 'B/s')}, measured"])
         for precision, row in ceilings.peaks(evidence.ceilings).items():
             text = f"Matrix product, {precision} ({row['kernel']}, n = {row['size']})"
-            rows.append([text, f"{decimal_prefix(row['flop_per_s'])}FLOP/s, measured"])
+            rows.append([text, f"{prefixed(row['flop_per_s'], 'FLOP/s')}, measured"])
         for precision, peak in ceilings.claimed(evidence.ceilings).items():
-            rows.append([f"Peak, {precision}", f"{decimal_prefix(peak)}FLOP/s, modelled"])
+            rows.append([f"Peak, {precision}", f"{prefixed(peak, 'FLOP/s')}, modelled"])
         rows.append(["Source of the peaks", ceilings.claim_source(evidence.ceilings)])
     threads = evidence.study.conditions.threads
     note = f"Rates: best repetition with {threads} thread{'s' if threads > 1 else ''}, as the study trains."
-    return Table(caption="Device", columns=["", "value"], rows=rows, note=note)
+    return Table(caption="Device", columns=["", "value"], rows=rows, note=note, wide=False)
 
 
-def _watched(evidence: Evidence) -> Iterator[tuple[Campaign, Others | None]]:
-    """Campaigns of the headline, and who else used the processors in all their units that count."""
+def _watched(evidence: Evidence) -> Iterator[tuple[Campaign, list[Others], Others | None]]:
+    """Campaigns of the headline, and who else used the processors in their units that count, and in all of them."""
     for campaign in evidence.campaigns:
         plan = campaign.plan
         if plan.kind in OTHERS_OF and plan.arm == plan.headline_arm and plan.scenario == SINGLE:
-            yield campaign, others_in(unit.others for unit in counted(campaign.units))
-
-
-def _cpus(used_s: float, seen: Others) -> str:
-    return f"{used_s / seen.seconds:.2f}"
+            units = [unit.others for unit in counted(campaign.units)]
+            yield campaign, [one for one in units if one is not None], others_in(units)
 
 
 def others_table(evidence: Evidence) -> Table | None:
     """What others used, by campaign of the headline; None without one."""
     rows: list[Row] = []
-    for campaign, seen in _watched(evidence):
-        place = [workload_title(campaign.workload), OTHERS_OF[campaign.kind]]
-        if seen is None:
-            rows.append([*place, *[f"{UNAVAILABLE}: {UNWATCHED}"] * 3])
-            continue
-        units = [unit.others for unit in counted(campaign.units) if unit.others is not None]
-        most = max(one.cpu_s / one.seconds for one in units)
-        rows.append([*place, _cpus(seen.cpu_s, seen), f"{most:.2f}", _cpus(seen.stolen_s, seen)])
+    for campaign, units, seen in _watched(evidence):
+        told = [f"{UNAVAILABLE}: {UNWATCHED}"] * 3
+        if seen is not None:
+            most = max(one.cpu_s / one.seconds for one in units)
+            told = [f"{cpus:.2f}" for cpus in (seen.cpu_s / seen.seconds, most, seen.stolen_s / seen.seconds)]
+        rows.append([workload_title(campaign.workload), OTHERS_OF[campaign.kind], *told])
     if not rows:
         return None
     return Table(
@@ -464,12 +382,13 @@ def others_table(evidence: Evidence) -> Table | None:
         rows=rows,
         note="Processors, of all that the machine has: what the kernel counted as busy while launches ran, less "
         "what they and Tare used.",
+        wide=False,
     )
 
 
 def others_note(evidence: Evidence) -> str | None:
     """One sentence where others, or a hypervisor, used enough to widen intervals; None where they did not."""
-    seen = [found for _, found in _watched(evidence) if found is not None]
+    seen = [found for *_, found in _watched(evidence) if found is not None]
     told = []
     for what, used in (
         ("other programs used", [one.cpu_s / one.seconds for one in seen]),

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from typing import Any, NamedTuple
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
 
 import pandas as pd
 
@@ -20,8 +20,10 @@ from tare.model.records.measured import HEADLINE, CopiesRecord, CurvesRecord
 from tare.model.registry import HOST, SINGLE
 from tare.model.studies.layout import STEPS, is_headline, kind_of, read_name
 from tare.report.evidence import Campaign, Evidence
-from tare.report.words.labels import arm_title, env_title, metric_title, seconds, units_text, workload_title
-from tare.report.words.layout import Row, Table
+from tare.report.rows import having
+from tare.report.words.labels import arm_title, env_title, metric_title, workload_title
+from tare.report.words.layout import Reader, Row, Table, field
+from tare.report.words.numbers import seconds, units_text
 from tare.report.words.wording import margin_text, missing, percent, signed, width_text
 
 WHAT = {"rounds": "whole runs", "steps": "training steps", "causes": "causes", "sweep": "batch sweep"}
@@ -55,40 +57,34 @@ METHOD = (
 )
 
 
-# --- designs
-
-
 def design_sentence(campaign: Campaign, verdicts: pd.DataFrame) -> str:
     """Number of units, where it comes from, and the half-width that was reached beside the one wanted."""
-    adopted = campaign.plan.adopted
-    said = _units_sentence(campaign, verdicts)
+    sampling, decision, adopted = campaign.plan.sampling, campaign.decision, campaign.plan.adopted
+    count, reached = units_text(len(campaign.counted), campaign.kind), half_width(campaign, verdicts)
+    got = "no interval yet" if reached is None else f"{width_text(reached)} reached"
+    if sampling.half_width is None or sampling.budget_s is None:
+        said = f"{count}, a number fixed by the study; {got}"
+    else:
+        wanted = f"±{margin_text(sampling.half_width)}"
+        told = f"{wanted} wanted, {got}"
+        if decision is not None and not campaign.ended:
+            if decision.design == "stein":
+                count += f", chosen from the spread of a pilot of {sampling.pilot} (Stein)"
+            else:
+                count += f", all that the budget of {seconds(sampling.budget_s)} pays for"
+                if decision.wanted > decision.units:
+                    needed = units_text(decision.wanted, campaign.kind)
+                    told = f"{needed} were needed for the wanted {wanted}; {got}"
+        said = f"{count}; {told}"
     if adopted is None:
         return said
     when = adopted.sealed_at.replace("T", " ").removesuffix("Z")
     return f"{said}; taken over from the study {adopted.study}, which had the same plan ({when} UTC)"
 
 
-def _units_sentence(campaign: Campaign, verdicts: pd.DataFrame) -> str:
-    sampling, decision = campaign.plan.sampling, campaign.decision
-    count = units_text(len(campaign.counted), campaign.kind)
-    reached = half_width(campaign, verdicts)
-    got = "no interval yet" if reached is None else f"{width_text(reached)} reached"
-    if sampling.half_width is None or sampling.budget_s is None:
-        return f"{count}, a number fixed by the study; {got}"
-    wanted = f"±{margin_text(sampling.half_width)}"
-    if decision is None or campaign.ended:
-        return f"{count}; {wanted} wanted, {got}"
-    if decision.design == "stein":
-        return f"{count}, chosen from the spread of a pilot of {sampling.pilot} (Stein); {wanted} wanted, {got}"
-    paid = f"{count}, all that the budget of {seconds(sampling.budget_s)} pays for"
-    if decision.wanted > decision.units:
-        return f"{paid}; {units_text(decision.wanted, campaign.kind)} were needed for the wanted {wanted}; {got}"
-    return f"{paid}; {wanted} wanted, {got}"
-
-
 def half_width(campaign: Campaign, verdicts: pd.DataFrame) -> float | None:
     """Half-width of the widest interval of what the campaign answers, control included, as a relative number."""
-    rows = verdicts[verdicts["metric"] == METRIC_OF[campaign.kind]]
+    rows = having(verdicts, metric=METRIC_OF[campaign.kind])
     widths = [
         math.sqrt(high / low) - 1
         for low_name, high_name in REACHED
@@ -100,8 +96,7 @@ def half_width(campaign: Campaign, verdicts: pd.DataFrame) -> float | None:
 
 def verdicts_of(evidence: Evidence, campaign: Campaign) -> pd.DataFrame:
     """Rows of the verdict table of one campaign."""
-    table = evidence.verdicts
-    return table[(table["workload"] == campaign.workload) & (table["campaign"] == campaign.name)]
+    return having(evidence.verdicts, workload=campaign.workload, campaign=campaign.name)
 
 
 def designs(evidence: Evidence, workload: str) -> list[tuple[str, str]]:
@@ -121,25 +116,21 @@ def _levels(campaign: Campaign) -> list[str]:
     return found + ([campaign.plan.scenario] if campaign.plan.scenario != SINGLE else [])
 
 
-# --- what went wrong
-
-
 def troubles(evidence: Evidence) -> list[str]:
     """Campaigns that ended early, units that are void, environments that were given up, launches that failed."""
-    return [line for campaign in evidence.campaigns for line in _troubles(campaign)]
+    return [f"{name_of(campaign)}{line}" for campaign in evidence.campaigns for line in _troubles(campaign)]
 
 
-def _troubles(campaign: Campaign) -> list[str]:
-    name, kind = name_of(campaign), campaign.kind
-    lines = []
+def _troubles(campaign: Campaign) -> Iterator[str]:
+    kind = campaign.kind
     if campaign.ended:
         count = units_text(len(campaign.counted), kind)
-        lines.append(f"{name}: ended before its time, with {count}: {campaign.ended}")
+        yield f": ended before its time, with {count}: {campaign.ended}"
     void = [unit for unit in campaign.units if unit.voided is not None]
     if void:
         reasons = listed(list(dict.fromkeys(str(unit.voided) for unit in void)))
         were = "is void, was repeated and counts" if len(void) == 1 else "are void, were repeated and count"
-        lines.append(f"{name}: {units_text(len(void), kind)} {were} nowhere ({reasons})")
+        yield f": {units_text(len(void), kind)} {were} nowhere ({reasons})"
     gone = given_up(campaign.units)
     for env in dict.fromkeys(env for unit in campaign.units for env in unit.launches):
         where = env_title(env) if kind != "sweep" else f"batch {env}"
@@ -152,8 +143,7 @@ def _troubles(campaign: Campaign) -> list[str]:
             end = f"; {gone[env].split(':')[0]}, so {skipped} went on without it"
         if bad:
             count = f"{len(bad)} of {len(tried)} launches did not succeed"
-            lines.append(f"{name}, {where}: {count} ({failure(bad[-1])}){end}")
-    return lines
+            yield f", {where}: {count} ({failure(bad[-1])}){end}"
 
 
 def absent(evidence: Evidence) -> dict[str, str]:
@@ -173,26 +163,25 @@ def absent(evidence: Evidence) -> dict[str, str]:
 
 def unavailable(evidence: Evidence) -> list[dict[str, str | None]]:
     """Environments of the study that did not run, each with its reason and remedy; then an arm's own gaps."""
-    reasons = absent(evidence)
-    only_in_arms: dict[str, str] = {}
+    reasons, probes = absent(evidence), evidence.probes
+    found: dict[str, dict[str, str | None]] = {}
+    for env, reason in reasons.items():
+        remedy = probes[env].remedy if env in probes else None
+        found[env] = {"title": env_title(env), "reason": reason, "remedy": remedy}
     for campaign in evidence.campaigns:
         if campaign.arm is not None and campaign.arm.is_setting:
             continue  # no environment's fault: it is told where settings are weighed
         for env, reason in campaign.plan.unavailable.items():
             if _levels(campaign) and env not in reasons:
-                only_in_arms.setdefault(f"{env_title(env)}, {', '.join(_levels(campaign))}", reason)
-    probes = evidence.probes
-    rows = [
-        (env_title(env), reason, probes[env].remedy if env in probes else None) for env, reason in reasons.items()
-    ]
-    rows += [(title, reason, None) for title, reason in only_in_arms.items()]
-    return [{"title": title, "reason": reason, "remedy": remedy} for title, reason, remedy in rows]
+                title = ", ".join([env_title(env), *_levels(campaign)])
+                found.setdefault(title, {"title": title, "reason": reason, "remedy": None})
+    return list(found.values())
 
 
 def failures_table(evidence: Evidence) -> Table | None:
     """Every environment of the headlines, and whatever failed elsewhere; None where nothing was launched."""
     found = [
-        (campaign, name, failed)
+        (name_of(campaign), env_title(name), failed)
         for campaign in evidence.campaigns
         if campaign.kind != "sweep"  # its launches are of the host alone
         for name in campaign.plan.launch_names
@@ -204,8 +193,8 @@ def failures_table(evidence: Evidence) -> Table | None:
     return Table.of(
         found,
         {
-            "": lambda row: name_of(row[0]),
-            "environment": lambda row: env_title(row[1]),
+            "": lambda row: row[0],
+            "environment": lambda row: row[1],
             "launches": lambda row: str(row[2].launches),
             "failed": lambda row: str(row[2].failures),
             "of them stopped, out of time": lambda row: str(row[2].timeouts),
@@ -215,7 +204,6 @@ def failures_table(evidence: Evidence) -> Table | None:
         note="Exact intervals of the share that fails (Clopper and Pearson, 95%, as if the number of launches had "
         "been fixed). Void units count, discarded ones do not; of campaigns that are no headline only what failed "
         "is listed.",
-        wide=True,
     )
 
 
@@ -223,9 +211,6 @@ def share_text(failed: Failures) -> str:
     """The interval of the share that fails; without failures, what it is at most."""
     high = percent(failed.high, up=True)
     return f"{percent(failed.low, down=True)} to {high}" if failed.failures else f"at most {high}"
-
-
-# --- the plan
 
 
 def plan_table(evidence: Evidence) -> Table | None:
@@ -267,7 +252,7 @@ def plan_table(evidence: Evidence) -> Table | None:
         "Network": _network(evidence),
     }
     rows: list[Row] = [[name, text] for name, text in told.items() if text]
-    return Table(caption="The plan, the same for all environments", columns=["", "value"], rows=rows, wide=True)
+    return Table(caption="The plan, the same for all environments", columns=["", "value"], rows=rows)
 
 
 def _advance(campaign: Campaign) -> str:
@@ -310,20 +295,17 @@ def _copies(campaigns: list[Campaign], between: CopiesRecord | None) -> str | No
     told = [campaign.plan.provenance.get("control") for campaign in campaigns]
     shared = sorted({one["reason"] for one in told if one and one["files"] == SHARED})
     if shared:
-        return (
-            f"the first one's own, so that its interval lacks what differs between two copies: {'; '.join(shared)}"
-        )
+        reasons = "; ".join(shared)
+        return f"the first one's own, so that its interval lacks what differs between two copies: {reasons}"
     if not any(told):
         return None
     text = "a second copy, so that the control's interval holds what differs between two copies; by how much a step"
     if between is None:
         return f"{text} differs between copies was not measured on this machine (benchmarks/copies.py does)"
-    low, high = (
-        percent(end) if end >= 0.0001 else "0%" for end in (between.sd_between.low, between.sd_between.high)
-    )
-    counts = (
-        "intervals of steps hold it" if matters(between) else "no more than chance, so no other interval holds it"
-    )
+    ends = (between.sd_between.low, between.sd_between.high)
+    low, high = (percent(end) if end >= 0.0001 else "0%" for end in ends)
+    chance = "no more than chance, so no other interval holds it"
+    counts = "intervals of steps hold it" if matters(between) else chance
     return (
         f"{text} differs from copy to copy of {between.stack}: standard deviation {low} to {high} "
         f"({len(between.copies)} copies, {between.rounds} rounds, {between.at[:10]}): {counts}"
@@ -387,36 +369,23 @@ def limit_sentences(evidence: Evidence) -> list[str]:
     ]
 
 
-# --- the ledger
-
-
 def ledger_table(evidence: Evidence) -> Table:
     """Every campaign that was opened under the study, set aside or not: which try it was, and what it found."""
+    columns: dict[str, Reader] = {
+        "try": lambda row: "none: nothing counts" if missing(row["attempt"]) else str(row["attempt"]),
+        "state": lambda row: STATES[row["state"]] + ("" if missing(row["folder"]) else f" ({row['folder']})"),
+        "opened, UTC": lambda row: str(row["opened_at"]).replace("T", " ").removesuffix("Z"),
+        "units": lambda row: "not known" if missing(row["units"]) else str(row["units"]),
+        "": lambda row: None if missing(row["launch"]) else env_title(row["launch"], short=True),
+        "interval": lambda row: None if missing(row["launch"]) else signed(row["ci_low"], row["ci_high"]),
+        "its alpha": field("alpha", lambda alpha: f"{100 * alpha:.2g}%"),
+    }
     rows: list[Row] = []
     for (workload, campaign), own in evidence.ledger.groupby(["workload", "campaign"], sort=False):
         rows.append([f"{workload_title(str(workload))}: {campaign}"])
-        rows += [_try(row) for row in own.to_dict("records")]
-    return Table(
-        caption="The ledger: every try of every question",
-        columns=["try", "state", "opened, UTC", "units", "", "interval", "its alpha"],
-        rows=rows,
-        note="Student's intervals of the log-ratios to the host over units, in what the campaign decides on.",
-        wide=True,
-    )
-
-
-def _try(row: dict[str, Any]) -> Row:
-    found: Row = [None, None]
-    if not missing(row["launch"]):
-        found = [env_title(row["launch"], short=True), signed(row["ci_low"], row["ci_high"])]
-    return [
-        "none: nothing counts" if missing(row["attempt"]) else str(row["attempt"]),
-        STATES[row["state"]] + ("" if missing(row["folder"]) else f" ({row['folder']})"),
-        str(row["opened_at"]).replace("T", " ").removesuffix("Z"),
-        "not known" if missing(row["units"]) else str(row["units"]),
-        *found,
-        None if missing(row["alpha"]) else f"{100 * row['alpha']:.2g}%",
-    ]
+        rows += [[read(row) for read in columns.values()] for row in own.to_dict("records")]
+    note = "Student's intervals of the log-ratios to the host over units, in what the campaign decides on."
+    return Table(caption="The ledger: every try of every question", columns=list(columns), rows=rows, note=note)
 
 
 def ledger_sentences(evidence: Evidence) -> list[str]:
@@ -426,33 +395,22 @@ def ledger_sentences(evidence: Evidence) -> list[str]:
     tries = tries[tries["attempt"].notna()]
     again = int((tries["attempt"] > 1).sum())
     stamped = table[table["stamp"].notna()].drop_duplicates(["workload", "campaign"])
+    counts = stamped.groupby("stamp", sort=False).size()
     return [
         f"Of the tries of one question the k-th may spend {6 / math.pi**2:.2f}/k² of alpha, which adds up to the "
         "whole: whoever runs a study again until something differs is fooled as rarely as whoever runs it once. "
         f"Tries under this study: {len(tries)}, {again or 'none'} of them a try again.",
         *dict.fromkeys(note for note in table["note"] if not missing(note)),
-        *(
-            f"Of {count} of {len(stamped)} campaigns: {text}."
-            for text, count in stamped.groupby("stamp", sort=False).size().items()
-        ),
+        *(f"Of {count} of {len(stamped)} campaigns: {text}." for text, count in counts.items()),
     ]
-
-
-# --- did they compute the same?
 
 
 class LossCheck(NamedTuple):
     """Last losses of one campaign's launches, held against the host's.
 
     A loss that agrees to rounding is no proof that two launches did the same work, but one that does not is proof
-    that they did not: then a difference in time says nothing about environments.
-
-    Attributes:
-        workload, title: of the campaign.
-        launches: how many in how many environments.
-        loss: the host's, where it is one; else None.
-        distance: the largest relative difference; None where there is nothing to compare.
-        where: the environment that has it.
+    that they did not: then a difference in time says nothing about environments. `loss` is the host's, where it is
+    one; `distance` the largest relative difference, None where there is nothing to compare, and `where` who has it.
     """
 
     workload: str
@@ -484,30 +442,28 @@ def loss_table(evidence: Evidence) -> Table:
     return Table.of(
         loss_checks(evidence),
         {
-            "campaign": lambda one: one.title,
-            "launches": lambda one: one.launches,
+            "campaign": field("title"),
+            "launches": field("launches"),
             "last loss on the host": lambda one: "by round" if one.loss is None else f"{one.loss:.6f}",
             "largest relative difference": lambda one: (
                 None if one.distance is None else f"{one.distance:.1e} ({one.where})" if one.distance else "0"
             ),
-            "losses are": lambda one: one.says,
+            "losses are": field("says"),
         },
         caption="Last losses of launches that are compared",
         note="Whole runs are held against the first one on the host; steps, of which rounds may measure different "
         "numbers, against the host of their own round.",
-        wide=True,
     )
 
 
 def loss_checks(evidence: Evidence) -> list[LossCheck]:
     """One check per campaign of whole runs, and of steps: the headline's of each workload, then the arms'."""
     found = []
-    metrics = evidence.metrics
     for workload in evidence.workloads:
-        own = metrics[(metrics["workload"] == workload) & (metrics["kind"] == "measured")]
+        own = having(evidence.metrics, workload=workload, kind="measured")
         names = [c.name for c in evidence.views if c.workload == workload and c.kind in LOSS_OF]
         for name in sorted(names, key=lambda n: (not is_headline(n), names.index(n))):
-            rows = own[(own["campaign"] == name) & (own["metric"] == LOSS_OF[kind_of(name)])]
+            rows = having(own, campaign=name, metric=LOSS_OF[kind_of(name)])
             arm = read_name(name).arm
             # Across stacks, settings, inputs and ways of exchange a loss may differ: it is held within its own.
             if arm is not None and (arm.other_stack or arm.is_inside or arm.is_grouped):
@@ -519,15 +475,10 @@ def loss_checks(evidence: Evidence) -> list[LossCheck]:
 
 
 def loss_check(workload: str, rows: pd.DataFrame, campaign: str | None = None) -> LossCheck:
-    """The check of one campaign, from its rows of the last loss.
+    """The check of one campaign, from its rows of `loss_last` or `step_loss_last`; without its name, of theirs.
 
     Whole runs all make the same steps: every launch is held against the first one on the host. Rounds may
     measure different numbers of steps: every launch is held against the host of its own round.
-
-    Args:
-        workload: its name.
-        rows: of `loss_last` or `step_loss_last`.
-        campaign: its name; where it is not given, the rows' own.
     """
     name = campaign or (str(rows["campaign"].iloc[0]) if len(rows) else "")
     kind = STEPS if (rows["metric"] == LOSS_OF[STEPS]).any() else kind_of(name)
@@ -564,10 +515,8 @@ def curve_check(record: CurvesRecord) -> CurveCheck:
         return CurveCheck(None, f"whether it computes the same is not known ({why})")
     ours, base = record.losses[record.env], record.losses[HEADLINE]
     apart = [abs(one - other) / abs(other) for one, other in zip(ours, base, strict=False)]
-    steps, same = (
-        max(len(ours), len(base)),
-        next((at for at, far in enumerate(apart) if far > TOLERANCE), len(apart)),
-    )
+    steps = max(len(ours), len(base))
+    same = next((at for at, far in enumerate(apart) if far > TOLERANCE), len(apart))
     where = "" if record.env == HOST else f" in {env_title(record.env)}"
     beside = f"without dropout the losses of {steps} steps of {record.batch}{where}, held against {record.stack}'s"
     if same == steps:

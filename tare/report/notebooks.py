@@ -31,21 +31,6 @@ OF_A_PAPER = "paper"  # the notebook that is run once for each published study, 
 FAILED = "failed.json"  # beside the notebooks: those that failed, each with its error
 ENGINE = "tare"  # as papermill knows what runs the cells
 LIMIT_S = 600.0
-PAGE = """<!doctype html>
-<html lang="en">
-<head>
-<meta charset="utf-8">
-<meta name="viewport" content="width=device-width, initial-scale=1">
-<title>{title}</title>
-<style>{style}</style>
-</head>
-<body class="notebook">
-<main>
-{body}
-</main>
-</body>
-</html>
-"""
 
 
 def names() -> list[str]:
@@ -56,8 +41,7 @@ def names() -> list[str]:
 def source_of(name: str) -> tuple[str, dict[str, str]]:
     """The notebook that makes what has this name, and its further parameters: a paper's is made by `paper`.
 
-    Raises:
-        UserError: there is no such notebook, and no such published study.
+    Raises UserError: there is no such notebook, and no such published study.
     """
     if name in paper_names():
         return OF_A_PAPER, {"paper": name}
@@ -68,13 +52,9 @@ def source_of(name: str) -> tuple[str, dict[str, str]]:
 
 
 def execute_all(
-    chosen: Sequence[str],
-    results: Path,
-    workloads: Sequence[str],
-    folder: Path,
-    at_once: int = 1,
+    chosen: Sequence[str], results: Path, workloads: Sequence[str], folder: Path, at_once: int = 1,
     drawn: Mapping[str, Sequence[Path]] | None = None,
-) -> None:
+) -> None:  # fmt: skip
     """Run notebooks on a study's results; writes each executed notebook, its page, and the figures it draws.
 
     What all of them import, which takes longer than most of them draw, is imported once, by this process. Each
@@ -84,9 +64,8 @@ def execute_all(
     Where `drawn` tells the figures of each notebook, one that fails stops nothing: in its place, and in that of
     each figure that is missing, stands why, and FAILED lists it.
 
-    Raises:
-        UserError: there is no such notebook.
-        TareError: cells failed; each notebook's name and its error are in the message. The others are whole.
+    Raises UserError: there is no such notebook. TareError: cells failed; each notebook's name and its error are in
+    the message. The others are whole.
     """
     for name in chosen:
         source_of(name)
@@ -100,8 +79,7 @@ def execute_all(
                 try:
                     problem = one.get(LIMIT_S)
                 except multiprocessing.TimeoutError:
-                    problem = f"not done after {LIMIT_S:.0f} s"
-                    late = True
+                    problem, late = f"not done after {LIMIT_S:.0f} s", True
             if problem is not None:
                 problems[name] = problem
         if late:
@@ -227,6 +205,7 @@ def _exporter() -> Any:
 def to_page(notebook: Path) -> str:
     """An executed notebook as one HTML page: no scripts, no fonts, nothing from elsewhere."""
     import nbformat
+    from jinja2 import Template
     from pygments.formatters import HtmlFormatter
 
     content = nbformat.read(notebook, as_version=4)
@@ -237,6 +216,8 @@ def to_page(notebook: Path) -> str:
         (cell.source.splitlines()[0].lstrip("# ") for cell in content.cells if cell.cell_type == "markdown"),
         notebook.stem,
     )
-    style = (project_root() / "tare/report/templates/page.css").read_text(encoding="utf-8")
+    templates = project_root() / "tare/report/templates"
+    style, page = ((templates / name).read_text(encoding="utf-8") for name in ("page.css", "notebook.html.j2"))
     light = HtmlFormatter(style="friendly", nobackground=True).get_style_defs(".highlight")
-    return PAGE.format(title=html.escape(title), style=f"{style}\n{light}", body=body)
+    shown = {"title": html.escape(title), "style": f"{style}\n{light}", "body": body}
+    return str(Template(page, keep_trailing_newline=True).render(shown))

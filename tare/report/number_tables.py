@@ -14,17 +14,10 @@ from tare.report.evidence import Evidence
 from tare.report.figures.lines import batch_table, failed_launches
 from tare.report.figures.runs import OF_WHICH_IMPORTS, late_table, split_table
 from tare.report.references import Reference
-from tare.report.words.labels import (
-    env_order,
-    env_title,
-    metric_order,
-    metric_title,
-    seconds,
-    significant,
-    with_unit,
-    workload_title,
-)
-from tare.report.words.layout import Cell, Table, ends
+from tare.report.rows import having
+from tare.report.words.labels import env_order, env_title, metric_order, metric_title, workload_title
+from tare.report.words.layout import Cell, Reader, Table, ends, field
+from tare.report.words.numbers import seconds, significant, with_unit
 from tare.report.words.wording import margin_text, missing, stalled, without_time
 
 _digits = partial(significant, digits=2)
@@ -39,21 +32,17 @@ def times_table(evidence: Evidence | Reference, workload: str) -> Table:
 
     def part_of(part: str, row: Any) -> str | Cell | None:
         text, imports_s = _scaled(row[1][part], "s"), late.loc[row[0], part]
-        return text if text is None or missing(imports_s) else Cell(
-            text=text, below=f"{OF_WHICH_IMPORTS}: {seconds(imports_s)}"
-        )  # fmt: skip
+        if text is None or missing(imports_s):
+            return text
+        return Cell(text=text, below=f"{OF_WHICH_IMPORTS}: {seconds(imports_s)}")
 
-    return Table.of(
-        parts.iterrows(),
-        {
-            "": lambda row: env_title(str(row[0]), short=True),
-            **{metric_title(part): partial(part_of, part) for part in parts.columns},
-            "Whole run": lambda row: seconds(row[1].sum()),
-        },
-        caption=f"{workload_title(workload)}: mean parts of a whole run",
-        numeric=True,
-        wide=True,
-    )
+    columns: dict[str, Reader] = {
+        "": lambda row: env_title(str(row[0]), short=True),
+        **{metric_title(part): partial(part_of, part) for part in parts.columns},
+        "Whole run": lambda row: seconds(row[1].sum()),
+    }
+    caption = f"{workload_title(workload)}: mean parts of a whole run"
+    return Table.of(parts.iterrows(), columns, caption=caption, numeric=True)
 
 
 STEP_COLUMNS = {
@@ -69,7 +58,7 @@ STEP_COLUMNS = {
 
 def means_table(rows: pd.DataFrame, columns: Mapping[str, str], **about: str) -> Table:
     """Means over units: a row for each launch, a column for each metric that was measured, by its title."""
-    own = rows[rows["metric"].isin(columns) & (rows["kind"] == "measured")]
+    own = having(rows, metric=tuple(columns), kind="measured")
     units = own.groupby("metric")["unit"].first()
     means = own.pivot_table(index="launch", columns="metric", values="value", aggfunc="mean")
 
@@ -83,7 +72,6 @@ def means_table(rows: pd.DataFrame, columns: Mapping[str, str], **about: str) ->
             **{title: partial(mean, metric) for metric, title in columns.items() if metric in means},
         },
         numeric=True,
-        wide=True,
         **about,
     )
 
@@ -92,7 +80,7 @@ def steps_table(evidence: Evidence | Reference, workload: str) -> Table:
     """What a training step takes: means over rounds."""
     metrics = joint(evidence.metrics)
     return means_table(
-        metrics[metrics["workload"] == workload],
+        having(metrics, workload=workload),
         STEP_COLUMNS,
         caption=f"{workload_title(workload)}: a training step",
         note="Means over rounds. They hold how fast the machine was in each round, which the ratios do not.",
@@ -134,54 +122,48 @@ def compared(*names: str) -> dict[str, Callable[[Mapping[str, Any]], str | None]
 
 def verdicts_table(evidence: Evidence | Reference, workload: str) -> Table:
     """Every comparison of one workload's headline campaigns; the robust ratio beside that of totals."""
-    return Table.of(
-        _headline_rows(evidence, workload),
-        {
-            "metric": _with_role,
-            "environment": lambda row: env_title(row["launch"]),
-            **compared("n", "ratio", "interval"),
-            "all time": lambda row: Cell(
-                text=interval_text(row["total_ci_low"], row["total_ci_high"]),
-                below="stalls count" if stalled(row) else "",
-            ),
-            **compared("control", "margin"),
-            "units by": lambda row: DESIGNS[row["design"]],
-            **compared("verdict"),
-        },
-        caption=f"{workload_title(workload)}: every comparison with the host",
-        note="All time: stalls included. “Stalls count”: what they add to the ratio is sure.",
-        wide=True,
-    )
+
+    def metric(row: Mapping[str, Any]) -> str | Cell:
+        title = metric_title(row["metric"])
+        return title if row["role"] == PRIMARY else Cell(text=title, below=row["role"])  # what explores is labelled
+
+    columns: dict[str, Reader] = {
+        "metric": metric,
+        "environment": field("launch", env_title),
+        **compared("n", "ratio", "interval"),
+        "all time": lambda row: Cell(
+            text=interval_text(row["total_ci_low"], row["total_ci_high"]),
+            below="stalls count" if stalled(row) else "",
+        ),
+        **compared("control", "margin"),
+        "units by": lambda row: DESIGNS[row["design"]],
+        **compared("verdict"),
+    }
+    caption = f"{workload_title(workload)}: every comparison with the host"
+    note = "All time: stalls included. “Stalls count”: what they add to the ratio is sure."
+    return Table.of(_in_order(evidence.verdicts, workload), columns, caption=caption, note=note)
 
 
-def _with_role(row: Mapping[str, Any]) -> str | Cell:
-    """The metric; what explores is labelled."""
-    title = metric_title(row["metric"])
-    return title if row["role"] == PRIMARY else Cell(text=title, below=row["role"])
-
-
-def _headline_rows(evidence: Evidence | Reference, workload: str) -> list[dict[str, Any]]:
-    found = joint(evidence.verdicts)
-    found = found[found["workload"] == workload].to_dict("records")
-    return sorted(found, key=lambda r: (metric_order(r["metric"]), env_order(r["launch"])))
+def _in_order(table: pd.DataFrame, workload: str) -> list[dict[str, Any]]:
+    """Rows of a workload's headlines, by metric and environment."""
+    found = having(joint(table), workload=workload).to_dict("records")
+    return sorted(found, key=lambda row: (metric_order(row["metric"]), env_order(row["launch"])))
 
 
 def counts_table(evidence: Evidence, workload: str) -> Table:
     """Page faults and preemptions of a step of the headline, environment against host: never a verdict."""
-    found = joint(evidence.counts)
-    rows = found[found["workload"] == workload].to_dict("records")
     return Table.of(
-        sorted(rows, key=lambda row: (metric_order(row["metric"]), env_order(row["launch"]))),
+        _in_order(evidence.counts, workload),
         {
             "": lambda row: f"{metric_title(row['metric'])}, {env_title(row['launch'], short=True)}",
-            "rounds": lambda row: str(row["n_units"]),
-            "host": lambda row: _count(row["host"]),
-            "here": lambda row: _count(row["value"]),
-            "difference": lambda row: _count(row["difference"]),
+            "rounds": field("n_units"),
+            "host": field("host", _count),
+            "here": field("value", _count),
+            "difference": field("difference", _count),
             "interval": lambda row: (
                 ends(row["ci_low"], row["ci_high"], _digits) if missing(row["reason"]) else f"none: {row['reason']}"
             ),
-            "control": lambda row: _count(row["control_difference"]),
+            "control": field("control_difference", _count),
             "control's interval": lambda row: ends(row["control_ci_low"], row["control_ci_high"], _digits),
         },
         caption=f"{workload_title(workload)}: page faults and preemptions of a step, against the host",
@@ -189,12 +171,11 @@ def counts_table(evidence: Evidence, workload: str) -> Table:
         "first), centre and interval from signed ranks over rounds, at a Bonferroni level over environments and "
         "counts. A difference has no margin and no verdict. Preemptions are involuntary switches: another process "
         "got the core.",
-        wide=True,
     )
 
 
-def _count(value: float | None) -> str | None:
-    return None if value is None or missing(value) else f"{'−' if value < 0 else ''}{_digits(abs(value))}"
+def _count(value: float) -> str:
+    return f"{'−' if value < 0 else ''}{_digits(abs(value))}"
 
 
 def batch_numbers(evidence: Evidence | Reference, workload: str) -> Table:
@@ -202,26 +183,22 @@ def batch_numbers(evidence: Evidence | Reference, workload: str) -> Table:
     found = batch_table(evidence.metrics, workload)
     best = found["median_s"].idxmin() if len(found) > 1 else None
 
-    def median(row: tuple[int, pd.Series]) -> str | Cell:
+    def median(row: tuple[int, pd.Series]) -> Cell:
         size, own = row
-        mark = "" if best is None else "shortest" if size == best else ""
-        if best is not None and size != best and own["shortest_s"] <= found.loc[best, "longest_s"]:
-            mark = f"overlaps batch {best}"
-        return Cell(text=seconds(own["median_s"]), below=mark) if mark else seconds(own["median_s"])
+        overlaps = best is not None and own["shortest_s"] <= found.loc[best, "longest_s"]
+        mark = "shortest" if size == best else f"overlaps batch {best}" if overlaps else ""
+        return Cell(text=seconds(own["median_s"]), below=mark)
 
     failed = failed_launches(evidence.metrics, workload)
     told = [f"{len(reasons)} at batch {batch} ({reasons[-1]})" for batch, reasons in failed.items()]
-    return Table.of(
-        found.iterrows(),
-        {
-            "batch": lambda row: str(row[0]),
-            "launches": lambda row: str(int(row[1]["launches"])),
-            "shortest": lambda row: seconds(row[1]["shortest_s"]),
-            "median": median,
-            "longest": lambda row: seconds(row[1]["longest_s"]),
-            "spread": lambda row: f"{significant(row[1]['spread_percent'], 2)}%",
-        },
-        caption=f"{workload_title(workload)}: real time by batch size, host",
-        note=without_time("Launches", told) if told else "",
-        numeric=True,
-    )
+    columns: dict[str, Reader] = {
+        "batch": lambda row: str(row[0]),
+        "launches": lambda row: str(int(row[1]["launches"])),
+        "shortest": lambda row: seconds(row[1]["shortest_s"]),
+        "median": median,
+        "longest": lambda row: seconds(row[1]["longest_s"]),
+        "spread": lambda row: f"{significant(row[1]['spread_percent'], 2)}%",
+    }
+    caption = f"{workload_title(workload)}: real time by batch size, host"
+    note = without_time("Launches", told) if told else ""
+    return Table.of(found.iterrows(), columns, caption=caption, note=note, numeric=True, wide=False)

@@ -7,7 +7,6 @@ stands where, and the overview links the reports of all studies under the result
 
 from __future__ import annotations
 
-import json
 import os
 import re
 import time
@@ -25,13 +24,12 @@ from tare.core.errors import UserError
 from tare.core.files import project_root, write_text
 from tare.model import tables
 from tare.model.roles import CONTROL
-from tare.model.studies.layout import DEFAULT_STUDY
 from tare.model.studies.study import Study
 from tare.report import answer, machine, method, notebooks, scenarios, search
 from tare.report.evidence import Evidence
 from tare.report.figures import style
 from tare.report.sections import present
-from tare.report.words.labels import env_title, workload_title
+from tare.report.words.labels import env_title, titles_in, workload_title
 from tare.report.words.layout import unbroken
 
 FOLDER = "tare/report/templates"
@@ -53,19 +51,15 @@ NOTEBOOKS = {
 
 
 class Page(NamedTuple):
-    """One page.
+    """One page: its name, as sections call it and of its file, its title in the navigation, and its heading.
 
-    Attributes:
-        name: as sections call it, and of its file.
-        title: in the navigation.
-        heading: at its head.
-        about: what a reader finds there.
+    `about`: what a reader finds there.
     """
 
     name: str
     title: str
     heading: str
-    about: str
+    about: str = ""
 
     @property
     def file(self) -> str:
@@ -73,73 +67,24 @@ class Page(NamedTuple):
         return f"{self.name}.html"
 
 
-ANSWER = Page("index", "Answer", "What does an execution environment cost this training?", "")
-BEFORE_PAPERS = (
-    Page(
-        "environments", "Environments", "Each environment beside the host",
-        "Whole runs and training steps of each environment, with intervals and verdicts; phases; batch sizes.",
-    ),
-)  # fmt: skip
-AFTER_PAPERS = (
-    Page(
-        "why", "Why", "Why they differ",
-        "Files, kernels, operators and imports compared, host against host first.",
-    ),
-    Page(
-        "step", "Inside a step", "Inside a training step",
-        "What profiled launches show: use over time, operators, the device; the roofline.",
-    ),
-    Page(
-        "settings", "Settings and stacks", "What settings and stacks weigh beside an environment",
-        "Allocator, compiler, precision and other stacks on the same axis as the environments.",
-    ),
-    Page(
-        "images", "Images", "What an image costs",
-        "Seconds and bytes to build, convert and start, and what is inside.",
-    ),
-    Page(
-        "machine", "Machine", "This machine, and what was held equal",
-        "Processor, memory, software; the conditions of every launch, as seen inside; reference machines.",
-    ),
-    Page(
-        "method", "Method", "How it was measured",
-        "Designs, intervals, the instrument's own errors, its limits.",
-    ),
-    Page(
-        "provenance", "Provenance", "Where every number comes from",
-        "Hashes, versions, the ledger of all tries, data, losses, notebooks and tables.",
-    ),
-)  # fmt: skip
+ANSWER = Page("index", "Answer", "What does an execution environment cost this training?")
+AFTER_IT = titles_in("pages.csv")  # title, heading, what is there; in the order of the navigation
 
 
 def pages_of(papers: Sequence[str]) -> list[Page]:
     """Every page that a study which repeats these papers may have, in the order of the navigation."""
-    own = [
-        Page(
-            f"paper-{paper}",
-            f"Paper {paper}",
-            f"{paper}: published, recomputed, measured",
-            "Its claims, figures, numbers and tables: as published, from its own logs, and on this machine.",
-        )
-        for paper in papers
-    ]
-    return [ANSWER, *BEFORE_PAPERS, *own, *AFTER_PAPERS]
+    pages = [ANSWER]
+    for name, told in AFTER_IT.items():
+        each = [{"paper": paper} for paper in papers] if "{paper}" in name else [{}]
+        pages += [Page(*(text.format(**one) for text in (name, *told))) for one in each]
+    return pages
 
 
 def write_site(evidence: Evidence, folder: Path, overview: Path | None = None) -> Path:
     """Write every page, the answer last; pages of an earlier report that it has no longer are removed.
 
-    Args:
-        evidence: what was found.
-        folder: of the pages.
-        overview: folder of all results of this checkout, which gets the page that links every study's report; None
-            where the pages lie elsewhere.
-
-    Returns:
-        The answer's page.
-
-    Raises:
-        UserError: a figure is missing.
+    `overview` is the folder of all results of this checkout, which gets the page that links every study's report;
+    None where the pages lie elsewhere. Returns the answer's page. Raises UserError: a figure is missing.
     """
     found = render(evidence, folder, os.path.relpath(overview / OVERVIEW, folder) if overview else None)
     for path in set(folder.glob("*.html")) - {folder / name for name in found}:
@@ -164,6 +109,13 @@ def render(evidence: Evidence, folder: Path, overview: str | None = None) -> dic
         "links": _links(evidence, folder),
         **_context(evidence),
     }
+
+    def page_of(template: str, file: str, heading: str, script: str | None = None, **own: Any) -> str:
+        """A page by its template; of a script also the hash that allows it."""
+        text = _read(script) if script else ""
+        run = {"scripts": Markup(f"'{search.source_hash(text)}'"), "script": Markup(text)} if script else {}
+        return templates.get_template(template).render(**{**shared, **run, **own}, file=file, heading=heading)
+
     sections: dict[str, list[dict[str, Any]]] = {}
     for section, found in present(evidence):
         html = templates.get_template("parts.html.j2").render(**shared, section=section, found=found)
@@ -171,59 +123,33 @@ def render(evidence: Evidence, folder: Path, overview: str | None = None) -> dic
         sections.setdefault(section.page, []).append(own)
     pages = [page for page in pages_of(evidence.papers) if page is ANSWER or page.name in sections]
     shared["pages"] = [{"file": page.file, **page._asdict()} for page in pages]
-    done = {
-        page.file: templates.get_template("index.html.j2" if page is ANSWER else "page.html.j2").render(
-            **{**shared, **_scripts(sections.get(page.name, []))},
-            file=page.file,
-            heading=page.heading,
-            sections=sections.get(page.name, []),
-        )
-        for page in pages
-    }
-    every = [section for page in pages for section in sections.get(page.name, [])]
-    whole = templates.get_template("print.html.j2")
-    done[PRINT] = _opened(whole.render(**shared, file=PRINT, heading=ANSWER.heading, sections=every))
-    entries = search.entries({file: html for file, html in done.items() if file != PRINT})
-    script = _read("search.js")
-    looking = {
-        "scripts": Markup(f"'{search.source_hash(script)}'"),
-        "script": Markup(script),
-        "entries": Markup(search.as_data(entries)),
-        "titles": Markup(_as_json({page.file: page.title for page in pages})),
-    }
-    done[SEARCH] = templates.get_template("search.html.j2").render(
-        **{**shared, **looking}, file=SEARCH, heading="Search"
-    )
+    done = {}
+    for page in pages:
+        its = sections.setdefault(page.name, [])
+        script = next((SCRIPTS[one["name"]] for one in its if one["name"] in SCRIPTS), None)
+        template = "index.html.j2" if page is ANSWER else "page.html.j2"
+        done[page.file] = page_of(template, page.file, page.heading, script, sections=its)
+    entries = search.entries(done)
+    every = [section for page in pages for section in sections[page.name]]
+    done[PRINT] = _opened(page_of("print.html.j2", PRINT, ANSWER.heading, sections=every))
+    titles = search.in_script({page.file: page.title for page in pages})
+    looking = {"entries": search.as_data(entries), "titles": titles}
+    texts = {name: Markup(text) for name, text in looking.items()}
+    done[SEARCH] = page_of("search.html.j2", SEARCH, "Search", "search.js", **texts)
     return done
-
-
-def _scripts(sections: Sequence[Mapping[str, Any]]) -> dict[str, Markup]:
-    """The one script that the sections of a page need, and the hash that allows it; nothing where none does."""
-    for section in sections:
-        if section["name"] in SCRIPTS:
-            script = _read(SCRIPTS[section["name"]])
-            return {"scripts": Markup(f"'{search.source_hash(script)}'"), "script": Markup(script)}
-    return {}
 
 
 def _templates() -> Templates:
     templates = Templates(
-        loader=FileSystemLoader(project_root() / FOLDER),
-        autoescape=True,
-        undefined=StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-    )
+        loader=FileSystemLoader(project_root() / FOLDER), undefined=StrictUndefined,
+        autoescape=True, trim_blocks=True, lstrip_blocks=True,
+    )  # fmt: skip
     templates.filters["unbroken"] = unbroken
     return templates
 
 
 def _read(name: str) -> str:
     return (project_root() / FOLDER / name).read_text(encoding="utf-8")
-
-
-def _as_json(value: Any) -> str:
-    return json.dumps(value, ensure_ascii=False).replace("<", "\\u003c").replace("&", "\\u0026")
 
 
 def _opened(html: str) -> str:
@@ -277,11 +203,8 @@ def _links(evidence: Evidence, folder: Path) -> dict[str, list[dict[str, str]]]:
     """Notebooks and tables that lie beside the pages, by relative address."""
 
     def existing(paths: dict[Path, str]) -> list[dict[str, str]]:
-        return [
-            {"href": Path(os.path.relpath(path, folder)).as_posix(), "title": title}
-            for path, title in paths.items()
-            if path.exists()
-        ]
+        found = {Path(os.path.relpath(path, folder)): title for path, title in paths.items() if path.exists()}
+        return [{"href": path.as_posix(), "title": title} for path, title in found.items()]
 
     results = evidence.results
     named = {**{paper: f"Figures of {paper}" for paper in evidence.papers}, **NOTEBOOKS}
@@ -289,9 +212,6 @@ def _links(evidence: Evidence, folder: Path) -> dict[str, list[dict[str, str]]]:
         "notebooks": existing({results / f"notebooks/{name}.html": title for name, title in named.items()}),
         "tables": existing({results / f"tables/{name}.csv": name for name in tables.NAMES}),
     }
-
-
-# --- all studies
 
 
 def write_overview(results: Path) -> Path:
@@ -302,10 +222,8 @@ def write_overview(results: Path) -> Path:
     )
     studies = [{"href": path.relative_to(results).as_posix(), **_head(path)} for path in found]
     page = _templates().get_template("studies.html.j2")
-    write_text(
-        results / OVERVIEW,
-        page.render(css=Markup(_read("page.css")), version=__version__, studies=studies, default=DEFAULT_STUDY),
-    )
+    html = page.render(css=Markup(_read("page.css")), version=__version__, studies=studies)
+    write_text(results / OVERVIEW, html)
     return results / OVERVIEW
 
 
@@ -313,9 +231,6 @@ def _head(path: Path) -> Mapping[str, str]:
     """What a report's page says of itself in its head."""
     text = path.read_text(encoding="utf-8")[:16384]
     found = dict(re.findall(r'<meta name="([a-z]+)" content="([^"]*)">', text))
-    study = found.get("study", path.parent.parent.name)
-    return {
-        "study": unescape(study),
-        "written": unescape(found.get("written", "")),
-        "summary": unescape(found.get("description", "")),
-    }
+    told = {"study": found.get("study", path.parent.parent.name), "written": found.get("written", ""),
+            "summary": found.get("description", "")}  # fmt: skip
+    return {name: unescape(text) for name, text in told.items()}

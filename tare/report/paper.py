@@ -5,8 +5,6 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
-from dataclasses import field as given
 from types import SimpleNamespace
 from typing import Any
 
@@ -22,9 +20,10 @@ from tare.report import answer
 from tare.report.evidence import Evidence
 from tare.report.figures.paper import paper_words
 from tare.report.figures.paper_rows import Given, file_name, theirs
-from tare.report.words.labels import env_title, sentence_case, workload_title
+from tare.report.rows import having
+from tare.report.words.labels import env_title, titles_in, workload_title
 from tare.report.words.layout import UNAVAILABLE, Cell, Table, field
-from tare.report.words.wording import missing
+from tare.report.words.wording import missing, sentence_case
 
 # Checks that a reader wants to see below the figure that they are about.
 ABOUT_A_FIGURE = ("swapped", "repeated", "not_in_logs", "roof", "ridge")
@@ -36,82 +35,13 @@ UNEQUAL = "≠: not what the table prints."
 SHARE = re.compile(r"(what is left, .*)$")  # of the evidence, as literature.level_claims.Confound has it
 MOST_REASONS = 3  # why claims are left, in lines of their own
 SHORT_FOR = {"gpu": "GPU", "gpus": "GPUs", "cuda": "CUDA", "vcpu": "vCPUs", "flops": "FLOPs"}
-# Check -> (title, what `recomputed` is). The order is that of the page; a check that is not here comes last.
-CHECKS = {
-    "figure_value": ("Values in figures", "the number of the figure's own log"),
-    "swapped": ("Values that another log has", "the number of that other log"),
-    "repeated": ("Values that stand elsewhere too", "the number found there"),
-    "not_in_logs": ("Values in no log, or in more than one", ""),
-    "sum_of_maxima": ("Sums of maxima", "every invocation counted: invocations × average"),
-    "kernel_sum": ("Summaries of logs", "what the log's own kernels give"),
-    "units": ("Throughput added up without units", "the same mean with its units"),
-    "mean_throughput": ("Mean throughput", "bytes by time"),
-    "kernel_time": ("Time of the kernels", "from transactions and throughput"),
-    "calls_times_average": ("Totals and calls × average", "calls × average"),
-    "contradiction": ("Statements and what they rest on", "the value that it is held against"),
-    "restated": ("Statements that are made twice", "what is said the other time"),
-    "formula": ("Values that a formula gives", "the product of the formula's factors"),
-    "formula_ceiling": ("Ceilings of formulas", "the formula at 100%"),
-    "formula_factor": ("Factors of formulas", "what the largest value implies"),
-    "not_measured": ("What was computed and not measured", ""),
-    "copied_rows": ("Rows of recordings", "rows that no other recording has"),
-    "own_maximum": ("Maxima of a recording's own rows", "the largest of its own rows"),
-    "own_mean": ("Means of a recording's own rows", "the mean of its own rows"),
-    "loss": ("Losses", ""),
-    "ridge": ("Ridge of the roofline", "peak rate by peak bandwidth"),
-    "roof": ("Roof and points of the roofline", "by the datasheet, or by the formula"),
-    "not_recomputable": ("What can't be recomputed", ""),
-    "not_judged": ("What the text says that no claim judges", ""),
-}
+CHECKS = titles_in("checks.csv")  # title, and what `recomputed` is; in the order of the page, others last
 PLACES = {check: place for place, check in enumerate(CHECKS)}
-
-
-@dataclass(frozen=True, kw_only=True)
-class Alike:
-    """Workloads of which a claim says the same for the same reason; their evidence differs.
-
-    `own` is by workload what was measured of what more is needed for.
-    """
-
-    judged: list[SimpleNamespace]
-    reason: str | None
-    own: list[tuple[str, str]]
-
-    @property
-    def workloads(self) -> str:
-        """Their titles."""
-        return listed([one.workload for one in self.judged])
-
-
-@dataclass(frozen=True, kw_only=True)
-class ClaimCard:
-    """One claim, as the page shows it: workloads of which it says the same stand together."""
-
-    statement: str
-    figures: str
-    alike: list[Alike]
-
-
-@dataclass(frozen=True, kw_only=True)
-class FigureView:
-    """One figure: its file, or the table in its place; what it says, in short and in numbers; what was found."""
-
-    title: str
-    name: str | None = None
-    table: Table | None = None
-    caption: list[str]
-    sentences: list[str] = given(default_factory=list)
-    found: list[str] = given(default_factory=list)
-
-    @property
-    def said(self) -> str:
-        """Its caption."""
-        return " ".join(self.caption)
 
 
 def own(table: pd.DataFrame, paper: str) -> pd.DataFrame:
     """Rows of one published study."""
-    return table[table["paper"] == paper]
+    return having(table, paper=paper)
 
 
 def names(published: Published) -> str:
@@ -123,7 +53,7 @@ def names(published: Published) -> str:
 def summary(evidence: Evidence, paper: str) -> list[str]:
     """How many claims hold, and how many published values are what the authors' own logs have."""
     claims, findings = own(evidence.claims, paper), own(evidence.published, paper)
-    values = findings[findings["check"] == "figure_value"]["agrees"].value_counts()
+    values = having(findings, check="figure_value")["agrees"].value_counts()
     yes, no, lost = (values.get(word, 0) for word in ("yes", "no", "not recomputable"))
     so_far = claims.loc[claims["here"] == OPEN, "reason"].map(is_as_claimed).sum()
     claimed = f" Of the open ones {so_far} are as claimed wherever they were measured." if so_far else ""
@@ -145,13 +75,13 @@ def summary(evidence: Evidence, paper: str) -> list[str]:
 def of_recordings(findings: pd.DataFrame) -> list[str]:
     """How many maxima of its tables are the recordings' own, and what in them was never measured."""
     lines = []
-    maxima = findings.loc[findings["check"] == "own_maximum", "agrees"].value_counts()
+    maxima = having(findings, check="own_maximum")["agrees"].value_counts()
     if maxima.sum():
         lines.append(
             f"Of {maxima.sum()} maxima in its tables, {maxima.get('yes', 0)} are the largest of their recordings' "
             f"own rows, and {maxima.get('no', 0)} are not."
         )
-    computed = findings.loc[(findings["check"] == "not_measured") & (findings["agrees"] == "no"), "metric"]
+    computed = having(findings, check="not_measured", agrees="no")["metric"]
     if len(computed):
         lines.append(f"Computed by a formula and not measured, in its tables: {listed([*map(_plain, computed)])}.")
     return lines
@@ -162,8 +92,11 @@ def _counts(words: pd.Series, known: Sequence[str]) -> str:
     return ", ".join(f"{word}: {(words == word).sum()}" for word in known)
 
 
-def claim_cards(evidence: Evidence, paper: str) -> list[ClaimCard]:
-    """The claims in the paper's order."""
+def claim_cards(evidence: Evidence, paper: str) -> list[SimpleNamespace]:
+    """The claims in the paper's order; workloads of which one says the same for the same reason stand together.
+
+    Their evidence differs; `own` is by workload what was measured of what more is needed for.
+    """
     cards = []
     for _, rows in own(evidence.claims, paper).groupby("claim", sort=False):
         figures = {name for told in rows["figures"].dropna() for name in told.split(", ")}
@@ -172,12 +105,14 @@ def claim_cards(evidence: Evidence, paper: str) -> list[ClaimCard]:
             shared = None if one.reason is None else rest_of(one.reason)
             groups.setdefault((one.published_says, one.here, one.matches, shared), []).append(one)
         alike = [
-            Alike(judged=members, reason=reason, own=[
-                (one.workload, words) for one in members if one.reason and (words := divided(one.reason)[0])])
+            SimpleNamespace(
+                judged=members, reason=reason, workloads=listed([one.workload for one in members]),
+                own=[(one.workload, words) for one in members if one.reason and (words := divided(one.reason)[0])],
+            )
             for (*_, reason), members in groups.items()
         ]  # fmt: skip
         text = _figures_text(sorted(figures, key=int))
-        cards.append(ClaimCard(statement=str(rows["statement"].iloc[0]), figures=text, alike=alike))
+        cards.append(SimpleNamespace(statement=str(rows["statement"].iloc[0]), figures=text, alike=alike))
     return cards
 
 
@@ -207,19 +142,17 @@ def _judged(row: dict[str, Any]) -> SimpleNamespace:
     """
     parts = SHARE.search(row["evidence"])
     told: dict[str, str | None] = {name: readable(row[name]) for name in ("published_note", "evidence")}
-    told |= {
-        "workload": workload_title(row["workload"]),
-        "reason": None if missing(row["reason"]) else row["reason"],
-    }
+    told |= {"workload": workload_title(row["workload"]), "parts": readable(parts.group(1)) if parts else None}
+    told |= {"reason": None if missing(row["reason"]) else row["reason"]}
     told |= {"matches": "" if row["evidence"] == NOTHING else matches(row["match"])}
-    return SimpleNamespace(**{**row, **told, "parts": readable(parts.group(1)) if parts else None})
+    return SimpleNamespace(**{**row, **told})
 
 
 def more_time_lines(evidence: Evidence, paper: str) -> list[str]:
     """What stays open of its claims and why, the rarer reasons together; what would tell it."""
     claims, lines = own(evidence.claims, paper), []
     for word, what in ((OPEN, "Open here"), (OTHER, "What no time on this machine tells")):
-        counts = list(claims.loc[claims["here"] == word, "reason"].map(rest_of).value_counts().items())
+        counts = list(having(claims, here=word)["reason"].map(rest_of).value_counts().items())
         lines += [f"{what}: {_claims(count)}: {readable(str(one))}." for one, count in counts[:MOST_REASONS]]
         if rest := sum(count for _, count in counts[MOST_REASONS:]):
             lines.append(f"{what}: {_claims(rest)} for reasons that stand above, at each claim.")
@@ -233,13 +166,13 @@ def _claims(count: int) -> str:
     return f"{count} claim{'' if count == 1 else 's'}"
 
 
-def figure_rows(evidence: Evidence, published: Published) -> list[list[FigureView]]:
+def figure_rows(evidence: Evidence, published: Published) -> list[list[SimpleNamespace]]:
     """The figures in the paper's order, two and two of a group; what needs the width stands alone."""
     given = Given(
         findings=own(evidence.published, published.paper), metrics=evidence.metrics, verdicts=evidence.verdicts,
         samples=evidence.samples, ceilings=evidence.ceilings,
     )  # fmt: skip
-    rows: list[list[FigureView]] = []
+    rows: list[list[SimpleNamespace]] = []
     for group in published.plots:
         waits = False
         for plot in group.figures:
@@ -253,24 +186,27 @@ def figure_rows(evidence: Evidence, published: Published) -> list[list[FigureVie
     return rows
 
 
-def _figure(evidence: Evidence, given: Given, published: Published, plot: Plot) -> FigureView:
-    title, name = f"Figure {plot.figure}", file_name(published.paper, plot.figure)
-    about = given.findings[given.findings["figure"] == plot.figure]
-    found = [readable(note) for note in about.loc[about["check"].isin(ABOUT_A_FIGURE), "note"]]
+def _figure(evidence: Evidence, given: Given, published: Published, plot: Plot) -> SimpleNamespace:
+    """Its file, or the table in its place; what it says, in short and in numbers; what was found."""
+    title, name, table = f"Figure {plot.figure}", file_name(published.paper, plot.figure), None
+    about = having(given.findings, figure=plot.figure)
+    sentences: list[str] = []
     if plot.table is not None:
-        start = f"Table {plot.table}:"
+        caption, start = [f"{title}: {plot.title}."], f"Table {plot.table}:"
         table = next(one for one in specification_tables(evidence, published) if one.caption.startswith(start))
-        return FigureView(title=title, table=table, caption=[f"{title}: {plot.title}."], found=found)
-    if plot.kind == ROOFLINE:
-        agrees = about.loc[about["check"] == "figure_value", "agrees"]
+    elif plot.kind == ROOFLINE:
+        agrees = having(about, check="figure_value")["agrees"]
         caption = [
             f"Published: {len(agrees)} coordinates read off the figure; {(agrees == 'yes').sum()} of them are what "
             "the paper's formula gives for its own logs.",
-            *map(readable, about.loc[about["metric"] == "roof_flop_per_s", "note"]),
+            *map(readable, having(about, metric="roof_flop_per_s")["note"]),
         ]
-        return FigureView(title=title, name=name, caption=caption, found=found)
-    caption, sentences = paper_words(published, given, plot)
-    return FigureView(title=title, name=name, caption=caption, sentences=sentences, found=found)
+    else:
+        caption, sentences = paper_words(published, given, plot)
+    return SimpleNamespace(
+        title=title, name=None if table else name, table=table, caption=caption, said=" ".join(caption),
+        sentences=sentences, found=[*map(readable, having(about, check=ABOUT_A_FIGURE)["note"])],
+    )  # fmt: skip
 
 
 def readable(note: str) -> str:
@@ -281,10 +217,9 @@ def readable(note: str) -> str:
 def specification_tables(evidence: Evidence, published: Published) -> list[Table]:
     """The paper's tables, beside what this machine has."""
     findings = own(evidence.published, published.paper)
-    rows = findings[findings["check"] == SPECIFICATION]
     return [
         _specification_table(published, str(name).removeprefix("table "), part, findings)
-        for name, part in rows.groupby("figure", sort=False)
+        for name, part in having(findings, check=SPECIFICATION).groupby("figure", sort=False)
     ]
 
 
@@ -296,7 +231,7 @@ def tables_apart(evidence: Evidence, published: Published) -> list[Table]:
 
 def _specification_table(published: Published, name: str, rows: pd.DataFrame, findings: pd.DataFrame) -> Table:
     """One of them, with what the audit did again of it; a reason that several rows share is said once, below."""
-    about = findings[findings["figure"] == f"table {name}"]
+    about = having(findings, figure=f"table {name}")
     redone = {(row["check"], *_key(row)): row for row in about.to_dict("records") if row["check"] in DONE_AGAIN}
     checks = [check for check in DONE_AGAIN if any(key[0] == check for key in redone)]
     # The note is `Published: …. Here: ….`, as literature.audit joins both.
@@ -319,7 +254,7 @@ def _specification_table(published: Published, name: str, rows: pd.DataFrame, fi
         again = [_again(redone.get((check, *_key(row)))) for check in checks]
         published_text = said.removeprefix("Published: ").removesuffix(".")
         made.append([_of_row(published, row), published_text, *again, shown])
-    notes = [readable(note) for note in about.loc[about["check"].isin(ABOUT_A_TABLE), "note"]]
+    notes = [*map(readable, having(about, check=ABOUT_A_TABLE)["note"])]
     of_audit = [UNEQUAL, *_copied(published, findings), *notes] if checks else []
     return Table(
         caption=f"Table {name}: {published.table_files[name].title}, beside this machine",
@@ -345,15 +280,14 @@ def _again(finding: dict[str, Any] | None) -> str | None:
 
 def _copied(published: Published, findings: pd.DataFrame) -> list[str]:
     """Which rows of the recordings are another environment's, in one sentence; empty where none are."""
-    rows = findings[(findings["check"] == "copied_rows") & (findings["agrees"] == "no")]
+    rows = having(findings, check="copied_rows", agrees="no")
     told = [
         f"{row.published - row.recomputed:.0f} of {row.published:.0f} "
         f"({workload_title(row.workload)}, {theirs(published.names, row.env)})"
         for row in rows.itertuples()
     ]
-    return (
-        [f"Rows of the recordings that are byte-identical copies of another one's: {listed(told)}."] if told else []
-    )
+    said = f"Rows of the recordings that are byte-identical copies of another one's: {listed(told)}."
+    return [said] if told else []
 
 
 def _of_row(published: Published, row: dict[str, Any]) -> str | Cell:
@@ -370,24 +304,15 @@ def _plain(name: str) -> str:
     return " ".join(SHORT_FOR.get(word, word) for word in name.split("_"))
 
 
-@dataclass(frozen=True, kw_only=True)
-class Group:
-    """Findings of one check: its title, how they came out, the table."""
-
-    title: str
-    outcome: str
-    table: Table
-
-
-def groups(evidence: Evidence, published: Published) -> list[Group]:
-    """Every finding but the specifications, which have tables of their own."""
+def groups(evidence: Evidence, published: Published) -> list[SimpleNamespace]:
+    """Every finding but the specifications: of each check its title, how it came out, the table."""
     findings = own(evidence.published, published.paper)
     checks = set(findings["check"]) - {SPECIFICATION}
     ordered = sorted(checks, key=lambda check: (PLACES.get(check, len(PLACES)), check))
-    return [_group(check, findings[findings["check"] == check], published.names) for check in ordered]
+    return [_group(check, having(findings, check=check), published.names) for check in ordered]
 
 
-def _group(check: str, rows: pd.DataFrame, names: Mapping[str, str]) -> Group:
+def _group(check: str, rows: pd.DataFrame, names: Mapping[str, str]) -> SimpleNamespace:
     title, meaning = CHECKS.get(check, (check.replace("_", " ").capitalize(), ""))
     with_here = rows["measured"].notna().any()
     notes = [f"Recomputed: {meaning}."] if meaning else []
@@ -400,8 +325,8 @@ def _group(check: str, rows: pd.DataFrame, names: Mapping[str, str]) -> Group:
         "how to redo it": field("note", readable),
     }
     note = " ".join([*notes, "Here: medians."] if with_here else notes)
-    table = Table.of(rows.to_dict("records"), columns, caption=title, note=note, wide=True)
-    return Group(title=title, outcome=outcome(rows["agrees"]), table=table)
+    table = Table.of(rows.to_dict("records"), columns, caption=title, note=note)
+    return SimpleNamespace(title=title, outcome=outcome(rows["agrees"]), table=table)
 
 
 def outcome(agrees: pd.Series) -> str:
@@ -419,9 +344,8 @@ def _number(row: Mapping[str, Any], column: str) -> str | Cell | None:
     if missing(row[column]):
         return None
     text = readable(amount(row[column], row["unit"]))
-    return (
-        Cell(text=text, below="modelled") if column == "measured" and row["measured_kind"] == "modelled" else text
-    )
+    modelled = column == "measured" and row["measured_kind"] == "modelled"
+    return Cell(text=text, below="modelled") if modelled else text
 
 
 def where(row: Mapping[str, Any], names: Mapping[str, str]) -> str:

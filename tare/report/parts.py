@@ -15,17 +15,16 @@ from tare.report.evidence import Evidence
 from tare.report.words.labels import workload_title
 
 Of = Callable[[Any], Any]
+EMPTY = (str, int, list, tuple, Mapping)  # kinds of content that may be empty
 
 
 class Block(NamedTuple):
-    """One place of a section.
+    """One place of a section, of a `kind` of parts.html.j2.
 
     Attributes:
-        kind: how parts.html.j2 shows it.
         of: its content by the scope, or a text in which `{it}` is the scope; None where inner blocks are all of it.
         look: a class of the page's style; the element of a title; the file of a template.
         words: a caption or a summary; `{it}` is the scope, `{shown}` the content.
-        inner: blocks within.
         otherwise: what it says where there is no content; empty for nothing at all.
     """
 
@@ -63,7 +62,7 @@ def resolve(block: Block, scope: Any) -> list[Part]:
         return [part for item in _listed(shown) for part in resolve_all(block.inner, item)]
     if block.kind == "tables":
         shown = _listed(shown)
-    if block.of is not None and _is_empty(shown):
+    if block.of is not None and (shown is None or (isinstance(shown, EMPTY) and not shown)):
         if not block.otherwise:
             return []
         shown = [block.otherwise]
@@ -87,15 +86,9 @@ def _listed(found: Any) -> list[Any]:
     return [] if found is None else [found]
 
 
-def _is_empty(shown: Any) -> bool:
-    return shown is None or (isinstance(shown, (str, int, list, tuple, Mapping)) and not shown)
-
-
-# --- kinds
-
 words = partial(Block, "words")  # a paragraph
 title = partial(Block, "title")  # a heading within a section
-lines = partial(Block, "lines")  # sentences; a pair is an environment, whose colour is shown, and its sentence
+lines = partial(Block, "lines")  # sentences
 
 
 def tables(*of: Of) -> Block:
@@ -108,9 +101,9 @@ def figure(of: str | Of, caption: str, look: str = "", *below: Block) -> Block:
     return Block("figure", of, look, caption, below)
 
 
-def figures(name: str, caption: str, of: Of) -> Block:
-    """A figure for each of these workloads, side by side."""
-    return box("pair", each(of, figure(f"{name}_{{it}}", caption)))
+def figures(name: str, caption: str, of: Of | None = None) -> Block:
+    """A figure for each of these workloads, side by side; without a word of all."""
+    return box("pair", each(of or at("workloads"), figure(f"{name}_{{it}}", caption)))
 
 
 def folded(summary: str, *inner: Block, of: Of | None = None) -> Block:
@@ -123,9 +116,9 @@ def box(look: str, *inner: Block) -> Block:
     return Block("box", look=look, inner=inner)
 
 
-def card(heading: str, *inner: Block, of: Of | None = None) -> Block:
-    """What stands together under a title, of an environment beside its colour."""
-    return Block("card", of, words=heading, inner=inner)
+def card(heading: str, *inner: Block) -> Block:
+    """What stands together under a title."""
+    return Block("card", words=heading, inner=inner)
 
 
 def each(of: Of, *inner: Block) -> Block:
@@ -136,9 +129,6 @@ def each(of: Of, *inner: Block) -> Block:
 def template(name: str, of: Of) -> Block:
     """What has a template of its own, in which it is `it`."""
     return Block("template", of, name)
-
-
-# --- scopes
 
 
 def workloads(evidence: Evidence) -> list[OfWorkload]:

@@ -27,17 +27,11 @@ from tare.report.evidence import Evidence
 from tare.report.figures.style import inline
 from tare.report.machine import gpu_rows
 from tare.report.references import Reference
-from tare.report.words.labels import (
-    decimal_prefix,
-    env_title,
-    seconds,
-    sentence_case,
-    significant,
-    with_unit,
-    workload_title,
-)
-from tare.report.words.layout import UNAVAILABLE, Cell, Row, Table, value_text
-from tare.report.words.wording import missing, tally
+from tare.report.rows import having
+from tare.report.words.labels import env_title, facts_of, workload_title
+from tare.report.words.layout import UNAVAILABLE, Cell, Reader, Row, Table, field, value_text
+from tare.report.words.numbers import seconds, significant, with_unit
+from tare.report.words.wording import missing, sentence_case, tally
 from tare.stats.intervals import log_ratios_of, t_interval
 
 TIME, RATE, MEMORY_RATE, LINK, FREE = "time", "rate", "memory rate", "link", "free"
@@ -74,7 +68,6 @@ NONE = (
 )
 NO_CEILINGS = "Unavailable: the reference has no record of measured ceilings."
 CONFIDENCE = 0.95  # of the A/A control of steps
-FACTS = {"at": "Recorded", "tare": "Tare", "torch": "PyTorch", "stack": "Stack"}
 
 
 class Beside(NamedTuple):
@@ -125,13 +118,11 @@ def beside(reference: Reference, published: Published, workload: str) -> list[Be
     if reference.record["device"]["kind"] != "cuda":
         return []
     sheets = _sheets(reference, published, workload)
-    rows = reference.metrics
-    rows = rows[(rows["campaign"] == PROFILE) & (rows["workload"] == workload) & (rows["launch"] == HOST)]
+    rows = having(reference.metrics, campaign=PROFILE, workload=workload, launch=HOST)
     here = rows[rows["kind"] != UNAVAILABLE].drop_duplicates("metric").set_index("metric")["value"].to_dict()
-    logs = _profile_log(published, workload)
-    averages = logs[logs["statistic"] == "average"].drop_duplicates("metric").set_index("metric")["value"]
-    total = audit.computed(published.paper)
-    total = total[(total["workload"] == workload) & (total["env"] == HOST)]
+    averages = having(_profile_log(published, workload), statistic="average")
+    averages = averages.drop_duplicates("metric").set_index("metric")["value"]
+    total = having(audit.computed(published.paper), workload=workload, env=HOST)
     theirs = total.drop_duplicates(["check", "metric"]).set_index(["check", "metric"])["recomputed"].to_dict()
     theirs |= {(CALL, metric): float(value) for metric, value in averages.items()}
     steps = epoch_steps(reference, workload)
@@ -155,8 +146,7 @@ def _quotient(number: float | None, by: float | None = 1.0) -> float | None:
 
 
 def _profile_log(published: Published, workload: str) -> pd.DataFrame:
-    logs = published.logs
-    return logs[(logs["workload"] == workload) & (logs["env"] == HOST) & (logs["series"] == "profile")]
+    return having(published.logs, workload=workload, env=HOST, series="profile")
 
 
 def _sheets(reference: Reference, published: Published, workload: str) -> tuple[Datasheet, Datasheet] | None:
@@ -168,8 +158,7 @@ def _sheets(reference: Reference, published: Published, workload: str) -> tuple[
 
 def epoch_steps(reference: Reference, workload: str) -> int | None:
     """Training steps of the paper's one epoch at the reference's batch size; None where the batch is unknown."""
-    rows = reference.metrics
-    batches = rows[(rows["campaign"] == PROFILE) & (rows["workload"] == workload)]["batch"].dropna()
+    batches = having(reference.metrics, campaign=PROFILE, workload=workload)["batch"].dropna()
     return math.ceil(describe_workload(workload)["samples"] / int(batches.iloc[0])) if len(batches) else None
 
 
@@ -187,28 +176,22 @@ def beside_table(reference: Reference, published: Published, workload: str) -> T
             f" By the datasheets {new.name} has {memory} times the bandwidth of {old.name} and {peak} times its "
             "fp32 peak; a kernel that its launch bounds gains neither."
         )
-    return Table.of(
-        beside(reference, published, workload),
-        {
-            "": lambda one: Cell(text=one.title, below=one.meaning),
-            "published": lambda one: _text(one.published, one.unit),
-            "reference": lambda one: None if one.here is None else _text(one.here, one.unit),
-            "ratio": lambda one: None if one.ratio is None else f"{significant(one.ratio)}×",
-            "expected, modelled": lambda one: (
-                None
-                if one.low is None or one.high is None
-                else f"{significant(one.low, 2)}× to {significant(one.high, 2)}×"
-            ),
-            "where the ratio lies": lambda one: one.verdict,
-        },
-        caption=f"{workload_title(workload)}: the paper's {model} beside {reference.device}",
-        note=note,
-        wide=True,
-    )
 
+    def expected(one: Beside) -> str | None:
+        if one.low is None or one.high is None:
+            return None
+        return f"{significant(one.low, 2)}× to {significant(one.high, 2)}×"
 
-def _text(value: float, unit: str) -> str:
-    return f"{decimal_prefix(value)}FLOP/s" if unit == "FLOP/s" else with_unit(value, unit)
+    columns: dict[str, Reader] = {
+        "": lambda one: Cell(text=one.title, below=one.meaning),
+        "published": lambda one: with_unit(one.published, one.unit),
+        "reference": lambda one: None if one.here is None else with_unit(one.here, one.unit),
+        "ratio": lambda one: None if one.ratio is None else f"{significant(one.ratio)}×",
+        "expected, modelled": expected,
+        "where the ratio lies": field("verdict"),
+    }
+    caption = f"{workload_title(workload)}: the paper's {model} beside {reference.device}"
+    return Table.of(beside(reference, published, workload), columns, caption=caption, note=note)
 
 
 def section(evidence: Evidence) -> Mapping[str, Any]:
@@ -222,18 +205,16 @@ def section(evidence: Evidence) -> Mapping[str, Any]:
 
 
 def _reference(reference: Reference, papers: Sequence[Published]) -> dict[str, Any]:
-    names, record = reference.workloads, reference.ceilings
-    pairs = [(paper, name) for paper in papers for name in names]
-    swept = set(reference.metrics.loc[reference.metrics["campaign"] == SWEEP, "workload"])
+    names, metrics, record = reference.workloads, reference.metrics, reference.ceilings
+    swept = set(having(metrics, campaign=SWEEP)["workload"])
+    weighed = (name for name in names if level_campaigns(metrics, name))
+    found = {name: compared_rows(reference.verdicts, metrics, name) for name in weighed}
+    notes = (f"{sentence_case(note).rstrip('.')}." for note in reference.record["notes"])
     return {
         "name": reference.name,
         "lead": lead(reference),
         "facts": facts_table(reference),
-        "notes": [
-            *environment_sentences(reference),
-            *part_sentences(reference),
-            *(f"{sentence_case(note).rstrip('.')}." for note in reference.record["notes"]),
-        ],
+        "notes": [*environment_sentences(reference), *part_sentences(reference), *notes],
         "steps": _filled([steps_table(reference)]),
         "claims": _filled([claims_table(reference, [paper.paper for paper in papers])]),
         "ceilings": inside.ceiling_sentences(record) if record else [NO_CEILINGS],
@@ -241,22 +222,20 @@ def _reference(reference: Reference, papers: Sequence[Published]) -> dict[str, A
         "glances": answer.glances(reference),
         "verdict_tables": _filled(number_tables.verdicts_table(reference, name) for name in names),
         "choices": [
-            settings.weighed(
-                compared_rows(reference.verdicts, reference.metrics, name), reference.metrics, name
-            )._replace(drawing=_drawing(reference, f"choices_{name}"))
-            for name in names
-            if level_campaigns(reference.metrics, name)
+            settings.weighed(rows, metrics, name, drawing=_drawing(reference, f"choices_{name}"))
+            for name, rows in found.items()
         ],
         "device_time": [_drawing(reference, f"device_time_{name}") for name in names],
         "device_samples": [_drawing(reference, f"device_samples_{name}") for name in names],
         "profiles": _filled(
-            inside.metrics_table(reference.metrics, name, reference.environments,
-                                   f"{workload_title(name)}: a profiled launch there")
+            inside.metrics_table(
+                metrics, name, reference.environments, f"{workload_title(name)}: a profiled launch there"
+            )
             for name in names
         ),
         "batches": [number_tables.batch_numbers(reference, name) for name in names if name in swept],
-        "beside_tables": _filled(beside_table(reference, paper, name) for paper, name in pairs),
-    }  # fmt: skip
+        "beside_tables": _filled(beside_table(reference, paper, name) for paper in papers for name in names),
+    }
 
 
 def lead(reference: Reference) -> str:
@@ -272,13 +251,12 @@ def lead(reference: Reference) -> str:
 def facts_table(reference: Reference) -> Table:
     """The reference machine: what its record says, its processor and its GPUs."""
     rows: list[Row] = [["Device", reference.device]]
-    rows += [[title, _named(key, reference.record[key])] for key, title in FACTS.items()]
+    rows += [[title, _named(key, reference.record[key])] for key, title in facts_of("campaign").items()]
     machine = reference.machine.told() if reference.machine else {}
-    for key, title in (("cpu_model", "Processor"), ("cpu_logical", "Logical CPUs"), ("memory_bytes", "Memory")):
-        if machine.get(key) is not None:
-            rows.append([title, value_text(key, machine[key])])
+    known = {key: title for key, title in facts_of("reference").items() if machine.get(key) is not None}
+    rows += [[title, value_text(key, machine[key])] for key, title in known.items()]
     rows += gpu_rows(machine)
-    return Table(caption=f"The reference machine {reference.name}", columns=["", "value"], rows=rows)
+    return Table(caption=f"The reference machine {reference.name}", columns=["", "value"], rows=rows, wide=False)
 
 
 def _named(key: str, value: Any) -> str:
@@ -295,10 +273,9 @@ def environment_sentences(reference: Reference) -> list[str]:
     """Which environments ran there, and why the others did not."""
     found = reference.record["environments"]
     ran = [env_title(env) for env in reference.environments]
+    absent = {env: row["reason"] for env, row in found.items() if not row["available"]}
     lines = [f"Ran there: {listed(ran)}." if ran else "No environment ran there."]
-    return lines + [
-        f"{env_title(env)} did not: {row['reason']}." for env, row in found.items() if not row["available"]
-    ]
+    return lines + [f"{env_title(env)} did not: {reason}." for env, reason in absent.items()]
 
 
 def steps_table(reference: Reference) -> Table:
@@ -307,9 +284,8 @@ def steps_table(reference: Reference) -> Table:
     rows = of_hosts(rows[(rows["metric"] == "step_s") & rows["batch"].notna()])
     factors = [factor for factor in SETTINGS if level_column(factor) in rows]
     made: list[Row] = []
-    for (workload, *_, batch), own in rows.groupby(
-        ["workload", *columns_of_levels(rows.columns), "batch"], sort=False, dropna=False
-    ):
+    parts = ["workload", *columns_of_levels(rows.columns), "batch"]
+    for (workload, *_, batch), own in rows.groupby(parts, sort=False, dropna=False):
         levels = {factor: own[level_column(factor)].iloc[0] for factor in factors}
         setting = levels_text({factor: str(level) for factor, level in levels.items() if not missing(level)})
         step_s = own.loc[own["launch"] == HOST, "value"].mean()  # NaN of a setting that ran nowhere
@@ -330,6 +306,7 @@ def steps_table(reference: Reference) -> Table:
         f"{100 * CONFIDENCE:.0f}% confidence interval of n pairs of launches, one after the other: how small a "
         "difference this machine could have shown.",
         numeric=True,
+        wide=False,
     )
 
 
@@ -340,15 +317,14 @@ def claims_table(reference: Reference, papers: Collection[str]) -> Table:
         rows.to_dict("records"),
         {
             "": lambda row: Cell(text=workload_title(row["workload"]), below=row["paper"]),
-            "claim": lambda row: row["statement"],
-            "here": lambda row: row["here"],
-            "measured": lambda row: row["evidence"],
-            "why": lambda row: None if missing(row["reason"]) else row["reason"],
+            "claim": field("statement"),
+            "here": field("here"),
+            "measured": field("evidence"),
+            "why": field("reason"),
         },
         caption=f"What papers claim of a device, by {reference.device}",
         note="Another device of the same class, with another stack: it can neither confirm nor refute a claim on "
         "the paper's own machine.",
-        wide=True,
     )
 
 

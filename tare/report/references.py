@@ -124,24 +124,17 @@ def recorded(shared: Path) -> list[Path]:
 def read(folder: Path, made: Path, figures: Path) -> Reference:
     """One reference as it was recorded, with the tables that were made of it here and a folder of drawings.
 
-    Raises:
-        TareError: a record or a table is missing, or not what was written.
+    Raises TareError: a record or a table is missing, or not what was written.
     """
     record = load(folder)
     if (made / BROKEN).exists():
         raise IntegrityError(str(read_json(made / BROKEN)["reason"]))
     metrics, verdicts, samples, claims = (tables.read(name, made / f"{name}.csv") for name in READ)
+    drawn = sorted((figures / folder.name).glob("*.svg"))
     return Reference(
-        name=folder.name,
-        record=record.to_json(),
-        metrics=metrics,
-        verdicts=verdicts,
-        samples=samples,
-        claims=claims,
+        name=folder.name, record=record.to_json(),
+        metrics=metrics, verdicts=verdicts, samples=samples, claims=claims,
         machine=read_machine(folder / MACHINE_FILE),
         ceilings=read_ceilings(folder / CEILINGS_FILE) if (folder / CEILINGS_FILE).exists() else None,
-        figures={
-            path.stem.removeprefix(_prefix(folder.name)): path
-            for path in sorted((figures / folder.name).glob("*.svg"))
-        },
-    )
+        figures={path.stem.removeprefix(_prefix(folder.name)): path for path in drawn},
+    )  # fmt: skip

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from typing import Any, NamedTuple
+from types import SimpleNamespace
+from typing import Any
 
 import pandas as pd
 
@@ -26,18 +27,10 @@ from tare.report.figures import style
 from tare.report.figures.lines import all_reduce
 from tare.report.figures.rooflines import network_roofline
 from tare.report.number_tables import compared, interval_text, means_table, ratio_text
-from tare.report.words.labels import (
-    arm_title,
-    env_order,
-    env_title,
-    metric_title,
-    seconds,
-    significant,
-    size_bytes,
-    workload_title,
-)
+from tare.report.rows import having
+from tare.report.words.labels import arm_title, env_order, env_title, metric_title, workload_title
 from tare.report.words.layout import UNAVAILABLE, Cell, Row, Table, field
-from tare.report.words.wording import missing
+from tare.report.words.numbers import seconds, significant, size_bytes
 from tare.stats.costs import ALL_REDUCE, SERVER
 
 ITSELF = "own"  # a run beside a second job by the same environment's without one
@@ -72,8 +65,6 @@ def matrix(evidence: Evidence) -> Table | None:
     if len(evidence.study.scenarios) == 1:
         return None
     columns = {head: asked for head, asked in SCENARIOS.items() if asked[0] in evidence.study.scenarios}
-    keys = ["workload", "campaign", "launch", "metric", "reference"]
-    verdicts = {tuple(row[key] for key in keys): row for row in evidence.verdicts.to_dict("records")}
     found = [one for one in evidence.campaigns if one.kind == "rounds" and one.arm is None]
     headlines = {(one.workload, one.plan.scenario): one for one in found}
     known = {*evidence.environments, CONTROL}
@@ -83,40 +74,35 @@ def matrix(evidence: Evidence) -> Table | None:
         campaign = headlines.get((workload, scenario))
         if campaign is None or env not in known:
             return None if campaign is None else UNAVAILABLE
-        place = (workload, campaign.name, metric)
-        own = {key[2]: row for key, row in verdicts.items() if (*key[:2], key[3]) == place
-               and key[4] == (alone_of(key[2]) if other == ITSELF else other)}  # fmt: skip
+        rows = having(evidence.verdicts, workload=workload, campaign=campaign.name, metric=metric)
         if env == CONTROL:  # it is the same beside any environment's comparison
-            rows = [row for row in own.values() if row["reference"] == other and not missing(row["control_ratio"])]
-            return _told(rows[0], "control_") if rows else None
-        if env in campaign.plan.unavailable:
+            rows = having(rows[rows["control_ratio"].notna()], reference=other)
+        elif env in campaign.plan.unavailable:
             return Cell(text=UNAVAILABLE, below=campaign.plan.unavailable[env])
-        return _told(own[env]) if env in own else None
+        else:
+            rows = having(rows, launch=env, reference=alone_of(env) if other == ITSELF else other)
+        return _told(rows.iloc[0].to_dict(), "control_" if env == CONTROL else "") if len(rows) else None
 
-    papers = {name: _of_papers(evidence, name) for name in evidence.workloads}
+    theirs = {}
+    for name in evidence.workloads:
+        papers = [published.load(paper).measured_with for paper in repeated(evidence.papers, [name])]
+        theirs[name] = {env for paper in papers if paper for env in paper.environments}
     rows: list[Row] = []
     for workload in evidence.workloads:
         own = [
             [env_title(env, short=True), *(cell(workload, env, asked) for asked in columns.values())]
-            for env in sorted(known | papers[workload], key=env_order)
+            for env in sorted(known | theirs[workload], key=env_order)
         ]
         rows += [[workload_title(workload)], *(row for row in own if any(row[1:]))]
-    absence = why_absent(sorted(set().union(*papers.values()) - known, key=env_order))
+    absence = why_absent(sorted(set().union(*theirs.values()) - known, key=env_order))
+    further = "".join(f" {why}. A scenario with `environments` of its own names them too." for why in absence)
     return Table(
         caption="Whole runs: environments by scenarios",
         columns=["", *columns],
         rows=rows,
-        note=NOTE
-        + "".join(f" {why}. A scenario with `environments` of its own names them too." for why in absence),
+        note=NOTE + further,
         numeric=True,
-        wide=True,
     )
-
-
-def _of_papers(evidence: Evidence, workload: str) -> set[str]:
-    """Environments of the papers that a workload repeats."""
-    papers = (published.load(name) for name in repeated(evidence.papers, [workload]))
-    return {env for paper in papers if paper.measured_with for env in paper.measured_with.environments}
 
 
 def _told(row: Mapping[str, Any], of: str = "") -> Cell:
@@ -128,73 +114,54 @@ def _told(row: Mapping[str, Any], of: str = "") -> Cell:
     return Cell(text=text, below=interval if of else f"{interval}: {row['verdict']}")
 
 
-class BesideAnswer(NamedTuple):
-    """One campaign: whose runs, beside what; what that costs; what the machine did meanwhile; what is lacking."""
-
-    title: str
-    table: Table
-    meanwhile: Table
-    lacking: list[str]
-
-
-def beside(evidence: Evidence) -> list[BesideAnswer]:
-    """One answer for each campaign of the scenario, workload by workload; none where the study has none."""
+def beside(evidence: Evidence) -> list[SimpleNamespace]:
+    """One answer for each campaign of the scenario: what beside costs, what the machine did, what is lacking."""
     return [_beside(evidence, one) for one in evidence.campaigns if one.plan.scenario == SHARED]
 
 
-def _beside(evidence: Evidence, campaign: Campaign) -> BesideAnswer:
-    rows = sorted(_of(evidence.verdicts, campaign).to_dict("records"), key=lambda row: env_order(row["launch"]))
+def _beside(evidence: Evidence, campaign: Campaign) -> SimpleNamespace:
+    own = {"workload": campaign.workload, "campaign": campaign.name}
+    rows = sorted(having(evidence.verdicts, **own).to_dict("records"), key=lambda row: env_order(row["launch"]))
     itself = [row for row in rows if row["metric"] == "real_s" and row["reference"] == alone_of(row["launch"])]
     host = [row for row in rows if row["metric"] == SLOWDOWN and row["reference"] == HOST]
-    metrics = _of(evidence.metrics, campaign)
-    return BesideAnswer(
-        title=_title(campaign, evidence.study.shared),
-        table=Table.of(
-            [*itself, *host],
-            {
-                "environment": field("launch", env_title),
-                "by": field("reference", env_title),
-                "metric": field("metric", metric_title),
-                **compared("n", "ratio", "interval", "control", "margin", "verdict"),
-            },
-            caption="What the second job costs each environment, and whether that is more than on the host",
-            wide=True,
-        ),
-        meanwhile=means_table(
-            metrics,
-            {name: metric_title(name) for name in REASONS_OF},
-            caption="Where the time went, and what the machine did meanwhile: means over rounds",
-            note="Whole run, user and system time, waiting and preemptions are the launch's own; all else is the "
-            "machine's.",
-        ),
-        lacking=[
-            *(f"{env_title(env)}: unavailable, {reason}" for env, reason in campaign.plan.unavailable.items()),
-            *_lacking(metrics),
-        ],
+    metrics = having(evidence.metrics, **own)
+    lacking = [f"{env_title(env)}: unavailable, {reason}" for env, reason in campaign.plan.unavailable.items()]
+    table = Table.of(
+        [*itself, *host],
+        {
+            "environment": field("launch", env_title),
+            "by": field("reference", env_title),
+            "metric": field("metric", metric_title),
+            **compared("n", "ratio", "interval", "control", "margin", "verdict"),
+        },
+        caption="What the second job costs each environment, and whether that is more than on the host",
     )
-
-
-def _of(table: pd.DataFrame, campaign: Campaign) -> pd.DataFrame:
-    return table[(table["workload"] == campaign.workload) & (table["campaign"] == campaign.name)]
+    meanwhile = means_table(
+        metrics,
+        {name: metric_title(name) for name in REASONS_OF},
+        caption="Where the time went, and what the machine did meanwhile: means over rounds",
+        note="Whole run, user and system time, waiting and preemptions are the launch's own; all else is the "
+        "machine's.",
+    )
+    title = _title(campaign, evidence.study.shared)
+    return SimpleNamespace(title=title, table=table, meanwhile=meanwhile, lacking=[*lacking, *_lacking(metrics)])
 
 
 def _title(campaign: Campaign, settings: Shared | None) -> str:
-    part: dict[str, Any] = dict((campaign.plan.part or {}).get("shared") or {})
-    if not part and settings is not None:
-        part = settings.to_json()
+    part: Any = (campaign.plan.part or {}).get("shared") or (settings.to_json() if settings else {})
     arm = campaign.arm
     small = arm is not None and arm.factor == "neighbour"
     is_cut = arm is not None and arm.level == "cpuset"  # to its CPUs
     threads = f" in {part['threads']} threads" if part.get("threads") and not is_cut else ""
     batch = part.get("small_batch") if small else part.get("batch")
-    beside = f"{workload_title(part.get('workload', 'a job'))} at batch {batch}{threads}"
     how = f", {arm_title(arm.name)}" if arm is not None and not small else ""
-    return f"{workload_title(campaign.workload)} beside {beside}{how}"
+    other = workload_title(part.get("workload", "a job"))
+    return f"{workload_title(campaign.workload)} beside {other} at batch {batch}{threads}{how}"
 
 
 def _lacking(metrics: pd.DataFrame) -> list[str]:
     """What could not be counted, and why, each reason once."""
-    own = metrics[metrics["metric"].isin(REASONS_OF) & (metrics["kind"] == "unavailable")]
+    own = having(metrics, metric=REASONS_OF, kind=UNAVAILABLE)
     reasons = own[own["launch_role"] != "control"].groupby("reason", sort=True)["metric"].unique()
     return [
         f"{', '.join(metric_title(name) for name in names)}: unavailable, {reason}"
@@ -207,22 +174,19 @@ def instances(evidence: Evidence) -> Mapping[str, Any] | None:
     wanted = evidence.study.distributed
     if wanted is None:
         return None
-    record = evidence.network
-    if record is None:
-        return {"about": about(evidence), "split": None, "verdicts": verdict_table(evidence), "network": [],
-                "all_reduce": None, "roofline": None}  # fmt: skip
+    shown: dict[str, Any] = {"about": about(evidence), "verdicts": verdict_table(evidence), "network": []}
+    shown |= {"split": None, "all_reduce": None, "roofline": None}
+    if (record := evidence.network) is None:
+        return shown
     found, seen = points(evidence.metrics, record), wires(record)
     own = found[(found["network"] == measured_on(record)) & found["intensity"].notna() & (found["input"] == "real")]
-    return {
-        "about": about(evidence),
-        "split": None if found.empty else split_table(evidence, found),
-        "verdicts": verdict_table(evidence),
-        "network": network_sentences(record, seen),
-        "all_reduce": style.drawn(all_reduce(seen), "all_reduce") if seen else None,
-        "roofline": None
-        if found.empty
-        else style.drawn(network_roofline(own, gradient_rates(record)), "network_roofline"),
-    }
+    shown["network"] = network_sentences(record, seen)
+    if seen:
+        shown["all_reduce"] = style.drawn(all_reduce(seen), "all_reduce")
+    if len(found):
+        shown["split"] = split_table(evidence, found)
+        shown["roofline"] = style.drawn(network_roofline(own, gradient_rates(record)), "network_roofline")
+    return shown
 
 
 def steps_of(wanted: Distributed, job: Batch) -> str | None:
@@ -242,11 +206,12 @@ def about(evidence: Evidence) -> str:
     told = {name: words for name, job in jobs.items() if (words := steps_of(wanted, job)) is not None}
     each = "; ".join(f"{workload_title(name)} {words}" for name, words in told.items())
     served = " and one more that serves parameters" if wanted.exchange == SERVER else ""
+    until = f" Each stops after its steps, whatever its samples: {each}." if each else ""
     return (
         f"{wanted.workers} instances train together{served}, by {WAYS[wanted.exchange]}, {_wires(wanted)}. All run "
         "on this one machine and share its CPUs, memory and caches: what is measured is the network's and the "
-        "runtime's part, not what more machines would add."
-    ) + (f" Each stops after its steps, whatever its samples: {each}." if each else "")
+        f"runtime's part, not what more machines would add.{until}"
+    )
 
 
 def _wires(wanted: Distributed) -> str:
@@ -263,8 +228,11 @@ def split_table(evidence: Evidence, found: pd.DataFrame) -> Table:
     """Steps split into computing and exchange, beside what the model expects and what one instance alone does."""
 
     def speed(row: Mapping[str, Any]) -> str | None:
-        alone = _alone(evidence.metrics, row)
-        return None if alone is None else f"{row['samples_per_s'] / alone:.2f}"
+        """By an instance alone, in the headline's runs of the same environment and input."""
+        level = None if row["input"] == "real" else f"input={row['input']}"
+        own = choice.compared(having(evidence.metrics, workload=row["workload"]), "rounds", level)
+        own = having(own, launch=row["env"], metric="samples_per_s", kind="measured")
+        return None if own.empty else f"{row['samples_per_s'] / float(own['value'].median()):.2f}"
 
     rows = found.sort_values(["workload", "exchange", "network", "input"], kind="stable").to_dict("records")
     rows.sort(key=lambda row: (evidence.workloads.index(row["workload"]), env_order(row["env"])))
@@ -272,17 +240,17 @@ def split_table(evidence: Evidence, found: pd.DataFrame) -> Table:
         rows,
         {
             "": lambda row: f"{workload_title(row['workload'])}, {env_title(row['env'], short=True)}",
-            "exchange": lambda row: WAYS[row["exchange"]],
-            "network": lambda row: NETWORKS[row["network"]],
-            "input": lambda row: row["input"],
-            "n": lambda row: str(row["n"]),
-            "step": lambda row: seconds(row["step_s"]),
-            "computing": lambda row: seconds(row["compute_s"]),
-            "exchange alone": lambda row: seconds(row["exposed_s"]),
-            "its share": lambda row: f"{row['share']:.0%}",
-            "any exchange": lambda row: seconds(row["exchange_s"]),
-            "modelled": lambda row: None if missing(row["modelled_s"]) else seconds(row["modelled_s"]),
-            "gradients": lambda row: size_bytes(row["bytes"]),
+            "exchange": field("exchange", WAYS.__getitem__),
+            "network": field("network", NETWORKS.__getitem__),
+            "input": field("input"),
+            "n": field("n"),
+            "step": field("step_s", seconds),
+            "computing": field("compute_s", seconds),
+            "exchange alone": field("exposed_s", seconds),
+            "its share": field("share", "{:.0%}".format),
+            "any exchange": field("exchange_s", seconds),
+            "modelled": field("modelled_s", seconds),
+            "gradients": field("bytes", size_bytes),
             "speed-up": speed,
         },
         caption="A step of one of several instances",
@@ -290,55 +258,36 @@ def split_table(evidence: Evidence, found: pd.DataFrame) -> Table:
         "waiting for a slower instance included. Modelled: the exchange by the measured stream. Speed-up: samples "
         "a second of all instances by those of one alone on all CPUs, whole runs of the same environment.",
         numeric=True,
-        wide=True,
     )
-
-
-def _alone(metrics: pd.DataFrame, row: Mapping[str, Any]) -> float | None:
-    """Samples per second of an instance alone, in the headline's runs of the same environment and input."""
-    level = None if row["input"] == "real" else f"input={row['input']}"
-    own = choice.compared(metrics[metrics["workload"] == row["workload"]], "rounds", level)
-    own = own[(own["launch"] == row["env"]) & (own["metric"] == "samples_per_s") & (own["kind"] == "measured")]
-    return None if own.empty else float(own["value"].median())
-
-
-def _levels_shown(row: Mapping[str, Any]) -> str:
-    return levels_text({factor: level for factor, level in levels_in(row).items() if factor in SHOWN})
 
 
 def verdict_table(evidence: Evidence) -> Table | None:
     """Every comparison of the scenario's campaigns."""
-    rows = evidence.verdicts
-    rows = rows[(rows["scenario"] == DISTRIBUTED) & rows["metric"].isin(JUDGED)]
+    rows = having(evidence.verdicts, scenario=DISTRIBUTED, metric=JUDGED)
     if rows.empty:
         return None
-    return Table.of(
-        rows.to_dict("records"),
-        {
-            "": lambda row: f"{workload_title(row['workload'])}, {env_title(row['launch'], short=True)}",
-            "by": lambda row: env_title(row["reference"], short=True),
-            "metric": lambda row: metric_title(row["metric"]),
-            "levels": _levels_shown,
-            **compared("n", "ratio", "interval", "control", "verdict"),
-        },
-        caption="Instances that train together: every comparison",
-        numeric=True,
-        wide=True,
-    )
+
+    def levels(row: Mapping[str, Any]) -> str:
+        return levels_text({factor: level for factor, level in levels_in(row).items() if factor in SHOWN})
+
+    columns = {
+        "": lambda row: f"{workload_title(row['workload'])}, {env_title(row['launch'], short=True)}",
+        "by": lambda row: env_title(row["reference"], short=True),
+        "metric": field("metric", metric_title),
+        "levels": levels,
+        **compared("n", "ratio", "interval", "control", "verdict"),
+    }
+    caption = "Instances that train together: every comparison"
+    return Table.of(rows.to_dict("records"), columns, caption=caption, numeric=True)
 
 
 def network_sentences(record: NetworkRecord, seen: Mapping[str, Wire]) -> list[str]:
     """What the network gave without training."""
-    absent = {env: launch.reason for env, launch in record.launches.items() if not launch.ok}
-    return [
-        *(
-            f"{env_title(env)}: TCP stream {_mbit(seen[env].stream_bytes_per_s)}, "
-            f"round trip {seconds(seen[env].round_trip_s)}."
-            for env in sorted(seen, key=env_order)
-        ),
-        *(f"{env_title(env)}: {UNAVAILABLE}: {why}." for env, why in {**absent, **record.unavailable}.items()),
+    absent = {env: one.reason for env, one in record.launches.items() if not one.ok}
+    reasons = {**absent, **record.unavailable}
+    told = [
+        f"{env_title(env)}: TCP stream {significant(wire.stream_bytes_per_s * 8 / 1e6)} Mbit/s, "
+        f"round trip {seconds(wire.round_trip_s)}."
+        for env, wire in sorted(seen.items(), key=lambda one: env_order(one[0]))
     ]
-
-
-def _mbit(bytes_per_s: float) -> str:
-    return f"{significant(bytes_per_s * 8 / 1e6)} Mbit/s"
+    return told + [f"{env_title(env)}: {UNAVAILABLE}: {why}." for env, why in reasons.items()]

@@ -12,6 +12,7 @@ import json
 import re
 from collections.abc import Mapping
 from html.parser import HTMLParser
+from typing import Any
 
 BLOCKS = ("h1", "h2", "h3", "h4", "p", "li", "caption", "summary", "dd", "th", "td", "figcaption")
 HEADINGS = ("h1", "h2", "h3", "h4")
@@ -89,6 +90,11 @@ def as_data(found: list[Entry]) -> str:
         "files": files,
         "texts": [[number[entry[:3]], entry[3]] for entry in found],
     }
+    return in_script(data)
+
+
+def in_script(data: Any) -> str:
+    """JSON that can stand in a script element, whatever its texts hold."""
     text = json.dumps(data, ensure_ascii=False, separators=(",", ":"))
     return text.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026")
 

@@ -53,15 +53,9 @@ from tare.report.words.layout import Table
 
 
 class Section(NamedTuple):
-    """One section of the report.
+    """One section: its anchor, its title in the contents, the page it stands on, its heading, what it is made of.
 
-    Attributes:
-        name: its anchor.
-        title: in the contents.
-        page: which page it stands on, as tare.report.pages calls it.
-        heading: at its head.
-        blocks: what it is made of.
-        when: whether there is anything to show; None where the blocks say it.
+    `when`: whether there is anything to show; None where the blocks say it.
     """
 
     name: str
@@ -116,10 +110,6 @@ def _unavailable(evidence: Evidence) -> list[Markup]:
     ]
 
 
-def _designs(item: answer.WorkloadAnswer) -> list[Markup]:
-    return [Markup("<strong>{}</strong>: {}.").format(*one) for one in item.designs]
-
-
 def _swept(evidence: Evidence) -> list[str]:
     return [name for name in evidence.workloads if evidence.study.workloads[name].sweep_batches]
 
@@ -129,10 +119,6 @@ def _as_published(evidence: Evidence) -> str:
     told = [text for name in evidence.papers if (text := paper.lines_of(published.load(name)))]
     how = f"As {'; '.join(told)}: on" if told else "On"
     return f"{how} the host, each size several times in balanced order." if _swept(evidence) else ""
-
-
-def _packages(evidence: Evidence) -> Markup:
-    return Markup("").join(Markup("{}<br>").format(one) for one in machine.package_list(evidence))
 
 
 def _filled(made: Callable[[Evidence, str], Table]) -> Callable[[Evidence, str], Table | None]:
@@ -146,7 +132,7 @@ def _done_again(found: Mapping[str, Any]) -> str:
     return f"Each finding has the arithmetic by which a reader can redo it from the authors' published logs.{names}"
 
 
-def _weighed(drawing: str | Callable[[settings.WorkloadSettings], str | None]) -> tuple[Block, ...]:
+def _weighed(drawing: str | Callable[[Any], str | None]) -> tuple[Block, ...]:
     """Environments and settings of a workload, one beside the other."""
     return (
         figure(drawing, "One axis for both: environments by the host, settings by the headline's level.", "single"),
@@ -216,10 +202,8 @@ REFERENCE = (
         box("pair",
             box("", tables(at("facts"))),
             box("",
-                title("What the device reaches", "h4"),
-                lines(at("ceilings")),
-                title("Environments there", "h4"),
-                lines(at("notes")))),
+                title("What the device reaches", "h4"), lines(at("ceilings")),
+                title("Environments there", "h4"), lines(at("notes")))),
         each(where("glances"), title("Against its host", "h4"), template("glances.html.j2", at("glances"))),
         each(where("steps"), title("Training steps there", "h4"), tables(at("steps"))),
         folded("Every comparison on {it[name]}", tables(at("verdict_tables"))),
@@ -230,13 +214,9 @@ REFERENCE = (
             folded("The device over a profiled launch on {it[name]}",
                 _drawings("device_samples", "Samples of the driver over one profiled launch.")),
             folded("Metrics of profiled launches on {it[name]}", tables(at("profiles")))),
-        each(where("beside_tables"),
-            title("What papers published beside it", "h4"),
-            tables(at("beside_tables"))),
+        each(where("beside_tables"), title("What papers published beside it", "h4"), tables(at("beside_tables"))),
         folded("What papers claim of a device, by {it[name]}", tables(at("claims"))),
-        each(where("batches"),
-            title("Batch size there", "h4"),
-            tables(at("batches"))),
+        each(where("batches"), title("Batch size there", "h4"), tables(at("batches"))),
         folded("Ceilings of {it[name]}", tables(at("ceiling_tables")))),
 )  # fmt: skip
 BESIDE_THE_HOST = (
@@ -246,9 +226,7 @@ BESIDE_THE_HOST = (
               "happens once."),
         box("workloads",
             each(answer.job_sections,
-                box("workload",
-                    title("{it.title}"),
-                    tables(at("table")),
+                box("workload", title("{it.title}"), tables(at("table")),
                     each(where("is_told"),
                         figure("job_length_{it.name}",
                             "Modelled from measured parts: seconds of whole runs, training steps.", "single")))))),
@@ -256,8 +234,7 @@ BESIDE_THE_HOST = (
         words("What each environment costs a whole run by itself, as one of several instances that train "
               "together, and beside a second job on the same machine."),
         tables(scenarios.matrix)),
-    section("advice", "What to do", "index", "What to do",
-        lines(lambda evidence: decisions.advice(evidence.decided))),
+    section("advice", "What to do", "index", "What to do", lines(lambda it: decisions.advice(it.decided))),
     section("more", "More time", "index", "What more time would tell", words(answer.sentence)),
     section("answer", "Answer", "environments", "The answer",
         words("Every row follows from the interval that decides; the table decisions.csv holds the same rows."),
@@ -265,7 +242,8 @@ BESIDE_THE_HOST = (
             each(answer.answers,
                 box("workload",
                     title("{it.title}"),
-                    lines(_designs, "meta"),
+                    lines(lambda it: [Markup("<strong>{}</strong>: {}.").format(*one) for one in it.designs],
+                        "meta"),
                     tables(at("table")),
                     each(unless("table"),
                         words("No environment but the host ran this workload: there is nothing to compare."))))),
@@ -278,34 +256,26 @@ BESIDE_THE_HOST = (
         figure("split", ALONE, "single"),
         each(workloads,
             folded("Numbers: {it.title}",
-                tables(
-                    own(number_tables.times_table),
-                    own(_filled(number_tables.steps_table)),
-                    own(_filled(number_tables.counts_table))))),
+                tables(own(number_tables.times_table),
+                    own(_filled(number_tables.steps_table)), own(_filled(number_tables.counts_table))))),
         title("Against the host"),
-        figures("intervals", "Hollow points: the second host, the control. What it shows, no container caused.",
-            at("workloads")),
+        figures("intervals", "Hollow points: the second host, the control. What it shows, no container caused."),
         each(workloads, folded("Every comparison: {it.title}", tables(own(number_tables.verdicts_table)))),
         title("Every launch"),
-        figures("units", "Rings mark outliers; none is left out.", at("workloads"))),
+        figures("units", "Rings mark outliers; none is left out.")),
     section("beside", "Beside another job", "environments", "Beside another job",
         words("Each environment made whole runs with a second job in another instance of the same environment, "
               "and without one, in the same round. Both have the same limits. What the second job costs is the "
               "ratio of the two runs of one environment; whether it costs more in one environment than on the "
               "host is the ratio of those."),
-        each(scenarios.beside,
-            title("{it.title}"),
-            tables(at("table"), at("meanwhile")),
+        each(scenarios.beside, title("{it.title}"), tables(at("table"), at("meanwhile")),
             each(at("lacking"), words("{it}.", "note")))),
     section("batch", "Batch size", "environments", "Batch size",
         words(_as_published),
         figures("batch_size", "Spread within one size beside the distance between sizes.", _swept),
         tables(lambda evidence: [number_tables.batch_numbers(evidence, name) for name in _swept(evidence)])),
     section("instances", "Several instances", "environments", "Several instances",
-        each(scenarios.instances,
-            words(at("about")),
-            tables(at("split")),
-            lines(at("network")),
+        each(scenarios.instances, words(at("about")), tables(at("split")), lines(at("network")),
             box("pair",
                 figure(at("all_reduce"),
                     "What an all-reduce gives, by its size, beside what a ring over this network could."),
@@ -319,53 +289,45 @@ BEHIND = (  # the papers stand before
               "which files they map, which kernels a training step runs, how long its operators take, and what "
               "reading the files of the imports costs. Host against host comes first: what two hosts differ "
               "by, no container caused."),
-        each(why.arguments,
-            title("{it.title}"),
-            tables(at("findings")),
+        each(why.arguments, title("{it.title}"), tables(at("findings")),
             figure("why_{it.name}",
                 "Extra time against the host by phase. What the second host shows, no container caused.", "single"),
             folded("Every number: why {it.title} differs", tables(at("tables")))),
         when=why.has_causes),
     section("profiles", "Profiles", "step", "What a profiled launch shows",
-        words(
-            Markup("The metrics of the papers, each with its kind: <em>measured</em> was read off a clock or "
-                   "a counter, <em>modelled</em> follows from counted operators, <em>unavailable</em> could "
-                   "not be had, and the last column says why.")),
+        words(Markup("The metrics of the papers, each with its kind: <em>measured</em> was read off a clock or a "
+              "counter, <em>modelled</em> follows from counted operators, <em>unavailable</em> could not be had, "
+              "and the last column says why.")),
         each(workloads,
             folded("Every number: {it.title}, one profiled launch in each environment",
                 tables(own(inside.profile_table)))),
         tables(lambda evidence: inside.counters_table(evidence.profiles)),
         each(ON_A_DEVICE,
             title("On the device"),
-            figures("device_time", STEP_BAR, at("workloads")),
+            figures("device_time", STEP_BAR),
             title("What the driver reports"),
             figures("device_samples",
                 "Utilisation here means that some kernel ran: a device that one small kernel keeps busy shows "
-                "100%.",
-                at("workloads"))),
+                "100%.")),
         title("Over time"),
         figures("utilisation",
             "CPU use between two samples; resident memory at each; where there is a rate, samples per second of "
-            "the steps that took their batch from the loader.",
-            at("workloads")),
+            "the steps that took their batch from the loader."),
         title("By operator"),
-        figures("operators", "Own time: without the operators called inside.", at("workloads"))),
+        figures("operators", "Own time: without the operators called inside.")),
     section("roofline", "Roofline", "step", "Roofline",
         words("What this machine can do, measured with the study's threads, and where the workloads lie under "
               "it. A workload's roof is that of the precision that it computes in. Each point has one intensity: "
               "without counters of the traffic of each level the roofline is not hierarchical."),
-        each(inside.roofline,
-            words(at("absent")),
-            each(
-                where("record"),
+        each(inside.roofline, words(at("absent")),
+            each(where("record"),
                 figure("roofline",
                     "Measured: solid roofs and times. Modelled: dashed roofs, and FLOPs and bytes where no "
                     "device counted them.",
                     "single"),
                 tables(at("points")),
                 title("By operator"),
-                figures("roofline", "Families of operators on the host, from one profiled launch.",
-                    at("workloads")),
+                figures("roofline", "Families of operators on the host, from one profiled launch."),
                 title("The ceilings"),
                 lines(at("ceilings")),
                 folded("Numbers: families, ceilings", tables(at("families"), at("tables")))))),
@@ -375,9 +337,7 @@ BEHIND = (  # the papers stand before
               "host. What is farther from zero matters more, where the intervals can tell. An arm launched every "
               "environment at its level and, beside them, the headline's own launch: what the level costs and what "
               "an environment costs at it come from the same units."),
-        each(settings.sections,
-            title("{it.title}"),
-            *_weighed("choices_{it.name}"),
+        each(settings.sections, title("{it.title}"), *_weighed("choices_{it.name}"),
             each(where("arms"),
                 figure("arms_{it.name}",
                     "The setting and the environments on one axis: what is farther from zero matters more."),
@@ -387,14 +347,11 @@ BEHIND = (  # the papers stand before
               "environment with the other stack and, beside them, the host with the study's own: both come "
               "from the same units."),
         folded("Versions", tables(settings.package_table)),
-        each(settings.stack_sections,
-            title("{it.title}"),
-            lines(at("missing")),
+        each(settings.stack_sections, title("{it.title}"), lines(at("missing")),
             each(where("tables"),
                 figure("stacks_{it.name}",
                     "The stack and the environments on one axis: what is farther from zero matters more.")),
-            each(
-                where("steps"),
+            each(where("steps"),
                 figure("stack_steps_{it.name}",
                     "Why stacks differ: what a step is made of. One profiled launch each, without an interval; "
                     "nothing of it is a timing.",
@@ -409,7 +366,8 @@ BEHIND = (  # the papers stand before
         figure("image_costs", "Measured. Stages as they took when they were made; every start is a point."),
         tables(images.cost_tables),
         folded("All {shown} packages of the stack",
-            words(_packages, "packages"),
+            words(lambda evidence: Markup("").join(map(Markup("{}<br>").format, machine.package_list(evidence))),
+                "packages"),
             of=lambda evidence: len(machine.package_list(evidence)))),
     section("naive", "A naive image", "images", "Beside a naive image",
         words("The same stack as a user would write its image by hand: a Dockerfile of one instruction a step, "
@@ -435,10 +393,8 @@ BEHIND = (  # the papers stand before
                 "as far as the driver tells."))),
     section("pipeline", "Input", "machine", "The input alone",
         words(lambda evidence: f"Read, decode, augment and batch, with no training: {inside.ALONE}"),
-        each(inside.inputs,
-            lines(at("sentences")),
-            each(
-                where("table"),
+        each(inside.inputs, lines(at("sentences")),
+            each(where("table"),
                 box("pair",
                     figure(at("figure"),
                         "Where a bar lies above the dashed line the input alone keeps up with training."),

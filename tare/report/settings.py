@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, NamedTuple
+from types import SimpleNamespace
+from typing import Any
 
 import pandas as pd
 
@@ -12,34 +13,27 @@ from tare.analysis.compilers import Compiled, compiled
 from tare.analysis.decisions import JOB, Decision
 from tare.model.records.measured import CurvesRecord
 from tare.model.roles import reference_of
-from tare.model.studies.arms import Arm
 from tare.model.studies.layout import arm_of, kind_of
 from tare.model.studies.stacks import image_kind, load_stack
 from tare.model.studies.study import HOST
+from tare.report.answer import KINDS
 from tare.report.evidence import Campaign, Evidence
 from tare.report.figures.runs import NAMED, REST, step_table
 from tare.report.machine import pythons
 from tare.report.method import LARGEST_RELATIVE_LOSS, LOSS_OF, curve_check, design_sentence, verdicts_of
 from tare.report.number_tables import compared
 from tare.report.words.decisions import COLUMNS, WEIGHTS, title_of
-from tare.report.words.labels import (
-    arm_title,
-    env_order,
-    env_title,
-    metric_order,
-    metric_title,
-    seconds,
-    sentence_case,
-    workload_title,
-)
+from tare.report.words.labels import arm_title, env_order, env_title, metric_order, metric_title, workload_title
 from tare.report.words.layout import UNAVAILABLE, Cell, Reader, Row, Table, field
-from tare.report.words.wording import percent
+from tare.report.words.numbers import seconds
+from tare.report.words.wording import percent, sentence_case
 
 Curves = Mapping[tuple[str, str], CurvesRecord]  # by workload and campaign
 NO_CURVES: Curves = {}
 # Whether losses without dropout are those of the headline's launch; "" where nobody compared them.
 SAME = {"": "not compared", None: "not known", True: "yes", False: "no"}
-REASONED = ("put down to", "advised")  # columns of environments
+# The columns of decisions but those of environments alone.
+COMPARED = {name: cell for name, cell in COLUMNS.items() if name not in ("put down to", "advised")}
 
 
 def compiler_table(metrics: pd.DataFrame, workload: str, curves: Curves = NO_CURVES) -> Table | None:
@@ -56,10 +50,8 @@ def compiler_table(metrics: pd.DataFrame, workload: str, curves: Curves = NO_CUR
             "compile time, s": _told("compile_s", "{:.2f}".format),
             "first step, s": lambda one: _both(one, lambda each: f"{each.first_s:.2f}"),
             "later steps, ms": lambda one: _both(one, lambda each: f"{each.later_s * 1e3:.1f}"),
-            "peak memory, MiB": lambda one: _both(one, lambda each: f"{each.peak_bytes / 2**20:.0f}"),
-            "programs called, MiB": lambda one: (
-                "none" if one.compiled.child_bytes is None else f"{one.compiled.child_bytes / 2**20:.0f}"
-            ),
+            "peak memory, MiB": lambda one: _both(one, lambda each: _mib(each.peak_bytes)),
+            "programs called, MiB": lambda one: field("child_bytes", _mib)(one.compiled) or "none",
             "pays from step": lambda one: "always compiles" if one.plain is None else str(one.pays_from or "never"),
             "graphs": _told("graphs"),
             "breaks": _told("breaks"),
@@ -75,7 +67,6 @@ def compiler_table(metrics: pd.DataFrame, workload: str, curves: Curves = NO_CUR
         "such as the compiler of C++ that inductor writes for, or the launch itself when it called one, whichever "
         "is more. Operators outside of clusters: unsupported ones, what is fed, and what is too small to compile. "
         "Of what does not compute the same the times are another job's.",
-        wide=True,
     )
 
 
@@ -83,49 +74,38 @@ def _told(name: str, form: Callable[[Any], str] = str) -> Reader:
     return lambda one: field(name, form)(one) or "not told"
 
 
+def _mib(size_bytes: float) -> str:
+    return f"{size_bytes / 2**20:.0f}"
+
+
 def _both(one: Compiled, text: Callable[[Any], str]) -> str:
     """With the compiler and without it."""
     return " / ".join(text(each) for each in (one.compiled, one.plain) if each is not None)
 
 
-class WorkloadSettings(NamedTuple):
-    """One workload: what weighs, what could not be had, graph compilers, every comparison of each arm.
-
-    `drawing`: of another machine's, drawn already; this machine's is a figure.
-    """
-
-    name: str
-    title: str
-    table: Table
-    unavailable: list[str]
-    compilers: Table | None
-    arms: list[Table]
-    drawing: str | None = None
-
-
-def sections(evidence: Evidence) -> list[WorkloadSettings]:
+def sections(evidence: Evidence) -> list[SimpleNamespace]:
     """One answer per workload of which a setting or a stack was varied; none where nothing was."""
-    return [
-        weighed(evidence.decided, evidence.metrics, name, evidence.curves)._replace(
-            arms=[table for one in evidence.arms(name) if (table := arm_table(evidence, one)) is not None]
-        )
-        for name in evidence.workloads
-        if level_campaigns(evidence.metrics, name)
-    ]
+    found = []
+    for name in evidence.workloads:
+        if level_campaigns(evidence.metrics, name):
+            arms = [table for one in evidence.arms(name) if (table := arm_table(evidence, one)) is not None]
+            found.append(weighed(evidence.decided, evidence.metrics, name, evidence.curves, arms))
+    return found
 
 
 def weighed(
-    found: Sequence[Decision], metrics: pd.DataFrame, workload: str, curves: Curves = NO_CURVES
-) -> WorkloadSettings:
-    """What is known of one workload, from the decisions of its campaigns and its metrics."""
-    return WorkloadSettings(
-        name=workload,
-        title=workload_title(workload),
-        table=ranked_table(ranked(found, workload), metrics, curves),
-        unavailable=unavailable_settings(metrics, workload),
-        compilers=compiler_table(metrics, workload, curves),
-        arms=[],
-    )
+    found: Sequence[Decision], metrics: pd.DataFrame, workload: str, curves: Curves = NO_CURVES,
+    arms: Sequence[Table] = (), drawing: str | None = None,
+) -> SimpleNamespace:  # fmt: skip
+    """What weighs in one workload, what could not be had, graph compilers, every comparison of each arm.
+
+    From the decisions of its campaigns and its metrics. `drawing`: of another machine's; this one's is a figure.
+    """
+    return SimpleNamespace(
+        name=workload, title=workload_title(workload), table=ranked_table(ranked(found, workload), metrics, curves),
+        unavailable=unavailable_settings(metrics, workload), compilers=compiler_table(metrics, workload, curves),
+        arms=arms, drawing=drawing,
+    )  # fmt: skip
 
 
 def ranked(found: Sequence[Decision], workload: str) -> list[Decision]:
@@ -137,29 +117,26 @@ def ranked(found: Sequence[Decision], workload: str) -> list[Decision]:
 
 def ranked_table(rows: Sequence[Decision], metrics: pd.DataFrame, curves: Curves = NO_CURVES) -> Table:
     """Every environment, setting and stack beside each other."""
+
+    def loss(workload: str, campaign: str) -> str | None:
+        return loss_text(metrics, workload, campaign, curves.get((workload, campaign)))
+
     title = workload_title(rows[0].workload) if rows else ""
     levels = [100 * (1 - one.alpha) for one in rows if one.alpha is not None]
     return Table.of(
         rows,
         {
             "what": lambda one: Cell(text=title_of(one), below=_group(one)),
-            "metric": lambda one: metric_title(one.metric),
-            **{name: cell for name, cell in COLUMNS.items() if name not in REASONED},
+            "metric": field("metric", metric_title),
+            **COMPARED,
             "beside the environments": lambda one: None if one.weight is None else WEIGHTS[one.weight],
-            "last loss": lambda one: (
-                None
-                if one.weight is None
-                else loss_text(
-                    metrics, one.workload, one.cell.campaign, curves.get((one.workload, one.cell.campaign))
-                )
-            ),
+            "last loss": lambda one: None if one.weight is None else loss(one.workload, one.cell.campaign),
         },
         caption=f"{title}: environments and settings, farthest from zero first",
         note="Environments: by the host, in the headline's campaign. Settings and stacks: the level by the "
         "headline's, on the host, each in a campaign of its own with its own control. One matters more than the "
         "other where the least that its interval holds is more than the most that the other's does"
         + (f" (intervals of {min(levels):.3g}% at least, each by itself; levels explore)." if levels else "."),
-        wide=True,
     )
 
 
@@ -182,10 +159,9 @@ def loss_text(
         return curve_check(curves).clause
     own = metrics[(metrics["workload"] == workload) & (metrics["campaign"] == campaign)]
     own = own[(own["metric"] == LOSS_OF[kind_of(campaign)]) & (own["kind"] == "measured")]
-    pairs = own.pivot_table(index="rep", columns="launch", values="value").reindex(
-        columns=[HOST, reference_of(HOST)]
-    )
-    level, headline = (pairs.dropna()[name] for name in pairs.columns)
+    pairs = own.pivot_table(index="rep", columns="launch", values="value")
+    pairs = pairs.reindex(columns=[HOST, reference_of(HOST)]).dropna()
+    level, headline = (pairs[name] for name in pairs.columns)
     if level.empty:
         return None
     distance = float(((level - headline).abs() / headline.abs()).max())
@@ -237,68 +213,44 @@ def arm_table(evidence: Evidence, campaign: Campaign) -> Table | None:
         design += f". Kind of image: {own}, {image_kind(own)}; {base}, {image_kind(base)}"
     return Table.of(
         sorted(rows, key=lambda one: (one.factor == ENVIRONMENT, env_order(one.env))),
-        {
-            "comparison": what,
-            **{name: cell for name, cell in COLUMNS.items() if name not in REASONED},
-            **({} if arm.other_stack else {"in the headline": in_headline}),
-        },
+        {"comparison": what, **COMPARED, **({} if arm.other_stack else {"in the headline": in_headline})},
         caption=f"{workload_title(campaign.workload)}, {arm_title(arm.name)}: {metric_title(metric).lower()}",
         note=f"{design}.",
-        wide=True,
     )
 
 
-class StackAnswer(NamedTuple):
-    """One workload: why campaigns compared nothing; every comparison and part of a run; what a step is made of."""
+def stack_sections(evidence: Evidence) -> list[SimpleNamespace]:
+    """One answer per workload that has campaigns of other stacks.
 
-    name: str
-    title: str
-    missing: list[str]
-    tables: list[Table]
-    steps: Table | None
-
-
-def stack_sections(evidence: Evidence) -> list[StackAnswer]:
-    """One answer per workload that has campaigns of other stacks."""
+    Why campaigns compared nothing; every comparison and part of a run; what a step is made of.
+    """
     return [_stack_answer(evidence, name) for name in evidence.workloads if evidence.other_stacks(name)]
 
 
-def _stack_answer(evidence: Evidence, workload: str) -> StackAnswer:
-    campaigns, profiles = evidence.other_stacks(workload), evidence.stack_profiles
-    found = {one.name: table for one in campaigns if (table := arm_table(evidence, one)) is not None}
-    varied = [(one, one.arm) for one in campaigns if one.arm is not None]
-    whole = [pair for pair in varied if pair[0].kind == "rounds" and pair[0].name in found]
-    return StackAnswer(
-        name=workload,
-        title=workload_title(workload),
-        missing=[_why_nothing(*pair) for pair in varied if pair[0].name not in found],
-        tables=[*found.values(), *(_phase_table(evidence, *pair) for pair in whole)],
+def _stack_answer(evidence: Evidence, workload: str) -> SimpleNamespace:
+    profiles, missing, tables, phases = evidence.stack_profiles, [], [], []
+    for one in evidence.other_stacks(workload):
+        table = arm_table(evidence, one)
+        if table is not None:
+            tables.append(table)
+            phases += [_phase_table(evidence, one)] if one.kind == "rounds" else []
+        elif one.arm is not None:
+            reasons = filter(None, [one.ended, *one.plan.unavailable.values(), "no unit was complete"])
+            missing.append(f"{KINDS[METRIC_OF[one.kind]]} with {one.arm.level}: unavailable: {next(reasons)}.")
+    return SimpleNamespace(
+        name=workload, title=workload_title(workload), missing=missing, tables=[*tables, *phases],
         steps=_step_table(profiles, workload) if (profiles["workload"] == workload).any() else None,
-    )
+    )  # fmt: skip
 
 
-def _why_nothing(campaign: Campaign, arm: Arm) -> str:
-    """Why a campaign of another stack compared nothing."""
-    what = {"rounds": "Whole runs", "steps": "Training steps"}[campaign.kind]
-    reasons = [campaign.ended, *campaign.plan.unavailable.values()]
-    reason = next((reason for reason in reasons if reason), "no unit was complete")
-    return f"{what} with {arm.level}: unavailable: {reason}."
-
-
-def _phase_table(evidence: Evidence, campaign: Campaign, arm: Arm) -> Table:
+def _phase_table(evidence: Evidence, campaign: Campaign) -> Table:
     """What the stack itself does to every metric of a campaign, on the host."""
-    table = evidence.verdicts
-    own = table[(table["workload"] == campaign.workload) & (table["campaign"] == campaign.name)]
-    rows = [row for row in own.to_dict("records") if is_level(row)]
+    rows = [row for row in verdicts_of(evidence, campaign).to_dict("records") if is_level(row)]
+    other, own = campaign.arm.on_host if campaign.arm else "", campaign.plan.stack
     return Table.of(
         sorted(rows, key=lambda row: metric_order(row["metric"])),
-        {
-            "metric": lambda row: metric_title(row["metric"]),
-            **compared("n", "ratio", "interval", "verdict"),
-        },
-        caption=f"{workload_title(campaign.workload)}: {arm.on_host} against {campaign.plan.stack} "
-        f"on the {env_title('host').lower()}, by metric",
-        wide=True,
+        {"metric": field("metric", metric_title), **compared("n", "ratio", "interval", "verdict")},
+        caption=f"{workload_title(campaign.workload)}: {other} against {own} on the host, by metric",
     )
 
 
@@ -317,10 +269,8 @@ def package_table(evidence: Evidence) -> Table:
     named = [name for name in locked[0] if all(name in other for other in locked[1:])]
     ran = {one.name: "its own, none ran" if one.official else f"{one.python} wanted, none ran" for one in stacks}
     ran |= pythons(evidence)
-    rows: list[Row] = [
-        ["Image", *(stack.image_kind for stack in stacks)],
-        ["Python", *(ran[stack.name] for stack in stacks)],
-    ]
+    rows: list[Row] = [["Image", *(stack.image_kind for stack in stacks)]]
+    rows += [["Python", *(ran[stack.name] for stack in stacks)]]
     rows += [[name, *(versions.get(stack.name, {}).get(name) for stack in stacks)] for name in sorted(named)]
     own = ", ".join(f"{stack.name} {len(versions.get(stack.name, {}))}" for stack in stacks)
     told = "".join(f" {line}" for line in image_sentences(evidence))
@@ -329,6 +279,7 @@ def package_table(evidence: Evidence) -> Table:
         columns=["package", *names],
         rows=rows,
         note=f"Packages in all: {own}. Every one of a lock is installed by hash (containers/stacks/).{told}",
+        wide=False,
     )
 
 
@@ -357,7 +308,6 @@ def _step_table(profiles: pd.DataFrame, workload: str) -> Table:
             "operators not named, because": field("reason"),
         },
         caption=f"{workload_title(workload)}: own time of a step's operators by family, a profiled launch each",
-        wide=True,
         note="Families go by the operators' names: an optimizer made of many operators counts as element-wise, and "
         "what a graph compiler fused goes by some of what is in it, or by nothing: then it is other. "
         "XLA may run operators side by side, which then add up to more than a step.",

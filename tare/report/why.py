@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import NamedTuple
+from types import SimpleNamespace
 
 import pandas as pd
 
@@ -16,29 +16,12 @@ from tare.report.evidence import Evidence
 from tare.report.machine import first_facts
 from tare.report.number_tables import interval_text, ratio_text
 from tare.report.words.decisions import because
-from tare.report.words.labels import (
-    env_order,
-    env_title,
-    metric_order,
-    metric_title,
-    seconds,
-    significant,
-    with_unit,
-    workload_title,
-)
-from tare.report.words.layout import Table, by_environment, ends, signed_s
+from tare.report.words.labels import env_order, env_title, metric_order, metric_title, workload_title
+from tare.report.words.layout import Table, by_environment, ends, field, signed_s
+from tare.report.words.numbers import seconds, significant, with_unit
 from tare.stats.intervals import Interval
 
 NAMED = 4  # names in one cell; the tables have all
-
-
-class Argument(NamedTuple):
-    """What the page shows of one workload: what was found, then every number."""
-
-    name: str
-    title: str
-    findings: list[Table]
-    tables: list[Table]
 
 
 def has_causes(evidence: Evidence) -> bool:
@@ -46,8 +29,8 @@ def has_causes(evidence: Evidence) -> bool:
     return any(len(of_causes(evidence.metrics, workload)) for workload in evidence.workloads)
 
 
-def arguments(evidence: Evidence) -> list[Argument]:
-    """One per workload of the study."""
+def arguments(evidence: Evidence) -> list[SimpleNamespace]:
+    """Of each workload of the study what was found, then every number."""
     return [_argument(evidence, case_of(evidence, name), workload_title(name)) for name in evidence.workloads]
 
 
@@ -59,12 +42,15 @@ def case_of(evidence: Evidence, workload: str) -> Case:
     return Case(workload, made, evidence.study.confidence, fewest)
 
 
-def _argument(evidence: Evidence, case: Case, title: str) -> Argument:
+def _argument(evidence: Evidence, case: Case, title: str) -> SimpleNamespace:
+    def sets_text(env: str) -> str:
+        return "; ".join(f"{what}: {_set(compared, env)}" for what, compared in case.sets.items())
+
     facts, own = first_facts(evidence), [one for one in evidence.decided if one.workload == case.workload]
     questions: dict[str, Callable[[str], str | None]] = {
         "Are the bytes the same?": lambda env: bytes_text(case, env),
         "Where do the stack's files lie?": lambda env: facts[env].tree_mount.type if env in facts else None,
-        "Do they run the same operators and kernels?": lambda env: sets_text(case, env),
+        "Do they run the same operators and kernels?": lambda env: sets_text(env),
         "What stays unexplained?": lambda env: unexplained_text(case, env),
         "Put down to": lambda env: put_down(own, env),
     }
@@ -74,14 +60,12 @@ def _argument(evidence: Evidence, case: Case, title: str) -> Argument:
         {"": lambda one: one[0], **by_environment(names, lambda one, env: one[1](env))},
         caption=f"{title}: what was found of each environment",
         note=" ".join(_notes(case)),
-        wide=True,
     )
     accounts = accounts_table(list(case.accounts.values()), title)
-    numbers = [
-        files_table(case.metrics, title),
-        operators_table(case.times, title),
-    ]
-    return Argument(case.workload, title, [findings, phases_table(case.costs, title), accounts], numbers)
+    return SimpleNamespace(
+        name=case.workload, title=title, findings=[findings, phases_table(case.costs, title), accounts],
+        tables=[files_table(case.metrics, title), operators_table(case.times, title)],
+    )  # fmt: skip
 
 
 def some(names: Sequence[str]) -> str:
@@ -100,11 +84,6 @@ def bytes_text(case: Case, env: str) -> str:
     for how in dict.fromkeys(one.how for one in others):
         told.append(f"{some([one.name for one in others if one.how == how])}: {how}")
     return "; ".join(told)
-
-
-def sets_text(case: Case, env: str) -> str:
-    """Operators, then kernels."""
-    return "; ".join(f"{what}: {_set(compared, env)}" for what, compared in case.sets.items())
 
 
 def _set(compared: Sequence[causes.SetComparison], env: str) -> str:
@@ -188,7 +167,6 @@ def files_table(causes: pd.DataFrame, title: str) -> Table:
         caption=f"{title}: files of the imports, calls of a step (medians over launches)",
         note="First reading comes before the imports of the same launch; repeated reading after them.",
         numeric=True,
-        wide=True,
     )
 
 
@@ -208,29 +186,21 @@ def phases_table(costs: Sequence[PhaseCost], title: str) -> Table:
         caption=f"{title}: extra time of a whole run and its phases against the host",
         note="Exploratory: means of differences within a round; of each phase the intervals of all environments "
         "hold together (Bonferroni). The share stands where the whole run's interval excludes zero.",
-        wide=True,
     )
 
 
 def accounts_table(accounts: Sequence[FileAccount], title: str) -> Table:
     """What reading files accounts for, by environment."""
-    return Table.of(
-        accounts,
-        {
-            "": lambda one: env_title(one.env),
-            "imports in whole runs": lambda one: span_s(one.imports),
-            "first reading of files": lambda one: span_s(one.files),
-            "imports after reading": lambda one: span_s(one.after),
-            "files by imports": lambda one: (
-                one.reason
-                if one.low is None or one.high is None
-                else f"{100 * one.low:.0f}% to {100 * one.high:.0f}%"
-            ),
-        },
-        caption=f"{title}: extra time of imports, and of reading their files",
-        note="Exploratory, from two campaigns: the quotients of the ends of both intervals bound the share.",
-        wide=True,
-    )
+    columns = {
+        "": field("env", env_title),
+        "imports in whole runs": field("imports", span_s),
+        "first reading of files": field("files", span_s),
+        "imports after reading": field("after", span_s),
+        "files by imports": lambda one: one.reason if one.low is None else f"{one.low:.0%} to {one.high:.0%}",
+    }
+    caption = f"{title}: extra time of imports, and of reading their files"
+    note = "Exploratory, from two campaigns: the quotients of the ends of both intervals bound the share."
+    return Table.of(accounts, columns, caption=caption, note=note)
 
 
 def operators_table(times: Sequence[OperatorTime], title: str) -> Table:
@@ -238,9 +208,9 @@ def operators_table(times: Sequence[OperatorTime], title: str) -> Table:
     return Table.of(
         times,
         {
-            "operator": lambda time: time.operator,
-            "environment": lambda time: env_title(time.env),
-            "host": lambda time: seconds(time.host_s),
+            "operator": field("operator"),
+            "environment": field("env", env_title),
+            "host": field("host_s", seconds),
             "share": lambda time: f"{100 * time.share:.0f}%",
             "ratio": lambda time: ratio_text(time.ratio),
             "interval": lambda time: interval_text(time.low, time.high),
@@ -252,5 +222,4 @@ def operators_table(times: Sequence[OperatorTime], title: str) -> Table:
         "of its own, moderated by those of the environment's other operators; levels by selection over all rows "
         "(Benjamini and Hochberg). An operator differs where there are the units that a verdict takes, its "
         "interval excludes 1, and its ratio lies beyond what the two hosts show in any unit.",
-        wide=True,
     )

@@ -7,6 +7,7 @@ import json
 import re
 import shutil
 from dataclasses import replace
+from types import SimpleNamespace
 
 import builders
 import pandas as pd
@@ -208,7 +209,7 @@ def test_a_card_says_where_nothing_was_measured_and_what_of_a_change_is_not_the_
 def test_numbers_that_are_done_again_have_a_section_where_there_are_any():
     common = {"summary": [], "claims": [], "figures": [], "tables": [], "more": [], "names": ""}
     table = Table(caption="c", columns=[], rows=[])
-    group = paper.Group(title="Values", outcome="1 of 2 disagree", table=table)
+    group = SimpleNamespace(title="Values", outcome="1 of 2 disagree", table=table)
     for audit in ([], [group]):
         found = resolve_all(sections.PAPER, {**common, "audit": audit})
         assert ("Its numbers, done again" in [part.shown for part in found]) == bool(audit)

@@ -12,14 +12,6 @@ from tare.report.figures.lines import batch_size, batch_table, failed_launches, 
 from tare.report.figures.paper import paper_drawing
 from tare.report.figures.paper_rows import Given, figure_names, file_name, read_given
 from tare.report.figures.rooflines import families_roofline, roofline
-from tare.report.figures.runs import (
-    OF_WHICH_IMPORTS,
-    late_table,
-    split,
-    split_table,
-    stack_steps,
-    step_table,
-    units,
-)
+from tare.report.figures.runs import late_table, split, split_table, stack_steps, step_table, units
 from tare.report.figures.style import Drawing, inline, show, write
 from tare.report.figures.usage import device_samples, device_time, device_time_table, operator_times, utilisation

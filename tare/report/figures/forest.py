@@ -10,39 +10,19 @@ from typing import Any
 import pandas as pd
 from matplotlib.axes import Axes
 
+from tare.analysis import choice
 from tare.analysis.causes import PHASE_METRICS, environments_of, extra, phase_costs
-from tare.analysis.choice import (
-    ENVIRONMENT,
-    METRIC_OF,
-    SETTING,
-    STACK,
-    arm_campaigns,
-    arm_verdicts,
-    is_level,
-    joint,
-    level_campaigns,
-    of_causes,
-    of_rounds,
-    share,
-    weighed,
-)
 from tare.analysis.verdicts import STEP_METRICS
 from tare.model.records.campaigns import VERDICT_UNITS
 from tare.model.roles import CONTROL
 from tare.model.studies.layout import arm_of, kind_of
 from tare.model.studies.study import HOST
 from tare.report.figures import style
-from tare.report.words.labels import (
-    arm_title,
-    env_order,
-    env_title,
-    metric_title,
-    sentence_case,
-    span,
-    units_text,
-    workload_title,
-)
+from tare.report.rows import having
+from tare.report.words.labels import arm_title, env_order, env_title, metric_title, workload_title
 from tare.report.words.layout import signed_s
+from tare.report.words.numbers import span, units_text
+from tare.report.words.wording import sentence_case
 from tare.stats.intervals import Interval
 
 LINEAR_UP_TO = 0.1  # log-ratio: linear between about -10% and +10%, logarithmic beyond
@@ -62,7 +42,7 @@ AIR = 0.3  # rows between groups
 SECOND_LINE = 0.55  # rows that a label's second line takes
 BESIDE = 0.34  # rows below its own bar: the same environment in the headline
 Row = Mapping[str, Any]
-LOOKS = {SETTING: ("P", "#c07a1c"), STACK: ("X", "#a06cb8")}
+LOOKS = {choice.SETTING: ("P", "#c07a1c"), choice.STACK: ("X", "#a06cb8")}
 LABEL_LETTERS = 24
 REACH = 2.5  # bars end at this many times the largest mean: wide intervals go on beyond it
 IMPORTS = "imports_s"
@@ -148,8 +128,8 @@ def intervals(verdicts: pd.DataFrame, workload: str) -> style.Drawing:
     The two have axes of their own: what steps differ by would not be seen beside what starts differ by.
     """
     title = f"{workload_title(workload)}: ratio to the host"
-    rows = verdicts[(verdicts["workload"] == workload) & (verdicts["reference"] == HOST)]
-    by_metric = {metric: own for metric in METRICS if len(own := rows[rows["metric"] == metric])}
+    rows = having(verdicts, workload=workload, reference=HOST)
+    by_metric = {metric: own for metric in METRICS if len(own := having(rows, metric=metric))}
     groups = {metric: (metric_title(metric), [*_lines(own), _control(own)]) for metric, own in by_metric.items()}
     steps = [group for metric, group in groups.items() if metric in STEP_METRICS]
     runs = [group for metric, group in groups.items() if metric not in STEP_METRICS]
@@ -181,27 +161,24 @@ def stacks(verdicts: pd.DataFrame, workload: str) -> style.Drawing:
 def _levels(
     verdicts: pd.DataFrame, workload: str, title: str, what: str, told: str, nothing: str, *, stacks: bool
 ) -> style.Drawing:
-    names = arm_campaigns(verdicts, workload, stacks=stacks)
+    names = choice.arm_campaigns(verdicts, workload, stacks=stacks)
     arms_of = [(name, arm) for name in names if (arm := arm_of(name)) is not None]
-    found = [(name, arm, rows) for name, arm in arms_of if len(rows := arm_verdicts(verdicts, workload, name))]
+    every = [(name, arm, choice.arm_verdicts(verdicts, workload, name)) for name, arm in arms_of]
+    found = [one for one in every if len(one[2])]
     if not found:
         return style.empty(title, nothing)
-    headline = joint(verdicts)
-    headline = headline[(headline["workload"] == workload) & (headline["reference"] == HOST)]
+    headline = having(choice.joint(verdicts), workload=workload, reference=HOST)
     panels = []
     for name, arm, rows in found:
-        metric, level = METRIC_OF[kind_of(name)], rows.apply(is_level, axis=1).astype(bool)
-        own = {row["launch"]: row for row in headline[headline["metric"] == metric].to_dict("records")}
-        groups = [
-            (what, _lines(rows[level])),
-            ("Against the host", _lines(rows[~level], own)),
-            ("", [_control(rows)]),
-        ]
+        metric, level = choice.METRIC_OF[kind_of(name)], rows.apply(choice.is_level, axis=1).astype(bool)
+        own = {row["launch"]: row for row in having(headline, metric=metric).to_dict("records")}
+        groups = [(what, _lines(rows[level])), ("Against the host", _lines(rows[~level], own))]
+        groups += [("", [_control(rows)])]
         text = f"{sentence_case(arm_title(arm.name))}: {metric_title(metric).lower()}"
         panels.append(Panel(title=text, groups=[group for group in groups if group[1]]))
-    every = pd.concat([rows for *_, rows in found])
+    shown = pd.concat([rows for *_, rows in found])
     note = (
-        f"n = {counts(every)}. Thick: {told}. Bars: {confidence(every.iloc[0]):.0f}% intervals by selection "
+        f"n = {counts(shown)}. Thick: {told}. Bars: {confidence(shown.iloc[0]):.0f}% intervals by selection "
         "(exploratory). Shaded: the margin."
     )
     return forest(title, panels, note)
@@ -209,11 +186,8 @@ def _levels(
 
 def _lines(rows: pd.DataFrame, beside: Mapping[str, Row] | None = None) -> list[Line]:
     ordered = sorted(rows.to_dict("records"), key=lambda row: env_order(row["launch"]))
-    elsewhere = beside or {}
-    return [
-        Line(name=env_title(row["launch"], short=True), row=row, beside=elsewhere.get(row["launch"]))
-        for row in ordered
-    ]
+    named = [(row, env_title(row["launch"], short=True)) for row in ordered]
+    return [Line(name=name, row=row, beside=(beside or {}).get(row["launch"])) for row, name in named]
 
 
 def _control(rows: pd.DataFrame) -> Line:
@@ -277,7 +251,10 @@ def _draw(axes: Axes, panel: Panel) -> bool:
 
     for title, lines in panel.groups:
         if title:
-            _group_title(axes, title, at)
+            axes.text(
+                0.0, at, title, fontweight="bold", fontsize=9.5, va="center", transform=axes.get_yaxis_transform(),
+                bbox={"facecolor": style.PAPER, "edgecolor": "none", "pad": 1}, zorder=5,
+            )  # fmt: skip
             at += 1
         start = at
         for line in lines:
@@ -303,14 +280,6 @@ def _draw(axes: Axes, panel: Panel) -> bool:
     axes.tick_params(axis="x", labeltop=len(ticks) > 8)
     style.bare(axes)
     return linear
-
-
-def _group_title(axes: Axes, text: str, at: float) -> None:
-    """A bold line at the left edge of the axes."""
-    axes.text(
-        0.0, at, text, fontweight="bold", fontsize=9.5, va="center", transform=axes.get_yaxis_transform(),
-        bbox={"facecolor": style.PAPER, "edgecolor": "none", "pad": 1}, zorder=5,
-    )  # fmt: skip
 
 
 def _bar(
@@ -346,7 +315,7 @@ def _ends(line: Line, panel: Panel) -> Iterator[float]:
 
 def choice_rows(verdicts: pd.DataFrame, workload: str) -> pd.DataFrame:
     """What is weighed (tare.analysis.choice), with the `title` of each row."""
-    found = weighed(verdicts, workload)
+    found = choice.weighed(verdicts, workload)
     titles = [
         env_title(env, short=True) if pd.isna(level) else sentence_case(arm_title(level))
         for env, level in zip(found["launch"], found["level"], strict=True)
@@ -356,21 +325,21 @@ def choice_rows(verdicts: pd.DataFrame, workload: str) -> pd.DataFrame:
 
 def choice_workloads(table: pd.DataFrame) -> list[str]:
     """Workloads of which a setting or a stack was varied, from the table of metrics or of verdicts."""
-    return [name for name in sorted(table["workload"].unique()) if level_campaigns(table, name)]
+    return [name for name in sorted(table["workload"].unique()) if choice.level_campaigns(table, name)]
 
 
 def choices(verdicts: pd.DataFrame, workload: str) -> style.Drawing:
     """Every environment and every setting of one workload on one axis of ratios, the farthest from zero first."""
     title = f"{workload_title(workload)}: environment or settings?"
     rows = choice_rows(verdicts, workload)
-    if not (rows["group"] != ENVIRONMENT).any():
+    if not (rows["group"] != choice.ENVIRONMENT).any():
         return style.empty(title, "no setting was varied on the host: there is nothing to weigh")
     groups = [
         (f"{metric_title(str(metric))}, farthest first", [_choice_line(row) for row in own.to_dict("records")])
         for metric, own in rows.groupby("metric", sort=False)
     ]
     marks = "Plus: a setting by the headline's, on the host."
-    if (rows["group"] == STACK).any():
+    if (rows["group"] == choice.STACK).any():
         marks += " Cross: another stack by the study's, on the host."
     note = (
         f"{marks} The other marks: an environment by the host. Bars: the {confidence(rows.iloc[0]):.0f}% intervals "
@@ -381,24 +350,23 @@ def choices(verdicts: pd.DataFrame, workload: str) -> style.Drawing:
 
 
 def _choice_line(row: Row) -> Line:
-    name = style.wrap(row["title"], LABEL_LETTERS)
     look: dict[str, str] = {}
     if row["group"] in LOOKS:
         marker, colour = LOOKS[row["group"]]
         look = {"marker": marker, "color": colour, "markeredgecolor": colour, "markerfacecolor": colour}
-    return Line(name=name, row=row, on_control=True, look=look)
+    return Line(name=style.wrap(row["title"], LABEL_LETTERS), row=row, on_control=True, look=look)
 
 
 def why(metrics: pd.DataFrame, verdicts: pd.DataFrame, workload: str) -> style.Drawing:
     """Extra milliseconds of each phase against the hosts, with intervals; below imports, what their files cost."""
     title = f"{workload_title(workload)}: where extra time sits"
-    judged = of_rounds(verdicts, workload)
-    alpha = share(judged) * float(judged.iloc[0]["family_alpha"]) if len(judged) else 1.0
-    found = phase_costs(of_rounds(metrics, workload), alpha, VERDICT_UNITS) if len(judged) else []
+    judged = choice.of_rounds(verdicts, workload)
+    alpha = choice.share(judged) * float(judged.iloc[0]["family_alpha"]) if len(judged) else 1.0
+    found = phase_costs(choice.of_rounds(metrics, workload), alpha, VERDICT_UNITS) if len(judged) else []
     if not found:
         return style.empty(title, "no environment but the host ran whole runs: there is no extra time to split")
     costs = {(cost.phase, cost.env): cost.extra for cost in found}
-    files = _file_costs(of_causes(metrics, workload), alpha)
+    files = _file_costs(choice.of_causes(metrics, workload), alpha)
     units = units_text(max(one.n for one in costs.values()), "rounds")
     note = f"n = {units}. Bars: {100 * (1 - alpha):.0f}% intervals, all environments of a phase together."
     if files:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from functools import partial
+from typing import Any
 
 import pandas as pd
 from matplotlib.axes import Axes
@@ -11,7 +12,8 @@ from matplotlib.lines import Line2D
 from tare.analysis import image_costs as costs
 from tare.model.journals.units import COLD, COLD_MEANS, WARM
 from tare.report.figures import style
-from tare.report.words.labels import env_order, env_title, seconds, size_bytes, with_unit
+from tare.report.words.labels import env_order, env_title
+from tare.report.words.numbers import seconds, size_bytes, with_unit
 
 ROW_IN = 0.3
 MEBI = 1 << 20
@@ -37,10 +39,9 @@ def image_costs(table: pd.DataFrame) -> style.Drawing:
         return style.empty(title, "no environment has an image, and none was started")
     heights = [max(1, len(rows)) for rows in (made, made, started)]
     ratios = [height + 0.9 for height in heights]
-    with style.sheet(ROW_IN * sum(heights) + 3.1, 3, height_ratios=ratios) as (figure, grid):
-        _stages(grid[0], table, made)
-        _bytes(grid[1], table, made)
-        _starts(grid[2], table, started)
+    with style.sheet(ROW_IN * sum(heights) + 3.1, 3, height_ratios=ratios) as (figure, _):
+        for panel, axes, rows in zip((_stages, _bytes, _starts), figure.axes, (made, made, started), strict=True):
+            panel(axes, table, rows)
         style.footnote(figure, _note(table, started))
     wide = image_costs_table(table[table["launch"] != costs.SHARED])
     words = {costs.ITEMS[item]: wide[item].map(partial(with_unit, unit=costs.unit_of(item)), na_action="ignore")
@@ -78,18 +79,16 @@ def _frame(axes: Axes, table: pd.DataFrame, rows: list[Row], title: str, longest
 
 def _stages(axes: Axes, table: pd.DataFrame, rows: list[Row]) -> None:
     """Stacked bars of the stages, the sum at their end."""
-    stages = pd.DataFrame(
-        [[costs.cost(table, *row, item) for item in STAGES] for row in rows], columns=list(STAGES), dtype=float
-    )
+    took = [[costs.cost(table, *row, item) for item in STAGES] for row in rows]
+    stages = pd.DataFrame(took, columns=list(STAGES), dtype=float)
     sums = stages.sum(axis=1)
     whole = [costs.cost(table, *row, "ready_s") for row in rows]
     ends = [seconds(total) + (" + ?" if one is None else "") for total, one in zip(sums, whole, strict=True)]
     if rows:
         style.stacked(axes, stages, [colour for _, colour in STAGES.values()], ends, ends)
     _frame(axes, table, rows, "Until something can start (s)", sums.max() if rows else 0, 1.2)
-    handles = [
-        Line2D([], [], marker="s", linestyle="", color=colour, label=name) for name, colour in STAGES.values()
-    ]
+    look: dict[str, Any] = {"marker": "s", "linestyle": ""}
+    handles = [Line2D([], [], color=colour, label=name, **look) for name, colour in STAGES.values()]
     axes.legend(
         handles=handles, loc="upper center", bbox_to_anchor=(0.42, -0.48 / max(1, len(rows))), ncols=5,
         columnspacing=0.9, handletextpad=0.1,
@@ -108,7 +107,7 @@ def _bytes(axes: Axes, table: pd.DataFrame, rows: list[Row]) -> None:
                       markeredgecolor=style.INK, markeredgewidth=1.2, clip_on=False)  # fmt: skip
         end = max(disk or 0, carried or 0) / MEBI
         text, longest = "not counted" if disk is None else size_bytes(disk), max(longest, end)
-        axes.annotate(text, (end, place), (9, 0), textcoords="offset points", va="center", fontsize=9)
+        style.beside(axes, text, (end, place), 9)
     _frame(axes, table, rows, "On the disk, and to carry (MiB)", longest, 1.3)
 
 
@@ -121,11 +120,8 @@ def _starts(axes: Axes, table: pd.DataFrame, rows: list[Row]) -> None:
             if not values:
                 continue
             longest, at = max(longest, *values), place + offset
-            look = {
-                **style.point_style(env),
-                "markerfacecolor": style.PAPER if phase == WARM else style.colour(env),
-            }
-            axes.plot(values, [at] * len(values), linestyle="", markersize=5.5, alpha=0.9, **look)
+            fill = style.PAPER if phase == WARM else style.colour(env)
+            style.points(axes, values, [at] * len(values), env, markersize=5.5, alpha=0.9, markerfacecolor=fill)
             middle = costs.cost(table, stack, env, f"{phase}_start_s") or 0.0
             axes.vlines(middle, at - 0.15, at + 0.15, color=style.INK, linewidth=1.1)
     _frame(axes, table, rows, "First start, imports included (s)", longest, 1.08)

@@ -8,7 +8,6 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
-from matplotlib.figure import Figure
 
 from tare.analysis.choice import SWEEP, joint
 from tare.analysis.job_length import DAY, HOUR, LIMIT, TEN_SECONDS
@@ -17,15 +16,9 @@ from tare.analysis.pipeline import CACHES, Rate
 from tare.model.registry import HOST
 from tare.model.roles import CONTROL
 from tare.report.figures import style
-from tare.report.words.labels import (
-    env_order,
-    env_title,
-    seconds,
-    significant,
-    size_bytes,
-    span,
-    workload_title,
-)
+from tare.report.rows import having
+from tare.report.words.labels import env_order, env_title, workload_title
+from tare.report.words.numbers import seconds, significant, size_bytes, span
 from tare.report.words.wording import margin_text, missing, signed
 from tare.stats.costs import ALL_REDUCE
 from tare.stats.intervals import t_quantile
@@ -45,18 +38,12 @@ REASON_LETTERS = 22
 
 def sweep_rows(metrics: pd.DataFrame, workload: str) -> pd.DataFrame:
     """Measured whole-run times of the sweep of one workload."""
-    rows = _swept(metrics, workload)
-    return rows[rows["kind"] == "measured"]
-
-
-def _swept(metrics: pd.DataFrame, workload: str) -> pd.DataFrame:
-    own = (metrics["campaign"] == SWEEP) & (metrics["workload"] == workload)
-    return metrics[own & (metrics["metric"] == "real_s")]
+    return having(metrics, campaign=SWEEP, workload=workload, metric="real_s", kind="measured")
 
 
 def failed_launches(metrics: pd.DataFrame, workload: str) -> dict[int, list[str]]:
     """By batch size, why launches of the sweep that were tried have no time, one reason each."""
-    rows = _swept(metrics, workload)
+    rows = having(metrics, campaign=SWEEP, workload=workload, metric="real_s")
     found: dict[int, list[str]] = {}
     for row in rows[(rows["kind"] != "measured") & rows["rep"].notna()].itertuples():
         if not str(row.reason).startswith("skipped"):
@@ -143,15 +130,14 @@ def pipeline(rates: Sequence[Rate], demand: float, title: str) -> style.Drawing:
                     axes.plot([place, place], [rate.low, rate.high], color=style.colour(look), linewidth=2)
         axes.axhline(demand, linestyle="--", color=style.MUTED, linewidth=1, label="what training asks for")
         axes.set_xticks(range(len(counts)), [str(count) for count in counts])
-        axes.set_xlabel("loader processes")
-        axes.set_ylabel("images/s")
+        axes.set(xlabel="loader processes", ylabel="images/s")
         axes.set_ylim(bottom=0)
         style.bare(axes, grid="y")
         n = span(rate.n for rate in rates)
         note = f"Host. n = {n} passes each. Points: geometric means; bars: intervals of each by itself."
         told = "; ".join(f"{rate.workers} ({rate.cache}): {rate.images_per_s:,.0f}" for rate in rates)
         alt = f"{title}. Images per second by loader processes: {told}. Training asks for {demand:,.0f}."
-        return style.finish(figure, title, note, alt, axes.get_legend_handles_labels(), 1)
+        return style.finish(figure, title, note, alt, 1)
 
 
 def all_reduce(found: Mapping[str, Wire]) -> style.Drawing:
@@ -162,10 +148,7 @@ def all_reduce(found: Mapping[str, Wire]) -> style.Drawing:
     with style.sheet(3.6) as (figure, axes):
         for env in sorted(found, key=env_order):
             rates = {size: size / seconds / MEGA for size, seconds in sorted(found[env].all_reduce.items())}
-            look = style.point_style(env)
-            axes.plot(
-                list(rates), list(rates.values()), linestyle="none", markersize=6, label=env_title(env), **look
-            )
+            style.points(axes, list(rates), list(rates.values()), env, markersize=6)
             seen[env] = {size_bytes(size): rate for size, rate in rates.items()}
         x = np.geomspace(sizes[0], sizes[-1], 100)
         line = [b / modelled_s(ALL_REDUCE, b, wire.workers, wire) / MEGA for b in x]
@@ -180,13 +163,12 @@ def all_reduce(found: Mapping[str, Wire]) -> style.Drawing:
         )
         told = style.told(pd.DataFrame(seen).T, significant)
         alt = f"{title}, {wire.workers} instances, MB/s. {told}."
-        return style.finish(figure, title, note, alt, axes.get_legend_handles_labels(), 3)
+        return style.finish(figure, title, note, alt, 3)
 
 
 def job_rows(table: pd.DataFrame, workload: str) -> pd.DataFrame:
     """Rows of the table `job_length` of a workload's headline with the most environments."""
-    rows = joint(table)
-    return rows[rows["workload"] == workload]
+    return having(joint(table), workload=workload)
 
 
 def cost_environments(rows: pd.DataFrame) -> list[str]:
@@ -208,12 +190,9 @@ def job_length(table: pd.DataFrame, workload: str) -> style.Drawing:
     lines = math.ceil(len(names) / columns)
     most = max(10 * LIMIT, 1.2 * costs["high"].max())
     ticks = {at: text for at, text in PERCENTS.items() if at <= most}
-    with style.house_style():
-        figure = Figure(figsize=(style.WIDTH_IN, lines * PANEL_IN + AROUND_IN))
-        figure.subplots(lines, columns, squeeze=False, sharex=True, sharey=True)
+    with style.sheet(lines * PANEL_IN + AROUND_IN, lines, columns, sharex=True, sharey=True) as (figure, first):
         for axes, env in zip(figure.axes, names, strict=False):
-            _job_panel(axes, costs[costs["launch"] == env].sort_values("length_s"), env)
-        first = figure.axes[0]
+            _job_panel(axes, having(costs, launch=env).sort_values("length_s"), env)
         first.set(xscale="log", yscale="log", ylim=(LEAST, most))
         first.set_xticks(list(TICKS), list(TICKS.values()))
         first.set_yticks(list(ticks), list(ticks.values()))

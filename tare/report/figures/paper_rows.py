@@ -37,7 +37,9 @@ from tare.literature.vocabulary import (
 from tare.model import tables
 from tare.model.records.measured import CeilingsRecord
 from tare.model.registry import HOST
-from tare.report.words.labels import env_order, env_title, significant, workload_title
+from tare.report.rows import having
+from tare.report.words.labels import env_order, env_title, workload_title
+from tare.report.words.numbers import significant
 from tare.stats.intervals import t_interval
 
 CONFIDENCE = 0.95
@@ -101,12 +103,7 @@ class Given:
 
 
 def read_given(results: Path) -> Given:
-    """Read the tables of a study.
-
-    Raises:
-        UserError: one is missing.
-        IntegrityError: one is not what was written.
-    """
+    """Read the tables of a study. Raises UserError: one is missing. IntegrityError: it is not what was written."""
     folder = results / "tables"
     metrics = tables.read("metrics", folder / "metrics.parquet")
     roofs = ceilings_of(metrics, results)
@@ -121,13 +118,10 @@ def read_given(results: Path) -> Given:
 
 @dataclass(frozen=True, kw_only=True)
 class Numbers:
-    """Numbers that stand one below the other, published beside here.
+    """Numbers that stand one below the other, published beside here, with their panel's title where it has one.
 
-    Attributes:
-        title: of their panel, where it is not the figure's.
-        rows: COLUMNS; values in base units. `group` and `label` say what a row is about; `low` and `high` are the
-            reading error of a height, or an interval.
-        from_zero: whether their axis begins at zero.
+    `rows` have COLUMNS and values in base units: `group` and `label` say what a row is about, `low` and `high` are
+    the reading error of a height, or an interval. `from_zero`: whether their axis begins at zero.
     """
 
     title: str = ""
@@ -218,7 +212,7 @@ def numbers(published: Published, given: Given, plot: Plot) -> Numbers:
     """Everything that a figure of bars, lines or changes shows."""
     if plot.kind == CHANGE:
         return Numbers(rows=_table(_changes(published, given, plot)), from_zero=False)
-    findings = given.findings[given.findings["paper"] == published.paper]
+    findings = having(given.findings, paper=published.paper)
     in_ratios, by_batch = plot.relative or plot.by_itself, plot.kind == LINE
     rows = _printed(published, plot)
     if not in_ratios:
@@ -251,8 +245,8 @@ def _model(plot: Plot, model: str) -> str:
 
 def _printed(published: Published, plot: Plot) -> Rows:
     """Printed values; by those of the host where the figure is drawn in ratios."""
-    own = published.figures[published.figures["figure"] == plot.figure]
-    hosts = own[own["env"] == HOST].set_index(["workload", "metric"])["value"].to_dict() if plot.relative else {}
+    own = having(published.figures, figure=plot.figure)
+    hosts = having(own, env=HOST).set_index(["workload", "metric"])["value"].to_dict() if plot.relative else {}
     found = []
     for row in own.to_dict("records"):
         unit, by = TIMES_ALONE if row["metric"] == SLOWDOWN else row["unit"], 1.0
@@ -274,9 +268,7 @@ def _printed(published: Published, plot: Plot) -> Rows:
 
 def _recomputed(series: str, findings: pd.DataFrame, check: str | None, **labels: str) -> Rows:
     """What a check recomputed, of the findings with these labels."""
-    own = findings[(findings["check"] == check) & findings["recomputed"].notna()]
-    for name, value in labels.items():
-        own = own[own[name] == value]
+    own = having(findings[findings["recomputed"].notna()], check=check, **labels)
     own = own.rename(columns={"recomputed": "value"}).assign(series=series, kind="derived")
     found: Rows = own[[column for column in COLUMNS if column in own.columns]].to_dict("records")
     return found
@@ -290,21 +282,21 @@ def _here(given: Given, plot: Plot, workload: str, metric: str) -> tuple[Rows, s
     if plot.relative or plot.by_itself:
         what = "itself without a neighbour" if plot.by_itself else "the host"
         return _ratios(given, plot, workload, metric), f"this study compares no environment with {what}{at}"
-    own = given.metrics[given.metrics["workload"] == workload]
+    own = having(given.metrics, workload=workload)
     if plot.kind == LINE:
-        chosen = own[own["campaign"] == SWEEP]
+        chosen = having(own, campaign=SWEEP)
     elif metric in UNIT_METRICS:
         chosen = compared(own, kind_of(metric), plot.arm, plot.scenario)
         if len(chosen):  # of several campaigns the one with the most environments
             chosen = chosen[chosen["campaign"] == chosen.groupby("campaign")["launch"].nunique().idxmax()]
     else:
-        chosen = own[own["campaign"] == PROFILE]
+        chosen = having(own, campaign=PROFILE)
     chosen = _shown(chosen[(chosen["launch_role"] != "control") & ~without_co_runner(chosen)], plot)
-    rows = chosen[chosen["metric"] == OURS.get(metric, metric)]
+    rows = having(chosen, metric=OURS.get(metric, metric))
     if rows.empty and metric == "flop_per_s":
         return _modelled_rates(chosen), "this study has no profiled launch"
     if rows.empty and metric in STANDS_IN:
-        rows = chosen[chosen["metric"] == STANDS_IN[metric]]
+        rows = having(chosen, metric=STANDS_IN[metric])
     keys = rows["batch"] if plot.kind == LINE else rows["launch"]
     found = [_of_units(part) for _, part in rows.groupby(keys, sort=True)]
     return found, f"this study has no launch{at} that would give it"
@@ -336,7 +328,7 @@ def _of_units(rows: pd.DataFrame) -> dict[str, Any]:
     """Mean of the units of one environment with its interval, of two with their range, or why there is none."""
     first = rows.iloc[0]
     found = rows[rows["kind"] != "unavailable"]
-    labels = {"env": first["launch"], **{name: first[name] for name in ("batch", "unit")}}
+    labels = {"env": first["launch"], "batch": first["batch"], "unit": first["unit"]}
     if found.empty:
         return {**labels, "kind": "unavailable", "reason": str(first["reason"])}
     values, kind = list(found["value"]), str(found["kind"].iloc[0])
@@ -432,7 +424,7 @@ def largest(published: Published, given: Given, plot: Plot) -> list[Numbers]:
 
     One of each quantity that the study's file names; the most that its formula can give is a row too.
     """
-    own = given.findings[given.findings["paper"] == published.paper]
+    own = having(given.findings, paper=published.paper)
     found = []
     for name, title in plot.largest.items():
         rows = [
@@ -441,7 +433,7 @@ def largest(published: Published, given: Given, plot: Plot) -> list[Numbers]:
             for row in _largest(published, own, name, model, plot.environments)
         ]
         for check in ("formula_ceiling", "formula"):
-            most = own[(own["metric"] == name) & (own["check"] == check)]
+            most = having(own, metric=name, check=check)
             if rows and len(most):
                 rows.append({"series": MOST, "group": "", "label": "its formula", "metric": name,
                              "value": most["recomputed"].iloc[0], "unit": most["unit"].iloc[0]})  # fmt: skip
@@ -455,8 +447,8 @@ def _largest(
     published: Published, findings: pd.DataFrame, name: str, model: str, environments: Iterable[str] | None
 ) -> Rows:
     """Of one model: largest as printed, largest and mean of the recordings' own rows, by environment."""
-    wrong = findings[(findings["check"] == "own_maximum") & (findings["metric"] == name)]
-    agrees = wrong[wrong["workload"] == model].set_index("env")["agrees"].to_dict()
+    wrong = having(findings, check="own_maximum", metric=name, workload=model)
+    agrees = wrong.set_index("env")["agrees"].to_dict()
     facts: list[tuple[str, str | None, Fact]] = [
         (series, env, fact)
         for series, key in {PRINTED: name, LOGGED: f"own_{name}_max", MEAN: f"own_{name}_mean"}.items()

@@ -9,7 +9,6 @@ from typing import Any, Final
 import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
-from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, LogLocator
 
 from tare.analysis import ceilings
@@ -21,15 +20,9 @@ from tare.model.records.measured import CeilingsRecord
 from tare.model.registry import HOST
 from tare.report.figures import style
 from tare.report.figures.paper_rows import Given, theirs
-from tare.report.words.labels import (
-    decimal_prefix,
-    env_order,
-    env_title,
-    seconds,
-    significant,
-    span,
-    workload_title,
-)
+from tare.report.rows import having
+from tare.report.words.labels import env_order, env_title, workload_title
+from tare.report.words.numbers import prefixed, seconds, significant, span
 from tare.stats.costs import ALL_REDUCE, SERVER
 
 GIGA = 1e9
@@ -80,7 +73,7 @@ def roofline(metrics: pd.DataFrame, record: CeilingsRecord) -> style.Drawing:
     with style.sheet(5.0, width_in=style.WIDTH_IN * 1.1) as (figure, axes):
         prepare(axes, found, record)
         workload_points(axes, found)
-        return _finish(figure, axes, title, note, record, told)
+        return _finish(figure, title, note, record, told)
 
 
 def families_roofline(
@@ -90,14 +83,11 @@ def families_roofline(
     title, found = f"{workload_title(workload)}: roofline by operator", family_points(families, workload)
     if found.empty:
         return style.empty(title, "no profiled launch on the host has times and counts of operators")
-    whole = points(metrics)
-    whole = whole[(whole["workload"] == workload) & (whole["env"] == "host")]
+    whole = having(points(metrics), workload=workload, env=HOST)
     n = int(found["n"].iloc[0])
-    bars = (
-        f"Bars: 95% Student's t over profiled steps, n = {n}, slowed by the profiler."
-        if n > 1
-        else "No bars: n = 1."
-    )
+    bars = "No bars: n = 1."
+    if n > 1:
+        bars = f"Bars: 95% Student's t over profiled steps, n = {n}, slowed by the profiler."
     rest = [f"{row.family} {seconds(row.self_s_per_step)}" for row in left_out(families, workload).itertuples()]
     outside = f" Not here, as they do no arithmetic or take little time: {'; '.join(rest)} a step." if rest else ""
     note = (
@@ -109,32 +99,25 @@ def families_roofline(
         prepare(axes, pd.concat([found, whole]), record)
         for row in found.to_dict("records"):
             marker, colour = FAMILY_MARKERS[row["family"]]
-            look = {
-                "marker": marker,
-                "color": colour,
-                "markeredgecolor": colour,
-                "markeredgewidth": 1.5,
-                "zorder": 5,
-            }
+            look = {"color": colour, "markeredgecolor": colour, "markeredgewidth": 1.5, "zorder": 5}
             look["markerfacecolor"] = style.PAPER if row["convention"] else colour
-            _points(axes, pd.DataFrame([row]), f"{row['family']}, {seconds(row['self_s'])}", **look)
+            name = f"{row['family']}, {seconds(row['self_s'])}"
+            _points(axes, pd.DataFrame([row]), name, marker=marker, **look)
         workload_points(axes, whole, named=False)
-        return _finish(figure, axes, title, note, record, told)
+        return _finish(figure, title, note, record, told)
 
 
 def _told(row: Any) -> str:
-    return f"{row.intensity:.2g} FLOP/B, {decimal_prefix(row.rate)}FLOP/s"
+    return f"{row.intensity:.2g} FLOP/B, {prefixed(row.rate, 'FLOP/s')}"
 
 
-def _finish(
-    figure: Any, axes: Axes, title: str, note: str, record: CeilingsRecord, told: Sequence[str]
-) -> style.Drawing:
+def _finish(figure: Any, title: str, note: str, record: CeilingsRecord, told: Sequence[str]) -> style.Drawing:
     slopes = ceilings.levels(record) or {"the largest working set": ceilings.memory(record)}
-    roofs = [f"{name} {decimal_prefix(row['bytes_per_s'])}B/s" for name, row in slopes.items()]
+    roofs = [f"{name} {prefixed(row['bytes_per_s'], 'B/s')}" for name, row in slopes.items()]
     peaks = ceilings.peaks(record).items()
-    roofs += [f"{name} products {decimal_prefix(row['flop_per_s'])}FLOP/s" for name, row in peaks]
+    roofs += [f"{name} products {prefixed(row['flop_per_s'], 'FLOP/s')}" for name, row in peaks]
     alt = f"{title}: roofs measured: {', '.join(roofs)}. {'; '.join(told)}."
-    return style.finish(figure, title, note, alt, axes.get_legend_handles_labels(), 2)
+    return style.finish(figure, title, note, alt, 2)
 
 
 def _roofs_note(record: CeilingsRecord) -> str:
@@ -290,18 +273,15 @@ def machine_roofs(axes: Axes, x: np.ndarray, record: CeilingsRecord, precision: 
     if claim is not None:
         axes.axhline(claim / GIGA, color=style.MUTED, linewidth=1.3, linestyle="--")
         what = "sheet" if record.datasheet else "model"
-        names.append(
-            (claim, f"{SHORT.get(precision, precision)}, {what}: {significant(claim / GIGA)}", style.MUTED)
-        )
+        text = f"{SHORT.get(precision, precision)}, {what}: {significant(claim / GIGA)}"
+        names.append((claim, text, style.MUTED))
     name_roofs(axes, names)
 
 
 def network_roofline(points: pd.DataFrame, rates: Mapping[str, float]) -> style.Drawing:
     """Operations of an instance by bytes of gradients; slopes: how fast those travel; ticks: what is attainable.
 
-    Args:
-        points: as `tare.analysis.network.points`, those of the switch that have an intensity.
-        rates: bytes per second of gradients, by the way of their exchange.
+    `points` are those of the switch that have an intensity; `rates` bytes per second of gradients, by their way.
     """
     title = "Network roofline"
     if points.empty or not rates:
@@ -321,11 +301,8 @@ def network_roofline(points: pd.DataFrame, rates: Mapping[str, float]) -> style.
             markeredgewidth=1.6, color=style.INK, label="attainable, modelled",
         )  # fmt: skip
         for env in sorted(points["env"].unique(), key=env_order):
-            rows = points[points["env"] == env]
-            axes.plot(
-                rows["intensity"], rows["rate"] / GIGA, linestyle="none", markersize=7, alpha=0.85,
-                label=env_title(env), **style.point_style(env),
-            )  # fmt: skip
+            rows = having(points, env=env)
+            style.points(axes, rows["intensity"], rows["rate"] / GIGA, env, markersize=7, alpha=0.85)
         for workload, rows in points.groupby("workload"):
             name_point(axes, workload_title(str(workload)), rows["intensity"].mean(), rows["rate"].min())
         note = (
@@ -334,10 +311,10 @@ def network_roofline(points: pd.DataFrame, rates: Mapping[str, float]) -> style.
         )
         told = "; ".join(
             f"{workload_title(row.workload)} in {env_title(row.env)}, {row.exchange}: {significant(row.intensity)} "
-            f"FLOP/B, {decimal_prefix(row.rate)}FLOP/s of {decimal_prefix(row.top)}FLOP/s"
+            f"FLOP/B, {prefixed(row.rate, 'FLOP/s')} of {prefixed(row.top, 'FLOP/s')}"
             for row in points.itertuples()
         )
-        return style.finish(figure, title, note, f"{title}. {told}.", axes.get_legend_handles_labels(), 2)
+        return style.finish(figure, title, note, f"{title}. {told}.", 2)
 
 
 def paper_roofline(published: Published, given: Given, record: CeilingsRecord) -> style.Drawing:
@@ -348,13 +325,12 @@ def paper_roofline(published: Published, given: Given, record: CeilingsRecord) -
         return style.empty(title, "the published numbers hold no roofline")
     roofs = (published.fact(name).quantity for name in ("roofline_peak", "roofline_memory"))
     peak, memory = (roof.value for roof in roofs if roof is not None)
-    with style.house_style():
-        figure = Figure(figsize=(style.WIDTH_IN * 1.1, 8.6 if len(own) else 5.2))
-        figure.subplots(1 + bool(len(own)), 1, height_ratios=[1.2, 1][: 1 + bool(len(own))])
-        above, *below = figure.axes
+    both, width_in = len(own) > 0, style.WIDTH_IN * 1.1
+    heights = [1.2, 1] if both else [1]
+    with style.sheet(8.6 if both else 5.2, 1 + both, width_in=width_in, height_ratios=heights) as (figure, above):
         _paper_roofs(above, published, drawn, audited, peak, memory)
         _paper_points(above, drawn, audited)
-        for axes in below:
+        for axes in figure.axes[1:]:
             prepare(axes, own, record)
             workload_points(axes, own)
             on_cpu = record.device == "cpu"
@@ -370,16 +346,16 @@ def paper_roofline(published: Published, given: Given, record: CeilingsRecord) -
         told = [f"{workload_title(row.workload)} as drawn: {_point_told(row)}" for row in drawn.itertuples()]
         told += [
             f"{workload_title(row.workload)}, {env_title(row.env, short=True)}, {BASES[row.basis]}: "
-            f"{_point_told(row)}, {row.bound}-bound under {decimal_prefix(row.roof_flop_per_s)}FLOP/s"
+            f"{_point_told(row)}, {row.bound}-bound under {prefixed(row.roof_flop_per_s, 'FLOP/s')}"
             for row in audited.itertuples()
         ]
-        roof = f"roof as drawn {decimal_prefix(peak)}FLOP/s and {decimal_prefix(memory)}B/s"
+        roof = f"roof as drawn {prefixed(peak, 'FLOP/s')} and {prefixed(memory, 'B/s')}"
         alt = f"{title}: {roof}. {'; '.join(told)}."
-        return style.finish(figure, title, note, alt, above.get_legend_handles_labels(), 2)
+        return style.finish(figure, title, note, alt, 2)
 
 
 def _point_told(row: Any) -> str:
-    return f"{significant(row.intensity)} FLOP/B, {decimal_prefix(row.rate)}FLOP/s"
+    return f"{significant(row.intensity)} FLOP/B, {prefixed(row.rate, 'FLOP/s')}"
 
 
 def figure_of(published: Published) -> str | None:
@@ -393,11 +369,11 @@ def audited_points(published: Published, findings: pd.DataFrame) -> pd.DataFrame
     One row each: workload, env, basis (PUBLISHED from sums of maxima, WEIGHTED from every invocation), intensity,
     rate, device, its roofs by the datasheet, and which of them bounds it.
     """
-    own = findings[findings["paper"] == published.paper]
-    sums = own[own["check"].isin(("sum_of_maxima", "not_recomputable"))].set_index(["workload", "env", "metric"])
+    own = having(findings, paper=published.paper)
+    sums = having(own, check=("sum_of_maxima", "not_recomputable")).set_index(["workload", "env", "metric"])
     devices = published.logs.dropna(subset=["device"]).set_index(["workload", "env"])["device"].to_dict()
     rows = []
-    for one in own[(own["check"] == "roof") & (own["metric"] == "flop_per_s")].itertuples():
+    for one in having(own, check="roof", metric="flop_per_s").itertuples():
         basis = PUBLISHED if one.note.startswith("Sums of maxima") else WEIGHTED
         column = "published" if basis == PUBLISHED else "recomputed"
         flops, moved = (sums.loc[(one.workload, one.env, name), column] for name in ("flops", "hbm_transactions"))
@@ -416,7 +392,7 @@ def audited_points(published: Published, findings: pd.DataFrame) -> pd.DataFrame
 
 def drawn_points(published: Published) -> pd.DataFrame:
     """The points as the figure shows them: intensity (FLOP/B), rate (FLOP/s), and the ends of the reading error."""
-    own = published.figures[published.figures["figure"] == figure_of(published)]
+    own = having(published.figures, figure=figure_of(published))
     wide = own.pivot_table(index=["workload", "env"], columns="metric", values=["value", "error"], aggfunc="first")
     if wide.empty:
         return pd.DataFrame(columns=["workload", "env", "intensity", "rate", "low", "high"])
@@ -440,13 +416,13 @@ def _paper_roofs(
     found = (name for sheet in sheets for name, rate in sheet.peak_flop_per_s.items() if rate == peak)
     precision = next(found, None)
     named = f",\n{PRECISIONS.get(precision, precision)}" if precision else ""
-    names = [(peak, f"as drawn:\n{decimal_prefix(peak)}FLOP/s{named}", DRAWN)]
+    names = [(peak, f"as drawn:\n{prefixed(peak, 'FLOP/s')}{named}", DRAWN)]
     for index, row in enumerate(roofs.itertuples()):
-        label = "" if index else f"HBM {decimal_prefix(row.roof_bytes_per_s)}B/s"
+        label = "" if index else f"HBM {prefixed(row.roof_bytes_per_s, 'B/s')}"
         width = 0.9 if index else 1.5
         slope(axes, line, row.roof_bytes_per_s, row.roof_flop_per_s, label, color=style.INK, linewidth=width)
-        kind, rate = str(row.device).split("-")[1], decimal_prefix(row.roof_flop_per_s)
-        names.append((row.roof_flop_per_s, f"{RAN_IN}, {kind}:\n{rate}FLOP/s", style.INK))
+        kind, rate = str(row.device).split("-")[1], prefixed(row.roof_flop_per_s, "FLOP/s")
+        names.append((row.roof_flop_per_s, f"{RAN_IN}, {kind}:\n{rate}", style.INK))
     name_roofs(axes, names)
     model = published.measured_with.device.name.split()[-1] if published.measured_with else "device"
     axes.set_title(f"Their {model}{'s' if len(roofs) > 1 else ''}: roof as drawn, and the roof of {RAN_IN}")
@@ -461,10 +437,10 @@ def _paper_points(axes: Axes, drawn: pd.DataFrame, audited: pd.DataFrame) -> Non
     )  # fmt: skip
     for env in sorted(audited["env"].unique(), key=env_order):
         for basis, rows in audited[audited["env"] == env].groupby("basis"):
-            look = {**style.point_style(env), "linestyle": "none", "markersize": 7, "markeredgewidth": 1.4}
-            look["markerfacecolor"] = style.colour(env) if basis == WEIGHTED else "none"
-            label = f"{env_title(env, short=True)}, {BASES[basis]}"
-            axes.plot(rows["intensity"], rows["rate"] / GIGA, zorder=5, label=label, **look)
+            look = {"zorder": 5, "label": f"{env_title(env, short=True)}, {BASES[basis]}", "markeredgewidth": 1.4}
+            fill = style.colour(env) if basis == WEIGHTED else "none"
+            at = rows["intensity"], rows["rate"] / GIGA
+            style.points(axes, *at, env, markersize=7, markerfacecolor=fill, **look)
     named = drawn.to_dict("records")
     for row in audited.drop_duplicates(["workload", "basis", "bound"]).to_dict("records"):
         near = [one for one in named if one["workload"] == row["workload"]]

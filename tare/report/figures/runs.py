@@ -9,7 +9,6 @@ from typing import Any
 import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
-from matplotlib.figure import Figure
 from matplotlib.patches import Patch
 
 from tare.analysis.causes import PHASE_METRICS
@@ -17,7 +16,9 @@ from tare.analysis.launch_rows import LATE_IMPORTS
 from tare.model.levels import SAME
 from tare.model.studies.layout import kind_of
 from tare.report.figures import style
-from tare.report.words.labels import env_order, env_title, metric_title, seconds, units_text, workload_title
+from tare.report.rows import having
+from tare.report.words.labels import env_order, env_title, metric_title, workload_title
+from tare.report.words.numbers import seconds, units_text
 from tare.stats.intervals import outliers
 from tare.worker.families import CONVOLUTION, ELEMENT_WISE, OPTIMIZER, POOLING, PRODUCT
 
@@ -35,8 +36,7 @@ MS = 1e3
 
 def measured(metrics: pd.DataFrame, workload: str, wanted: Sequence[str]) -> pd.DataFrame:
     """Measured rows of some metrics of one workload."""
-    own = (metrics["workload"] == workload) & metrics["metric"].isin(wanted)
-    return metrics[own & (metrics["kind"] == "measured")]
+    return having(metrics, workload=workload, metric=tuple(wanted), kind="measured")
 
 
 def units(metrics: pd.DataFrame, workload: str) -> style.Drawing:
@@ -49,9 +49,8 @@ def units(metrics: pd.DataFrame, workload: str) -> style.Drawing:
     shown = [metric for metric in UNIT_METRICS if (rows["metric"] == metric).any()]
     lines = math.ceil(len(shown) / COLUMNS)
     flagged = 0
-    with style.house_style():
-        figure = Figure(figsize=(style.WIDTH_IN, lines * (0.2 * len(environments) + 0.75) + 0.75))
-        figure.subplots(lines, COLUMNS, sharey=True, squeeze=False)
+    height_in = lines * (0.2 * len(environments) + 0.75) + 0.75
+    with style.sheet(height_in, lines, COLUMNS, sharey=True) as (figure, _):
         for axes, metric in zip(figure.axes, shown, strict=False):
             flagged += _dots(axes, rows[rows["metric"] == metric], environments)
             axes.set_title(metric_title(metric), fontsize=9.5)
@@ -66,9 +65,8 @@ def units(metrics: pd.DataFrame, workload: str) -> style.Drawing:
         style.footnote(figure, f"n = {n}. Dots: launches; bar: median.{ringed} Axes don't start at 0.")
     main = rows[rows["metric"].isin(UNIT_METRICS[:2])]
     medians = main.pivot_table(index="launch", columns="metric", values="value", aggfunc="median")
-    told = style.told(
-        medians.reindex(environments).rename(columns=lambda metric: metric_title(metric).lower()), seconds
-    )
+    medians = medians.reindex(environments).rename(columns=lambda metric: metric_title(metric).lower())
+    told = style.told(medians, seconds)
     alt = f"{title}, as dots, by metric and environment. Medians: {told}."
     return style.Drawing(figure=figure, title=title, alt=alt)
 
@@ -132,13 +130,8 @@ def split(metrics: pd.DataFrame, workloads: Sequence[str]) -> style.Drawing:
     with style.sheet(height_in, len(rows), height_ratios=rows) as (figure, _):
         for text, (name, table), axes in zip(titles, found.items(), figure.axes, strict=True):
             envs = [env_title(env, short=True) for env in table.index]
-            style.stacked(
-                axes,
-                table,
-                [fills[part] for part in table],
-                envs,
-                [f"{total:.2f} s" for total in table.sum(axis=1)],
-            )
+            totals = [f"{total:.2f} s" for total in table.sum(axis=1)]
+            style.stacked(axes, table, [fills[part] for part in table], envs, totals)
             before = table.fillna(0.0).cumsum(axis=1).shift(axis=1, fill_value=0.0)
             for part, within in late[name].fillna(0.0).items():
                 if within.any():
@@ -151,16 +144,14 @@ def split(metrics: pd.DataFrame, workloads: Sequence[str]) -> style.Drawing:
         entries = keys, [key.get_label() for key in keys]
         launches = sorted({measured(metrics, name, ("real_s",))["rep"].nunique() for name in found})
         note = f"Means of n = {' or '.join(map(str, launches))} launches: the parts add up to the mean whole run."
-        told = [f"{workload_title(name)}, means: {_parts_told(own, late[name])}" for name, own in found.items()]
+        told = []
+        for name, own in found.items():
+            named = own.rename(columns=lambda part: metric_title(part).lower())
+            within = late[name].rename(columns=lambda part: f"{metric_title(part).lower()}, {OF_WHICH_IMPORTS}")
+            every = named.assign(**{"whole run": own.sum(axis=1)}).join(within)
+            told.append(f"{workload_title(name)}, means: {style.told(every, seconds)}")
         alt = f"{title}. {'. '.join(told)}."
-        return style.finish(figure, title, note, alt, entries, 4, columnspacing=1.2, handlelength=1.0)
-
-
-def _parts_told(table: pd.DataFrame, late: pd.DataFrame) -> str:
-    """Parts of whole runs by environment, and of them the imports within."""
-    named = table.rename(columns=lambda part: metric_title(part).lower())
-    within = late.rename(columns=lambda part: f"{metric_title(part).lower()}, {OF_WHICH_IMPORTS}")
-    return style.told(named.assign(**{"whole run": table.sum(axis=1)}).join(within), seconds)
+        return style.finish(figure, title, note, alt, 4, entries, columnspacing=1.2, handlelength=1.0)
 
 
 def step_table(profiles: pd.DataFrame, workload: str) -> pd.DataFrame:
@@ -194,10 +185,10 @@ def stack_steps(profiles: pd.DataFrame, workload: str) -> style.Drawing:
         ends = np.maximum(parts.sum(axis=1), plain)
         for place, (value, end, reason) in enumerate(zip(plain, ends, table["reason"], strict=True)):
             note = f"{value:.1f} ms" + ("" if pd.isna(reason) else ", operators not named")
-            axes.annotate(note, (end, place), (6, 0), textcoords="offset points", va="center", fontsize=8.5)
+            style.beside(axes, note, (end, place), size=8.5)
         axes.set_xlim(0, ends.max() * 1.3)
         axes.set_xlabel("milliseconds")
         note = "One profiled launch each, on the host: own time of operators. A profiler takes time itself."
         told = "; ".join(f"{row.label} {seconds(row.plain_step_s)}" for row in table.itertuples())
-        alt, handles = f"{title}. A step without the profiler: {told}.", axes.get_legend_handles_labels()
-        return style.finish(figure, title, note, alt, handles, 3, columnspacing=1.2, handlelength=1.0)
+        alt = f"{title}. A step without the profiler: {told}."
+        return style.finish(figure, title, note, alt, 3, columnspacing=1.2, handlelength=1.0)

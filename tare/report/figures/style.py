@@ -45,60 +45,23 @@ NOTE_LETTERS = 66  # as many as fit into a line of that width
 TITLE_LETTERS, TITLE_LINE_IN = 47, 0.18  # the same of a title, which is bold, and the height of a line of it
 SYSTEM_FONTS = "system-ui, -apple-system, 'Segoe UI', Roboto, 'Helvetica Neue', Arial, sans-serif"
 # What a page may recolour, for a dark one: the variable's name and the colour that the file holds.
-PAGE_COLOURS = {
-    "ink": INK,
-    "muted": MUTED,
-    "grid": GRID,
-    "paper": PAPER,
-    "band": BAND,
-    "host": FIXED[HOST][0],
-    "control": FIXED[CONTROL][0],
-    "docker": FIXED["docker"][0],
-}
+PAGE_COLOURS = {"ink": INK, "muted": MUTED, "grid": GRID, "paper": PAPER, "band": BAND}
+PAGE_COLOURS |= {"host": FIXED[HOST][0], "control": FIXED[CONTROL][0], "docker": FIXED["docker"][0]}
 RC = {
-    "svg.fonttype": "none",
-    "svg.hashsalt": "tare",
-    "font.family": "DejaVu Sans",
-    "font.size": 10,
-    "axes.titlesize": 10.5,
-    "axes.titleweight": "bold",
-    "axes.titlelocation": "left",
-    "axes.labelsize": 9.5,
-    "axes.labelcolor": MUTED,
-    "axes.edgecolor": MUTED,
-    "axes.titlecolor": INK,
-    "axes.facecolor": PAPER,
-    "axes.linewidth": 0.8,
-    "axes.axisbelow": True,
-    "figure.facecolor": PAPER,
-    "figure.constrained_layout.use": True,
-    "grid.color": GRID,
-    "grid.linewidth": 0.8,
-    "text.color": INK,
-    "xtick.color": MUTED,
-    "ytick.color": MUTED,
-    "xtick.labelcolor": MUTED,
-    "ytick.labelcolor": INK,
-    "xtick.labelsize": 9,
-    "ytick.labelsize": 9.5,
-    "xtick.major.size": 3,
-    "ytick.major.size": 0,
-    "legend.frameon": False,
-    "legend.fontsize": 9,
-    "legend.labelcolor": INK,
-    "savefig.facecolor": PAPER,
-}
+    "svg.fonttype": "none", "svg.hashsalt": "tare", "figure.constrained_layout.use": True, "axes.axisbelow": True,
+    "font.family": "DejaVu Sans", "font.size": 10, "legend.fontsize": 9, "legend.frameon": False,
+    "axes.titlesize": 10.5, "axes.titleweight": "bold", "axes.titlelocation": "left", "axes.labelsize": 9.5,
+    "xtick.labelsize": 9, "ytick.labelsize": 9.5, "xtick.major.size": 3, "ytick.major.size": 0,
+    "axes.linewidth": 0.8, "grid.linewidth": 0.8, "grid.color": GRID,
+    **dict.fromkeys(("axes.facecolor", "figure.facecolor", "savefig.facecolor"), PAPER),
+    **dict.fromkeys(("axes.titlecolor", "text.color", "ytick.labelcolor", "legend.labelcolor"), INK),
+    **dict.fromkeys(("axes.labelcolor", "axes.edgecolor", "xtick.color", "ytick.color", "xtick.labelcolor"), MUTED),
+}  # fmt: skip
 
 
 @dataclass(frozen=True, kw_only=True)
 class Drawing:
-    """A figure with what a reader who can't see it needs.
-
-    Attributes:
-        figure: to be written.
-        title: a short name.
-        alt: what the figure shows, with its n and its numbers where they matter.
-    """
+    """A figure with what a reader who can't see it needs: a short name, and what it shows, with n and numbers."""
 
     figure: Figure
     title: str
@@ -147,13 +110,13 @@ def point_style(env: str) -> dict[str, Any]:
 
 @contextlib.contextmanager
 def sheet(
-    height_in: float, rows: int = 1, *, width_in: float = WIDTH_IN, **grid: Any
+    height_in: float, rows: int = 1, columns: int = 1, *, width_in: float = WIDTH_IN, **grid: Any
 ) -> Iterator[tuple[Figure, Any]]:
-    """A figure in the house style, and its axes: one, or an array of `rows` one below the other."""
+    """A figure in the house style, and the first of its axes; in `figure.axes` are all, row by row."""
     with house_style():
         figure = Figure(figsize=(width_in, height_in))
-        panels = figure.subplots(rows, 1, squeeze=False, **grid)
-        yield figure, panels[0, 0] if rows == 1 else panels[:, 0]
+        figure.subplots(rows, columns, squeeze=False, **grid)
+        yield figure, figure.axes[0]
 
 
 def legend(figure: Figure, title: str, entries: tuple[Any, Any], ncols: int | None = None, **look: Any) -> None:
@@ -184,24 +147,25 @@ def bare(axes: Axes, *, grid: Literal["x", "y", "both"] = "x") -> None:
     axes.grid(axis=grid)
 
 
+def points(axes: Axes, x: Any, y: Any, env: str, **look: Any) -> None:
+    """Points of an environment in its own look, named in the legend."""
+    axes.plot(x, y, **{"linestyle": "none", "label": env_title(env), **point_style(env), **look})
+
+
+def beside(axes: Axes, text: str, at: tuple[float, float], right: float = 6, size: float = 9) -> None:
+    """A text to the right of a place."""
+    axes.annotate(text, at, (right, 0), textcoords="offset points", va="center", fontsize=size)
+
+
 def stacked(axes: Axes, table: Any, fills: Sequence[str], names: Sequence[str], ends: Sequence[str] = ()) -> None:
     """A bar for each row of a table, its columns one behind the other; behind each bar a word."""
     left = table.sum(axis=1) * 0.0
     for (part, values), fill in zip(table.fillna(0.0).items(), fills, strict=False):
-        axes.barh(
-            range(len(table)),
-            values,
-            left=left,
-            height=0.66,
-            color=fill,
-            edgecolor=PAPER,
-            linewidth=0.6,
-            label=part,
-        )
+        look = {"color": fill, "edgecolor": PAPER, "linewidth": 0.6, "label": part}
+        axes.barh(range(len(table)), values, left=left, height=0.66, **look)
         left = left + values
     for place, text in enumerate(ends):
-        at = (left.iloc[place], place)
-        axes.annotate(text, at, (6, 0), textcoords="offset points", va="center", fontsize=9)
+        beside(axes, text, (left.iloc[place], place))
     axes.set_yticks(range(len(table)), names)
     axes.set_ylim(len(table) - 0.4, -0.6)
     axes.set_xlim(0, (1.3 if ends else 1.05) * left.max() or 1)
@@ -214,13 +178,17 @@ def footnote(figure: Figure, text: str) -> None:
 
 
 def finish(
-    figure: Figure, title: str, note: str, alt: str, entries: Any = None, ncols: int | None = None, **look: Any
+    figure: Figure, title: str, note: str, alt: str, ncols: int | None = None, entries: Any = None, **look: Any
 ) -> Drawing:
-    """Title, with a legend where there are entries, and the note below: the drawing with its words."""
-    if entries is None:
-        title_above(figure, title)
-    else:
+    """Title, with a legend where there are entries, and the note below: the drawing with its words.
+
+    Without `entries` they are what the first axes have names for.
+    """
+    entries = entries or figure.axes[0].get_legend_handles_labels()
+    if entries[0]:
         legend(figure, title, entries, ncols, **look)
+    else:
+        title_above(figure, title)
     footnote(figure, note)
     return Drawing(figure=figure, title=title, alt=alt)
 
@@ -267,8 +235,7 @@ def _svg(drawing: Drawing, name: str) -> str:
 
 def tidy(svg: str, prefix: str, title: str, alt: str) -> str:
     """An SVG for people: own ids, letters of the reader's system, title and description, no metadata."""
-    svg = svg[svg.index("<svg") :]
-    svg = re.sub(r"<metadata>.*?</metadata>\s*", "", svg, flags=re.DOTALL)
+    svg = re.sub(r"<metadata>.*?</metadata>\s*", "", svg[svg.index("<svg") :], flags=re.DOTALL)
     prefix = _prefix(prefix)
     svg = re.sub(r'\bid="([^"]+)"', rf'id="{prefix}-\1"', svg)
     svg = re.sub(r'(xlink:href|href)="#([^"]+)"', rf'\1="#{prefix}-\2"', svg)

@@ -13,15 +13,10 @@ from matplotlib.figure import Figure
 from tare.analysis.choice import PROFILE
 from tare.machine.nvml import SLOWING
 from tare.report.figures import style
-from tare.report.words.labels import (
-    env_order,
-    env_title,
-    seconds,
-    sentence_case,
-    significant,
-    size_bytes,
-    workload_title,
-)
+from tare.report.rows import having
+from tare.report.words.labels import env_order, env_title, workload_title
+from tare.report.words.numbers import seconds, significant, size_bytes
+from tare.report.words.wording import sentence_case
 
 MOST_OPERATORS = 12
 ALIGNED, AS_CALLED = "aligned_s", "at_s"
@@ -68,16 +63,14 @@ def over_time(
 ) -> Figure | None:  # fmt: skip
     """One panel per trace, one line per environment, from the start of the first step on; start-up is negative.
 
-    A trace that was zero throughout, or not sampled, has no panel, and the note names it. None without any.
-
-    Args:
-        rows: of one workload. Where one has no aligned time (an older record), time is from the launcher's call.
-        steps: the workload's rows of the table of steps, whose ends are ticked and whose rate has a panel.
-        traces: columns of the rows.
-        title, note: of the figure.
-        mark: adds to each line, whose column of time it gets.
+    A trace that was zero throughout, or not sampled, has no panel, and the note names it; None without any. Where
+    a row has no aligned time (an older record), time is from the launcher's call. `steps`: the workload's rows of
+    the table of steps, whose ends are ticked and whose rate has a panel. `mark` adds to each line.
     """
-    shown, zero, lacking = sorted_out(rows, traces)
+    found = [trace for trace in traces if rows[trace.column].notna().any()]
+    shown = [trace for trace in found if rows[trace.column].any()]
+    zero = [trace.name for trace in found if trace not in shown]
+    lacking = [trace.name for trace in traces if trace not in found]
     if not shown:
         return None
     note += f" Unavailable: {', '.join(lacking)}." if lacking else ""
@@ -100,14 +93,6 @@ def over_time(
         style.legend(figure, title, figure.axes[0].get_legend_handles_labels(), handlelength=1.4)
         style.footnote(figure, note)
     return figure
-
-
-def sorted_out(rows: pd.DataFrame, traces: Sequence[Trace]) -> tuple[list[Trace], list[str], list[str]]:
-    """What has a panel; names of what was zero throughout, and of what was not sampled."""
-    found = [trace for trace in traces if rows[trace.column].notna().any()]
-    shown = [trace for trace in found if rows[trace.column].any()]
-    zero = [trace.name for trace in found if trace not in shown]
-    return shown, zero, [trace.name for trace in traces if trace not in found]
 
 
 def panel(
@@ -177,10 +162,7 @@ def operator_times(operators: pd.DataFrame, workload: str) -> style.Drawing:
         places = range(len(table))
         axes.hlines(places, table.min(axis=1) * factor, table.max(axis=1) * factor, color=style.GRID, linewidth=3)
         for env in table.columns:
-            axes.plot(
-                table[env] * factor, places, linestyle="none", markersize=5.5, alpha=0.85,
-                label=env_title(env), **style.point_style(env),
-            )  # fmt: skip
+            style.points(axes, table[env] * factor, places, env, markersize=5.5, alpha=0.85)
         axes.set_yticks(places, [name if len(name) <= 30 else f"{name[:29]}…" for name in names], fontsize=8.5)
         axes.set_ylim(len(table) - 0.5, -0.5)
         axes.set_xlim(left=0)
@@ -189,7 +171,7 @@ def operator_times(operators: pd.DataFrame, workload: str) -> style.Drawing:
         note = "n = 1 profiled launch per environment: names and order count, not small differences."
         told = "; ".join(f"{env_title(env)} {seconds(value)}" for env, value in table.iloc[0].dropna().items())
         alt = f"{title}. Largest: {table.index[0]}: {told} per step."
-        return style.finish(figure, title, note, alt, axes.get_legend_handles_labels(), handletextpad=0.2)
+        return style.finish(figure, title, note, alt, handletextpad=0.2)
 
 
 SENSORS = (
@@ -202,10 +184,8 @@ SENSORS = (
 
 def device_time_table(metrics: pd.DataFrame, workload: str) -> pd.DataFrame:
     """Seconds of one step on the device, by environment (index) and measured part (of DEVICE_PARTS)."""
-    own = (
-        (metrics["campaign"] == PROFILE) & (metrics["workload"] == workload) & metrics["metric"].isin(DEVICE_PARTS)
-    )
-    rows = metrics[own & (metrics["source"] == SOURCE) & metrics["value"].notna()]
+    rows = having(metrics, campaign=PROFILE, workload=workload, metric=tuple(DEVICE_PARTS), source=SOURCE)
+    rows = rows[rows["value"].notna()]
     table = rows.pivot_table(index="launch", columns="metric", values="value", aggfunc="first")
     return table.loc[sorted(table.index, key=env_order), [name for name in DEVICE_PARTS if name in table.columns]]
 
@@ -226,8 +206,8 @@ def device_time(metrics: pd.DataFrame, workload: str) -> style.Drawing:
             "n = 1 profiled launch per environment, measured by CUPTI. Activities that overlap are each counted in "
             "full. Idle: no kernel, copy or memset ran."
         )
-        alt, entries = f"{title}. {style.told(named, seconds)}.", axes.get_legend_handles_labels()
-        return style.finish(figure, title, note, alt, entries, 3, handlelength=1.0)
+        alt = f"{title}. {style.told(named, seconds)}."
+        return style.finish(figure, title, note, alt, 3, handlelength=1.0)
 
 
 def faults(reasons: object) -> list[str]:
@@ -250,12 +230,8 @@ def device_samples(samples: pd.DataFrame, workload: str, steps: pd.DataFrame | N
     figure = over_time(rows, of(steps, workload), SENSORS, title, note, _ring)
     if figure is None:
         return style.empty(title, "the driver gave no samples of a profiled launch")
-    means = pd.DataFrame(
-        {
-            f"{trace.name} ({trace.sign})": rows.groupby("launch")[trace.column].mean() / trace.unit
-            for trace in SENSORS
-        }
-    )
+    by = rows.groupby("launch")
+    means = pd.DataFrame({f"{one.name} ({one.sign})": by[one.column].mean() / one.unit for one in SENSORS})
     means["samples throttled (%)"] = 100 * slow.map(bool).groupby(rows["launch"]).mean()
     alt = f"{title}, means. {style.told(means.loc[sorted(means.index, key=env_order)], significant)}."
     return style.Drawing(figure=figure, title=title, alt=alt)

@@ -5,9 +5,11 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Self, TypeVar
 
-from tare.report.words.labels import env_title, seconds, size_bytes
+from tare.report.words.labels import env_title
+from tare.report.words.numbers import prefixed, seconds, size_bytes
 from tare.report.words.wording import missing
 
 UNAVAILABLE = "unavailable"
@@ -23,6 +25,10 @@ class Cell:
     span: int = 1
 
 
+# By the end of a fact's name.
+UNITS: dict[str, Callable[[float], str]] = {
+    "_bytes": size_bytes, "_s": seconds, "_hz": partial(prefixed, unit="Hz"), "_w": "{:g} W".format,
+}  # fmt: skip
 One = TypeVar("One")
 Row = list[str | Cell | None]
 Reader = Callable[[Any], str | Cell | None]
@@ -40,7 +46,7 @@ class Table:
     rows: list[Row]
     note: str = ""
     numeric: bool = False
-    wide: bool = False
+    wide: bool = True
 
     @classmethod
     def of(
@@ -90,7 +96,7 @@ def unbroken(text: str) -> str:
 
 
 def value_text(key: str, value: Any) -> str:
-    """A fact of any shape as one text: lists by commas, mappings as key and value, bytes scaled."""
+    """A fact of any shape as one text: lists by commas, mappings as key and value, numbers by their names' unit."""
     if isinstance(value, Mapping):
         # A mapping of sizes is named so itself; the names of its members need not be.
         tail = "_bytes" if key.endswith("_bytes") else ""
@@ -102,10 +108,10 @@ def value_text(key: str, value: Any) -> str:
         return ", ".join(value_text(key, inner) for inner in value) or "none"
     if isinstance(value, bool):
         return "yes" if value else "no"
-    if key.endswith("_bytes") and isinstance(value, (int, float)):
-        return size_bytes(value)
-    if key.endswith("_s") and isinstance(value, (int, float)):
-        return seconds(value)
+    if isinstance(value, (int, float)):
+        for end, form in UNITS.items():
+            if key.endswith(end):
+                return form(value)
     if value is None:
         return UNAVAILABLE
     return f"{value:g}" if isinstance(value, float) else str(value)

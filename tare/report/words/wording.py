@@ -9,7 +9,8 @@ from typing import Any
 from tare.analysis.launch_rows import SLOWDOWN
 from tare.literature.finding import listed
 from tare.model.tables import VERDICTS
-from tare.report.words.labels import HIGHER_IS_BETTER, significant
+from tare.report.words.labels import HIGHER_IS_BETTER
+from tare.report.words.numbers import significant
 
 TIMES_FROM = 2.0  # from twice or half on, a ratio reads better as "3 times" than as "200% longer"
 SMALLEST = 0.0001
@@ -126,6 +127,11 @@ def without_time(what: str, told: Sequence[str]) -> str:
         f"{what} that failed are in none of these numbers, though what was stopped took at least its time limit: "
         f"{listed(told)}."
     )
+
+
+def sentence_case(text: str) -> str:
+    """First letter large, the rest as it is."""
+    return text[:1].upper() + text[1:]
 
 
 def missing(value: Any) -> bool:
