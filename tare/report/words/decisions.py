@@ -10,8 +10,16 @@ from tare.analysis.job_length import HOUR
 from tare.analysis.reasons import Cause, Reason
 from tare.literature.finding import listed
 from tare.model.studies.layout import arm_of
-from tare.report.words.labels import arm_title, env_order, env_title, metric_title, sentence_case, workload_title
-from tare.report.words.layout import seconds
+from tare.report.words.labels import (
+    arm_title,
+    env_order,
+    env_title,
+    metric_title,
+    seconds,
+    sentence_case,
+    workload_title,
+)
+from tare.report.words.layout import ends
 from tare.report.words.wording import TIMES_FROM, at_least, between, margin_text, percent, signed
 
 SHOWN = {"real_s": "whole run", "step_s": "step"}
@@ -81,7 +89,7 @@ def because(reason: Reason) -> str | None:
 
 
 def put_down(reason: Reason) -> list[str]:
-    """What a difference is put down to as part of a sentence: "mostly" only where the share's interval is above half."""
+    """What a difference is put down to, as part of a sentence: "mostly" if the share's interval is above half."""
     text = because(reason)
     if text is None:
         return []
