@@ -49,6 +49,7 @@ from tare.report.references import gather as gather_references
 
 Campaign = SealedCampaign
 COPIES = "copies"  # a benchmark, by its name
+IMAGE_COSTS = "image_costs"
 TABLES = (
     "verdicts", "decisions", "job_length", "counts", "fingerprints", "families", "stack_profiles",
     "kernels", "image_costs", "ledger",
@@ -124,8 +125,18 @@ class Evidence:
 
     @property
     def workloads(self) -> list[str]:
-        """The study's workloads, in its order."""
+        """All of which the study measures whole runs: Tare's networks, then the user's own jobs."""
+        return list(self.study.measured)
+
+    @property
+    def networks(self) -> list[str]:
+        """Tare's own of them, which alone have profiles, causes, training steps and losses."""
         return list(self.study.workloads)
+
+    @property
+    def own_jobs(self) -> list[str]:
+        """The user's own of them, each a command."""
+        return list(self.study.own_jobs)
 
     @property
     def environments(self) -> list[str]:
@@ -182,7 +193,7 @@ def gather(results: Path, shared: Path, study_source: str, images: Path | None =
         study=at_published_size(study.replace(device=_device(study, ceilings, sealed))),
         results=results,
         metrics=metrics,
-        **{name: tables.read(name, folder / f"{name}.csv") for name in TABLES},
+        **{name: _table(name, folder, study) for name in TABLES},
         published=_judged("published", folder, papers),
         claims=_judged("claims", folder, papers),
         samples={name: tables.read(name, folder / f"{name}.csv") for name in SAMPLE_TABLES} if papers else {},
@@ -190,8 +201,8 @@ def gather(results: Path, shared: Path, study_source: str, images: Path | None =
         machine=read_machine(layout.of_machine(results, machine, layout.MACHINE_FILE)),
         ceilings=ceilings,
         probes=read_probes(shared / below_results(layout.probes_folder(machine)), study.environments),
-        images=read_images(images / study.stack),
-        trees=_trees(images, study),
+        images=read_images(images / study.stack) if study.workloads else {},
+        trees=_trees(images, study) if study.workloads else {},
         official=_official(images, study),
         data=_data_of(study, shared / "data"),
         campaigns=sealed,
@@ -203,6 +214,13 @@ def gather(results: Path, shared: Path, study_source: str, images: Path | None =
         pipelines=_pipelines(shared, study, machine),
         network=_network(layout.of_machine(results, machine, layout.NETWORK_FILE), study),
     )
+
+
+def _table(name: str, folder: Path, study: Study) -> pd.DataFrame:
+    """A table of the study; one of commands alone counts the costs of no image."""
+    if name == IMAGE_COSTS and not study.workloads:
+        return tables.make(name, [])
+    return tables.read(name, folder / f"{name}.csv")
 
 
 def _curves(sealed: Sequence[Campaign]) -> dict[tuple[str, str], CurvesRecord]:

@@ -346,7 +346,7 @@ def break_even(evidence: Evidence) -> dict[str, Any] | None:
 
 def choices(evidence: Evidence) -> Iterator[Choice]:
     """Every contained environment with an image and an interval of its whole runs, by workload."""
-    for workload in evidence.workloads:
+    for workload in evidence.networks:
         given = (evidence.image_costs, evidence.verdicts, evidence.metrics, workload, evidence.study.stack)
         for one in sorted(built(*given), key=lambda image: env_order(image.env)):
             if one.size_bytes is not None:

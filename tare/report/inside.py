@@ -182,9 +182,9 @@ def roofline(evidence: Evidence) -> Mapping[str, Any]:
     return {
         "absent": None,
         "record": record,
-        "workloads": evidence.workloads,
+        "networks": evidence.networks,
         "points": points_table(evidence, record),
-        "families": [families_table(evidence, record, name) for name in evidence.workloads],
+        "families": [families_table(evidence, record, name) for name in evidence.networks],
         "ceilings": ceiling_sentences(record),
         "tables": [bandwidth_table(record), product_table(record)],
     }

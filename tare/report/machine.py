@@ -16,7 +16,7 @@ from tare.model.journals.sealed import SealedCampaign
 from tare.model.journals.units import counted, others_in
 from tare.model.records.campaigns import Others
 from tare.model.records.images import Channels, TreeRecord
-from tare.model.records.launches import Facts, LaunchRecord
+from tare.model.records.launches import WORKER, Facts, LaunchRecord
 from tare.model.records.machine import MachineRecord
 from tare.model.registry import HOST, SINGLE
 from tare.model.roles import CONTROL, read_role
@@ -102,7 +102,7 @@ def _ok_launches(campaigns: Iterable[Campaign]) -> Iterable[tuple[str, LaunchRec
     for campaign in campaigns:
         for unit in campaign.units:
             for env, launch in unit.launches.items():
-                if launch.ok:
+                if launch.ok and launch.program == WORKER:
                     yield _place(campaign, env), launch
 
 
@@ -134,13 +134,15 @@ def pythons(evidence: Evidence) -> dict[str, str]:
                 role = read_role(name)
                 env = role.environment
                 stack = stack_of(plan.headline_levels if role.is_reference else plan.levels, plan.stack, env)
-                if launch.ok and (env == HOST or is_official(stack)):
+                if launch.ok and launch.program == WORKER and (env == HOST or is_official(stack)):
                     found.setdefault(stack, launch.seen_inside().facts.python)
     return found
 
 
 def deviation_sentences(evidence: Evidence) -> list[str]:
     """Where effective conditions differed from those asked for, and in how many launches."""
+    if not evidence.networks:
+        return []
     total, found = 0, Counter[str]()
     for env, launch in _ok_launches(evidence.campaigns):
         total += 1
@@ -155,8 +157,10 @@ def deviation_sentences(evidence: Evidence) -> list[str]:
     return [f"{line} ({count} of {total} successful launches)" for line, count in found.most_common()]
 
 
-def conditions_table(evidence: Evidence) -> Table:
-    """Effective conditions as seen from inside the first successful launch of each environment."""
+def conditions_table(evidence: Evidence) -> Table | None:
+    """Effective conditions as seen inside the first successful launch of each environment; None of commands."""
+    if not evidence.networks:
+        return None
     facts = {env: record for env, record in first_facts(evidence).items() if env != CONTROL}
     names = [env for env in evidence.environments if env in facts]
     asked = evidence.study.conditions
@@ -226,7 +230,7 @@ def _seen(campaigns: Iterable[Campaign]) -> dict[str, Values]:
             continue
         for unit in campaign.units:
             for env, launch in unit.launches.items():
-                if launch.ok and env != CONTROL:
+                if launch.ok and launch.program == WORKER and env != CONTROL:
                     for fact, value in _flat(launch.seen_inside().facts.to_json()):
                         text = value_text(fact, value)
                         found.setdefault(fact, defaultdict(dict))[env][canonical_json(value)] = text
@@ -398,7 +402,8 @@ def software_table(evidence: Evidence) -> Table:
     for name, version in packages(evidence).items():
         if name in SHOWN_PACKAGES and name != "torch":
             rows.append([f"{name} inside", version])
-    rows.append(["Stack", f"{evidence.study.stack}{stand_in(evidence)}"])
+    if evidence.networks:
+        rows.append(["Stack", f"{evidence.study.stack}{stand_in(evidence)}"])
     made = [image for image in evidence.images.values() if not isinstance(image, TreeRecord)]
     rows += [["Base of the image", name] for name in [one.base.name for one in made if one.base is not None][:1]]
     rows += [["Digest of the image", digest] for digest in [one.digest for one in made if one.digest][:1]]
@@ -430,6 +435,7 @@ def device_table(evidence: Evidence) -> Table:
         rows.append(["Source of the peaks", ceilings.claim_source(evidence.ceilings)])
     threads = evidence.study.conditions.threads
     note = f"Rates: best repetition with {threads} thread{'s' if threads > 1 else ''}, as the study trains."
+    note = note if evidence.ceilings is not None else ""
     return Table(caption="Device", columns=["", "value"], rows=rows, note=note)
 
 

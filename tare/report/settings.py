@@ -109,7 +109,7 @@ def sections(evidence: Evidence) -> list[WorkloadSettings]:
         weighed(evidence.decided, evidence.metrics, name, evidence.curves)._replace(
             arms=[table for one in evidence.arms(name) if (table := arm_table(evidence, one)) is not None]
         )
-        for name in evidence.workloads
+        for name in evidence.networks
         if level_campaigns(evidence.metrics, name)
     ]
 
@@ -260,7 +260,7 @@ class StackAnswer(NamedTuple):
 
 def stack_sections(evidence: Evidence) -> list[StackAnswer]:
     """One answer per workload that has campaigns of other stacks."""
-    return [_stack_answer(evidence, name) for name in evidence.workloads if evidence.other_stacks(name)]
+    return [_stack_answer(evidence, name) for name in evidence.networks if evidence.other_stacks(name)]
 
 
 def _stack_answer(evidence: Evidence, workload: str) -> StackAnswer:

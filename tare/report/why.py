@@ -43,12 +43,12 @@ class Argument(NamedTuple):
 
 def has_causes(evidence: Evidence) -> bool:
     """Whether any campaign looked for causes."""
-    return any(len(of_causes(evidence.metrics, workload)) for workload in evidence.workloads)
+    return any(len(of_causes(evidence.metrics, workload)) for workload in evidence.networks)
 
 
 def arguments(evidence: Evidence) -> list[Argument]:
     """One per workload of the study."""
-    return [_argument(evidence, case_of(evidence, name), workload_title(name)) for name in evidence.workloads]
+    return [_argument(evidence, case_of(evidence, name), workload_title(name)) for name in evidence.networks]
 
 
 def case_of(evidence: Evidence, workload: str) -> Case:
