@@ -45,7 +45,7 @@ rule build_report:
         study=json.dumps(STUDIED.to_json(), sort_keys=True),
         code=DRAWING,
         results=subpath(output.pages, parent=True),
-        images=str(IMAGES),
+        images=lambda wildcards: str(IMAGES),
     message:
         "write the report"
     shell:
