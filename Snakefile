@@ -47,7 +47,13 @@ refuse_moved_paths()
 
 include: "rules/containers.smk"
 include: "rules/runs.smk"
-include: "rules/image_costs.smk"
+
+
+if WORKLOADS:  # of commands alone there is none: their images are the user's own
+
+    include: "rules/image_costs.smk"
+
+
 include: "rules/metrics.smk"
 include: "rules/reference.smk"
 include: "rules/notebooks.smk"
@@ -75,7 +81,7 @@ for name in ENVIRONMENTS:
         name:
             name
         input:
-            form(name),
+            form(name) if WORKLOADS else [],
             collect(
                 layout.profile_record(STUDY, MACHINE, "{workload}", "{env}"),
                 workload=WORKLOADS,

@@ -26,7 +26,7 @@ if rules_of != package_of:
 
 from tare.analysis import expected
 from tare.model import closure, former
-from tare.model.studies import arms, layout, papers
+from tare.model.studies import arms, layout, own_jobs, papers
 from tare.model.studies import minutes as minutes_module
 from tare.model.studies import study as study_module
 from tare.core.errors import TareError, UserError
@@ -218,6 +218,7 @@ try:
         {name: describe_workload(name)["dataset"] for name in STUDIED.workloads},
         config["data"],
     )
+    own_jobs.refuse_missing(STUDIED.own_jobs, STUDIED.environments)
     PAPERS = papers.repeated(STUDIED.papers, STUDIED.workloads)
     papers.refuse_stale(PAPERS)
 except TareError as error:
@@ -232,6 +233,7 @@ STUDY = config["study"]
 STACK = config["stack"]
 ENVIRONMENTS = config["environments"]
 WORKLOADS = list(config["workloads"])
+OWN_JOBS = list(STUDIED.own_jobs)  # commands, which have whole runs alone
 # Where instances train together, for a study that has them do so.
 GROUPED_IN = (
     list(STUDIED.distributed.environments or ENVIRONMENTS)
@@ -390,6 +392,14 @@ def study_json(kind):
 
 
 @refusing
+def command_code(wildcards):
+    """Hash of what a measurement of a command runs of ours, and those of the files that it names."""
+    names = campaign_environments(wildcards)
+    files = STUDIED.own_jobs[wildcards.workload].named_files()
+    return " ".join([closure.code_sha256("command", None, names), *files.values()])
+
+
+@refusing
 def dataset_record(wildcards):
     """Data record of a workload."""
     return data_record(wildcards.workload)
@@ -477,12 +487,12 @@ def benchmarks_here(*names):
 
 
 def headline(kind, environments):
-    """Sealed campaigns of one kind, one per workload of which the study has one."""
+    """Sealed campaigns of whole runs, one per workload and command."""
     return collect(
         layout.sealed_record(
             STUDY, MACHINE, "{workload}", layout.campaign_name(kind, environments)
         ),
-        workload=WORKLOADS,
+        workload=WORKLOADS + OWN_JOBS,
     )
 
 

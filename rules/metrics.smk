@@ -57,7 +57,7 @@ rule judge_published:
     input:
         paper=PAPER_FILES,
         tables=rules.extract_tables.output,
-        image_costs=rules.count_image_costs.output,
+        image_costs=rules.count_image_costs.output if WORKLOADS else [],
         profiles=PROFILES,
         machine=rules.describe_machine.output.record,
         probes=collect(layout.probe_record(MACHINE, "{env}"), env=ENVIRONMENTS),

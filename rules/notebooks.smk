@@ -85,8 +85,10 @@ NOTEBOOKS = {
         [],
         [
             *figures("split", "Environments", "where the time goes", ["all"]),
-            *figures("intervals", "Environments", "ratio to the host", WORKLOADS),
-            *figures("units", "Environments", "every launch", WORKLOADS),
+            *figures(
+                "intervals", "Environments", "ratio to the host", WORKLOADS + OWN_JOBS
+            ),
+            *figures("units", "Environments", "every launch", WORKLOADS + OWN_JOBS),
             *figures(
                 "utilisation",
                 "Environments",
@@ -117,6 +119,8 @@ NOTEBOOKS = {
         figures("image_costs", "Images", "what an image costs", ["all"]),
     ),
 }
+if not WORKLOADS:  # commands alone
+    NOTEBOOKS = {"environments": NOTEBOOKS["environments"]}
 if ROOFS:
     NOTEBOOKS["roofline"] = (
         "roofline",

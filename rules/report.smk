@@ -8,7 +8,7 @@ rule build_report:
     input:
         tables=rules.extract_tables.output,
         published=rules.judge_published.output if PAPERS else [],
-        image_costs=rules.count_image_costs.output,
+        image_costs=rules.count_image_costs.output if WORKLOADS else [],
         paper=PAPER_FILES,
         notebooks=rules.draw_notebooks.output,
         references=collect(
@@ -20,8 +20,8 @@ rule build_report:
         machine=rules.describe_machine.output.record,
         ceilings=ROOFS,
         probes=collect(layout.probe_record(MACHINE, "{env}"), env=ENVIRONMENTS),
-        host=form("host"),
-        images=collect(form("{env}"), env=ENVIRONMENTS),
+        host=form("host") if WORKLOADS else [],
+        images=collect(form("{env}"), env=ENVIRONMENTS) if WORKLOADS else [],
         data=sorted({data_record(workload) for workload in WORKLOADS}),
         pipelines=PIPELINES,
         network=rules.measure_network.output.record if GROUPED_IN else [],
@@ -45,7 +45,7 @@ rule build_report:
         study=json.dumps(STUDIED.to_json(), sort_keys=True),
         code=DRAWING,
         results=subpath(output.pages, parent=True),
-        images=subpath(input.host, ancestor=2),
+        images=lambda wildcards: str(IMAGES),
     message:
         "write the report"
     shell:

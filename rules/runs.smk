@@ -72,7 +72,7 @@ rule take_ceilings:
 # They are measured with PyTorch: a study on a stack of another framework has none, and its page says so.
 ROOFS = (
     [rules.take_ceilings.output.record]
-    if stack_framework(STACK) == DEFAULT_FRAMEWORK
+    if WORKLOADS and stack_framework(STACK) == DEFAULT_FRAMEWORK
     else []
 )
 
@@ -87,6 +87,8 @@ rule run_rounds:
         ),
     log:
         "results/logs/{study}/{machine}/rounds/{workload}/{environments}.log",
+    wildcard_constraints:
+        workload="|".join(WORKLOADS) or "(?!)",
     priority: 80
     retries: 0
     threads: workflow.cores
@@ -122,37 +124,67 @@ use rule run_rounds as run_rounds_of_arm with:
         "{wildcards.workload}: whole runs and training steps, {wildcards.environments}.{wildcards.varied}"
 
 
-rule run_causes:
-    # One launch of each environment serves every workload: a campaign of each.
-    input:
-        images=campaign_images,
-        data=sorted({job_data(one) for one in CAUSES}),
-    output:
-        sealed=[
-            layout.sealed_record(
-                STUDY, "{machine}", one.workload, "causes.{environments}"
-            )
-            for one in CAUSES
-        ],
-    log:
-        f"results/logs/{STUDY}/{{machine}}/causes/{{environments}}.log",
-    priority: 50
-    retries: 0
-    threads: workflow.cores
-    resources:
-        machine=1,
-    params:
-        study=study_json("causes"),
-        code=code_of_jobs("causes"),
-        jobs=causes_options,
-        options=campaign_options,
-        images=STACK_IMAGES,
-    message:
-        "kernels, operators and files, {wildcards.environments}"
-    shell:
-        "TARE_CODE={params.code:q} "
-        "python -m tare reasons --study {params.study:q} {params.options} --images {params.images:q} {params.jobs}"
-        " 2> {log:q}"
+if OWN_JOBS:
+
+    rule run_command:
+        output:
+            record=layout.sealed_record(
+                "{study}", "{machine}", "{workload}", "rounds.{environments}"
+            ),
+        log:
+            "results/logs/{study}/{machine}/rounds/{workload}/{environments}.log",
+        wildcard_constraints:
+            workload="|".join(OWN_JOBS),
+        priority: 80
+        retries: 0
+        threads: workflow.cores
+        resources:
+            machine=1,
+        params:
+            study=study_json("command"),
+            code=command_code,
+            environments=campaign_environments,
+        message:
+            "{wildcards.workload}: whole runs of a command, {wildcards.environments}"
+        shell:
+            "TARE_CODE={params.code:q} "
+            "python -m tare command --study {params.study:q} --workload {wildcards.workload:q}"
+            " --environments {params.environments:q} --out {output.record:q} 2> {log:q}"
+
+
+if WORKLOADS:
+
+    rule run_causes:
+        # One launch of each environment serves every workload: a campaign of each.
+        input:
+            images=campaign_images,
+            data=sorted({job_data(one) for one in CAUSES}),
+        output:
+            sealed=[
+                layout.sealed_record(
+                    STUDY, "{machine}", one.workload, "causes.{environments}"
+                )
+                for one in CAUSES
+            ],
+        log:
+            f"results/logs/{STUDY}/{{machine}}/causes/{{environments}}.log",
+        priority: 50
+        retries: 0
+        threads: workflow.cores
+        resources:
+            machine=1,
+        params:
+            study=study_json("causes"),
+            code=code_of_jobs("causes"),
+            jobs=causes_options,
+            options=campaign_options,
+            images=STACK_IMAGES,
+        message:
+            "kernels, operators and files, {wildcards.environments}"
+        shell:
+            "TARE_CODE={params.code:q} "
+            "python -m tare reasons --study {params.study:q} {params.options} --images {params.images:q} {params.jobs}"
+            " 2> {log:q}"
 
 
 use rule run_rounds as run_sweep with:
@@ -174,37 +206,39 @@ use rule run_rounds as run_sweep with:
         "{wildcards.workload}: batch sweep on the host"
 
 
-rule run_profile:
-    # One command profiles every workload in an environment, one launch after the other.
-    input:
-        images=form("{env}"),
-        data=sorted({job_data(one) for one in CAUSES}),
-    output:
-        records=[
-            layout.profile_record(STUDY, "{machine}", workload, "{env}")
-            for workload in WORKLOADS
-        ],
-        traces=[
-            directory(layout.traces_folder(STUDY, "{machine}", workload, "{env}"))
-            for workload in WORKLOADS
-        ],
-    log:
-        f"results/logs/{STUDY}/{{machine}}/profile/{{env}}.log",
-    priority: 60
-    retries: 0
-    threads: workflow.cores
-    resources:
-        machine=1,
-    params:
-        study=study_json("profile"),
-        code=code_of_jobs("profile"),
-        jobs=profile_options,
-        images=subpath(input.images, parent=True),
-    message:
-        "profiled launch in {wildcards.env}, of each workload"
-    shell:
-        "python -m tare profiles --study {params.study:q} --env {wildcards.env:q} --images {params.images:q}"
-        " {params.jobs} 2> {log:q}"
+if WORKLOADS:
+
+    rule run_profile:
+        # One command profiles every workload in an environment, one launch after the other.
+        input:
+            images=form("{env}"),
+            data=sorted({job_data(one) for one in CAUSES}),
+        output:
+            records=[
+                layout.profile_record(STUDY, "{machine}", workload, "{env}")
+                for workload in WORKLOADS
+            ],
+            traces=[
+                directory(layout.traces_folder(STUDY, "{machine}", workload, "{env}"))
+                for workload in WORKLOADS
+            ],
+        log:
+            f"results/logs/{STUDY}/{{machine}}/profile/{{env}}.log",
+        priority: 60
+        retries: 0
+        threads: workflow.cores
+        resources:
+            machine=1,
+        params:
+            study=study_json("profile"),
+            code=code_of_jobs("profile"),
+            jobs=profile_options,
+            images=subpath(input.images, parent=True),
+        message:
+            "profiled launch in {wildcards.env}, of each workload"
+        shell:
+            "python -m tare profiles --study {params.study:q} --env {wildcards.env:q} --images {params.images:q}"
+            " {params.jobs} 2> {log:q}"
 
 
 use rule run_rounds as run_profile_of_stack with:

@@ -20,7 +20,7 @@ import numpy as np
 import pandas as pd
 
 from tare.analysis.choice import without_co_runner
-from tare.analysis.launch_rows import PHASES
+from tare.analysis.launch_rows import PHASES, PROGRAM
 from tare.analysis.metrics import pivot
 from tare.model.registry import HOST
 from tare.model.roles import CONTROL
@@ -28,7 +28,7 @@ from tare.model.tables import DIFFERENT
 from tare.stats.families import selected_level
 from tare.stats.intervals import Estimate, Interval, Spread, moderated, student, t_interval, tellable
 
-PHASE_METRICS = (*PHASES, "exit_s")
+PHASE_METRICS = (*PHASES, PROGRAM, "exit_s")
 SMALLEST_SHARE = 0.01  # of a step's own time: what is less is not worth a comparison, and widens all others
 OPERATOR = "operator"
 ALL_OPERATORS = "all operators"

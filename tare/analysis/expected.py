@@ -48,11 +48,13 @@ JOB_S: Mapping[str, float] = {
     "judge_published": 5,
     "reference_tables": 5,
     "summarize_environment": 3,
+    "run_command": 300,
     "draw_notebooks": 15,
     "build_report": 8,
     "all": 0,
 }
 ALWAYS = ("count_image_costs", "extract_tables", "draw_notebooks", "build_report")
+OF_NETWORKS = ("count_image_costs",)  # of those, what a study of commands alone has none of
 
 BEGIN_S = 5.0  # a campaign: copies, places of its launches
 RUN_S = 2.5  # a whole run beyond its steps, of a workload that doesn't say it
@@ -64,12 +66,14 @@ PIPELINE_SAMPLE_S = 0.0011  # of the input alone, in the mean of its passes
 SHARED_TIMES = 1.2  # a whole run, in the mean of one beside a neighbour and one alone
 GROUP_S, GROUP_TIMES, GRADIENT_BYTES = 3.5, 1.5, 4  # a group beyond starts and steps; its step by that of one alone
 COMPILED_S = {"inductor": 33.0}  # a whole run more
+COMMAND_S = 10.0  # a run of a command, of which nobody says anything
 REFUSED_S = 2.0  # a campaign of what this machine can't do, sealed with the reason
 
 
 def jobs(study: Study) -> Iterator[tuple[str, float]]:
     """Rule and seconds of each job that measures."""
-    yield "measure_ceilings", JOB_S["measure_ceilings"]
+    if study.workloads:
+        yield "measure_ceilings", JOB_S["measure_ceilings"]
     if study.distributed is not None:
         yield "measure_network", JOB_S["measure_network"]
     causes_s = 0.0  # one job for all workloads
@@ -77,9 +81,13 @@ def jobs(study: Study) -> Iterator[tuple[str, float]]:
         seconds = campaign_s(study, one)
         if one.kind == "causes":
             causes_s += seconds
+        elif one.is_command:
+            yield "run_command", seconds
         else:
             varied = one.arm or one.scenario != "single"
             yield f"run_{one.kind}_of_arm" if varied else f"run_{one.kind}", seconds
+    if not study.workloads:
+        return
     yield "run_causes", causes_s
     profiled_s = {name: PROFILE_S + _run(name, job).whole_s for name, job in study.workloads.items()}
     for _ in study.environments:
@@ -105,7 +113,7 @@ def by_rule(study: Study) -> dict[str, float]:
 
 def whole_s(study: Study) -> float:
     """Seconds of a study's whole workflow, where the images and the data that it shares with others are there."""
-    mean_s, rules = by_rule(study), list(ALWAYS)
+    mean_s, rules = by_rule(study), [rule for rule in ALWAYS if study.workloads or rule not in OF_NETWORKS]
     rules += ["build_naive_image"] * study.naive_image + ["judge_published"] * bool(study.papers)
     return measuring_s(study) + sum(mean_s[rule] for rule in rules)
 
@@ -131,7 +139,7 @@ def images_s(study: Study, images: Path) -> float:
     `study`: whose stacks are needed. `images`: folder of the image records of all stacks.
     """
     found = 0.0
-    for stack in study.stacks_needed:
+    for stack in study.stacks_needed if study.workloads else ():
         rules = {"tree": "build_tree", "oci": "build_image"}
         rules |= dict.fromkeys(study.environments_of(stack), "derive_image")
         missing = (name for name in rules if not stack_record(images / stack, name).exists())
@@ -141,6 +149,8 @@ def images_s(study: Study, images: Path) -> float:
 
 def round_s(study: Study, one: CampaignId) -> float:
     """Seconds of a round of whole runs: what each of its launches takes alone on the machine."""
+    if one.is_command:
+        return len(arms.launch_names(None, one.environments)) * COMMAND_S
     arm, job = arms.parse(one.arm) if one.arm else None, study.workloads[one.workload]
     own, run = len(arms.launch_names(arm, one.environments, one.scenario)), _run(one.workload, job)
     if one.scenario == SHARED:
@@ -156,13 +166,15 @@ def round_s(study: Study, one: CampaignId) -> float:
 
 def campaign_s(study: Study, one: CampaignId) -> float:
     """Seconds of one campaign."""
-    arm, job = arms.parse(one.arm) if one.arm else None, study.workloads[one.workload]
+    arm = arms.parse(one.arm) if one.arm else None
     if one.kind == "causes":
+        job = study.workloads[one.workload]
         steps = LOOKED_STEPS + study.causes.warmup_steps + study.causes.steps
         launch_s = replace(_run(one.workload, job).work, once_s=CAUSES_S).seconds(steps)
         launches = study.causes.units * len(arms.launch_names(None, one.environments))
         return Work(once_s=BEGIN_S, each_s=launch_s).seconds(launches)
     if one.kind == "sweep":
+        job = study.workloads[one.workload]
         swept = [_run(one.workload, job, batch) for batch in job.sweep_batches]
         swept_s = sum(replace(run.work, once_s=SWEPT_S).seconds(run.steps) for run in swept)
         each_s = _run(one.workload, job).work.once_s + swept_s

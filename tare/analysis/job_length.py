@@ -39,7 +39,7 @@ MODEL = "fixed_s, step_share, host_fixed_s"
 
 
 def cost_rows(found: Sequence[Measured]) -> list[dict[str, Any]]:
-    """Rows of the table `job_length`, of every headline of whole runs.
+    """Rows of the table `job_length`, of every headline of whole runs of Tare's own networks.
 
     `found`: the campaigns of a study; a headline of rounds goes with its steps of the same workload and
     environments.
@@ -48,7 +48,7 @@ def cost_rows(found: Sequence[Measured]) -> list[dict[str, Any]]:
     return [
         row
         for one in found
-        if is_headline(one.campaign.name, "rounds")
+        if is_headline(one.campaign.name, "rounds") and not one.campaign.plan.is_command
         for row in _Pair(one, steps.get(_question(one))).rows()
     ]
 

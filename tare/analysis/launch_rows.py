@@ -9,6 +9,7 @@ from __future__ import annotations
 import statistics
 from typing import Any
 
+from tare.analysis.told_steps import AFTER, BEFORE, parts_by_steps, step_times
 from tare.core.errors import IntegrityError
 from tare.model.journals.units import TRAIN, launched_ns, mark_ns, real_s, replicates_at
 from tare.model.records.campaigns import Unit
@@ -42,6 +43,9 @@ PHASES = {
 LATE_IMPORTS = {
     phase: f"{phase.removesuffix('_s')}_imports_s" for phase in ("join_s", "data_s", "model_s", "first_step_s")
 }
+PROGRAM = "program_s"  # of a command, of which no phase is known, from its first instruction to its end
+# Of a command whose hook told its steps; the parts of its program around them, and the median of a step.
+TOLD_STEPS = ("before_steps_s", "told_step_s", "after_steps_s")
 SLOWDOWN = "slowdown"
 JOINED = "joined"  # the mark of a group's member when all have met
 # Metrics of an exchange, and what each is of its members' steps: the median of those behind the warm-up.
@@ -85,11 +89,12 @@ def whole_run_rows(launch: LaunchRecord) -> list[Row]:
     between the end of the paper's epoch and the last mark, and without what a transport takes to carry files
     (`put_s`, `fetch_s`). `user_s` and `system_s`
     are getrusage inside, loader worker included, from the program's first line to the end of the epoch. Of a group,
-    `real_s` is of all members, rates are of all that train, everything else is rank 0's. Of a command, `real_s` and
-    what the machine did meanwhile are all that is known.
+    `real_s` is of all members, rates are of all that train, everything else is rank 0's. Of a command, `real_s`,
+    what is seen of it from outside, and what the machine did meanwhile are all that is known.
     """
     if launch.program != WORKER:
-        return [measured("real_s", real_s(launch), "s", "launcher"), *contention_rows(launch)]
+        run = measured("real_s", real_s(launch), "s", "launcher")
+        return [run, *command_rows(launch), *contention_rows(launch)]
     inside = launch.seen_inside()
     results = inside.results_as(TrainResults)
     entry, end = inside.mark("entry"), inside.mark("epoch_end")
@@ -126,6 +131,24 @@ def whole_run_rows(launch: LaunchRecord) -> list[Row]:
         *boot_rows(launch),
         *contention_rows(launch),
     ]
+
+
+def command_rows(launch: LaunchRecord) -> list[Row]:
+    """Parts of a run of a command that was held at its first instruction, and its steps where a hook told them."""
+    if launch.slices is None:
+        return []
+    start_s, exit_s = launch.slices.start_s, launch.slices.exit_s
+    rows = [
+        measured("runtime_start_s", start_s, "s", "launcher"),
+        measured(PROGRAM, real_s(launch) - start_s - exit_s, "s", "slices"),
+        measured("exit_s", exit_s, "s", "launcher"),
+    ]
+    parts, steps = parts_by_steps(launch), step_times(launch)
+    if parts is None or launch.steps is None:
+        return rows
+    told = (parts[BEFORE], statistics.median(steps), parts[AFTER])
+    source = f"{launch.steps.teller}, {len(steps)} steps"
+    return rows + [measured(name, value, "s", source) for name, value in zip(TOLD_STEPS, told, strict=True)]
 
 
 def slowdown_row(beside: LaunchRecord | None, alone: LaunchRecord | None) -> Row:

@@ -146,8 +146,8 @@ def _beside_launches(campaign: SealedCampaign, unit: Unit) -> Iterator[tuple[str
 
 
 def identify(plan: Plan, campaign: str, env: str, batch: int | None) -> Row:
-    """The identity that every row of a campaign carries."""
-    return cell_of(plan, campaign, env, batch).row()
+    """The identity that every row of a campaign carries; a command has no batch that anybody knows."""
+    return cell_of(plan, campaign, env, None if plan.is_command else batch).row()
 
 
 def identity_of(metrics: pd.DataFrame) -> Row:

@@ -20,7 +20,7 @@ import pandas as pd
 from tare.analysis.bounds import Ends, ends_of, failures_of, sides, stopped_runs
 from tare.analysis.choice import EXPLORATORY, PRIMARY
 from tare.analysis.copies import part_of
-from tare.analysis.launch_rows import PHASES, SLOWDOWN
+from tare.analysis.launch_rows import PHASES, PROGRAM, SLOWDOWN, TOLD_STEPS
 from tare.analysis.metrics import identity_of, pivot
 from tare.analysis.sliced_rounds import is_sliced, long_tail, sliced_units, unsliced_reason, whole_run_estimate
 from tare.analysis.switch_costs import switching
@@ -55,7 +55,7 @@ from tare.stats.intervals import (
 
 GROUP_METRICS = ("group_step_s", "compute_step_s", "exposed_exchange_s")  # of instances that train together
 RUN_METRICS = (
-    *("real_s", "user_s", "system_s", *PHASES, "exit_s", "samples_per_s", "images_per_s"),
+    *("real_s", "user_s", "system_s", *PHASES, PROGRAM, "exit_s", *TOLD_STEPS, "samples_per_s", "images_per_s"),
     *GROUP_METRICS,
     SLOWDOWN,
 )
@@ -63,8 +63,8 @@ STEP_METRICS = ("step_s",)
 CAUSE_METRICS = ("files_first_s", "files_stat_s", "files_read_s", "libraries_map_s", "imports_after_read_s")
 METRICS_OF = {"rounds": RUN_METRICS, "steps": STEP_METRICS, "causes": CAUSE_METRICS}
 MARGIN_OF = {"rounds": "run", "steps": "step", "causes": "run"}
-# What only jobs with a warm-up have, groups, jobs with a neighbour.
-OF_SOME = ("images_per_s", *GROUP_METRICS, SLOWDOWN)
+# What only jobs with a warm-up have, groups, jobs with a neighbour, commands.
+OF_SOME = ("images_per_s", *GROUP_METRICS, SLOWDOWN, PROGRAM, *TOLD_STEPS)
 RATES = ("samples_per_s", "images_per_s")  # the sum of rates is no total
 NO_TOTAL = (*RATES, SLOWDOWN)
 # Where a metric is a robust summary of a launch, the metric whose sum holds its stalls as well.
@@ -224,7 +224,8 @@ def _comparisons(found: Measured) -> list[_Comparison]:
     beside = [(role.environment, role.name) for role in alone]
     found_all: list[_Comparison] = []
     for metric in METRICS_OF[found.campaign.kind] if pairs or beside else ():
-        if metric in OF_SOME and metric not in set(found.metrics["metric"]):
+        of_some = metric in OF_SOME or (plan.is_command and metric != WHOLE_RUN)
+        if of_some and metric not in set(found.metrics["metric"]):
             continue
         own = pairs if metric == SLOWDOWN else [*pairs, *beside]  # which is a ratio to them already
         if not own:

@@ -75,7 +75,7 @@ def run_plan(arguments: argparse.Namespace) -> None:
     if arguments.minutes is not None:
         _plan_minutes(arguments)
         return
-    from tare.model.studies.study import PRIMARY, load_checked, settings_of
+    from tare.model.studies.study import PRIMARY, load_checked
 
     if arguments.stamp:
         _stamp(load_checked(arguments.study))
@@ -90,7 +90,7 @@ def run_plan(arguments: argparse.Namespace) -> None:
 
     study = load_checked(arguments.study, _over(arguments))
     if arguments.workload:
-        study = study.replace(workloads={arguments.workload: settings_of(study.workloads, arguments.workload)})
+        study = study.only(arguments.workload)
     own = study_folder(study.study, machine_name())
     others = sorted(path for path in CAMPAIGNS.glob("*/*") if path.is_dir() and path != own)
     total, unknown, notes = 0.0, 0, []

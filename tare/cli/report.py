@@ -14,7 +14,7 @@ def add(subparsers: Any) -> None:
 
     notebook = subparsers.add_parser("notebook", parents=[common], help="execute notebooks, which draw figures")
     notebook.add_argument("name", nargs="+", help="a notebook of notebooks/, or a paper, whose figures are drawn")
-    notebook.add_argument("--workloads", nargs="+", required=True, help="those of the study")
+    notebook.add_argument("--workloads", nargs="*", default=[], help="those of the study, without its commands")
     notebook.add_argument("--jobs", type=int, default=1, help="how many side by side (default 1)")
     notebook.add_argument(
         "--figures",

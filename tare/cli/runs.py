@@ -26,6 +26,13 @@ def add(subparsers: Any) -> None:
         parser.add_argument("--out", type=Path, required=True, help="sealed.json of the campaign")
         parser.set_defaults(run=run_comparison, kind=kind)
 
+    command = subparsers.add_parser("command", help="whole runs of a study's own command, compared")
+    command.add_argument("--study", required=True, help="a study file, or the study as inline JSON")
+    command.add_argument("--workload", required=True, help="its name among the study's workloads")
+    command.add_argument("--environments", nargs="+", required=True, help="host is added if missing")
+    command.add_argument("--out", type=Path, required=True, help="sealed.json of the campaign")
+    command.set_defaults(run=run_command)
+
     reasons = subparsers.add_parser(
         "reasons", parents=[common], help="the causes of several workloads, compared by the same launches"
     )
@@ -109,6 +116,14 @@ def run_comparison(arguments: argparse.Namespace) -> None:
     measure.compare(*_given(arguments, *first, "arm", "scenario", "neighbour_data"))
     if arguments.kind == "rounds" and arguments.arm is None and arguments.scenario == "single":
         _say_verdicts([arguments.out])
+
+
+def run_command(arguments: argparse.Namespace) -> None:
+    """`tare command`."""
+    from tare.weigh.studied import measure
+
+    measure(*_given(arguments, "study", "workload", "environments", "out"))
+    _say_verdicts([arguments.out])
 
 
 def run_reasons(arguments: argparse.Namespace) -> None:

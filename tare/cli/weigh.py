@@ -112,7 +112,7 @@ def _request(arguments: argparse.Namespace) -> Request:
     import re
 
     from tare.core.errors import UserError
-    from tare.weigh.choices import read_bind, read_choices
+    from tare.model.choices import read_bind, read_choices
     from tare.weigh.request import Request
     from tare.weigh.variables import chosen, read_variables
 

@@ -33,10 +33,11 @@ WORKLOADS, FRAMEWORKS, SETTINGS = "workloads", "tare.worker.frameworks", "tare.w
 INSTRUMENTS = "tare.worker.instruments"  # a module of a framework's name, where it has any
 SCENARIOS = "tare.launch.scenarios"
 INSIDE = ("tare", "tare.worker", WORKLOADS)  # packages whose modules are followed inside a launch
-AROUND = ("tare.core.process", "tare.experiments", "tare.launch")
+AROUND = ("tare.core.process", "tare.experiments", "tare.launch", "tare.weigh")
 # Of each kind of measurement: the modes of its launches, and the module of its design.
 KINDS: Mapping[str, tuple[tuple[str, ...], str]] = {
     "rounds": (("train",), "tare.experiments.rounds"),
+    "command": ((), "tare.weigh.studied"),
     "causes": (("causes",), "tare.experiments.causes"),
     "sweep": (("train",), "tare.experiments.rounds"),
     "starts": (("start",), "tare.experiments.starts"),
@@ -50,7 +51,11 @@ BESIDE = "tare.experiments.beside"  # the design of whole runs that have one
 JUDGES = "tare.analysis.extract"
 READING = ("tare.core", "tare.model", "tare.profilers", "tare.stats", "tare.analysis")
 SITES = "tare.launch.sites"  # how launches find images, data, compilers, devices
-FURTHER: Mapping[str, tuple[str, ...]] = {"profile": ("tare.experiments.rounds",)}  # whose specification it takes
+# Whose specification it takes, and what runs inside a command.
+FURTHER: Mapping[str, tuple[str, ...]] = {
+    "profile": ("tare.experiments.rounds",),
+    "command": ("tare.weigh.hook.sitecustomize",),
+}
 
 
 def inside(

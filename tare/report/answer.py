@@ -38,7 +38,7 @@ def summary(evidence: Evidence) -> list[str]:
     if rows.empty:
         return ["No environment but the host ran: there is nothing to compare with it yet."]
     asked = {METRIC_OF[one.kind] for one in campaigns(evidence.study) if one.kind in METRIC_OF}
-    asked |= {METRIC_OF[STEPS]} if evidence.study.rounds.steps else set()
+    asked |= {METRIC_OF[STEPS]} if evidence.networks and evidence.study.rounds.steps else set()
     shown = [(metric, what) for metric, what in KINDS.items() if metric in asked]
     return [tally(rows[rows["metric"] == metric].to_dict("records"), what) for metric, what in shown]
 

@@ -35,6 +35,7 @@ from tare.report.references import gather as gather_references
 Campaign = SealedCampaign
 Key = TypeVar("Key")
 COPIES = "copies"  # a benchmark, by its name
+IMAGE_COSTS = "image_costs"
 TABLES = (
     "verdicts", "decisions", "job_length", "counts", "fingerprints", "families", "stack_profiles",
     "kernels", "image_costs", "ledger",
@@ -101,8 +102,18 @@ class Evidence:
 
     @property
     def workloads(self) -> list[str]:
-        """The study's workloads, in its order."""
+        """All of which the study measures whole runs: Tare's networks, then the user's own jobs."""
+        return list(self.study.measured)
+
+    @property
+    def networks(self) -> list[str]:
+        """Tare's own of them, which alone have profiles, causes, training steps and losses."""
         return list(self.study.workloads)
+
+    @property
+    def own_jobs(self) -> list[str]:
+        """The user's own of them, each a command."""
+        return list(self.study.own_jobs)
 
     @property
     def environments(self) -> list[str]:
@@ -172,7 +183,9 @@ def gather(results: Path, shared: Path, study_source: str, images: Path | None =
         study=at_published_size(study.replace(device=_device(study, ceilings, sealed))),
         results=results,
         metrics=metrics,
-        **{name: table(name) for name in TABLES},
+        **{name: table(name) for name in TABLES if name != IMAGE_COSTS},
+        # Commands alone have no image whose costs are counted.
+        image_costs=table(IMAGE_COSTS) if study.workloads else tables.make(IMAGE_COSTS, []),
         # Of a study that repeats no paper nothing was judged.
         **{name: table(name) if papers else tables.make(name, []) for name in ("published", "claims")},
         samples={name: table(name) for name in SAMPLE_TABLES} if papers else {},
@@ -180,8 +193,8 @@ def gather(results: Path, shared: Path, study_source: str, images: Path | None =
         machine=read_machine(layout.of_machine(results, machine, layout.MACHINE_FILE)),
         ceilings=ceilings,
         probes=image_records.read_probes(here(layout.probes_folder(machine)), study.environments),
-        images=image_records.read_images(images / study.stack),
-        trees=_existing(image_records.TreeRecord, trees),
+        images=image_records.read_images(images / study.stack) if study.workloads else {},
+        trees=_existing(image_records.TreeRecord, trees) if study.workloads else {},
         official=_existing(image_records.OciRecord, official),
         data=_data_of(study, shared / "data"),
         campaigns=sealed,

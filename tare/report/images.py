@@ -318,7 +318,7 @@ def choices(evidence: Evidence) -> Iterator[Choice]:
 
     As the page's script gets it: rounded, so that both compute with the same numbers; no negative zero.
     """
-    for workload in evidence.workloads:
+    for workload in evidence.networks:
         given = (evidence.image_costs, evidence.verdicts, evidence.metrics, workload, evidence.study.stack)
         for one in sorted(built(*given), key=lambda image: env_order(image.env)):
             if one.size_bytes is not None:

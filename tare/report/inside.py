@@ -143,9 +143,9 @@ def roofline(evidence: Evidence) -> Mapping[str, Any]:
     if record is None:
         return {"absent": NO_CEILINGS, "record": None}
     return {
-        "absent": None, "record": record, "workloads": evidence.workloads,
+        "absent": None, "record": record, "networks": evidence.networks,
         "points": points_table(evidence, record),
-        "families": [families_table(evidence, record, name) for name in evidence.workloads],
+        "families": [families_table(evidence, record, name) for name in evidence.networks],
         "ceilings": ceiling_sentences(record),
         "tables": [bandwidth_table(record), product_table(record)],
     }  # fmt: skip

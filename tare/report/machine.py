@@ -16,7 +16,7 @@ from tare.model.journals.sealed import SealedCampaign
 from tare.model.journals.units import counted, others_in
 from tare.model.records.campaigns import Others
 from tare.model.records.images import Channels, TreeRecord
-from tare.model.records.launches import Facts, LaunchRecord
+from tare.model.records.launches import WORKER, Facts, LaunchRecord
 from tare.model.records.machine import MachineRecord
 from tare.model.registry import HOST, SINGLE
 from tare.model.roles import CONTROL, read_role
@@ -62,7 +62,12 @@ def _ok_launches(campaigns: Iterable[Campaign]) -> Iterator[tuple[Campaign, str,
     """Launches that succeeded, each with its campaign and its name there."""
     for campaign in campaigns:
         for unit in campaign.units:
-            yield from ((campaign, name, launch) for name, launch in unit.launches.items() if launch.ok)
+            yield from ((campaign, name, launch) for name, launch in unit.launches.items() if _has_worker(launch))
+
+
+def _has_worker(launch: LaunchRecord) -> bool:
+    """Whether a launch succeeded that has a record from inside: no command has."""
+    return launch.ok and launch.program == WORKER
 
 
 def _headlines_first(evidence: Evidence) -> list[Campaign]:
@@ -100,6 +105,8 @@ def pythons(evidence: Evidence) -> dict[str, str]:
 
 def deviation_sentences(evidence: Evidence) -> list[str]:
     """Where effective conditions differed from those asked for, and in how many launches."""
+    if not evidence.networks:
+        return []
     total, found = 0, Counter[str]()
     for campaign, name, launch in _ok_launches(evidence.campaigns):
         total += 1
@@ -112,8 +119,10 @@ def deviation_sentences(evidence: Evidence) -> list[str]:
     return [f"{line} ({count} of {total} successful launches)" for line, count in found.most_common()]
 
 
-def conditions_table(evidence: Evidence) -> Table:
-    """Effective conditions as seen from inside the first successful launch of each environment."""
+def conditions_table(evidence: Evidence) -> Table | None:
+    """Effective conditions as seen inside the first successful launch of each environment; None of commands."""
+    if not evidence.networks:
+        return None
     facts = {env: record for env, record in first_facts(evidence).items() if env != CONTROL}
     names = [env for env in evidence.environments if env in facts]
     asked = evidence.study.conditions
@@ -318,8 +327,10 @@ def software_table(evidence: Evidence) -> Table:
     if inside := first_facts(evidence).get(HOST):
         rows += [["Python inside", inside.python]]
         rows += [["PyTorch inside", inside.framework.version if inside.framework else None]]
-    rows += [[f"{name} inside", version] for name, version in packages(evidence).items() if name in SHOWN_PACKAGES]
-    rows.append(["Stack", f"{evidence.study.stack}{stand_in(evidence)}"])
+    shown = {name: version for name, version in packages(evidence).items() if name in SHOWN_PACKAGES}
+    rows += [[f"{name} inside", version] for name, version in shown.items() if name != "torch"]
+    if evidence.networks:
+        rows.append(["Stack", f"{evidence.study.stack}{stand_in(evidence)}"])
     made = [image for image in evidence.images.values() if not isinstance(image, TreeRecord)]
     rows += [["Base of the image", name] for name in [one.base.name for one in made if one.base is not None][:1]]
     rows += [["Digest of the image", digest] for digest in [one.digest for one in made if one.digest][:1]]
@@ -353,6 +364,7 @@ def device_table(evidence: Evidence) -> Table:
         rows.append(["Source of the peaks", ceilings.claim_source(evidence.ceilings)])
     threads = evidence.study.conditions.threads
     note = f"Rates: best repetition with {threads} thread{'s' if threads > 1 else ''}, as the study trains."
+    note = note if evidence.ceilings is not None else ""
     return Table(caption="Device", columns=["", "value"], rows=rows, note=note, wide=False)
 
 

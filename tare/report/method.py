@@ -41,6 +41,7 @@ TOLERANCE = 2e-3
 LARGEST_RELATIVE_LOSS = 1e-4  # single precision, sums in another order: some thousand roundings of 6e-8
 LOSS_OF = {"rounds": "loss_last", "steps": "step_loss_last"}
 # What holds for every study; its own plan stands in a table.
+FIRST_ROWS = 3  # of `design_rows`
 METHOD = (
     "The unit is the round, never the launch, the slice or the step. Per unit: the logarithm of each environment's "
     "ratio to the mean of the two hosts. The control is the second host's ratio to the first: what the instrument "
@@ -51,10 +52,34 @@ METHOD = (
     "within the margin. Across zero and beyond the margin: inconclusive. Else: different.",
     "Beside the typical time stands all time, stalls included. “Equivalent” without more words: both lie inside "
     "the margin and stalls add nothing that is sure; else it is said to hold but for stalls.",
+)
+OF_NETWORKS = (
     "Equal for all: the tree of interpreter and packages, byte for byte; threads, CPUs, open files, /dev/shm, an "
     "allow-listed environment, working directory, data path, network, page cache and allocator.",
     "Profiled launches and timed launches are never the same launch.",
 )
+OF_COMMANDS = (
+    "A command of your own runs as each runtime starts it by itself: its folder, user, network and variables are "
+    "equal for all; images, processors and limits are what its user gets there, and so are part of the answer.",
+)
+
+
+LIMITS_OF_NETWORKS = (
+    "Training steps are timed on batches in memory, one launch at a time. What loader workers, other jobs or "
+    "memory pressure do to a step is in the whole runs only.",
+    "FLOPs and bytes are modelled from operators. The bytes count every operand as if no cache kept any of it: "
+    "an upper bound, never DRAM traffic.",
+    "Each environment was profiled once: its operator times and utilisation show what runs, not small differences.",
+)
+
+
+def method_sentences(evidence: Evidence) -> list[str]:
+    """What holds for every study, and for what this one measures."""
+    return [
+        *METHOD,
+        *(OF_NETWORKS if evidence.networks else ()),
+        *(OF_COMMANDS if evidence.own_jobs else ()),
+    ]
 
 
 def design_sentence(campaign: Campaign, verdicts: pd.DataFrame) -> str:
@@ -215,20 +240,39 @@ def share_text(failed: Failures) -> str:
 
 def plan_table(evidence: Evidence) -> Table | None:
     """What the study's plan declared before any data; None where no campaign of all environments is sealed."""
-    rounds, steps = evidence.headlines("rounds"), evidence.headlines("steps")
+    rounds = [one for one in evidence.headlines("rounds") if not one.plan.is_command]
+    steps = evidence.headlines("steps")
     if not rounds:
         return None
-    plan = rounds[0].plan
-    sampling, conditions = plan.sampling, plan.conditions
-    wrong = 100 * (1 - sampling.confidence)
+    conditions, design = rounds[0].plan.conditions, design_rows(rounds, evidence)
     allocators = [f"{conditions.allocator} in whole runs"]
     if steps and steps[0].plan.measured is not None:
         allocators.append(f"{listed(list(steps[0].plan.measured.levels))} in training steps")
     told = {
+        **{name: design.pop(name) for name in list(design)[:FIRST_ROWS]},
+        "Training steps": _steps(steps[0]) if steps else None,
+        **design,
+        "Arms": "every environment at the level, two hosts among them, and a launch as in the headline"
+        if evidence.arms()
+        else None,
+        "Threads, logical CPUs": f"{conditions.threads}, {conditions.cpus}",
+        "Page cache": conditions.page_cache,
+        "Allocator": listed(allocators),
+        "Network": _network(evidence),
+    }
+    rows: list[Row] = [[name, text] for name, text in told.items() if text]
+    return Table(caption="The plan, the same for all environments", columns=["", "value"], rows=rows)
+
+
+def design_rows(rounds: list[Campaign], evidence: Evidence) -> dict[str, str | None]:
+    """How headline campaigns of whole runs were designed, by what; the FIRST_ROWS are of a round."""
+    plan = rounds[0].plan
+    sampling = plan.sampling
+    wrong = 100 * (1 - sampling.confidence)
+    return {
         "A round": f"{len(plan.launch_names)} whole runs to completion, the host among them twice",
         "Its launches advance": _advance(rounds[0]),
         "Rounds discarded first": _discarded(rounds[0]),
-        "Training steps": _steps(steps[0]) if steps else None,
         "How many rounds": f"{sampling.units}, fixed by the study"
         if sampling.half_width is None
         else f"a pilot of {sampling.pilot}, then as many as ±{margin_text(sampling.half_width)} needs; a time "
@@ -243,16 +287,7 @@ def plan_table(evidence: Evidence) -> Table | None:
         if plan.margins
         else None,
         "Files of the second host": _copies(rounds, evidence.copies),
-        "Arms": "every environment at the level, two hosts among them, and a launch as in the headline"
-        if evidence.arms()
-        else None,
-        "Threads, logical CPUs": f"{conditions.threads}, {conditions.cpus}",
-        "Page cache": conditions.page_cache,
-        "Allocator": listed(allocators),
-        "Network": _network(evidence),
     }
-    rows: list[Row] = [[name, text] for name, text in told.items() if text]
-    return Table(caption="The plan, the same for all environments", columns=["", "value"], rows=rows)
 
 
 def _advance(campaign: Campaign) -> str:
@@ -357,16 +392,7 @@ def limit_sentences(evidence: Evidence) -> list[str]:
         )
     if lacking := int(rows["ci_low"].isna().sum()):
         lines.append(f"{lacking} of {len(rows)} comparisons have no interval: too few launches succeeded.")
-    return [
-        *lines,
-        "Training steps are timed on batches in memory, one launch at a time. What loader workers, other jobs or "
-        "memory pressure do to a step is in the whole runs only.",
-        "FLOPs and bytes are modelled from operators. The bytes count every operand as if no cache kept any of it: "
-        "an upper bound, never DRAM traffic.",
-        "Each environment was profiled once: its operator times and utilisation show what runs, not small "
-        "differences.",
-        "One machine, one day. Another may differ.",
-    ]
+    return [*lines, *(LIMITS_OF_NETWORKS if evidence.networks else ()), "One machine, one day. Another may differ."]
 
 
 def ledger_table(evidence: Evidence) -> Table:
@@ -459,7 +485,7 @@ def loss_table(evidence: Evidence) -> Table:
 def loss_checks(evidence: Evidence) -> list[LossCheck]:
     """One check per campaign of whole runs, and of steps: the headline's of each workload, then the arms'."""
     found = []
-    for workload in evidence.workloads:
+    for workload in evidence.networks:
         own = having(evidence.metrics, workload=workload, kind="measured")
         names = [c.name for c in evidence.views if c.workload == workload and c.kind in LOSS_OF]
         for name in sorted(names, key=lambda n: (not is_headline(n), names.index(n))):

@@ -136,6 +136,11 @@ def workloads(evidence: Evidence) -> list[OfWorkload]:
     return [OfWorkload(evidence, name, workload_title(name)) for name in evidence.workloads]
 
 
+def networks(evidence: Evidence) -> list[OfWorkload]:
+    """Those of them that are Tare's own networks."""
+    return [one for one in workloads(evidence) if one.name in evidence.networks]
+
+
 def own(found: Callable[[Evidence, str], Any]) -> Of:
     """What is found of a workload."""
     return lambda it: found(it.evidence, it.name)

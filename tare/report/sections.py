@@ -19,6 +19,7 @@ from tare.report import (
     machine,
     method,
     number_tables,
+    own_jobs,
     paper,
     reference_section,
     scenarios,
@@ -37,6 +38,7 @@ from tare.report.parts import (
     figures,
     folded,
     lines,
+    networks,
     only,
     own,
     resolve_all,
@@ -56,6 +58,7 @@ class Section(NamedTuple):
     """One section: its anchor, its title in the contents, the page it stands on, its heading, what it is made of.
 
     `when`: whether there is anything to show; None where the blocks say it.
+    `lacks`: what of it no job of the user's own has (own_jobs.NOT_OF_COMMANDS); of those alone it says no more.
     """
 
     name: str
@@ -64,18 +67,22 @@ class Section(NamedTuple):
     heading: str
     blocks: tuple[Block, ...]
     when: Callable[[Evidence], Any] | None = None
+    lacks: str | None = None
 
     def parts(self, evidence: Evidence) -> list[Part]:
         """What it shows of these results; empty where it is left out."""
-        if self.when is not None and not self.when(evidence):
-            return []
+        own = resolve_all((own_jobs.lacking(self.lacks),), evidence) if self.lacks else []
+        if (own and not evidence.networks) or (self.when is not None and not self.when(evidence)):
+            return own
         found = resolve_all(self.blocks, evidence)
-        return found if any(part.is_said for part in found) else []
+        return [*found, *own] if any(part.is_said for part in found) else own
 
 
-def section(name: str, title: str, page: str, heading: str, *blocks: Block, when: Any = None) -> Section:
+def section(
+    name: str, title: str, page: str, heading: str, *blocks: Block, when: Any = None, lacks: str | None = None
+) -> Section:
     """A section of these blocks."""
-    return Section(name, title, page, heading, blocks, when)
+    return Section(name, title, page, heading, blocks, when, lacks)
 
 
 def present(evidence: Evidence) -> list[tuple[Section, list[Part]]]:
@@ -110,8 +117,22 @@ def _unavailable(evidence: Evidence) -> list[Markup]:
     ]
 
 
+def _timed(evidence: Evidence) -> str:
+    """How whole runs are timed, and split."""
+    told = ["A whole run is timed from just before the runtime starts to its end."]
+    if evidence.networks:
+        told = [
+            "A whole run is timed from just before the runtime starts to its end, its loader's workers included. "
+            "Marks from inside split it. After its epoch each run times training steps on batches that are already "
+            "in memory."
+        ]
+    if evidence.own_jobs:
+        told.append("Of a command of your own start, program and exit are told apart, as seen from outside.")
+    return " ".join(told)
+
+
 def _swept(evidence: Evidence) -> list[str]:
-    return [name for name in evidence.workloads if evidence.study.workloads[name].sweep_batches]
+    return [name for name in evidence.networks if evidence.study.workloads[name].sweep_batches]
 
 
 def _as_published(evidence: Evidence) -> str:
@@ -229,7 +250,8 @@ BESIDE_THE_HOST = (
                 box("workload", title("{it.title}"), tables(at("table")),
                     each(where("is_told"),
                         figure("job_length_{it.name}",
-                            "Modelled from measured parts: seconds of whole runs, training steps.", "single")))))),
+                            "Modelled from measured parts: seconds of whole runs, training steps.", "single"))))),
+        lacks="job_length"),
     section("scenarios", "By scenario", "index", "By scenario",
         words("What each environment costs a whole run by itself, as one of several instances that train "
               "together, and beside a second job on the same machine."),
@@ -250,9 +272,7 @@ BESIDE_THE_HOST = (
         box("callout", title("Not available on this machine"), lines(_unavailable)),
         box("callout warn", title("What went wrong"), lines(method.troubles))),
     section("time", "Time", "environments", "Where the time goes",
-        words("A whole run is timed from just before the runtime starts to its end, its loader's workers "
-              "included. Marks from inside split it. After its epoch each run times training steps on batches "
-              "that are already in memory."),
+        words(_timed),
         figure("split", ALONE, "single"),
         each(workloads,
             folded("Numbers: {it.title}",
@@ -262,7 +282,8 @@ BESIDE_THE_HOST = (
         figures("intervals", "Hollow points: the second host, the control. What it shows, no container caused."),
         each(workloads, folded("Every comparison: {it.title}", tables(own(number_tables.verdicts_table)))),
         title("Every launch"),
-        figures("units", "Rings mark outliers; none is left out.")),
+        figures("units", "Rings mark outliers; none is left out."),
+        lines(own_jobs.no_steps, "meta")),
     section("beside", "Beside another job", "environments", "Beside another job",
         words("Each environment made whole runs with a second job in another instance of the same environment, "
               "and without one, in the same round. Both have the same limits. What the second job costs is the "
@@ -293,28 +314,29 @@ BEHIND = (  # the papers stand before
             figure("why_{it.name}",
                 "Extra time against the host by phase. What the second host shows, no container caused.", "single"),
             folded("Every number: why {it.title} differs", tables(at("tables")))),
-        when=why.has_causes),
+        when=why.has_causes, lacks="causes"),
     section("profiles", "Profiles", "step", "What a profiled launch shows",
         words(Markup("The metrics of the papers, each with its kind: <em>measured</em> was read off a clock or a "
               "counter, <em>modelled</em> follows from counted operators, <em>unavailable</em> could not be had, "
               "and the last column says why.")),
-        each(workloads,
+        each(networks,
             folded("Every number: {it.title}, one profiled launch in each environment",
                 tables(own(inside.profile_table)))),
         tables(lambda evidence: inside.counters_table(evidence.profiles)),
         each(ON_A_DEVICE,
             title("On the device"),
-            figures("device_time", STEP_BAR),
+            figures("device_time", STEP_BAR, at("networks")),
             title("What the driver reports"),
             figures("device_samples",
                 "Utilisation here means that some kernel ran: a device that one small kernel keeps busy shows "
-                "100%.")),
+                "100%.", at("networks"))),
         title("Over time"),
         figures("utilisation",
             "CPU use between two samples; resident memory at each; where there is a rate, samples per second of "
-            "the steps that took their batch from the loader."),
+            "the steps that took their batch from the loader.", at("networks")),
         title("By operator"),
-        figures("operators", "Own time: without the operators called inside.")),
+        figures("operators", "Own time: without the operators called inside.", at("networks")),
+        lacks="profile"),
     section("roofline", "Roofline", "step", "Roofline",
         words("What this machine can do, measured with the study's threads, and where the workloads lie under "
               "it. A workload's roof is that of the precision that it computes in. Each point has one intensity: "
@@ -327,10 +349,12 @@ BEHIND = (  # the papers stand before
                     "single"),
                 tables(at("points")),
                 title("By operator"),
-                figures("roofline", "Families of operators on the host, from one profiled launch."),
+                figures("roofline", "Families of operators on the host, from one profiled launch.",
+                    at("networks")),
                 title("The ceilings"),
                 lines(at("ceilings")),
-                folded("Numbers: families, ceilings", tables(at("families"), at("tables")))))),
+                folded("Numbers: families, ceilings", tables(at("families"), at("tables"))))),
+        lacks="roofline"),
     section("choices", "Environment or settings?", "settings", "Environment or settings?",
         words("Which matters more here: where a training runs, or how its framework is set? Each setting ran "
               "on the host beside the headline's level in units of its own; each environment ran beside the "
@@ -368,7 +392,8 @@ BEHIND = (  # the papers stand before
         folded("All {shown} packages of the stack",
             words(lambda evidence: Markup("").join(map(Markup("{}<br>").format, machine.package_list(evidence))),
                 "packages"),
-            of=lambda evidence: len(machine.package_list(evidence)))),
+            of=lambda evidence: len(machine.package_list(evidence))),
+        lacks="images"),
     section("naive", "A naive image", "images", "Beside a naive image",
         words("The same stack as a user would write its image by hand: a Dockerfile of one instruction a step, "
               "in which what was copied to be installed stays, and Apptainer's definition file of the same "
@@ -402,19 +427,21 @@ BEHIND = (  # the papers stand before
         when=lambda evidence: evidence.pipelines),
     section("conditions", "Conditions", "machine", "Conditions",
         lines(machine.deviation_sentences),
+        own_jobs.lacking("conditions"),
         tables(machine.conditions_table, machine.differing_table, machine.others_table)),
     section("reference", "Reference machine", "machine", "Reference machine",
         each(reference_section.section, *REFERENCE)),
     section("method", "Method", "method", "How it was measured",
         box("columns",
-            box("", title("Design"), lines(lambda _: method.METHOD, "method")),
+            box("", title("Design"), lines(method.method_sentences, "method")),
             box("", title("Limits"), lines(method.limit_sentences))),
-        tables(method.plan_table),
+        tables(method.plan_table, own_jobs.plan_table),
         folded("How often launches failed", tables(method.failures_table))),
     section("data", "Data", "provenance", "Data and loss",
         lines(machine.data_sentences),
         title("Did they compute the same?"),
-        tables(method.loss_table)),
+        tables(method.loss_table),
+        lacks="losses"),
     section("provenance", "Provenance", "provenance", "Provenance",
         tables(machine.provenance_table),
         title("Ledger"),

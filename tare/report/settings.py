@@ -86,7 +86,7 @@ def _both(one: Compiled, text: Callable[[Any], str]) -> str:
 def sections(evidence: Evidence) -> list[SimpleNamespace]:
     """One answer per workload of which a setting or a stack was varied; none where nothing was."""
     found = []
-    for name in evidence.workloads:
+    for name in evidence.networks:
         if level_campaigns(evidence.metrics, name):
             arms = [table for one in evidence.arms(name) if (table := arm_table(evidence, one)) is not None]
             found.append(weighed(evidence.decided, evidence.metrics, name, evidence.curves, arms))
@@ -224,7 +224,7 @@ def stack_sections(evidence: Evidence) -> list[SimpleNamespace]:
 
     Why campaigns compared nothing; every comparison and part of a run; what a step is made of.
     """
-    return [_stack_answer(evidence, name) for name in evidence.workloads if evidence.other_stacks(name)]
+    return [_stack_answer(evidence, name) for name in evidence.networks if evidence.other_stacks(name)]
 
 
 def _stack_answer(evidence: Evidence, workload: str) -> SimpleNamespace:

@@ -26,12 +26,12 @@ NAMED = 4  # names in one cell; the tables have all
 
 def has_causes(evidence: Evidence) -> bool:
     """Whether any campaign looked for causes."""
-    return any(len(of_causes(evidence.metrics, workload)) for workload in evidence.workloads)
+    return any(len(of_causes(evidence.metrics, workload)) for workload in evidence.networks)
 
 
 def arguments(evidence: Evidence) -> list[SimpleNamespace]:
     """Of each workload of the study what was found, then every number."""
-    return [_argument(evidence, case_of(evidence, name), workload_title(name)) for name in evidence.workloads]
+    return [_argument(evidence, case_of(evidence, name), workload_title(name)) for name in evidence.networks]
 
 
 def case_of(evidence: Evidence, workload: str) -> Case:

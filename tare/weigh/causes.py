@@ -15,8 +15,8 @@ from pathlib import PurePosixPath
 from typing import Literal
 
 from tare.core.arguments import Parser
+from tare.model.choices import Choice, option_values, without_options
 from tare.model.schema import Record
-from tare.weigh.choices import Choice, option_values, without_options
 from tare.weigh.facts import PythonFacts, Surroundings, cpu_numbers
 
 Confidence = Literal["high", "medium", "low"]

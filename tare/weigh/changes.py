@@ -8,8 +8,8 @@ from pathlib import Path
 from tare.core.errors import UnavailableError
 from tare.core.process import run
 from tare.core.progress import step
+from tare.model.choices import Choice
 from tare.weigh.causes import Change
-from tare.weigh.choices import Choice
 from tare.weigh.facts import PythonFacts
 from tare.weigh.runtimes import Apptainer, image_folder
 

@@ -7,7 +7,6 @@ where both launches of the reference, and the environment's own, have succeeded.
 
 from __future__ import annotations
 
-import itertools
 import math
 import statistics
 from collections.abc import Mapping, Sequence
@@ -16,19 +15,15 @@ from dataclasses import dataclass
 import numpy as np
 
 from tare.analysis.sliced_rounds import Terms, terms_of
+from tare.analysis.told_steps import AFTER, BEFORE, STEPS, parts_by_steps, step_times
 from tare.model.journals.units import real_s
 from tare.model.records.campaigns import VERDICT_UNITS, Unit
-from tare.model.records.launches import LaunchRecord
 from tare.model.registry import HOST
 from tare.model.roles import CONTROL
 from tare.stats.intervals import Estimate, Interval, Verdict, body_estimates, judge, student, trimmed
 from tare.stats.sliced.steps import step_seconds
 from tare.stats.sliced.whole import BODY, EXIT, START, TOTAL, Once, WholeRun, whole_run
 from tare.weigh.answer import Ratio, Seconds
-
-WARMUP_STEPS = 2  # of each launch: the first ones allocate, and compile
-FEWEST_STEPS = 8
-BEFORE, STEPS, AFTER = "before the first step", "the steps", "after the last step"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -126,7 +121,7 @@ def _whole(rounds: Sequence[Unit], names: tuple[str, str, str]) -> WholeRun | No
 
 def _body_parts(rounds: Sequence[Unit], names: tuple[str, str, str]) -> dict[str, Estimate]:
     """Seconds of the parts of a program that tells its steps, more than in the reference."""
-    rows = [[_split(unit.launches[name]) for name in names] for unit in rounds]
+    rows = [[parts_by_steps(unit.launches[name]) for name in names] for unit in rounds]
     whole = [[one for one in row if one is not None] for row in rows if None not in row]
     if len(whole) < len(rows) or not rows:
         return {}
@@ -134,27 +129,6 @@ def _body_parts(rounds: Sequence[Unit], names: tuple[str, str, str]) -> dict[str
         key: trimmed([row[0][key] - row[1][key] for row in whole], [row[0][key] - row[2][key] for row in whole])
         for key in (BEFORE, STEPS, AFTER)
     }
-
-
-def _split(launch: LaunchRecord) -> dict[str, float] | None:
-    """Own seconds of a program before its first step, of its steps, and after the last one."""
-    if launch.slices is None or launch.steps is None or len(launch.steps.ends_ns) < FEWEST_STEPS:
-        return None
-    arrived, ends = launch.slices.arrived_ns, launch.steps.ends_ns
-    ended = int(launch.slices.own_ns(launch.slices.ended_ns))
-    return {
-        BEFORE: (ends[0] - arrived) / 1e9,
-        STEPS: (ends[-1] - ends[0]) / 1e9,
-        AFTER: (ended - ends[-1]) / 1e9,
-    }
-
-
-def step_times(launch: LaunchRecord) -> list[float]:
-    """Seconds of the steps of a launch that count, in its own time; none where too few were seen."""
-    ends = launch.steps.ends_ns if launch.steps is not None else ()
-    if len(ends) < FEWEST_STEPS:
-        return []
-    return [max(1e-9, (later - sooner) / 1e9) for sooner, later in itertools.pairwise(ends)][WARMUP_STEPS:]
 
 
 def _step(rounds: Sequence[Unit], name: str, hosts: tuple[str, str], alpha: float) -> Interval | None:

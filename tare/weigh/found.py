@@ -9,16 +9,16 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from tare import __version__
+from tare.analysis.told_steps import why_no_steps
 from tare.machine import facts
+from tare.model.choices import Choice
 from tare.model.records.campaigns import Unit
 from tare.model.registry import HOST
 from tare.model.roles import CONTROL
 from tare.weigh.answer import Answer, CauseFound, Weighed
 from tare.weigh.causes import Side, Suspicion, suspects
-from tare.weigh.choices import Choice
 from tare.weigh.conclude import Cost, cost_of, reference_seconds, reference_step_s
 from tare.weigh.facts import PythonFacts
-from tare.weigh.job import why_no_steps
 from tare.weigh.places import Place
 from tare.weigh.request import Request
 from tare.weigh.rounds import Rounds, launch_name
@@ -141,7 +141,7 @@ class Found:
             step=cost.step_ratio,
             steps_reason=None
             if cost.step is not None or self.request.steps == "none"
-            else why_no_steps(last.steps if last else None, self.request.command),
+            else why_no_steps(last.steps if last else None),
             sliced=was_sliced,
             unsliced_reason=None if was_sliced else place.alone or self._refused(),
             causes=tuple(causes),

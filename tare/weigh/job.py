@@ -193,18 +193,3 @@ def steps_in(wrote: Path) -> Steps:
         lacking=tuple(dict.fromkeys(text for one in notes for text in one.lacking)),
         errors=tuple(dict.fromkeys(text for one in notes for text in one.errors)),
     )
-
-
-def why_no_steps(steps: Steps | None, argv: tuple[str, ...]) -> str | None:
-    """Why a launch tells no steps; None where it does."""
-    if steps is not None and steps.ends_ns:
-        return None
-    if steps is None or not steps.ran:
-        return "the hook did not run in it: it starts no Python, or one that ignores PYTHONPATH (python -I, -E)"
-    if steps.lacking:
-        return steps.lacking[0]
-    if steps.errors:
-        return f"the hook failed: {steps.errors[0]}"
-    return (
-        "no optimizer took a step: call tare.mark() at the end of a step, or give --steps a pattern of its output"
-    )

@@ -14,8 +14,8 @@ from tare.launch.place import Site
 from tare.launch.run import Order
 from tare.launch.slicing.rounds import Way, run_launches
 from tare.machine import caller
+from tare.model.choices import Choice
 from tare.weigh.causes import Side
-from tare.weigh.choices import Choice
 from tare.weigh.facts import PythonFacts, Surroundings, surroundings
 from tare.weigh.job import ProbeProgram
 from tare.weigh.request import Request

@@ -9,9 +9,9 @@ from pathlib import Path
 
 from tare.core.errors import UserError
 from tare.core.process import run
+from tare.model.choices import Choice
 from tare.model.conditions import Conditions
 from tare.model.environment import Bind
-from tare.weigh.choices import Choice
 
 SETUP_S = 3600.0
 

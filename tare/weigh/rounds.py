@@ -130,18 +130,20 @@ class Rounds:
         page_cache = self.request.conditions.page_cache
         return self.places[self.launches[HOST]].alone or sliced.refusal(SINGLE, device, page_cache)
 
-    def run(self, budget_s: float) -> list[Unit]:
-        """Its rounds that count."""
-        plan = self.plan(budget_s)
-        design = Design(
+    def design(self, plan: Plan, what: str = "weigh") -> Design:
+        """What runs them as a campaign of this plan; `what` names it in progress lines."""
+        return Design(
             plan=plan,
             run_unit=self._unit,
             values=run_values,
-            what="weigh",
+            what=what,
             hopeless=sliced.hopeless,
             shares=lambda done: len(sliced.groups(plan, done)),
         )
-        run_campaign(self.folder, design)
+
+    def run(self, budget_s: float) -> list[Unit]:
+        """Its rounds that count."""
+        run_campaign(self.folder, self.design(self.plan(budget_s)))
         return counted(read_sealed(self.folder / SEALED).units)
 
     def _unit(self, plan: Plan, number: int, done: Sequence[Unit]) -> Row:

@@ -22,9 +22,9 @@ from tare.core.places import user_name
 from tare.core.process import Finished, run
 from tare.core.progress import step
 from tare.machine.caller import EVERY
+from tare.model.choices import Choice, image_kind, option_values
 from tare.model.environment import Bind, Environment, Launch, OciImage, Prepared, Probe
 from tare.model.registry import environment
-from tare.weigh.choices import Choice, image_kind, option_values
 
 CALL_S, PULL_S = 30.0, 3600.0
 SYSTEM_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"

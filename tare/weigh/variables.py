@@ -7,7 +7,9 @@ of the terminal and the session, or secret, and would make one run unlike anothe
 from __future__ import annotations
 
 import fnmatch
+import os
 from collections.abc import Mapping
+from pathlib import Path
 
 from tare.core.errors import UserError
 
@@ -27,6 +29,16 @@ def chosen(shell: Mapping[str, str]) -> tuple[dict[str, str], tuple[str, ...]]:
     """Variables that go on, and the names of those that do not, without Tare's own."""
     kept = {name: value for name, value in shell.items() if _any(name, PASSED) and not _any(name, SECRET)}
     return kept, tuple(sorted(name for name in shell if name not in kept and not _any(name, OURS)))
+
+
+def without_folder(variables: Mapping[str, str], folder: Path) -> dict[str, str]:
+    """Variables whose PATH does not lead to a folder, nor VIRTUAL_ENV to what holds it."""
+    own = ("VIRTUAL_ENV", str(folder.parent))
+    found = {name: value for name, value in variables.items() if (name, value) != own}
+    if "PATH" in found:
+        parts = found["PATH"].split(os.pathsep)
+        found["PATH"] = os.pathsep.join(part for part in parts if Path(part or ".").absolute() != folder)
+    return found
 
 
 def _any(name: str, patterns: tuple[str, ...]) -> bool:

@@ -53,6 +53,7 @@ LEFT_OUT = {
     "test_notebooks.py::test_a_notebook_runs": NOTEBOOKS,
     "test_notebooks.py::test_the_": PAGES,
     "test_odd_machines.py::": CONDITIONS,
+    "test_own_jobs.py::test_pages_of_networks": PAGES,
     "test_process.py::test_what_must_not_be_cut_short": PROCESSES,
     "test_proof.py::": SIMULATION,
     "test_replicates.py::test_a_parent_that_trained_with_pytorch": FRAMEWORK,

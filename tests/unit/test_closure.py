@@ -68,10 +68,11 @@ def test_what_is_staged_is_all_that_a_launch_imports(mode, tmp_path):
 
 @pytest.mark.parametrize("kind", closure.KINDS)
 def test_every_kind_of_measurement_has_its_design_and_its_launching(kind):
-    _, design = closure.KINDS[kind]
+    inside, design = closure.KINDS[kind]
     found = closure.measurement(kind, "mnist_cnn", ["host"])
     assert design.replace(".", "/") + ".py" in found
-    assert {"tare/worker/main.py", "tare/launch/run.py", "envs/host.py"} <= set(found)
+    assert {"tare/launch/run.py", "envs/host.py"} <= set(found)
+    assert ("tare/worker/main.py" in found) == bool(inside), "a command runs nothing of the worker"
     assert not [
         name for name in found if name.startswith(("tare/report", "tare/analysis", "tare/model", "tare/stats"))
     ]

@@ -372,6 +372,8 @@ def keys_of(kind, prefix=""):
     for name, field in kind.model_fields.items():
         if name == "workloads" and not prefix:
             yield from keys_of(study.WorkloadSettings, "workloads.<name>.")
+        elif name == "own_jobs":
+            yield from keys_of(study.OwnJob, "workloads.<name>.")
         elif isinstance(field.annotation, type) and issubclass(field.annotation, Record):
             yield from keys_of(field.annotation, f"{prefix}{name}.")
         else:
@@ -408,10 +410,6 @@ def test_the_readme_of_the_configuration_has_every_level_of_an_arm():
         (
             {"margins": {"run": 0.05, "real_s": 0.03}},
             "config: margins: real_s: there is a margin for whole runs and",
-        ),
-        (
-            {"workloads": {"mine": {"command": ["python", "train.py"]}}},
-            "config: workloads: mine: command: a study trains modules of workloads/; weigh a command",
         ),
         ({"primary": ["real_s"]}, "config: primary: no study chooses it: primary are the real time of whole runs"),
     ],

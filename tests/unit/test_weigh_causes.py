@@ -6,8 +6,8 @@ import pytest
 
 from tare.core.errors import IntegrityError
 from tare.core.files import project_root
+from tare.model.choices import read_choice
 from tare.weigh.causes import CAUSES, Change, Side, markdown, suspects, table
-from tare.weigh.choices import read_choice
 from tare.weigh.facts import PROBE, Library, Mount, PythonFacts, Surroundings, cpu_numbers, surroundings
 
 HOST = Surroundings(

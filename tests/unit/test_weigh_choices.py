@@ -3,7 +3,7 @@
 import pytest
 
 from tare.core.errors import UserError
-from tare.weigh.choices import option_values, read_choice, read_choices, without_options
+from tare.model.choices import option_values, read_choice, read_choices, without_options
 
 
 @pytest.mark.parametrize(

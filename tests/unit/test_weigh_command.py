@@ -14,9 +14,9 @@ import yaml
 from tare.cli.main import build_parser, main
 from tare.core.errors import IntegrityError, UnavailableError, UserError
 from tare.core.files import project_root
+from tare.model.choices import read_choices
 from tare.model.journals.sealed import read_sealed
 from tare.weigh import gate
-from tare.weigh.choices import read_choices
 
 
 @pytest.fixture

@@ -26,7 +26,7 @@ sys.meta_path.insert(0, Without())
 import spython.main  # by which `tare doctor` builds a trial image
 for name in ("session", "compare", "gate", "words", "page"):
     importlib.import_module(f"tare.weigh.{name}")
-from tare.weigh.choices import read_choices
+from tare.model.choices import read_choices
 from tare.weigh.runtimes import runtime_of
 
 for one in read_choices(["host", "docker=a", "podman=a", "apptainer=a.sif", "charliecloud=/a", "venv=/a"], None):

@@ -13,7 +13,7 @@ from pydantic import Field, field_validator
 from tare.model.conditions import Conditions
 from tare.model.levels import Levels, read_levels
 from tare.model.machines import MachineName
-from tare.model.records.launches import LaunchRecord
+from tare.model.records.launches import COMMAND, LaunchRecord
 from tare.model.roles import LaunchRole, read_roles
 from tare.model.schema import VERSION, FileRecord, Record
 from tare.model.specification import Specification
@@ -128,6 +128,11 @@ class Plan(FileRecord):
     def launch_names(self) -> tuple[str, ...]:
         """Of the launches of a unit, as its journal calls them."""
         return tuple(role.name for role in self.launches)
+
+    @property
+    def is_command(self) -> bool:
+        """Whether its launches run a command of the user's own in place of Tare's worker."""
+        return self.spec.mode == COMMAND
 
     @property
     def has_host(self) -> bool:

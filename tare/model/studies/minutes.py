@@ -79,7 +79,7 @@ def path_of(study: Study, minutes: Minutes, machine: str) -> Path:
 def asked_of(study: Study) -> str:
     """SHA-256 of what the headline campaigns of a study depend on, but for what a chosen budget replaces."""
     plain = study.replace(rounds=study.rounds.replace(chosen={}, budget_s=1.0, units=None))
-    parts = {one.workload: [one.name, part_of(plain, "rounds", one.workload)] for one in headlines(plain)}
+    parts = {one.workload: [one.name, part_of(plain, one.part, one.workload)] for one in headlines(plain)}
     return sha256_text(canonical_json(parts))
 
 

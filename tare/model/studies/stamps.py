@@ -17,6 +17,7 @@ from typing import Any, ClassVar
 from tare.core.files import canonical_json, sha256_file, sha256_text, write_text
 from tare.model import closure
 from tare.model.records.campaigns import Plan
+from tare.model.records.launches import COMMAND
 from tare.model.registry import SHARED
 from tare.model.schema import VERSION, FileRecord, read
 from tare.model.studies import arms
@@ -50,8 +51,11 @@ def _programs(study: Study) -> Iterable[str]:
     found = set(closure.analysis())
     for one in campaigns(study):
         arm = arms.parse(one.arm) if one.arm else None
-        frameworks = sorted({framework_of(study.stack), framework_of(one.stack)})
         names = arms.used(one.environments, arm)
+        if one.is_command:
+            found.update(closure.measurement(one.part, None, *names))
+            continue
+        frameworks = sorted({framework_of(study.stack), framework_of(one.stack)})
         neighbour = study.shared.workload if study.shared and one.scenario == SHARED else None
         found.update(closure.measurement(one.kind, one.workload, *names, frameworks, one.scenario, neighbour))
     return sorted(found)
@@ -94,10 +98,7 @@ def departures(stamp: Stamp, plan: Plan) -> list[str]:
     elif changed := _differing(_wanted(stamp, plan), plan.part):
         lines.append(f"the study differs in {_some(changed)}")
     here = closure.programs(closure.analysis())
-    names = arms.used(plan.launch_names, _arm_of(plan))
-    frameworks = sorted({framework_of(plan.stack), framework_of(arms.stack_of(plan.levels, plan.stack))})
-    neighbour = ((plan.part or {}).get("shared") or {}).get("workload")
-    paths = closure.measurement(plan.kind, plan.workload, *names, frameworks, plan.scenario, neighbour)
+    paths = _measuring(plan)
     stamped = {path: stamp.programs.get(path, "missing") for path in paths}
     if closure.listed_sha256(stamped) != plan.code_sha256:
         other = [path for path, sha in closure.programs(paths).items() if stamped[path] != sha]
@@ -105,6 +106,16 @@ def departures(stamp: Stamp, plan: Plan) -> list[str]:
     if judged := [path for path, sha in here.items() if stamp.programs.get(path) != sha]:
         lines.append(f"the code that judges differs in {_some(judged)}")
     return lines
+
+
+def _measuring(plan: Plan) -> tuple[str, ...]:
+    """Paths of what measured a campaign."""
+    names = arms.used(plan.launch_names, _arm_of(plan))
+    if plan.is_command:
+        return closure.measurement(COMMAND, None, *names)
+    frameworks = sorted({framework_of(plan.stack), framework_of(arms.stack_of(plan.levels, plan.stack))})
+    neighbour = ((plan.part or {}).get("shared") or {}).get("workload")
+    return closure.measurement(plan.kind, plan.workload, *names, frameworks, plan.scenario, neighbour)
 
 
 def _arm_of(plan: Plan) -> arms.Arm | None:
@@ -116,8 +127,10 @@ def _arm_of(plan: Plan) -> arms.Arm | None:
 def _wanted(stamp: Stamp, plan: Plan) -> dict[str, Any]:
     """The part of the stamped study that a plan should have; the machine decides on a device that is auto."""
     study = check(stamp.study)
-    if plan.workload not in study.workloads:
+    if plan.workload not in study.measured:
         return {}
+    if plan.is_command:
+        return reduced(study.to_json(), COMMAND, plan.workload)
     if study.device == "auto" and plan.part is not None:
         study = study.replace(device=plan.part.get("device", study.device))
     return reduced(at_published_size(study).to_json(), plan.kind, plan.workload, _arm_of(plan), plan.scenario)

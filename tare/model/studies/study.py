@@ -35,8 +35,9 @@ from tare.model.registry import (
     whole_options,
 )
 from tare.model.schema import Distinct, Record, matching, parse, parse_yaml, read_yaml
-from tare.model.studies import arms
+from tare.model.studies import arms, own_jobs
 from tare.model.studies.layout import DEFAULT_STUDY, campaign_name
+from tare.model.studies.own_jobs import OWN_IMAGES, OwnJob
 from tare.model.studies.papers import paper_names
 from tare.model.studies.stacks import BOUND, is_official, known_stacks, with_setting
 from tare.model.words import nearest
@@ -77,7 +78,8 @@ def _with_single(names: tuple[str, ...]) -> tuple[str, ...]:
     return names
 
 
-Name = Annotated[str, matching(r"[a-z][a-z0-9_-]{0,39}", _LETTERS)]
+_NAME = r"[a-z][a-z0-9_-]{0,39}"
+Name = Annotated[str, matching(_NAME, _LETTERS)]
 StudyName = Annotated[Name, AfterValidator(_no_folder)]
 StackName = Annotated[str, matching(r"[a-z][a-z0-9.-]{0,39}", _LETTERS)]
 StackLevel = Annotated[
@@ -496,6 +498,18 @@ class RoundsPart(CampaignPart):
     distributed: Distributed | None = None
 
 
+class CommandPart(Record):
+    """What a campaign of whole runs of a user's own job depends on."""
+
+    study: StudyName
+    seed: Annotated[int, Field(ge=0, le=2_147_483_647)]
+    conditions: StudyConditions
+    confidence: Annotated[float, Field(gt=0.5, lt=1)]
+    margins: Margins
+    rounds: Rounds
+    own_jobs: Mapping[Name, OwnJob]
+
+
 class CausesPart(CampaignPart):
     """What a campaign that looks for causes depends on."""
 
@@ -557,10 +571,12 @@ class Study(RoundsPart, CausesPart, SweepPart, ProfilePart, StartsPart, Ceilings
         stacks_everywhere: other stacks that run in all of them all the same, without a setting.
         shared: the neighbour, where `scenarios` names `shared`; None elsewhere, whatever a file says of it.
         distributed: the group, where `scenarios` names `distributed`; None elsewhere, as `shared`.
+        own_jobs: jobs of the user's own, which a file names among `workloads`.
     """
 
-    # modules of workloads/ with their settings
-    workloads: Annotated[Mapping[Name, WorkloadSettings], Field(min_length=1)]
+    # modules of workloads/ with their settings; none where all jobs are the user's own
+    workloads: Mapping[Name, WorkloadSettings]
+    own_jobs: Mapping[Name, OwnJob] = {}
     # files of config/published; the page shows those of which the study trains something
     papers: Annotated[tuple[str, ...], Distinct] = ()
     # whether the stack's image is also built as a user would write it by hand, to be compared
@@ -577,9 +593,24 @@ class Study(RoundsPart, CausesPart, SweepPart, ProfilePart, StartsPart, Ceilings
     arms: Arms
     pipeline: Pipeline | None = None
 
+    @property
+    def measured(self) -> tuple[str, ...]:
+        """Names of all of which whole runs are measured: Tare's networks, then the user's own jobs."""
+        return (*self.workloads, *self.own_jobs)
+
+    def only(self, workload: str) -> Self:
+        """The study with one of these alone.
+
+        Raises UserError: it does not name it.
+        """
+        if workload in self.own_jobs:
+            return self.replace(workloads={}, own_jobs={workload: self.own_jobs[workload]})
+        return self.replace(workloads={workload: settings_of(self.workloads, workload)}, own_jobs={})
+
 
 PARTS: dict[str, type[Record]] = {
     "rounds": RoundsPart,
+    "command": CommandPart,
     "causes": CausesPart,
     "sweep": SweepPart,
     "profile": ProfilePart,
@@ -716,9 +747,10 @@ def check(config: Mapping[str, Any]) -> Study:
     """
     former.refuse_study(config, environment_names())
     _refuse_choices(config)
-    study = parse(Study, without_dropped(config), "config", UserError)
+    study = parse(Study, _with_own_apart(without_dropped(config)), "config", UserError)
     for name in study.environments:
         _refuse_unknown("environments", "environment {} in envs/", name, environment_names())
+    own_jobs.check(study.own_jobs, study.environments, environment_names())
     for name, settings in study.workloads.items():
         _refuse_unknown("workloads", "module workloads/{}.py", name, module_names("workloads"))
         where = f"config: workloads: {name}"
@@ -856,13 +888,17 @@ def _refuse_choices(config: Mapping[str, Any]) -> None:
             f"config: margins: {others[0]}: there is a margin for whole runs and all their parts (run) and one for "
             "training steps (step), none for a single metric; drop it"
         )
-    workloads = config.get("workloads")
-    for name, settings in workloads.items() if isinstance(workloads, Mapping) else ():
-        if isinstance(settings, Mapping) and "command" in settings:
-            raise UserError(
-                f"config: workloads: {name}: command: a study trains modules of workloads/; weigh a command by "
-                "`tare weigh --env host --env docker=IMAGE -- COMMAND` (docs/weigh.md)"
-            )
+
+
+def _with_own_apart(config: Mapping[str, Any]) -> dict[str, Any]:
+    """A configuration whose own jobs stand apart from Tare's networks, of which one of both is left."""
+    found = own_jobs.set_apart(config, WorkloadSettings.model_fields)
+    for name in found.get("own_jobs", {}):
+        if re.fullmatch(_NAME, str(name)) is None:
+            raise UserError(f"config: workloads: {name!r} {_LETTERS}")
+    if found.get("workloads") == {} and not found.get("own_jobs"):
+        raise UserError("config: workloads: {} must not be empty")
+    return found
 
 
 def _refuse_unknown(where: str, what: str, name: str, known: Iterable[str]) -> None:
@@ -955,11 +991,11 @@ def _check_fit(name: str, settings: Batch, where: str, batches: Iterable[int]) -
             raise UserError(f"{where}: batch {batch} can't be trained, a batch needs {fewest} samples{last}")
 
 
-AnySettings = TypeVar("AnySettings", bound=Batch)
+AnySettings = TypeVar("AnySettings", bound=Record)
 
 
 def settings_of(workloads: Mapping[str, AnySettings], workload: str) -> AnySettings:
-    """Settings of one workload of a study's `workloads`. Raises UserError: the study does not name it."""
+    """Settings of one of a study's `workloads` or `own_jobs`. Raises UserError: the study does not name it."""
     if workload not in workloads:
         raise UserError(f"the study names no workload {workload!r}: {nearest(workload, workloads)}")
     return workloads[workload]
@@ -1019,7 +1055,7 @@ def part_of(
 
     Nothing else is in it: a change of what an arm may take does not reach the headline.
     """
-    if workload is not None:
+    if workload is not None and kind != "command":
         settings_of(study.workloads, workload)
     return json.dumps({PART: kind, **reduced(study.to_json(), kind, workload, arm, scenario)}, sort_keys=True)
 
@@ -1052,14 +1088,15 @@ def reduced(
         part["distributed"] = {key: distributed[key] for key in used if key in distributed}
         if kind == "network":
             part["environments"] = distributed.get("environments") or study["environments"]
-    if kind == "rounds":
-        unused = {*_unused(arm), "chosen"}
-        chosen = part[kind].get("chosen", {}) if arm is None and scenario == SINGLE else {}
-        part[kind] = {key: value for key, value in part[kind].items() if key not in unused}
+    if kind in ("rounds", "command"):
+        unused = {*_unused(arm), "chosen", *(("steps",) if kind == "command" else ())}
+        settings = part["rounds"]
+        chosen = settings.get("chosen", {}) if arm is None and scenario == SINGLE else {}
+        part["rounds"] = settings = {key: value for key, value in settings.items() if key not in unused}
         if workload in chosen:
-            part[kind].pop("units", None)
+            settings.pop("units", None)
             own = chosen[workload]
-            part[kind] |= {"budget_s": own["budget_s"], "chosen": {workload: own}}
+            settings |= {"budget_s": own["budget_s"], "chosen": {workload: own}}
     elif kind in ("causes", "sweep", "profile", "starts"):
         part["rounds"] = {key: part["rounds"][key] for key in Allocation.model_fields}
     if "workloads" in part:
@@ -1070,6 +1107,8 @@ def reduced(
             for name, settings in part["workloads"].items()
             if name in names
         }
+    if "own_jobs" in part:
+        part["own_jobs"] = {name: job for name, job in part["own_jobs"].items() if workload in (None, name)}
     return part
 
 
@@ -1107,6 +1146,12 @@ class CampaignId:
     arm: str | None = None  # its one factor at another level, `factor=level`; None for the headline
     stack: str  # what its launches run, the arm's where the arm is another stack
     scenario: str = SINGLE  # how many run and what runs beside them
+    is_command: bool = False  # of a job of the user's own
+
+    @property
+    def part(self) -> str:
+        """What it depends on, as `PARTS` and the closure of its code call it."""
+        return "command" if self.is_command else self.kind
 
     @property
     def name(self) -> str:
@@ -1118,7 +1163,15 @@ class CampaignId:
 
 def campaigns(study: Study) -> tuple[CampaignId, ...]:
     """Every campaign of a study, by workload: headlines, arms, other stacks, other scenarios, causes, the sweep."""
-    return tuple(found for workload in study.workloads for found in _campaigns_of(study, workload))
+    of_networks = (found for workload in study.workloads for found in _campaigns_of(study, workload))
+    return (*of_networks, *(_of_command(study, name) for name in study.own_jobs))
+
+
+def _of_command(study: Study, name: str) -> CampaignId:
+    """Whole runs of a job of the user's own, in all of the study's environments."""
+    return CampaignId(
+        kind="rounds", workload=name, environments=study.environments, stack=OWN_IMAGES, is_command=True
+    )
 
 
 def _chosen(name: str, names: tuple[str, ...] | None) -> bool:

@@ -39,7 +39,7 @@ FIXED = {
 }
 SPARE = (("#e69f00", "P"), ("#56b4e9", "X"), ("#b5a300", "<"), ("#7a5195", ">"))
 # Phases of a run, in order of time; environment colours stay theirs.
-PHASE_COLOURS = ("#8c2d19", "#2b4c7e", "#567ebb", "#9fbfe0", "#c9a227", "#e3d08f", "#5b646e")
+PHASE_COLOURS = ("#8c2d19", "#2b4c7e", "#567ebb", "#9fbfe0", "#c9a227", "#e3d08f", "#5b646e", "#7d8f69")
 WIDTH_IN = 4.8  # one column of the report; its letters stay readable on a phone
 NOTE_LETTERS = 66  # as many as fit into a line of that width
 TITLE_LETTERS, TITLE_LINE_IN = 47, 0.18  # the same of a title, which is bold, and the height of a line of it

@@ -10,6 +10,7 @@ from tare.analysis.job_length import HOUR
 from tare.analysis.reasons import Cause, Reason
 from tare.literature.finding import listed
 from tare.model.studies.layout import arm_of
+from tare.model.studies.own_jobs import OWN_IMAGES
 from tare.report.words.labels import arm_title, env_order, env_title, metric_title, workload_title
 from tare.report.words.layout import ends
 from tare.report.words.numbers import seconds
@@ -132,7 +133,9 @@ def _by_environment(found: Sequence[Decision]) -> list[str]:
             text += f"{workload_title(worst.workload)} takes {bounded(*span)}"
             text += "; ".join(["", *_reasoned(worst), *_levels_of(found, worst)])
         told.append(f"{text}{_each_run(found, env)}.")
-    return told
+    commands = {one.env for one in found if one.cell.stack == OWN_IMAGES} - {one.env for one, _ in hours}
+    runs = {env: _each_run(found, env).removeprefix(". ") for env in sorted(commands, key=env_order)}
+    return [*told, *(f"{env_title(env, short=True)}: {text}." for env, text in runs.items() if text)]
 
 
 def _each_run(found: Sequence[Decision], env: str) -> str:
