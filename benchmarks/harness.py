@@ -25,10 +25,10 @@ from pathlib import Path
 from typing import Any
 
 from tare.core.errors import TareError, UnavailableError, UserError
-from tare.core.files import Journal, canonical_json, project_root, read_json, write_json
-from tare.experiments import campaign
+from tare.core.files import canonical_json, project_root, read_json, write_json
+from tare.experiments.store import CampaignStore
 from tare.machine.facts import describe, machine_name
-from tare.model.journals.sealed import read_sealed
+from tare.model.journals.sealed import PLAN, UNITS, read_sealed
 from tare.model.records.campaigns import Plan
 from tare.model.schema import read
 from tare.model.studies.layout import (
@@ -101,15 +101,14 @@ def measure_study(arguments: argparse.Namespace) -> int:
 
 def repeated(sealed: Path, folder: Path, count: int) -> None:
     """A sealed campaign of `count` units in `folder`, made of another's units over and over."""
-    plan, units = read_json(sealed.parent / campaign.PLAN), [unit.to_json() for unit in read_sealed(sealed).units]
+    plan, units = read_json(sealed.parent / PLAN), [unit.to_json() for unit in read_sealed(sealed).units]
     first = [unit for unit in units if unit["discarded"]]
     good = [unit for unit in units if not unit["discarded"] and unit["voided"] is None]
     rows = [*first, *(good[number % len(good)] for number in range(count))]
     folder.mkdir(parents=True)
-    write_json(folder / campaign.PLAN, plan)
-    journal = Journal(folder / campaign.UNITS)
-    journal.path.write_text("".join(canonical_json({**row, "unit": n}) + "\n" for n, row in enumerate(rows)))
-    campaign.close(folder, journal, read(Plan, folder / campaign.PLAN), None)
+    write_json(folder / PLAN, plan)
+    (folder / UNITS).write_text("".join(canonical_json({**row, "unit": n}) + "\n" for n, row in enumerate(rows)))
+    CampaignStore(folder, read(Plan, folder / PLAN)).seal()
 
 
 def timed(argv: Sequence[str]) -> float:
@@ -142,7 +141,7 @@ def measure_planning(arguments: argparse.Namespace) -> int:
             shown = "no campaign of rounds is recorded here"
             if sealed:
                 folder = Path(temporary) / f"campaigns-{units}"
-                plan = read_json(sealed.parent / campaign.PLAN)
+                plan = read_json(sealed.parent / PLAN)
                 name = question_of(sealed.parent)[1]
                 repeated(sealed, folder / plan["workload"] / name, units)
                 forecasts.append(timed([sys.executable, "-m", "tare", "plan", "--campaigns", str(folder)]))

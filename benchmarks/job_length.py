@@ -23,7 +23,7 @@ import pandas as pd
 from harness import show
 
 from tare.analysis import extract
-from tare.analysis.job_length import forecast
+from tare.analysis.job_length import cost_of
 from tare.analysis.metrics import pivot
 from tare.core.errors import TareError, UserError
 from tare.experiments import rounds
@@ -40,8 +40,22 @@ from tare.model.studies.layout import SEALED, campaign_name
 from tare.model.studies.study import HOST, RoundsPart, load_part
 from tare.report.words.numbers import seconds
 from tare.report.words.wording import signed
+from tare.stats.costs import Cost, CostBox
 
 RUN = "real_s"
+
+
+def forecast(table: pd.DataFrame, env: str) -> tuple[Cost, CostBox]:
+    """The cost of an environment from its rows of the table `job_length`.
+
+    `table`: rows of one workload. `env`: of which something is said: none of its rows is unavailable. Raises
+    UserError: nothing is said of its jobs; with the reason.
+    """
+    rows = table[table["launch"].isin((HOST, env))].set_index("item")
+    if (missing := rows["reason"].dropna()).size or "length_below" not in rows.index:
+        raise UserError(f"no cost of jobs in {env}: {missing.iloc[0] if missing.size else 'it has no rows'}")
+    fixed_s, step = (rows.loc[item, ["value", "low", "high"]].astype(float) for item in ("fixed_s", "step_share"))
+    return cost_of(float(rows.at["host_fixed_s", "value"]), fixed_s.tolist(), step.tolist())
 
 
 def train_longer(arguments: argparse.Namespace, workload: str) -> SealedCampaign:

@@ -3,7 +3,7 @@
 `extract` makes all tables, `reference` those of a recorded campaign. Its modules by subject:
 
 - rows of launches: `launch_rows`, `profile_rows`, `sliced_rounds`, `metrics`, `pipeline`
-- comparisons and verdicts: `choice`, `bounds`, `copies`, `switch_costs`, `verdicts`, `tries`, `other_designs`
+- comparisons and verdicts: `choice`, `bounds`, `copies`, `switch_costs`, `verdicts`, `tries`
 - beside the verdicts: `step_counts`, `fault_costs`, `job_length`, `compilers`
 - reasons and advice: `causes`, `suspects`, `reasons`, `decisions`
 - what the machine can do: `ceilings`, `roofs`, `network`

@@ -247,7 +247,7 @@ def _moderated(one: _Ratios, found: Sequence[_Ratios]) -> Estimate:
 def _judged(one: _Ratios, alpha: float, fewest: int) -> OperatorTime:
     interval = tellable(one.estimate.interval(alpha))
     mean = one.estimate.mean or 0.0
-    low, high = interval.low, interval.high
+    told = interval.mapped(math.exp)
     beyond = abs(mean) > float(np.abs(one.control).max())
     return OperatorTime(
         operator=one.operator,
@@ -255,8 +255,8 @@ def _judged(one: _Ratios, alpha: float, fewest: int) -> OperatorTime:
         share=one.share,
         host_s=one.host_s,
         ratio=math.exp(mean),
-        low=None if low is None else math.exp(low),
-        high=None if high is None else math.exp(high),
+        low=told.low,
+        high=told.high,
         control_low=math.exp(one.control.min()),
         control_high=math.exp(one.control.max()),
         units=interval.n,

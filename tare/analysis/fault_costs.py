@@ -31,13 +31,13 @@ import numpy as np
 import pandas as pd
 
 from tare.analysis.launch_rows import REPLICATES
-from tare.analysis.metrics import identify, pivot
+from tare.analysis.metrics import pivot
 from tare.analysis.verdicts import Measured, contrasts, estimates_of
 from tare.model.journals.units import compared, family_alpha
 from tare.model.registry import HOST
 from tare.model.roles import CONTROL
 from tare.model.tables import FAULT_ITEMS_OF
-from tare.stats.intervals import Estimate, Interval, t_interval, tellable
+from tare.stats.intervals import UNKNOWN, Estimate, Interval, t_interval, tellable
 from tare.stats.slopes import common_slope, quotient_interval
 
 STEP, FAULTS = "step_s", "step_page_faults"
@@ -155,7 +155,7 @@ class _Pair:
             "more_faults": t_interval(more.to_numpy(), self.alpha),
             "level_cost_s": self._few(env)
             or quotient_interval((default - steady).to_numpy(), more.to_numpy(), self.alpha),
-            "level_share": _each(t_interval(np.log(default / steady).to_numpy(), self.alpha), _share),
+            "level_share": t_interval(np.log(default / steady).to_numpy(), self.alpha).mapped(_share),
             "fault_share": self._modelled(
                 lambda cost_s: t_interval((cost_s * self.speed * more / default).dropna().to_numpy(), self.alpha)
             ),
@@ -164,7 +164,7 @@ class _Pair:
             return found | {"fault_cost_s": self.cost}
         measured = tellable(self._ratio(env, "measured_ratio", 0.0))
         modelled = {item: self._modelled(partial(self._ratio, env, item), np.exp) for item in MODELLED_RATIOS}
-        return found | {"measured_ratio": _each(measured, np.exp)} | modelled
+        return found | {"measured_ratio": measured.mapped(np.exp)} | modelled
 
     def _ratio(self, env: str, item: str, cost_s: float) -> Interval:
         """The log-ratio of a launch to the hosts where a fault costs so much, estimated as verdicts are."""
@@ -232,15 +232,9 @@ class _Pair:
             return f"{parts[0].n} complete rounds give no interval that says anything"
         middle, low, high = told[0]
         means = [mean for mean, _, _ in told]
-        return _each(
-            Interval(
-                n=parts[0].n,
-                mean=middle,
-                low=middle - math.hypot(middle - low, middle - min(means)),
-                high=middle + math.hypot(high - middle, max(means) - middle),
-            ),
-            shown,
-        )
+        low = middle - math.hypot(middle - low, middle - min(means))
+        high = middle + math.hypot(high - middle, max(means) - middle)
+        return Interval(n=parts[0].n, mean=middle, low=low, high=high).mapped(shown)
 
 
 def _share(log: float) -> float:
@@ -248,31 +242,19 @@ def _share(log: float) -> float:
     return -float(np.expm1(-log))
 
 
-def _each(found: Interval, shown: Callable[[float], float]) -> Interval:
-    """An interval on another scale, which goes up with the first."""
-    ends = (found.mean, found.low, found.high)
-    mean, low, high = (None if end is None else float(shown(end)) for end in ends)
-    return replace(found, mean=mean, low=low, high=high)
-
-
 def _row(
     one: Measured, env: str, item: str, found: Interval | str, *, alpha: float | None, n: int = 0
 ) -> dict[str, Any]:
     """A row of the table; of a reason, an unavailable one."""
-    plan, kind = one.campaign.plan, "modelled" if item in MODELLED else "measured"
-    told = None if isinstance(found, str) else found.told
-    value, low, high = told or (None, None, None)
-    reason = found if isinstance(found, str) else f"{n} complete rounds give no interval that says anything"
-    return {
-        **identify(plan, one.campaign.name, env, plan.spec.batch),
-        "item": item,
-        "value": value,
-        "low": low,
-        "high": high,
-        "unit": "s" if item.endswith("_s") else "1",
-        "n_units": n,
-        "alpha": None if told is None else alpha,
-        "kind": "unavailable" if told is None else kind,
-        "source": SOURCES[kind],
-        "reason": reason if told is None else None,
-    }
+    kind = "modelled" if item in MODELLED else "measured"
+    told = None if isinstance(found, str) or found.told is None else replace(found, n=n)
+    return one.row(
+        env,
+        item,
+        told or replace(UNKNOWN, n=n),
+        unit="s" if item.endswith("_s") else "1",
+        alpha=None if told is None else alpha,
+        kind=kind,
+        source=SOURCES[kind],
+        reason=found if isinstance(found, str) else f"{n} complete rounds give no interval that says anything",
+    )

@@ -171,20 +171,16 @@ def build(
             batch=None,
             scenario="images",
         )
-        for env, row in _form_rows(one):
-            rows.append({**replace(image, launch=read_role(env)).row(), "rep": None, **row})
-        for env, row in _naive_rows(one.naive) if one.naive else ():
-            rows.append({**replace(image, campaign=NAIVE, launch=read_role(env)).row(), "rep": None, **row})
         own = starts if starts is not None and starts.stack == one.stack else None
         start = _of_starts(image, starts) if starts else replace(image, campaign="starts")
-        for env, rep, row in _start_rows(own, list(one.environments)):
-            rows.append({**replace(start, launch=read_role(env)).row(), **row, "rep": rep})
-        if runs is None or runs.stack != one.stack or _has_warm(own):
-            continue
-        for number, env, phase, launch in runs.launches:
-            for row in start_rows(phase, launch):
-                own_start = replace(_of_starts(image, runs), launch=read_role(env))
-                rows.append({**own_start.row(), **row, "rep": number})
+        found: list[tuple[CellKey, str, int | None, dict[str, Any]]]
+        found = [(image, env, None, row) for env, row in _form_rows(one)]
+        found += [(replace(image, campaign=NAIVE), env, None, row) for env, row in _naive_rows(one.naive)]
+        found += [(start, env, rep, row) for env, rep, row in _start_rows(own, list(one.environments))]
+        if runs is not None and runs.stack == one.stack and not _has_warm(own):
+            warm = ((rep, env, start_rows(phase, launch)) for rep, env, phase, launch in runs.launches)
+            found += [(_of_starts(image, runs), env, rep, row) for rep, env, each in warm for row in each]
+        rows += [{**replace(cell, launch=read_role(env)).row(), **row, "rep": rep} for cell, env, rep, row in found]
     return tables.make("image_costs", rows)
 
 
@@ -203,12 +199,9 @@ def _of_starts(image: CellKey, starts: Starts) -> CellKey:
     )
 
 
-def _named(row: dict[str, Any]) -> dict[str, Any]:
-    return {"item": row.pop("metric"), **row}
-
-
 def _has(item: str, value: float | None, source: str, reason: str | None = None) -> dict[str, Any]:
-    return _named(measured(item, value, unit_of(item), source, reason))
+    row = measured(item, value, unit_of(item), source, reason)
+    return {"item": row.pop("metric"), **row}
 
 
 def _lacks(item: str, source: str, reason: str | None) -> dict[str, Any]:
@@ -220,8 +213,8 @@ def unit_of(item: str) -> str:
     return next(unit for end, unit in UNITS.items() if item.endswith(end))
 
 
-def _naive_rows(record: NaiveImageRecord) -> Iterator[tuple[str, dict[str, Any]]]:
-    for one in record.builds:
+def _naive_rows(record: NaiveImageRecord | None) -> Iterator[tuple[str, dict[str, Any]]]:
+    for one in record.builds if record else ():
         how = f"{one.builder} build {one.version}, once, nothing cached"
         size = (
             "bytes as `docker image inspect` states them"

@@ -9,27 +9,25 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 import pandas as pd
 
 from tare.analysis.bounds import stopped_runs
 from tare.analysis.launch_rows import PHASES
-from tare.analysis.metrics import identify, pivot
+from tare.analysis.metrics import pivot
 from tare.analysis.verdicts import Measured, contrasts, estimates_of
-from tare.core.errors import UserError
 from tare.model.journals.units import compared, family_alpha
 from tare.model.registry import HOST
 from tare.model.roles import CONTROL
 from tare.model.studies.layout import is_headline, read_name
 from tare.stats.costs import Cost, CostBox
-from tare.stats.intervals import Interval, tellable
+from tare.stats.intervals import UNKNOWN, Interval, tellable
 
 ONCE = (*(name for name in PHASES if name != "epoch_rest_s"), "exit_s")
 STEP = "step_s"
 LIMIT = 0.01
-UNKNOWN = Interval(n=0, mean=None, low=None, high=None)
 TEN_SECONDS, HOUR, DAY = 10.0, 3600.0, 86400.0
 NAMED = (TEN_SECONDS, HOUR, DAY)
 # Seconds of steps, for the curve: eight a decade from a second to eleven days, and those that have a name.
@@ -76,30 +74,6 @@ def cost_of(host_s: float, fixed_s: Sequence[float], step: Sequence[float]) -> t
     return middle, CostBox(low=low, high=high)
 
 
-@dataclass(frozen=True, kw_only=True)
-class _Told:
-    """What a row says: a value with its ends, the units behind it, the level of its interval."""
-
-    value: float | None
-    low: float | None = None
-    high: float | None = None
-    n: int
-    alpha: float | None = None
-
-
-def forecast(table: pd.DataFrame, env: str) -> tuple[Cost, CostBox]:
-    """The cost of an environment from its rows of the table `job_length`.
-
-    `table`: rows of one workload. `env`: of which something is said: none of its rows is unavailable. Raises
-    UserError: nothing is said of its jobs; with the reason.
-    """
-    rows = table[table["launch"].isin((HOST, env))].set_index("item")
-    if (missing := rows["reason"].dropna()).size or "length_below" not in rows.index:
-        raise UserError(f"no cost of jobs in {env}: {missing.iloc[0] if missing.size else 'it has no rows'}")
-    fixed_s, step = (rows.loc[item, ["value", "low", "high"]].astype(float) for item in ("fixed_s", "step_share"))
-    return cost_of(float(rows.at["host_fixed_s", "value"]), fixed_s.tolist(), step.tolist())
-
-
 class _Pair:
     """A headline of whole runs, with that of training steps where there is one."""
 
@@ -110,7 +84,7 @@ class _Pair:
         hosts = seconds[[HOST, CONTROL]].dropna().mean(axis=1)
         self.stopped = stopped_runs(runs.campaign)
         known = len(hosts) > 0 and self._bounded(HOST) is None
-        self.host = _Told(value=float(hosts.mean()) if known else None, n=len(hosts))
+        self.host = replace(UNKNOWN, n=len(hosts), mean=float(hosts.mean()) if known else None)
         self.fixed = self._intervals(
             runs, {env: _differences(seconds, env) for env in (CONTROL, *self.environments)}
         )
@@ -128,21 +102,19 @@ class _Pair:
         yield self._row(self.runs, HOST, "host_fixed_s", self.host, unit="s", reason=none)
         for env in self.environments:
             fixed, step = self.fixed[env], self.step[env]
-            told = _Told(value=fixed.mean, low=fixed.low, high=fixed.high, n=fixed.n, alpha=_alpha(self.runs))
             none = self._bounded(env) or "no round with it and both hosts"
-            yield self._row(self.runs, env, "fixed_s", told, unit="s", reason=none)
+            yield self._row(self.runs, env, "fixed_s", fixed, _alpha(self.runs), unit="s", reason=none)
             if self.steps is not None:
-                value, low, high = (_share(end) for end in (step.mean, step.low, step.high))
-                told = _Told(value=value, low=low, high=high, n=step.n, alpha=_alpha(self.steps))
                 few = "no round that measured steps of it and of both hosts"
-                yield self._row(self.steps, env, "step_share", told, reason=few)
+                share = step.mapped(math.expm1)
+                yield self._row(self.steps, env, "step_share", share, _alpha(self.steps), reason=few)
             yield from self._modelled(env, fixed, step)
 
     def _modelled(self, env: str, fixed: Interval, step: Interval) -> Iterator[dict[str, Any]]:
         n, reason = min(fixed.n, step.n), self._bounded(env) or self._open(fixed, step)
-        host_s, fixed_s, logs = self.host.value, fixed.told, step.told
+        host_s, fixed_s, logs = self.host.mean, fixed.told, step.told
         if reason is not None or self.steps is None or host_s is None or fixed_s is None or logs is None:
-            nothing = _Told(value=None, n=n)
+            nothing = replace(UNKNOWN, n=n)
             for length_s in NAMED:
                 yield self._row(self.runs, env, "cost", nothing, length_s=length_s, source=MODEL, reason=reason)
             yield self._row(self.runs, env, "length_below", nothing, unit="s", source=MODEL, reason=reason)
@@ -151,11 +123,11 @@ class _Pair:
         alpha = _alpha(self.runs) + _alpha(self.steps)
         for length_s in LENGTHS:
             low, high = box.at(length_s)
-            told = _Told(value=middle.at(length_s), low=low, high=high, n=n, alpha=alpha)
-            yield self._row(self.runs, env, "cost", told, length_s=length_s, source=MODEL)
+            told = Interval(n=n, mean=middle.at(length_s), low=low, high=high)
+            yield self._row(self.runs, env, "cost", told, alpha, length_s=length_s, source=MODEL)
         low, high = box.below(LIMIT)
-        told = _Told(value=middle.below(LIMIT), low=low, high=high, n=n, alpha=alpha)
-        yield self._row(self.runs, env, "length_below", told, unit="s", source=MODEL)
+        told = Interval(n=n, mean=middle.below(LIMIT), low=low, high=high)
+        yield self._row(self.runs, env, "length_below", told, alpha, unit="s", source=MODEL)
 
     def _bounded(self, env: str) -> str | None:
         """Why what happens once can't be told of an environment, or of the hosts; None where it can."""
@@ -194,7 +166,8 @@ class _Pair:
         one: Measured,
         env: str,
         item: str,
-        told: _Told,
+        found: Interval,
+        alpha: float | None = None,
         *,
         unit: str = "1",
         length_s: float | None = None,
@@ -202,21 +175,9 @@ class _Pair:
         reason: str | None = None,
     ) -> dict[str, Any]:
         """A row of the table; what has no source is measured by its own campaign."""
-        plan, there = one.campaign.plan, told.value is not None
-        return {
-            **identify(plan, one.campaign.name, env, plan.spec.batch),
-            "item": item,
-            "length_s": length_s,
-            "value": told.value,
-            "low": told.low,
-            "high": told.high,
-            "unit": unit,
-            "n_units": told.n,
-            "alpha": told.alpha,
-            "kind": "unavailable" if not there else "modelled" if source else "measured",
-            "source": source or one.campaign.kind,
-            "reason": None if there else reason,
-        }
+        kind, source = ("modelled", source) if source else ("measured", one.campaign.kind)
+        row = one.row(env, item, found, unit=unit, alpha=alpha, kind=kind, source=source, reason=reason)
+        return {**row, "length_s": length_s}
 
 
 def _alpha(one: Measured) -> float:
@@ -228,7 +189,3 @@ def _differences(seconds: pd.DataFrame, env: str) -> pd.DataFrame:
     """Per unit, seconds of `env` less those of either host; of the control less those of the host, twice."""
     pairs = [seconds[env] - seconds[name] for name in ((HOST, HOST) if env == CONTROL else (HOST, CONTROL))]
     return pd.concat(pairs, axis=1, keys=[0, 1]).dropna()
-
-
-def _share(log: float | None) -> float | None:
-    return None if log is None else math.expm1(log)

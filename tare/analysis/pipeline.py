@@ -108,16 +108,15 @@ def rates(record: PipelineRecord, confidence: float) -> list[Rate]:
 
 def _rate(passes: Sequence[PipelinePass], alpha: float) -> Rate:
     logs = [math.log(one.samples / one.seconds) for one in passes]
-    interval = t_interval(logs, alpha)
-    told = interval.told
+    told = t_interval(logs, alpha).mapped(math.exp)
     first = [one.first_batch_s for one in passes if one.first_batch_s is not None]
     return Rate(
         cache=passes[0].cache,
         workers=passes[0].workers,
         n=len(passes),
         images_per_s=math.exp(statistics.fmean(logs)),
-        low=math.exp(told[1]) if told else None,
-        high=math.exp(told[2]) if told else None,
+        low=told.low,
+        high=told.high,
         first_batch_s=statistics.median(first) if first else None,
     )
 

@@ -128,13 +128,13 @@ def _rate(flops: float, plain_s: float, steps: Sequence[float]) -> dict[str, Any
     }
 
 
-def family_points(families: pd.DataFrame, workload: str, env: str = HOST) -> pd.DataFrame:
-    """Intensity and rate of each family that does arithmetic, with Student's t over the profiled steps' own times.
+def family_points(families: pd.DataFrame, workload: str) -> pd.DataFrame:
+    """Intensity and rate of each family that does arithmetic on the host, with Student's t over own times.
 
     `convention` marks FLOPs that are one per output element instead of counted multiply-adds. An interval that
     reaches a time of zero has no upper end.
     """
-    own = families[(families["workload"] == workload) & (families["launch"] == env)]
+    own = families[(families["workload"] == workload) & (families["launch"] == HOST)]
     least = LEAST_SHARE * own["self_s_per_step"].sum()
     found = []
     for row in own[own["self_s_per_step"] >= least].to_dict("records"):
@@ -168,10 +168,10 @@ def _family_interval(row: Mapping[str, Any], flops: float) -> tuple[float, float
     return flops / (mean + half), flops / (mean - half) if mean > half else math.inf
 
 
-def left_out(families: pd.DataFrame, workload: str, env: str = HOST) -> pd.DataFrame:
+def left_out(families: pd.DataFrame, workload: str) -> pd.DataFrame:
     """Families that `family_points` has no point for (no arithmetic, or too little time): name and own seconds."""
-    own = families[(families["workload"] == workload) & (families["launch"] == env)]
-    drawn = family_points(families, workload, env)["family"]
+    own = families[(families["workload"] == workload) & (families["launch"] == HOST)]
+    drawn = family_points(families, workload)["family"]
     rest = own[~own["family"].isin(drawn) & (own["self_s_per_step"] > 0)]
     return rest[["family", "self_s_per_step"]].sort_values("self_s_per_step", ascending=False, ignore_index=True)
 

@@ -207,7 +207,6 @@ def _found(one: Try, number: int | None) -> list[dict[str, Any]]:
         if ratios.sd is not None and alpha is not None:
             half = t_quantile(alpha, ratios.n - 1) * ratios.sd / math.sqrt(ratios.n)
             ends = Interval(n=ratios.n, mean=ratios.mean, low=ratios.mean - half, high=ratios.mean + half)
-            if (told := tellable(ends).told) is not None:
-                row |= {"ci_low": math.exp(told[1]), "ci_high": math.exp(told[2])}
+            row |= tellable(ends).mapped(math.exp).columns("ci_low", "ci_high")
         rows.append(row)
     return rows or [empty]

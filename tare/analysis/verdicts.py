@@ -21,7 +21,7 @@ from tare.analysis.bounds import Ends, ends_of, failures_of, sides, stopped_runs
 from tare.analysis.choice import EXPLORATORY, PRIMARY
 from tare.analysis.copies import part_of
 from tare.analysis.launch_rows import PHASES, PROGRAM, SLOWDOWN, TOLD_STEPS
-from tare.analysis.metrics import identity_of, pivot
+from tare.analysis.metrics import identify, identity_of, pivot
 from tare.analysis.sliced_rounds import is_sliced, long_tail, sliced_units, unsliced_reason, whole_run_estimate
 from tare.analysis.switch_costs import switching
 from tare.model.journals.sealed import SealedCampaign
@@ -36,6 +36,7 @@ from tare.stats.families import holm_levels, selected_level
 from tare.stats.intervals import (
     FEWEST_UNITS,
     LARGEST_RATIO,
+    UNKNOWN,
     Estimate,
     Interval,
     Spread,
@@ -189,6 +190,28 @@ class Measured:
         """What copies of the files add to a comparison, the same in all units."""
         return part_of(self.between_copies, self.campaign, env, reference)
 
+    def row(
+        self,
+        env: str,
+        item: str,
+        found: Interval,
+        *,
+        unit: str,
+        alpha: float | None,
+        kind: str,
+        source: str,
+        reason: str | None,
+    ) -> dict[str, Any]:
+        """A row of a table of items; without a value an unavailable one, for the reason."""
+        plan, there = self.campaign.plan, found.mean is not None
+        return {
+            **identify(plan, self.campaign.name, env, plan.spec.batch),
+            "item": item,
+            **found.columns("value", "low", "high"),
+            **{"unit": unit, "n_units": found.n, "alpha": alpha, "source": source},
+            **{"kind": kind if there else "unavailable", "reason": None if there else reason},
+        }
+
     @property
     def names(self) -> list[str]:
         """Launches of a unit, with the headline's where its rows come from another level of the same rounds."""
@@ -337,7 +360,9 @@ class _Table:
         """What the correction for switches multiplies the ratio by; None where there is none."""
         plain = Estimate(n=1, mean=0.0)
         found = self._without_switches(plain, key)
-        return None if found is plain or found.lasting is None else _exp(found.mean)
+        if found is plain or found.lasting is None or found.mean is None:
+            return None
+        return math.exp(found.mean)
 
     def _student(self, values: pd.DataFrame, key: tuple[str, str]) -> Estimate:
         """Of all units, untrimmed."""
@@ -412,7 +437,6 @@ class _Comparison:
         control = control_ends.cut(
             tellable(table.controls[table.is_sliced(key)].interval(table.share * family_alpha(table.campaign.plan)))
         )
-        check = bootstrap_interval(ratios.to_numpy(), alpha)
         verdict, total_verdict = self._verdict(interval, total, stalls)
         copies = table.found.lasting(*key)
         asks = verdict == "inconclusive" and not self.ends.open and copies is None
@@ -426,17 +450,13 @@ class _Comparison:
             "compares": self.compares,
             "role": self.role,
             "n_units": interval.n,
-            "ratio": _exp(interval.mean),
-            "ci_low": _exp(interval.low),
-            "ci_high": _exp(interval.high),
+            **_ratios(interval, "ratio", "ci_low", "ci_high"),
             "total_ratio": None
             if table.metric in NO_TOTAL
             else total_ratio(table.totals.loc[table.contrasts(table.totals, key).index], self.env, self.reference),
-            "total_ci_low": _exp(total.low),
-            "total_ci_high": _exp(total.high),
+            **_ratios(total, "total_ci_low", "total_ci_high"),
             "total_verdict": total_verdict,
-            "stalls_ci_low": _exp(stalls.low) if stalls else None,
-            "stalls_ci_high": _exp(stalls.high) if stalls else None,
+            **_ratios(stalls, "stalls_ci_low", "stalls_ci_high"),
             "steps": table.steps_of(*key),
             "alpha": alpha,
             "family_size": family,
@@ -444,16 +464,13 @@ class _Comparison:
             "margin": table.margin,
             "verdict": verdict,
             "all_within": table.within if self.role == PRIMARY else None,
-            "control_ratio": _exp(control.mean),
-            "control_ci_low": _exp(control.low),
-            "control_ci_high": _exp(control.high),
+            **_ratios(control, "control_ratio", "control_ci_low", "control_ci_high"),
             "control_reaches": control_ends.open or _reaches(control, interval, verdict, table.margin),
             "sliced": table.is_sliced(key) if table.campaign.kind in (ROUNDS, STEPS) else None,
             "unsliced_reason": unsliced_reason(table.campaign, self.env),
             **self._switches(),
             "design": table.design,
-            "bootstrap_low": _exp(check.low),
-            "bootstrap_high": _exp(check.high),
+            **_ratios(bootstrap_interval(ratios.to_numpy(), alpha), "bootstrap_low", "bootstrap_high"),
             "more_units": None if more is None else max(more, table.fewest - interval.n),
             "launches": failed.launches,
             "failures": failed.failures,
@@ -467,9 +484,8 @@ class _Comparison:
         """Milliseconds by which to be stopped and started costs it more than the host."""
         more = self.table.switching.more_than_hosts(self.env) if self.table.switching else None
         told = None if more is None or self.reference != HOST else more.interval(self.family_alpha)
-        values = (None, None, None) if told is None else (told.mean, told.low, told.high)
         names = ("switch_more_ms", "switch_more_ci_low_ms", "switch_more_ci_high_ms")
-        found = {name: None if value is None else 1e3 * value for name, value in zip(names, values, strict=True)}
+        found = (UNKNOWN if told is None else told).mapped(lambda seconds: 1e3 * seconds).columns(*names)
         return {"switch_factor": self.table.switch_factor((self.env, self.reference)), **found}
 
     def _beyond(self, ratios: pd.Series) -> list[float]:
@@ -565,5 +581,5 @@ def total_ratio(values: pd.DataFrame, env: str, reference: str = HOST) -> float 
     return float(np.mean([sums[name] for name in above])) / base if base > 0 else None
 
 
-def _exp(value: float | None) -> float | None:
-    return None if value is None else math.exp(value)
+def _ratios(found: Interval | None, *names: str) -> dict[str, float | None]:
+    return (found or UNKNOWN).mapped(math.exp).columns(*names)

@@ -10,6 +10,7 @@ import grp
 import os
 import shutil
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TypeGuard
 
@@ -61,6 +62,15 @@ class IntegrityError(TareError):
     """Content that does not match its recorded hash, or a record cut short."""
 
     exit_code = 4
+
+
+@contextlib.contextmanager
+def advising(advice: str) -> Iterator[None]:
+    """What is wrong with content is told with what to do about it."""
+    try:
+        yield
+    except IntegrityError as error:
+        raise IntegrityError(f"{error}; {advice}") from error
 
 
 def is_full(error: BaseException) -> TypeGuard[OSError]:

@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-from tare.core.errors import IntegrityError, UserError
+from tare.core.errors import IntegrityError, UserError, advising
 from tare.core.places import cache_root
 from tare.core.places import project_root as project_root
 
@@ -274,18 +274,19 @@ class Journal:
 
     def read(self) -> list[dict[str, Any]]:
         """All whole records, oldest first; an absent journal is empty. Raises IntegrityError for any other line."""
-        if not self.path.exists():
-            return []
-        records = []
-        for number, line in enumerate(self.path.read_bytes().split(b"\n")[:-1], start=1):
-            try:
-                record = json.loads(line)
-            except ValueError as error:  # neither JSON nor UTF-8
-                reason = error.msg if isinstance(error, json.JSONDecodeError) else "not UTF-8"
-                raise IntegrityError(
-                    f"{self.path} line {number} is not a record ({reason}); {MOVE_AWAY}"
-                ) from error
-            if not isinstance(record, dict):
-                raise IntegrityError(f"{self.path} line {number} is not a record (no object); {MOVE_AWAY}")
-            records.append(record)
-        return records
+        with advising(MOVE_AWAY):
+            return [row for *_, row in json_rows(self.path.read_bytes(), self.path)] if self.path.exists() else []
+
+
+def json_rows(data: bytes, path: Path) -> Iterator[tuple[str, bytes, dict[str, Any]]]:
+    """Whole rows of a journal: where each stands, its line, what it holds. IntegrityError for any other line."""
+    for number, line in enumerate(data.split(b"\n")[:-1], start=1):
+        where = f"{path} line {number}"
+        try:
+            row = json.loads(line)
+        except ValueError as error:  # neither JSON nor UTF-8
+            reason = error.msg if isinstance(error, json.JSONDecodeError) else "not UTF-8"
+            raise IntegrityError(f"{where} is not a record ({reason})") from error
+        if not isinstance(row, dict):
+            raise IntegrityError(f"{where} is not a record (no object)")
+        yield where, line, row

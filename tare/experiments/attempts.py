@@ -18,14 +18,14 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from tare.core.errors import TareError
+from tare.core.progress import say
 from tare.experiments.alone import WORKFLOW, measuring
 from tare.model.records.campaigns import Start
 from tare.model.schema import read
-from tare.model.studies.layout import SEALED
+from tare.model.studies.layout import CAMPAIGNS, SEALED
 
 NOTE = "start.json"
 CODE = "TARE_CODE"  # the parameter `code` of the job that gave this command
-CAMPAIGNS = Path("results/campaigns")
 
 _noted: list[Path] = []  # campaigns that this command has sealed
 
@@ -77,15 +77,21 @@ def workflow_ends(folder: Path, workflow: str) -> None:
 def goes_on(folder: Path) -> bool:
     """Whether this command goes on with the start that sealed a campaign of an equal plan; else it is a new one.
 
+    Where it does, the note is from now on of this start.
+
     Raises:
         IntegrityError: the note is damaged.
     """
     if not (folder / NOTE).exists():
         return False
     then, now = read(Start, folder / NOTE), _this_start()
-    if now.workflow is None:  # given by hand: it wants a new attempt, unless the last one was killed
-        return then.workflow is None or not (folder / SEALED).exists()
-    return then.workflow is None or then.code == now.code
+    # one that is given by hand wants a new attempt, unless the last one was killed
+    cut_short = not (folder / SEALED).exists() if now.workflow is None else then.code == now.code
+    if not cut_short and then.workflow is not None:
+        return False
+    leave_note(folder)
+    say(f"{folder} was sealed by a start that was cut short, and is gone on with; the next start is a new try")
+    return True
 
 
 def _this_start(*, ended: bool = False) -> Start:

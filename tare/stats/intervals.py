@@ -59,6 +59,19 @@ class Interval:
         """From low to high; 0 where there is no interval."""
         return 0.0 if self.low is None or self.high is None else self.high - self.low
 
+    def mapped(self, shown: Callable[[float], float]) -> Interval:
+        """The same on another scale, which goes up with this one."""
+        ends = (self.mean, self.low, self.high)
+        mean, low, high = (None if end is None else float(shown(end)) for end in ends)
+        return replace(self, mean=mean, low=low, high=high)
+
+    def columns(self, *names: str) -> dict[str, float | None]:
+        """Mean, low and high under the names of three columns, or low and high under two."""
+        return dict(zip(names, (self.mean, self.low, self.high)[-len(names) :], strict=True))
+
+
+UNKNOWN = Interval(n=0, mean=None, low=None, high=None)
+
 
 @dataclass(frozen=True, kw_only=True)
 class Spread:

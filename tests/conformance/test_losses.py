@@ -11,6 +11,7 @@ from tare.launch.place import site_of
 from tare.model.journals.sealed import read_sealed
 from tare.model.registry import describe_workload, environment
 from tare.model.roles import CONTROL
+from tare.model.studies.layout import SEALED
 from tare.model.studies.study import HOST
 from tare.report.method import loss_check
 
@@ -24,7 +25,7 @@ def test_what_is_faster_because_it_computes_less_is_caught(study, forms, folders
     study = study.replace(study="planted", rounds=study.rounds.replace(units=2, discarded=0))
     sites = {HOST: host, CONTROL: host, "halved": planted(host, batch_share=0.5)}
     campaign.run_campaign(tmp_path, rounds.rounds(Setup(study=study, workload=WORKLOAD, sites=sites)))
-    rows = pd.DataFrame(metrics.campaign_metrics(read_sealed(tmp_path / campaign.SEALED)))
+    rows = pd.DataFrame(metrics.campaign_metrics(read_sealed(tmp_path / SEALED)))
     epoch = rows[rows["metric"] == "epoch_rest_s"].groupby("launch")["value"].median()
     assert epoch["halved"] < min(epoch[HOST], epoch[CONTROL])  # it looks faster
     losses = rows[rows["metric"] == "loss_last"]

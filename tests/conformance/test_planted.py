@@ -23,6 +23,7 @@ from tare.model.journals.sealed import read_sealed, views
 from tare.model.records.campaigns import Measured
 from tare.model.registry import describe_workload, environment
 from tare.model.roles import CONTROL
+from tare.model.studies.layout import SEALED
 from tare.model.studies.study import HOST
 from tare.report.method import loss_check
 
@@ -49,7 +50,7 @@ def attempt(host, study, budget_s, effect, folder):
     sites = {name: planted(host, waste=waste) for name, waste in wastes.items()}
     with alone_on_this_machine():
         campaign.run_campaign(folder, rounds.rounds(Setup(study=study, workload=WORKLOAD, sites=sites)))
-    found = next(view for view in views(read_sealed(folder / campaign.SEALED)) if view.level == "steady")
+    found = next(view for view in views(read_sealed(folder / SEALED)) if view.level == "steady")
     rows = pd.DataFrame(metrics.campaign_metrics(found))
     return rows, pd.DataFrame(verdict_rows(found, rows)).set_index("launch")
 

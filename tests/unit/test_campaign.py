@@ -6,7 +6,6 @@ import json
 import math
 import time
 from dataclasses import replace
-from types import SimpleNamespace
 
 import pandas as pd
 import pytest
@@ -19,12 +18,14 @@ from tare.experiments import attempts, campaign
 from tare.experiments.alone import WORKFLOW
 from tare.experiments.campaign import run_campaign
 from tare.experiments.designs import Design, identity, skipped, unit_order
+from tare.experiments.store import CampaignStore
 from tare.launch import scenarios
-from tare.machine import facts
+from tare.machine import facts, gpu_health
 from tare.model.journals import units as model_units
 from tare.model.journals.sealed import DECISION_KEY, PLAN, UNITS, read_rows, read_sealed
-from tare.model.records.campaigns import Plan, Sampling
+from tare.model.records.campaigns import Plan, Sampling, Unit
 from tare.model.roles import CONTROL, read_roles
+from tare.model.schema import parse
 from tare.model.studies.layout import SEALED
 from tare.model.studies.study import HOST
 from tare.stats.intervals import t_quantile
@@ -315,11 +316,11 @@ def killed_once(monkeypatch, name):
         monkeypatch.undo()
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(campaign, name, dies)
+    monkeypatch.setattr(CampaignStore, name, dies)
 
 
 def test_a_command_given_by_hand_that_was_killed_between_seal_and_summary_is_carried_on(tmp_path, monkeypatch):
-    killed_once(monkeypatch, "summarise")
+    killed_once(monkeypatch, "_summarise")
     with pytest.raises(KeyboardInterrupt):
         run(tmp_path)
     assert read_rows(tmp_path).seal is not None and not (tmp_path / SEALED).exists()
@@ -513,7 +514,9 @@ def test_a_unit_beside_a_scenario_that_does_not_last_is_void_and_one_that_never_
 
 def test_a_progress_line_names_who_failed_and_not_who_was_stopped():
     def of(**states):
-        return SimpleNamespace(launches={name: SimpleNamespace(status=status) for name, status in states.items()})
+        launches = {name: {"status": status, "reason": None} for name, status in states.items()}
+        row = {"unit": 1, "discarded": False, "voided": None, "cost_s": 1.0, "order": [], "launches": launches}
+        return parse(Unit, row, "unit 1")
 
     assert campaign.failures_note(of(host="ok", docker="failed", podman="timeout")) == "failed: docker, podman"
     assert campaign.failures_note(of(host="ok", docker="stopped")) == ""
@@ -526,7 +529,7 @@ def test_only_where_a_campaign_uses_gpus_have_they_to_stay(monkeypatch):
 
 @pytest.mark.parametrize("state", [{"problems": ["it is hot"]}, {}])
 def test_units_hold_the_state_of_the_gpu_where_it_was_watched(tmp_path, monkeypatch, state):
-    monkeypatch.setattr(campaign.gpu_health, "watched", lambda on: contextlib.nullcontext(state))
+    monkeypatch.setattr(gpu_health, "watched", lambda on: contextlib.nullcontext(state))
     run(tmp_path)
     assert [row.gpu for row in read_rows(tmp_path).units] == [state or None] * 4
 

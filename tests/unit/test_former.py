@@ -8,7 +8,7 @@ from asked import PLANNED
 
 from tare.cli.main import main
 from tare.core.errors import IntegrityError, UserError
-from tare.core.files import sha256_file, write_json
+from tare.core.files import MOVE_AWAY, sha256_file, write_json
 from tare.model import former, registry
 from tare.model.journals import sealed
 from tare.model.records.campaigns import Sealed
@@ -133,7 +133,7 @@ def test_a_launch_with_a_key_that_is_gone_is_refused_with_what_to_do(tmp_path):
     with pytest.raises(IntegrityError) as caught:
         sealed.parse_rows(json.dumps(row).encode() + b"\n", tmp_path / sealed.UNITS)
     said = str(caught.value)
-    assert "unknown key 'pinned'" in said and said.endswith(sealed.ASIDE) and "\n" not in said
+    assert "unknown key 'pinned'" in said and said.endswith(MOVE_AWAY) and "\n" not in said
 
 
 @pytest.mark.parametrize(

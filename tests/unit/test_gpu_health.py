@@ -14,11 +14,11 @@ from test_campaign import plan_of, unit, values_of
 
 from tare.core.errors import UnavailableError
 from tare.core.files import project_root, read_json
-from tare.experiments import campaign
 from tare.experiments.campaign import run_campaign
 from tare.experiments.designs import Design, identity
+from tare.experiments.store import plan_difference
 from tare.machine import facts, gpu_health, nvml
-from tare.model.journals.sealed import read_sealed
+from tare.model.journals.sealed import PLAN, read_sealed
 from tare.model.studies.layout import SEALED
 
 UUID = "GPU-00010203-0405-0607-0809-0a0b0c0d0e0f"
@@ -349,8 +349,8 @@ def test_another_user_at_the_start_does_not_divide_a_campaign(tmp_path, on_gpu, 
     monkeypatch.setattr(gpu_health, "at_rest", lambda: {"flags": [], "devices": []})
     run(tmp_path, way_refused("by launch 8"))
     assert not (tmp_path / "superseded-1").exists()
-    assert read_json(tmp_path / campaign.PLAN)["gpu_at_start"]["flags"]
-    assert campaign.plan_difference(way_refused("7"), way_refused("7", "toolkit")) == "provenance"
+    assert read_json(tmp_path / PLAN)["gpu_at_start"]["flags"]
+    assert plan_difference(way_refused("7"), way_refused("7", "toolkit")) == "provenance"
 
 
 def test_another_driver_ends_a_campaign(tmp_path, on_gpu, monkeypatch):

@@ -14,7 +14,7 @@ import pytest
 from tare.analysis import job_length as rows_of
 from tare.analysis.metrics import campaign_metrics
 from tare.analysis.verdicts import Measured
-from tare.core.errors import IntegrityError, UserError
+from tare.core.errors import IntegrityError
 from tare.model import tables
 from tare.model.studies.layout import campaign_name
 from tare.report import answer as report
@@ -114,7 +114,11 @@ def test_rows_find_what_was_planted():
     assert value(table, "docker", "fixed_s") == pytest.approx(planted, abs=0.05)
     for item, truth in (("fixed_s", planted), ("step_share", 0.035)):
         assert value(table, "docker", item, column="low") < truth < value(table, "docker", item, column="high")
-    _, box = rows_of.forecast(table, "docker")
+    fixed_s, step = (
+        [value(table, "docker", item, column=end) for end in ("value", "low", "high")]
+        for item in ("fixed_s", "step_share")
+    )
+    _, box = rows_of.cost_of(value(table, "host", "host_fixed_s"), fixed_s, step)
     for length_s in rows_of.NAMED:
         ends = [value(table, "docker", "cost", length_s, end) for end in ("low", "high")]
         assert ends == pytest.approx(list(box.at(length_s)))
@@ -138,8 +142,6 @@ def test_few_units_say_nothing_of_jobs():
     assert value(table, "docker", "length_below", column="kind") == "unavailable"
     reason = "2 complete rounds of 6 that the study asks for before a verdict"
     assert value(table, "docker", "cost", rows_of.HOUR, "reason") == reason
-    with pytest.raises(UserError, match="2 complete rounds"):
-        rows_of.forecast(table, "docker")
     assert "nothing can be said yet: 2 complete" in figures.job_length(table, "mnist_cnn").alt
     assert report.cost_table(table).rows[0][-1].span == 4
     [told] = report.job_sections(SimpleNamespace(job_length=table, workloads=["mnist_cnn"]))

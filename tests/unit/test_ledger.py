@@ -16,9 +16,10 @@ from tare.analysis import tries
 from tare.cli.main import main
 from tare.core.errors import IntegrityError
 from tare.core.files import Journal, project_root, read_json
-from tare.experiments import campaign, causes, rounds
+from tare.experiments import causes, rounds
 from tare.experiments.campaign import run_campaign
 from tare.experiments.designs import Design, Setup
+from tare.experiments.store import asked_of
 from tare.model import tables
 from tare.model.journals.ledger import (
     LEDGER,
@@ -327,7 +328,7 @@ def test_the_plans_of_the_default_and_the_full_study_differ_in_what_the_full_one
         sites = dict.fromkeys((HOST, CONTROL, "docker"), site)
         study = part_from(study_file.PARTS[kind], {**part, "device": "cpu"})
         setup = Setup(study=study, workload="mnist_cnn", sites=sites)
-        return campaign._asked(DESIGNS[kind](setup).plan)
+        return asked_of(DESIGNS[kind](setup).plan)
 
     default, full = part_of("config"), part_of("full")
     assert asked(default) != asked(full)

@@ -216,7 +216,7 @@ def test_its_campaigns_are_sealed_without_units_and_their_rows_give_the_reason(r
             )
             summary = campaign.run_campaign(folder, rounds.rounds(setup))
     assert (summary.status, summary.units, summary.failures) == ("sealed", 0, {})
-    found = read_sealed(folder / campaign.SEALED)
+    found = read_sealed(folder / layout.SEALED)
     assert found.units == ()
     for view, metric in zip(views(found), ("real_s", "step_s"), strict=True):
         rows = metrics.campaign_metrics(view)
@@ -241,11 +241,11 @@ def test_a_host_that_fails_on_the_way_ends_an_optional_campaign_and_stops_any_ot
     if not optional:
         with pytest.raises(UnavailableError, match="lives"):
             campaign.run_campaign(tmp_path, design)
-        assert not (tmp_path / campaign.SEALED).exists()
+        assert not (tmp_path / layout.SEALED).exists()
         return
     summary = campaign.run_campaign(tmp_path, design)
     assert (summary.status, summary.reason, summary.units) == ("ended", "no launch on the host lives", 0)
-    assert read_sealed(tmp_path / campaign.SEALED).ended == summary.reason
+    assert read_sealed(tmp_path / layout.SEALED).ended == summary.reason
 
 
 # Inside.

@@ -19,8 +19,9 @@ from own_time import phases_of
 from tare.analysis.metrics import campaign_metrics
 from tare.analysis.sliced_rounds import is_sliced, unsliced_reason, whole_run_estimate
 from tare.experiments import rounds, sliced
-from tare.experiments.campaign import _asked, run_campaign
+from tare.experiments.campaign import run_campaign
 from tare.experiments.designs import Setup
+from tare.experiments.store import asked_of
 from tare.launch.run import Order
 from tare.launch.slicing import rounds as launches
 from tare.launch.slicing.pacing import Pace
@@ -462,9 +463,9 @@ def test_measured_steps_take_other_cpus_from_round_to_round(threads, cpus, cores
 
 def test_equal_studies_have_equal_plans_and_steps_are_a_part_of_them(pids):
     one, other = (rounds.rounds(setup_of(fakes_of(pids))).plan for _ in range(2))
-    assert _asked(one) == _asked(other) and one.measured == Measured(replicates=2, warmup_steps=1, seconds=0.05)
+    assert asked_of(one) == asked_of(other) and one.measured == Measured(replicates=2, warmup_steps=1, seconds=0.05)
     for change in ({"steps": None}, {"steps": {"levels": ["default"]}}):
-        assert _asked(rounds.rounds(setup_of(fakes_of(pids), **change)).plan) != _asked(one)
+        assert asked_of(rounds.rounds(setup_of(fakes_of(pids), **change)).plan) != asked_of(one)
     assert json.loads(json.dumps(one.to_json())) == one.to_json()
 
 

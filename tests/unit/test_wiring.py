@@ -14,8 +14,9 @@ from fakes import site
 from recording import PAD, Recording
 
 from tare.experiments import attempts, rounds, sliced, starts
-from tare.experiments.campaign import run_campaign, take_over
+from tare.experiments.campaign import run_campaign
 from tare.experiments.designs import LARGEST_PAD_BYTES, Setup, unit_order
+from tare.experiments.store import CampaignStore
 from tare.launch.conditions import PATH, STEADY_ALLOCATOR
 from tare.launch.program import CommandProgram
 from tare.launch.run import launch
@@ -295,7 +296,7 @@ def test_what_is_sealed_serves_an_equal_plan_alone(sealed, tmp_path):
         for design, serves in ((ask(), True), (ask(**OTHER), False)):
             if way == "note":
                 attempts.leave_note(own)
-            found = take_over(own, design.plan, **asked)
+            found = CampaignStore(own, design.plan).open(**asked)
             assert isinstance(found, Sealed) if serves else found is None, way
         assert (own / "superseded-1" / SEALED).exists() and not (own / SEALED).exists()
         assert json.loads((own / PLAN).read_text())["margins"] == OTHER["margins"]

@@ -22,8 +22,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-from tare.core.errors import IntegrityError, TareError
-from tare.core.files import Journal, canonical_json, locked, sha256_file, sha256_text
+from tare.core.errors import IntegrityError, TareError, advising
+from tare.core.files import Journal, canonical_json, json_rows, locked, sha256_file, sha256_text
 from tare.core.progress import say
 from tare.model.journals.recorded import recorded_machine, reference_of
 from tare.model.journals.sealed import LOCK, PACKED_UNITS, PLAN, UNITS, read_plan, read_rows
@@ -115,18 +115,15 @@ def read_ledger(study: Path) -> list[Entry]:
     """All rows of a study's ledger, or none without one; IntegrityError for a row that was not written there."""
     path = study / LEDGER
     entries: list[Entry] = []
-    for number, row in enumerate(Journal(path).read(), start=1):
-        where = f"{path} line {number}"
-        own = row.pop(HASH, None)
-        try:
+    with advising(f"the ledger was edited; {AWAY}"):
+        for where, _, row in json_rows(path.read_bytes() if path.exists() else b"", path):
+            own = row.pop(HASH, None)
             entry = parse(Entry, row, where)
-        except IntegrityError as error:
-            raise IntegrityError(f"{error}: the ledger was edited; {AWAY}") from None
-        if own != sha256_text(canonical_json(row)):
-            raise IntegrityError(f"{where} is not as it was written: the ledger was edited; {AWAY}")
-        if entry.before != last_hash(study, entries):
-            raise IntegrityError(f"{where} does not follow the row before it: the ledger was edited; {AWAY}")
-        entries.append(entry)
+            if own != sha256_text(canonical_json(row)):
+                raise IntegrityError(f"{where} is not as it was written")
+            if entry.before != last_hash(study, entries):
+                raise IntegrityError(f"{where} does not follow the row before it")
+            entries.append(entry)
     return entries
 
 
@@ -274,12 +271,10 @@ def _with_older(study: Path) -> set[Path]:
 
 def _sealed_since(folder: Path, entry: Entry) -> bool:
     """Whether a journal is closed that was not, or not this one, when a row was written."""
-    if not (folder / UNITS).exists():
-        return False
-    try:
-        return read_rows(folder).seal is not None and sha256_file(folder / UNITS) != entry.units_sha256
-    except TareError:
-        return False
+    journal = folder / UNITS
+    with contextlib.suppress(TareError):
+        return journal.exists() and bool(read_rows(folder).seal) and sha256_file(journal) != entry.units_sha256
+    return False
 
 
 def _entry(
@@ -300,14 +295,12 @@ def _entry(
         said["folder"] = folder.name
     if (folder / UNITS).exists():
         said["units_sha256"] = sha256_file(folder / UNITS)
-    try:
+    with contextlib.suppress(TareError):  # damaged, or of another version: nobody can tell how many units it had
         plan = read_plan(folder / PLAN)
         said["attempt"] = plan.attempt
         if event != "opened":
             units = counted(read_rows(folder).units)
             said |= {"units": len(units), "alpha": family_alpha(plan), "ratios": dict(ratios_of(plan, units))}
-    except TareError:  # damaged, or of another version: nobody can tell how many units there were
-        return Entry(**said)
     return Entry(**said)
 
 

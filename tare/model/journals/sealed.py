@@ -10,14 +10,13 @@ from __future__ import annotations
 
 import gzip
 import hashlib
-import json
 import zlib
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from tare.core.errors import IntegrityError
-from tare.core.files import read_json, sha256_file
+from tare.core.errors import IntegrityError, advising
+from tare.core.files import MOVE_AWAY, json_rows, read_json
 from tare.model import former
 from tare.model.journals.recorded import recorded_machine
 from tare.model.journals.units import counted
@@ -32,7 +31,7 @@ LOCK = ".lock"  # of a folder that is measured into
 PACKED_UNITS = "units.jsonl.gz"  # the same bytes, as recorded campaigns are kept; the seal is of what is inside
 SEAL_KEY, DECISION_KEY, ENDED_KEY = "seal", "decision", "ended"
 HEADLINE_LEVEL = "steady"  # of the allocator, at which training steps are headlines
-ASIDE = "move the folder away and run the campaign again"
+SECOND_WRITER = "a second writer was at it"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -141,22 +140,19 @@ def _at_level(plan: Plan, level: str) -> Plan:
 def read_sealed(sealed: Path) -> SealedCampaign:
     """The campaign of a sealed.json; raises IntegrityError where plan or journal are not those that were sealed."""
     summary, folder = read(Sealed, sealed), sealed.parent
-    journal = _journal(folder)
-    plan = folder / PLAN
+    journal, plan = _journal(folder), folder / PLAN
     found = {
-        plan: (sha256_file(plan) if plan.exists() else "missing", summary.plan_sha256),
-        folder / UNITS: (
-            hashlib.sha256(journal).hexdigest() if journal is not None else "missing",
-            summary.units_sha256,
-        ),
+        plan: (plan.read_bytes() if plan.exists() else None, summary.plan_sha256),
+        folder / UNITS: (journal, summary.units_sha256),
     }
-    for path, (has, wanted) in found.items():
+    for path, (content, wanted) in found.items():
+        has = "missing" if content is None else hashlib.sha256(content).hexdigest()
         if has != wanted:
-            raise IntegrityError(f"{path} is not what was sealed: sha256 {has}, sealed {wanted}; {ASIDE}")
+            raise IntegrityError(f"{path} is not what was sealed: sha256 {has}, sealed {wanted}; {MOVE_AWAY}")
     found_plan = read_plan(plan)
     rows = parse_rows(journal or b"", folder / UNITS)
     if rows.seal is None:
-        raise IntegrityError(f"{folder / UNITS} has no seal, though {sealed.name} says that it has; {ASIDE}")
+        raise IntegrityError(f"{folder / UNITS} has no seal, though {sealed.name} says that it has; {MOVE_AWAY}")
     return SealedCampaign(path=sealed, plan=found_plan, units=rows.units, sealed=summary)
 
 
@@ -187,7 +183,7 @@ def _journal(folder: Path) -> bytes | None:
     try:
         return gzip.decompress(packed.read_bytes())
     except (OSError, EOFError, zlib.error) as error:
-        raise IntegrityError(f"{packed} is cut short or no gzip file: {error}; {ASIDE}") from error
+        raise IntegrityError(f"{packed} is cut short or no gzip file: {error}; {MOVE_AWAY}") from error
 
 
 def parse_rows(journal: bytes, path: Path) -> Rows:
@@ -199,51 +195,35 @@ def parse_rows(journal: bytes, path: Path) -> Rows:
     units: list[Unit] = []
     lines: list[bytes] = []  # of the units, for the seal
     said: dict[str, Any] = {}
-    for number, line in enumerate(journal.split(b"\n")[:-1], start=1):
-        where = f"{path} line {number}"
-        row = _row(line, where)
-        if SEAL_KEY in said:
-            raise IntegrityError(f"{where}: a row after the seal: a second writer was at it; {ASIDE}")
-        if "unit" in row:
-            _refuse_disorder(row["unit"], len(units), where)
-            if ENDED_KEY in said:
-                raise IntegrityError(f"{where}: a unit after the end: a second writer was at it; {ASIDE}")
-            units.append(_unit(row, where))
-            lines.append(line)
-            continue
-        key = _only_key(row, where)
-        if key in said:
-            raise IntegrityError(f"{where}: a second {key}: a second writer was at it; {ASIDE}")
-        said[key] = parse(Decision, row[key], f"{where}: {key}") if key == DECISION_KEY else _text(row[key], where)
-    found = hashlib.sha256(b"[" + b",".join(lines) + b"]").hexdigest()
-    if said.get(SEAL_KEY, found) != found:
-        raise IntegrityError(f"{path}: the seal is of other units than those before it; {ASIDE}")
+    with advising(MOVE_AWAY):
+        for where, line, row in json_rows(journal, path):
+            if SEAL_KEY in said:
+                raise IntegrityError(f"{where}: a row after the seal: {SECOND_WRITER}")
+            if "unit" in row:
+                _refuse_disorder(row["unit"], len(units), where)
+                if ENDED_KEY in said:
+                    raise IntegrityError(f"{where}: a unit after the end: {SECOND_WRITER}")
+                units.append(parse(Unit, row, where))
+                lines.append(line)
+                continue
+            key = _only_key(row, where)
+            if key in said:
+                raise IntegrityError(f"{where}: a second {key}: {SECOND_WRITER}")
+            said[key] = parse(Decision, row[key], f"{where}: {key}") if key == DECISION_KEY else row[key]
+            if not isinstance(said[key], Decision | str):
+                raise IntegrityError(f"{where} must hold a text, not {row[key]!r}")
+        found = hashlib.sha256(b"[" + b",".join(lines) + b"]").hexdigest()
+        if said.get(SEAL_KEY, found) != found:
+            raise IntegrityError(f"{path}: the seal is of other units than those before it")
     return Rows(units=tuple(units), units_sha256=found, **said)
-
-
-def _row(line: bytes, where: str) -> dict[str, Any]:
-    try:
-        row = json.loads(line)
-    except ValueError as error:
-        raise IntegrityError(f"{where} is not a record ({error}); {ASIDE}") from None
-    if not isinstance(row, dict):
-        raise IntegrityError(f"{where} is not a record; {ASIDE}")
-    return row
-
-
-def _unit(row: dict[str, Any], where: str) -> Unit:
-    try:
-        return parse(Unit, row, where)
-    except IntegrityError as problem:
-        raise IntegrityError(f"{problem}; {ASIDE}") from None
 
 
 def _refuse_disorder(number: Any, wanted: int, where: str) -> None:
     if number == wanted:
         return
     if isinstance(number, int) and 0 <= number < wanted:
-        raise IntegrityError(f"{where}: unit {number} stands twice: a second writer was at it; {ASIDE}")
-    raise IntegrityError(f"{where}: unit {number!r} stands where unit {wanted} belongs; {ASIDE}")
+        raise IntegrityError(f"{where}: unit {number} stands twice: {SECOND_WRITER}")
+    raise IntegrityError(f"{where}: unit {number!r} stands where unit {wanted} belongs")
 
 
 def _only_key(row: dict[str, Any], where: str) -> str:
@@ -251,12 +231,6 @@ def _only_key(row: dict[str, Any], where: str) -> str:
     if len(row) != 1 or next(iter(row)) not in known:
         raise IntegrityError(
             f"{where} is neither a unit nor {', '.join(known[:-1])} or {known[-1]} (it has "
-            f"{', '.join(sorted(row)) or 'nothing'}); {ASIDE}"
+            f"{', '.join(sorted(row)) or 'nothing'})"
         )
     return next(iter(row))
-
-
-def _text(value: Any, where: str) -> str:
-    if not isinstance(value, str):
-        raise IntegrityError(f"{where} must hold a text, not {value!r}; {ASIDE}")
-    return value

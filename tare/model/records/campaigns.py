@@ -228,6 +228,12 @@ class Unit(Record):
         return not self.discarded and self.voided is None
 
     @property
+    def failures(self) -> dict[str, str]:
+        """Why launches failed, by name of the launch."""
+        failed = {name: one for name, one in self.launches.items() if one.status in ("failed", "timeout")}
+        return {name: one.reason or "" for name, one in failed.items()}
+
+    @property
     def is_rehearsal(self) -> bool:
         """Whether it was run to its end, and only says how long slices have to be."""
         return bool(self.slicing and self.slicing.get("rehearsal"))

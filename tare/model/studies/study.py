@@ -748,21 +748,20 @@ def check(config: Mapping[str, Any]) -> Study:
     former.refuse_study(config, environment_names())
     _refuse_choices(config)
     study = parse(Study, _with_own_apart(without_dropped(config)), "config", UserError)
-    for name in study.environments:
-        _refuse_unknown("environments", "environment {} in envs/", name, environment_names())
+    _refuse_unknown("environments", "environment {} in envs/", study.environments, environment_names())
+    _refuse_unknown_workloads("workloads", study.workloads)
     own_jobs.check(study.own_jobs, study.environments, environment_names())
     for name, settings in study.workloads.items():
-        _refuse_unknown("workloads", "module workloads/{}.py", name, module_names("workloads"))
         where = f"config: workloads: {name}"
         _check_batches(name, settings, where, (settings.batch, *settings.sweep_batches))
-    _refuse_unknown("stack", "folder containers/stacks/{}", study.stack, known_stacks())
+    _refuse_unknown("stack", "folder containers/stacks/{}", [study.stack], known_stacks())
     if is_official(study.stack):
         raise UserError(f"config: stack: {study.stack} is an official image, which no host can have; see `stacks`")
     for name in study.stacks:
         base, setting = with_setting(name)
-        _refuse_unknown("stacks", "folder containers/stacks/{}", base, known_stacks())
+        _refuse_unknown("stacks", "folder containers/stacks/{}", [base], known_stacks())
         if setting:
-            _refuse_unknown("stacks", f"setting {{}} beside {base}", setting, arms.STACK_SETTINGS)
+            _refuse_unknown("stacks", f"setting {{}} beside {base}", [setting], arms.STACK_SETTINGS)
         elif name == study.stack:
             raise UserError(f"config: stacks: {name} is the headline's stack already; name another")
         if is_official(base) and not any(environment(env).contained for env in study.environments_of(name)):
@@ -770,20 +769,15 @@ def check(config: Mapping[str, Any]) -> Study:
                 f"config: stacks: {base} is an official image, which containers alone can have: name it in "
                 "stacks_everywhere too, and a container in environments"
             )
-    _refuse_environments("config: stack_environments", study.stack_environments, study)
+    _refuse_environments("config: stack_environments", study, study.stack_environments)
     _refuse_others("config: stacks_everywhere", study.stacks_everywhere, "`stacks`", study.stacks)
-    for name in study.papers:
-        _refuse_unknown("papers", "file config/published/{}.yaml", name, paper_names())
+    _refuse_unknown("papers", "file config/published/{}.yaml", study.papers, paper_names())
     for text in study.arms.rounds:
         _check_arm(study, text)
-    chosen = {
-        "arms: workloads": study.arms.workloads,
-        "stack_workloads": study.stack_workloads or (),
-        "workload_stacks": tuple(study.workload_stacks),
-    }
-    for where, names in chosen.items():
-        for name in names:  # one that a preset dropped is no mistake
-            _refuse_unknown(where, "module workloads/{}.py", name, module_names("workloads"))
+    # One that a preset dropped is no mistake.
+    _refuse_unknown_workloads("arms: workloads", study.arms.workloads)
+    _refuse_unknown_workloads("stack_workloads", study.stack_workloads or ())
+    _refuse_unknown_workloads("workload_stacks", study.workload_stacks)
     for workload, stacks in study.workload_stacks.items():
         _refuse_others(f"config: workload_stacks: {workload}", stacks, "`stacks`", study.stacks)
     read_alone = study.pipeline.workloads if study.pipeline else ()
@@ -812,7 +806,7 @@ def _check_shared(study: Study) -> None:
         if SHARED in study.scenarios:
             raise UserError(f"{where} is missing: the scenario shared needs a neighbour, its workload and batch")
         return
-    _refuse_unknown("shared: workload", "module workloads/{}.py", own.workload, module_names("workloads"))
+    _refuse_unknown_workloads("shared: workload", [own.workload])
     _check_batches(own.workload, own, where, filter(None, (own.batch, own.small_batch)))
     if own.small_batch is not None and own.small_batch >= own.batch:
         raise UserError(f"{where}: small_batch: {own.small_batch} is not smaller than batch, {own.batch}")
@@ -825,7 +819,7 @@ def _check_shared(study: Study) -> None:
 
 def _check_chosen(study: Study, own: Shared | Distributed, where: str) -> None:
     """What a scenario names is in the study."""
-    _refuse_environments(f"{where}: environments", own.environments, study)
+    _refuse_environments(f"{where}: environments", study, own.environments)
     for key in ("workloads", "arm_workloads"):
         _refuse_others(f"{where}: {key}", getattr(own, key) or (), "the study's workloads", study.workloads)
 
@@ -901,9 +895,14 @@ def _with_own_apart(config: Mapping[str, Any]) -> dict[str, Any]:
     return found
 
 
-def _refuse_unknown(where: str, what: str, name: str, known: Iterable[str]) -> None:
-    if name not in known:
-        raise UserError(f"config: {where}: no {what.format(name)}: {nearest(name, known)}")
+def _refuse_unknown(where: str, what: str, names: Iterable[str], known: Iterable[str]) -> None:
+    for name in names:
+        if name not in known:
+            raise UserError(f"config: {where}: no {what.format(name)}: {nearest(name, known)}")
+
+
+def _refuse_unknown_workloads(where: str, names: Iterable[str]) -> None:
+    _refuse_unknown(where, "module workloads/{}.py", names, module_names("workloads"))
 
 
 def _refuse_others(where: str, names: Iterable[str], what: str, known: Iterable[str]) -> None:
@@ -912,10 +911,8 @@ def _refuse_others(where: str, names: Iterable[str], what: str, known: Iterable[
             raise UserError(f"{where}: {name} is none of {what}: {nearest(name, known)}")
 
 
-def _refuse_environments(where: str, names: Iterable[str] | None, study: Study) -> None:
-    for name in names or ():
-        if name not in study.environments:
-            raise UserError(f"{where}: {name} is none of the study's environments; name it there too")
+def _refuse_environments(where: str, study: Study, names: Iterable[str] | None) -> None:
+    _refuse_others(where, names or (), "the study's environments", study.environments)
 
 
 def _arm_of(where: str, text: str) -> arms.Arm:
