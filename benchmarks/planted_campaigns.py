@@ -8,7 +8,7 @@ Each campaign has the host, its control, a launch whose steps take 3% more proce
 tests/planted_program.py) and one whose steps take no more. The settings are the default study's, with a budget of
 `--budget-s` for everything. Verdicts of training steps are corrected for the two comparisons of a campaign, at
 95%. `--condition busy` puts a busy loop on each logical CPU of the launches (busy.py). Each campaign is a row of
-`--out`, so that an interrupted benchmark goes on. A row has workload, condition, budget_s, at, load_1min,
+`--out`, so that an interrupted benchmark goes on. A row has workload, condition, budget_s, at, load_1min, cpu,
 load_cpu_s (of our own load), seconds, n_units; ratio, ci_low, ci_high and verdict for `zero` and `wasteful`; and
 the control's interval. The campaigns themselves stay beside it, in a folder of its name. The table says how often
 the truth was inside, and how often the ratio was told from one.
@@ -41,6 +41,7 @@ from tare.experiments.designs import Setup  # noqa: E402
 from tare.launch.conditions import choose_cpus  # noqa: E402
 from tare.launch.place import Site  # noqa: E402
 from tare.launch.sites import sites  # noqa: E402
+from tare.machine.facts import describe  # noqa: E402
 from tare.machine.fitting import settled  # noqa: E402
 from tare.model.journals.sealed import read_sealed, views  # noqa: E402
 from tare.model.registry import HOST  # noqa: E402
@@ -63,6 +64,7 @@ def once(study: Study, workload: str, site: Site, folder: Path, condition: str) 
         "budget_s": study.rounds.budget_s,
         "at": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
         "load_1min": os.getloadavg()[0],
+        "cpu": describe()["cpu_model"],
     }
     started = time.monotonic()
     with loaded(condition, choose_cpus(study.conditions.cpus), folder.name) as load:

@@ -29,7 +29,7 @@ class Recorded:
 
     Attributes:
         folder: of the campaign.
-        workload: of its plan; machine: its kernel and CPUs in words.
+        workload, machine: of its plan.
         levels: of the allocator at which steps were measured.
         alike: launches that run the same: host, second host, and what the caller says.
         rounds: in order.
@@ -38,6 +38,7 @@ class Recorded:
 
     folder: Path
     workload: str
+    machine: str
     levels: tuple[str, ...]
     alike: tuple[str, ...]
     rounds: tuple[Unit, ...]
@@ -85,6 +86,7 @@ def recorded(folder: Path, alike: Sequence[str] = ()) -> Recorded:
     return Recorded(
         folder=folder,
         workload=plan.workload,
+        machine=plan.machine.name,
         levels=() if plan.measured is None else tuple(plan.measured.levels),
         alike=(HOST, CONTROL, *(name for name in alike if name in plan.launch_names)),
         rounds=tuple(found),

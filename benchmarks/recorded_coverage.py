@@ -17,11 +17,11 @@ its mean follows theirs, so that their coverage flatters; false alarms do not de
 Each campaign as a whole says besides whether its interval holds zero, which is the truth of launches that run the
 same: the hosts, and those that `--alike` names (`zero` of planted_campaigns.py). Pairs of one campaign share
 launches, so that their intervals are not independent. `f` tests whether campaigns differ by more than their rounds
-predict (analysis of variance of one way, campaigns at random).
+predict (Welch's analysis of variance: a noisy campaign weighs less).
 
 `lag1` is the correlation of a round's log-ratio with the next one's within a campaign, pooled over campaigns;
-without any its standard deviation is `lag1_error`. The JSON file holds the rows of both tables, and
-every log-ratio of the second host.
+without any its standard deviation is `lag1_error`. The JSON file holds the rows of both tables, and the log-ratios
+of all pairs. Campaigns that are in the file already stay: those of several machines are put together so.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from __future__ import annotations
 import argparse
 import math
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -41,14 +41,17 @@ sys.path[:0] = [str(ROOT / "benchmarks"), str(ROOT)]
 
 from recorded import Recorded, recorded  # noqa: E402
 
-from tare.core.errors import TareError  # noqa: E402
-from tare.core.files import write_json  # noqa: E402
+from tare.core.errors import TareError, UserError  # noqa: E402
+from tare.core.files import canonical_json, read_json, sha256_text, write_json  # noqa: E402
 from tare.model.registry import HOST  # noqa: E402
 from tare.model.roles import CONTROL  # noqa: E402
 from tare.stats.intervals import Interval, body_estimates  # noqa: E402
 
+SCHEMA = 2
 ALPHA = 0.05
+BETWEEN = ", "  # of the names of a pair
 SIZES = (6, 8, 10, 12)
+HOSTS = BETWEEN.join((HOST, CONTROL))
 SEED = 2022
 FEWEST = 3  # rounds of a campaign that has an interval
 DRAWS = 2000  # pseudo-campaigns of each size, of all campaigns of a workload together
@@ -155,38 +158,62 @@ def _shares(found: Sequence[dict[str, Any]]) -> dict[str, Any]:
     }
 
 
-def rows_of_all(found: Sequence[Recorded], draws: int) -> list[dict[str, Any]]:
-    """Rows of every workload and quantity."""
-    rows = []
-    for workload in sorted({one.workload for one in found}):
-        own = [one for one in found if one.workload == workload]
-        for quantity in dict.fromkeys(name for one in own for name in one.quantities):
-            series = [_known(one.ratios(quantity)) for one in own if quantity in one.quantities]
-            series = [values for values in series if len(values)]
-            if series:
-                rows += rows_of(workload, quantity, series, draws)
-    return rows
+def entry_of(one: Recorded) -> dict[str, Any]:
+    """What is kept of a campaign: log-ratios by quantity and pair, and their hash, by which it is known again."""
+    logs = {
+        name: {
+            BETWEEN.join(pair): [round(float(value), 7) for value in _known(one.ratios(name, pair))]
+            for pair in one.pairs
+        }
+        for name in one.quantities
+    }
+    return {
+        "sha256": sha256_text(canonical_json(logs)),
+        "folder": "/".join(one.folder.parts[-3:]),
+        "machine": one.machine,
+        "workload": one.workload,
+        "rounds": len(one.rounds),
+        "left_out": one.left_out,
+        "log_ratios": logs,
+    }
 
 
-def whole_campaigns(found: Sequence[Recorded]) -> list[dict[str, Any]]:
-    """Of each workload, quantity and pair: intervals of whole campaigns, how many hold zero, and the F test."""
+def series_of(found: Sequence[Mapping[str, Any]]) -> dict[tuple[str, str, str], list[np.ndarray]]:
+    """Log-ratios of each campaign, by workload, quantity and pair; of campaigns that have any."""
+    series: dict[tuple[str, str, str], list[np.ndarray]] = {}
+    for one in sorted(found, key=lambda one: one["workload"]):
+        for quantity, pairs in one["log_ratios"].items():
+            for pair, logs in pairs.items():
+                if logs:
+                    series.setdefault((one["workload"], quantity, pair), []).append(np.array(logs))
+    return series
+
+
+def rows_of_all(found: Sequence[Mapping[str, Any]], draws: int) -> list[dict[str, Any]]:
+    """Rows of every workload and quantity, of the second host to the host."""
+    return [
+        row
+        for (workload, quantity, pair), series in series_of(found).items()
+        if pair == HOSTS
+        for row in rows_of(workload, quantity, series, draws)
+    ]
+
+
+def whole_campaigns(found: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """Intervals of whole campaigns, how many hold zero, and the F test, by machine, workload, quantity and pair."""
     rows = []
-    for workload in sorted({one.workload for one in found}):
-        own = [one for one in found if one.workload == workload]
-        for quantity, pair in dict.fromkeys((q, pair) for one in own for q in one.quantities for pair in one.pairs):
-            series = [
-                _known(one.ratios(quantity, pair))
-                for one in own
-                if quantity in one.quantities and pair in one.pairs
-            ]
-            series = [values for values in series if len(values) >= FEWEST]
+    for machine in dict.fromkeys(one["machine"] for one in found):
+        own = series_of([one for one in found if one["machine"] == machine])
+        for (workload, quantity, pair), every in own.items():
+            series = [values for values in every if len(values) >= FEWEST]
             if not series:
                 continue
             held = covered(series, 0.0)
             ratio, p = f_test(series)
             rows.append(
                 {
-                    **{"workload": workload, "quantity": quantity, "pair": list(pair)},
+                    "machine": machine,
+                    **{"workload": workload, "quantity": quantity, "pair": pair.split(BETWEEN)},
                     **{"campaigns": held["campaigns"], "rounds": sum(map(len, series)), "hold": held["hold"]},
                     **{"half_width": float(np.median(held["half_widths"])), "f": ratio, "p": p},
                 }
@@ -195,23 +222,26 @@ def whole_campaigns(found: Sequence[Recorded]) -> list[dict[str, Any]]:
 
 
 def f_test(series: Sequence[np.ndarray]) -> tuple[float | None, float | None]:
-    """Variance between campaigns to that within, and how often chance makes it so large; None for one campaign."""
-    count, total = len(series), sum(map(len, series))
-    if count < 2 or total == count:
+    """Welch's F (1951) of campaigns, whose variances may differ, and how often chance makes it so large.
+
+    Returns:
+        None for one campaign.
+    """
+    if len(series) < 2:
         return None, None
-    mean = float(np.concatenate(series).mean())
-    between = sum(len(one) * (float(one.mean()) - mean) ** 2 for one in series) / (count - 1)
-    ratio = between / _pooled(series)
-    return ratio, float(stats.f.sf(ratio, count - 1, total - count))
+    found = stats.f_oneway(*series, equal_var=False)
+    return float(found.statistic), float(found.pvalue)
 
 
 def campaigns_table(rows: Sequence[dict[str, Any]]) -> str:
     """The rows of whole campaigns as text."""
     lines = [
-        f"{'workload':15}{'quantity':16}{'pair':30}{'campaigns':>10}{'hold 0':>8}{'half-width':>12}{'F':>7}{'p':>8}"
+        f"{'machine':18}{'workload':15}{'quantity':16}{'pair':30}"
+        f"{'campaigns':>10}{'hold 0':>8}{'half-width':>12}{'F':>7}{'p':>8}"
     ]
     lines += [
-        f"{row['workload']:15}{row['quantity']:16}{', '.join(row['pair']):30}{row['campaigns']:10}{row['hold']:8}"
+        f"{row['machine']:18}{row['workload']:15}{row['quantity']:16}{', '.join(row['pair']):30}"
+        f"{row['campaigns']:10}{row['hold']:8}"
         f"{_text(row['half_width'], '.2%'):>12}{_text(row['f'], '.2f'):>7}{_text(row['p'], '.3f'):>8}"
         for row in rows
     ]
@@ -241,45 +271,41 @@ def _text(value: float | None, form: str) -> str:
     return "-" if value is None else format(value, form)
 
 
-def result(found: Sequence[Recorded], rows: Sequence[dict[str, Any]], draws: int) -> dict[str, Any]:
-    """What the JSON holds."""
-    return {
-        "schema": 1,
-        "alpha": ALPHA,
-        "seed": SEED,
-        "draws": draws,
-        "recorded": [
-            {
-                "folder": "/".join(one.folder.parts[-3:]),
-                "workload": one.workload,
-                "rounds": len(one.rounds),
-                "left_out": one.left_out,
-                "log_ratios": {
-                    name: [round(float(value), 7) for value in _known(one.ratios(name))] for name in one.quantities
-                },
-            }
-            for one in found
-        ],
-        "rows": list(rows),
-        "whole_campaigns": whole_campaigns(found),
-    }
+def kept_before(path: Path | None) -> list[dict[str, Any]]:
+    """Campaigns that a file has already; none where there is none.
+
+    Raises:
+        UserError: it is of another version.
+    """
+    if path is None or not path.exists():
+        return []
+    before = read_json(path)
+    if before.get("schema") != SCHEMA:
+        raise UserError(f"{path} is of another version of this benchmark: name another --out, or remove it")
+    kept: list[dict[str, Any]] = before["recorded"]
+    return kept
 
 
 def main() -> None:
     """Read, count, write, print."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("folders", type=Path, nargs="+", help="of campaigns of rounds, sealed or running")
+    parser.add_argument("folders", type=Path, nargs="*", help="of campaigns of rounds, sealed or running")
     parser.add_argument(
         "--alike", nargs="*", default=[], metavar="NAME", help="launches that run what the host runs"
     )
     parser.add_argument("--draws", type=int, default=DRAWS, help="resampled pseudo-campaigns of each size")
-    parser.add_argument("--out", type=Path, help="the JSON file")
+    parser.add_argument("--out", type=Path, help="the JSON file, to which campaigns are added")
     arguments = parser.parse_args()
-    found = [recorded(folder, arguments.alike) for folder in arguments.folders]
-    rows = rows_of_all(found, arguments.draws)
+    new = [entry_of(recorded(folder, arguments.alike)) for folder in arguments.folders]
+    own = {one["sha256"] for one in new}
+    found = [*(one for one in kept_before(arguments.out) if one["sha256"] not in own), *new]
+    if not found:
+        raise UserError("no campaign is named, and no file has any")
+    rows, whole = rows_of_all(found, arguments.draws), whole_campaigns(found)
     if arguments.out:
-        write_json(arguments.out, result(found, rows, arguments.draws))
-    print(table(rows), campaigns_table(whole_campaigns(found)), sep="\n\n")
+        kept = {"schema": SCHEMA, "alpha": ALPHA, "seed": SEED, "draws": arguments.draws, "recorded": found}
+        write_json(arguments.out, {**kept, "rows": rows, "whole_campaigns": whole})
+    print(table(rows), campaigns_table(whole), sep="\n\n")
 
 
 if __name__ == "__main__":

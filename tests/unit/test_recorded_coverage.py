@@ -152,7 +152,7 @@ def test_launches_that_are_alike_make_pairs(tmp_path):
     assert found.alike == ("host", "host.control", "zero") and len(found.pairs) == 3
     assert found.ratios("body", ("host", "host.control")) == pytest.approx([0.0] * 3)
     assert min(found.ratios("body", ("host", "zero"))) > 0.05
-    rows = {(row["quantity"], *row["pair"]): row for row in coverage.whole_campaigns([found])}
+    rows = {(row["quantity"], *row["pair"]): row for row in coverage.whole_campaigns([coverage.entry_of(found)])}
     assert rows["body", "host", "host.control"]["hold"] == 1 and rows["body", "host", "zero"]["hold"] == 0
     assert len(rows) == 3 * len(found.quantities)
 
@@ -164,9 +164,14 @@ def test_the_program_reads_folders_and_writes_rows_and_ratios(tmp_path):
     done = subprocess.run([*command, "--out", str(out)], capture_output=True, text=True, check=True)
     found = read_json(out)
     assert [one["rounds"] for one in found["recorded"]] == [8, 8]
-    assert all(len(logs) == 8 for one in found["recorded"] for logs in one["log_ratios"].values())
+    pairs = [one for each in found["recorded"] for one in each["log_ratios"].values()]
+    assert all(len(logs) == 8 for one in pairs for logs in one.values())
     assert len(found["rows"]) == 4 * 4 * 2 and len(done.stdout.splitlines()) == 33 + 2 + 4
     assert {row["intervals"] for row in found["rows"] if row["way"] == "windows"} == {6, 2, 0}
+    third = a_campaign(tmp_path / "w" / "three", seed=2)
+    again = [*command[:2], str(folders[0]), str(third), "--draws", "20", "--out", str(out)]
+    subprocess.run(again, capture_output=True, check=True)
+    assert len(read_json(out)["recorded"]) == 3, "what is there stays, once"
     (tmp_path / "plan.json").write_text(json.dumps({}))
     wrong = subprocess.run([*command[:2], str(tmp_path)], capture_output=True, text=True, check=False)
     assert wrong.returncode != 0 and len(wrong.stderr.splitlines()) == 1
