@@ -10,7 +10,7 @@ from pages import visible
 
 from tare.report import parts, sections
 from tare.report.pages import _templates
-from tare.report.words.layout import Table
+from tare.report.words.layout import Table, unbroken
 
 ITEM = SimpleNamespace(name="a", title="A <b>", said=["one"], nothing=[], none=None, rest=[1, 2], shown=[])
 TABLE = Table(caption="a caption", columns=["", "n"], rows=[["x", "1"]])
@@ -82,3 +82,16 @@ def test_every_section_says_where_it_stands_once():
     names = [section.name for section in sections.SECTIONS]
     assert len(set(names)) == len(names)
     assert all(section.heading and section.title and section.blocks for section in sections.SECTIONS)
+
+
+@pytest.mark.parametrize(
+    ("text", "parts"),
+    [
+        ("+587 ms to +697 ms", ["+587 ms", "to", "+697 ms"]),
+        ("2 min 43 s", ["2 min 43 s"]),
+        ("255 MB, 3 rounds, 4 steps", ["255 MB,", "3", "rounds,", "4", "steps"]),
+        ("no length", ["no", "length"]),
+    ],
+)
+def test_no_line_ends_between_a_number_and_its_unit(text, parts):
+    assert [one.replace("\N{NO-BREAK SPACE}", " ") for one in unbroken(text).split(" ")] == parts

@@ -13,7 +13,7 @@ from tare.report.words.numbers import prefixed, seconds, size_bytes
 from tare.report.words.wording import missing
 
 UNAVAILABLE = "unavailable"
-QUANTITY = re.compile(r"(?<=\d) (?=(?:ns|µs|ms|s|min|h|B|kB|MB|GB)\b)")
+QUANTITY = re.compile(r"(?<=\d) (?=(?:ns|µs|ms|s|min|h|B|kB|MB|GB)\b)|(?<= min) (?=\d)")
 
 
 @dataclass(frozen=True, kw_only=True)
