@@ -24,7 +24,7 @@ from tare.core.errors import TareError  # noqa: E402
 from tare.core.files import write_text  # noqa: E402
 from tare.core.progress import say  # noqa: E402
 from tare.machine import facts as machine  # noqa: E402
-from tare.report.words.numbers import decimal_prefix, size_bytes  # noqa: E402
+from tare.report.words.quantities import decimal_prefix, size_bytes  # noqa: E402
 
 OUT = ROOT / "docs/ceilings.md"
 PRODUCTS = (("float32", "mm"), ("float32", "onednn"), ("float64", "mm"))

@@ -38,7 +38,7 @@ from tare.model.records.campaigns import Sampling
 from tare.model.roles import CONTROL
 from tare.model.studies.layout import SEALED, campaign_name
 from tare.model.studies.study import HOST, RoundsPart, load_part
-from tare.report.words.numbers import seconds
+from tare.report.words.quantities import seconds
 from tare.report.words.wording import signed
 from tare.stats.costs import Cost, CostBox
 

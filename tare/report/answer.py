@@ -23,7 +23,7 @@ from tare.report.references import Reference
 from tare.report.words.decisions import COLUMNS, title_of
 from tare.report.words.labels import arm_title, env_order, env_title, metric_title, workload_title
 from tare.report.words.layout import Cell, Row, Table, ends
-from tare.report.words.numbers import seconds
+from tare.report.words.quantities import seconds
 from tare.report.words.wording import margin_text, missing, percent, signed, tally
 from tare.stats.intervals import FEWEST_UNITS, LARGEST_RATIO, MOST_UNITS
 

@@ -22,7 +22,7 @@ from tare.report.evidence import Evidence
 from tare.report.rows import having
 from tare.report.words.labels import env_order, env_title, workload_title
 from tare.report.words.layout import UNAVAILABLE, Cell, Reader, Row, Table, by_environment, ends, field
-from tare.report.words.numbers import prefixed, seconds, significant, size_bytes, with_unit
+from tare.report.words.quantities import prefixed, seconds, significant, size_bytes, with_unit
 from tare.report.words.wording import sentence_case, signed, without_time
 from tare.stats.costs import NEVER, Runs, pull_seconds, runs_until_paid
 from tare.stats.intervals import log_ratios_of, t_interval

@@ -20,7 +20,7 @@ from tare.report.figures.rooflines import SHORT
 from tare.report.rows import having
 from tare.report.words.labels import env_title, metric_meaning, metric_order, metric_title, workload_title
 from tare.report.words.layout import UNAVAILABLE, Cell, Reader, Row, Table, field
-from tare.report.words.numbers import decimal_prefix, prefixed, seconds, significant, size_bytes, with_unit
+from tare.report.words.quantities import decimal_prefix, prefixed, seconds, significant, size_bytes, with_unit
 from tare.report.words.wording import missing
 
 LAUNCH = "The launch and its operators"

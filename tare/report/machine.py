@@ -26,7 +26,7 @@ from tare.model.studies.stacks import BOUND, is_official, load_stack
 from tare.report.evidence import Campaign, Evidence
 from tare.report.words.labels import env_title, facts_of, workload_title
 from tare.report.words.layout import UNAVAILABLE, Row, Table, by_environment, field, value_text
-from tare.report.words.numbers import prefixed, seconds, size_bytes, units_text
+from tare.report.words.quantities import prefixed, seconds, size_bytes, units_text
 
 SECCOMP = {"0": "off", "1": "strict", "2": "filter"}
 EFFECTIVE: dict[str, Callable[[Facts], object]] = {

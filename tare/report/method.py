@@ -23,7 +23,7 @@ from tare.report.evidence import Campaign, Evidence
 from tare.report.rows import having
 from tare.report.words.labels import arm_title, env_title, metric_title, workload_title
 from tare.report.words.layout import Reader, Row, Table, field
-from tare.report.words.numbers import seconds, units_text
+from tare.report.words.quantities import seconds, units_text
 from tare.report.words.wording import margin_text, missing, percent, signed, width_text
 
 WHAT = {"rounds": "whole runs", "steps": "training steps", "causes": "causes", "sweep": "batch sweep"}

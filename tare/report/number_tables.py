@@ -17,7 +17,7 @@ from tare.report.references import Reference
 from tare.report.rows import having
 from tare.report.words.labels import env_order, env_title, metric_order, metric_title, workload_title
 from tare.report.words.layout import Cell, Reader, Table, ends, field
-from tare.report.words.numbers import seconds, significant, with_unit
+from tare.report.words.quantities import seconds, significant, with_unit
 from tare.report.words.wording import margin_text, missing, stalled, without_time
 
 _digits = partial(significant, digits=2)

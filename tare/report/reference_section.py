@@ -30,7 +30,7 @@ from tare.report.references import Reference
 from tare.report.rows import having
 from tare.report.words.labels import env_title, facts_of, workload_title
 from tare.report.words.layout import UNAVAILABLE, Cell, Reader, Row, Table, field, value_text
-from tare.report.words.numbers import seconds, significant, with_unit
+from tare.report.words.quantities import seconds, significant, with_unit
 from tare.report.words.wording import missing, sentence_case, tally
 from tare.stats.intervals import log_ratios_of, t_interval
 

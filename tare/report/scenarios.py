@@ -30,7 +30,7 @@ from tare.report.number_tables import compared, interval_text, means_table, rati
 from tare.report.rows import having
 from tare.report.words.labels import arm_title, env_order, env_title, metric_title, workload_title
 from tare.report.words.layout import UNAVAILABLE, Cell, Row, Table, field
-from tare.report.words.numbers import seconds, significant, size_bytes
+from tare.report.words.quantities import seconds, significant, size_bytes
 from tare.stats.costs import ALL_REDUCE, SERVER
 
 ITSELF = "own"  # a run beside a second job by the same environment's without one

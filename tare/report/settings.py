@@ -25,7 +25,7 @@ from tare.report.number_tables import compared
 from tare.report.words.decisions import COLUMNS, WEIGHTS, title_of
 from tare.report.words.labels import arm_title, env_order, env_title, metric_order, metric_title, workload_title
 from tare.report.words.layout import UNAVAILABLE, Cell, Reader, Row, Table, field
-from tare.report.words.numbers import seconds
+from tare.report.words.quantities import seconds
 from tare.report.words.wording import percent, sentence_case
 
 Curves = Mapping[tuple[str, str], CurvesRecord]  # by workload and campaign

@@ -18,7 +18,7 @@ from tare.report.number_tables import interval_text, ratio_text
 from tare.report.words.decisions import because
 from tare.report.words.labels import env_order, env_title, metric_order, metric_title, workload_title
 from tare.report.words.layout import Table, by_environment, ends, field, signed_s
-from tare.report.words.numbers import seconds, significant, with_unit
+from tare.report.words.quantities import seconds, significant, with_unit
 from tare.stats.intervals import Interval
 
 NAMED = 4  # names in one cell; the tables have all

@@ -21,7 +21,7 @@ from tare.model.registry import environment
 from tare.report import evidence, figures
 from tare.report import images as page
 from tare.report.words.layout import Cell, ends
-from tare.report.words.numbers import significant
+from tare.report.words.quantities import significant
 from tare.report.words.wording import without_time
 from tare.stats.intervals import t_interval
 

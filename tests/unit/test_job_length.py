@@ -19,7 +19,7 @@ from tare.model import tables
 from tare.model.studies.layout import campaign_name
 from tare.report import answer as report
 from tare.report import figures
-from tare.report.words.numbers import seconds
+from tare.report.words.quantities import seconds
 from tare.report.words.wording import signed
 from tare.stats.costs import NEVER, Cost, CostBox
 from tare.stats.intervals import t_interval

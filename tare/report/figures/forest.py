@@ -21,7 +21,7 @@ from tare.report.figures import style
 from tare.report.rows import having
 from tare.report.words.labels import arm_title, env_order, env_title, metric_title, workload_title
 from tare.report.words.layout import signed_s
-from tare.report.words.numbers import span, units_text
+from tare.report.words.quantities import span, units_text
 from tare.report.words.wording import sentence_case
 from tare.stats.intervals import Interval
 

@@ -13,7 +13,7 @@ from tare.analysis import image_costs as costs
 from tare.model.journals.units import COLD, COLD_MEANS, WARM
 from tare.report.figures import style
 from tare.report.words.labels import env_order, env_title
-from tare.report.words.numbers import seconds, size_bytes, with_unit
+from tare.report.words.quantities import seconds, size_bytes, with_unit
 
 ROW_IN = 0.3
 MEBI = 1 << 20

@@ -18,7 +18,7 @@ from tare.model.roles import CONTROL
 from tare.report.figures import style
 from tare.report.rows import having
 from tare.report.words.labels import env_order, env_title, workload_title
-from tare.report.words.numbers import seconds, significant, size_bytes, span
+from tare.report.words.quantities import seconds, significant, size_bytes, span
 from tare.report.words.wording import margin_text, missing, signed
 from tare.stats.costs import ALL_REDUCE
 from tare.stats.intervals import t_quantile

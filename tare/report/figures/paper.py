@@ -28,7 +28,7 @@ from tare.report.figures import paper_rows as data
 from tare.report.figures import style
 from tare.report.figures.rooflines import paper_roofline
 from tare.report.words.labels import workload_title
-from tare.report.words.numbers import significant, span
+from tare.report.words.quantities import significant, span
 from tare.report.words.wording import sentence_case
 
 PUBLISHED_SERIES = (data.PRINTED, data.LOGGED, data.REDONE, data.MEAN, data.MOST, data.STATED)

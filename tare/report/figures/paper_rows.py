@@ -39,7 +39,7 @@ from tare.model.records.measured import CeilingsRecord
 from tare.model.registry import HOST
 from tare.report.rows import having
 from tare.report.words.labels import env_order, env_title, workload_title
-from tare.report.words.numbers import significant
+from tare.report.words.quantities import significant
 from tare.stats.intervals import t_interval
 
 CONFIDENCE = 0.95

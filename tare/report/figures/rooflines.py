@@ -22,7 +22,7 @@ from tare.report.figures import style
 from tare.report.figures.paper_rows import Given, theirs
 from tare.report.rows import having
 from tare.report.words.labels import env_order, env_title, workload_title
-from tare.report.words.numbers import prefixed, seconds, significant, span
+from tare.report.words.quantities import prefixed, seconds, significant, span
 from tare.stats.costs import ALL_REDUCE, SERVER
 
 GIGA = 1e9

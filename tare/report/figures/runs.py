@@ -18,7 +18,7 @@ from tare.model.studies.layout import kind_of
 from tare.report.figures import style
 from tare.report.rows import having
 from tare.report.words.labels import env_order, env_title, metric_title, workload_title
-from tare.report.words.numbers import seconds, units_text
+from tare.report.words.quantities import seconds, units_text
 from tare.stats.intervals import outliers
 from tare.worker.families import CONVOLUTION, ELEMENT_WISE, OPTIMIZER, POOLING, PRODUCT
 

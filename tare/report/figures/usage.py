@@ -15,7 +15,7 @@ from tare.machine.nvml import SLOWING
 from tare.report.figures import style
 from tare.report.rows import having
 from tare.report.words.labels import env_order, env_title, workload_title
-from tare.report.words.numbers import seconds, significant, size_bytes
+from tare.report.words.quantities import seconds, significant, size_bytes
 from tare.report.words.wording import sentence_case
 
 MOST_OPERATORS = 12

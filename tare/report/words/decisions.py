@@ -13,7 +13,7 @@ from tare.model.studies.layout import arm_of
 from tare.model.studies.own_jobs import OWN_IMAGES
 from tare.report.words.labels import arm_title, env_order, env_title, metric_title, workload_title
 from tare.report.words.layout import ends
-from tare.report.words.numbers import seconds
+from tare.report.words.quantities import seconds
 from tare.report.words.wording import TIMES_FROM, at_least, between, margin_text, percent, sentence_case, signed
 
 SHOWN = {"real_s": "whole run", "step_s": "step"}

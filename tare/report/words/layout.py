@@ -9,7 +9,7 @@ from functools import partial
 from typing import Any, Self, TypeVar
 
 from tare.report.words.labels import env_title
-from tare.report.words.numbers import prefixed, seconds, size_bytes
+from tare.report.words.quantities import prefixed, seconds, size_bytes
 from tare.report.words.wording import missing
 
 UNAVAILABLE = "unavailable"

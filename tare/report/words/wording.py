@@ -10,7 +10,7 @@ from tare.analysis.launch_rows import SLOWDOWN
 from tare.literature.finding import listed
 from tare.model.tables import VERDICTS
 from tare.report.words.labels import HIGHER_IS_BETTER
-from tare.report.words.numbers import significant
+from tare.report.words.quantities import significant
 
 TIMES_FROM = 2.0  # from twice or half on, a ratio reads better as "3 times" than as "200% longer"
 SMALLEST = 0.0001
