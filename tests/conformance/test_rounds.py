@@ -71,7 +71,7 @@ def own(measured, forms, env_name):
     forms(env_name)  # skips what is not here
     if env_name not in measured.plan.launch_names:
         pytest.skip(f"{env_name} can't be held at its first instruction")
-    return [unit.launches[env_name] for unit in measured.units if not unit.is_rehearsal]
+    return [unit.launches[env_name] for unit in measured.units if unit.voided is None]
 
 
 @pytest.mark.timeout(900)
@@ -79,7 +79,7 @@ def test_every_launch_succeeds_whole_and_in_slices(own, measured):
     if measured.plan.slicing_refused:
         pytest.skip(measured.plan.slicing_refused)
     assert [(launch.status, launch.reason) for launch in own] == [("ok", None)] * 3
-    assert [unit.voided for unit in measured.units if not unit.is_rehearsal] == [None] * 3
+    assert sum(unit.voided is None for unit in measured.units) == 3  # a void one was made once more
     assert [launch.slices.is_sliced for launch in own] == [False, True, True]
     for launch in own:
         assert launch.deviations == ()
@@ -96,7 +96,7 @@ def test_own_time_of_the_phases_adds_up_to_the_body(own):
 
 
 def test_each_level_has_its_replicate_of_as_many_steps_as_on_the_host(own, measured):
-    for unit, launch in zip((unit for unit in measured.units if not unit.is_rehearsal), own, strict=True):
+    for unit, launch in zip((unit for unit in measured.units if unit.voided is None), own, strict=True):
         inside = launch.seen_inside()
         marks = [inside.mark(name).at_ns for name in ("epoch_end", "measured_end")]
         for level in STEPS["levels"]:
