@@ -25,8 +25,8 @@ AGREE = 0.10
 SHARED = {"L3": 0.50, "DRAM": 0.30}
 ATTEMPTS = 5
 REPETITIONS = 4
-# A product has to load, pack and store its matrices as well, which likwid's peak in registers has not: 0.75 of it on
-# an Intel Xeon at 512, 1024 and 2048. Kernels for half the width would have 0.5.
+# A product has to load, pack and store its matrices as well, which likwid's peak in registers has not: it has 0.75
+# of it on an Intel Xeon, at 512, 1024 and 2048. Kernels for half the width would have 0.5.
 PRODUCT = (0.70, 1.05)
 
 
