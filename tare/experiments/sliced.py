@@ -166,7 +166,7 @@ def run_unit(
         found = run_launches(asked, way)
         if code is not None:
             code.seen |= found.mapped
-            pages = code.told if draws else {}
+            pages, code.told = code.told, {}
         skips = found.voided or calibration is None or rehearsal
         empty = [] if skips else list(empty_launches(asked, found.records))
     first = calibration is None and not done and plan.slicing_refused is None

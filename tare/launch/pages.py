@@ -25,7 +25,7 @@ from tare.model.environment import Environment, Prepared
 from tare.model.journals.units import AS_FOUND, COLD, DRAWN_ANEW, KEPT
 
 MOST_LEFT = 0.01  # of the pages that were there: the rest is told as kept
-MOST_BYTES = 8 << 30  # of a job's code, to be read before each round
+MOST_BYTES = 2 << 30  # of a job's code, to be read before each round
 READ_BYTES = 1 << 22
 MAP_SHARED, PROT_NONE = 1, 0
 MAP_FAILED = ctypes.c_void_p(-1).value

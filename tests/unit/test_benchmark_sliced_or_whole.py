@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import importlib.util
 import math
-import subprocess
 import sys
 
 import numpy as np
@@ -13,18 +11,9 @@ import pytest
 from tare.core.errors import UnavailableError
 from tare.core.files import project_root
 
-BENCHMARKS = project_root() / "benchmarks"
+sys.path.insert(0, str(project_root() / "benchmarks"))
 
-
-@pytest.fixture(scope="module")
-def benchmark_module():
-    """The script as a module, which finds the other benchmarks as it does when it is run."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.syspath_prepend(str(BENCHMARKS))
-        spec = importlib.util.spec_from_file_location("sliced_or_whole", BENCHMARKS / "sliced_or_whole.py")
-        module = importlib.util.module_from_spec(spec)
-        spec.loader.exec_module(module)
-        yield module
+from sliced_or_whole import summary
 
 
 def rows(more_in_slices, count=12, slicing=0.03, noise=0.004):
@@ -46,8 +35,8 @@ def rows(more_in_slices, count=12, slicing=0.03, noise=0.004):
     ]
 
 
-def test_slices_that_change_no_ratio_are_equivalent_whatever_slicing_costs(benchmark_module):
-    found = benchmark_module.summary(rows(0.0), 0.02)
+def test_slices_that_change_no_ratio_are_equivalent_whatever_slicing_costs():
+    found = summary(rows(0.0), 0.02)
     assert found["docker"]["difference"]["equivalent"] and found["host.control"]["difference"]["equivalent"]
     assert found["host"]["difference"] is None
     assert found["docker"]["slicing"]["mean"] == pytest.approx(math.log(1.03), abs=0.004)
@@ -55,19 +44,13 @@ def test_slices_that_change_no_ratio_are_equivalent_whatever_slicing_costs(bench
 
 
 @pytest.mark.parametrize("share", [-0.03, 0.03])
-def test_slices_that_change_a_ratio_are_not(benchmark_module, share):
-    found = benchmark_module.summary(rows(share), 0.02)["docker"]["difference"]
+def test_slices_that_change_a_ratio_are_not(share):
+    found = summary(rows(share), 0.02)["docker"]["difference"]
     assert not found["equivalent"] and found["low"] < math.log1p(share) < found["high"]
-    assert benchmark_module.summary(rows(share), 0.2)["docker"]["difference"]["equivalent"]
+    assert summary(rows(share), 0.2)["docker"]["difference"]["equivalent"]
 
 
-def test_noise_alone_shows_no_equivalence(benchmark_module):
-    assert not benchmark_module.summary(rows(0.0, noise=0.1), 0.02)["docker"]["difference"]["equivalent"]
+def test_noise_alone_shows_no_equivalence():
+    assert not summary(rows(0.0, noise=0.1), 0.02)["docker"]["difference"]["equivalent"]
     with pytest.raises(UnavailableError, match="2 repetitions"):
-        benchmark_module.summary(rows(0.0, count=2), 0.02)
-
-
-def test_the_script_says_what_it_does():
-    command = [sys.executable, str(BENCHMARKS / "sliced_or_whole.py"), "--help"]
-    done = subprocess.run(command, capture_output=True, text=True, check=True)
-    assert "--environments" in done.stdout
+        summary(rows(0.0, count=2), 0.02)
