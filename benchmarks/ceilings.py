@@ -19,7 +19,7 @@ sys.path.insert(0, str(ROOT / "tests"))
 
 import likwid  # noqa: E402
 
-from tare.analysis import ceilings  # noqa: E402
+from tare.analysis.capacity import ceilings  # noqa: E402
 from tare.core.errors import TareError  # noqa: E402
 from tare.core.files import write_text  # noqa: E402
 from tare.core.progress import say  # noqa: E402

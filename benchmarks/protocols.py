@@ -5,6 +5,8 @@
     .venv/bin/python benchmarks/protocols.py --condition busy --minutes 150     # 72 measurements of 120 s
     .venv/bin/python benchmarks/protocols.py --publish      # benchmarks/protocols.json, docs/protocols.md
 
+`--publish` replaces the conditions that were measured here and keeps the others, which may be of another machine.
+
 Two programs A and B are compared: whole runs of a training job on the host. In half of the measurements B is A; in
 the other half it takes 3% more processor time (`cpu` of tests/planted_program.py, after each step). A run is timed
 until the end of its training, since nothing can be planted in what Python does at its own end. Three designs
@@ -30,11 +32,11 @@ of results/benchmarks/<machine>/protocols.jsonl, so that an interrupted benchmar
 `--minutes` are over, or all `--repetitions` are made. results/benchmarks/<machine>/protocols.json, made from all
 rows each time, holds
 
-    schema, workload, epochs, planted, claim_from, at, cpu, kernel
-    measurements  list of {condition, seconds, repetition, truth (log-ratio), design, at, load_1min, load_cpu_s (of
-                  our own load), others_cpu_s (of other programs), machine_s, voided (rounds), reason (why there
-                  are no values), a, b: list of {whole_s, cpu_s, step_s: seconds of each step}, in
-                  order}
+    schema, workload, epochs, planted, claim_from
+    measurements  list of {condition, seconds, repetition, truth (log-ratio), design, at, cpu, kernel, load_1min,
+                  load_cpu_s (of our own load), others_cpu_s (of other programs), machine_s, voided (rounds),
+                  reason (why there are no values), a, b: list of {whole_s, cpu_s, step_s: seconds of each step},
+                  in order}
     conclusions   list of {condition, repetition, truth, method, n, ratio, low, high, claim}
     summary       by method: title, and by condition and truth (`equal`, `planted`) what `summarise` counts
 """
@@ -86,7 +88,7 @@ from tare.model.studies.layout import benchmark_record  # noqa: E402
 from tare.model.studies.study import Study, load_checked  # noqa: E402
 from tare.stats.intervals import body_estimates  # noqa: E402
 
-SCHEMA = 3
+SCHEMA = 4
 KEPT = ROOT / "benchmarks/protocols.json"
 PAGE = ROOT / "docs/protocols.md"
 ALPHA = 0.05
@@ -380,6 +382,7 @@ def measure(bench: Bench, condition: str, repetition: int, design: str, name: st
     row: Record = {"condition": condition, "seconds": bench.seconds, "repetition": repetition}
     row |= {"truth": truth, "design": design}
     row |= {"at": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()), "load_1min": os.getloadavg()[0]}
+    row |= {"cpu": describe()["cpu_model"], "kernel": platform.release()}
     generator = random.Random(f"{bench.seed}/{condition}/{repetition}/{design}/{name}")
     used: list[Any] = []
     started = time.monotonic()
@@ -421,10 +424,10 @@ def page(found: Mapping[str, Any]) -> str:
         "",
         f"Written by `benchmarks/protocols.py`, which says how each method works. {found['workload']}, "
         f"{found['epochs']} epoch(s) a run; measurements of a condition have equal machine time, in random order. "
-        f"{found['cpu']}, Linux {found['kernel']}, {found['at'][:10]}. B is A itself, so that every claim of a "
-        f"difference is false; or it takes {100 * found['planted']:g}% more processor time, and a miss is a "
-        "measurement that does not claim that B is slower. Medians have no interval: beyond "
-        f"{100 * found['claim_from']:g}% they count as a claim. The first three methods read the same launches.",
+        "B is A itself, so that every claim of a difference is false; or it takes "
+        f"{100 * found['planted']:g}% more processor time, and a miss is a measurement that does not say that B is "
+        f"slower. Medians have no interval: beyond {100 * found['claim_from']:g}% they count as a claim. The first "
+        "three methods read the same launches.",
         "",
     ]
     for condition in measured:
@@ -435,10 +438,12 @@ def page(found: Mapping[str, Any]) -> str:
 
 
 def load_line(condition: str, rows: Sequence[Record]) -> str:
-    """What ran besides, in processors."""
+    """The machine, and what ran besides, in processors."""
     own = [row for row in rows if row["condition"] == condition]
     used_s = statistics.median(row["machine_s"] for row in own)
-    each = f"{own[0]['seconds']:g} s of machine time for each measurement, {used_s:.0f} s used (median)."
+    days = sorted({row["at"][:10] for row in own})
+    each = f"{own[0]['cpu']}, Linux {own[0]['kernel']}, {' to '.join(days[:: max(1, len(days) - 1)])}. "
+    each += f"{own[0]['seconds']:g} s of machine time for each measurement, {used_s:.0f} s used (median)."
     load = statistics.median(row["load_cpu_s"] / row["machine_s"] for row in own)
     beside = [row["others_cpu_s"] / row["machine_s"] for row in own if row["others_cpu_s"] is not None]
     each += f" Where {100 * PLANTED:g}% was planted, B took {planted_seen(own)} of A's processor time."
@@ -513,12 +518,26 @@ def result(rows: Sequence[Record], key: Mapping[str, Any]) -> Record:
         **key,
         "planted": PLANTED,
         "claim_from": CLAIM_FROM,
-        "at": max(row["at"] for row in rows),
-        "cpu": describe()["cpu_model"],
         "measurements": [{name: value for name, value in row.items() if name not in key} for row in rows],
         "conclusions": conclusions(rows),
         "summary": summarise(rows),
     }
+
+
+def others_kept(found: Record, key: Mapping[str, Any]) -> list[Record]:
+    """Published measurements of the conditions that `found` has none of.
+
+    Raises:
+        UserError: they are of another workload or schema.
+    """
+    if not KEPT.exists():
+        return []
+    kept = read_json(KEPT)
+    measured = {row["condition"] for row in found["measurements"]}
+    rows = [row for row in kept["measurements"] if row["condition"] not in measured]
+    if rows and any(kept[name] != value for name, value in key.items()):
+        raise UserError(f"{KEPT} has another workload, length or schema: measure every condition, or remove it")
+    return rows
 
 
 def parsed() -> argparse.Namespace:
@@ -576,7 +595,6 @@ def main() -> None:
     arguments = parsed()
     journal = Journal(arguments.out.with_suffix(".jsonl"))
     key = {"schema": SCHEMA, "workload": arguments.workload, "epochs": arguments.epochs}
-    key |= {"kernel": platform.release()}
     rows = [row for row in journal.read() if all(row.get(name) == value for name, value in key.items())]
     if arguments.condition:
         take(arguments, key, rows, journal)
@@ -585,7 +603,8 @@ def main() -> None:
     if arguments.publish:
         if not arguments.out.exists():
             raise UserError(f"{arguments.out} is not there: measure a --condition first")
-        found = read_json(arguments.out)
+        measured = read_json(arguments.out)
+        found = result([*others_kept(measured, key), *measured["measurements"]], key)
         write_json(KEPT, found)
         write_text(PAGE, page(found))
 

@@ -13,7 +13,7 @@ import argparse
 import sys
 from pathlib import Path
 
-from tare.analysis import forecast
+from tare.analysis.plans import forecast
 from tare.core.errors import TareError, UserError
 from tare.core.files import write_json
 from tare.machine import facts

@@ -24,7 +24,7 @@ if rules_of != package_of:
     snakemake_logger_plugin_tare.refuse(mistake)
     raise WorkflowError(mistake)
 
-from tare.analysis import expected
+from tare.analysis.plans import expected
 from tare.model import closure, former
 from tare.model.studies import arms, layout, own_jobs, papers
 from tare.model.studies import minutes as minutes_module
@@ -181,7 +181,7 @@ def within_minutes(study, minutes):
         lines = minutes_module.told_without(study, folder)
         chosen = None
     else:
-        from tare.analysis.minutes import laid_over  # takes a while
+        from tare.analysis.plans.minutes import laid_over  # takes a while
 
         wanted = minutes_module.checked(minutes)
         study, chosen, _ = laid_over(study, wanted, layout.CAMPAIGNS)

@@ -11,7 +11,7 @@ from pathlib import Path
 import builders
 
 from tare.analysis import decisions
-from tare.analysis.ceilings import read_ceilings
+from tare.analysis.capacity.ceilings import read_ceilings
 from tare.core.files import project_root, write_text
 from tare.literature.published import load
 from tare.model import tables

@@ -22,7 +22,7 @@ import pandas as pd
 
 from tare.analysis.choice import ENVIRONMENT, METRIC_OF, is_level, joint, weighed
 from tare.analysis.job_length import LIMIT, NAMED
-from tare.analysis.reasons import NOTHING, Case, Cause, Reason
+from tare.analysis.why.reasons import NOTHING, Case, Cause, Reason
 from tare.model.registry import HOST
 from tare.model.roles import read_role
 from tare.model.studies.cells import CellKey, read_cell

@@ -9,11 +9,12 @@ from typing import Any
 
 import pandas as pd
 
-from tare.analysis import fault_costs, job_length, metrics, pipeline, step_counts, verdicts
+from tare.analysis import fault_costs, job_length, metrics, step_counts, verdicts
+from tare.analysis.capacity import pipeline
+from tare.analysis.capacity.pipeline import read_pipeline
 from tare.analysis.copies import between_copies
 from tare.analysis.decisions import decide
 from tare.analysis.launch_rows import Row
-from tare.analysis.pipeline import read_pipeline
 from tare.analysis.profile_rows import ProfileRows, read_profile, stack_profile_rows
 from tare.analysis.tries import Attempt, Studies, Witnesses, nobody
 from tare.core.errors import IntegrityError, UserError

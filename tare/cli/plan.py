@@ -81,8 +81,8 @@ def run_plan(arguments: argparse.Namespace) -> None:
         _stamp(load_checked(arguments.study))
         return
     from tare.analysis import tries
-    from tare.analysis.expected import whole_s
-    from tare.analysis.forecast import forecasts
+    from tare.analysis.plans.expected import whole_s
+    from tare.analysis.plans.forecast import forecasts
     from tare.core.progress import duration, say
     from tare.literature import claims, published
     from tare.machine.facts import machine_name
@@ -129,7 +129,7 @@ def run_plan(arguments: argparse.Namespace) -> None:
 
 def _plan_minutes(arguments: argparse.Namespace) -> None:
     """The budgets of a study that may take so many minutes; with --stamp they are written down and stamped."""
-    from tare.analysis.minutes import laid_over
+    from tare.analysis.plans.minutes import laid_over
     from tare.core.errors import UserError
     from tare.core.progress import say
     from tare.machine.facts import machine_name

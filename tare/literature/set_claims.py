@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from tare.analysis.causes import SetComparison, compare_sets
+from tare.analysis.why.causes import SetComparison, compare_sets
 from tare.literature.answers import FAILS, HOLDS, NOTHING, OTHER, Answer, opened, sentence
 from tare.literature.finding import listed
 from tare.literature.measured_here import Here

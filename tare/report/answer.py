@@ -11,7 +11,7 @@ import pandas as pd
 from tare.analysis.choice import ENVIRONMENT, METRIC_OF, PRIMARY, Asked, headlines, joint
 from tare.analysis.decisions import Decision
 from tare.analysis.job_length import DAY, HOUR, LIMIT, TEN_SECONDS
-from tare.analysis.minutes import ROUND_MINUTES, Answer, answered_by
+from tare.analysis.plans.minutes import ROUND_MINUTES, Answer, answered_by
 from tare.model.journals.units import share_of
 from tare.model.roles import CONTROL
 from tare.model.studies.layout import DEFAULT_STUDY, STEPS, arm_of

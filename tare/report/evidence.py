@@ -10,11 +10,11 @@ from typing import TypeVar
 
 import pandas as pd
 
-from tare.analysis.ceilings import read_ceilings
+from tare.analysis.capacity.ceilings import read_ceilings
+from tare.analysis.capacity.network import read_network
+from tare.analysis.capacity.pipeline import read_pipeline
 from tare.analysis.choice import KINDS, is_ours
 from tare.analysis.decisions import Decision, read_decisions
-from tare.analysis.network import read_network
-from tare.analysis.pipeline import read_pipeline
 from tare.machine.facts import machine_name
 from tare.model import tables
 from tare.model.journals.sealed import SealedCampaign, read_sealed, views

@@ -8,9 +8,9 @@ from typing import Any
 
 import pandas as pd
 
-from tare.analysis import ceilings, roofs
+from tare.analysis.capacity import ceilings, roofs
+from tare.analysis.capacity.pipeline import CACHES, Rate, demand, enough, rates
 from tare.analysis.choice import PROFILE
-from tare.analysis.pipeline import CACHES, Rate, demand, enough, rates
 from tare.literature.finding import listed
 from tare.model.records.measured import CeilingsRecord, PipelineRecord, ProfileRecord
 from tare.report.evidence import Evidence

@@ -7,8 +7,8 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
-from tare.analysis import ceilings
-from tare.analysis.roofs import roofs
+from tare.analysis.capacity import ceilings
+from tare.analysis.capacity.roofs import roofs
 from tare.core.files import canonical_json
 from tare.machine.gpu_health import gpu_flags
 from tare.model.data_sets import IMAGENET_MEAN, IMAGENET_SPREAD

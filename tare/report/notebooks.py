@@ -135,7 +135,7 @@ def _prepare() -> None:
     import nbformat.v4
     import pyarrow.parquet  # noqa: F401
 
-    import tare.analysis.causes
+    import tare.analysis.why.causes
     import tare.report.cells  # noqa: F401
     from tare.report.figures import style
 

@@ -12,7 +12,7 @@ from typing import Any
 
 import pandas as pd
 
-from tare.analysis.ceilings import read_ceilings
+from tare.analysis.capacity.ceilings import read_ceilings
 from tare.core.errors import IntegrityError, TareError
 from tare.core.files import project_root, read_json
 from tare.model import tables

@@ -10,8 +10,8 @@ from typing import Any
 import pandas as pd
 
 from tare.analysis import choice
+from tare.analysis.capacity.network import Wire, gradient_rates, measured_on, points, wires
 from tare.analysis.launch_rows import SLOWDOWN
-from tare.analysis.network import Wire, gradient_rates, measured_on, points, wires
 from tare.literature import published
 from tare.literature.measured_here import why_absent
 from tare.model.levels import levels_in, levels_text

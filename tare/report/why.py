@@ -7,11 +7,11 @@ from types import SimpleNamespace
 
 import pandas as pd
 
-from tare.analysis import causes, suspects
-from tare.analysis.causes import ALL_OPERATORS, FileAccount, OperatorTime, PhaseCost
 from tare.analysis.choice import ENVIRONMENT, of_causes
 from tare.analysis.decisions import Decision
-from tare.analysis.reasons import Case, told_share
+from tare.analysis.why import causes, suspects
+from tare.analysis.why.causes import ALL_OPERATORS, FileAccount, OperatorTime, PhaseCost
+from tare.analysis.why.reasons import Case, told_share
 from tare.report.evidence import Evidence
 from tare.report.machine import first_facts
 from tare.report.number_tables import interval_text, ratio_text

@@ -15,7 +15,8 @@ from pathlib import Path
 import pytest
 from matrix import HURRIED, envs_in_turn, in_turn
 
-from tare.analysis import launch_rows, network
+from tare.analysis import launch_rows
+from tare.analysis.capacity import network
 from tare.core.errors import UnavailableError
 from tare.core.files import cache_dir, project_root
 from tare.core.process import run

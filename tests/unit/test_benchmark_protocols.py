@@ -17,7 +17,7 @@ import pytest
 from asked import CONDITIONS
 from scipy import stats
 
-from tare.core.errors import UnavailableError
+from tare.core.errors import UnavailableError, UserError
 from tare.core.files import project_root, read_json, write_json
 from tare.stats.intervals import t_interval
 
@@ -43,6 +43,7 @@ def row(design, repetition, a, b, *, truth=0.0, condition="quiet", **more):
     return {
         **{"condition": condition, "seconds": 60.0, "repetition": repetition, "truth": truth, "design": design},
         **{"at": "2026-01-02T03:04:05Z", "load_1min": 0.5, "load_cpu_s": 0.0, "others_cpu_s": 3.0},
+        **{"cpu": "A Processor", "kernel": "6.1"},
         **{"machine_s": 60.0, "voided": [], "reason": None, "a": a, "b": b, **more},
     }
 
@@ -248,7 +249,7 @@ def a_result():
         for truth, factor in ((0.0, 1.0), (planted, 1.03))
         for number in range(2)
     ]
-    key = {"schema": protocols.SCHEMA, "workload": "mnist_cnn", "epochs": 1, "kernel": "6.1"}
+    key = {"schema": protocols.SCHEMA, "workload": "mnist_cnn", "epochs": 1}
     return protocols.result([{**key, **one} for one in rows], key)
 
 
@@ -259,6 +260,7 @@ def test_the_page_has_a_table_of_counts_and_one_of_repetitions_for_each_conditio
     assert [start for start in starts if start in protocols.TITLES.values()] == [*protocols.TITLES.values()] * 2
     assert [line for line in lines if line.startswith("## ")] == ["## Quiet", "## Busy"]
     assert sum(", B took 103.0% of A's processor time" in line for line in lines) == 2
+    assert sum(line.startswith("A Processor, Linux 6.1, 2026-01-02. 60 s") for line in lines) == 2
     counts = [line for line in lines if line.startswith(f"| {protocols.TITLES['sliced']} |")]
     assert len(counts) == 2
     cells = [cell.strip() for cell in counts[0].strip("|").split("|")]
@@ -282,7 +284,18 @@ def test_a_run_is_timed_until_the_end_of_its_training():
 def test_the_result_keeps_raw_values_and_what_they_say():
     found = a_result()
     assert found["measurements"][0]["a"] == runs(A) and "workload" not in found["measurements"][0]
-    assert len(found["conclusions"]) == 5 * 2 * 2 * 2 and found["at"] == "2026-01-02T03:04:05Z"
+    assert len(found["conclusions"]) == 5 * 2 * 2 * 2
+
+
+def test_what_is_published_keeps_the_conditions_that_were_not_measured_again(tmp_path, monkeypatch):
+    monkeypatch.setattr(protocols, "KEPT", tmp_path / "kept.json")
+    key = {"schema": protocols.SCHEMA, "workload": "mnist_cnn", "epochs": 1}
+    new = {"measurements": [row("sliced", 0, runs(A), runs(A), condition="busy")]}
+    assert protocols.others_kept(new, key) == []
+    write_json(protocols.KEPT, a_result())
+    assert {one["condition"] for one in protocols.others_kept(new, key)} == {"quiet"}
+    with pytest.raises(UserError, match="another workload"):
+        protocols.others_kept(new, {**key, "epochs": 2})
 
 
 @pytest.mark.skipif(not protocols.KEPT.exists(), reason="no results of this instrument are kept yet")

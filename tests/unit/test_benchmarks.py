@@ -12,7 +12,7 @@ from dataclasses import replace
 import campaign_builders as builders
 import pytest
 
-from tare.analysis import forecast
+from tare.analysis.plans import forecast
 from tare.core.errors import UserError
 from tare.core.files import project_root
 from tare.model.schema import parse

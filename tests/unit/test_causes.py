@@ -9,8 +9,9 @@ import pytest
 from campaign_builders import rounds_campaign, sealed_campaign
 from cause_builders import SLOW, causes_campaign
 
-from tare.analysis import causes, metrics, suspects
+from tare.analysis import metrics
 from tare.analysis.launch_rows import cause_rows, kernel_rows
+from tare.analysis.why import causes, suspects
 from tare.core.errors import IntegrityError
 from tare.model import tables
 from tare.model.records.launches import LaunchRecord

@@ -8,7 +8,7 @@ import pandas as pd
 import pytest
 from campaign_builders import inside as inside_of
 
-from tare.analysis import ceilings
+from tare.analysis.capacity import ceilings
 from tare.core.errors import UnavailableError
 from tare.model.records.measured import CeilingsRecord
 from tare.model.schema import parse

@@ -15,7 +15,7 @@ from tare.analysis import decisions
 from tare.analysis.choice import ENVIRONMENT, weighed
 from tare.analysis.decisions import JOB, Change, Weight, read_decisions
 from tare.analysis.job_length import HOUR, LIMIT, NAMED
-from tare.analysis.reasons import NOTHING, Cause, Reason
+from tare.analysis.why.reasons import NOTHING, Cause, Reason
 from tare.core.errors import IntegrityError
 from tare.model import tables
 from tare.model.registry import HOST

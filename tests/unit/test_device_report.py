@@ -11,8 +11,8 @@ import pytest
 from campaign_builders import json_units, with_units
 from pages import draw_device, visible, whole
 
-from tare.analysis import roofs
-from tare.analysis.ceilings import read_ceilings
+from tare.analysis.capacity import roofs
+from tare.analysis.capacity.ceilings import read_ceilings
 from tare.model import tables
 from tare.report import build, figures, inside, machine
 from tare.report.evidence import gather

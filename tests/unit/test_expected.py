@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from project import code_blocks
 
-from tare.analysis import expected
+from tare.analysis.plans import expected
 from tare.literature.contrasts import FEWEST_TO_SETTLE
 from tare.model.registry import environments
 from tare.model.studies import arms, study

@@ -12,15 +12,15 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from tare.analysis import ceilings
-from tare.analysis.ceilings import read_ceilings
+from tare.analysis.capacity import ceilings
+from tare.analysis.capacity.ceilings import read_ceilings
 from tare.literature.published import load
 from tare.model import tables
 from tare.model.studies import layout
 from tare.report import figures, number_tables
 from tare.report.figures import forest, runs, style
 from tare.report.figures.lines import sure_difference, told_apart
-from tare.report.words import labels, numbers
+from tare.report.words import labels, quantities
 from tare.stats.intervals import t_quantile
 
 SVG = "{http://www.w3.org/2000/svg}"
@@ -152,7 +152,7 @@ def test_batch_sizes_are_the_ones_that_ran_and_every_repetition_is_a_dot(metrics
     assert len(dots.get_xdata()) == 15
     rows = metrics[(metrics["campaign"] == "sweep") & (metrics["metric"] == "real_s")]
     rows = rows[(rows["workload"] == "mnist_cnn") & (rows["batch"] == 256)]
-    assert f"256: {numbers.seconds(rows['value'].median())}" in drawing.alt
+    assert f"256: {quantities.seconds(rows['value'].median())}" in drawing.alt
 
 
 def test_batch_table_has_the_spread(metrics):
@@ -370,7 +370,7 @@ def test_imports_that_are_much_of_a_part_are_named_beside_it(metrics, tmp_path):
     }
     drawing = figures.split(own, ["mnist_cnn", "sentiment_rnn"])
     assert runs.OF_WHICH_IMPORTS in texts(figures.write(drawing, tmp_path / "split.svg"))
-    told = f"model, of which imports {numbers.seconds(table.loc['docker', 'model_s'])}"
+    told = f"model, of which imports {quantities.seconds(table.loc['docker', 'model_s'])}"
     assert told in drawing.alt and told not in drawing.alt.partition("RNN on film reviews")[2]
     found = number_tables.times_table(SimpleNamespace(metrics=late(metrics, 0.5)), "mnist_cnn")
     named = {
@@ -478,7 +478,7 @@ def test_an_environment_keeps_its_colour_and_newcomers_get_their_own():
     ],
 )
 def test_numbers_in_units_scaled_to_size(value, unit, text):
-    assert numbers.with_unit(value, unit) == text
+    assert quantities.with_unit(value, unit) == text
 
 
 def test_an_interval_that_says_nothing_does_not_stretch_the_axis(verdicts):

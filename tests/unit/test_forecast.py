@@ -7,8 +7,8 @@ import random
 import campaign_builders as builders
 import pytest
 
-from tare.analysis import forecast
-from tare.analysis.forecast import Experience
+from tare.analysis.plans import forecast
+from tare.analysis.plans.forecast import Experience
 from tare.cli import main
 from tare.core.files import write_json
 from tare.model.journals.units import share_of

@@ -18,7 +18,9 @@ from envs.charliecloud import Charliecloud
 from envs.docker import Docker
 from envs.host import Host
 from envs.vm import Vm
-from tare.analysis import choice, expected, launch_rows, network
+from tare.analysis import choice, launch_rows
+from tare.analysis.capacity import network
+from tare.analysis.plans import expected
 from tare.core.errors import UnavailableError, UserError
 from tare.core.files import project_root
 from tare.launch import networks, switch

@@ -13,7 +13,7 @@ from types import SimpleNamespace
 import ledger_builders as builders
 import pytest
 
-from tare.analysis import expected, minutes
+from tare.analysis.plans import expected, minutes
 from tare.cli import main
 from tare.core.errors import IntegrityError, UserError
 from tare.core.files import read_json, write_json

@@ -6,7 +6,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from tare.analysis.minutes import Answer, Comparison
+from tare.analysis.plans.minutes import Answer, Comparison
 from tare.report import answer as page
 
 WIDE = Comparison(name="docker, training step", n=6, mean=0.0, spread=0.0312, margin=0.02, is_open=True)

@@ -10,7 +10,7 @@ import torch
 from asked import OF_A_STUDY
 from project import ROOT
 
-from tare.analysis import expected
+from tare.analysis.plans import expected
 from tare.core.errors import UserError
 from tare.launch.conditions import crowding
 from tare.model import registry

@@ -24,8 +24,8 @@ from pathlib import Path
 
 import pytest
 
-import tare.analysis.expected
-import tare.analysis.forecast
+import tare.analysis.plans.expected
+import tare.analysis.plans.forecast
 import tare.literature.claims
 import tare.literature.own_log  # noqa: F401 (what commands import is imported before the forks)
 from tare.cli import doctor

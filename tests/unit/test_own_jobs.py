@@ -12,7 +12,8 @@ import pytest
 import yaml
 
 from tare import report
-from tare.analysis import expected, extract, minutes
+from tare.analysis import extract
+from tare.analysis.plans import expected, minutes
 from tare.analysis.told_steps import FEWEST_STEPS, WARMUP_STEPS
 from tare.cli.main import main
 from tare.core.errors import UnavailableError, UserError

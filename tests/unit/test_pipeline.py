@@ -10,7 +10,7 @@ import pytest
 from campaign_builders import inside as inside_of
 
 from tare.analysis import extract
-from tare.analysis import pipeline as analysis
+from tare.analysis.capacity import pipeline as analysis
 from tare.core.errors import IntegrityError, UserError
 from tare.core.files import project_root, write_json
 from tare.model.records.measured import PipelineRecord

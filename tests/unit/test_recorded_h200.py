@@ -7,7 +7,7 @@ import gzip
 import pandas as pd
 import pytest
 
-from tare.analysis import ceilings
+from tare.analysis.capacity import ceilings
 from tare.analysis.reference import write_tables
 from tare.core.files import project_root
 from tare.literature import claims

@@ -8,8 +8,8 @@ import builders
 import pytest
 from campaign_builders import FACTORS
 
-from tare.analysis.causes import PhaseCost, differing_operators
-from tare.analysis.reasons import Cause, Reason
+from tare.analysis.why.causes import PhaseCost, differing_operators
+from tare.analysis.why.reasons import Cause, Reason
 from tare.model.roles import CONTROL
 from tare.report import figures, why
 from tare.report.evidence import gather

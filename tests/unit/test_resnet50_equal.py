@@ -5,7 +5,7 @@ import types
 import pytest
 import torch
 
-from tare.analysis import expected
+from tare.analysis.plans import expected
 from tare.core.errors import UserError
 from tare.model.registry import describe_workload, whole_options
 from tare.model.studies import study

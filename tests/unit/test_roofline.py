@@ -9,8 +9,8 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from tare.analysis import roofs
-from tare.analysis.ceilings import read_ceilings
+from tare.analysis.capacity import roofs
+from tare.analysis.capacity.ceilings import read_ceilings
 from tare.literature import published
 from tare.model import tables
 from tare.model.records.measured import CeilingsRecord, Sheet

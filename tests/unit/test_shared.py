@@ -18,7 +18,8 @@ import inside_code
 import pandas as pd
 import pytest
 
-from tare.analysis import choice, expected, extract, metrics
+from tare.analysis import choice, extract, metrics
+from tare.analysis.plans import expected
 from tare.core.errors import UnavailableError, UserError
 from tare.core.files import project_root
 from tare.experiments import beside

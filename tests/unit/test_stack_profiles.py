@@ -5,7 +5,8 @@ import random
 import builders
 import pytest
 
-from tare.analysis import expected, extract, profile_rows
+from tare.analysis import extract, profile_rows
+from tare.analysis.plans import expected
 from tare.core.errors import IntegrityError, UserError
 from tare.core.files import project_root, read_json, write_json
 from tare.experiments import measure

@@ -2,8 +2,8 @@
 
 results/campaigns/<study>/<machine>/minutes-60.json
 
-The budgets are chosen from earlier campaigns of this machine (tare.analysis.minutes), of which there is one more
-after each run. So they are written down before the first unit and read again by every later run for as many
+The budgets are chosen from earlier campaigns of this machine (tare.analysis.plans.minutes), of which there is one
+more after each run. So they are written down before the first unit and read again by every later run for as many
 minutes, which then finds nothing to do. A file whose headline campaigns are no longer those of the study counts no
 more.
 """

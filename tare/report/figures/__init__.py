@@ -4,8 +4,8 @@ Each function gives a Drawing; `write` puts it into a file. A table without the 
 figure that says so.
 """
 
+from tare.analysis.capacity.roofs import roofline_table
 from tare.analysis.choice import arm_workloads, joint
-from tare.analysis.roofs import roofline_table
 from tare.report.figures.forest import arms, choice_rows, choice_workloads, choices, intervals, stacks, why
 from tare.report.figures.image_costs import image_costs, image_costs_table
 from tare.report.figures.lines import batch_size, batch_table, failed_launches, job_length, job_rows

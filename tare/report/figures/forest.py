@@ -11,8 +11,8 @@ import pandas as pd
 from matplotlib.axes import Axes
 
 from tare.analysis import choice
-from tare.analysis.causes import PHASE_METRICS, environments_of, extra, phase_costs
 from tare.analysis.verdicts import STEP_METRICS
+from tare.analysis.why.causes import PHASE_METRICS, environments_of, extra, phase_costs
 from tare.model.records.campaigns import VERDICT_UNITS
 from tare.model.roles import CONTROL
 from tare.model.studies.layout import arm_of, kind_of

@@ -9,10 +9,10 @@ import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
 
+from tare.analysis.capacity.network import Wire, modelled_s
+from tare.analysis.capacity.pipeline import CACHES, Rate
 from tare.analysis.choice import SWEEP, joint
 from tare.analysis.job_length import DAY, HOUR, LIMIT, TEN_SECONDS
-from tare.analysis.network import Wire, modelled_s
-from tare.analysis.pipeline import CACHES, Rate
 from tare.model.registry import HOST
 from tare.model.roles import CONTROL
 from tare.report.figures import style

@@ -14,7 +14,7 @@ from typing import Any
 
 import pandas as pd
 
-from tare.analysis.ceilings import ceilings_of, read_ceilings
+from tare.analysis.capacity.ceilings import ceilings_of, read_ceilings
 from tare.analysis.choice import PROFILE, SWEEP, compared, without_co_runner
 from tare.literature.contrasts import At, to_alone, to_host
 from tare.literature.finding import listed

@@ -11,8 +11,15 @@ import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.ticker import FuncFormatter, LogLocator
 
-from tare.analysis import ceilings
-from tare.analysis.roofs import PRECISION, REPLICATES_BASIS, family_points, left_out, main_precision, points
+from tare.analysis.capacity import ceilings
+from tare.analysis.capacity.roofs import (
+    PRECISION,
+    REPLICATES_BASIS,
+    family_points,
+    left_out,
+    main_precision,
+    points,
+)
 from tare.literature.published import Published
 from tare.literature.vocabulary import ROOFLINE
 from tare.model import datasheet

@@ -11,8 +11,8 @@ import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.patches import Patch
 
-from tare.analysis.causes import PHASE_METRICS
 from tare.analysis.launch_rows import LATE_IMPORTS
+from tare.analysis.why.causes import PHASE_METRICS
 from tare.model.levels import SAME
 from tare.model.studies.layout import kind_of
 from tare.report.figures import style

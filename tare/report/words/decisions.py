@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Sequence
 from tare.analysis.choice import ENVIRONMENT
 from tare.analysis.decisions import JOB, Change, Decision, Weight
 from tare.analysis.job_length import HOUR
-from tare.analysis.reasons import Cause, Reason
+from tare.analysis.why.reasons import Cause, Reason
 from tare.literature.finding import listed
 from tare.model.studies.layout import arm_of
 from tare.model.studies.own_jobs import OWN_IMAGES

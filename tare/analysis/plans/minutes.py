@@ -16,7 +16,8 @@ from pathlib import Path
 
 import numpy as np
 
-from tare.analysis import expected, tries
+from tare.analysis import tries
+from tare.analysis.plans import expected
 from tare.core.errors import TareError
 from tare.core.files import sha256_file
 from tare.machine import facts

@@ -13,8 +13,8 @@ from functools import cached_property
 
 import pandas as pd
 
-from tare.analysis import causes, suspects
 from tare.analysis.choice import METRIC_OF, of_causes, of_rounds, share
+from tare.analysis.why import causes, suspects
 from tare.model.records.campaigns import VERDICT_UNITS
 from tare.model.tables import DIFFERENT
 

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from tare.analysis import ceilings
+from tare.analysis.capacity import ceilings
 from tare.analysis.choice import PROFILE
 from tare.model.records.measured import CeilingsRecord
 from tare.model.registry import HOST

@@ -1,0 +1,1 @@
+"""What the machine can do: ceilings, roofs above workloads, the network, the input alone."""

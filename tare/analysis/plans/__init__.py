@@ -1,0 +1,1 @@
+"""How long studies and campaigns take, and what a precision or a number of minutes will give."""
