@@ -26,14 +26,15 @@ if rules_of != package_of:
 
 from tare.analysis.plans import expected
 from tare.model import closure, former
-from tare.model.studies import arms, layout, own_jobs, papers
+from tare.model.studies import arms, layout, machines, own_jobs, papers
 from tare.model.studies import minutes as minutes_module
 from tare.model.studies import study as study_module
 from tare.core.errors import TareError, UserError
 from tare.core.files import project_root, sha256_file, sha256_text
 from tare.core.progress import say
 from tare.machine import workflows
-from tare.machine.facts import machine_name
+from tare.machine import cluster
+from tare.machine.facts import name_for_jobs
 from tare.machine.fitting import images_folder
 from tare.model.machines import MACHINE as MACHINE_VARIABLE
 from tare.model.registry import (
@@ -84,6 +85,8 @@ def refusing(function):
     return call
 
 
+# Whether this is a job of a workflow elsewhere, which reads the rules again on the node that it was sent to.
+SENT = alone.WORKFLOW in os.environ
 # What measures ends with the workflow that started it, however that ends.
 os.environ[alone.WORKFLOW] = alone.process_stamp(os.getpid())
 
@@ -194,8 +197,6 @@ def within_minutes(study, minutes):
 
 
 try:
-    # The commands of rules are told: what is measured here is this machine's.
-    MACHINE = os.environ[MACHINE_VARIABLE] = machine_name()
     if not AS_MODULE:
         refuse_choices_of_profiles()
     if AS_MODULE:  # its `config:` is laid over ours, as --configfile is
@@ -211,6 +212,9 @@ try:
     STUDIED = study_module.checked_from(
         SOURCES, {key: value for key, value in config.items() if key != "minutes"}
     )
+    # What is measured is of this machine, or of the nodes that the study names: so the commands of rules are told.
+    NODES = machines.chosen(STUDIED.machines, os.environ.get(MACHINE_VARIABLE))
+    MACHINE = name_for_jobs(NODES)
     former.refuse_campaigns(layout.CAMPAIGNS / STUDIED.study)
     STUDIED, CHOSEN = within_minutes(STUDIED, config.get("minutes"))
     config = STUDIED.to_json()
@@ -226,7 +230,25 @@ except TareError as error:
 
 attempts.attend()  # whether a sealed campaign is measured again
 
-snakemake_logger_plugin_tare.expect(expected.by_rule(STUDIED))
+EXPECTED_S = expected.by_rule(STUDIED)
+snakemake_logger_plugin_tare.expect(EXPECTED_S)
+
+# Processors of a job that takes a machine: all that the workflow has. Where jobs are sent to a cluster Snakemake counts
+# none, and the node's are asked for (`on_machine`).
+try:
+    CORES = workflow.cores
+except WorkflowError:
+    CORES = 1
+
+
+@refusing
+def on_machine(rule, alone=True):
+    """Resources of a job on the machine that is measured, for itself or not, and what a cluster's scheduler is told."""
+    found = {"machine": 1} if alone else {}
+    if NODES is None or SENT:
+        return found
+    asked = STUDIED.machines[NODES]
+    return {**found, **cluster.resources(NODES, asked, EXPECTED_S.get(rule, 0.0))}
 
 
 STUDY = config["study"]

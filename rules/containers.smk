@@ -15,6 +15,7 @@ rule build_tree:
     wildcard_constraints:
         stack=r"(?!bound/)[a-z][a-z0-9.-]*",
     priority: 105
+    localrule: True
     params:
         variant=variant,
         optional=optional_stack,
@@ -37,6 +38,7 @@ rule build_image:
     wildcard_constraints:
         stack=r"(?!bound/)[a-z][a-z0-9.-]*",
     priority: 105
+    localrule: True
     params:
         variant=variant,
         optional=optional_stack,
@@ -75,6 +77,7 @@ rule derive_image:
     log:
         "results/logs/images/{at}{stack}/{env}.log",
     priority: 100
+    localrule: True
     params:
         code=adapter_code,
     message:
@@ -96,6 +99,7 @@ rule derive_arm:
     wildcard_constraints:
         arm=r"[a-z_]+-[a-z0-9-]+",
     priority: 100
+    localrule: True
     params:
         code=adapter_code,
         arm=lambda wildcards, output: layout.read_slug(wildcards.arm).name,

@@ -5,6 +5,7 @@ rule fetch_data:
         "results/logs/data/{dataset}{choice}.log",
     priority: 100
     retries: 0  # it asks its sources again by itself; a set that is refused stays as it is
+    localrule: True
     params:
         choice=lambda wildcards: chosen_data(wildcards)[0],
         broken=lambda wildcards: chosen_data(wildcards)[1],

@@ -26,9 +26,9 @@ rule measure_starts:
         "<logs>/starts.log",
     priority: 30
     retries: 0
-    threads: workflow.cores
+    threads: CORES
     resources:
-        machine=1,
+        **on_machine("measure_starts"),
     params:
         study=study_module.part_of(STUDIED, "starts", WORKLOADS[0]),
         code=closure.code_sha256(
@@ -58,9 +58,9 @@ rule build_naive_image:
         "results/logs/images/{at}{stack}/{machine}/naive.log",
     priority: 30
     retries: 0
-    threads: workflow.cores
+    threads: CORES
     resources:
-        machine=1,
+        **on_machine("build_naive_image"),
     params:
         variant=variant,
         code=closure.programs_sha256(
@@ -89,6 +89,7 @@ rule count_image_costs:
         table="<results>/tables/image_costs.csv",
     log:
         "<logs>/image_costs.log",
+    localrule: True
     params:
         study=study_json("image_costs"),
         code=EXTRACTION,

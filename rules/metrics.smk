@@ -40,7 +40,8 @@ rule extract_tables:
         ledger="<results>/tables/ledger.csv",
     log:
         "<logs>/tables.log",
-    threads: workflow.cores
+    localrule: True
+    threads: CORES
     params:
         study=study_json("tables"),
         code=EXTRACTION,
@@ -66,6 +67,7 @@ rule judge_published:
         claims="<results>/tables/claims.csv",
     log:
         "<logs>/audit.log",
+    localrule: True
     params:
         papers=PAPERS,
         code=AUDIT,
@@ -96,6 +98,7 @@ rule summarize_environment:
         ),
     log:
         "<logs>/environments/{env}.log",
+    localrule: True
     params:
         study=study_json("tables"),
         code=EXTRACTION,

@@ -241,7 +241,8 @@ rule draw_notebooks:
         failed="<results>/notebooks/failed.json",
     log:
         "<logs>/notebooks.log",
-    threads: workflow.cores
+    localrule: True
+    threads: CORES
     params:
         names=list(NOTEBOOKS),
         figures=figure_options,

@@ -31,6 +31,7 @@ rule reference_tables:
         ),
     log:
         "results/logs/reference-tables/{reference}.log",
+    localrule: True
     params:
         code=EXTRACTION,
         recorded=subpath(input.record, parent=True),

@@ -41,6 +41,7 @@ rule build_report:
         ),
     log:
         "<logs>/report.log",
+    localrule: True
     params:
         study=json.dumps(STUDIED.to_json(), sort_keys=True),
         code=DRAWING,

@@ -11,7 +11,7 @@ rule probe_environment:
         "results/logs/probe/{machine}/{env}.log",
     priority: 110
     resources:
-        machine=1,
+        **on_machine("probe_environment"),
     params:
         code=adapter_code,
         programs=adapter_programs,
@@ -26,6 +26,8 @@ rule describe_machine:
         record=layout.machine_record(STUDY, MACHINE),
     log:
         f"results/logs/{STUDY}/{MACHINE}/machine.log",
+    resources:
+        **on_machine("describe_machine", alone=False),
     message:
         "describe this machine"
     shell:
@@ -42,9 +44,9 @@ rule measure_ceilings:
         f"results/logs/ceilings/{MACHINE}/{CEILINGS}.log",
     priority: 60
     retries: 0
-    threads: workflow.cores
+    threads: CORES
     resources:
-        machine=1,
+        **on_machine("measure_ceilings"),
     params:
         study=study_module.part_of(STUDIED, "ceilings"),
         images=subpath(input.image, parent=True),
@@ -91,9 +93,9 @@ rule run_rounds:
         workload="|".join(WORKLOADS) or "(?!)",
     priority: 80
     retries: 0
-    threads: workflow.cores
+    threads: CORES
     resources:
-        machine=1,
+        **on_machine("run_rounds"),
     params:
         kind="rounds",
         study=study_json("rounds"),
@@ -137,9 +139,9 @@ if OWN_JOBS:
             workload="|".join(OWN_JOBS),
         priority: 80
         retries: 0
-        threads: workflow.cores
+        threads: CORES
         resources:
-            machine=1,
+            **on_machine("run_command"),
         params:
             study=study_json("command"),
             code=command_code,
@@ -170,9 +172,9 @@ if WORKLOADS:
             f"results/logs/{STUDY}/{{machine}}/causes/{{environments}}.log",
         priority: 50
         retries: 0
-        threads: workflow.cores
+        threads: CORES
         resources:
-            machine=1,
+            **on_machine("run_causes"),
         params:
             study=study_json("causes"),
             code=code_of_jobs("causes"),
@@ -226,9 +228,9 @@ if WORKLOADS:
             f"results/logs/{STUDY}/{{machine}}/profile/{{env}}.log",
         priority: 60
         retries: 0
-        threads: workflow.cores
+        threads: CORES
         resources:
-            machine=1,
+            **on_machine("run_profile"),
         params:
             study=study_json("profile"),
             code=code_of_jobs("profile"),
@@ -274,9 +276,9 @@ rule measure_network:
         f"results/logs/{STUDY}/{MACHINE}/network.log",
     priority: 60
     retries: 0
-    threads: workflow.cores
+    threads: CORES
     resources:
-        machine=1,
+        **on_machine("measure_network"),
     params:
         study=study_module.part_of(STUDIED, "network"),
         code=closure.code_sha256(

@@ -14,12 +14,12 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from tare.core.errors import UnavailableError
+from tare.core.errors import UnavailableError, UserError
 from tare.core.files import cache_dir, canonical_json, sha256_text
 from tare.core.process import run
 from tare.machine import nvml
 from tare.machine.memory import meminfo_bytes
-from tare.model.machines import MACHINE, MOST, checked_name, slug_of
+from tare.model.machines import FOUND, MACHINE, MOST, checked_name, slug_of
 from tare.model.records.machine import MachineRecord
 from tare.model.schema import parse
 
@@ -136,6 +136,27 @@ def machine_name() -> str:
     """
     given = os.environ.get(MACHINE)
     return checked_name(given, MACHINE) if given else _hardware_name()
+
+
+def name_for_jobs(nodes: str | None) -> str:
+    """The name of the machine that a workflow measures, for its jobs in TARE_MACHINE as well.
+
+    Args:
+        nodes: the compute nodes that the study names; None: the machine on which the workflow was started.
+
+    Raises:
+        UserError: this job was sent to another machine, which has no name.
+    """
+    given, found = os.environ.get(MACHINE), os.environ.pop(FOUND, None)
+    if nodes is None and given == found:  # nobody has given a name
+        nodes = os.environ[FOUND] = _hardware_name()
+        if found not in (None, nodes):
+            raise UserError(
+                f"this job was sent to {nodes}, and the workflow was started on {found}, whose name the results "
+                "would have: name the nodes that measure in the study, as in `machines: {nodes: {partition: NAME}}`"
+            )
+    os.environ[MACHINE] = nodes or machine_name()
+    return machine_name()
 
 
 @cache

@@ -9,6 +9,7 @@ from tare.core.errors import UserError
 from tare.model.schema import matching
 
 MACHINE = "TARE_MACHINE"  # the variable that names the machine on which a command runs
+FOUND = "TARE_MACHINE_FOUND"  # the same name, where a workflow made it of the hardware that it was started on
 PATTERN = "[a-z0-9][a-z0-9-]{0,39}"
 SAYS = "is no name of a machine: up to 40 lower-case letters, digits and hyphens, no hyphen first"
 MOST = 40

@@ -1,149 +1,157 @@
-"""Names of machines: given or made of the hardware, and what is measured without the one that its key has."""
+"""Compute nodes that a study names: how they are given, which a run takes, what Slurm is asked and told."""
 
-import re
-import shutil
+import os
 
-import builders
 import pytest
 
-from tare.analysis import extract, profile_rows
-from tare.core.errors import IntegrityError, UserError
-from tare.core.files import read_json, sha256_file, write_json
-from tare.machine import facts
-from tare.model import tables
-from tare.model.journals.sealed import read_sealed
-from tare.model.machines import MACHINE, PATTERN, slug_of
+from tare.core.errors import UnavailableError, UserError
+from tare.machine import cluster, facts
+from tare.model.machines import FOUND, MACHINE
+from tare.model.studies import machines, study
 
-XEON = "Intel(R) Xeon(R) Platinum 8481C CPU @ 2.70GHz"
+SINFO = """n1|32|(null)|infinite|icelake,ssd
+n2|32|(null)|infinite|milan
+g1|64|gpu:a100:4|1-02:00:00|milan,ssd
+n1|32|(null)|30:00|icelake,ssd
+"""
+
+
+def asked(**words):
+    return machines.Nodes(**words)
 
 
 @pytest.fixture
-def hardware(monkeypatch, tmp_path):
-    """A machine of one processor and its PCI devices, without a name of its own."""
-    monkeypatch.delenv(MACHINE, raising=False)
-    monkeypatch.setattr(facts, "PCI", tmp_path)
-    monkeypatch.setattr(facts, "_cpu_model", lambda: XEON)
-    monkeypatch.setattr(facts.os, "cpu_count", lambda: 16)
-    facts._hardware_name.cache_clear()
-    yield tmp_path
-    facts._hardware_name.cache_clear()
+def told(monkeypatch, tmp_path):
+    """Has sinfo answer what a test says, and notes how it was asked."""
+
+    def answer(text, status=0):
+        program = tmp_path / "sinfo"
+        program.write_text(f'#!/bin/sh\necho "$@" > {tmp_path}/asked\ncat {tmp_path}/answer\nexit {status}\n')
+        program.chmod(0o755)
+        (tmp_path / "answer").write_text(text)
+        cluster.nodes_of.cache_clear()
+        return tmp_path / "asked"
+
+    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+    yield answer
+    cluster.nodes_of.cache_clear()
 
 
-def device(folder, address, kind, vendor="0x10de", model="0x2335"):
-    """A device on a PCI bus, as sysfs shows it."""
-    own = folder / address
-    own.mkdir()
-    for name, text in (("class", kind), ("vendor", vendor), ("device", model)):
-        (own / name).write_text(f"{text}\n")
-
-
-def named():
-    facts._hardware_name.cache_clear()
-    return facts.machine_name()
+def test_a_list_of_partitions_is_short_for_machines_of_their_names():
+    config = {**study.load("config/config.yaml"), "machines": ["Debug_A", "gpu"]}
+    found = study.check(config).machines
+    assert {name: nodes.partition for name, nodes in found.items()} == {"debug-a": "Debug_A", "gpu": "gpu"}
+    with pytest.raises(UserError, match="one name"):
+        study.check({**config, "machines": ["a-b", "a_b"]})
 
 
 @pytest.mark.parametrize(
-    ("told", "slug"),
+    ("nodes", "key"),
     [
-        (XEON, "intel-xeon-platinum-8481c"),
-        ("AMD EPYC 9654 96-Core Processor", "amd-epyc-9654"),
-        ("NVIDIA H100 80GB HBM3", "nvidia-h100-80gb-hbm3"),
-        ("(R)", "machine"),
+        ({"partition": "-x"}, "partition"),
+        ({"constraint": "a;b"}, "constraint"),
+        ({"cpus": 0}, "cpus"),
+        ({"gpus": -1}, "gpus"),
+        ({"minutes": 0}, "minutes"),
+        ({"queue": "x"}, "queue"),
     ],
 )
-def test_a_device_is_called_by_its_own_words(told, slug):
-    assert slug_of(told) == slug
+def test_what_sbatch_could_misread_is_refused_by_its_key(nodes, key):
+    with pytest.raises(UserError, match=f"machines.*{key}"):
+        study.check({**study.load("config/config.yaml"), "machines": {"thin": nodes}})
 
 
-def test_a_name_is_the_hardwares_and_the_same_under_another_host_name(hardware, monkeypatch):
-    first = named()
-    assert first.startswith("intel-xeon-platinum-8481c-") and re.fullmatch(PATTERN, first)
-    monkeypatch.setattr(facts.platform, "node", lambda: "another")
-    assert named() == first
+def test_a_run_measures_on_one_of_the_machines():
+    both = {"thin": asked(), "fat": asked()}
+    assert machines.chosen({}, "box") is None and machines.chosen({"thin": asked()}, None) == "thin"
+    assert machines.chosen(both, "fat") == "fat"
+    with pytest.raises(UserError, match="TARE_MACHINE=thin"):
+        machines.chosen(both, None)
+    with pytest.raises(UserError, match="no machine 'box'"):
+        machines.chosen(both, "box")
 
 
-def test_other_hardware_has_another_name(hardware, monkeypatch):
-    names = [named()]
-    device(hardware, "0000:00:06.0", "0x030200")
-    names.append(named())
-    device(hardware, "0000:00:07.0", "0x030200")
-    names.append(named())
-    device(hardware, "0000:00:08.0", "0x020000")  # a network card
-    assert named() == names[-1]
-    monkeypatch.setattr(facts.os, "cpu_count", lambda: 8)
-    names.append(named())
-    assert len(set(names)) == 4
+def test_the_name_made_of_hardware_is_not_taken_to_other_hardware(monkeypatch):
+    monkeypatch.delenv(MACHINE)
+    monkeypatch.delenv(FOUND, raising=False)
+    monkeypatch.setattr(facts, "_hardware_name", lambda: "front-end")
+    assert facts.name_for_jobs(None) == "front-end" and os.environ[MACHINE] == os.environ[FOUND] == "front-end"
+    assert facts.name_for_jobs(None) == "front-end", "a job on the same machine"
+    monkeypatch.setattr(facts, "_hardware_name", lambda: "node")
+    with pytest.raises(UserError, match="sent to node"):
+        facts.name_for_jobs(None)
+    monkeypatch.setenv(MACHINE, "front-end")
+    monkeypatch.setenv(FOUND, "front-end")
+    assert facts.name_for_jobs("thin") == "thin" == os.environ[MACHINE] and FOUND not in os.environ
+    monkeypatch.setenv(MACHINE, "given")
+    assert facts.name_for_jobs(None) == "given" and FOUND not in os.environ
 
 
-def test_the_environment_names_a_machine_and_a_name_that_is_none_is_refused(hardware, monkeypatch):
-    monkeypatch.setenv(MACHINE, "node-7")
-    assert facts.machine_name() == facts.identity()["name"] == facts.record().name == "node-7"
-    for wrong in ("Node 7", "a/b", "-a", "a" * 41):
-        monkeypatch.setenv(MACHINE, wrong)
-        with pytest.raises(UserError, match=f"{MACHINE}: .* is no name of a machine: up to 40 lower-case letters"):
-            facts.machine_name()
+def test_nodes_are_read_as_sinfo_tells_them():
+    first, _, device, again = cluster.read_sinfo(SINFO)
+    assert (first.name, first.cpus, first.gres, first.minutes) == ("n1", 32, "", None)
+    assert first.features == ("icelake", "ssd")
+    assert (device.cpus, device.gres, device.minutes) == (64, "gpu:a100:4", 26 * 60)
+    assert again.minutes == 30
+    lines = [f"n|1|(null)|{limit}|(null)" for limit in ("05:30", "2:00:00", "n/a")]
+    assert [node.minutes for node in cluster.read_sinfo("\n".join(lines))] == [5.5, 120, None]
 
 
-@pytest.fixture(scope="module")
-def whole(tmp_path_factory):
-    return builders.build_results(tmp_path_factory.mktemp("whole") / "results", units=2)
+@pytest.mark.parametrize(
+    ("constraint", "left"),
+    [(None, ["g1", "n1", "n2"]), ("milan", ["g1", "n2"]), ("milan&ssd", ["g1"]), ("[a|b]", ["g1", "n1", "n2"])],
+)
+def test_a_constraint_leaves_the_nodes_that_have_its_features(constraint, left):
+    assert [node.name for node in cluster.fitting(cluster.read_sinfo(SINFO), constraint)] == left
 
 
-@pytest.fixture
-def sealed(whole, tmp_path):
-    """The seal of a campaign of its own."""
-    found = next(whole.glob("campaigns/*/box/mnist_cnn/causes.*/sealed.json"))
-    folder = tmp_path / found.parent.relative_to(whole)
-    shutil.copytree(found.parent, folder)
-    return folder / found.name
+def test_a_job_is_sent_as_the_study_says_and_takes_a_node_whole(told):
+    question = told("n1|32|(null)|2:00:00|(null)\nn2|32|(null)|2:00:00|(null)\n")
+    nodes = asked(partition="thin", account="mine", qos="long", node="n1", gpus=2)
+    found = cluster.resources("thin", nodes, 600.0)
+    assert {"--partition=thin", "--nodes=n1", "--Node"} <= set(question.read_text().split())
+    assert found == {
+        "slurm_partition": "thin", "slurm_account": "mine", "qos": "long", "gpu": 2, "cpus_per_task": 32,
+        "runtime": 30, "slurm_extra": "--exclusive --nodelist=n1", "mem_mb": 0,
+    }  # fmt: skip
+    assert cluster.resources("thin", asked(cpus=8), 600.0) == {
+        "cpus_per_task": 8, "runtime": 30, "slurm_extra": "--exclusive", "mem_mb": 0,
+    }  # fmt: skip
 
 
-def test_every_row_of_every_table_names_the_machine(whole):
-    found = [name for name in tables.SCHEMAS if (whole / f"tables/{name}.csv").exists()]
-    assert len(found) > 10
-    for name in found:
-        table = tables.read(name, whole / f"tables/{name}.csv")
-        assert tables.machine_of(table) in ("box", None) and (len(table) == 0 or set(table["machine"]) == {"box"})
+@pytest.mark.parametrize(("minutes", "expected_s", "runtime"), [(None, 30, 10), (None, 3600, 120), (90, 3600, 90)])
+def test_the_walltime_is_three_times_what_is_expected_within_the_limits(told, minutes, expected_s, runtime):
+    told("n1|32|(null)|2:00:00|(null)\n")
+    assert cluster.resources("thin", asked(minutes=minutes), expected_s)["runtime"] == runtime
 
 
-def test_a_campaign_that_lies_under_another_machine_is_refused(sealed):
-    moved = sealed.parents[2].with_name("other")
-    sealed.parents[2].rename(moved)
-    with pytest.raises(IntegrityError, match="is of machine 'box' and lies under 'other'"):
-        extract.build([moved / sealed.relative_to(sealed.parents[2])], [])
+@pytest.mark.parametrize(
+    ("answer", "nodes", "expected_s", "says"),
+    [
+        ("", {"partition": "nowhere"}, 60, "no node in partition nowhere"),
+        ("", {}, 60, "no node at all"),
+        ("n1|32|(null)|10:00|a\n", {"constraint": "b"}, 60, "no node with b"),
+        ("n1|32|(null)|10:00|a\n", {}, 601, "11 minutes, and may take 10"),
+        ("n1|32|(null)|infinite|a\nn2|64|(null)|infinite|a\n", {}, 60, "32 CPUs; 64 CPUs"),
+        ("n1|32|(null)|infinite|a\nn2|32|gpu:2|infinite|a\n", {}, 60, "32 CPUs; 32 CPUs and gpu:2"),
+    ],
+)
+def test_what_the_cluster_has_not_is_refused_before_anything_is_sent(told, answer, nodes, expected_s, says):
+    told(answer)
+    with pytest.raises(UserError, match=says):
+        cluster.resources("thin", asked(**nodes), expected_s)
 
 
-def test_records_of_two_machines_make_no_table(whole, sealed, tmp_path):
-    folder = next(whole.glob("profiles/*/box/mnist_cnn/host"))
-    other = tmp_path / "profiles/nyu2022/other/mnist_cnn/host"
-    shutil.copytree(folder, other)
-    record = read_json(other / "profile.json")
-    write_json(other / "profile.json", {**record, "machine": "other"})
-    with pytest.raises(UserError, match=r"records of different machines can't be compared: box .*, other"):
-        extract.build([sealed], [other / "profile.json"])
+def test_one_named_node_may_differ_from_the_others(told):
+    told("n2|64|(null)|infinite|a\n")
+    assert cluster.resources("thin", asked(node="n2"), 60)["cpus_per_task"] == 64
 
 
-def test_a_profile_of_a_version_that_named_no_machine_is_refused_in_one_line(whole, tmp_path):
-    folder = tmp_path / "host"
-    shutil.copytree(next(whole.glob("profiles/*/box/mnist_cnn/host")), folder)
-    record = read_json(folder / "profile.json")
-    del record["machine"]
-    write_json(folder / "profile.json", record)
-    with pytest.raises(IntegrityError, match="older version, which named no machine: run it again") as told:
-        profile_rows.read_profile(folder / "profile.json")
-    assert "\n" not in str(told.value)
-
-
-def test_a_plan_of_the_version_before_is_read_in_a_reference_campaign_alone(sealed, tmp_path):
-    said = read_json(sealed.with_name("plan.json"))
-    names = [role.name for role in read_sealed(sealed).plan.launches]
-    machine = {key: value for key, value in said["machine"].items() if key != "name"}
-    former = {key: value for key, value in said.items() if key != "launches"}
-    plan = sealed.with_name("plan.json")
-    write_json(plan, {**former, "schema": 2, "environments": names, "machine": machine})
-    write_json(sealed, {**read_json(sealed), "plan_sha256": sha256_file(plan)})
-    with pytest.raises(IntegrityError, match="has schema 2, this version reads 3: run it again"):
-        read_sealed(sealed)
-    write_json(tmp_path / "reference.json", {"device": {"name": "Some GPU"}})
-    found = read_sealed(sealed).plan
-    assert found.machine.name == "some-gpu" and list(found.launch_names) == names
+def test_where_no_slurm_answers_it_says_so(told, monkeypatch):
+    told("slurm_load_partitions: Unable to contact slurm controller\n", status=1)
+    with pytest.raises(UnavailableError, match="sinfo failed"):
+        cluster.nodes_of("thin", asked())
+    monkeypatch.setenv("PATH", "/nowhere")
+    cluster.nodes_of.cache_clear()
+    with pytest.raises(UnavailableError, match="login node"):
+        cluster.nodes_of("thin", asked())

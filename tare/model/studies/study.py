@@ -37,6 +37,7 @@ from tare.model.registry import (
 from tare.model.schema import Distinct, Record, matching, parse, parse_yaml, read_yaml
 from tare.model.studies import arms, own_jobs
 from tare.model.studies.layout import DEFAULT_STUDY, campaign_name
+from tare.model.studies.machines import Machines
 from tare.model.studies.own_jobs import OWN_IMAGES, OwnJob
 from tare.model.studies.papers import paper_names
 from tare.model.studies.stacks import BOUND, is_official, known_stacks, with_setting
@@ -572,11 +573,13 @@ class Study(RoundsPart, CausesPart, SweepPart, ProfilePart, StartsPart, Ceilings
         shared: the neighbour, where `scenarios` names `shared`; None elsewhere, whatever a file says of it.
         distributed: the group, where `scenarios` names `distributed`; None elsewhere, as `shared`.
         own_jobs: jobs of the user's own, which a file names among `workloads`.
+        machines: compute nodes to measure on, by the names of their results; none: this machine measures.
     """
 
     # modules of workloads/ with their settings; none where all jobs are the user's own
     workloads: Mapping[Name, WorkloadSettings]
     own_jobs: Mapping[Name, OwnJob] = {}
+    machines: Machines = Field(default_factory=dict)
     # files of config/published; the page shows those of which the study trains something
     papers: Annotated[tuple[str, ...], Distinct] = ()
     # whether the stack's image is also built as a user would write it by hand, to be compared

@@ -1,0 +1,134 @@
+"""A small study on a real Slurm: what is sent to nodes and what stays here, jobs that are cut short, bad input."""
+
+import json
+import os
+import re
+import signal
+import subprocess
+import time
+
+import pytest
+import yaml
+from project import ROOT
+from slurm import cluster
+
+pytestmark = pytest.mark.meets(environment="host")
+
+TINY = {
+    "study": "clustered",
+    "environments": ["host"],
+    "machines": {"thin": {"partition": "thin"}},
+    "workloads": {"mnist_cnn": {"batch": 64, "sweep_batches": []}, "sentiment_rnn": None},
+    "papers": [], "stacks": [], "arms": {"rounds": []},
+    "conditions": {"page_cache": "as_found"},
+    "rounds": {"units": 2, "discarded": 0, "steps": {"replicates": 1, "seconds": 0.3}},
+    "causes": {"units": 1, "steps": 2},
+    "profile": {"warmup_steps": 1, "steps": 2},
+    "starts": {"repetitions": 1},
+    "ceilings": {"working_sets_kib": [32, 262144], "gemm_sizes": [512], "repetitions": 2},
+}  # fmt: skip
+PARTITIONS = {
+    "thin": "Nodes=n1,n2 Default=YES MaxTime=INFINITE",
+    "short": "Nodes=n1 MaxTime=1",
+    "mixed": "Nodes=n1,n2 MaxTime=INFINITE",
+}
+CAMPAIGN = "results/campaigns/clustered/thin/mnist_cnn/rounds.host"
+QUICK = ("--slurm-init-seconds-before-status-checks", "2", "--slurm-status-command", "squeue")
+
+
+@pytest.fixture(scope="module")
+def slurm(tmp_path_factory):
+    with cluster(tmp_path_factory.mktemp("slurm"), PARTITIONS) as found:
+        yield found
+
+
+def command(folder, *words):
+    """The workflow of this checkout, its results in another folder, as it is run on a login node."""
+    return [
+        ROOT / ".venv/bin/snakemake", "--snakefile", ROOT / "Snakefile", "--directory", folder,
+        "--workflow-profile", ROOT / "profiles/slurm", *QUICK, *words, "--configfile", folder / "mine.yaml",
+    ]  # fmt: skip
+
+
+def environment(slurm):
+    found = {**os.environ, **slurm.environment}
+    for name in ("TARE_MACHINE", "TARE_MACHINE_FOUND", "TARE_WORKFLOW"):
+        found.pop(name, None)
+    return found
+
+
+def run(slurm, folder, *words, **changed):
+    """Run it to its end; returns its status and what it printed."""
+    (folder / "mine.yaml").write_text(yaml.safe_dump({**TINY, **changed}))
+    done = subprocess.run(
+        list(map(str, command(folder, *words))),
+        env=environment(slurm), stdin=subprocess.DEVNULL, capture_output=True, text=True,
+    )  # fmt: skip
+    return done.returncode, done.stdout + done.stderr
+
+
+def units(folder):
+    """Numbers of the units in the journal of the campaign."""
+    lines = (folder / CAMPAIGN / "units.jsonl").read_text().splitlines()
+    rows = [json.loads(line) for line in lines]
+    return [row["unit"] for row in rows if "unit" in row]
+
+
+def test_what_measures_is_sent_to_nodes_and_all_else_is_made_here(slurm, tmp_path):
+    status, said = run(slurm, tmp_path, "all")
+    assert status == 0, said
+    sent = [re.sub("^rule_|_wildcards_.*", "", one["Comment"]) for one in slurm.jobs()]
+    assert {"probe_environment", "describe_machine", "measure_ceilings", "run_rounds", "run_causes"} <= set(sent)
+    assert not {"build_tree", "build_image", "derive_image", "extract_tables", "build_report"} & set(sent)
+    assert {one["JobState"] for one in slurm.jobs()} == {"COMPLETED"}
+    assert all(one["OverSubscribe"] == "NO" for one in slurm.jobs()), "each has its node for itself"
+    assert units(tmp_path) == [0, 1, 2]
+    machine = json.loads((tmp_path / "results/clustered/machines/thin/machine.json").read_text())
+    assert machine["name"] == "thin" and machine["cpu_allowed"] == os.cpu_count()
+    assert (tmp_path / "results/clustered/report/index.html").exists()
+    before = len(slurm.jobs())
+    status, said = run(slurm, tmp_path, "all")
+    assert status == 0 and "nothing to be done" in said.lower() and len(slurm.jobs()) == before
+
+
+def test_a_job_that_is_cancelled_is_gone_on_with(slurm, tmp_path):
+    longer = {"rounds": {**TINY["rounds"], "units": 6}}
+    (tmp_path / "mine.yaml").write_text(yaml.safe_dump({**TINY, **longer}))
+    seal = f"{CAMPAIGN}/sealed.json"
+    with (tmp_path / "said").open("w") as out:
+        workflow = subprocess.Popen(
+            list(map(str, command(tmp_path, seal))),
+            env=environment(slurm), stdin=subprocess.DEVNULL, stdout=out, stderr=out,
+        )  # fmt: skip
+        try:
+            journal = tmp_path / CAMPAIGN / "units.jsonl"
+            while not (journal.exists() and len(units(tmp_path)) >= 2):
+                assert workflow.poll() is None, (tmp_path / "said").read_text()
+                time.sleep(0.2)
+            (job,) = [one["JobId"] for one in slurm.jobs() if one["JobState"] == "RUNNING"]
+            slurm.say("scancel", job)
+            assert workflow.wait() != 0
+        finally:
+            workflow.send_signal(signal.SIGTERM)
+    had = units(tmp_path)
+    assert 2 <= len(had) < 7 and not (tmp_path / seal).exists()
+    status, said = run(slurm, tmp_path, seal, **longer)
+    assert status == 0, said
+    assert units(tmp_path) == list(range(7)), "each unit stands once"
+
+
+@pytest.mark.parametrize(
+    ("machines", "says"),
+    [
+        ({"thin": {"partition": "nowhere"}}, "nowhere"),
+        ({"thin": {"partition": "thin", "node": "n9"}}, "n9"),
+        ({"thin": {"partition": "short"}, "fat": {"partition": "thin"}}, "TARE_MACHINE=thin"),
+        ({"thin": {"partition": "short"}}, "may take 1 there"),
+        ({"thin": {"partition": "thin", "constraint": "gpu"}}, "with gpu"),
+    ],
+)
+def test_bad_input_is_one_line_before_anything_is_sent(slurm, tmp_path, machines, says):
+    before = len(slurm.jobs())
+    status, said = run(slurm, tmp_path, "all", machines=machines)
+    told = [line for line in said.splitlines() if "machines" in line]
+    assert status and says in told[0] and "Traceback" not in said and len(slurm.jobs()) == before

@@ -1,0 +1,164 @@
+"""A real Slurm on this machine, without systemd: munged, slurmctld, and a slurmd for each of its nodes.
+
+Debian's packages have the programs (`make test` installs them). Each node is this machine again: what runs "on a
+node" runs here. Commands are found through wrappers, since a job's environment has none of the variables that would
+name a configuration; they lie in a folder that belongs at the front of PATH.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+import signal
+import subprocess
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+
+COMMANDS = ("sbatch", "srun", "squeue", "sinfo", "sacct", "scancel", "scontrol")
+READY_S, END_S = 60.0, 20.0
+NODES = {"n1": 17001, "n2": 17002}
+CONTROLLER_PORT = 16817
+CONF = """ClusterName=tare
+SlurmctldHost=localhost(127.0.0.1)
+SlurmUser=root
+SlurmdUser=root
+AuthType=auth/munge
+AuthInfo=socket={folder}/munge.sock
+CredType=cred/munge
+SlurmctldPort={port}
+SlurmdSpoolDir={folder}/spool-%n
+StateSaveLocation={folder}/state
+SlurmctldPidFile={folder}/slurmctld.pid
+SlurmdPidFile={folder}/slurmd-%n.pid
+ProctrackType=proctrack/linuxproc
+TaskPlugin=task/none
+SwitchType=switch/none
+MpiDefault=none
+ReturnToService=2
+SlurmdTimeout=10
+KillWait=20
+SelectType=select/cons_tres
+SelectTypeParameters=CR_Core
+JobAcctGatherType=jobacct_gather/none
+AccountingStorageType=accounting_storage/none
+SlurmdParameters=config_overrides
+"""
+
+
+class Slurm:
+    """A cluster that runs.
+
+    Attributes:
+        environment: of whoever gives its commands.
+    """
+
+    def __init__(self, folder: Path, partitions: Mapping[str, str]) -> None:
+        """`folder`: for all of its files. `partitions`: by name what slurm.conf says of it, its nodes first."""
+        self.folder = folder
+        self.daemons: dict[str, subprocess.Popen[bytes]] = {}
+        self.conf = folder / "slurm.conf"
+        lines = [
+            f"NodeName={name} NodeHostname=localhost NodeAddr=127.0.0.1 Port={port} CPUs={os.cpu_count()} "
+            "RealMemory=1000 Feature=" + name
+            for name, port in NODES.items()
+        ]
+        lines += [f"PartitionName={name} {text} State=UP" for name, text in partitions.items()]
+        self.conf.write_text(CONF.format(folder=folder, port=CONTROLLER_PORT) + "\n".join(lines) + "\n")
+        bin_folder = folder / "bin"
+        bin_folder.mkdir()
+        for command in COMMANDS:
+            real = shutil.which(command)
+            assert real, f"{command} is not installed (mend it: apt-get install --yes slurm-client)"
+            wrapper = bin_folder / command
+            wrapper.write_text(f'#!/bin/sh\nexport SLURM_CONF={self.conf}\nexec {real} "$@"\n')
+            wrapper.chmod(0o755)
+        self.environment = {"PATH": f"{bin_folder}:{os.environ['PATH']}", "USER": "root"}
+
+    def start(self) -> None:
+        """Start every daemon, and wait until the nodes answer."""
+        key = self.folder / "munge.key"
+        key.write_bytes(os.urandom(1024))
+        key.chmod(0o600)
+        for name in ("state", *(f"spool-{node}" for node in NODES)):
+            (self.folder / name).mkdir()
+        files = {"socket": "sock", "pid-file": "pid", "log-file": "log", "seed-file": "seed"}
+        options = [f"--{word}={self.folder}/munge.{ending}" for word, ending in files.items()]
+        self.daemon("munged", ["munged", "--foreground", "--force", f"--key-file={key}", *options])
+        _until(lambda: (self.folder / "munge.sock").exists(), "munged makes its socket")
+        self.daemon("slurmctld", ["slurmctld", "-D", "-f", str(self.conf)])
+        for name in NODES:
+            self.node(name)
+        _until(lambda: self.states() == dict.fromkeys(NODES, "idle"), "the nodes are idle")
+
+    def node(self, name: str) -> None:
+        """Start the slurmd of a node."""
+        self.daemon(name, ["slurmd", "-D", "-f", str(self.conf), "-N", name])
+
+    def daemon(self, name: str, argv: Sequence[str]) -> None:
+        """Start a program that ends with this process."""
+        with (self.folder / f"{name}.out").open("ab") as out:
+            self.daemons[name] = subprocess.Popen(
+                ["setpriv", "--pdeathsig", "KILL", *argv],
+                stdin=subprocess.DEVNULL,
+                stdout=out,
+                stderr=out,
+                env={**os.environ, "SLURM_CONF": str(self.conf)},
+                start_new_session=True,
+            )
+
+    def end(self) -> None:
+        """End what was started, jobs first."""
+        with contextlib.suppress(subprocess.SubprocessError):
+            self.say("scancel", "--user=root")
+            _until(lambda: not self.say("squeue", "--noheader"), "no job is left", END_S)
+        for process in reversed(self.daemons.values()):
+            process.send_signal(signal.SIGTERM)
+        for process in self.daemons.values():
+            try:
+                process.wait(END_S)
+            except subprocess.TimeoutExpired:
+                process.kill()
+                process.wait()
+
+    def say(self, *argv: str) -> str:
+        """What a command of Slurm answers."""
+        done = subprocess.run(
+            argv, env={**os.environ, **self.environment}, capture_output=True, text=True, timeout=60, check=True
+        )
+        return done.stdout.strip()
+
+    def states(self) -> dict[str, str]:
+        """State of each node."""
+        try:
+            lines = self.say("sinfo", "--Node", "--noheader", "--format=%N %t").splitlines()
+        except subprocess.SubprocessError:
+            return {}
+        return dict(line.split() for line in lines)
+
+    def jobs(self) -> list[dict[str, str]]:
+        """What the controller still knows of each job, by its own words: JobId, JobState, Comment, NodeList, …"""
+        found = []
+        for text in self.say("scontrol", "--oneliner", "show", "job").splitlines():
+            words = (word.partition("=") for word in text.split() if "=" in word)
+            found.append({name: value for name, _, value in words})
+        return [one for one in found if "JobId" in one]
+
+
+def _until(met, what: str, seconds: float = READY_S) -> None:
+    ends = time.monotonic() + seconds
+    while not met():
+        assert time.monotonic() < ends, f"not within {seconds:g} s: {what}"
+        time.sleep(0.2)
+
+
+@contextlib.contextmanager
+def cluster(folder: Path, partitions: Mapping[str, str]) -> Iterator[Slurm]:
+    """A cluster, as long as the block runs."""
+    found = Slurm(folder, partitions)
+    try:
+        found.start()
+        yield found
+    finally:
+        found.end()
