@@ -43,6 +43,7 @@ BEYOND = (
     "conformance/test_settings.py",
     "conformance/test_shared.py",
     "conformance/test_slicing_truths.py",
+    "conformance/test_slurm.py",
     "conformance/test_vm.py::test_a_guest_",
     "conformance/test_vm.py::test_a_quota_",
     "unit/test_memory.py::test_the_largest_batch_",

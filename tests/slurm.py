@@ -11,6 +11,7 @@ import contextlib
 import os
 import shutil
 import signal
+import socket
 import subprocess
 import time
 from collections.abc import Iterator, Mapping, Sequence
@@ -18,8 +19,7 @@ from pathlib import Path
 
 COMMANDS = ("sbatch", "srun", "squeue", "sinfo", "sacct", "scancel", "scontrol")
 READY_S, END_S = 60.0, 20.0
-NODES = {"n1": 17001, "n2": 17002}
-CONTROLLER_PORT = 16817
+NODES = ("n1", "n2")
 CONF = """ClusterName=tare
 SlurmctldHost=localhost(127.0.0.1)
 SlurmUser=root
@@ -59,13 +59,14 @@ class Slurm:
         self.folder = folder
         self.daemons: dict[str, subprocess.Popen[bytes]] = {}
         self.conf = folder / "slurm.conf"
+        controller, *ports = free_ports(1 + len(NODES))
         lines = [
             f"NodeName={name} NodeHostname=localhost NodeAddr=127.0.0.1 Port={port} CPUs={os.cpu_count()} "
             "RealMemory=1000 Feature=" + name
-            for name, port in NODES.items()
+            for name, port in zip(NODES, ports, strict=True)
         ]
         lines += [f"PartitionName={name} {text} State=UP" for name, text in partitions.items()]
-        self.conf.write_text(CONF.format(folder=folder, port=CONTROLLER_PORT) + "\n".join(lines) + "\n")
+        self.conf.write_text(CONF.format(folder=folder, port=controller) + "\n".join(lines) + "\n")
         bin_folder = folder / "bin"
         bin_folder.mkdir()
         for command in COMMANDS:
@@ -144,6 +145,13 @@ class Slurm:
             words = (word.partition("=") for word in text.split() if "=" in word)
             found.append({name: value for name, _, value in words})
         return [one for one in found if "JobId" in one]
+
+
+def free_ports(count: int) -> list[int]:
+    """Ports on which nothing listens."""
+    with contextlib.ExitStack() as stack:
+        found = [stack.enter_context(socket.create_server(("127.0.0.1", 0))) for _ in range(count)]
+        return [one.getsockname()[1] for one in found]
 
 
 def _until(met, what: str, seconds: float = READY_S) -> None:

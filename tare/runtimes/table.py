@@ -40,6 +40,10 @@ WANTED_BY_TESTS = (
     Want(programs=("qemu-system-x86_64",), packages=("qemu-system-x86",), purpose="tests of virtual machines"),
     Want(programs=("podman",), packages=("podman",), purpose="tests of environments"),
     Want(programs=("ip",), packages=("iproute2",), purpose="tests of networks"),
+    Want(programs=("munged",), packages=("munge",), purpose="tests of clusters"),
+    Want(programs=("slurmctld",), packages=("slurmctld",), purpose="tests of clusters"),
+    Want(programs=("slurmd",), packages=("slurmd",), purpose="tests of clusters"),
+    Want(programs=("sbatch",), packages=("slurm-client",), purpose="tests of clusters"),
 )
 FOR = {"run": WANTED, "test": (*WANTED, *WANTED_BY_TESTS)}
 
