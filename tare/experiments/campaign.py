@@ -251,8 +251,8 @@ def _decide(folder: Path, design: Design, plan: Plan, done: Sequence[Unit], shar
     ratios = log_ratios_of(
         [design.values(unit) for unit in together or pilot], own if together else plan.launch_names
     )
-    if shares > 1:  # the second host is in every unit, the others in their share of them
-        ratios = {name: values[: sampling.pilot] for name, values in ratios.items()}
+    # where several units are a share, the second host is in each of them
+    ratios = {name: values[: sampling.pilot] for name, values in ratios.items()}
     found = decide(
         ratios,
         sampling.to_json(),
@@ -260,8 +260,7 @@ def _decide(folder: Path, design: Design, plan: Plan, done: Sequence[Unit], shar
         spent_s=sum(unit.cost_s for unit in done),
         unit_s=shares * sum(unit.cost_s for unit in pilot) / len(pilot),
     )
-    if shares > 1:
-        found |= {key: shares * found[key] for key in ("units", "wanted", "cap")}
+    found |= {key: shares * found[key] for key in ("units", "wanted", "cap")}
     return parse(Decision, {**found, "pilot": len(pilot)}, str(folder))
 
 

@@ -78,7 +78,8 @@ def compare_curves(folder: Path, setup: Setup[RunPart], sealed: Sealed) -> None:
 
 def few_samples(job: Batch) -> dict[str, int | float]:
     """A job's options with STEPS steps at most, and no dropout."""
-    samples = min(int(job.options.get("samples", STEPS * job.batch)), STEPS * job.batch)
+    most = STEPS * job.batch
+    samples = min(int(job.options.get("samples", most)), most)
     return {**job.options, "samples": samples, "epochs": 1, "dropout": 0}
 
 

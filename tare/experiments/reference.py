@@ -37,6 +37,7 @@ from tare.model.studies.stacks import BOUND
 from tare.model.words import nearest
 
 BUDGET_S = 540.0
+IMPORT_S = 240.0
 NAME = re.compile(r"[a-z0-9][a-z0-9._-]{0,79}")
 NEW_UTS = 0x04000000  # CLONE_NEWUTS
 _FACTS = """
@@ -274,7 +275,7 @@ def torch_facts(python: Path, device: str) -> Row:
         UserError: it does not import, or finds no device where the study wants one.
     """
     with step("importing the framework for the first time"):
-        ended = process.run([str(python), "-s", "-c", _FACTS], timeout_s=240, cwd=Path("/"))
+        ended = process.run([str(python), "-s", "-c", _FACTS], timeout_s=IMPORT_S, cwd=Path("/"))
     if not ended.ok:
         raise UserError(f"--python: {python} does not import torch: {ended.explain()}")
     found: dict[str, Any] = json.loads(ended.stdout.splitlines()[-1])

@@ -97,7 +97,7 @@ def _pack_data(name: str, chosen: DataChoices, folder: Path) -> None:
     record = read_record(DataRecord, kept) if kept.exists() else catalog.prepare(name, chosen.of(name)[0])
     source = catalog.ensure(record)
     folder.mkdir(exist_ok=True)
-    with tarfile.open(folder / f"{name}.tar.gz", "w:gz", compresslevel=9) as archive:
+    with tarfile.open(folder / f"{name}.tar.gz", "w:gz") as archive:
         for file in record.files:
             archive.add(source / file.path, file.path.rstrip("/"))  # of many files a folder, sorted
     record.replace(folder=source.name).write(folder / f"{name}.json")

@@ -194,7 +194,7 @@ def run_parts(
             say(f"[{duration(clock.gone_s)} gone, {duration(clock.left_s)} left] {part.name}")
             with better(earlier.get(part.name), out) as tried:
                 tried.append(run_part(part, out, clock))
-            row = tried[0]
+            (row,) = tried
             if row["status"] == "ok":
                 took[part.kind] = min(took.get(part.kind, row["seconds"]), row["seconds"])
         before = earlier.get(part.name)
@@ -226,10 +226,10 @@ def better(row: Row | None, out: Path) -> Iterator[list[Row]]:
         A list for the new row, which afterwards holds the row that counts.
     """
     rows: list[Row] = []
-    kept = out / row["record"] if row and row["record"] else None
-    if kept is None:
+    if row is None or row["record"] is None:
         yield rows
         return
+    kept = out / row["record"]
     with tempfile.TemporaryDirectory(prefix=".earlier-", dir=out) as name:
         aside, units = Path(name) / "campaign", read_json(kept)["units"]
         kept.parent.rename(aside)
@@ -240,7 +240,7 @@ def better(row: Row | None, out: Path) -> Iterator[list[Row]]:
             if found < units:
                 shutil.rmtree(kept.parent, ignore_errors=True)
                 aside.rename(kept.parent)
-                rows[:] = [row] if row else []
+                rows[:] = [row]
 
 
 def not_run(part: Part, chosen: Sequence[Part]) -> Row:

@@ -141,7 +141,7 @@ def run_unit(
     )
     rehearsal = None if calibration is None or refused else rehearses(done, calibration)
     counting = None if rehearsal else calibration
-    tried = [name for name in order if name not in gone and name in group and name not in apart]
+    tried = [name for name in order if name in group and name not in apart]
     if calibration is None and plan.slicing_refused is not None and plan.conditions.page_cache == AS_FOUND:
         tried = [HOST]  # nothing to pace and nothing to warm: only the host's step is asked for
     program = _program(plan, counting, measured_cpus(plan, len(done)))
@@ -468,7 +468,7 @@ def memory_of(launch: LaunchRecord) -> int:
     memory = launch.inside.memory
     replicates = launch.inside.results_as(TrainResults).replicates if launch.inside.mode == TRAIN else ()
     forked = [one.peak_rss_bytes for one in replicates if one.forked]
-    return memory.peak_rss_bytes + max(memory.children_peak_rss_bytes, *forked, 0)
+    return memory.peak_rss_bytes + max([memory.children_peak_rss_bytes, *forked])
 
 
 def available_bytes() -> int:

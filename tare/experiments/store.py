@@ -142,7 +142,7 @@ class CampaignStore:
         listed = {one.folder for one in self._tries()}
         folders = (self.folder / f"{ledger.SUPERSEDED}{number}" for number in itertools.count(1))
         target = next(path for path in folders if path.name not in listed and not path.exists())
-        target.mkdir(parents=True)
+        target.mkdir()
         sync_directory(self.folder)
         self._finish_superseding()
         return target.name

@@ -10,6 +10,7 @@ from dataclasses import replace
 import pandas as pd
 import pytest
 from asked import CONDITIONS, spec
+from test_rounds import calibrated, unit_of
 
 from tare.analysis import verdicts
 from tare.core.errors import IntegrityError, UnavailableError
@@ -18,7 +19,7 @@ from tare.experiments import attempts, campaign
 from tare.experiments.alone import WORKFLOW
 from tare.experiments.campaign import run_campaign
 from tare.experiments.designs import Design, identity, skipped, unit_order
-from tare.experiments.store import CampaignStore
+from tare.experiments.store import CampaignStore, asked_of, design_of, plan_difference
 from tare.launch import scenarios
 from tare.machine import facts, gpu_health
 from tare.model.journals import units as model_units
@@ -28,6 +29,7 @@ from tare.model.roles import CONTROL, read_roles
 from tare.model.schema import parse
 from tare.model.studies.layout import SEALED
 from tare.model.studies.study import HOST
+from tare.stats import planning
 from tare.stats.intervals import t_quantile
 
 FIXED = Sampling(units=3, confidence=0.95)
@@ -512,6 +514,21 @@ def test_a_unit_beside_a_scenario_that_does_not_last_is_void_and_one_that_never_
     assert unit.voided and unit.launches == {} and unit.scenario["began_ns"] is None
 
 
+def test_a_scenario_that_can_no_longer_begin_has_one_void_unit_and_ends_the_campaign(tmp_path, monkeypatch):
+    begins = iter([True])
+
+    @contextlib.contextmanager
+    def once(around):
+        if not next(begins, False):
+            raise UnavailableError("no such neighbour")
+        yield lambda: None
+
+    monkeypatch.setitem(scenarios.SCENARIOS, "once", once)
+    with pytest.raises(UnavailableError, match="the scenario once could not begin: no such neighbour"):
+        run(tmp_path, scenario="once")
+    assert [one.voided is None for one in read_rows(tmp_path).units] == [True, False]
+
+
 def test_a_progress_line_names_who_failed_and_not_who_was_stopped():
     def of(**states):
         launches = {name: {"status": status, "reason": None} for name, status in states.items()}
@@ -559,3 +576,239 @@ def test_the_seal_is_of_the_rows_as_they_stand(tmp_path):
     path.write_text("".join(json.dumps({**row, "scenario": None}) + "\n" for row in rows))
     assert run(tmp_path).units == 3
     assert [one.unit for one in read_sealed(tmp_path / SEALED).units] == [0, 1, 2, 3]
+
+
+# --- what is expected of units to come
+
+
+@pytest.mark.parametrize(
+    ("left_s", "is_up"), [(100.0, False), (1.5, False), (1.0, True), (0.5, True), (-0.5, True)]
+)
+def test_time_is_up_where_the_longest_unit_does_not_fit_any_more(monkeypatch, left_s, is_up):
+    monkeypatch.setattr(time, "monotonic", lambda: 1000.0)
+    monkeypatch.delenv(campaign.DEADLINE, raising=False)
+    done = [unit_of(0, {}), unit_of(1, {}).replace(cost_s=0.5)]
+    assert campaign.time_is_up(done) is None
+    monkeypatch.setenv(campaign.DEADLINE, str(1000.0 + left_s))
+    assert (campaign.time_is_up(done) is not None) == is_up
+    assert (campaign.time_is_up([]) is not None) == (left_s < 0), "of no unit nothing is known"
+
+
+def test_as_many_units_as_were_fixed_or_decided_or_of_the_pilot():
+    decision = planning.decide(
+        {"docker": [0.01, -0.01] * 2}, {"pilot": 4, "half_width": 0.05, "budget_s": 1e9}, alpha=0.05, spent_s=0.0,
+        unit_s=1.0,
+    )  # fmt: skip
+    assert campaign.wanted_units(plan_of(FIXED), None) == 3
+    assert campaign.wanted_units(plan_of(TO_THE_PILOT), None) == 4
+    assert campaign.wanted_units(plan_of(TO_THE_PILOT), type("Decided", (), decision | {"units": 9})) == 9
+
+
+@pytest.mark.parametrize(("count", "shares", "whole"), [(3, 1, False), (4, 1, True), (7, 2, False), (8, 2, True)])
+def test_a_pilot_is_whole_when_every_environment_has_its_units(count, shares, whole):
+    done = [calibrated(**{HOST: 1.0}), *(unit_of(number, {}) for number in range(1, count + 1))]
+    void = unit_of(99, {}, voided="it did not stop")
+    assert campaign.pilot_is_whole(plan_of(TO_THE_PILOT), [*done, void], shares) == whole
+    assert not campaign.pilot_is_whole(plan_of(FIXED), done, shares)
+
+
+def row(number, docker=1.0, control=None, **more):
+    """A unit as it is read; `docker` None: it was of other launches."""
+    values = {HOST: 1.0, CONTROL: control or math.exp(0.01 * (-1) ** number), "docker": docker}
+    launches = {name: {"status": "ok", "reason": None, "client_user_s": value} for name, value in values.items()}
+    if docker is None:
+        launches["docker"] = {"status": "skipped", "reason": "not its turn"}
+    common = {"unit": number, "discarded": False, "voided": None, "order": [], "cost_s": UNIT_S}
+    return parse(Unit, {**common, "launches": launches, **more}, "a unit")
+
+
+def decided(plan, done, shares, folder=SEALED):
+    design = Design(plan=plan, run_unit=None, values=values_of, what="test")
+    return campaign._decide(folder, design, plan, done, shares)
+
+
+def test_where_launches_take_turns_the_number_is_that_of_each_times_the_turns():
+    """Of eight units the second host is in all and counts with the four of the pilot; one of docker is two."""
+    turns = [row(number, docker=None if number % 2 else 1.0) for number in range(4)]
+    late = [
+        row(number, docker=None if number % 2 else math.exp(number / 2 - 0.005), control=math.exp(number))
+        for number in range(4, 8)
+    ]
+    plan = plan_of(TO_THE_PILOT.replace(budget_s=200.0))
+    alone = decided(plan, [row(number) for number in range(4)], 1)
+    found = decided(plan, [*turns, *late], 2)
+    assert found.spread[CONTROL] == pytest.approx(0.01 * math.sqrt(4 / 3)) == alone.spread[CONTROL]
+    assert (alone.unit_s, alone.spent_s, alone.pilot) == (5.0, 20.0, 4)
+    assert (found.unit_s, found.spent_s, found.pilot) == (10.0, 40.0, 8)
+    assert (found.wanted, found.cap, found.units) == (2 * alone.wanted, 2 * (4 + 160 // 10), 2 * alone.units)
+
+
+def test_launches_that_have_units_of_their_own_have_no_say_where_others_are_sliced():
+    plan = plan_of(TO_THE_PILOT, unsliced={"docker": "it runs on a kernel of its own"})
+    own = [row(number, docker=None) for number in range(4)]
+    wild = [row(number, docker=float(number), control=math.exp(number)) for number in range(4, 8)]
+    assert set(decided(plan, [*own, *wild], 1).spread) == {CONTROL}
+    assert decided(plan, [*own, *wild], 1).spread[CONTROL] == pytest.approx(0.01 * math.sqrt(4 / 3))
+    assert set(decided(plan, wild, 1).spread) == {CONTROL, "docker"}
+
+
+def test_a_campaign_in_turns_has_units_for_each_of_them(tmp_path, capsys):
+    """Four of the pilot in each of two turns, and what is decided is whole units."""
+    sampling = TO_THE_PILOT.replace(half_width=0.9)
+    plan = plan_of(sampling)
+    design = Design(
+        plan=plan, run_unit=lambda plan, k, done: unit(k), values=values_of, what="test", shares=lambda done: 2
+    )
+    summary = run_campaign(tmp_path, design)
+    assert summary.units == summary.decision.units == 8 and summary.decision.pilot == 8
+    assert "test 1 of 9 of the pilot" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("way", ["hopeless", "a unit that can't be"])
+@pytest.mark.parametrize("optional", [False, True])
+def test_what_can_not_go_on_ends_and_is_an_error_unless_it_is_optional(tmp_path, capsys, way, optional):
+    plan = plan_of(optional=optional)
+
+    def run_unit(plan, number, done):
+        if number == 2 and way != "hopeless":
+            raise UnavailableError("no host any more")
+        return unit(number)
+
+    said = {2: "no host any more"}
+    hopeless = (lambda done: said.get(len(done))) if way == "hopeless" else lambda done: None
+    design = Design(plan=plan, run_unit=run_unit, values=values_of, what="test", hopeless=hopeless)
+    if optional:
+        summary = run_campaign(tmp_path, design)
+        assert (summary.status, summary.units) == ("ended", 1)
+    else:
+        with pytest.raises(UnavailableError, match="no host any more"):
+            run_campaign(tmp_path, design)
+    rows = read_rows(tmp_path)
+    assert rows.ended == "no host any more" and len(rows.units) == 2 and (rows.seal is not None) == optional
+    assert ("the campaign ends here" in capsys.readouterr().out) == optional
+
+
+def test_campaigns_of_the_same_launches_share_their_time_but_for_what_is_their_own(tmp_path):
+    """Five seconds for both, 1.23456 of them for the second alone; then the first waits for a turn."""
+    plan, rows = plan_of(FIXED.replace(units=1)), {"order": [], "launches": unit(0)["launches"]}
+    design = Design(plan=plan, run_unit=None, values=values_of, what="test")
+    seen = []
+
+    def together(dues):
+        Clock.now_s += UNIT_S
+        seen.append({folder.name: due.number for folder, due in dues.items()})
+        found = {folder: dict(rows) for folder in dues if len(seen) != 2 or folder.name == "b"}
+        return {folder: {**one, "own_s": 1.23456} if folder.name == "b" else one for folder, one in found.items()}
+
+    found = campaign.run_campaigns({tmp_path / name: design for name in "ba"}, together)
+    assert [one.units for one in found.values()] == [1, 1]
+    assert seen == [{"a": 0, "b": 0}, {"a": 1, "b": 1}, {"a": 1}]
+    shared_s = (UNIT_S - 1.23456) / 2
+    costs = {name: [one.cost_s for one in read_rows(tmp_path / name).units] for name in "ab"}
+    assert costs == {"a": [round(shared_s, 3), 5.0], "b": [round(shared_s + 1.23456, 3), 5.0]}
+
+
+def test_a_start_is_told_what_the_gpu_does_and_a_campaign_without_a_host_has_no_units(monkeypatch, capsys):
+    monkeypatch.setattr(gpu_health, "at_rest", lambda: {"flags": ["another process uses it"]})
+    started = {
+        device: campaign._as_started(Design(plan=plan_of(spec=spec(device=device)), run_unit=None, what=device))
+        for device in ("cpu", "cuda")
+    }
+    assert capsys.readouterr().out.count("another process uses it") == 1
+    assert started["cpu"].gpu_at_start is None and started["cuda"].gpu_at_start["flags"]
+    assert (started["cpu"].sampling.units, started["cpu"].discarded) == (3, 1)
+    alone = Design(plan=plan_of(launches=read_roles(("docker",))), run_unit=None, what="test")
+    assert (campaign._as_started(alone).sampling.units, campaign._as_started(alone).discarded) == (0, 0)
+
+
+def test_what_is_carried_on_and_what_is_void_is_said(tmp_path, capsys):
+    with pytest.raises(KeyboardInterrupt):
+        run(tmp_path, interrupted_at(2))
+    assert "are in the journal" not in capsys.readouterr().out
+    run(tmp_path, lambda number, done: {**unit(number), "voided": "it hung" if number == 2 else None})
+    said = capsys.readouterr().out
+    assert "2 units are in the journal" in said and said.count("a unit is void and is repeated: it hung") == 1
+
+
+# --- its folder
+
+
+def begun(folder, *, stop_at=None):
+    """A campaign of two units in a folder, sealed unless it is interrupted."""
+    with contextlib.suppress(KeyboardInterrupt):
+        run(folder, interrupted_at(stop_at), FIXED.replace(units=1))
+    return CampaignStore(folder, plan_of(FIXED.replace(units=1)))
+
+
+def test_a_campaign_was_left_where_it_was_begun_with_this_plan_and_never_sealed(tmp_path):
+    left = begun(tmp_path / "left", stop_at=1)
+    assert left.was_left() and not CampaignStore(tmp_path / "none", left.plan).was_left()
+    assert not begun(tmp_path / "sealed").was_left()
+    assert not CampaignStore(tmp_path / "left", plan_of(seed=7)).was_left()
+    plan = read_json(tmp_path / "left" / PLAN)
+    (tmp_path / "left" / PLAN).write_text(json.dumps({**plan, "schema": plan["schema"] - 1}))
+    assert not left.was_left()
+    assert left.open() is None and (tmp_path / "left/superseded-1" / UNITS).exists()
+
+
+@pytest.mark.parametrize(
+    ("asked", "written", "serves"),
+    [
+        ({}, True, False), ({"carried_on": True}, True, True), ({"carried_on": True}, False, True),
+        ({"waited": True}, True, True), ({"waited": True}, False, False),
+    ],
+)  # fmt: skip
+def test_a_sealed_campaign_serves_who_waited_for_it_or_goes_on_with_others(tmp_path, asked, written, serves):
+    store = begun(tmp_path)
+    if not written:
+        (tmp_path / SEALED).unlink()
+    found = store.open(**asked)
+    assert (found is not None) == serves == (not (tmp_path / "superseded-1").exists())
+    assert (tmp_path / SEALED).exists() == serves
+
+
+def test_a_journal_without_its_plan_is_refused(tmp_path):
+    store = begun(tmp_path, stop_at=1)
+    (tmp_path / PLAN).unlink()
+    with pytest.raises(IntegrityError, match="no plan"):
+        store.open()
+
+
+def test_a_campaign_that_a_crash_moved_aside_by_half_is_moved_whole(tmp_path):
+    store = begun(tmp_path)
+    for number in range(1, 9):
+        (tmp_path / f"superseded-{number}").mkdir()
+        if number != 5:
+            (tmp_path / f"superseded-{number}" / PLAN).touch()
+    assert store.open() is None
+    assert {path.name for path in (tmp_path / "superseded-5").iterdir()} == {PLAN, UNITS, SEALED}
+
+
+def test_an_optional_campaign_that_ended_before_any_unit_counted_is_sealed_as_it_is(tmp_path):
+    def fails(number, done):
+        raise UnavailableError("no such stack")
+
+    summary = run(tmp_path, fails, optional=True)
+    assert (summary.status, summary.reason, summary.units, summary.machine_s) == ("ended", "no such stack", 0, 0.0)
+
+
+def test_a_seal_has_the_time_of_all_units_and_the_last_reason_of_each_failure(tmp_path):
+    def failing(number, done):
+        Clock.now_s += 0.12345
+        made = unit(number, status="failed" if number > 1 else "ok")
+        made["launches"]["docker"]["reason"] = f"broke in {number}" if number > 1 else None
+        return made
+
+    summary = run(tmp_path, failing)
+    assert (summary.machine_s, summary.failures) == (round(4 * 5.123, 3), {"docker": "broke in 3"})
+
+
+def test_plans_differ_in_what_they_ask_for_and_not_in_how_a_gpu_was_refused():
+    way = {"uuids": ["GPU-1"], "refused": "no CDI"}
+    old, new = (plan_of(provenance={"gpu": {HOST: one}}) for one in (way, {**way, "refused": None}))
+    assert design_of(old) == design_of(new) == design_of(new.replace(order_seed="s", gpu_at_start={"flags": []}))
+    assert design_of(old) != design_of(plan_of(provenance={"gpu": {HOST: {**way, "uuids": ["GPU-2"]}}}))
+    assert plan_difference(old, old.replace(seed=7, part={"a": 1})) == "seed"
+    assert plan_difference(old, old.replace(part={"a": 1})) == "part" and plan_difference(old, new) == ""
+    assert asked_of(old.replace(part={"a": 1, "study": "s"})) == asked_of(new.replace(part={"a": 1}, study="t"))
+    assert asked_of(old) != asked_of(old.replace(part={"a": 1}))

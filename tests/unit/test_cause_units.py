@@ -15,6 +15,7 @@ from tare.experiments import causes, designs
 from tare.experiments.campaign import run_campaign, run_campaigns
 from tare.experiments.designs import Due, Setup
 from tare.model.journals.sealed import read_sealed
+from tare.model.records.campaigns import Unit
 from tare.model.records.launches import LaunchRecord
 from tare.model.schema import parse
 from tare.model.studies import arms
@@ -100,6 +101,7 @@ def test_the_host_lists_its_files_and_all_later_launches_read_them(tmp_path, lau
     found = read_sealed(tmp_path / "c/sealed.json")
     assert (found.plan.kind, found.plan.discarded, found.plan.sampling.units) == ("causes", 1, 2)
     assert found.plan.arm == "stack=same,allocator=default,page_cache=warm"
+    assert found.plan.spec.repetitions == causes.PASSES and found.plan.sampling.verdict_units == 3
     assert [unit.discarded for unit in found.units] == [True, False, False]
 
 
@@ -234,3 +236,39 @@ def test_on_a_device_of_its_own_each_workload_has_its_own_launches(tmp_path, ser
         }
         assert set(causes.run_together(dues, {name: Place(name) for name in NAMES})) == {plan.workload}
     assert {(site.data, spec["workload"]) for site, spec in seen} == {(Path(name), name) for name in WORKLOADS}
+
+
+def test_files_are_those_of_the_first_unit_that_is_whole():
+    def unit(number, voided=None):
+        listed = {"modules": [f"lib/{number}.pyc"], "libraries": []}
+        record = causes_record("host", random.Random(1))
+        memory = {"peak_rss_bytes": 1, "children_peak_rss_bytes": 1}
+        record["inside"] |= {"schema": 1, "reason": None, "memory": memory, "results": {"listed": listed}}
+        row = {"unit": number, "discarded": False, "voided": voided, "cost_s": 1.0, "order": []}
+        return parse(Unit, {**row, "launches": {"host": record}}, "a unit")
+
+    assert causes.files_of([]) is None and causes.files_of([unit(0, "it hung")]) is None
+    found = causes.files_of([unit(0, "it hung"), unit(1), unit(2)])
+    assert list(found.modules) == ["lib/1.pyc"]
+
+
+def test_a_campaign_of_another_unit_or_that_knows_other_files_waits(tmp_path, served):
+    one, other = run_both(tmp_path).values()
+    listed = other.units[0].launches["host"]
+    inside = listed.seen_inside().replace(results={"listed": {"modules": [], "libraries": []}})
+    moved = other.units[0].replace(launches={"host": listed.replace(inside=inside)})
+    sites = {name: Place(name) for name in NAMES}
+    for first, done, serves in (
+        (1, other.units[:1], True), (1, (moved,), False), (1, other.units[:2], False), (2, other.units[:1], False),
+    ):  # fmt: skip
+        due = Due(plan=one.plan, number=first, done=one.units[:first])
+        found = causes.run_together({"a": due, "b": Due(plan=other.plan, number=len(done), done=done)}, sites)
+        assert set(found) == ({"a", "b"} if serves else {"a"})
+
+
+def test_what_a_launch_of_one_job_found_stays_its_own():
+    record = causes_record("host", random.Random(1))
+    memory = {"peak_rss_bytes": 1, "children_peak_rss_bytes": 1}
+    record["inside"] |= {"schema": 1, "reason": None, "memory": memory}
+    launch = parse(LaunchRecord, record, "a launch")
+    assert causes.of_one_job(launch, 1).inside.results == launch.inside.results

@@ -67,14 +67,14 @@ def setup():
 @pytest.fixture
 def launched(monkeypatch):
     """What is launched side by side, and what comes back: losses by name, or why there are none."""
-    calls, answers = [], {"losses": {HEADLINE: BASE, "host": NEAR}}
+    calls, answers = [], {"losses": {HEADLINE: BASE, "host": NEAR}, "reason": "it crashed"}
 
     def side_by_side(orders):
         calls.append(orders)
         if "error" in answers:
             raise UnavailableError(answers["error"])
         return {
-            name: SimpleNamespace(ok=losses is not None, losses=losses, reason="it crashed", status="failed")
+            name: SimpleNamespace(ok=losses is not None, losses=losses, reason=answers["reason"], status="failed")
             for name, losses in answers["losses"].items()
         }
 
@@ -89,16 +89,17 @@ def sealed(units=4, plan="a"):
 
 def test_a_pair_without_dropout_is_launched_once_for_a_plan(setup, launched, tmp_path):
     calls, _ = launched
-    for plan in ("a", "a", "b"):
+    for plan in ("a", "a", "b", "a"):
         curves.compare_curves(tmp_path, setup(f"stack={LEVEL}"), sealed(plan=plan))
-    assert len(calls) == 2
+    assert len(calls) == 3
     level, headline = calls[0]["host"], calls[0][HEADLINE]
     assert (level.site.python, headline.site.python) == ("host", "host.headline")
     assert level.program == headline.program and level.program.ends_at_once and level.program.batch == 128
     assert level.program.options == {"samples": 512, "epochs": 1, "dropout": 0}
     assert level.conditions.settings == {"compile": "xla"} and not headline.conditions.settings
     found = read(CurvesRecord, tmp_path / CURVES)
-    assert found.plan_sha256 == "b" and found.losses == {HEADLINE: BASE, "host": NEAR} and curve_check(found).equal
+    assert (found.level, found.env) == (LEVEL, "host")
+    assert found.plan_sha256 == "a" and found.losses == {HEADLINE: BASE, "host": NEAR} and curve_check(found).equal
 
 
 def test_a_graph_compiler_is_held_against_what_it_compiles(setup, launched, tmp_path):
@@ -107,6 +108,7 @@ def test_a_graph_compiler_is_held_against_what_it_compiles(setup, launched, tmp_
     (orders,) = launched[0]
     assert orders["host"].conditions.settings == {"compile": "inductor"}
     assert not orders[HEADLINE].conditions.settings and orders[HEADLINE].program == orders["host"].program
+    assert read(CurvesRecord, tmp_path / CURVES).level == "compile=inductor"
     check = curve_check(read(CurvesRecord, tmp_path / CURVES))
     assert check.equal is False and "it computes something else" in check.clause
     assert "are the same to step 1, then 1 beside 2.1 at step 2" in check.clause
@@ -118,6 +120,9 @@ def test_what_fails_is_a_reason_and_no_end_of_the_campaign(setup, launched, tmp_
     curves.compare_curves(tmp_path, setup("stack=torch-1.4"), sealed())
     found = read(CurvesRecord, tmp_path / CURVES)
     assert found.losses == {HEADLINE: BASE} and found.reasons == {"host": "it crashed"}
+    answers["reason"] = None
+    curves.compare_curves(tmp_path, setup("stack=torch-1.4"), sealed(plan="c"))
+    assert read(CurvesRecord, tmp_path / CURVES).reasons == {"host": "failed"}
     answers["error"] = "no room"
     curves.compare_curves(tmp_path, setup("stack=torch-1.4"), sealed(plan="b"))
     assert read(CurvesRecord, tmp_path / CURVES).reasons == {HEADLINE: "no room", "host": "no room"}
@@ -128,6 +133,7 @@ def test_what_fails_is_a_reason_and_no_end_of_the_campaign(setup, launched, tmp_
     [
         (None, WORKLOAD, 4),
         ("threads=2", WORKLOAD, 4),
+        ("allocator=steady", WORKLOAD, 4),
         ("stack=torch-1.4", "mnist_cnn", 4),
         ("stack=torch-1.4", WORKLOAD, 0),
     ],
@@ -139,12 +145,43 @@ def test_what_has_no_other_stack_no_such_options_or_no_units_is_not_compared(
     assert launched[0] == [] and not (tmp_path / CURVES).exists()
 
 
+@pytest.mark.parametrize(
+    ("changes", "names", "options", "compared"),
+    [
+        ({}, ("host", "host.headline"), {"samples", "epochs", "dropout"}, True),
+        ({}, ("host", "host.headline"), {"samples", "epochs", "dropout", "width"}, True),
+        ({}, ("host", "host.headline"), {"samples", "epochs", "width"}, False),
+        ({}, ("host", "host.control"), {"samples", "epochs", "dropout"}, False),
+        ({"scenario": "busy_core"}, ("host", "host.headline"), {"samples", "epochs", "dropout"}, False),
+        ({"scenario": "two_jobs"}, ("host", "host.headline"), {"samples", "epochs", "dropout"}, False),
+    ],
+)
+def test_a_pair_is_compared_where_the_job_is_alone_has_both_launches_and_the_options(
+    setup, launched, tmp_path, monkeypatch, changes, names, options, compared
+):
+    monkeypatch.setattr(curves, "options_of", lambda workload: dict.fromkeys(options))
+    asked = replace(setup("stack=torch-1.4", names=names), **changes)
+    curves.compare_curves(tmp_path, asked, sealed())
+    assert len(launched[0]) == compared == (tmp_path / CURVES).exists()
+
+
+@pytest.mark.parametrize(("options", "samples"), [({}, 512), ({"samples": 900}, 512), ({"samples": 100}, 100)])
+def test_few_samples_are_four_steps_or_what_the_job_has(options, samples):
+    job = SimpleNamespace(batch=128, options={**options, "dropout": 0.5, "epochs": 9})
+    assert curves.few_samples(job) == {"samples": samples, "epochs": 1, "dropout": 0}
+
+
 def test_an_official_image_is_compared_in_its_container(setup, launched, tmp_path):
     names = ("host", "host.control", "apptainer", "host.headline")
     launched[1]["losses"] = {HEADLINE: BASE, "apptainer": BASE}
     curves.compare_curves(tmp_path, setup("stack=tensorflow-2.1-official", names=names), sealed())
     assert set(launched[0][0]) == {HEADLINE, "apptainer"}
     assert " in Apptainer, held against " in curve_check(read(CurvesRecord, tmp_path / CURVES)).clause
+
+
+def test_an_official_image_that_no_container_has_is_not_compared(setup, launched, tmp_path):
+    curves.compare_curves(tmp_path, setup("stack=tensorflow-2.1-official"), sealed())
+    assert launched[0] == []
 
 
 def test_the_page_says_of_each_stack_whether_it_computes_the_same(evidence):

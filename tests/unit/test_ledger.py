@@ -16,7 +16,7 @@ from tare.analysis import tries
 from tare.cli.main import main
 from tare.core.errors import IntegrityError
 from tare.core.files import Journal, project_root, read_json
-from tare.experiments import causes, rounds
+from tare.experiments import campaign, causes, rounds
 from tare.experiments.campaign import run_campaign
 from tare.experiments.designs import Design, Setup
 from tare.experiments.store import asked_of
@@ -344,6 +344,29 @@ def test_a_campaign_by_another_plan_is_not_taken_over(change, study):
     run(study)
     other = study.parents[1] / "full" / "box"
     run(other, **change)
+    assert read_sealed(other / "w" / NAME / SEALED).plan.adopted is None
+
+
+def test_a_campaign_of_another_study_that_ended_early_is_not_taken_over_and_a_further_try_is_said(
+    study, capsys, monkeypatch
+):
+    changes = iter([None, None, None, "the machine changed"])
+    monkeypatch.setattr(campaign, "machine_change", lambda before: next(changes, None))
+    assert run(study).status == "ended"
+    other = study.parents[1] / "full" / "box"
+    run(other)
+    assert read_sealed(other / "w" / NAME / SEALED).plan.adopted is None
+    assert "of its question" not in capsys.readouterr().out
+    run(other)
+    assert "try 2 of its question" in capsys.readouterr().out
+
+
+def test_a_study_that_has_tried_itself_takes_nothing_over_though_its_campaign_was_taken_away(study):
+    other = study.parents[1] / "full" / "box"
+    run(other, seed=7)
+    shutil.rmtree(other / "w" / NAME)
+    run(study)
+    run(other)
     assert read_sealed(other / "w" / NAME / SEALED).plan.adopted is None
 
 

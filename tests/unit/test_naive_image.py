@@ -206,12 +206,14 @@ def test_a_sif_is_built_beside_its_parts_and_weighed_by_what_it_takes_on_disk(tm
     parts = SimpleNamespace(folder=tmp_path, context=tmp_path / "context")
     monkeypatch.setattr(making, "find_apptainer", lambda: Path("/opt/apptainer"))
     monkeypatch.setattr(making, "launcher_environment", lambda adapter: {"PATH": "/bin"})
+    monkeypatch.setattr(making.os, "sched_getaffinity", {0: {1, 5, 7}}.__getitem__)
     monkeypatch.setattr(making, "run", built)
     with making._apptainer(None, parts) as found:
         taken = (tmp_path / "naive.sif").stat().st_blocks * 512
         assert (found.reference, found.seconds, found.bytes) == (str(tmp_path / "naive.sif"), 2.0, taken)
     ((argv, env, cwd),) = calls
     assert cwd == parts.context and str(tmp_path / "naive.sif") in argv
+    assert f"{making.COMPRESSION} -processors 3" in argv
     assert env == {"PATH": "/bin", "APPTAINER_TMPDIR": str(tmp_path), "SINGULARITY_TMPDIR": str(tmp_path)}
     monkeypatch.setattr(making, "run", lambda *given, **named: ended(1))
     with (
@@ -262,11 +264,40 @@ def test_an_image_counts_where_a_launch_of_it_imports_the_stack(tmp_path, monkey
     monkeypatch.setattr(making, "ended_with_us", lambda *given: contextlib.nullcontext())
     monkeypatch.setattr(making, "launcher_environment", lambda adapter: {})
     monkeypatch.setattr(making, "run", lambda *given, **named: ended(status))
+    monkeypatch.setattr(making.os, "sched_getaffinity", {0: {7, 5}}.__getitem__)
+    monkeypatch.setattr(making.resource, "getrlimit", lambda which: (1024, 4096))
     adapter = SimpleNamespace(command=launches.append)
     with pytest.raises(UnavailableError, match="import the stack") if status else contextlib.nullcontext():
         making._check(adapter, "o.sif", "import torch")
     (launch,) = launches
     assert (launch.reference, launch.argv[1:], launch.binds) == ("o.sif", ("-c", "import torch"), ())
+    assert (launch.cpus, launch.nofile) == ((5, 7), 1024)
+
+
+def test_both_builds_begin_with_one_base_in_one_folder_that_is_gone_afterwards(tmp_path, monkeypatch):
+    seen = []
+
+    def assemble(layers, *, config, labels, name, folder):
+        (folder / making.ARCHIVE).write_text(f"{layers} {config} {labels} {name}")
+        return {"tag": "naive:base"}
+
+    def tried(builder, parts):
+        seen.append((builder, parts, (parts.folder / making.BASE_ARCHIVE).read_text(), parts.context.exists()))
+        return builder
+
+    monkeypatch.setenv("TARE_CACHE", str(tmp_path))
+    monkeypatch.setattr(making, "at_death", lambda *_, **__: contextlib.nullcontext())
+    monkeypatch.setattr(making, "load_recipe", lambda: {"config": "c"})
+    monkeypatch.setattr(making, "build_tree", lambda *given: "a tree")
+    monkeypatch.setattr(making.build, "base_for", lambda tree, recipe: SimpleNamespace(layers="l"))
+    monkeypatch.setattr(making, "assemble", assemble)
+    monkeypatch.setattr(making, "import_code", lambda stack: "import torch")
+    monkeypatch.setattr(making, "write_context", lambda folder, tree, wheels: folder.mkdir())
+    monkeypatch.setattr(making, "_tried", tried)
+    assert making.build_both(None, (), None) == tuple(making.BUILDERS)
+    for _, parts, archive, has_context in seen:
+        assert (parts.tag, parts.code, has_context) == ("naive:base", "import torch", True)
+        assert archive == f"l c {{'{making.LABEL}': '1'}} {making.BASE}" and not parts.folder.exists()
 
 
 def test_an_unknown_stack_is_one_line(tmp_path, capsys):

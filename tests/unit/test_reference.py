@@ -136,14 +136,15 @@ def test_a_part_that_ran_tells_what_the_next_of_its_kind_needs(tmp_path, monkeyp
 
 
 def test_a_part_that_outruns_its_deadline_is_ended_with_what_it_started(tmp_path, monkeypatch):
-    monkeypatch.setattr(reference_parts, "GRACE_S", 0.2)
     marker = tmp_path / "pid"
-    code = "import subprocess, sys; p = subprocess.Popen(['sleep', '600']);"
-    code += "open(sys.argv[1], 'w').write(str(p.pid)); p.wait()"
+    code = "import signal, subprocess, sys; p = subprocess.Popen(['sleep', '600']);"
+    code += "end = lambda *_: (open(sys.argv[1] + '.told', 'w').close(), sys.exit());"
+    code += "signal.signal(signal.SIGTERM, end); open(sys.argv[1], 'w').write(str(p.pid)); p.wait()"
     started = time.monotonic()
     with (tmp_path / "log").open("w") as log:
         assert reference_parts._wait([sys.executable, "-c", code, str(marker)], None, log, 1.5) is None
     assert time.monotonic() - started < 120, "it waited for what sleeps for 600 s"
+    assert marker.with_name("pid.told").exists(), "it was asked to end before it was killed"
     child = Path("/proc", marker.read_text(), "cmdline")
     for _ in range(50):  # a kill takes a moment
         if not child.exists() or not child.read_bytes():  # gone, or waits to be reaped
@@ -161,21 +162,22 @@ def sealed_at(folder, **fields):
 
 @pytest.mark.parametrize("left_s", [1e6, 40.0])
 def test_a_part_gets_its_records_and_its_share_of_the_budget_if_so_much_is_left(tmp_path, monkeypatch, left_s):
-    seen = []
+    seen, now = [], []
 
     def wait(argv, variables, log, timeout_s):
         seen.append((argv, float(variables[reference_parts.DEADLINE]), timeout_s))
+        now.append(1002.54)
         log.write(b"tare: it broke\n")
         return 3
 
     monkeypatch.setattr(reference_parts, "_wait", wait)
-    monkeypatch.setattr(reference_parts.time, "monotonic", lambda: 1000.0)
+    monkeypatch.setattr(reference_parts.time, "monotonic", lambda: now.pop() if now else 1000.0)
     clock = SimpleNamespace(left_s=left_s, budget_s=36_000.0)
     plain = Part(kind="ceilings", arguments=("ceilings",), out=Path("ceilings.json"))
     job = Part(kind="rounds", arguments=("rounds",), out=Path("sealed.json"), workload="mnist_cnn")
     for part in (plain, job):
         row = reference_parts.run_part(part, tmp_path, clock)
-        assert (row["status"], row["reason"]) == ("failed", "it broke")
+        assert (row["status"], row["reason"], row["seconds"]) == ("failed", "it broke", 2.5)
         argv, deadline, timeout_s = seen.pop()
         most_s = min(left_s, max(reference_parts.LEAST_CAP_S, reference_parts.SHARES[part.kind] * 36_000.0))
         assert (deadline, timeout_s) == (1000.0 + most_s, most_s + reference_parts.GRACE_S)
@@ -196,6 +198,133 @@ def test_the_outcome_of_a_part_is_read_from_its_record(tmp_path):
     status, reason = outcome(tmp_path / "none.json", 3, said)
     assert (status, reason) == ("unavailable", "no time left: a unit takes up to 66 s")
     assert reference_parts.wants_again({"status": status, "reason": reason})
+
+
+def test_a_part_that_failed_or_has_an_odd_record_says_so_in_few_words(tmp_path):
+    record = sealed_at(tmp_path)
+    assert outcome(record, 3, "one\ntwo\ntare: it broke\n") == ("failed", "it broke")
+    assert outcome(record, 4, "no time left: 5 s") == ("failed", "no time left: 5 s")
+    assert outcome(record, 1, "x" * 600) == ("failed", "x" * 500)
+    assert outcome(tmp_path / "none.json", 0, " \n\n") == ("failed", "it printed nothing")
+    assert outcome(record, UnavailableError.exit_code, "tare: no Docker\n") == ("failed", "no Docker")
+    said = "no time left: " + "x" * 600
+    assert outcome(record, 1, said) == ("failed", said[:500])
+    assert outcome(record, UnavailableError.exit_code, said) == ("unavailable", said[:500])
+    ended = sealed_at(tmp_path, status="ended", reason="no time left", units=0)
+    assert outcome(ended, 0, "") == ("unavailable", "no time left")
+    gone = sealed_at(tmp_path, units=0, failures={"docker": "it broke", "host": "no room"})
+    assert outcome(gone, 0, "") == ("unavailable", "it broke")
+    sealed_at(tmp_path, units=0)
+    write_json(tmp_path / "plan.json", {"unavailable": None})
+    assert outcome(gone, 0, "") == ("unavailable", "no unit counts")
+    profile = tmp_path / "profile.json"
+    for status, found in (
+        ("ok", ("ok", None)),
+        ("unavailable", ("unavailable", "none")),
+        ("ended", ("failed", "none")),
+    ):
+        write_json(profile, {"status": status, "reason": "none", "units": 0})
+        assert outcome(profile, 0, "") == found
+
+
+def test_the_clock_tells_what_is_gone_and_what_is_left(monkeypatch):
+    monkeypatch.setattr(reference_parts.time, "monotonic", lambda: 130.0)
+    clock = Clock(started=100.0, budget_s=540.0)
+    assert (clock.gone_s, clock.left_s) == (30.0, 510.0)
+
+
+def test_the_cheapest_of_a_kind_says_what_the_next_one_needs_and_only_if_it_ended_well(tmp_path, monkeypatch):
+    ran = []
+
+    def run_part(one, *_):
+        ran.append(one.name)
+        status, clock.left_s, seconds = told[len(ran) - 1]
+        return {"name": one.name, "status": status, "reason": None, "seconds": seconds, "record": None}
+
+    monkeypatch.setattr(reference_parts, "run_part", run_part)
+    least = reference_parts.LEAST_S["rounds"]
+    clock = SimpleNamespace(left_s=0.8 * least, gone_s=0.0)
+    told = [("failed", 0.8 * least, 500.0), ("unavailable", 0.8 * least, 500.0), ("ok", 80.0, 100.0)]
+    told += [("ok", 16.0, 20.0), ("ok", 15.9, 90.0)]
+    rows = run_parts([part()] * 6, {"mnist_cnn": OK}, tmp_path, clock)
+    assert [row["status"] for row in rows] == ["failed", "unavailable", "ok", "ok", "ok", "unavailable"]
+    assert "it would take 16 s or more" in rows[-1]["reason"] and rows[-1]["seconds"] == 0.0
+
+
+def test_a_row_of_before_stands_where_it_has_a_record_and_the_new_one_none(tmp_path, monkeypatch):
+    new = {"name": part().name, "status": "failed", "reason": "it broke", "seconds": 1.0, "record": None}
+    monkeypatch.setattr(reference_parts, "run_part", lambda *_: dict(new))
+    sealed_at(tmp_path / "rounds/mnist_cnn")
+    clock, kept = SimpleNamespace(left_s=0.0, gone_s=0.0), []
+    before = {"name": part().name, "status": "ended", "reason": "no time left", "record": part().out}
+
+    def row_of(earlier):
+        (row,) = run_parts([part()], {"mnist_cnn": OK}, tmp_path, clock, {part().name: earlier}, kept.append)
+        return row
+
+    assert row_of(before) is before and kept == [[before]]
+    assert row_of({**before, "record": None})["status"] == "unavailable"
+    clock.left_s = 500.0
+    assert row_of({**before, "record": None}) == new
+    monkeypatch.setattr(reference_parts, "run_part", lambda *_: {**new, "status": "ok", "record": part().out})
+    assert row_of({**before, "record": None})["status"] == "ok"
+
+
+@pytest.mark.parametrize(
+    ("status", "reason", "again"),
+    [
+        ("ended", "no time left: 5 s", True), ("unavailable", reference_parts.NOT_ASKED, True),
+        ("unavailable", "no Docker", False), ("ended", "the machine changed", False),
+        ("failed", "no time left", False), ("ok", None, False),
+    ],
+)  # fmt: skip
+def test_only_what_had_no_time_or_was_not_asked_for_is_tried_again(status, reason, again):
+    assert reference_parts.wants_again({"status": status, "reason": reason}) == again
+
+
+def test_a_row_names_its_record_where_there_is_one_and_why_a_part_was_not_run():
+    one = part(env="host")
+    found = {status: reference_parts._row(one, status, None, 1.26) for status in ("ok", "ended", "failed")}
+    assert {status: row["record"] for status, row in found.items()} == {
+        "ok": one.out,
+        "ended": one.out,
+        "failed": None,
+    }
+    assert found["ok"]["seconds"] == 1.3 and found["ok"]["name"] == "rounds mnist_cnn host"
+    assert reference_parts.not_run(one, [one])["reason"] == reference_parts.NOT_REACHED
+    assert reference_parts.not_run(one, [])["reason"] == reference_parts.NOT_ASKED
+
+
+def test_a_commands_own_end_is_told_at_once(tmp_path):
+    with (tmp_path / "log").open("w") as log:
+        assert reference_parts._wait([sys.executable, "-c", "raise SystemExit(3)"], None, log, 100.0) == 3
+
+
+def test_parts_are_campaigns_of_the_studys_own_stack_alone_and_of_environments_that_can_be_used(
+    config, monkeypatch
+):
+    both = parts_of(config.replace(environments=("host", "podman")), ["host", "podman"])
+    assert "profile mnist_cnn podman" in [one.name for one in both]
+    alone = parts_of(config.replace(environments=("host", "docker")), ["host"])
+    assert not [one for one in alone if "docker" in one.arguments]
+    without = parts_of(config.replace(pipeline=None), ["host"])
+    assert [one.name for one in without] == [one.name for one in alone if one.kind != "pipeline"]
+    common = {"workload": "mnist_cnn", "environments": ("host",), "name": "c"}
+    found = [
+        SimpleNamespace(**{**common, "kind": kind, "stack": stack, "scenario": scenario, "arm": arm})
+        for kind in ("rounds", "sweep")
+        for stack in (config.stack, "a-stack", "torch-1.4")
+        for scenario in ("single", "shared", "two_jobs")
+        for arm in (None, "amp=bf16")
+    ]
+    monkeypatch.setattr(reference_parts, "campaigns", lambda whole: found)
+    (rounds,), (sweep,) = (list(reference_parts._campaigns(config, kind)) for kind in ("rounds", "sweep"))
+    assert (rounds.name, sweep.name) == ("rounds mnist_cnn", "sweep mnist_cnn")
+    assert "--environments" in rounds.arguments and "--environments" not in sweep.arguments
+    assert "--arm" not in rounds.arguments and rounds.arguments[3:5] == ("--workload", "mnist_cnn")
+    (setting,) = reference_parts._campaigns(config, "rounds", of_arms=True)
+    assert setting.name == "setting mnist_cnn amp=bf16" and setting.arguments[-2:] == ("--arm", "amp=bf16")
+    assert "--workload" not in alone[0].arguments
 
 
 # --- a campaign under a deadline
@@ -312,6 +441,7 @@ def test_charliecloud_is_packed_with_its_libraries_beyond_glibc_where_both_progr
 
     def called(argv, **more):
         calls.append([Path(one).name if "/" in one and "$" not in one else one for one in argv])
+        assert more.get("check", False) == (argv[0] != "ldd")
         return SimpleNamespace(stdout=listed)
 
     monkeypatch.setattr(reference_input, "run", called)
@@ -324,7 +454,8 @@ def test_charliecloud_is_packed_with_its_libraries_beyond_glibc_where_both_progr
     (there / "patchelf").touch()
     assert reference_input._pack_ch_run(tmp_path / "packed") is None
     packed = {str(path.relative_to(tmp_path / "packed")) for path in (tmp_path / "packed").rglob("*.*")}
-    assert packed == {"lib/libcharliecloud.so.1"} and os.access(tmp_path / "packed/ch-run", os.X_OK)
+    assert packed == {"lib/libcharliecloud.so.1"}
+    assert (tmp_path / "packed/ch-run").stat().st_mode & 0o777 == 0o755
     assert calls == [
         ["ldd", "ch-run"],
         ["patchelf", "--force-rpath", "--set-rpath", "$ORIGIN", "libcharliecloud.so.1"],
@@ -396,26 +527,232 @@ def test_a_folder_of_other_things_is_not_overwritten(tmp_path):
         reference_input.pack(tmp_path)
 
 
+def test_a_folder_that_was_packed_before_is_packed_anew_and_never_one_that_is_too_large(
+    carried, tmp_path, monkeypatch, data_cache
+):
+    source = data_cache / "data/prepared/abc123"
+    source.mkdir(parents=True, exist_ok=True)
+    (source / "rows.txt").write_text("row\n" * 100)
+    (carried / "stale.txt").touch()
+    file_of = reference_input._file
+    monkeypatch.setattr(reference_input, "_file", lambda path, folder: {**file_of(path, folder), "bytes": 10})
+    most = 10 * len(reference_input.read(carried)["files"])
+    monkeypatch.setattr(reference_input, "MOST_BYTES", most)
+    content = reference_input.pack(carried)
+    assert content == reference_input.read(carried) and not (carried / "stale.txt").exists()
+    assert most == sum(file["bytes"] for file in content["files"])
+    (tmp_path / "empty").mkdir()
+    monkeypatch.setattr(reference_input, "MOST_BYTES", most - 1)
+    for folder in (tmp_path / "empty", tmp_path / "not/there"):
+        with pytest.raises(UserError, match="is the most"):
+            reference_input.pack(folder)
+        assert folder.exists() and not (folder / reference_input.LIST).exists()
+
+
+def test_nothing_carried_is_no_fault_and_a_file_that_was_lost_is(carried, tmp_path):
+    assert reference_input.read(tmp_path / "none") is None
+    (carried / "data/tiny.tar.gz").unlink()
+    with pytest.raises(IntegrityError, match=r"tiny\.tar\.gz is not what was packed \(sha256 missing\)"):
+        reference_input.read(carried)
+
+
+def test_a_data_set_that_nobody_carried_is_prepared_here(tmp_path, monkeypatch):
+    asked = []
+
+    def prepare(name):
+        asked.append(name)
+        return data_record(name=name)
+
+    monkeypatch.setattr(catalog, "prepare", prepare)
+    monkeypatch.setattr(catalog, "ensure", asked.append)
+    assert reference_input.bring_data(tmp_path / "none", ["mnist"], tmp_path / "records") == {}
+    assert asked == ["mnist", data_record(name="mnist")] and (tmp_path / "records/mnist.json").exists()
+
+
+def test_what_the_workflow_prepared_is_packed_as_it_is(tmp_path, monkeypatch):
+    source = tmp_path / "prepared"
+    source.mkdir()
+    (source / "rows.txt").write_text("row\n")
+    file = DataFile(path="rows.txt", bytes=4, sha256=sha256_file(source / "rows.txt"))
+    made = data_record(name="mnist", files=(file,), bytes=4, folder=str(source))
+    monkeypatch.setattr(reference_input, "project_root", lambda: tmp_path)
+    monkeypatch.setattr(catalog, "prepare", lambda *_: pytest.fail("it was prepared again"))
+    monkeypatch.setattr(catalog, "ensure", lambda record: source)
+    chosen = study.DataChoices(sentiment="auto")
+    made.write(tmp_path / reference_input.layout.data_record(chosen.record_of("mnist")))
+    for _ in range(2):  # as of two data sets
+        reference_input._pack_data("mnist", chosen, tmp_path / "carried")
+    assert read_record(DataRecord, tmp_path / "carried/mnist.json").folder == "prepared"
+
+
+def test_charliecloud_comes_from_the_folder_where_it_is_lacking_and_starts(tmp_path, monkeypatch):
+    folder, there, ok = tmp_path / "carried", [], [True]
+    monkeypatch.setenv("TARE_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setenv("PATH", "/usr/bin")
+    monkeypatch.setattr(reference_input.shutil, "which", lambda name: there[0] if there else None)
+    monkeypatch.setattr(reference_input, "run", lambda argv, **_: SimpleNamespace(ok=ok[0], argv=argv))
+    assert not reference_input.add_programs(folder)
+    (folder / "bin/lib").mkdir(parents=True)
+    (folder / "bin/ch-run").write_text("a program")
+    there.append("/opt/ch-run")
+    assert not reference_input.add_programs(folder)
+    there.clear()
+    ok[0] = False
+    assert not reference_input.add_programs(folder) and os.environ["PATH"] == "/usr/bin"
+    ok[0] = True
+    assert reference_input.add_programs(folder)
+    first, rest = os.environ["PATH"].split(":")
+    assert rest == "/usr/bin" and (Path(first) / "ch-run").read_text() == "a program"
+    assert (Path(first) / "ch-run").stat().st_mode & 0o777 == 0o755
+    assert Path(first).name == sha256_file(folder / "bin/ch-run")[:16]
+
+
+@pytest.mark.parametrize(("changed", "modified"), [("", False), (" M a.py\n", True)])
+def test_the_version_is_what_git_says_and_else_of_when_the_input_was_packed(monkeypatch, changed, modified):
+    said = {"rev-parse": "c0ffee\n", "status": changed}
+
+    def answers(argv, *, check, **_):
+        assert check
+        return SimpleNamespace(stdout=said[argv[1]])
+
+    monkeypatch.setattr(reference_input, "run", answers)
+    found = reference_input.version()
+    assert (found["commit"], found["modified"], found["reason"]) == ("c0ffee", modified, None)
+    assert reference.told_version({"tare": TARE}) == found
+
+    def refuse(argv, **_):
+        raise UnavailableError("no git")
+
+    monkeypatch.setattr(reference_input, "run", refuse)
+    assert reference_input.version()["commit"] is None and "no git" in reference_input.version()["reason"]
+    assert reference.told_version(None) == reference_input.version()
+    packed = reference.told_version({"tare": {**TARE, "commit": "c0ffee"}})
+    assert packed["commit"] == "c0ffee" and "was packed" in packed["reason"]
+
+
+# --- what the folder says of the machine
+
+
+def test_a_study_takes_the_processors_that_there_are_and_its_share_of_the_time(config, monkeypatch):
+    monkeypatch.setattr(reference.os, "sched_getaffinity", {0: {3, 5}}.__getitem__)
+    found = reference.fitted(config, reference.BUDGET_S / 7, "cpu")
+    assert found.conditions.cpus == 2 < config.conditions.cpus
+    assert found.rounds.budget_s == round(config.rounds.budget_s / 7, 1)
+    assert found.rounds.arm_budget_s == round(config.rounds.arm_budget_s / 7, 1)
+    monkeypatch.setattr(reference.os, "sched_getaffinity", {0: set(range(99))}.__getitem__)
+    assert reference.fitted(config, reference.BUDGET_S, "cpu").conditions.cpus == config.conditions.cpus
+
+
+GPUS = ({"name": "NVIDIA H100"}, {"name": "another"})
+
+
+def test_a_device_is_named_by_its_driver_or_by_the_framework(monkeypatch):
+    monkeypatch.setattr(reference.machine, "gpus", lambda: GPUS)
+    assert reference.describe_device("cuda", {"device": "H"}) == {
+        "kind": "cuda",
+        "name": "NVIDIA H100",
+        "facts": GPUS[0],
+    }
+    monkeypatch.setattr(reference.machine, "gpus", lambda: ({"name": ""},))
+    assert reference.describe_device("cuda", {"device": "H"})["name"] == "H"
+    monkeypatch.setattr(reference.machine, "describe", lambda: {"cpu_model": "Example CPU"})
+    assert reference.describe_device("cpu", {}) == {"kind": "cpu", "name": "Example CPU", "facts": None}
+    monkeypatch.setattr(reference.machine, "describe", lambda: {"cpu_model": "9" * 70})
+    assert reference.default_name("cpu").startswith("9" * 60 + "-2")
+    monkeypatch.setattr(reference.machine, "describe", lambda: {"cpu_model": ""})
+    assert reference.default_name("cpu").startswith("cpu-2")
+
+
+def test_a_machine_is_named_by_its_device_unless_it_has_a_name(monkeypatch):
+    monkeypatch.setattr(reference.machine, "gpus", lambda: GPUS)
+    monkeypatch.setenv(reference.MACHINE, "given")
+    reference.name_machine("cuda", None)
+    assert os.environ[reference.MACHINE] == "given"
+    reference.name_machine("cuda", {"machine": "of-before"})
+    assert os.environ[reference.MACHINE] == "of-before"
+    monkeypatch.delenv(reference.MACHINE)
+    reference.name_machine("cuda", None)
+    assert os.environ[reference.MACHINE] == "nvidia-h100"
+
+
+@pytest.mark.parametrize("refused", [0, 1])
+def test_a_host_name_is_hidden_where_it_may_be(monkeypatch, refused):
+    asked = []
+    library = SimpleNamespace(unshare=lambda flags: asked.append(flags) or refused)
+    monkeypatch.setattr(reference.ctypes, "CDLL", lambda name, *, use_errno: library if use_errno else None)
+    monkeypatch.setattr(reference.socket, "sethostname", asked.append)
+    assert ("own host name" in reference.hide_host_name()) == bool(refused)
+    assert asked == [reference.NEW_UTS, *([] if refused else ["reference"])]
+
+
+@pytest.mark.parametrize(
+    ("ok", "available", "device", "says"),
+    [
+        (True, True, "cuda", None), (True, False, "cpu", None),
+        (True, False, "cuda", "finds no CUDA device"), (False, True, "cpu", "does not import torch"),
+    ],
+)  # fmt: skip
+def test_a_framework_is_used_that_imports_and_finds_the_device_of_the_study(
+    monkeypatch, ok, available, device, says
+):
+    printed = f'a warning\nand another\n{{"version": "2", "cuda_available": {str(available).lower()}}}\n'
+    ended = SimpleNamespace(ok=ok, stdout=printed, explain=lambda: "it broke")
+    monkeypatch.setattr(reference.process, "run", lambda *_, **__: ended)
+    if says is None:
+        assert reference.torch_facts(Path("p"), device) == {"version": "2", "cuda_available": available}
+    else:
+        with pytest.raises(UserError, match=says):
+            reference.torch_facts(Path("p"), device)
+
+
+def test_how_it_went_is_said_with_each_part_that_left_nothing(tmp_path, capsys):
+    (tmp_path / "a").write_bytes(b"x" * 20_000)
+    parts = [
+        {"name": name, "status": status, "reason": "why"}
+        for name, status in (("one", "ok"), ("two", "ended"), ("three", "failed"), ("four", "unavailable"))
+    ]
+    reference.report({"parts": parts, "runs": [{"wall_s": 20.0}, {"wall_s": 10.0}]}, tmp_path)
+    said = capsys.readouterr().out
+    assert "2 of 4 parts in 30 s; 0.02 MB" in said and "three: failed: why" in said and "four: " in said
+    assert "one:" not in said and "two:" not in said
+
+
 # --- a second try
 
 
-@pytest.mark.parametrize(("units", "kept"), [(9, 9), (2, 6), (None, 6)])
-def test_a_second_try_replaces_the_first_only_if_it_leaves_as_much(tmp_path, units, kept):
+@pytest.mark.parametrize(
+    ("first", "units", "restored"), [(6, 9, False), (6, 6, False), (6, 2, True), (6, None, True), (0, None, True)]
+)
+def test_a_second_try_replaces_the_first_only_if_it_leaves_as_much(tmp_path, first, units, restored):
     row = {
         "name": "rounds mnist_cnn",
         "status": "ended",
         "reason": "no time left",
         "record": "c/rounds/sealed.json",
     }
-    sealed_at(tmp_path / "c/rounds", units=6)
+    sealed_at(tmp_path / "c/rounds", units=first)
     with reference_parts.better(row, tmp_path) as tried:
         assert not (tmp_path / "c/rounds").exists()
         if units is not None:
             sealed_at(tmp_path / "c/rounds", units=units)
         tried.append({"status": "ok", "record": row["record"] if units else None})
-    assert read_json(tmp_path / "c/rounds/sealed.json")["units"] == kept
-    assert (tried[0] is row) == (kept == 6)
+    assert read_json(tmp_path / "c/rounds/sealed.json")["units"] == (first if restored else units)
+    assert (tried[0] is row) == restored
     assert not list(tmp_path.glob(".earlier-*"))
+
+
+@pytest.mark.parametrize("done", [False, True])
+def test_what_a_first_try_left_is_put_back_where_the_second_is_interrupted(tmp_path, done):
+    row = {"name": "rounds mnist_cnn", "status": "ended", "reason": "no time left", "record": "c/sealed.json"}
+    sealed_at(tmp_path / "c", units=6)
+    with pytest.raises(KeyboardInterrupt), reference_parts.better(row, tmp_path) as tried:
+        tried.extend([{"status": "failed", "record": None}] * done)
+        raise KeyboardInterrupt
+    assert read_json(tmp_path / "c/sealed.json")["units"] == 6
+    for none in (None, {**row, "record": None}):
+        with reference_parts.better(none, tmp_path) as tried:
+            tried.append("what came of it")
+        assert tried == ["what came of it"] and (tmp_path / "c/sealed.json").exists()
 
 
 # --- a Python that has little more than the framework

@@ -14,7 +14,7 @@ from campaign_builders import rounds_campaign, write_campaign
 
 from tare.analysis import reference as reference_tables
 from tare.cli.main import main
-from tare.core.errors import IntegrityError, UserError
+from tare.core.errors import IntegrityError, UnavailableError, UserError
 from tare.core.files import project_root, read_json, sha256_file, write_json
 from tare.experiments import reference, reference_pack, reference_parts
 from tare.experiments.reference_parts import Clock
@@ -194,9 +194,13 @@ def test_mistakes_are_said_before_anything_is_measured(tmp_path):
 def test_a_campaign_is_carried_on_by_the_same_framework_on_the_same_device(tmp_path):
     now = {"python": "3.12.3", "torch": {"version": "2.11.0"}, "device": {"name": "Some GPU"}}
     reference.refuse_another(None, now, tmp_path)
-    reference.refuse_another({**now, "parts": []}, now, tmp_path)
+    reference.refuse_another({**json.loads(json.dumps(now)), "parts": []}, now, tmp_path)
+    with pytest.raises(UserError, match="was measured on 'The other'"):
+        reference.refuse_another({**now, "device": {"name": "The other"}}, now, tmp_path)
     with pytest.raises(UserError, match="was measured on 'Another'"):
         reference.refuse_another({**now, "device": {"name": "Another"}}, now, tmp_path)
+    with pytest.raises(UserError, match="was measured with python"):
+        reference.refuse_another({**now, "python": "3.11.7"}, now, tmp_path)
     with pytest.raises(UserError, match="was measured with torch"):
         reference.refuse_another({**now, "torch": {"version": "2.10.0"}}, now, tmp_path)
     with pytest.raises(UserError, match="name the folder"):
@@ -247,6 +251,45 @@ def test_no_environment_is_tried_that_the_study_does_not_name(tmp_path, monkeypa
     monkeypatch.setattr(reference.installed, "bind", bound)
     found = reference.prepare_environments(tmp_path, Path(sys.executable), ("host", "docker"))
     assert tried == ["host", "docker"] == list(found) and found["docker"]["available"]
+    (tmp_path / "empty").mkdir()
+    config, out, before = reference._begin(wanted(tmp_path, out=tmp_path / "empty"))
+    assert (config.device, out, before) == ("cpu", tmp_path / "empty", None)
+    assert reference._begin(wanted(tmp_path, out=None))[1].parent == project_root() / "results/reference"
+
+
+def test_without_a_host_nothing_is_measured(tmp_path, monkeypatch):
+    probe = SimpleNamespace(available=True, version="1", outcome=None, write=lambda path: None)
+    states = {"host": ("unavailable", "no torch here"), "docker": ("ok", None)}
+
+    def bound(python, folder, outcomes):
+        return {name: SimpleNamespace(status=states[name][0], reason=states[name][1]) for name in outcomes}
+
+    monkeypatch.setattr(reference, "probe_record", lambda one: probe)
+    monkeypatch.setattr(reference.installed, "bind", bound)
+    for names in (("host", "docker"), ("docker",)):
+        with pytest.raises(UnavailableError, match="the host can't be measured"):
+            reference.prepare_environments(tmp_path, Path(sys.executable), names)
+    states.update(host=("ok", None), docker=("failed", "no daemon"))
+    found = reference.prepare_environments(tmp_path, Path(sys.executable), ("host", "docker"))
+    assert found["docker"] == {"available": False, "version": "1", "reason": "no daemon"}
+
+
+def test_a_new_campaign_begins_with_what_it_is_of_and_runs_what_can_be(tmp_path, monkeypatch):
+    config, asked, found = study.load_checked("config/reference.yaml"), [], {}
+    config = config.replace(environments=("host", "docker"))
+    monkeypatch.setattr(reference, "run_parts", lambda parts, *_: asked.extend(parts))
+    monkeypatch.setattr(
+        reference, "prepare_environments", lambda *_: {"host": OK, "docker": {**OK, "available": False}}
+    )
+    monkeypatch.setattr(reference, "bring_data", lambda *_: {"mnist": "no source answers"})
+    clock = Clock(started=time.monotonic(), budget_s=60)
+    reference.measure(config, wanted(tmp_path), tmp_path / "box", clock, None, found.update)
+    assert (tmp_path / "box/study.json").exists() and (tmp_path / "box/machine.json").exists()
+    assert found["workloads"]["mnist_cnn"] == {"available": False, "reason": "no source answers"}
+    assert found["workloads"]["resnet50"]["available"]
+    assert {part.name for part in asked} == {row["name"] for row in found["parts"]}
+    assert not [part for part in asked if "docker" in part.arguments]
+    assert {row["reason"] for row in found["parts"]} == {reference_parts.NOT_REACHED}
 
 
 def test_a_default_name_is_the_devices_and_the_date(monkeypatch):
@@ -280,6 +323,7 @@ def ended_in_the_third_part(monkeypatch):
 
 def test_an_interrupted_run_keeps_what_was_finished_and_is_carried_on(tmp_path, monkeypatch, capsys):
     asked = ended_in_the_third_part(monkeypatch)
+    monkeypatch.setattr(Clock, "gone_s", 1.26)
     with pytest.raises(KeyboardInterrupt):
         reference.run(wanted(tmp_path, budget_s=540.0, only=("causes", "rounds")))
     assert "--more" in capsys.readouterr().out
@@ -287,14 +331,17 @@ def test_an_interrupted_run_keeps_what_was_finished_and_is_carried_on(tmp_path, 
     assert [rows[name].status for name in asked] == ["ok", "ok", "unavailable"]
     assert rows[asked[2]].reason.startswith("no time left: the run was ended")
     assert rows["sweep mnist_cnn"].reason == "it was not asked for (--only)"
-    first = list(asked)
+    first, long_ago = list(asked), "2026-01-01T00:00:00Z"
+    (begun,) = read_json(tmp_path / "box/reference.json")["runs"]
+    edit(tmp_path / "box", runs=[{**begun, "at": long_ago}])
     reference.run(wanted(tmp_path, budget_s=540.0, only=("causes", "rounds"), more=True))
     config = study.load_checked("config/reference.yaml")
     every = [*whole_runs(config), *(f"causes {name}" for name in config.workloads)]
     assert first == every[:3] and asked[3:] == every[2:]
     found = folders.check(tmp_path / "box")
     assert [row.status for row in found.parts if row.kind in ("causes", "rounds")] == ["ok"] * len(every)
-    assert len(found.runs) == 2
+    assert [run.wall_s for run in found.runs] == [1.3, 1.3] and found.at == long_ago == found.runs[0].at
+    assert found.notes == ("hidden",)
 
 
 def test_a_run_that_was_killed_is_carried_on(recorded):

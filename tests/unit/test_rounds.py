@@ -11,10 +11,11 @@ from types import SimpleNamespace
 import fakes
 import pandas as pd
 import pytest
-from asked import conditions
+from asked import conditions, part
 from campaign_builders import verdict_rows
 from fakes import Fake, site, still_running
 from own_time import phases_of
+from test_sweep_units import started_once
 
 from tare.analysis.metrics import campaign_metrics
 from tare.analysis.sliced_rounds import is_sliced, unsliced_reason, whole_run_estimate
@@ -36,7 +37,7 @@ from tare.model.records.slices import Slices
 from tare.model.roles import CONTROL
 from tare.model.schema import parse
 from tare.model.studies.layout import SEALED
-from tare.model.studies.study import HOST
+from tare.model.studies.study import HOST, Distributed, SweepPart
 from tare.stats.fits import step_values
 
 pytestmark = pytest.mark.usefixtures("launch_cache")
@@ -96,6 +97,7 @@ class Streams(Fake):
 REFUSED = {
     "a device": ("single", "cuda", "warm", "queued on a GPU"),
     "another scenario": ("busy_core", "cpu", "warm", "scenario busy_core"),
+    "a scenario of any name": ("two_jobs", "cpu", "warm", "scenario two_jobs"),
     "a cold page cache": ("single", "cpu", "cold", "the page cache is cold"),
 }
 APART = {
@@ -685,6 +687,21 @@ def test_empty_launches_are_in_either_order_and_of_those_that_succeeded(monkeypa
     ]
 
 
+def test_a_group_of_empty_launches_in_which_one_fails_is_left_out(monkeypatch):
+    one = held(3.0, sliced=False)
+    groups, orders_of = iter([one.replace(status="failed", reason="it died"), one.replace(slices=None), one]), []
+
+    def run_launches(orders, way):
+        orders_of.append(list(orders))
+        return SimpleNamespace(voided=None, records={HOST: one, CONTROL: next(groups)})
+
+    monkeypatch.setattr(sliced, "run_launches", run_launches)
+    monkeypatch.setattr(sliced, "EMPTY_LAUNCHES", 3)
+    asked = dict.fromkeys([HOST, CONTROL], Order(site=None, program=None, conditions=None))
+    (group,) = sliced.empty_launches(asked, dict.fromkeys(asked, one))
+    assert set(group) == {HOST, CONTROL} and orders_of == [[CONTROL, HOST], [HOST, CONTROL], [CONTROL, HOST]]
+
+
 def test_a_rehearsal_is_no_void_round():
     void = [unit_of(number, {}, voided="it did not stop") for number in range(1, 3)]
     rehearsal = unit_of(3, {}, voided="sets the pace", rehearsal=True)
@@ -707,3 +724,131 @@ def test_each_launch_is_judged_by_its_first_sliced_round(tmp_path, pids):
         [HOST, CONTROL, "docker", "docker.headline"],
     ]
     assert shares([one, two, late], ["docker", "podman"]) == 3 and shares([one, one], ["podman"]) == 1
+
+
+# --- designs of whole runs and of the sweep
+
+
+@pytest.fixture
+def asks(monkeypatch):
+    """How a unit is run: held together, or one after the other."""
+    monkeypatch.setattr(sliced, "refusal", lambda *of: "a cold cache" if of[2] == "cold" else None)
+    monkeypatch.setattr(sliced, "run_unit", lambda plan, sites, done: "held")
+    monkeypatch.setattr(sliced, "unheld", lambda plan, sites, done, order, pads: "one after the other")
+    monkeypatch.setattr(sliced, "groups", lambda plan, done: [["a"], ["b"]])
+    return lambda design: (design.run_unit(design.plan, 0, ()), design.shares(()))
+
+
+HELD, WHOLE = ("held", 2), ("one after the other", 1)
+
+
+@pytest.mark.parametrize(
+    ("streaming", "scenario", "page_cache", "way", "unsliced"),
+    [
+        ((), "single", "warm", HELD, []), (("docker",), "single", "warm", HELD, ["docker"]),
+        ((HOST,), "single", "warm", WHOLE, []), ((), "single", "cold", HELD, []),
+        (("docker",), "single", "cold", WHOLE, []), ((), "busy_core", "warm", WHOLE, []),
+    ],
+)  # fmt: skip
+def test_units_are_held_where_every_launch_is_or_has_units_of_its_own(
+    pids, asks, streaming, scenario, page_cache, way, unsliced
+):
+    setup = setup_of({name: (Streams if name in streaming else Fake)(pids) for name in NAMES}, discarded=0)
+    cache = setup.study.conditions.replace(page_cache=page_cache)
+    setup = replace(setup, study=setup.study.replace(conditions=cache), scenario=scenario)
+    design = rounds.rounds(setup)
+    assert asks(design) == way and list(design.plan.unsliced) == unsliced
+    assert design.plan.discarded == (1 if scenario == "single" else 0)
+    assert (design.plan.measured is not None) == (scenario == "single")
+
+
+def test_a_group_has_its_own_levels_and_steps_and_a_job_alone_has_neither(pids, asks):
+    setup = setup_of(fakes_of(pids), discarded=2)
+    one, other = (Distributed(network="overlay", steps=steps) for steps in (5, None))
+    plan, plain, alone, beside = (
+        rounds.rounds(replace(setup, study=setup.study.replace(distributed=group), scenario=scenario)).plan
+        for group, scenario in ((one, "distributed"), (other, "distributed"), (one, "single"), (one, "busy_core"))
+    )
+    assert (plan.spec.steps, plan.conditions.group) == (5, one.group) and "network=overlay" in plan.arm
+    assert plain.spec.steps == alone.spec.steps != 5 and alone.conditions.group is None
+    assert "overlay" not in alone.arm + beside.arm and (plan.discarded, alone.discarded) == (2, 2)
+
+
+@pytest.fixture
+def swept(pids, monkeypatch):
+    """The next unit of a sweep whose launches are made up: what one start ran, what was launched alone, the row."""
+    asked, alone = [], []
+
+    def launched(site, spec, conditions, pad_bytes):
+        asked.append((spec.batch, spec.batches, conditions.launch_timeout_s, pad_bytes))
+        common = {"spawn_ns": 0, "end_ns": 10**10, "deviations": []}
+        failed = any(one in broken for one in spec.batches)
+        status = {"status": "failed", "reason": "no memory"} if failed else {"status": "ok", "reason": None}
+        inside = None if failed else started_once(spec.batches)
+        return parse(LaunchRecord, {**common, **status, "inside": inside}, "a launch")
+
+    def one_by_one(plan, sites, done, order, pads, program_of):
+        alone.append([program_of(name).batch for name in order])
+        return {}
+
+    broken = []
+    monkeypatch.setattr(rounds, "launched", launched)
+    monkeypatch.setattr(rounds, "one_after_other", one_by_one)
+    monkeypatch.setattr(
+        rounds, "unit_order", lambda plan, done, names: (sorted(names), dict(zip(names, (7, 9), strict=False)))
+    )
+    monkeypatch.setattr("tare.machine.facts.gpu_identity", list)
+
+    def unit(number, done=(), sizes=(16, 64), broke=(), device="cpu", **conditions):
+        broken[:], asked[:], alone[:] = broke, [], []
+        study = {**fakes.study_json(), "sweep": {"repetitions": 2}, "rounds": {"allocator": "steady"}}
+        study |= {"workloads": {"mnist_cnn": {"batch": 64, "sweep_batches": list(sizes)}}, "device": device}
+        study["conditions"] |= conditions
+        sites = {HOST: site(Fake(pids))}
+        design = rounds.sweep(Setup(study=part(SweepPart, study), workload="mnist_cnn", sites=sites))
+        row = design.run_unit(design.plan, number, done)
+        return design.plan, list(asked), list(alone), row
+
+    return unit
+
+
+def test_sizes_of_a_sweep_share_a_start_where_the_page_cache_is_not_cold_and_no_device_is_asked_for(swept):
+    plan, asked, alone, _ = swept(0)
+    assert (plan.discarded, plan.launch_names, asked, alone) == (1, (HOST,), [], [[16]])
+    assert plan.spec.batch == 0, "each launch has its own"
+    _, asked, alone, row = swept(1)
+    assert asked == [(16, (16, 64), 40.0, 7)] and alone == []
+    assert list(row["launches"]) == row["order"] == ["16", "64"] == list(row["pages"])
+    plan, asked, alone, _ = swept(0, page_cache="as_found")
+    assert plan.discarded == 0 and len(asked) == 1 and alone == []
+    for more in ({"page_cache": "cold"}, {"device": "cuda", "page_cache": "as_found"}):
+        plan, asked, alone, _ = swept(0, **more)
+        assert (plan.discarded, asked, alone) == (0, [], [[16, 64]])
+    assert swept(1, sizes=(16,))[1:3] == ([], [[16]])
+    assert swept(1, broke=(64,))[2] == [[16, 64]]
+
+
+def test_a_size_that_was_given_up_has_no_part_in_the_start(swept):
+    failed = held(1.0).replace(status="failed", reason="no memory")
+    done = [unit_of(number, {"16": failed}) for number in (1, 2)]
+    _, asked, _, row = swept(3, done)
+    assert asked == [(64, (64,), 20.0, 9)]
+    assert [row["launches"][name].status for name in ("16", "64")] == ["skipped", "ok"]
+    done = [unit_of(number, {"16": failed, "64": failed}) for number in (1, 2)]
+    assert swept(3, done)[1:3] == ([], [[16, 64]])
+
+
+def test_a_run_of_a_start_follows_on_its_imports_in_time_and_in_processor_time():
+    """Forked a second after the imports, with 0.25 s of its own processor time already on the clock."""
+    inside = started_once([16, 64])
+    run = inside["results"]["runs"][0]
+    run["marks"][0] |= {"user_s": 0.25, "system_s": 0.05}
+    common = {"status": "ok", "reason": None, "spawn_ns": 0, "end_ns": 10**10, "deviations": []}
+    launch = parse(LaunchRecord, {**common, "inside": inside}, "a launch")
+    own = rounds.of_one_run(launch, run, 2).seen_inside()
+    assert [mark.name for mark in own.marks][:3] == ["entry", "imports", "data"] and own.marks[-1].name == "last"
+    data = own.mark("data")
+    assert data.at_ns == 3_500_000_000
+    assert (data.user_s, data.system_s) == (pytest.approx(2.0 + 0.4 - 0.25), pytest.approx(0.2 + 0.04 - 0.05))
+    assert own.results["step_ends_ns"] == [4_500_000_000, 5_000_000_000]
+    assert (own.results["runs"], own.results["moved_ns"], own.memory.peak_rss_bytes) == (2, 10**9, 16)

@@ -21,7 +21,7 @@ def launch(*, looks=0, idle=0, waiting=0, quantum=0, servers_us=0):
 @pytest.mark.parametrize(
     ("seen", "refused"),
     [
-        ({"looks": 1000, "idle": 99}, None),
+        ({"looks": 1000, "idle": 100}, None),
         ({"looks": 1000, "idle": 101}, "nothing to run"),
         ({"looks": 1000, "waiting": 10}, None),
         ({"looks": 1000, "waiting": 11}, "beside its work"),
@@ -39,6 +39,9 @@ def test_a_job_that_waits_is_refused(seen, refused):
 def test_one_launch_that_waits_refuses_all():
     found = {"host": launch(looks=99), "podman": launch(looks=99, idle=50)}
     assert truths.waits(found).startswith("podman ")
+    failed = found["podman"].replace(status="failed", reason="it died")
+    assert truths.waits({"host": launch(), "docker": failed.replace(slices=None), "podman": failed}) is None
+    assert truths.waits({"host": launch(), **found}).startswith("podman ")
 
 
 def test_launches_whose_bills_differ_are_named_where_they_were_sliced():
@@ -48,6 +51,7 @@ def test_launches_whose_bills_differ_are_named_where_they_were_sliced():
         "docker": launch(quantum=40, servers_us=12_000),
         "whole": launch(servers_us=500_000),
     }
+    launches["podman"] = launches["apptainer"].replace(status="failed", reason="it died")
     assert bills_apart(launches, {"run": 0.05, "step": 0.02}) == ["apptainer"]
     assert bills_apart(launches, None) == []
 
@@ -58,3 +62,4 @@ def test_what_a_daemon_started_is_no_work_of_others():
     of_a_daemon = launch().replace(client_user_s=0.04, client_system_s=0.01)
     gone = LaunchRecord(status="failed", reason="it died", inside=None, deviations=())
     assert unreaped_s({"host": reaped, "docker": of_a_daemon, "podman": gone}) == pytest.approx(0.85)
+    assert unreaped_s({"docker": launch()}) == pytest.approx(0.9), "of a client that nobody watched"
