@@ -80,7 +80,7 @@ def _stat(pid: int) -> list[str] | None:
 def ancestors() -> list[int]:
     """Our parent, its parent, …, up to the first process that has none."""
     found, pid = [], os.getppid()
-    while pid > 0 and (stat := _stat(pid)) is not None:
+    while (stat := _stat(pid)) is not None:  # there is no process 0
         found.append(pid)
         pid = int(stat[1])
     return found

@@ -78,7 +78,7 @@ def add_packages(folder: Path, names: Sequence[str] = PACKAGES) -> Path | None:
         IntegrityError: a wheel is not what was packed.
     """
     lacking = [name for name in names if find_spec(MODULES.get(name, name.replace("-", "_"))) is None]
-    if CHECKER[0] in names and not _checks():
+    if "pydantic" in names and not _checks():
         lacking = list(dict.fromkeys([*CHECKER, *lacking]))
     wheels = {name: _wheel(folder / "wheels", name) for name in lacking}
     if any(name in CHECKER and wheel is None for name, wheel in wheels.items()):
@@ -104,7 +104,7 @@ def add_packages(folder: Path, names: Sequence[str] = PACKAGES) -> Path | None:
 def _checks() -> bool:
     """Whether this Python's own pydantic is there and new enough."""
     try:
-        version = re.match(r"(\d+)\.(\d+)", metadata.version(CHECKER[0]))
+        version = re.match(r"(\d+)\.(\d+)", metadata.version("pydantic"))
     except metadata.PackageNotFoundError:
         return False
     return version is not None and (int(version[1]), int(version[2])) >= OLDEST_CHECKER

@@ -89,7 +89,7 @@ def _binary(started: Path, version: str, places: tuple[Path, ...] = INSTALLATION
         folders += [*place.glob(f"nsight-*-{numbers}"), *place.glob(f"nsight-*/{numbers}")]
     for folder in folders:
         for path in sorted([*folder.glob(f"target/*/{NAME}"), *folder.glob(f"target-*/{NAME}")]):
-            if (_head(path)[:4], _head(path)[18:20]) == (own[:4], own[18:20]):  # ELF, of the same processor
+            if (_head(path)[:4], _head(path)[18:]) == (own[:4], own[18:]):  # ELF, of the same processor
                 answer = run([str(path), "--version"], timeout_s=VERSION_S)
                 if answer.ok and _version(answer.stdout) == version:
                     return path.resolve()
@@ -106,9 +106,9 @@ def _installation(program: Path) -> Path:
     named = [
         folder for folder in program.parents if re.match(r"nsight[-_ ]?(compute|systems)", folder.name.lower())
     ]
-    versioned = [folder for folder in program.parents if named and folder.parent == named[-1]]
-    if versioned and re.match(r"\d", versioned[0].name):
-        return versioned[0]  # /opt/nvidia/nsight-compute/2025.3.1, and not every other version beside it
+    versioned = next((folder for folder in program.parents if named and folder.parent == named[-1]), None)
+    if versioned and re.match(r"\d", versioned.name):
+        return versioned  # /opt/nvidia/nsight-compute/2025.3.1, and not every other version beside it
     return named[-1] if named else program.parent
 
 

@@ -25,7 +25,7 @@ def job(spec: Specification, workload: str, batch: int | None) -> tuple[Specific
         Its specification, and in words what it is.
     """
     known, options = options_of(workload), spec.options
-    fewest = max(FEWEST_IMAGES, describe_workload(workload).get("least_batch", 1))
+    fewest = max(FEWEST_IMAGES, describe_workload(workload).get("least_batch", FEWEST_IMAGES))
     size = batch or (fewest if "samples" in known else BATCH)
     smallest: tuple[str, ...] = ("image_px", "enlarged")
     wanted = {name: known[name].least for name in smallest if name in known}

@@ -15,7 +15,7 @@ def williams_pairs(count: int) -> list[tuple[tuple[int, ...], tuple[int, ...]]]:
     """A Williams square of the numbers from 0 to `count` - 1, its rows in pairs of a row and its reverse."""
     first = [0]
     for step in range(1, count):
-        first.append((step + 1) // 2 if step % 2 else count - step // 2)
+        first.append(step // 2 + 1 if step % 2 else count - step // 2)
     rows = [tuple((value + shift) % count for value in first) for shift in range(count)]
     kept = rows[: count // 2] if count % 2 == 0 else rows  # where n is even, the other half are the reverses
     return [(row, row[::-1]) for row in kept]

@@ -24,7 +24,7 @@ def finish(folder: Path, content: Mapping[str, Any]) -> None:
         if not journal.exists():  # packed by an earlier run
             continue
         with atomic_path(plan.parent / PACKED_UNITS) as temporary:
-            temporary.write_bytes(gzip.compress(journal.read_bytes(), 9, mtime=0))
+            temporary.write_bytes(gzip.compress(journal.read_bytes(), mtime=0))
         journal.unlink()
     for lock in folder.rglob(LOCK):  # of the commands that measured; they have ended
         lock.unlink()

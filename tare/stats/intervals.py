@@ -52,12 +52,12 @@ class Interval:
     @property
     def excludes_zero(self) -> bool:
         """Whether it has two ends on one side of zero."""
-        return self.low is not None and self.high is not None and not self.low <= 0 <= self.high
+        return self.told is not None and not self.told[1] <= 0 <= self.told[2]
 
     @property
     def width(self) -> float:
         """From low to high; 0 where there is no interval."""
-        return 0.0 if self.low is None or self.high is None else self.high - self.low
+        return self.told[2] - self.told[1] if self.told else 0.0
 
     def mapped(self, shown: Callable[[float], float]) -> Interval:
         """The same on another scale, which goes up with this one."""
@@ -124,7 +124,7 @@ class Estimate:
             return 1.0
         if self.lasting is None:
             return max(_p_value(self.mean, s, self.n) for s in self.spreads)
-        return _level(lambda alpha: abs(self.mean or 0.0) > (self.half_width(alpha) or 0.0))
+        return _level(lambda alpha: self.interval(alpha).excludes_zero)
 
     def guarded(self, others: Sequence[Spread]) -> Estimate:
         """With the moderated spread beside the own: values that happen to be close give no narrow interval.
@@ -144,8 +144,6 @@ def _p_value(mean: float, spread: Spread, n: int) -> float:
 def _level(excluded: Callable[[float], bool]) -> float:
     """The smallest alpha, by halving its logarithm, at which an interval excludes zero; 1 where none does."""
     low, high = math.log(LEAST_LEVEL), 0.0
-    if not excluded(1.0 - 1e-12):
-        return 1.0
     for _ in range(HALVINGS):
         middle = (low + high) / 2
         low, high = (low, middle) if excluded(math.exp(middle)) else (middle, high)
@@ -252,11 +250,11 @@ def stein_units(spread: float, half_width: float, pilot: int, alpha: float) -> i
 
 def judge(interval: Interval, margin: float) -> Verdict:
     """The verdict of an interval of log-ratios; `margin` is relative, alike to both sides on a log scale."""
-    if interval.low is None or interval.high is None:
+    if interval.told is None:
         return "inconclusive"
-    limit = math.log1p(margin)
-    inside = -limit <= interval.low and interval.high <= limit
-    holds_zero = interval.low <= 0 <= interval.high
+    (_, low, high), limit = interval.told, math.log1p(margin)
+    inside = -limit <= low and high <= limit
+    holds_zero = low <= 0 <= high
     if inside:
         return "equivalent" if holds_zero else "different within margin"
     return "inconclusive" if holds_zero else "different"
@@ -287,10 +285,10 @@ def unseen_stalls(steps: int) -> float:
 
 def allowing_unseen(total: Interval, steps: int) -> Interval:
     """The interval of all time, with what stalls too rare to be seen may add to either side."""
-    if total.low is None or total.high is None:
+    if total.told is None:
         return total
-    unseen = unseen_stalls(steps)
-    return replace(total, low=total.low - unseen, high=total.high + unseen)
+    (_, low, high), unseen = total.told, unseen_stalls(steps)
+    return replace(total, low=low - unseen, high=high + unseen)
 
 
 def all_within(estimates: Sequence[tuple[Estimate, float]], alpha: float) -> float | None:

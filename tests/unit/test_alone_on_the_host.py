@@ -48,13 +48,14 @@ def asked(monkeypatch):
     return Asked
 
 
-def test_the_input_is_measured_with_as_many_samples_as_a_pass_or_a_batch_takes(asked, tmp_path):
+def test_the_input_is_measured_with_as_many_samples_as_a_pass_or_a_batch_takes(asked, tmp_path, capsys):
     study, name, batch = asked.parts[PipelinePart], "inception3", 24
     study = study.replace(workloads={name: study.workloads[name].replace(batch=batch)})
     for images, samples in ((30, 30), (16, 24)):
         wanted = study.pipeline.replace(images=images)
         asked.parts[PipelinePart] = study.replace(pipeline=wanted)
         pipeline.measure_pipeline(STUDY, name, None, None, tmp_path / "out.json")
+        assert capsys.readouterr().out.strip().endswith(" ok"), "there is no reason to tell"
         site, spec, conditions, _ = asked.launches.pop()
         assert site == f"site of {HOST}" and conditions.page_cache == AS_FOUND and spec.mode == "pipeline"
         assert (spec.workers, spec.images, spec.repetitions) == (wanted.workers, images, wanted.repetitions)

@@ -24,7 +24,7 @@ from tare.launch import scenarios
 from tare.machine import facts, gpu_health
 from tare.model.journals import units as model_units
 from tare.model.journals.sealed import DECISION_KEY, PLAN, UNITS, read_rows, read_sealed
-from tare.model.records.campaigns import Plan, Sampling, Unit
+from tare.model.records.campaigns import Plan, Sampling, Start, Unit
 from tare.model.roles import CONTROL, read_roles
 from tare.model.schema import parse
 from tare.model.studies.layout import SEALED
@@ -227,7 +227,7 @@ def test_a_sealed_campaign_is_set_aside_and_never_extended(tmp_path):
     assert len(read_sealed(tmp_path / SEALED).units) == 4
 
 
-def started_by_snakemake(folder, monkeypatch, start, *, code="c"):
+def started_by_snakemake(folder, monkeypatch, start, *, code="this code"):
     """As a job of a workflow finds things: its output is gone, what the workflow says is in the environment."""
     for name, value in {WORKFLOW: start, attempts.CODE: code}.items():
         monkeypatch.setenv(name, value)
@@ -262,13 +262,14 @@ def test_a_new_start_after_one_that_came_to_its_end_is_a_new_campaign(tmp_path, 
 
 
 def test_a_workflow_that_ends_leaves_notes_of_jobs_that_failed_and_of_other_workflows(tmp_path, monkeypatch):
-    failed, done, other = (campaign_in(tmp_path, name) for name in ("failed", "done", "other"))
-    for folder, start in ((other, "2:2"), (done, "1:1")):
+    failed, done, other, former = (campaign_in(tmp_path, name) for name in ("failed", "done", "other", "former"))
+    for folder, start in ((other, "2:2"), (former, "0:0"), (done, "1:1")):
         run(started_by_snakemake(folder, monkeypatch, start))
         ended_well(folder, monkeypatch)
     run(started_by_snakemake(failed, monkeypatch, "1:1"))
     attempts.workflow_ends(tmp_path, "1:1")
-    assert [(folder / attempts.NOTE).exists() for folder in (failed, done, other)] == [True, False, True]
+    assert not (done / attempts.NOTE).exists()
+    assert all((folder / attempts.NOTE).exists() for folder in (failed, other, former))
 
 
 def test_a_workflow_that_seals_a_further_campaign_has_counted_those_before(tmp_path, monkeypatch):
@@ -294,7 +295,19 @@ def test_a_start_that_goes_on_with_one_that_was_cut_short_and_comes_to_its_end_i
     assert (folder / "superseded-1").exists()
 
 
-@pytest.mark.parametrize(("code", "again"), [("c", False), ("no compiler is here", True)])
+@pytest.mark.parametrize("above", ["aside", "other"])
+def test_notes_of_folders_that_are_no_campaigns_of_results_stay(tmp_path, monkeypatch, above):
+    monkeypatch.setenv(WORKFLOW, "1:1")
+    first, second = (tmp_path / above / "study/box/w" / name for name in ("first", "second"))
+    Start(workflow="1:1", code=None, ended=True).write(first / attempts.NOTE)
+    attempts.leave_note(second)
+    assert (first / attempts.NOTE).exists() and (second / attempts.NOTE).exists()
+    attempts._noted.clear()
+
+
+@pytest.mark.parametrize(
+    ("code", "again"), [("this code", False), ("no compiler is here", True), ("what is later", True)]
+)
 @pytest.mark.parametrize("marked", [False, True])
 def test_a_start_that_was_cut_short_after_its_seal_is_carried_on_unless_its_code_is_another(
     tmp_path, monkeypatch, capsys, code, again, marked
@@ -330,6 +343,18 @@ def test_a_command_given_by_hand_that_was_killed_between_seal_and_summary_is_car
     assert not (tmp_path / "superseded-1").exists() and not (tmp_path / attempts.NOTE).exists()
     run(tmp_path)
     assert (tmp_path / "superseded-1").exists()
+
+
+@pytest.mark.parametrize("whole", [True, False])
+def test_a_command_by_hand_tries_anew_what_a_workflow_sealed_but_for_what_lacks_its_summary(
+    tmp_path, monkeypatch, whole
+):
+    run(started_by_snakemake(tmp_path, monkeypatch, "1:1"))
+    monkeypatch.delenv(WORKFLOW)
+    if not whole:
+        (tmp_path / SEALED).unlink()
+    run(tmp_path)
+    assert (tmp_path / "superseded-1").exists() == whole and (tmp_path / SEALED).exists()
 
 
 def test_one_that_was_killed_before_its_seal_is_carried_on_and_sealed(tmp_path, monkeypatch):

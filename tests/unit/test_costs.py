@@ -24,6 +24,7 @@ def test_an_all_reduce_and_a_server_by_hand():
     assert exchange_s(ALL_REDUCE, 1e6, 2, 1e8, 2e-4) == pytest.approx(2 * 1e-4 + 1e6 / 1e8)
     # Four members: 6 messages, 1.5 times the bytes.
     assert exchange_s(ALL_REDUCE, 1e6, 4, 1e8, 2e-4) == pytest.approx(6 * 1e-4 + 1.5e6 / 1e8)
+    assert exchange_s(ALL_REDUCE, 1e6, 4, 1e8) == pytest.approx(1.5e6 / 1e8), "messages take no time of their own"
     # Two workers' gradients up one cable, one after the other, and the parameters down to both.
     assert exchange_s(SERVER, 1e6, 2, 1e8, 2e-4) == pytest.approx(4e6 / 1e8)
 

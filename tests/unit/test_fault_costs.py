@@ -100,6 +100,27 @@ def test_fiellers_interval_by_hand():
     assert quotient_interval([1.0], [1.0], 0.05).mean is None
 
 
+def test_a_quotient_without_spread_is_itself():
+    for above, below in ((0.1, 0.3), (1.3, 0.7)):  # whose roots differ by what rounding makes a negative number
+        found = quotient_interval([above] * 3, [below] * 3, 0.05)
+        assert found.told == pytest.approx((above / below,) * 3)
+        sums = quotient_of_sums([(1.0, [above] * 3)], [(1.0, [below] * 2)], 0.05)
+        assert sums.told == pytest.approx(found.told) and (found.n, sums.n) == (3, 2)
+
+
+def test_the_interval_of_a_quotient_of_sums_by_hand():
+    samples = [2.9, 3.1, 3.3], [1.0, 1.2], [2.0, 2.1, 1.9, 2.2]
+    one, other, below = (np.var(values, ddof=1) / len(values) for values in samples)
+    found = quotient_of_sums([(1.0, samples[0]), (-1.0, samples[1])], [(1.0, samples[2])], 0.05)
+    assert (found.n, found.mean) == (2, pytest.approx(2.0 / 2.05))
+    parts = {2: one, 1: other, 3: found.mean**2 * below}
+    degrees = sum(parts.values()) ** 2 / sum(part**2 / own for own, part in parts.items())
+    for end in (found.low, found.high):
+        error = np.sqrt(one + other + end**2 * below)
+        assert abs(2.0 - end * 2.05) == pytest.approx(stats.t.ppf(0.975, degrees) * error)
+    assert found.low < found.mean < found.high
+
+
 def test_the_interval_of_a_quotient_of_independent_sums_covers_it():
     generator = np.random.default_rng(11)
     inside = 0
@@ -132,6 +153,10 @@ def test_a_common_slope_by_hand():
     assert (found.low, found.high) == (pytest.approx(2 - half), pytest.approx(2 + half))
     alike = np.repeat([[1.0], [2.0], [3.0], [4.0]], 3, axis=1)
     assert common_slope(alike, rest[0, 0] * alike, 0.05).told is None
+    large = 1e6 + 0.5 * alike
+    assert common_slope(large + x[[0, 1, 0, 1]], large, 0.05).told is not None
+    assert common_slope(large + 1e-4 * x[[0, 1, 0, 1]], large, 0.05).told is None, "they differ as rounding does"
+    assert common_slope(x[:, :2], x[:, :2], 0.05).told is None, "four values have no degree of freedom left"
 
 
 def fitted(x, y):
@@ -144,15 +169,16 @@ def fitted(x, y):
     return found[0], error
 
 
-@pytest.mark.parametrize("speeds", [0.0, 0.3])
-def test_a_common_slope_is_that_of_least_squares_and_the_wider_interval_decides(speeds):
-    generator = np.random.default_rng(7)
-    x = generator.normal(5, 1, (6, 4))
-    y = np.exp(generator.normal(0, speeds, (6, 1))) * (2 * x + generator.normal(0, 0.3, (6, 4)))
+@pytest.mark.parametrize(("rows", "seed", "decides"), [(6, 12, 0), (6, 11, 1), (3, 8, 1)])
+def test_a_common_slope_is_that_of_least_squares_and_the_wider_interval_decides(rows, seed, decides):
+    generator = np.random.default_rng(seed)
+    x = generator.normal(5, 1, (rows, 4))
+    y = np.exp(generator.normal(0, 0.3, (rows, 1))) * (2 * x + generator.normal(0, 0.3, (rows, 4)))
     slope, error = fitted(x, y)
-    without = [fitted(*(np.delete(values, row, axis=0) for values in (x, y)))[0] for row in range(6)]
-    jackknife = np.sqrt(5 * np.var(without))
-    halves = [stats.t.ppf(0.975, 14) * error, stats.t.ppf(0.975, 5) * jackknife]
+    without = [fitted(*(np.delete(values, row, axis=0) for values in (x, y)))[0] for row in range(rows)]
+    jackknife = np.sqrt((rows - 1) * np.var(without))
+    halves = [stats.t.ppf(0.975, 3 * rows - 4) * error, stats.t.ppf(0.975, rows - 1) * jackknife]
+    assert np.argmax(halves) == decides
     found = common_slope(x, y, 0.05)
     assert found.mean == pytest.approx(slope) and found.high - found.mean == pytest.approx(max(halves))
 

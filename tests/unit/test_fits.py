@@ -2,14 +2,19 @@
 
 import math
 import random
+from types import SimpleNamespace
 
 import campaign_builders
 import numpy as np
 import pytest
 
+from tare.model.journals.ledger import Ratios
 from tare.model.records.campaigns import Unit
 from tare.model.records.launches import LaunchRecord
+from tare.model.roles import CONTROL
 from tare.model.schema import parse
+from tare.model.studies.study import HOST
+from tare.stats import fits
 from tare.stats.fits import run_values, step_values
 from tare.stats.sliced.steps import step_seconds
 
@@ -51,3 +56,17 @@ def test_a_void_unit_and_launches_that_failed_have_no_steps():
     assert step_values(unit_of({"host": good, "docker": bad}), "steady") == {"host": pytest.approx(0.15)}
     assert step_values(unit_of({"docker": bad}), "steady") == {}
     assert set(run_values(unit_of({"host": good, "docker": bad}))) == {"host"}
+
+
+def test_ratios_of_a_campaign_have_a_spread_from_two_units_on(monkeypatch):
+    monkeypatch.setattr(fits, "VALUES_OF", {"rounds": dict})
+    units = [{HOST: 1.0, CONTROL: 1.0, "docker": 2.0, "podman": 3.0}, {HOST: 1.0, CONTROL: 1.0, "docker": 8.0}]
+    plan = SimpleNamespace(kind="rounds", launch_names=[HOST, CONTROL, "docker", "podman", "apptainer"])
+    found = fits.ratios_of(plan, units)
+    assert found.keys() == {CONTROL, "docker", "podman"} and found[CONTROL] == Ratios(n=2, mean=0.0, sd=0.0)
+    docker, podman = found["docker"], found["podman"]
+    assert (docker.n, docker.mean) == (2, pytest.approx(math.log(4)))
+    assert docker.sd == pytest.approx(math.log(4) / math.sqrt(2))
+    assert (podman.n, podman.mean, podman.sd) == (1, pytest.approx(math.log(3)), None)
+    plan.kind = "starts"
+    assert fits.ratios_of(plan, units) == {}

@@ -46,8 +46,11 @@ def test_none_gets_less_than_it_takes_in_any_case():
     assert shared_out(100.0, [40.0, 10.0, 10.0], [1.0, 1.0, 2.0]) == pytest.approx([40.0, 20.0, 40.0])
     assert shared_out(100.0, [40.0, 25.0, 10.0], [1.0, 1.0, 2.0]) == pytest.approx([40.0, 25.0, 35.0])
     assert shared_out(-50.0, [40.0, 10.0], [1.0, 9.0]) == [40.0, 10.0]
+    for least, wanted in (([40.0, 10.0], [0.0, 9.0]), ([40.0, 0.0], [1.0, 9.0]), ([-40.0, 10.0], [1.0, None])):
+        with pytest.raises(ValueError, match="positive"):
+            shared_out(100.0, least, wanted)
     with pytest.raises(ValueError, match="positive"):
-        shared_out(100.0, [40.0, 10.0], [0.0, 9.0])
+        shared_out(100.0, [40.0, 10.0], [math.inf, 9.0])
 
 
 def test_what_covers_every_wish_gives_each_at_least_that():

@@ -385,6 +385,7 @@ def test_a_damaged_record_is_refused(tmp_path, text):
         (100.0, 0.0, 2.0, 50, NEVER),
         (100.0, -2.0, -1.0, NEVER, NEVER),
         (0.0, 0.5, 1.0, 0, 0),
+        (0.0, 0.0, 0.5, 0, 0),
         (0.0, -2.0, -1.0, NEVER, NEVER),
     ],
 )

@@ -60,6 +60,7 @@ def test_without_a_spread_the_pilot_is_all():
     found = choose({"docker": [0.1], CONTROL: []})
     assert (found["units"], found["design"], found["widest"]) == (6, "fixed", None)
     assert found["spread"] == {"docker": None, CONTROL: None}
+    assert choose({"docker": SPREAD[:2]})["spread"]["docker"] == pytest.approx(0.01 * 2**0.5), "two have one"
 
 
 def test_an_environment_with_fewer_units_is_judged_by_its_own_degrees_of_freedom():

@@ -477,10 +477,40 @@ def test_packages_that_are_lacking_come_from_the_folder(carried, monkeypatch):
         import tare_test_package
 
         assert tare_test_package.VALUE == 7 and sys.path[0] == str(folder)
-        assert os.environ["PYTHONPATH"] == f"{folder}:/before"
+        assert os.environ["PYTHONPATH"] == f"{folder}:/before" and len(folder.name) == 16
         assert add_packages(carried, ("json",)) is None
+        assert add_packages(carried, ("nobody_brought_this",)) is None, "only what checks records is needed"
     finally:
         sys.path[:] = before
+
+
+def test_a_wheel_that_is_not_what_was_packed_is_refused(carried, monkeypatch):
+    monkeypatch.setattr(carried_packages, "find_spec", lambda name: None)
+    (wheel,) = (carried / "wheels").iterdir()
+    for number in range(8):
+        wheel.write_text(f"another {number}")
+        with pytest.raises(IntegrityError, match="is not what was packed"):
+            add_packages(carried, ("tare_test_package",))
+
+
+def test_wheels_are_packed_for_every_python_by_the_hashes_of_the_lock(tmp_path, monkeypatch):
+    asked = []
+
+    def run(argv, **more):
+        lock = Path(argv[argv.index("--requirement") + 1]).read_text()
+        asked.append((argv[-1], lock, argv[argv.index("--dest") + 1]))
+        return SimpleNamespace(ok=len(asked) != 6, explain=lambda: "no network")
+
+    monkeypatch.setattr(carried_packages, "run", run)
+    carried_packages.pack_packages(tmp_path / "wheels")
+    assert [version for version, *_ in asked] == list(carried_packages.PYTHONS)
+    (lock,) = {lock for _, lock, _ in asked}
+    assert {line.split("==")[0] for line in lock.splitlines()} == set(carried_packages.PACKAGES)
+    assert all("--hash=sha256:" in line for line in lock.splitlines())
+    assert {folder for *_, folder in asked} == {str(tmp_path / "wheels")}
+    with pytest.raises(UnavailableError, match="no network"):
+        carried_packages.pack_packages(tmp_path / "others")
+    assert len(asked) == 6
 
 
 def test_a_package_that_nobody_brought_is_named_with_its_remedy(tmp_path, monkeypatch):
@@ -510,10 +540,18 @@ def test_what_checks_records_is_brought_whole_where_it_is_too_old_and_fits_this_
 
 @pytest.mark.parametrize(
     ("version", "checks"),
-    [("2.6.9", False), ("2.7", True), ("2.12.1", True), ("1.10", False), ("3.0", True), ("unknown", False)],
-)
+    [
+        ("2.6.9", False), ("2.7", True), ("2.12.1", True), ("1.10", False), ("3.0", True), ("unknown", False),
+        (None, False),
+    ],
+)  # fmt: skip
 def test_this_pythons_own_pydantic_checks_where_it_is_new_enough(tmp_path, monkeypatch, version, checks):
-    monkeypatch.setattr(carried_packages.metadata, "version", lambda name: version)
+    def installed(name):
+        if version is None:
+            raise carried_packages.metadata.PackageNotFoundError(name)
+        return version
+
+    monkeypatch.setattr(carried_packages.metadata, "version", installed)
     if checks:
         assert add_packages(tmp_path, carried_packages.CHECKER) is None
     else:

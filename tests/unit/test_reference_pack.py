@@ -19,7 +19,7 @@ from tare.core.files import project_root, read_json, sha256_file, write_json
 from tare.experiments import reference, reference_pack, reference_parts
 from tare.experiments.reference_parts import Clock
 from tare.model.journals import references as folders
-from tare.model.journals.sealed import read_sealed
+from tare.model.journals.sealed import LOCK, read_sealed
 from tare.model.studies import study
 
 STUDY = "recorded"
@@ -89,6 +89,23 @@ def test_the_packed_journal_holds_the_sealed_bytes(recorded):
     packed.write_bytes(packed.read_bytes()[:50])
     with pytest.raises(IntegrityError, match="cut short"):
         read_sealed(sealed)
+
+
+def test_what_is_finished_again_packs_what_is_new_and_changes_nothing_else(recorded):
+    content = read_json(recorded / "reference.json")
+    content.pop("files")
+    before = {path: path.read_bytes() for path in recorded.rglob("*") if path.is_file()}
+    earlier = folders.sealed_campaigns(recorded)[0].parent
+    (earlier / LOCK).touch()
+    reference_pack.finish(recorded, content)
+    assert {path: path.read_bytes() for path in recorded.rglob("*") if path.is_file()} == before
+    later = earlier.with_name("rounds.host.later")
+    write_campaign(later, *rounds_campaign(STUDY, "mnist_cnn", ["host"], {}, 6, random.Random(1), None, None), None)
+    rows = (later / "units.jsonl").read_bytes()
+    reference_pack.finish(recorded, content)
+    packed = (later / "units.jsonl.gz").read_bytes()
+    assert gzip.decompress(packed) == rows and not (later / "units.jsonl").exists()
+    assert packed[4:8] == bytes(4), "no time of compression: equal bytes are packed to equal bytes"
 
 
 def relist(folder):

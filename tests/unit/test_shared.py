@@ -36,7 +36,9 @@ from tare.literature.published import load
 from tare.machine import contention
 from tare.model import closure, tables
 from tare.model.environment import Quota
+from tare.model.journals.units import GIVE_UP_AFTER
 from tare.model.levels import levels_text
+from tare.model.records.campaigns import Unit
 from tare.model.records.launches import CONTENTION
 from tare.model.registry import HOST, scenario_names
 from tare.model.roles import CONTROL, alone_of, read_role
@@ -140,6 +142,82 @@ def test_the_threads_of_a_neighbour_reach_it_and_not_the_launch(config, launched
         assert launched.seen[-1][1].threads == 1 and launched.threads[-1] == wanted
 
 
+@pytest.fixture
+def rounds_beside(config, monkeypatch):
+    """A design's plan and rounds, by its arm; `asked` has what is launched beside a neighbour, by name."""
+    site, asked = Site(environment=Adapter(), python="", reference=None, data=None), {}
+
+    def member(name, order, spec, limit, threads):
+        asked[name] = (order.pad_bytes, spec.batch, limit, threads)
+        return shared.LaunchRecord(status="ok", reason=None)
+
+    def alone(plan, sites, done, order, pads):
+        return {"alone": order}
+
+    monkeypatch.setattr(beside, "launch_member", member)
+    monkeypatch.setattr(beside, "one_after_other", alone)
+    checked = study.check(study.merge(config, {"shared": {"threads": 2}}))
+
+    def design(arm=None):
+        arm = arm and arms.parse(arm)
+        part = json.loads(study.part_of(checked, "rounds", "mnist_cnn", arm, "shared"))
+        sites = dict.fromkeys(arms.launch_names(arm, [HOST, "docker"], "shared"), site)
+        own = study.load_part(study.RoundsPart, json.dumps({**part, "device": "cpu"}))
+        made = beside.rounds_beside(Setup(study=own, workload="mnist_cnn", sites=sites, arm=arm, scenario="shared"))
+        plan = made.plan.replace(discarded=1)
+        return plan.replace(conditions=plan.conditions.replace(page_cache="warm")), made.run_unit
+
+    return design, asked
+
+
+def a_round(names, voided=None, **reasons):
+    """A round that was measured; launches in `reasons` have failed."""
+    launches = {
+        name: shared.LaunchRecord(status="failed" if name in reasons else "ok", reason=reasons.get(name))
+        for name in names
+    }
+    return Unit(unit=0, discarded=False, voided=voided, cost_s=1.0, order=tuple(names), launches=launches)
+
+
+@pytest.mark.parametrize(
+    ("arm", "batch", "limit"), [(None, 64, "none"), ("neighbour=small", 8, "none"), ("limits=quota", 64, "quota")]
+)
+def test_a_round_launches_all_of_them_with_the_arms_neighbour_and_limit(rounds_beside, arm, batch, limit):
+    design, asked = rounds_beside
+    plan, run_unit = design(arm)
+    row = run_unit(plan, 1, [a_round(plan.launch_names)])
+    assert sorted(row["order"]) == sorted(plan.launch_names) == sorted(asked) and len(asked) == 6
+    assert list(row["launches"]) == row["order"] and set(row["pages"]) == set(asked)
+    assert {told[1:] for told in asked.values()} == {(batch, limit, 2)}
+    assert len({told[0] for told in asked.values()}) > 1, "each has a pad of its own"
+
+
+def test_a_neighbour_is_small_in_rounds_of_a_small_one_where_the_study_has_its_batch(config):
+    part = study.part_of(study.check(config), "rounds", "mnist_cnn", arms.parse("neighbour=small"), "shared")
+    own = study.load_part(study.RoundsPart, json.dumps({**json.loads(part), "device": "cpu"}))
+    assert [beside.neighbour_spec(own, small=small).batch for small in (False, True)] == [64, 8]
+    own = own.replace(shared=own.shared.replace(small_batch=None))
+    assert beside.neighbour_spec(own, small=True).batch == 64
+
+
+def test_rounds_that_only_warm_the_page_cache_have_no_neighbour(rounds_beside):
+    design, asked = rounds_beside
+    plan, run_unit = design()
+    for done in ([], [a_round(plan.launch_names, voided="it did not stop")]):
+        names = run_unit(plan, len(done), done)["alone"]
+        assert sorted(names) == sorted(name for name in plan.launch_names if read_role(name).is_alone)
+    assert not asked
+    as_found = plan.replace(conditions=plan.conditions.replace(page_cache="as_found"))
+    assert len(run_unit(as_found, 0, [])["launches"]) == len(asked) == 6
+
+
+def test_a_launch_that_was_given_up_is_not_tried_beside_a_neighbour(rounds_beside):
+    design, asked = rounds_beside
+    plan, run_unit = design()
+    row = run_unit(plan, 3, [a_round(plan.launch_names, docker="no such image")] * GIVE_UP_AFTER)
+    assert row["launches"]["docker"].status == "skipped" and set(asked) == {*plan.launch_names} - {"docker"}
+
+
 def test_the_programs_of_a_campaign_beside_a_neighbour_are_its_neighbours_too():
     plain = set(closure.measurement("rounds", "mnist_cnn", ["host"]))
     found = set(closure.measurement("rounds", "mnist_cnn", ["host"], scenario="shared", neighbour="alexnet"))
@@ -168,6 +246,11 @@ def test_causes_have_no_neighbour_and_a_study_without_one_is_told_so():
         beside.design_of("causes", fakes.study())
     with pytest.raises(UserError, match="config: shared: it is missing"):
         beside.design_of("rounds", fakes.study())
+    with pytest.raises(UserError, match="there are no steps in it"):
+        beside.design_of("steps", fakes.study())
+    whole = study.load_checked(project_root() / "config/nthu2018.yaml")
+    part = study.load_part(study.RoundsPart, study.part_of(whole, "rounds", "alexnet", None, "shared"))
+    assert beside.design_of("rounds", part) is beside.rounds_beside
 
 
 # --- limits

@@ -8,53 +8,21 @@ import pytest
 
 from tare.model.registry import HOST
 from tare.model.roles import CONTROL
-from tare.stats.intervals import (
-    Spread,
-    body_estimates,
-    log_ratios_of,
-    rounds_needed,
-    student,
-    t_interval,
-    t_quantile,
-)
+from tare.stats.intervals import Spread, student, t_interval, t_quantile
 from tare.stats.sliced.steps import step_effects, step_seconds
-from tare.stats.sliced.switches import SwitchCost, at_long_quantum, switch_cost
+from tare.stats.sliced.switches import (
+    SwitchCost,
+    SwitchCosts,
+    _Found,
+    _jackknife,
+    _Sums,
+    _within,
+    at_long_quantum,
+    switch_cost,
+)
 from tare.stats.sliced.whole import Once, whole_run
 
 NAMES = [HOST, CONTROL, "docker"]
-
-
-def test_a_body_is_compared_with_the_geometric_mean_of_the_hosts():
-    rounds = [{HOST: 1.0, CONTROL: 4.0, "docker": 6.0}, {HOST: 2.0, CONTROL: 2.0, "docker": None}, {HOST: 3.0}]
-    found = log_ratios_of(rounds, NAMES)
-    assert found["docker"] == pytest.approx([math.log(3.0)])  # the mean of 1 and 4 is 2
-    assert found[CONTROL] == pytest.approx([math.log(4.0), 0.0])
-
-
-def test_each_launch_has_its_own_spread():
-    rounds = [{HOST: 1.0, CONTROL: 1.0, "docker": 1.0 + 0.01 * k, "quiet": 2.0 + 0.001 * k} for k in range(6)]
-    found = body_estimates(rounds, [*NAMES, "quiet"])
-    for name in ("docker", "quiet"):
-        assert found[name].spreads[0] == student([math.log(one[name]) for one in rounds]).spreads[0]
-
-
-@pytest.mark.parametrize(
-    ("spread", "half_width", "rounds"),
-    [
-        # t(0.975, 5) = 2.570582: at six 0.010494, at seven (t(0.975, 6) = 2.446912) 0.009248
-        (0.01, 0.0105, 6),
-        (0.01, 0.0104, 7),
-        (0.0, 0.01, 2),
-    ],
-)
-def test_rounds_for_a_half_width(spread, half_width, rounds):
-    assert rounds_needed(spread, half_width, 0.05) == rounds
-    assert rounds_needed(spread, half_width, 0.05, fewest=9) == 9
-
-
-def test_no_number_of_rounds_gives_a_half_width_of_nothing():
-    with pytest.raises(ValueError, match="half-width 0"):
-        rounds_needed(0.01, 0.0, 0.05)
 
 
 def test_launch_and_row_come_back_whatever_storms_hit_one_launch():
@@ -93,6 +61,8 @@ def test_missing_steps_and_launches_are_left_out():
     assert math.isnan(found[3])
     seconds = step_seconds(np.column_stack([logs, np.full(4, np.nan)]), [*NAMES, "none"])
     assert seconds == pytest.approx({HOST: 5.0, CONTROL: 5.0, "docker": 10.0})
+    with pytest.raises(ValueError, match="shape"):
+        step_effects(np.array([1.0, 2.0]))
     with pytest.raises(ValueError, match="no step"):
         step_effects(np.diag([1.0, 2.0, 3.0]) + np.diag([np.nan] * 2, 1) * 0 + np.where(np.eye(3), 0, np.nan))
 
@@ -162,8 +132,16 @@ def test_without_quanta_that_vary_there_is_no_cost():
     assert switch_cost(own, switches, noise, NAMES).to_host["docker"].seconds is None
     estimate = student([0.1, 0.2, 0.3])
     assert at_long_quantum(estimate, found, "docker", (25.0, 25.0)) is estimate
+    less = (part[:, :1] for part in (own, switches, assigned))
+    own_1, switches_1, assigned_1 = less
+    for shapes in (
+        *((own, switches, assigned_1), (own, switches_1, assigned), (own_1, switches, assigned)),
+        *((own, switches_1, assigned_1), (own_1, switches_1, assigned), (own[0], switches[0], assigned[0])),
+    ):
+        with pytest.raises(ValueError, match="not alike"):
+            switch_cost(*shapes, NAMES)
     with pytest.raises(ValueError, match="not alike"):
-        switch_cost(own, switches, assigned[:, :1], NAMES)
+        switch_cost(own, switches, assigned, NAMES[:2])
 
 
 def test_a_round_without_one_launch_counts_for_the_others():
@@ -189,6 +167,109 @@ def test_at_the_limit_of_long_quanta_switches_are_free():
     common = at_long_quantum(before, replace(costs, common=one), "docker", (25.0, 10.0), alike=True)
     assert common.mean - before.mean == pytest.approx(math.log(0.95 / 0.98))
     assert common.lasting == Spread(unit=pytest.approx(0.0161117, rel=1e-4), degrees=7)
+
+
+def of_switches(docker_ms, hosts_ms=2.0, error_ms=(0.5, 1.0)):
+    """Costs by hand, of docker beyond the hosts and of the hosts."""
+    more, hosts = (
+        SwitchCost(seconds=None if ms is None else ms / 1e3, error=error / 1e3, degrees=degrees)
+        for ms, error, degrees in ((docker_ms, error_ms[0], 7), (hosts_ms, error_ms[1], 9))
+    )
+    return SwitchCosts(by_launch={}, common=hosts, hosts=hosts, to_host={"docker": more})
+
+
+def test_the_limit_of_long_quanta_by_hand():
+    # docker 3 ms 25 times a second, the hosts 2 ms 10 times: 0.925 and 0.98 of the time are left.
+    before = student([0.1, 0.2, 0.3])
+    after = at_long_quantum(before, of_switches(1.0), "docker", (25.0, 10.0))
+    assert after.mean - before.mean == pytest.approx(math.log(0.925 / 0.98))
+    errors = 25 / 0.925 * 0.5e-3, (25 / 0.925 - 10 / 0.98) * 1e-3
+    assert after.lasting == Spread(unit=pytest.approx(math.hypot(*errors)), degrees=7)
+    sure = at_long_quantum(before, of_switches(1.0, error_ms=(0.5, 0.0)), "docker", (25.0, 10.0))
+    assert sure.lasting.unit == pytest.approx(errors[0])
+
+
+@pytest.mark.parametrize(
+    ("docker_ms", "hosts_ms", "rates"),
+    [
+        *((None, 2.0, (25.0, 10.0)), (1.0, None, (25.0, 10.0))),  # a cost is not known
+        *((1.0, 2.0, (400.0, 10.0)), (1.0, 2.0, (25.0, 600.0))),  # switches are all that there is, or more
+        *((250.0, 250.0, (2.0, 1.0)), (250.0, 250.0, (1.0, 4.0))),
+    ],
+)
+def test_an_estimate_stays_where_switches_can_not_be_taken_off(docker_ms, hosts_ms, rates):
+    before = student([0.1, 0.2, 0.3])
+    assert at_long_quantum(before, of_switches(docker_ms, hosts_ms), "docker", rates) is before
+    assert at_long_quantum(student([]), of_switches(1.0), "docker", (25.0, 10.0)) == student([])
+
+
+def test_the_interval_of_a_switchs_cost_is_students():
+    found = SwitchCost(seconds=0.002, error=0.001, degrees=7).interval(0.05)
+    assert found.n == 8 and found.told == pytest.approx((0.002, 0.002 - 2.364624e-3, 0.002 + 2.364624e-3))
+    lacking = SwitchCost(seconds=0.002, error=None, degrees=7).interval(0.05)
+    assert (lacking.n, lacking.mean, lacking.told) == (8, 0.002, None)
+
+
+def test_costs_have_the_error_of_the_jackknife_and_the_rounds_that_hold_all_of_them():
+    # Less the second: 0.2, 0.3, 0.1 and 0.2 without each round, with a variance of 0.005.
+    held = np.ones((4, 3), dtype=bool)
+    found = _Found(
+        known=[0, 2],
+        held=held,
+        costs=np.array([0.3, 0.1]),
+        without=np.array([[0.3, 0.1], [0.4, 0.1], [0.2, 0.1], [0.3, 0.1]]),
+    )
+    one = found.cost([0], [2])
+    assert (one.seconds, one.error, one.degrees) == (pytest.approx(0.2), pytest.approx(math.sqrt(3 * 0.005)), 3)
+    assert found.cost([0, 2]).seconds == pytest.approx(0.2) and found.cost([2], [0, 2]).seconds == pytest.approx(
+        -0.1
+    )
+    assert found.cost([0, 1]).seconds is found.cost([]).seconds is None
+    held[0, 2] = False
+    assert (found.cost([0], [2]).degrees, found.cost([0]).degrees) == (2, 3)
+    held[1, 2] = False
+    assert found.cost([0], [2]).seconds is None and found.cost([0]).seconds == pytest.approx(0.3)
+
+
+@pytest.mark.parametrize(("rounds", "known"), [(4, [0, 1]), (3, [0, 1]), (2, [])])
+def test_a_launch_whose_switches_the_quanta_hardly_move_has_no_cost(rounds, known):
+    """Its sum over rounds by its standard error: 3.3 of the first two launches, 3.1 of the third."""
+    apart = np.resize([1.0, -1.0], rounds)
+    apart /= apart.std(ddof=1)
+    level_n = np.array([3.3, 3.3, 3.1]) / math.sqrt(rounds) + (apart - apart.mean())[:, None]
+    each = np.broadcast_to(np.eye(3), (rounds, 3, 3))
+    assert _jackknife(_Sums(level_y=level_n, level_n=level_n, y=level_n, n=each)).known == known
+
+
+@pytest.mark.parametrize("rows", [True, False])
+def test_what_is_within_segments_steps_and_rows_is_what_least_squares_leaves(rows):
+    generator = np.random.default_rng(3)
+    shape = (3, 5, 2)
+    mask = np.ones(shape, dtype=bool)
+    mask[1, 2, 0] = False
+    values = generator.normal(0, 1, (*shape, 2))
+    found = _within(values, mask, 2, rows=rows)
+    r, k, e = (index.ravel() for index in np.indices(shape))
+    kinds = [(r * 2 + e) * 3 + k // 2, k * 2 + e, *([r * 5 + k] if rows else [])]
+    design = np.concatenate([own[:, None] == np.unique(own) for own in kinds], axis=1)[mask.ravel()].astype(float)
+    for variable in range(2):
+        own = values[..., variable][mask]
+        left = own - design @ np.linalg.lstsq(design, own, rcond=None)[0]
+        assert found[..., variable][mask] == pytest.approx(left, abs=1e-6)
+    assert found.shape == values.shape and (found[~mask] == 0).all()
+
+
+def test_two_launches_differ_by_what_a_switch_costs_one_of_them_more():
+    own, switches, assigned = sliced_steps(np.random.default_rng(12), [0.001, 0.004], rounds=12)
+    found = switch_cost(own, switches, assigned, [HOST, "docker"])
+    more = found.to_host["docker"]
+    assert abs(more.seconds - 0.003) <= 3.5 * more.error < 0.002
+    nobody = switch_cost(own, switches, assigned, ["podman", "docker"])
+    assert nobody.hosts.seconds is None and nobody.to_host == {} and nobody.common == found.common
+    own[2, 3, 1] = 0.0
+    without = switch_cost(own, switches, assigned, [HOST, "docker"])
+    own[2, 3, 1] = np.nan
+    assert without == switch_cost(own, switches, assigned, [HOST, "docker"]) != found
 
 
 def group(generator, n, host_s, more_s, spread=0.0):
@@ -217,6 +298,41 @@ def test_start_and_exit_are_compared_with_both_hosts():
         {"start": 0.25, "body": 0.0, "exit": -0.15, "total": 0.1}
     )
     assert found.host_s == pytest.approx({"start": 0.25, "body": 4.0, "exit": 0.25, "total": 4.5})
+    nothing = Once(env=[0.0] * 6, host=[0.0] * 6, control=[0.0] * 6)
+    alike = whole_run(nothing, body, nothing)
+    assert alike.host_s["total"] == 4.0 and alike.estimate.mean == alike.seconds["total"].mean == 0.0
+    assert alike.estimate.spreads == (Spread(unit=0.0, degrees=3 * 5),)
+
+
+def test_a_body_that_varies_brings_its_ratio_and_its_level():
+    """By small changes of the mean ratio and of the hosts' mean level, as the delta method has it."""
+    body = Once(env=[4.4, 4.1, 4.9], host=[4.0, 3.9, 4.4], control=[4.1, 4.2, 4.3])
+    start, exit = (
+        Once(env=[0.6] * 3, host=[0.5] * 3, control=[0.5] * 3),
+        Once(env=[0.2] * 3, host=[0.3] * 3, control=[0.3] * 3),
+    )
+    found = whole_run(start, body, exit)
+    env, host, control = np.log([body.env, body.host, body.control])
+    level = (host + control) / 2
+    theta = env - level
+
+    def seconds(change=(0.0, 0.0)):
+        hosts_s = math.exp(level.mean() + change[1])
+        return hosts_s, hosts_s * math.exp(theta.mean() + change[0])
+
+    def more(change):
+        hosts_s, env_s = seconds(change)
+        return env_s - hosts_s
+
+    def ratio(change):
+        hosts_s, env_s = seconds(change)
+        return math.log((0.8 + env_s) / (0.8 + hosts_s))
+
+    step = 1e-6
+    for of, one in ((more, found.seconds["body"]), (more, found.seconds["total"]), (ratio, found.estimate)):
+        by_theta, by_level = ((of(change) - of((0.0, 0.0))) / step for change in ((step, 0.0), (0.0, step)))
+        assert one.spreads[0].unit == pytest.approx(np.std(by_theta * theta + by_level * level, ddof=1), rel=1e-4)
+        assert one.spreads[0].degrees == pytest.approx(2) and one.mean == pytest.approx(of((0.0, 0.0)))
 
 
 def test_the_variance_of_a_whole_run_is_that_of_its_terms():
@@ -247,5 +363,7 @@ def test_terms_that_can_not_be_are_refused():
             whole_run(bad, good, good)
     with pytest.raises(ValueError, match="positive"):
         whole_run(good, Once(env=[0.0], host=[1.0], control=[1.0]), good)
+    with pytest.raises(ValueError, match="outweigh"):
+        whole_run(good, good, Once(env=[-5.0] * 3, host=[1.0] * 3, control=[1.0] * 3))
     with pytest.raises(ValueError, match="missing"):
         whole_run(Once(env=[math.nan], host=[1.0], control=[1.0]), good, good)

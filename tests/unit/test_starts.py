@@ -89,7 +89,8 @@ def test_a_broken_environment_is_not_tried_again_and_stops_no_other(study, launc
     assert first["docker/cold"].status == "failed"
     assert [first["docker/warm"].status, second["docker/cold"].status] == ["skipped", "skipped"]
     assert second["docker/warm"].reason == "not tried again: no such image"
-    assert all(unit.launches["apptainer/warm"].ok for unit in record.units)
+    others = [one for unit in (first, second) for name, one in unit.items() if "docker" not in name]
+    assert len(others) == 2 * 2 * (len(SITES) - 1) and all(one.ok for one in others)
 
 
 def test_where_the_cache_can_not_be_emptied_nothing_is_called_cold(study, launches, tmp_path, monkeypatch):
@@ -115,6 +116,16 @@ def test_machine_reads_are_counted_in_bytes_or_not_at_all(tmp_path):
     assert starts.read_so_far(tmp_path / "missing") is None
 
 
+@pytest.mark.parametrize(
+    ("before", "after", "read"), [(100, 350, 250), (0, 0, 0), (None, 350, None), (100, None, None)]
+)
+def test_a_start_has_what_the_machine_read_meanwhile(study, launches, monkeypatch, before, after, read):
+    counts = iter((before, after))
+    monkeypatch.setattr(starts, "read_so_far", lambda: next(counts))
+    plan = starts.starts(Setup(study=study, workload="mnist_cnn", sites=SITES)).plan
+    assert starts._start(SITES["docker"], plan.spec, plan.conditions, 0).machine_read_bytes == read
+
+
 def test_a_start_counts_what_the_process_read(tmp_path):
     source = tmp_path / "io"
     source.write_text("rchar: 9\nread_bytes: 4096\nwrite_bytes: 0\n")
@@ -124,7 +135,8 @@ def test_a_start_counts_what_the_process_read(tmp_path):
     assert "No such file" in start.read_bytes(str(tmp_path / "missing"))[1]
 
 
-def test_an_unknown_workload_or_environment_is_one_line(tmp_path):
+def test_an_unknown_workload_or_environment_is_one_line_before_anything_is_asked(tmp_path, monkeypatch):
+    monkeypatch.setattr(starts, "sites", lambda *_: pytest.fail("it asks the others already"))
     with pytest.raises(UserError, match="no workload 'mnist'"):
         starts.measure_starts('{"stacks": []}', "mnist", ["docker"], None, tmp_path / "sealed.json")
     with pytest.raises(UserError, match="no environment 'dokcer'"):

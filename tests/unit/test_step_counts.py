@@ -12,7 +12,7 @@ from tare.model import tables
 from tare.model.journals.units import share_of
 from tare.model.roles import CONTROL
 from tare.model.studies.study import HOST
-from tare.stats.ranks import fewest_values, signed_rank_interval
+from tare.stats.ranks import _cumulative, fewest_values, signed_rank_interval
 
 
 def test_the_interval_of_signed_ranks_by_hand():
@@ -23,6 +23,8 @@ def test_the_interval_of_signed_ranks_by_hand():
     assert signed_rank_interval([1, 2, 3, 4, 5, 60], 0.05).told == (3.5, 1, 60)
     assert signed_rank_interval([1, 2, 3, 4, 5], 0.05).told is None
     assert signed_rank_interval([], 0.05).mean is None
+    # Sums of the ranks 1, 2, 3 that are positive: 0, 1, 2, 3 twice, 4, 5, 6 of eight cases.
+    assert _cumulative(3).tolist() == [number / 8 for number in (1, 2, 3, 5, 6, 7, 8)]
 
 
 @pytest.mark.parametrize("size", [7, 12])

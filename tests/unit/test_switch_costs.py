@@ -139,9 +139,3 @@ def test_a_difference_that_may_be_chance_is_not_named(monkeypatch):
     unsure = SwitchCosts(by_launch={}, common=cost(0.5), hosts=cost(0.5), to_host={"docker": cost(2.0, 1.5)})
     monkeypatch.setattr(switch_costs, "switch_cost", lambda *_: unsure)
     assert "costs it" not in (verdict(steps_of(campaign()), "docker")["reason"] or "")
-
-
-def test_spreads_of_a_sum():
-    one = Spread(unit=3.0, degrees=5).plus(Spread(unit=4.0, degrees=20))
-    assert one.unit == pytest.approx(5.0) and one.degrees == pytest.approx(625 / (81 / 5 + 256 / 20))
-    assert Spread(unit=0.0, degrees=5).plus(Spread(unit=0.0, degrees=3)).unit == 0.0

@@ -364,6 +364,11 @@ def test_an_emulated_run_of_images_takes_the_smallest_and_few_and_says_so(worklo
     assert short.steps * short.batch == own["samples"] and own["warmup_steps"] < short.steps
     assert own.get("loader_workers", 1) == own.get("epochs", 1) == own["warmup_steps"] == 1
     assert own.keys() == spec.options.keys() and own["learning_rate"] == spec.options["learning_rate"]
+    named = {one.split()[0] for one in told[1:]}
+    assert named == {name for name in own if own[name] != spec.options[name]}
+    needed_s = emulated.SLOWER * own["samples"] * registry.describe_workload(workload, own)["sample_s"]
+    assert emulated.too_long(short, workload, needed_s) is None
+    assert emulated.too_long(short, workload, 0.99 * needed_s) is not None
     reason = emulated.too_long(short, workload, emulated.LIMIT_S)
     assert (reason is None) == (workload != "inception3"), "whose smallest images have 299 pixels"
     assert emulated.too_long(short, workload, 3600.0) is None

@@ -66,6 +66,9 @@ def test_the_words_of_ncu():
         ("/usr/lib/nsight-compute/ncu", "/usr/lib/nsight-compute"),
         ("/opt/nvidia/nsight-compute/2025.1/target/linux/ncu", "/opt/nvidia/nsight-compute/2025.1"),
         ("/usr/local/cuda-12.4/nsight-compute-2024.1.1/ncu", "/usr/local/cuda-12.4/nsight-compute-2024.1.1"),
+        ("/usr/lib/nsight-compute/target/linux/ncu", "/usr/lib/nsight-compute"),
+        ("/opt/nsight-systems-2025.1/nsight-compute/ncu", "/opt/nsight-systems-2025.1"),
+        ("/opt/nsight-systems/2025.1/nsight-compute/target/ncu", "/opt/nsight-systems/2025.1"),
         ("/home/me/tools/ncu", "/home/me/tools"),
     ],
 )
@@ -101,6 +104,7 @@ def test_two_launches_count_traffic_once_through_and_operations_by_replay(tmp_pa
     assert rows["dram_read_bytes"] == 5120 and rows["dram_write_bytes"] == 2048
     assert rows["hbm_transactions"] == 128 + 32 + 32 + 32
     assert list(tmp_path.glob("*.csv")) == [], "the raw text is not left beside the packed one"
+    assert (tmp_path / record["parts"][0]["file"]).read_bytes()[4:8] == bytes(4), "no time of compression"
 
 
 def test_counters_that_the_driver_reserves_are_unavailable_with_the_remedy(tmp_path, monkeypatch, with_ncu):
@@ -115,8 +119,9 @@ def test_counters_that_the_driver_reserves_are_unavailable_with_the_remedy(tmp_p
     assert record["status"] == "unavailable" and "ERR_NVGPUCTRPERM" in record["reason"] and record["remedy"]
 
 
-def test_a_launch_that_dies_under_ncu_is_a_failure_and_not_a_zero(tmp_path, monkeypatch, with_ncu):
-    launch, _ = fake_launch([None], status="failed")
+@pytest.mark.parametrize("status", ["failed", "timeout"])
+def test_a_launch_that_dies_under_ncu_is_a_failure_and_not_a_zero(tmp_path, monkeypatch, with_ncu, status):
+    launch, _ = fake_launch([None], status=status)
     monkeypatch.setattr(counter_launches, "launch", launch)
     record = counter_launches.count(SITE, SPEC, CONDITIONS, tmp_path, (9, 0))
     assert record["status"] == "failed" and "it died" in record["reason"]
@@ -159,15 +164,15 @@ def test_a_script_on_path_is_followed_to_the_program_that_environments_can_start
     """A toolkit's `bin/ncu` starts another script elsewhere, which starts the program."""
     script, other = tmp_path / "cuda-13.0/bin/ncu", tmp_path / "opt/nsight-compute/2024.1.1/target/linux-x64/ncu"
     program = tmp_path / "opt/nsight-compute/2025.3.1/target/linux-x64/ncu"
-    foreign = tmp_path / "opt/nsight-compute/2025.3.1/target/linux-a64/ncu"
-    for path in (script, other, program, foreign):
+    foreign, third = (program.parents[1] / f"linux-{name}64/ncu" for name in ("a", "b"))
+    for path in (script, other, program, foreign, third):
         path.parent.mkdir(parents=True)
     script.write_text("#!/usr/bin/env bash\nexec elsewhere\n")
     head = bytearray(Path("/proc/self/exe").read_bytes()[:64])
     for path in (other, program):
         path.write_bytes(head)
-    head[18] ^= 0xFF
-    foreign.write_bytes(head)  # of another processor
+    for path, changed in ((foreign, b"\xff\x00"), (third, bytes([head[18], head[19] ^ 0xFF]))):
+        path.write_bytes(head[:18] + changed + head[20:])  # of another processor
     answer = SimpleNamespace(ok=True, stdout="Version 2025.3.1.0 (build 36398880) (public-release)")
     monkeypatch.setattr(counter_launches, "run", lambda argv, **more: answer)
     monkeypatch.setattr(counter_launches.shutil, "which", lambda name: str(script))
@@ -175,6 +180,10 @@ def test_a_script_on_path_is_followed_to_the_program_that_environments_can_start
     assert counter_launches._binary(script, "2025.3.1.0", places) == program
     assert counter_launches._installation(program) == tmp_path / "opt/nsight-compute/2025.3.1"
     assert counter_launches._binary(program, "2025.3.1.0", places) == program
+    for told, starts in (("2025.3.1.0", False), ("2025.3.1.9", True), ("2025.3.0.9", True)):
+        answer.ok, answer.stdout = starts, f"Version {told} (build 36398880) (public-release)"
+        assert counter_launches._binary(script, "2025.3.1.0", places) == script, "it does not answer as the script"
+    answer.ok, answer.stdout = True, "Version 2025.3.1.0 (build 36398880) (public-release)"
     program.unlink()
     assert counter_launches._binary(script, "2025.3.1.0", places) == script
     assert counter_launches.find().version == "2025.3.1.0"

@@ -171,7 +171,7 @@ def _within(values: np.ndarray, mask: np.ndarray, segment: int, *, rows: bool) -
     split = (rounds, (steps + padding) // segment, segment, launches)
     for _ in range(SWEEPS):
         before = left
-        for shape, axis in (((*split, -1), 2), ((rounds, -1, launches, variables), 0), *([(left.shape, 2)] * rows)):
+        for shape, axis in (((*split, variables), 2), (left.shape, 0), *([(left.shape, 2)] * rows)):
             part, weight = left.reshape(shape), weights.reshape(*shape[:-1], 1)
             count = np.maximum(weight.sum(axis=axis, keepdims=True), 1)
             left = (weight * (part - part.sum(axis=axis, keepdims=True) / count)).reshape(before.shape)
@@ -187,14 +187,14 @@ class _Found:
 
     known: list[int]
     held: np.ndarray
-    costs: np.ndarray | None = None
-    without: np.ndarray | None = None
+    costs: np.ndarray
+    without: np.ndarray
     reason: str | None = None
 
     def cost(self, above: Sequence[int], below: Sequence[int] = ()) -> SwitchCost:
         """Mean of the launches `above`, less the mean of those `below`."""
         wanted = {*above, *below}
-        if self.costs is None or self.without is None or not wanted or not wanted <= set(self.known):
+        if not wanted or not wanted <= set(self.known):
             reason = self.reason or "no steps of this launch in which the assigned quanta move the switches"
             return SwitchCost(seconds=None, error=None, degrees=0, reason=reason)
         weights = np.zeros(len(self.known))
@@ -214,8 +214,7 @@ def _jackknife(sums: _Sums) -> _Found:
     known = [int(number) for number in np.flatnonzero(moved)]
     held = sums.level_n != 0
     if not known or len(held) < FEWEST_ROUNDS:
-        return _Found(
-            known=[], held=held, reason="the assigned quanta hardly move the number of switches in a step"
-        )
+        reason = "the assigned quanta hardly move the number of switches in a step"
+        return _Found(known=[], held=held, costs=np.zeros(0), without=np.zeros((len(held), 0)), reason=reason)
     without = np.array([sums.without(number).costs(known) for number in range(len(held))])
     return _Found(known=known, held=held, costs=sums.costs(known), without=without)
