@@ -21,7 +21,7 @@ from typing import IO, Any
 from tare.core.process import Finished, ended, kill_group, start
 
 LONGEST_LINE_BYTES = 1 << 24
-READ_BYTES = 1 << 16
+READ_BYTES = 65_536
 KEPT = 1 << 20  # characters of a program's streams, the last ones
 ORDERS, ANSWERS = "orders", "answers"  # as in tare/worker/line.py
 LISTEN_S = 60.0  # for a program to take a line

@@ -88,12 +88,12 @@ def by_core(cpus: Iterable[int], topology: Path) -> list[int]:
 
 def ranked(siblings: Mapping[int, str | None]) -> list[int]:
     """As `by_core`, of CPUs with all CPUs of their core, as the kernel lists these; pure."""
-    seen: dict[str, int] = {}
+    seen: list[str] = []
     found = []
     for cpu, of_core in siblings.items():
         core = of_core or f"cpu{cpu}"
-        seen[core] = seen.get(core, 0) + 1
-        found.append((seen[core], cpu))
+        found.append((seen.count(core), cpu))
+        seen.append(core)
     return [cpu for _, cpu in sorted(found)]
 
 

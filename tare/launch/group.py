@@ -158,14 +158,13 @@ def _watch(live: Sequence[Live], conditions: Conditions) -> tuple[int, Status, s
                 selector.register(descriptor, selectors.EVENT_READ, one)
         while waiting := [one for one in live if one.record is None]:
             absent = [one for one in waiting if not one.started]
-            deadline = starts if absent else ends
+            deadline, what = (starts, "did not start") if absent else (ends, "was still running")
             if time.monotonic() >= deadline:
                 late = (absent or waiting)[0]
-                what = "did not start" if absent else "was still running"
                 return late.rank, "timeout", f"{late.name} {what} after {deadline - begun:.0f} s"
             heard = selector.select(min(LOOK_S, deadline - time.monotonic()))
             for one in {key.data.rank: key.data for key, _ in heard}.values():
-                if one.record is not None or not one.talk.has_ended():
+                if not one.talk.has_ended():
                     continue
                 for descriptor in one.talk.descriptors:
                     selector.unregister(descriptor)

@@ -284,5 +284,5 @@ def process_in(inode: int) -> int:
     for path in Path("/proc").glob("[0-9]*/ns/net"):
         with contextlib.suppress(OSError):
             if path.stat().st_ino == inode:
-                return int(path.parts[2])
+                return int(path.parent.parent.name)
     raise UnavailableError(f"{NO_SWITCH}: the namespace of a container can't be seen from here")

@@ -164,6 +164,12 @@ def begin(within: Sequence[str], address: str) -> None:
     ask("address", *within, "ip", "link", "set", "dev", INTERFACE, "up")
 
 
+def network_of(plan: Mapping[str, Any]) -> dict[str, Any]:
+    """Make the whole network: a process in each instance's namespace, and the addresses of the instances."""
+    pids, subnet = build(plan), OVERLAY if plan["overlay"] else SUBNET
+    return {"pids": pids, "addresses": [subnet.format(number + 1) for number in range(len(pids))]}
+
+
 def say(word: str, values: Mapping[str, Any]) -> None:
     """One line of the protocol."""
     print(PROTOCOL, word, json.dumps(values), flush=True)
@@ -175,9 +181,7 @@ if __name__ == "__main__":
         print(__doc__, file=sys.stdout if asked else sys.stderr)
         sys.exit(0 if asked else 2)
     try:
-        asked = json.loads(sys.argv[1])
-        pids, subnet = build(asked), OVERLAY if asked["overlay"] else SUBNET
-        say("up", {"pids": pids, "addresses": [subnet.format(number + 1) for number in range(len(pids))]})
+        say("up", network_of(json.loads(sys.argv[1])))
     except Refused as error:
         say("failed", {"reason": str(error)})
         sys.exit(1)

@@ -21,7 +21,7 @@ from typing import Any, ClassVar
 from tare.core.errors import UnavailableError
 from tare.core.files import project_root, sha256_file
 from tare.core.process import Finished, run
-from tare.launch.channel import Conversation, ConversationError
+from tare.launch.channel import READ_BYTES, Conversation, ConversationError
 from tare.launch.place import Site
 from tare.launch.program.base import Cargo, Program
 from tare.launch.program.worker import RECORD, SPEC, STARTED, WorkerProgram
@@ -361,7 +361,7 @@ class Carrier(Conversation):
         here = self.hear("here", timeout_s=OPEN_S)
         self.say("put", folder=str(self.ready.inside), bytes=archive.stat().st_size, sha256=sha256)
         with archive.open("rb") as handle:
-            while chunk := handle.read(1 << 20):
+            while chunk := handle.read(READ_BYTES):
                 self.send(chunk, timeout_s=PUT_S)
         archive.unlink()
         self.hear("placed", timeout_s=PUT_S)

@@ -1,10 +1,13 @@
 """Conversations with programs that die, hang and talk nonsense: a reason within the deadline, and nobody left."""
 
+import contextlib
 import os
 import signal
+import stat
 import sys
 import time
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -185,6 +188,131 @@ def test_over_fifos_too_there_is_a_reason_in_time(what, tmp_path):
         one.ask("go", "answer", timeout_s=1)
     assert caught.value.timed_out == timed_out
     assert nobody_is_left(tmp_path)
+
+
+def test_over_fifos_standard_output_can_be_kept_apart_and_only_its_end(tmp_path, monkeypatch):
+    monkeypatch.setattr(channel, "KEPT", 5)
+    one = Conversation(
+        [sys.executable, "-c", "import sys; print('on its output'); print('on its errors', file=sys.stderr)"],
+        protocol=PROTOCOL,
+        env={"PATH": os.environ["PATH"]},
+        cwd=tmp_path,
+        errors_path=tmp_path / "stderr",
+        fifos=tmp_path,
+        output_path=tmp_path / "stdout",
+    )
+    assert {stat.S_IMODE((tmp_path / name).stat().st_mode) for name in ("orders", "answers")} == {0o600}
+    finished = one.end(timeout_s=20)
+    assert (finished.stdout, finished.stderr) == ("tput\n", "rors\n")
+    assert (tmp_path / "stdout").read_text() == "on its output\n"
+
+
+def test_of_much_that_a_program_says_a_mebibyte_is_kept(talk):
+    one = talk("sys.stderr.write('x' * 2_000_000); child.kill()")
+    assert len(one.end(timeout_s=20).stderr) == 1_048_576
+
+
+def test_a_program_that_does_not_listen_is_over_at_its_deadline(talk, tmp_path):
+    one = talk("say('here'); time.sleep(600)")
+    one.hear("here", timeout_s=20)
+    assert one._takes_more(0.5) is True and one._takes_more(0) is False
+    with pytest.raises(ConversationError) as caught:
+        one.send(bytes(1_000_000), timeout_s=0.3)
+    assert caught.value.timed_out and nobody_is_left(tmp_path)
+    with pytest.raises(ConversationError):
+        one.say("go")  # it has been ended
+
+
+def test_why_a_program_stopped_listening_is_its_own_word_though_it_lives_on(talk, tmp_path):
+    deaf = "child.kill(); child.wait(); sys.stdin.close(); os.close(0); "  # nobody else has its input
+    one = talk(f"{deaf} say('other'); say('failed', reason='no room'); time.sleep(600)")
+    deadline = time.monotonic() + 20
+    while not one.is_readable() and time.monotonic() < deadline:
+        time.sleep(0.01)
+    with pytest.raises(ConversationError) as caught:
+        for _ in range(100):
+            one.send(bytes(100_000), timeout_s=5)
+    assert caught.value.reason == "no room" and nobody_is_left(tmp_path)
+
+
+def test_what_is_said_to_nobody_is_dropped_until_its_program_has_ended(talk):
+    one = talk("say('here'); sys.stdout.write('x' * 300_000); sys.stdout.flush(); child.kill()")
+    assert not one.greeted and one.descriptors[0] != one.descriptors[1]
+    one.hear("here", timeout_s=20)
+    deadline = time.monotonic() + 20
+    while not one.has_ended() and time.monotonic() < deadline:
+        time.sleep(0.01)
+    assert one.has_ended() and one.end(timeout_s=0).ok
+
+
+@pytest.fixture
+def silent(monkeypatch):
+    """A conversation without a program; `ends` has how long each end was waited for."""
+    one = Conversation.__new__(Conversation)
+    one.protocol, one._rest, one.ends, one._output, one._pidfd = PROTOCOL, bytearray(), [], "output", "end"
+    finished = SimpleNamespace(explain=lambda: "how it ended")
+    monkeypatch.setattr(one, "end", lambda *, timeout_s: one.ends.append(timeout_s) or finished, raising=False)
+    return one
+
+
+def test_only_how_it_ended_is_waited_for(silent):
+    told = [silent._over("cut"), silent._over(None), silent._over(None, timed_out=True)]
+    assert [error.reason for error in told] == ["cut", "how it ended", "how it ended"]
+    assert [error.timed_out for error in told] == [False, False, True] and silent.ends == [0, 5, 5]
+    silent.kill()
+    assert silent.ends[-1] == 0 and not ConversationError("cut").timed_out
+
+
+@pytest.mark.parametrize(
+    ("rest", "ready", "readable"), [(b"", False, False), (b"x", False, True), (b"", True, True)]
+)
+def test_what_nobody_has_heard_is_looked_for_without_waiting(silent, monkeypatch, rest, ready, readable):
+    def select(reads, writes, others, timeout_s):
+        assert timeout_s == 0
+        return (reads if ready else [], [], [])
+
+    monkeypatch.setattr(channel.select, "select", select)
+    silent._rest += rest
+    assert silent.is_readable() is readable
+    assert readable or not silent.has_ended()
+
+
+@pytest.mark.parametrize(("length", "fits"), [(20, True), (21, False)])
+def test_a_line_may_be_as_long_as_the_longest(silent, monkeypatch, length, fits):
+    monkeypatch.setattr(channel, "LONGEST_LINE_BYTES", 20)
+    chunks = iter((f"{PROTOCOL} here {{}}".ljust(length - 1).encode(), b"\n"))
+    silent._read_more = lambda *_: silent._rest.extend(next(chunks))
+    if fits:
+        assert silent.hear("here", timeout_s=1) == {}
+        return
+    with pytest.raises(ConversationError):
+        silent.hear("here", timeout_s=1)
+
+
+def test_of_nonsense_120_bytes_are_shown(silent):
+    with pytest.raises(ConversationError) as caught:
+        silent._parse(b"#" * 200)
+    assert caught.value.reason.count("#") == 120
+
+
+@pytest.mark.parametrize(("deadline", "waits"), [(10.5, 0.5), (9.0, 0.0)])
+def test_an_exit_is_waited_for_until_the_deadline(monkeypatch, deadline, waits):
+    asked = []
+
+    class Selector(contextlib.nullcontext):
+        def __enter__(self):
+            return self
+
+        def register(self, *_):
+            pass
+
+        def select(self, timeout_s):
+            asked.append(timeout_s)
+            return []
+
+    monkeypatch.setattr(channel, "time", SimpleNamespace(monotonic=lambda: 10.0))
+    monkeypatch.setattr(channel, "selectors", SimpleNamespace(DefaultSelector=Selector, EVENT_READ=1))
+    assert channel._exited(os.getpid(), deadline) is False and asked == [waits]
 
 
 def test_a_program_that_is_not_there_says_so(tmp_path):

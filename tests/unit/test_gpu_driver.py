@@ -7,6 +7,7 @@ import sys
 import tempfile
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import asked
 import pytest
@@ -20,9 +21,10 @@ from tare.core.errors import UnavailableError
 from tare.core.files import project_root
 from tare.launch import gpu
 from tare.launch import prepare as launching
-from tare.launch.place import Site
+from tare.launch.place import Site, site_of
 from tare.machine import fitting, nvidia_driver
 from tare.model.environment import Device
+from tare.model.records.images import Package
 from tare.model.studies.stacks import stack_names
 
 NOWHERE = Path("/nowhere")
@@ -281,6 +283,75 @@ def test_plain_wants_device_files(stub, tmp_path):
         gpu.access("plain", replace(stub, devices=()), tmp_path)
 
 
+def test_only_the_plain_way_needs_the_drivers_libraries_here(stub, tmp_path):
+    bare = replace(stub, libraries=())
+    assert gpu.access("toolkit", bare, tmp_path).variables["LD_LIBRARY_PATH"] == gpu.NV_LIBRARIES
+    assert not gpu.access("host", bare, tmp_path).folders
+    with pytest.raises(UnavailableError):
+        gpu.access("plain", bare, tmp_path)
+
+
+def test_a_device_file_that_lies_elsewhere_keeps_its_path():
+    assert gpu._in_dev(Path("/stub/a/b"), Path("/stub")) == Path("/dev/a/b")
+    assert gpu._in_dev(Path("/else/a"), Path("/stub")) == Path("/else/a")
+
+
+FOUND = {"error": "", "failed": "", "count": 1, "files": ["nvidia0", "nvidiactl", "nvidia-uvm"]}
+
+
+@pytest.mark.parametrize(
+    ("found", "reason"),
+    [
+        ({}, None),
+        ({"error": "symbol cuInit"}, "no symbol cuInit"),
+        ({"error": "cannot open shared object file"}, "no libcuda.so.1 inside"),
+        ({"count": 0}, "the driver starts and lists no device"),
+    ],
+)
+def test_what_a_trial_launch_found_is_one_clause(found, reason):
+    assert gpu.problem_of({**FOUND, **found}) == reason
+
+
+@pytest.mark.parametrize(
+    ("devices", "reason", "found", "told"),
+    [
+        (None, None, {}, None), (Path("/stub"), None, {}, None), (None, "it died", {}, "it died"),
+        (None, None, {"count": 0}, "the driver starts and lists no device"),
+    ],
+)  # fmt: skip
+def test_a_trial_launch_looks_in_a_folder_of_devices(monkeypatch, devices, reason, found, told):
+    specs, whole = [], {**FOUND, **found}
+    inner = SimpleNamespace(ok=reason is None, reason=reason, seen_inside=lambda: SimpleNamespace(results=whole))
+    monkeypatch.setattr(gpu, "launch", lambda site, spec, conditions: specs.append(spec) or inner)
+    if told is None:
+        assert gpu.try_access(None, asked.OF_A_STUDY, devices) == whole
+    else:
+        with pytest.raises(UnavailableError) as caught:
+            gpu.try_access(None, asked.OF_A_STUDY, devices)
+        assert str(caught.value) == told
+    assert specs[0].devices == (str(devices) if devices else None)
+
+
+@pytest.mark.parametrize(
+    ("fields", "fits"), [({}, True), ({"status": "unavailable"}, False), ({"python": None}, False)]
+)
+def test_a_site_comes_of_an_image_that_has_a_python(fields, fits):
+    image = IMAGE.replace(**{"python": "/bin/python3", "reference": "r", **fields})
+    if fits:
+        found = site_of("docker", Docker(), image, NOWHERE)
+        assert (found.python, found.reference, found.data) == ("/bin/python3", "r", NOWHERE)
+        return
+    with pytest.raises(UnavailableError):
+        site_of("docker", Docker(), image, NOWHERE)
+
+
+def test_a_site_without_a_python_launches_no_worker():
+    site = Site(environment=Host())
+    assert site.isolates_network
+    with pytest.raises(UnavailableError):
+        site.interpreter  # noqa: B018
+
+
 class Sites:
     """Stands in for launches: the modes that work, and what was tried."""
 
@@ -320,6 +391,13 @@ def test_the_first_way_that_works_is_taken_and_the_others_reasons_kept(stub, doc
     json.dumps(record)
 
 
+def test_the_driver_is_that_of_this_machine_where_none_is_given(stub, docker_site, monkeypatch):
+    Sites(monkeypatch, {"toolkit"})
+    monkeypatch.setattr(gpu, "driver_here", lambda: replace(stub, version="999.1"))
+    found = [gpu.with_gpu("docker", docker_site, IMAGE, asked.OF_A_STUDY, *given)[1] for given in ((), (stub,))]
+    assert [record["driver"] for record in found] == ["999.1", "580.65.06"]
+
+
 def test_no_way_is_one_line_with_every_reason(stub, docker_site, monkeypatch):
     Sites(monkeypatch, set())
     with pytest.raises(UnavailableError) as caught:
@@ -333,8 +411,10 @@ def test_an_old_driver_or_a_stack_for_the_cpu_is_refused_before_any_launch(stub,
     sites = Sites(monkeypatch, {"plain", "toolkit"})
     with pytest.raises(UnavailableError, match=r"driver 470\.1 is too old for CUDA 13\.0 of the stack torch-2\.13"):
         gpu.with_gpu("docker", docker_site, IMAGE, asked.OF_A_STUDY, replace(stub, version="470.1"))
-    with pytest.raises(UnavailableError, match=r"holds the stack torch-2\.13 for the CPU"):
-        gpu.with_gpu("docker", docker_site, IMAGE.replace(variant="cpu"), asked.OF_A_STUDY, stub)
+    plain = Package(name="torch", version="2.13.0+cpu", sha256=None)
+    for image in (IMAGE.replace(variant="cpu"), IMAGE.replace(packages=(plain,))):
+        with pytest.raises(UnavailableError, match=r"holds the stack torch-2\.13 for the CPU"):
+            gpu.with_gpu("docker", docker_site, image, asked.OF_A_STUDY, stub)
     assert sites.tried == []
 
 

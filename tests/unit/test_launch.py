@@ -9,18 +9,21 @@ import tempfile
 import time
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from asked import CONDITIONS, spec
 
+from tare.core import process
 from tare.core.errors import UnavailableError, UserError
 from tare.core.process import Finished
 from tare.launch import conditions, group, inside, networks, prepare, record, scenarios, transport
 from tare.launch.channel import Conversation, ConversationError
+from tare.launch.limits import Share
 from tare.launch.place import Site
 from tare.launch.program import worker
 from tare.launch.run import Order, launch, launch_side_by_side
-from tare.model.environment import Environment, Probe
+from tare.model.environment import Environment, Probe, Quota
 from tare.model.journals.units import launched_ns
 from tare.model.records.launches import Clock, Inside, LaunchRecord
 from tare.model.schema import parse
@@ -281,6 +284,7 @@ def test_a_neighbour_is_talked_to_over_fifos_where_files_are_shared(mode, shares
         wanted = mode == "neighbour" and shares
         assert ready.fifos == (ready.folder if wanted else None)
         assert inner.get("fifos") == (str(ready.folder) if wanted else None)
+        assert (ready.limit_s is None) == (mode == "neighbour")
 
 
 def test_the_shortest_round_trip_decides_the_offset():
@@ -377,6 +381,95 @@ def test_cpus_are_of_different_cores_as_far_as_there_are_any(tmp_path, siblings,
     cpus = sorted(conditions.by_core(range(4), tmp_path)[:count])
     assert cpus == chosen
     assert conditions.share_cores(cpus, tmp_path) is ((count > 2) if siblings else None)
+
+
+@pytest.mark.parametrize(("count", "fits"), [(1, True), (3, True), (4, False)])
+def test_no_more_cpus_are_chosen_than_this_process_may_use(monkeypatch, tmp_path, count, fits):
+    monkeypatch.setattr(conditions, "TOPOLOGY", tmp_path)
+    monkeypatch.setattr(conditions.os, "sched_getaffinity", lambda pid: {5, 2, 3} if pid == 0 else set(range(9)))
+    if fits:
+        assert conditions.choose_cpus(count) == (2, 3, 5)[:count]
+        return
+    with pytest.raises(UserError):
+        conditions.choose_cpus(count)
+
+
+def test_shared_memory_is_the_hosts_or_a_gibibyte(monkeypatch):
+    monkeypatch.setattr(conditions.os, "statvfs", lambda path: SimpleNamespace(f_blocks=3, f_frsize=4096))
+    assert conditions.shared_memory_bytes() == 12_288
+
+    def none(path):
+        raise FileNotFoundError(path)
+
+    monkeypatch.setattr(conditions.os, "statvfs", none)
+    assert conditions.shared_memory_bytes() == 1_073_741_824
+
+
+def test_a_cold_disk_needs_root(monkeypatch):
+    def denied(path, text):
+        raise PermissionError(13, "Permission denied")
+
+    monkeypatch.setattr(conditions.os, "sync", lambda: None)
+    monkeypatch.setattr(Path, "write_text", denied)
+    with pytest.raises(UserError):
+        conditions.drop_page_cache()
+
+
+@pytest.mark.parametrize(
+    ("processors", "threads", "crowded"), [(None, 2, False), (2.5, 2, False), (2.51, 2, True), (1.9, 2, False)]
+)
+def test_threads_of_a_framework_may_keep_half_a_processor_busy_beside_them(processors, threads, crowded):
+    assert bool(conditions.crowding(processors, threads)) == crowded
+
+
+@pytest.mark.parametrize(
+    ("unseen", "told"), [((), ["affinity", "user"]), (("user",), ["affinity"]), (("user", "affinity"), [])]
+)
+def test_conditions_that_cant_be_seen_are_no_deviations(unseen, told):
+    facts = inside_at(1, 2).facts.replace(uid=7)
+    asked = SimpleNamespace(cpus=(0,), nofile=1, shm_bytes=1, interfaces=(), uid=0)
+    found = conditions.deviations(facts, CONDITIONS, asked, workdir=Path(), unseen=("working directory", *unseen))
+    assert [line.split()[0] for line in found] == told, "of threads a launch without a framework says nothing"
+
+
+QUOTA = Quota(period_us=100_000, quota_us=50_000, group=Path("/sys/fs/cgroup/one"))
+MEMBER = prepare.Member(
+    rank=1, size=3, address="10.0.0.1", port=7, network="/proc/1/ns/net", cpus=(5,), interface="eth0",
+    interfaces=("eth0", "lo"), own_address="10.0.0.2",
+)  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("more", "cpus", "quota"),
+    [({}, (9,), None), ({"member": MEMBER}, (5,), None), ({"share": Share(cpus=(3,), quota=QUOTA)}, (3,), QUOTA)],
+    ids=["alone", "member", "share"],
+)
+def test_a_launch_is_planned_alone_as_a_member_or_with_a_share(monkeypatch, more, cpus, quota):
+    monkeypatch.setattr(prepare, "choose_cpus", lambda count: (9,))
+    with prepare.ready(site_of(Bare(), variables={"OWN": "1"}), SPEC, CONDITIONS, pad_bytes=0, **more) as one:
+        told, planned = json.loads((one.folder / "spec.json").read_text()), one.planned
+        assert planned.workdir == one.folder
+    assert (planned.cpus, planned.quota) == (cpus, quota)
+    assert (planned.gpu, planned.devices, planned.counters) == (None, (), False)
+    assert planned.argv[:2] == ("/usr/bin/env", "-i") and "OWN=1" in planned.argv
+    assert not any(word.startswith(f"{process.MARK}=") for word in planned.argv)
+    meets = planned.network, planned.address, planned.interfaces
+    if "member" in more:
+        assert meets == ("/proc/1/ns/net", "10.0.0.2", ("eth0", "lo"))
+        assert (told["rank"], told["world_size"]) == (1, 3) and {"RANK=1", "MASTER_PORT=7"} <= set(planned.argv)
+    else:
+        assert meets == (None, None, ("lo",))
+        assert "rank" not in told and not any(word.startswith("RANK=") for word in planned.argv)
+
+
+def test_only_where_files_are_shared_a_launch_can_be_held():
+    with prepare.ready(site_of(Bare()), SPEC, CONDITIONS, pad_bytes=0, held=True) as one:
+        assert any(word.startswith(f"{process.MARK}=") for word in one.planned.argv)
+    with (
+        pytest.raises(UnavailableError),
+        prepare.ready(site_of(Streams()), SPEC, CONDITIONS, pad_bytes=0, held=True),
+    ):
+        pytest.fail("it can't be held")
 
 
 HARNESS = """

@@ -262,6 +262,7 @@ def test_a_cpu_set_is_half_of_the_cpus_and_threads_are_no_more():
     with limits.shared_out("cpuset", (0, 1, 3)) as (own, other):
         assert (own.cpus, other.cpus) == ((0,), (1, 3))
     assert shared.at_share(asked.conditions(threads=2, cpus=3), own) == asked.conditions(cpus=3)
+    assert limits.halves((0, 1, 2, 3)) == ((0, 1), (2, 3))
     assert limits.lacking("cpuset", (2,)) == "one CPU can't be divided between two jobs"
 
 
@@ -277,6 +278,42 @@ def test_groups_are_made_where_a_quota_of_either_version_can_be():
     )
     with pytest.raises(UnavailableError, match="no control groups with the controller `cpu` are mounted"):
         limits.cpu_hierarchy("proc /proc proc rw 0 0", "")
+
+
+def test_a_quota_of_version_one_is_below_our_own_group_where_that_is_seen(tmp_path):
+    (tmp_path / "a:b").mkdir()
+    others = "x /sys/fs/cgroup/memory cgroup rw,memory 0 0\nx /odd tmpfs rw,cpu 0 0\n"
+    mounts = f"{others}x {tmp_path} cgroup rw,cpu 0 0"
+    for own, folder in (("1:memory:/other\n3:cpu:/a:b", "a:b"), ("3:cpu:/gone", "."), ("1:memory:/a:b", ".")):
+        assert limits.cpu_hierarchy(mounts, own) == (tmp_path / folder, False)
+
+
+@pytest.mark.parametrize("is_v2", [True, False])
+def test_a_quota_that_cant_be_set_is_lacking(tmp_path, is_v2):
+    with pytest.raises(UnavailableError):
+        limits._set_quota(tmp_path / "none", 1000, is_v2=is_v2)
+
+
+@pytest.mark.parametrize(("empty_s", "sleeps"), [(0.0, 0), (0.03, 2), (9.0, 4)])
+def test_a_group_is_removed_when_its_last_process_is_gone_or_left_in_the_end(
+    tmp_path, monkeypatch, empty_s, sleeps
+):
+    now, slept = [10.0], []
+    process = tmp_path / "group/process"
+    process.parent.mkdir()
+
+    def sleep(seconds):
+        slept.append(seconds)
+        now[0] = round(now[0] + seconds, 6)
+        if now[0] - 10 >= empty_s:
+            process.unlink()
+
+    if empty_s:
+        process.touch()
+    monkeypatch.setattr(limits, "time", SimpleNamespace(monotonic=lambda: now[0], sleep=sleep))
+    monkeypatch.setattr(limits, "GONE_S", 0.06)
+    limits._remove(process.parent)
+    assert slept == [0.02] * sleeps and process.parent.exists() == (empty_s > 1)
 
 
 @pytest.fixture

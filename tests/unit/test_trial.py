@@ -1,6 +1,9 @@
 """The trial image, and what is said of a launch that is not as asked; nothing is launched here."""
 
 import fcntl
+import io
+import os
+import select
 import time
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import nullcontext
@@ -12,7 +15,8 @@ import pytest
 from test_adapters import LAUNCH
 
 from envs.host import Host
-from tare.core.errors import UnavailableError
+from tare.core.errors import UnavailableError, UserError
+from tare.core.process import Finished
 from tare.images.skeleton import trial_image
 from tare.launch import trial
 from tare.model.environment import Environment, Prepared
@@ -86,6 +90,7 @@ def test_a_launch_as_asked_has_no_violation():
         ("    lo:", "  eth0:", "it has a network: eth0"),
         ("list:\t1", "list:\t0-7", "the CPUs are 0-7"),
         ("Uid:\t0", "Uid:\t65534", "the user is 65534"),
+        ("Gid:\t0", "Gid:\t7", "the group is 7"),
         ("4096 1024", "4096 16", "/dev/shm has 65536 bytes"),
         ("token", "", "standard input was not forwarded"),
         ("bind\n", "bind\nroot\n", "the image can be written"),
@@ -109,10 +114,39 @@ def test_only_a_launch_that_asks_for_no_network_may_have_none(isolated, interfac
     assert len(found.violations) == violations and found.facts["isolates_network"] == isolated
 
 
-@pytest.mark.parametrize(("hard", "files"), [(-1, 1024), (512, 512), (4096, 1024)])
+@pytest.mark.parametrize(("unseen", "violations"), [((), 3), (("affinity",), 2), (("user",), 1)])
+def test_what_a_transport_cant_set_is_no_violation(unseen, violations):
+    launch = replace(LAUNCH, cpus=(1,), nofile=1024, workdir=Path("/w"), shm_bytes=4096 * 1024)
+    output = GOOD.replace("list:\t1", "list:\t2").replace("id:\t0", "id:\t9").replace("bind\n", "bind\nroot\n")
+    found = trial.judge(launch, output, contained=False, unseen=unseen)
+    assert len(found.violations) == violations
+
+
+def test_interfaces_of_every_new_namespace_are_no_network():
+    inert = "".join(f"  {name}:  0  0\n" for name in trial.INERT)
+    assert judged(GOOD.replace("    lo:       0       0\n", inert)).violations == ()
+
+
+@pytest.mark.parametrize(("hard", "files"), [(-1, 1024), (0, 0), (512, 512), (4096, 1024)])
 def test_a_trial_asks_for_no_more_open_files_than_it_may_have(tmp_path, monkeypatch, hard, files):
-    monkeypatch.setattr(trial.resource, "getrlimit", lambda which: (hard, hard))
+    monkeypatch.setattr(trial.resource, "getrlimit", lambda which: (7, hard))
     assert trial.trial_launch("one", None, tmp_path, contained=False).nofile == files
+
+
+@pytest.mark.parametrize(("shares", "contained"), [(True, True), (False, False)])
+def test_a_trial_writes_where_files_are_shared_into_one_folder_of_two(tmp_path, monkeypatch, shares, contained):
+    monkeypatch.setattr(trial.os, "sched_getaffinity", lambda pid: {4, 2} if pid == 0 else {1})
+    scratch, more = tmp_path / "deep/one", {} if shares else {"shares_files": False}
+    for _ in range(2):  # also where it has been before
+        found = trial.trial_launch("one", None, scratch, contained=contained, **more)
+    assert found.isolate_network and found.cpus == (2,)
+    assert ("TRIAL_ROOT=/usr/trial-write" in found.argv) == contained
+    readonly, writable = (scratch / "read only", scratch / "writable") if shares else (Path("/usr"), Path("/tmp"))
+    assert {f"TRIAL_READONLY={readonly}", f"TRIAL_WRITABLE={writable}"} <= set(found.argv)
+    assert found.workdir == writable and writable.is_dir()
+    assert [(one.source, one.target, one.writable) for one in found.binds] == (
+        [(readonly, readonly, False), (writable, writable, True)] if shares else []
+    )
 
 
 def test_the_mount_that_counts_is_the_last_one_with_its_own_options():
@@ -121,6 +155,7 @@ def test_the_mount_that_counts_is_the_last_one_with_its_own_options():
         "31 20 0:6 / / rw,noatime shared:1 - ext4 /dev/vda rw,discard more",
         "32 20 0:7 / /a\\040b rw - tmpfs none rw",
         "33 20 0:8 / / rw - ext4 broken",
+        "34 20 0:9 / / - ext4 short rw",
     ]
     found = trial.mount_of("\n".join(rows), "/")
     assert found == {"type": "ext4", "source": "/dev/vda", "options": "rw,noatime,rw,discard"}
@@ -173,6 +208,109 @@ def test_a_trial_launch_that_fails_is_cleaned_up_however_it_failed(tmp_path, scr
     assert (tmp_path / "cleaned").exists() == cleaned
 
 
+@pytest.mark.parametrize(
+    ("guest", "output", "fails"), [(True, "", True), (True, "## end\n", False), (False, "", False)]
+)
+def test_a_guest_whose_trial_breaks_off_is_told_by_its_console(monkeypatch, guest, output, fails):
+    class Booted(Host):
+        def virtual_machine(self, launch):
+            return object() if guest else None
+
+    ended = Finished(
+        argv=("it",), returncode=0, stdout=output, stderr="panic", started_ns=0, ended_ns=1_234_567_890, user_s=0.0,
+        system_s=0.0, timed_out=False,
+    )  # fmt: skip
+    monkeypatch.setattr(trial, "run", lambda argv, **_: ended)
+    if fails:
+        with pytest.raises(UnavailableError, match="panic"):
+            trial.try_launch(Booted(), None)
+    else:
+        assert trial.try_launch(Booted(), None).facts["trial_s"] == 1.235
+
+
+def test_over_streams_alone_a_trials_input_stays_open():
+    with trial._token(True) as whole:
+        assert whole == b"token\n"
+    with trial._token(False) as stdin:
+        assert isinstance(stdin, io.RawIOBase), "nothing is read ahead of the launch"
+        assert os.read(stdin.fileno(), 99) == b"token\n"
+        assert select.select([stdin], [], [], 0)[0] == [], "it has not ended"
+
+
+@pytest.mark.parametrize(
+    ("works", "isolated", "asked"),
+    [({True, False}, True, [True]), ({False}, False, [True, False]), (set(), None, [True, False])],
+)
+def test_a_network_is_had_only_where_none_cannot_be(monkeypatch, works, isolated, asked):
+    seen = []
+
+    def tried(adapter, reference, *, isolated=True, options):
+        seen.append(isolated)
+        if isolated not in works:
+            raise UnavailableError(f"isolated: {isolated}")
+        return isolated
+
+    monkeypatch.setattr(trial, "try_launch", tried)
+    if isolated is None:
+        with pytest.raises(UnavailableError, match="isolated: True"):
+            trial._try_both(Host(), None, {})
+    else:
+        assert trial._try_both(Host(), None, {}) is isolated
+    assert seen == asked
+
+
+SWITCH = SimpleNamespace(says="forbidden", remedy="allow it")
+OWN = UnavailableError("no", "mend")
+
+
+@pytest.mark.parametrize(
+    ("error", "switch", "reason", "remedy"),
+    [
+        (None, None, None, None),
+        (OWN, None, "no", "mend"), (OWN, SWITCH, "no", "mend"),
+        (UnavailableError("no"), None, "no", "install"),
+        (UnavailableError("no"), SWITCH, "no; forbidden", "allow it"),
+        (UserError("no"), None, "no", None), (OSError("no"), None, "no", None),
+    ],
+)  # fmt: skip
+def test_what_mends_a_trial_is_its_own_or_a_switchs_or_the_runtimes(monkeypatch, error, switch, reason, remedy):
+    def examine(seen):
+        if error is not None:
+            raise error
+        return {"more": 2}
+
+    monkeypatch.setattr(trial, "_try_both", lambda *_: trial.Trial(violations=(), facts={"one": 1}))
+    monkeypatch.setattr(trial, "switch_behind", lambda reason, in_namespace: switch)
+    found = trial.probe_by_trial(Host(), "1", remedy="install", examine=examine)
+    assert (found.available, found.version, found.remedy) == (error is None, "1", remedy)
+    assert found.reason == reason
+    assert found.details == ({"one": 1, "more": 2} if error is None else {"one": 1})
+
+
+def test_a_trial_with_a_violation_is_no_runtime(monkeypatch):
+    monkeypatch.setattr(
+        trial, "_try_both", lambda *_: trial.Trial(violations=("it has a network",), facts={"one": 1})
+    )
+    found = trial.probe_by_trial(Host(), "1", examine=lambda seen: pytest.fail("nothing is left to examine"))
+    assert not found.available and "it has a network" in found.reason and found.details == {"one": 1}
+
+
+def test_what_an_adapter_raises_is_its_first_line():
+    told = [trial.told_of(error, "envs.it") for error in (ValueError(), ValueError("first\nsecond"))]
+    assert told == ["envs/it.py: ValueError: ", "envs/it.py: ValueError: first"]
+
+
+@pytest.mark.parametrize("error", [UnavailableError("no"), OSError("no")])
+def test_what_a_probe_may_raise_stays_as_it_is(error):
+    class Failing(Host):
+        def probe(self):
+            raise error
+
+    with pytest.raises(type(error)) as caught:
+        trial.probe_record(Failing())
+    assert caught.value is error
+
+
 def test_one_process_at_a_time_makes_the_form_of_the_trial_image(monkeypatch):
     """It is the same folder for every process with this cache: for probes and for tests beside a workflow."""
     inside, met, lefts = set(), [], []
@@ -212,6 +350,7 @@ def test_a_form_that_another_process_uses_stays_where_it_is(monkeypatch):
 
         def prepare(self, image, folder):
             made.append(folder)
+            (folder / ".half-file").touch()  # no folder: it stays, and is in nobody's way
             (folder / "form").mkdir(exist_ok=True)
             return Prepared(reference=str(folder / "form"), bytes=len(made))
 

@@ -177,7 +177,7 @@ def test_campaigns_of_something_inside_of_something_are_told_apart_by_their_name
         study.check(config)
 
 
-@pytest.mark.parametrize(("boot_id", "own"), [("another", None), (record.boot_id(), ("net",))])
+@pytest.mark.parametrize(("boot_id", "own"), [("another", None), (record.boot_id(), ("net",)), (None, ("net",))])
 def test_namespaces_of_a_launch_on_another_kernel_are_compared_with_nothing(tmp_path, monkeypatch, boot_id, own):
     monkeypatch.setattr(record, "read_json", lambda path: {"schema": 1})
     facts = SimpleNamespace(boot_id=boot_id, namespaces={"net": "net:[1]"}, replace=lambda **kept: kept)
@@ -186,3 +186,4 @@ def test_namespaces_of_a_launch_on_another_kernel_are_compared_with_nothing(tmp_
     (tmp_path / "record.json").touch()
     found, _ = record.read_inside(tmp_path / "record.json")
     assert found == {"own_namespaces": own}
+    assert record.read_inside(tmp_path / "none") == (None, None)

@@ -52,7 +52,7 @@ def test_what_trained_at_a_site_is_in_memory_there(tmp_path, vmstat):
     warmth.note(here, shared("mnist_cnn"))
     assert warmth.in_memory(here, spec()) and not warmth.in_memory(here, spec("sentiment_rnn"))
     warmth.note(here, spec("sentiment_rnn"))
-    assert warmth.in_memory(here, shared("mnist_cnn", "sentiment_rnn"))
+    assert warmth.in_memory(here, shared("mnist_cnn", "sentiment_rnn")) and warmth.in_memory(here, spec())
     assert not warmth.in_memory(own_files(tmp_path, "b"), spec()), "each has files of its own"
 
 
@@ -94,12 +94,13 @@ def test_another_boot_and_pages_that_are_drawn_anew_are_forgotten(tmp_path, vmst
 
 
 def test_nobody_knows_of_sites_without_files_and_machines_that_count_nothing(tmp_path, vmstat, monkeypatch):
-    nameless = site(Fake(tmp_path))
+    nameless, here = site(Fake(tmp_path)), own_files(tmp_path, "a")
     warmth.note(nameless, spec())
-    assert not warmth.in_memory(nameless, spec())
+    warmth.forget([nameless, here])
+    assert not warmth.in_memory(nameless, spec()) and not warmth._file().exists()
     monkeypatch.setattr(warmth, "VMSTAT", Path("/nonexistent"))
-    here = own_files(tmp_path, "a")
     warmth.note(here, spec())
+    warmth.forget([here])
     assert not warmth.in_memory(here, spec())
 
 
