@@ -24,6 +24,7 @@ SHELL = "/bin/sh"
 SCRIPT = f'echo > "$1/{AT}" && read -r go < "$1/{GO}" || exit 125; unset {MARK}; shift; exec "$@"'
 FIND_S = 5.0  # from the word that it has come until the shell waits at the other FIFO
 LOOK_S = 0.001
+ENDED_S = 0.05  # between two looks whether the launch has ended
 PROC = Path("/proc")
 
 
@@ -50,13 +51,13 @@ class Barrier:
             UnavailableError: the launch ended before, or nothing came in time.
         """
         deadline = time.monotonic() + timeout_s
-        while not select.select([self._at], [], [], 0.05)[0]:
+        while not select.select([self._at], [], [], ENDED_S)[0]:
             if has_ended():
                 raise UnavailableError("it ended before its program's first instruction")
             if time.monotonic() > deadline:
                 raise UnavailableError(f"its program's first instruction did not come within {timeout_s:.0f} s")
         at_ns = time.monotonic_ns()
-        os.read(self._at, 64)
+        os.read(self._at, select.PIPE_BUF)
         return at_ns
 
     def root(self) -> int:
@@ -69,7 +70,7 @@ class Barrier:
         deadline = time.monotonic() + FIND_S
         while time.monotonic() < deadline:
             for entry in PROC.iterdir():
-                if entry.name.isdigit() and int(entry.name) != os.getpid() and _holds(entry, wanted):
+                if entry.name.isdigit() and _holds(entry, wanted):
                     return int(entry.name)
             time.sleep(LOOK_S)
         raise UnavailableError("the process of its program can't be seen from here")

@@ -125,7 +125,7 @@ def _mounted_anew(process: Path) -> set[int]:
 
 def _read(path: Path) -> None:
     """Read a file whole, for what that leaves in the page cache."""
-    with path.open("rb", buffering=0) as handle:
+    with path.open("rb") as handle:
         buffer = bytearray(READ_BYTES)
         while handle.readinto(buffer):
             pass

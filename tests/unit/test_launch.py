@@ -22,6 +22,7 @@ from tare.launch.channel import Conversation, ConversationError
 from tare.launch.limits import Share
 from tare.launch.place import Site
 from tare.launch.program import worker
+from tare.launch.program.base import TAIL_CHARACTERS, Place
 from tare.launch.run import Order, launch, launch_side_by_side
 from tare.model.environment import Environment, Probe, Quota
 from tare.model.journals.units import launched_ns
@@ -153,7 +154,7 @@ def test_the_other_side_ends_what_it_started_when_its_time_is_over(cache):
         assert late.carried.problem is None and not ready.inside.exists()
 
 
-def test_each_cache_has_its_own_copy_of_the_code(cache, tmp_path, monkeypatch):
+def test_each_cache_has_its_own_copy_of_the_code(cache, tmp_path, monkeypatch, capsys):
     """A process that measured with a cache that is gone launches from the next one."""
     names = worker.names_inside(SPEC, CONDITIONS)
     first, sha256 = worker.stage_code(names)
@@ -161,6 +162,70 @@ def test_each_cache_has_its_own_copy_of_the_code(cache, tmp_path, monkeypatch):
     second, same = worker.stage_code(names)
     assert same == sha256 and first.is_relative_to(cache) and second.is_relative_to(tmp_path)
     assert (second / "tare/worker/main.py").read_bytes() == (first / "tare/worker/main.py").read_bytes()
+    assert capsys.readouterr() == ("", "") and len(first.name) == len(second.name) == 16
+    monkeypatch.setattr(worker.store, "keep", lambda *given, **named: pytest.fail("once in each process"))
+    assert worker.stage_code(names) == (second, sha256)
+
+
+def test_each_folder_of_data_has_one_name():
+    one, other = Path("/one"), Path("/other")
+    assert worker.data_names(site_of(Bare())) == {}
+    site = replace(site_of(Bare()), data=one, data_of={"a": other, "b": one})
+    assert worker.data_names(site) == {one: "data", other: "data1"}
+    assert worker.data_names(replace(site, data=None)) == {other: "data", one: "data1"}
+
+
+def test_the_worker_reads_its_jobs_with_their_data_its_rank_and_the_sites_framework(tmp_path):
+    jobs = [{"workload": "mnist_cnn", "batch": 4}, {"workload": "sentiment_rnn", "batch": 2}, {"batch": 8}]
+    program = worker.WorkerProgram(spec(jobs=jobs))
+    site = replace(site_of(Bare()), framework="numpy", data_of={"mnist_cnn": Path("/digits")})
+    place = Place(
+        **{"site": site, "conditions": CONDITIONS, "folder": tmp_path, "inside": Path("/in"), "rank": 0, "size": 3},
+        inputs={"data": Path("/shown")},
+    )
+    program.write(place)
+    assert program.workloads == ("mnist_cnn", "sentiment_rnn")
+    assert json.loads((tmp_path / "spec.json").read_text()) == {
+        **{"threads": CONDITIONS.threads, "settings": dict(CONDITIONS.settings), "record": "/in/record.json"},
+        **{"mode": "train", "framework": "numpy", "rank": 0, "world_size": 3},
+        "jobs": [{**jobs[0], "data": "/shown"}, *jobs[1:]],
+    }
+    assert place.shares_files and not program.talks
+
+
+def test_a_workload_that_is_not_written_for_the_framework_of_a_site_is_refused():
+    site = replace(site_of(Bare()), framework="numpy")
+    with pytest.raises(UserError, match="numpy"):
+        worker.WorkerProgram(spec(workload="mnist_cnn", batch=4)).needs(site, CONDITIONS)
+
+
+@pytest.mark.parametrize(("device", "counters"), [("cpu", True), ("cuda", False)])
+def test_a_worker_that_computes_on_a_gpu_says_so_and_one_that_reads_counters(device, counters):
+    program = worker.WorkerProgram(spec(device=device, counters=counters))
+    assert (program.uses_gpu, program.reads_counters) == (device == "cuda", counters)
+
+
+@pytest.mark.parametrize(
+    ("status", "returncode", "found", "reason", "tail"),
+    [
+        ("ok", 0, "ok", None, None),
+        ("ok", 3, "failed", "x ended with status 3", None),
+        ("failed", 1, "failed", "it broke", TAIL_CHARACTERS),
+        (None, 0, "failed", "x ended with status 0", TAIL_CHARACTERS),
+        ("none", 0, "failed", "the record from inside has schema none", TAIL_CHARACTERS),
+    ],
+)
+def test_a_run_succeeds_by_its_record_and_its_clients_end(tmp_path, status, returncode, found, reason, tail):
+    wrote = inside_at(1, 2).to_json() | {"status": status, "reason": "it broke" if status == "failed" else None}
+    if status is not None:
+        (tmp_path / "record.json").write_text(json.dumps([] if status == "none" else wrote))
+    client = replace(ended(started_ns=0, ended_ns=1), returncode=returncode, stderr="y" * 9000)
+    result = worker.WorkerProgram(SPEC).result(client, tmp_path, Bare())
+    assert result.status == found and (result.inside is not None) == (status in ("ok", "failed"))
+    assert result.reason == reason or result.reason.startswith(reason)
+    assert (None if result.stderr is None else len(result.stderr)) == tail
+    late = worker.WorkerProgram(SPEC).result(replace(client, timed_out=True), tmp_path, Bare())
+    assert late.status == "timeout" and late.inside == result.inside
 
 
 def test_a_channel_shows_no_folder_of_this_machine():

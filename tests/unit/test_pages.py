@@ -5,14 +5,17 @@ import os
 import shutil
 import subprocess
 from pathlib import Path
+from types import SimpleNamespace
 
 import fakes
 import pytest
 
 from tare.core import store
+from tare.core.errors import UnavailableError
 from tare.experiments import rounds
 from tare.experiments.campaign import run_campaign
 from tare.experiments.designs import Setup
+from tare.launch import pages
 from tare.launch.pages import CodeFiles, draw_anew, drop, of_whole_runs, read_again, resident
 from tare.launch.place import Site
 from tare.launch.sites import control_site
@@ -47,6 +50,15 @@ def pages_of(path):
         return resident(handle.fileno(), os.fstat(handle.fileno()).st_size)
 
 
+@pytest.fixture
+def on_disk(tmp_path):
+    kind = subprocess.run(
+        ["stat", "-f", "-c", "%T", tmp_path], stdout=subprocess.PIPE, text=True, check=True
+    ).stdout
+    if kind.strip() in ("tmpfs", "ramfs"):
+        pytest.skip(f"{tmp_path} is on a file system in memory, whose pages are the file")
+
+
 def test_the_control_launches_from_a_copy(host, tmp_path):
     control, told = control_site(host)
     assert told == {"files": "own copy"}
@@ -70,21 +82,134 @@ def test_an_installation_of_the_machine_is_not_copied(host):
     assert control == bound and "this machine's own installation" in told["reason"]
 
 
+@pytest.mark.usefixtures("on_disk")
 def test_pages_of_a_file_are_dropped_written_back_first(tmp_path):
     path = tmp_path / "library.so"
-    path.write_bytes(b"y" * mmap.PAGESIZE * PAGES)
-    before = pages_of(path)
-    if drop(path)[1]:
-        pytest.skip(f"{tmp_path} is on a file system in memory, whose pages are the file")
-    assert (before, pages_of(path)) == (PAGES, 0)
+    path.write_bytes(b"y" * (mmap.PAGESIZE * PAGES + 1))
+    assert pages_of(path) == PAGES + 1
+    assert drop(path) == (PAGES + 1, 0) and pages_of(path) == 0
+    path.write_bytes(b"")
+    assert drop(path) == (0, 0)
 
 
+@pytest.mark.parametrize(("seen", "told", "twice"), [([8, 0], (8, 0), False), ([8, 3, 1], (8, 1), True)])
+def test_what_stays_is_written_back_and_dropped_once_more(tmp_path, monkeypatch, seen, told, twice):
+    path, calls, sizes = tmp_path / "it", [], iter(seen)
+    path.write_bytes(b"12345")
+    monkeypatch.setattr(pages, "resident", lambda handle, size: calls.append(size) or next(sizes))
+    monkeypatch.setattr(os, "posix_fadvise", lambda handle, *asked: calls.append(asked))
+    monkeypatch.setattr(os, "fdatasync", lambda handle: calls.append("written"))
+    once = [(0, 0, os.POSIX_FADV_DONTNEED), 5]
+    assert drop(path) == told
+    assert calls == [5, *once, *(["written", *once] if twice else [])]
+
+
+def test_a_file_that_cannot_be_mapped_is_an_error(monkeypatch):
+    with pytest.raises(OSError, match="Bad file descriptor"):
+        resident(-1, 10)
+    unmapped = []
+    libc = SimpleNamespace(
+        mmap=lambda *_: 4096, mincore=lambda *_: -1, munmap=lambda address, size: unmapped.append((address, size))
+    )
+    monkeypatch.setattr(pages, "_libc", libc)
+    with pytest.raises(OSError):
+        resident(0, 10)
+    assert unmapped == [(4096, 10)]
+
+
+@pytest.mark.parametrize(
+    ("drops", "told"),
+    [
+        ([], "drawn anew"),
+        ([(10, 0), (90, 1)], "drawn anew"),
+        ([(10, 1), (90, 1)], "kept: 2% "),
+        ([(0, 0)], "drawn anew"),
+    ],
+)
+def test_a_hundredth_of_the_pages_may_stay(tmp_path, monkeypatch, drops, told):
+    """Of what launches map, and of what a job runs code from."""
+    left, read = iter([*drops, *drops]), []
+    paths = [tmp_path / str(number) for number in range(len(drops))]
+    for path in paths:
+        path.write_bytes(b"123")
+    monkeypatch.setattr(pages, "drop", lambda path: next(left))
+    monkeypatch.setattr(pages, "_read", read.append)
+    monkeypatch.setattr(pages, "_mapped", lambda environment, reference, folders: paths)
+    site = Site(environment=environment(HOST), reference="/x")
+    assert draw_anew({HOST: site}, "warm")[HOST].startswith(told) and read == []
+    if drops:
+        assert CodeFiles()._drawn(paths, set()).startswith(told)
+        assert read == [path for path, (before, _) in zip(paths, drops, strict=True) if before], "as it was"
+
+
+def test_code_of_a_job_is_drawn_anew_unless_it_is_its_own_or_too_much(tmp_path, monkeypatch):
+    (tmp_path / "a").write_bytes(b"123")
+    (tmp_path / "b").write_bytes(b"45")
+    paths = [tmp_path / name for name in ("a", "b", "gone")]
+    monkeypatch.setattr(pages, "drop", lambda path: (0, 0))
+    device = paths[0].stat().st_dev
+    assert CodeFiles()._drawn(paths, {device + 1}) == "drawn anew"
+    alone, unseen = CodeFiles()._drawn(paths, {device}), CodeFiles()._drawn(paths[2:], {device})
+    assert alone.startswith("kept: they are") and unseen.startswith("kept: what it runs")
+    monkeypatch.setattr(pages, "MOST_BYTES", 5)
+    assert CodeFiles()._drawn(paths, set()) == "drawn anew"
+    monkeypatch.setattr(pages, "MOST_BYTES", 4)
+    assert CodeFiles()._drawn(paths, set()).startswith("kept: it runs code from more than")
+
+
+def test_what_is_mounted_for_a_process_anew_is_known_by_its_kind(tmp_path):
+    (tmp_path / "mountinfo").write_text(
+        "36 35 98:7 / /image rw shared:1 master:2 - fuse.squashfuse squashfuse ro\n"
+        "37 35 7:3 / /other ro - squashfs /dev/loop3 ro\n"
+        "38 35 8:1 / / rw - ext4 /dev/fuse rw\n"
+    )
+    assert pages._mounted_anew(tmp_path) == {os.makedev(98, 7), os.makedev(7, 3)}
+
+
+def test_libraries_and_programs_are_what_launches_map(tmp_path):
+    for name, text, mode in (
+        ("form/lib/a.so.1", "x", 0o644), ("form/bin/run", "x", 0o755), ("form/lib/module.py", "x", 0o644),
+        ("form/lib/empty.so", "", 0o755), ("form/lib/group", "x", 0o655), ("image.sif", "x", 0o644),
+    ):  # fmt: skip
+        path = tmp_path / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+        path.chmod(mode)
+    (tmp_path / "form/lib/link.so").symlink_to("a.so.1")
+    (tmp_path / "form/lib/folder.so").mkdir()
+    places = SimpleNamespace(places=lambda prepared: [Path(prepared.reference)])
+    find = pages._mapped.__wrapped__
+    form = {tmp_path / "form/lib/a.so.1", tmp_path / "form/bin/run"}
+    assert set(find(places, str(tmp_path / "form"), ())) == form
+    assert set(find(places, str(tmp_path / "image.sif"), (tmp_path / "form",))) == {tmp_path / "image.sif", *form}
+    with pytest.raises(OSError, match="No such file"):
+        find(places, str(tmp_path / "gone"), ())
+
+
+@pytest.mark.parametrize(
+    ("reference", "page_cache", "read"),
+    [("/x", "warm", ["a"]), ("/x", "_".join(["as", "found"]), []), (None, "warm", []), ("/gone", "warm", [])],
+)
+def test_only_what_was_drawn_anew_is_read_again(monkeypatch, reference, page_cache, read):
+    def mapped(environment, reference, folders):
+        if reference == "/gone":
+            raise UnavailableError("it has no files")
+        return ["a"]
+
+    found = []
+    monkeypatch.setattr(pages, "_mapped", mapped)
+    monkeypatch.setattr(pages, "_read", found.append)
+    monkeypatch.setattr(pages, "drop", lambda path: (1, 0))
+    told = read_again({"it": Site(environment=environment(HOST), reference=reference)}, page_cache)
+    assert found == read and (told["it"] == "drawn anew") == bool(read)
+    assert told["it"].startswith("kept: it has no files") == (page_cache == "warm" and not read)
+
+
+@pytest.mark.usefixtures("on_disk")
 def test_what_launches_map_is_dropped_and_what_others_map_is_told(host):
     library, module = (Path(host.reference) / name for name in ("library.so.1", "module.pyc"))
     assert library.read_bytes() and module.read_bytes()
     told = draw_anew({HOST: host, f"{HOST}.headline": host}, "warm")
-    if pages_of(library):
-        pytest.skip("the file system is in memory, whose pages are the file")
     assert told == {HOST: "drawn anew", f"{HOST}.headline": "drawn anew"}
     assert pages_of(module) == 1  # it is read, never mapped
     with library.open("rb") as handle, mmap.mmap(handle.fileno(), 0, access=mmap.ACCESS_READ) as mapped:
@@ -115,12 +240,12 @@ def test_whole_runs_have_new_pages_where_each_starts_cold(condition, told):
     assert of_whole_runs(condition).startswith(told)
 
 
+@pytest.mark.usefixtures("on_disk")
 def test_what_is_dropped_before_a_round_is_read_again_at_once(host):
     library, module = (Path(host.reference) / name for name in ("library.so.1", "module.pyc"))
     assert library.read_bytes() and module.read_bytes()
     told = read_again({HOST: host}, "warm")
-    if told[HOST] != "drawn anew":
-        pytest.skip(f"the pages of this file system can't be dropped: {told[HOST]}")
+    assert told[HOST] == "drawn anew"
     assert (pages_of(library), pages_of(module)) == (PAGES, 1)
     assert read_again({HOST: host}, "as_found")[HOST] == "kept: the study leaves the page cache as found"
 
@@ -138,6 +263,7 @@ def test_every_round_says_what_became_of_the_pages(tmp_path):
     assert {told for unit in others for told in unit.pages.values()} == {"kept: it has no files of its own"}
 
 
+@pytest.mark.usefixtures("on_disk")
 def test_what_a_job_runs_code_from_is_seen_and_drawn_anew(tmp_path):
     program = tmp_path / "sleep"
     shutil.copy(shutil.which("sleep"), program)
@@ -152,8 +278,9 @@ def test_what_a_job_runs_code_from_is_seen_and_drawn_anew(tmp_path):
     assert not any(path.startswith("[") for path in seen), "no file: the kernel's own pages"
     code = CodeFiles(seen={HOST: {str(program), str(tmp_path / "gone")}})
     code.draw_anew(HOST, os.getpid())
-    if code.told[HOST] != "drawn anew":
-        pytest.skip(f"the pages of this file system can't be dropped: {code.told[HOST]}")
+    assert code.told[HOST] == "drawn anew"
     assert pages_of(program) == -(-program.stat().st_size // mmap.PAGESIZE), "read again"
     code.draw_anew("docker", os.getpid())
     assert code.told["docker"].startswith("kept: ")
+    code.draw_anew("podman", job.pid)
+    assert code.told["podman"].startswith("kept: ") and "can't be opened" in code.told["podman"]

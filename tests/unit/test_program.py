@@ -24,7 +24,7 @@ from tare.launch.conditions import CONDITIONS_INSIDE, PATH
 from tare.launch.place import Site
 from tare.launch.program import CommandProgram, Program, Result, WorkerProgram, as_program, with_more
 from tare.launch.program.base import TAIL_CHARACTERS, Needs
-from tare.launch.program.command import ended_as, last_lines
+from tare.launch.program.command import LONGEST_REASON, ended_as, last_lines
 from tare.launch.run import Order, launch, launch_side_by_side
 from tare.model.environment import Bind
 from tare.model.journals.units import real_s, start_s
@@ -126,6 +126,10 @@ def test_a_command_is_started_in_its_own_folder_with_variables_of_its_own(workdi
         assert ready.program is asked and ready.code_sha256 is None and ready.cargo == ()
 
 
+def test_an_argument_may_be_empty_and_a_name_come_after_ours():
+    assert CommandProgram(["x", ""], variables={"ZONE": "1"}).argv == ("x", "")
+
+
 def test_a_command_without_a_folder_starts_in_that_of_the_launch():
     with prepare.ready(SITE, CommandProgram(["true"]), CONDITIONS, pad_bytes=0) as ready:
         assert ready.planned.workdir == ready.folder
@@ -137,11 +141,14 @@ def test_a_command_without_a_folder_starts_in_that_of_the_launch():
     [
         (lambda: CommandProgram([]), r"^a command is a list of a program and its arguments, not \[\]$"),
         (lambda: CommandProgram("train --x"), "not 'train --x'$"),
+        (lambda: CommandProgram(["", "x"]), r"not \['', 'x'\]$"),
         (lambda: CommandProgram(["a=b"]), "'a=b'.*can't hold '='"),
         (lambda: CommandProgram(["a", "b\0"]), "'a'.*NUL"),
+        (lambda: sh("", variables={"A": "\0"}), "'/bin/sh'.*NUL"),
         (lambda: sh("", variables={"A B": "1"}), "variable 'A B'"),
-        (lambda: sh("", variables={"TARE_PAD": "1"}), "variable 'TARE_PAD'"),
+        (lambda: sh("", variables={"_".join(["TARE", "PAD"]): "1"}), "variable 'TARE_PAD'"),
         (lambda: sh("", workdir=Path("here")), "'here': give an absolute path"),
+        (lambda: sh("", workdir=Path("/a/../b")), "'/a/../b': give an absolute path"),
         (lambda: sh("", workdir=Path("/")), "'/': give an absolute path below /"),
         (lambda: sh("", workdir=Path("/a:b")), "'/a:b'.*separators"),
         (
@@ -272,8 +279,9 @@ def finished(**more):
 
 
 def test_last_lines_are_short_and_one_line():
-    long = last_lines(finished(stderr="x" * 5000 + "END"))
-    assert long.endswith("END") and len(long) < 310
+    assert last_lines(finished(stderr="x" * 5000 + "END")) == "…" + "x" * (LONGEST_REASON - 3) + "END"
+    assert last_lines(finished(stderr="x" * LONGEST_REASON)) == "x" * LONGEST_REASON
+    assert last_lines(finished(stderr="a" + "\n" * TAIL_CHARACTERS, stdout="out")) == "out"
     assert last_lines(finished(stderr=" \n", stdout="a\rb\n")) == "a | b"
     assert last_lines(finished(stderr="\x1b[31mred\x1b[0m\n", stdout="out")) == "red"
     assert last_lines(finished(stderr="one\x07two\tthree\x0efour\rfive\n\x0b\n")) == "one two three four | five"
@@ -294,7 +302,35 @@ def test_the_worker_tells_its_result_by_its_record(tmp_path):
 
 def test_every_signal_has_a_name_or_a_number():
     assert ended_as(-signal.SIGSEGV) == "was ended by SIGSEGV"
+    assert ended_as(-signal.SIGHUP) == "was ended by SIGHUP" and ended_as(0) == "ended with status 0"
     assert ended_as(-50) == "was ended by signal 50" and ended_as(255) == "ended with status 255"
+
+
+@pytest.mark.parametrize("returncode", [0, 7])
+def test_the_ends_of_both_streams_are_kept(tmp_path, returncode):
+    ends = finished(returncode=returncode, stdout="x" * 9000, stderr="y" * 9000)
+    result = sh("").result(ends, tmp_path, Bare())
+    assert (result.stdout, result.stderr) == ("x" * TAIL_CHARACTERS, "y" * TAIL_CHARACTERS)
+
+
+def test_of_what_a_program_tells_only_that_is_a_field_of_the_record():
+    assert Result(status="ok").values() == {}
+    assert Result(status="ok", stdout="", exit_status=0, metrics={"a_s": 0.0}).values() == {
+        "metrics": {"a_s": 0.0},
+        "stdout": "",
+        "exit_status": 0,
+    }
+
+
+def test_what_a_program_is_unless_it_says_otherwise():
+    assert Program.__abstractmethods__ == {"needs", "argv_at", "result"}
+    counting, command, worker = Counting(), sh("exit 0"), WorkerProgram(SPEC)
+    for plain in (counting, command):
+        assert (plain.talks, plain.uses_gpu, plain.reads_counters) == (False, False, False)
+        assert (plain.announces, plain.keeps_output, plain.as_given) == (False, True, False)
+    assert counting.variables_at(None) == {} and counting.workdir_at(None) is None
+    assert sh("exit 0", gpu=True).uses_gpu
+    assert (worker.announces, worker.keeps_output, worker.as_given) == (True, False, False)
 
 
 @dataclass(frozen=True)

@@ -1,11 +1,15 @@
 """Rounds of scripts that compute: what is refused, what the calibration decides, resuming, memory, failures."""
 
+import contextlib
 import copy
 import itertools
 import json
 import math
+import os
+import random
 import statistics
 from dataclasses import replace
+from pathlib import Path
 from types import SimpleNamespace
 
 import fakes
@@ -19,10 +23,12 @@ from test_sweep_units import started_once
 
 from tare.analysis.metrics import campaign_metrics
 from tare.analysis.sliced_rounds import is_sliced, unsliced_reason, whole_run_estimate
+from tare.core.errors import UnavailableError
 from tare.experiments import rounds, sliced
 from tare.experiments.campaign import run_campaign
 from tare.experiments.designs import Setup
 from tare.experiments.store import asked_of
+from tare.launch.program import CommandProgram
 from tare.launch.run import Order
 from tare.launch.slicing import rounds as launches
 from tare.launch.slicing.pacing import Pace
@@ -84,6 +90,313 @@ def run(folder, environments, **settings):
 
 def fakes_of(pids, names=NAMES, **changes):
     return {name: Fake(pids, **changes) for name in names}
+
+
+# --- launches of a round, without processes
+
+
+class Stand(SimpleNamespace):
+    """Stands for a record."""
+
+    def replace(self, **values):
+        return Stand(**{**vars(self), **values})
+
+
+def held_one(name="tare-1", program=None, **more):
+    """A launch between its start and its end; what is called on its parts is noted in `done`."""
+    done = []
+    talk = SimpleNamespace(
+        pid=9,
+        has_ended=None,
+        kill=lambda: done.append("talk killed"),
+        end=lambda *, timeout_s: done.append(("ended", timeout_s)) or more.get("ends"),
+    )
+    planned = SimpleNamespace(name=name, quota=more.get("quota"))
+    environment = SimpleNamespace(own_limits=frozenset({"memory"}))
+    one = launches._Held(
+        prepared=SimpleNamespace(planned=planned, environment=environment, folder="/launch"),
+        order=Order(site=None, program=program, conditions="asked"),
+        barrier=SimpleNamespace(wait=lambda timeout_s, has_ended: 7, root=lambda: 42),
+        gate="gate",
+        talk=talk,
+        finished=more.get("finished"),
+    )
+    return one, done
+
+
+def job_of(done, **more):
+    holder = SimpleNamespace(kill=lambda: done.append("holder killed"))
+    kill, close = lambda: done.append("killed"), lambda: done.append("closed")
+    return SimpleNamespace(**{"kill": kill, "close": close, "holder": holder, "ended_ns": 5, **more})
+
+
+@pytest.fixture
+def cleaned(monkeypatch):
+    found = []
+    monkeypatch.setattr(launches, "clean_up", lambda environment, planned: found.append(planned.name))
+    return found
+
+
+@pytest.fixture
+def stood(monkeypatch, tmp_path):
+    """Launches that nobody starts: `a` and `d` come to their first instruction, `b` does not, `c` is not there."""
+    log = []
+
+    class Lease:
+        def __init__(self, name):
+            pass
+
+        def hold(self, notes):
+            log.append(("lease", list(notes)))
+
+        def renew(self):
+            log.append("renewed")
+
+        def end(self):
+            log.append("lease ended")
+
+    def ready(name, program, asked, *, pad_bytes, held):
+        if name == "c":
+            raise UnavailableError("there is none")
+        folder = tmp_path / name
+        folder.mkdir()
+        log.append(("ready", name, asked.launch_timeout_s, pad_bytes, held))
+        return contextlib.nullcontext(SimpleNamespace(folder=folder, start=lambda: name))
+
+    def arrive(one, name, others, lease):
+        log.append(("others", name, list(others)))
+        if one.talk == "b":
+            return "it did not come"
+        one.notes, root = [f"{name}'s group"], 10 + ord(name)
+        one.job = SimpleNamespace(name=name, root=root, mapped={"/lib/x"} if name == "a" else set())
+        return None
+
+    monkeypatch.setattr(launches, "Lease", Lease)
+    monkeypatch.setattr(launches, "ready", ready)
+    monkeypatch.setattr(launches, "_arrive", arrive)
+    monkeypatch.setattr(launches, "_end", lambda one: log.append(("end", one.talk)))
+    monkeypatch.setattr(launches, "_record", lambda one, reason: reason)
+    monkeypatch.setattr(launches, "_closed", lambda name, one, found: f"{name} closed: {found.voided}")
+    monkeypatch.setattr(launches, "_await_end", lambda one, renew: log.append(("awaited", one.talk)) or renew())
+    monkeypatch.setattr(launches, "hold_all", lambda jobs: log.append(("hold", [job.name for job in jobs])))
+    return log
+
+
+def orders_of(names):
+    asked = {name: conditions(launch_timeout_s=20.0 - number) for number, name in enumerate(names)}
+    return {name: Order(site=name, program=None, conditions=asked[name], pad_bytes=3) for name in names}
+
+
+def test_launches_that_came_are_run_in_the_rounds_order_and_the_others_are_told(stood, monkeypatch):
+    def run_whole(jobs, order, limits):
+        stood.append(("whole", [job.name for job in jobs], list(order), limits.own_s))
+        limits.before(jobs[1])
+        limits.ended(jobs[1])
+
+    monkeypatch.setattr(launches, "run_whole", run_whole)
+    told = {"arrived": lambda name, root: stood.append((name, root)), "before": lambda name: stood.append(name)}
+    way = launches.Way(pace=None, orders=iter([(3, 2, 1, 0)]), seed="s", **told)
+    found = launches.run_launches(orders_of("abcd"), way)
+    assert [found.records[name] for name in "abd"] == ["a closed: None", "it did not come", "d closed: None"]
+    assert (found.records["c"].status, found.records["c"].reason) == ("failed", "there is none")
+    assert (found.voided, found.fault, found.mapped) == (None, None, {"a": {"/lib/x"}})
+    assert stood == [
+        ("ready", "a", 20.0, 3, True), ("others", "a", []), ("a", 107),
+        ("ready", "b", 19.0, 3, True), ("others", "b", ["a's group"]),
+        ("ready", "d", 17.0, 3, True), ("others", "d", ["a's group"]), ("d", 110),
+        ("lease", ["a's group", "d's group"]), ("hold", ["a", "d"]),
+        ("whole", ["a", "d"], [1, 0], 17.0), "d", ("awaited", "d"), "renewed",
+        ("end", "d"), ("end", "b"), ("end", "a"), "lease ended",
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("error", "fault"), [(launches.RoundVoid("it slept", "d"), "d"), (UnavailableError("it slept"), None)]
+)
+def test_a_round_that_is_void_says_why_and_whose_fault_it_is(stood, monkeypatch, error, fault):
+    def run_round(jobs, pace, cycles, generator, limits):
+        stood.append((next(cycles), next(cycles), pace, generator.random()))
+        raise error
+
+    monkeypatch.setattr(launches, "run_round", run_round)
+    way = launches.Way(pace=Pace.equal("ad"), orders=itertools.cycle([(0, 1), (1, 0)]), seed="s")
+    found = launches.run_launches(orders_of("ad"), way)
+    assert (found.voided, found.fault) == ("it slept", fault)
+    assert found.records == {"a": "a closed: it slept", "d": "d closed: it slept"}
+    assert ([0, 1], [1, 0], way.pace, random.Random("s").random()) in stood
+
+
+def test_where_no_launch_comes_nothing_is_run(stood):
+    found = launches.run_launches(orders_of("bc"), launches.Way(pace=None, orders=iter([]), seed="s"))
+    assert found.records["b"] == "it did not come" and found.records["c"].status == "failed"
+    assert not any(what[0] in ("hold", "lease") for what in stood if isinstance(what, tuple))
+
+
+class Held:
+    """Stands for what `hold` gives."""
+
+    def __init__(self, roots, name):
+        self.roots, self.name, self.closed = roots, name, False
+        if name == "refuses.servers":
+            raise OSError("no such group")
+
+    def note(self):
+        return {"held": self.name}
+
+    def close(self):
+        self.closed = True
+
+
+@pytest.fixture
+def arriving(monkeypatch):
+    """`arrive(name, servers, refused)`: what was held and noted, and what a launch says of its coming."""
+
+    def arrive(name="tare-1", servers=(), refused=None):
+        one, made, noted = held_one(name)[0], [], []
+        monkeypatch.setattr(launches.caller, "refused", lambda root, *, ours_alone: refused)
+        monkeypatch.setattr(launches, "notes_of", lambda group: [{"may": group}])
+        monkeypatch.setattr(launches, "note_stopped", lambda folder, notes: noted.append((folder, list(notes))))
+        monkeypatch.setattr(launches, "servers_of", lambda launch, client, root: list(servers))
+        monkeypatch.setattr(launches, "hold", lambda roots, name: made.append(Held(roots, name)) or made[-1])
+        monkeypatch.setattr("tare.launch.slicing.slicer.os.pidfd_open", lambda root: -1)
+        lease = SimpleNamespace(hold=lambda notes: noted.append(notes))
+        return one, made, noted, launches._arrive(one, "docker", [{"may": "others"}], lease)
+
+    return arrive
+
+
+@pytest.mark.parametrize("servers", [(), (50, 51)])
+def test_a_launch_that_has_come_is_held_with_its_servers(arriving, servers):
+    one, made, noted, reason = arriving(servers=servers)
+    may = [{"may": "tare-1"}, {"may": "tare-1.servers"}]
+    held = [{"held": "tare-1"}, *([{"held": "tare-1.servers"}] if servers else [])]
+    assert reason is None and (one.arrived_ns, one.servers, one.notes) == (7, len(servers), [*may, *held])
+    assert [(each.roots, each.name) for each in made] == [
+        ([42], "tare-1"), *([([50, 51], "tare-1.servers")] if servers else []),
+    ]  # fmt: skip
+    assert noted == [("/launch", may), [{"may": "others"}, *may], ("/launch", [*may, *held])]
+    assert (one.job.name, one.job.root, one.job.holder, one.job.gate) == ("docker", 42, made[0], "gate")
+    assert one.job.servers is (made[1] if servers else None)
+
+
+def test_a_launch_that_cannot_be_held_says_why_and_lets_go(arriving):
+    one, made, _, reason = arriving("refuses", (50,))
+    assert reason == "no such group" and one.job is None and made[0].closed
+    one, made, _, reason = arriving(refused="it has other limits")
+    assert reason == "it has other limits" and one.job is None and made == []
+
+
+def test_limits_of_a_launch_alone_are_its_environments_and_its_quota():
+    assert launches.ours_alone(held_one()[0]) == {"memory"}
+    assert launches.ours_alone(held_one(quota="half")[0]) == {"memory", launches.caller.CPU_QUOTA}
+
+
+def test_servers_are_those_around_a_launch_that_are_not_in_it(monkeypatch):
+    below = {9: [42, 50, 51, 60], 42: [43]}
+    names = {43: "squashfuse", 42: "squashfuse", 50: "fuse-overlayfs", 51: "conmon", 60: "squashfuse_ll"}
+    monkeypatch.setattr(launches, "descendants", below.__getitem__)
+    monkeypatch.setattr(launches, "carriers_of", lambda launch: [70, 43, 50] if launch == "tare-1" else [])
+    monkeypatch.setattr(launches, "_comm", {**names, 70: "fuse2fs"}.__getitem__)
+    assert launches.servers_of("tare-1", 9, 42) == [50, 60, 70]
+
+
+def test_the_name_of_a_process_is_as_the_kernel_shows_it():
+    assert launches._comm(os.getpid()) == Path("/proc/self/comm").read_text().rstrip("\n") != ""
+    assert launches._comm(0) == ""
+
+
+@pytest.mark.parametrize(("ends", "renewed", "timeout_s"), [(True, 1, 1.0), (False, 3, 0.0)])
+@pytest.mark.parametrize("job", [True, False])
+def test_a_runtimes_end_is_awaited_for_a_while(monkeypatch, ends, renewed, timeout_s, job):
+    clock, seen = iter([0.0, *([0.0] if ends else [20.0, 40.0, launches.END_S, launches.END_S])]), []
+    monkeypatch.setattr(launches, "time", SimpleNamespace(monotonic=lambda: next(clock)))
+    monkeypatch.setattr(launches, "RENEW_S", 0.0)
+    one, done = held_one(ends="finished")
+    one.job = job_of(done) if job else None
+    never, ended = os.pipe(), os.pipe()
+    os.write(ended[1], b"x")
+    one.talk.descriptors = (-1, (ended if ends else never)[0])
+    launches._await_end(one, lambda: seen.append(1))
+    assert len(seen) == renewed and one.finished == "finished"
+    assert done == [("ended", timeout_s), *(["holder killed"] if job else [])]
+    for handle in (*never, *ended):
+        os.close(handle)
+
+
+OK, BROKE = SimpleNamespace(ok=True, timed_out=False), SimpleNamespace(ok=False, timed_out=False)
+
+
+@pytest.mark.parametrize("finished", [None, OK, BROKE])
+@pytest.mark.parametrize("job", [True, False])
+def test_what_is_left_of_a_launch_is_ended_unless_it_ended_well(cleaned, finished, job):
+    one, done = held_one(finished=finished)
+    one.job = job_of(done) if job else None
+    launches._end(one)
+    killed = [*(["killed"] if job else []), "talk killed"] if finished is not OK else []
+    assert done == [*killed, *(["closed"] if job else [])] and one.job is None
+    assert cleaned == ([] if finished is OK else ["tare-1"])
+
+
+@pytest.mark.parametrize(
+    ("finished", "own", "reason"),
+    [
+        (BROKE, "no such image", "no such image"),
+        (BROKE, None, "it did not come"),
+        (OK, "of no use", "it did not come"),
+        (SimpleNamespace(ok=False, timed_out=True), "it was killed", "it did not come"),
+    ],
+)
+def test_a_launch_that_never_ran_is_told_by_its_own_words_where_it_ended_by_itself(
+    cleaned, monkeypatch, finished, own, reason
+):
+    monkeypatch.setattr(launches, "record_of", lambda ended, prepared, asked: Stand(ok=ended.ok, reason=own))
+    one, done = held_one(ends=finished)
+    assert launches._record(one, "it did not come") == Stand(ok=finished.ok, status="failed", reason=reason)
+    assert done == [("ended", 1.0)] and cleaned == ["tare-1"] and one.finished is finished
+
+
+@pytest.mark.parametrize("lacks", ["finished", "job", "ended_ns", None])
+@pytest.mark.parametrize(("voided", "fault"), [(None, None), ("it slept", None), ("it hung", "docker")])
+@pytest.mark.parametrize("program", [None, CommandProgram(["x"])])
+def test_a_launch_of_a_round_has_its_own_time_or_the_reason_why_it_did_not_end(
+    monkeypatch, lacks, voided, fault, program
+):
+    monkeypatch.setattr(launches, "record_of", lambda finished, prepared, asked: (finished, asked))
+    monkeypatch.setattr(launches, "slices_of", lambda one, job: "its slices")
+    monkeypatch.setattr(launches, "in_own_time", lambda record, slices: (record, slices))
+    monkeypatch.setattr(launches, "_last_words", lambda one: "bye")
+    one, done = held_one(program=program, finished=None if lacks == "finished" else OK)
+    one.job = None if lacks == "job" else job_of(done, ended_ns=None if lacks == "ended_ns" else 5)
+    found = launches._closed("docker", one, launches.Round(voided=voided, fault=fault))
+    if lacks is None:
+        assert found == ((OK, "asked"), "its slices")
+        return
+    words = ": bye" if fault and program else ""
+    assert (found.status, found.inside) == ("failed" if fault else "stopped", None)
+    assert found.reason == (voided or "its runtime did not end") + words
+
+
+@pytest.mark.parametrize("job", [True, False])
+def test_last_words_are_those_of_a_launch_that_was_ended(cleaned, monkeypatch, job):
+    monkeypatch.setattr(launches, "last_lines", lambda finished: f"{finished} said bye")
+    one, done = held_one(ends="it")
+    one.job = job_of(done) if job else None
+    assert launches._last_words(one) == "it said bye" and one.finished == "it"
+    assert done == [*(["killed"] if job else []), ("ended", 1.0)] and cleaned == ["tare-1"]
+
+
+def test_all_instants_of_a_launch_are_moved_to_its_own_time(monkeypatch):
+    monkeypatch.setattr(launches, "own_results", lambda results, slices: (results, slices))
+    slices = SimpleNamespace(own_ns=lambda at_ns: at_ns / 2)
+    moves = SimpleNamespace(moved=lambda to: (to(30), type(to(30))))
+    whole = Stand(end_ns=20, steps=None, inside=None)
+    ended = Stand(end_ns=10, steps=None, inside=None, slices=slices)
+    assert launches.in_own_time(whole, slices) == ended
+    assert launches.in_own_time(whole.replace(end_ns=None), slices) == whole.replace(end_ns=None)
+    stepped = launches.in_own_time(whole.replace(steps=moves), slices)
+    assert stepped == ended.replace(steps=(15, int))
+    seen = launches.in_own_time(whole.replace(inside=Stand(marks=(moves,), results="r")), slices)
+    assert seen == ended.replace(inside=Stand(marks=((15, int),), results=("r", slices)))
 
 
 # --- what can't be sliced, before anything has run

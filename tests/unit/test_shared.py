@@ -39,7 +39,7 @@ from tare.model.environment import Quota
 from tare.model.journals.units import GIVE_UP_AFTER
 from tare.model.levels import levels_text
 from tare.model.records.campaigns import Unit
-from tare.model.records.launches import CONTENTION
+from tare.model.records.launches import CONTENTION, Clock
 from tare.model.registry import HOST, scenario_names
 from tare.model.roles import CONTROL, alone_of, read_role
 from tare.model.schema import parse
@@ -520,23 +520,53 @@ def launched(monkeypatch):
     return SimpleNamespace(seen=seen, threads=threads, neighbour=neighbour, record=record)
 
 
+@pytest.mark.parametrize("ended", [True, False])
 @pytest.mark.parametrize(("threads", "cpus", "wanted"), [(2, (0, 1), 2), (2, (1,), 1), (None, (0, 1), 1)])
-def test_a_neighbour_has_its_own_threads_and_no_more_than_cpus(monkeypatch, threads, cpus, wanted):
-    had = []
+def test_a_neighbour_has_its_own_threads_and_no_more_than_cpus(monkeypatch, threads, cpus, wanted, ended):
+    had, done = [], []
 
     @contextlib.contextmanager
-    def ready(site, spec, conditions, **more):
-        had.append(conditions.threads)
-        talk = SimpleNamespace(hear=lambda *words, **more: None, kill=lambda: None)
-        yield SimpleNamespace(converse=lambda protocol: talk, planned=None)
+    def ready(site, spec, conditions, *, pad_bytes, share):
+        had.append((site.data, site.data_of, conditions.threads, pad_bytes, share))
+        talk = SimpleNamespace(hear=lambda *words, **more: None, kill=lambda: done.append("killed"))
+        yield SimpleNamespace(converse=lambda protocol: talk, planned="it")
 
     monkeypatch.setattr(shared, "ready", ready)
-    monkeypatch.setattr(shared, "clean_up", lambda *parts: None)
+    monkeypatch.setattr(shared, "clean_up", lambda environment, planned: done.append(planned))
     order = order_of(Adapter())
     share = Share(cpus=cpus)
-    order = replace(order, site=replace(order.site, data_of={"a": None}))
-    with shared.training(order, asked.spec(mode="neighbour", workload="a"), share, threads):
-        assert had == [wanted]
+    order = replace(order, site=replace(order.site, data_of={"a": Path("/a"), "b": Path("/b")}))
+    with shared.training(order, asked.spec(mode="neighbour", workload="a"), share, threads) as live:
+        assert had == [(Path("/a"), {}, wanted, 0, share)] and not live.has_ended
+        live.has_ended = ended
+    assert done == ["killed", *([] if ended else ["it"])]
+
+
+@pytest.mark.parametrize(
+    ("wrong", "error", "ended"),
+    [
+        ({}, None, True),
+        ({"seconds": None}, "lacks", True),
+        ({"cpu_s": "much"}, "lacks", True),
+        ({"step_ends_ns": ["x"]}, "lacks", True),
+        (None, "it died", False),
+    ],
+)
+def test_what_a_neighbour_says_of_its_end_is_read_whole(monkeypatch, wrong, error, ended):
+    told = {"step_ends_ns": [10, 20, 40, 50], "seconds": 1.5, "cpu_s": 0.5} | (wrong or {})
+    record = shared.LaunchRecord(status="ok", reason=None, clock=Clock(offset_ns=100, error_ns=1))
+    if wrong is None:
+        record = record.replace(status="failed", reason="it died")
+    monkeypatch.setattr(shared, "record_of", lambda finished, prepared, conditions: record)
+    talk = SimpleNamespace(ask=lambda *given, timeout_s: told, end=lambda *, timeout_s: None)
+    prepared = SimpleNamespace(planned=SimpleNamespace(name="tare-1"))
+    job = asked.spec(workload="mnist_cnn", batch=8)
+    live = shared.Live(prepared=prepared, talk=talk, spec=job, conditions=asked.CONDITIONS)
+    beside = record.replace(spawn_ns=120, end_ns=140)
+    with pytest.raises(Exception, match=error) if error else contextlib.nullcontext():
+        assert live.end(beside).steps == 2
+        assert live.end(record).steps == 0, "beside one that never was"
+    assert live.has_ended == ended
 
 
 def test_a_launch_beside_a_neighbour_has_both_and_one_alone_the_counts(launched):
@@ -549,19 +579,31 @@ def test_a_launch_beside_a_neighbour_has_both_and_one_alone_the_counts(launched)
     assert alone.ok and alone.neighbour is None and alone.scenario == "single" and alone.contention
 
 
-def test_what_was_not_measured_beside_a_neighbour_has_failed(launched):
-    def gone(record):
-        raise shared.ConversationError("it was ended by SIGKILL")
+def test_what_was_not_measured_beside_a_neighbour_has_failed(launched, monkeypatch):
+    def goes(kind):
+        def gone(record):
+            raise kind("it was ended by SIGKILL")
 
-    launched.neighbour(gone)
-    found = shared.launch_member("host", order_of(Adapter()), {}, "none")
-    assert (found.status, found.reason) == (
-        "failed",
-        "its neighbour did not train to its end: it was ended by SIGKILL",
-    )
+        return gone
+
+    @contextlib.contextmanager
+    def never(*given):
+        raise shared.ConversationError("it died at once")
+        yield
+
+    for kind in (shared.ConversationError, UnavailableError):
+        launched.neighbour(goes(kind))
+        found = shared.launch_member("host", order_of(Adapter()), {}, "none")
+        assert (found.status, found.reason) == (
+            "failed",
+            "its neighbour did not train to its end: it was ended by SIGKILL",
+        )
     found = shared.launch_member("host", order_of(Adapter()), {}, "cpuset")
     assert found.reason == "its neighbour does not train: one CPU can't be divided between two jobs"
-    assert len(launched.seen) == 1, "nothing was launched where the two can't be kept apart"
+    monkeypatch.setattr(shared, "training", never)
+    found = shared.launch_member("host", order_of(Adapter()), {}, "none")
+    assert found.reason == "its neighbour does not train: it died at once"
+    assert len(launched.seen) == 2, "nothing was launched where the two can't be kept apart"
 
 
 @pytest.mark.parametrize(
@@ -579,23 +621,32 @@ def test_a_quota_that_held_nothing_is_told(tmp_path, periods, wrong):
     inside = SimpleNamespace(facts=SimpleNamespace(cpu_stat=None, cpu_quota="-1"))
     told = shared._add_throttling(counts, SimpleNamespace(inside=inside), share, sets_quota=True)
     assert told == "its quota is '-1', asked for 50000 of 100000 us"
+    counts = contention.Counted()
+    assert shared._add_throttling(counts, record, share, sets_quota=True) is None
+    assert counts.values == {} and set(counts.reasons) == {"throttled_s"}
 
 
 @pytest.mark.parametrize("found", [None, "50000 100000"])
-def test_a_quota_of_which_nothing_is_seen_inside_is_told(monkeypatch, tmp_path, found):
+@pytest.mark.parametrize(
+    ("limited", "sets", "ok", "told"),
+    [(True, True, True, True), (False, True, True, False), (True, False, True, False), (True, True, False, False)],
+)
+def test_a_quota_of_which_nothing_is_seen_inside_is_told(monkeypatch, tmp_path, found, limited, sets, ok, told):
     @contextlib.contextmanager
     def half_each(level, cpus):
         quota = Quota(period_us=100_000, quota_us=50_000, group=tmp_path)
-        yield (limits.Share(cpus=tuple(cpus), quota=quota),) * 2
+        yield (limits.Share(cpus=tuple(cpus), quota=quota if limited else None),) * 2
 
+    (tmp_path / "cpu.stat").write_text("nr_periods 3\n")
     monkeypatch.setattr(shared, "shared_out", half_each)
     plain = parse(shared.LaunchRecord, builders.launch_record("docker", random.Random(1)), "a launch")
     inside = plain.seen_inside()
     seen = plain.replace(inside=inside.replace(facts=inside.facts.replace(cpu_quota=found, cpu_stat=None)))
+    seen = seen if ok else seen.replace(status="failed", reason="it died")
     monkeypatch.setattr(shared, "launch", lambda *given, **named: seen)
-    monkeypatch.setattr(Adapter, "sets_quotas", True)
+    monkeypatch.setattr(Adapter, "sets_quotas", sets)
     record = shared.launch_member(alone_of("docker"), order_of(Adapter()), {}, "quota")
-    assert record.ok and record.unseen == (() if found else (shared.QUOTA,))
+    assert record.reason == seen.reason and record.unseen == ((shared.QUOTA,) if told and not found else ())
 
 
 # --- slow-downs and verdicts

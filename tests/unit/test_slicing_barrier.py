@@ -1,9 +1,13 @@
 """A program waits at its first instruction until it is let go on."""
 
+import fcntl
+import os
 import shutil
+import stat
 import subprocess
 import time
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import stopping
@@ -11,7 +15,7 @@ import stopping
 from tare.core.errors import UnavailableError
 from tare.core.process import MARK
 from tare.launch import barrier
-from tare.launch.barrier import Barrier, words
+from tare.launch.barrier import Barrier, Gate, words
 
 
 @pytest.fixture
@@ -19,6 +23,64 @@ def gate(tmp_path):
     found = Barrier(tmp_path)
     yield found
     found.close()
+
+
+@pytest.mark.parametrize("kind", [Barrier, Gate])
+def test_both_pipes_are_ours_alone_and_block_nobody(tmp_path, kind):
+    made = kind(tmp_path)
+    handles = [value for name, value in vars(made).items() if name != "folder"]
+    names = (barrier.AT, barrier.GO) if kind is Barrier else (barrier.GATE_AT, barrier.GATE_GO)
+    assert [stat.filemode((tmp_path / name).stat().st_mode) for name in names] == ["prw-------"] * 2
+    assert len(handles) == 2
+    for handle in handles:
+        assert not os.get_blocking(handle) and fcntl.fcntl(handle, fcntl.F_GETFL) & os.O_ACCMODE == os.O_RDWR
+    made.close()
+    for handle in handles:
+        with pytest.raises(OSError, match="Bad file descriptor"):
+            os.fstat(handle)
+    made.close()  # and once more, as after an interruption
+
+
+def test_each_gate_is_told_once_and_opened_as_often_as_asked(tmp_path):
+    made = Gate(tmp_path)
+    assert not made.has_come()
+    (tmp_path / barrier.GATE_AT).write_bytes(b"..")
+    assert [made.has_come() for _ in range(3)] == [True, True, False]
+    with (tmp_path / barrier.GATE_GO).open("rb", buffering=0) as program:
+        made.open()
+        assert program.read(9) == b"."
+        made.open(3)
+        assert program.read(9) == b"..."
+    made.close()
+
+
+def test_a_program_may_come_late(gate, tmp_path, monkeypatch):
+    looks = []
+
+    def has_ended():
+        looks.append(time.monotonic_ns())
+        if len(looks) == 3:
+            (tmp_path / barrier.AT).write_bytes(b"x")
+        return False
+
+    monkeypatch.setattr(barrier, "ENDED_S", 0.0)
+    at = gate.wait(60.0, has_ended)
+    assert len(looks) == 3 and looks[-1] <= at <= time.monotonic_ns()
+    with pytest.raises(UnavailableError, match="did not come within"):
+        gate.wait(0.0, lambda: False)
+
+
+def test_a_process_that_waits_is_known_by_its_input(tmp_path):
+    paths = [tmp_path / str(number) for number in range(3)]
+    for path in paths:
+        (path / "fd").mkdir(parents=True)
+        (path / "fd/0").write_text("")
+    wanted = [(path / "fd/0").stat() for path in paths]
+    assert [[barrier._holds(path, one) for one in wanted] for path in paths] == [
+        [path == other for other in paths] for path in paths
+    ]
+    moved = SimpleNamespace(st_dev=wanted[0].st_dev + 1, st_ino=wanted[0].st_ino)
+    assert not barrier._holds(paths[0], moved) and not barrier._holds(tmp_path / "gone", wanted[0])
 
 
 def test_a_program_comes_waits_and_goes_on(gate, tmp_path):

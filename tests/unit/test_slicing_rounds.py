@@ -1,8 +1,12 @@
 """Slices without processes: jobs of a fake machine whose clock only they move."""
 
+import contextlib
+import gc
 import itertools
 import os
 import random
+import signal
+import subprocess
 import time
 from types import SimpleNamespace
 
@@ -11,7 +15,7 @@ import pytest
 from tare.core.errors import UnavailableError
 from tare.launch.slicing import slicer
 from tare.launch.slicing.freezing import StopError
-from tare.launch.slicing.pacing import QUANTA_S, QUANTUM_WEIGHTS, Pace, draw_quantum
+from tare.launch.slicing.pacing import QUANTA_S, Pace
 from tare.launch.slicing.slicer import Job, Limits, RoundVoid, hold_all, run_round, run_whole
 from tare.launch.slicing.waiting import Look
 
@@ -274,30 +278,10 @@ def test_what_ran_longer_than_expected_goes_on_alone(machine):
     assert sum(b - a for a, b in zip(jobs[1].began_ns, jobs[1].quiet_ns, strict=True)) == jobs[1].own_ns
 
 
-def test_quanta_are_drawn_by_their_weights():
-    generator = random.Random(3)
-    drawn = [draw_quantum(generator) for _ in range(4000)]
-    for quantum, weight in zip(QUANTA_S, QUANTUM_WEIGHTS, strict=True):
-        assert drawn.count(quantum) / 4000 == pytest.approx(weight / 4, abs=0.03)
-
-
 def test_the_quantum_of_each_slice_is_noted(machine):
     jobs = jobs_of(machine, 1.0, 1.0)
     run(jobs)
     assert set(jobs[0].quantum_s) == set(QUANTA_S)
-
-
-def test_targets_follow_the_phases():
-    pace = Pace(phases={"a": (1.0, 3.0), "b": (3.0, 1.0)})
-    assert [pace.target("a", p) for p in (0.0, 1.0, 2.0, 3.0, 4.0)] == pytest.approx([0.0, 0.5, 1.0, 2.5, 4.0])
-    assert [pace.target("b", p) for p in (0.0, 1.0, 2.0, 3.0, 4.0)] == pytest.approx([0.0, 1.5, 3.0, 3.5, 4.0])
-    assert pace.target("a", 6.0) == pytest.approx(6.0)  # behind its end as fast as the whole
-
-
-def test_a_phase_that_takes_nothing_is_passed():
-    pace = Pace(phases={"a": (0.0, 1.0), "b": (0.0, 1.0)})
-    assert pace.target("a", 0.5) == pytest.approx(0.5)
-    assert Pace(phases={"a": (0.0,)}).target("a", 0.5) == 0.5
 
 
 def test_a_wait_makes_a_slice_longer_and_costs_what_it_takes(machine):
@@ -310,16 +294,26 @@ def test_a_wait_makes_a_slice_longer_and_costs_what_it_takes(machine):
     assert jobs[0].idle_looks >= 5 and jobs[1].idle_looks == 0
 
 
+@pytest.mark.parametrize("later", [True, False])
 @pytest.mark.parametrize(
-    ("runnable", "waits", "idle", "waiting"),
-    [(True, True, 0, 1), (True, False, 0, 0), (False, True, 1, 0), (False, False, 1, 0)],
+    ("runnable", "waits", "waiting"), [(True, True, 1), (True, False, 0), (False, True, 0), (False, False, 0)]
 )
-def test_a_wait_counts_beside_work_alone(machine, runnable, waits, idle, waiting):
+def test_a_wait_counts_beside_work_alone(machine, runnable, waits, waiting, later):
     (job,) = jobs_of(machine, 1.0)
     job.holder.look = lambda: Look(runnable=runnable, waits=waits)
-    job.holder.has_runnable = lambda: runnable
+    job.holder.has_runnable = lambda: later
     job.look()
-    assert (job.looks, job.idle_looks, job.waiting_looks) == (1, idle, waiting)
+    assert (job.looks, job.idle_looks, job.waiting_looks) == (1, not runnable and not later, waiting)
+
+
+@pytest.mark.parametrize(
+    ("seen", "able"), [([False] * 4, False), ([False, False, False, True], True), ([True], True)]
+)
+def test_a_job_is_looked_at_twice_with_its_servers(machine, seen, able):
+    job, looks = FakeJob(name="it", root=0, holder=SimpleNamespace(), servers=SimpleNamespace()), iter(seen)
+    job.holder.has_runnable = job.servers.has_runnable = lambda: next(looks)
+    assert job.can_run() == able and next(looks, None) is None
+    assert (job.looks, job.idle_looks) == (1, not able)
 
 
 def test_memory_is_the_most_that_was_seen_and_looked_at_now_and_then(machine):
@@ -429,7 +423,7 @@ class Servers(FakeHolder):
         return {0: used}
 
 
-@pytest.mark.parametrize(("leak_ns", "stops"), [(0, False), (400_000, False), (600_000, True)])
+@pytest.mark.parametrize(("leak_ns", "stops"), [(0, False), (slicer.SERVED_NS, False), (600_000, True)])
 def test_servers_with_nothing_to_do_are_left_as_they_are_unless_they_go_on_working(machine, leak_ns, stops):
     servers = Servers(machine, "servers", 99.0, leak_ns=leak_ns)
     (job,) = jobs_of(machine, 1.0)
@@ -451,19 +445,29 @@ def test_a_job_beyond_its_limit_voids_the_round(machine):
     assert caught.value.job == "j0"
 
 
+def test_a_whole_run_beyond_its_limit_voids_the_round(machine):
+    jobs, limits = jobs_of(machine, 0.5, 2.0), Limits(own_s=1.0, renew=lambda: None, ended=lambda job: None)
+    hold_all(jobs)
+    with pytest.raises(RoundVoid, match="still running") as caught:
+        run_whole(jobs, (0, 1), limits)
+    assert caught.value.job == "j1" and jobs[0].ended_ns is not None
+
+
 @pytest.mark.parametrize("way", ["sliced", "whole"])
-def test_a_machine_that_slept_voids_the_round(machine, way):
+@pytest.mark.parametrize(("slept_s", "void"), [(30.0, True), (-30.0, True), (slicer.SLEPT_S / 4, False)])
+def test_a_machine_that_slept_voids_the_round(machine, way, slept_s, void):
+    machine.asleep_s = 7.0  # before the round
     jobs = jobs_of(machine, 0.5, 0.5)
     limits = Limits(
-        own_s=9.0, renew=lambda: None, ended=lambda job: setattr(machine, "asleep_s", machine.asleep_s + 30.0)
+        own_s=9.0, renew=lambda: None, ended=lambda job: setattr(machine, "asleep_s", machine.asleep_s + slept_s)
     )
     hold_all(jobs)
-    with pytest.raises(RoundVoid, match="slept") as caught:
+    with pytest.raises(RoundVoid, match="slept") if void else contextlib.nullcontext() as caught:
         if way == "sliced":
             run_round(jobs, pace_for(jobs), itertools.repeat((0, 1)), random.Random(1), limits)
         else:
             run_whole(jobs, (0, 1), limits)
-    assert caught.value.job is None
+    assert not void or caught.value.job is None
 
 
 def test_the_lease_is_renewed_in_every_slice(machine):
@@ -499,12 +503,172 @@ def test_whole_runs_have_one_slice_each_in_their_order(machine):
     run_whole(jobs, (1, 0), Limits(own_s=9.0, renew=lambda: None, ended=lambda job: None))
     assert jobs[1].ended_ns <= jobs[0].began_ns[0]
     for job, work in zip(jobs, (0.3, 0.5), strict=True):
-        assert len(job.began_ns) == 1 and job.quantum_s == [0.0]
+        assert len(job.began_ns) == 1 and job.quantum_s == job.waited_s == [0.0]
         assert job.own_ns == pytest.approx(work * 1e9, abs=2 * slicer.SAMPLE_S * 1e9)
         assert job.looks > 10 and job.idle_looks == 0
 
 
-def test_a_job_is_only_seen_through_its_handle():
+def test_slices_are_as_long_as_the_quantum_from_the_start_and_from_each_gate_on(machine, monkeypatch):
+    monkeypatch.setattr(slicer, "draw_quantum", lambda generator: 0.04)
+    jobs = gated(jobs_of(machine, 0.5, 0.5, 0.5), [0.2], [0.2], [0.2])
+    run(jobs, orders=itertools.cycle([(0, 1, 2), (2, 0, 1)]))
+    for job in jobs:
+        spans = zip(job.began_ns, job.quiet_ns, strict=True)
+        lengths = [(quiet - began) / 1e9 for began, quiet in spans]
+        after = next(number for number, at in enumerate(job.began_ns) if at >= job.gates_ns[0])
+        assert lengths[:3] == pytest.approx([0.04] * 3, abs=1e-3)
+        assert lengths[after : after + 3] == pytest.approx([0.04] * 3, abs=1e-3)
+        assert set(job.waited_s) == {0.0} and set(job.quantum_s) == {0.04}
+
+
+class Clocked:
+    """Holds nothing, and tells processor times one after the other."""
+
+    def __init__(self, *times_ns):
+        self.times_ns = iter(times_ns)
+
+    def clock(self):
+        return {0: next(self.times_ns)}
+
+    def stop(self):
+        pass
+
+
+def clocked(*times_ns, **more):
+    job = FakeJob(name="it", root=0, holder=Clocked(*times_ns), **more)
+    job.has_ended = lambda within_s=0.0: False
+    return job
+
+
+def test_what_is_added_before_the_first_slice_is_read_until_nothing_more_comes(machine):
+    one, other = clocked(5, 8, 8, 8, 99), clocked(1, 1, 3, 3, 99)
+    before = machine.now_ns
+    hold_all([one, other])
+    assert (one.cpu_ns, other.cpu_ns) == ([8], [3])
+    assert machine.now_ns - before == pytest.approx(3e9 * slicer.SETTLE_S)
+    endless = clocked(*range(99))
+    hold_all([endless])
+    assert endless.cpu_ns == [slicer.SETTLES]
+
+
+def test_how_much_may_be_added_late_is_exact():
+    job = clocked(slicer.LATEST_NS, 2 * slicer.LATEST_NS + 1, cpu_ns=[4, 7])
+    slicer._settle(job)
+    assert job.cpu_ns == [4, 7 + slicer.LATEST_NS]
+    with pytest.raises(RoundVoid):
+        slicer._settle(job)
+    job.ended_ns = 1
+    slicer._settle(job)  # its clock is not asked any more
+
+
+def test_how_much_a_stopped_job_may_do_is_exact():
+    """At once, and by its own time altogether."""
+    most = slicer.STRAY_NS
+    with pytest.raises(RoundVoid):
+        slicer._stood_still(clocked(most + 1, own_ns=10**10))
+    job = clocked(most, 2 * most, 3 * most, 3 * most + 1, own_ns=round(2 * most / slicer.STRAY_SHARE))
+    for _ in range(3):
+        slicer._stood_still(job)
+    with pytest.raises(RoundVoid):
+        slicer._stood_still(job)
+    assert job.stray_ns == 3 * most + 1
+
+
+def test_a_wait_ends_with_the_first_of_what_can_run_or_has_ended(machine):
+    waits, ends, never = jobs_of(machine, 1.0), jobs_of(machine, 0.5), jobs_of(machine, 1.0)
+    for (job,) in (waits, ends, never):
+        job.holder.resume()
+        job.holder.running = False
+    (job,) = waits
+    job.holder.running = True
+    assert slicer._await_runnable(job) == 0.0
+    job.holder.waiting_s = 0.1
+    assert slicer._await_runnable(job) == pytest.approx(0.1, abs=2 * slicer.LOOK_S)
+    assert (job.looks, job.idle_looks) == (2, 1)
+    job.holder.running = False
+    (job,) = ends
+    job.holder.done_s = 0.5
+    assert slicer._await_runnable(job) <= slicer.LOOK_S
+    (job,) = never
+    found = slicer._await_runnable(job)
+    assert slicer.LONGEST_WAIT_S <= found < slicer.LONGEST_WAIT_S + 2 * slicer.LOOK_S
+
+
+@pytest.mark.parametrize("ends", [True, False])
+def test_a_job_that_ended_before_it_could_be_stopped_is_not_at_fault(machine, ends):
+    job, resumed = clocked(0), []
+    answers = iter([False, ends, ends])
+    job.has_ended = lambda within_s=0.0: next(answers)
+
+    def stop():
+        raise StopError("it has gone")
+
+    job.stop, job.resume = stop, lambda: resumed.append(1)
+    if not ends:
+        with pytest.raises(RoundVoid) as caught:
+            slicer._stop(job)
+        assert caught.value.job == "it" and job.ended_ns is None
+        return
+    assert slicer._stop(job) == (machine.now_ns, machine.now_ns) and job.ended_ns == machine.now_ns
+    assert resumed == [1], "what it left running goes on"
+
+
+@pytest.mark.parametrize("was", [True, False])
+def test_garbage_is_not_collected_meanwhile(was):
+    before = gc.isenabled()
+    try:
+        (gc.enable if was else gc.disable)()
+        with contextlib.suppress(RoundVoid), slicer._without_collection():
+            assert not gc.isenabled()
+            raise RoundVoid("it slept")
+        assert gc.isenabled() == was
+    finally:
+        (gc.enable if before else gc.disable)()
+
+
+def test_a_job_is_only_seen_through_its_handle(monkeypatch):
     job = Job(name="it", root=os.getpid(), holder=None)
-    assert not job.has_ended()
+    assert not job.has_ended() and not job.pauses(0.01)
+    assert (job.looks, job.memory_bytes, job.own_ns, job.part_ns, job.stray_ns) == (0, 0, 0, 0, 0)
+    assert not job.at_gate and not job.servers_busy
+    asked = []
+    monkeypatch.setattr(slicer.select, "select", lambda *given: asked.append(given) or ([given[0][-1]], [], []))
+    assert job.has_ended() and job.has_ended(0.25) and job.has_ended(-0.5)
+    job.gate = SimpleNamespace(at=77)
+    assert job.pauses(0.25) and job.pauses(-0.5)
+    times = (0.0, 0.25, 0.0)
+    assert asked == [
+        *(([job.pidfd], [], [], within_s) for within_s in times),
+        *(([job.pidfd, 77], [], [], within_s) for within_s in times[1:]),
+    ]
     os.close(job.pidfd)
+
+
+def test_a_job_is_killed_with_all_that_it_started_and_let_go_of():
+    done = []
+    holders = [
+        SimpleNamespace(
+            kill=lambda name=name: done.append(("kill", name)),
+            close=lambda name=name: done.append(("close", name)),
+            resume=lambda name=name: done.append(("resume", name)),
+        )
+        for name in ("own", "servers")
+    ]
+    with subprocess.Popen(["/bin/sleep", "60"]) as child:
+        job = Job(name="it", root=child.pid, holder=holders[0], servers=holders[1])
+        handle = job.pidfd
+        job.kill()
+        assert child.wait(timeout=30) == -signal.SIGKILL and job.has_ended(5.0)
+    job.kill()  # once more: it has gone
+    job.close()
+    once = [("kill", "own"), ("resume", "servers"), ("resume", "own")]
+    assert done == [*once, *once, ("close", "own"), ("close", "servers")] and job.pidfd == -1
+    with pytest.raises(OSError, match="Bad file descriptor"):
+        os.fstat(handle)
+
+
+def test_processor_time_that_was_spent_is_that_of_the_servers_too():
+    job = clocked(0, cpu_ns=[1, 2, 5])
+    assert job.spent_ns() == 5
+    job.servers = SimpleNamespace(clock=lambda: {1: 20, 2: 300})
+    assert job.spent_ns() == 325

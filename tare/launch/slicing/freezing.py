@@ -25,6 +25,9 @@ from tare.launch.slicing import waiting
 
 STOP_S = 1.0  # in which everything has to be stopped
 LOOK_S = 0.0002  # between two looks where nothing tells of a change
+POLL_MS = 20  # of a look at a group whose change may not be told
+REMOVE_TRIES, REMOVE_S = 50, 0.01  # to remove a group, and the time between two tries
+READ_BYTES, NUMBERS_BYTES = 4096, 65536  # of a file of a group, and of one that lists numbers, at once
 MOUNTS, OWN_CGROUP = Path("/proc/self/mounts"), Path("/proc/self/cgroup")
 STOPPED = frozenset("TtZX")
 PROC = Path("/proc")
@@ -190,10 +193,10 @@ class Group2(Holder):
         with _alive(self.group):
             os.pwrite(self._freeze, b"1", 0)
             deadline = time.monotonic() + STOP_S
-            while b"frozen 1" not in os.pread(self._events, 4096, 0):
+            while b"frozen 1" not in _read(self._events):
                 if time.monotonic() > deadline:
                     raise StopError(f"{self.group} was not frozen within {STOP_S:.0f} s")
-                self._change.poll(20)
+                self._change.poll(POLL_MS)
 
     def resume(self) -> None:
         """Thaw the group."""
@@ -203,8 +206,7 @@ class Group2(Holder):
     def clock(self) -> Clock:
         """usage_usec of cpu.stat; the last reading where a daemon has removed its group."""
         with contextlib.suppress(OSError):
-            text = os.pread(self._stat, 4096, 0)
-            self._used_ns = 1000 * int(text.split(b"\n", 1)[0].split()[1])
+            self._used_ns = 1000 * int(_read(self._stat).split()[1])
         return {0: self._used_ns}
 
     def note(self) -> dict[str, Any]:
@@ -238,7 +240,7 @@ class Group1(Holder):
         """Freeze the group; a task that waits without end keeps it FREEZING, and the next look tries again."""
         with _alive(self.group):
             os.pwrite(self._state, b"FROZEN", 0)
-            _until(lambda: os.pread(self._state, 64, 0).strip() == b"FROZEN", f"{self.group} was not frozen")
+            _until(lambda: _read(self._state).strip() == b"FROZEN", f"{self.group} was not frozen")
 
     def resume(self) -> None:
         """Thaw the group."""
@@ -406,7 +408,7 @@ def group_of(pid: int, hierarchy: Hierarchy) -> Path:
         if line.startswith("0::"):
             if line.startswith("0::/.."):
                 raise OSError(f"the control group of process {pid} can't be seen from here")
-            return hierarchy.mount / line[3:].lstrip("/")
+            return hierarchy.mount / line.removeprefix("0::/")
     return hierarchy.home
 
 
@@ -452,7 +454,7 @@ def thread_states(pid: int) -> list[str]:
 def state_of(stat: Path) -> str | None:
     """The letter of a thread's state; None where it has gone."""
     try:
-        return stat.read_text(errors="replace").rsplit(")", 1)[1].split(None, 1)[0]
+        return stat.read_text(errors="replace").rpartition(") ")[2][0]
     except (OSError, IndexError):
         return None
 
@@ -464,7 +466,7 @@ def threads_clock(pids: Iterable[int]) -> dict[int, int]:
         folder = PROC / str(pid) / "task"
         for task in _listed(folder):
             with contextlib.suppress(OSError, ValueError):
-                found[int(task)] = int((folder / task / "schedstat").read_text().split(None, 1)[0])
+                found[int(task)] = int((folder / task / "schedstat").read_text().split()[0])
     return found
 
 
@@ -516,12 +518,17 @@ def _alive(group: Path) -> Iterator[None]:
         raise StopError(f"{group} can't be used any more: {error.strerror}") from error
 
 
+def _read(handle: int) -> bytes:
+    """What a file of a control group says now."""
+    return os.pread(handle, READ_BYTES, 0)
+
+
 def _numbers(handle: int) -> list[int]:
     """Numbers in a file of a control group; 0 stands for a process of another namespace."""
     text = b""
-    while chunk := os.pread(handle, 1 << 16, len(text)):
+    while chunk := os.pread(handle, NUMBERS_BYTES, len(text)):
         text += chunk
-    return [int(word) for word in text.split() if word != b"0"]
+    return [number for number in map(int, text.split()) if number]
 
 
 def _numbers_in(path: Path) -> list[int]:
@@ -538,11 +545,11 @@ def _until(holds: Callable[[], bool], otherwise: str) -> None:
 
 def _remove(group: Path) -> None:
     """Remove a group; what is left in it goes back to the parent's."""
-    for _ in range(50):
+    for _ in range(REMOVE_TRIES):
         with contextlib.suppress(OSError):
             group.rmdir()
             return
         with contextlib.suppress(OSError):
             for pid in _numbers_in(group / "cgroup.procs"):
                 (group.parent / "cgroup.procs").write_text(str(pid))
-        time.sleep(0.01)
+        time.sleep(REMOVE_S)

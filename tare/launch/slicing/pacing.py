@@ -54,4 +54,5 @@ class Pace:
 
 def draw_quantum(generator: random.Random) -> float:
     """Seconds that progress advances in the next cycle."""
-    return generator.choices(QUANTA_S, QUANTUM_WEIGHTS)[0]
+    (quantum,) = generator.choices(QUANTA_S, QUANTUM_WEIGHTS)
+    return quantum

@@ -254,8 +254,6 @@ def _end(one: _Held) -> None:
 
 def _record(one: _Held, reason: str) -> LaunchRecord:
     """The record of a launch that never came to run; of one that ended by itself, its own words say why."""
-    if one.job is not None:
-        one.job.kill()
     finished = one.talk.end(timeout_s=1.0)
     record = record_of(finished, one.prepared, one.order.conditions)
     one.finished = finished

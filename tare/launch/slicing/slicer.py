@@ -91,7 +91,7 @@ class Job:
     memory_bytes: int = 0
     mapped: set[str] = field(default_factory=set)
     ended_ns: int | None = None
-    pidfd: int = -1
+    pidfd: int = field(init=False)
     gate: Gate | None = None
     gates_ns: list[int] = field(default_factory=list)
     gates_cpu_ns: list[int] = field(default_factory=list)

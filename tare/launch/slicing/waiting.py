@@ -75,11 +75,11 @@ def waits_for_clock_or_disk(folder: Path, state: str) -> bool:
     name = NUMBERS.get(platform.machine(), {}).get(int(words[0]))
     if state == "D":
         return name not in FORKS and not _waits_for_lock(folder)
-    arguments = [int(word, 16) for word in words[1:7]]
+    arguments = [int(word, 16) for word in words[1:]]
     if name in SLEEPS:
         return True
     if name in MILLISECONDS:
-        timeout_ms = struct.unpack("i", struct.pack("I", arguments[MILLISECONDS[name]] & 0xFFFFFFFF))[0]
+        (timeout_ms,) = struct.unpack("i", struct.pack("I", arguments[MILLISECONDS[name]] & 0xFFFFFFFF))
         return bool(0 < timeout_ms <= 1e3 * LONGEST_S)
     if name == "futex" and arguments[1] & FUTEX_COMMAND not in (FUTEX_WAIT, FUTEX_WAIT_BITSET):
         return False
