@@ -44,10 +44,11 @@ def excluded(source):
     nodes = [node for node in ast.walk(tree) if isinstance(node, ast.Raise | ast.JoinedStr)]
     for node in ast.walk(tree):
         nodes += [getattr(node, "annotation", None), getattr(node, "returns", None)]
-        nodes += getattr(node, "decorator_list", ())
     for node in (each for each in tree.body if isinstance(each, ast.Assign | ast.AnnAssign) and each.value):
         nodes += [each for each in ast.walk(node.value) if isinstance(each, ast.Constant)]
-    return [((n.lineno, n.col_offset), (n.end_lineno, n.end_col_offset)) for n in nodes if isinstance(n, ast.AST)]
+    spans = [((n.lineno, n.col_offset), (n.end_lineno, n.end_col_offset)) for n in nodes if isinstance(n, ast.AST)]
+    decorators = (one for node in ast.walk(tree) for one in getattr(node, "decorator_list", ()))
+    return spans + [((one.lineno, 0), (one.end_lineno, one.end_col_offset)) for one in decorators]  # from their @
 
 
 def drawn(package, seed, size):

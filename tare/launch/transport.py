@@ -21,7 +21,7 @@ from typing import Any, ClassVar
 from tare.core.errors import UnavailableError
 from tare.core.files import project_root, sha256_file
 from tare.core.process import Finished, run
-from tare.launch.channel import READ_BYTES, Conversation, ConversationError
+from tare.launch.channel import Conversation, ConversationError
 from tare.launch.place import Site
 from tare.launch.program.base import Cargo, Program
 from tare.launch.program.worker import RECORD, SPEC, STARTED, WorkerProgram
@@ -38,6 +38,7 @@ PUT_S = 600.0  # for an archive to arrive and to be unpacked
 ANSWER_S = 30.0
 FETCH_S = 600.0
 EXCHANGES = 16
+FILE_BYTES = 1 << 20  # of a file, to be sent at once
 LARGEST_FILE_BYTES = 1 << 34
 LENGTH_DIGITS = 8
 # The very first program: it reads the text of the next one, and becomes it.
@@ -361,7 +362,7 @@ class Carrier(Conversation):
         here = self.hear("here", timeout_s=OPEN_S)
         self.say("put", folder=str(self.ready.inside), bytes=archive.stat().st_size, sha256=sha256)
         with archive.open("rb") as handle:
-            while chunk := handle.read(READ_BYTES):
+            while chunk := handle.read(FILE_BYTES):
                 self.send(chunk, timeout_s=PUT_S)
         archive.unlink()
         self.hear("placed", timeout_s=PUT_S)
