@@ -12,7 +12,7 @@ import yaml
 from project import ROOT
 from slurm import cluster
 
-pytestmark = pytest.mark.meets(environment="host")
+pytestmark = [pytest.mark.runtime, pytest.mark.meets(environment="host")]
 
 TINY = {
     "study": "clustered",
