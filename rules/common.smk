@@ -242,9 +242,9 @@ except WorkflowError:
 
 
 @refusing
-def on_machine(rule, alone=True):
+def on_machine(rule, whole=True):
     """Resources of a job on the machine that is measured, for itself or not, and what a cluster's scheduler is told."""
-    found = {"machine": 1} if alone else {}
+    found = {"machine": 1} if whole else {}
     if NODES is None or SENT:
         return found
     asked = STUDIED.machines[NODES]

@@ -27,7 +27,7 @@ rule describe_machine:
     log:
         f"results/logs/{STUDY}/{MACHINE}/machine.log",
     resources:
-        **on_machine("describe_machine", alone=False),
+        **on_machine("describe_machine", whole=False),
     message:
         "describe this machine"
     shell:
