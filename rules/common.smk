@@ -230,8 +230,8 @@ except TareError as error:
 
 attempts.attend()  # whether a sealed campaign is measured again
 
-EXPECTED_S = expected.by_rule(STUDIED)
-snakemake_logger_plugin_tare.expect(EXPECTED_S)
+snakemake_logger_plugin_tare.expect(expected.by_rule(STUDIED))
+LONGEST_S = expected.by_rule(STUDIED, max)
 
 # Processors of a job that takes a machine: all that the workflow has. Where jobs are sent to a cluster Snakemake counts
 # none, and the node's are asked for (`on_machine`).
@@ -248,7 +248,7 @@ def on_machine(rule, whole=True):
     if NODES is None or SENT:
         return found
     asked = STUDIED.machines[NODES]
-    return {**found, **cluster.resources(NODES, asked, EXPECTED_S.get(rule, 0.0))}
+    return {**found, **cluster.resources(NODES, asked, LONGEST_S.get(rule, 0.0))}
 
 
 STUDY = config["study"]

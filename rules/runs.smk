@@ -122,6 +122,8 @@ use rule run_rounds as run_rounds_of_arm with:
     log:
         "results/logs/{study}/{machine}/rounds/{workload}/{environments}.{varied}.log",
     priority: 20
+    resources:
+        **on_machine("run_rounds_of_arm"),
     message:
         "{wildcards.workload}: whole runs and training steps, {wildcards.environments}.{wildcards.varied}"
 
@@ -198,6 +200,8 @@ use rule run_rounds as run_sweep with:
     log:
         "results/logs/{study}/{machine}/sweep/{workload}.log",
     priority: 40
+    resources:
+        **on_machine("run_sweep"),
     params:
         kind="sweep",
         study=study_json("sweep"),
@@ -257,6 +261,8 @@ use rule run_rounds as run_profile_of_stack with:
     log:
         "results/logs/{study}/{machine}/profile/{workload}/host.{arm}.log",
     priority: 20
+    resources:
+        **on_machine("run_profile_of_stack"),
     params:
         kind="profile",
         study=study_json("profile"),
@@ -300,6 +306,8 @@ use rule run_rounds as measure_pipeline with:
     log:
         "results/logs/{study}/{machine}/pipeline/{workload}.log",
     priority: 60
+    resources:
+        **on_machine("measure_pipeline"),
     params:
         kind="pipeline",
         study=study_json("pipeline"),

@@ -13,9 +13,10 @@ import shutil
 import signal
 import socket
 import subprocess
-import time
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
+
+from waiting import wait_until
 
 COMMANDS = ("sbatch", "srun", "squeue", "sinfo", "sacct", "scancel", "scontrol")
 READY_S, END_S = 60.0, 20.0
@@ -87,11 +88,11 @@ class Slurm:
         files = {"socket": "sock", "pid-file": "pid", "log-file": "log", "seed-file": "seed"}
         options = [f"--{word}={self.folder}/munge.{ending}" for word, ending in files.items()]
         self.daemon("munged", ["munged", "--foreground", "--force", f"--key-file={key}", *options])
-        _until(lambda: (self.folder / "munge.sock").exists(), "munged makes its socket")
+        wait_until(lambda: (self.folder / "munge.sock").exists(), "munged makes its socket", READY_S)
         self.daemon("slurmctld", ["slurmctld", "-D", "-f", str(self.conf)])
         for name in NODES:
             self.node(name)
-        _until(lambda: self.states() == dict.fromkeys(NODES, "idle"), "the nodes are idle")
+        wait_until(lambda: self.states() == dict.fromkeys(NODES, "idle"), "the nodes are idle", READY_S)
 
     def node(self, name: str) -> None:
         """Start the slurmd of a node."""
@@ -113,7 +114,7 @@ class Slurm:
         """End what was started, jobs first."""
         with contextlib.suppress(subprocess.SubprocessError):
             self.say("scancel", "--user=root")
-            _until(lambda: not self.say("squeue", "--noheader"), "no job is left", END_S)
+            wait_until(lambda: not self.say("squeue", "--noheader"), "no job is left", END_S)
         for process in reversed(self.daemons.values()):
             process.send_signal(signal.SIGTERM)
         for process in self.daemons.values():
@@ -152,13 +153,6 @@ def free_ports(count: int) -> list[int]:
     with contextlib.ExitStack() as stack:
         found = [stack.enter_context(socket.create_server(("127.0.0.1", 0))) for _ in range(count)]
         return [one.getsockname()[1] for one in found]
-
-
-def _until(met, what: str, seconds: float = READY_S) -> None:
-    ends = time.monotonic() + seconds
-    while not met():
-        assert time.monotonic() < ends, f"not within {seconds:g} s: {what}"
-        time.sleep(0.2)
 
 
 @contextlib.contextmanager

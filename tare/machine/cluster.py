@@ -16,7 +16,7 @@ from tare.model.studies.machines import Nodes
 SINFO_S = 20.0
 FORMAT = "%N|%c|%G|%l|%f"
 WHERE = "config: machines"
-SPARE = 3.0  # a job may take so many times what the plan expects: machines differ, and queues of I/O
+SPARE = 3.0  # a job may take so many times what the plan expects of the longest: machines differ
 LEAST_MINUTES = 10
 _TIME = re.compile(r"(?:(\d+)-)?(?:(\d+):)?(\d+):(\d+)")
 
@@ -39,10 +39,17 @@ class Node:
 
 
 def read_sinfo(text: str) -> list[Node]:
-    """Nodes from the lines of `sinfo --Node --noheader --format=%N|%c|%G|%l|%f`."""
+    """Nodes from the lines of `sinfo --Node --noheader --format=%N|%c|%G|%l|%f`.
+
+    Raises:
+        UnavailableError: a line of another form.
+    """
     found = []
     for line in text.splitlines():
-        name, cpus, gres, limit, features = line.strip().split("|")
+        fields = line.strip().split("|")
+        if len(fields) != FORMAT.count("%") or not fields[1].isdigit():
+            raise UnavailableError(f"{WHERE}: sinfo answers {line.strip()!r}, which is no node as {FORMAT}")
+        name, cpus, gres, limit, features = fields
         found.append(
             Node(
                 name=name,

@@ -19,6 +19,7 @@ from pathlib import Path
 
 import pytest
 from matrix import INSTALLED, in_turn, tried
+from waiting import DEADLINE_S, wait_until
 
 from envs._orphans import orphans
 from envs.apptainer import ELSEWHERE
@@ -35,14 +36,6 @@ from tare.runtimes.programs import find_apptainer, may_install, origin, relocate
 pytestmark = pytest.mark.runtime
 REQUIRED = ("host", "docker", "apptainer", "charliecloud")
 MOUNT_MODES = ("kernel squashfs", "squashfuse_ll", "squashfuse")
-DEADLINE_S = 20.0
-
-
-def wait_until(condition, what, deadline_s=DEADLINE_S):
-    deadline = time.monotonic() + deadline_s
-    while not condition():
-        assert time.monotonic() < deadline, what
-        time.sleep(0.05)
 
 
 @pytest.mark.parametrize("name", REQUIRED)

@@ -45,8 +45,9 @@ def slurm(tmp_path_factory):
 def command(folder, *words):
     """The workflow of this checkout, its results in another folder, as it is run on a login node."""
     return [
-        ROOT / ".venv/bin/snakemake", "--snakefile", ROOT / "Snakefile", "--directory", folder,
-        "--workflow-profile", ROOT / "profiles/slurm", *QUICK, *words, "--configfile", folder / "mine.yaml",
+        "setpriv", "--pdeathsig", "TERM", ROOT / ".venv/bin/snakemake", "--snakefile", ROOT / "Snakefile",
+        "--directory", folder, "--workflow-profile", ROOT / "profiles/slurm", *QUICK, *words,
+        "--configfile", folder / "mine.yaml",
     ]  # fmt: skip
 
 

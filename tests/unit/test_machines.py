@@ -3,6 +3,8 @@
 import os
 
 import pytest
+import yaml
+from project import ROOT
 
 from tare.core.errors import UnavailableError, UserError
 from tare.machine import cluster, facts
@@ -140,6 +142,19 @@ def test_what_the_cluster_has_not_is_refused_before_anything_is_sent(told, answe
     told(answer)
     with pytest.raises(UserError, match=says):
         cluster.resources("thin", asked(**nodes), expected_s)
+
+
+@pytest.mark.parametrize("line", ["n1|32|(null)|infinite", "n1|32+|(null)|infinite|a"])
+def test_an_answer_of_another_form_is_refused(line):
+    with pytest.raises(UnavailableError, match="no node as"):
+        cluster.read_sinfo(f"n0|1|(null)|infinite|a\n{line}\n")
+
+
+def test_the_profile_of_a_cluster_says_of_measuring_what_the_default_one_says():
+    files = [ROOT / f"profiles/{name}/profile.yaml" for name in ("default", "slurm")]
+    default, slurm = (yaml.safe_load(path.read_text()) for path in files)
+    common = default.keys() - {"cores", "executor", "resources"}
+    assert {key: slurm.get(key) for key in common} == {key: default[key] for key in common}
 
 
 def test_one_named_node_may_differ_from_the_others(told):
