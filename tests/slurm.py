@@ -40,6 +40,7 @@ MpiDefault=none
 ReturnToService=2
 SlurmdTimeout=10
 KillWait=20
+MinJobAge=7200
 SelectType=select/cons_tres
 SelectTypeParameters=CR_Core
 JobAcctGatherType=jobacct_gather/none
