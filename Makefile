@@ -50,8 +50,8 @@ smoke: ## the whole workflow on small settings
 
 # In three processes, which share out the parts that tests/conftest.py tells: on two processors, as many of the tests wait.
 WORKERS ?= 3
-test: setup-test ## what the tests need, then those that meet everything at least once (ALL=1: all of them)
-	@TARE_TEST_ALL=$(ALL) .venv/bin/python -m pytest -n $(WORKERS) $(PYTEST_ARGS)
+test: setup-test ## what the tests need, then those that meet everything at least once (ALL=1: all, as many as begin in MINUTES)
+	@TARE_TEST_ALL=$(ALL) TARE_TEST_MINUTES=$(MINUTES) .venv/bin/python -m pytest -n $(WORKERS) $(PYTEST_ARGS)
 
 test-quick: ## unit tests without runtimes, images and network; it says what it leaves out
 	@$(NEED_PYTHON)

@@ -5,6 +5,7 @@ says how it ended. Several processes of tests look at the same studies: the firs
 last is gone. Who is there is told by locks of the kernel: each of the tests shares FOLDER/users, and a process that
 runs studies holds FOLDER/<its first>.alive. They need no quiet, so each process has its own lock for measuring:
 none waits for another, nor for what is measured on this machine otherwise.
+Studies of which nothing in the core is seen end with the time of a limited run too (limit.py).
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import json
+import math
 import os
 import shutil
 import signal
@@ -24,7 +26,9 @@ from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import core
 import job_sizes
+import limit
 import yaml
 from project import ROOT, code_blocks, copy_checkout, snakemake
 from tiny_study import BROKEN, TINY, VARIED
@@ -103,7 +107,7 @@ STUDIES = {
     **{"slow_steps": slow_steps, "written": written},
 }
 # Each line is a process; what stands in one line is run one after the other.
-LINES = (("extended",), ("varied",), ("smoke",), ("slow_steps", "written"))
+LINES = (("smoke", "extended"), ("slow_steps", "written", "varied"))
 
 
 class Beside:
@@ -145,6 +149,8 @@ class Beside:
         ended = self.folder / f"{name}.json"
         first = next(names[0] for names in self.lines if name in names)
         while not ended.exists():
+            if name not in core.STUDIES:
+                limit.skip_when_over()
             gone = (self.folder / f"{first}.alive").exists() and not self._lives(first) and not ended.exists()
             assert not gone, f"what runs {name} has ended: see {self.folder}/*.log"
             time.sleep(0.2)
@@ -193,8 +199,11 @@ def _end_with_users(users: Path) -> None:
 
 def main(folder: Path, names: Sequence[str]) -> None:
     """Run studies; one that fails stops no other."""
+    signal.signal(signal.SIGALRM, lambda *_: os.killpg(0, signal.SIGTERM))
     threading.Thread(target=_end_with_users, args=(folder / "users",), daemon=True).start()
     for name in names:
+        if limit.given() and name not in core.STUDIES:
+            signal.alarm(max(1, math.ceil(limit.left_s())))
         error = None
         try:
             STUDIES[name](copy_checkout(folder / name / "tare"))

@@ -1,6 +1,7 @@
 """For all tests: their order and parts, which of them are of the core, the studies beside them, and quiet.
 
 `make test` runs them in three processes (pytest-xdist), by parts: a part is what one process runs in one go.
+With MINUTES, what is beyond the core is begun in so long, or skipped with the reason; the core always runs.
 """
 
 import fcntl
@@ -9,6 +10,7 @@ import sys
 
 import beside
 import core
+import limit
 import matrix
 import pytest
 
@@ -17,7 +19,7 @@ sys.modules.setdefault("rfc3987_syntax", None)  # two seconds of grammars, see n
 
 # Long parts come first, so that little is left for one process when the other is done; what looks at the studies
 # comes when they are finished, before the many short parts, and what needs quiet last: it waits for them, and the
-# other process waits for it.
+# other process waits for it. Where time is limited, files of which nothing is in the core come later.
 QUIET = tuple(
     f"conformance/test_{name}.py"
     for name in ("lost_image", "starts", "ceilings", "planted", "caller_limits", "slicing_truths")
@@ -37,6 +39,21 @@ def place(path: str) -> int:
     return max(fits)[1] if fits else len(ORDER)
 
 
+def places(items, folder):
+    """By test file its place: quiet ones last; before them, where time is limited, what is beyond the core."""
+    ours = {os.path.relpath(item.path, folder) for item in items if not beyond(item)}
+    found = {}
+    for path in {os.path.relpath(item.path, folder) for item in items}:
+        late = 2 if path in QUIET else 1 if limit.given() and path not in ours else 0
+        found[path] = (late, place(path))
+    return found
+
+
+def beyond(item):
+    """Whether a test is not of the core."""
+    return core.is_beyond(item.nodeid, item.fixturenames)
+
+
 def part(nodeid: str) -> str:
     """The part that a test belongs to: its file, or the first of those that run one after the other."""
     path = nodeid.partition("::")[0].removeprefix("tests/")
@@ -44,6 +61,7 @@ def part(nodeid: str) -> str:
 
 
 def pytest_configure(config):
+    limit.begin()
     config.addinivalue_line("markers", "quiet: nothing of ours may run beside it")
     config.addinivalue_line("markers", "meets(kind=name): what a test really launches, where no parameter says it")
 
@@ -77,17 +95,26 @@ def pytest_xdist_make_scheduler(config, log):
 def pytest_report_header(config):
     core_alone = "the core (tests/core.py); make test ALL=1 runs everything"
     which = core_alone if takes_core(config) else "every case" if matrix.ALL else "one case of each row"
-    return f"tests: {which}; seed of random moments: TARE_TEST_SEED={matrix.SEED}"
+    return f"tests: {which}{limit.told()}; seed of random moments: TARE_TEST_SEED={matrix.SEED}"
 
 
 def pytest_collection_modifyitems(config, items):
     """In their order; of a run of the core, those that are of it."""
-    items.sort(key=lambda item: place(os.path.relpath(item.path, config.rootpath / "tests")))
-    left_out = [item for item in items if core.is_beyond(item.nodeid, item.fixturenames)]
+    folder = config.rootpath / "tests"
+    order = places(items, folder)
+    items.sort(key=lambda item: order[os.path.relpath(item.path, folder)])
+    left_out = [item for item in items if beyond(item)]
     if left_out and takes_core(config):
         config.hook.pytest_deselected(items=left_out)
         chosen = set(items) - set(left_out)
         items[:] = [item for item in items if item in chosen]
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_setup(item):
+    """What is beyond the core, when the time is over."""
+    if beyond(item):
+        limit.skip_when_over()
 
 
 @pytest.hookimpl(wrapper=True, tryfirst=True)

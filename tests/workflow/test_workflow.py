@@ -19,7 +19,7 @@ from project import PROFILE, ROUNDS, code_blocks, snakemake, tare
 from tare.experiments.alone import LOCKS
 from tare.model.journals.sealed import read_sealed
 
-pytestmark = [pytest.mark.workflow, pytest.mark.timeout(2700)]  # a whole study, on a machine that may be busy
+pytestmark = [pytest.mark.workflow, pytest.mark.timeout(4500)]  # a whole study, on a machine that may be busy
 
 
 def test_the_documentations_scenario_stands_in_plan_units_and_rows(extended):

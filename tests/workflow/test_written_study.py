@@ -7,7 +7,7 @@ import pytest
 from beside import MINE
 from project import ROOT, code_blocks, snakemake, tare
 
-pytestmark = [pytest.mark.workflow, pytest.mark.timeout(2700)]  # a whole study, on a machine that may be busy
+pytestmark = [pytest.mark.workflow, pytest.mark.timeout(4500)]  # a whole study, on a machine that may be busy
 
 
 def test_the_study_of_the_page_ends_in_what_the_page_names(written):
