@@ -19,17 +19,17 @@ include: "rules/common.smk"
 
 pathvars:
     results=RESULTS,
-    logs=f"results/logs/{STUDY}",
+    logs=f"results/logs/{STUDY}/{AT}" if SEVERAL else f"results/logs/{STUDY}",
 
 
 wildcard_constraints:
-    at=r"(?:@(?:cpu|cuda)/)?",
+    at=rf"(?:@(?:{'|'.join(['cpu', 'cuda', *IMAGE_FOLDERS])})/)?",
     batch=r"\d+",
     choice=r"(?:@[a-z0-9]+(?:-skip)?)?",
     arm=r"[a-z_]+-[a-z0-9.+-]+",
     dataset=r"[a-z][a-z0-9_]*",
     environments=r"[a-z0-9_@+-]+",
-    machine=re.escape(MACHINE),
+    machine="|".join(map(re.escape, MACHINES)),
     env=r"(?!(?:oci|tree)\b|host[.]stack-)[a-z][a-z0-9_-]*(?:\.[a-z][a-z0-9_-]*)?",
     notebook=r"[a-z_]+",
     reference=r"[a-z0-9][a-z0-9._-]*",
@@ -60,17 +60,24 @@ include: "rules/notebooks.smk"
 include: "rules/report.smk"
 
 
+if SEVERAL:
+
+    include: "rules/machines.smk"
+
+
 onstart:
+    refuse_to_measure_here()
     workflows.note(Path.cwd())
     if CHOSEN is not None:
-        minutes_module.declare(STUDIED, CHOSEN, MACHINE)
+        minutes_module.declare(STUDIED, CHOSEN, AT)
 
 
 rule all:
     default_target: True
     input:
-        "<results>/report",
-        "<results>/tables/metrics.csv",
+        collect(f"{RESULTS}/report", machine=MACHINES),
+        collect(f"{RESULTS}/tables/metrics.csv", machine=MACHINES),
+        rules.compare_machines.output if SEVERAL and len(MACHINES) > 1 else [],
 
 
 refuse_rule_names()
@@ -81,13 +88,16 @@ for name in ENVIRONMENTS:
         name:
             name
         input:
-            form(name) if WORKLOADS else [],
+            collect(form(name), machine=MACHINES) if WORKLOADS else [],
             collect(
-                layout.profile_record(STUDY, MACHINE, "{workload}", "{env}"),
+                layout.profile_record(STUDY, AT, "{workload}", "{env}"),
                 workload=WORKLOADS,
                 env=name,
+                machine=MACHINES,
             ),
-            collect(rules.summarize_environment.output.verdicts, env=name),
+            collect(
+                rules.summarize_environment.output.verdicts, env=name, machine=MACHINES
+            ),
 
 
 refuse_mistyped_environments()

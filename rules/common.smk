@@ -35,7 +35,7 @@ from tare.core.progress import say
 from tare.machine import workflows
 from tare.machine import cluster
 from tare.machine.facts import name_for_jobs
-from tare.machine.fitting import images_folder
+from tare.machine.fitting import AUTO, images_folder
 from tare.model.machines import MACHINE as MACHINE_VARIABLE
 from tare.model.registry import (
     SHARED,
@@ -180,17 +180,22 @@ def within_minutes(study, minutes):
     Snakemake runs none, as the rules are read.
     """
     if minutes is None:
-        folder = layout.study_folder(study.study, MACHINE)
-        lines = minutes_module.told_without(study, folder)
+        folders = [layout.study_folder(study.study, one) for one in MACHINES]
+        told = [minutes_module.told_without(study, folder) for folder in folders]
+        lines = list(dict.fromkeys(line for lines in told for line in lines))
         chosen = None
     else:
+        if SEVERAL:
+            raise UserError(
+                "minutes: a budget is chosen for one machine, and the study names several: give `budget_s` in `rounds`"
+            )
         from tare.analysis.plans.minutes import laid_over  # takes a while
 
         wanted = minutes_module.checked(minutes)
         study, chosen, _ = laid_over(study, wanted, layout.CAMPAIGNS)
         lines = chosen.lines()
         if AS_MODULE:
-            minutes_module.declare(study, chosen, MACHINE)
+            minutes_module.declare(study, chosen, AT)
     for line in lines:
         say(line)
     return study, chosen
@@ -212,9 +217,14 @@ try:
     STUDIED = study_module.checked_from(
         SOURCES, {key: value for key, value in config.items() if key != "minutes"}
     )
-    # What is measured is of this machine, or of the nodes that the study names: so the commands of rules are told.
-    NODES = machines.chosen(STUDIED.machines, os.environ.get(MACHINE_VARIABLE))
-    MACHINE = name_for_jobs(NODES)
+    # What is measured is of this machine, or of the nodes that the study names: so the commands of rules are told. Where
+    # it names several, they are a wildcard in paths.
+    NODES = machines.measured(STUDIED.machines)
+    MACHINES = machines.chosen(STUDIED.machines, os.environ.get(MACHINE_VARIABLE))
+    SEVERAL = len(NODES) > 1
+    if not SEVERAL:
+        MACHINES = [name_for_jobs(MACHINES[0] if MACHINES else None)]
+    AT = "{machine}" if SEVERAL else MACHINES[0]
     former.refuse_campaigns(layout.CAMPAIGNS / STUDIED.study)
     STUDIED, CHOSEN = within_minutes(STUDIED, config.get("minutes"))
     config = STUDIED.to_json()
@@ -241,14 +251,51 @@ except WorkflowError:
     CORES = 1
 
 
+def refuse_to_measure_here():
+    """Jobs of a study that names nodes of a cluster, when none would be sent to them."""
+    if NODES and not SENT and workflow.local_exec:
+        refuse(
+            "config: machines: the study names nodes of a cluster, and this run would measure here: add "
+            "--workflow-profile profiles/slurm"
+        )
+
+
 @refusing
 def on_machine(rule, whole=True):
     """Resources of a job on the machine that is measured, for itself or not, and what a cluster's scheduler is told."""
     found = {"machine": 1} if whole else {}
-    if NODES is None or SENT:
+    if not NODES or SENT:
         return found
-    asked = STUDIED.machines[NODES]
-    return {**found, **cluster.resources(NODES, asked, LONGEST_S.get(rule, 0.0))}
+    asked = {
+        name: cluster.resources(NODES[name], LONGEST_S.get(rule, 0.0))
+        for name in MACHINES
+    }
+    if not SEVERAL:
+        return {**found, **asked[AT]}
+
+    def of(word):
+        """What is asked of the machine of a job; nothing where it is asked of others alone."""
+        return lambda wildcards: asked[wildcards.machine].get(word, "")
+
+    return {**found, **{word: of(word) for each in asked.values() for word in each}}
+
+
+# The beginning of a command that measures, or reads what was measured, and the end of its message.
+ON = "TARE_MACHINE={wildcards.machine:q} " if SEVERAL else ""
+TOLD_ON = " on {wildcards.machine}" if SEVERAL else ""
+
+
+def there(path, wildcards):
+    """A path of the machine of a job."""
+    return str(path).replace("{machine}", wildcards.get("machine", ""))
+
+
+def study_on(wildcards):
+    """The study as the machine of a job has it measured: on the device that its nodes have."""
+    name = wildcards.get("machine", AT)
+    if STUDIED.device != AUTO or name not in NODES:
+        return STUDIED
+    return STUDIED.replace(device=NODES[name].nodes.device)
 
 
 STUDY = config["study"]
@@ -262,8 +309,15 @@ GROUPED_IN = (
     if STUDIED.distributed
     else []
 )
-RESULTS = layout.results_folder(STUDY)
-IMAGES = images_folder(STUDIED, STUDIED.device)
+RESULTS = layout.results_on(STUDY, AT) if SEVERAL else layout.results_folder(STUDY)
+# Images for nodes that a study names have a folder for each, since trial launches there say which can be had.
+OTHER_DEVICE = "" if STUDIED.device == AUTO else f"-{STUDIED.device}"
+IMAGE_FOLDERS = {f"{name}{OTHER_DEVICE}": name for name in NODES}
+IMAGES = (
+    str(layout.IMAGES / f"@{AT}{OTHER_DEVICE}")
+    if NODES
+    else images_folder(STUDIED, STUDIED.device)
+)
 STACK_IMAGES = f"{IMAGES}/{STACK}"
 
 
@@ -277,24 +331,26 @@ SWEPT = [name for name, one in STUDIED.workloads.items() if one.sweep_batches]
 # Of all workloads together, by the same launches.
 CAUSES = [one for one in study_module.campaigns(STUDIED) if one.kind == "causes"]
 CAMPAIGNS = [
-    layout.sealed_record(STUDY, MACHINE, campaign.workload, campaign.name)
+    layout.sealed_record(STUDY, AT, campaign.workload, campaign.name)
     for campaign in study_module.campaigns(STUDIED)
 ]
 PROFILES = collect(
-    layout.profile_record(STUDY, MACHINE, "{workload}", "{env}"),
+    layout.profile_record(STUDY, AT, "{workload}", "{env}"),
     workload=WORKLOADS,
     env=ENVIRONMENTS,
+    allow_missing=True,
 )
 # In other stacks, on the host; what is launched there and then is the arm's.
 STACK_PROFILES = [
     layout.profile_record(
-        STUDY, MACHINE, workload, layout.profile_name("host", arms.parse(level))
+        STUDY, AT, workload, layout.profile_name("host", arms.parse(level))
     )
     for workload, level in study_module.profiled_stacks(STUDIED)
 ]
 PIPELINES = collect(
-    layout.pipeline_record(STUDY, MACHINE, "{workload}"),
+    layout.pipeline_record(STUDY, AT, "{workload}"),
     workload=STUDIED.pipeline.workloads if STUDIED.pipeline else [],
+    allow_missing=True,
 )
 
 # The code that a job depends on is a parameter, the hash of its programs, and no input file: Snakemake would compare
@@ -334,7 +390,7 @@ def not_compiled(arm):
     if arm is None or arm.factor != "compile":
         return None
     from tare.launch.sites import NEEDS_COMPILER, no_compiler  # takes a while
-    from tare.machine.fitting import AUTO, fitting_device
+    from tare.machine.fitting import fitting_device
 
     if arm.name != NEEDS_COMPILER:
         return None
@@ -405,7 +461,7 @@ DRAWING = closure.folders_sha256(["analysis", "literature", "report"])
 def study_json(kind):
     """Input function of `params.study`: the part of the study that one kind of work depends on."""
     return lambda wildcards: study_module.part_of(
-        STUDIED,
+        study_on(wildcards),
         kind,
         wildcards.get("workload"),
         arm_of(wildcards),
@@ -491,7 +547,7 @@ def campaign_options(wildcards):
 @refusing
 def campaign_images(wildcards):
     """Image records of a campaign's environments, and of the headline beside those of an arm."""
-    folder = Path(STACK_IMAGES)
+    folder = Path(there(STACK_IMAGES, wildcards))
     names = campaign_environments(wildcards)
     return sorted(
         {
@@ -503,16 +559,21 @@ def campaign_images(wildcards):
 
 
 def benchmarks_here(*names):
-    """What benchmarks that are run by hand found on this machine, where they were run."""
-    paths = [layout.benchmark_record(MACHINE, name) for name in names]
-    return [str(path) for path in paths if path.exists()]
+    """Input function: what benchmarks that are run by hand found on a job's machine, where they were run."""
+
+    def found(wildcards):
+        machine = wildcards.get("machine", AT)
+        paths = [layout.benchmark_record(machine, name) for name in names]
+        return [str(path) for path in paths if path.exists()]
+
+    return found
 
 
-def headline(kind, environments):
-    """Sealed campaigns of whole runs, one per workload and command."""
+def headline(kind, environments, machine):
+    """Sealed campaigns of whole runs on a machine, one per workload and command."""
     return collect(
         layout.sealed_record(
-            STUDY, MACHINE, "{workload}", layout.campaign_name(kind, environments)
+            STUDY, machine, "{workload}", layout.campaign_name(kind, environments)
         ),
         workload=WORKLOADS + OWN_JOBS,
     )
@@ -531,7 +592,20 @@ def stack_files(wildcards):
 
 def variant(wildcards):
     """Which builds of a stack are in a folder: those that fit the machine that makes them, or those that it names."""
-    return wildcards.at.strip("@/") or "auto"
+    name = wildcards.at.strip("@/")
+    if name not in IMAGE_FOLDERS:
+        return name or "auto"
+    return (
+        NODES[IMAGE_FOLDERS[name]].nodes.device
+        if STUDIED.device == AUTO
+        else STUDIED.device
+    )
+
+
+def probe_of(wildcards):
+    """The trial launch on the machine whose forms are in a folder."""
+    machine = IMAGE_FOLDERS.get(wildcards.at.strip("@/"), AT)
+    return layout.probe_record(machine, wildcards.env)
 
 
 def optional_stack(wildcards, output):

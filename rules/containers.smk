@@ -71,7 +71,7 @@ rule bind_stack:
 rule derive_image:
     input:
         image=form_source,
-        probe=layout.probe_record(MACHINE, "{env}"),
+        probe=probe_of,
     output:
         record=layout.stack_record(STACK_FOLDER, "{env}"),
     log:
@@ -91,7 +91,7 @@ rule derive_arm:
     input:
         recipe=checkout_file("containers/recipe.yaml"),
         image=layout.stack_record(STACK_FOLDER, "oci"),
-        probe=layout.probe_record(MACHINE, "{env}"),
+        probe=probe_of,
     output:
         record=layout.arm_record(STACK_FOLDER, "{arm}", "{env}"),
     log:

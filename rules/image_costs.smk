@@ -1,7 +1,7 @@
 # What an image costs: first starts, and a table of seconds and bytes. More than one stack can be counted.
 COUNTED_STACKS = list(STUDIED.stacks_needed)
 NAIVE_IMAGE = (
-    [layout.naive_record(Path(STACK_IMAGES), MACHINE)] if STUDIED.naive_image else []
+    [layout.naive_record(Path(STACK_IMAGES), AT)] if STUDIED.naive_image else []
 )
 NAIVE_CODE = [
     "tare/experiments/naive_image.py",
@@ -10,7 +10,7 @@ NAIVE_CODE = [
 STARTS = layout.campaign_name("starts", ENVIRONMENTS)
 # Whole runs of the same workload begin with the warm starts, where the study has them begin warm.
 RUNS = [
-    layout.sealed_record(STUDY, MACHINE, WORKLOADS[0], name)
+    layout.sealed_record(STUDY, AT, WORKLOADS[0], name)
     for name in [layout.campaign_name("rounds", ENVIRONMENTS)]
     if STUDIED.warm_in_runs
 ]
@@ -19,9 +19,9 @@ RUNS = [
 rule measure_starts:
     input:
         host=form("host"),
-        images=collect(form("{env}"), env=ENVIRONMENTS),
+        images=collect(form("{env}"), env=ENVIRONMENTS, allow_missing=True),
     output:
-        sealed=layout.sealed_record(STUDY, MACHINE, WORKLOADS[0], STARTS),
+        sealed=layout.sealed_record(STUDY, AT, WORKLOADS[0], STARTS),
     log:
         "<logs>/starts.log",
     priority: 30
@@ -30,7 +30,9 @@ rule measure_starts:
     resources:
         **on_machine("measure_starts"),
     params:
-        study=study_module.part_of(STUDIED, "starts", WORKLOADS[0]),
+        study=lambda wildcards: study_module.part_of(
+            study_on(wildcards), "starts", WORKLOADS[0]
+        ),
         code=closure.code_sha256(
             "starts", WORKLOADS[0], ENVIRONMENTS, [], [stack_framework(STACK)]
         ),
@@ -39,8 +41,9 @@ rule measure_starts:
         images=subpath(input.host, parent=True),
     message:
         "start every environment, from an empty page cache and from a full one"
+        + TOLD_ON
     shell:
-        "TARE_CODE={params.code:q} "
+        ON + "TARE_CODE={params.code:q} "
         "python -m tare starts --study {params.study:q} --workload {params.workload:q}"
         " --environments {params.environments:q} --images {params.images:q} --out {output.sealed:q} 2> {log:q}"
 
@@ -68,8 +71,10 @@ rule build_naive_image:
         ),
     message:
         "build the naive image of {wildcards.stack} with docker and with apptainer"
+        + TOLD_ON
     shell:
-        "python -m tare naive-image --stack {wildcards.stack:q} --variant {params.variant:q}"
+        ON
+        + "python -m tare naive-image --stack {wildcards.stack:q} --variant {params.variant:q}"
         " --out {output.record:q} 2> {log:q}"
 
 
@@ -97,7 +102,8 @@ rule count_image_costs:
         runs=[f"--runs {path}" for path in RUNS],
         naive=[f"--naive {path}" for path in NAIVE_IMAGE],
     message:
-        "count what images cost: seconds, bytes, first starts"
+        "count what images cost: seconds, bytes, first starts" + TOLD_ON
     shell:
-        "python -m tare image-costs --study {params.study:q} --images {params.images:q} --starts {input.starts:q}"
+        ON
+        + "python -m tare image-costs --study {params.study:q} --images {params.images:q} --starts {input.starts:q}"
         " {params.runs} {params.naive} --out {output.table:q} 2> {log:q}"

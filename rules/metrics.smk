@@ -47,9 +47,10 @@ rule extract_tables:
         code=EXTRACTION,
         folder=subpath(output.metrics, parent=True),
     message:
-        "extract metrics and judge them"
+        "extract metrics and judge them" + TOLD_ON
     shell:
-        "python -m tare tables --study {params.study:q} --campaigns {input.campaigns:q}"
+        ON
+        + "python -m tare tables --study {params.study:q} --campaigns {input.campaigns:q}"
         " --profiles {input.profiles:q} --stack-profiles {input.stack_profiles:q} --pipelines {input.pipelines:q}"
         " --copies {input.copies:q} --jobs {threads} --out {params.folder:q} 2> {log:q}"
 
@@ -61,7 +62,9 @@ rule judge_published:
         image_costs=rules.count_image_costs.output if WORKLOADS else [],
         profiles=PROFILES,
         machine=rules.describe_machine.output.record,
-        probes=collect(layout.probe_record(MACHINE, "{env}"), env=ENVIRONMENTS),
+        probes=collect(
+            layout.probe_record(AT, "{env}"), env=ENVIRONMENTS, allow_missing=True
+        ),
     output:
         published="<results>/tables/published.csv",
         claims="<results>/tables/claims.csv",
@@ -74,17 +77,21 @@ rule judge_published:
         results=subpath(output.published, ancestor=2),
         folder=subpath(output.published, parent=True),
     message:
-        "judge the published numbers and claims"
+        "judge the published numbers and claims" + TOLD_ON
     shell:
-        "python -m tare audit --paper {params.papers:q} --results {params.results:q} --out {params.folder:q} 2> {log:q}"
+        ON
+        + "python -m tare audit --paper {params.papers:q} --results {params.results:q} --out {params.folder:q} 2> {log:q}"
 
 
 rule summarize_environment:
     input:
-        rounds=lambda wildcards: headline("rounds", ["host", wildcards.env]),
+        rounds=lambda wildcards: headline(
+            "rounds", ["host", wildcards.env], wildcards.get("machine", AT)
+        ),
         profiles=collect(
-            layout.profile_record(STUDY, MACHINE, "{workload}", "{{env}}"),
+            layout.profile_record(STUDY, AT, "{workload}", "{env}"),
             workload=WORKLOADS,
+            allow_missing=True,
         ),
         copies=COPIES,
     output:
@@ -105,7 +112,9 @@ rule summarize_environment:
         folder=subpath(output.metrics, parent=True),
     message:
         "{wildcards.env} beside the host: metrics, verdicts, cost by job length"
+        + TOLD_ON
     shell:
-        "python -m tare tables --study {params.study:q} --campaigns {input.rounds:q}"
+        ON
+        + "python -m tare tables --study {params.study:q} --campaigns {input.rounds:q}"
         " --profiles {input.profiles:q} --copies {input.copies:q} --only metrics verdicts job_length --show"
         " --out {params.folder:q} 2> {log:q}"

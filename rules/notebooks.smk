@@ -250,7 +250,8 @@ rule draw_notebooks:
         results=lambda wildcards, output: str(Path(output.notebooks[0]).parents[1]),
         workloads=WORKLOADS,
     message:
-        "draw the figures, by notebooks"
+        "draw the figures, by notebooks" + TOLD_ON
     shell:
-        "python -m tare notebook {params.names:q} --results {params.results:q} --workloads {params.workloads:q}"
+        ON
+        + "python -m tare notebook {params.names:q} --results {params.results:q} --workloads {params.workloads:q}"
         " --jobs {threads} {params.figures} --out {params.results:q}/notebooks 2> {log:q}"

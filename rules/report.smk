@@ -19,9 +19,15 @@ rule build_report:
         ),
         machine=rules.describe_machine.output.record,
         ceilings=ROOFS,
-        probes=collect(layout.probe_record(MACHINE, "{env}"), env=ENVIRONMENTS),
+        probes=collect(
+            layout.probe_record(AT, "{env}"), env=ENVIRONMENTS, allow_missing=True
+        ),
         host=form("host") if WORKLOADS else [],
-        images=collect(form("{env}"), env=ENVIRONMENTS) if WORKLOADS else [],
+        images=(
+            collect(form("{env}"), env=ENVIRONMENTS, allow_missing=True)
+            if WORKLOADS
+            else []
+        ),
         data=sorted({data_record(workload) for workload in WORKLOADS}),
         pipelines=PIPELINES,
         network=rules.measure_network.output.record if GROUPED_IN else [],
@@ -43,12 +49,15 @@ rule build_report:
         "<logs>/report.log",
     localrule: True
     params:
-        study=json.dumps(STUDIED.to_json(), sort_keys=True),
+        study=lambda wildcards: json.dumps(
+            study_on(wildcards).to_json(), sort_keys=True
+        ),
         code=DRAWING,
         results=subpath(output.pages, parent=True),
-        images=lambda wildcards: str(IMAGES),
+        images=lambda wildcards: there(IMAGES, wildcards),
     message:
-        "write the report"
+        "write the report" + TOLD_ON
     shell:
-        "python -m tare report --results {params.results:q} --study {params.study:q} --images {params.images:q}"
+        ON
+        + "python -m tare report --results {params.results:q} --study {params.study:q} --images {params.images:q}"
         " --out {output.pages:q}/index.html 2> {log:q}"

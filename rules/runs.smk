@@ -16,22 +16,23 @@ rule probe_environment:
         code=adapter_code,
         programs=adapter_programs,
     message:
-        "try a launch in {wildcards.env}"
+        "try a launch in {wildcards.env}" + TOLD_ON
     shell:
-        "python -m tare probe --env {wildcards.env:q} --out {output.record:q} 2> {log:q}"
+        ON
+        + "python -m tare probe --env {wildcards.env:q} --out {output.record:q} 2> {log:q}"
 
 
 rule describe_machine:
     output:
-        record=layout.machine_record(STUDY, MACHINE),
+        record=layout.of_machine(Path(RESULTS), AT, layout.MACHINE_FILE),
     log:
-        f"results/logs/{STUDY}/{MACHINE}/machine.log",
+        f"results/logs/{STUDY}/{AT}/machine.log",
     resources:
         **on_machine("describe_machine", whole=False),
     message:
-        "describe this machine"
+        "describe this machine" + TOLD_ON
     shell:
-        "python -m tare machine --out {output.record:q} 2> {log:q}"
+        ON + "python -m tare machine --out {output.record:q} 2> {log:q}"
 
 
 rule measure_ceilings:
@@ -39,21 +40,22 @@ rule measure_ceilings:
         devices=checkout_file("config/devices.yaml"),
         image=form("host"),
     output:
-        record=layout.ceilings_record(MACHINE, CEILINGS),
+        record=layout.ceilings_record(AT, CEILINGS),
     log:
-        f"results/logs/ceilings/{MACHINE}/{CEILINGS}.log",
+        f"results/logs/ceilings/{AT}/{CEILINGS}.log",
     priority: 60
     retries: 0
     threads: CORES
     resources:
         **on_machine("measure_ceilings"),
     params:
-        study=study_module.part_of(STUDIED, "ceilings"),
+        study=study_json("ceilings"),
         images=subpath(input.image, parent=True),
     message:
-        "measure the ceilings of this machine: copy, triad, matrix products"
+        "measure the ceilings of this machine: copy, triad, matrix products" + TOLD_ON
     shell:
-        "python -m tare ceilings --study {params.study:q} --images {params.images:q}"
+        ON
+        + "python -m tare ceilings --study {params.study:q} --images {params.images:q}"
         " --out {output.record:q} 2> {log:q}"
 
 
@@ -61,12 +63,12 @@ rule take_ceilings:
     input:
         rules.measure_ceilings.output.record,
     output:
-        record=layout.own_ceilings_record(STUDY, MACHINE),
+        record=layout.of_machine(Path(RESULTS), AT, layout.CEILINGS_FILE),
     log:
-        f"results/logs/{STUDY}/{MACHINE}/take_ceilings.log",
+        f"results/logs/{STUDY}/{AT}/take_ceilings.log",
     localrule: True
     message:
-        "take the ceilings of this machine, which studies share"
+        "take the ceilings of this machine, which studies share" + TOLD_ON
     shell:
         "cp {input:q} {output.record:q} 2> {log:q}"
 
@@ -104,8 +106,9 @@ rule run_rounds:
         images=STACK_IMAGES,
     message:
         "{wildcards.workload}: whole runs and training steps, {wildcards.environments}"
+        + TOLD_ON
     shell:
-        "TARE_CODE={params.code:q} "
+        ON + "TARE_CODE={params.code:q} "
         "python -m tare {params.kind} --study {params.study:q} --workload {wildcards.workload:q} {params.options}"
         " --images {params.images:q} --data {input.data:q} --out {output.record:q} 2> {log:q}"
 
@@ -126,6 +129,7 @@ use rule run_rounds as run_rounds_of_arm with:
         **on_machine("run_rounds_of_arm"),
     message:
         "{wildcards.workload}: whole runs and training steps, {wildcards.environments}.{wildcards.varied}"
+        + TOLD_ON
 
 
 if OWN_JOBS:
@@ -150,8 +154,9 @@ if OWN_JOBS:
             environments=campaign_environments,
         message:
             "{wildcards.workload}: whole runs of a command, {wildcards.environments}"
+            + TOLD_ON
         shell:
-            "TARE_CODE={params.code:q} "
+            ON + "TARE_CODE={params.code:q} "
             "python -m tare command --study {params.study:q} --workload {wildcards.workload:q}"
             " --environments {params.environments:q} --out {output.record:q} 2> {log:q}"
 
@@ -184,9 +189,9 @@ if WORKLOADS:
             options=campaign_options,
             images=STACK_IMAGES,
         message:
-            "kernels, operators and files, {wildcards.environments}"
+            "kernels, operators and files, {wildcards.environments}" + TOLD_ON
         shell:
-            "TARE_CODE={params.code:q} "
+            ON + "TARE_CODE={params.code:q} "
             "python -m tare reasons --study {params.study:q} {params.options} --images {params.images:q} {params.jobs}"
             " 2> {log:q}"
 
@@ -209,7 +214,7 @@ use rule run_rounds as run_sweep with:
         options="",
         images=subpath(input.images, parent=True),
     message:
-        "{wildcards.workload}: batch sweep on the host"
+        "{wildcards.workload}: batch sweep on the host" + TOLD_ON
 
 
 if WORKLOADS:
@@ -241,16 +246,17 @@ if WORKLOADS:
             jobs=profile_options,
             images=subpath(input.images, parent=True),
         message:
-            "profiled launch in {wildcards.env}, of each workload"
+            "profiled launch in {wildcards.env}, of each workload" + TOLD_ON
         shell:
-            "python -m tare profiles --study {params.study:q} --env {wildcards.env:q} --images {params.images:q}"
+            ON
+            + "python -m tare profiles --study {params.study:q} --env {wildcards.env:q} --images {params.images:q}"
             " {params.jobs} 2> {log:q}"
 
 
 use rule run_rounds as run_profile_of_stack with:
     input:
         images=lambda wildcards: layout.image_record(
-            Path(STACK_IMAGES), "host", arm_of(wildcards)
+            Path(there(STACK_IMAGES, wildcards)), "host", arm_of(wildcards)
         ),
         data=dataset_record,
     output:
@@ -270,31 +276,33 @@ use rule run_rounds as run_profile_of_stack with:
         options=lambda wildcards: f"--env host --arm {arm_of(wildcards).name}",
         images=STACK_IMAGES,
     message:
-        "{wildcards.workload}: profiled launch in host.{wildcards.arm}"
+        "{wildcards.workload}: profiled launch in host.{wildcards.arm}" + TOLD_ON
 
 
 rule measure_network:
     input:
-        images=collect(form("{env}"), env=GROUPED_IN),
+        images=collect(form("{env}"), env=GROUPED_IN, allow_missing=True),
     output:
-        record=layout.network_record(STUDY, MACHINE),
+        record=layout.of_machine(Path(RESULTS), AT, layout.NETWORK_FILE),
     log:
-        f"results/logs/{STUDY}/{MACHINE}/network.log",
+        f"results/logs/{STUDY}/{AT}/network.log",
     priority: 60
     retries: 0
     threads: CORES
     resources:
         **on_machine("measure_network"),
     params:
-        study=study_module.part_of(STUDIED, "network"),
+        study=study_json("network"),
         code=closure.code_sha256(
             "network", None, GROUPED_IN, [], [stack_framework(STACK)]
         ),
         images=STACK_IMAGES,
     message:
         "measure the network of instances that train together: a stream, all-reduce by size"
+        + TOLD_ON
     shell:
-        "python -m tare network --study {params.study:q} --images {params.images:q} --out {output.record:q} 2> {log:q}"
+        ON
+        + "python -m tare network --study {params.study:q} --images {params.images:q} --out {output.record:q} 2> {log:q}"
 
 
 use rule run_rounds as measure_pipeline with:
@@ -315,4 +323,4 @@ use rule run_rounds as measure_pipeline with:
         options="",
         images=subpath(input.images, parent=True),
     message:
-        "{wildcards.workload}: the input pipeline alone, on the host"
+        "{wildcards.workload}: the input pipeline alone, on the host" + TOLD_ON

@@ -1,4 +1,4 @@
-"""`tare notebook`, `tare report`: from tables and records to figures, notebooks and pages."""
+"""`tare notebook`, `tare report`, `tare compare-machines`: from tables and records to figures and pages."""
 
 from __future__ import annotations
 
@@ -38,6 +38,14 @@ def add(subparsers: Any) -> None:
     report.add_argument("--out", type=Path, required=True, help="index.html to write; the other pages go beside it")
     report.set_defaults(run=run_report)
 
+    machines = subparsers.add_parser("compare-machines", help="results of a study's machines, side by side")
+    machines.add_argument("--study", required=True, help="a study file, or the study as inline JSON")
+    machines.add_argument("--machines", nargs="+", required=True, help="whose results there are")
+    machines.add_argument("--results", type=Path, required=True, help="folder of the study, which has one for each")
+    machines.add_argument("--out", type=Path, required=True, help="the table machines.csv to write")
+    machines.add_argument("--pages", type=Path, required=True, help="folder of the page to write")
+    machines.set_defaults(run=run_compare_machines)
+
 
 def run_notebook(arguments: argparse.Namespace) -> None:
     """`tare notebook`."""
@@ -61,3 +69,36 @@ def run_report(arguments: argparse.Namespace) -> None:
 
     path = build(arguments.results, arguments.shared, arguments.study, arguments.out, arguments.images)
     say(f"the report: {path.resolve()}")
+
+
+def run_compare_machines(arguments: argparse.Namespace) -> None:
+    """`tare compare-machines`."""
+    from tare.analysis.decisions import read_decisions
+    from tare.analysis.machines import compared
+    from tare.core.errors import UserError
+    from tare.core.progress import say
+    from tare.model import tables
+    from tare.model.records.machine import read_machine
+    from tare.model.studies import layout
+    from tare.model.studies.machines import measured
+    from tare.model.studies.study import load_checked
+    from tare.report import side_by_side
+
+    study = load_checked(arguments.study)
+    kinds = {name: one.kind for name, one in measured(study.machines).items() if name in arguments.machines}
+    if unknown := sorted(set(arguments.machines) - set(kinds)):
+        raise UserError(f"--machines: the study names no {', '.join(unknown)}")
+    found, records = {}, {}
+    for name in arguments.machines:
+        folder = arguments.results / layout.ON / name
+        found[name] = read_decisions(tables.read("decisions", folder / "tables/decisions.csv"))
+        path = layout.of_machine(folder, name, layout.MACHINE_FILE)
+        if (record := read_machine(path)) is None:
+            raise UserError(f"no record {path}: make it with `snakemake {path}`")
+        records[name] = record
+    hosts = {name: record.host_name for name, record in records.items()}
+    rows = [{"study": study.study, **row} for row in compared(found, kinds, hosts, study.confidence)]
+    table = tables.make("machines", rows)
+    tables.write("machines", table, arguments.out)
+    page = side_by_side.write(study.study, table, records, kinds, arguments.pages)
+    say(f"the machines side by side: {page.resolve()}")

@@ -11,11 +11,12 @@ from functools import cache
 
 from tare.core.errors import UnavailableError, UserError
 from tare.core.process import run
-from tare.model.studies.machines import Nodes
+from tare.model.studies.machines import Measured, Nodes
 
 SINFO_S = 20.0
 FORMAT = "%N|%c|%G|%l|%f"
 WHERE = "config: machines"
+UP = "--states=idle,allocated,mixed,completing"
 SPARE = 3.0  # a job may take so many times what the plan expects of the longest: machines differ
 LEAST_MINUTES = 10
 _TIME = re.compile(r"(?:(\d+)-)?(?:(\d+):)?(\d+):(\d+)")
@@ -86,6 +87,7 @@ def nodes_of(name: str, asked: Nodes) -> tuple[Node, ...]:
         )
     words = [f"--partition={asked.partition}"] if asked.partition else []
     words += [f"--nodes={asked.node}"] if asked.node else []
+    words += ["--responding", UP] if asked.nodes > 1 else []  # each of them is named to sbatch
     answer = run(["sinfo", "--Node", "--noheader", f"--format={FORMAT}", *words], timeout_s=SINFO_S)
     if answer.returncode:
         said = (answer.stderr.strip().splitlines() or ["it says nothing"])[-1]
@@ -99,6 +101,11 @@ def nodes_of(name: str, asked: Nodes) -> tuple[Node, ...]:
         raise UserError(
             f"{WHERE}: {name}: its nodes differ ({'; '.join(few)}), and numbers of one machine would be of either: "
             "name a constraint or a node"
+        )
+    if len(found) < asked.nodes:
+        raise UserError(
+            f"{WHERE}: {name}: nodes: {asked.nodes} are asked for, and Slurm has {len(found)} that work "
+            f"({', '.join(node.name for node in found)}); `sinfo` lists what there is"
         )
     return tuple(found)
 
@@ -116,17 +123,19 @@ def _asked(asked: Nodes) -> str:
     return " ".join(f"{word} {value}" for word, value in told.items() if value) or "at all"
 
 
-def resources(name: str, asked: Nodes, expected_s: float) -> dict[str, int | str]:
+def resources(machine: Measured, expected_s: float) -> dict[str, int | str]:
     """What a job that measures is submitted with, in the words of Snakemake's plugin for Slurm.
 
     Args:
-        name: of the machine in the study.
+        machine: that is measured.
         expected_s: seconds that the plan expects of the job.
 
     Raises:
         UnavailableError, UserError: as `nodes_of`; or the job may not take as long there as it is expected to.
     """
+    name, asked = machine.kind, machine.nodes
     nodes = nodes_of(name, asked)
+    node = asked.node if machine.number is None else nodes[machine.number - 1].name
     limits = [limit for limit in (asked.minutes, *(node.minutes for node in nodes)) if limit is not None]
     longest, needed = min(limits, default=math.inf), expected_s / 60
     if longest < needed:
@@ -134,7 +143,7 @@ def resources(name: str, asked: Nodes, expected_s: float) -> dict[str, int | str
             f"{WHERE}: {name}: a job is expected to take {math.ceil(needed)} minutes, and may take {longest:g} "
             "there: choose another partition, or a smaller study"
         )
-    extra = ["--exclusive", *([f"--nodelist={asked.node}"] if asked.node else [])]
+    extra = ["--exclusive", *([f"--nodelist={node}"] if node else [])]
     found: dict[str, int | str | None] = {
         "slurm_partition": asked.partition,
         "slurm_account": asked.account,

@@ -309,6 +309,7 @@ def _scaled(value: float | None, unit: float) -> int | None:
 
 READERS: dict[str, Callable[[], Any]] = {
     "name": machine_name,
+    "host_name": platform.node,
     "cpu_model": _cpu_model,
     "cpu_signature": _cpu_signature,
     "cpu_clock": _cpu_clock,

@@ -412,11 +412,37 @@ FINDINGS = {"findings": COMPUTED, "published": PUBLISHED, "claims": CLAIMS}
 COUNTED = {"image_costs": IMAGE_COSTS}
 
 
-NAMES = (*SCHEMAS, *COUNTED, *FINDINGS)
+def _of_a_machine_names_it(table: pd.DataFrame) -> pd.Series:
+    return table["machine"].notna() == (table["scope"] == "machine")
+
+
+# Of a study that several machines measured: theirs, and those of equal machines together.
+SIDE_BY_SIDE = _schema_of(
+    {
+        **_texts("study", "workload", "campaign", "environment", "metric"),
+        **_texts("scope", among=("machine", "kind")),
+        **_texts("machine_kind"),
+        **_texts(MACHINE, may_lack=True),
+        **_counts("n"),  # units of a machine, machines of a kind
+        **_numbers("ratio", "ci_low", "ci_high", "control_ci_low", "control_ci_high", check=POSITIVE),
+        **_numbers("between_sd", "between_low", "between_high"),
+        **_numbers("further_low", "further_high", check=POSITIVE),
+        **_numbers("alpha", check=SHARE),
+        **_numbers("margin", check=POSITIVE),
+        **_texts("verdict", among=VERDICTS, may_lack=True),
+        **_texts("kind", among=KINDS),
+        **_texts("reason", may_lack=True),
+    },
+    pa.Check(_of_a_machine_names_it, error="a row of a machine without its name, or another with one"),
+)
+COMPARED = {"machines": SIDE_BY_SIDE}
+
+
+NAMES = (*SCHEMAS, *COUNTED, *FINDINGS, *COMPARED)
 
 
 def _schema(name: str) -> pa.DataFrameSchema:
-    return {**SCHEMAS, **FINDINGS, **COUNTED}[name]
+    return {**SCHEMAS, **FINDINGS, **COUNTED, **COMPARED}[name]
 
 
 class _Same:

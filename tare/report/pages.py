@@ -99,9 +99,9 @@ def write_site(evidence: Evidence, folder: Path, overview: Path | None = None) -
 
 def render(evidence: Evidence, folder: Path, overview: str | None = None) -> dict[str, str]:
     """The HTML of every page by its file's name; links to other results are relative to `folder`."""
-    templates = _templates()
+    shelf = templates()
     shared = {
-        "css": Markup(_read("page.css")),
+        "css": Markup(read_template("page.css")),
         "scripts": Markup(NO_SCRIPTS),
         "script": None,
         "overview": overview,
@@ -112,13 +112,13 @@ def render(evidence: Evidence, folder: Path, overview: str | None = None) -> dic
 
     def page_of(template: str, file: str, heading: str, script: str | None = None, **own: Any) -> str:
         """A page by its template; of a script also the hash that allows it."""
-        text = _read(script) if script else ""
+        text = read_template(script) if script else ""
         run = {"scripts": Markup(f"'{search.source_hash(text)}'"), "script": Markup(text)} if script else {}
-        return templates.get_template(template).render(**{**shared, **run, **own}, file=file, heading=heading)
+        return shelf.get_template(template).render(**{**shared, **run, **own}, file=file, heading=heading)
 
     sections: dict[str, list[dict[str, Any]]] = {}
     for section, found in present(evidence):
-        html = templates.get_template("parts.html.j2").render(**shared, section=section, found=found)
+        html = shelf.get_template("parts.html.j2").render(**shared, section=section, found=found)
         own = {"name": section.name, "title": section.title, "html": Markup(html)}
         sections.setdefault(section.page, []).append(own)
     pages = [page for page in pages_of(evidence.papers) if page is ANSWER or page.name in sections]
@@ -139,16 +139,18 @@ def render(evidence: Evidence, folder: Path, overview: str | None = None) -> dic
     return done
 
 
-def _templates() -> Templates:
-    templates = Templates(
+def templates() -> Templates:
+    """Those of the pages, with the filter that they use."""
+    found = Templates(
         loader=FileSystemLoader(project_root() / FOLDER), undefined=StrictUndefined,
         autoescape=True, trim_blocks=True, lstrip_blocks=True,
     )  # fmt: skip
-    templates.filters["unbroken"] = unbroken
-    return templates
+    found.filters["unbroken"] = unbroken
+    return found
 
 
-def _read(name: str) -> str:
+def read_template(name: str) -> str:
+    """The text of a file beside the templates."""
     return (project_root() / FOLDER / name).read_text(encoding="utf-8")
 
 
@@ -163,6 +165,7 @@ def _context(evidence: Evidence) -> dict[str, Any]:
     return {
         "study": evidence.study,
         "version": __version__,
+        "place": evidence.machine.name if evidence.study.machines and evidence.machine else None,
         "written": time.strftime("%Y-%m-%d %H:%M UTC", time.gmtime()),
         "scaled": scaled(evidence.study),
         "failed": notebooks.failed(evidence.results / "notebooks"),
@@ -221,8 +224,8 @@ def write_overview(results: Path) -> Path:
         key=lambda path: (path.parent.parent != results, path),
     )
     studies = [{"href": path.relative_to(results).as_posix(), **_head(path)} for path in found]
-    page = _templates().get_template("studies.html.j2")
-    html = page.render(css=Markup(_read("page.css")), version=__version__, studies=studies)
+    page = templates().get_template("studies.html.j2")
+    html = page.render(css=Markup(read_template("page.css")), version=__version__, studies=studies)
     write_text(results / OVERVIEW, html)
     return results / OVERVIEW
 

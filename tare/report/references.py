@@ -19,7 +19,14 @@ from tare.model import tables
 from tare.model.journals.references import BROKEN, load, references
 from tare.model.records.machine import MachineRecord, read_machine
 from tare.model.records.measured import CeilingsRecord
-from tare.model.studies.layout import CEILINGS_FILE, MACHINE_FILE, REFERENCE_TABLES, REFERENCES, below_results
+from tare.model.studies.layout import (
+    CEILINGS_FILE,
+    MACHINE_FILE,
+    REFERENCE_TABLES,
+    REFERENCES,
+    RESULTS,
+    below_results,
+)
 from tare.report.figures.forest import choice_workloads, choices
 from tare.report.figures.style import write
 from tare.report.figures.usage import device_samples, device_time, device_time_table
@@ -74,8 +81,12 @@ class Broken:
 
 
 def shared_folder(results: Path) -> Path:
-    """The folder of what studies share, from a study's own: itself for the default study, else what it lies in."""
-    return results if results.name == "results" else results.parent
+    """The folder of what studies share, from a study's own: itself for the default study, else what it lies in.
+
+    Of a study that names several machines it lies deeper, for each of them.
+    """
+    places = (results, *results.parents[:3])
+    return next((folder for folder in places if folder.name == RESULTS), results.parent)
 
 
 def draw(reference: Reference, folder: Path) -> list[Path]:

@@ -1,12 +1,14 @@
-"""A small study on a real Slurm: what is sent to nodes and what stays here, jobs that are cut short, bad input."""
+"""Small studies on a real Slurm: what is sent to nodes, jobs that are cut short, several machines, bad input."""
 
 import json
 import os
 import re
+import shutil
 import signal
 import subprocess
 import time
 
+import pandas as pd
 import pytest
 import yaml
 from project import ROOT
@@ -32,6 +34,16 @@ PARTITIONS = {
     "short": "Nodes=n1 MaxTime=1",
     "mixed": "Nodes=n1,n2 MaxTime=INFINITE",
 }
+# Two nodes, a shell that counts, and an image that is a folder with the same shell.
+SIDES = {
+    "study": "sides",
+    "environments": ["host", "charliecloud"],
+    "machines": {"thin": {"partition": "thin", "nodes": 2}},
+    "papers": [], "stacks": [], "arms": {"rounds": []},
+    "conditions": {"page_cache": "as_found"},
+    "rounds": {"units": 6, "discarded": 0, "steps": None},
+}  # fmt: skip
+COUNT = "i=0; while [ $i -lt 400000 ]; do i=$((i+1)); done"
 CAMPAIGN = "results/campaigns/clustered/thin/mnist_cnn/rounds.host"
 QUICK = ("--slurm-init-seconds-before-status-checks", "2", "--slurm-status-command", "squeue")
 
@@ -60,7 +72,7 @@ def environment(slurm):
 
 def run(slurm, folder, *words, **changed):
     """Run it to its end; returns its status and what it printed."""
-    (folder / "mine.yaml").write_text(yaml.safe_dump({**TINY, **changed}))
+    (folder / "mine.yaml").write_text(yaml.safe_dump(changed if "study" in changed else {**TINY, **changed}))
     done = subprocess.run(
         list(map(str, command(folder, *words))),
         env=environment(slurm), stdin=subprocess.DEVNULL, capture_output=True, text=True,
@@ -110,12 +122,56 @@ def test_what_measures_is_sent_to_nodes_and_a_job_that_is_cancelled_is_gone_on_w
     assert status == 0 and "nothing to be done" in said.lower() and len(slurm.jobs()) == 4
 
 
+def rootfs(folder):
+    """An image that is a folder: the host's shell with its libraries."""
+    shell = os.path.realpath(shutil.which("sh"))
+    said = subprocess.run(["ldd", shell], capture_output=True, text=True, check=True).stdout
+    for name in ("bin", "dev", "etc", "home", "mnt", "proc", "root", "sys", "tmp", "usr/bin"):
+        (folder / name).mkdir(parents=True)
+    for path in re.findall(r"/\S+", said):
+        there = folder / path.lstrip("/")
+        there.parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy(path, there)
+    shutil.copy(shell, folder / "bin/sh")
+    return folder
+
+
+def test_two_nodes_are_measured_and_stand_side_by_side(slurm, tmp_path):
+    job = {"command": ["sh", "-c", COUNT], "folder": str(tmp_path / "job")}
+    (tmp_path / "job").mkdir()
+    job["images"] = {"charliecloud": str(rootfs(tmp_path / "image"))}
+    before = len(slurm.jobs())
+    workloads = {"mnist_cnn": None, "sentiment_rnn": None, "count": job}
+    status, said = run(slurm, tmp_path, "all", **SIDES, workloads=workloads)
+    assert status == 0, said
+    sent = slurm.jobs()[before:]
+    ran = {one["NodeList"] for one in sent if "run_command" in one["Comment"]}
+    assert ran == {"n1", "n2"} and {one["JobState"] for one in sent} == {"COMPLETED"}
+    results = tmp_path / "results/sides"
+    table = pd.read_csv(results / "tables/machines.csv")
+    alone = table[table["scope"] == "machine"]
+    assert (
+        set(alone["machine"]) == {"thin-1", "thin-2"}
+        and (alone["n"] == 6).all()
+        and (alone["kind"] == "measured").all()
+    )
+    (together,) = table[table["scope"] == "kind"].to_dict("records")
+    assert together["kind"] == "unavailable" and "several of its machines are one" in together["reason"]
+    page = (results / "report/index.html").read_text()
+    for name in ("thin-1", "thin-2"):
+        assert f'href="../on/{name}/report/index.html"' in page
+        assert (results / f"on/{name}/report/index.html").exists()
+    status, said = run(slurm, tmp_path, "all", **SIDES, workloads=workloads)
+    assert status == 0 and "nothing to be done" in said.lower()
+
+
 @pytest.mark.parametrize(
     ("machines", "says"),
     [
         ({"thin": {"partition": "nowhere"}}, "nowhere"),
         ({"thin": {"partition": "thin", "node": "n9"}}, "n9"),
-        ({"thin": {"partition": "short"}, "fat": {"partition": "thin"}}, "TARE_MACHINE=fat"),
+        ({"thin": {"partition": "thin", "nodes": 3}}, "Slurm has 2 that work (n1, n2)"),
+        ({"thin": {"partition": "thin"}, "fat": {"partition": "short"}}, "fat: a job is expected"),
         ({"thin": {"partition": "short"}}, "may take 1 there"),
         ({"thin": {"partition": "thin", "constraint": "gpu"}}, "with gpu"),
     ],

@@ -22,6 +22,10 @@ def asked(**words):
     return machines.Nodes(**words)
 
 
+def resources(nodes, expected_s):
+    return cluster.resources(machines.Measured(kind="thin", nodes=nodes), expected_s)
+
+
 @pytest.fixture
 def told(monkeypatch, tmp_path):
     """Has sinfo answer what a test says, and notes how it was asked."""
@@ -63,14 +67,28 @@ def test_what_sbatch_could_misread_is_refused_by_its_key(nodes, key):
         study.check({**study.load("config/config.yaml"), "machines": {"thin": nodes}})
 
 
-def test_a_run_measures_on_one_of_the_machines():
-    both = {"thin": asked(), "fat": asked()}
-    assert machines.chosen({}, "box") is None and machines.chosen({"thin": asked()}, None) == "thin"
-    assert machines.chosen(both, "fat") == "fat"
-    with pytest.raises(UserError, match="TARE_MACHINE=thin"):
-        machines.chosen(both, None)
-    with pytest.raises(UserError, match="no machine 'box'"):
+def test_a_run_measures_on_all_machines_or_on_one():
+    both = {"thin": asked(nodes=2), "fat": asked()}
+    assert machines.chosen({}, "box") == [] and machines.chosen({"thin": asked()}, None) == ["thin"]
+    assert machines.chosen(both, None) == ["thin-1", "thin-2", "fat"]
+    assert machines.chosen(both, "thin-2") == ["thin-2"]
+    with pytest.raises(UserError, match="no machine 'box': it names thin-1, thin-2, fat"):
         machines.chosen(both, "box")
+
+
+def test_equal_nodes_are_machines_of_one_kind():
+    found = machines.measured({"thin": asked(nodes=2), "fat": asked()})
+    assert [(name, one.kind, one.number) for name, one in found.items()] == [
+        ("thin-1", "thin", 1), ("thin-2", "thin", 2), ("fat", "fat", None),
+    ]  # fmt: skip
+    with pytest.raises(UserError, match="thin-1 would be two"):
+        machines.measured({"thin-1": asked(), "thin": asked(nodes=2)})
+    with pytest.raises(UserError, match="drop one of them"):
+        study.check({**study.load("config/config.yaml"), "machines": {"thin": {"node": "n1", "nodes": 2}}})
+
+
+def test_a_study_that_leaves_it_open_trains_on_the_device_of_the_nodes():
+    assert asked().device == "cpu" and asked(gpus=1).device == "cuda"
 
 
 def test_the_name_made_of_hardware_is_not_taken_to_other_hardware(monkeypatch):
@@ -110,21 +128,32 @@ def test_a_constraint_leaves_the_nodes_that_have_its_features(constraint, left):
 def test_a_job_is_sent_as_the_study_says_and_takes_a_node_whole(told):
     question = told("n1|32|(null)|2:00:00|(null)\nn2|32|(null)|2:00:00|(null)\n")
     nodes = asked(partition="thin", account="mine", qos="long", node="n1", gpus=2)
-    found = cluster.resources("thin", nodes, 600.0)
+    found = resources(nodes, 600.0)
     assert {"--partition=thin", "--nodes=n1", "--Node"} <= set(question.read_text().split())
     assert found == {
         "slurm_partition": "thin", "slurm_account": "mine", "qos": "long", "gpu": 2, "cpus_per_task": 32,
         "runtime": 30, "slurm_extra": "--exclusive --nodelist=n1", "mem_mb": 0,
     }  # fmt: skip
-    assert cluster.resources("thin", asked(cpus=8), 600.0) == {
+    assert resources(asked(cpus=8), 600.0) == {
         "cpus_per_task": 8, "runtime": 30, "slurm_extra": "--exclusive", "mem_mb": 0,
     }  # fmt: skip
+
+
+def test_of_equal_nodes_each_machine_is_one_that_works(told):
+    question = told("n2|32|(null)|2:00:00|(null)\nn1|32|(null)|2:00:00|(null)\nn3|32|(null)|2:00:00|(null)\n")
+    found = machines.measured({"thin": asked(nodes=2)})
+    sent = [cluster.resources(one, 600.0)["slurm_extra"] for one in found.values()]
+    assert sent == ["--exclusive --nodelist=n1", "--exclusive --nodelist=n2"]
+    assert {"--responding", "--states=idle,allocated,mixed,completing"} <= set(question.read_text().split())
+    (four,) = [one for name, one in machines.measured({"thin": asked(nodes=4)}).items() if name == "thin-4"]
+    with pytest.raises(UserError, match=r"nodes: 4 are asked for, and Slurm has 3 that work \(n1, n2, n3\)"):
+        cluster.resources(four, 600.0)
 
 
 @pytest.mark.parametrize(("minutes", "expected_s", "runtime"), [(None, 30, 10), (None, 3600, 120), (90, 3600, 90)])
 def test_the_walltime_is_three_times_what_is_expected_within_the_limits(told, minutes, expected_s, runtime):
     told("n1|32|(null)|2:00:00|(null)\n")
-    assert cluster.resources("thin", asked(minutes=minutes), expected_s)["runtime"] == runtime
+    assert resources(asked(minutes=minutes), expected_s)["runtime"] == runtime
 
 
 @pytest.mark.parametrize(
@@ -141,7 +170,7 @@ def test_the_walltime_is_three_times_what_is_expected_within_the_limits(told, mi
 def test_what_the_cluster_has_not_is_refused_before_anything_is_sent(told, answer, nodes, expected_s, says):
     told(answer)
     with pytest.raises(UserError, match=says):
-        cluster.resources("thin", asked(**nodes), expected_s)
+        resources(asked(**nodes), expected_s)
 
 
 @pytest.mark.parametrize("line", ["n1|32|(null)|infinite", "n1|32+|(null)|infinite|a"])
@@ -159,7 +188,7 @@ def test_the_profile_of_a_cluster_says_of_measuring_what_the_default_one_says():
 
 def test_one_named_node_may_differ_from_the_others(told):
     told("n2|64|(null)|infinite|a\n")
-    assert cluster.resources("thin", asked(node="n2"), 60)["cpus_per_task"] == 64
+    assert resources(asked(node="n2"), 60)["cpus_per_task"] == 64
 
 
 def test_where_no_slurm_answers_it_says_so(told, monkeypatch):

@@ -31,6 +31,7 @@ DATA = Path(RESULTS, "data")
 REFERENCES = Path(RESULTS, "reference")  # campaigns that were recorded on other machines, a folder each
 REFERENCE_TABLES = Path(RESULTS, "reference-tables")  # which this machine made of what was recorded
 SEALED, PROFILE, PIPELINE, REFERENCE = "sealed.json", "profile.json", "pipeline.json", "reference.json"
+ON = "on"  # the folder with a folder for each machine of a study that names several
 MACHINES = "machines"  # the folder of what is said of machines as a whole, one below it for each
 MACHINE_FILE, CEILINGS_FILE, NETWORK_FILE = "machine.json", "ceilings.json", "network.json"
 TRACES = "traces"  # the folder beside a profile's record with all else that it wrote
@@ -137,6 +138,11 @@ def read_profile_name(text: str) -> tuple[str, str]:
 def results_folder(study: str) -> str:
     """Where a study's results lie: `results` for the default study, `results/<study>` for any other."""
     return RESULTS if study == DEFAULT_STUDY else f"{RESULTS}/{study}"
+
+
+def results_on(study: str, machine: str) -> str:
+    """Where results of one of the machines lie that a study names, if it names several."""
+    return f"{results_folder(study)}/{ON}/{machine}"
 
 
 def study_folder(study: str, machine: str) -> Path:

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Annotated, Any
 
-from pydantic import BeforeValidator, Field
+from pydantic import BeforeValidator, Field, model_validator
 
 from tare.core.errors import UserError
 from tare.model.machines import MACHINE, MachineName, slug_of
@@ -19,9 +20,13 @@ Constraint = Annotated[str, matching(r"[A-Za-z0-9_.:@+&|*()\[\]-]+", "is no cons
 class Nodes(Record):
     """Equal compute nodes, and what the scheduler has to be told to get one of them.
 
+    Where a study has several of them measured, each is a machine of its own: `thin`, with `nodes: 3`, is measured
+    as `thin-1`, `thin-2` and `thin-3`.
+
     Attributes:
         partition, account, qos, constraint: as of sbatch; the scheduler's defaults where they are not given.
         node: the one node to measure on; any of the partition where it is not given.
+        nodes: how many of them are measured, each with every campaign.
         cpus: logical CPUs of a node; asked from the scheduler where it is not given. A job gets a node for itself.
         gpus: of a node, that a job gets.
         minutes: the longest that a job may take there; as long as the plan expects where it is not given.
@@ -32,9 +37,21 @@ class Nodes(Record):
     qos: Word | None = None
     constraint: Constraint | None = None
     node: Word | None = None
+    nodes: Annotated[int, Field(ge=1, le=99)] = 1
     cpus: Annotated[int, Field(ge=1, le=4096)] | None = None
     gpus: Annotated[int, Field(ge=0, le=64)] = 0
     minutes: Annotated[int, Field(ge=1, le=100_000)] | None = None
+
+    @model_validator(mode="after")
+    def _one_node_is_one(self) -> Nodes:
+        if self.node is not None and self.nodes > 1:
+            raise ValueError("node names one node, and nodes asks for more: drop one of them")
+        return self
+
+    @property
+    def device(self) -> str:
+        """What a study that leaves it open trains on there: `cuda` or `cpu`."""
+        return "cuda" if self.gpus else "cpu"
 
 
 def _named(given: Any) -> Any:
@@ -50,25 +67,53 @@ def _named(given: Any) -> Any:
 Machines = Annotated[Mapping[MachineName, Nodes], BeforeValidator(_named)]
 
 
-def chosen(machines: Machines, given: str | None) -> str | None:
-    """The name of the nodes that a run of the workflow measures on; None: this machine.
+@dataclass(frozen=True, kw_only=True)
+class Measured:
+    """A machine that a study measures.
+
+    Attributes:
+        kind: the name that the study gives to it and to those equal to it.
+        nodes: what the scheduler is told.
+        number: which of the equal nodes it is, from 1; None where any of them will do.
+    """
+
+    kind: str
+    nodes: Nodes
+    number: int | None = None
+
+
+def measured(machines: Machines) -> dict[str, Measured]:
+    """By its name in paths and rows each machine that a study measures.
+
+    Raises:
+        UserError: two would have one name.
+    """
+    found: dict[str, Measured] = {}
+    for kind, nodes in machines.items():
+        numbers = [None] if nodes.nodes == 1 else list(range(1, nodes.nodes + 1))
+        for number in numbers:
+            name = kind if number is None else f"{kind}-{number}"
+            if name in found:
+                raise UserError(
+                    f"config: machines: {name} would be two machines: rename {kind} or {found[name].kind}"
+                )
+            found[name] = Measured(kind=kind, nodes=nodes, number=number)
+    return found
+
+
+def chosen(machines: Machines, given: str | None) -> list[str]:
+    """Names of the machines that a run of the workflow measures; none: this machine.
 
     Args:
         machines: those that the study names.
-        given: what TARE_MACHINE says.
+        given: what TARE_MACHINE says; None: all of them.
 
     Raises:
-        UserError: it is none of them, or there are several and nothing says which.
+        UserError: it is none of them, or two would have one name.
     """
-    if not machines:
-        return None
-    if given is not None:
-        if given not in machines:
-            raise UserError(f"{MACHINE}: the study has no machine {given!r}: it names {', '.join(machines)}")
-        return given
-    if len(machines) > 1:
-        raise UserError(
-            f"config: machines: a run measures on one of them: say which, as in {MACHINE}={next(iter(machines))}; "
-            f"the study names {', '.join(machines)}"
-        )
-    return next(iter(machines))
+    names = list(measured(machines))
+    if not names or given is None:
+        return names
+    if given not in names:
+        raise UserError(f"{MACHINE}: the study has no machine {given!r}: it names {', '.join(names)}")
+    return [given]

@@ -1,0 +1,215 @@
+"""The page of a study that several machines measured: a column for each, and what equal ones tell together."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pandas as pd
+from markupsafe import Markup
+
+from tare import __version__
+from tare.analysis.choice import Asked
+from tare.analysis.machines import ALONE, TOGETHER
+from tare.core.files import write_text
+from tare.literature.finding import listed
+from tare.model.records.machine import MachineRecord
+from tare.model.roles import CONTROL
+from tare.model.studies.layout import arm_of
+from tare.report import pages
+from tare.report.answer import KINDS, asked_title
+from tare.report.figures import style
+from tare.report.words.labels import env_order, env_title, facts_of, workload_title
+from tare.report.words.layout import Cell, Row, Table, value_text
+from tare.report.words.wording import missing, percent, signed, tally
+
+TEMPLATE = "side_by_side.html.j2"
+# Facts that machines of one kind should have alike; memory as far as a per cent.
+ALIKE = (
+    *("cpu_model", "cpu_logical", "cpu_allowed", "cpu_governor", "cpu_mitigations", "memory_bytes"),
+    *("transparent_huge_pages", "virtualisation", "architecture", "kernel", "distribution", "libc"),
+)
+NEAR = 0.01
+NOT_COMPARED = "not compared"
+QUESTION = ["workload", "metric", "campaign", "environment"]
+SPREADS = ("between_sd", "between_low", "between_high")
+NONE = 5e-5  # of a ratio: no spread worth a digit
+CONTROLS = ["control_ci_low", "control_ci_high"]
+Shown = tuple[str, str | None]  # an interval, or why there is none, and its verdict
+Line = tuple[str, str, list[Shown]]
+
+
+def write(
+    study: str, table: pd.DataFrame, machines: Mapping[str, MachineRecord], kinds: Mapping[str, str], folder: Path
+) -> Path:
+    """Write the page; returns its path.
+
+    Args:
+        study: its name.
+        table: `machines`.
+        machines: by name the record of each.
+        kinds: by machine the kind that it is of.
+        folder: of the page; the reports of the machines lie in ../on/<machine>/report.
+    """
+    page = folder / pages.INDEX
+    templates = pages.templates()
+    html = templates.get_template(TEMPLATE).render(
+        css=Markup(pages.read_template("page.css")),
+        version=__version__,
+        study=study,
+        written=time.strftime("%Y-%m-%d %H:%M UTC", time.gmtime()),
+        summary=summary(table),
+        glances=glances(table),
+        colours={env: style.paint(env) for env in (*table["environment"].unique(), CONTROL)},
+        warnings=warnings(machines, kinds),
+        together=together(table),
+        level=", ".join(
+            f"{1 - alpha:.0%}" for alpha in sorted(table[table["scope"] == TOGETHER]["alpha"].unique())
+        ),
+        facts=facts(machines),
+        reports=[{"title": name, "href": f"../on/{name}/report/{pages.INDEX}"} for name in machines],
+    )
+    write_text(page, html)
+    return page
+
+
+def summary(table: pd.DataFrame) -> list[str]:
+    """How many comparisons came out how, in how many all machines agree, and whether equal ones are equal."""
+    alone, kinds = table[table["scope"] == ALONE], table[table["scope"] == TOGETHER]
+    told = [
+        tally(rows.to_dict("records"), f"{what} on {rows['machine'].nunique()} machines")
+        for metric, what in KINDS.items()
+        if len(rows := alone[(alone["metric"] == metric) & alone["verdict"].notna()])
+    ]
+    verdicts = alone.groupby(QUESTION, sort=False)["verdict"].agg(
+        lambda own: own.notna().all() and own.nunique() == 1
+    )
+    told.append(f"The verdict is the same on every machine in {verdicts.sum()} of {len(verdicts)} comparisons.")
+    for kind, rows in kinds[kinds["kind"] == "measured"].groupby("machine_kind", sort=False):
+        differ = int((rows["between_low"] > 0).sum())
+        told.append(f"Machines of {kind} differ from each other in {differ or 'none'} of {len(rows)} comparisons.")
+    return told
+
+
+def glances(table: pd.DataFrame) -> list[SimpleNamespace]:
+    """A table of each question: a row for each environment, a column for each machine and kind."""
+    found = []
+    for (workload, metric, campaign), rows in table.groupby(QUESTION[:-1], sort=False):
+        columns = [(row["scope"], row["machine_kind"], _name(row)) for row in rows.to_dict("records")]
+        columns = sorted(dict.fromkeys(columns), key=lambda one: one[0] != ALONE)
+        cells = {(row["environment"], row["scope"], _name(row)): row for row in rows.to_dict("records")}
+        lines: list[Line] = []
+        for env in sorted(rows["environment"].unique(), key=env_order):
+            its = [cells.get((env, scope, name)) for scope, _, name in columns]
+            lines.append((env, env_title(env, short=True), [_cell(row) for row in its]))
+        alone = rows[rows["scope"] == ALONE].drop_duplicates("machine").set_index("machine")
+        ends = [alone.loc[name, CONTROLS] if scope == ALONE else None for scope, _, name in columns]
+        control: list[Shown] = [("–" if own is None else signed(*own), None) for own in ends]
+        lines.append((CONTROL, env_title(CONTROL, short=True), control))
+        titles = [name if scope == ALONE else f"{kind}, all {_count(rows, kind)}" for scope, kind, name in columns]
+        title = f"{workload_title(workload)}, {_asked(metric, campaign)}"
+        found.append(SimpleNamespace(title=title, columns=titles, rows=lines))
+    return found
+
+
+def _asked(metric: str, campaign: str) -> str:
+    title = asked_title(Asked(metric=metric, arm=arm_of(campaign)))
+    return title[:1].lower() + title[1:]
+
+
+def _name(row: Mapping[str, Any]) -> str:
+    return str(row["machine"] if row["scope"] == ALONE else row["machine_kind"])
+
+
+def _count(rows: pd.DataFrame, kind: str) -> int:
+    return int(rows.loc[(rows["machine_kind"] == kind) & (rows["scope"] == TOGETHER), "n"].max())
+
+
+def _cell(row: Mapping[str, Any] | None) -> Shown:
+    if row is None:
+        return NOT_COMPARED, None
+    if row["kind"] == "unavailable" and missing(row["verdict"]):
+        return str(row["reason"]), None
+    return signed(row["ci_low"], row["ci_high"]), row["verdict"]
+
+
+def together(table: pd.DataFrame) -> Table | None:
+    """What equal machines tell together, and how far they differ; None without any."""
+    rows = table[table["scope"] == TOGETHER].to_dict("records")
+    if not rows:
+        return None
+    columns: dict[str, Callable[[Mapping[str, Any]], str | Cell | None]] = {
+        "": lambda row: Cell(
+            text=f"{workload_title(row['workload'])}, {env_title(row['environment'], short=True)}",
+            below=_asked(row["metric"], row["campaign"]),
+        ),
+        "machines": lambda row: f"{row['n']} of {row['machine_kind']}",
+        "mean": lambda row: Cell(text=_cell(row)[0], below=_cell(row)[1] or ""),
+        "between machines": lambda row: _between(row),
+        "one more machine": lambda row: (
+            None if missing(row["further_low"]) else signed(row["further_low"], row["further_high"])
+        ),
+    }
+    return Table.of(rows, columns, caption="Machines of one kind together")
+
+
+def _between(row: Mapping[str, Any]) -> str | None:
+    """Standard deviation of the ratio between machines, with its interval."""
+    if missing(row["between_sd"]):
+        return None
+    sd, low, high = ("0%" if row[name] < NONE else percent(row[name]) for name in SPREADS)
+    return f"{sd} ({low} to {high})"
+
+
+def warnings(machines: Mapping[str, MachineRecord], kinds: Mapping[str, str]) -> list[str]:
+    """Machines of one kind that are not equal, and names of one machine."""
+    told = []
+    for kind in dict.fromkeys(kinds.values()):
+        names = [name for name in machines if kinds[name] == kind]
+        other = [title for fact, title in titles() if not _alike([getattr(machines[name], fact) for name in names])]
+        if other:
+            told.append(
+                f"Machines of {kind} are meant to be equal, and differ in: {listed(other)}. What they tell "
+                "together is of unequal machines; name a constraint that leaves equal ones."
+            )
+    hosts: dict[str, list[str]] = {}
+    for name, record in machines.items():
+        if record.host_name is not None:
+            hosts.setdefault(record.host_name, []).append(name)
+    for host, names in hosts.items():
+        if len(names) > 1:
+            told.append(
+                f"{listed(names)} are one machine, {host}: what differs between them is no difference between "
+                "machines."
+            )
+    return told
+
+
+def titles() -> list[tuple[str, str]]:
+    """Facts that machines of one kind should have alike, with their titles."""
+    named = {**facts_of("device"), **facts_of("software"), **facts_of("machine")}
+    return [(fact, named.get(fact, fact.replace("_", " "))) for fact in ALIKE]
+
+
+def _alike(values: Sequence[Any]) -> bool:
+    if all(isinstance(value, int) for value in values):
+        return bool(max(values) - min(values) <= NEAR * max(values))
+    return len({str(value) for value in values}) == 1
+
+
+def facts(machines: Mapping[str, MachineRecord]) -> Table:
+    """What each machine is."""
+    rows: list[Row] = [
+        [title, *(value_text(fact, getattr(record, fact)) for record in machines.values())]
+        for fact, title in [*titles(), ("host_name", "Host name")]
+        if fact != "cpu_mitigations"
+    ]
+    rows.append(["GPUs", *(_gpus(record) for record in machines.values())])
+    return Table(caption="The machines", columns=["", *machines], rows=rows)
+
+
+def _gpus(record: MachineRecord) -> str:
+    return ", ".join(str(gpu.get("name")) for gpu in record.gpus or ()) or "none"

@@ -1,0 +1,114 @@
+"""A study that names several machines, as it is planned: whose command measures where, with which images."""
+
+import os
+import re
+import subprocess
+
+import pytest
+import yaml
+from project import ROOT
+
+pytestmark = [pytest.mark.workflow, pytest.mark.timeout(600)]
+
+STUDY = {
+    "study": "two",
+    "environments": ["host", "apptainer"],
+    "machines": {"thin": {"partition": "thin", "nodes": 2}, "wide": {"partition": "gpu", "gpus": 1}},
+    "workloads": {"mnist_cnn": {"batch": 64, "sweep_batches": []}, "sentiment_rnn": None},
+    "papers": [], "stacks": [], "arms": {"rounds": []},
+}  # fmt: skip
+SINFO = """#!/bin/sh
+case "$*" in
+*thin*) printf 'n1|2|(null)|infinite|(null)\\nn2|2|(null)|infinite|(null)\\n' ;;
+*gpu*) printf 'g1|8|gpu:1|infinite|(null)\\n' ;;
+esac
+"""
+MACHINES = ("thin-1", "thin-2", "wide")
+MEASURES = ("rounds", "reasons", "profiles", "starts", "ceilings", "machine", "probe")
+
+
+@pytest.fixture
+def plan(tmp_path):
+    """Runs Snakemake in an empty folder where a made-up Slurm answers; returns status and what it said."""
+    (tmp_path / "bin").mkdir()
+    (tmp_path / "bin/sinfo").write_text(SINFO)
+    (tmp_path / "bin/sinfo").chmod(0o755)
+    environment = {**os.environ, "PATH": f"{tmp_path / 'bin'}:{os.environ['PATH']}"}
+    for name in ("TARE_MACHINE", "TARE_MACHINE_FOUND", "TARE_WORKFLOW"):
+        environment.pop(name, None)
+
+    def run(*words, profile="slurm", machine=None, **changed):
+        (tmp_path / "two.yaml").write_text(yaml.safe_dump({**STUDY, **changed}))
+        done = subprocess.run(
+            [ROOT / ".venv/bin/snakemake", "--snakefile", ROOT / "Snakefile", "--directory", tmp_path,
+             "--workflow-profile", ROOT / f"profiles/{profile}", *words, "--configfile", tmp_path / "two.yaml"],
+            env=environment | ({"TARE_MACHINE": machine} if machine else {}),
+            stdin=subprocess.DEVNULL, capture_output=True, text=True,
+        )  # fmt: skip
+        return done.returncode, done.stdout + done.stderr
+
+    return run
+
+
+def commands(said):
+    """By machine the commands that are told it, and those that are told none."""
+    found = {}
+    for line in re.findall(r"^\s+\$ (.*)$", said, re.MULTILINE):
+        machine = re.match(r"TARE_MACHINE=(\S+) ", line)
+        found.setdefault(machine and machine[1], []).append(line)
+    return found
+
+
+def test_every_machine_is_measured_with_its_own_images_and_they_are_compared(plan):
+    status, said = plan("-n", "-p", "all")
+    assert status == 0, said
+    found = commands(said)
+    assert {name for name in found if name} == set(MACHINES)
+    for machine in MACHINES:
+        own = "\n".join(found[machine])
+        for command in MEASURES:
+            assert f"-m tare {command} " in own, (machine, command)
+        for other in set(MACHINES) - {machine}:
+            assert f"/{other}/" not in own and f"@{other}" not in own, (machine, other)
+        device = "cuda" if machine == "wide" else "cpu"
+        assert f"--images results/images/@{machine}/torch-2.13 " in own and f'"device": "{device}"' in own
+        assert f"--out results/two/on/{machine}/report/index.html" in own
+    shared = "\n".join(found[None])
+    assert "--machines thin-1 thin-2 wide " in shared and "--variant cuda " in shared and "--variant cpu " in shared
+    assert not [command for command in MEASURES if f"-m tare {command} " in shared]
+
+
+def test_one_of_them_alone_is_measured_and_nothing_compared(plan):
+    status, said = plan("-n", "-p", "all", machine="thin-2")
+    assert status == 0, said
+    found = commands(said)
+    assert {name for name in found if name} == {"thin-2"} and "compare-machines" not in said
+
+
+def test_an_environment_is_measured_on_all_of_them(plan):
+    status, said = plan("-n", "-p", "apptainer")
+    assert status == 0, said
+    assert {name for name in commands(said) if name} == set(MACHINES)
+
+
+def test_one_machine_has_the_paths_of_any_study(plan):
+    status, said = plan("-n", "-p", "all", machines={"thin": {"partition": "thin"}})
+    assert status == 0, said
+    assert "--out results/two/report/index.html" in said and "results/two/on" not in said
+    assert set(commands(said)) == {None}, "the workflow tells its jobs by their environment"
+
+
+@pytest.mark.parametrize(
+    ("words", "changed", "says"),
+    [
+        (["all", "--cores", "1"], {"profile": "default"}, "this run would measure here"),
+        (["-n", "all", "--config", "minutes=60"], {}, "the study names several"),
+        (["-n", "all"], {"machine": "fat"}, "the study has no machine 'fat': it names thin-1, thin-2, wide"),
+        (["-n", "all"], {"machines": {"thin": {"partition": "thin", "nodes": 3}}}, "Slurm has 2 that work"),
+    ],
+)
+def test_bad_input_is_one_line(plan, words, changed, says):
+    status, said = plan(*words, **changed)
+    assert status and "Traceback" not in said
+    (told,) = [line for line in said.splitlines() if line.strip().startswith("tare: ")]
+    assert says in told
