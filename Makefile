@@ -49,9 +49,11 @@ smoke: ## the whole workflow on small settings
 	@$(MAKE) report STUDY=config/smoke.yaml
 
 # In three processes, which share out the parts that tests/conftest.py tells: on two processors, as many of the tests wait.
+# Tests give commands of make themselves, which are not to see what was said of this one.
 WORKERS ?= 3
 test: setup-test ## what the tests need, then those that meet everything at least once (ALL=1: all, as many as begin in MINUTES)
-	@TARE_TEST_ALL=$(ALL) TARE_TEST_MINUTES=$(MINUTES) .venv/bin/python -m pytest -n $(WORKERS) $(PYTEST_ARGS)
+	@env -u MAKEFLAGS -u MAKELEVEL -u ALL -u MINUTES -u PYTEST_ARGS TARE_TEST_ALL=$(ALL) TARE_TEST_MINUTES=$(MINUTES) \
+		.venv/bin/python -m pytest -n $(WORKERS) $(PYTEST_ARGS)
 
 test-quick: ## unit tests without runtimes, images and network; it says what it leaves out
 	@$(NEED_PYTHON)

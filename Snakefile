@@ -67,6 +67,7 @@ if SEVERAL:
 
 onstart:
     refuse_to_measure_here()
+    note_places()
     workflows.note(Path.cwd())
     if CHOSEN is not None:
         minutes_module.declare(STUDIED, CHOSEN, AT)

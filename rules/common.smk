@@ -251,6 +251,23 @@ except WorkflowError:
     CORES = 1
 
 
+@cache
+def places():
+    """By machine that is measured its node: as it was, or as it is chosen now."""
+    files = {name: layout.place_record(STUDIED.study, name) for name in NODES}
+    return cluster.placed(NODES, files, MACHINES)
+
+
+def note_places():
+    """Write down which nodes were chosen, before the first job."""
+    if not NODES or SENT:
+        return
+    for name, node in places().items():
+        path = layout.place_record(STUDIED.study, name)
+        if not path.exists():
+            cluster.Place(node=node.name).write(path)
+
+
 def refuse_to_measure_here():
     """Jobs of a study that names nodes of a cluster, when none would be sent to them."""
     if NODES and not SENT and workflow.local_exec:
@@ -267,8 +284,8 @@ def on_machine(rule, whole=True):
     if not NODES or SENT:
         return found
     asked = {
-        name: cluster.resources(NODES[name], LONGEST_S.get(rule, 0.0))
-        for name in MACHINES
+        name: cluster.resources(NODES[name], node, LONGEST_S.get(rule, 0.0))
+        for name, node in places().items()
     }
     if not SEVERAL:
         return {**found, **asked[AT]}
@@ -473,7 +490,8 @@ def study_json(kind):
 def command_code(wildcards):
     """Hash of what a measurement of a command runs of ours, and those of the files that it names."""
     names = campaign_environments(wildcards)
-    files = STUDIED.own_jobs[wildcards.workload].named_files()
+    job = STUDIED.own_jobs[wildcards.workload]
+    files = {**job.named_files(), "": job.sources_sha256()}
     return " ".join([closure.code_sha256("command", None, names), *files.values()])
 
 

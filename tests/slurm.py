@@ -26,7 +26,7 @@ SlurmctldHost=localhost(127.0.0.1)
 SlurmUser=root
 SlurmdUser=root
 AuthType=auth/munge
-AuthInfo=socket={folder}/munge.sock
+AuthInfo=socket={folder}/munge.sock,cred_expire=5
 CredType=cred/munge
 SlurmctldPort={port}
 SlurmdSpoolDir={folder}/spool-%n
@@ -41,6 +41,8 @@ ReturnToService=2
 SlurmdTimeout=10
 KillWait=20
 MinJobAge=7200
+PreemptType=preempt/partition_prio
+PreemptMode=REQUEUE
 SelectType=select/cons_tres
 SelectTypeParameters=CR_Core
 JobAcctGatherType=jobacct_gather/none
@@ -90,10 +92,19 @@ class Slurm:
         options = [f"--{word}={self.folder}/munge.{ending}" for word, ending in files.items()]
         self.daemon("munged", ["munged", "--foreground", "--force", f"--key-file={key}", *options])
         wait_until(lambda: (self.folder / "munge.sock").exists(), "munged makes its socket", READY_S)
-        self.daemon("slurmctld", ["slurmctld", "-D", "-f", str(self.conf)])
+        self.controller()
         for name in NODES:
             self.node(name)
         wait_until(lambda: self.states() == dict.fromkeys(NODES, "idle"), "the nodes are idle", READY_S)
+
+    def controller(self) -> None:
+        """Start the controller, which goes on where one before it was."""
+        self.daemon("slurmctld", ["slurmctld", "-D", "-f", str(self.conf)])
+
+    def kill(self, name: str) -> None:
+        """Kill a daemon, at once."""
+        self.daemons[name].kill()
+        self.daemons[name].wait()
 
     def node(self, name: str) -> None:
         """Start the slurmd of a node."""

@@ -237,8 +237,12 @@ def asked_of(plan: Plan) -> Row:
 
 
 def design_of(plan: Plan) -> Row:
-    """A plan without what is said of its start alone: who used the GPU, and how a way to it was refused."""
+    """A plan without what is said of its start alone.
+
+    That is who used the GPU, how a way to it was refused, and in which words an environment: they name processes.
+    """
     design = {key: value for key, value in plan.to_json().items() if key not in OF_ITS_START}
+    design["unavailable"] = sorted(plan.unavailable)
     provenance = design.get("provenance") or {}
     if "gpu" in provenance:
         ways = {name: {**way, "refused": None} for name, way in provenance["gpu"].items()}

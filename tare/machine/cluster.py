@@ -1,22 +1,30 @@
-"""What a Slurm cluster says of its nodes: those that a study names, how many CPUs, how long a job may take."""
+"""What a Slurm cluster says of its nodes: those that a study names, how many CPUs, how long a job may take.
+
+A machine of a study is one node. Which one is chosen once, and written down before the first job: all that is said
+of the machine, and all rounds of its campaigns, are of this node.
+"""
 
 from __future__ import annotations
 
 import math
 import re
 import shutil
-from collections.abc import Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
+from pathlib import Path
+from typing import ClassVar
 
 from tare.core.errors import UnavailableError, UserError
 from tare.core.process import run
+from tare.model.schema import FileRecord, read
 from tare.model.studies.machines import Measured, Nodes
 
 SINFO_S = 20.0
-FORMAT = "%N|%c|%G|%l|%f"
+FORMAT = "%N|%c|%m|%G|%l|%f|%t"
 WHERE = "config: machines"
-UP = "--states=idle,allocated,mixed,completing"
+# As sinfo has them in short; a sign behind says more: `*` does not answer, `~` is asleep and wakes for a job.
+STATES = ("idle", "mix", "alloc", "comp", "plnd", "resv")
 SPARE = 3.0  # a job may take so many times what the plan expects of the longest: machines differ
 LEAST_MINUTES = 10
 _TIME = re.compile(r"(?:(\d+)-)?(?:(\d+):)?(\d+):(\d+)")
@@ -30,17 +38,34 @@ class Node:
         gres: GPUs and their like, as Slurm writes them; empty for none.
         minutes: the longest that a job may take in the partition; None for no limit.
         features: what constraints ask for.
+        state: as sinfo has it in short, such as `idle`, `alloc`, `drain*`.
     """
 
     name: str
     cpus: int
+    memory_mib: int
     gres: str
     minutes: float | None
     features: tuple[str, ...]
+    state: str
+
+    @property
+    def works(self) -> bool:
+        """Whether it runs jobs, now or after those that it has."""
+        return self.state.rstrip("~#!%$@^-+") in STATES
+
+
+class Place(FileRecord):
+    """The node that is a machine of a study; beside the machine's campaigns."""
+
+    VERSION: ClassVar[int] = 1
+    REMAKE: ClassVar[str] = "remove it: a node is then chosen again"
+
+    node: str
 
 
 def read_sinfo(text: str) -> list[Node]:
-    """Nodes from the lines of `sinfo --Node --noheader --format=%N|%c|%G|%l|%f`.
+    """Nodes from the lines of `sinfo --Node --noheader --format=%N|%c|%m|%G|%l|%f|%t`.
 
     Raises:
         UnavailableError: a line of another form.
@@ -48,16 +73,18 @@ def read_sinfo(text: str) -> list[Node]:
     found = []
     for line in text.splitlines():
         fields = line.strip().split("|")
-        if len(fields) != FORMAT.count("%") or not fields[1].isdigit():
+        if len(fields) != FORMAT.count("%") or not (fields[1].isdigit() and fields[2].isdigit()):
             raise UnavailableError(f"{WHERE}: sinfo answers {line.strip()!r}, which is no node as {FORMAT}")
-        name, cpus, gres, limit, features = fields
+        name, cpus, memory, gres, limit, features, state = fields
         found.append(
             Node(
                 name=name,
                 cpus=int(cpus),
+                memory_mib=int(memory),
                 gres="" if gres == "(null)" else gres,
                 minutes=_minutes(limit),
                 features=() if features == "(null)" else tuple(features.split(",")),
+                state=state,
             )
         )
     return found
@@ -87,7 +114,6 @@ def nodes_of(name: str, asked: Nodes) -> tuple[Node, ...]:
         )
     words = [f"--partition={asked.partition}"] if asked.partition else []
     words += [f"--nodes={asked.node}"] if asked.node else []
-    words += ["--responding", UP] if asked.nodes > 1 else []  # each of them is named to sbatch
     answer = run(["sinfo", "--Node", "--noheader", f"--format={FORMAT}", *words], timeout_s=SINFO_S)
     if answer.returncode:
         said = (answer.stderr.strip().splitlines() or ["it says nothing"])[-1]
@@ -101,11 +127,6 @@ def nodes_of(name: str, asked: Nodes) -> tuple[Node, ...]:
         raise UserError(
             f"{WHERE}: {name}: its nodes differ ({'; '.join(few)}), and numbers of one machine would be of either: "
             "name a constraint or a node"
-        )
-    if len(found) < asked.nodes:
-        raise UserError(
-            f"{WHERE}: {name}: nodes: {asked.nodes} are asked for, and Slurm has {len(found)} that work "
-            f"({', '.join(node.name for node in found)}); `sinfo` lists what there is"
         )
     return tuple(found)
 
@@ -123,36 +144,91 @@ def _asked(asked: Nodes) -> str:
     return " ".join(f"{word} {value}" for word, value in told.items() if value) or "at all"
 
 
-def resources(machine: Measured, expected_s: float) -> dict[str, int | str]:
+def placed(machines: Mapping[str, Measured], files: Mapping[str, Path], wanted: Collection[str]) -> dict[str, Node]:
+    """The node of each machine: what its file says; of the others one that works, idle ones first, each another.
+
+    Args:
+        machines: by name those of the study.
+        files: where the place of each is written, or will be.
+        wanted: names of those that are measured now.
+
+    Raises:
+        UnavailableError, UserError: as `nodes_of`; a node is gone or does not work; there are too few.
+        IntegrityError: a file is damaged.
+    """
+    before = {name: read(Place, path).node for name, path in files.items() if path.exists()}
+    taken = set(before.values())
+    found = {}
+    for name in wanted:
+        if name in before:
+            found[name] = _as_before(name, machines[name], before[name], files[name])
+        else:
+            found[name] = _another(machines[name], taken)
+            taken.add(found[name].name)
+    return found
+
+
+def _as_before(name: str, machine: Measured, before: str, path: Path) -> Node:
+    """The node that a machine had, if it can still be had."""
+    asked = machine.nodes.node
+    again = f"to begin on another node, move {path.parent} away"
+    if asked is not None and asked != before:
+        raise UserError(f"{WHERE}: {name}: was measured on {before}, and the study now names {asked}: {again}")
+    for node in nodes_of(machine.kind, machine.nodes):
+        if node.name == before:
+            if not node.works:
+                raise UserError(f"{WHERE}: {name}: its node {before} is {node.state}: wait for it; {again}")
+            return node
+    raise UserError(f"{WHERE}: {name}: Slurm has its node {before} no more: {again}")
+
+
+def _another(machine: Measured, taken: Collection[str]) -> Node:
+    """A node that works, and is no other machine if it can be helped; those of one kind are never the same."""
+    nodes = nodes_of(machine.kind, machine.nodes)
+    work = [node for node in nodes if node.works]
+    if len(work) < machine.nodes.nodes:
+        states = ", ".join(f"{node.name} is {node.state}" for node in nodes)
+        raise UserError(
+            f"{WHERE}: {machine.kind}: {machine.nodes.nodes} of its nodes are needed, and {len(work)} work "
+            f"({states}); `sinfo -R` says why"
+        )
+    free = [node for node in work if node.name not in taken]
+    if not free and machine.number is not None:
+        raise UserError(
+            f"{WHERE}: {machine.kind}: all of its nodes that work are other machines of the study already; "
+            "ask for fewer `nodes`"
+        )
+    return min(free or work, key=lambda node: (not node.state.startswith("idle"), node.name))
+
+
+def resources(machine: Measured, node: Node, expected_s: float) -> dict[str, int | str]:
     """What a job that measures is submitted with, in the words of Snakemake's plugin for Slurm.
 
     Args:
         machine: that is measured.
+        node: that it is.
         expected_s: seconds that the plan expects of the job.
 
     Raises:
-        UnavailableError, UserError: as `nodes_of`; or the job may not take as long there as it is expected to.
+        UserError: the job may not take as long there as it is expected to.
     """
-    name, asked = machine.kind, machine.nodes
-    nodes = nodes_of(name, asked)
-    node = asked.node if machine.number is None else nodes[machine.number - 1].name
-    limits = [limit for limit in (asked.minutes, *(node.minutes for node in nodes)) if limit is not None]
-    longest, needed = min(limits, default=math.inf), expected_s / 60
+    asked = machine.nodes
+    longest = min((limit for limit in (asked.minutes, node.minutes) if limit is not None), default=math.inf)
+    needed = expected_s / 60
     if longest < needed:
         raise UserError(
-            f"{WHERE}: {name}: a job is expected to take {math.ceil(needed)} minutes, and may take {longest:g} "
-            "there: choose another partition, or a smaller study"
+            f"{WHERE}: {machine.kind}: a job is expected to take {math.ceil(needed)} minutes, and may take "
+            f"{longest:g} there: choose another partition, or a smaller study"
         )
-    extra = ["--exclusive", *([f"--nodelist={node}"] if node else [])]
     found: dict[str, int | str | None] = {
         "slurm_partition": asked.partition,
         "slurm_account": asked.account,
         "qos": asked.qos,
         "constraint": asked.constraint,
         "gpu": asked.gpus or None,
-        "cpus_per_task": asked.cpus or min(node.cpus for node in nodes),
+        "cpus_per_task": asked.cpus or node.cpus,
         "runtime": math.floor(min(longest, max(LEAST_MINUTES, math.ceil(SPARE * needed)))),
-        "slurm_extra": " ".join(extra),
-        "mem_mb": 0,  # none is asked for: a node that is taken whole comes with its memory
+        "slurm_extra": f"--exclusive --nodelist={node.name}",
+        "mem_mb": node.memory_mib,  # all of it: a site may else give a share that goes by CPUs
     }
     return {word: value for word, value in found.items() if value is not None}

@@ -1,7 +1,8 @@
 """A study's job of the user's own: a campaign of whole runs, by the rounds of `tare weigh`.
 
 The job is started as `tare weigh` starts it. Its campaign is one of the study's: its number of rounds, margins and
-confidence are the study's, and so are its place and its name.
+confidence are the study's, and so are its place and its name. Unlike one of `tare weigh`, a campaign that was cut
+short is gone on with, as long as the images, the named files and the sources of the job are the same.
 """
 
 from __future__ import annotations
@@ -104,7 +105,7 @@ def plan_of(part: CommandPart, workload: str, plan: Plan, places: dict[str, Plac
             "control": {"files": SHARED, "reason": ONE_COPY},
             "images": {name: {"digest": place.digest, "text": place.choice.text} for name, place in places.items()},
             "files": job.named_files(),
-            "planned_ns": plan.provenance["planned_ns"],  # as of `tare weigh`: nothing is carried on
+            "sources": job.sources_sha256(),
         },
         part=reduced(part.to_json(), "command", workload),
     )

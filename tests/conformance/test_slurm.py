@@ -13,6 +13,7 @@ import pytest
 import yaml
 from project import ROOT
 from slurm import cluster
+from waiting import wait_until
 
 pytestmark = [pytest.mark.runtime, pytest.mark.meets(environment="host")]
 
@@ -33,6 +34,7 @@ PARTITIONS = {
     "thin": "Nodes=n1,n2 Default=YES MaxTime=INFINITE",
     "short": "Nodes=n1 MaxTime=1",
     "mixed": "Nodes=n1,n2 MaxTime=INFINITE",
+    "urgent": "Nodes=n1,n2 MaxTime=INFINITE PriorityTier=10",
 }
 # Two nodes, a shell that counts, and an image that is a folder with the same shell.
 SIDES = {
@@ -43,7 +45,7 @@ SIDES = {
     "conditions": {"page_cache": "as_found"},
     "rounds": {"units": 6, "discarded": 0, "steps": None},
 }  # fmt: skip
-COUNT = "i=0; while [ $i -lt 400000 ]; do i=$((i+1)); done"
+COUNT = "i=0; while [ $i -lt {} ]; do i=$((i+1)); done"
 CAMPAIGN = "results/campaigns/clustered/thin/mnist_cnn/rounds.host"
 QUICK = ("--slurm-init-seconds-before-status-checks", "2", "--slurm-status-command", "squeue")
 
@@ -80,10 +82,10 @@ def run(slurm, folder, *words, **changed):
     return done.returncode, done.stdout + done.stderr
 
 
-def units(folder):
-    """Numbers of the units in the journal of the campaign."""
-    lines = (folder / CAMPAIGN / "units.jsonl").read_text().splitlines()
-    rows = [json.loads(line) for line in lines]
+def units(folder, campaign=CAMPAIGN):
+    """Numbers of the units in the journal of a campaign; none while there is no journal."""
+    journal = folder / campaign / "units.jsonl"
+    rows = [json.loads(line) for line in journal.read_text().splitlines()] if journal.exists() else []
     return [row["unit"] for row in rows if "unit" in row]
 
 
@@ -128,16 +130,19 @@ def rootfs(folder):
     said = subprocess.run(["ldd", shell], capture_output=True, text=True, check=True).stdout
     for name in ("bin", "dev", "etc", "home", "mnt", "proc", "root", "sys", "tmp", "usr/bin"):
         (folder / name).mkdir(parents=True)
+    for name in ("passwd", "group", "hosts", "resolv.conf"):  # over which Charliecloud lays its own
+        (folder / "etc" / name).touch()
     for path in re.findall(r"/\S+", said):
         there = folder / path.lstrip("/")
         there.parent.mkdir(parents=True, exist_ok=True)
         shutil.copy(path, there)
     shutil.copy(shell, folder / "bin/sh")
+    shutil.copy(shutil.which("env"), folder / "usr/bin/env")  # its library is the shell's
     return folder
 
 
 def test_two_nodes_are_measured_and_stand_side_by_side(slurm, tmp_path):
-    job = {"command": ["sh", "-c", COUNT], "folder": str(tmp_path / "job")}
+    job = {"command": ["sh", "-c", COUNT.format(400_000)], "folder": str(tmp_path / "job")}
     (tmp_path / "job").mkdir()
     job["images"] = {"charliecloud": str(rootfs(tmp_path / "image"))}
     before = len(slurm.jobs())
@@ -150,6 +155,7 @@ def test_two_nodes_are_measured_and_stand_side_by_side(slurm, tmp_path):
     results = tmp_path / "results/sides"
     table = pd.read_csv(results / "tables/machines.csv")
     alone = table[table["scope"] == "machine"]
+    assert set(alone["environment"]) == {"charliecloud"}
     assert (
         set(alone["machine"]) == {"thin-1", "thin-2"}
         and (alone["n"] == 6).all()
@@ -165,12 +171,86 @@ def test_two_nodes_are_measured_and_stand_side_by_side(slurm, tmp_path):
     assert status == 0 and "nothing to be done" in said.lower()
 
 
+COUNTED = "results/campaigns/sides/thin/count/rounds.charliecloud+host"
+
+
+def more_units(folder, workflow, count=1):
+    """Wait until so many more are in the journal of COUNTED."""
+    wanted = len(units(folder, COUNTED)) + count
+    while len(units(folder, COUNTED)) < wanted:
+        assert workflow.poll() is None, (folder / "said").read_text()
+        time.sleep(0.2)
+
+
+def measured_by(folder):
+    """Processes that work on a campaign in this folder."""
+    found = subprocess.run(["pgrep", "-f", f"tare command.*{folder}|--directory {folder}"], capture_output=True)
+    return found.stdout.split()
+
+
+@pytest.mark.timeout(1800)
+def test_a_campaign_outlives_what_happens_on_a_cluster(slurm, tmp_path):
+    """A controller restarted, a job preempted, its node lost, out of time, a closed queue: each unit is once."""
+    (tmp_path / "job").mkdir()
+    job = {"command": ["sh", "-c", COUNT.format(1_000_000)], "folder": str(tmp_path / "job")}
+    job["images"] = {"charliecloud": str(rootfs(tmp_path / "image"))}
+    study = {**SIDES, "machines": {"thin": {"partition": "thin"}}, "rounds": {**SIDES["rounds"], "units": 90}}
+    study["workloads"] = {"mnist_cnn": None, "sentiment_rnn": None, "count": job}
+    (tmp_path / "mine.yaml").write_text(yaml.safe_dump(study))
+    seal, journal = f"{COUNTED}/sealed.json", tmp_path / COUNTED / "units.jsonl"
+    with (tmp_path / "said").open("w") as out:
+        workflow = subprocess.Popen(
+            list(map(str, command(tmp_path, seal))),
+            env=environment(slurm), stdin=subprocess.DEVNULL, stdout=out, stderr=out,
+        )  # fmt: skip
+    try:
+        more_units(tmp_path, workflow)
+        (job,) = [one for one in slurm.jobs() if one["JobState"] == "RUNNING"]
+        node = job["NodeList"]
+        place = json.loads((tmp_path / "results/campaigns/sides/thin/node.json").read_text())
+        assert place["node"] == node
+
+        def now(word):
+            (found,) = [one[word] for one in slurm.jobs() if one["JobId"] == job["JobId"]]
+            return found
+
+        slurm.kill("slurmctld")
+        slurm.controller()
+        more_units(tmp_path, workflow)
+        slurm.say("sbatch", "--partition=urgent", f"--nodelist={node}", "--exclusive", "--wrap=sleep 2")
+        wait_until(lambda: now("Restarts") == "1" and now("JobState") == "RUNNING", "it runs again", 180)
+        more_units(tmp_path, workflow)
+        slurm.kill(node)
+        wait_until(lambda: now("JobState") == "PENDING", "the job of a lost node waits again", 180)
+        slurm.node(node)
+        wait_until(lambda: now("Restarts") == "2" and now("JobState") == "RUNNING", "it runs again", 180)
+        assert now("NodeList") == node, "a machine is one node"
+        more_units(tmp_path, workflow)
+        slurm.say("scontrol", "update", f"JobId={job['JobId']}", "TimeLimit=1")
+        assert workflow.wait() != 0 and now("JobState") == "TIMEOUT", (tmp_path / "said").read_text()
+    finally:
+        workflow.send_signal(signal.SIGTERM)
+        workflow.wait()
+    wait_until(lambda: not measured_by(tmp_path), "what measured on the node is gone", 120)
+    assert not (tmp_path / seal).exists()
+    before = journal.read_text()
+    slurm.say("scontrol", "update", "PartitionName=thin", "State=INACTIVE")
+    status, said = run(slurm, tmp_path, seal, **study)
+    slurm.say("scontrol", "update", "PartitionName=thin", "State=UP")
+    assert status and "Traceback" not in said and journal.read_text() == before, said
+    status, said = run(slurm, tmp_path, seal, **study)
+    assert status == 0, said
+    found = units(tmp_path, COUNTED)
+    assert journal.read_text().startswith(before) and found == sorted(set(found)) and len(found) == 90
+    assert measured_by(tmp_path) == []
+
+
 @pytest.mark.parametrize(
     ("machines", "says"),
     [
         ({"thin": {"partition": "nowhere"}}, "nowhere"),
         ({"thin": {"partition": "thin", "node": "n9"}}, "n9"),
-        ({"thin": {"partition": "thin", "nodes": 3}}, "Slurm has 2 that work (n1, n2)"),
+        ({"thin": {"partition": "thin", "nodes": 3}}, "3 of its nodes are needed, and 2 work"),
         ({"thin": {"partition": "thin"}, "fat": {"partition": "short"}}, "fat: a job is expected"),
         ({"thin": {"partition": "short"}}, "may take 1 there"),
         ({"thin": {"partition": "thin", "constraint": "gpu"}}, "with gpu"),

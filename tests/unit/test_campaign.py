@@ -833,6 +833,9 @@ def test_plans_differ_in_what_they_ask_for_and_not_in_how_a_gpu_was_refused():
     old, new = (plan_of(provenance={"gpu": {HOST: one}}) for one in (way, {**way, "refused": None}))
     assert design_of(old) == design_of(new) == design_of(new.replace(order_seed="s", gpu_at_start={"flags": []}))
     assert design_of(old) != design_of(plan_of(provenance={"gpu": {HOST: {**way, "uuids": ["GPU-2"]}}}))
+    lost, again = (plan_of(unavailable={"podman": f"crun[{pid}]: no such file"}) for pid in (7, 8))
+    assert design_of(lost) == design_of(again) != design_of(plan_of(unavailable={"docker": "no daemon"}))
+    assert plan_difference(lost, plan_of()) == "unavailable"
     assert plan_difference(old, old.replace(seed=7, part={"a": 1})) == "seed"
     assert plan_difference(old, old.replace(part={"a": 1})) == "part" and plan_difference(old, new) == ""
     assert asked_of(old.replace(part={"a": 1, "study": "s"})) == asked_of(new.replace(part={"a": 1}, study="t"))

@@ -1,20 +1,21 @@
 """Compute nodes that a study names: how they are given, which a run takes, what Slurm is asked and told."""
 
 import os
+from pathlib import Path
 
 import pytest
 import yaml
 from project import ROOT
 
-from tare.core.errors import UnavailableError, UserError
+from tare.core.errors import IntegrityError, UnavailableError, UserError
 from tare.machine import cluster, facts
 from tare.model.machines import FOUND, MACHINE
 from tare.model.studies import machines, study
 
-SINFO = """n1|32|(null)|infinite|icelake,ssd
-n2|32|(null)|infinite|milan
-g1|64|gpu:a100:4|1-02:00:00|milan,ssd
-n1|32|(null)|30:00|icelake,ssd
+SINFO = """n1|32|64000|(null)|infinite|icelake,ssd|idle
+n2|32|64000|(null)|infinite|milan|alloc
+g1|64|64000|gpu:a100:4|1-02:00:00|milan,ssd|drain*
+n1|32|64000|(null)|30:00|icelake,ssd|idle
 """
 
 
@@ -22,8 +23,20 @@ def asked(**words):
     return machines.Nodes(**words)
 
 
-def resources(nodes, expected_s):
-    return cluster.resources(machines.Measured(kind="thin", nodes=nodes), expected_s)
+def resources(nodes, expected_s, folder=Path("/nowhere")):
+    machine = machines.Measured(kind="thin", nodes=nodes)
+    (node,) = cluster.placed({"thin": machine}, {"thin": folder / "node.json"}, ["thin"]).values()
+    return cluster.resources(machine, node, expected_s)
+
+
+def places(tmp_path, wanted=None, **named):
+    """Names of the nodes that machines get whose places are written in a folder, and are written there."""
+    found = machines.measured(named)
+    files = {name: tmp_path / f"{name}.json" for name in found}
+    nodes = cluster.placed(found, files, wanted or list(found))
+    for name, node in nodes.items():
+        cluster.Place(node=node.name).write(files[name])
+    return {name: node.name for name, node in nodes.items()}
 
 
 @pytest.fixture
@@ -110,10 +123,10 @@ def test_the_name_made_of_hardware_is_not_taken_to_other_hardware(monkeypatch):
 def test_nodes_are_read_as_sinfo_tells_them():
     first, _, device, again = cluster.read_sinfo(SINFO)
     assert (first.name, first.cpus, first.gres, first.minutes) == ("n1", 32, "", None)
-    assert first.features == ("icelake", "ssd")
+    assert first.features == ("icelake", "ssd") and first.works and not device.works
     assert (device.cpus, device.gres, device.minutes) == (64, "gpu:a100:4", 26 * 60)
     assert again.minutes == 30
-    lines = [f"n|1|(null)|{limit}|(null)" for limit in ("05:30", "2:00:00", "n/a")]
+    lines = [f"n|1|64000|(null)|{limit}|(null)|idle" for limit in ("05:30", "2:00:00", "n/a")]
     assert [node.minutes for node in cluster.read_sinfo("\n".join(lines))] == [5.5, 120, None]
 
 
@@ -126,33 +139,73 @@ def test_a_constraint_leaves_the_nodes_that_have_its_features(constraint, left):
 
 
 def test_a_job_is_sent_as_the_study_says_and_takes_a_node_whole(told):
-    question = told("n1|32|(null)|2:00:00|(null)\nn2|32|(null)|2:00:00|(null)\n")
+    question = told("n1|32|64000|(null)|2:00:00|(null)|idle\nn2|32|64000|(null)|2:00:00|(null)|idle\n")
     nodes = asked(partition="thin", account="mine", qos="long", node="n1", gpus=2)
     found = resources(nodes, 600.0)
     assert {"--partition=thin", "--nodes=n1", "--Node"} <= set(question.read_text().split())
     assert found == {
         "slurm_partition": "thin", "slurm_account": "mine", "qos": "long", "gpu": 2, "cpus_per_task": 32,
-        "runtime": 30, "slurm_extra": "--exclusive --nodelist=n1", "mem_mb": 0,
+        "runtime": 30, "slurm_extra": "--exclusive --nodelist=n1", "mem_mb": 64000,
     }  # fmt: skip
     assert resources(asked(cpus=8), 600.0) == {
-        "cpus_per_task": 8, "runtime": 30, "slurm_extra": "--exclusive", "mem_mb": 0,
+        "cpus_per_task": 8, "runtime": 30, "slurm_extra": "--exclusive --nodelist=n1", "mem_mb": 64000,
     }  # fmt: skip
 
 
-def test_of_equal_nodes_each_machine_is_one_that_works(told):
-    question = told("n2|32|(null)|2:00:00|(null)\nn1|32|(null)|2:00:00|(null)\nn3|32|(null)|2:00:00|(null)\n")
-    found = machines.measured({"thin": asked(nodes=2)})
-    sent = [cluster.resources(one, 600.0)["slurm_extra"] for one in found.values()]
-    assert sent == ["--exclusive --nodelist=n1", "--exclusive --nodelist=n2"]
-    assert {"--responding", "--states=idle,allocated,mixed,completing"} <= set(question.read_text().split())
-    (four,) = [one for name, one in machines.measured({"thin": asked(nodes=4)}).items() if name == "thin-4"]
-    with pytest.raises(UserError, match=r"nodes: 4 are asked for, and Slurm has 3 that work \(n1, n2, n3\)"):
-        cluster.resources(four, 600.0)
+NODES = "".join(f"n{number}|32|64000|(null)|infinite|a|{{}}\n" for number in (1, 2, 3))
+
+
+def test_a_machine_is_one_node_an_idle_one_first_and_stays_it(told, tmp_path):
+    told(NODES.format("alloc", "idle", "idle"))
+    assert places(tmp_path, thin=asked()) == {"thin": "n2"}
+    told(NODES.format("idle", "mix", "idle"))
+    assert places(tmp_path, thin=asked()) == {"thin": "n2"}, "what was written counts"
+    several = dict.fromkeys(("thin", "fat", "wide", "more"), asked())
+    assert places(tmp_path, **several) == {"thin": "n2", "fat": "n1", "wide": "n3", "more": "n1"}
+
+
+def test_equal_nodes_are_different_nodes_also_when_one_is_measured_alone(told, tmp_path):
+    told(NODES.format("idle", "down*", "idle~"))
+    thin = asked(nodes=2)
+    assert places(tmp_path, wanted=["thin-2"], thin=thin) == {"thin-2": "n1"}
+    assert places(tmp_path, thin=thin) == {"thin-1": "n3", "thin-2": "n1"}
+    with pytest.raises(UserError, match="all of its nodes that work are other machines"):
+        places(tmp_path, thin=thin, slim=asked(nodes=2))
+
+
+@pytest.mark.parametrize(
+    ("states", "nodes", "says"),
+    [
+        (("idle", "drain", "idle"), asked(), "its node n2 is drain: wait for it; to begin on another node, move"),
+        (None, asked(), "Slurm has its node n2 no more: to begin on another node, move"),
+        (("idle", "idle", "idle"), asked(node="n3"), "was measured on n2, and the study now names n3"),
+    ],
+)
+def test_a_machine_whose_node_is_not_what_it_was_is_refused(told, tmp_path, states, nodes, says):
+    told(NODES.format("alloc", "idle", "alloc"))
+    assert places(tmp_path, thin=asked()) == {"thin": "n2"}
+    told(NODES.format(*states) if states else "n1|32|64000|(null)|infinite|a|idle\n")
+    with pytest.raises(UserError, match=says):
+        places(tmp_path, thin=nodes)
+
+
+def test_a_place_that_is_damaged_is_refused(told, tmp_path):
+    told(NODES.format("idle", "idle", "idle"))
+    (tmp_path / "thin.json").write_text('{"schema": 1, "no')
+    with pytest.raises(IntegrityError, match=r"thin\.json"):
+        places(tmp_path, thin=asked())
+
+
+def test_too_few_nodes_that_work_are_refused_with_their_states(told, tmp_path):
+    told(NODES.format("idle", "drng", "down*"))
+    says = r"2 of its nodes are needed, and 1 work \(n1 is idle, n2 is drng, n3 is down\*\); `sinfo -R` says why"
+    with pytest.raises(UserError, match=says):
+        places(tmp_path, thin=asked(nodes=2))
 
 
 @pytest.mark.parametrize(("minutes", "expected_s", "runtime"), [(None, 30, 10), (None, 3600, 120), (90, 3600, 90)])
 def test_the_walltime_is_three_times_what_is_expected_within_the_limits(told, minutes, expected_s, runtime):
-    told("n1|32|(null)|2:00:00|(null)\n")
+    told("n1|32|64000|(null)|2:00:00|(null)|idle\n")
     assert resources(asked(minutes=minutes), expected_s)["runtime"] == runtime
 
 
@@ -161,10 +214,15 @@ def test_the_walltime_is_three_times_what_is_expected_within_the_limits(told, mi
     [
         ("", {"partition": "nowhere"}, 60, "no node in partition nowhere"),
         ("", {}, 60, "no node at all"),
-        ("n1|32|(null)|10:00|a\n", {"constraint": "b"}, 60, "no node with b"),
-        ("n1|32|(null)|10:00|a\n", {}, 601, "11 minutes, and may take 10"),
-        ("n1|32|(null)|infinite|a\nn2|64|(null)|infinite|a\n", {}, 60, "32 CPUs; 64 CPUs"),
-        ("n1|32|(null)|infinite|a\nn2|32|gpu:2|infinite|a\n", {}, 60, "32 CPUs; 32 CPUs and gpu:2"),
+        ("n1|32|64000|(null)|10:00|a|idle\n", {"constraint": "b"}, 60, "no node with b"),
+        ("n1|32|64000|(null)|10:00|a|idle\n", {}, 601, "11 minutes, and may take 10"),
+        ("n1|32|64000|(null)|infinite|a|idle\nn2|64|64000|(null)|infinite|a|idle\n", {}, 60, "32 CPUs; 64 CPUs"),
+        (
+            "n1|32|64000|(null)|infinite|a|idle\nn2|32|64000|gpu:2|infinite|a|idle\n",
+            {},
+            60,
+            "32 CPUs; 32 CPUs and gpu:2",
+        ),
     ],
 )
 def test_what_the_cluster_has_not_is_refused_before_anything_is_sent(told, answer, nodes, expected_s, says):
@@ -173,10 +231,10 @@ def test_what_the_cluster_has_not_is_refused_before_anything_is_sent(told, answe
         resources(asked(**nodes), expected_s)
 
 
-@pytest.mark.parametrize("line", ["n1|32|(null)|infinite", "n1|32+|(null)|infinite|a"])
+@pytest.mark.parametrize("line", ["n1|32|64000|(null)|infinite|a", "n1|32+|64000|(null)|infinite|a|idle"])
 def test_an_answer_of_another_form_is_refused(line):
     with pytest.raises(UnavailableError, match="no node as"):
-        cluster.read_sinfo(f"n0|1|(null)|infinite|a\n{line}\n")
+        cluster.read_sinfo(f"n0|1|64000|(null)|infinite|a|idle\n{line}\n")
 
 
 def test_the_profile_of_a_cluster_says_of_measuring_what_the_default_one_says():
@@ -187,7 +245,7 @@ def test_the_profile_of_a_cluster_says_of_measuring_what_the_default_one_says():
 
 
 def test_one_named_node_may_differ_from_the_others(told):
-    told("n2|64|(null)|infinite|a\n")
+    told("n2|64|64000|(null)|infinite|a|idle\n")
     assert resources(asked(node="n2"), 60)["cpus_per_task"] == 64
 
 

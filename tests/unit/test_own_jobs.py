@@ -155,6 +155,24 @@ def test_files_that_its_command_names_are_what_it_depends_on(tmp_path):
     assert own.named_files() == {"train.py": sha256_text("pass")}
 
 
+def test_sources_of_a_job_are_those_of_its_folder_and_no_packages(tmp_path):
+    own = alone(mine=job(tmp_path)).own_jobs["mine"]
+    (tmp_path / "train.py").write_text("import model")
+    before = own.sources_sha256()
+    for name in ("log.txt", ".git/hook.py", "__pycache__/train.py", "venv/lib/numpy.py", "data/numbers.csv"):
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text("other")
+    (tmp_path / "venv/pyvenv.cfg").touch()
+    assert own.sources_sha256() == before
+    (tmp_path / "package").mkdir()
+    (tmp_path / "package/model.py").write_text("layers = 2")
+    two = own.sources_sha256()
+    (tmp_path / "package/model.py").write_text("layers = 3")
+    assert len({before, two, own.sources_sha256()}) == 3
+    (tmp_path / "package/model.py").rename(tmp_path / "package/net.py")
+    assert own.sources_sha256() not in (before, two)
+
+
 def test_code_of_a_command_is_that_of_weigh_and_nothing_of_the_worker():
     found = closure.measurement("command", None, ["host", "docker"])
     assert {"tare/weigh/studied.py", "tare/weigh/job.py", "tare/weigh/hook/sitecustomize.py"} <= set(found)

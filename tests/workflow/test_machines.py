@@ -19,8 +19,8 @@ STUDY = {
 }  # fmt: skip
 SINFO = """#!/bin/sh
 case "$*" in
-*thin*) printf 'n1|2|(null)|infinite|(null)\\nn2|2|(null)|infinite|(null)\\n' ;;
-*gpu*) printf 'g1|8|gpu:1|infinite|(null)\\n' ;;
+*thin*) printf 'n1|2|64000|(null)|infinite|(null)|idle\\nn2|2|64000|(null)|infinite|(null)|idle\\n' ;;
+*gpu*) printf 'g1|8|64000|gpu:1|infinite|(null)|idle\\n' ;;
 esac
 """
 MACHINES = ("thin-1", "thin-2", "wide")
@@ -104,7 +104,11 @@ def test_one_machine_has_the_paths_of_any_study(plan):
         (["all", "--cores", "1"], {"profile": "default"}, "this run would measure here"),
         (["-n", "all", "--config", "minutes=60"], {}, "the study names several"),
         (["-n", "all"], {"machine": "fat"}, "the study has no machine 'fat': it names thin-1, thin-2, wide"),
-        (["-n", "all"], {"machines": {"thin": {"partition": "thin", "nodes": 3}}}, "Slurm has 2 that work"),
+        (
+            ["-n", "all"],
+            {"machines": {"thin": {"partition": "thin", "nodes": 3}}},
+            "3 of its nodes are needed, and 2 work",
+        ),
     ],
 )
 def test_bad_input_is_one_line(plan, words, changed, says):

@@ -150,6 +150,11 @@ def study_folder(study: str, machine: str) -> Path:
     return CAMPAIGNS / study / machine
 
 
+def place_record(study: str, machine: str) -> Path:
+    """Which node of a cluster a machine is."""
+    return study_folder(study, machine) / "node.json"
+
+
 def campaign_folder(study: str, machine: str, workload: str, name: str) -> Path:
     """Folder of a campaign."""
     return study_folder(study, machine) / workload / name

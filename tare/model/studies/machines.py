@@ -37,7 +37,7 @@ class Nodes(Record):
     qos: Word | None = None
     constraint: Constraint | None = None
     node: Word | None = None
-    nodes: Annotated[int, Field(ge=1, le=99)] = 1
+    nodes: Annotated[int, Field(ge=1, le=1000)] = 1
     cpus: Annotated[int, Field(ge=1, le=4096)] | None = None
     gpus: Annotated[int, Field(ge=0, le=64)] = 0
     minutes: Annotated[int, Field(ge=1, le=100_000)] | None = None

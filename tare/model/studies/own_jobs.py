@@ -6,16 +6,17 @@ It has no module in workloads/, so nothing that only those have: `NOT_OF_COMMAND
 
 from __future__ import annotations
 
+import os
 import re
 import shlex
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Annotated, Any
 
 from pydantic import Field
 
 from tare.core.errors import UserError
-from tare.core.files import sha256_file
+from tare.core.files import canonical_json, sha256_file, sha256_text
 from tare.model.choices import RUNTIMES, UNCONTAINED, WHAT, Choice, image_kind, read_bind
 from tare.model.environment import Bind
 from tare.model.registry import HOST, module_names
@@ -27,6 +28,11 @@ OWN_IMAGES = "own"  # what tables call the stack of such a job
 ENVIRONMENTS = tuple(name for name in RUNTIMES if name == HOST or name not in UNCONTAINED)
 ON_THE_HOST = tuple(name for name in UNCONTAINED if name != HOST)
 LARGEST_HASHED_BYTES = 16 << 20
+# Sources of programs in a job's folder, by the ends of their names, and most of them that are looked at.
+SOURCES = (".py", ".pyx", ".sh", ".c", ".cc", ".cpp", ".cu", ".h", ".hpp", ".cuh")
+MOST_SOURCES = 5000
+NOT_SOURCES = ("__pycache__", "node_modules")
+ENVIRONMENTS_HAVE = ("pyvenv.cfg", "conda-meta")  # packages, whose files are not the job's own
 # What only networks of workloads/ have, and why a command has none.
 NOT_OF_COMMANDS: Mapping[str, str] = {
     "job_length": "cost by job length: it takes what happens once and each step apart, which only Tare's own "
@@ -109,6 +115,13 @@ class OwnJob(Record):
             UserError,
         )
         return found.replace(image=str(self.workdir / Path(image).expanduser())) if _is_path(found) else found
+
+    def sources_sha256(self) -> str:
+        """Of the sources of programs in its folder, by path and content: the first MOST_SOURCES by path."""
+        found = sorted(_sources(self.workdir))[:MOST_SOURCES]
+        return sha256_text(
+            canonical_json([[str(path.relative_to(self.workdir)), sha256_file(path)] for path in found])
+        )
 
     def named_files(self) -> dict[str, str]:
         """SHA-256 of the files of its folder that its command names, such as `train.py`.
@@ -198,3 +211,15 @@ def refuse_missing(jobs: Mapping[str, OwnJob], environments: Iterable[str]) -> N
             _ = job.shown
         except UserError as error:
             raise UserError(f"{where}: binds: {error}") from None
+
+
+def _sources(folder: Path) -> Iterator[Path]:
+    """Sources of programs in a folder and below, but for hidden folders and those of packages."""
+    for place, folders, files in os.walk(folder):
+        if any(name in {*folders, *files} for name in ENVIRONMENTS_HAVE):
+            folders.clear()
+            continue
+        folders[:] = [name for name in folders if name not in NOT_SOURCES and not name.startswith(".")]
+        for path in (Path(place, name) for name in files if name.endswith(SOURCES)):
+            if path.is_file() and path.stat().st_size <= LARGEST_HASHED_BYTES:
+                yield path

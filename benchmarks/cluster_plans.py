@@ -1,0 +1,127 @@
+"""How planning grows with the nodes of a cluster: time and memory of a dry run, jobs, calls of sbatch, bytes.
+
+    .venv/bin/python benchmarks/cluster_plans.py [--nodes 1 10 100]
+
+A study of two environments and one workload is planned for ever more nodes of a made-up cluster, by `snakemake -n`
+with profiles/slurm. Nothing is measured. The table is that of docs/cluster.md.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import platform
+import re
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import yaml
+
+from tare.core.files import project_root
+from tare.model.studies.study import campaigns, check, load
+
+ROOT = project_root()
+STUDY = {
+    "study": "grown",
+    "environments": ["host", "apptainer"],
+    "workloads": {"mnist_cnn": {"batch": 64, "sweep_batches": []}, "sentiment_rnn": None},
+    "papers": [],
+    "stacks": [],
+    "arms": {"rounds": []},
+    "rounds": {"units": 20},
+}
+SINFO = """#!/bin/sh
+i=1
+while [ $i -le {nodes} ]; do echo "n$i|32|64000|(null)|infinite|(null)|idle"; i=$((i+1)); done
+"""
+# Rules whose jobs are made where the command is given, as they say themselves (`localrule`).
+HERE = re.compile(r"^\s*\$ (?:TARE_MACHINE=\S+ )?python -m tare (\S+)", re.MULTILINE)
+SENT = ("probe", "machine", "ceilings", "rounds", "reasons", "profiles", "starts")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Planned:
+    """What a plan of a number of nodes took, and holds."""
+
+    nodes: int
+    launches: int
+    jobs: int
+    sent: int
+    seconds: float
+    mebibytes: float
+
+
+def launches(study: dict[str, object]) -> int:
+    """Launches of the campaigns of one node, each round with a second host."""
+    own = check({**load(ROOT / "config/config.yaml"), **study})
+    total = 0
+    for one in campaigns(own):
+        if one.kind == "rounds":
+            total += own.rounds.units * (len(one.environments) + 1)
+        elif one.kind == "causes":
+            total += own.causes.units * len(one.environments)
+    return total
+
+
+def planned(nodes: int, folder: Path) -> Planned:
+    """Plan the study for so many nodes in an empty folder."""
+    (folder / "bin").mkdir()
+    (folder / "bin/sinfo").write_text(SINFO.format(nodes=nodes))
+    (folder / "bin/sinfo").chmod(0o755)
+    study = {**STUDY, "machines": {"thin": {"partition": "thin", "nodes": nodes}}}
+    (folder / "study.yaml").write_text(yaml.safe_dump({**load(ROOT / "config/config.yaml"), **study}))
+    command = [
+        *("/usr/bin/env", "time", "-f", "%M", "-o", str(folder / "memory"), str(ROOT / ".venv/bin/snakemake")),
+        *("--snakefile", str(ROOT / "Snakefile"), "--directory", str(folder)),
+        *("--workflow-profile", str(ROOT / "profiles/slurm"), "-n", "-p", "all"),
+        *("--configfile", str(folder / "study.yaml")),
+    ]
+    environment = {**os.environ, "PATH": f"{folder / 'bin'}:{os.environ['PATH']}"}
+    environment.pop("TARE_MACHINE", None)
+    began = time.perf_counter()
+    done = subprocess.run(command, env=environment, stdin=subprocess.DEVNULL, capture_output=True, text=True)
+    seconds = time.perf_counter() - began
+    said = done.stdout + done.stderr
+    if done.returncode:
+        sys.exit("\n".join(said.splitlines()[-3:]))
+    (jobs,) = re.findall(r"^(\d+) jobs would run", said, re.MULTILINE)
+    commands = HERE.findall(said)
+    return Planned(
+        nodes=nodes,
+        launches=nodes * launches(study),
+        jobs=int(jobs),
+        sent=sum(name in SENT for name in commands),
+        seconds=seconds,
+        mebibytes=int((folder / "memory").read_text().split()[-1]) / 1024,
+    )
+
+
+def show(rows: Sequence[Planned]) -> None:
+    """The table, and where it was made."""
+    print(f"Linux {platform.release()}, {os.cpu_count()} CPUs, {time.strftime('%Y-%m-%d')}\n")
+    print("| nodes | launches | jobs | jobs for sbatch | dry run | memory |\n| --- | --- | --- | --- | --- | --- |")
+    for one in rows:
+        print(
+            f"| {one.nodes:,} | {one.launches:,} | {one.jobs:,} | {one.sent:,} | {one.seconds:.0f} s | "
+            f"{one.mebibytes:,.0f} MiB |"
+        )
+
+
+def main() -> None:
+    """Plan for each number of nodes."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--nodes", nargs="+", type=int, default=[1, 10, 100])
+    rows = []
+    for nodes in parser.parse_args().nodes:
+        with tempfile.TemporaryDirectory() as folder:
+            rows.append(planned(nodes, Path(folder)))
+    show(rows)
+
+
+if __name__ == "__main__":
+    main()
