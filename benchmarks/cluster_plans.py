@@ -1,6 +1,6 @@
 """How planning grows with the nodes of a cluster: time and memory of a dry run, jobs, calls of sbatch, bytes.
 
-    .venv/bin/python benchmarks/cluster_plans.py [--nodes 1 10 100]
+    .venv/bin/python benchmarks/cluster_plans.py [--nodes 1 10 100] [--rounds 20]
 
 A study of two environments and one workload is planned for ever more nodes of a made-up cluster, by `snakemake -n`
 with profiles/slurm. Nothing is measured. The table is that of docs/cluster.md.
@@ -23,7 +23,7 @@ from pathlib import Path
 import yaml
 
 from tare.core.files import project_root
-from tare.model.studies.study import campaigns, check, load
+from tare.model.studies.study import campaigns, check, load, merge
 
 ROOT = project_root()
 STUDY = {
@@ -33,14 +33,13 @@ STUDY = {
     "papers": [],
     "stacks": [],
     "arms": {"rounds": []},
-    "rounds": {"units": 20},
 }
 SINFO = """#!/bin/sh
 i=1
 while [ $i -le {nodes} ]; do echo "n$i|32|64000|(null)|infinite|(null)|idle"; i=$((i+1)); done
 """
 # Rules whose jobs are made where the command is given, as they say themselves (`localrule`).
-HERE = re.compile(r"^\s*\$ (?:TARE_MACHINE=\S+ )?python -m tare (\S+)", re.MULTILINE)
+HERE = re.compile(r"^\s*\$ (?:\w+=\S+ )*python -m tare (\S+)", re.MULTILINE)
 SENT = ("probe", "machine", "ceilings", "rounds", "reasons", "profiles", "starts")
 
 
@@ -58,23 +57,23 @@ class Planned:
 
 def launches(study: dict[str, object]) -> int:
     """Launches of the campaigns of one node, each round with a second host."""
-    own = check({**load(ROOT / "config/config.yaml"), **study})
+    own = check(merge(load(ROOT / "config/config.yaml"), study))
     total = 0
     for one in campaigns(own):
         if one.kind == "rounds":
-            total += own.rounds.units * (len(one.environments) + 1)
+            total += (own.rounds.units or 0) * (len(one.environments) + 1)
         elif one.kind == "causes":
             total += own.causes.units * len(one.environments)
     return total
 
 
-def planned(nodes: int, folder: Path) -> Planned:
-    """Plan the study for so many nodes in an empty folder."""
+def planned(nodes: int, rounds: int, folder: Path) -> Planned:
+    """Plan the study for so many nodes, each with so many rounds, in an empty folder."""
     (folder / "bin").mkdir()
     (folder / "bin/sinfo").write_text(SINFO.format(nodes=nodes))
     (folder / "bin/sinfo").chmod(0o755)
-    study = {**STUDY, "machines": {"thin": {"partition": "thin", "nodes": nodes}}}
-    (folder / "study.yaml").write_text(yaml.safe_dump({**load(ROOT / "config/config.yaml"), **study}))
+    study = {**STUDY, "machines": {"thin": {"partition": "thin", "nodes": nodes}}, "rounds": {"units": rounds}}
+    (folder / "study.yaml").write_text(yaml.safe_dump(study))
     command = [
         *("/usr/bin/env", "time", "-f", "%M", "-o", str(folder / "memory"), str(ROOT / ".venv/bin/snakemake")),
         *("--snakefile", str(ROOT / "Snakefile"), "--directory", str(folder)),
@@ -116,10 +115,12 @@ def main() -> None:
     """Plan for each number of nodes."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--nodes", nargs="+", type=int, default=[1, 10, 100])
-    rows = []
-    for nodes in parser.parse_args().nodes:
-        with tempfile.TemporaryDirectory() as folder:
-            rows.append(planned(nodes, Path(folder)))
+    parser.add_argument("--rounds", nargs="+", type=int, default=[20], help="of the campaign of each node")
+    asked, rows = parser.parse_args(), []
+    for nodes in asked.nodes:
+        for rounds in asked.rounds:
+            with tempfile.TemporaryDirectory() as folder:
+                rows.append(planned(nodes, rounds, Path(folder)))
     show(rows)
 
 
