@@ -30,10 +30,10 @@ from tare.model.studies import arms, layout, machines, own_jobs, papers
 from tare.model.studies import minutes as minutes_module
 from tare.model.studies import study as study_module
 from tare.core.errors import TareError, UserError
-from tare.core.files import project_root, sha256_file, sha256_text
+from tare.core.files import cache_dir, project_root, sha256_file, sha256_text
 from tare.core.progress import say
 from tare.machine import workflows
-from tare.machine import cluster
+from tare.machine import cluster, shared_files
 from tare.machine.facts import name_for_jobs
 from tare.machine.fitting import AUTO, images_folder
 from tare.model.machines import MACHINE as MACHINE_VARIABLE
@@ -258,10 +258,12 @@ def places():
     return cluster.placed(NODES, files, MACHINES)
 
 
+@refusing
 def note_places():
-    """Write down which nodes were chosen, before the first job."""
+    """Write down which nodes were chosen, before the first job, where nodes can't write one campaign at a time."""
     if not NODES or SENT:
         return
+    shared_files.refuse_without_locks([Path.cwd(), cache_dir()])
     for name, node in places().items():
         path = layout.place_record(STUDIED.study, name)
         if not path.exists():

@@ -75,8 +75,14 @@ def run_machine(arguments: argparse.Namespace) -> None:
     """Write the facts, and say by which name the machine is known."""
     from tare.core.progress import say
     from tare.machine.facts import record
+    from tare.machine.shared_files import clock_ahead_s, clock_is_off
 
-    found = record()
+    arguments.out.parent.mkdir(parents=True, exist_ok=True)
+    ahead_s = clock_ahead_s(arguments.out.parent)
+    found = record().replace(clock_ahead_s=round(ahead_s, 3))
+    if off := clock_is_off(ahead_s):
+        wrong = "times of day in records are wrong, durations are not"
+        say(f"the clock here is {off}: {wrong}; have it set (chronyc makestep)")
     found.write(arguments.out)
     say(f"this machine is {found.name}")
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import fcntl
 import hashlib
 import json
@@ -175,7 +176,8 @@ def locked(
     `waiting_for`: what its holders do, for whoever waits. `tell`: is told of whom is waited for. `doing`: what this
     holder does, where that is something else. `busy`: is told instead, where another process has the lock; it
     raises where that is not to be waited for. Yields whether another process had to be waited for.
-    Raises RuntimeError where this thread holds the lock already: it would wait for itself for ever.
+    Raises RuntimeError where this thread holds the lock already: it would wait for itself for ever. UserError where
+    the file system keeps no locks.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
     held = (threading.get_ident(), str(path.absolute()))
@@ -194,6 +196,12 @@ def locked(
             if held in _held:
                 raise RuntimeError(f"{path} is locked by this thread already") from None
             fcntl.flock(descriptor, fcntl.LOCK_EX)
+        except OSError as error:
+            if error.errno not in NO_LOCKS:
+                raise
+            raise UserError(
+                f"{path}: its file system keeps no locks ({error.strerror}): put it on one that does"
+            ) from error
         with contextlib.suppress(OSError):  # another user's file may be locked, though not written
             os.ftruncate(descriptor, 0)
             said = f"process {os.getpid()}, since {time.strftime('%H:%M:%S')}\n"
@@ -206,6 +214,8 @@ def locked(
         os.close(descriptor)
 
 
+# Of flock(2), where a file system has no locks or its server keeps none.
+NO_LOCKS = (errno.ENOSYS, errno.ENOLCK, errno.EOPNOTSUPP)
 _held: set[tuple[int, str]] = set()  # a thread and the lock's file
 
 

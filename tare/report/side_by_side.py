@@ -16,6 +16,7 @@ from tare.analysis.choice import Asked
 from tare.analysis.machines import ALONE, TOGETHER
 from tare.core.files import write_text
 from tare.literature.finding import listed
+from tare.machine.shared_files import clock_is_off
 from tare.model.records.machine import MachineRecord
 from tare.model.roles import CONTROL
 from tare.model.studies.layout import arm_of
@@ -175,6 +176,9 @@ def warnings(machines: Mapping[str, MachineRecord], kinds: Mapping[str, str]) ->
                 f"Machines of {kind} are meant to be equal, and differ in: {listed(other)}. What they tell "
                 "together is of unequal machines; name a constraint that leaves equal ones."
             )
+    for name, record in machines.items():
+        if off := clock_is_off(record.clock_ahead_s):
+            told.append(f"The clock of {name} is {off}: times of day in its records are wrong, durations are not.")
     hosts: dict[str, list[str]] = {}
     for name, record in machines.items():
         if record.host_name is not None:

@@ -130,6 +130,13 @@ def test_equal_machines_that_are_not_equal_are_told_by_what_differs():
     assert "thin-1 and fat are one machine, node-thin-1" in same
 
 
+def test_a_clock_that_is_off_is_told():
+    (told,) = side_by_side.warnings(
+        records(fat={"clock_ahead_s": -90.2}, **{"thin-1": {"clock_ahead_s": 0.4}}), KINDS
+    )
+    assert told.startswith("The clock of fat is 90 s behind that of the file system")
+
+
 def test_the_page_has_a_column_for_each_machine_and_for_equal_ones_together():
     steps = run(0.99, 1.01, metric="step_s", campaign=STEPS)
     both = {name: [*own, steps] for name, own in of_all().items()}

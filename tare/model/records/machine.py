@@ -57,7 +57,8 @@ class MachineRecord(FileRecord, Processor):
     REMAKE: ClassVar[str] = "write it again: python -m tare machine --out FILE"
     UNMARKED: ClassVar[bool] = True
 
-    host_name: str | None = None  # None in records of older versions
+    host_name: str | None = None  # None in records of older versions, as is the next
+    clock_ahead_s: float | None = None  # of the clock of the file system with the results
     cpu_logical: Natural | None = None
     cpu_allowed: Natural | None = None  # logical CPUs that our processes may use
     cpu_physical: Natural | None = None
