@@ -15,7 +15,8 @@ from tare.analysis.plans.minutes import ROUND_MINUTES, Answer, answered_by
 from tare.model.journals.units import share_of
 from tare.model.roles import CONTROL
 from tare.model.studies.layout import DEFAULT_STUDY, STEPS, arm_of
-from tare.model.studies.study import campaigns, load, study_files
+from tare.model.studies.machines import measured
+from tare.model.studies.study import Study, campaigns, load, study_files
 from tare.report.evidence import Evidence
 from tare.report.figures.lines import cost_environments, job_rows, lengths_text
 from tare.report.method import designs
@@ -217,14 +218,24 @@ def sentence(evidence: Evidence) -> str | None:
             f"No study of up to {ROUND_MINUTES[-1] // 60} hours is expected to tell what is open. {wanted}; with "
             f"all that is wanted it would take about {found.needed_s / 3600:,.0f} hours."
         )
+    if len(measured(evidence.study.machines)) > 1:
+        return f"{wanted}. A larger `rounds: budget_s` measures for longer, on every machine of the study."
     return (
-        f"{command(evidence.study.study, found)} is expected to tell what is open, if spreads stay as they are. "
+        f"{command(evidence.study, found)} is expected to tell what is open, if spreads stay as they are. "
         f"{wanted}. It is a new try: its verdicts replace these, with a smaller share of alpha."
     )
 
 
-def command(study: str, found: Answer) -> str:
-    """What a person types: `make report MINUTES=60`, with the study's file where it is not the default one."""
-    files = (path for path in study_files() if load(path).get("study") == study)
-    words = [] if study == DEFAULT_STUDY else [f"STUDY={next(files, f'{study}.yaml')}"]
+def command(study: Study, found: Answer) -> str:
+    """What a person types: `make report MINUTES=60`, with the study's file where it is not the default one.
+
+    Of a study that names nodes of a cluster it is Snakemake's own, with the profile that sends jobs there.
+    """
+    name = study.study
+    files = (path for path in study_files() if load(path).get("study") == name)
+    file = next(files, f"{name}.yaml")
+    if study.machines:
+        send = "snakemake --workflow-profile profiles/slurm all"
+        return f"{send} --configfile {file} --config minutes={found.minutes}"
+    words = [] if name == DEFAULT_STUDY else [f"STUDY={file}"]
     return " ".join(["make report", *words, f"MINUTES={found.minutes}"])

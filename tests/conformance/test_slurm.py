@@ -217,7 +217,14 @@ def test_a_campaign_outlives_what_happens_on_a_cluster(slurm, tmp_path):
         slurm.kill("slurmctld")
         slurm.controller()
         more_units(tmp_path, workflow)
-        slurm.say("sbatch", "--partition=urgent", f"--nodelist={node}", "--exclusive", "--wrap=sleep 2")
+        slurm.say(
+            "sbatch",
+            "--partition=urgent",
+            f"--nodelist={node}",
+            "--exclusive",
+            "--output=/dev/null",
+            "--wrap=sleep 2",
+        )
         wait_until(lambda: now("Restarts") == "1" and now("JobState") == "RUNNING", "it runs again", 180)
         more_units(tmp_path, workflow)
         slurm.kill(node)

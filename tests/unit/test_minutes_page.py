@@ -7,24 +7,25 @@ from types import SimpleNamespace
 import pytest
 
 from tare.analysis.plans.minutes import Answer, Comparison
+from tare.model.studies.machines import Nodes
 from tare.report import answer as page
 
 WIDE = Comparison(name="docker, training step", n=6, mean=0.0, spread=0.0312, margin=0.02, is_open=True)
 
 
-def named(study):
-    return SimpleNamespace(study=study, rounds=SimpleNamespace(half_width=0.01))
+def named(study, machines):
+    return SimpleNamespace(study=study, machines=machines, rounds=SimpleNamespace(half_width=0.01))
 
 
 @pytest.fixture
 def said(monkeypatch):
     """What is said where this many minutes, or none, are enough."""
 
-    def of(minutes, rounds=73, study="nyu2022", ends_at=None):
+    def of(minutes, rounds=73, study="nyu2022", ends_at=None, **machines):
         own = {"needed_s": 36_000.0, "workload": "mnist_cnn", "comparison": WIDE, "rounds": rounds}
         found = Answer(minutes=minutes, ends_at=ends_at, **own)
         monkeypatch.setattr(page, "answered_by", lambda study, campaigns: found)
-        return page.sentence(SimpleNamespace(study=named(study), campaigns=()))
+        return page.sentence(SimpleNamespace(study=named(study, machines), campaigns=()))
 
     return of
 
@@ -38,6 +39,17 @@ def test_the_command_is_named_with_what_wants_most(said):
 def test_another_study_is_named_by_its_file(said):
     word = said(90, study="full").split()[2]
     assert word.startswith("STUDY=") and word.endswith("config/full.yaml")
+
+
+def test_a_study_on_a_cluster_is_measured_by_its_profile(said):
+    text = said(90, study="full", thin=Nodes(partition="thin"))
+    assert text.startswith("snakemake --workflow-profile profiles/slurm all --configfile ")
+    assert "config/full.yaml --config minutes=90 is expected" in text
+
+
+def test_of_several_machines_a_budget_is_named_since_minutes_are_refused(said):
+    text = said(90, thin=Nodes(partition="thin", nodes=2))
+    assert "minutes=" not in text and "`rounds: budget_s`" in text and "73 rounds" in text
 
 
 def test_where_no_study_of_eight_hours_answers_nobody_is_sent_to_measure(said):
