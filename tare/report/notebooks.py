@@ -21,7 +21,7 @@ from typing import Any
 
 from tare.core.errors import TareError, UserError, explain_os_error, is_full
 from tare.core.files import atomic_path, cache_dir, project_root, read_json, write_json, write_text
-from tare.core.forked import forked
+from tare.core.forked import forked, terminate
 from tare.core.process import scratch_folder
 from tare.core.progress import say, step
 from tare.model.studies.papers import paper_names
@@ -83,7 +83,7 @@ def execute_all(
             if problem is not None:
                 problems[name] = problem
         if late:
-            pool.terminate()
+            terminate(pool)
     if drawn is not None:
         for name, problem in problems.items():
             _stand_in(name, problem, folder, drawn.get(name, ()))

@@ -9,7 +9,7 @@ from markupsafe import Markup
 from pages import visible
 
 from tare.report import parts, sections
-from tare.report.pages import _templates
+from tare.report.pages import templates
 from tare.report.words.layout import Table, unbroken
 
 ITEM = SimpleNamespace(name="a", title="A <b>", said=["one"], nothing=[], none=None, rest=[1, 2], shown=[])
@@ -21,7 +21,7 @@ def shown(*blocks):
     section = SimpleNamespace(name="s", heading="Heading")
     found = parts.resolve_all(blocks, ITEM)
     names = {"links": {"tables": []}, "figure": lambda name: f"the figure {name}"}
-    return _templates().get_template("parts.html.j2").render(section=section, found=found, **names)
+    return templates().get_template("parts.html.j2").render(section=section, found=found, **names)
 
 
 @pytest.mark.parametrize(

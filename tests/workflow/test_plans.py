@@ -24,6 +24,7 @@ ACCEPTED_LINTS = {
     "Specify a conda environment or container for each rule": "environments are measured: adapters launch them",
     "Mixed rules and functions in same snakefile": "common.smk holds the helpers of all rule files",
     "Environment variable PATH used but not asserted": "the Python of the rules is put before what is there",
+    "Path composition with '+'": "of commands and messages: what is added says which machine",
     "Environment variable PYTHONPATH used but not asserted": "so is the checkout, where it runs elsewhere",
 }
 

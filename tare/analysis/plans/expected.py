@@ -51,6 +51,7 @@ JOB_S: Mapping[str, float] = {
     "run_command": 300,
     "draw_notebooks": 15,
     "build_report": 8,
+    "compare_machines": 3,
     "all": 0,
 }
 ALWAYS = ("count_image_costs", "extract_tables", "draw_notebooks", "build_report")
