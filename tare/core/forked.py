@@ -40,8 +40,8 @@ def terminate(pool: Pool) -> None:
 def _killing_all_but(before: Collection[object]) -> Iterator[None]:
     """Kill this process's children, again and again, for as long as this lasts.
 
-    A pool ends each of its processes by one SIGTERM, and waits for it for ever. One that is just being forked clears
-    the signals that are pending, and goes on.
+    A pool ends each of its processes by one SIGTERM, and waits for it for ever. One that is just being forked loses
+    that signal, and goes on.
     """
     done = threading.Event()
 
