@@ -492,8 +492,7 @@ def study_json(kind):
 def command_code(wildcards):
     """Hash of what a measurement of a command runs of ours, and those of the files that it names."""
     names = campaign_environments(wildcards)
-    job = STUDIED.own_jobs[wildcards.workload]
-    files = {**job.named_files(), "": job.sources_sha256()}
+    files = STUDIED.own_jobs[wildcards.workload].named_files()
     return " ".join([closure.code_sha256("command", None, names), *files.values()])
 
 

@@ -28,6 +28,7 @@ from tare.launch.record import console_reason
 from tare.launch.transport import transport_of
 from tare.machine.facts import shm_bytes
 from tare.machine.security import switch_behind
+from tare.machine.shared_files import read_mounts
 from tare.model.environment import Bind, Environment, Launch, Prepared, Probe
 from tare.model.records.images import ProbeRecord
 from tare.runtimes.programs import where
@@ -134,13 +135,12 @@ def sections(output: str) -> dict[str, str]:
 
 def mount_of(mountinfo: str, target: str) -> dict[str, str] | None:
     """Filesystem type, source and options of what is mounted last at `target`, from /proc/self/mountinfo."""
-    found = None
-    for line in mountinfo.splitlines():
-        before, _, after = line.partition(" - ")
-        fields, tail = before.split(), after.split()
-        if len(fields) > 5 and len(tail) >= 3 and fields[4].replace("\\040", " ") == target:
-            found = {"type": tail[0], "source": tail[1], "options": f"{fields[5]},{tail[2]}"}
-    return found
+    there = [mount for mount in read_mounts(mountinfo) if str(mount.point) == target]
+    return (
+        {"type": there[-1].kind, "source": there[-1].source, "options": ",".join(there[-1].options)}
+        if there
+        else None
+    )
 
 
 def judge(launch: Launch, output: str, *, contained: bool, unseen: Iterable[str] = ()) -> Trial:

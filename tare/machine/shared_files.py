@@ -31,6 +31,7 @@ class Mount:
 
     point: Path
     kind: str
+    source: str
     options: tuple[str, ...]
 
     @property
@@ -49,17 +50,21 @@ def mount_of(path: Path, mountinfo: str) -> Mount | None:
         path: there or not.
         mountinfo: text of /proc/<process>/mountinfo.
     """
-    real, found = path.resolve(), None
+    real = path.resolve()
+    over = [mount for mount in read_mounts(mountinfo) if real.is_relative_to(mount.point)]
+    # a later one at the same place covers the earlier
+    return max(reversed(over), key=lambda mount: len(mount.point.parts), default=None)
+
+
+def read_mounts(mountinfo: str) -> list[Mount]:
+    """What is mounted, in its order, by the text of /proc/<process>/mountinfo."""
+    found = []
     for line in mountinfo.splitlines():
         before, _, after = line.partition(" - ")
         fields, tail = before.split(), after.split()
-        if len(fields) < 6 or len(tail) < 3:
-            continue
-        point = Path(fields[4].replace("\\040", " "))
-        # a later one at the same place covers the earlier
-        if real.is_relative_to(point) and (found is None or len(point.parts) >= len(found.point.parts)):
-            options = (*fields[5].split(","), *tail[2].split(","))
-            found = Mount(point=point, kind=tail[0], options=options)
+        if len(fields) > 5 and len(tail) >= 3:
+            point, options = fields[4].replace("\\040", " "), f"{fields[5]},{tail[2]}"
+            found.append(Mount(point=Path(point), kind=tail[0], source=tail[1], options=tuple(options.split(","))))
     return found
 
 

@@ -1,5 +1,6 @@
 """Small studies on a real Slurm: what is sent to nodes, jobs that are cut short, several machines, bad input."""
 
+import contextlib
 import json
 import os
 import re
@@ -72,6 +73,21 @@ def environment(slurm):
     return found
 
 
+@contextlib.contextmanager
+def working(slurm, folder, *words):
+    """A workflow of what mine.yaml holds, which is ended at the end; it prints into `said`."""
+    with (folder / "said").open("w") as out:
+        workflow = subprocess.Popen(
+            list(map(str, command(folder, *words))),
+            env=environment(slurm), stdin=subprocess.DEVNULL, stdout=out, stderr=out,
+        )  # fmt: skip
+    try:
+        yield workflow
+    finally:
+        workflow.send_signal(signal.SIGTERM)
+        workflow.wait()
+
+
 def run(slurm, folder, *words, **changed):
     """Run it to its end; returns its status and what it printed."""
     (folder / "mine.yaml").write_text(yaml.safe_dump(changed if "study" in changed else {**TINY, **changed}))
@@ -93,20 +109,13 @@ def test_what_measures_is_sent_to_nodes_and_a_job_that_is_cancelled_is_gone_on_w
     seal, machine = f"{CAMPAIGN}/sealed.json", "results/clustered/machines/thin/machine.json"
     journal = tmp_path / CAMPAIGN / "units.jsonl"
     (tmp_path / "mine.yaml").write_text(yaml.safe_dump(TINY))
-    with (tmp_path / "said").open("w") as out:
-        workflow = subprocess.Popen(
-            list(map(str, command(tmp_path, seal))),
-            env=environment(slurm), stdin=subprocess.DEVNULL, stdout=out, stderr=out,
-        )  # fmt: skip
-        try:
-            while not (journal.exists() and len(units(tmp_path)) >= 2):
-                assert workflow.poll() is None, (tmp_path / "said").read_text()
-                time.sleep(0.2)
-            (job,) = [one["JobId"] for one in slurm.jobs() if one["JobState"] == "RUNNING"]
-            slurm.say("scancel", job)
-            assert workflow.wait() != 0
-        finally:
-            workflow.send_signal(signal.SIGTERM)
+    with working(slurm, tmp_path, seal) as workflow:
+        while len(units(tmp_path)) < 2:
+            assert workflow.poll() is None, (tmp_path / "said").read_text()
+            time.sleep(0.2)
+        (job,) = [one["JobId"] for one in slurm.jobs() if one["JobState"] == "RUNNING"]
+        slurm.say("scancel", job)
+        assert workflow.wait() != 0
     before = journal.read_text()
     assert len(units(tmp_path)) >= 2 and not (tmp_path / seal).exists()
     status, said = run(slurm, tmp_path, seal, machine)
@@ -198,12 +207,7 @@ def test_a_campaign_outlives_what_happens_on_a_cluster(slurm, tmp_path):
     study["workloads"] = {"mnist_cnn": None, "sentiment_rnn": None, "count": job}
     (tmp_path / "mine.yaml").write_text(yaml.safe_dump(study))
     seal, journal = f"{COUNTED}/sealed.json", tmp_path / COUNTED / "units.jsonl"
-    with (tmp_path / "said").open("w") as out:
-        workflow = subprocess.Popen(
-            list(map(str, command(tmp_path, seal))),
-            env=environment(slurm), stdin=subprocess.DEVNULL, stdout=out, stderr=out,
-        )  # fmt: skip
-    try:
+    with working(slurm, tmp_path, seal) as workflow:
         more_units(tmp_path, workflow)
         (job,) = [one for one in slurm.jobs() if one["JobState"] == "RUNNING"]
         node = job["NodeList"]
@@ -235,9 +239,6 @@ def test_a_campaign_outlives_what_happens_on_a_cluster(slurm, tmp_path):
         more_units(tmp_path, workflow)
         slurm.say("scontrol", "update", f"JobId={job['JobId']}", "TimeLimit=1")
         assert workflow.wait() != 0 and now("JobState") == "TIMEOUT", (tmp_path / "said").read_text()
-    finally:
-        workflow.send_signal(signal.SIGTERM)
-        workflow.wait()
     wait_until(lambda: not measured_by(tmp_path), "what measured on the node is gone", 120)
     assert not (tmp_path / seal).exists()
     before = journal.read_text()
