@@ -4,7 +4,7 @@
         [--out FILE]
 
 Jobs of known cost (tests/truths.py) run in sliced rounds of one environment. Of planted effects (0, +3, +10, +40%
-in the body, 50 ms at the start) the table says by how many percent what was found is off. Of each kind of job
+in the body, and +3% at the start) the table says by how many percent what was found is off. Of each kind of job
 (sleeps, fsync, threads, subprocesses, page faults, worker processes) it says by how many percent its own time is
 off its true one, or why it is refused. A truth is found where the mean is off by less than LARGEST percent
 (LARGEST_KIND for kinds that are only known from runs to their ends), off where the interval shows more, and open

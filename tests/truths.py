@@ -31,7 +31,7 @@ from tare.stats.intervals import t_interval
 
 CONDITIONS = conditions(cpus=2, launch_timeout_s=90.0)
 BODY_S = 1.5  # of the plain job
-START_S, SLEEPS, SLEEP_S, PIECE_S = 0.05, 15, 0.03, 0.008
+SLEEPS, SLEEP_S, PIECE_S = 15, 0.03, 0.008
 SCRIPT = r"""
 import contextlib, json, mmap, os, subprocess, sys, threading, time, zlib
 job = json.loads(sys.argv[1])
@@ -49,7 +49,7 @@ def outside(turns):
     beside.append(path_ns())
 
 def body(share): work(TURNS * (1 + share))
-def start(s): seconds(s); work(TURNS)
+def start(share): work(TURNS * share); work(TURNS)
 def sleep():
     for _ in range(job["sleeps"]): time.sleep(job["sleep_s"]); seconds(job["piece_s"])
 def fsync():
@@ -97,8 +97,9 @@ def waiting():  # for others: what wakes this thread meanwhile costs no time
     beside_ns.append(before - path_ns())
 
 beside, beside_ns = [], []
+began_ns = path_ns()
 globals()[job["name"]](*job["arguments"])
-print(json.dumps({"path_ns": path_ns() + max(beside, default=0) + sum(beside_ns)}))
+print(json.dumps({"path_ns": path_ns() + max(beside, default=0) + sum(beside_ns), "began_ns": began_ns}))
 """
 
 
@@ -108,8 +109,7 @@ class Truth:
 
     Attributes:
         name: of its function in SCRIPT; `arguments` of that.
-        share: by which it takes longer than the plain job; None where it is compared with its own unsliced runs.
-        added_s: seconds of work at its start that come on top.
+        share: by which its work is more than the plain job's; None where it is compared with its own unsliced runs.
         wait_s: seconds that it waits.
         refused: it waits for what goes on without it, which has to be found.
         says_path: its own time is known from what it says, and `wait_s`.
@@ -118,7 +118,6 @@ class Truth:
     name: str
     arguments: tuple[float, ...] = ()
     share: float | None = None
-    added_s: float = 0.0
     wait_s: float = 0.0
     refused: bool = False
     says_path: bool = True
@@ -130,7 +129,7 @@ PLANTED = {
     "+3%": Truth(name="body", arguments=(0.03,), share=0.03),
     "+10%": Truth(name="body", arguments=(0.10,), share=0.10),
     "+40%": Truth(name="body", arguments=(0.40,), share=0.40),
-    "50 ms at the start": Truth(name="start", arguments=(START_S,), share=0.0, added_s=START_S),
+    "+3% at the start": Truth(name="start", arguments=(0.03,), share=0.03),
 }
 KINDS = {
     "sleep": Truth(name="sleep", wait_s=SLEEPS * SLEEP_S),
@@ -162,13 +161,14 @@ class Bench:
         return Order(site=self.site, program=CommandProgram(argv), conditions=CONDITIONS)
 
     def run(self, truths: Mapping[str, Truth], seed: str, pace: Pace | None) -> Round:
-        """A round of jobs, sliced or one after the other in random order."""
+        """A round of jobs, sliced or one after the other. They start in random order: a job may stay on its CPU."""
         generator = random.Random(seed)
+        names = generator.sample(list(truths), len(truths))
         if pace is not None:
             orders = balanced_orders(len(truths), generator)
         else:
-            orders = itertools.repeat(generator.sample(range(len(truths)), len(truths)))
-        asked = {name: self.order(truth) for name, truth in truths.items()}
+            orders = itertools.repeat(range(len(truths)))
+        asked = {name: self.order(truths[name]) for name in names}
         return run_launches(asked, Way(pace=pace, orders=orders, seed=seed))
 
 
@@ -225,6 +225,11 @@ def path_s(record: LaunchRecord) -> float:
     return float(json.loads((record.stdout or "").splitlines()[-1])["path_ns"]) / 1e9
 
 
+def start_s(record: LaunchRecord) -> float:
+    """The same before a job's work: the start of its interpreter."""
+    return float(json.loads((record.stdout or "").splitlines()[-1])["began_ns"]) / 1e9
+
+
 def cpu_s(record: LaunchRecord) -> float:
     """Processor time of a job, as its slices have it."""
     assert record.slices is not None
@@ -248,30 +253,39 @@ def undisturbed_s(record: LaunchRecord, each_s: float) -> float:
 def effects(bench: Bench, rounds: int, truths: Mapping[str, Truth] = PLANTED) -> dict[str, Found]:
     """Sliced rounds of planted effects, two plain jobs in each; by how many percent each effect is off.
 
-    The start of the interpreter is part of every job, and shrinks an effect by its share of the time.
+    The start of the interpreter is part of every job, and no part of what was planted. Rounds are paced as those of
+    a campaign are: by the medians of the sliced rounds before.
     """
     both = {"plain": PLAIN, "plain again": PLAIN}
     jobs = {**both, **truths}
     found = {name: Found() for name in truths}
-    pace = pace_of(bench.run(jobs, "calibration", None))
-    for number in range(rounds):
-        one = bench.run(
-            jobs, f"effects/{number}", pace if len(pace.phases) == len(jobs) else Pace.equal(list(jobs))
-        )
+    before: list[Round] = []
+    for number in range(-1, rounds):
+        pace = _median_pace(before) if before else Pace.equal(list(jobs))
+        one = bench.run(jobs, f"effects/{number}", pace)
+        if one.voided is None:
+            before.append(one)
+        if number < 0:
+            continue  # paced by nothing
         for name, truth in truths.items():
             if one.voided:
                 found[name].voided.append(one.voided)
                 continue
             assert truth.share is not None
-            plains = [one.records[plain] for plain in both]
+            plains, planted = [one.records[plain] for plain in both], one.records[name]
             each_s = switch_s(plains)
             plain_s = math.exp(statistics.fmean(math.log(undisturbed_s(plain, each_s)) for plain in plains))
-            expected_s = plain_s * (1 + truth.share) + truth.added_s
-            found[name].values.append(100 * math.log(undisturbed_s(one.records[name], each_s) / expected_s))
             plain_cpu_s = statistics.fmean(map(cpu_s, plains))
-            expected_s = plain_cpu_s * (1 + truth.share) + truth.added_s
-            found[name].cpu.append(100 * math.log(cpu_s(one.records[name]) / expected_s))
+            added_s = truth.share * (plain_s - statistics.fmean(map(start_s, plains)))
+            found[name].values.append(100 * math.log(undisturbed_s(planted, each_s) / (plain_s + added_s)))
+            added_s = truth.share * (plain_cpu_s - statistics.fmean(map(start_s, plains)))
+            found[name].cpu.append(100 * math.log(cpu_s(planted) / (plain_cpu_s + added_s)))
     return found
+
+
+def _median_pace(rounds: Sequence[Round]) -> Pace:
+    paces = [pace_of(one).phases for one in rounds]
+    return Pace(phases={name: (statistics.median(pace[name][0] for pace in paces),) for name in paces[0]})
 
 
 def kinds(bench: Bench, rounds: int, truths: Mapping[str, Truth] = KINDS) -> dict[str, Found]:
