@@ -4,12 +4,15 @@ The tolerances are those of a machine that does much else; benchmarks/planted_sl
 """
 
 import statistics
+import subprocess
+import time
 
 import pytest
 import truths
 from matrix import REQUIRED
 
 from tare.launch.place import site_of
+from tare.launch.slicing import freezing
 from tare.model.registry import environment
 
 pytestmark = [pytest.mark.runtime, pytest.mark.quiet]
@@ -61,3 +64,23 @@ def test_what_is_billed_is_the_processor_time_and_no_less(bench):
         assert record.slices.is_sliced and len(record.slices.began_us) > 5
         assert record.slices.body_s >= 0.999 * truths.cpu_s(record)
         assert record.slices.cpu_us == tuple(sorted(record.slices.cpu_us))
+
+
+def test_a_stop_soon_after_a_start_is_seen_at_once():
+    """The kernel tells of a group's changes at most every 10 ms, which made each short slice one of 15 ms."""
+    seen_s = []
+    with subprocess.Popen(["sh", "-c", "while :; do :; done"]) as busy:
+        holder = freezing.hold([busy.pid], f"soon-{busy.pid}")
+        try:
+            for _ in range(21):
+                holder.resume()
+                time.sleep(0.003)
+                began = time.monotonic()
+                holder.stop()
+                seen_s.append(time.monotonic() - began)
+        finally:
+            busy.kill()
+            holder.kill()
+            holder.resume()
+    holder.close()
+    assert statistics.median(seen_s) < 0.003, seen_s

@@ -152,13 +152,13 @@ def test_a_group_of_version_2_by_its_files(group, monkeypatch):
     (group / "cgroup.events").write_text("frozen 0\n")
     looks = []
 
-    def poll(limit_ms):
-        looks.append(limit_ms)
+    def look(reads, writes, changes, limit_s):
+        looks.append((changes, limit_s))
         (group / "cgroup.events").write_text(f"frozen {len(looks) // 3}\n")
 
-    holder._change = SimpleNamespace(poll=poll)
+    monkeypatch.setattr(freezing.select, "select", look)
     holder.stop()
-    assert len(looks) == 3, "it is awaited"
+    assert looks == 3 * [([holder._events], freezing.LOOK_S)], "it is awaited"
     monkeypatch.setattr(freezing, "STOP_S", -1.0)
     (group / "cgroup.events").write_text("frozen 0\n")
     with pytest.raises(StopError, match="was not frozen within"):

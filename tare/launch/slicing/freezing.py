@@ -24,8 +24,8 @@ from tare.core.guard import kill_stopped, started_at
 from tare.launch.slicing import waiting
 
 STOP_S = 1.0  # in which everything has to be stopped
-LOOK_S = 0.0002  # between two looks where nothing tells of a change
-POLL_MS = 20  # of a look at a group whose change may not be told
+# Between two looks at what is to be stopped: the kernel tells of changes of a group at most every 10 ms.
+LOOK_S = 0.0001
 REMOVE_TRIES, REMOVE_S = 50, 0.01  # to remove a group, and the time between two tries
 READ_BYTES, NUMBERS_BYTES = 4096, 65536  # of a file of a group, and of one that lists numbers, at once
 MOUNTS, OWN_CGROUP = Path("/proc/self/mounts"), Path("/proc/self/cgroup")
@@ -177,8 +177,6 @@ class Group2(Holder):
         self._stat = os.open(group / "cpu.stat", os.O_RDONLY)
         self._procs = os.open(group / "cgroup.procs", os.O_RDONLY)
         self._threads = os.open(group / "cgroup.threads", os.O_RDONLY)
-        self._change = select.poll()
-        self._change.register(self._events, select.POLLPRI)
 
     def pids(self) -> list[int]:
         """All in the group."""
@@ -196,7 +194,7 @@ class Group2(Holder):
             while b"frozen 1" not in _read(self._events):
                 if time.monotonic() > deadline:
                     raise StopError(f"{self.group} was not frozen within {STOP_S:.0f} s")
-                self._change.poll(POLL_MS)
+                select.select([], [], [self._events], LOOK_S)
 
     def resume(self) -> None:
         """Thaw the group."""
