@@ -37,13 +37,16 @@ from tare.machine import cluster, shared_files
 from tare.machine.facts import name_for_jobs
 from tare.machine.fitting import AUTO, images_folder
 from tare.model.machines import MACHINE as MACHINE_VARIABLE
+from tare.model.conditions import SLURM
 from tare.model.registry import (
+    DISTRIBUTED,
     SHARED,
     SINGLE,
     describe_workload,
     environment,
     environment_names,
 )
+from tare.model.schema import read
 from tare.model.words import nearest
 from tare.model.studies.libraries import load_library
 from tare.model.studies.stacks import BOUND, files_beside, framework_of, load_stack
@@ -255,7 +258,7 @@ except WorkflowError:
 def places():
     """By machine that is measured its node: as it was, or as it is chosen now."""
     files = {name: layout.place_record(STUDIED.study, name) for name in NODES}
-    return cluster.placed(NODES, files, MACHINES)
+    return cluster.placed(NODES, files, MACHINES, TOGETHER)
 
 
 @refusing
@@ -266,8 +269,9 @@ def note_places():
     shared_files.refuse_without_locks([Path.cwd(), cache_dir()])
     for name, node in places().items():
         path = layout.place_record(STUDIED.study, name)
-        if not path.exists():
-            cluster.Place(node=node.name).write(path)
+        place = cluster.Place(node=node.name, others=node.others)
+        if not path.exists() or read(cluster.Place, path) != place:
+            place.write(path)
 
 
 def refuse_to_measure_here():
@@ -279,22 +283,49 @@ def refuse_to_measure_here():
         )
 
 
+# Nodes of a cluster that the largest group takes whose members have one each. Of all rules these may have such a group.
+TOGETHER = STUDIED.distributed.nodes if STUDIED.distributed else 1
+OF_GROUPS = ("describe_machine", "measure_network", "run_rounds_of_arm")
+
+
+def nodes_of(rule, wildcards):
+    """How many nodes a job takes."""
+    met = STUDIED.distributed.levels
+    if rule == "run_rounds_of_arm":
+        arm = arm_of(wildcards)
+        over = {met["network"], arms.levels_of(met, arm)["network"]}
+        spans = scenario_of(wildcards) == DISTRIBUTED and SLURM in over
+    else:
+        spans = rule == "describe_machine" or met["network"] == SLURM
+    return TOGETHER if spans else 1
+
+
 @refusing
 def on_machine(rule, whole=True):
     """Resources of a job on the machine that is measured, for itself or not, and what a cluster's scheduler is told."""
     found = {"machine": 1} if whole else {}
     if not NODES or SENT:
         return found
+    sizes = (1, TOGETHER) if TOGETHER > 1 else (None,)
     asked = {
-        name: cluster.resources(NODES[name], node, LONGEST_S.get(rule, 0.0))
+        (name, size): cluster.resources(
+            NODES[name], node, LONGEST_S.get(rule, 0.0), size
+        )
         for name, node in places().items()
+        for size in sizes
     }
-    if not SEVERAL:
-        return {**found, **asked[AT]}
+    by_job = TOGETHER > 1 and rule in OF_GROUPS
+    if not SEVERAL and not by_job:
+        return {**found, **asked[AT, sizes[0]]}
 
     def of(word):
         """What is asked of the machine of a job; nothing where it is asked of others alone."""
-        return lambda wildcards: asked[wildcards.machine].get(word, "")
+
+        def told(wildcards):
+            size = nodes_of(rule, wildcards) if by_job else sizes[0]
+            return asked[wildcards.get("machine", AT), size].get(word, "")
+
+        return told
 
     return {**found, **{word: of(word) for each in asked.values() for word in each}}
 

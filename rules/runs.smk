@@ -29,10 +29,12 @@ rule describe_machine:
         f"results/logs/{STUDY}/{AT}/machine.log",
     resources:
         **on_machine("describe_machine", whole=False),
+    params:
+        nodes=f" --nodes {TOGETHER}" if TOGETHER > 1 else "",
     message:
         "describe this machine" + TOLD_ON
     shell:
-        ON + "python -m tare machine --out {output.record:q} 2> {log:q}"
+        ON + "python -m tare machine{params.nodes} --out {output.record:q} 2> {log:q}"
 
 
 rule measure_ceilings:

@@ -21,6 +21,9 @@ def add(subparsers: Any) -> None:
     probe.set_defaults(run=run_probe)
     machine = subparsers.add_parser("machine", help="record the facts of this machine")
     machine.add_argument("--out", type=Path, required=True)
+    machine.add_argument(
+        "--nodes", type=int, help="nodes of this job of Slurm to describe, where a group has one each"
+    )
     machine.set_defaults(run=run_machine)
     runtimes = subparsers.add_parser("runtimes", help="install the missing container runtimes, or list them")
     actions = runtimes.add_subparsers(dest="action", required=True, metavar="ACTION")
@@ -74,12 +77,19 @@ def run_probe(arguments: argparse.Namespace) -> None:
 def run_machine(arguments: argparse.Namespace) -> None:
     """Write the facts, and say by which name the machine is known."""
     from tare.core.progress import say
+    from tare.launch.nodes import described
     from tare.machine.facts import record
     from tare.machine.shared_files import clock_ahead_s, clock_is_off
+    from tare.model.records.machine import unlike
 
     arguments.out.parent.mkdir(parents=True, exist_ok=True)
     ahead_s = clock_ahead_s(arguments.out.parent)
     found = record().replace(clock_ahead_s=round(ahead_s, 3))
+    if arguments.nodes:
+        found = found.replace(nodes=described(found, arguments.nodes, arguments.out.parent))
+        if differing := unlike([*found.nodes.values()]):
+            wrong = "what a group takes on them is that of unlike machines"
+            say(f"its nodes {', '.join(found.nodes)} differ in {', '.join(differing)}: {wrong}; name a constraint")
     if off := clock_is_off(ahead_s):
         wrong = "times of day in records are wrong, durations are not"
         say(f"the clock here is {off}: {wrong}; have it set (chronyc makestep)")

@@ -1,7 +1,7 @@
 """The network of instances that train together, alone: a TCP stream, round trips, all-reduce by size.
 
-One group of workers in each environment, on a switch as the study's scenario `distributed` has it. They are the
-ceilings of the network roofline.
+One group of workers in each environment, on a switch as the study's scenario `distributed` has it, or on nodes of a
+cluster. They are the ceilings of the network roofline.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from tare.launch.scenarios.distributed import SWITCH
 from tare.launch.sites import sites
 from tare.machine.facts import machine_name
 from tare.machine.fitting import settled
+from tare.model.conditions import SLURM
 from tare.model.journals.units import AS_FOUND
 from tare.model.records.launches import LaunchRecord
 from tare.model.records.measured import NetworkRecord
@@ -41,7 +42,10 @@ def measure_network(source: str, folder: Path | None, out: Path) -> None:
     if wanted is None:
         raise UserError("the study trains no instances together: give it the scenario `distributed` and that key")
     rate = wanted.rate_mbit_per_s
-    network = Wires(rate_bit_per_s=None if rate is None else rate * 1e6, delay_ms=wanted.delay_ms)
+    kind = SLURM if wanted.network == SLURM else SWITCH
+    rate = None if kind == SLURM else rate
+    switch = Wires(rate_bit_per_s=None if rate is None else rate * 1e6, delay_ms=wanted.delay_ms)
+    network = SLURM if kind == SLURM else switch
     stream = FREE_STREAM_BYTES if rate is None else max(1 << 20, round(rate * 1e6 / 8 * STREAM_S))
     spec = Specification(
         mode="network",
@@ -54,7 +58,7 @@ def measure_network(source: str, folder: Path | None, out: Path) -> None:
     names = list(wanted.environments or study.environments)
     conditions = study.conditions.of_launch(page_cache=AS_FOUND)
     with measuring(out), sites(study, None, names, folder, None) as (found, unavailable, provenance):
-        barred = scenarios.barred(DISTRIBUTED, found, SWITCH)
+        barred = scenarios.barred(DISTRIBUTED, found, kind)
         launches: dict[str, LaunchRecord] = {}
         for name, site in found.items():
             if name not in barred:
@@ -64,7 +68,7 @@ def measure_network(source: str, folder: Path | None, out: Path) -> None:
         study=study.study,
         machine=machine_name(),
         stack=study.stack,
-        group={"workers": wanted.workers, "rate_mbit_per_s": rate, "delay_ms": wanted.delay_ms, "network": SWITCH},
+        group={"workers": wanted.workers, "rate_mbit_per_s": rate, "delay_ms": wanted.delay_ms, "network": kind},
         launches=launches,
         unavailable={**unavailable, **barred},
         provenance=provenance,

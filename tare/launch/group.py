@@ -10,13 +10,13 @@ import contextlib
 import selectors
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Literal
+from dataclasses import dataclass, replace
 
 from tare.core.errors import UnavailableError
 from tare.launch.channel import Conversation
 from tare.launch.conditions import choose_cpus, drop_page_cache
-from tare.launch.networks import Meeting, Wires, meeting
+from tare.launch.networks import Meeting, Plain, Wires, meeting
+from tare.launch.nodes import Node
 from tare.launch.place import Site
 from tare.launch.prepare import Member, clean_up, ready
 from tare.launch.program import Runnable
@@ -41,11 +41,12 @@ class Live:
     ready: Ready
     talk: Conversation
     record: LaunchRecord | None = None
+    node: Node | None = None  # that it is on, where that is one of a job's
 
     @property
     def name(self) -> str:
         """As reasons have it."""
-        return f"rank {self.rank}"
+        return f"rank {self.rank}" + (f" on {self.node.name}" if self.node else "")
 
     @property
     def started(self) -> bool:
@@ -60,7 +61,7 @@ def launch_group(
     *,
     size: int,
     pad_bytes: int = 0,
-    network: Wires | Literal["host"] | None = None,
+    network: Wires | Plain | None = None,
 ) -> LaunchRecord:
     """Run `size` launches that train together; one record, with a part for each where there are several.
 
@@ -87,7 +88,7 @@ def _launch_once(
     conditions: Conditions,
     size: int,
     pad_bytes: int,
-    network: Wires | Literal["host"] | None,
+    network: Wires | Plain | None,
 ) -> LaunchRecord:
     """One try of a group of several. Arguments as for `launch_group`."""
     with contextlib.ExitStack() as stack:
@@ -98,13 +99,16 @@ def _launch_once(
         live: list[Live] = []
         try:
             prepared = [
-                stack.enter_context(ready(site, program, conditions, pad_bytes=pad_bytes, member=member))
+                stack.enter_context(
+                    ready(_site_of(member, site, place), program, conditions, pad_bytes=pad_bytes, member=member)
+                )
                 for member in members_at(place, size, conditions.cpus)
             ]
             if conditions.page_cache == "cold":
                 drop_page_cache()
             for rank, each in enumerate(prepared):
-                live.append(Live(rank=rank, ready=each, talk=each.start()))
+                node = place.nodes[rank] if place.nodes else None
+                live.append(Live(rank=rank, ready=each, talk=each.start(), node=node))
             for one in live:  # all have their files: none waits for another's
                 one.talk.go()
             culprit = _watch(live, conditions)
@@ -118,8 +122,9 @@ def _launch_once(
 
 
 def members_at(place: Meeting, size: int, cpus: int) -> list[Member]:
-    """The members of a group where they meet, each with its part of this machine's CPUs."""
-    shares = split(choose_cpus(cpus), size)
+    """The members of a group where they meet, each with its part of this machine's CPUs, or those of its node."""
+    own = choose_cpus(cpus)
+    shares = [own] * size if place.nodes else split(own, size)
     return [
         Member(
             rank=rank,
@@ -127,13 +132,19 @@ def members_at(place: Meeting, size: int, cpus: int) -> list[Member]:
             address=place.address,
             port=place.port,
             network=place.networks[rank],
-            interface=place.interface,
+            interface=place.nodes[rank].interface if place.nodes else place.interface,
             interfaces=place.interfaces,
             own_address=place.addresses[rank] if place.addresses else None,
             cpus=shares[rank],
+            alone_there=bool(place.nodes),
         )
         for rank in range(size)
     ]
+
+
+def _site_of(member: Member, site: Site, place: Meeting) -> Site:
+    """The site of a member, on its node where it has one."""
+    return replace(site, environment=place.nodes[member.rank].starts(site.environment)) if place.nodes else site
 
 
 def split(cpus: Sequence[int], size: int) -> list[tuple[int, ...]]:
@@ -176,7 +187,10 @@ def _watch(live: Sequence[Live], conditions: Conditions) -> tuple[int, Status, s
 
 def _ended(one: Live, conditions: Conditions) -> LaunchRecord:
     """The record of a member that has ended."""
-    return record_of(one.talk.end(timeout_s=END_S), one.ready, conditions)
+    finished = one.talk.end(timeout_s=END_S)
+    if one.node is not None:
+        one.ready.carried.clock = one.node.compared()
+    return record_of(finished, one.ready, conditions)
 
 
 def _together(
@@ -191,7 +205,8 @@ def _together(
         found = one.record
         if found is None:
             assert culprit is not None
-            found = record_of(one.talk.kill(), one.ready, conditions)
+            one.talk.kill()
+            found = _ended(one, conditions)
             late = one.rank == culprit[0]
             reason = culprit[2] if late else f"ended with its group: {culprit[2]}"
             found = found.replace(status=culprit[1] if late else "stopped", reason=reason)

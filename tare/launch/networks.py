@@ -1,4 +1,4 @@
-"""What members of a group meet on: a loopback that nobody else is in, a switch, or the host's network.
+"""What members of a group meet on: a loopback that nobody else is in, a switch, the host's network, a job's nodes.
 
 `Wires` ask for a switch (tare.launch.switch): every member in a network namespace of its own. An environment that
 enters no namespace by its path, but that of another launch of its own (Docker), has one launch more for each
@@ -24,8 +24,10 @@ from tare.core.process import at_death
 from tare.launch import switch
 from tare.launch.channel import Conversation, ConversationError
 from tare.launch.conditions import launcher_environment
+from tare.launch.nodes import WHERE, Node, held
 from tare.launch.place import Site
 from tare.launch.prepare import clean_up, ended_with_us, own_folder
+from tare.model.conditions import SLURM
 from tare.model.environment import Environment, Launch
 from tare.model.records.launches import Network
 
@@ -33,6 +35,7 @@ START_S = 120.0  # for what holds a network to come to its first line
 PACKAGES: Mapping[str, str] = {"ip": "iproute2"}  # programs of a switch, and Debian's package of each
 LOOPBACK, PORT = "127.0.0.1", 29500
 HOST_NETWORK: Literal["host"] = "host"
+Plain = Literal["host", "slurm"]  # networks that are taken as they are
 NO_SWITCH = "a group has no network of its own"
 # Sets its loopback up (ioctl SIOCSIFFLAGS, flags IFF_UP and IFF_RUNNING), and lives until its input ends.
 LOOPBACK_ALONE = f"""\
@@ -72,10 +75,11 @@ class Meeting:
     Attributes:
         networks: of each member, as `Launch.network` takes it.
         address, port: where rank 0 listens.
-        interface: that members talk over.
+        interface: that members talk over; of those on nodes, each has its node's.
         interfaces: all that a member should see; None where that is whatever the host has.
         addresses: of each member, where it has to be told.
         record: what the launch's record says of it; None for a loopback.
+        nodes: of each member, where they are on nodes of a job.
     """
 
     networks: tuple[str, ...]
@@ -85,23 +89,27 @@ class Meeting:
     interfaces: tuple[str, ...] | None
     addresses: tuple[str, ...] = ()
     record: Network | None = None
+    nodes: tuple[Node, ...] = ()
 
 
 @contextlib.contextmanager
-def meeting(site: Site, size: int, wanted: Wires | Literal["host"] | None) -> Iterator[Meeting]:
+def meeting(site: Site, size: int, wanted: Wires | Plain | None) -> Iterator[Meeting]:
     """A place for a group to meet, for as long as the block runs.
 
     Args:
         site: of its members.
         size: how many they are.
-        wanted: a switch, the host's network, or None: a loopback in a namespace of its own, and the host's network
-            where nobody can enter one.
+        wanted: a switch, the host's network, nodes of a job, or None: a loopback in a namespace of its own, and the
+            host's network where nobody can enter one.
 
     Raises:
         UnavailableError: it can't be had here, or not by this environment.
     """
     if isinstance(wanted, Wires):
         with _switched(site, size, wanted) as found:
+            yield found
+    elif wanted == SLURM:
+        with _on_nodes(site, size) as found:
             yield found
     elif wanted is None and site.isolates_network and site.environment.joins_networks:
         with _loopback(site) as path:
@@ -145,13 +153,36 @@ def _loopback(site: Site) -> Iterator[str]:
 def barred(environment: Environment, kind: str) -> str | None:
     """Why launches of an environment can't meet on a network of this machine; None where they can.
 
-    `kind` is `switch`, `overlay` or `host`.
+    `kind` is `switch`, `overlay`, `host` or `slurm`.
     """
+    if kind == SLURM:
+        follows = environment.transport == "binds" and not environment.sets_quotas
+        why = "what srun starts on a node is not its launch, which a daemon, a monitor or a guest's kernel holds"
+        return None if follows else f"{environment.title}: {why}: take host, apptainer or charliecloud"
     if environment.bridges_networks:
         return None if kind == "switch" else f"{environment.title}: its guests meet on a switch alone"
     if environment.joins_networks or environment.shares_networks:
         return None
     return f"{environment.title} enters no network of this machine: its instances can't train together"
+
+
+@contextlib.contextmanager
+def _on_nodes(site: Site, size: int) -> Iterator[Meeting]:
+    if reason := barred(site.environment, SLURM):
+        raise UnavailableError(reason)
+    with held(site.environment, size) as found:
+        first = found[0]
+        if first.port is None:
+            raise UnavailableError(f"{WHERE}: {first.name} can't listen at {first.address}")
+        yield Meeting(
+            networks=(HOST_NETWORK,) * size,
+            address=first.address,
+            port=first.port,
+            interface=first.interface,
+            interfaces=None,
+            record=Network(kind=SLURM, nodes=tuple(one.name for one in found)),
+            nodes=tuple(found),
+        )
 
 
 @contextlib.contextmanager

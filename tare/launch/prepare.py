@@ -51,6 +51,7 @@ class Member:
         interface: that it talks over; `interfaces`: all that it should see, None where that is not known.
         own_address: where it has to be told.
         cpus: its own logical CPUs.
+        alone_there: no other member is on its machine.
     """
 
     rank: int
@@ -62,6 +63,7 @@ class Member:
     interface: str = "lo"
     interfaces: tuple[str, ...] | None = ("lo",)
     own_address: str | None = None
+    alone_there: bool = False
 
     def variables(self) -> dict[str, str]:
         """What the members' frameworks find each other by, named as torchrun, gloo and NCCL name it."""
@@ -69,7 +71,9 @@ class Member:
             "GLOO_SOCKET_IFNAME": self.interface,
             "NCCL_SOCKET_IFNAME": self.interface,
             "RANK": str(self.rank),
-            "LOCAL_RANK": str(self.rank),
+            **(
+                {"LOCAL_RANK": "0", "LOCAL_WORLD_SIZE": "1"} if self.alone_there else {"LOCAL_RANK": str(self.rank)}
+            ),
             "WORLD_SIZE": str(self.size),
             "MASTER_ADDR": self.address,
             "MASTER_PORT": str(self.port),

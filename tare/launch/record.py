@@ -12,7 +12,7 @@ from tare.core.process import Finished
 from tare.launch.conditions import CONDITIONS_INSIDE, crowding, deviations, share_cores
 from tare.launch.inside import on_another_kernel
 from tare.launch.program.base import TAIL_CHARACTERS
-from tare.launch.transport import Carried, Ready
+from tare.launch.transport import Binds, Carried, Ready
 from tare.model.conditions import Conditions
 from tare.model.records.launches import WORKER, Clock, Inside, LaunchRecord
 from tare.model.virtual_machine import GUEST_MARK, VirtualMachine
@@ -56,7 +56,9 @@ def record_of(finished: Finished, prepared: Ready, conditions: Conditions) -> La
         if inside is None and result.status == "failed":
             values["reason"] = console_reason(result.reason or finished.explain(), finished.stderr)
     elsewhere = inside is not None and on_another_kernel(inside.facts)
-    blind = OTHER_KERNEL if elsewhere else () if program.kind == WORKER else CONDITIONS_INSIDE
+    blind: tuple[str, ...] = OTHER_KERNEL if elsewhere else () if program.kind == WORKER else CONDITIONS_INSIDE
+    if elsewhere and carried.name == Binds.name:  # a node of a job, whose CPUs have the numbers of ours
+        blind = ("namespaces",)
     unseen = tuple(dict.fromkeys((*prepared.environment.unseen_here(), *blind)))
     if unseen:
         values["unseen"] = unseen

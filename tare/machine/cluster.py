@@ -1,7 +1,8 @@
 """What a Slurm cluster says of its nodes: those that a study names, how many CPUs, how long a job may take.
 
-A machine of a study is one node. Which one is chosen once, and written down before the first job: all that is said
-of the machine, and all rounds of its campaigns, are of this node.
+A machine of a study is one node, or with groups over several nodes a set of them. Which is chosen once, and written
+down before the first job: all that is said of the machine, and all rounds of its campaigns, are of this node and,
+where a group trains, of those with it.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ import math
 import re
 import shutil
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
 from typing import ClassVar
@@ -39,6 +40,7 @@ class Node:
         minutes: the longest that a job may take in the partition; None for no limit.
         features: what constraints ask for.
         state: as sinfo has it in short, such as `idle`, `alloc`, `drain*`.
+        others: names of the nodes on which further members of its groups train.
     """
 
     name: str
@@ -48,6 +50,7 @@ class Node:
     minutes: float | None
     features: tuple[str, ...]
     state: str
+    others: tuple[str, ...] = ()
 
     @property
     def works(self) -> bool:
@@ -62,6 +65,7 @@ class Place(FileRecord):
     REMAKE: ClassVar[str] = "remove it: a node is then chosen again"
 
     node: str
+    others: tuple[str, ...] = ()  # those with it, on which further members of its groups train
 
 
 def read_sinfo(text: str) -> list[Node]:
@@ -144,27 +148,35 @@ def _asked(asked: Nodes) -> str:
     return " ".join(f"{word} {value}" for word, value in told.items() if value) or "at all"
 
 
-def placed(machines: Mapping[str, Measured], files: Mapping[str, Path], wanted: Collection[str]) -> dict[str, Node]:
+def placed(
+    machines: Mapping[str, Measured], files: Mapping[str, Path], wanted: Collection[str], size: int = 1
+) -> dict[str, Node]:
     """The node of each machine: what its file says; of the others one that works, idle ones first, each another.
 
     Args:
         machines: by name those of the study.
         files: where the place of each is written, or will be.
         wanted: names of those that are measured now.
+        size: nodes that each has, itself and `Node.others`.
 
     Raises:
         UnavailableError, UserError: as `nodes_of`; a node is gone or does not work; there are too few.
         IntegrityError: a file is damaged.
     """
-    before = {name: read(Place, path).node for name, path in files.items() if path.exists()}
-    taken = set(before.values())
+    before = {name: read(Place, path) for name, path in files.items() if path.exists()}
+    taken = {node for one in before.values() for node in (one.node, *one.others)}
     found = {}
     for name in wanted:
+        machine, others = machines[name], list(before[name].others) if name in before else []
         if name in before:
-            found[name] = _as_before(name, machines[name], before[name], files[name])
+            node, *_ = [_as_before(name, machine, one, files[name]) for one in (before[name].node, *others)]
         else:
-            found[name] = _another(machines[name], taken)
-            taken.add(found[name].name)
+            node = _another(machine, taken, size)
+            taken.add(node.name)
+        while len(others) < size - 1:
+            others.append(_another(machine, taken, size, beside=node.name).name)
+            taken.add(others[-1])
+        found[name] = replace(node, others=tuple(others))
     return found
 
 
@@ -182,18 +194,20 @@ def _as_before(name: str, machine: Measured, before: str, path: Path) -> Node:
     raise UserError(f"{WHERE}: {name}: Slurm has its node {before} no more: {again}")
 
 
-def _another(machine: Measured, taken: Collection[str]) -> Node:
-    """A node that works, and is no other machine if it can be helped; those of one kind are never the same."""
+def _another(machine: Measured, taken: Collection[str], size: int, beside: str | None = None) -> Node:
+    """A node that works, and is no other machine if it can be helped; those of one kind are never the same, nor is
+    one `beside` the first of a group.
+    """
     nodes = nodes_of(machine.kind, machine.nodes)
-    work = [node for node in nodes if node.works]
-    if len(work) < machine.nodes.nodes:
+    work, needed = [node for node in nodes if node.works], machine.nodes.nodes * size
+    if len(work) < needed:
         states = ", ".join(f"{node.name} is {node.state}" for node in nodes)
         raise UserError(
-            f"{WHERE}: {machine.kind}: {machine.nodes.nodes} of its nodes are needed, and {len(work)} work "
+            f"{WHERE}: {machine.kind}: {needed} of its nodes are needed, and {len(work)} work "
             f"({states}); `sinfo -R` says why"
         )
     free = [node for node in work if node.name not in taken]
-    if not free and machine.number is not None:
+    if not free and (machine.number is not None or beside is not None):
         raise UserError(
             f"{WHERE}: {machine.kind}: all of its nodes that work are other machines of the study already; "
             "ask for fewer `nodes`"
@@ -201,20 +215,21 @@ def _another(machine: Measured, taken: Collection[str]) -> Node:
     return min(free or work, key=lambda node: (not node.state.startswith("idle"), node.name))
 
 
-def resources(machine: Measured, node: Node, expected_s: float) -> dict[str, int | str]:
+def resources(machine: Measured, node: Node, expected_s: float, size: int | None = None) -> dict[str, int | str]:
     """What a job that measures is submitted with, in the words of Snakemake's plugin for Slurm.
 
     Args:
         machine: that is measured.
         node: that it is.
         expected_s: seconds that the plan expects of the job.
+        size: nodes that it takes, a task on each; None where no job of the study takes several.
 
     Raises:
         UserError: the job may not take as long there as it is expected to.
     """
     asked = machine.nodes
     longest = min((limit for limit in (asked.minutes, node.minutes) if limit is not None), default=math.inf)
-    needed = expected_s / 60
+    needed, names = expected_s / 60, [node.name, *node.others][: size or 1]
     if longest < needed:
         raise UserError(
             f"{WHERE}: {machine.kind}: a job is expected to take {math.ceil(needed)} minutes, and may take "
@@ -225,10 +240,20 @@ def resources(machine: Measured, node: Node, expected_s: float) -> dict[str, int
         "slurm_account": asked.account,
         "qos": asked.qos,
         "constraint": asked.constraint,
-        "gpu": asked.gpus or None,
+        **_devices(asked.gpus, size),
         "cpus_per_task": asked.cpus or node.cpus,
         "runtime": math.floor(min(longest, max(LEAST_MINUTES, math.ceil(SPARE * needed)))),
-        "slurm_extra": f"--exclusive --nodelist={node.name}",
+        "nodes": size,
+        "slurm_extra": f"--exclusive --nodelist={','.join(names)}",
         "mem_mb": node.memory_mib,  # all of it: a site may else give a share that goes by CPUs
     }
     return {word: value for word, value in found.items() if value is not None}
+
+
+def _devices(gpus: int, size: int | None) -> dict[str, int | str | None]:
+    """GPUs and tasks: of each node, where a job takes several. The plugin gives tasks to each GPU of a job that has
+    some; without them Slurm gives one to each node.
+    """
+    if size is None:
+        return {"gpu": gpus or None}
+    return {"gres": f"gpu:{gpus}"} if gpus else {"tasks": size}

@@ -10,8 +10,9 @@ from pydantic import Field
 from tare.model.schema import Record
 
 ExchangeKind = Literal["all-reduce", "parameter-server"]
-NetworkKind = Literal["switch", "overlay", "overlay-of-containers", "host"]
+NetworkKind = Literal["switch", "overlay", "overlay-of-containers", "host", "slurm"]
 SERVED = "parameter-server"
+SLURM: Literal["slurm"] = "slurm"  # the network of a group whose members have a node of a cluster each
 
 
 class StudyConditions(Record):

@@ -15,7 +15,10 @@ from tare.core.errors import UserError
 # Keys of studies.
 KEYS: Mapping[tuple[str, ...], str] = {
     ("turns",): "training steps are measured in every whole run; `rounds: steps` says at which levels, how many",
-    ("distributed", "hosts"): "instances train on one machine, over `network: switch`",
+    (
+        "distributed",
+        "hosts",
+    ): "instances train on one machine (`network: switch`) or on nodes of a cluster (`network: slurm`)",
     ("arms", "turns"): "name these arms in `arms: rounds`, whose campaigns measure whole runs and training steps",
 }
 TURNS = "turns"  # a kind of campaigns
@@ -23,7 +26,7 @@ TURNS = "turns"  # a kind of campaigns
 LEVELS: Mapping[str, str] = {
     "network=swarm": "take network=overlay, a VXLAN over the switch",
     "network=own": "take network=switch, or network=host for the host's own",
-    "network=hosts": "take network=switch, on one machine",
+    "network=hosts": "take network=switch, on one machine, or network=slurm, on nodes of a cluster",
     **dict.fromkeys(("root=disk", "root=virtiofs"), "drop it; a virtual machine's root is a disk"),
     **dict.fromkeys(("vcpus=free", "vcpus=pinned"), "drop it; a virtual machine's processors share its CPUs"),
     **dict.fromkeys(("memory=ordinary", "memory=huge"), "drop it; a virtual machine's memory is of ordinary pages"),

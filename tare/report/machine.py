@@ -10,6 +10,7 @@ from typing import Any
 from tare.analysis.capacity import ceilings
 from tare.analysis.capacity.roofs import roofs
 from tare.core.files import canonical_json
+from tare.literature.finding import listed
 from tare.machine.gpu_health import gpu_flags
 from tare.model.data_sets import IMAGENET_MEAN, IMAGENET_SPREAD
 from tare.model.journals.sealed import SealedCampaign
@@ -17,14 +18,14 @@ from tare.model.journals.units import counted, others_in
 from tare.model.records.campaigns import Others
 from tare.model.records.images import Channels, TreeRecord
 from tare.model.records.launches import WORKER, Facts, LaunchRecord
-from tare.model.records.machine import MachineRecord
+from tare.model.records.machine import MachineRecord, unlike
 from tare.model.registry import HOST, SINGLE
 from tare.model.roles import CONTROL, read_role
 from tare.model.studies.arms import stack_of
 from tare.model.studies.layout import is_headline
 from tare.model.studies.stacks import BOUND, is_official, load_stack
 from tare.report.evidence import Campaign, Evidence
-from tare.report.words.labels import env_title, facts_of, workload_title
+from tare.report.words.labels import alike_titles, env_title, facts_of, workload_title
 from tare.report.words.layout import UNAVAILABLE, Row, Table, by_environment, field, value_text
 from tare.report.words.quantities import prefixed, seconds, size_bytes, units_text
 
@@ -313,6 +314,11 @@ def _fact_rows(machine: MachineRecord | None, names: Mapping[str, str]) -> list[
 def machine_table(evidence: Evidence) -> Table:
     """The machine, as papers have a table of theirs."""
     facts = _fact_rows(evidence.machine, facts_of("machine"))
+    if evidence.machine is not None and (nodes := evidence.machine.nodes):
+        facts.append(["Nodes of its groups", ", ".join(nodes)])
+        differing = unlike([*nodes.values()])
+        told = [title for fact, title in alike_titles() if fact in differing]
+        facts.append(["They differ in", listed(told) if told else "nothing that is told here"])
     return Table(caption="This machine", columns=["", "value"], rows=facts, wide=False)
 
 

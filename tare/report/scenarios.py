@@ -14,6 +14,7 @@ from tare.analysis.capacity.network import Wire, gradient_rates, measured_on, po
 from tare.analysis.launch_rows import SLOWDOWN
 from tare.literature import published
 from tare.literature.measured_here import why_absent
+from tare.model.conditions import SLURM
 from tare.model.levels import levels_in, levels_text
 from tare.model.records.launches import CONTENTION
 from tare.model.records.measured import NetworkRecord
@@ -57,6 +58,7 @@ NETWORKS = {
     "overlay": "overlay (VXLAN)",
     "overlay-of-containers": "overlay (VXLAN) for containers, switch for others",
     "host": "host's network",
+    SLURM: "nodes of a cluster",
 }
 
 
@@ -207,10 +209,15 @@ def about(evidence: Evidence) -> str:
     each = "; ".join(f"{workload_title(name)} {words}" for name, words in told.items())
     served = " and one more that serves parameters" if wanted.exchange == SERVER else ""
     until = f" Each stops after its steps, whatever its samples: {each}." if each else ""
+    shares = (
+        "What is measured is of these nodes together, their network included."
+        if wanted.network == SLURM
+        else "All run on this one machine and share its CPUs, memory and caches: what is measured is the network's "
+        "and the runtime's part, not what more machines would add."
+    )
     return (
-        f"{wanted.workers} instances train together{served}, by {WAYS[wanted.exchange]}, {_wires(wanted)}. All run "
-        "on this one machine and share its CPUs, memory and caches: what is measured is the network's and the "
-        f"runtime's part, not what more machines would add.{until}"
+        f"{wanted.workers} instances train together{served}, by {WAYS[wanted.exchange]}, {_wires(wanted)}. "
+        f"{shares}{until}"
     )
 
 
@@ -218,6 +225,8 @@ def _wires(wanted: Distributed) -> str:
     """What instances meet on."""
     if wanted.network == "host":
         return "all on the host's own network, without a limit"
+    if wanted.network == SLURM:
+        return "each on a node of the cluster for itself, over the network by which Slurm reaches that"
     rate, delay = wanted.rate_mbit_per_s, wanted.delay_ms
     cable = "as fast as this machine is" if rate is None else f"{significant(rate)} Mbit/s either way (tc tbf)"
     late = f", packets held back by {significant(delay)} ms (netem)" if delay else ""

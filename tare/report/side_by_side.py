@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -17,23 +17,17 @@ from tare.analysis.machines import ALONE, TOGETHER
 from tare.core.files import write_text
 from tare.literature.finding import listed
 from tare.machine.shared_files import clock_is_off
-from tare.model.records.machine import MachineRecord
+from tare.model.records.machine import MachineRecord, unlike
 from tare.model.roles import CONTROL
 from tare.model.studies.layout import arm_of
 from tare.report import pages
 from tare.report.answer import KINDS, asked_title
 from tare.report.figures import style
-from tare.report.words.labels import env_order, env_title, facts_of, workload_title
+from tare.report.words.labels import alike_titles, env_order, env_title, workload_title
 from tare.report.words.layout import Cell, Row, Table, value_text
 from tare.report.words.wording import missing, percent, signed, tally
 
 TEMPLATE = "side_by_side.html.j2"
-# Facts that machines of one kind should have alike; memory as far as a per cent.
-ALIKE = (
-    *("cpu_model", "cpu_logical", "cpu_allowed", "cpu_governor", "cpu_mitigations", "memory_bytes"),
-    *("transparent_huge_pages", "virtualisation", "architecture", "kernel", "distribution", "libc"),
-)
-NEAR = 0.01
 NOT_COMPARED = "not compared"
 QUESTION = ["workload", "metric", "campaign", "environment"]
 SPREADS = ("between_sd", "between_low", "between_high")
@@ -170,8 +164,8 @@ def warnings(machines: Mapping[str, MachineRecord], kinds: Mapping[str, str]) ->
     told = []
     for kind in dict.fromkeys(kinds.values()):
         names = [name for name in machines if kinds[name] == kind]
-        other = [title for fact, title in titles() if not _alike([getattr(machines[name], fact) for name in names])]
-        if other:
+        differing = unlike([machines[name] for name in names])
+        if other := [title for fact, title in alike_titles() if fact in differing]:
             told.append(
                 f"Machines of {kind} are meant to be equal, and differ in: {listed(other)}. What they tell "
                 "together is of unequal machines; name a constraint that leaves equal ones."
@@ -192,23 +186,11 @@ def warnings(machines: Mapping[str, MachineRecord], kinds: Mapping[str, str]) ->
     return told
 
 
-def titles() -> list[tuple[str, str]]:
-    """Facts that machines of one kind should have alike, with their titles."""
-    named = {**facts_of("device"), **facts_of("software"), **facts_of("machine")}
-    return [(fact, named.get(fact, fact.replace("_", " "))) for fact in ALIKE]
-
-
-def _alike(values: Sequence[Any]) -> bool:
-    if all(isinstance(value, int) for value in values):
-        return bool(max(values) - min(values) <= NEAR * max(values))
-    return len({str(value) for value in values}) == 1
-
-
 def facts(machines: Mapping[str, MachineRecord]) -> Table:
     """What each machine is."""
     rows: list[Row] = [
         [title, *(value_text(fact, getattr(record, fact)) for record in machines.values())]
-        for fact, title in [*titles(), ("host_name", "Host name")]
+        for fact, title in [*alike_titles(), ("host_name", "Host name")]
         if fact != "cpu_mitigations"
     ]
     rows.append(["GPUs", *(_gpus(record) for record in machines.values())])

@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from tare.model.conditions import SLURM
 from tare.model.registry import DISTRIBUTED, SHARED, describe_workload
 from tare.model.studies import arms
 from tare.model.studies.layout import stack_record
@@ -224,10 +225,11 @@ def _compiled_s(arm: arms.Arm | None, name: str, settings: Batch) -> float:
 
 def _group_s(group: Distributed, name: str, settings: Batch, cpus: int) -> float:
     """A whole run of instances that train together: what they compute, and their gradients by the cable's rate."""
-    rate = None if group.network == "host" else group.rate_mbit_per_s
+    rate = None if group.network in ("host", SLURM) else group.rate_mbit_per_s
     size_bytes = GRADIENT_BYTES * describe_workload(name, settings.options)["parameters"]
     run = _run(name, settings)
-    starts_s = run.work.once_s * max(1.0, (group.workers + (group.exchange == SERVER)) / cpus)
+    on_one = 1 if group.network == SLURM else group.workers + (group.exchange == SERVER)
+    starts_s = run.work.once_s * max(1.0, on_one / cpus)
     work = Work(
         once_s=GROUP_S + starts_s,
         each_s=GROUP_TIMES * run.work.each_s,

@@ -1,4 +1,4 @@
-"""Several instances that train together: each whole run is a group, on a switch or the host's network.
+"""Several instances that train together: each whole run is a group, on a switch, the host's network, or nodes.
 
 Nothing runs beside a unit. `Conditions.group` says how many instances, how they exchange gradients, over what.
 Every instance trains on all samples, in an order of its own, as the benchmark of nthu2018 does: a run has as many
@@ -9,15 +9,14 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterator
-from typing import Literal
 
-from tare.launch import networks
+from tare.launch import networks, nodes
 from tare.launch.group import launch_group
-from tare.launch.networks import HOST_NETWORK, Wires, switched
+from tare.launch.networks import HOST_NETWORK, Plain, Wires, switched
 from tare.launch.place import Site
 from tare.launch.program import Runnable, with_more
 from tare.launch.scenarios import Around, Problem
-from tare.model.conditions import Conditions, Group
+from tare.model.conditions import SLURM, Conditions, Group
 from tare.model.environment import Environment
 from tare.model.records.launches import LaunchRecord
 
@@ -26,13 +25,16 @@ SWITCH, OVERLAY, OVERLAY_OF_CONTAINERS = "switch", "overlay", "overlay-of-contai
 
 @contextlib.contextmanager
 def surround(around: Around) -> Iterator[Problem]:
-    """A switch as asked for can be had; that is all.
+    """A switch as asked for, or as many nodes, can be had; that is all.
 
     Raises:
-        UnavailableError: it can't.
+        UnavailableError: they can't.
     """
-    network = network_of(group_of(around.conditions))  # an overlay, if any has one
-    if isinstance(network, Wires):
+    group = group_of(around.conditions)
+    network = network_of(group)  # an overlay, if any has one
+    if network == SLURM:
+        nodes.allocation(group.size)
+    elif isinstance(network, Wires):
         with switched(around.environment, 1, network):
             pass
     yield lambda: None
@@ -62,11 +64,11 @@ def group_of(conditions: Conditions | None) -> Group:
     return conditions.group
 
 
-def network_of(group: Group, environment: Environment | None = None) -> Wires | Literal["host"]:
+def network_of(group: Group, environment: Environment | None = None) -> Wires | Plain:
     """What a group of an environment meets on; of None, as those that have an overlay."""
     kind = environment.network_of(group.network) if environment is not None else group.network
-    if group.network == HOST_NETWORK:
-        return HOST_NETWORK
+    if group.network == HOST_NETWORK or group.network == SLURM:
+        return group.network
     rate = group.rate_mbit_per_s
     return Wires(
         rate_bit_per_s=None if rate is None else rate * 1e6,

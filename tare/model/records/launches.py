@@ -476,12 +476,13 @@ class Inside(Record):
 class Network(Record):
     """What a group met on, where that was chosen."""
 
-    # a switch with a namespace for each member, an overlay over one, or the host's own network
-    kind: Literal["switch", "overlay", "host"]
+    # a switch with a namespace for each member, an overlay over one, the host's own network, or a job's nodes
+    kind: Literal["switch", "overlay", "host", "slurm"]
     # `rate_bit_per_s`, `delay_ms`: of each member's cable, as they were set; None and 0 for none
     rate_bit_per_s: float | None = None
     delay_ms: float = 0.0
     by_launches: bool = False  # the namespaces were those of further launches, which computed nothing
+    nodes: tuple[str, ...] = ()  # of a job, that of each member
 
 
 class Clock(Record):

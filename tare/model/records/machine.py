@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -11,6 +11,12 @@ from pydantic import Field
 from tare.model.machines import MachineName
 from tare.model.schema import FileRecord, Natural, Record, read
 
+# Facts that machines of one kind, and nodes of one group, should have alike; memory as far as a per cent.
+ALIKE = (
+    *("cpu_model", "cpu_logical", "cpu_allowed", "cpu_governor", "cpu_mitigations", "memory_bytes"),
+    *("transparent_huge_pages", "virtualisation", "architecture", "kernel", "distribution", "libc"),
+)
+NEAR = 0.01
 GpuFact = str | int | float | bool | None | Mapping[str, str]
 
 
@@ -78,10 +84,23 @@ class MachineRecord(FileRecord, Processor):
     # NVIDIA's devices, each a mapping of facts as nvidia-smi or NVML tells them
     gpus: tuple[Mapping[str, GpuFact], ...] | None = None
     reasons: Mapping[str, str] = Field(default_factory=dict)
+    # of a machine that is several nodes of a cluster, by Slurm's names; the first is that which is described above
+    nodes: Mapping[str, MachineRecord] = Field(default_factory=dict)
 
     def told(self) -> dict[str, Any]:
         """Facts by name, those only that the record has."""
-        return {name: value for name, value in self.to_json().items() if name != "reasons"}
+        return {name: value for name, value in self.to_json().items() if name not in ("reasons", "nodes")}
+
+
+def unlike(machines: Sequence[MachineRecord]) -> list[str]:
+    """Those of ALIKE in which machines differ."""
+    return [fact for fact in ALIKE if not _alike([getattr(one, fact) for one in machines])]
+
+
+def _alike(values: Sequence[Any]) -> bool:
+    if all(isinstance(value, int) for value in values):
+        return bool(max(values) - min(values) <= NEAR * max(values))
+    return len({str(value) for value in values}) == 1
 
 
 def read_machine(path: Path) -> MachineRecord | None:

@@ -54,7 +54,7 @@ BESIDE = {"neighbour": ("large", "small"), "limits": ("none", "cpuset", "quota")
 # How instances that train together exchange gradients, and over what; factors of the scenario `distributed` alone.
 GROUPED = {
     "exchange": ("all-reduce", "parameter-server"),
-    "network": ("switch", "overlay", "overlay-of-containers", "host"),
+    "network": ("switch", "overlay", "overlay-of-containers", "host", "slurm"),
 }
 NEEDS_CUDA = {
     "tf32": "TF32 is a mode of tensor cores",

@@ -20,7 +20,7 @@ from pydantic import AfterValidator, Field
 from tare.core.errors import UserError
 from tare.core.files import project_root, sha256_text
 from tare.model import former
-from tare.model.conditions import ExchangeKind, Group, NetworkKind, StudyConditions
+from tare.model.conditions import SERVED, SLURM, ExchangeKind, Group, NetworkKind, StudyConditions
 from tare.model.records.campaigns import VERDICT_UNITS, Measured, Sampling
 from tare.model.registry import (
     DISTRIBUTED,
@@ -304,7 +304,7 @@ class Distributed(Record):
     # how they exchange gradients: DistributedDataParallel's all-reduce, or a parameter server
     exchange: ExchangeKind = "all-reduce"
     # a switch, with a network namespace for each instance; an overlay (VXLAN) over such a switch, of all or of
-    # containers alone; or the host's own network
+    # containers alone; the host's own network; or a node of a cluster for each (`slurm`)
     network: NetworkKind = "switch"
     # of an instance's cable to the switch, either way; None for as fast as it is
     rate_mbit_per_s: Annotated[float, Field(ge=1, le=400_000)] | None = 1000.0
@@ -338,6 +338,14 @@ class Distributed(Record):
     def group(self) -> Group:
         """What every launch of a group is told of it."""
         return Group(**{name: getattr(self, name) for name in Group.model_fields})
+
+    @property
+    def nodes(self) -> int:
+        """Nodes of a cluster that the largest group takes which has one for each instance; 1 where none does."""
+        varied = [arm for arm in map(arms.parse, self.arms) if arm.is_grouped]
+        levels = [self.levels, *(arms.levels_of(self.levels, arm) for arm in varied)]
+        sizes = [self.workers + (one["exchange"] == SERVED) for one in levels if one["network"] == SLURM]
+        return max(sizes, default=1)
 
     def trained(self, study: Iterable[str]) -> tuple[str, ...]:
         """The workloads of a study that are trained so."""
@@ -840,7 +848,7 @@ def _check_distributed(study: Study) -> None:
         warmup = describe_workload(name, study.workloads[name].options).get("warmup_steps", 0)
         if own.steps is not None and own.steps <= warmup:
             raise UserError(f"{where}: steps: {own.steps} leave none to time: {warmup} of {name} warm up")
-    if own.network == "host" and own.delay_ms:
+    if own.network in ("host", SLURM) and own.delay_ms:
         raise UserError(f"{where}: delay_ms: the network of a host is left as it is; take network: switch")
     for text, arm in varied.items():
         wrong = None
@@ -852,6 +860,12 @@ def _check_distributed(study: Study) -> None:
             wrong = f"can't be had with {unable[0]}, which makes no batch of its own; drop one of the two"
         if wrong:
             raise UserError(f"{where}: arms: {text} {wrong}")
+    if own.nodes > 1 and not study.machines:
+        raise UserError(f"{where}: network: slurm takes a node for each instance: name some in `machines`")
+    if own.nodes > 1 and study.conditions.page_cache == "cold":
+        raise UserError(
+            f"{where}: network: slurm: no other node's page cache can be dropped; take page_cache: warm"
+        )
 
 
 PRIMARY = (
@@ -1084,7 +1098,8 @@ def reduced(
         part["shared"] = {key: shared[key] for key in used if key in shared}
     distributed = part.pop("distributed", None)
     if distributed is not None and (scenario == DISTRIBUTED or kind == "network"):
-        used = OF_NETWORKS if kind == "network" else (*OF_GROUPS, *(("arm_units",) if arm else ()))
+        spanned = ("network",) if distributed.get("network") == SLURM else ()
+        used = (*OF_NETWORKS, *spanned) if kind == "network" else (*OF_GROUPS, *(("arm_units",) if arm else ()))
         part["distributed"] = {key: distributed[key] for key in used if key in distributed}
         if kind == "network":
             part["environments"] = distributed.get("environments") or study["environments"]

@@ -7,6 +7,7 @@ from functools import cache
 from pathlib import Path
 
 from tare.core.errors import TareError
+from tare.model.records.machine import ALIKE
 from tare.model.registry import describe_workload, environment
 from tare.model.roles import CONTROL, read_role
 from tare.model.studies.study import HOST
@@ -30,6 +31,12 @@ SHORT = {CONTROL: "Host again"}
 def facts_of(table: str) -> dict[str, str]:
     """Titles of the facts that a table shows: of the machine, its software, its device, a GPU, a reference."""
     return {fact: title for fact, (title, tables) in FACTS.items() if table in tables.split()}
+
+
+def alike_titles() -> list[tuple[str, str]]:
+    """Facts that machines of one kind, and nodes of one group, should have alike, with their titles."""
+    named = {**facts_of("device"), **facts_of("software"), **facts_of("machine")}
+    return [(fact, named.get(fact, fact.replace("_", " "))) for fact in ALIKE]
 
 
 def metric_title(metric: str) -> str:

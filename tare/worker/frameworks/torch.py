@@ -57,10 +57,10 @@ class Torch(frameworks.Framework):
         if os.environ.get("MASTER_ADDR") in ("127.0.0.1", "localhost"):
             os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")
         if self.device == "cuda":
-            devices = self.module.cuda.device_count()
-            if devices < size:
+            devices, here = self.module.cuda.device_count(), int(os.environ.get("LOCAL_WORLD_SIZE", size))
+            if devices < here:
                 said = "{} instances need a CUDA device each, and NCCL takes none twice: this machine has {}"
-                raise frameworks.Unable(said.format(size, devices))
+                raise frameworks.Unable(said.format(here, devices))
             self.module.cuda.set_device(int(os.environ["LOCAL_RANK"]))
         backend = "nccl" if self.device == "cuda" else "gloo"
         self.module.distributed.init_process_group(backend, rank=rank, world_size=size)
