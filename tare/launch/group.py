@@ -13,6 +13,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from tare.core.errors import UnavailableError
+from tare.core.process import Finished
 from tare.launch.channel import Conversation
 from tare.launch.conditions import choose_cpus, drop_page_cache
 from tare.launch.networks import Meeting, Plain, Wires, meeting
@@ -187,7 +188,11 @@ def _watch(live: Sequence[Live], conditions: Conditions) -> tuple[int, Status, s
 
 def _ended(one: Live, conditions: Conditions) -> LaunchRecord:
     """The record of a member that has ended."""
-    finished = one.talk.end(timeout_s=END_S)
+    return _record(one, one.talk.end(timeout_s=END_S), conditions)
+
+
+def _record(one: Live, finished: Finished, conditions: Conditions) -> LaunchRecord:
+    """The record of a member, with its node's clock beside ours."""
     if one.node is not None:
         one.ready.carried.clock = one.node.compared()
     return record_of(finished, one.ready, conditions)
@@ -205,8 +210,7 @@ def _together(
         found = one.record
         if found is None:
             assert culprit is not None
-            one.talk.kill()
-            found = _ended(one, conditions)
+            found = _record(one, one.talk.kill(), conditions)
             late = one.rank == culprit[0]
             reason = culprit[2] if late else f"ended with its group: {culprit[2]}"
             found = found.replace(status=culprit[1] if late else "stopped", reason=reason)

@@ -348,6 +348,9 @@ def test_fewer_cuda_devices_than_processes_are_refused_before_anybody_joins(monk
     says = "^2 instances need a CUDA device each, and NCCL takes none twice: this machine has 1$"
     with pytest.raises(frameworks.Unable, match=says):
         joined(1, "cuda", monkeypatch, 0, 2)
+    monkeypatch.setenv("LOCAL_WORLD_SIZE", "1")
+    named = {"rank": 0, "world_size": 2}
+    assert joined(1, "cuda", monkeypatch, 0, 2).module.calls[-1] == ("group", "nccl", named), "each on its own node"
 
 
 def test_a_framework_that_trains_alone_says_so(launches):

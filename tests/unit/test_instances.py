@@ -77,12 +77,31 @@ def config():
         ({"arms": ["allocator=steady"]}, "is no factor of a group"),
         ({"arms": ["input=synthetic"]}, "can't be had with mnist_cnn"),
         ({"sizes_kib": [1]}, "distributed: sizes_kib"),
+        ({"network": "slurm"}, "network: slurm takes a node for each instance: name some in `machines`"),
+        ({"arms": ["network=slurm"]}, "network: slurm takes a node for each instance"),
+        ({"network": "slurm", "delay_ms": 1.0}, "take network: switch"),
     ],
 )
 def test_what_is_wrong_with_a_group_is_named_in_one_line(config, values, says):
     with pytest.raises(UserError) as caught:
         study.check({**config, "distributed": {**config["distributed"], **values}})
     assert says in str(caught.value) and "\n" not in str(caught.value)
+
+
+def test_the_largest_group_over_nodes_says_how_many_a_machine_is(config):
+    def sized(**values):
+        return study.check({**config, "machines": ["thin"], "distributed": values}).distributed.nodes
+
+    assert sized() == sized(exchange="parameter-server") == 1
+    assert sized(network="slurm", workers=3) == sized(arms=["network=slurm"], workers=3) == 3
+    assert sized(network="slurm", arms=["exchange=parameter-server"]) == 3, "the server has a node too"
+    cold = {**config["conditions"], "page_cache": "cold"}
+    with pytest.raises(UserError, match="no other node's page cache can be dropped"):
+        study.check({**config, "machines": ["thin"], "conditions": cold, "distributed": {"network": "slurm"}})
+    part = study.reduced(
+        study.check({**config, "machines": ["thin"], "distributed": {"network": "slurm"}}).to_json(), "network"
+    )
+    assert part["distributed"]["network"] == "slurm"
 
 
 def test_scenario_and_key_need_each_other(config):

@@ -1,6 +1,7 @@
 """Compute nodes that a study names: how they are given, which a run takes, what Slurm is asked and told."""
 
 import os
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -162,6 +163,40 @@ def test_a_machine_is_one_node_an_idle_one_first_and_stays_it(told, tmp_path):
     assert places(tmp_path, thin=asked()) == {"thin": "n2"}, "what was written counts"
     several = dict.fromkeys(("thin", "fat", "wide", "more"), asked())
     assert places(tmp_path, **several) == {"thin": "n2", "fat": "n1", "wide": "n3", "more": "n1"}
+
+
+def test_a_machine_of_groups_is_a_set_of_nodes_and_a_job_takes_as_many_as_train(told, tmp_path):
+    told(NODES.format("alloc", "idle", "idle"))
+    machine, file = machines.Measured(kind="thin", nodes=asked(partition="thin")), {"thin": tmp_path / "thin.json"}
+    (node,) = cluster.placed({"thin": machine}, file, ["thin"], 2).values()
+    assert (node.name, node.others) == ("n2", ("n3",))
+    cluster.Place(node=node.name, others=node.others).write(file["thin"])
+    (more,) = cluster.placed({"thin": machine}, file, ["thin"], 3).values()
+    assert (more.name, more.others) == ("n2", ("n3", "n1")), "those that it has stay"
+    (fewer,) = cluster.placed({"thin": machine}, file, ["thin"]).values()
+    assert fewer.others == ("n3",)
+    alone, both = cluster.resources(machine, node, 60.0, 1), cluster.resources(machine, node, 60.0, 2)
+    assert both == {
+        "slurm_partition": "thin", "cpus_per_task": 32, "runtime": 10, "mem_mb": 64000, "nodes": 2, "tasks": 2,
+        "slurm_extra": "--exclusive --nodelist=n2,n3",
+    }  # fmt: skip
+    assert alone == {**both, "nodes": 1, "tasks": 1, "slurm_extra": "--exclusive --nodelist=n2"}
+    devices = replace(machine, nodes=asked(partition="thin", gpus=4))
+    on_gpus = cluster.resources(devices, node, 60.0, 2)
+    assert on_gpus["gres"] == "gpu:4" and not {"gpu", "tasks"} & set(on_gpus), "of each node"
+    told(NODES.format("alloc", "idle", "down*"))
+    with pytest.raises(UserError, match=r"its node n3 is down\*"):
+        cluster.placed({"thin": machine}, file, ["thin"], 2)
+    told(NODES.format("idle", "idle", "idle").splitlines(keepends=True)[0])
+    with pytest.raises(UserError, match="2 of its nodes are needed, and 1 work"):
+        cluster.placed({"thin": machine}, {"thin": tmp_path / "none.json"}, ["thin"], 2)
+
+
+def test_machines_of_groups_share_no_node(told, tmp_path):
+    told(NODES.format("idle", "idle", "idle"))
+    pair = machines.measured({"thin": asked(), "fat": asked()})
+    with pytest.raises(UserError, match="fat: all of its nodes that work are other machines"):
+        cluster.placed(pair, {name: tmp_path / name for name in pair}, list(pair), 3)
 
 
 def test_equal_nodes_are_different_nodes_also_when_one_is_measured_alone(told, tmp_path):

@@ -252,7 +252,7 @@ def test_of_a_group_only_members_that_did_not_end_well_are_cleaned_up(monkeypatc
             one.record = status and LaunchRecord(status=status, reason=None if status == "ok" else "it died")
 
     monkeypatch.setattr(
-        group, "meeting", lambda site, size, network: contextlib.nullcontext(SimpleNamespace(record=None))
+        group, "meeting", lambda site, size, network: contextlib.nullcontext(SimpleNamespace(record=None, nodes=()))
     )
     monkeypatch.setattr(group, "ready", ready_one)
     monkeypatch.setattr(group, "members_at", lambda place, size, cpus: list(range(size)))
@@ -432,7 +432,7 @@ def test_a_group_is_told_from_its_first_start_to_its_last_end(monkeypatch):
 def test_a_group_from_a_cold_disk_drops_what_is_in_memory_once(monkeypatch, cache, dropped):
     done, talk = [], SimpleNamespace(go=lambda: done.append("go"))
     prepared = SimpleNamespace(start=lambda: done.append("start") or talk)
-    place = contextlib.nullcontext(SimpleNamespace(record=None))
+    place = contextlib.nullcontext(SimpleNamespace(record=None, nodes=()))
     monkeypatch.setattr(group, "meeting", lambda site, size, network: place)
     monkeypatch.setattr(group, "ready", lambda *_, **__: contextlib.nullcontext(prepared))
     monkeypatch.setattr(group, "members_at", lambda place, size, cpus: list(range(size)))
