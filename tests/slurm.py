@@ -20,7 +20,7 @@ from waiting import wait_until
 
 COMMANDS = ("sbatch", "srun", "squeue", "sinfo", "sacct", "scancel", "scontrol")
 READY_S, END_S = 60.0, 20.0
-NODES = ("n1", "n2")
+NODES = ("n1", "n2", "n3")
 CONF = """ClusterName=tare
 SlurmctldHost=localhost(127.0.0.1)
 SlurmUser=root
@@ -34,7 +34,7 @@ StateSaveLocation={folder}/state
 SlurmctldPidFile={folder}/slurmctld.pid
 SlurmdPidFile={folder}/slurmd-%n.pid
 ProctrackType=proctrack/linuxproc
-TaskPlugin=task/none
+TaskPlugin=task/affinity
 SwitchType=switch/none
 MpiDefault=none
 ReturnToService=2

@@ -7,7 +7,9 @@ import re
 import shutil
 import signal
 import subprocess
+import sys
 import time
+from pathlib import Path
 
 import pandas as pd
 import pytest
@@ -36,6 +38,7 @@ PARTITIONS = {
     "short": "Nodes=n1 MaxTime=1",
     "mixed": "Nodes=n1,n2 MaxTime=INFINITE",
     "urgent": "Nodes=n1,n2 MaxTime=INFINITE PriorityTier=10",
+    "wide": "Nodes=n1,n2,n3 MaxTime=INFINITE",
 }
 # Two nodes, a shell that counts, and an image that is a folder with the same shell.
 SIDES = {
@@ -269,3 +272,140 @@ def test_bad_input_is_one_line_before_anything_is_sent(slurm, tmp_path, machines
     status, said = run(slurm, tmp_path, "all", machines=machines)
     told = [line for line in said.splitlines() if "machines" in line]
     assert status and says in told[0] and "Traceback" not in said and len(slurm.jobs()) == before
+
+
+# Groups over nodes: two that train together in each environment, by all-reduce or with a third that serves.
+GROUPED = {
+    "study": "grouped",
+    "environments": ["host", "charliecloud"],
+    "machines": {"set": {"partition": "wide"}},
+    "workloads": {"mnist_cnn": {"batch": 256, "sweep_batches": []}},
+    "papers": [], "stacks": [], "arms": {"rounds": []},
+    "conditions": {"page_cache": "as_found"},
+    "scenarios": ["single", "distributed"],
+    "distributed": {
+        "network": "slurm", "workers": 2, "steps": 12, "units": 3, "arms": ["exchange=parameter-server"],
+        "arm_units": 3, "sizes_kib": [1, 64], "repetitions": 3,
+    },
+}  # fmt: skip
+TRAINED = "results/campaigns/grouped/set/mnist_cnn/rounds.charliecloud+host.distributed"
+SERVED = "results/campaigns/grouped/set/mnist_cnn/rounds.charliecloud+host.exchange-parameter-server.distributed"
+AFFINITY = "import os; print(sorted(os.sched_getaffinity(0)))"
+
+
+def rows(folder, campaign):
+    """Launches of every unit of a campaign, by the launch's name."""
+    found = [json.loads(line) for line in (folder / campaign / "units.jsonl").read_text().splitlines()]
+    return [row["launches"] for row in found if "launches" in row]
+
+
+def workers(*words):
+    """Processes of Tare's worker below a job step, in whose environment these words are."""
+    found = []
+    for process in Path("/proc").glob("[0-9]*"):
+        with contextlib.suppress(OSError):
+            inside = b"tare/worker/main.py" in (process / "cmdline").read_bytes()
+            named = {*map(str.encode, words)} <= set((process / "environ").read_bytes().split(b"\0"))
+            if inside and named and "slurmstepd" in started_by(process):
+                found.append(int(process.name))
+    return found
+
+
+def started_by(process):
+    """Names of the programs that a process descends from, its own first."""
+    name, _, rest = (process / "stat").read_text().partition("(")[2].rpartition(")")
+    parent = rest.split()[1]
+    return [name] if parent in ("0", "1") else [name, *started_by(Path("/proc", parent))]
+
+
+@pytest.mark.timeout(900)
+def test_groups_over_nodes_are_measured_to_their_seals(slurm, tmp_path):
+    machine, network = (f"results/grouped/machines/set/{name}.json" for name in ("machine", "network"))
+    before = len(slurm.jobs())
+    seals = [f"{campaign}/sealed.json" for campaign in (TRAINED, SERVED)]
+    status, said = run(slurm, tmp_path, *seals, machine, network, **GROUPED)
+    assert status == 0, said
+    place = json.loads((tmp_path / "results/campaigns/grouped/set/node.json").read_text())
+    everyone = [place["node"], *place["others"]]
+    assert sorted(everyone) == ["n1", "n2", "n3"]
+    for campaign, size in ((TRAINED, 2), (SERVED, 3)):
+        for launches in rows(tmp_path, campaign):
+            for name, launch in launches.items():
+                assert launch["status"] == "ok", (name, launch["reason"])
+                if len(launch["instances"]) == size:
+                    assert launch["network"] == {**launch["network"], "kind": "slurm", "nodes": everyone[:size]}
+                inside = [one["inside"] for one in launch["instances"]]
+                assert len({one["results"]["weights_sha256"] for one in inside}) == 1
+                assert all(len(one["facts"]["affinity"]) == 2 for one in inside), "every CPU of the plan"
+                assert launch["deviations"] == []
+    jobs = slurm.jobs()[before:]
+    sizes = {re.sub("^rule_|_wildcards_.*", "", one["Comment"]): int(one["NumNodes"]) for one in jobs}
+    assert sizes == {"describe_machine": 3, "measure_network": 3, "run_rounds_of_arm": 3, "probe_environment": 1}
+    assert all(one["OverSubscribe"] == "NO" and one["JobState"] == "COMPLETED" for one in jobs)
+    described = json.loads((tmp_path / machine).read_text())
+    assert list(described["nodes"]) == everyone and described["nodes"]["n2"]["cpu_model"] == described["cpu_model"]
+    measured = json.loads((tmp_path / network).read_text())
+    assert measured["group"]["network"] == "slurm"
+    assert {one["status"] for one in measured["launches"].values()} == {"ok"}
+    assert workers() == []
+
+
+@pytest.mark.timeout(900)
+def test_a_group_outlives_a_member_that_dies_and_a_node_that_is_lost(slurm, tmp_path):
+    study = {**GROUPED, "environments": ["host"]}
+    study["distributed"] = {**GROUPED["distributed"], "arms": [], "steps": 60, "units": 6}
+    campaign = TRAINED.replace("charliecloud+", "")
+    (tmp_path / "mine.yaml").write_text(yaml.safe_dump(study))
+    with working(slurm, tmp_path, f"{campaign}/sealed.json") as workflow:
+
+        def wait(until, what, seconds=180):
+            def holds():
+                assert workflow.poll() is None, (tmp_path / "said").read_text()
+                return until()
+
+            wait_until(holds, what, seconds)
+
+        wait(lambda: units(tmp_path, campaign), "a unit is measured")
+        wait(lambda: workers("RANK=1"), "the second rank trains")
+        done = len(units(tmp_path, campaign))
+        for pid in workers("RANK=1"):
+            os.kill(pid, signal.SIGKILL)
+        wait(lambda: len(units(tmp_path, campaign)) > done, "the unit of the member that died is over")
+        failed = [one for unit in rows(tmp_path, campaign) for one in unit.values() if one["status"] != "ok"]
+        assert re.fullmatch(r"rank 1 on n\d: srun ended with status 137: .*Killed", failed[0]["reason"]), failed
+        (job,) = [one for one in slurm.jobs() if one["JobState"] == "RUNNING"]
+        lost = json.loads((tmp_path / "results/campaigns/grouped/set/node.json").read_text())["others"][0]
+
+        def now(word):
+            (found,) = [one[word] for one in slurm.jobs() if one["JobId"] == job["JobId"]]
+            return found
+
+        slurm.kill(lost)
+        wait(lambda: now("JobState") == "PENDING", "the job of a lost node waits again")
+        wait(lambda: not workers(), "nothing trains any more")
+        slurm.node(lost)
+        wait(lambda: now("Restarts") == "1" and now("JobState") == "RUNNING", "it runs again")
+        assert workflow.wait() == 0, (tmp_path / "said").read_text()
+    found = units(tmp_path, campaign)
+    assert found == sorted(set(found)) and (tmp_path / campaign / "sealed.json").exists()
+    assert workers() == [] and measured_by(tmp_path) == []
+    wait_until(lambda: not slurm.say("squeue", "--noheader", "--steps"), "no step is left", 60)
+
+
+def test_a_step_without_its_cpus_has_one_and_ours_has_all(slurm, tmp_path):
+    """What Slurm 22.05 made of it, and why a member's step names its CPUs."""
+    allocation = "from tare.launch.nodes import allocation; a = allocation(2); print(*a.step(a.nodes[1], 'looks'))"
+    bare = "srun --jobid=$SLURM_JOB_ID --overlap --ntasks=1 --nodes=1 --nodelist=n2"
+    script = tmp_path / "job"
+    script.write_text(
+        f"#!/bin/sh\nexport PYTHONPATH={ROOT} PATH={slurm.environment['PATH']}\nunset SLURM_CPUS_PER_TASK\n"
+        f"{bare} {sys.executable} -c '{AFFINITY}'\n"
+        f"$({sys.executable} -c \"{allocation}\") {sys.executable} -c '{AFFINITY}'\n"
+    )
+    slurm.say(
+        *("sbatch", "--wait", "--partition=wide", "--nodelist=n1,n2", "--nodes=2", "--ntasks=2", "--exclusive"),
+        *(f"--cpus-per-task={os.cpu_count()}", f"--output={tmp_path}/said", str(script)),
+    )
+    one, ours = (tmp_path / "said").read_text().splitlines()
+    assert len(json.loads(one)) == 1, "the trap is there"
+    assert json.loads(ours) == sorted(os.sched_getaffinity(0))
