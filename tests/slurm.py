@@ -20,7 +20,7 @@ from waiting import wait_until
 
 COMMANDS = ("sbatch", "srun", "squeue", "sinfo", "sacct", "scancel", "scontrol")
 READY_S, END_S = 60.0, 20.0
-NODES = ("n1", "n2", "n3")
+NODES = ("n1", "n2")
 CONF = """ClusterName=tare
 SlurmctldHost=localhost(127.0.0.1)
 SlurmUser=root
@@ -58,16 +58,16 @@ class Slurm:
         environment: of whoever gives its commands.
     """
 
-    def __init__(self, folder: Path, partitions: Mapping[str, str]) -> None:
+    def __init__(self, folder: Path, partitions: Mapping[str, str], nodes: Sequence[str] = NODES) -> None:
         """`folder`: for all of its files. `partitions`: by name what slurm.conf says of it, its nodes first."""
-        self.folder = folder
+        self.folder, self.nodes = folder, nodes
         self.daemons: dict[str, subprocess.Popen[bytes]] = {}
         self.conf = folder / "slurm.conf"
-        controller, *ports = free_ports(1 + len(NODES))
+        controller, *ports = free_ports(1 + len(nodes))
         lines = [
             f"NodeName={name} NodeHostname=localhost NodeAddr=127.0.0.1 Port={port} CPUs={os.cpu_count()} "
             "RealMemory=1000 Feature=" + name
-            for name, port in zip(NODES, ports, strict=True)
+            for name, port in zip(nodes, ports, strict=True)
         ]
         lines += [f"PartitionName={name} {text} State=UP" for name, text in partitions.items()]
         self.conf.write_text(CONF.format(folder=folder, port=controller) + "\n".join(lines) + "\n")
@@ -86,16 +86,16 @@ class Slurm:
         key = self.folder / "munge.key"
         key.write_bytes(os.urandom(1024))
         key.chmod(0o600)
-        for name in ("state", *(f"spool-{node}" for node in NODES)):
+        for name in ("state", *(f"spool-{node}" for node in self.nodes)):
             (self.folder / name).mkdir()
         files = {"socket": "sock", "pid-file": "pid", "log-file": "log", "seed-file": "seed"}
         options = [f"--{word}={self.folder}/munge.{ending}" for word, ending in files.items()]
         self.daemon("munged", ["munged", "--foreground", "--force", f"--key-file={key}", *options])
         wait_until(lambda: (self.folder / "munge.sock").exists(), "munged makes its socket", READY_S)
         self.controller()
-        for name in NODES:
+        for name in self.nodes:
             self.node(name)
-        wait_until(lambda: self.states() == dict.fromkeys(NODES, "idle"), "the nodes are idle", READY_S)
+        wait_until(lambda: self.states() == dict.fromkeys(self.nodes, "idle"), "the nodes are idle", READY_S)
 
     def controller(self) -> None:
         """Start the controller, which goes on where one before it was."""
@@ -168,9 +168,9 @@ def free_ports(count: int) -> list[int]:
 
 
 @contextlib.contextmanager
-def cluster(folder: Path, partitions: Mapping[str, str]) -> Iterator[Slurm]:
+def cluster(folder: Path, partitions: Mapping[str, str], nodes: Sequence[str] = NODES) -> Iterator[Slurm]:
     """A cluster, as long as the block runs."""
-    found = Slurm(folder, partitions)
+    found = Slurm(folder, partitions, nodes)
     try:
         found.start()
         yield found

@@ -56,7 +56,7 @@ QUICK = ("--slurm-init-seconds-before-status-checks", "2", "--slurm-status-comma
 
 @pytest.fixture(scope="module")
 def slurm(tmp_path_factory):
-    with cluster(tmp_path_factory.mktemp("slurm"), PARTITIONS) as found:
+    with cluster(tmp_path_factory.mktemp("slurm"), PARTITIONS, ("n1", "n2", "n3")) as found:
         yield found
 
 
