@@ -15,7 +15,7 @@ import os
 import socket
 import sys
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -169,9 +169,13 @@ class Node:
         kind = type(adapter)
 
         def command(own: Environment, launch: Launch) -> list[str]:
+            if kind.is_step:
+                return kind.command(own, replace(launch, node=self.name))
             return [*self.allocation.step(self.name, launch.name), *kind.command(own, launch)]
 
         def cleanup(own: Environment, launch: Launch) -> list[list[str]]:
+            if kind.is_step:
+                return kind.cleanup(own, launch)
             there = self.allocation.step(self.name, f"{launch.name}-end")
             left = [[*there, *words] for words in kind.cleanup(own, launch)]
             return [self.allocation.ending(launch.name), *left]

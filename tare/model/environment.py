@@ -112,6 +112,7 @@ class Launch:
     # levels of the factors that the adapter itself varies (`Environment.factors`), by factor
     options: Mapping[str, str] = field(default_factory=dict)
     quota: Quota | None = None  # CPU time that it may use; None for all of its CPUs'
+    node: str | None = None  # of a job of Slurm, where it is another than this one
     # limits of this process that what it starts itself inherits, and a daemon's containers do not, as Docker names
     # them: soft and hard, -1 for none
     inherited: Mapping[str, tuple[int, int]] = field(default_factory=dict)
@@ -155,6 +156,7 @@ class Environment(ABC):
     `in_user_namespace`: an ordinary user's launches are made in a user namespace, which a kernel may forbid.
     `own_limits`: limits that its runtime sets for each launch whatever we ask, as tare.machine.caller names them.
     `sets_quotas`: `command` asks its runtime for a quota of CPU time; it enters the group that has one elsewhere.
+    `is_step`: `command` starts a step of a job of Slurm by itself, on `Launch.node`.
     `trial_s`: seconds after which a trial launch is given up.
     `packages`: programs, and Debian's package of each, that are installed where a study names the environment and
     they are missing; what every study may need is installed before.
@@ -176,6 +178,7 @@ class Environment(ABC):
     has_daemon: ClassVar[bool] = False
     shares_networks: ClassVar[bool] = False
     bridges_networks: ClassVar[bool] = False
+    is_step: ClassVar[bool] = False
     trial_s: float = 20.0
     packages: ClassVar[Mapping[str, str]] = {}
 

@@ -1,6 +1,7 @@
 """The exact argument lists of each adapter, with no runtime installed."""
 
 import importlib.util
+import json
 import subprocess
 import sys
 import threading
@@ -19,6 +20,8 @@ from envs.charliecloud import Charliecloud
 from envs.docker import Docker
 from envs.host import Host
 from envs.podman import Podman, Setup
+from envs.pyxis import Pyxis
+from envs.slurm_oci import SlurmOci, config_of
 from tare.core.errors import UnavailableError, UserError
 from tare.launch.trial import probe_record
 from tare.model.environment import Bind, Device, Launch, OciImage, Prepared, Probe, Quota
@@ -40,6 +43,7 @@ LAUNCH = Launch(
     uid=0,
     gid=0,
 )
+OWN = (*LAUNCH.binds, Bind(source=Path("/cache/tare-7"), target=Path("/cache/tare-7"), writable=True))
 PREFIX = ["taskset", "-c", "0,2", "prlimit", "--nofile=1024:1024", "--", "unshare", "--net", "--"]
 SETUP = Setup(
     storage=Path("/cache/podman"),
@@ -338,7 +342,7 @@ def test_every_adapter_ends_with_the_program_at_every_level(monkeypatch):
             continue  # the program is a setting of the guest: test_vm.py
         factors = kind.factors.items()
         for options in ({}, *({factor: level} for factor, levels in factors for level in levels)):
-            argv = kind().command(replace(LAUNCH, options=options))
+            argv = kind().command(replace(LAUNCH, binds=OWN, isolate_network=False, options=options))
             tail = argv[-len(LAUNCH.argv) + 1 :]
             assert tuple(tail) == LAUNCH.argv[1:], (name, options)
 
@@ -455,3 +459,120 @@ def test_a_quota_is_a_group_that_is_entered_or_an_option_of_the_runtime():
         plain, argv = adapter.command(LAUNCH), adapter.command(limited)
         assert adapter.sets_quotas and " --cpu-period 100000 --cpu-quota 50000 " in " ".join(argv)
         assert [word for word in argv if word not in ("--cpu-period", "100000", "--cpu-quota", "50000")] == plain
+
+
+# --- steps of Slurm
+
+STEP = (
+    *("prlimit", "--nofile=1024:1024", "--", "srun", "--jobid=7", "--job-name=tare-7", "--nodelist=n1"),
+    *("--nodes=1", "--ntasks=1", "--cpus-per-task=4", "--mem=0", "--overlap", "--export=ALL", "--mpi=none"),
+    *("--unbuffered", "--quiet", "--cpu-bind=mask_cpu:0x5", "--propagate=NOFILE"),
+)
+
+
+@pytest.fixture
+def job(monkeypatch, tmp_path):
+    """A job of Slurm on n1, whose srun has the options that a test gives it."""
+    monkeypatch.setenv("SLURM_JOB_ID", "7")
+    monkeypatch.setenv("SLURMD_NODENAME", "n1")
+    monkeypatch.setattr("os.sched_getaffinity", lambda pid: set(range(4)))
+
+    def options(*words):
+        text = "".join(f"  {word}   what it is for\\n" for word in words)
+        answer = f"[ $1 = --version ] && echo slurm-wlm 22.05.8 || printf '%b' '{text}'"
+        (tmp_path / "srun").write_text(f"#!/bin/sh\n{answer}\n")
+        (tmp_path / "srun").chmod(0o755)
+        monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
+
+    return options
+
+
+def test_slurm_oci_writes_its_bundle_and_becomes_srun(job):
+    first, flag, _, bundle, config, *words = SlurmOci().command(replace(LAUNCH, binds=OWN))
+    assert (first, flag, bundle) == ("sh", "-c", "/cache/tare-7/bundle")
+    assert words == [*STEP, "--container=/cache/tare-7/bundle", *LAUNCH.argv]
+    assert json.loads(config) == config_of(replace(LAUNCH, binds=OWN))
+    assert SlurmOci().mount_points(LAUNCH)[0] == Path("/cache/image/data/my set")
+    assert SlurmOci().cleanup(LAUNCH)[0][-2:] == ["7", "tare-7"]
+    with pytest.raises(UnavailableError, match="sees no folder of its own"):
+        SlurmOci().command(LAUNCH)
+
+
+def test_the_bundle_is_written_before_srun_is_there(job, tmp_path, monkeypatch):
+    monkeypatch.setenv("PATH", "/usr/bin:/bin")
+    own = Bind(source=tmp_path / "tare-7", target=tmp_path / "tare-7", writable=True)
+    launch = replace(LAUNCH, binds=(*LAUNCH.binds, own), argv=("echo", "it's", "in"))
+    argv = SlurmOci().command(launch)
+    done = subprocess.run([*argv[:5], "echo", "became it"], capture_output=True, text=True, check=True)
+    assert done.stdout == "became it\n"
+    assert json.loads((tmp_path / "tare-7/bundle/config.json").read_text()) == config_of(launch)
+
+
+def test_a_bundle_has_every_condition():
+    found = config_of(replace(LAUNCH, reference="/"))
+    process, mounts = found["process"], {one["destination"]: one for one in found["mounts"]}
+    assert process["rlimits"] == [{"type": "RLIMIT_NOFILE", "hard": 1024, "soft": 1024}]
+    assert (process["cwd"], process["user"], process["args"]) == ("/out", {"uid": 0, "gid": 0}, list(LAUNCH.argv))
+    assert "size=1073741824" in mounts["/dev/shm"]["options"] and found["root"]["readonly"]
+    assert mounts["/data/my set"]["options"] == ["rbind", "ro"] and mounts["/out"]["options"] == ["rbind", "rw"]
+    kinds = [one["type"] for one in found["linux"]["namespaces"]]
+    assert kinds == ["pid", "ipc", "uts", "mount", "network"] and "uidMappings" not in found["linux"]
+
+
+@pytest.mark.parametrize(
+    ("network", "namespaces"),
+    [("host", []), ("/proc/9/ns/net", [{"type": "network", "path": "/proc/9/ns/net"}])],
+)
+def test_a_bundle_has_the_network_of_its_group(network, namespaces):
+    found = config_of(replace(LAUNCH, network=network))
+    assert [one for one in found["linux"]["namespaces"] if one["type"] == "network"] == namespaces
+
+
+def test_a_user_has_the_same_number_in_a_bundle():
+    found = config_of(replace(LAUNCH, uid=1000, gid=1001))["linux"]
+    assert {"type": "user"} in found["namespaces"]
+    assert found["uidMappings"] == [{"containerID": 1000, "hostID": 1000, "size": 1}]
+    assert found["gidMappings"] == [{"containerID": 1001, "hostID": 1001, "size": 1}]
+
+
+def test_pyxis(job):
+    launch = replace(LAUNCH, isolate_network=False)
+    assert Pyxis().command(launch) == [
+        *STEP,
+        *("--container-image=/cache/image", "--container-readonly", "--no-container-mount-home"),
+        *("--no-container-remap-root", "--no-container-entrypoint", "--container-workdir=/out"),
+        *("--container-mounts=/data/my set:/data/my set:ro,/out:/out", *LAUNCH.argv),
+    ]
+    assert "--nodelist=n9" in Pyxis().command(replace(launch, node="n9"))
+
+
+@pytest.mark.parametrize(
+    ("changed", "says"),
+    [
+        ({}, "enroot shares the host's network"),
+        ({"network": "/proc/9/ns/net"}, "enters no network of this machine"),
+        ({"network": "host", "quota": Quota(period_us=1, quota_us=1, group=Path("/g"))}, "no limit of CPU time"),
+        ({"network": "host", "binds": (Bind(source=Path("/a:b"), target=Path("/c")),)}, "colon or a comma: /a:b"),
+    ],
+)
+def test_what_pyxis_can_not_is_one_line(job, changed, says):
+    with pytest.raises(UnavailableError, match=says):
+        Pyxis().command(replace(LAUNCH, **changed))
+
+
+@pytest.mark.parametrize(
+    ("adapter", "option", "lacks"),
+    [
+        (SlurmOci, "--container", "srun has no option --container: it takes Slurm 21.08"),
+        (Pyxis, "--container-image=IMAGE", "srun has no option --container-image: the plugin pyxis is not"),
+    ],
+)
+def test_a_slurm_that_can_not_and_a_place_that_is_no_job_are_told(job, monkeypatch, adapter, option, lacks):
+    assert "srun is not installed" in adapter().probe().reason
+    job("--containers", "--container-images=IMAGE", "--comment=text")
+    assert adapter().probe().reason.startswith(lacks)
+    job(option)
+    assert adapter().version() == "22.05.8"
+    monkeypatch.delenv("SLURM_JOB_ID")
+    found = adapter().probe()
+    assert not found.available and "its launches are steps of a job of Slurm, and this is none" in found.reason
