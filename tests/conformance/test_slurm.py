@@ -393,12 +393,12 @@ def test_a_group_outlives_a_member_that_dies_and_a_node_that_is_lost(slurm, tmp_
 
 
 def test_a_step_without_its_cpus_has_one_and_ours_has_all(slurm, tmp_path):
-    """What Slurm 22.05 made of it, and why a member's step names its CPUs."""
+    """Where steps are exact, as a site may have them, srun takes no CPUs from its job from Slurm 22.05 on."""
     allocation = "from tare.launch.nodes import allocation; a = allocation(2); print(*a.step(a.nodes[1], 'looks'))"
     bare = "srun --jobid=$SLURM_JOB_ID --overlap --ntasks=1 --nodes=1 --nodelist=n2"
     script = tmp_path / "job"
     script.write_text(
-        f"#!/bin/sh\nexport PYTHONPATH={ROOT} PATH={slurm.environment['PATH']}\nunset SLURM_CPUS_PER_TASK\n"
+        f"#!/bin/sh\nexport PYTHONPATH={ROOT} PATH={slurm.environment['PATH']}\nunset SLURM_CPUS_PER_TASK\nexport SLURM_EXACT=1\n"
         f"{bare} {sys.executable} -c '{AFFINITY}'\n"
         f"$({sys.executable} -c \"{allocation}\") {sys.executable} -c '{AFFINITY}'\n"
     )
