@@ -1,8 +1,9 @@
 """Nodes of a Slurm job, for a group whose members have one each: a job step (srun) starts what an adapter names.
 
-A step asks for its CPUs by itself, all that the job has of a node: from Slurm 22.05 on srun takes none from its job,
-and gets one where steps are exact. It is bound to none of them, so that the launch's own prefix chooses as it does
-on one machine, and overlaps with the steps that are there. A step outlives an srun that is killed, so that its end is asked for by its name.
+A step asks for its CPUs by itself, all that the job has of a node: from Slurm 22.05 on srun takes none from its
+job, and gets one where steps are exact. It is bound to none of them, so that the launch's own prefix chooses as
+it does on one machine, and overlaps with the steps that are there. A step outlives an srun that is killed, so
+that its end is asked for by its name.
 
 Another node has another kernel, and a clock of its own: while a group runs, a program on each node says what its
 clock shows, and over which interface it reaches the others.

@@ -398,7 +398,8 @@ def test_a_step_without_its_cpus_has_one_and_ours_has_all(slurm, tmp_path):
     bare = "srun --jobid=$SLURM_JOB_ID --overlap --ntasks=1 --nodes=1 --nodelist=n2"
     script = tmp_path / "job"
     script.write_text(
-        f"#!/bin/sh\nexport PYTHONPATH={ROOT} PATH={slurm.environment['PATH']}\nunset SLURM_CPUS_PER_TASK\nexport SLURM_EXACT=1\n"
+        f"#!/bin/sh\nexport PYTHONPATH={ROOT} PATH={slurm.environment['PATH']}\n"
+        "unset SLURM_CPUS_PER_TASK\nexport SLURM_EXACT=1\n"
         f"{bare} {sys.executable} -c '{AFFINITY}'\n"
         f"$({sys.executable} -c \"{allocation}\") {sys.executable} -c '{AFFINITY}'\n"
     )
