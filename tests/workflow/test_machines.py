@@ -98,6 +98,25 @@ def test_one_machine_has_the_paths_of_any_study(plan):
     assert set(commands(said)) == {None}, "the workflow tells its jobs by their environment"
 
 
+GROUPS = {
+    "scenarios": ["single", "distributed"],
+    "distributed": {"network": "slurm", "units": 4},
+    "workloads": {"mnist_cnn": {"batch": 64, "sweep_batches": []}},
+}
+
+
+def test_groups_over_nodes_are_planned_on_one_machine_and_on_several(plan, tmp_path):
+    status, said = plan("-n", "-p", "all", machines={"thin": {"partition": "thin"}}, **GROUPS)
+    assert status == 0 and "-m tare machine --nodes 2 --out" in said and '"network": "slurm"' in said, said
+    nodes = "".join(rf"{name}|2|64000|(null)|infinite|(null)|idle\n" for name in ("n1", "n2", "n3", "n4"))
+    (tmp_path / "bin/sinfo").write_text(f"#!/bin/sh\nprintf '{nodes}'\n")
+    status, said = plan("-n", "-p", "all", machines={"thin": {"partition": "thin", "nodes": 2}}, **GROUPS)
+    assert status == 0, said
+    for machine in ("thin-1", "thin-2"):
+        own = "\n".join(commands(said)[machine])
+        assert "-m tare machine --nodes 2 --out" in own and "--scenario distributed" in own
+
+
 @pytest.mark.parametrize(
     ("words", "changed", "says"),
     [
@@ -108,6 +127,15 @@ def test_one_machine_has_the_paths_of_any_study(plan):
             ["-n", "all"],
             {"machines": {"thin": {"partition": "thin", "nodes": 3}}},
             "3 of its nodes are needed, and 2 work",
+        ),
+        (
+            ["-n", "all"],
+            {
+                "machines": {"thin": {"partition": "thin"}},
+                **GROUPS,
+                "distributed": {"network": "slurm", "workers": 3},
+            },
+            "thin: 3 of its nodes are needed, and 2 work",
         ),
     ],
 )
