@@ -700,3 +700,13 @@ def test_sentences_say_what_the_network_gave_and_why_others_did_not():
     lines = scenarios.network_sentences(record, network.wires(record))
     assert lines[0] == "Host: TCP stream 800 Mbit/s, round trip 100 µs."
     assert lines[1] == "Docker: unavailable: no room." and lines[2].endswith("unavailable: it enters no network.")
+
+
+def test_a_page_says_that_instances_have_a_node_each(config):
+    def about(**values):
+        found = study.check({**config, "machines": ["thin"], "distributed": values})
+        return scenarios.about(SimpleNamespace(study=found, workloads=list(found.workloads)))
+
+    assert "on this one machine" in about() and "node" not in about()
+    nodes = about(network="slurm")
+    assert "each on a node of the cluster for itself" in nodes and "on this one machine" not in nodes

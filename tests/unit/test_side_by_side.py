@@ -2,6 +2,7 @@
 
 import json
 import math
+from types import SimpleNamespace
 
 import pytest
 import yaml
@@ -10,10 +11,11 @@ from project import ROOT
 
 from tare.analysis import machines
 from tare.cli.main import main
+from tare.machine import facts
 from tare.model import tables
 from tare.model.records.machine import MachineRecord
 from tare.model.studies import layout
-from tare.report import side_by_side
+from tare.report import machine, side_by_side
 
 KINDS = {"thin-1": "thin", "thin-2": "thin", "thin-3": "thin", "fat": "fat"}
 HOSTS = {name: f"node-{name}" for name in KINDS}
@@ -206,3 +208,11 @@ def test_a_machine_without_its_record_is_one_line(tmp_path, capsys):
     assert compare(tmp_path, "fat") == 2 and "no record" in capsys.readouterr().err
     path.write_text(json.dumps({"cpu_logical": "many"}))
     assert compare(tmp_path, "fat") not in (0, None) and "machine.json" in capsys.readouterr().err
+
+
+def test_a_machine_of_several_nodes_says_which_and_in_what_they_differ():
+    first = facts.record()
+    alike, nothing = {"n1": first, "n2": first}, "nothing that is told here"
+    for nodes, told in ((alike, nothing), ({**alike, "n2": first.replace(kernel="0")}, "Kernel")):
+        table = machine.machine_table(SimpleNamespace(machine=first.replace(nodes=nodes)))
+        assert ["Nodes of its groups", "n1, n2"] in table.rows and table.rows[-1] == ["They differ in", told]
