@@ -18,6 +18,11 @@ from project import ROOT
 from slurm import cluster
 from waiting import wait_until
 
+from envs.slurm_oci import config_of
+from tare.launch.prepare import mount_points, own_folder
+from tare.launch.trial import judge, trial_form, trial_launch
+from tare.model.registry import environment as adapter_of
+
 pytestmark = [pytest.mark.runtime, pytest.mark.meets(environment="host")]
 
 TINY = {
@@ -410,3 +415,23 @@ def test_a_step_without_its_cpus_has_one_and_ours_has_all(slurm, tmp_path):
     one, ours = (tmp_path / "said").read_text().splitlines()
     assert len(json.loads(one)) == 1, "the trap is there"
     assert json.loads(ours) == sorted(os.sched_getaffinity(0))
+
+
+# Containers that Slurm starts: the bundle of a launch by itself, and by srun as its site's oci.conf has it.
+
+
+def test_a_bundle_is_run_by_an_oci_runtime_under_every_condition(tmp_path):
+    adapter = adapter_of("slurm_oci")
+    form = trial_form(adapter)
+    with own_folder() as (name, folder):
+        planned = trial_launch(name, form.reference, folder, contained=True)
+        bundle = folder / "bundle"
+        bundle.mkdir()
+        (bundle / "config.json").write_text(json.dumps(config_of(planned)))
+        words = ["runc", "--root", tmp_path, "run", "--bundle", bundle, name]
+        pinned = ["taskset", "-c", str(planned.cpus[0]), *words]  # Slurm's part
+        with mount_points(adapter, planned):
+            done = subprocess.run(list(map(str, pinned)), input="token\n", capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    trial = judge(planned, done.stdout, contained=True)
+    assert trial.violations == () and trial.facts["readonly_binds"] and trial.facts["isolates_network"]
