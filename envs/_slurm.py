@@ -21,7 +21,7 @@ class Step(Environment):
     """An environment whose launches are steps of the job of Slurm that this process is in."""
 
     is_step = True
-    programs = ("srun", "squeue", "scancel")
+    programs: ClassVar[tuple[str, ...]] = ("srun", "squeue", "scancel")
     option: ClassVar[str]  # of srun, which not every Slurm has
     lacking: ClassVar[str]  # what it is without
 
