@@ -16,7 +16,7 @@ from envs._conditions import image_of
 from envs._slurm import Step
 from envs.charliecloud import Charliecloud
 from tare.core.errors import UnavailableError
-from tare.launch.trial import probe_by_trial
+from tare.launch.trial import Trial, probe_by_trial
 from tare.model.environment import Launch, OciImage, Prepared, Probe
 from tare.model.registry import register
 
@@ -49,7 +49,7 @@ class SlurmOci(Step):
             version = self.version()
         except UnavailableError as error:
             return Probe(available=False, reason=error.reason)
-        return probe_by_trial(self, version, remedy=REMEDY, examine=lambda trial: {"image_format": "OCI bundle"})
+        return probe_by_trial(self, version, remedy=REMEDY, examine=_examined)
 
     def prepare(self, image: OciImage, folder: Path) -> Prepared:
         """The image's root file system as a folder, as Charliecloud has it."""
@@ -65,6 +65,14 @@ class SlurmOci(Step):
     def mount_points(self, launch: Launch) -> tuple[Path, ...]:
         """One in the image for each bind."""
         return tuple(Path(f"{image_of(launch)}{bind.target}") for bind in launch.binds)
+
+
+def _examined(trial: Trial) -> dict[str, Any]:
+    """Slurm starts a step outside of a container where its nodes have no oci.conf: UnavailableError then."""
+    mount = trial.facts["root_mount"]
+    if mount is None or "ro" not in mount["options"].split(","):
+        raise UnavailableError("its steps run outside of a container: the nodes have no oci.conf", REMEDY)
+    return {"image_format": "OCI bundle"}
 
 
 def own_folder(launch: Launch) -> Path:

@@ -21,9 +21,9 @@ from envs.docker import Docker
 from envs.host import Host
 from envs.podman import Podman, Setup
 from envs.pyxis import Pyxis
-from envs.slurm_oci import SlurmOci, config_of
+from envs.slurm_oci import SlurmOci, _examined, config_of
 from tare.core.errors import UnavailableError, UserError
-from tare.launch.trial import probe_record
+from tare.launch.trial import Trial, probe_record
 from tare.model.environment import Bind, Device, Launch, OciImage, Prepared, Probe, Quota
 from tare.model.registry import environments, wrong_adapter
 from tare.runtimes.podman_info import PodmanInfo
@@ -576,3 +576,11 @@ def test_a_slurm_that_can_not_and_a_place_that_is_no_job_are_told(job, monkeypat
     monkeypatch.delenv("SLURM_JOB_ID")
     found = adapter().probe()
     assert not found.available and "its launches are steps of a job of Slurm, and this is none" in found.reason
+
+
+@pytest.mark.parametrize("mount", [None, {"type": "ext4", "source": "/dev/vda", "options": "rw,discard,root=ro"}])
+def test_a_step_that_slurm_starts_outside_of_a_container_is_told(mount):
+    with pytest.raises(UnavailableError, match=r"outside of a container: the nodes have no oci\.conf"):
+        _examined(Trial(violations=(), facts={"root_mount": mount}))
+    inside = {"type": "ext4", "source": "/dev/vda", "options": "ro,relatime,rw,discard"}
+    assert _examined(Trial(violations=(), facts={"root_mount": inside})) == {"image_format": "OCI bundle"}
