@@ -1,8 +1,9 @@
 """Slurm's own containers: `srun --container`, an OCI bundle that the runtime of the site's oci.conf runs.
 
-A bundle belongs to a launch: it is a config.json in the launch's own folder that names the unpacked image, which
-launches share, as its root. Slurm lays the step's program and variables over it. A runtime makes no mount points in
-an image that launches share: they are there before, as of Charliecloud.
+A bundle belongs to a launch: a config.json in the launch's own folder, beside an empty `rootfs`. Slurm lays the
+step's program and variables over it, and up to 22.05 takes that folder as the root whatever it names: so the
+unpacked image, which launches share, is mounted there first. A runtime makes no mount points in it: they are
+there before, as of Charliecloud.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ from tare.model.registry import register
 OCI_VERSION = "1.0.2"
 REMEDY = "ask an administrator for an oci.conf with runc or crun: https://slurm.schedmd.com/containers.html"
 # Makes the bundle, and becomes srun.
-BUNDLED = 'mkdir -p "$0" && printf %s "$1" > "$0/config.json" && shift && exec "$@"'
+BUNDLED = 'mkdir -p "$0/rootfs" && printf %s "$1" > "$0/config.json" && shift && exec "$@"'
 NAMESPACES = ("pid", "ipc", "uts", "mount")
 OWN_MOUNTS: tuple[tuple[str, str, tuple[str, ...]], ...] = (
     ("/proc", "proc", ()),
@@ -93,7 +94,14 @@ def config_of(launch: Launch) -> dict[str, Any]:
     elif launch.network is None and launch.isolate_network:
         namespaces.append({"type": "network"})
     shm = ("/dev/shm", "tmpfs", ("nosuid", "nodev", "mode=1777", f"size={launch.shm_bytes}"))
-    mounts = [
+    image = {
+        "destination": "/",
+        "type": "bind",
+        "source": os.path.realpath(image_of(launch)),
+        "options": ["rbind", "ro"],
+    }
+    mounts: list[dict[str, Any]] = [image]
+    mounts += [
         {"destination": at, "type": kind, "source": at if kind == "bind" else kind, "options": list(options)}
         for at, kind, options in (*OWN_MOUNTS, shm)
     ]
@@ -118,7 +126,7 @@ def config_of(launch: Launch) -> dict[str, Any]:
             "noNewPrivileges": True,
             "rlimits": [limit],
         },
-        "root": {"path": os.path.realpath(image_of(launch)), "readonly": True},
+        "root": {"path": "rootfs", "readonly": True},
         "mounts": mounts,
         "linux": {"namespaces": namespaces, **own_user},
     }

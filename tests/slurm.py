@@ -49,6 +49,12 @@ JobAcctGatherType=jobacct_gather/none
 AccountingStorageType=accounting_storage/none
 SlurmdParameters=config_overrides
 """
+# Of containers that Slurm starts, by Debian's runc.
+OCI = """RunTimeQuery="runc --root={folder}/runc state %n.%u.%j.%s.%t"
+RunTimeKill="runc --root={folder}/runc kill -a %n.%u.%j.%s.%t"
+RunTimeDelete="runc --root={folder}/runc delete --force %n.%u.%j.%s.%t"
+RunTimeRun="runc --root={folder}/runc run %n.%u.%j.%s.%t -b %b"
+"""
 
 
 class Slurm:
@@ -71,6 +77,7 @@ class Slurm:
         ]
         lines += [f"PartitionName={name} {text} State=UP" for name, text in partitions.items()]
         self.conf.write_text(CONF.format(folder=folder, port=controller) + "\n".join(lines) + "\n")
+        (folder / "oci.conf").write_text(OCI.format(folder=folder))
         bin_folder = folder / "bin"
         bin_folder.mkdir()
         for command in COMMANDS:

@@ -426,7 +426,7 @@ def test_a_bundle_is_run_by_an_oci_runtime_under_every_condition(tmp_path):
     with own_folder() as (name, folder):
         planned = trial_launch(name, form.reference, folder, contained=True)
         bundle = folder / "bundle"
-        bundle.mkdir()
+        (bundle / "rootfs").mkdir(parents=True)
         (bundle / "config.json").write_text(json.dumps(config_of(planned)))
         words = ["runc", "--root", tmp_path, "run", "--bundle", bundle, name]
         pinned = ["taskset", "-c", str(planned.cpus[0]), *words]  # Slurm's part
@@ -435,3 +435,32 @@ def test_a_bundle_is_run_by_an_oci_runtime_under_every_condition(tmp_path):
     assert done.returncode == 0, done.stderr
     trial = judge(planned, done.stdout, contained=True)
     assert trial.violations == () and trial.facts["readonly_binds"] and trial.facts["isolates_network"]
+
+
+@pytest.mark.timeout(600)
+def test_slurm_runs_launches_in_oci_containers_to_a_seal(slurm, tmp_path):
+    """The probe and a campaign by `srun --container`, in jobs; no container and no bundle is left."""
+    study = {
+        **TINY,
+        "study": "oci",
+        "environments": ["host", "slurm_oci"],
+        "machines": {"thin": {"partition": "thin"}},
+    }
+    study |= {
+        "workloads": {"mnist_cnn": {"batch": 256, "sweep_batches": []}},
+        "rounds": {"units": 2, "discarded": 0, "steps": None},
+    }
+    campaign = "results/campaigns/oci/thin/mnist_cnn/rounds.host+slurm_oci"
+    status, said = run(slurm, tmp_path, f"{campaign}/sealed.json", **study)
+    assert status == 0, said
+    (probe,) = (tmp_path / "results/probe/thin").glob("slurm_oci.json")
+    assert json.loads(probe.read_text())["available"], probe.read_text()
+    launches = [one["slurm_oci"] for one in rows(tmp_path, campaign)]
+    assert {one["status"] for one in launches} == {"ok"}, launches
+    for one in launches:
+        assert {"mnt", "net", "pid", "ipc", "uts"} <= set(one["inside"]["facts"]["own_namespaces"])
+        assert one["deviations"] == []
+    left = subprocess.run(
+        ["runc", "--root", slurm.folder / "runc", "list", "--quiet"], capture_output=True, text=True
+    )
+    assert left.stdout == ""

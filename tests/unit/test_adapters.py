@@ -506,6 +506,7 @@ def test_the_bundle_is_written_before_srun_is_there(job, tmp_path, monkeypatch):
     done = subprocess.run([*argv[:5], "echo", "became it"], capture_output=True, text=True, check=True)
     assert done.stdout == "became it\n"
     assert json.loads((tmp_path / "tare-7/bundle/config.json").read_text()) == config_of(launch)
+    assert (tmp_path / "tare-7/bundle/rootfs").is_dir()
 
 
 def test_a_bundle_has_every_condition():
@@ -513,7 +514,9 @@ def test_a_bundle_has_every_condition():
     process, mounts = found["process"], {one["destination"]: one for one in found["mounts"]}
     assert process["rlimits"] == [{"type": "RLIMIT_NOFILE", "hard": 1024, "soft": 1024}]
     assert (process["cwd"], process["user"], process["args"]) == ("/out", {"uid": 0, "gid": 0}, list(LAUNCH.argv))
-    assert "size=1073741824" in mounts["/dev/shm"]["options"] and found["root"]["readonly"]
+    assert "size=1073741824" in mounts["/dev/shm"]["options"]
+    assert found["root"] == {"path": "rootfs", "readonly": True}
+    assert found["mounts"][0] == {"destination": "/", "type": "bind", "source": "/", "options": ["rbind", "ro"]}
     assert mounts["/data/my set"]["options"] == ["rbind", "ro"] and mounts["/out"]["options"] == ["rbind", "rw"]
     kinds = [one["type"] for one in found["linux"]["namespaces"]]
     assert kinds == ["pid", "ipc", "uts", "mount", "network"] and "uidMappings" not in found["linux"]
