@@ -15,6 +15,7 @@ import contextlib
 import os
 import socket
 import sys
+import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -38,6 +39,7 @@ PASSED = ("SLURM_CONF",)  # by which a site may say where its Slurm is
 ASK_S = 30.0  # for an answer of the controller
 START_S = 120.0  # for a step to start
 END_S = 10.0
+LOST_S, LOOK_S = 900.0, 5.0  # for a node to answer again, and between two tries
 WHERE = "network: slurm"
 ELSEWHERE = "name nodes in `machines`, and add --workflow-profile profiles/slurm"
 # Ends the steps of a name, which only its job knows by a number.
@@ -275,6 +277,24 @@ def _heard(found: Allocation, name: str, address: str, talk: Conversation) -> No
 def _end(talk: Conversation, ending: Sequence[str], client: dict[str, str]) -> None:
     if talk.end(timeout_s=END_S).timed_out:
         run(ending, timeout_s=ASK_S, env=client)
+
+
+def lost(found: Allocation) -> str | None:
+    """Which node starts no step any more, though it was waited for; None where all do, or do again.
+
+    Slurm itself ends a job with a node that it has given up, and puts it into the queue again: until then nothing
+    that is launched counts for or against an environment.
+    """
+    away: list[str] = []
+    for node in found.nodes:
+        deadline = time.monotonic() + LOST_S
+        while not run([*found.step(node, f"tare-asks-{node}"), "true"], timeout_s=ASK_S).ok:
+            if node not in away:
+                away.append(node)
+            if time.monotonic() > deadline:
+                break
+            time.sleep(LOOK_S)
+    return f"{WHERE}: no step could be started on {', '.join(away)} for a while" if away else None
 
 
 def described(first: MachineRecord, size: int, folder: Path) -> dict[str, MachineRecord]:

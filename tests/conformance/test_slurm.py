@@ -304,23 +304,24 @@ def rows(folder, campaign):
     return [row["launches"] for row in found if "launches" in row]
 
 
-def workers(*words):
-    """Processes of Tare's worker below a job step, in whose environment these words are."""
+def workers(slurm, *words):
+    """Processes of Tare's worker in jobs of this cluster, in whose environment these words are."""
     found = []
     for process in Path("/proc").glob("[0-9]*"):
         with contextlib.suppress(OSError):
             inside = b"tare/worker/main.py" in (process / "cmdline").read_bytes()
             named = {*map(str.encode, words)} <= set((process / "environ").read_bytes().split(b"\0"))
-            if inside and named and "slurmstepd" in started_by(process):
+            if inside and named and is_below(process, f"SLURM_CONF={slurm.conf}".encode()):
                 found.append(int(process.name))
     return found
 
 
-def started_by(process):
-    """Names of the programs that a process descends from, its own first."""
-    name, _, rest = (process / "stat").read_text().partition("(")[2].rpartition(")")
-    parent = rest.split()[1]
-    return [name] if parent in ("0", "1") else [name, *started_by(Path("/proc", parent))]
+def is_below(process, word):
+    """Whether a process that this one descends from has a word in its environment."""
+    parent = Path("/proc", (process / "stat").read_text().rpartition(")")[2].split()[1])
+    if parent.name in ("0", "1"):
+        return False
+    return word in (parent / "environ").read_bytes().split(b"\0") or is_below(parent, word)
 
 
 @pytest.mark.timeout(900)
@@ -352,7 +353,7 @@ def test_groups_over_nodes_are_measured_to_their_seals(slurm, tmp_path):
     measured = json.loads((tmp_path / network).read_text())
     assert measured["group"]["network"] == "slurm"
     assert {one["status"] for one in measured["launches"].values()} == {"ok"}
-    assert workers() == []
+    assert workers(slurm) == []
 
 
 @pytest.mark.timeout(900)
@@ -371,9 +372,9 @@ def test_a_group_outlives_a_member_that_dies_and_a_node_that_is_lost(slurm, tmp_
             wait_until(holds, what, seconds)
 
         wait(lambda: units(tmp_path, campaign), "a unit is measured")
-        wait(lambda: workers("RANK=1"), "the second rank trains")
+        wait(lambda: workers(slurm, "RANK=1"), "the second rank trains")
         done = len(units(tmp_path, campaign))
-        for pid in workers("RANK=1"):
+        for pid in workers(slurm, "RANK=1"):
             os.kill(pid, signal.SIGKILL)
         wait(lambda: len(units(tmp_path, campaign)) > done, "the unit of the member that died is over")
         failed = [one for unit in rows(tmp_path, campaign) for one in unit.values() if one["status"] != "ok"]
@@ -387,13 +388,16 @@ def test_a_group_outlives_a_member_that_dies_and_a_node_that_is_lost(slurm, tmp_
 
         slurm.kill(lost)
         wait(lambda: now("JobState") == "PENDING", "the job of a lost node waits again")
-        wait(lambda: not workers(), "nothing trains any more")
+        wait(lambda: not workers(slurm), "nothing trains any more")
         slurm.node(lost)
         wait(lambda: now("Restarts") == "1" and now("JobState") == "RUNNING", "it runs again")
         assert workflow.wait() == 0, (tmp_path / "said").read_text()
     found = units(tmp_path, campaign)
     assert found == sorted(set(found)) and (tmp_path / campaign / "sealed.json").exists()
-    assert workers() == [] and measured_by(tmp_path) == []
+    journal = [json.loads(line) for line in (tmp_path / campaign / "units.jsonl").read_text().splitlines()]
+    counted = [one for row in journal if row.get("voided") is None for one in row.get("launches", {}).values()]
+    assert [one["status"] for one in counted].count("ok") == len(counted) - 1, "a lost node counts for nobody"
+    assert workers(slurm) == [] and measured_by(tmp_path) == []
     wait_until(lambda: not slurm.say("squeue", "--noheader", "--steps"), "no step is left", 60)
 
 

@@ -253,3 +253,19 @@ def test_nodes_describe_themselves_and_what_is_unlike_is_told(slurm, tmp_path, m
     whole.write(tmp_path / "machine.json")
     assert json.loads((tmp_path / "machine.json").read_text())["nodes"]["n1"]["name"] == "pair"
     assert "nodes" not in whole.told()
+
+
+def test_a_node_that_starts_no_step_is_waited_for_and_voids_its_unit(slurm, monkeypatch):
+    monkeypatch.setattr(nodes, "LOOK_S", 0.05)
+    found = nodes.allocation(2)
+    assert nodes.lost(found) is None
+    works = (slurm / "srun").read_text()
+    back = f'#!/bin/sh\ncase "$*" in *nodelist=n1*) cp {slurm}/works {slurm}/srun; exit 1 ;; esac\n'
+    (slurm / "works").write_text(works)
+    (slurm / "works").chmod(0o755)
+    (slurm / "srun").write_text(back)
+    assert nodes.lost(found) == "network: slurm: no step could be started on n1 for a while", "and it is back"
+    assert (slurm / "srun").read_text() == works
+    monkeypatch.setattr(nodes, "LOST_S", 0.1)
+    (slurm / "srun").write_text("#!/bin/sh\nexit 1\n")
+    assert nodes.lost(found) == "network: slurm: no step could be started on n2, n1 for a while"

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterator
+from functools import partial
 
 from tare.launch import networks, nodes
 from tare.launch.group import launch_group
@@ -25,7 +26,7 @@ SWITCH, OVERLAY, OVERLAY_OF_CONTAINERS = "switch", "overlay", "overlay-of-contai
 
 @contextlib.contextmanager
 def surround(around: Around) -> Iterator[Problem]:
-    """A switch as asked for, or as many nodes, can be had; that is all.
+    """A switch as asked for, or as many nodes, can be had; nodes still answer at the end.
 
     Raises:
         UnavailableError: they can't.
@@ -33,8 +34,9 @@ def surround(around: Around) -> Iterator[Problem]:
     group = group_of(around.conditions)
     network = network_of(group)  # an overlay, if any has one
     if network == SLURM:
-        nodes.allocation(group.size)
-    elif isinstance(network, Wires):
+        yield partial(nodes.lost, nodes.allocation(group.size))
+        return
+    if isinstance(network, Wires):
         with switched(around.environment, 1, network):
             pass
     yield lambda: None
