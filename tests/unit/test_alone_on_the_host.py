@@ -93,6 +93,17 @@ def test_a_stream_takes_half_a_second_of_the_rate_that_is_set(asked, tmp_path, r
     assert not more["network"].overlay
 
 
+def test_the_network_of_nodes_is_measured_between_them_without_a_rate(asked, tmp_path):
+    study = asked.parts[NetworkPart]
+    wanted = study.distributed.replace(network="slurm", rate_mbit_per_s=1000.0)
+    asked.parts[NetworkPart] = study.replace(distributed=wanted)
+    network.measure_network(STUDY, None, tmp_path / "out.json")
+    _, spec, _, more = asked.launches[0]
+    assert more["network"] == "slurm" and spec.stream_bytes == network.FREE_STREAM_BYTES
+    found = read(NetworkRecord, tmp_path / "out.json").group
+    assert (found["network"], found["rate_mbit_per_s"]) == ("slurm", None)
+
+
 def test_the_record_of_a_network_has_each_environment_or_its_reason(asked, tmp_path, monkeypatch):
     asked.lacking["docker"] = "no daemon answers"
     names = ["host", "docker", "podman"]
