@@ -169,7 +169,9 @@ def placed(
     for name in wanted:
         machine, others = machines[name], list(before[name].others) if name in before else []
         if name in before:
-            node, *_ = [_as_before(name, machine, one, files[name]) for one in (before[name].node, *others)]
+            node, *_ = [
+                _as_before(name, machine, one, files[name]) for one in (before[name].node, *others[: size - 1])
+            ]
         else:
             node = _another(machine, taken, size)
             taken.add(node.name)

@@ -187,6 +187,7 @@ def test_a_machine_of_groups_is_a_set_of_nodes_and_a_job_takes_as_many_as_train(
     told(NODES.format("alloc", "idle", "down*"))
     with pytest.raises(UserError, match=r"its node n3 is down\*"):
         cluster.placed({"thin": machine}, file, ["thin"], 2)
+    assert cluster.placed({"thin": machine}, file, ["thin"])["thin"].others == ("n3",), "one that is not needed now"
     told(NODES.format("idle", "idle", "idle").splitlines(keepends=True)[0])
     with pytest.raises(UserError, match="2 of its nodes are needed, and 1 work"):
         cluster.placed({"thin": machine}, {"thin": tmp_path / "none.json"}, ["thin"], 2)
