@@ -317,6 +317,16 @@ def study_on(wildcards):
     return STUDIED.replace(device=NODES[name].nodes.device)
 
 
+# What a cluster's scheduler is asked for sets limits, which stand in a machine's description.
+LIMITED = (
+    {
+        "memory_mib": lambda wildcards: NODES[
+            wildcards.get("machine", AT)
+        ].nodes.memory_mib
+    }
+    if NODES
+    else {}
+)
 STUDY = config["study"]
 STACK = config["stack"]
 ENVIRONMENTS = config["environments"]

@@ -29,6 +29,8 @@ rule describe_machine:
         f"results/logs/{STUDY}/{AT}/machine.log",
     resources:
         **on_machine("describe_machine", whole=False),
+    params:
+        **LIMITED,
     message:
         "describe this machine" + TOLD_ON
     shell:

@@ -10,11 +10,12 @@ from __future__ import annotations
 
 import builtins
 import logging
+import re
 import sys
 import time
 from collections import Counter
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -40,6 +41,30 @@ KILLED = {
         "--rerun-incomplete `{}` makes them again, and what is sealed is kept"
     ),
 }
+# What the plugin for Slurm says of a job, and what that means: by the state in which Slurm has ended it.
+NOT_SUBMITTED = re.compile(r"SLURM sbatch failed\. The error message was '(.*?)'\.\n", re.DOTALL)
+FAILED_IN_SLURM = re.compile(r"SLURM-job '(\S+)' failed, SLURM status is: '([A-Z_]+)")
+STATES = {
+    "OUT_OF_MEMORY": (
+        "a process of it took more memory than Slurm gives it: give `memory_mib` of its machine in `machines` a "
+        "larger number, or name nodes with more"
+    ),
+    "TIMEOUT": "its time was over: raise `minutes` of its machine in `machines`, or measure less",
+    "DEADLINE": "its time was over",
+    "CANCELLED": "somebody cancelled it, or Slurm did",
+    "NODE_FAIL": "its node failed",
+    "BOOT_FAIL": "its node did not start",
+}
+UNSEEN = (
+    "it did not begin: its node has to see this folder, the checkout with its .venv, and the cache; put them on a "
+    "file system that the nodes share"
+)
+# An account that is not given is the site's own, as sbatch has it; nothing is wrong, and nothing is to be done.
+NOT_WORTH_SAYING = (
+    "No SLURM account given, trying to guess",
+    "No account was given, not able to get a SLURM account",
+    "Unable to guess SLURM account",
+)
 
 _expected: dict[str, float] = {}
 _refused: list[str] = []
@@ -63,6 +88,7 @@ class _Job:
     title: str
     started_s: float
     runs: bool = True
+    logs: Mapping[Path, object] = field(default_factory=dict)  # as they were when it started
 
 
 class LogHandler(LogHandlerBase):
@@ -159,7 +185,8 @@ class LogHandler(LogHandlerBase):
 
     def _job_info(self, record: Any) -> None:
         number = len(self._jobs) + 1 if record.jobid not in self._jobs else self._jobs[record.jobid].number
-        job = _Job(number, record.rule_name, _title(record), time.monotonic())
+        before = {path: _stamp(path) for path in map(Path, record.log or ())}
+        job = _Job(number, record.rule_name, _title(record), time.monotonic(), logs=before)
         self._jobs[record.jobid] = job
         self._waiting[job.rule] -= 1
         if self.common_settings.dryrun:
@@ -180,9 +207,11 @@ class LogHandler(LogHandlerBase):
         job = self._jobs.get(record.jobid) or _Job(0, record.rule_name, record.rule_name, 0.0)
         job.runs, self._failed[record.jobid] = False, job.title
         logs = [Path(path.split(" (")[0]) for path in record.log]
+        logs = [path for path in logs if path not in job.logs or _stamp(path) != job.logs[path]]
         tail = [line for path in logs for line in _tail(path)]
-        reason = next((line for line in reversed(tail) if line.startswith("tare: ")), None)
-        reason = reason or record.rule_msg or (tail[-1] if tail else self._because or "it ended with an error")
+        told = next((line for line in reversed(tail) if line.startswith("tare: ")), None)
+        reason = _of_slurm(str(record.rule_msg), told, tail) or told or record.rule_msg
+        reason = reason or (tail[-1] if tail else self._because or "it ended with an error")
         self._because = ""
         self._print(f"{self._head(job.number)} FAILED: rule {job.rule}, {job.title}")
         self._print(f"{INDENT}{_one_line(reason)}")
@@ -198,7 +227,7 @@ class LogHandler(LogHandlerBase):
         text = record.getMessage().strip() if record.msg is not None else ""
         if record.levelno < logging.WARNING:
             self._before += [] if has_event or self._begun or not text else [text]
-        elif text and (has_event or not (self._failed or self._ended)):
+        elif text and (has_event or not (self._failed or self._ended or text.startswith(NOT_WORTH_SAYING))):
             self._print(text)
 
     def _error(self, record: Any) -> None:
@@ -280,6 +309,33 @@ def _title(record: Any) -> str:
         return " ".join(str(record.rule_msg).split())
     wildcards = ", ".join(f"{key}={value}" for key, value in dict(record.wildcards or {}).items())
     return f"run {record.rule_name}" + (f" ({wildcards})" if wildcards else "")
+
+
+def _of_slurm(said: str, told: str | None, tail: Sequence[str]) -> str | None:
+    """Why a job failed, by the words of the plugin for Slurm; None where those are not of it, or the job says more.
+
+    Args:
+        said: by the plugin.
+        told: the job's own last line of what is wrong.
+        tail: of its logs.
+    """
+    if refused := NOT_SUBMITTED.match(said):
+        return f"tare: Slurm does not take the job: {refused.group(1).removeprefix('sbatch: error: ')}"
+    if (failed := FAILED_IN_SLURM.match(said)) is None:
+        return None
+    job, state = failed.groups()
+    if state in STATES and (told is None or state != "OUT_OF_MEMORY"):
+        return f"tare: Slurm ended job {job} ({state}): {STATES[state]}"
+    return told or f"tare: Slurm job {job} failed: {tail[-1] if tail else UNSEEN}"
+
+
+def _stamp(path: Path) -> object:
+    """What changes when a file is written; None where there is none."""
+    try:
+        found = path.stat()
+    except OSError:
+        return None
+    return found.st_mtime_ns, found.st_size
 
 
 def _tail(path: Path) -> list[str]:

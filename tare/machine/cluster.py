@@ -210,9 +210,14 @@ def resources(machine: Measured, node: Node, expected_s: float) -> dict[str, int
         expected_s: seconds that the plan expects of the job.
 
     Raises:
-        UserError: the job may not take as long there as it is expected to.
+        UserError: the job may not take as long there as it is expected to, or is to have memory that no node has.
     """
     asked = machine.nodes
+    if asked.memory_mib is not None and asked.memory_mib > node.memory_mib:
+        raise UserError(
+            f"{WHERE}: {machine.kind}: memory_mib asks for {asked.memory_mib:,}, and {node.name} has "
+            f"{node.memory_mib:,}: ask for less, or for another node"
+        )
     longest = min((limit for limit in (asked.minutes, node.minutes) if limit is not None), default=math.inf)
     needed = expected_s / 60
     if longest < needed:
@@ -229,6 +234,6 @@ def resources(machine: Measured, node: Node, expected_s: float) -> dict[str, int
         "cpus_per_task": asked.cpus or node.cpus,
         "runtime": math.floor(min(longest, max(LEAST_MINUTES, math.ceil(SPARE * needed)))),
         "slurm_extra": f"--exclusive --nodelist={node.name}",
-        "mem_mb": node.memory_mib,  # all of it: a site may else give a share that goes by CPUs
+        "mem_mb": asked.memory_mib or node.memory_mib,  # named: a site may else give a share that goes by CPUs
     }
     return {word: value for word, value in found.items() if value is not None}

@@ -31,6 +31,7 @@ TEMPLATE = "side_by_side.html.j2"
 # Facts that machines of one kind should have alike; memory as far as a per cent.
 ALIKE = (
     *("cpu_model", "cpu_logical", "cpu_allowed", "cpu_governor", "cpu_mitigations", "memory_bytes"),
+    "limits",
     *("transparent_huge_pages", "virtualisation", "architecture", "kernel", "distribution", "libc"),
 )
 NEAR = 0.01

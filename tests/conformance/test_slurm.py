@@ -8,12 +8,13 @@ import shutil
 import signal
 import subprocess
 import time
+from pathlib import Path
 
 import pandas as pd
 import pytest
 import yaml
 from project import ROOT
-from slurm import cluster
+from slurm import BARE, cluster
 from waiting import wait_until
 
 pytestmark = [pytest.mark.runtime, pytest.mark.meets(environment="host")]
@@ -36,6 +37,7 @@ PARTITIONS = {
     "short": "Nodes=n1 MaxTime=1",
     "mixed": "Nodes=n1,n2 MaxTime=INFINITE",
     "urgent": "Nodes=n1,n2 MaxTime=INFINITE PriorityTier=10",
+    "bare": f"Nodes={BARE} MaxTime=INFINITE",
 }
 # Two nodes, a shell that counts, and an image that is a folder with the same shell.
 SIDES = {
@@ -48,12 +50,18 @@ SIDES = {
 }  # fmt: skip
 COUNT = "i=0; while [ $i -lt {} ]; do i=$((i+1)); done"
 CAMPAIGN = "results/campaigns/clustered/thin/mnist_cnn/rounds.host"
-QUICK = ("--slurm-init-seconds-before-status-checks", "2", "--slurm-status-command", "squeue")
+QUICK = ("--slurm-init-seconds-before-status-checks", "2")
 
 
 @pytest.fixture(scope="module")
-def slurm(tmp_path_factory):
-    with cluster(tmp_path_factory.mktemp("slurm"), PARTITIONS) as found:
+def hidden(tmp_path_factory):
+    """A folder that the node BARE does not see; nor has that Charliecloud."""
+    return tmp_path_factory.mktemp("hidden")
+
+
+@pytest.fixture(scope="module")
+def slurm(tmp_path_factory, hidden):
+    with cluster(tmp_path_factory.mktemp("slurm"), PARTITIONS, [hidden, Path(shutil.which("ch-run"))]) as found:
         yield found
 
 
@@ -253,6 +261,140 @@ def test_a_campaign_outlives_what_happens_on_a_cluster(slurm, tmp_path):
     assert measured_by(tmp_path) == []
 
 
+# From the eleventh run on, in the third round, a launch takes 550 MiB at its most.
+GROWS = """echo >> runs; n=0; while read -r _; do n=$((n+1)); done < runs
+a=0123456789abcdef; while [ $n -gt 10 ] && [ ${#a} -lt 268435456 ]; do a=$a$a; done
+i=0; while [ $i -lt 400000 ]; do i=$((i+1)); done"""
+
+
+def counting(folder, *command, **changed):
+    """The study SIDES of one node and of a job in a folder, which counts where no other command is given."""
+    (folder / "job").mkdir(parents=True)
+    command = command or ("sh", "-c", COUNT.format(400_000))
+    job = {"command": list(command), "folder": str(folder / "job")}
+    job["images"] = {"charliecloud": str(rootfs(folder / "image"))}
+    workloads = {"mnist_cnn": None, "sentiment_rnn": None, "count": job}
+    return {**SIDES, "machines": {"thin": {"partition": "thin"}}, "workloads": workloads, **changed}
+
+
+def on(**nodes):
+    """A study's part that names one machine, `thin`."""
+    return {"machines": {"thin": nodes}}
+
+
+def why(said):
+    """The reason that stands below the line of a job that failed."""
+    lines = said.splitlines()
+    (at,) = [number for number, line in enumerate(lines) if "FAILED: rule" in line]
+    assert "Traceback" not in said, said
+    return lines[at + 1].strip()
+
+
+def test_a_job_out_of_memory_says_so_and_goes_on_with_more(slurm, tmp_path):
+    study = counting(tmp_path, "sh", "-c", GROWS)
+    seal, journal = f"{COUNTED}/sealed.json", tmp_path / COUNTED / "units.jsonl"
+    status, said = run(slurm, tmp_path, seal, **study | on(partition="thin", memory_mib=1000))
+    assert status and re.fullmatch(
+        r"tare: Slurm job \d+ on n\d: the kernel ended a process for lack of memory, of which it may take "
+        r"1,000 MiB: give `memory_mib` of its machine in `machines` a larger number, .*",
+        why(said),
+    ), said
+    before = journal.read_text()
+    assert units(tmp_path, COUNTED) == [0, 1, 2] and not (tmp_path / seal).exists()
+    assert measured_by(tmp_path) == []
+    status, said = run(slurm, tmp_path, seal, **study | on(partition="thin", memory_mib=4000))
+    assert status == 0, said
+    assert journal.read_text().startswith(before) and units(tmp_path, COUNTED) == list(range(7))
+
+
+@contextlib.contextmanager
+def small_disk(folder, mib):
+    """A file system of so many MiB there."""
+    folder.mkdir()
+    subprocess.run(["mount", "-t", "tmpfs", "-o", f"size={mib}m", "tmpfs", folder], check=True)
+    try:
+        yield folder
+    finally:
+        subprocess.run(["umount", "--lazy", folder], check=True)
+
+
+@pytest.mark.parametrize("full", ["results", "tmp"])
+def test_a_disk_that_fills_up_loses_nothing(slurm, tmp_path, monkeypatch, full):
+    study = counting(tmp_path / "study", "sh", "-c", COUNT.format(400_000) + "; echo . > $TMPDIR/$$")
+    study["rounds"] = {**study["rounds"], "units": 20}
+    study["workloads"]["count"] |= {
+        "variables": {"TMPDIR": str(tmp_path / "tmp")},
+        "binds": [str(tmp_path / "tmp")],
+    }
+    seal = f"{COUNTED}/sealed.json"
+    with contextlib.ExitStack() as stack:
+        for name in ("results", "tmp"):
+            stack.enter_context(small_disk(tmp_path / name, 16))
+        monkeypatch.setenv("TMPDIR", str(tmp_path / "tmp"))
+        folder, filler = tmp_path / "results", tmp_path / full / "filler"
+        (folder / "mine.yaml").write_text(yaml.safe_dump(study))
+        with working(slurm, folder, seal) as workflow:
+            more_units(folder, workflow, 2)
+            with filler.open("wb") as file, contextlib.suppress(OSError):
+                while True:
+                    file.write(bytes(4096))
+            assert workflow.wait() != 0
+        said = (folder / "said").read_text()
+        print(said)
+        journal = folder / COUNTED / "units.jsonl"
+        before = journal.read_text()
+        filler.unlink()
+        status, said = run(slurm, folder, seal, **study)
+        print(said)
+        assert status == 0, said
+        kept = before[: before.rfind("\n") + 1]
+        assert journal.read_text().startswith(kept) and units(folder, COUNTED) == list(range(21))
+
+
+def test_two_studies_at_once_wait_for_each_other(slurm, tmp_path):
+    """On one node for Slurm; on two that are one machine, as on a node that is shared, for the machine's lock."""
+    seal, nodes = f"{COUNTED}/sealed.json", {"first": "n1", "second": "n1", "third": "n2"}
+    with contextlib.ExitStack() as stack:
+        flows = {}
+        for name, node in nodes.items():
+            study = counting(tmp_path / name, **on(partition="thin", node=node))
+            (tmp_path / name / "mine.yaml").write_text(yaml.safe_dump(study))
+            flows[name] = stack.enter_context(working(slurm, tmp_path / name, seal))
+            if name == "first":
+                more_units(tmp_path / name, flows[name])
+
+        def states(node):
+            return [one["JobState"] for one in slurm.jobs() if one["ReqNodeList"] == node][-2:]
+
+        wait_until(lambda: states("n1") == ["RUNNING", "PENDING"], "the second waits in the queue", 60)
+        log = tmp_path / "third" / "results/logs/sides/thin/rounds/count/charliecloud+host.log"
+        wait_until(lambda: log.exists() and "it measures on this machine" in log.read_text(), "the third waits", 60)
+        assert units(tmp_path / "second", COUNTED) == units(tmp_path / "third", COUNTED) == []
+        for name, flow in flows.items():
+            assert flow.wait() == 0, (tmp_path / name / "said").read_text()
+            assert units(tmp_path / name, COUNTED) == list(range(7))
+
+
+def test_a_node_that_does_not_see_the_folder_is_told_in_one_line(slurm, hidden):
+    study = counting(hidden / "study", **on(partition="bare"))
+    status, said = run(slurm, hidden / "study", f"{COUNTED}/sealed.json", **study)
+    print(said)
+    assert status and "on a file system that the nodes share" in why(said), said
+    study = study | on(partition="thin")
+    shutil.rmtree(hidden / "study/results/campaigns")
+    status, said = run(slurm, hidden / "study", f"{COUNTED}/sealed.json", **study)
+    assert status == 0, said
+
+
+def test_a_node_without_a_runtime_measures_the_others_and_says_which_it_lacks(slurm, tmp_path):
+    study = counting(tmp_path, **on(partition="bare"))
+    status, said = run(slurm, tmp_path, f"{COUNTED}/sealed.json", **study)
+    print(said)
+    plan = json.loads((tmp_path / COUNTED / "plan.json").read_text())
+    print(plan["unavailable"])
+    assert 0
+
+
 @pytest.mark.parametrize(
     ("machines", "says"),
     [
@@ -261,6 +403,8 @@ def test_a_campaign_outlives_what_happens_on_a_cluster(slurm, tmp_path):
         ({"thin": {"partition": "thin", "nodes": 3}}, "3 of its nodes are needed, and 2 work"),
         ({"thin": {"partition": "thin"}, "fat": {"partition": "short"}}, "fat: a job is expected"),
         ({"thin": {"partition": "short"}}, "may take 1 there"),
+        ({"thin": {"partition": "thin", "minutes": 1}}, "may take 1 there"),
+        ({"thin": {"partition": "thin", "memory_mib": 9000}}, "n1 has 8,000"),
         ({"thin": {"partition": "thin", "constraint": "gpu"}}, "with gpu"),
     ],
 )

@@ -117,6 +117,17 @@ def test_an_interrupted_campaign_keeps_finished_units_and_carries_on(tmp_path):
     assert not (tmp_path / "superseded-1").exists()
 
 
+def test_a_unit_that_a_limit_of_memory_has_ended_is_made_again(tmp_path, monkeypatch):
+    kills = itertools.count()
+    monkeypatch.setattr(campaign, "oom_kills", lambda: next(kills))
+    monkeypatch.setattr(campaign, "limit_was_hit", lambda before: "no memory" if before == 2 else None)
+    with pytest.raises(UnavailableError, match="no memory; finished units are kept"):
+        run(tmp_path, lambda k, done: unit(k, status="failed" if k == 2 else "ok"))
+    assert [row["unit"] for row in journal(tmp_path)] == [0, 1]
+    monkeypatch.setattr(campaign, "limit_was_hit", lambda before: None)
+    assert run(tmp_path).units == 3 and not (tmp_path / "superseded-1").exists()
+
+
 def test_a_unit_gets_those_before_it(tmp_path):
     seen = []
 

@@ -12,6 +12,8 @@ from pathlib import Path
 
 import pytest
 
+from snakemake_logger_plugin_tare import _of_slurm
+
 ROOT = Path(__file__).resolve().parents[2]
 
 SNAKEFILE = """
@@ -140,6 +142,50 @@ def test_a_failure_names_rule_reason_log_and_its_last_lines_and_the_others_go_on
     assert "    its log: logs/bad.log\n    | one detail\n    | tare: the disk is full\n" in text
     assert [line for line in said(done)[:-1] if not line.startswith(("[", "    "))] == []
     assert re.search(r"2 of 4 jobs done in \d+ s, 1 failed: try something bad\.", text.splitlines()[-1])
+
+
+SLURM = "SLURM-job '7' failed, SLURM status is: '{}'. Detailed failure reason unavailable (no 'sacct')."
+
+
+@pytest.mark.parametrize(
+    ("said", "told", "tail", "reason"),
+    [
+        (
+            SLURM.format("TIMEOUT"),
+            "tare: interrupted",
+            ["x"],
+            "tare: Slurm ended job 7 (TIMEOUT): its time was over",
+        ),
+        (
+            SLURM.format("OUT_OF_MEMORY"),
+            None,
+            ["x"],
+            "tare: Slurm ended job 7 (OUT_OF_MEMORY): a process of it took",
+        ),
+        (SLURM.format("OUT_OF_MEMORY"), "tare: 9 MiB", ["x"], "tare: 9 MiB"),
+        (SLURM.format("CANCELLED"), None, [], "tare: Slurm ended job 7 (CANCELLED): somebody cancelled it"),
+        (SLURM.format("FAILED"), "tare: a reason", ["x"], "tare: a reason"),
+        (SLURM.format("FAILED"), None, ["x", "y"], "tare: Slurm job 7 failed: y"),
+        (SLURM.format("FAILED"), None, [], "tare: Slurm job 7 failed: it did not begin: its node has to see"),
+        (
+            "SLURM sbatch failed. The error message was 'sbatch: error: no such thing'.\n    sbatch call:\n sbatch",
+            "tare: of another try",
+            [],
+            "tare: Slurm does not take the job: no such thing",
+        ),
+        ("None", "tare: a reason", [], None),
+    ],
+)
+def test_what_the_plugin_for_slurm_says_is_one_line_with_its_remedy(said, told, tail, reason):
+    found = _of_slurm(said, told, tail)
+    assert found == reason or found.startswith(reason)
+
+
+def test_the_log_of_an_earlier_run_is_not_taken_for_this_ones(toy, tmp_path):
+    (tmp_path / "mute").write_text('rule mute:\n    output: "mute.txt"\n    log: "mute.log"\n    shell: "exit 3"\n')
+    (tmp_path / "mute.log").write_text("tare: an old reason\n")
+    text = "\n".join(said(toy("-s", "mute", "mute.txt")))
+    assert "FAILED: rule mute" in text and "old reason" not in text
 
 
 def test_a_dry_run_says_what_would_run_and_why(toy):

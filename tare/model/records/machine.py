@@ -73,6 +73,9 @@ class MachineRecord(FileRecord, Processor):
     distribution: str | None = None
     libc: str | None = None
     cgroups: str | None = None
+    limits: Mapping[str, str] | None = (
+        None  # that somebody set for our processes; None in records of older versions
+    )
     disk: Space | None = None  # of the cache
     load_1min: float | None = None
     # NVIDIA's devices, each a mapping of facts as nvidia-smi or NVML tells them
