@@ -11,6 +11,7 @@ from __future__ import annotations
 import builtins
 import logging
 import re
+import shutil
 import sys
 import time
 from collections import Counter
@@ -42,7 +43,11 @@ KILLED = {
     ),
 }
 # What the plugin for Slurm says of a job, and what that means: by the state in which Slurm has ended it.
-NOT_SUBMITTED = re.compile(r"SLURM sbatch failed\. The error message was '(.*?)'\.\n", re.DOTALL)
+NOT_SUBMITTED = re.compile(
+    r"(?:SLURM sbatch failed\. The error message was '(?:sbatch: error: )?(?P<sbatch>.*?)'\.\n"
+    r"|Job submission failed with exception: (?P<plugin>.*))",
+    re.DOTALL,
+)
 FAILED_IN_SLURM = re.compile(r"SLURM-job '(\S+)' failed, SLURM status is: '([A-Z_]+)")
 STATES = {
     "OUT_OF_MEMORY": (
@@ -56,14 +61,15 @@ STATES = {
     "BOOT_FAIL": "its node did not start",
 }
 UNSEEN = (
-    "it did not begin: its node has to see this folder, the checkout with its .venv, and the cache; put them on a "
-    "file system that the nodes share"
+    "its node has to see this folder, the checkout with its .venv, and the cache: put them on a file system that "
+    "the nodes share"
 )
-# An account that is not given is the site's own, as sbatch has it; nothing is wrong, and nothing is to be done.
-NOT_WORTH_SAYING = (
-    "No SLURM account given, trying to guess",
-    "No account was given, not able to get a SLURM account",
-    "Unable to guess SLURM account",
+FULL = "no space is left in {}: free some, and run it again; what was measured is kept"
+LEAST_BYTES = 1 << 20  # with less no job can write what it has to
+# An account that is not given is the site's own, and `sacct` answers; why a job is not taken stands below its name.
+NOT_WORTH_SAYING = re.compile(
+    r"No SLURM account given, trying to guess|No account was given, not able to get a SLURM account"
+    r"|Unable to guess SLURM account|MinJobAge \d+s \(>=|Exception in run_job for rule "
 )
 
 _expected: dict[str, float] = {}
@@ -210,7 +216,8 @@ class LogHandler(LogHandlerBase):
         logs = [path for path in logs if path not in job.logs or _stamp(path) != job.logs[path]]
         tail = [line for path in logs for line in _tail(path)]
         told = next((line for line in reversed(tail) if line.startswith("tare: ")), None)
-        reason = _of_slurm(str(record.rule_msg), told, tail) or told or record.rule_msg
+        began = any(path in job.logs for path in logs)
+        reason = _of_slurm(str(record.rule_msg), told, tail, began) or told or record.rule_msg
         reason = reason or (tail[-1] if tail else self._because or "it ended with an error")
         self._because = ""
         self._print(f"{self._head(job.number)} FAILED: rule {job.rule}, {job.title}")
@@ -227,7 +234,7 @@ class LogHandler(LogHandlerBase):
         text = record.getMessage().strip() if record.msg is not None else ""
         if record.levelno < logging.WARNING:
             self._before += [] if has_event or self._begun or not text else [text]
-        elif text and (has_event or not (self._failed or self._ended or text.startswith(NOT_WORTH_SAYING))):
+        elif text and (has_event or not (self._failed or self._ended or NOT_WORTH_SAYING.match(text))):
             self._print(text)
 
     def _error(self, record: Any) -> None:
@@ -311,22 +318,32 @@ def _title(record: Any) -> str:
     return f"run {record.rule_name}" + (f" ({wildcards})" if wildcards else "")
 
 
-def _of_slurm(said: str, told: str | None, tail: Sequence[str]) -> str | None:
-    """Why a job failed, by the words of the plugin for Slurm; None where those are not of it, or the job says more.
+def _of_slurm(said: str, told: str | None, tail: Sequence[str], began: bool) -> str | None:
+    """Why a job failed, by the words of the plugin for Slurm; None where those are not of it.
 
     Args:
         said: by the plugin.
         told: the job's own last line of what is wrong.
         tail: of its logs.
+        began: whether the rule's own log is of this run.
     """
     if refused := NOT_SUBMITTED.match(said):
-        return f"tare: Slurm does not take the job: {refused.group(1).removeprefix('sbatch: error: ')}"
+        return f"tare: Slurm does not take the job: {refused['sbatch'] or refused['plugin']}"
     if (failed := FAILED_IN_SLURM.match(said)) is None:
         return None
     job, state = failed.groups()
     if state in STATES and (told is None or state != "OUT_OF_MEMORY"):
         return f"tare: Slurm ended job {job} ({state}): {STATES[state]}"
-    return told or f"tare: Slurm job {job} failed: {tail[-1] if tail else UNSEEN}"
+    if told is not None:
+        return told
+    if shutil.disk_usage(Path.cwd()).free < LEAST_BYTES:
+        return f"tare: {FULL.format(Path.cwd())}"
+    last = tail[-1][:100] if tail else "it wrote nothing"
+    return (
+        f"tare: Slurm job {job} failed: {last}"
+        if began
+        else f"tare: Slurm job {job} did not begin ({last}): {UNSEEN}"
+    )
 
 
 def _stamp(path: Path) -> object:

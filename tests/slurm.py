@@ -15,14 +15,15 @@ import socket
 import subprocess
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
+from types import MappingProxyType
 
 from waiting import wait_until
 
 COMMANDS = ("sbatch", "srun", "squeue", "sinfo", "sacct", "sacctmgr", "sshare", "scancel", "scontrol")
 ACCOUNT = "tests"  # of root; with that which Slurm gives to root by itself
+Lacking = Mapping[str, Sequence[Path]]
 READY_S, END_S = 60.0, 20.0
-NODES = ("n1", "n2", "n3")
-BARE = "n3"  # it lacks what the others have
+NODES = ("n1", "n2", "n3", "n4")
 MEMORY_MIB = 8000
 CONF = """ClusterName=tare
 SlurmctldHost=localhost(127.0.0.1)
@@ -83,10 +84,12 @@ class Slurm:
         environment: of whoever gives its commands.
     """
 
-    def __init__(self, folder: Path, partitions: Mapping[str, str], lacking: Sequence[Path] = ()) -> None:
+    def __init__(
+        self, folder: Path, partitions: Mapping[str, str], lacking: Lacking = MappingProxyType({})
+    ) -> None:
         """`folder`: for all of its files. `partitions`: by name what slurm.conf says of it, its nodes first.
 
-        `lacking`: what the node BARE does not see: folders are empty there, files can't be run.
+        `lacking`: by node what it does not see: folders are empty there, files can't be run.
         """
         self.folder, self.lacking = folder, lacking
         self.daemons: dict[str, subprocess.Popen[bytes]] = {}
@@ -158,10 +161,10 @@ class Slurm:
     def node(self, name: str) -> None:
         """Start the slurmd of a node."""
         slurmd = ["slurmd", "-D", "-f", str(self.conf), "-N", name]
-        if name == BARE and self.lacking:
+        if name in self.lacking:
             hide = [
                 f"mount -t tmpfs tmpfs {path}" if path.is_dir() else f"mount --bind /dev/null {path}"
-                for path in self.lacking
+                for path in self.lacking[name]
             ]
             slurmd = ["unshare", "--mount", "sh", "-ec", "; ".join([*hide, 'exec "$@"']), "sh", *slurmd]
         self.daemon(name, slurmd)
@@ -237,7 +240,9 @@ def free_ports(count: int) -> list[int]:
 
 
 @contextlib.contextmanager
-def cluster(folder: Path, partitions: Mapping[str, str], lacking: Sequence[Path] = ()) -> Iterator[Slurm]:
+def cluster(
+    folder: Path, partitions: Mapping[str, str], lacking: Lacking = MappingProxyType({})
+) -> Iterator[Slurm]:
     """A cluster, as long as the block runs; arguments as of `Slurm`."""
     found = Slurm(folder, partitions, lacking)
     try:

@@ -23,12 +23,14 @@ from tare.machine import gpu_health
 from tare.machine.memory import limit_was_hit, oom_kills
 from tare.model.journals import units as measured
 from tare.model.records.campaigns import Decision, Machine, Plan, Sealed, Unit
-from tare.model.registry import SINGLE
+from tare.model.registry import HOST, SINGLE
+from tare.model.roles import CONTROL
 from tare.model.schema import as_json, parse
 from tare.stats.intervals import log_ratios_of
 from tare.stats.planning import decide
 
 DEADLINE = "TARE_DEADLINE"
+NO_SPACE = "no space left"  # as tare.core.errors and tare.core.process say it
 
 
 def run_campaign(folder: Path, design: Design) -> Sealed:
@@ -212,8 +214,10 @@ def _run_units(
             "cost_s": round(row.get("own_s", 0.0) + shared_s, 3),
         }
         units[one] = parse(Unit, whole, f"{one.folder}: unit {len(one.done)}")
-    if any(unit.failures or unit.voided for unit in units.values()):
-        _refuse_lack_of_memory(kills)
+    for unit in units.values():
+        if unit.failures or unit.voided:
+            _refuse_lack_of_memory(kills)
+            _refuse_full_disk(unit)
     for one, unit in units.items():
         one.add(unit)
     for one in units:
@@ -231,6 +235,17 @@ def _refuse_lack_of_memory(kills: int) -> None:
     """
     if (reason := limit_was_hit(kills)) is not None:
         raise UnavailableError(f"{reason}; finished units are kept")
+
+
+def _refuse_full_disk(unit: Unit) -> None:
+    """End before a unit is kept whose launch on the host found a disk full, as all others may: it is made again.
+
+    Raises:
+        UnavailableError: it did.
+    """
+    for name in (HOST, CONTROL):
+        if NO_SPACE in (reason := unit.failures.get(name, "")):
+            raise UnavailableError(f"{name}: {reason}; finished units are kept")
 
 
 def _made(

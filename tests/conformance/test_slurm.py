@@ -14,7 +14,7 @@ import pandas as pd
 import pytest
 import yaml
 from project import ROOT
-from slurm import BARE, cluster
+from slurm import ACCOUNT, MEMORY_MIB, cluster
 from waiting import wait_until
 
 pytestmark = [pytest.mark.runtime, pytest.mark.meets(environment="host")]
@@ -37,7 +37,8 @@ PARTITIONS = {
     "short": "Nodes=n1 MaxTime=1",
     "mixed": "Nodes=n1,n2 MaxTime=INFINITE",
     "urgent": "Nodes=n1,n2 MaxTime=INFINITE PriorityTier=10",
-    "bare": f"Nodes={BARE} MaxTime=INFINITE",
+    "bare": "Nodes=n3 MaxTime=INFINITE",
+    "apart": "Nodes=n4 MaxTime=INFINITE",
 }
 # Two nodes, a shell that counts, and an image that is a folder with the same shell.
 SIDES = {
@@ -55,13 +56,14 @@ QUICK = ("--slurm-init-seconds-before-status-checks", "2")
 
 @pytest.fixture(scope="module")
 def hidden(tmp_path_factory):
-    """A folder that the node BARE does not see; nor has that Charliecloud."""
+    """A folder that the node n3 does not see; nor has that Charliecloud. The node n4 does not see the checkout."""
     return tmp_path_factory.mktemp("hidden")
 
 
 @pytest.fixture(scope="module")
 def slurm(tmp_path_factory, hidden):
-    with cluster(tmp_path_factory.mktemp("slurm"), PARTITIONS, [hidden, Path(shutil.which("ch-run"))]) as found:
+    lacking = {"n3": [hidden, Path(shutil.which("ch-run"))], "n4": [ROOT]}
+    with cluster(tmp_path_factory.mktemp("slurm"), PARTITIONS, lacking) as found:
         yield found
 
 
@@ -126,11 +128,12 @@ def test_what_measures_is_sent_to_nodes_and_a_job_that_is_cancelled_is_gone_on_w
         assert workflow.wait() != 0
     before = journal.read_text()
     assert len(units(tmp_path)) >= 2 and not (tmp_path / seal).exists()
-    status, said = run(slurm, tmp_path, seal, machine)
+    status, said = run(slurm, tmp_path, seal, machine, "--slurm-status-command", "squeue")
     assert status == 0, said
     assert journal.read_text().startswith(before) and sorted(set(units(tmp_path))) == units(tmp_path)
     described = json.loads((tmp_path / machine).read_text())
     assert described["name"] == "thin" and described["cpu_allowed"] == os.cpu_count()
+    assert described["limits"]["memory"] == f"{MEMORY_MIB << 20} bytes"
     sent = [(re.sub("^rule_|_wildcards_.*", "", one["Comment"]), one["JobState"]) for one in slurm.jobs()]
     assert sorted(sent) == [
         ("describe_machine", "COMPLETED"), ("probe_environment", "COMPLETED"),
@@ -318,9 +321,13 @@ def small_disk(folder, mib):
         subprocess.run(["umount", "--lazy", folder], check=True)
 
 
+# As a program says it that asks the C library.
+WRITES = "; echo . > $TMPDIR/$$ || { echo 'count: write error: No space left on device' >&2; exit 1; }"
+
+
 @pytest.mark.parametrize("full", ["results", "tmp"])
 def test_a_disk_that_fills_up_loses_nothing(slurm, tmp_path, monkeypatch, full):
-    study = counting(tmp_path / "study", "sh", "-c", COUNT.format(400_000) + "; echo . > $TMPDIR/$$")
+    study = counting(tmp_path / "study", "sh", "-c", COUNT.format(400_000) + WRITES)
     study["rounds"] = {**study["rounds"], "units": 20}
     study["workloads"]["count"] |= {
         "variables": {"TMPDIR": str(tmp_path / "tmp")},
@@ -375,14 +382,16 @@ def test_two_studies_at_once_wait_for_each_other(slurm, tmp_path):
             assert units(tmp_path / name, COUNTED) == list(range(7))
 
 
-def test_a_node_that_does_not_see_the_folder_is_told_in_one_line(slurm, hidden):
-    study = counting(hidden / "study", **on(partition="bare"))
-    status, said = run(slurm, hidden / "study", f"{COUNTED}/sealed.json", **study)
+@pytest.mark.parametrize("partition", ["bare", "apart"])
+def test_a_node_that_does_not_see_results_or_checkout_is_told_in_one_line(slurm, hidden, partition):
+    folder = hidden / partition
+    study = counting(folder, **on(partition=partition))
+    status, said = run(slurm, folder, f"{COUNTED}/sealed.json", **study)
     print(said)
-    assert status and "on a file system that the nodes share" in why(said), said
-    study = study | on(partition="thin")
-    shutil.rmtree(hidden / "study/results/campaigns")
-    status, said = run(slurm, hidden / "study", f"{COUNTED}/sealed.json", **study)
+    assert status and "did not begin" in why(said) and "a file system that the nodes share" in why(said), said
+    assert units(folder, COUNTED) == []
+    shutil.rmtree(folder / "results/campaigns")  # as is said where a machine is another node
+    status, said = run(slurm, folder, f"{COUNTED}/sealed.json", **study | on(partition="thin"))
     assert status == 0, said
 
 
@@ -392,7 +401,25 @@ def test_a_node_without_a_runtime_measures_the_others_and_says_which_it_lacks(sl
     print(said)
     plan = json.loads((tmp_path / COUNTED / "plan.json").read_text())
     print(plan["unavailable"])
-    assert 0
+    assert status == 0 and "ch-run" in plan["unavailable"]["charliecloud"], said
+
+
+def test_an_account_that_is_refused_is_one_line_and_a_run_that_is_in_order_is_calm(slurm, tmp_path):
+    study, seal = counting(tmp_path), f"{COUNTED}/sealed.json"
+    status, said = run(slurm, tmp_path, seal, **study | on(partition="thin", account="nobody"))
+    assert status and re.fullmatch(
+        r"tare: Slurm does not take the job: The given account nobody appears to be invalid\. .*: .*tests.*",
+        why(said),
+    ), said
+    assert len(said.splitlines()) == 5, said
+    status, said = run(slurm, tmp_path, seal, **study | on(partition="thin", account=ACCOUNT))
+    assert status == 0, said
+    profile, job, done = said.splitlines()
+    assert profile.startswith("Using workflow specific profile") and job.startswith("[1/1") and "1 job done" in done
+    assert (
+        slurm.say("sacct", "-X", "--noheader", "--parsable2", f"--accounts={ACCOUNT}", "--format=State")
+        == "COMPLETED"
+    )
 
 
 @pytest.mark.parametrize(

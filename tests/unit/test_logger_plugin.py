@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import shutil
 import signal
 import subprocess
 import sys
@@ -166,19 +167,37 @@ SLURM = "SLURM-job '7' failed, SLURM status is: '{}'. Detailed failure reason un
         (SLURM.format("CANCELLED"), None, [], "tare: Slurm ended job 7 (CANCELLED): somebody cancelled it"),
         (SLURM.format("FAILED"), "tare: a reason", ["x"], "tare: a reason"),
         (SLURM.format("FAILED"), None, ["x", "y"], "tare: Slurm job 7 failed: y"),
-        (SLURM.format("FAILED"), None, [], "tare: Slurm job 7 failed: it did not begin: its node has to see"),
+        (
+            SLURM.format("FAILED"),
+            None,
+            [],
+            "tare: Slurm job 7 did not begin (it wrote nothing): its node has to see",
+        ),
         (
             "SLURM sbatch failed. The error message was 'sbatch: error: no such thing'.\n    sbatch call:\n sbatch",
             "tare: of another try",
             [],
             "tare: Slurm does not take the job: no such thing",
         ),
+        (
+            "Job submission failed with exception: The given account x appears to be invalid.",
+            None,
+            [],
+            "tare: Slurm does not take the job: The given account x appears to be invalid.",
+        ),
         ("None", "tare: a reason", [], None),
     ],
 )
 def test_what_the_plugin_for_slurm_says_is_one_line_with_its_remedy(said, told, tail, reason):
-    found = _of_slurm(said, told, tail)
+    found = _of_slurm(said, told, tail, began=bool(tail))
     assert found == reason or found.startswith(reason)
+
+
+def test_a_job_that_could_write_nothing_is_of_a_full_disk(monkeypatch):
+    usage = shutil.disk_usage("/")
+    monkeypatch.setattr(shutil, "disk_usage", lambda path: usage._replace(free=4096))
+    found = _of_slurm(SLURM.format("FAILED"), None, ["x"], began=False)
+    assert found.startswith(f"tare: no space is left in {Path.cwd()}: free some")
 
 
 def test_the_log_of_an_earlier_run_is_not_taken_for_this_ones(toy, tmp_path):
