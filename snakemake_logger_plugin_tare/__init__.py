@@ -213,7 +213,7 @@ class LogHandler(LogHandlerBase):
         job = self._jobs.get(record.jobid) or _Job(0, record.rule_name, record.rule_name, 0.0)
         job.runs, self._failed[record.jobid] = False, job.title
         logs = [Path(path.split(" (")[0]) for path in record.log]
-        logs = [path for path in logs if path not in job.logs or _stamp(path) != job.logs[path]]
+        logs = [path for path in logs if _stamp(path) not in (None, job.logs.get(path))]
         tail = [line for path in logs for line in _tail(path)]
         told = next((line for line in reversed(tail) if line.startswith("tare: ")), None)
         began = any(path in job.logs for path in logs)
