@@ -10,12 +10,10 @@ from __future__ import annotations
 
 import builtins
 import logging
-import re
-import shutil
 import sys
 import time
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -23,6 +21,7 @@ from typing import Any
 from snakemake_interface_logger_plugins.base import LogHandlerBase
 from snakemake_interface_logger_plugins.common import LogEvent
 
+from snakemake_logger_plugin_tare import slurm
 from tare.core import streams
 from tare.core.progress import duration, time_left
 from tare.core.remedies import own_program
@@ -42,36 +41,6 @@ KILLED = {
         "--rerun-incomplete `{}` makes them again, and what is sealed is kept"
     ),
 }
-# What the plugin for Slurm says of a job, and what that means: by the state in which Slurm has ended it.
-NOT_SUBMITTED = re.compile(
-    r"(?:SLURM sbatch failed\. The error message was '(?:sbatch: error: )?(?P<sbatch>.*?)'\.\n"
-    r"|Job submission failed with exception: (?P<plugin>.*))",
-    re.DOTALL,
-)
-FAILED_IN_SLURM = re.compile(r"SLURM-job '(\S+)' failed, SLURM status is: '([A-Z_]+)")
-STATES = {
-    "OUT_OF_MEMORY": (
-        "a process of it took more memory than Slurm gives it: give `memory_mib` of its machine in `machines` a "
-        "larger number, or name nodes with more"
-    ),
-    "TIMEOUT": "its time was over: raise `minutes` of its machine in `machines`, or measure less",
-    "DEADLINE": "its time was over",
-    "CANCELLED": "somebody cancelled it, or Slurm did",
-    "NODE_FAIL": "its node failed",
-    "BOOT_FAIL": "its node did not start",
-}
-UNSEEN = (
-    "its node has to see this folder, the checkout with its .venv, and the cache: put them on a file system that "
-    "the nodes share"
-)
-FULL = "no space is left in {}: free some, and run it again; what was measured is kept"
-LEAST_BYTES = 1 << 20  # with less no job can write what it has to
-# An account that is not given is the site's own, and `sacct` answers; why a job is not taken stands below its name.
-NOT_WORTH_SAYING = re.compile(
-    r"No SLURM account given, trying to guess|No account was given, not able to get a SLURM account"
-    r"|Unable to guess SLURM account|MinJobAge \d+s \(>=|Exception in run_job for rule "
-)
-
 _expected: dict[str, float] = {}
 _refused: list[str] = []
 
@@ -217,7 +186,7 @@ class LogHandler(LogHandlerBase):
         tail = [line for path in logs for line in _tail(path)]
         told = next((line for line in reversed(tail) if line.startswith("tare: ")), None)
         began = any(path in job.logs for path in logs)
-        reason = _of_slurm(str(record.rule_msg), told, tail, began) or told or record.rule_msg
+        reason = slurm.why_it_failed(str(record.rule_msg), told, tail, began) or told or record.rule_msg
         reason = reason or (tail[-1] if tail else self._because or "it ended with an error")
         self._because = ""
         self._print(f"{self._head(job.number)} FAILED: rule {job.rule}, {job.title}")
@@ -234,7 +203,7 @@ class LogHandler(LogHandlerBase):
         text = record.getMessage().strip() if record.msg is not None else ""
         if record.levelno < logging.WARNING:
             self._before += [] if has_event or self._begun or not text else [text]
-        elif text and (has_event or not (self._failed or self._ended or NOT_WORTH_SAYING.match(text))):
+        elif text and (has_event or not (self._failed or self._ended or slurm.is_noise(text))):
             self._print(text)
 
     def _error(self, record: Any) -> None:
@@ -316,34 +285,6 @@ def _title(record: Any) -> str:
         return " ".join(str(record.rule_msg).split())
     wildcards = ", ".join(f"{key}={value}" for key, value in dict(record.wildcards or {}).items())
     return f"run {record.rule_name}" + (f" ({wildcards})" if wildcards else "")
-
-
-def _of_slurm(said: str, told: str | None, tail: Sequence[str], began: bool) -> str | None:
-    """Why a job failed, by the words of the plugin for Slurm; None where those are not of it.
-
-    Args:
-        said: by the plugin.
-        told: the job's own last line of what is wrong.
-        tail: of its logs.
-        began: whether the rule's own log is of this run.
-    """
-    if refused := NOT_SUBMITTED.match(said):
-        return f"tare: Slurm does not take the job: {refused['sbatch'] or refused['plugin']}"
-    if (failed := FAILED_IN_SLURM.match(said)) is None:
-        return None
-    job, state = failed.groups()
-    if state in STATES and (told is None or state != "OUT_OF_MEMORY"):
-        return f"tare: Slurm ended job {job} ({state}): {STATES[state]}"
-    if told is not None:
-        return told
-    if shutil.disk_usage(Path.cwd()).free < LEAST_BYTES:
-        return f"tare: {FULL.format(Path.cwd())}"
-    last = tail[-1][:100] if tail else "it wrote nothing"
-    return (
-        f"tare: Slurm job {job} failed: {last}"
-        if began
-        else f"tare: Slurm job {job} did not begin ({last}): {UNSEEN}"
-    )
 
 
 def _stamp(path: Path) -> object:

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from snakemake_logger_plugin_tare import _of_slurm
+from snakemake_logger_plugin_tare import slurm
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -189,14 +189,14 @@ SLURM = "SLURM-job '7' failed, SLURM status is: '{}'. Detailed failure reason un
     ],
 )
 def test_what_the_plugin_for_slurm_says_is_one_line_with_its_remedy(said, told, tail, reason):
-    found = _of_slurm(said, told, tail, began=bool(tail))
+    found = slurm.why_it_failed(said, told, tail, began=bool(tail))
     assert found == reason or found.startswith(reason)
 
 
 def test_a_job_that_could_write_nothing_is_of_a_full_disk(monkeypatch):
     usage = shutil.disk_usage("/")
     monkeypatch.setattr(shutil, "disk_usage", lambda path: usage._replace(free=4096))
-    found = _of_slurm(SLURM.format("FAILED"), None, ["x"], began=False)
+    found = slurm.why_it_failed(SLURM.format("FAILED"), None, ["x"], began=False)
     assert found.startswith(f"tare: no space is left in {Path.cwd()}: free some")
 
 
