@@ -374,8 +374,11 @@ def test_two_studies_at_once_wait_for_each_other(slurm, tmp_path):
             return [one["JobState"] for one in slurm.jobs() if one["ReqNodeList"] == node][-2:]
 
         wait_until(lambda: states("n1") == ["RUNNING", "PENDING"], "the second waits in the queue", 60)
-        log = tmp_path / "third" / "results/logs/sides/thin/rounds/count/charliecloud+host.log"
-        wait_until(lambda: log.exists() and "it measures on this machine" in log.read_text(), "the third waits", 60)
+
+        def said():
+            return "".join(log.read_text() for log in tmp_path.glob("third/.snakemake/slurm_logs/**/*.log"))
+
+        wait_until(lambda: "waiting for another process: it measures on this machine" in said(), "it waits", 60)
         assert units(tmp_path / "second", COUNTED) == units(tmp_path / "third", COUNTED) == []
         for name, flow in flows.items():
             assert flow.wait() == 0, (tmp_path / name / "said").read_text()
