@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import builtins
 import logging
+import shutil
 import sys
 import time
 from collections import Counter
@@ -30,6 +31,7 @@ TAIL_LINES = 12
 TAIL_BYTES = 64 << 10
 LINE_CHARACTERS = 300
 INDENT = " " * 4
+LEAST_BYTES = 1 << 20  # of a disk, for logs and records
 # By Snakemake's exception; what it says itself is a page.
 KILLED = {
     "LockException": (
@@ -185,6 +187,7 @@ class LogHandler(LogHandlerBase):
         logs = [path for path in logs if _stamp(path) not in (None, job.logs.get(path))]
         tail = [line for path in logs for line in _tail(path)]
         told = next((line for line in reversed(tail) if line.startswith("tare: ")), None)
+        told = told or _full()
         began = any(path in job.logs for path in logs)
         reason = slurm.why_it_failed(str(record.rule_msg), told, tail, began) or told or record.rule_msg
         reason = reason or (tail[-1] if tail else self._because or "it ended with an error")
@@ -285,6 +288,14 @@ def _title(record: Any) -> str:
         return " ".join(str(record.rule_msg).split())
     wildcards = ", ".join(f"{key}={value}" for key, value in dict(record.wildcards or {}).items())
     return f"run {record.rule_name}" + (f" ({wildcards})" if wildcards else "")
+
+
+def _full() -> str | None:
+    """That no job can write what is wrong, where no space is left for that."""
+    folder = Path.cwd()
+    if shutil.disk_usage(folder).free >= LEAST_BYTES:
+        return None
+    return f"tare: no space left in {folder}: free some"
 
 
 def _stamp(path: Path) -> object:

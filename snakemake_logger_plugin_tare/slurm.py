@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import re
-import shutil
 from collections.abc import Sequence
-from pathlib import Path
 
 # What the plugin for Slurm says of a job, and what that means: by the state in which Slurm has ended it.
 NOT_SUBMITTED = re.compile(
@@ -29,8 +27,6 @@ UNSEEN = (
     "its node has to see this folder, the checkout with its .venv, and the cache: put them on a file system that "
     "the nodes share"
 )
-FULL = "no space is left in {}: free some, and run it again; what was measured is kept"
-LEAST_BYTES = 1 << 20  # with less no job can write what it has to
 # An account that is not given is the site's own, and `sacct` answers; why a job is not taken stands below its name.
 NOT_WORTH_SAYING = re.compile(
     r"No SLURM account given, trying to guess|No account was given, not able to get a SLURM account"
@@ -48,7 +44,7 @@ def why_it_failed(said: str, told: str | None, tail: Sequence[str], began: bool)
 
     Args:
         said: by the plugin.
-        told: the job's own last line of what is wrong.
+        told: what is known to be wrong, by the job itself or else.
         tail: of its logs.
         began: whether the rule's own log is of this run.
     """
@@ -61,8 +57,6 @@ def why_it_failed(said: str, told: str | None, tail: Sequence[str], began: bool)
         return f"tare: Slurm ended job {job} ({state}): {STATES[state]}"
     if told is not None:
         return told
-    if shutil.disk_usage(Path.cwd()).free < LEAST_BYTES:
-        return f"tare: {FULL.format(Path.cwd())}"
     last = tail[-1][:100] if tail else "it wrote nothing"
     return (
         f"tare: Slurm job {job} failed: {last}"

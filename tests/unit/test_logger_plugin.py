@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import re
-import shutil
 import signal
 import subprocess
 import sys
@@ -193,11 +192,38 @@ def test_what_the_plugin_for_slurm_says_is_one_line_with_its_remedy(said, told, 
     assert found == reason or found.startswith(reason)
 
 
-def test_a_job_that_could_write_nothing_is_of_a_full_disk(monkeypatch):
-    usage = shutil.disk_usage("/")
-    monkeypatch.setattr(shutil, "disk_usage", lambda path: usage._replace(free=4096))
-    found = slurm.why_it_failed(SLURM.format("FAILED"), None, ["x"], began=False)
-    assert found.startswith(f"tare: no space is left in {Path.cwd()}: free some")
+FILLS = 'rule fills:\n    output: "all"\n    log: "fills.log"\n    shell: "cat /dev/zero > filler 2> {log}"\n'
+SMALL_DISK = 'mount -t tmpfs -o size=8m tmpfs disk; cp -r profiles fills disk; cd disk; exec "$@"'
+
+
+def test_a_job_that_can_not_even_write_its_log_is_of_a_full_disk(toy, tmp_path):
+    (tmp_path / "fills").write_text(FILLS)
+    (tmp_path / "disk").mkdir()
+    as_root = [] if os.getuid() == 0 else ["--map-root-user"]
+    done = subprocess.run(
+        [
+            "unshare",
+            "--mount",
+            *as_root,
+            "sh",
+            "-ec",
+            SMALL_DISK,
+            "sh",
+            sys.executable,
+            "-m",
+            "snakemake",
+            "-s",
+            "fills",
+        ],
+        cwd=tmp_path,
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
+    text = "\n".join(said(done))
+    assert done.returncode == 1 and f"    tare: no space left in {tmp_path / 'disk'}: free some" in text, text
+    assert "Traceback" not in text
 
 
 def test_the_log_of_an_earlier_run_is_not_taken_for_this_ones(toy, tmp_path):
