@@ -27,10 +27,10 @@ UNSEEN = (
     "its node has to see this folder, the checkout with its .venv, and the cache: put them on a file system that "
     "the nodes share"
 )
-# An account that is not given is the site's own, and `sacct` answers; why a job is not taken stands below its name.
+# An account that is not given is the site's own; why a job is not taken stands below its name.
 NOT_WORTH_SAYING = re.compile(
     r"No SLURM account given, trying to guess|No account was given, not able to get a SLURM account"
-    r"|Unable to guess SLURM account|MinJobAge \d+s \(>=|Exception in run_job for rule "
+    r"|Unable to guess SLURM account|Exception in run_job for rule "
 )
 
 

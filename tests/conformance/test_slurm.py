@@ -128,7 +128,7 @@ def test_what_measures_is_sent_to_nodes_and_a_job_that_is_cancelled_is_gone_on_w
         assert workflow.wait() != 0
     before = journal.read_text()
     assert len(units(tmp_path)) >= 2 and not (tmp_path / seal).exists()
-    status, said = run(slurm, tmp_path, seal, machine, "--slurm-status-command", "squeue")
+    status, said = run(slurm, tmp_path, seal, machine)
     assert status == 0, said
     assert journal.read_text().startswith(before) and sorted(set(units(tmp_path))) == units(tmp_path)
     described = json.loads((tmp_path / machine).read_text())
