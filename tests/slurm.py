@@ -20,7 +20,7 @@ from types import MappingProxyType
 from waiting import wait_until
 
 COMMANDS = ("sbatch", "srun", "squeue", "sinfo", "sacct", "sacctmgr", "sshare", "scancel", "scontrol")
-ACCOUNT = "tests"  # of root; with that which Slurm gives to root by itself
+ACCOUNT = "root"  # which Slurm gives to root by itself
 Lacking = Mapping[str, Sequence[Path]]
 READY_S, END_S = 60.0, 20.0
 NODES = ("n1", "n2", "n3", "n4")
@@ -134,8 +134,6 @@ class Slurm:
         for name in NODES:
             self.node(name)
         wait_until(lambda: self.states() == dict.fromkeys(NODES, "idle"), "the nodes are idle", READY_S)
-        self.say("sacctmgr", "--immediate", "add", "account", ACCOUNT)
-        self.say("sacctmgr", "--immediate", "add", "user", "root", f"account={ACCOUNT}")
 
     def accounting(self) -> None:
         """Start the database of accounts, and enter this cluster."""

@@ -115,6 +115,14 @@ def units(folder, campaign=CAMPAIGN):
     return [row["unit"] for row in rows if "unit" in row]
 
 
+def is_whole(folder, rounds):
+    """Whether each unit of COUNTED stands once in its journal, the first and so many more that count."""
+    rows = [json.loads(line) for line in (folder / COUNTED / "units.jsonl").read_text().splitlines()]
+    found = [row for row in rows if "unit" in row]
+    kept = [row for row in found if row["voided"] is None]
+    return [row["unit"] for row in found] == list(range(len(found))) and len(kept) == rounds + 1
+
+
 def test_what_measures_is_sent_to_nodes_and_a_job_that_is_cancelled_is_gone_on_with(slurm, tmp_path):
     seal, machine = f"{CAMPAIGN}/sealed.json", "results/clustered/machines/thin/machine.json"
     journal = tmp_path / CAMPAIGN / "units.jsonl"
@@ -259,8 +267,7 @@ def test_a_campaign_outlives_what_happens_on_a_cluster(slurm, tmp_path):
     assert status and "Traceback" not in said and journal.read_text() == before, said
     status, said = run(slurm, tmp_path, seal, **study)
     assert status == 0, said
-    found = units(tmp_path, COUNTED)
-    assert journal.read_text().startswith(before) and found == list(range(91)), "90 rounds behind the first"
+    assert journal.read_text().startswith(before) and is_whole(tmp_path, 90)
     assert measured_by(tmp_path) == []
 
 
@@ -307,7 +314,7 @@ def test_a_job_out_of_memory_says_so_and_goes_on_with_more(slurm, tmp_path):
     assert measured_by(tmp_path) == []
     status, said = run(slurm, tmp_path, seal, **study | on(partition="thin", memory_mib=4000))
     assert status == 0, said
-    assert journal.read_text().startswith(before) and units(tmp_path, COUNTED) == list(range(7))
+    assert journal.read_text().startswith(before) and is_whole(tmp_path, 6)
 
 
 @contextlib.contextmanager
@@ -347,15 +354,13 @@ def test_a_disk_that_fills_up_loses_nothing(slurm, tmp_path, monkeypatch, full):
                     file.write(bytes(4096))
             assert workflow.wait() != 0
         said = (folder / "said").read_text()
-        print(said)
         journal = folder / COUNTED / "units.jsonl"
         before = journal.read_text()
         filler.unlink()
         status, said = run(slurm, folder, seal, **study)
-        print(said)
         assert status == 0, said
         kept = before[: before.rfind("\n") + 1]
-        assert journal.read_text().startswith(kept) and units(folder, COUNTED) == list(range(21))
+        assert journal.read_text().startswith(kept) and is_whole(folder, 20)
 
 
 def test_two_studies_at_once_wait_for_each_other(slurm, tmp_path):
@@ -365,6 +370,7 @@ def test_two_studies_at_once_wait_for_each_other(slurm, tmp_path):
         flows = {}
         for name, node in nodes.items():
             study = counting(tmp_path / name, **on(partition="thin", node=node))
+            study["rounds"] = {**study["rounds"], "units": 40 if name == "first" else 6}
             (tmp_path / name / "mine.yaml").write_text(yaml.safe_dump(study))
             flows[name] = stack.enter_context(working(slurm, tmp_path / name, seal))
             if name == "first":
@@ -382,7 +388,7 @@ def test_two_studies_at_once_wait_for_each_other(slurm, tmp_path):
         assert units(tmp_path / "second", COUNTED) == units(tmp_path / "third", COUNTED) == []
         for name, flow in flows.items():
             assert flow.wait() == 0, (tmp_path / name / "said").read_text()
-            assert units(tmp_path / name, COUNTED) == list(range(7))
+            assert is_whole(tmp_path / name, 6 if name != "first" else 40)
 
 
 def test_a_node_that_does_not_see_results_or_checkout_is_told_in_one_line(slurm, hidden):
@@ -410,7 +416,7 @@ def test_an_account_that_is_refused_is_one_line_and_a_run_that_is_in_order_is_ca
     study, seal = counting(tmp_path), f"{COUNTED}/sealed.json"
     status, said = run(slurm, tmp_path, seal, **study | on(partition="thin", account="nobody"))
     assert status and re.fullmatch(
-        r"tare: Slurm does not take the job: The given account nobody appears to be invalid\. .*: .*tests.*",
+        r"tare: Slurm does not take the job: The given account nobody appears to be invalid\. .*: root",
         why(said),
     ), said
     assert len(said.splitlines()) == 5, said
@@ -418,10 +424,6 @@ def test_an_account_that_is_refused_is_one_line_and_a_run_that_is_in_order_is_ca
     assert status == 0, said
     profile, job, done = said.splitlines()
     assert profile.startswith("Using workflow specific profile") and job.startswith("[1/1") and "1 job done" in done
-    assert (
-        slurm.say("sacct", "-X", "--noheader", "--parsable2", f"--accounts={ACCOUNT}", "--format=State")
-        == "COMPLETED"
-    )
 
 
 @pytest.mark.parametrize(
