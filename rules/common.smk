@@ -249,6 +249,8 @@ try:
     CORES = workflow.cores
 except WorkflowError:
     CORES = 1
+# Of a job that needs no machine for itself: on a node all the same, since a step has no other processors than its own.
+ANY_CORES = CORES if NODES else 1
 
 
 @cache
