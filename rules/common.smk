@@ -252,6 +252,8 @@ try:
     CORES = workflow.cores
 except WorkflowError:
     CORES = 1
+# Of a job that needs no machine for itself: on a node all the same, since a step has no other processors than its own.
+ANY_CORES = CORES if NODES else 1
 
 
 @cache
@@ -348,6 +350,16 @@ def study_on(wildcards):
     return STUDIED.replace(device=NODES[name].nodes.device)
 
 
+# What a cluster's scheduler is asked for sets limits, which stand in a machine's description.
+LIMITED = (
+    {
+        "memory_mib": lambda wildcards: NODES[
+            wildcards.get("machine", AT)
+        ].nodes.memory_mib
+    }
+    if NODES
+    else {}
+)
 STUDY = config["study"]
 STACK = config["stack"]
 ENVIRONMENTS = config["environments"]

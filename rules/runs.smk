@@ -10,6 +10,7 @@ rule probe_environment:
     log:
         "results/logs/probe/{machine}/{env}.log",
     priority: 110
+    threads: ANY_CORES
     resources:
         **on_machine("probe_environment"),
     params:
@@ -27,10 +28,12 @@ rule describe_machine:
         record=layout.of_machine(Path(RESULTS), AT, layout.MACHINE_FILE),
     log:
         f"results/logs/{STUDY}/{AT}/machine.log",
+    threads: ANY_CORES
     resources:
         **on_machine("describe_machine", whole=False),
     params:
         nodes=f" --nodes {TOGETHER}" if TOGETHER > 1 else "",
+        **LIMITED,
     message:
         "describe this machine" + TOLD_ON
     shell:

@@ -10,17 +10,19 @@ from __future__ import annotations
 
 import builtins
 import logging
+import shutil
 import sys
 import time
 from collections import Counter
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from snakemake_interface_logger_plugins.base import LogHandlerBase
 from snakemake_interface_logger_plugins.common import LogEvent
 
+from snakemake_logger_plugin_tare import slurm
 from tare.core import streams
 from tare.core.progress import duration, time_left
 from tare.core.remedies import own_program
@@ -29,6 +31,7 @@ TAIL_LINES = 12
 TAIL_BYTES = 64 << 10
 LINE_CHARACTERS = 300
 INDENT = " " * 4
+LEAST_BYTES = 1 << 20  # of a disk, for logs and records
 # By Snakemake's exception; what it says itself is a page.
 KILLED = {
     "LockException": (
@@ -40,7 +43,6 @@ KILLED = {
         "--rerun-incomplete `{}` makes them again, and what is sealed is kept"
     ),
 }
-
 _expected: dict[str, float] = {}
 _refused: list[str] = []
 
@@ -63,6 +65,7 @@ class _Job:
     title: str
     started_s: float
     runs: bool = True
+    logs: Mapping[Path, object] = field(default_factory=dict)  # as they were when it started
 
 
 class LogHandler(LogHandlerBase):
@@ -159,7 +162,8 @@ class LogHandler(LogHandlerBase):
 
     def _job_info(self, record: Any) -> None:
         number = len(self._jobs) + 1 if record.jobid not in self._jobs else self._jobs[record.jobid].number
-        job = _Job(number, record.rule_name, _title(record), time.monotonic())
+        before = {path: _stamp(path) for path in map(Path, record.log or ())}
+        job = _Job(number, record.rule_name, _title(record), time.monotonic(), logs=before)
         self._jobs[record.jobid] = job
         self._waiting[job.rule] -= 1
         if self.common_settings.dryrun:
@@ -180,9 +184,13 @@ class LogHandler(LogHandlerBase):
         job = self._jobs.get(record.jobid) or _Job(0, record.rule_name, record.rule_name, 0.0)
         job.runs, self._failed[record.jobid] = False, job.title
         logs = [Path(path.split(" (")[0]) for path in record.log]
+        logs = [path for path in logs if _stamp(path) not in (None, job.logs.get(path))]
         tail = [line for path in logs for line in _tail(path)]
-        reason = next((line for line in reversed(tail) if line.startswith("tare: ")), None)
-        reason = reason or record.rule_msg or (tail[-1] if tail else self._because or "it ended with an error")
+        told = next((line for line in reversed(tail) if line.startswith("tare: ")), None)
+        told = told or _full()
+        began = any(path in job.logs for path in logs)
+        reason = slurm.why_it_failed(str(record.rule_msg), told, tail, began) or told or record.rule_msg
+        reason = reason or (tail[-1] if tail else self._because or "it ended with an error")
         self._because = ""
         self._print(f"{self._head(job.number)} FAILED: rule {job.rule}, {job.title}")
         self._print(f"{INDENT}{_one_line(reason)}")
@@ -198,7 +206,7 @@ class LogHandler(LogHandlerBase):
         text = record.getMessage().strip() if record.msg is not None else ""
         if record.levelno < logging.WARNING:
             self._before += [] if has_event or self._begun or not text else [text]
-        elif text and (has_event or not (self._failed or self._ended)):
+        elif text and (has_event or not (self._failed or self._ended or slurm.is_noise(text))):
             self._print(text)
 
     def _error(self, record: Any) -> None:
@@ -280,6 +288,23 @@ def _title(record: Any) -> str:
         return " ".join(str(record.rule_msg).split())
     wildcards = ", ".join(f"{key}={value}" for key, value in dict(record.wildcards or {}).items())
     return f"run {record.rule_name}" + (f" ({wildcards})" if wildcards else "")
+
+
+def _full() -> str | None:
+    """That no job can write what is wrong, where no space is left for that."""
+    folder = Path.cwd()
+    if shutil.disk_usage(folder).free >= LEAST_BYTES:
+        return None
+    return f"tare: no space left in {folder}: free some"
+
+
+def _stamp(path: Path) -> object:
+    """What changes when a file is written; None where there is none."""
+    try:
+        found = path.stat()
+    except OSError:
+        return None
+    return found.st_mtime_ns, found.st_size
 
 
 def _tail(path: Path) -> list[str]:

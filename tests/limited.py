@@ -4,8 +4,8 @@
 
 REFERENCE is the trial image's form there, empty without one; ISOLATES is 1 where launches get no network. The
 launch runs TURNS turns of a loop. The line printed is JSON: status and reason, the loop's seconds and those of a
-processor, and what the shell saw of its CPUs and its niceness. A guest of QEMU tells of its loop alone; all else is
-then of QEMU, which lives under the limits.
+processor, what the shell saw of its CPUs and its niceness, and all limits. A guest of QEMU tells of its loop
+alone; all else is then of QEMU, which lives under the limits.
 """
 
 from __future__ import annotations
@@ -98,7 +98,8 @@ def main(name: str, reference: str, isolates: str, turns: str) -> None:
             told = held(site, turns)
         else:
             told = guest(adapter, reference, turns)
-    print(json.dumps(told))
+    limits = {name: one.value for name, one in caller.limits_of().items()}
+    print(json.dumps({**told, "limits": limits}))
 
 
 if __name__ == "__main__":

@@ -15,12 +15,16 @@ import socket
 import subprocess
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
+from types import MappingProxyType
 
 from waiting import wait_until
 
-COMMANDS = ("sbatch", "srun", "squeue", "sinfo", "sacct", "scancel", "scontrol")
+COMMANDS = ("sbatch", "srun", "squeue", "sinfo", "sacct", "sacctmgr", "sshare", "scancel", "scontrol")
+ACCOUNT = "root"  # which Slurm gives to root by itself
+Lacking = Mapping[str, Sequence[Path]]
 READY_S, END_S = 60.0, 20.0
-NODES = ("n1", "n2")
+NODES = ("n1", "n2", "n3", "n4", "n5")
+MEMORY_MIB = 8000
 CONF = """ClusterName=tare
 SlurmctldHost=localhost(127.0.0.1)
 SlurmUser=root
@@ -33,8 +37,8 @@ SlurmdSpoolDir={folder}/spool-%n
 StateSaveLocation={folder}/state
 SlurmctldPidFile={folder}/slurmctld.pid
 SlurmdPidFile={folder}/slurmd-%n.pid
-ProctrackType=proctrack/linuxproc
-TaskPlugin=task/affinity
+ProctrackType=proctrack/cgroup
+TaskPlugin=task/affinity,task/cgroup
 SwitchType=switch/none
 MpiDefault=none
 ReturnToService=2
@@ -44,9 +48,13 @@ MinJobAge=7200
 PreemptType=preempt/partition_prio
 PreemptMode=REQUEUE
 SelectType=select/cons_tres
-SelectTypeParameters=CR_Core
+SelectTypeParameters=CR_Core_Memory
 JobAcctGatherType=jobacct_gather/none
-AccountingStorageType=accounting_storage/none
+AccountingStorageType=accounting_storage/slurmdbd
+AccountingStorageHost=127.0.0.1
+AccountingStoragePort={accounts}
+AccountingStoragePass={folder}/munge.sock
+AccountingStorageEnforce=associations
 SlurmdParameters=config_overrides
 """
 # Of containers that Slurm starts, by Debian's runc.
@@ -54,6 +62,24 @@ OCI = """RunTimeQuery="runc --root={folder}/runc state %n.%u.%j.%s.%t"
 RunTimeKill="runc --root={folder}/runc kill -a %n.%u.%j.%s.%t"
 RunTimeDelete="runc --root={folder}/runc delete --force %n.%u.%j.%s.%t"
 RunTimeRun="runc --root={folder}/runc run %n.%u.%j.%s.%t -b %b"
+"""
+ACCOUNTS = """DbdHost=localhost
+DbdAddr=127.0.0.1
+DbdPort={accounts}
+SlurmUser=root
+AuthType=auth/munge
+AuthInfo=socket={folder}/munge.sock
+StorageType=accounting_storage/mysql
+StorageHost=127.0.0.1
+StoragePort={database}
+StorageUser=root
+PidFile={folder}/slurmdbd.pid
+"""
+CGROUPS = Path("/sys/fs/cgroup")
+CGROUP = f"""CgroupPlugin=cgroup/v1
+CgroupMountpoint={CGROUPS}
+ConstrainCores=yes
+ConstrainRAMSpace=yes
 """
 
 
@@ -64,20 +90,31 @@ class Slurm:
         environment: of whoever gives its commands.
     """
 
-    def __init__(self, folder: Path, partitions: Mapping[str, str], nodes: Sequence[str] = NODES) -> None:
-        """`folder`: for all of its files. `partitions`: by name what slurm.conf says of it, its nodes first."""
-        self.folder, self.nodes = folder, nodes
+    def __init__(
+        self, folder: Path, partitions: Mapping[str, str], lacking: Lacking = MappingProxyType({})
+    ) -> None:
+        """`folder`: for all of its files. `partitions`: by name what slurm.conf says of it, its nodes first.
+
+        `lacking`: by node what it does not see: folders are empty there, files can't be run.
+        """
+        self.folder, self.lacking = folder, lacking
         self.daemons: dict[str, subprocess.Popen[bytes]] = {}
         self.conf = folder / "slurm.conf"
-        controller, *ports = free_ports(1 + len(nodes))
+        controller, accounts, self.database, *ports = free_ports(3 + len(NODES))
         lines = [
             f"NodeName={name} NodeHostname=localhost NodeAddr=127.0.0.1 Port={port} CPUs={os.cpu_count()} "
-            "RealMemory=1000 Feature=" + name
-            for name, port in zip(nodes, ports, strict=True)
+            f"RealMemory={MEMORY_MIB} Feature=" + name
+            for name, port in zip(NODES, ports, strict=True)
         ]
         lines += [f"PartitionName={name} {text} State=UP" for name, text in partitions.items()]
-        self.conf.write_text(CONF.format(folder=folder, port=controller) + "\n".join(lines) + "\n")
+        self.conf.write_text(
+            CONF.format(folder=folder, port=controller, accounts=accounts) + "\n".join(lines) + "\n"
+        )
+        (folder / "cgroup.conf").write_text(CGROUP)
         (folder / "oci.conf").write_text(OCI.format(folder=folder))
+        dbd = folder / "slurmdbd.conf"
+        dbd.write_text(ACCOUNTS.format(folder=folder, accounts=accounts, database=self.database))
+        dbd.chmod(0o600)
         bin_folder = folder / "bin"
         bin_folder.mkdir()
         for command in COMMANDS:
@@ -93,16 +130,29 @@ class Slurm:
         key = self.folder / "munge.key"
         key.write_bytes(os.urandom(1024))
         key.chmod(0o600)
-        for name in ("state", *(f"spool-{node}" for node in self.nodes)):
+        for name in ("state", *(f"spool-{node}" for node in NODES)):
             (self.folder / name).mkdir()
         files = {"socket": "sock", "pid-file": "pid", "log-file": "log", "seed-file": "seed"}
         options = [f"--{word}={self.folder}/munge.{ending}" for word, ending in files.items()]
         self.daemon("munged", ["munged", "--foreground", "--force", f"--key-file={key}", *options])
         wait_until(lambda: (self.folder / "munge.sock").exists(), "munged makes its socket", READY_S)
+        self.accounting()
         self.controller()
-        for name in self.nodes:
+        for name in NODES:
             self.node(name)
-        wait_until(lambda: self.states() == dict.fromkeys(self.nodes, "idle"), "the nodes are idle", READY_S)
+        wait_until(lambda: self.states() == dict.fromkeys(NODES, "idle"), "the nodes are idle", READY_S)
+
+    def accounting(self) -> None:
+        """Start the database of accounts, and enter this cluster."""
+        data, socket_file = self.folder / "database", self.folder / "database.sock"
+        data.mkdir()
+        where = [f"--datadir={data}", f"--socket={socket_file}", f"--port={self.database}"]
+        alone = ["--bind-address=127.0.0.1", "--skip-grant-tables", "--innodb-buffer-pool-size=32M"]
+        self.daemon("mariadbd", ["mariadbd", "--no-defaults", "--user=root", *where, *alone])
+        wait_until(socket_file.exists, "the database makes its socket", READY_S)
+        self.daemon("slurmdbd", ["slurmdbd", "-D"])
+        wait_until(lambda: self.answers("sacctmgr", "show", "cluster"), "slurmdbd answers", READY_S)
+        self.say("sacctmgr", "--immediate", "add", "cluster", "tare")
 
     def controller(self) -> None:
         """Start the controller, which goes on where one before it was."""
@@ -115,7 +165,14 @@ class Slurm:
 
     def node(self, name: str) -> None:
         """Start the slurmd of a node."""
-        self.daemon(name, ["slurmd", "-D", "-f", str(self.conf), "-N", name])
+        slurmd = ["slurmd", "-D", "-f", str(self.conf), "-N", name]
+        if name in self.lacking:
+            hide = [
+                f"mount -t tmpfs tmpfs {path}" if path.is_dir() else f"mount --bind /dev/null {path}"
+                for path in self.lacking[name]
+            ]
+            slurmd = ["unshare", "--mount", "sh", "-ec", "; ".join([*hide, 'exec "$@"']), "sh", *slurmd]
+        self.daemon(name, slurmd)
 
     def daemon(self, name: str, argv: Sequence[str]) -> None:
         """Start a program that ends with this process."""
@@ -142,6 +199,11 @@ class Slurm:
             except subprocess.TimeoutExpired:
                 process.kill()
                 process.wait()
+        for name in NODES:  # slurmd leaves its control groups
+            for folder, _, _ in (
+                each for one in CGROUPS.glob(f"*/slurm_{name}") for each in os.walk(one, topdown=False)
+            ):
+                Path(folder).rmdir()
 
     def say(self, *argv: str) -> str:
         """What a command of Slurm answers."""
@@ -149,6 +211,14 @@ class Slurm:
             argv, env={**os.environ, **self.environment}, capture_output=True, text=True, timeout=60, check=True
         )
         return done.stdout.strip()
+
+    def answers(self, *argv: str) -> bool:
+        """Whether a command of Slurm succeeds."""
+        try:
+            self.say(*argv)
+        except subprocess.SubprocessError:
+            return False
+        return True
 
     def states(self) -> dict[str, str]:
         """State of each node."""
@@ -175,9 +245,11 @@ def free_ports(count: int) -> list[int]:
 
 
 @contextlib.contextmanager
-def cluster(folder: Path, partitions: Mapping[str, str], nodes: Sequence[str] = NODES) -> Iterator[Slurm]:
-    """A cluster, as long as the block runs."""
-    found = Slurm(folder, partitions, nodes)
+def cluster(
+    folder: Path, partitions: Mapping[str, str], lacking: Lacking = MappingProxyType({})
+) -> Iterator[Slurm]:
+    """A cluster, as long as the block runs; arguments as of `Slurm`."""
+    found = Slurm(folder, partitions, lacking)
     try:
         found.start()
         yield found

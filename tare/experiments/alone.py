@@ -19,6 +19,7 @@ from tare.core.errors import UnavailableError
 from tare.core.files import locked
 from tare.core.machine_lock import LOCKS, alone_on_this_machine
 from tare.core.progress import say
+from tare.machine.memory import limit_was_hit, oom_kills
 from tare.model.journals.sealed import LOCK
 
 __all__ = ["LOCKS", "alone_on_this_machine"]
@@ -125,17 +126,21 @@ def end_with_workflow() -> None:
     if above != starters():
         raise UnavailableError("the command that started this one has ended, and so does this one")
     if opened:
-        threading.Thread(target=_watch, args=(opened,), name="starters", daemon=True).start()
+        threading.Thread(target=_watch, args=(opened, oom_kills()), name="starters", daemon=True).start()
 
 
-def _watch(pidfds: list[int]) -> None:
-    """Wait, without ever waking, until one of them ends; then end this process, orderly if it can."""
+def _watch(pidfds: list[int], kills: int) -> None:
+    """Wait, without ever waking, until one of them ends; then end this process, orderly if it can.
+
+    `kills`: how often the kernel had ended a process for lack of memory before.
+    """
     poll = select.poll()
     for pidfd in pidfds:
         poll.register(pidfd, select.POLLIN)
     poll.poll()
     with contextlib.suppress(OSError):
-        print("tare: what started this command has ended: so does the command", file=sys.stderr, flush=True)
+        why = limit_was_hit(kills) or "what started this command has ended: so does the command"
+        print(f"tare: {why}", file=sys.stderr, flush=True)
     os.kill(os.getpid(), signal.SIGTERM)
     time.sleep(GRACE_S)
     os.kill(os.getpid(), signal.SIGKILL)  # what runs for us is ended by its guard

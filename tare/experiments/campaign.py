@@ -20,14 +20,17 @@ from tare.experiments.store import CampaignStore, note_in_ledgers
 from tare.launch import scenarios
 from tare.launch.conditions import choose_cpus
 from tare.machine import gpu_health
+from tare.machine.memory import limit_was_hit, oom_kills
 from tare.model.journals import units as measured
 from tare.model.records.campaigns import Decision, Machine, Plan, Sealed, Unit
-from tare.model.registry import SINGLE
+from tare.model.registry import HOST, SINGLE
+from tare.model.roles import CONTROL
 from tare.model.schema import as_json, parse
 from tare.stats.intervals import log_ratios_of
 from tare.stats.planning import decide
 
 DEADLINE = "TARE_DEADLINE"
+NO_SPACE = "no space left"  # as tare.core.errors and tare.core.process say it
 
 
 def run_campaign(folder: Path, design: Design) -> Sealed:
@@ -176,12 +179,13 @@ def _run_units(
     due: Sequence[_Running], run_units: Callable[[Mapping[Path, Due]], Mapping[Path, Row]] | None
 ) -> None:
     """The next units of campaigns that share their launches, checked as they will be read."""
-    started, plan = time.monotonic(), due[0].plan
+    started, plan, kills = time.monotonic(), due[0].plan, oom_kills()
     around = scenarios.around(choose_cpus(plan.conditions.cpus), plan.conditions)
     with gpu_health.watched(uses_gpu(plan)) as gpu, scenarios.surrounded(plan.scenario, around) as span:
         try:
             found = _made(due, run_units) if span.reason is None else {}
         except UnavailableError as error:
+            _refuse_lack_of_memory(kills)
             for one in due:
                 one.fail(error)
             return
@@ -192,6 +196,7 @@ def _run_units(
                 one.fail(UnavailableError(span.reason))
                 del found[one.folder]
     taken_s = time.monotonic() - started
+    units = {}
     shared_s = (taken_s - sum(row.get("own_s", 0.0) for row in found.values())) / max(1, len(found))
     for one in due:
         if one.folder not in found:  # it waits
@@ -208,10 +213,39 @@ def _run_units(
             **({"gpu": gpu} if gpu else {}),
             "cost_s": round(row.get("own_s", 0.0) + shared_s, 3),
         }
-        one.add(parse(Unit, whole, f"{one.folder}: unit {len(one.done)}"))
-    for one in due:
-        if one.folder in found:
-            _progress(one)
+        units[one] = parse(Unit, whole, f"{one.folder}: unit {len(one.done)}")
+    for unit in units.values():
+        if unit.failures or unit.voided:
+            _refuse_lack_of_memory(kills)
+            _refuse_full_disk(unit)
+    for one, unit in units.items():
+        one.add(unit)
+    for one in units:
+        _progress(one)
+
+
+def _refuse_lack_of_memory(kills: int) -> None:
+    """End before a unit is kept whose launches a limit of ours has ended: the next run makes it again.
+
+    Args:
+        kills: how often the kernel had ended a process for lack of memory before the unit.
+
+    Raises:
+        UnavailableError: it did so since, and there is such a limit.
+    """
+    if (reason := limit_was_hit(kills)) is not None:
+        raise UnavailableError(f"{reason}; finished units are kept")
+
+
+def _refuse_full_disk(unit: Unit) -> None:
+    """End before a unit is kept whose launch on the host found a disk full, as all others may: it is made again.
+
+    Raises:
+        UnavailableError: it did.
+    """
+    for name in (HOST, CONTROL):
+        if NO_SPACE in (reason := unit.failures.get(name, "")):
+            raise UnavailableError(f"{name}: {reason}; finished units are kept")
 
 
 def _made(

@@ -262,9 +262,13 @@ def parent_of_containers(chains: list[list[Group]], *, systemd: bool = False) ->
 
 
 def remove_empty(path: str, mountinfo: Path = PROC / "self/mountinfo") -> None:
-    """Remove a group that a container's runtime made, where it is empty; the kernel refuses any other."""
+    """Remove a group that a container's runtime made, and those above it; the kernel keeps what is not empty."""
     for line in mountinfo.read_text().splitlines():
         left, _, right = line.partition(" - ")
         if right.split(" ", 1)[0] in ("cgroup", "cgroup2") and path.strip("/"):
+            mount = Path(left.split(" ")[4].replace("\\040", " "))
+            group = mount / path.strip("/")
             with contextlib.suppress(OSError):
-                (Path(left.split(" ")[4].replace("\\040", " ")) / path.strip("/")).rmdir()
+                for each in (group, *group.parents[: len(group.relative_to(mount).parts) - 1]):
+                    with contextlib.suppress(FileNotFoundError):
+                        each.rmdir()

@@ -227,9 +227,14 @@ def resources(machine: Measured, node: Node, expected_s: float, size: int | None
         size: nodes that it takes, a task on each; None where no job of the study takes several.
 
     Raises:
-        UserError: the job may not take as long there as it is expected to.
+        UserError: the job may not take as long there as it is expected to, or is to have memory that no node has.
     """
     asked = machine.nodes
+    if asked.memory_mib is not None and asked.memory_mib > node.memory_mib:
+        raise UserError(
+            f"{WHERE}: {machine.kind}: memory_mib asks for {asked.memory_mib:,}, and {node.name} has "
+            f"{node.memory_mib:,}: ask for less, or for another node"
+        )
     longest = min((limit for limit in (asked.minutes, node.minutes) if limit is not None), default=math.inf)
     needed, names = expected_s / 60, [node.name, *node.others][: size or 1]
     if longest < needed:
@@ -247,7 +252,7 @@ def resources(machine: Measured, node: Node, expected_s: float, size: int | None
         "runtime": math.floor(min(longest, max(LEAST_MINUTES, math.ceil(SPARE * needed)))),
         "nodes": size,
         "slurm_extra": f"--exclusive --nodelist={','.join(names)}",
-        "mem_mb": node.memory_mib,  # all of it: a site may else give a share that goes by CPUs
+        "mem_mb": asked.memory_mib or node.memory_mib,  # named: a site may else give a share that goes by CPUs
     }
     return {word: value for word, value in found.items() if value is not None}
 

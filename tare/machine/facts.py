@@ -18,6 +18,7 @@ from tare.core.errors import UnavailableError, UserError
 from tare.core.files import cache_dir, canonical_json, sha256_text
 from tare.core.process import run
 from tare.machine import nvml
+from tare.machine.caller import limits_of
 from tare.machine.memory import meminfo_bytes
 from tare.model.machines import FOUND, MACHINE, MOST, checked_name, slug_of
 from tare.model.records.machine import MachineRecord
@@ -330,6 +331,7 @@ READERS: dict[str, Callable[[], Any]] = {
     "libc": _libc,
     "virtualisation": _virtualisation,
     "cgroups": cgroups,
+    "limits": lambda: {name: one.value for name, one in limits_of().items()},
     "disk": lambda: _space(cache_dir()),
     "load_1min": lambda: round(os.getloadavg()[0], 2),
     "gpus": lambda: list(gpus()),

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import contextlib
+import os
+import platform
 import re
 from collections.abc import Iterable
 from pathlib import Path
 
 from tare.core.errors import UnavailableError
-from tare.machine.caller import Group, group_chains
+from tare.machine.caller import MEMORY, Group, group_chains, limits_of
+
+VMSTAT = Path("/proc/vmstat")
 
 
 def meminfo_bytes(name: str) -> int:
@@ -25,6 +29,33 @@ def available_memory_bytes() -> int:
     with contextlib.suppress(OSError):
         found += [room for chain in group_chains() for room in room_in(chain)]
     return min(found)
+
+
+def oom_kills() -> int:
+    """Processes of this machine that the kernel has ended for lack of memory; 0 where it does not count them."""
+    found = re.search(r"^oom_kill (\d+)$", VMSTAT.read_text(), re.MULTILINE)
+    return int(found.group(1)) if found else 0
+
+
+def limit_was_hit(kills: int) -> str | None:
+    """Why processes of ours ended, where a limit of memory is set around us and the kernel has ended any since.
+
+    Without a limit the memory of the machine was short, which is no condition of ours: None.
+
+    Args:
+        kills: what `oom_kills` said before.
+    """
+    if oom_kills() == kills or (limit := limits_of().get(MEMORY)) is None:
+        return None
+    most = f"{int(limit.value.split()[0]) >> 20:,} MiB"
+    happened = "the kernel ended a process for lack of memory, of which"
+    if (job := os.environ.get("SLURM_JOB_ID")) is None:
+        return f"{happened} this session may take {most} ({limit.where}): raise that, or measure a smaller job"
+    node = os.environ.get("SLURMD_NODENAME", platform.node())
+    return (
+        f"Slurm job {job} on {node}: {happened} it may take {most}: give `memory_mib` of its machine in `machines` "
+        "a larger number, name nodes with more, or measure a smaller job"
+    )
 
 
 # How versions of cgroups name a limit of memory, what is taken, and what of that can be reclaimed.

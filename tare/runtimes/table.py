@@ -44,6 +44,8 @@ WANTED_BY_TESTS = (
     Want(programs=("slurmctld",), packages=("slurmctld",), purpose="tests of clusters"),
     Want(programs=("slurmd",), packages=("slurmd",), purpose="tests of clusters"),
     Want(programs=("sbatch",), packages=("slurm-client",), purpose="tests of clusters"),
+    Want(programs=("slurmdbd",), packages=("slurmdbd",), purpose="tests of clusters"),
+    Want(programs=("mariadbd",), packages=("mariadb-server-core",), purpose="tests of clusters"),
 )
 FOR = {"run": WANTED, "test": (*WANTED, *WANTED_BY_TESTS)}
 

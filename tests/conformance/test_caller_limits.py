@@ -12,6 +12,8 @@ from pathlib import Path
 
 import pytest
 from matrix import APART, INSTALLED, REQUIRED
+from slurm import cluster
+from waiting import wait_until
 
 from envs.vm import Vm
 from tare.core.files import project_root
@@ -116,6 +118,21 @@ def test_a_niceness_holds_or_is_named(name, launched):
         assert "limits of this session: niceness: " in found["reason"], found
     else:
         assert found["status"] == "ok" and found["nice"] == str(min(19, os.nice(0) + 5)), found
+
+
+@pytest.fixture(scope="module")
+def slurm(tmp_path_factory):
+    with cluster(tmp_path_factory.mktemp("slurm"), {"all": "Nodes=ALL Default=YES"}) as found:
+        yield found
+
+
+def test_the_limits_of_a_slurm_job_hold_in_every_environment(name, launched, slurm):
+    """Its memory and its processors, by control groups of version 1; `launched` refuses what has others."""
+    srun = [slurm.folder / "bin/srun", "--quiet", "--ntasks=1", "--cpus-per-task=1", "--mem=3000"]
+    found = launched(name, before=srun)
+    assert found["status"] == "ok", found
+    assert found["limits"]["memory"] == f"{3000 << 20} bytes" and found["cpus"].isdigit(), found
+    wait_until(lambda: not list(CGROUPS.glob("*/slurm_*/uid_*/job_*")), "all groups of the job are gone")
 
 
 def test_a_guest_lives_under_all_of_them_at_once(launched):

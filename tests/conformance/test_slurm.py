@@ -15,7 +15,7 @@ import pandas as pd
 import pytest
 import yaml
 from project import ROOT
-from slurm import cluster
+from slurm import ACCOUNT, MEMORY_MIB, cluster
 from waiting import wait_until
 
 from envs.slurm_oci import config_of
@@ -43,7 +43,9 @@ PARTITIONS = {
     "short": "Nodes=n1 MaxTime=1",
     "mixed": "Nodes=n1,n2 MaxTime=INFINITE",
     "urgent": "Nodes=n1,n2 MaxTime=INFINITE PriorityTier=10",
-    "wide": "Nodes=n1,n2,n3 MaxTime=INFINITE",
+    "wide": "Nodes=n1,n2,n5 MaxTime=INFINITE",
+    "bare": "Nodes=n3 MaxTime=INFINITE",
+    "apart": "Nodes=n4 MaxTime=INFINITE",
 }
 # Two nodes, a shell that counts, and an image that is a folder with the same shell.
 SIDES = {
@@ -56,12 +58,19 @@ SIDES = {
 }  # fmt: skip
 COUNT = "i=0; while [ $i -lt {} ]; do i=$((i+1)); done"
 CAMPAIGN = "results/campaigns/clustered/thin/mnist_cnn/rounds.host"
-QUICK = ("--slurm-init-seconds-before-status-checks", "2", "--slurm-status-command", "squeue")
+QUICK = ("--slurm-init-seconds-before-status-checks", "2")
 
 
 @pytest.fixture(scope="module")
-def slurm(tmp_path_factory):
-    with cluster(tmp_path_factory.mktemp("slurm"), PARTITIONS, ("n1", "n2", "n3")) as found:
+def hidden(tmp_path_factory):
+    """A folder that the node n3 does not see; nor has that Charliecloud. The node n4 does not see the checkout."""
+    return tmp_path_factory.mktemp("hidden")
+
+
+@pytest.fixture(scope="module")
+def slurm(tmp_path_factory, hidden):
+    lacking = {"n3": [hidden, Path(shutil.which("ch-run"))], "n4": [ROOT]}
+    with cluster(tmp_path_factory.mktemp("slurm"), PARTITIONS, lacking) as found:
         yield found
 
 
@@ -113,6 +122,14 @@ def units(folder, campaign=CAMPAIGN):
     return [row["unit"] for row in rows if "unit" in row]
 
 
+def is_whole(folder, rounds):
+    """Whether each unit of COUNTED stands once in its journal, the first and so many more that count."""
+    rows = [json.loads(line) for line in (folder / COUNTED / "units.jsonl").read_text().splitlines()]
+    found = [row for row in rows if "unit" in row]
+    kept = [row for row in found if row["voided"] is None]
+    return [row["unit"] for row in found] == list(range(len(found))) and len(kept) == rounds + 1
+
+
 def test_what_measures_is_sent_to_nodes_and_a_job_that_is_cancelled_is_gone_on_with(slurm, tmp_path):
     seal, machine = f"{CAMPAIGN}/sealed.json", "results/clustered/machines/thin/machine.json"
     journal = tmp_path / CAMPAIGN / "units.jsonl"
@@ -131,6 +148,7 @@ def test_what_measures_is_sent_to_nodes_and_a_job_that_is_cancelled_is_gone_on_w
     assert journal.read_text().startswith(before) and sorted(set(units(tmp_path))) == units(tmp_path)
     described = json.loads((tmp_path / machine).read_text())
     assert described["name"] == "thin" and described["cpu_allowed"] == os.cpu_count()
+    assert described["limits"]["memory"] == f"{MEMORY_MIB << 20} bytes"
     sent = [(re.sub("^rule_|_wildcards_.*", "", one["Comment"]), one["JobState"]) for one in slurm.jobs()]
     assert sorted(sent) == [
         ("describe_machine", "COMPLETED"), ("probe_environment", "COMPLETED"),
@@ -256,9 +274,163 @@ def test_a_campaign_outlives_what_happens_on_a_cluster(slurm, tmp_path):
     assert status and "Traceback" not in said and journal.read_text() == before, said
     status, said = run(slurm, tmp_path, seal, **study)
     assert status == 0, said
-    found = units(tmp_path, COUNTED)
-    assert journal.read_text().startswith(before) and found == list(range(91)), "90 rounds behind the first"
+    assert journal.read_text().startswith(before) and is_whole(tmp_path, 90)
     assert measured_by(tmp_path) == []
+
+
+# From the eleventh run on, in the third round, a launch takes 550 MiB at its most.
+GROWS = """echo >> runs; n=0; while read -r _; do n=$((n+1)); done < runs
+a=0123456789abcdef; while [ $n -gt 10 ] && [ ${#a} -lt 268435456 ]; do a=$a$a; done
+i=0; while [ $i -lt 400000 ]; do i=$((i+1)); done"""
+
+
+def counting(folder, *command, **changed):
+    """The study SIDES of one node and of a job in a folder, which counts where no other command is given."""
+    (folder / "job").mkdir(parents=True)
+    command = command or ("sh", "-c", COUNT.format(400_000))
+    job = {"command": list(command), "folder": str(folder / "job")}
+    job["images"] = {"charliecloud": str(rootfs(folder / "image"))}
+    workloads = {"mnist_cnn": None, "sentiment_rnn": None, "count": job}
+    return {**SIDES, "machines": {"thin": {"partition": "thin"}}, "workloads": workloads, **changed}
+
+
+def on(**nodes):
+    """A study's part that names one machine, `thin`."""
+    return {"machines": {"thin": nodes}}
+
+
+def why(said):
+    """The reason that stands below the line of a job that failed."""
+    lines = said.splitlines()
+    (at,) = [number for number, line in enumerate(lines) if "FAILED: rule" in line]
+    assert "Traceback" not in said, said
+    return lines[at + 1].strip()
+
+
+def test_a_job_out_of_memory_says_so_and_goes_on_with_more(slurm, tmp_path):
+    study = counting(tmp_path, "sh", "-c", GROWS)
+    seal, journal = f"{COUNTED}/sealed.json", tmp_path / COUNTED / "units.jsonl"
+    status, said = run(slurm, tmp_path, seal, **study | on(partition="thin", memory_mib=1000))
+    assert status and re.fullmatch(
+        r"tare: Slurm job \d+ on n\d: the kernel ended a process for lack of memory, of which it may take "
+        r"1,000 MiB: give `memory_mib` of its machine in `machines` a larger number, .*",
+        why(said),
+    ), said
+    before = journal.read_text()
+    assert units(tmp_path, COUNTED) == [0, 1, 2] and not (tmp_path / seal).exists()
+    assert measured_by(tmp_path) == []
+    status, said = run(slurm, tmp_path, seal, **study | on(partition="thin", memory_mib=4000))
+    assert status == 0, said
+    assert journal.read_text().startswith(before) and is_whole(tmp_path, 6)
+
+
+@contextlib.contextmanager
+def small_disk(folder, mib):
+    """A file system of so many MiB there."""
+    folder.mkdir()
+    subprocess.run(["mount", "-t", "tmpfs", "-o", f"size={mib}m", "tmpfs", folder], check=True)
+    try:
+        yield folder
+    finally:
+        subprocess.run(["umount", "--lazy", folder], check=True)
+
+
+# As a program says it that asks the C library.
+WRITES = "; echo . > $TMPDIR/$$ || { echo 'count: write error: No space left on device' >&2; exit 1; }"
+
+
+@pytest.mark.parametrize("full", ["results", "tmp"])
+def test_a_disk_that_fills_up_loses_nothing(slurm, tmp_path, monkeypatch, full):
+    study = counting(tmp_path / "study", "sh", "-c", COUNT.format(400_000) + WRITES)
+    study["rounds"] = {**study["rounds"], "units": 20}
+    study["workloads"]["count"] |= {
+        "variables": {"TMPDIR": str(tmp_path / "tmp")},
+        "binds": [str(tmp_path / "tmp")],
+    }
+    seal = f"{COUNTED}/sealed.json"
+    with contextlib.ExitStack() as stack:
+        for name in ("results", "tmp"):
+            stack.enter_context(small_disk(tmp_path / name, 16))
+        monkeypatch.setenv("TMPDIR", str(tmp_path / "tmp"))
+        folder, filler = tmp_path / "results", tmp_path / full / "filler"
+        (folder / "mine.yaml").write_text(yaml.safe_dump(study))
+        with working(slurm, folder, seal) as workflow:
+            more_units(folder, workflow, 2)
+            with filler.open("wb", buffering=0) as file, contextlib.suppress(OSError):
+                while True:
+                    file.write(bytes(4096))
+            assert workflow.wait() != 0
+        said = (folder / "said").read_text()
+        journal = folder / COUNTED / "units.jsonl"
+        before = journal.read_text()
+        filler.unlink()
+        status, said = run(slurm, folder, seal, **study)
+        assert status == 0, said
+        kept = before[: before.rfind("\n") + 1]
+        assert journal.read_text().startswith(kept) and is_whole(folder, 20)
+
+
+def test_two_studies_at_once_wait_for_each_other(slurm, tmp_path):
+    """On one node for Slurm; on two that are one machine, as on a node that is shared, for the machine's lock."""
+    seal, nodes = f"{COUNTED}/sealed.json", {"first": "n1", "second": "n1", "third": "n2"}
+    with contextlib.ExitStack() as stack:
+        flows = {}
+        for name, node in nodes.items():
+            study = counting(tmp_path / name, **on(partition="thin", node=node))
+            study["rounds"] = {**study["rounds"], "units": 40 if name == "first" else 6}
+            (tmp_path / name / "mine.yaml").write_text(yaml.safe_dump(study))
+            flows[name] = stack.enter_context(working(slurm, tmp_path / name, seal))
+            if name == "first":
+                more_units(tmp_path / name, flows[name])
+
+        def states(node):
+            return [one["JobState"] for one in slurm.jobs() if one["ReqNodeList"] == node][-2:]
+
+        wait_until(lambda: states("n1") == ["RUNNING", "PENDING"], "the second waits in the queue", 60)
+
+        def said():
+            return "".join(log.read_text() for log in tmp_path.glob("third/.snakemake/slurm_logs/**/*.log"))
+
+        wait_until(lambda: "waiting for another process: it measures on this machine" in said(), "it waits", 60)
+        assert units(tmp_path / "second", COUNTED) == units(tmp_path / "third", COUNTED) == []
+        for name, flow in flows.items():
+            assert flow.wait() == 0, (tmp_path / name / "said").read_text()
+            assert is_whole(tmp_path / name, 6 if name != "first" else 40)
+
+
+def test_a_node_that_does_not_see_results_or_checkout_is_told_in_one_line(slurm, hidden):
+    study, seal = counting(hidden / "study"), f"{COUNTED}/sealed.json"
+    for partition in ("bare", "apart"):
+        status, said = run(slurm, hidden / "study", seal, **study | on(partition=partition))
+        assert status and re.fullmatch(
+            r"tare: Slurm job \d+ did not begin \(.*\): its node has to see this folder, .* the nodes share",
+            why(said),
+        ), said
+        assert units(hidden / "study", COUNTED) == []
+        shutil.rmtree(hidden / "study/results/campaigns")  # where it says which node the machine is
+    status, said = run(slurm, hidden / "study", seal, **study)
+    assert status == 0, said
+
+
+def test_a_node_without_a_runtime_measures_the_others_and_says_which_it_lacks(slurm, tmp_path):
+    study = counting(tmp_path, **on(partition="bare"))
+    status, said = run(slurm, tmp_path, f"{COUNTED}/sealed.json", **study)
+    plan = json.loads((tmp_path / COUNTED / "plan.json").read_text())
+    assert status == 0 and "execute ch-run" in plan["unavailable"]["charliecloud"], said
+
+
+def test_an_account_that_is_refused_is_one_line_and_a_run_that_is_in_order_is_calm(slurm, tmp_path):
+    study, seal = counting(tmp_path), f"{COUNTED}/sealed.json"
+    status, said = run(slurm, tmp_path, seal, **study | on(partition="thin", account="nobody"))
+    assert status and re.fullmatch(
+        r"tare: Slurm does not take the job: The given account nobody appears to be invalid\. .*: root",
+        why(said),
+    ), said
+    assert len(said.splitlines()) == 5, said
+    status, said = run(slurm, tmp_path, seal, **study | on(partition="thin", account=ACCOUNT))
+    assert status == 0, said
+    profile, job, done = said.splitlines()
+    assert profile.startswith("Using workflow specific profile") and job.startswith("[1/1") and "1 job done" in done
 
 
 @pytest.mark.parametrize(
@@ -269,6 +441,8 @@ def test_a_campaign_outlives_what_happens_on_a_cluster(slurm, tmp_path):
         ({"thin": {"partition": "thin", "nodes": 3}}, "3 of its nodes are needed, and 2 work"),
         ({"thin": {"partition": "thin"}, "fat": {"partition": "short"}}, "fat: a job is expected"),
         ({"thin": {"partition": "short"}}, "may take 1 there"),
+        ({"thin": {"partition": "thin", "minutes": 1}}, "may take 1 there"),
+        ({"thin": {"partition": "thin", "memory_mib": 9000}}, "n1 has 8,000"),
         ({"thin": {"partition": "thin", "constraint": "gpu"}}, "with gpu"),
     ],
 )
@@ -333,7 +507,7 @@ def test_groups_over_nodes_are_measured_to_their_seals(slurm, tmp_path):
     assert status == 0, said
     place = json.loads((tmp_path / "results/campaigns/grouped/set/node.json").read_text())
     everyone = [place["node"], *place["others"]]
-    assert sorted(everyone) == ["n1", "n2", "n3"]
+    assert sorted(everyone) == ["n1", "n2", "n5"]
     for campaign, size in ((TRAINED, 2), (SERVED, 3)):
         for launches in rows(tmp_path, campaign):
             for name, launch in launches.items():

@@ -56,6 +56,19 @@ def test_the_tightest_limit_of_all_groups_above_counts_in_version_1(tmp_path):
     assert of_groups(chains)["memory"].where == str(tmp_path / "memory/job/memory.limit_in_bytes")
 
 
+def test_what_a_runtime_made_goes_and_what_others_use_stays(tmp_path):
+    for name in ("cpu/other", "cpu/job/step/task", "memory/job/step/task/kept", "pids/job"):
+        (tmp_path / name).mkdir(parents=True)
+    mounts = [f"1 1 0:1 / {tmp_path / name} rw - cgroup cgroup rw,{name}" for name in ("cpu", "memory", "pids")]
+    (tmp_path / "mountinfo").write_text("\n".join([*mounts, f"1 1 0:1 / {tmp_path / 'none'} rw - ext4 x rw"]))
+    caller.remove_empty("/job/step/task", tmp_path / "mountinfo")
+    left = {str(path.relative_to(tmp_path)) for path in tmp_path.rglob("*") if path.is_dir()}
+    assert left == {
+        *("cpu", "cpu/other", "memory", "memory/job", "memory/job/step", "memory/job/step/task"),
+        *("memory/job/step/task/kept", "pids"),
+    }
+
+
 def test_the_same_in_version_2(tmp_path):
     files = {
         "unified/job/cpu.max": "150000 100000\n",

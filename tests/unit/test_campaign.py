@@ -117,6 +117,32 @@ def test_an_interrupted_campaign_keeps_finished_units_and_carries_on(tmp_path):
     assert not (tmp_path / "superseded-1").exists()
 
 
+def test_a_unit_that_a_limit_of_memory_has_ended_is_made_again(tmp_path, monkeypatch):
+    kills = itertools.count()
+    monkeypatch.setattr(campaign, "oom_kills", lambda: next(kills))
+    monkeypatch.setattr(campaign, "limit_was_hit", lambda before: "no memory" if before == 2 else None)
+    with pytest.raises(UnavailableError, match="no memory; finished units are kept"):
+        run(tmp_path, lambda k, done: unit(k, status="failed" if k == 2 else "ok"))
+    assert [row["unit"] for row in journal(tmp_path)] == [0, 1]
+    monkeypatch.setattr(campaign, "limit_was_hit", lambda before: None)
+    assert run(tmp_path).units == 3 and not (tmp_path / "superseded-1").exists()
+
+
+def test_a_unit_whose_host_found_a_disk_full_is_made_again_and_one_of_another_is_kept(tmp_path):
+    def full(k, done, name):
+        row = unit(k)
+        if k == 2:
+            row["launches"][name] |= {"status": "failed", "reason": "sh found no space left: free some"}
+        return row
+
+    with pytest.raises(UnavailableError, match="host: sh found no space left: free some; finished units are kept"):
+        run(tmp_path / "host", lambda k, done: full(k, done, HOST))
+    assert [row["unit"] for row in journal(tmp_path / "host")] == [0, 1]
+    assert run(tmp_path / "host").units == 3
+    run(tmp_path / "docker", lambda k, done: full(k, done, "docker"))
+    assert read_sealed(tmp_path / "docker" / SEALED).units[2].failures
+
+
 def test_a_unit_gets_those_before_it(tmp_path):
     seen = []
 

@@ -12,6 +12,8 @@ from pathlib import Path
 
 import pytest
 
+from snakemake_logger_plugin_tare import slurm
+
 ROOT = Path(__file__).resolve().parents[2]
 
 SNAKEFILE = """
@@ -140,6 +142,95 @@ def test_a_failure_names_rule_reason_log_and_its_last_lines_and_the_others_go_on
     assert "    its log: logs/bad.log\n    | one detail\n    | tare: the disk is full\n" in text
     assert [line for line in said(done)[:-1] if not line.startswith(("[", "    "))] == []
     assert re.search(r"2 of 4 jobs done in \d+ s, 1 failed: try something bad\.", text.splitlines()[-1])
+
+
+SLURM = "SLURM-job '7' failed, SLURM status is: '{}'. Detailed failure reason unavailable (no 'sacct')."
+
+
+@pytest.mark.parametrize(
+    ("said", "told", "tail", "reason"),
+    [
+        (
+            SLURM.format("TIMEOUT"),
+            "tare: interrupted",
+            ["x"],
+            "tare: Slurm ended job 7 (TIMEOUT): its time was over",
+        ),
+        (
+            SLURM.format("OUT_OF_MEMORY"),
+            None,
+            ["x"],
+            "tare: Slurm ended job 7 (OUT_OF_MEMORY): a process of it took",
+        ),
+        (SLURM.format("OUT_OF_MEMORY"), "tare: 9 MiB", ["x"], "tare: 9 MiB"),
+        (SLURM.format("CANCELLED"), None, [], "tare: Slurm ended job 7 (CANCELLED): somebody cancelled it"),
+        (SLURM.format("FAILED"), "tare: a reason", ["x"], "tare: a reason"),
+        (SLURM.format("FAILED"), None, ["x", "y"], "tare: Slurm job 7 failed: y"),
+        (
+            SLURM.format("FAILED"),
+            None,
+            [],
+            "tare: Slurm job 7 did not begin (it wrote nothing): its node has to see",
+        ),
+        (
+            "SLURM sbatch failed. The error message was 'sbatch: error: no such thing'.\n    sbatch call:\n sbatch",
+            "tare: of another try",
+            [],
+            "tare: Slurm does not take the job: no such thing",
+        ),
+        (
+            "Job submission failed with exception: The given account x appears to be invalid.",
+            None,
+            [],
+            "tare: Slurm does not take the job: The given account x appears to be invalid.",
+        ),
+        ("None", "tare: a reason", [], None),
+    ],
+)
+def test_what_the_plugin_for_slurm_says_is_one_line_with_its_remedy(said, told, tail, reason):
+    found = slurm.why_it_failed(said, told, tail, began=bool(tail))
+    assert found == reason or found.startswith(reason)
+
+
+FILLS = 'rule fills:\n    output: "all"\n    log: "fills.log"\n    shell: "cat /dev/zero > filler 2> {log}"\n'
+SMALL_DISK = 'mount -t tmpfs -o size=8m tmpfs disk; cp -r profiles fills disk; cd disk; exec "$@"'
+
+
+def test_a_job_that_can_not_even_write_its_log_is_of_a_full_disk(toy, tmp_path):
+    (tmp_path / "fills").write_text(FILLS)
+    (tmp_path / "disk").mkdir()
+    as_root = [] if os.getuid() == 0 else ["--map-root-user"]
+    done = subprocess.run(
+        [
+            "unshare",
+            "--mount",
+            *as_root,
+            "sh",
+            "-ec",
+            SMALL_DISK,
+            "sh",
+            sys.executable,
+            "-m",
+            "snakemake",
+            "-s",
+            "fills",
+        ],
+        cwd=tmp_path,
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
+    text = "\n".join(said(done))
+    assert done.returncode == 1 and f"    tare: no space left in {tmp_path / 'disk'}: free some" in text, text
+    assert "Traceback" not in text
+
+
+def test_the_log_of_an_earlier_run_is_not_taken_for_this_ones(toy, tmp_path):
+    (tmp_path / "mute").write_text('rule mute:\n    output: "mute.txt"\n    log: "mute.log"\n    shell: "exit 3"\n')
+    (tmp_path / "mute.log").write_text("tare: an old reason\n")
+    text = "\n".join(said(toy("-s", "mute", "mute.txt")))
+    assert "FAILED: rule mute" in text and "old reason" not in text
 
 
 def test_a_dry_run_says_what_would_run_and_why(toy):

@@ -73,6 +73,7 @@ def test_a_list_of_partitions_is_short_for_machines_of_their_names():
         ({"cpus": 0}, "cpus"),
         ({"gpus": -1}, "gpus"),
         ({"minutes": 0}, "minutes"),
+        ({"memory_mib": 8}, "memory_mib"),
         ({"queue": "x"}, "queue"),
     ],
 )
@@ -151,6 +152,11 @@ def test_a_job_is_sent_as_the_study_says_and_takes_a_node_whole(told):
     assert resources(asked(cpus=8), 600.0) == {
         "cpus_per_task": 8, "runtime": 30, "slurm_extra": "--exclusive --nodelist=n1", "mem_mb": 64000,
     }  # fmt: skip
+
+
+def test_a_job_gets_the_memory_that_is_asked_for(told):
+    told("n1|32|64000|(null)|infinite|a|idle\n")
+    assert resources(asked(memory_mib=4000), 60)["mem_mb"] == 4000
 
 
 NODES = "".join(f"n{number}|32|64000|(null)|infinite|a|{{}}\n" for number in (1, 2, 3))
@@ -252,6 +258,7 @@ def test_the_walltime_is_three_times_what_is_expected_within_the_limits(told, mi
         ("", {}, 60, "no node at all"),
         ("n1|32|64000|(null)|10:00|a|idle\n", {"constraint": "b"}, 60, "no node with b"),
         ("n1|32|64000|(null)|10:00|a|idle\n", {}, 601, "11 minutes, and may take 10"),
+        ("n1|32|64000|(null)|10:00|a|idle\n", {"memory_mib": 64001}, 60, "asks for 64,001, and n1 has 64,000: ask"),
         ("n1|32|64000|(null)|infinite|a|idle\nn2|64|64000|(null)|infinite|a|idle\n", {}, 60, "32 CPUs; 64 CPUs"),
         (
             "n1|32|64000|(null)|infinite|a|idle\nn2|32|64000|gpu:2|infinite|a|idle\n",

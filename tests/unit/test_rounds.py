@@ -32,7 +32,7 @@ from tare.launch.program import CommandProgram
 from tare.launch.run import Order
 from tare.launch.slicing import rounds as launches
 from tare.launch.slicing.pacing import Pace
-from tare.machine import memory
+from tare.machine import caller, memory
 from tare.machine.caller import group_chains
 from tare.model.environment import Launch
 from tare.model.journals.sealed import UNITS, read_rows, read_sealed, views
@@ -753,6 +753,29 @@ def test_a_limit_of_memory_counts_as_well_as_the_machines(tmp_path, monkeypatch,
     assert (sliced.available_bytes() == 77) == bool(found)
     groups.write_text("8:pids:/\n")
     assert list(memory.group_chains()) == [] and sliced.available_bytes() > 1 << 20
+
+
+def test_a_limit_of_memory_that_has_ended_a_process_is_named_with_what_to_do(tmp_path, monkeypatch):
+    monkeypatch.setattr(memory, "VMSTAT", tmp_path / "vmstat")
+    monkeypatch.setattr(memory, "limits_of", dict)
+    (tmp_path / "vmstat").write_text("oom_kill 3\n")
+    before = memory.oom_kills()
+    (tmp_path / "vmstat").write_text("nr_free_pages 1\noom_kill 4\noom_kill_other 9\n")
+    assert before == 3 and memory.limit_was_hit(3) is None, "it is the machine's memory that was short"
+    limit = caller.Limit(value=f"{1200 << 20} bytes", where="/groups/memory.max")
+    monkeypatch.setattr(memory, "limits_of", lambda: {caller.MEMORY: limit})
+    monkeypatch.delenv("SLURM_JOB_ID", raising=False)
+    assert memory.limit_was_hit(4) is None
+    assert memory.limit_was_hit(3) == (
+        "the kernel ended a process for lack of memory, of which this session may take 1,200 MiB "
+        "(/groups/memory.max): raise that, or measure a smaller job"
+    )
+    monkeypatch.setenv("SLURM_JOB_ID", "12")
+    monkeypatch.setenv("SLURMD_NODENAME", "n1")
+    said = memory.limit_was_hit(3)
+    assert (
+        said.startswith("Slurm job 12 on n1: ") and "may take 1,200 MiB: give `memory_mib` of its machine" in said
+    )
 
 
 # --- CPUs of the measured steps

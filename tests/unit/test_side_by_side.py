@@ -132,6 +132,14 @@ def test_equal_machines_that_are_not_equal_are_told_by_what_differs():
     assert "thin-1 and fat are one machine, node-thin-1" in same
 
 
+def test_limits_of_machines_are_shown_and_unequal_ones_told():
+    limited = {"thin-1": {"limits": {"memory": "1000 bytes"}}, "thin-2": {"limits": {}}}
+    (told,) = side_by_side.warnings(records(**limited), KINDS)
+    assert "differ in: Limits that were set for its processes." in told
+    (row,) = [row for row in side_by_side.facts(records(**limited)).rows if str(row[0]).startswith("Limits")]
+    assert {"memory: 1000 bytes", "none"} < set(row)
+
+
 def test_a_clock_that_is_off_is_told():
     (told,) = side_by_side.warnings(
         records(fat={"clock_ahead_s": -90.2}, **{"thin-1": {"clock_ahead_s": 0.4}}), KINDS

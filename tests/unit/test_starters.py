@@ -79,7 +79,7 @@ def watching(monkeypatch):
             self.args = args
 
         def start(self):
-            watched.extend(*self.args)
+            watched.extend(self.args[0])
 
     monkeypatch.setattr(alone.threading, "Thread", Thread)
     return watched
@@ -130,7 +130,7 @@ def test_the_end_of_one_that_started_us_ends_us_orderly_and_then_in_any_case(mon
     monkeypatch.setattr(alone.time, "sleep", done.append)
     ends = [os.pipe() for _ in range(2)]  # of which one gets something to read, as a process that ends
     os.write(ends[1][1], b"x")
-    alone._watch([reading for reading, _ in ends])
+    alone._watch([reading for reading, _ in ends], alone.oom_kills())
     assert done == [(os.getpid(), signal.SIGTERM), alone.GRACE_S, (os.getpid(), signal.SIGKILL)]
     for end in ends:
         for descriptor in end:

@@ -14,6 +14,7 @@ from tare.model.schema import FileRecord, Natural, Record, read
 # Facts that machines of one kind, and nodes of one group, should have alike; memory as far as a per cent.
 ALIKE = (
     *("cpu_model", "cpu_logical", "cpu_allowed", "cpu_governor", "cpu_mitigations", "memory_bytes"),
+    "limits",
     *("transparent_huge_pages", "virtualisation", "architecture", "kernel", "distribution", "libc"),
 )
 NEAR = 0.01
@@ -79,6 +80,9 @@ class MachineRecord(FileRecord, Processor):
     distribution: str | None = None
     libc: str | None = None
     cgroups: str | None = None
+    limits: Mapping[str, str] | None = (
+        None  # that somebody set for our processes; None in records of older versions
+    )
     disk: Space | None = None  # of the cache
     load_1min: float | None = None
     # NVIDIA's devices, each a mapping of facts as nvidia-smi or NVML tells them

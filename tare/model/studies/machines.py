@@ -29,6 +29,7 @@ class Nodes(Record):
         nodes: how many of them are measured, each with every campaign.
         cpus: logical CPUs of a node; asked from the scheduler where it is not given. A job gets a node for itself.
         gpus: of a node, that a job gets.
+        memory_mib: that a job gets; all that the scheduler has of a node where it is not given.
         minutes: the longest that a job may take there; as long as the plan expects where it is not given.
     """
 
@@ -40,6 +41,7 @@ class Nodes(Record):
     nodes: Annotated[int, Field(ge=1, le=1000)] = 1
     cpus: Annotated[int, Field(ge=1, le=4096)] | None = None
     gpus: Annotated[int, Field(ge=0, le=64)] = 0
+    memory_mib: Annotated[int, Field(ge=64, le=1 << 30)] | None = None
     minutes: Annotated[int, Field(ge=1, le=100_000)] | None = None
 
     @model_validator(mode="after")

@@ -100,9 +100,12 @@ def value_text(key: str, value: Any) -> str:
     if isinstance(value, Mapping):
         # A mapping of sizes is named so itself; the names of its members need not be.
         tail = "_bytes" if key.endswith("_bytes") else ""
-        return "; ".join(
-            f"{str(name).removesuffix('_bytes').replace('_', ' ')}: {value_text(f'{name}{tail}', inner)}"
-            for name, inner in value.items()
+        return (
+            "; ".join(
+                f"{str(name).removesuffix('_bytes').replace('_', ' ')}: {value_text(f'{name}{tail}', inner)}"
+                for name, inner in value.items()
+            )
+            or "none"
         )
     if isinstance(value, (list, tuple)):
         return ", ".join(value_text(key, inner) for inner in value) or "none"

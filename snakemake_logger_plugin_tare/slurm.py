@@ -1,0 +1,65 @@
+"""What Snakemake's plugin for Slurm says, which has no event: why a job failed in one line, and what is noise."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+
+# What the plugin for Slurm says of a job, and what that means: by the state in which Slurm has ended it.
+NOT_SUBMITTED = re.compile(
+    r"(?:SLURM sbatch failed\. The error message was '(?:sbatch: error: )?(?P<sbatch>.*?)'\.\n"
+    r"|Job submission failed with exception: (?P<plugin>.*))",
+    re.DOTALL,
+)
+FAILED_IN_SLURM = re.compile(r"SLURM-job '(\S+)' failed, SLURM status is: '([A-Z_]+)")
+STATES = {
+    "OUT_OF_MEMORY": (
+        "a process of it took more memory than Slurm gives it: give `memory_mib` of its machine in `machines` a "
+        "larger number, or name nodes with more"
+    ),
+    "TIMEOUT": "its time was over: raise `minutes` of its machine in `machines`, or measure less",
+    "DEADLINE": "its time was over",
+    "CANCELLED": "somebody cancelled it, or Slurm did",
+    "NODE_FAIL": "its node failed",
+    "BOOT_FAIL": "its node did not start",
+}
+UNSEEN = (
+    "its node has to see this folder, the checkout with its .venv, and the cache: put them on a file system that "
+    "the nodes share"
+)
+# An account that is not given is the site's own; why a job is not taken stands below its name.
+NOT_WORTH_SAYING = re.compile(
+    r"No SLURM account given, trying to guess|No account was given, not able to get a SLURM account"
+    r"|Unable to guess SLURM account|Exception in run_job for rule "
+)
+
+
+def is_noise(text: str) -> bool:
+    """Whether a warning or an error of the plugin tells a person nothing, or stands below a failed job as well."""
+    return NOT_WORTH_SAYING.match(text) is not None
+
+
+def why_it_failed(said: str, told: str | None, tail: Sequence[str], began: bool) -> str | None:
+    """Why a job failed, by the words of the plugin for Slurm; None where those are not of it.
+
+    Args:
+        said: by the plugin.
+        told: what is known to be wrong, by the job itself or else.
+        tail: of its logs.
+        began: whether the rule's own log is of this run.
+    """
+    if refused := NOT_SUBMITTED.match(said):
+        return f"tare: Slurm does not take the job: {refused['sbatch'] or refused['plugin']}"
+    if (failed := FAILED_IN_SLURM.match(said)) is None:
+        return None
+    job, state = failed.groups()
+    if state in STATES and (told is None or state != "OUT_OF_MEMORY"):
+        return f"tare: Slurm ended job {job} ({state}): {STATES[state]}"
+    if told is not None:
+        return told
+    last = tail[-1][:100] if tail else "it wrote nothing"
+    return (
+        f"tare: Slurm job {job} failed: {last}"
+        if began
+        else f"tare: Slurm job {job} did not begin ({last}): {UNSEEN}"
+    )
