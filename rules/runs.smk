@@ -10,9 +10,12 @@ rule probe_environment:
     log:
         "results/logs/probe/{machine}/{env}.log",
     priority: 110
+    group:
+        group_of("probe_environment")
     resources:
         **on_machine("probe_environment"),
     params:
+        kept=kept,
         code=adapter_code,
         programs=adapter_programs,
     message:
@@ -27,8 +30,12 @@ rule describe_machine:
         record=layout.of_machine(Path(RESULTS), AT, layout.MACHINE_FILE),
     log:
         f"results/logs/{STUDY}/{AT}/machine.log",
+    group:
+        group_of("describe_machine")
     resources:
         **on_machine("describe_machine", whole=False),
+    params:
+        kept=kept,
     message:
         "describe this machine" + TOLD_ON
     shell:
@@ -45,10 +52,13 @@ rule measure_ceilings:
         f"results/logs/ceilings/{AT}/{CEILINGS}.log",
     priority: 60
     retries: 0
+    group:
+        group_of("measure_ceilings")
     threads: CORES
     resources:
         **on_machine("measure_ceilings"),
     params:
+        kept=kept,
         study=study_json("ceilings"),
         images=subpath(input.image, parent=True),
     message:
@@ -237,10 +247,13 @@ if WORKLOADS:
             f"results/logs/{STUDY}/{{machine}}/profile/{{env}}.log",
         priority: 60
         retries: 0
+        group:
+            group_of("run_profile")
         threads: CORES
         resources:
             **on_machine("run_profile"),
         params:
+            kept=kept,
             study=study_json("profile"),
             code=code_of_jobs("profile"),
             jobs=profile_options,
@@ -288,10 +301,13 @@ rule measure_network:
         f"results/logs/{STUDY}/{AT}/network.log",
     priority: 60
     retries: 0
+    group:
+        group_of("measure_network")
     threads: CORES
     resources:
         **on_machine("measure_network"),
     params:
+        kept=kept,
         study=study_json("network"),
         code=closure.code_sha256(
             "network", None, GROUPED_IN, [], [stack_framework(STACK)]
@@ -314,9 +330,12 @@ use rule run_rounds as measure_pipeline with:
     log:
         "results/logs/{study}/{machine}/pipeline/{workload}.log",
     priority: 60
+    group:
+        group_of("measure_pipeline")
     resources:
         **on_machine("measure_pipeline"),
     params:
+        kept=kept,
         kind="pipeline",
         study=study_json("pipeline"),
         code=code_of("pipeline"),

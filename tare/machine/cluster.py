@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 import re
 import shutil
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -212,9 +212,7 @@ def resources(machine: Measured, node: Node, expected_s: float) -> dict[str, int
     Raises:
         UserError: the job may not take as long there as it is expected to.
     """
-    asked = machine.nodes
-    longest = min((limit for limit in (asked.minutes, node.minutes) if limit is not None), default=math.inf)
-    needed = expected_s / 60
+    asked, longest, needed = machine.nodes, _longest(machine, node), expected_s / 60
     if longest < needed:
         raise UserError(
             f"{WHERE}: {machine.kind}: a job is expected to take {math.ceil(needed)} minutes, and may take "
@@ -227,8 +225,23 @@ def resources(machine: Measured, node: Node, expected_s: float) -> dict[str, int
         "constraint": asked.constraint,
         "gpu": asked.gpus or None,
         "cpus_per_task": asked.cpus or node.cpus,
-        "runtime": math.floor(min(longest, max(LEAST_MINUTES, math.ceil(SPARE * needed)))),
+        "runtime": math.floor(min(longest, _minutes_of(expected_s))),
         "slurm_extra": f"--exclusive --nodelist={node.name}",
         "mem_mb": node.memory_mib,  # all of it: a site may else give a share that goes by CPUs
     }
     return {word: value for word, value in found.items() if value is not None}
+
+
+def go_together(machine: Measured, node: Node, expected_s: Iterable[float]) -> bool:
+    """Whether jobs of so many seconds may be sent as one, whose limit is the sum of theirs."""
+    return sum(map(_minutes_of, expected_s)) <= _longest(machine, node)
+
+
+def _longest(machine: Measured, node: Node) -> float:
+    """Minutes that a job may take there."""
+    return min((limit for limit in (machine.nodes.minutes, node.minutes) if limit is not None), default=math.inf)
+
+
+def _minutes_of(expected_s: float) -> int:
+    """Minutes that are asked for a job, where nothing limits it."""
+    return max(LEAST_MINUTES, math.ceil(SPARE * expected_s / 60))

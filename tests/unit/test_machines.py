@@ -72,6 +72,7 @@ def test_a_list_of_partitions_is_short_for_machines_of_their_names():
         ({"cpus": 0}, "cpus"),
         ({"gpus": -1}, "gpus"),
         ({"minutes": 0}, "minutes"),
+        ({"scratch": "/tmp"}, "scratch"),
         ({"queue": "x"}, "queue"),
     ],
 )

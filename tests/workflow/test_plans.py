@@ -112,6 +112,7 @@ def test_one_environment_touches_nothing_of_the_others(checkout):
         (["--configfile", "config/wrong.yaml"], "tare: config/wrong.yaml: seed: 'five' must be of type integer"),
         (["-R", "run_round"], "tare: -R: no rule 'run_round': did you mean 'run_rounds'?"),
         (["--omit-from=run_round"], "tare: --omit-from: no rule 'run_round': did you mean 'run_rounds'?"),
+        (["--shared-fs-usage", "none"], "tare: --shared-fs-usage: a campaign goes on with files"),
         (["results/nope.json"], "tare: No rule to produce results/nope.json"),
         (["dokcer"], "no environment 'dokcer': did you mean 'docker'"),
         (["podman"], "podman is no environment of the study"),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 from pydantic import BeforeValidator, Field, model_validator
 
@@ -30,6 +30,8 @@ class Nodes(Record):
         cpus: logical CPUs of a node; asked from the scheduler where it is not given. A job gets a node for itself.
         gpus: of a node, that a job gets.
         minutes: the longest that a job may take there; as long as the plan expects where it is not given.
+        scratch: whether jobs copy the images that they launch to a disk of the node ($SLURM_TMPDIR or $TMPDIR);
+            `auto`: where the cache lies on a file system that nodes share.
     """
 
     partition: Word | None = None
@@ -41,6 +43,7 @@ class Nodes(Record):
     cpus: Annotated[int, Field(ge=1, le=4096)] | None = None
     gpus: Annotated[int, Field(ge=0, le=64)] = 0
     minutes: Annotated[int, Field(ge=1, le=100_000)] | None = None
+    scratch: Literal["auto", "always", "never"] = "auto"
 
     @model_validator(mode="after")
     def _one_node_is_one(self) -> Nodes:
