@@ -147,7 +147,7 @@ def processes_of(folder, words):
 
 
 def test_small_jobs_are_sent_as_one_and_lose_nothing_where_one_fails(slurm, tmp_path, monkeypatch):
-    """They copy what they launch to a folder of the node, which is empty again at the end of each, killed or not."""
+    """They copy what they launch to a folder of the node, empty again at the end of each, killed or not."""
     machines = {"thin": {"partition": "thin", "scratch": "always"}}
     scratch = tmp_path / "scratch"
     scratch.mkdir()
