@@ -99,14 +99,17 @@ def _kind(path: Path | None) -> str:
 
 
 def _copy(kept: Kept, folder: Path) -> Path:
+    parent = folder / kept.path.parent.name
+    there = store.find(parent, kept.key) is not None
+    if not there and shutil.disk_usage(folder).free < kept.size_bytes + store.SPARE_BYTES:
+        raise UnavailableError(f"there is no room for its {kept.size_bytes / 1e9:.1f} GB in {folder.parent}")
+
     def make(target: Path) -> dict[str, Any]:
-        if shutil.disk_usage(folder).free < kept.size_bytes + store.SPARE_BYTES:
-            raise UnavailableError(f"there is no room for its {kept.size_bytes / 1e9:.1f} GB in {folder}")
         run(["cp", "--archive", f"{kept.path}/.", str(target)], timeout_s=store.COPY_S, check=True)
         return dict(kept.about)
 
     try:
-        copy = store.keep(folder / kept.path.parent.name, kept.key, make, what=f"copying {kept.path} to this node")
+        copy = store.keep(parent, kept.key, make, what=f"copying {kept.path} to this node")
     except OSError as error:
         raise UnavailableError(f"{error.filename or folder} can't be written: {error.strerror}") from error
     if copy.digest != kept.digest:
