@@ -3,6 +3,7 @@
 import pathlib
 import subprocess
 import sys
+from types import SimpleNamespace
 
 import pytest
 from waiting import wait_until
@@ -13,6 +14,7 @@ from tare.core.files import cache_dir
 from tare.images import staging
 from tare.machine import shared_files
 from tare.model.records.images import ImageRecord
+from tare.report import method
 
 
 @pytest.fixture(autouse=True)
@@ -144,6 +146,23 @@ def test_what_killed_jobs_left_goes_and_what_is_in_use_stays(tmp_path):
     with staging._own_folder(tmp_path / "scratch") as used:
         staging._clear(tmp_path / "scratch")
         assert used.is_dir() and not left.exists()
+
+
+@pytest.mark.parametrize(
+    ("kinds", "told"),
+    [
+        ({"host": None, "docker": None}, None),
+        ({"host": "xfs, copied from nfs4", "apptainer": "xfs, copied from nfs4"}, "xfs, copied from nfs4"),
+        (
+            {"host": "xfs, copied from nfs4", "podman": "nfs4"},
+            "not the same: podman from nfs4; host from xfs, copied from nfs4. A comparison of the two holds",
+        ),
+    ],
+)
+def test_the_page_says_where_environments_were_read_from(kinds, told):
+    images = {name: {"digest": "x"} | ({"read_from": kind} if kind else {}) for name, kind in kinds.items()}
+    said = method._read_from([SimpleNamespace(plan=SimpleNamespace(provenance={"images": images}))])
+    assert said == told or (told and said.startswith(told))
 
 
 def test_types_of_file_systems():
