@@ -407,9 +407,9 @@ TOGETHER = {
     "looks": {"probe_environment": len(ENVIRONMENTS), "describe_machine": 1},
     "loads": {"load_image": len(KEPT_ON_NODES) * len(STUDIED.stacks_needed)},
     "small": {
-        "measure_ceilings": 1,
-        "run_profile": len(ENVIRONMENTS),
-        "measure_starts": 1,
+        "measure_ceilings": bool(WORKLOADS),
+        "run_profile": len(ENVIRONMENTS) if WORKLOADS else 0,
+        "measure_starts": bool(WORKLOADS),
         "measure_network": bool(GROUPED_IN),
         "measure_pipeline": len(STUDIED.pipeline.workloads) if STUDIED.pipeline else 0,
     },
