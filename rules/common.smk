@@ -341,7 +341,7 @@ def alone_on_a_node(wildcards):
 def group_of(rule):
     """The group in which a small job of a machine is sent with others; None where it is sent alone."""
     if SENT:
-        return alone_on_a_node
+        return alone_on_a_node if NODES else None
     for group in sent_together():
         if rule in TOGETHER[group]:
             return f"{group}.{{machine}}" if SEVERAL else group
@@ -350,7 +350,7 @@ def group_of(rule):
 
 def kept(wildcards, output):
     """A parameter that is not noted: on a node, what a small job makes is kept until the workflow that sent it ends."""
-    if SENT and not AS_MODULE:
+    if SENT and NODES and not AS_MODULE:
         atexit.register(together.watch(output).keep, together.MADE.absolute())
     return ""
 
