@@ -47,8 +47,8 @@ class Watched:
 
 
 def watch(outputs: Iterable[str | Path]) -> Watched:
-    """What lies where a job will write its outputs."""
-    paths = tuple(map(Path, outputs))
+    """What lies where a job will write its outputs, which are named from the present folder."""
+    paths = tuple(Path(path).absolute() for path in outputs)
     return Watched(paths, tuple(map(_identity, paths)))
 
 

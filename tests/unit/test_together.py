@@ -21,14 +21,19 @@ def made(*names):
         path.write_text(str(path))
 
 
-def test_what_was_removed_is_put_back_as_it_was():
+def test_what_was_removed_is_put_back_as_it_was(tmp_path, monkeypatch):
+    """From wherever: Snakemake has left the folder of its workflow when its process ends."""
     watched = together.watch(["a.json", "traces"])
     made("a.json", "traces/trace.json")
     watched.keep(together.MADE)
     then = Path("a.json").stat()
     Path("a.json").unlink()
     shutil.rmtree("traces")
-    together.put_back(together.MADE)
+    made_in = together.MADE.absolute()
+    (tmp_path / "elsewhere").mkdir()
+    monkeypatch.chdir(tmp_path / "elsewhere")
+    together.put_back(made_in)
+    monkeypatch.chdir(tmp_path)
     now = Path("a.json").stat()
     assert (now.st_mtime_ns, now.st_ino) == (then.st_mtime_ns, then.st_ino)
     assert Path("traces/trace.json").read_text() == "traces/trace.json" and not together.MADE.exists()
