@@ -42,6 +42,7 @@ wildcard_constraints:
 include: "rules/data.smk"
 
 
+refuse_without_shared_files()
 refuse_moved_paths()
 
 
@@ -68,6 +69,7 @@ if SEVERAL:
 onstart:
     refuse_to_measure_here()
     note_places()
+    attend_to_groups()
     workflows.note(Path.cwd())
     if CHOSEN is not None:
         minutes_module.declare(STUDIED, CHOSEN, AT)

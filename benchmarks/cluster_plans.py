@@ -41,6 +41,7 @@ while [ $i -le {nodes} ]; do echo "n$i|32|64000|(null)|infinite|(null)|idle"; i=
 # Rules whose jobs are made where the command is given, as they say themselves (`localrule`).
 HERE = re.compile(r"^\s*\$ (?:\w+=\S+ )*python -m tare (\S+)", re.MULTILINE)
 SENT = ("probe", "machine", "ceilings", "rounds", "reasons", "profiles", "starts")
+AS_ONE = re.compile(r"^would send (\d+) jobs? as one", re.MULTILINE)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -50,6 +51,7 @@ class Planned:
     nodes: int
     launches: int
     jobs: int
+    measuring: int
     sent: int
     seconds: float
     mebibytes: float
@@ -89,12 +91,14 @@ def planned(nodes: int, rounds: int, folder: Path) -> Planned:
     if done.returncode:
         sys.exit("\n".join(said.splitlines()[-3:]))
     (jobs,) = re.findall(r"^(\d+) jobs would run", said, re.MULTILINE)
-    commands = HERE.findall(said)
+    measuring = sum(name in SENT for name in HERE.findall(said))
+    groups = [int(count) for count in AS_ONE.findall(said)]
     return Planned(
         nodes=nodes,
         launches=nodes * launches(study),
         jobs=int(jobs),
-        sent=sum(name in SENT for name in commands),
+        measuring=measuring,
+        sent=measuring - sum(groups) + len(groups),
         seconds=seconds,
         mebibytes=int((folder / "memory").read_text().split()[-1]) / 1024,
     )
@@ -103,11 +107,12 @@ def planned(nodes: int, rounds: int, folder: Path) -> Planned:
 def show(rows: Sequence[Planned]) -> None:
     """The table, and where it was made."""
     print(f"Linux {platform.release()}, {os.cpu_count()} CPUs, {time.strftime('%Y-%m-%d')}\n")
-    print("| nodes | launches | jobs | jobs for sbatch | dry run | memory |\n| --- | --- | --- | --- | --- | --- |")
+    titles = ("nodes", "launches", "jobs", "of them measure", "calls of sbatch", "dry run", "memory")
+    print(f"| {' | '.join(titles)} |\n{'| --- ' * len(titles)}|")
     for one in rows:
         print(
-            f"| {one.nodes:,} | {one.launches:,} | {one.jobs:,} | {one.sent:,} | {one.seconds:.0f} s | "
-            f"{one.mebibytes:,.0f} MiB |"
+            f"| {one.nodes:,} | {one.launches:,} | {one.jobs:,} | {one.measuring:,} | {one.sent:,} | "
+            f"{one.seconds:.0f} s | {one.mebibytes:,.0f} MiB |"
         )
 
 

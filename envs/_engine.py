@@ -25,6 +25,7 @@ class Engine(Environment):
 
     factors: ClassVar[Mapping[str, tuple[str, ...]]] = {"seccomp": ("default", "unconfined"), **GPU}
     sets_quotas = True
+    keeps_images = True
 
     def confirm(
         self, options: Mapping[str, str], facts: Mapping[str, Any], seen: Mapping[str, str]

@@ -1,4 +1,5 @@
 # What several rule files share: the checked study, and the few helpers that Snakemake has no word for.
+import atexit
 import functools
 import inspect
 import os
@@ -33,7 +34,7 @@ from tare.core.errors import TareError, UserError
 from tare.core.files import cache_dir, project_root, sha256_file, sha256_text
 from tare.core.progress import say
 from tare.machine import workflows
-from tare.machine import cluster, shared_files
+from tare.machine import cluster, shared_files, together
 from tare.machine.facts import name_for_jobs
 from tare.machine.fitting import AUTO, images_folder
 from tare.model.machines import MACHINE as MACHINE_VARIABLE
@@ -52,7 +53,7 @@ from tare.model.studies.libraries import load_library
 from tare.model.studies.stacks import BOUND, files_beside, framework_of, load_stack
 from tare.datasets import catalog
 from tare.experiments import alone, attempts
-from tare.images import interpreter
+from tare.images import interpreter, staging
 from tare.images.from_source.library import programs_seen
 from tare.runtimes import programs
 from tare.worker.frameworks import DEFAULT as DEFAULT_FRAMEWORK
@@ -260,7 +261,7 @@ ANY_CORES = CORES if NODES else 1
 def places():
     """By machine that is measured its node: as it was, or as it is chosen now."""
     files = {name: layout.place_record(STUDIED.study, name) for name in NODES}
-    return cluster.placed(NODES, files, MACHINES, TOGETHER)
+    return cluster.placed(NODES, files, MACHINES, WIDEST)
 
 
 @refusing
@@ -286,7 +287,7 @@ def refuse_to_measure_here():
 
 
 # Nodes of a cluster that the largest group takes whose members have one each. Of all rules these may have such a group.
-TOGETHER = STUDIED.distributed.nodes if STUDIED.distributed else 1
+WIDEST = STUDIED.distributed.nodes if STUDIED.distributed else 1
 OF_GROUPS = ("describe_machine", "measure_network", "run_rounds_of_arm")
 
 
@@ -299,16 +300,31 @@ def nodes_of(rule, wildcards):
         spans = scenario_of(wildcards) == DISTRIBUTED and SLURM in over
     else:
         spans = rule == "describe_machine" or met["network"] == SLURM
-    return TOGETHER if spans else 1
+    return WIDEST if spans else 1
+
+
+# What a job elsewhere has to share with this process, as Snakemake calls it.
+SHARED_FILES = {"INPUT_OUTPUT", "PERSISTENCE", "SOFTWARE_DEPLOYMENT", "SOURCES"}
+
+
+def refuse_without_shared_files():
+    """Jobs that would not see the results, the checkout and the cache (docs/design.md)."""
+    if not SENT and SHARED_FILES - {
+        one.name for one in workflow.storage_settings.shared_fs_usage
+    }:
+        refuse(
+            "--shared-fs-usage: a campaign goes on with files that are no outputs of a job, and images lie in the cache: "
+            "leave the option out, and have results, checkout and cache on a file system that the nodes share"
+        )
 
 
 @refusing
 def on_machine(rule, whole=True):
     """Resources of a job on the machine that is measured, for itself or not, and what a cluster's scheduler is told."""
-    found = {"machine": 1} if whole else {}
+    found = {"machine": 1} if whole or NODES else {}  # a node is one job's at a time
     if not NODES or SENT:
         return found
-    sizes = (1, TOGETHER) if TOGETHER > 1 else (None,)
+    sizes = (1, WIDEST) if WIDEST > 1 else (None,)
     asked = {
         (name, size): cluster.resources(
             NODES[name], node, LONGEST_S.get(rule, 0.0), size
@@ -316,7 +332,7 @@ def on_machine(rule, whole=True):
         for name, node in places().items()
         for size in sizes
     }
-    by_job = TOGETHER > 1 and rule in OF_GROUPS
+    by_job = WIDEST > 1 and rule in OF_GROUPS
     if not SEVERAL and not by_job:
         return {**found, **asked[AT, sizes[0]]}
 
@@ -331,6 +347,60 @@ def on_machine(rule, whole=True):
 
     return {**found, **{word: of(word) for each in asked.values() for word in each}}
 
+
+@cache
+def sent_together():
+    """Names of the groups whose jobs may be sent as one, on every machine of the study."""
+    if not NODES or AS_MODULE:  # of a module nothing is put back at the end
+        return ()
+
+    def go_together(jobs, name, node):
+        each = [LONGEST_S.get(rule, 0.0) for rule, n in jobs.items() for _ in range(n)]
+        return cluster.go_together(NODES[name], node, each)
+
+    return [
+        group
+        for group, jobs in TOGETHER.items()
+        if all(go_together(jobs, name, node) for name, node in places().items())
+    ]
+
+
+def alone_on_a_node(wildcards):
+    """No group: on its node each job is one of its own, and one that fails does not stop those behind it."""
+    workflow.execution_settings.keep_going = True
+
+
+@refusing
+def group_of(rule):
+    """The group in which a small job of a machine is sent with others; None where it is sent alone."""
+    if SENT:
+        return alone_on_a_node if NODES else None
+    if WIDEST > 1 and rule in OF_GROUPS:
+        return None  # it may take more nodes than others
+    for group in sent_together():
+        if rule in TOGETHER[group]:
+            return f"{group}.{{machine}}" if SEVERAL else group
+    return None
+
+
+def kept(wildcards, output):
+    """A parameter that is not noted: on a node, what a small job makes is kept until the workflow that sent it ends."""
+    if SENT and NODES and not AS_MODULE:
+        atexit.register(together.watch(output).keep, together.MADE.absolute())
+    return ""
+
+
+def attend_to_groups():
+    """Drop what was kept of a workflow that was killed; put back at the end what was kept of this one."""
+    if NODES and not SENT:
+        together.forget(together.MADE)
+        atexit.register(together.put_back, together.MADE.absolute())
+
+
+if SENT and NODES:
+    os.environ[staging.SCRATCH] = " ".join(
+        f"{name}={NODES[name].nodes.scratch}" for name in MACHINES
+    )
 
 # The beginning of a command that measures, or reads what was measured, and the end of its message.
 ON = "TARE_MACHINE={wildcards.machine:q} " if SEVERAL else ""
@@ -371,6 +441,24 @@ GROUPED_IN = (
     if STUDIED.distributed
     else []
 )
+# Environments whose images lie in a store of the runtime's own, which nodes have each.
+KEPT_ON_NODES = (
+    [name for name in ENVIRONMENTS if environment(name).keeps_images] if NODES else []
+)
+NOT_MADE_HERE = "".join(rf"|{re.escape(name)}\b" for name in KEPT_ON_NODES)
+# Small jobs of a machine and how many it has of each rule, by the group in which they are sent to a cluster: what images
+# wait for, and what waits for images. A campaign that compares environments is a job by itself.
+TOGETHER = {
+    "looks": {"probe_environment": len(ENVIRONMENTS), "describe_machine": 1},
+    "loads": {"load_image": len(KEPT_ON_NODES) * len(STUDIED.stacks_needed)},
+    "small": {
+        "measure_ceilings": bool(WORKLOADS),
+        "run_profile": len(ENVIRONMENTS) if WORKLOADS else 0,
+        "measure_starts": bool(WORKLOADS),
+        "measure_network": bool(GROUPED_IN),
+        "measure_pipeline": len(STUDIED.pipeline.workloads) if STUDIED.pipeline else 0,
+    },
+}
 RESULTS = layout.results_on(STUDY, AT) if SEVERAL else layout.results_folder(STUDY)
 # Images for nodes that a study names have a folder for each, since trial launches there say which can be had.
 OTHER_DEVICE = "" if STUDIED.device == AUTO else f"-{STUDIED.device}"

@@ -76,6 +76,8 @@ rule derive_image:
         record=layout.stack_record(STACK_FOLDER, "{env}"),
     log:
         "results/logs/images/{at}{stack}/{env}.log",
+    wildcard_constraints:
+        env=rf"(?!(?:oci|tree)\b|host[.]stack-{NOT_MADE_HERE})[a-z][a-z0-9_-]*(?:\.[a-z][a-z0-9_-]*)?",
     priority: 100
     localrule: True
     params:
@@ -85,6 +87,35 @@ rule derive_image:
     shell:
         "python -m tare derive-image --stack {wildcards.stack:q} --env {wildcards.env:q}"
         " --image {input.image:q} --probe {input.probe:q} --out {output.record:q} 2> {log:q}"
+
+
+# A runtime that keeps images in a store of its own loads them on the node that is measured, from the cache.
+if KEPT_ON_NODES:
+
+    rule load_image:
+        input:
+            image=layout.stack_record(Path(IMAGES, "{stack}"), "oci"),
+            probe=layout.probe_record(AT, "{env}"),
+        output:
+            record=layout.stack_record(Path(IMAGES, "{stack}"), "{env}"),
+        log:
+            f"results/logs/images/@{AT}/{{stack}}/{{env}}.log",
+        wildcard_constraints:
+            env="|".join(KEPT_ON_NODES),
+        priority: 100
+        group:
+            group_of("load_image")
+        resources:
+            **on_machine("load_image"),
+        params:
+            kept=kept,
+            code=adapter_code,
+        message:
+            "load the image of {wildcards.stack} into {wildcards.env}" + TOLD_ON
+        shell:
+            ON
+            + "python -m tare derive-image --stack {wildcards.stack:q} --env {wildcards.env:q}"
+            " --image {input.image:q} --probe {input.probe:q} --out {output.record:q} 2> {log:q}"
 
 
 rule derive_arm:

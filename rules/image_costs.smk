@@ -26,10 +26,13 @@ rule measure_starts:
         "<logs>/starts.log",
     priority: 30
     retries: 0
+    group:
+        group_of("measure_starts")
     threads: CORES
     resources:
         **on_machine("measure_starts"),
     params:
+        kept=kept,
         study=lambda wildcards: study_module.part_of(
             study_on(wildcards), "starts", WORKLOADS[0]
         ),

@@ -11,9 +11,12 @@ rule probe_environment:
         "results/logs/probe/{machine}/{env}.log",
     priority: 110
     threads: ANY_CORES
+    group:
+        group_of("probe_environment")
     resources:
         **on_machine("probe_environment"),
     params:
+        kept=kept,
         code=adapter_code,
         programs=adapter_programs,
     message:
@@ -29,10 +32,13 @@ rule describe_machine:
     log:
         f"results/logs/{STUDY}/{AT}/machine.log",
     threads: ANY_CORES
+    group:
+        group_of("describe_machine")
     resources:
         **on_machine("describe_machine", whole=False),
     params:
-        nodes=f" --nodes {TOGETHER}" if TOGETHER > 1 else "",
+        nodes=f" --nodes {WIDEST}" if WIDEST > 1 else "",
+        kept=kept,
         **LIMITED,
     message:
         "describe this machine" + TOLD_ON
@@ -50,10 +56,13 @@ rule measure_ceilings:
         f"results/logs/ceilings/{AT}/{CEILINGS}.log",
     priority: 60
     retries: 0
+    group:
+        group_of("measure_ceilings")
     threads: CORES
     resources:
         **on_machine("measure_ceilings"),
     params:
+        kept=kept,
         study=study_json("ceilings"),
         images=subpath(input.image, parent=True),
     message:
@@ -242,10 +251,13 @@ if WORKLOADS:
             f"results/logs/{STUDY}/{{machine}}/profile/{{env}}.log",
         priority: 60
         retries: 0
+        group:
+            group_of("run_profile")
         threads: CORES
         resources:
             **on_machine("run_profile"),
         params:
+            kept=kept,
             study=study_json("profile"),
             code=code_of_jobs("profile"),
             jobs=profile_options,
@@ -293,10 +305,13 @@ rule measure_network:
         f"results/logs/{STUDY}/{AT}/network.log",
     priority: 60
     retries: 0
+    group:
+        group_of("measure_network")
     threads: CORES
     resources:
         **on_machine("measure_network"),
     params:
+        kept=kept,
         study=study_json("network"),
         code=closure.code_sha256(
             "network", None, GROUPED_IN, [], [stack_framework(STACK)]
@@ -319,9 +334,12 @@ use rule run_rounds as measure_pipeline with:
     log:
         "results/logs/{study}/{machine}/pipeline/{workload}.log",
     priority: 60
+    group:
+        group_of("measure_pipeline")
     resources:
         **on_machine("measure_pipeline"),
     params:
+        kept=kept,
         kind="pipeline",
         study=study_json("pipeline"),
         code=code_of("pipeline"),

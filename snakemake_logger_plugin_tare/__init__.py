@@ -14,7 +14,7 @@ import shutil
 import sys
 import time
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -92,6 +92,7 @@ class LogHandler(LogHandlerBase):
             LogEvent.WORKFLOW_STARTED: self._workflow_started,
             LogEvent.RUN_INFO: self._run_info,
             LogEvent.PROGRESS: self._progress,
+            LogEvent.GROUP_INFO: self._group_info,
             LogEvent.JOB_INFO: self._job_info,
             LogEvent.SHELLCMD: self._shellcmd,
             LogEvent.JOB_FINISHED: self._job_finished,
@@ -160,6 +161,10 @@ class LogHandler(LogHandlerBase):
     def _progress(self, record: Any) -> None:
         self._total = record.total
 
+    def _group_info(self, record: Any) -> None:
+        if self.common_settings.dryrun:
+            self._print(f"would send {_jobs(len(list(record.jobs)))} as one ({record.group_id}):")
+
     def _job_info(self, record: Any) -> None:
         number = len(self._jobs) + 1 if record.jobid not in self._jobs else self._jobs[record.jobid].number
         before = {path: _stamp(path) for path in map(Path, record.log or ())}
@@ -182,9 +187,11 @@ class LogHandler(LogHandlerBase):
 
     def _job_error(self, record: Any) -> None:
         job = self._jobs.get(record.jobid) or _Job(0, record.rule_name, record.rule_name, 0.0)
-        job.runs, self._failed[record.jobid] = False, job.title
-        logs = [Path(path.split(" (")[0]) for path in record.log]
-        logs = [path for path in logs if _stamp(path) not in (None, job.logs.get(path))]
+        job.runs = False
+        if record.indent and all(path.exists() for path in _paths(record.output)):
+            return  # another job of its group failed, and this one is kept
+        self._failed[record.jobid] = job.title
+        logs = [path for path in _paths(record.log) if _stamp(path) not in (None, job.logs.get(path))]
         tail = [line for path in logs for line in _tail(path)]
         told = next((line for line in reversed(tail) if line.startswith("tare: ")), None)
         told = told or _full()
@@ -272,6 +279,11 @@ class LogHandler(LogHandlerBase):
         except OSError as error:
             if streams.give_up(error) is None and not isinstance(error, BrokenPipeError):
                 raise
+
+
+def _paths(told: Iterable[str]) -> list[Path]:
+    """Files as an event names them, some with a word in brackets behind."""
+    return [Path(text.split(" (")[0]) for text in told]
 
 
 def _jobs(count: int) -> str:

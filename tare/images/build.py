@@ -16,7 +16,7 @@ from tare.core import store
 from tare.core.errors import IntegrityError, UnavailableError
 from tare.core.files import cache_dir
 from tare.core.manifest import allocated_bytes, manifest_digest
-from tare.images import installed, native, official
+from tare.images import installed, native, official, runtime_forms, staging
 from tare.images.base import Base, debian_base, get_base, load_recipe
 from tare.images.interpreter import bring_libraries, with_interpreter
 from tare.images.oci import FolderLayer, assemble
@@ -187,15 +187,21 @@ def without(record: OciRecord, name: str, reason: str, options: Mapping[str, str
 
 
 def ensure(record: ImageRecord) -> ImageRecord:
-    """The form of a record, derived again if gone; raises UnavailableError, or IntegrityError for another image."""
+    """The form of a record, derived again if gone, and copied to this node where a study says so.
+
+    Raises UnavailableError, or IntegrityError for another image.
+    """
     if record.status != "ok":
         raise UnavailableError(record.reason or f"{record.env} has no image")
     if _is_there(record):
-        return record
+        return staging.place(record)
+    adapter = environment(record.env)
+    if adapter.contained and (loaded := runtime_forms.again(record, adapter)):
+        return staging.place(loaded)
     if record.install == BOUND:
         again = installed.again(record)
     elif record.install == "native":
-        again = native.derive(record.stack, record.variant, environment(record.env), load_recipe())
+        again = native.derive(record.stack, record.variant, adapter, load_recipe())
     else:
         again = derive(build(record.stack, record.variant), record.env, record.options)
     if again.status != "ok":
@@ -204,7 +210,7 @@ def ensure(record: ImageRecord) -> ImageRecord:
         raise IntegrityError(
             f"the image of {record.stack} for {record.env} was {record.digest}, is now {again.digest}"
         )
-    return again.replace(isolates_network=record.isolates_network)
+    return staging.place(again.replace(isolates_network=record.isolates_network))
 
 
 def _is_there(record: ImageRecord) -> bool:

@@ -97,8 +97,26 @@ def contained_form(record: OciRecord, adapter: Environment, options: Mapping[str
     )
 
 
+def again(record: ImageRecord, adapter: Environment) -> ImageRecord | None:
+    """A record whose form is made again from its image: another daemon loads it; None where the image is gone.
+
+    Raises UnavailableError: the form can't be made here.
+    """
+    kept = store.find(cache_dir("images"), record.key) if record.key else None
+    if kept is None or kept.about["image"]["digest"] != record.digest:
+        return None
+    try:
+        prepared, cached = _prepare(adapter, image_at(kept, Path(record.tree or "/")), record, record.options)
+    except (TareError, OSError) as error:
+        raise UnavailableError(
+            f"the image of {record.stack} is not here, and can't be had from {kept.path}: {reason_of(error)}"
+        ) from error
+    path = prepared.reference if Path(prepared.reference).is_absolute() else None
+    return record.replace(reference=prepared.reference, path=path, bytes=prepared.bytes, cached=cached)
+
+
 def _prepare(
-    adapter: Environment, image: OciImage, record: OciRecord, options: Mapping[str, str]
+    adapter: Environment, image: OciImage, record: OciRecord | ImageRecord, options: Mapping[str, str]
 ) -> tuple[Prepared, bool]:
     """The adapter's form: kept from last time while it is whole, and its adapter unchanged and content with it."""
     source = closure.programs_sha256(closure.adapters([adapter.name]))

@@ -86,7 +86,8 @@ def sites(
                     provenance.setdefault("gpu", {})[name] = way
                 available[name] = site
                 used = {"digest": image.digest, "tree_digest": image.tree_digest, "bytes": image.bytes}
-                provenance["images"][name] = used
+                told = {} if image.read_from is None else {"read_from": image.read_from}
+                provenance["images"][name] = used | told
             except UnavailableError as error:
                 if name == HOST and (arm is None or arm.other_stack is None):
                     raise

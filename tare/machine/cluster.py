@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 import re
 import shutil
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
@@ -235,8 +235,7 @@ def resources(machine: Measured, node: Node, expected_s: float, size: int | None
             f"{WHERE}: {machine.kind}: memory_mib asks for {asked.memory_mib:,}, and {node.name} has "
             f"{node.memory_mib:,}: ask for less, or for another node"
         )
-    longest = min((limit for limit in (asked.minutes, node.minutes) if limit is not None), default=math.inf)
-    needed, names = expected_s / 60, [node.name, *node.others][: size or 1]
+    longest, needed, names = _longest(machine, node), expected_s / 60, [node.name, *node.others][: size or 1]
     if longest < needed:
         raise UserError(
             f"{WHERE}: {machine.kind}: a job is expected to take {math.ceil(needed)} minutes, and may take "
@@ -249,7 +248,7 @@ def resources(machine: Measured, node: Node, expected_s: float, size: int | None
         "constraint": asked.constraint,
         **_devices(asked.gpus, size),
         "cpus_per_task": asked.cpus or node.cpus,
-        "runtime": math.floor(min(longest, max(LEAST_MINUTES, math.ceil(SPARE * needed)))),
+        "runtime": math.floor(min(longest, _minutes_of(expected_s))),
         "nodes": size,
         "slurm_extra": f"--exclusive --nodelist={','.join(names)}",
         "mem_mb": asked.memory_mib or node.memory_mib,  # named: a site may else give a share that goes by CPUs
@@ -264,3 +263,18 @@ def _devices(gpus: int, size: int | None) -> dict[str, int | str | None]:
     if size is None:
         return {"gpu": gpus or None}
     return {"gres": f"gpu:{gpus}"} if gpus else {"tasks": size}
+
+
+def go_together(machine: Measured, node: Node, expected_s: Iterable[float]) -> bool:
+    """Whether jobs of so many seconds may be sent as one, whose limit is the sum of theirs."""
+    return sum(map(_minutes_of, expected_s)) <= _longest(machine, node)
+
+
+def _longest(machine: Measured, node: Node) -> float:
+    """Minutes that a job may take there."""
+    return min((limit for limit in (machine.nodes.minutes, node.minutes) if limit is not None), default=math.inf)
+
+
+def _minutes_of(expected_s: float) -> int:
+    """Minutes that are asked for a job, where nothing limits it."""
+    return max(LEAST_MINUTES, math.ceil(SPARE * expected_s / 60))

@@ -21,6 +21,12 @@ ALONE = {
     "lustre": ("localflock",),
     "cifs": ("nobrl", "nobrl2"),
 }
+IN_MEMORY = ("tmpfs", "ramfs")
+# Types of a machine's own file systems; others count as shared.
+LOCAL = (
+    *IN_MEMORY, "bcachefs", "btrfs", "erofs", "ext2", "ext3", "ext4", "f2fs", "jfs", "overlay", "squashfs", "xfs",
+    "zfs",
+)  # fmt: skip
 CLOCK_S = 2.0  # by which clocks may differ, and a time of day still be told
 ALWAYS_ALONE = ("fuse.sshfs",)
 
@@ -66,6 +72,11 @@ def read_mounts(mountinfo: str) -> list[Mount]:
             point, options = fields[4].replace("\\040", " "), f"{fields[5]},{tail[2]}"
             found.append(Mount(point=Path(point), kind=tail[0], source=tail[1], options=tuple(options.split(","))))
     return found
+
+
+def is_local(kind: str) -> bool:
+    """Whether a type of file system is of one machine alone."""
+    return kind in LOCAL
 
 
 def refuse_without_locks(folders: Iterable[Path], mountinfo: str | None = None) -> None:

@@ -160,6 +160,7 @@ class Environment(ABC):
     `trial_s`: seconds after which a trial launch is given up.
     `packages`: programs, and Debian's package of each, that are installed where a study names the environment and
     they are missing; what every study may need is installed before.
+    `keeps_images`: a form lies in a store of the runtime's own, which another machine may not have.
     `has_daemon`: a daemon starts its launches, which may have ended since the last one (tare.launch.warmth).
     """
 
@@ -176,6 +177,7 @@ class Environment(ABC):
     in_user_namespace: ClassVar[bool] = False
     own_limits: ClassVar[frozenset[str]] = frozenset()
     has_daemon: ClassVar[bool] = False
+    keeps_images: ClassVar[bool] = False
     shares_networks: ClassVar[bool] = False
     bridges_networks: ClassVar[bool] = False
     is_step: ClassVar[bool] = False

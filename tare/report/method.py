@@ -287,6 +287,7 @@ def design_rows(rounds: list[Campaign], evidence: Evidence) -> dict[str, str | N
         if plan.margins
         else None,
         "Files of the second host": _copies(rounds, evidence.copies),
+        "Images were read from": _read_from(rounds),
     }
 
 
@@ -345,6 +346,19 @@ def _copies(campaigns: list[Campaign], between: CopiesRecord | None) -> str | No
         f"{text} differs from copy to copy of {between.stack}: standard deviation {low} to {high} "
         f"({len(between.copies)} copies, {between.rounds} rounds, {between.at[:10]}): {counts}"
     )
+
+
+def _read_from(campaigns: Sequence[Campaign]) -> str | None:
+    """File systems of the images, of campaigns that a cluster's nodes measured; nothing of others."""
+    found: dict[str, set[str]] = {}
+    for campaign in campaigns:
+        for env, image in campaign.plan.provenance.get("images", {}).items():
+            if kind := image.get("read_from"):
+                found.setdefault(kind, set()).add(env)
+    if len(found) < 2:
+        return next(iter(found), None)
+    each = "; ".join(f"{listed(sorted(names))} from {kind}" for kind, names in sorted(found.items()))
+    return f"not the same: {each}. A comparison of the two holds what differs between them"
 
 
 def _intervals(rounds: Sequence[Campaign]) -> str:

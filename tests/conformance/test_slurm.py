@@ -151,12 +151,61 @@ def test_what_measures_is_sent_to_nodes_and_a_job_that_is_cancelled_is_gone_on_w
     assert described["limits"]["memory"] == f"{MEMORY_MIB << 20} bytes"
     sent = [(re.sub("^rule_|_wildcards_.*", "", one["Comment"]), one["JobState"]) for one in slurm.jobs()]
     assert sorted(sent) == [
-        ("describe_machine", "COMPLETED"), ("probe_environment", "COMPLETED"),
+        ("looks_describe_machine", "COMPLETED"), ("looks_probe_environment", "COMPLETED"),
         ("run_rounds", "CANCELLED"), ("run_rounds", "COMPLETED"),
     ], "data, trees and images are made here"  # fmt: skip
     assert all(one["OverSubscribe"] == "NO" for one in slurm.jobs()), "each has its node for itself"
     status, said = run(slurm, tmp_path, seal, machine)
     assert status == 0 and "nothing to be done" in said.lower() and len(slurm.jobs()) == 4
+
+
+SMALL = (
+    "results/clustered/machines/thin/ceilings.json",
+    "results/campaigns/clustered/thin/mnist_cnn/starts.host/sealed.json",
+    "results/profiles/clustered/thin/mnist_cnn/host/profile.json",
+)
+
+
+def processes_of(folder, words):
+    """Processes that work in a folder, and whose command has these words."""
+    found = subprocess.run(["pgrep", "-f", words], capture_output=True, text=True).stdout.split()
+    return [pid for pid in map(int, found) if os.path.realpath(f"/proc/{pid}/cwd") == str(folder.resolve())]
+
+
+def test_small_jobs_are_sent_as_one_and_lose_nothing_where_one_fails(slurm, tmp_path, monkeypatch):
+    """They copy what they launch to a folder of the node, empty again at the end of each, killed or not."""
+    machines = {"thin": {"partition": "thin", "scratch": "always"}}
+    scratch = tmp_path / "scratch"
+    scratch.mkdir()
+    monkeypatch.setenv("TMPDIR", str(scratch))
+    (tmp_path / "mine.yaml").write_text(yaml.safe_dump({**TINY, "machines": machines}))
+    before = len(slurm.jobs())
+    with working(slurm, tmp_path, *SMALL) as workflow:
+        while not processes_of(tmp_path, "^python -m tare profiles"):
+            assert workflow.poll() is None, (tmp_path / "said").read_text()
+            time.sleep(0.1)
+        for pid in processes_of(tmp_path, "^python -m tare profiles"):
+            os.kill(pid, signal.SIGKILL)
+        assert workflow.wait() != 0
+    said = (tmp_path / "said").read_text()
+    assert re.findall(r"FAILED: rule (\w+)", said) == ["run_profile"], said
+    made = [*(tmp_path / "results/ceilings/thin").iterdir(), tmp_path / SMALL[1]]
+    times = {path: path.stat().st_mtime_ns for path in made}
+    assert len(times) == 2
+    assert not (tmp_path / SMALL[2]).exists() and not (tmp_path / "results/.together").exists()
+    wait_until(lambda: not list(scratch.glob("tare-images-*")), "copies are removed", 20)
+    status, said = run(slurm, tmp_path, *SMALL, machines=machines)
+    assert status == 0 and (tmp_path / SMALL[2]).exists(), said
+    assert times == {path: path.stat().st_mtime_ns for path in made}, "they are not made again"
+    sent = [(re.sub("^rule_", "", one["Comment"]), one["TimeLimit"]) for one in slurm.jobs()[before:]]
+    assert sorted(sent) == [
+        ("looks_probe_environment", "00:10:00"),
+        ("small_measure_ceilings_measure_starts_run_profile", "00:30:00"),
+        ("small_run_profile", "00:10:00"),
+    ]  # fmt: skip
+    profile = json.loads((tmp_path / SMALL[2]).read_text())
+    assert ", copied from " in profile["provenance"]["images"]["host"]["read_from"]
+    assert not list(scratch.glob("tare-images-*"))
 
 
 def rootfs(folder):

@@ -74,6 +74,7 @@ def test_a_list_of_partitions_is_short_for_machines_of_their_names():
         ({"gpus": -1}, "gpus"),
         ({"minutes": 0}, "minutes"),
         ({"memory_mib": 8}, "memory_mib"),
+        ({"scratch": "/tmp"}, "scratch"),
         ({"queue": "x"}, "queue"),
     ],
 )

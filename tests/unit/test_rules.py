@@ -11,7 +11,9 @@ from project import ROOT
 
 FILES = [ROOT / "Snakefile", *sorted((ROOT / "rules").glob("*.smk"))]
 # `cores` stands in Snakemake's manual; docs/design.md says why the others are asked for.
-OF_THE_WORKFLOW = {"cores", "basedir", "configfiles", "local_exec", "rules"}
+OF_THE_WORKFLOW = {
+    *("cores", "basedir", "configfiles", "execution_settings", "local_exec", "rules", "storage_settings"),
+}
 MODULES = {
     "snakemake.exceptions": {"WorkflowError"},
     "snakemake.io": {"report"},

@@ -77,6 +77,14 @@ def test_rules_of_one_checkout_and_a_package_of_another_are_refused_in_one_line(
     assert snakemake(link, "-n", "--cores", "1", MACHINE_RECORD, PYTHONPATH=str(link)).returncode == 0
 
 
+def test_small_jobs_of_a_node_are_one_call_of_sbatch():
+    """Nine jobs that measure on each node are four calls: a hundred nodes are four hundred."""
+    command = [sys.executable, str(ROOT / "benchmarks/cluster_plans.py"), "--nodes", "3"]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    *_, measuring, sent, _, _, _ = done.stdout.splitlines()[-1].split("|")
+    assert (int(measuring), int(sent)) == (27, 12)
+
+
 OF_SNAKEMAKE = ("Using ", "Config file ")  # what it says before it reads the rules
 
 
@@ -112,6 +120,7 @@ def test_one_environment_touches_nothing_of_the_others(checkout):
         (["--configfile", "config/wrong.yaml"], "tare: config/wrong.yaml: seed: 'five' must be of type integer"),
         (["-R", "run_round"], "tare: -R: no rule 'run_round': did you mean 'run_rounds'?"),
         (["--omit-from=run_round"], "tare: --omit-from: no rule 'run_round': did you mean 'run_rounds'?"),
+        (["--shared-fs-usage", "none"], "tare: --shared-fs-usage: a campaign goes on with files"),
         (["results/nope.json"], "tare: No rule to produce results/nope.json"),
         (["dokcer"], "no environment 'dokcer': did you mean 'docker'"),
         (["podman"], "podman is no environment of the study"),

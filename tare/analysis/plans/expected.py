@@ -37,6 +37,7 @@ JOB_S: Mapping[str, float] = {
     "build_image": 4,
     "bind_stack": 6,
     "derive_image": 5,
+    "load_image": 30,
     "derive_arm": 28,
     "build_naive_image": 180,
     "describe_machine": 1,

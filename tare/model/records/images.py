@@ -167,6 +167,8 @@ class ImageRecord(FileRecord):
     isolates_network: bool = True  # the trial launch had no network, as measured launches want it
     stamp_of_folders: str | None = None
     python_version: str | None = None
+    # of a launch on a cluster: the type of file system that holds it, and that from which it was copied
+    read_from: Annotated[str | None, Field(exclude=True)] = None
 
 
 Builder = Literal["docker", "apptainer"]  # the environment that runs what it builds

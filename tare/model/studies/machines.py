@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 from pydantic import BeforeValidator, Field, model_validator
 
@@ -31,6 +31,8 @@ class Nodes(Record):
         gpus: of a node, that a job gets.
         memory_mib: that a job gets; all that the scheduler has of a node where it is not given.
         minutes: the longest that a job may take there; as long as the plan expects where it is not given.
+        scratch: whether jobs copy the images that they launch to a disk of the node ($SLURM_TMPDIR or $TMPDIR);
+            `auto`: where the cache lies on a file system that nodes share.
     """
 
     partition: Word | None = None
@@ -43,6 +45,7 @@ class Nodes(Record):
     gpus: Annotated[int, Field(ge=0, le=64)] = 0
     memory_mib: Annotated[int, Field(ge=64, le=1 << 30)] | None = None
     minutes: Annotated[int, Field(ge=1, le=100_000)] | None = None
+    scratch: Literal["auto", "always", "never"] = "auto"
 
     @model_validator(mode="after")
     def _one_node_is_one(self) -> Nodes:

@@ -1,0 +1,74 @@
+"""What a job of a group has made outlives the failure of another."""
+
+import shutil
+from pathlib import Path
+
+import pytest
+
+from tare.machine import cluster, together
+from tare.model.studies.machines import Measured, Nodes
+
+
+@pytest.fixture(autouse=True)
+def here(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+
+
+def made(*names):
+    """Outputs of a job: a file, and a folder with a file."""
+    for path in map(Path, names):
+        path.parent.mkdir(exist_ok=True)
+        path.write_text(str(path))
+
+
+def test_what_was_removed_is_put_back_as_it_was(tmp_path, monkeypatch):
+    """From wherever: Snakemake has left the folder of its workflow when its process ends."""
+    watched = together.watch(["a.json", "traces"])
+    made("a.json", "traces/trace.json")
+    watched.keep(together.MADE)
+    then = Path("a.json").stat()
+    Path("a.json").unlink()
+    shutil.rmtree("traces")
+    made_in = together.MADE.absolute()
+    (tmp_path / "elsewhere").mkdir()
+    monkeypatch.chdir(tmp_path / "elsewhere")
+    together.put_back(made_in)
+    monkeypatch.chdir(tmp_path)
+    now = Path("a.json").stat()
+    assert (now.st_mtime_ns, now.st_ino) == (then.st_mtime_ns, then.st_ino)
+    assert Path("traces/trace.json").read_text() == "traces/trace.json" and not together.MADE.exists()
+
+
+def test_what_is_there_is_left_alone():
+    watched = together.watch(["a.json"])
+    made("a.json")
+    watched.keep(together.MADE)
+    Path("a.json").unlink()
+    Path("a.json").write_text("anew")
+    together.put_back(together.MADE)
+    assert Path("a.json").read_text() == "anew" and not together.MADE.exists()
+
+
+@pytest.mark.parametrize("later", [[], ["a.json"]])
+def test_a_job_that_has_not_made_all_keeps_nothing(later):
+    """And what lay there before it is none of what it made."""
+    made("b.json")
+    watched = together.watch(["a.json", "b.json"])
+    made(*later)
+    watched.keep(together.MADE)
+    assert not together.MADE.exists()
+
+
+def test_one_that_was_killed_as_it_kept_is_passed_over():
+    place = together.MADE / "0123"
+    place.mkdir(parents=True)
+    (place / together.LIST).write_text('{"outputs": ["gone.json"]}')
+    together.put_back(together.MADE)
+    assert not Path("gone.json").exists() and not together.MADE.exists()
+
+
+@pytest.mark.parametrize(("minutes", "fits"), [(None, True), (40, True), (39, False)])
+def test_jobs_go_together_where_the_sum_of_their_limits_may_be_taken(minutes, fits):
+    node = cluster.Node(name="n1", cpus=4, memory_mib=1000, gres="", minutes=minutes, features=(), state="idle")
+    machine = Measured(kind="thin", nodes=Nodes(partition="thin"))
+    assert cluster.go_together(machine, node, [1.0, 400.0, 0.0]) is fits, "10, 20 and 10 minutes"
