@@ -261,9 +261,11 @@ def places():
 @refusing
 def note_places():
     """Write down which nodes were chosen, before the first job, where nodes can't write one campaign at a time."""
-    if not NODES or SENT:
+    if SENT or workflow.local_exec:
         return
     shared_files.refuse_without_locks([Path.cwd(), cache_dir()])
+    if not NODES:
+        return
     for name, node in places().items():
         path = layout.place_record(STUDIED.study, name)
         if not path.exists():
@@ -283,10 +285,12 @@ def refuse_to_measure_here():
 def on_machine(rule, whole=True):
     """Resources of a job on the machine that is measured, for itself or not, and what a cluster's scheduler is told."""
     found = {"machine": 1} if whole else {}
-    if not NODES or SENT:
-        return found
+    expected_s = LONGEST_S.get(rule, 0.0)
+    if SENT or not NODES:
+        here = SENT or workflow.local_exec
+        return found if here else {**found, "runtime": cluster.minutes(expected_s)}
     asked = {
-        name: cluster.resources(NODES[name], node, LONGEST_S.get(rule, 0.0))
+        name: cluster.resources(NODES[name], node, expected_s)
         for name, node in places().items()
     }
     if not SEVERAL:

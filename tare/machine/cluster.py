@@ -201,6 +201,11 @@ def _another(machine: Measured, taken: Collection[str]) -> Node:
     return min(free or work, key=lambda node: (not node.state.startswith("idle"), node.name))
 
 
+def minutes(expected_s: float) -> int:
+    """The longest that a job may take of which a plan expects so many seconds."""
+    return max(LEAST_MINUTES, math.ceil(SPARE * expected_s / 60))
+
+
 def resources(machine: Measured, node: Node, expected_s: float) -> dict[str, int | str]:
     """What a job that measures is submitted with, in the words of Snakemake's plugin for Slurm.
 
@@ -227,7 +232,7 @@ def resources(machine: Measured, node: Node, expected_s: float) -> dict[str, int
         "constraint": asked.constraint,
         "gpu": asked.gpus or None,
         "cpus_per_task": asked.cpus or node.cpus,
-        "runtime": math.floor(min(longest, max(LEAST_MINUTES, math.ceil(SPARE * needed)))),
+        "runtime": math.floor(min(longest, minutes(expected_s))),
         "slurm_extra": f"--exclusive --nodelist={node.name}",
         "mem_mb": node.memory_mib,  # all of it: a site may else give a share that goes by CPUs
     }

@@ -44,6 +44,7 @@ WANTED_BY_TESTS = (
     Want(programs=("slurmctld",), packages=("slurmctld",), purpose="tests of clusters"),
     Want(programs=("slurmd",), packages=("slurmd",), purpose="tests of clusters"),
     Want(programs=("sbatch",), packages=("slurm-client",), purpose="tests of clusters"),
+    Want(programs=("qsub",), packages=("slurm-wlm-torque",), purpose="tests of clusters"),
 )
 FOR = {"run": WANTED, "test": (*WANTED, *WANTED_BY_TESTS)}
 

@@ -4,7 +4,6 @@ import contextlib
 import json
 import os
 import re
-import shutil
 import signal
 import subprocess
 import time
@@ -12,6 +11,7 @@ import time
 import pandas as pd
 import pytest
 import yaml
+from image_builders import rootfs
 from project import ROOT
 from slurm import cluster
 from waiting import wait_until
@@ -57,29 +57,30 @@ def slurm(tmp_path_factory):
         yield found
 
 
-def command(folder, *words):
+def command(folder, *words, profile=None):
     """The workflow of this checkout, its results in another folder, as it is run on a login node."""
+    of_cluster = [ROOT / "profiles/slurm", *QUICK] if profile is None else [profile]
     return [
         "setpriv", "--pdeathsig", "TERM", ROOT / ".venv/bin/snakemake", "--snakefile", ROOT / "Snakefile",
-        "--directory", folder, "--workflow-profile", ROOT / "profiles/slurm", *QUICK, *words,
+        "--directory", folder, "--workflow-profile", *of_cluster, *words,
         "--configfile", folder / "mine.yaml",
     ]  # fmt: skip
 
 
-def environment(slurm):
+def environment(slurm, machine=None):
     found = {**os.environ, **slurm.environment}
     for name in ("TARE_MACHINE", "TARE_MACHINE_FOUND", "TARE_WORKFLOW"):
         found.pop(name, None)
-    return found
+    return found if machine is None else {**found, "TARE_MACHINE": machine}
 
 
 @contextlib.contextmanager
-def working(slurm, folder, *words):
+def working(slurm, folder, *words, profile=None, machine=None):
     """A workflow of what mine.yaml holds, which is ended at the end; it prints into `said`."""
     with (folder / "said").open("w") as out:
         workflow = subprocess.Popen(
-            list(map(str, command(folder, *words))),
-            env=environment(slurm), stdin=subprocess.DEVNULL, stdout=out, stderr=out,
+            list(map(str, command(folder, *words, profile=profile))),
+            env=environment(slurm, machine), stdin=subprocess.DEVNULL, stdout=out, stderr=out,
         )  # fmt: skip
     try:
         yield workflow
@@ -131,23 +132,6 @@ def test_what_measures_is_sent_to_nodes_and_a_job_that_is_cancelled_is_gone_on_w
     assert all(one["OverSubscribe"] == "NO" for one in slurm.jobs()), "each has its node for itself"
     status, said = run(slurm, tmp_path, seal, machine)
     assert status == 0 and "nothing to be done" in said.lower() and len(slurm.jobs()) == 4
-
-
-def rootfs(folder):
-    """An image that is a folder: the host's shell with its libraries."""
-    shell = os.path.realpath(shutil.which("sh"))
-    said = subprocess.run(["ldd", shell], capture_output=True, text=True, check=True).stdout
-    for name in ("bin", "dev", "etc", "home", "mnt", "proc", "root", "sys", "tmp", "usr/bin"):
-        (folder / name).mkdir(parents=True)
-    for name in ("passwd", "group", "hosts", "resolv.conf"):  # over which Charliecloud lays its own
-        (folder / "etc" / name).touch()
-    for path in re.findall(r"/\S+", said):
-        there = folder / path.lstrip("/")
-        there.parent.mkdir(parents=True, exist_ok=True)
-        shutil.copy(path, there)
-    shutil.copy(shell, folder / "bin/sh")
-    shutil.copy(shutil.which("env"), folder / "usr/bin/env")  # its library is the shell's
-    return folder
 
 
 def test_two_nodes_are_measured_and_stand_side_by_side(slurm, tmp_path):
@@ -251,6 +235,80 @@ def test_a_campaign_outlives_what_happens_on_a_cluster(slurm, tmp_path):
     found = units(tmp_path, COUNTED)
     assert journal.read_text().startswith(before) and found == list(range(91)), "90 rounds behind the first"
     assert measured_by(tmp_path) == []
+
+
+def pbs_profile(folder, **changed):
+    """A copy of the profile for Torque and PBS, as a site has it: one node with all of its processors."""
+    profile = yaml.safe_load((ROOT / "profiles/pbs/profile.yaml").read_text())
+    profile["default-resources"] = ["node='n2'", f"ppn={os.cpu_count()}"]
+    profile["cluster-generic-status-cmd"] = str(ROOT / "profiles/pbs/status.sh")
+    (folder / "pbs").mkdir(exist_ok=True)
+    (folder / "pbs/profile.yaml").write_text(yaml.safe_dump({**profile, **changed}))
+    return folder / "pbs"
+
+
+def pbs_study(folder, turns):
+    """A study of one command in two environments, of a machine that the study does not name."""
+    (folder / "job").mkdir()
+    job = {"command": ["sh", "-c", COUNT.format(turns)], "folder": str(folder / "job")}
+    job["images"] = {"charliecloud": str(rootfs(folder / "image"))}
+    study = {name: value for name, value in SIDES.items() if name != "machines"}
+    return {**study, "workloads": {"mnist_cnn": None, "sentiment_rnn": None, "count": job}}
+
+
+ON_PBS = "results/campaigns/sides/batch/count/rounds.charliecloud+host"
+
+
+def test_submit_commands_of_torque_take_a_campaign_to_its_seal(slurm, tmp_path):
+    """One job that is ended goes on; time, node and processors are those that the plan and the profile say."""
+    before = len(slurm.jobs())
+    study = {**pbs_study(tmp_path, 400_000), "rounds": {**SIDES["rounds"], "units": 20}}
+    (tmp_path / "mine.yaml").write_text(yaml.safe_dump(study))
+    words = {"profile": pbs_profile(tmp_path), "machine": "batch"}
+    seal = f"{ON_PBS}/sealed.json"
+    with working(slurm, tmp_path, seal, **words) as workflow:
+        while len(units(tmp_path, ON_PBS)) < 2:
+            assert workflow.poll() is None, (tmp_path / "said").read_text()
+            time.sleep(0.2)
+        (job,) = [one for one in slurm.jobs() if one["JobState"] == "RUNNING"]
+        slurm.say("qdel", job["JobId"])
+        assert workflow.wait() != 0
+    journal = (tmp_path / ON_PBS / "units.jsonl").read_text()
+    with working(slurm, tmp_path, seal, **words) as workflow:
+        assert workflow.wait() == 0, (tmp_path / "said").read_text()
+    assert (tmp_path / ON_PBS / "units.jsonl").read_text().startswith(journal)
+    assert units(tmp_path, ON_PBS) == list(range(21)), "20 rounds behind the first"
+    sent = slurm.jobs()[before:]
+    assert {one["NodeList"] for one in sent} == {"n2"}
+    assert {one["NumCPUs"] for one in sent} == {str(os.cpu_count())}, "a job has its node for itself"
+    assert {one["TimeLimit"] for one in sent} == {"00:10:00"} and {one["Requeue"] for one in sent} == {"1"}
+    names = {one["JobName"] for one in sent}
+    assert "tare.run_command" in names and names <= {"tare.run_command", "tare.probe_environment"}
+
+
+@pytest.mark.parametrize(
+    ("told", "status", "says"),
+    [
+        ("    job_state = R\n", 0, "running"),
+        ("    job_state = E\n    exit_status = 1\n", 0, "running"),
+        ("    job_state = C\n    exit_status = 0\n", 0, "success"),
+        ("    job_state = F\n    Exit_status = 0\n", 0, "success"),
+        ("    job_state = C\n    exit_status = 271\n", 0, "failed"),
+        ("    job_state = C\n", 0, "failed"),
+        ("qstat: Unknown Job Id 7.server\n", 153, "failed"),
+        ("qstat: cannot connect to server (errno=111)\n", 255, "running"),
+    ],
+)
+def test_the_state_of_a_job_by_what_qstat_says(tmp_path, told, status, says):
+    qstat = tmp_path / "qstat"
+    (tmp_path / "told").write_text(told)
+    qstat.write_text(f"#!/bin/sh\ncat {tmp_path}/told\nexit {status}\n")
+    qstat.chmod(0o755)
+    done = subprocess.run(
+        [ROOT / "profiles/pbs/status.sh", "7.server"],
+        env={"PATH": f"{tmp_path}:/usr/bin:/bin"}, capture_output=True, text=True,
+    )  # fmt: skip
+    assert (done.returncode, done.stdout, done.stderr) == (0, f"{says}\n", "")
 
 
 @pytest.mark.parametrize(
