@@ -171,7 +171,7 @@ def test_a_probe_says_what_is_missing(monkeypatch):
     cluster(monkeypatch, {**VERSION, "get nodes": json.dumps(NODES), CONFIG: kubelet})
     found = Pod().probe()
     assert not found.available and found.version == "v1.33.1"
-    assert "quota of time on all of them, so that" in found.reason and "cpuManagerPolicy: static" in found.remedy
+    assert "quota of time on them all, so that" in found.reason and "cpuManagerPolicy: static" in found.remedy
 
 
 @pytest.mark.parametrize(
