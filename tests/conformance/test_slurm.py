@@ -12,7 +12,8 @@ import pandas as pd
 import pytest
 import yaml
 from image_builders import rootfs
-from project import ROOT
+from ordinary import APPTAINER, HOME, NUMBER, PYTHON, as_user
+from project import ROOT, copy_checkout
 from slurm import cluster
 from waiting import wait_until
 
@@ -284,6 +285,39 @@ def test_submit_commands_of_torque_take_a_campaign_to_its_seal(slurm, tmp_path):
     assert {one["TimeLimit"] for one in sent} == {"00:10:00"} and {one["Requeue"] for one in sent} == {"1"}
     names = {one["JobName"] for one in sent}
     assert "tare.run_command" in names and names <= {"tare.run_command", "tare.probe_environment"}
+
+
+def test_an_ordinary_user_comes_from_a_checkout_of_their_own_to_the_page(tmp_path):
+    """With Apptainer, on a cluster that only this user's jobs are on: nothing that they do is root's."""
+    home = tmp_path / "home"
+    checkout = copy_checkout(home / "tare")
+    (checkout / ".venv").symlink_to((ROOT / ".venv").resolve())
+    rootfs(home / "image")
+    (home / "job").mkdir()
+    job = {"command": ["sh", "-c", COUNT.format(400_000)], "folder": f"{HOME}/job"}
+    study = {
+        **SIDES, "environments": ["host", "apptainer"], "machines": ["compute"],
+        "workloads": {"mnist_cnn": None, "sentiment_rnn": None, "count": {**job, "images": {}}},
+    }  # fmt: skip
+    study["workloads"]["count"]["images"] = {"apptainer": f"{HOME}/image"}
+    (checkout / "config/mine.yaml").write_text(yaml.safe_dump(study))
+    words = [
+        ".venv/bin/snakemake", "--workflow-profile", "profiles/slurm", *QUICK, "all",
+        "--configfile", "config/mine.yaml",
+    ]  # fmt: skip
+    there = "/tmp/slurm"
+    done = as_user(
+        home, words, before=[f"mkdir --mode=755 {there}"], within=[PYTHON, ROOT / "tests/slurm.py", there],
+        folder=f"{HOME}/tare", timeout_s=600,
+        variables={"PYTHONPATH": f"{HOME}/tare", "PATH": f"{there}/bin:{APPTAINER}:/usr/bin:/bin"},
+    )  # fmt: skip
+    assert done.returncode == 0, done.stdout + done.stderr
+    results = checkout / "results/sides"
+    rows = pd.read_csv(results / "tables/metrics.csv")
+    assert set(rows["machine"]) == {"compute"} and "apptainer" in set(rows["environment"])
+    assert (results / "report/index.html").exists()
+    (sealed,) = checkout.glob("results/campaigns/sides/compute/count/*/sealed.json")
+    assert sealed.stat().st_uid == NUMBER
 
 
 @pytest.mark.parametrize(
