@@ -286,9 +286,10 @@ def on_machine(rule, whole=True):
     """Resources of a job on the machine that is measured, for itself or not, and what a cluster's scheduler is told."""
     found = {"machine": 1} if whole else {}
     expected_s = LONGEST_S.get(rule, 0.0)
-    if SENT or not NODES:
-        here = SENT or workflow.local_exec
-        return found if here else {**found, "runtime": cluster.minutes(expected_s)}
+    if SENT:
+        return found
+    if not NODES:  # minutes, for a scheduler that is told by its submit command
+        return {**found, "runtime": cluster.minutes(expected_s)}
     asked = {
         name: cluster.resources(NODES[name], node, expected_s)
         for name, node in places().items()
