@@ -127,6 +127,23 @@ def test_an_environment_works_there_or_says_in_one_line_what_mends_it(name, home
             assert re.fullmatch(pattern, text) if pattern else text is None, (environment, probe)
 
 
+def test_no_tree_is_built_where_its_interpreter_could_not_run(home):
+    command = [
+        PYTHON,
+        "-m",
+        "tare",
+        "build-tree",
+        "--stack",
+        "torch-2.13",
+        "--variant",
+        "cpu",
+        "--out",
+        f"{HOME}/tree",
+    ]
+    done = as_user(home, command, **RESTRICTIONS["the home is noexec"])
+    assert done.returncode == 3 and re.fullmatch(f"tare: the cache .* {NOEXEC[1]}\\)\n", done.stderr), done
+
+
 STRICT = {
     "network": False,
     "before": [
