@@ -17,6 +17,10 @@ from project import ROOT, copy_checkout
 from slurm import cluster
 from waiting import wait_until
 
+from tare.analysis.plans.expected import by_rule
+from tare.machine.cluster import minutes
+from tare.model.studies.study import load_checked
+
 pytestmark = [pytest.mark.runtime, pytest.mark.meets(environment="host")]
 
 TINY = {
@@ -282,7 +286,8 @@ def test_submit_commands_of_torque_take_a_campaign_to_its_seal(slurm, tmp_path):
     sent = slurm.jobs()[before:]
     assert {one["NodeList"] for one in sent} == {"n2"}
     assert {one["NumCPUs"] for one in sent} == {str(os.cpu_count())}, "a job has its node for itself"
-    assert {one["TimeLimit"] for one in sent} == {"00:10:00"} and {one["Requeue"] for one in sent} == {"1"}
+    limit = minutes(by_rule(load_checked(tmp_path / "mine.yaml"), max)["run_command"])
+    assert {one["TimeLimit"] for one in sent} == {f"00:{limit}:00"} and {one["Requeue"] for one in sent} == {"1"}
     names = {one["JobName"] for one in sent}
     assert "tare.run_command" in names and names <= {"tare.run_command", "tare.probe_environment"}
 
