@@ -28,6 +28,7 @@ from tare.runtimes.findings import UNEQUAL, Finding, details_of, refuse
 CALL_S, LOAD_S = 30.0, 900.0
 NAMESPACE = "default"
 GUIDE = "https://kubernetes.io/docs/tasks/tools/"
+CONFIGURE = "name a cluster that answers in KUBECONFIG or ~/.kube/config"
 STATIC = "have the kubelet's administrator set cpuManagerPolicy: static, and reservedSystemCPUs"
 PART_OF_MEMORY = 4  # of a node's memory a launch gets a quarter: two may run beside each other, and the host's own
 # A pod has no field for open files, and none that takes its network away: one that is to have none does not start.
@@ -189,7 +190,8 @@ class Pod(Environment):
             refuse(follows)
         except (TareError, ValueError, KeyError, TypeError) as error:
             reason = getattr(error, "reason", None) or f"kubectl's answer is not understood: {error}"
-            return Probe(available=False, version=version, reason=reason, remedy=getattr(error, "remedy", None))
+            remedy = getattr(error, "remedy", None) or CONFIGURE
+            return Probe(available=False, version=version, reason=reason, remedy=remedy)
         return probe_by_trial(self, version, examine=lambda trial: details_of(follows))
 
     @contextlib.contextmanager

@@ -1,10 +1,15 @@
 """Pods of Kubernetes: manifests by the schema of its releases, answers of a cluster, and what follows from them.
 
-No cluster has run them: answers are written after Kubernetes' documentation.
+No cluster has run them: answers are written after its documentation. Where kubectl is installed, it makes the pods of a
+dry run.
 """
 
+import http.server
 import json
+import os
+import shutil
 import subprocess
+import threading
 from dataclasses import replace
 from pathlib import Path
 
@@ -57,6 +62,61 @@ def laid_over(launch):
 @pytest.mark.parametrize("release", RELEASES)
 def test_a_pod_is_one_by_the_schema_of_kubernetes(release, name):
     kubernetes_validate.validate(laid_over(LAUNCHES[name]), release, strict=True)
+
+
+@pytest.fixture
+def server():
+    """What kubectl asks of a server before it writes a pod: which kinds of things there are."""
+    verbs = ["create", "get", "delete", "list", "watch"]
+    pods = {"name": "pods", "singularName": "pod", "namespaced": True, "kind": "Pod", "verbs": verbs}
+    answers = {
+        "/api": {"kind": "APIVersions", "versions": ["v1"]},
+        "/apis": {"kind": "APIGroupList", "apiVersion": "v1", "groups": []},
+        "/api/v1": {"kind": "APIResourceList", "groupVersion": "v1", "resources": [pods]},
+    }
+
+    class Answers(http.server.BaseHTTPRequestHandler):
+        def do_GET(self):
+            found = answers.get(self.path.partition("?")[0])
+            body = json.dumps(found or {"kind": "Status", "code": 404}).encode()
+            self.send_response(200 if found else 404)
+            self.send_header("Content-Type", "application/json")
+            self.send_header("Content-Length", str(len(body)))
+            self.end_headers()
+            self.wfile.write(body)
+
+        def log_message(self, *_):
+            pass
+
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), Answers) as found:
+        threading.Thread(target=found.serve_forever, daemon=True).start()
+        yield f"http://127.0.0.1:{found.server_port}"
+        found.shutdown()
+
+
+@pytest.mark.skipif(shutil.which("kubectl") is None, reason="kubectl is not installed")
+@pytest.mark.parametrize("name", LAUNCHES)
+def test_kubectl_itself_makes_that_pod(name, server, tmp_path):
+    """A dry run, which forwards no streams and deletes no pod."""
+    launch = replace(LAUNCHES[name], reference="tare/torch-2.13:ab12")
+    dry = ["--server", server, "--dry-run=client", "--output", "json"]
+    argv = [word for word in Pod(NODE).command(launch) if word not in ("--rm", "--stdin", "--quiet")]
+    done = subprocess.run(
+        [*argv[:2], *dry, *argv[2:]], capture_output=True, text=True, timeout=60,
+        env={"PATH": os.environ["PATH"], "HOME": str(tmp_path)},
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    found, ours = json.loads(done.stdout), laid_over(launch)
+    del found["status"], found["metadata"]["creationTimestamp"]
+    kubernetes_validate.validate(found, RELEASES[-1], strict=True)
+    for key, value in ours["spec"].items():
+        if key not in ("containers", "volumes"):
+            assert found["spec"].get(key, False) == value, key
+    (made,), (asked,) = found["spec"]["containers"], ours["spec"]["containers"]
+    mounts = [{"readOnly": False, **one} for one in made["volumeMounts"]]
+    assert mounts == [{"readOnly": False, **one} for one in asked["volumeMounts"]]
+    assert {**asked, "volumeMounts": made["volumeMounts"]} == made
+    assert found["spec"]["volumes"] == ours["spec"]["volumes"]
 
 
 @pytest.mark.parametrize(
@@ -164,7 +224,8 @@ def test_a_probe_says_what_is_missing(monkeypatch):
     missing = Pod().probe()
     assert (missing.available, missing.reason) == (False, "kubectl is not installed") and missing.remedy
     cluster(monkeypatch, {})
-    assert "no such server" in Pod().probe().reason
+    unanswered = Pod().probe()
+    assert "no such server" in unanswered.reason and "KUBECONFIG" in unanswered.remedy
     cluster(monkeypatch, {"version": "Client Version: v1.33"})
     assert "kubectl's answer is not understood" in Pod().probe().reason
     kubelet = json.dumps({"kubeletconfig": {"cpuManagerPolicy": "none"}})
