@@ -1,7 +1,7 @@
 """Pods of Kubernetes: manifests by the schema of its releases, answers of a cluster, and what follows from them.
 
-No cluster has run them: answers are written after its documentation. Where kubectl is installed, it makes the pods of a
-dry run.
+No cluster has run them: answers are written after its documentation. Where kubectl is installed, it makes the pods
+of a dry run.
 """
 
 import http.server
