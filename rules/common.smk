@@ -267,9 +267,11 @@ def places():
 @refusing
 def note_places():
     """Write down which nodes were chosen, before the first job, where nodes can't write one campaign at a time."""
-    if not NODES or SENT:
+    if SENT or workflow.local_exec:
         return
     shared_files.refuse_without_locks([Path.cwd(), cache_dir()])
+    if not NODES:
+        return
     for name, node in places().items():
         path = layout.place_record(STUDIED.study, name)
         place = cluster.Place(node=node.name, others=node.others)
@@ -322,13 +324,14 @@ def refuse_without_shared_files():
 def on_machine(rule, whole=True):
     """Resources of a job on the machine that is measured, for itself or not, and what a cluster's scheduler is told."""
     found = {"machine": 1} if whole or NODES else {}  # a node is one job's at a time
-    if not NODES or SENT:
+    expected_s = LONGEST_S.get(rule, 0.0)
+    if SENT:
         return found
+    if not NODES:  # minutes, for a scheduler that is told by its submit command
+        return {**found, "runtime": cluster.minutes(expected_s)}
     sizes = (1, WIDEST) if WIDEST > 1 else (None,)
     asked = {
-        (name, size): cluster.resources(
-            NODES[name], node, LONGEST_S.get(rule, 0.0), size
-        )
+        (name, size): cluster.resources(NODES[name], node, expected_s, size)
         for name, node in places().items()
         for size in sizes
     }

@@ -10,9 +10,9 @@ rule probe_environment:
     log:
         "results/logs/probe/{machine}/{env}.log",
     priority: 110
-    threads: ANY_CORES
     group:
         group_of("probe_environment")
+    threads: ANY_CORES
     resources:
         **on_machine("probe_environment"),
     params:
@@ -31,15 +31,15 @@ rule describe_machine:
         record=layout.of_machine(Path(RESULTS), AT, layout.MACHINE_FILE),
     log:
         f"results/logs/{STUDY}/{AT}/machine.log",
-    threads: ANY_CORES
     group:
         group_of("describe_machine")
+    threads: ANY_CORES
     resources:
         **on_machine("describe_machine", whole=False),
     params:
+        **LIMITED,
         nodes=f" --nodes {WIDEST}" if WIDEST > 1 else "",
         kept=kept,
-        **LIMITED,
     message:
         "describe this machine" + TOLD_ON
     shell:

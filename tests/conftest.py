@@ -134,10 +134,15 @@ def run_folder(config):
     return own.parent if hasattr(config, "workerinput") else own
 
 
+def parameters(item):
+    """Names of what a test is given by its parameters, which may be called as a fixture is."""
+    return item.callspec.params if hasattr(item, "callspec") else {}
+
+
 @pytest.fixture(scope="session", autouse=True)
 def studies(request):
     """Starts the studies that chosen tests look at, beside the first of all tests."""
-    wanted = {name for item in request.session.items for name in item.fixturenames}
+    wanted = {name for item in request.session.items for name in item.fixturenames if name not in parameters(item)}
     assert not (wanted & beside.STUDIES.keys() and request.config.getoption("quick", False)), "no study is quick"
     folder = run_folder(request.config) / "beside"
     folder.mkdir(exist_ok=True)

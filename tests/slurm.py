@@ -13,6 +13,7 @@ import shutil
 import signal
 import socket
 import subprocess
+import sys
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType
@@ -22,6 +23,17 @@ from waiting import wait_until
 COMMANDS = ("sbatch", "srun", "squeue", "sinfo", "sacct", "sacctmgr", "sshare", "scancel", "scontrol")
 ACCOUNT = "root"  # which Slurm gives to root by itself
 Lacking = Mapping[str, Sequence[Path]]
+# Commands of Torque over Slurm, of Debian's package slurm-wlm-torque. Its qstat tells no exit status: it is added
+# as Torque writes it, from what the controller says.
+TORQUE = ("qsub", "qdel", "qstat")
+EXIT_STATUS = r"""
+case $1 in -f) shift ;; esac
+scontrol --oneliner show job "$1" | sed -nE 's/.* ExitCode=([0-9]+):([0-9]+) .*/\1 \2/p' | {
+  read -r status signal
+  [ "$signal" = 0 ] || status=$((256 + signal))
+  printf '\texit_status = %s\n' "$status"
+}
+"""
 READY_S, END_S = 60.0, 20.0
 NODES = ("n1", "n2", "n3", "n4", "n5")
 MEMORY_MIB = 8000
@@ -117,11 +129,13 @@ class Slurm:
         dbd.chmod(0o600)
         bin_folder = folder / "bin"
         bin_folder.mkdir()
-        for command in COMMANDS:
+        for command in (*COMMANDS, *TORQUE):
             real = shutil.which(command)
-            assert real, f"{command} is not installed (mend it: apt-get install --yes slurm-client)"
+            package = "slurm-wlm-torque" if command in TORQUE else "slurm-client"
+            assert real, f"{command} is not installed (mend it: apt-get install --yes {package})"
             wrapper = bin_folder / command
-            wrapper.write_text(f'#!/bin/sh\nexport SLURM_CONF={self.conf}\nexec {real} "$@"\n')
+            call = f'{real} "$@" || exit\n{EXIT_STATUS}' if command == "qstat" else f'exec {real} "$@"'
+            wrapper.write_text(f"#!/bin/sh\nexport SLURM_CONF={self.conf}\n{call}\n")
             wrapper.chmod(0o755)
         self.environment = {"PATH": f"{bin_folder}:{os.environ['PATH']}", "USER": "root"}
 
@@ -255,3 +269,12 @@ def cluster(
         yield found
     finally:
         found.end()
+
+
+if (
+    __name__ == "__main__"
+):  # a cluster that knows a user, as long as a command runs: python slurm.py FOLDER USER COMMAND…
+    nodes = f"Nodes={','.join(NODES)} Default=YES MaxTime=INFINITE"
+    with cluster(Path(sys.argv[1]), {"compute": nodes}) as found:
+        found.say("sacctmgr", "--immediate", "add", "user", sys.argv[2], f"account={ACCOUNT}")
+        sys.exit(subprocess.run(sys.argv[3:], check=False).returncode)

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any
 
-from tare.core.errors import TareError
+from tare.core.errors import TareError, explain_defect
 from tare.core.files import project_root
 from tare.machine import profiler_checks
 from tare.machine.gpu_checks import gpu_checks
@@ -39,12 +39,13 @@ SECTIONS = {
 
 def environment_check(name: str) -> Check:
     """Probe one environment; a defect of its adapter makes that one unavailable, not the doctor."""
+    from tare.launch import trial
     from tare.model.registry import environment
 
     try:
-        probe = environment(name).probe()
+        probe = trial.probe(environment(name))
     except Exception as error:  # an adapter may be anybody's
-        return lacking(name, f"its probe failed: {type(error).__name__}: {error}")
+        return lacking(name, f"its probe failed: {explain_defect(error) or f'{type(error).__name__}: {error}'}")
     shared = ("available", "version", "reason", "remedy", "details")
     return Check(name=name, **{field: getattr(probe, field) for field in shared})
 
@@ -86,6 +87,26 @@ def namespace_check() -> Check:
     if switch := namespaces_off():
         return lacking(name, switch.says, switch.remedy)
     return Check(name=name, available=True, version="by root" if is_privileged() else "by every program")
+
+
+def cache_check() -> Check:
+    """Whether programs may run from the cache, where trees and images are."""
+    from tare.core.files import cache_path
+    from tare.machine.security import noexec_cache
+
+    name = "programs in the cache"
+    if found := noexec_cache():
+        return lacking(name, found.says, found.remedy)
+    return Check(name=name, available=True, version=str(cache_path()))
+
+
+def fuse_check() -> Check:
+    """Whether a user's programs can mount images by FUSE."""
+    from tare.machine.security import FUSE, fuse_off
+
+    if found := fuse_off():
+        return lacking("FUSE", found.says, found.remedy)
+    return Check(name="FUSE", available=True, version=str(FUSE))
 
 
 def stack_checks() -> list[Check]:
@@ -154,6 +175,8 @@ def _tasks() -> list[tuple[str, str, Callable[[], list[Check]]]]:
         ("gpu", "GPU", gpu_checks),
         ("limits", "limits", limit_checks),
         ("kernel", "user namespaces", _one(namespace_check)),
+        ("kernel", "FUSE", _one(fuse_check)),
+        ("kernel", "programs in the cache", _one(cache_check)),
         ("network", "networks", network_checks),
         ("stacks", "stacks", stack_checks),
     ]

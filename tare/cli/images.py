@@ -83,8 +83,12 @@ def _with_variant(run: Callable[[argparse.Namespace], None]) -> Callable[[argpar
 
 def run_build_tree(arguments: argparse.Namespace) -> None:
     """Build the tree and write its record."""
+    from tare.core.errors import UnavailableError
     from tare.images.build import build_stack_tree, missing_tree
+    from tare.machine.security import noexec_cache
 
+    if found := noexec_cache():
+        raise UnavailableError(found.says, found.remedy)
     record = _or_missing(arguments, lambda name, variant: build_stack_tree(name, variant).record, missing_tree)
     record.write(arguments.out)
 
@@ -185,6 +189,7 @@ def run_bind_stack(arguments: argparse.Namespace) -> None:
     """Write the record of the bound stack's image and those of environments; one that can't is no failure."""
     from tare.core.progress import say
     from tare.images import installed
+    from tare.launch import trial
     from tare.model.registry import environment, environment_names
     from tare.model.studies.layout import IMAGES
     from tare.model.studies.stacks import BOUND
@@ -192,6 +197,6 @@ def run_bind_stack(arguments: argparse.Namespace) -> None:
     installed.examine(arguments.python)  # a mistake is told before the launches of a minute
     chosen = arguments.environments
     names = environment_names() if chosen is None else chosen
-    probes = {name: environment(name).probe() for name in names}
+    probes = {name: trial.probe(environment(name)) for name in names}
     for name, record in installed.bind(arguments.python, arguments.out or IMAGES / BOUND, probes).items():
         say(f"{name}: {'ready' if record.status == 'ok' else record.reason}")

@@ -17,7 +17,7 @@ from typing import TypeGuard
 from tare.core.places import cache_root, project_root
 
 APT_LISTS = Path("/var/lib/apt/lists")
-ROOT_COMMANDS = ("apt-get ", "chmod ", "dpkg ", "sh -c ", "sysctl ", "systemctl ", "usermod ")
+ROOT_COMMANDS = ("apt-get ", "chmod ", "dpkg ", "modprobe ", "sh -c ", "sysctl ", "systemctl ", "usermod ")
 ADMINISTRATORS = {"sudo", "wheel", "admin"}
 OURS = {"tare", "envs", "workloads", "snakemake_logger_plugin_tare"}
 NOT_MAPPED = ("cannot allocate memory", "failed to map segment")  # as the loader says it

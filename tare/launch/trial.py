@@ -19,7 +19,7 @@ from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import IO, Any
 
-from tare.core.errors import TareError, UnavailableError, UserError, reason_of
+from tare.core.errors import TareError, UnavailableError, UserError, explain_defect, reason_of
 from tare.core.files import cache_dir, home_dir, locked, read_json, write_json
 from tare.core.process import run
 from tare.images.skeleton import trial_image
@@ -27,7 +27,7 @@ from tare.launch.prepare import clean_up, ended_with_us, mount_points, own_folde
 from tare.launch.record import console_reason
 from tare.launch.transport import transport_of
 from tare.machine.facts import shm_bytes
-from tare.machine.security import switch_behind
+from tare.machine.security import restriction_behind
 from tare.machine.shared_files import read_mounts
 from tare.model.environment import Bind, Environment, Launch, Prepared, Probe
 from tare.model.records.images import ProbeRecord
@@ -317,10 +317,21 @@ def probe_by_trial(
         own = getattr(error, "remedy", None)
         itself = isinstance(error, UserError | OSError)  # it says what mends it
         mend = own or (None if itself else remedy)
-        if own is None and (switch := switch_behind(reason, in_namespace=adapter.in_user_namespace)):
-            reason, mend = f"{reason}; {switch.says}", switch.remedy
+        if own is None and (behind := restriction_behind(reason, in_namespace=adapter.in_user_namespace)):
+            reason, mend = f"{reason}; {behind.says}", behind.remedy
         return Probe(available=False, version=version, reason=reason, remedy=mend, details=details)
     return Probe(available=True, version=version, details=details)
+
+
+def probe(adapter: Environment) -> Probe:
+    """The probe of an environment; of a runtime that does not even tell its version, what keeps it from that."""
+    found = adapter.probe()
+    if not isinstance(found, Probe) or found.available or found.version is not None:
+        return found
+    behind = restriction_behind(found.reason or "", in_namespace=adapter.in_user_namespace)
+    if behind is None:
+        return found
+    return replace(found, reason=f"{found.reason}; {behind.says}", remedy=behind.remedy)
 
 
 def told_of(error: Exception, module: str) -> str:
@@ -339,12 +350,13 @@ def probe_record(adapter: Environment) -> ProbeRecord:
         UserError: its module raises what no probe may.
     """
     try:
-        found = adapter.probe()
+        found = probe(adapter)
     except (TareError, OSError):
         raise
     except Exception as error:  # an adapter may be anybody's
         raise UserError(
-            f"the probe of {adapter.name} failed: {told_of(error, type(adapter).__module__)}"
+            f"the probe of {adapter.name} failed: "
+            f"{explain_defect(error) or told_of(error, type(adapter).__module__)}"
         ) from error
     if not isinstance(found, Probe):
         raise UserError(f"the probe of {adapter.name} gave {str(found)[:80]!r}, which is no Probe")

@@ -217,6 +217,11 @@ def _another(machine: Measured, taken: Collection[str], size: int, beside: str |
     return min(free or work, key=lambda node: (not node.state.startswith("idle"), node.name))
 
 
+def minutes(expected_s: float) -> int:
+    """The longest that a job may take of which a plan expects so many seconds, where nothing limits it."""
+    return max(LEAST_MINUTES, math.ceil(SPARE * expected_s / 60))
+
+
 def resources(machine: Measured, node: Node, expected_s: float, size: int | None = None) -> dict[str, int | str]:
     """What a job that measures is submitted with, in the words of Snakemake's plugin for Slurm.
 
@@ -248,7 +253,7 @@ def resources(machine: Measured, node: Node, expected_s: float, size: int | None
         "constraint": asked.constraint,
         **_devices(asked.gpus, size),
         "cpus_per_task": asked.cpus or node.cpus,
-        "runtime": math.floor(min(longest, _minutes_of(expected_s))),
+        "runtime": math.floor(min(longest, minutes(expected_s))),
         "nodes": size,
         "slurm_extra": f"--exclusive --nodelist={','.join(names)}",
         "mem_mb": asked.memory_mib or node.memory_mib,  # named: a site may else give a share that goes by CPUs
@@ -267,14 +272,9 @@ def _devices(gpus: int, size: int | None) -> dict[str, int | str | None]:
 
 def go_together(machine: Measured, node: Node, expected_s: Iterable[float]) -> bool:
     """Whether jobs of so many seconds may be sent as one, whose limit is the sum of theirs."""
-    return sum(map(_minutes_of, expected_s)) <= _longest(machine, node)
+    return sum(map(minutes, expected_s)) <= _longest(machine, node)
 
 
 def _longest(machine: Measured, node: Node) -> float:
     """Minutes that a job may take there."""
     return min((limit for limit in (machine.nodes.minutes, node.minutes) if limit is not None), default=math.inf)
-
-
-def _minutes_of(expected_s: float) -> int:
-    """Minutes that are asked for a job, where nothing limits it."""
-    return max(LEAST_MINUTES, math.ceil(SPARE * expected_s / 60))

@@ -46,6 +46,7 @@ WANTED_BY_TESTS = (
     Want(programs=("sbatch",), packages=("slurm-client",), purpose="tests of clusters"),
     Want(programs=("slurmdbd",), packages=("slurmdbd",), purpose="tests of clusters"),
     Want(programs=("mariadbd",), packages=("mariadb-server-core",), purpose="tests of clusters"),
+    Want(programs=("qsub",), packages=("slurm-wlm-torque",), purpose="tests of clusters"),
 )
 FOR = {"run": WANTED, "test": (*WANTED, *WANTED_BY_TESTS)}
 

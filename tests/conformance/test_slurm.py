@@ -14,14 +14,19 @@ from pathlib import Path
 import pandas as pd
 import pytest
 import yaml
-from project import ROOT
+from image_builders import rootfs
+from ordinary import APPTAINER, HOME, NAME, NUMBER, PYTHON, as_user
+from project import ROOT, copy_checkout
 from slurm import ACCOUNT, MEMORY_MIB, cluster
 from waiting import wait_until
 
 from envs.slurm_oci import config_of
+from tare.analysis.plans.expected import by_rule
 from tare.launch.prepare import mount_points, own_folder
 from tare.launch.trial import judge, trial_form, trial_launch
+from tare.machine.cluster import minutes
 from tare.model.registry import environment as adapter_of
+from tare.model.studies.study import load_checked
 
 pytestmark = [pytest.mark.runtime, pytest.mark.meets(environment="host")]
 
@@ -74,29 +79,30 @@ def slurm(tmp_path_factory, hidden):
         yield found
 
 
-def command(folder, *words):
+def command(folder, *words, profile=None):
     """The workflow of this checkout, its results in another folder, as it is run on a login node."""
+    of_cluster = [ROOT / "profiles/slurm", *QUICK] if profile is None else [profile]
     return [
         "setpriv", "--pdeathsig", "TERM", ROOT / ".venv/bin/snakemake", "--snakefile", ROOT / "Snakefile",
-        "--directory", folder, "--workflow-profile", ROOT / "profiles/slurm", *QUICK, *words,
+        "--directory", folder, "--workflow-profile", *of_cluster, *words,
         "--configfile", folder / "mine.yaml",
     ]  # fmt: skip
 
 
-def environment(slurm):
+def environment(slurm, machine=None):
     found = {**os.environ, **slurm.environment}
     for name in ("TARE_MACHINE", "TARE_MACHINE_FOUND", "TARE_WORKFLOW"):
         found.pop(name, None)
-    return found
+    return found if machine is None else {**found, "TARE_MACHINE": machine}
 
 
 @contextlib.contextmanager
-def working(slurm, folder, *words):
+def working(slurm, folder, *words, profile=None, machine=None):
     """A workflow of what mine.yaml holds, which is ended at the end; it prints into `said`."""
     with (folder / "said").open("w") as out:
         workflow = subprocess.Popen(
-            list(map(str, command(folder, *words))),
-            env=environment(slurm), stdin=subprocess.DEVNULL, stdout=out, stderr=out,
+            list(map(str, command(folder, *words, profile=profile))),
+            env=environment(slurm, machine), stdin=subprocess.DEVNULL, stdout=out, stderr=out,
         )  # fmt: skip
     try:
         yield workflow
@@ -206,23 +212,6 @@ def test_small_jobs_are_sent_as_one_and_lose_nothing_where_one_fails(slurm, tmp_
     profile = json.loads((tmp_path / SMALL[2]).read_text())
     assert ", copied from " in profile["provenance"]["images"]["host"]["read_from"]
     assert not list(scratch.glob("tare-images-*"))
-
-
-def rootfs(folder):
-    """An image that is a folder: the host's shell with its libraries."""
-    shell = os.path.realpath(shutil.which("sh"))
-    said = subprocess.run(["ldd", shell], capture_output=True, text=True, check=True).stdout
-    for name in ("bin", "dev", "etc", "home", "mnt", "proc", "root", "sys", "tmp", "usr/bin"):
-        (folder / name).mkdir(parents=True)
-    for name in ("passwd", "group", "hosts", "resolv.conf"):  # over which Charliecloud lays its own
-        (folder / "etc" / name).touch()
-    for path in re.findall(r"/\S+", said):
-        there = folder / path.lstrip("/")
-        there.parent.mkdir(parents=True, exist_ok=True)
-        shutil.copy(path, there)
-    shutil.copy(shell, folder / "bin/sh")
-    shutil.copy(shutil.which("env"), folder / "usr/bin/env")  # its library is the shell's
-    return folder
 
 
 def test_two_nodes_are_measured_and_stand_side_by_side(slurm, tmp_path):
@@ -480,6 +469,114 @@ def test_an_account_that_is_refused_is_one_line_and_a_run_that_is_in_order_is_ca
     assert status == 0, said
     profile, job, done = said.splitlines()
     assert profile.startswith("Using workflow specific profile") and job.startswith("[1/1") and "1 job done" in done
+
+
+def pbs_profile(folder, **changed):
+    """A copy of the profile for Torque and PBS, as a site has it: one node with all of its processors."""
+    profile = yaml.safe_load((ROOT / "profiles/pbs/profile.yaml").read_text())
+    profile["default-resources"] = ["node='n2'", f"ppn={os.cpu_count()}"]
+    profile["cluster-generic-status-cmd"] = str(ROOT / "profiles/pbs/status.sh")
+    (folder / "pbs").mkdir(exist_ok=True)
+    (folder / "pbs/profile.yaml").write_text(yaml.safe_dump({**profile, **changed}))
+    return folder / "pbs"
+
+
+def pbs_study(folder, turns):
+    """A study of one command in two environments, of a machine that the study does not name."""
+    (folder / "job").mkdir()
+    job = {"command": ["sh", "-c", COUNT.format(turns)], "folder": str(folder / "job")}
+    job["images"] = {"charliecloud": str(rootfs(folder / "image"))}
+    study = {name: value for name, value in SIDES.items() if name != "machines"}
+    return {**study, "workloads": {"mnist_cnn": None, "sentiment_rnn": None, "count": job}}
+
+
+ON_PBS = "results/campaigns/sides/batch/count/rounds.charliecloud+host"
+
+
+def test_submit_commands_of_torque_take_a_campaign_to_its_seal(slurm, tmp_path):
+    """One job that is ended goes on; time, node and processors are those that the plan and the profile say."""
+    before = len(slurm.jobs())
+    study = {**pbs_study(tmp_path, 400_000), "rounds": {**SIDES["rounds"], "units": 20}}
+    (tmp_path / "mine.yaml").write_text(yaml.safe_dump(study))
+    words = {"profile": pbs_profile(tmp_path), "machine": "batch"}
+    seal = f"{ON_PBS}/sealed.json"
+    with working(slurm, tmp_path, seal, **words) as workflow:
+        while len(units(tmp_path, ON_PBS)) < 2:
+            assert workflow.poll() is None, (tmp_path / "said").read_text()
+            time.sleep(0.2)
+        (job,) = [one for one in slurm.jobs() if one["JobState"] == "RUNNING"]
+        slurm.say("qdel", job["JobId"])
+        assert workflow.wait() != 0
+    journal = (tmp_path / ON_PBS / "units.jsonl").read_text()
+    with working(slurm, tmp_path, seal, **words) as workflow:
+        assert workflow.wait() == 0, (tmp_path / "said").read_text()
+    assert (tmp_path / ON_PBS / "units.jsonl").read_text().startswith(journal)
+    assert units(tmp_path, ON_PBS) == list(range(21)), "20 rounds behind the first"
+    sent = slurm.jobs()[before:]
+    assert {one["NodeList"] for one in sent} == {"n2"}
+    assert {one["NumCPUs"] for one in sent} == {str(os.cpu_count())}, "a job has its node for itself"
+    limit = minutes(by_rule(load_checked(tmp_path / "mine.yaml"), max)["run_command"])
+    assert {one["TimeLimit"] for one in sent} == {f"00:{limit}:00"} and {one["Requeue"] for one in sent} == {"1"}
+    names = {one["JobName"] for one in sent}
+    assert "tare.run_command" in names and names <= {"tare.run_command", "tare.probe_environment"}
+
+
+def test_an_ordinary_user_comes_from_a_checkout_of_their_own_to_the_page(tmp_path):
+    """With Apptainer, on a cluster that only this user's jobs are on: nothing that they do is root's."""
+    home = tmp_path / "home"
+    checkout = copy_checkout(home / "tare")
+    (checkout / ".venv").symlink_to((ROOT / ".venv").resolve())
+    rootfs(home / "image")
+    (home / "job").mkdir()
+    job = {"command": ["sh", "-c", COUNT.format(400_000)], "folder": f"{HOME}/job"}
+    study = {
+        **SIDES, "environments": ["host", "apptainer"], "machines": ["compute"],
+        "workloads": {"mnist_cnn": None, "sentiment_rnn": None, "count": {**job, "images": {}}},
+    }  # fmt: skip
+    study["workloads"]["count"]["images"] = {"apptainer": f"{HOME}/image"}
+    (checkout / "config/mine.yaml").write_text(yaml.safe_dump(study))
+    words = [
+        ".venv/bin/snakemake", "--workflow-profile", "profiles/slurm", *QUICK, "all",
+        "--configfile", "config/mine.yaml",
+    ]  # fmt: skip
+    there = "/tmp/slurm"
+    done = as_user(
+        home, words, before=[f"mkdir --mode=755 {there}"], within=[PYTHON, ROOT / "tests/slurm.py", there, NAME],
+        folder=f"{HOME}/tare", timeout_s=600,
+        variables={"PYTHONPATH": f"{HOME}/tare", "PATH": f"{there}/bin:{APPTAINER}:/usr/bin:/bin"},
+    )  # fmt: skip
+    assert done.returncode == 0, done.stdout + done.stderr
+    results = checkout / "results/sides"
+    rows = pd.read_csv(results / "tables/metrics.csv")
+    assert set(rows["machine"]) == {"compute"} and "apptainer" in set(rows["environment"])
+    assert (results / "report/index.html").exists()
+    (sealed,) = checkout.glob("results/campaigns/sides/compute/count/*/sealed.json")
+    assert sealed.stat().st_uid == NUMBER
+
+
+@pytest.mark.parametrize(
+    ("told", "status", "says"),
+    [
+        ("    job_state = R\n", 0, "running"),
+        ("    job_state = E\n    exit_status = 1\n", 0, "running"),
+        ("    job_state = C\n    exit_status = 0\n", 0, "success"),
+        ("    job_state = F\n    Exit_status = 0\n", 0, "success"),
+        ("    job_state = C\n    exit_status = 271\n", 0, "failed"),
+        ("    job_state = C\n", 0, "failed"),
+        ("qstat: Unknown Job Id 7.server\n", 153, "failed"),
+        ("qstat: cannot connect to server (errno=111)\n", 255, "running"),
+    ],
+)
+def test_the_state_of_a_job_by_what_qstat_says(tmp_path, told, status, says):
+    qstat = tmp_path / "qstat"
+    (tmp_path / "told").write_text(told)
+    qstat.write_text(f"#!/bin/sh\ncat {tmp_path}/told\nexit {status}\n")
+    qstat.chmod(0o755)
+    done = subprocess.run(
+        [ROOT / "profiles/pbs/status.sh", "7.server"],
+        env={"PATH": f"{tmp_path}:/usr/bin:/bin"}, capture_output=True, text=True,
+    )  # fmt: skip
+    assert (done.returncode, done.stdout, done.stderr) == (0, f"{says}\n", "")
 
 
 @pytest.mark.parametrize(

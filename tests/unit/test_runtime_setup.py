@@ -4,8 +4,11 @@ what is said; and how a kernel that keeps programs from user namespaces is told.
 import contextlib
 import itertools
 import json
+import os
+import resource
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from processes import finished
@@ -25,7 +28,7 @@ from tare.core.files import project_root
 from tare.launch import trial
 from tare.machine import security
 from tare.machine.profiler_checks import Check
-from tare.model.environment import Bind, Environment, Launch, OciImage, Prepared
+from tare.model.environment import Bind, Environment, Launch, OciImage, Prepared, Probe
 from tare.runtimes import daemon, daemon_images, docker_info, findings, podman_info
 
 DATA = project_root() / "tests/data"
@@ -597,6 +600,47 @@ def test_a_mere_denial_to_root_is_not_put_down_to_a_switch(monkeypatch, tmp_path
     kernel(monkeypatch, tmp_path, off=(0,), capabilities=1 << security.SYS_ADMIN)
     assert security.switch_behind("open /x: permission denied", in_namespace=True) is None
     assert security.switch_behind("can't make a namespace", in_namespace=True).says == NOT_ALLOWED
+
+
+NOEXEC, NO_FUSE, NO_SPACE, NO_THREADS = "(noexec)", "/fuse is missing", "limits address space", "limits processes"
+
+
+@pytest.mark.parametrize(
+    ("reason", "restricted", "says"),
+    [
+        ("'noexec' mount option set on /home", True, NOEXEC),
+        ("ch-run: can't execve(2): Permission denied", True, NOEXEC),
+        ("squashfuse_ll exited: fuse: device not found", True, NO_FUSE),
+        ("fatal error: failed to reserve page summary memory", True, NO_SPACE),
+        ("fork: Resource temporarily unavailable", True, NO_THREADS),
+        ("error: too tight", True, None),
+        ("'noexec' mount option set on /home", False, None),
+        ("squashfuse_ll exited: fuse: device not found", False, None),
+        ("fatal error: failed to reserve page summary memory", False, None),
+        ("fork: Resource temporarily unavailable", False, None),
+    ],
+)
+def test_what_is_restricted_is_found_by_what_a_program_prints(monkeypatch, tmp_path, reason, restricted, says):
+    kernel(monkeypatch, tmp_path, off=(), capabilities=0)
+    flags, limit = (os.ST_NOEXEC, 1 << 30) if restricted else (0, resource.RLIM_INFINITY)
+    monkeypatch.setattr(security.os, "statvfs", lambda path: SimpleNamespace(f_flag=flags))
+    monkeypatch.setattr(security.resource, "getrlimit", lambda number: (limit, limit))
+    monkeypatch.setattr(security, "FUSE", tmp_path / "fuse")
+    if not restricted:
+        (tmp_path / "fuse").touch()
+    found = security.restriction_behind(reason)
+    assert (found is None) == (says is None) and (says is None or (says in found.says and found.remedy))
+    assert doctor.cache_check().available == doctor.fuse_check().available == (not restricted)
+
+
+@pytest.mark.parametrize(("version", "said"), [(None, True), ("1", False)])
+def test_a_runtime_that_tells_no_version_is_told_by_what_keeps_it(monkeypatch, version, said):
+    limit = security.Restriction(says="it is limited", remedy="raise it")
+    monkeypatch.setattr(trial, "restriction_behind", lambda reason, in_namespace: limit)
+    given = Probe(available=False, version=version, reason="it ended", remedy="install it")
+    found = trial.probe(SimpleNamespace(probe=lambda: given, in_user_namespace=True))
+    assert found.reason == ("it ended; it is limited" if said else "it ended")
+    assert found.remedy == ("raise it" if said else "install it")
 
 
 def test_podman_that_can_not_even_tell_its_setup_says_the_switch(monkeypatch, tmp_path):

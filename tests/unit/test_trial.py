@@ -280,7 +280,7 @@ def test_what_mends_a_trial_is_its_own_or_a_switchs_or_the_runtimes(monkeypatch,
         return {"more": 2}
 
     monkeypatch.setattr(trial, "_try_both", lambda *_: trial.Trial(violations=(), facts={"one": 1}))
-    monkeypatch.setattr(trial, "switch_behind", lambda reason, in_namespace: switch)
+    monkeypatch.setattr(trial, "restriction_behind", lambda reason, in_namespace: switch)
     found = trial.probe_by_trial(Host(), "1", remedy="install", examine=examine)
     assert (found.available, found.version, found.remedy) == (error is None, "1", remedy)
     assert found.reason == reason
