@@ -104,7 +104,7 @@ def unlike(machines: Sequence[MachineRecord]) -> list[str]:
 def _alike(values: Sequence[Any]) -> bool:
     if all(isinstance(value, int) for value in values):
         return bool(max(values) - min(values) <= NEAR * max(values))
-    return len({str(value) for value in values}) == 1
+    return len({str(sorted(value.items()) if isinstance(value, Mapping) else value) for value in values}) == 1
 
 
 def read_machine(path: Path) -> MachineRecord | None:
