@@ -2,6 +2,7 @@
 
 import json
 import re
+import shutil
 import tarfile
 from dataclasses import replace
 from pathlib import Path
@@ -12,7 +13,7 @@ import pytest
 from tare.cli.main import main
 from tare.core import store
 from tare.core.errors import IntegrityError, UnavailableError, UserError
-from tare.core.files import read_json, sha256_file, write_json
+from tare.core.files import cache_dir, read_json, sha256_file, write_json
 from tare.images import base as recipe_file
 from tare.images import build
 from tare.images import tree as trees
@@ -269,6 +270,9 @@ def test_another_image_is_not_passed_off_as_the_lost_one(world):
     record = build.derive(build.build(STACK, "cpu"), "docker")
     world.runtime.lost = True
     world.recipe = {**world.recipe, "config": {**world.recipe["config"], "workdir": "/else"}}
+    assert build.ensure(record).digest == record.digest, "of its archive"
+    world.runtime.lost = True
+    shutil.rmtree(store.find(cache_dir("images"), record.key).path)
     with pytest.raises(IntegrityError, match=record.digest):
         build.ensure(record)
 

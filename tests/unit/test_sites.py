@@ -47,7 +47,7 @@ def adapters(monkeypatch):
         given.data.append((workload, record, batch))
         return "set", {"data": {"rows": 1}}
 
-    image = SimpleNamespace(digest="d", tree_digest="t", bytes=3)
+    image = SimpleNamespace(digest="d", tree_digest="t", bytes=3, read_from=None)
     monkeypatch.setattr(site_module, "environment", Named)
     monkeypatch.setattr(site_module, "image_records", lambda part, workload, names, *_: dict.fromkeys(names))
     monkeypatch.setattr(site_module, "read", lambda *_: image)

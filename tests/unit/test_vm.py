@@ -212,7 +212,7 @@ def test_only_an_emulated_processor_has_no_speed():
 
 @pytest.mark.parametrize("timed", [True, False])
 def test_what_has_no_speed_is_launched_and_never_compared(monkeypatch, timed):
-    image = SimpleNamespace(digest="sha256:1", tree_digest="sha256:2", bytes=3)
+    image = SimpleNamespace(digest="sha256:1", tree_digest="sha256:2", bytes=3, read_from=None)
     monkeypatch.setattr(sites, "environment", lambda name: vm.Vm(SETUP))
     monkeypatch.setattr(sites, "image_records", lambda *_: {"vm": Path("vm.json")})
     monkeypatch.setattr(sites, "read", lambda *_: image)
