@@ -33,7 +33,10 @@ def available_memory_bytes() -> int:
 
 def oom_kills() -> int:
     """Processes of this machine that the kernel has ended for lack of memory; 0 where it does not count them."""
-    found = re.search(r"^oom_kill (\d+)$", VMSTAT.read_text(), re.MULTILINE)
+    try:
+        found = re.search(r"^oom_kill (\d+)$", VMSTAT.read_text(), re.MULTILINE)
+    except OSError:  # a kernel that is none, such as gVisor's
+        found = None
     return int(found.group(1)) if found else 0
 
 
