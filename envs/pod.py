@@ -154,6 +154,7 @@ class Pod(Environment):
     joins_networks = False
     sets_quotas = True
     has_daemon = True
+    keeps_images = True
     own_limits = frozenset({"CPU quota", "CPU weight", "memory", "memory and swap", "swap", "processes"})
     trial_s = 60.0
 

@@ -91,6 +91,7 @@ def refusing(function):
 
 # Whether this is a job of a workflow elsewhere, which reads the rules again on the node that it was sent to.
 SENT = alone.WORKFLOW in os.environ
+SENDER = os.environ.get(alone.WORKFLOW)
 # What measures ends with the workflow that started it, however that ends.
 os.environ[alone.WORKFLOW] = alone.process_stamp(os.getpid())
 
@@ -272,6 +273,13 @@ def note_places():
     shared_files.refuse_without_locks([Path.cwd(), cache_dir()])
     if not NODES:
         return
+    for machine in NODES.values():
+        cluster.refuse_unknown_account(machine)
+        if WIDEST > 1 and machine.nodes.scratch == "always":
+            refuse(
+                f"config: machines: {machine.kind}: scratch: always: the members of a group over nodes read one image: "
+                "leave the key out"
+            )
     for name, node in places().items():
         path = layout.place_record(STUDIED.study, name)
         place = cluster.Place(node=node.name, others=node.others)
@@ -344,7 +352,7 @@ def on_machine(rule, whole=True):
 
         def told(wildcards):
             size = nodes_of(rule, wildcards) if by_job else sizes[0]
-            return asked[wildcards.get("machine", AT), size].get(word, "")
+            return asked[wildcards.get("machine", AT), size].get(word)
 
         return told
 
@@ -353,8 +361,11 @@ def on_machine(rule, whole=True):
 
 @cache
 def sent_together():
-    """Names of the groups whose jobs may be sent as one, on every machine of the study."""
+    """Names of the groups whose jobs are sent as one, on every machine of the study: where it pays, and may be."""
     if not NODES or AS_MODULE:  # of a module nothing is put back at the end
+        return ()
+    jobs = len(NODES) * sum(map(sum, map(dict.values, TOGETHER.values())))
+    if not cluster.pays_together(jobs, os.environ):
         return ()
 
     def go_together(jobs, name, node):
@@ -389,21 +400,28 @@ def group_of(rule):
 def kept(wildcards, output):
     """A parameter that is not noted: on a node, what a small job makes is kept until the workflow that sent it ends."""
     if SENT and NODES and not AS_MODULE:
-        atexit.register(together.watch(output).keep, together.MADE.absolute())
+        atexit.register(together.watch(output).keep, together.made_for(SENDER))
     return ""
 
 
 def attend_to_groups():
-    """Drop what was kept of a workflow that was killed; put back at the end what was kept of this one."""
+    """Put back at the end what was kept of this workflow."""
     if NODES and not SENT:
-        together.forget(together.MADE)
-        atexit.register(together.put_back, together.MADE.absolute())
+        atexit.register(
+            together.put_back, together.made_for(os.environ[alone.WORKFLOW])
+        )
 
 
 if SENT and NODES:
+    # The members of a group over nodes have one path to the image, and none has another's disk.
     os.environ[staging.SCRATCH] = " ".join(
-        f"{name}={NODES[name].nodes.scratch}" for name in MACHINES
+        f"{name}={'never' if WIDEST > 1 else NODES[name].nodes.scratch}"
+        for name in MACHINES
     )
+    # The plugin takes Slurm's own variables from the command that it starts.
+    os.environ[staging.NODE_TMPDIR] = os.environ.get(
+        staging.NODE_TMPDIR
+    ) or os.environ.get("SLURM_TMPDIR", "")
 
 # The beginning of a command that measures, or reads what was measured, and the end of its message.
 ON = "TARE_MACHINE={wildcards.machine:q} " if SEVERAL else ""
@@ -448,7 +466,7 @@ GROUPED_IN = (
 KEPT_ON_NODES = (
     [name for name in ENVIRONMENTS if environment(name).keeps_images] if NODES else []
 )
-NOT_MADE_HERE = "".join(rf"|{re.escape(name)}\b" for name in KEPT_ON_NODES)
+NOT_MADE_HERE = "".join(rf"|{re.escape(name)}(?![.\w-])" for name in KEPT_ON_NODES)
 # Small jobs of a machine and how many it has of each rule, by the group in which they are sent to a cluster: what images
 # wait for, and what waits for images. A campaign that compares environments is a job by itself.
 TOGETHER = {

@@ -86,6 +86,7 @@ class LogHandler(LogHandlerBase):
         self._failed: dict[int, str] = {}
         self._told_left = ""
         self._because = ""
+        self._group_because: str | None = None
         self._begun = self._ended = False
         self._before: list[str] = []
         self._shown: dict[object, Callable[[Any], None]] = {
@@ -93,6 +94,7 @@ class LogHandler(LogHandlerBase):
             LogEvent.RUN_INFO: self._run_info,
             LogEvent.PROGRESS: self._progress,
             LogEvent.GROUP_INFO: self._group_info,
+            LogEvent.GROUP_ERROR: self._group_error,
             LogEvent.JOB_INFO: self._job_info,
             LogEvent.SHELLCMD: self._shellcmd,
             LogEvent.JOB_FINISHED: self._job_finished,
@@ -165,6 +167,11 @@ class LogHandler(LogHandlerBase):
         if self.common_settings.dryrun:
             self._print(f"would send {_jobs(len(list(record.jobs)))} as one ({record.group_id}):")
 
+    def _group_error(self, record: Any) -> None:
+        """Why jobs that were sent as one failed; each of them is told behind this."""
+        tail = [line for path in _paths(record.aux_logs) for line in _tail(path)]
+        self._group_because = slurm.why_a_group_failed(getattr(record, "external_jobid", None), tail)
+
     def _job_info(self, record: Any) -> None:
         number = len(self._jobs) + 1 if record.jobid not in self._jobs else self._jobs[record.jobid].number
         before = {path: _stamp(path) for path in map(Path, record.log or ())}
@@ -196,7 +203,8 @@ class LogHandler(LogHandlerBase):
         told = next((line for line in reversed(tail) if line.startswith("tare: ")), None)
         told = told or _full()
         began = any(path in job.logs for path in logs)
-        reason = slurm.why_it_failed(str(record.rule_msg), told, tail, began) or told or record.rule_msg
+        of_group = self._group_because if record.indent else None
+        reason = slurm.why_it_failed(str(record.rule_msg), told, tail, began) or told or of_group or record.rule_msg
         reason = reason or (tail[-1] if tail else self._because or "it ended with an error")
         self._because = ""
         self._print(f"{self._head(job.number)} FAILED: rule {job.rule}, {job.title}")

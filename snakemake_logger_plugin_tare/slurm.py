@@ -23,6 +23,15 @@ STATES = {
     "NODE_FAIL": "its node failed",
     "BOOT_FAIL": "its node did not start",
 }
+# What Slurm writes into a job's log, and the state in which it has ended it then.
+WRITTEN = {
+    "DUE TO TIME LIMIT": "TIMEOUT",
+    "oom-kill": "OUT_OF_MEMORY",
+    "oom_kill": "OUT_OF_MEMORY",
+    "DUE TO NODE FAILURE": "NODE_FAIL",
+    "CANCELLED AT": "CANCELLED",
+}
+ALONE = "TARE_SMALL_JOBS=alone"  # as tare.machine.cluster reads it
 UNSEEN = (
     "its node has to see this folder, the checkout with its .venv, and the cache: put them on a file system that "
     "the nodes share"
@@ -37,6 +46,20 @@ NOT_WORTH_SAYING = re.compile(
 def is_noise(text: str) -> bool:
     """Whether a warning or an error of the plugin tells a person nothing, or stands below a failed job as well."""
     return NOT_WORTH_SAYING.match(text) is not None
+
+
+def why_a_group_failed(job: str | None, tail: Sequence[str]) -> str | None:
+    """Why jobs that were sent as one failed, whose words of the plugin are lost; None where Slurm ended none.
+
+    Args:
+        job: its number; None where Slurm has not taken it.
+        tail: of its log.
+    """
+    if job is None:
+        return f"tare: Slurm does not take these jobs as one: {ALONE} in front of the command says why"
+    said = "\n".join(tail)
+    state = next((state for words, state in WRITTEN.items() if words in said), None)
+    return state and f"tare: Slurm ended job {job} ({state}): {STATES[state]}"
 
 
 def why_it_failed(said: str, told: str | None, tail: Sequence[str], began: bool) -> str | None:

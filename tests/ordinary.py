@@ -19,7 +19,8 @@ from waiting import wait_until
 
 from tare.runtimes.programs import relocated_prefix
 
-NAME, NUMBER, HOME = "eve", 64242, "/home/eve"
+# A number for each process of tests: limits of processes count all that are of one.
+NAME, NUMBER, HOME = "eve", 64000 + os.getpid() % 1000, "/home/eve"
 PYTHON = ROOT / ".venv/bin/python"
 APPTAINER = relocated_prefix() / "usr/bin"
 PRIVATE = (Path.home(), Path("/tmp"))  # of whoever runs the tests

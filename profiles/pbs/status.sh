@@ -2,7 +2,7 @@
 # What became of a job, for Snakemake: running, success or failed, by its state and exit status in `qstat -f`.
 # A job that has ended is told with -x by PBS; one that is known no more counts as failed, and is gone on with later.
 told=$(qstat -f "$1" 2>&1) || told=$(qstat -x -f "$1" 2>&1) || case $told in
-  *[Uu]nknown*|*"has finished"*|"") echo failed; exit ;;
+  *"nknown Job"*|*"has finished"*|"") echo failed; exit ;;
   *) echo running; exit ;;  # the server did not answer
 esac
 state=$(printf '%s\n' "$told" | sed -n 's/^[[:space:]]*job_state = //p')

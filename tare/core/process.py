@@ -29,6 +29,7 @@ from tare.core.errors import UnavailableError
 
 COLOUR = re.compile(r"\x1b\[[0-9;]*m")  # some runtimes colour what they print to a pipe
 KEEP_OUTPUT_BYTES = 1 << 20
+CRASH = re.compile(r"SIG[A-Z]+: |PC=0x|goroutine \d+ ")  # as a program of Go begins what says nothing to its user
 ERROR_WORDS = ("error", "fatal", "cannot", "denied")
 FULL = ("no space left on device", "enospc")
 # A kernel allows so many namespaces, and where it is none says the same.
@@ -84,6 +85,8 @@ class Finished:
         lines = [line.strip() for line in printed.splitlines() if line.strip()]
         if self.found_full:
             return f"{Path(self.argv[0]).name} found no space left: free some, or point {LARGER}"
+        crash = next((number for number, line in enumerate(lines) if number and CRASH.match(line)), None)
+        lines = lines[:crash]
         errors = [line for line in lines if any(word in line.lower() for word in ERROR_WORDS)]
         detail = (errors or lines or ["it printed nothing"])[-1][:300]
         if self.returncode < 0:

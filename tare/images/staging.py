@@ -32,7 +32,8 @@ from tare.model.records.images import ImageRecord
 from tare.model.registry import environment
 
 SCRATCH = "TARE_SCRATCH"  # by machine `auto`, `always` or `never`, as `thin=auto gpu=never`
-PLACES = ("SLURM_TMPDIR", "TMPDIR")
+NODE_TMPDIR = "TARE_NODE_TMPDIR"  # what $SLURM_TMPDIR was where the job began
+PLACES = (NODE_TMPDIR, "SLURM_TMPDIR", "TMPDIR")
 PREFIX, LOCK = "tare-images-", ".lock"
 
 
@@ -122,7 +123,7 @@ def _folder(word: str) -> Path:
     """This process's folder for copies; what jobs left there that were killed with their guards goes first."""
     named = {name: os.environ[name] for name in PLACES if os.environ.get(name)}
     if not named:
-        raise UnavailableError(f"none of {', '.join(PLACES)} is set there")
+        raise UnavailableError(f"none of {', '.join(PLACES[1:])} is set there")
     name, parent = next((name, Path(value)) for name, value in named.items())
     kind = _kind(parent)
     if word == "auto" and not (shared_files.is_local(kind) and kind not in shared_files.IN_MEMORY):

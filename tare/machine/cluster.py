@@ -7,6 +7,7 @@ where a group trains, of those with it.
 
 from __future__ import annotations
 
+import getpass
 import math
 import re
 import shutil
@@ -28,6 +29,9 @@ WHERE = "config: machines"
 STATES = ("idle", "mix", "alloc", "comp", "plnd", "resv")
 SPARE = 3.0  # a job may take so many times what the plan expects of the longest: machines differ
 LEAST_MINUTES = 10
+# More small jobs than this are sent together, which costs what docs/cluster.md says. TOGETHER says it otherwise.
+MOST_ALONE = 200
+SMALL_JOBS, TOGETHER, ALONE = "TARE_SMALL_JOBS", "together", "alone"
 _TIME = re.compile(r"(?:(\d+)-)?(?:(\d+):)?(\d+):(\d+)")
 
 
@@ -268,6 +272,38 @@ def _devices(gpus: int, size: int | None) -> dict[str, int | str | None]:
     if size is None:
         return {"gpu": gpus or None}
     return {"gres": f"gpu:{gpus}"} if gpus else {"tasks": size}
+
+
+def pays_together(jobs: int, variables: Mapping[str, str]) -> bool:
+    """Whether so many small jobs are sent together, if they may.
+
+    Raises:
+        UserError: the variable that decides says something else.
+    """
+    word = variables.get(SMALL_JOBS, TOGETHER if jobs > MOST_ALONE else ALONE)
+    if word not in (TOGETHER, ALONE):
+        raise UserError(f"{SMALL_JOBS}: it is {word!r}: give `{TOGETHER}` or `{ALONE}`, or leave it out")
+    return word == TOGETHER
+
+
+def refuse_unknown_account(machine: Measured) -> None:
+    """Before anything is sent; nothing where Slurm keeps no accounts.
+
+    Raises:
+        UserError: this user may not use an account that the study names.
+    """
+    wanted = machine.nodes.account
+    if wanted is None or shutil.which("sacctmgr") is None:
+        return
+    user = getpass.getuser()
+    shows = ["show", "associations", f"user={user}", "format=account"]
+    answer = run(["sacctmgr", "--noheader", "--parsable2", *shows], timeout_s=SINFO_S)
+    known = sorted(set(answer.stdout.split())) if answer.ok else []
+    if known and wanted.lower() not in map(str.lower, known):
+        raise UserError(
+            f"{WHERE}: {machine.kind}: {user} has no account {wanted} in Slurm: name one of {', '.join(known)}, or "
+            "leave `account` out"
+        )
 
 
 def go_together(machine: Measured, node: Node, expected_s: Iterable[float]) -> bool:

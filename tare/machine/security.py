@@ -20,6 +20,7 @@ SYS_ADMIN = 21  # number of the capability with which a process is not "unprivil
 REFUSALS = (*NAMESPACES, "uid_map", "uid map", "setgroups", "re-exec")
 DENIALS = ("permission denied", "not permitted")
 FUSE = Path("/dev/fuse")
+SAYS_FUSE = re.compile(r"(?<![a-z])(?:squash|lib)?fuse")  # and not `refused`
 # What programs print that a limit of the shell keeps from memory, or from threads.
 NO_MEMORY = ("page summary memory", "cannot allocate memory", "out of memory", "failed to map segment")
 NO_THREADS = ("resource temporarily unavailable", "create new os thread", "pthread_create")
@@ -134,7 +135,7 @@ def restriction_behind(reason: str, *, in_namespace: bool = False) -> Restrictio
     said = reason.lower()
     causes: tuple[tuple[tuple[str, ...], Callable[[], Restriction | None]], ...] = (
         (("noexec", *DENIALS), noexec_cache),
-        (("fuse",), fuse_off),
+        (("",), lambda: fuse_off() if SAYS_FUSE.search(said) else None),
         (("",), lambda: switch_behind(reason, in_namespace=in_namespace)),
         (NO_MEMORY, lambda: _limited(resource.RLIMIT_AS, "address space", "-v")),
         (NO_THREADS, lambda: _limited(resource.RLIMIT_NPROC, "processes", "-u")),

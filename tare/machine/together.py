@@ -18,7 +18,7 @@ from tare.core.errors import TareError
 from tare.core.files import read_json, sha256_text, write_json
 from tare.core.progress import say
 
-MADE = Path("results/.together")
+MADE = Path("results/.together")  # with a folder for each workflow that has sent jobs
 LIST, UNFINISHED = "made.json", ".part"
 
 
@@ -52,6 +52,11 @@ def watch(outputs: Iterable[str | Path]) -> Watched:
     return Watched(paths, tuple(map(_identity, paths)))
 
 
+def made_for(workflow: str) -> Path:
+    """Where jobs keep what they made for the workflow that has sent them, whose process and start this is."""
+    return (MADE / sha256_text(workflow)[:16]).absolute()
+
+
 def put_back(folder: Path) -> None:
     """Put back what was made and has been removed since; then nothing is kept any more."""
     for place in sorted(folder.glob("*")):
@@ -64,13 +69,9 @@ def put_back(folder: Path) -> None:
             if missing:
                 say(f"{outputs[0]}: kept: it was made before another job of its group failed")
         shutil.rmtree(place, ignore_errors=True)
-    with contextlib.suppress(OSError):
-        folder.rmdir()
-
-
-def forget(folder: Path) -> None:
-    """Drop what is kept of a workflow that was killed."""
-    shutil.rmtree(folder, ignore_errors=True)
+    for empty in (folder, folder.parent):
+        with contextlib.suppress(OSError):
+            empty.rmdir()
 
 
 def _identity(path: Path) -> tuple[int, int] | None:

@@ -347,3 +347,22 @@ def test_verbose_gives_snakemakes_own_output(toy):
     done = toy("--verbose", "good.txt")
     assert "Building DAG of jobs" in done.stderr
     assert "Reason: Missing output files: good.txt" in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("job", "tail", "says"),
+    [
+        (
+            "7",
+            ["slurmstepd: error: *** JOB 7 ON n1 CANCELLED AT 2026-01-01T00:00:00 DUE TO TIME LIMIT ***"],
+            "(TIMEOUT)",
+        ),
+        ("7", ["slurmstepd: error: Detected 1 oom-kill event(s) in StepId=7.0."], "(OUT_OF_MEMORY)"),
+        ("7", ["slurmstepd: error: *** JOB 7 ON n1 CANCELLED AT 2026-01-01T00:00:00 ***"], "(CANCELLED)"),
+        ("7", ["srun: error: n1: task 0: Exited with exit code 1"], None),
+        (None, [], "TARE_SMALL_JOBS=alone"),
+    ],
+)
+def test_why_jobs_that_were_sent_as_one_failed_is_read_from_slurms_log(job, tail, says):
+    found = slurm.why_a_group_failed(job, tail)
+    assert found is None if says is None else says in found

@@ -227,3 +227,11 @@ def test_what_must_not_be_cut_short_goes_on_for_a_while_and_no_longer(tmp_path, 
     harness.send_signal(signal.SIGKILL if end == "killed" else signal.SIGINT)
     assert appears(tmp_path / "done") == "done"
     assert gone(child, within_s=20) and harness.wait(30) != 0
+
+
+def test_what_a_program_of_go_says_before_it_dumps_its_registers_is_its_reason():
+    told = "runtime/cgo: pthread_create failed: Resource temporarily unavailable\\nSIGABRT: abort\\nPC=0x1\\ngs 0x0"
+    ended = run(["sh", "-c", f"printf '{told}' >&2; exit 2"], timeout_s=10)
+    assert ended.explain() == (
+        "sh ended with status 2: runtime/cgo: pthread_create failed: Resource temporarily unavailable"
+    )

@@ -614,6 +614,7 @@ NOEXEC, NO_FUSE, NO_SPACE, NO_THREADS = "(noexec)", "/fuse is missing", "limits 
         ("fatal error: failed to reserve page summary memory", True, NO_SPACE),
         ("fork: Resource temporarily unavailable", True, NO_THREADS),
         ("error: too tight", True, None),
+        ("the connection to localhost:8080 was refused", True, None),
         ("'noexec' mount option set on /home", False, None),
         ("squashfuse_ll exited: fuse: device not found", False, None),
         ("fatal error: failed to reserve page summary memory", False, None),

@@ -1,10 +1,12 @@
 """What a job of a group has made outlives the failure of another."""
 
+import contextlib
 import shutil
 from pathlib import Path
 
 import pytest
 
+from tare.core.errors import UserError
 from tare.machine import cluster, together
 from tare.model.studies.machines import Measured, Nodes
 
@@ -25,11 +27,11 @@ def test_what_was_removed_is_put_back_as_it_was(tmp_path, monkeypatch):
     """From wherever: Snakemake has left the folder of its workflow when its process ends."""
     watched = together.watch(["a.json", "traces"])
     made("a.json", "traces/trace.json")
-    watched.keep(together.MADE)
+    made_in = together.made_for("1:2")
+    watched.keep(made_in)
     then = Path("a.json").stat()
     Path("a.json").unlink()
     shutil.rmtree("traces")
-    made_in = together.MADE.absolute()
     (tmp_path / "elsewhere").mkdir()
     monkeypatch.chdir(tmp_path / "elsewhere")
     together.put_back(made_in)
@@ -42,10 +44,10 @@ def test_what_was_removed_is_put_back_as_it_was(tmp_path, monkeypatch):
 def test_what_is_there_is_left_alone():
     watched = together.watch(["a.json"])
     made("a.json")
-    watched.keep(together.MADE)
+    watched.keep(together.made_for("1:2"))
     Path("a.json").unlink()
     Path("a.json").write_text("anew")
-    together.put_back(together.MADE)
+    together.put_back(together.made_for("1:2"))
     assert Path("a.json").read_text() == "anew" and not together.MADE.exists()
 
 
@@ -55,15 +57,15 @@ def test_a_job_that_has_not_made_all_keeps_nothing(later):
     made("b.json")
     watched = together.watch(["a.json", "b.json"])
     made(*later)
-    watched.keep(together.MADE)
+    watched.keep(together.made_for("1:2"))
     assert not together.MADE.exists()
 
 
 def test_one_that_was_killed_as_it_kept_is_passed_over():
-    place = together.MADE / "0123"
+    place = together.made_for("1:2") / "0123"
     place.mkdir(parents=True)
     (place / together.LIST).write_text('{"outputs": ["gone.json"]}')
-    together.put_back(together.MADE)
+    together.put_back(together.made_for("1:2"))
     assert not Path("gone.json").exists() and not together.MADE.exists()
 
 
@@ -72,3 +74,52 @@ def test_jobs_go_together_where_the_sum_of_their_limits_may_be_taken(minutes, fi
     node = cluster.Node(name="n1", cpus=4, memory_mib=1000, gres="", minutes=minutes, features=(), state="idle")
     machine = Measured(kind="thin", nodes=Nodes(partition="thin"))
     assert cluster.go_together(machine, node, [1.0, 400.0, 0.0]) is fits, "10, 20 and 10 minutes"
+
+
+def test_what_another_workflow_keeps_is_left_to_it():
+    watched = together.watch(["a.json"])
+    made("a.json")
+    watched.keep(together.made_for("1:2"))
+    Path("a.json").unlink()
+    together.put_back(together.made_for("3:4"))
+    assert not Path("a.json").exists()
+    together.put_back(together.made_for("1:2"))
+    assert Path("a.json").exists()
+
+
+@pytest.mark.parametrize(
+    ("jobs", "variables", "pays"),
+    [
+        (200, {}, False),
+        (201, {}, True),
+        (9, {"TARE_SMALL_JOBS": "together"}, True),
+        (999, {"TARE_SMALL_JOBS": "alone"}, False),
+    ],
+)
+def test_small_jobs_go_together_where_there_are_many_or_as_it_is_said(jobs, variables, pays):
+    assert cluster.pays_together(jobs, variables) is pays
+
+
+def test_a_word_that_says_neither_is_refused():
+    with pytest.raises(UserError, match="TARE_SMALL_JOBS: it is 'both': give `together` or `alone`"):
+        cluster.pays_together(1, {"TARE_SMALL_JOBS": "both"})
+
+
+@pytest.mark.parametrize(
+    ("account", "told", "refused"),
+    [
+        ("mine", r"mine\nother\n", None),
+        ("Mine", r"mine\nother\n", None),
+        ("mine", "", None),
+        (None, r"other\n", None),
+        ("mine", r"other\nother\nthird\n", "has no account mine in Slurm: name one of other, third"),
+    ],
+)
+def test_an_account_that_slurm_does_not_know_of_this_user_is_refused(tmp_path, monkeypatch, account, told, refused):
+    sacctmgr = tmp_path / "sacctmgr"
+    sacctmgr.write_text(f"#!/bin/sh\nprintf '{told}'\n")
+    sacctmgr.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
+    machine = Measured(kind="thin", nodes=Nodes(partition="thin", account=account))
+    with pytest.raises(UserError, match=refused) if refused else contextlib.nullcontext():
+        cluster.refuse_unknown_account(machine)
