@@ -40,6 +40,7 @@ BEYOND = (
     "conformance/test_other_stack.py::test_it_trains_",
     "conformance/test_other_stack.py::test_its_first_loss_",
     "conformance/test_planted.py",
+    "conformance/test_restrictions.py",
     "conformance/test_settings.py",
     "conformance/test_shared.py",
     "conformance/test_slicing_truths.py",
