@@ -91,9 +91,10 @@ def refusing(function):
 
 # Whether this is a job of a workflow elsewhere, which reads the rules again on the node that it was sent to.
 SENT = alone.WORKFLOW in os.environ
-SENDER = os.environ.get(alone.WORKFLOW)
 # What measures ends with the workflow that started it, however that ends.
 os.environ[alone.WORKFLOW] = alone.process_stamp(os.getpid())
+if not SENT:  # of all workflows that a job is in, the first
+    os.environ[together.SENDER] = os.environ[alone.WORKFLOW]
 
 
 def checkout_file(name):
@@ -400,16 +401,14 @@ def group_of(rule):
 def kept(wildcards, output):
     """A parameter that is not noted: on a node, what a small job makes is kept until the workflow that sent it ends."""
     if SENT and NODES and not AS_MODULE:
-        atexit.register(together.watch(output).keep, together.made_for(SENDER))
+        atexit.register(together.watch(output).keep, together.made_for())
     return ""
 
 
 def attend_to_groups():
     """Put back at the end what was kept of this workflow."""
     if NODES and not SENT:
-        atexit.register(
-            together.put_back, together.made_for(os.environ[alone.WORKFLOW])
-        )
+        atexit.register(together.put_back, together.made_for())
 
 
 if SENT and NODES:

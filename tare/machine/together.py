@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import os
 import shutil
+import time
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,6 +20,8 @@ from tare.core.files import read_json, sha256_text, write_json
 from tare.core.progress import say
 
 MADE = Path("results/.together")  # with a folder for each workflow that has sent jobs
+SENDER = "TARE_SENDER"  # process and start of the workflow that has sent a job
+OLD_S = 14 * 86400.0  # for which what is kept of a workflow that was killed stays
 LIST, UNFINISHED = "made.json", ".part"
 
 
@@ -52,9 +55,9 @@ def watch(outputs: Iterable[str | Path]) -> Watched:
     return Watched(paths, tuple(map(_identity, paths)))
 
 
-def made_for(workflow: str) -> Path:
-    """Where jobs keep what they made for the workflow that has sent them, whose process and start this is."""
-    return (MADE / sha256_text(workflow)[:16]).absolute()
+def made_for() -> Path:
+    """Where jobs keep what they made for the workflow that has sent them."""
+    return (MADE / sha256_text(os.environ.get(SENDER, ""))[:16]).absolute()
 
 
 def put_back(folder: Path) -> None:
@@ -69,6 +72,10 @@ def put_back(folder: Path) -> None:
             if missing:
                 say(f"{outputs[0]}: kept: it was made before another job of its group failed")
         shutil.rmtree(place, ignore_errors=True)
+    for other in folder.parent.glob("*"):
+        with contextlib.suppress(OSError):
+            if time.time() - other.stat().st_mtime > OLD_S:
+                shutil.rmtree(other)
     for empty in (folder, folder.parent):
         with contextlib.suppress(OSError):
             empty.rmdir()

@@ -1,6 +1,7 @@
 """What a job of a group has made outlives the failure of another."""
 
 import contextlib
+import os
 import shutil
 from pathlib import Path
 
@@ -27,7 +28,7 @@ def test_what_was_removed_is_put_back_as_it_was(tmp_path, monkeypatch):
     """From wherever: Snakemake has left the folder of its workflow when its process ends."""
     watched = together.watch(["a.json", "traces"])
     made("a.json", "traces/trace.json")
-    made_in = together.made_for("1:2")
+    made_in = together.made_for()
     watched.keep(made_in)
     then = Path("a.json").stat()
     Path("a.json").unlink()
@@ -44,10 +45,10 @@ def test_what_was_removed_is_put_back_as_it_was(tmp_path, monkeypatch):
 def test_what_is_there_is_left_alone():
     watched = together.watch(["a.json"])
     made("a.json")
-    watched.keep(together.made_for("1:2"))
+    watched.keep(together.made_for())
     Path("a.json").unlink()
     Path("a.json").write_text("anew")
-    together.put_back(together.made_for("1:2"))
+    together.put_back(together.made_for())
     assert Path("a.json").read_text() == "anew" and not together.MADE.exists()
 
 
@@ -57,15 +58,15 @@ def test_a_job_that_has_not_made_all_keeps_nothing(later):
     made("b.json")
     watched = together.watch(["a.json", "b.json"])
     made(*later)
-    watched.keep(together.made_for("1:2"))
+    watched.keep(together.made_for())
     assert not together.MADE.exists()
 
 
 def test_one_that_was_killed_as_it_kept_is_passed_over():
-    place = together.made_for("1:2") / "0123"
+    place = together.made_for() / "0123"
     place.mkdir(parents=True)
     (place / together.LIST).write_text('{"outputs": ["gone.json"]}')
-    together.put_back(together.made_for("1:2"))
+    together.put_back(together.made_for())
     assert not Path("gone.json").exists() and not together.MADE.exists()
 
 
@@ -76,15 +77,23 @@ def test_jobs_go_together_where_the_sum_of_their_limits_may_be_taken(minutes, fi
     assert cluster.go_together(machine, node, [1.0, 400.0, 0.0]) is fits, "10, 20 and 10 minutes"
 
 
-def test_what_another_workflow_keeps_is_left_to_it():
+def test_what_another_workflow_keeps_is_left_to_it_but_for_what_is_old(monkeypatch):
     watched = together.watch(["a.json"])
     made("a.json")
-    watched.keep(together.made_for("1:2"))
+    monkeypatch.setenv(together.SENDER, "1:2")
+    first = together.made_for()
+    watched.keep(first)
     Path("a.json").unlink()
-    together.put_back(together.made_for("3:4"))
-    assert not Path("a.json").exists()
-    together.put_back(together.made_for("1:2"))
+    monkeypatch.setenv(together.SENDER, "3:4")
+    together.put_back(together.made_for())
+    assert not Path("a.json").exists() and first.exists()
+    together.put_back(first)
     assert Path("a.json").exists()
+    watched.keep(first)
+    first.mkdir(parents=True, exist_ok=True)
+    os.utime(first, (0, 0))
+    together.put_back(together.made_for())
+    assert not together.MADE.exists()
 
 
 @pytest.mark.parametrize(
