@@ -27,7 +27,7 @@ from tare.model.studies.layout import SEALED
 from tare.model.studies.study import WorkloadSettings
 from tare.stats.fits import step_values
 
-pytestmark = pytest.mark.runtime
+pytestmark = [pytest.mark.runtime, pytest.mark.timeout(1800)]  # of the campaign, on a machine that does much else
 WORKLOAD = "mnist_cnn"
 STEPS = {"levels": ["steady", "default"], "replicates": 1, "warmup_steps": 2, "seconds": 0.4}
 
@@ -76,7 +76,6 @@ def own(measured, forms, env_name):
     return [unit.launches[env_name] for unit in measured.units if unit.voided is None]
 
 
-@pytest.mark.timeout(900)
 def test_every_launch_succeeds_whole_and_in_slices(own, measured):
     if measured.plan.slicing_refused:
         pytest.skip(measured.plan.slicing_refused)

@@ -175,7 +175,7 @@ def test_whatever_is_killed_each_unit_is_measured_once(folder):
     for number in range(KILLS):
         running = report(folder)
         part = "command" if number < len(VICTIMS) else "launch"
-        wait_for(partial(has_begun, running, part), 60, "nothing was started")
+        wait_for(partial(has_begun, running, part), 180, "nothing was started")
         time.sleep(chance.uniform(0, 0.8))
         victim = VICTIMS[number % len(VICTIMS)]
         killed.append((victim, kill(running, victim)))
