@@ -52,8 +52,8 @@ smoke: ## the whole workflow on small settings
 # Tests give commands of make themselves, which are not to see what was said of this one.
 WORKERS ?= 3
 test: setup-test ## what the tests need, then those that meet everything at least once (ALL=1: all, as many as begin in MINUTES)
-	@env -u MAKEFLAGS -u MAKELEVEL -u ALL -u MINUTES -u PYTEST_ARGS TARE_TEST_ALL=$(ALL) TARE_TEST_MINUTES=$(MINUTES) \
-		.venv/bin/python -m pytest -n $(WORKERS) $(PYTEST_ARGS)
+	@unset MAKEFLAGS MAKELEVEL ALL MINUTES PYTEST_ARGS; export TARE_TEST_ALL=$(ALL) TARE_TEST_MINUTES=$(MINUTES); \
+		.venv/bin/python -m pytest --cache-clear -n $(WORKERS) $(PYTEST_ARGS) || .venv/bin/python tests/again.py $$?
 
 test-quick: ## unit tests without runtimes, images and network; it says what it leaves out
 	@$(NEED_PYTHON)

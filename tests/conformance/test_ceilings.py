@@ -4,10 +4,11 @@ Both on one core by turns, the best of each of four repetitions, or of two where
 ten where a program differs from itself by more than the tenth. Their median counts, or the best that each program
 ever had: whatever else a machine does takes from either, and gives to none. Memory and the last cache are shared
 with other machines, which do so for seconds or hours: there what each program differs from itself is added to the
-tenth, up to a bound.
+tenth, up to a bound. Where each differs from itself by more than UNTOLD, nothing is compared, and the test is skipped.
 """
 
 import statistics
+import time
 
 import likwid
 import pytest
@@ -23,7 +24,10 @@ AGREE = 0.10
 # 4/3 (triad) or 3/2 (copy) apart; on a busy machine each program was up to 40% behind its own best, and their bests
 # 1.2 apart.
 SHARED = {"L3": 0.50, "DRAM": 0.30}
+# Runs of one program of which half are less than half as fast as its best say nothing about another program.
+UNTOLD = 0.5
 ATTEMPTS = 5
+TRIES_S = 120.0
 REPETITIONS = 4
 # A product has to load, pack and store its matrices as well, which likwid's peak in registers has not: it has 0.75
 # of it on an Intel Xeon, at 512, 1024 and 2048. Kernels for half the width would have 0.5.
@@ -51,22 +55,28 @@ def alone(one_process):
 
 @pytest.mark.parametrize("kernel", ["copy", "triad"])
 @pytest.mark.parametrize("level", ["L2", "L3", "DRAM"])
-@pytest.mark.timeout(180)
+@pytest.mark.timeout(600)
 def test_bandwidth_agrees_with_likwid_bench(level, kernel, alone):
     size = likwid.sizes(facts.describe()["cpu_caches_bytes"])[level]
     tries: list[likwid.Comparison] = []
     best = None
-    while len(tries) < ATTEMPTS or (len(tries) < 2 * ATTEMPTS and likwid.noise_of(tries) > AGREE):
+    until = time.monotonic() + TRIES_S
+    while len(tries) < ATTEMPTS or (
+        len(tries) < 2 * ATTEMPTS and likwid.noise_of(tries) > AGREE and time.monotonic() < until
+    ):
         tries.append(alone(likwid.compare_bandwidth, kernel, size, REPETITIONS, likwid.MATCH[kernel], AGREE))
         best = tries[-1].joined(best)
         print(tries[-1], f"{tries[-1].ratio:.3f}, best by best {best.ratio:.3f}")
         if likwid.agree(tries, AGREE, AGREE) or abs(best.ratio - 1) <= AGREE:
             return
-    assert likwid.agree(tries, AGREE, SHARED.get(level, AGREE)), (
+    said = (
         f"{kernel} at {size} B ({level}) of likwid-bench's {tries[-1].likwid_kernel}: "
         + ", ".join(f"{tried.ratio:.2f} (noise {tried.noise:.0%})" for tried in tries)
         + f"; best by best {best.ratio:.2f}"
     )
+    if likwid.noise_of(tries) > UNTOLD:
+        pytest.skip(f"neither program agrees with itself here: {said}")
+    assert likwid.agree(tries, AGREE, SHARED.get(level, AGREE)), said
 
 
 @pytest.mark.parametrize(

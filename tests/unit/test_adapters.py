@@ -150,7 +150,7 @@ def test_apptainer_refuses_a_mount_that_was_not_asked_for(level, kind, seen):
 
 
 def test_two_builds_of_one_image_at_once_do_not_take_each_others_file(tmp_path, monkeypatch):
-    both = threading.Barrier(2, timeout=20)
+    both = threading.Barrier(2, timeout=180)
 
     def build(argv, **_):
         Path(argv[4]).write_text("whole")
