@@ -4,7 +4,7 @@ Both on one core by turns, the best of each of four repetitions, or of two where
 ten where a program differs from itself by more than the tenth. Their median counts, or the best that each program
 ever had: whatever else a machine does takes from either, and gives to none. Memory and the last cache are shared
 with other machines, which do so for seconds or hours: there what each program differs from itself is added to the
-tenth, up to a bound. Where each differs from itself by more than UNTOLD, nothing is compared, and the test is skipped.
+tenth, up to a bound. Where each differs from itself by more than UNTOLD, nothing is compared: the test is skipped.
 """
 
 import statistics
