@@ -19,6 +19,7 @@ from typing import Any
 
 from asked import conditions
 
+from tare.experiments.designs import LARGEST_PAD_BYTES
 from tare.experiments.orders import balanced_orders
 from tare.experiments.sliced import waits
 from tare.launch.place import Site
@@ -62,8 +63,8 @@ def threads():
 def storm():
     for _ in range(40): subprocess.run(["/bin/sh", "-c", ":"])
     work(TURNS / 4)
-def pages():
-    for _ in range(20):
+def pages():  # long enough that what its thread did before the job began is little of it
+    for _ in range(100):
         with mmap.mmap(-1, 1 << 24) as memory:
             for at in range(0, 1 << 24, 4096): memory[at] = 1
 def workers():
@@ -86,9 +87,11 @@ def timer():
     one = threading.Event()
     threading.Thread(target=lambda: [one.wait(0.02) for _ in range(50)]).start()
     work(TURNS / 2)
-def path_ns():  # of this thread, so far: on a processor, or waiting for one
+def times_ns():  # of this thread, so far: on a processor, and waiting for one
     with open("/proc/thread-self/schedstat") as handle:
-        return sum(map(int, handle.read().split()[:2]))
+        return [int(number) for number in handle.read().split()[:2]]
+def path_ns():
+    return sum(times_ns())
 
 @contextlib.contextmanager
 def waiting():  # for others: what wakes this thread meanwhile costs no time
@@ -97,9 +100,9 @@ def waiting():  # for others: what wakes this thread meanwhile costs no time
     beside_ns.append(before - path_ns())
 
 beside, beside_ns = [], []
-began_ns = path_ns()
+start_ns = times_ns()[0]
 globals()[job["name"]](*job["arguments"])
-print(json.dumps({"path_ns": path_ns() + max(beside, default=0) + sum(beside_ns), "began_ns": began_ns}))
+print(json.dumps({"path_ns": path_ns() + max(beside, default=0) + sum(beside_ns), "start_ns": start_ns}))
 """
 
 
@@ -152,23 +155,28 @@ class Bench:
     turns: int
     turns_per_s: float = 2e4
 
-    def order(self, truth: Truth) -> Order:
+    def order(self, truth: Truth, pad_bytes: int = 0) -> Order:
         values = {
             **{"name": truth.name, "arguments": truth.arguments, "turns": self.turns},
             **{"turns_per_s": self.turns_per_s, "sleeps": SLEEPS, "sleep_s": SLEEP_S, "piece_s": PIECE_S},
         }
         argv = [self.site.interpreter, "-I", "-S", "-c", SCRIPT, json.dumps(values)]
-        return Order(site=self.site, program=CommandProgram(argv), conditions=CONDITIONS)
+        program = CommandProgram(argv)
+        return Order(site=self.site, program=program, conditions=CONDITIONS, pad_bytes=pad_bytes)
 
     def run(self, truths: Mapping[str, Truth], seed: str, pace: Pace | None) -> Round:
-        """A round of jobs, sliced or one after the other. They start in random order: a job may stay on its CPU."""
+        """A round of jobs, sliced or one after the other.
+
+        They start in random order, since a job may stay on its CPU, with pads as launches of a campaign have them:
+        where its memory lies would else follow from what a job is called.
+        """
         generator = random.Random(seed)
         names = generator.sample(list(truths), len(truths))
         if pace is not None:
             orders = balanced_orders(len(truths), generator)
         else:
             orders = itertools.repeat(range(len(truths)))
-        asked = {name: self.order(truths[name]) for name in names}
+        asked = {name: self.order(truths[name], generator.randrange(LARGEST_PAD_BYTES)) for name in names}
         return run_launches(asked, Way(pace=pace, orders=orders, seed=seed))
 
 
@@ -226,8 +234,8 @@ def path_s(record: LaunchRecord) -> float:
 
 
 def start_s(record: LaunchRecord) -> float:
-    """The same before a job's work: the start of its interpreter."""
-    return float(json.loads((record.stdout or "").splitlines()[-1])["began_ns"]) / 1e9
+    """For how long it was on a processor before its work, as it says: the start of its interpreter."""
+    return float(json.loads((record.stdout or "").splitlines()[-1])["start_ns"]) / 1e9
 
 
 def cpu_s(record: LaunchRecord) -> float:
@@ -243,18 +251,19 @@ def switch_s(plains: Sequence[LaunchRecord]) -> float:
     return over_s / sum(len(slices.began_us) for slices in found)
 
 
-def undisturbed_s(record: LaunchRecord, each_s: float) -> float:
-    """Own time of a job with one thread without what it waited for a processor, and what its slices cost."""
+def work_s(record: LaunchRecord, each_s: float) -> float:
+    """Own time of a one-threaded job from its work on, without what it waited for a processor and slices cost."""
     assert record.slices is not None
     delay_s = path_s(record) - cpu_s(record)
-    return record.slices.body_s - delay_s - each_s * len(record.slices.began_us)
+    return record.slices.body_s - start_s(record) - delay_s - each_s * len(record.slices.began_us)
 
 
 def effects(bench: Bench, rounds: int, truths: Mapping[str, Truth] = PLANTED) -> dict[str, Found]:
     """Sliced rounds of planted effects, two plain jobs in each; by how many percent each effect is off.
 
-    The start of the interpreter is part of every job, and no part of what was planted. Rounds are paced as those of
-    a campaign are: by the medians of the sliced rounds before.
+    The start of the interpreter is no part of it: of jobs that share its files, the first that runs in a round has
+    to bring them into the processor's caches, which was seen to take 20 to 45 ms, and the others find them there.
+    Rounds are paced as those of a campaign are: by the medians of the sliced rounds before.
     """
     both = {"plain": PLAIN, "plain again": PLAIN}
     jobs = {**both, **truths}
@@ -274,12 +283,10 @@ def effects(bench: Bench, rounds: int, truths: Mapping[str, Truth] = PLANTED) ->
             assert truth.share is not None
             plains, planted = [one.records[plain] for plain in both], one.records[name]
             each_s = switch_s(plains)
-            plain_s = math.exp(statistics.fmean(math.log(undisturbed_s(plain, each_s)) for plain in plains))
-            plain_cpu_s = statistics.fmean(map(cpu_s, plains))
-            added_s = truth.share * (plain_s - statistics.fmean(map(start_s, plains)))
-            found[name].values.append(100 * math.log(undisturbed_s(planted, each_s) / (plain_s + added_s)))
-            added_s = truth.share * (plain_cpu_s - statistics.fmean(map(start_s, plains)))
-            found[name].cpu.append(100 * math.log(cpu_s(planted) / (plain_cpu_s + added_s)))
+            expected_s = (1 + truth.share) * statistics.fmean(work_s(plain, each_s) for plain in plains)
+            expected_cpu_s = (1 + truth.share) * statistics.fmean(cpu_s(plain) - start_s(plain) for plain in plains)
+            found[name].values.append(100 * math.log(work_s(planted, each_s) / expected_s))
+            found[name].cpu.append(100 * math.log((cpu_s(planted) - start_s(planted)) / expected_cpu_s))
     return found
 
 
