@@ -222,7 +222,7 @@ class _Graph:
                 "name": "The run of Snakemake",
                 "instrument": _ref(ENGINE),
                 "result": _ref(RUN_ACTION),
-                "object": [_ref(_path(config)), *(_ref(one["@id"]) for one in controls)],
+                "object": [_ref(one["@id"]) for one in controls],
             },
         ]
 

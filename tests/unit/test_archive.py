@@ -302,7 +302,7 @@ def test_an_archive_with_any_byte_changed_is_opened_or_is_one_line(tmp_path):
         except (IntegrityError, UserError) as error:
             refusals += 1
             assert str(error).isprintable() and "\n" not in str(error)
-    assert refusals > 0.8 * len(data)
+    assert refusals > 0.6 * len(data)
 
 
 @pytest.mark.parametrize(
