@@ -98,7 +98,7 @@ def departures(stamp: Stamp, plan: Plan) -> list[str]:
     elif changed := _differing(_wanted(stamp, plan), plan.part):
         lines.append(f"the study differs in {_some(changed)}")
     here = closure.programs(closure.analysis())
-    paths = _measuring(plan)
+    paths = measuring(plan)
     stamped = {path: stamp.programs.get(path, "missing") for path in paths}
     if closure.listed_sha256(stamped) != plan.code_sha256:
         other = [path for path, sha in closure.programs(paths).items() if stamped[path] != sha]
@@ -108,7 +108,7 @@ def departures(stamp: Stamp, plan: Plan) -> list[str]:
     return lines
 
 
-def _measuring(plan: Plan) -> tuple[str, ...]:
+def measuring(plan: Plan) -> tuple[str, ...]:
     """Paths of what measured a campaign."""
     names = arms.used(plan.launch_names, _arm_of(plan))
     if plan.is_command:

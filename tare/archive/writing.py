@@ -1,0 +1,164 @@
+"""Archives are written: equal results and programs give equal bytes, by the same version of zlib."""
+
+from __future__ import annotations
+
+import hashlib
+import zipfile
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from tare import __version__
+from tare.archive import crate
+from tare.archive.members import (
+    CRATE,
+    INDEX,
+    MOST_BYTES,
+    MOST_MEMBERS,
+    Index,
+    Member,
+    collect,
+    machines_of,
+    results_folders,
+)
+from tare.core.errors import IntegrityError, UserError
+from tare.core.files import atomic_path, sha256_file
+from tare.model import closure, former
+from tare.model.records.campaigns import Plan
+from tare.model.studies import layout
+from tare.model.studies.stamps import measuring, stamp_of
+from tare.model.studies.study import Study
+
+SUFFIX = ".zip"  # by which validators of crates know a file
+EPOCH = (1980, 1, 1, 0, 0, 0)  # the time of every member
+UNIX = 3  # the system whose modes members have
+FILE_MODE, FOLDER_MODE = 0o100644, 0o40755
+FOLDER_SIGN = 0x10  # of a folder, as other systems know it
+CHUNK = 1 << 20
+NEEDED = ("tables", "report")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Written:
+    """An archive that was written."""
+
+    path: Path
+    sha256: str
+    bytes: int
+    members: int
+    machines: tuple[str, ...]
+    notes: tuple[str, ...]  # what it lacks, one line each
+
+
+def write(study: Study, out: Path) -> Written:
+    """Write the archive of a study whose results lie below the working directory.
+
+    Raises UserError: nothing of the study was finished here, `out` is no place for it, or a file is none that can
+    be archived. IntegrityError: a campaign or the ledger is damaged, or a file changed meanwhile.
+    """
+    if out.suffix != SUFFIX:
+        raise UserError(f"--out {out}: an archive's name ends with {SUFFIX}")
+    former.refuse_campaigns(layout.CAMPAIGNS / study.study)
+    machines = machines_of(study.study)
+    campaigns = crate.campaigns_of(study.study, machines)
+    if not any(one.sealed for one in campaigns):
+        raise UserError(
+            f"no campaign in {layout.CAMPAIGNS / study.study} has been finished: run the study {study.study} first"
+        )
+    sources = collect(study, machines)
+    if out.resolve() in {source.resolve() for source in sources.values() if isinstance(source, Path)}:
+        raise UserError(f"--out {out} is among the files that would be archived: name another place")
+    members = {name: _member(source) for name, source in sources.items()}
+    _refuse_too_large(members)
+    programs = stamp_of(study, "", None).programs
+    remade = tuple(one.folder.as_posix() for one in campaigns if not _measured_by(programs, one.plan))
+    index = Index(
+        tare=__version__,
+        study=study.study,
+        machines=tuple(machines),
+        members=members,
+        programs=programs,
+        remade=remade,
+    )
+    sources[INDEX] = index.text().encode()
+    sources[CRATE] = crate.text(study, campaigns, {**members, INDEX: _member(sources[INDEX])}).encode()
+    with atomic_path(out) as temporary:
+        _write(sources, members, temporary)
+    return Written(
+        path=out,
+        sha256=sha256_file(out),
+        bytes=out.stat().st_size,
+        members=len(sources),
+        machines=index.machines,
+        notes=tuple(_notes(study, campaigns, index)),
+    )
+
+
+def _member(source: Path | bytes) -> Member:
+    if isinstance(source, bytes):
+        return Member(sha256=hashlib.sha256(source).hexdigest(), bytes=len(source))
+    return Member(sha256=sha256_file(source), bytes=source.stat().st_size)
+
+
+def _refuse_too_large(members: Mapping[str, Member]) -> None:
+    size = sum(one.bytes for one in members.values())
+    if size > MOST_BYTES or len(members) > MOST_MEMBERS:
+        largest = max(members, key=lambda name: members[name].bytes)
+        raise UserError(
+            f"{len(members)} files of {size / 1e6:.0f} MB are more than an archive holds ({MOST_MEMBERS} files, "
+            f"{MOST_BYTES / 1e6:.0f} MB); the largest is {largest}"
+        )
+
+
+def _measured_by(programs: Mapping[str, str], plan: Plan) -> bool:
+    """Whether a campaign was measured by these programs."""
+    try:
+        paths = measuring(plan)
+    except UserError:  # an environment or a workload of it is no longer there
+        return False
+    return closure.listed_sha256({path: programs.get(path, "") for path in paths}) == plan.code_sha256
+
+
+def _write(sources: Mapping[str, Path | bytes], members: Mapping[str, Member], path: Path) -> None:
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
+        for name in sorted([*sources, *crate.folders_of(sources)]):
+            source = sources.get(name)
+            if source is None:
+                archive.writestr(_info(name, FOLDER_MODE << 16 | FOLDER_SIGN, zipfile.ZIP_STORED), b"")
+            elif isinstance(source, bytes):
+                archive.writestr(_info(name, FILE_MODE << 16), source)
+            else:
+                _copy(archive, name, source, members[name])
+
+
+def _info(name: str, mode: int, compression: int = zipfile.ZIP_DEFLATED) -> zipfile.ZipInfo:
+    info = zipfile.ZipInfo(name, EPOCH)
+    info.create_system, info.external_attr, info.compress_type = UNIX, mode, compression
+    return info
+
+
+def _copy(archive: zipfile.ZipFile, name: str, source: Path, member: Member) -> None:
+    digest = hashlib.sha256()
+    with source.open("rb") as read, archive.open(_info(name, FILE_MODE << 16), "w") as written:
+        while chunk := read.read(CHUNK):
+            digest.update(chunk)
+            written.write(chunk)
+    if digest.hexdigest() != member.sha256:
+        raise IntegrityError(f"{source} changed while it was archived: call it again when nothing measures here")
+
+
+def _notes(study: Study, campaigns: Sequence[crate.Campaign], index: Index) -> list[str]:
+    """What an archive lacks."""
+    base, *others = results_folders(study.study, list(index.machines))
+    folders = [folder / name for folder in (base, *filter(Path.exists, others)) for name in NEEDED]
+    lacking = [
+        path for path in folders if not any(name.startswith(f"{path.as_posix()}/") for name in index.members)
+    ]
+    notes = [f"it has no {path}: `make report` makes it" for path in lacking]
+    notes += [f"{one.folder} was not finished" for one in campaigns if one.sealed is None]
+    if index.remade:
+        notes.append(
+            f"other programs than those here measured {len(index.remade)} of {len(campaigns)} campaigns, such as "
+            f"{index.remade[0]}"
+        )
+    return notes

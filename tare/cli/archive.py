@@ -1,0 +1,34 @@
+"""`tare archive`: one file from a study, which others can check."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+from typing import Any
+
+
+def add(subparsers: Any) -> None:
+    """Add this group's commands."""
+    parser = subparsers.add_parser("archive", help="one file with all results of a study and the programs of it")
+    parser.add_argument(
+        "study", nargs="?", default="config/config.yaml", help="a study file, or the study as inline JSON"
+    )
+    parser.add_argument("--out", type=Path, help="the file to write (default <study>.zip in this folder)")
+    parser.set_defaults(run=run_archive)
+
+
+def run_archive(arguments: argparse.Namespace) -> None:
+    """`tare archive`."""
+    from tare.archive.writing import SUFFIX, write
+    from tare.core.progress import say
+    from tare.model.studies.study import load_checked
+
+    study = load_checked(arguments.study)
+    written = write(study, arguments.out or Path(f"{study.study}{SUFFIX}"))
+    say(
+        f"{written.path}: {written.members} files of {study.study} on {', '.join(written.machines)}, "
+        f"{written.bytes / 1e6:.1f} MB"
+    )
+    say(f"sha256 {written.sha256}")
+    for note in written.notes:
+        say(note)
