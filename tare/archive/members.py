@@ -144,7 +144,7 @@ def collect(study: Study, machines: list[str]) -> dict[str, Path | bytes]:
     found[study_file(study.study)] = yaml.safe_dump(study.to_json(), allow_unicode=True).encode()
     for name, source in found.items():
         if reason := wrong_name(name):
-            raise UserError(f"{source!s}: {reason}: rename it, or move it away")
+            raise UserError(f"{name!r}: {reason}: rename it, or move it away")
         if isinstance(source, Path) and (source.is_symlink() or not source.is_file()):
             raise UserError(f"{source} is no plain file: put a copy in its place, or move it away")
     return found

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import zipfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -70,7 +70,7 @@ def write(study: Study, out: Path) -> Written:
         raise UserError(f"--out {out} is among the files that would be archived: name another place")
     members = {name: _member(source) for name, source in sources.items()}
     _refuse_too_large(members)
-    programs = stamp_of(study, "", None).programs
+    programs = _programs(study, [one.plan for one in campaigns])
     remade = tuple(one.folder.as_posix() for one in campaigns if not _measured_by(programs, one.plan))
     index = Index(
         tare=__version__,
@@ -110,13 +110,15 @@ def _refuse_too_large(members: Mapping[str, Member]) -> None:
         )
 
 
+def _programs(study: Study, plans: Iterable[Plan]) -> dict[str, str]:
+    """Hash of each program that measures or judges the study, and of those that measure what was planned."""
+    paths = {*stamp_of(study, "", None).programs, *(path for plan in plans for path in measuring(plan))}
+    return closure.programs(sorted(paths))
+
+
 def _measured_by(programs: Mapping[str, str], plan: Plan) -> bool:
     """Whether a campaign was measured by these programs."""
-    try:
-        paths = measuring(plan)
-    except UserError:  # an environment or a workload of it is no longer there
-        return False
-    return closure.listed_sha256({path: programs.get(path, "") for path in paths}) == plan.code_sha256
+    return closure.listed_sha256({path: programs[path] for path in measuring(plan)}) == plan.code_sha256
 
 
 def _write(sources: Mapping[str, Path | bytes], members: Mapping[str, Member], path: Path) -> None:

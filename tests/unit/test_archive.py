@@ -145,7 +145,8 @@ def test_a_plan_of_todays_programs_was_measured_by_them(whole):
     own = plan.replace(code_sha256=closure.programs_sha256(paths))
     assert writing._measured_by(programs, own)
     assert not writing._measured_by({**programs, "tare/launch/run.py": "0" * 64}, own)
-    assert not writing._measured_by({}, own)
+    gone = own.replace(workload="gone")
+    assert not writing._measured_by(programs, gone)
 
 
 # --- the command

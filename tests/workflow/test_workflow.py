@@ -16,6 +16,7 @@ from beside import MINE, POOR
 from matrix import in_turn
 from project import PROFILE, ROUNDS, code_blocks, snakemake, tare
 
+from tare.archive.reading import index_of, opened
 from tare.experiments.alone import LOCKS
 from tare.model.journals.sealed import read_sealed
 
@@ -310,6 +311,19 @@ def test_headlines_come_first_and_are_told_when_they_are_sealed(smoke):
     everyone = "apptainer+charliecloud+docker+host"
     for later in ("kernels, operators and files", "batch sweep on", "start every environment", PROFILE):
         assert at(f"{ROUNDS}, {everyone}") < at(later), later
+
+
+def test_the_study_is_archived_with_the_programs_that_measured_it(smoke, tmp_path):
+    done = tare(smoke, "archive", "config/smoke.yaml", "--out", str(tmp_path / "smoke.zip"))
+    assert done.returncode == 0, done.stderr
+    with opened(tmp_path / "smoke.zip") as root:
+        index = index_of(root)
+        assert (index.machines, index.remade) == (("box",), ())
+        pages = {path.name for path in (root / "results/smoke/report").iterdir()}
+        assert pages >= {"index.html", "print.html"}
+        assert read_sealed(next(root.glob("results/campaigns/smoke/box/*/*/sealed.json"))).counted
+        assert not [path for path in root.rglob("*") if path.suffix in (".sif", ".tar", ".oci")]
+    assert (tmp_path / "smoke.zip").stat().st_size < 50e6
 
 
 def test_a_setting_is_weighed_and_one_that_the_device_lacks_has_its_reason(varied):
