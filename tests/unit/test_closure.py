@@ -27,7 +27,7 @@ def checkout(tmp_path, monkeypatch):
 
 
 def forget():
-    kept = (closure._follow, closure._path, closure._answers, closure._source_sha256)
+    kept = (closure._followed, closure._path, closure._answers, closure._source_sha256)
     for cached in (*kept, closure._tree, closure._imported, closure._program_sha256):
         cached.cache_clear()
 
