@@ -628,7 +628,7 @@ def add_member(study: Study) -> None:
 
 
 def replace_member(study: Study) -> None:
-    write_text(study.root / "papers/README.md", "nothing of note\n")
+    write_text(study.root / "LICENSE", "nothing of note\n")
 
 
 def edit_crate(study: Study) -> None:

@@ -16,18 +16,19 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 from unittest import mock
+from urllib.parse import unquote
 
 import builders
 import image_cost_builders
-import yaml
 from campaign_builders import MACHINE, factors_of, launch_record, replicate_records
 from cause_builders import causes_record
 from fakes import Fake, site
 from pages import draw
 
-from tare import __version__
+from tare.archive.members import CRATE, INDEX, Member
+from tare.archive.reading import index_of, opened
 from tare.cli.main import main
-from tare.core.files import project_root, read_json, sha256_file, sha256_text, write_json
+from tare.core.files import read_json, sha256_file, sha256_text, write_json, write_text
 from tare.experiments import campaign, causes, rounds, sliced, starts
 from tare.experiments.designs import Design, Setup, seed_of, unit_order
 from tare.experiments.orders import balanced_orders
@@ -56,8 +57,6 @@ SITES = {name: f"/cache/trees/{name}/bin/python3" for name in (HOST, "docker")}
 ARRIVES_S, SWITCH_US, REST_S = 0.004, 100, 0.05  # until the first instruction; between two slices, and two launches
 BOOT = "1d7f"
 CPU_MODEL = "Example CPU @ 2.50GHz"
-SOURCES = ("tare", "envs", "workloads", "papers", "config/published")
-FILES = ("config/devices.yaml",)
 
 Record = dict[str, Any]
 
@@ -354,15 +353,6 @@ def described(root: Path) -> None:
     write_json(path, read_json(path) | {"cpu_logical": os.cpu_count(), "cpu_model": CPU_MODEL})
 
 
-def sources(root: Path) -> None:
-    """What an archive holds of the checkout."""
-    for name in SOURCES:
-        shutil.copytree(project_root() / name, root / name, ignore=shutil.ignore_patterns("__pycache__"))
-    for name in FILES:
-        shutil.copy(project_root() / name, root / name)
-    (root / "config" / f"{NAME}.yaml").write_text(yaml.safe_dump(study().to_json()))
-
-
 @contextlib.contextmanager
 def inside(root: Path) -> Iterator[None]:
     """As the workflow runs its commands there."""
@@ -420,40 +410,38 @@ def copied(root: Path, target: Path) -> Path:
 
 
 def listed(root: Path) -> None:
-    """The list of members and the crate, as an archive has them."""
-    (root / "archive.json").unlink(missing_ok=True)
-    (root / "ro-crate-metadata.json").unlink(missing_ok=True)
+    """The list of members and the crate as the files are now: whoever edits one can list it again."""
+    index = index_of(root)
     names = sorted(path.relative_to(root).as_posix() for path in root.rglob("*") if path.is_file())
-    members = {name: {"sha256": sha256_file(root / name), "bytes": (root / name).stat().st_size} for name in names}
-    write_json(
-        root / "archive.json",
-        {"format": 1, "tare": __version__, "study": NAME, "machines": [MACHINE], "members": members},
-    )
-    files = [
-        {"@id": name, "@type": "File", "contentSize": str(told["bytes"]), "sha256": told["sha256"]}
-        for name, told in members.items()
-    ]
-    graph = [
-        {"@id": "ro-crate-metadata.json", "@type": "CreativeWork", "about": {"@id": "./"}},
-        {"@id": "./", "@type": "Dataset", "hasPart": [{"@id": one["@id"]} for one in files]},
-        *files,
-    ]
-    write_json(
-        root / "ro-crate-metadata.json", {"@context": "https://w3id.org/ro/crate/1.1/context", "@graph": graph}
-    )
+    members = {name: _member(root / name) for name in names if name not in (INDEX, CRATE)}
+    write_text(root / INDEX, index.replace(members=members).text())
+    crate = read_json(root / CRATE)
+    graph = []
+    for entity in crate["@graph"]:
+        if "File" in entity["@type"] and (path := root / unquote(entity["@id"])).is_file():
+            own = _member(path)
+            graph.append(entity | {"contentSize": str(own.bytes), "sha256": own.sha256})
+        elif "File" not in entity["@type"]:
+            graph.append(entity)
+    write_json(root / CRATE, crate | {"@graph": graph})
 
 
-def built(root: Path, seed: int = 1) -> Path:
-    """The whole folder."""
-    root.mkdir(parents=True)
-    clock = Clock()
-    sources(root)
-    described(root)
-    measured(root, clock, seed)
-    profiled(root, clock, seed)
-    for lock in root.rglob(".lock"):
-        lock.unlink()
-    tabulated(root)
-    reported(root)
-    listed(root)
-    return root
+def _member(path: Path) -> Member:
+    return Member(sha256=sha256_file(path), bytes=path.stat().st_size)
+
+
+def built(folder: Path, seed: int = 1) -> Path:
+    """The study as its archive unpacks, in a folder that has the archive beside it."""
+    work, clock = folder / "work", Clock()
+    work.mkdir(parents=True)
+    described(work)
+    measured(work, clock, seed)
+    profiled(work, clock, seed)
+    tabulated(work)
+    reported(work)
+    with inside(work):
+        _run("archive", json.dumps(study().to_json()), "--out", f"../{NAME}.zip")
+    with opened(folder / f"{NAME}.zip") as root:
+        shutil.copytree(root, folder / "study")
+    shutil.rmtree(work)
+    return folder / "study"

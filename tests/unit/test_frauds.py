@@ -65,7 +65,7 @@ def once():
 @pytest.fixture(scope="module")
 def honest(tmp_path_factory):
     """An honest study; nothing of it may be changed by a forger's copy."""
-    root = honest_study.built(tmp_path_factory.mktemp("honest") / "study")
+    root = honest_study.built(tmp_path_factory.mktemp("honest"))
     before = digest(root)
     yield root
     assert digest(root) == before
@@ -167,7 +167,8 @@ def test_every_check_catches_a_fraud_that_no_other_does(caught):
 
 
 def test_a_chain_that_was_made_anew_is_caught_where_a_hash_was_left_elsewhere_and_not_otherwise(honest, tmp_path):
-    first = copy_of(honest, tmp_path / "first" if (tmp_path / "first").mkdir() is None else tmp_path)
+    (tmp_path / "first").mkdir()
+    first = copy_of(honest, tmp_path / "first")
     sha256 = stamp(first)
     assert failed(verified(first, *SLOW, held=[sha256])) == set()
     other = honest_study.built(tmp_path / "other", seed=2)  # the same study, other data, all of it consistent

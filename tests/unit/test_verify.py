@@ -17,7 +17,7 @@ LIGHT = [
 
 @pytest.fixture(scope="module")
 def study(tmp_path_factory):
-    return honest_study.built(tmp_path_factory.mktemp("honest") / "study")
+    return honest_study.built(tmp_path_factory.mktemp("honest"))
 
 
 @pytest.fixture
@@ -30,6 +30,17 @@ def test_a_folder_that_holds_has_a_line_for_each_check_and_status_0(study, capsy
     lines = capsys.readouterr().out.splitlines()
     assert [line.split()[1].rstrip(":") for line in lines if line.strip().startswith("passed")] == LIGHT
     assert lines[-1].endswith(f"{len(LIGHT)} checks: {len(LIGHT)} passed")
+
+
+def test_an_archive_is_checked_as_its_folder_is(study, tmp_path, capsys):
+    archive = study.parent / f"{honest_study.NAME}.zip"
+    assert main(["verify", str(archive), "--only", *LIGHT]) == 0
+    assert "members: " in capsys.readouterr().out
+    cut = tmp_path / "cut.zip"
+    cut.write_bytes(archive.read_bytes()[:-1000])
+    assert main(["verify", str(cut)]) == 2
+    said = capsys.readouterr().err
+    assert said.startswith(f"tare: {cut}") and said.count("\n") == 1
 
 
 def test_as_json_it_is_one_object_with_places(copy, capsys):

@@ -8,45 +8,32 @@ from typing import Any
 from urllib.parse import unquote
 
 from tare.archive.checks.found import Notes
-from tare.archive.checks.tree import ARCHIVE, Tree
+from tare.archive.checks.tree import Tree
+from tare.archive.members import CRATE, INDEX
 from tare.core.errors import TareError
 from tare.core.files import read_json, sha256_file
-
-CRATE = "ro-crate-metadata.json"
 
 
 def members(tree: Tree, notes: Notes) -> None:
     """Every member has the hash and the size that the list gives, and there is no other."""
     if not tree.is_archive:
         return
-    listed = _listed(tree, notes)
-    if listed is None:
+    if tree.index is None:
+        notes.fail(INDEX, tree.index_problem or "can't be read")
         return
+    listed = tree.index.members
     there = {tree.name(path) for path in tree.root.rglob("*") if path.is_file() or path.is_symlink()}
-    for name in sorted(there - set(listed) - {ARCHIVE, CRATE}):
-        notes.fail(name, f"is not among the members that {ARCHIVE} lists")
+    for name in sorted(there - set(listed) - {INDEX, CRATE}):
+        notes.fail(name, f"is not among the members that {INDEX} lists")
     for name, told in sorted(listed.items()):
         notes.look("members")
         path = tree.root / name
         if name not in there or path.is_symlink():
-            notes.fail(name, f"is listed in {ARCHIVE} and is not there")
-        elif path.stat().st_size != told.get("bytes"):
-            notes.fail(name, f"has {path.stat().st_size:,} bytes, and {ARCHIVE} says {told.get('bytes')}")
-        elif sha256_file(path) != told.get("sha256"):
-            notes.fail(name, f"has another hash than {ARCHIVE} says")
-
-
-def _listed(tree: Tree, notes: Notes) -> Mapping[str, Mapping[str, Any]] | None:
-    try:
-        found = read_json(tree.root / ARCHIVE)
-    except TareError as error:
-        notes.fail(ARCHIVE, tree.plain(error))
-        return None
-    listed = found.get("members") if isinstance(found, Mapping) else None
-    if not isinstance(listed, Mapping) or not all(isinstance(one, Mapping) for one in listed.values()):
-        notes.fail(ARCHIVE, "lists no members")
-        return None
-    return listed
+            notes.fail(name, f"is listed in {INDEX} and is not there")
+        elif path.stat().st_size != told.bytes:
+            notes.fail(name, f"has {path.stat().st_size:,} bytes, and {INDEX} says {told.bytes:,}")
+        elif sha256_file(path) != told.sha256:
+            notes.fail(name, f"has another hash than {INDEX} says")
 
 
 def crate(tree: Tree, notes: Notes) -> None:

@@ -18,6 +18,7 @@ from tare.model.roles import LaunchRole, read_role, started
 from tare.model.schema import parse
 from tare.model.studies.arms import Arm
 from tare.model.studies.layout import campaign_name
+from tare.model.studies.stamps import differing
 from tare.model.studies.study import (
     CommandPart,
     RoundsPart,
@@ -58,7 +59,7 @@ def study(tree: Tree, notes: Notes) -> None:
             except TareError as error:
                 notes.fail(campaign.name, tree.plain(error))
             if asked is not None and plan.part is not None and not campaign.is_set_aside:
-                for key in _unlike(_wanted(asked, campaign, plan), plan.part):
+                for key in differing(_wanted(asked, campaign, plan), plan.part):
                     what = f"its plan has another {key} than config/ asks for"
                     if tree.is_archive:
                         notes.fail(campaign.name, what)
@@ -104,16 +105,6 @@ def _wanted(asked: Study, campaign: Campaign, plan: Plan) -> Mapping[str, Any]:
         kept = {key: value for key, value in found["rounds"].items() if key not in ("units", "budget_s")}
         found["rounds"] = {**kept, "chosen": chosen, "budget_s": part["rounds"].get("budget_s")}
     return found
-
-
-def _unlike(wanted: Any, found: Any, above: str = "") -> list[str]:
-    """Dotted names of keys in which two values differ."""
-    if isinstance(wanted, Mapping) and isinstance(found, Mapping):
-        keys = sorted({*wanted, *found})
-        return [
-            name for key in keys for name in _unlike(wanted.get(key), found.get(key), f"{above}.{key}".lstrip("."))
-        ]
-    return [] if wanted == found else [above]
 
 
 def _of_its_part(plan: Plan) -> Iterator[str]:

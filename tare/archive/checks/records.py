@@ -210,7 +210,8 @@ def code(tree: Tree, notes: Notes) -> None:
         notes.look("campaigns")
         if found != plan.code_sha256:
             what = f"its plan names other programs than the {len(paths)} sources that lie here"
-            if campaign.is_set_aside or not tree.is_archive:
+            remade = tree.index is not None and campaign.name in tree.index.remade
+            if campaign.is_set_aside or not tree.is_archive or remade:
                 notes.leave(campaign.name, f"{what}: they were changed since")
             else:
                 notes.fail(campaign.name, what)

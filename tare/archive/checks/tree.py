@@ -14,6 +14,8 @@ from functools import cached_property
 from pathlib import Path
 from typing import TypeVar
 
+from tare.archive.members import INDEX, Index
+from tare.archive.reading import index_of
 from tare.core.errors import TareError, UserError
 from tare.core.files import sha256_file
 from tare.model.journals.ledger import SUPERSEDED, Entry, read_ledger, set_aside_folders
@@ -27,7 +29,6 @@ from tare.model.studies.arms import Arm
 from tare.model.studies.layout import SEALED, question_of
 from tare.model.studies.study import CampaignId, Study
 
-ARCHIVE = "archive.json"  # of an archive: all its members with their hashes
 Read = TypeVar("Read")
 
 
@@ -185,7 +186,21 @@ class Tree:
     @property
     def is_archive(self) -> bool:
         """Whether it was made by `tare archive`; else a study in it may be under way."""
-        return (self.root / ARCHIVE).is_file()
+        return (self.root / INDEX).is_file()
+
+    @cached_property
+    def _index(self) -> tuple[Index | None, str | None]:
+        return _or_reason(lambda: index_of(self.root), None, self.root)
+
+    @property
+    def index(self) -> Index | None:
+        """The list of an archive; None where there is none that can be read."""
+        return self._index[0]
+
+    @property
+    def index_problem(self) -> str | None:
+        """Why there is none."""
+        return self._index[1]
 
     def name(self, path: Path) -> str:
         """A path below the root."""
