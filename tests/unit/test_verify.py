@@ -107,6 +107,18 @@ def test_a_hash_that_was_left_elsewhere_may_be_that_of_a_row_of_the_ledger(study
     assert "is the hash of no row" in capsys.readouterr().out
 
 
+@pytest.mark.parametrize("content", ["[]", '{"@graph": [1, {"@id": [], "@type": "File"}]}', "[" * 5000, "\\x00"])
+def test_hostile_content_breaks_no_check_and_is_told(content, copy, capsys):
+    for name in ("ro-crate-metadata.json", "results/small/tables/decisions.json", "config/small.yaml"):
+        write_text(copy / name, content)
+    (page,) = copy.glob("results/campaigns/*/*/*/sweep/sealed.json")
+    write_text(page, content)
+    assert main(["verify", str(copy), "--json", "--only", *LIGHT]) == 1
+    found = {one["name"]: one for one in json.loads(capsys.readouterr().out)["checks"]}
+    assert found["seals"]["status"] == "failed" and found["study"]["not_checked"]
+    assert found["crate"]["status"] != "passed" and found["quanta"]["status"] == "passed"
+
+
 def test_every_check_says_what_it_proves():
     for check in CHECKS:
         assert check.proves[0].isupper() and check.proves.endswith(".") and len(check.proves.split()) > 5

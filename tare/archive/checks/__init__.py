@@ -11,6 +11,8 @@ from tare.core.errors import TareError, explain_os_error
 
 __all__ = ["CHECKS", "Check", "Finding", "Notes", "Result", "Status", "Tree", "run", "status_of"]
 
+MOST_SAID = 200  # letters of an exception
+
 
 def _check(name: str, proves: str, of: Callable[[Tree, Notes], None]) -> Check:
     return Check(name=name, proves=proves, of=of)
@@ -76,6 +78,9 @@ def run(tree: Tree, names: Collection[str] | None = None) -> Iterator[Result]:
                 notes.leave(".", explain_os_error(error) or str(error))
             except ImportError as error:
                 notes.leave(".", f"this Python has no {error.name}: {error}")
+            except Exception as error:  # what is checked may hold anything
+                said = str(error).replace(f"{tree.root}/", "").partition("\n")[0]
+                notes.leave(".", f"what it read broke the check ({type(error).__name__}: {said[:MOST_SAID]})")
             yield Result(check=check, notes=notes)
 
 

@@ -90,7 +90,7 @@ def _drawn_again(tree: Tree, measured: Measured, names: Sequence[str]) -> Iterat
         for name in (TABLES, layout.MACHINES):
             if (measured.results / name).is_dir():
                 (results / name).symlink_to(measured.results / name)
-        drawn = {name: [] for name in names}
+        drawn: dict[str, list[Path]] = {name: [] for name in names}
         with contextlib.redirect_stdout(sys.stderr):
             execute_all(names, results, list(study.workloads), results / NOTEBOOKS, os.cpu_count() or 1, drawn)
         yield results
@@ -158,7 +158,7 @@ def _compare_notebooks(tree: Tree, notes: Notes, measured: Measured, again: Path
         notes.look("notebooks")
         try:
             cells, ours = (_shown(read_json(one)) for one in (path, again / NOTEBOOKS / path.name))
-        except (TareError, KeyError, TypeError, AttributeError) as error:
+        except (TareError, LookupError, TypeError, AttributeError) as error:
             notes.fail(tree.name(path), f"is no notebook: {error}".replace(f"{tree.root}/", ""))
             continue
         for number, (cell, own) in enumerate(zip(cells, ours, strict=False), start=1):

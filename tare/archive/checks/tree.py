@@ -243,6 +243,8 @@ def _or_reason(found: Callable[[], Read], otherwise: Read, root: Path) -> tuple[
         return otherwise, plain(error, root)
     except OSError as error:
         return otherwise, f"{error.filename or root}: {error.strerror}".replace(f"{root}/", "")
+    except (RecursionError, ValueError) as error:
+        return otherwise, f"it holds what no record has ({type(error).__name__})"
 
 
 def _campaign(root: Path, campaign: Path, folder: Path) -> Campaign:
