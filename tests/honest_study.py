@@ -338,6 +338,7 @@ def profiled(root: Path, clock: Clock, seed: int) -> None:
     for env in ENVIRONMENTS:
         path = root / layout.profile_record(NAME, MACHINE, WORKLOAD, env)
         record = builders.profile_record(NAME, WORKLOAD, env, path.parent, generator)
+        record["inside"]["marks"].sort(key=lambda mark: mark["at_ns"])
         placed = clock.placed(record, env=env)
         clock.after(placed)
         trace = {"trace": "trace.json.gz", "trace_sha256": sha256_file(path.parent / "trace.json.gz")}

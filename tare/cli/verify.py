@@ -121,9 +121,12 @@ def _opened(path: Path) -> Iterator[Path]:
 def _lines(result: Result, *, explained: bool) -> Iterator[str]:
     """A check in words: its status, and what was found, with the places."""
     notes = result.notes
-    counted = ", ".join(f"{count:,} {what}" for what, count in notes.looked.items())
-    proves = f" {result.check.proves}" if explained else ""
-    yield f"{result.status:<11} {result.check.name}:{proves} {counted or 'nothing of the kind is here'}"
+    counted = ", ".join(f"{what}: {count:,}" for what, count in notes.looked.items())
+    if not counted and result.status == "passed":
+        counted = "nothing of the kind is here"
+    yield " ".join([f"{result.status:<11} {result.check.name}", *([f"({counted})"] if counted else [])])
+    if explained:
+        yield f"            {result.check.proves}"
     for word, found in (("", notes.wrong), ("not checked: ", notes.open), ("", notes.told)):
         for where, what in found[:MOST_SHOWN]:
             yield f"            {where}: {word}{what}"

@@ -314,9 +314,11 @@ def print_page() -> str:
 def _compare_page(tree: Tree, notes: Notes, where: str, there: str, made: str) -> None:
     one, other = ({name: text for name, text in _parts(page)} for page in (there, made))
     for section in sorted({*one, *other}, key=lambda name: [*one, *other].index(name)):
+        if one.get(section) == other.get(section):
+            continue
         if section == REFERENCE and not _references(tree):
             notes.leave(f"{where}#{section}", "the recorded campaigns of other machines that it shows are not here")
-        elif one.get(section) != other.get(section):
+        else:
             place = f"{where}#{section}" if section else where
             _differs(tree, notes, place, _first_difference(one.get(section), other.get(section)))
 
