@@ -33,6 +33,7 @@ from tare.experiments import campaign, causes, rounds, sliced, starts
 from tare.experiments.designs import Design, Setup, seed_of, unit_order
 from tare.experiments.orders import balanced_orders
 from tare.launch.slicing.pacing import SHORTEST_SLICE_S, draw_quantum
+from tare.model import closure
 from tare.model.records.campaigns import Plan, Unit
 from tare.model.records.slices import Slices
 from tare.model.registry import HOST
@@ -415,7 +416,9 @@ def listed(root: Path) -> None:
     index = index_of(root)
     names = sorted(path.relative_to(root).as_posix() for path in root.rglob("*") if path.is_file())
     members = {name: _member(root / name) for name in names if name not in (INDEX, CRATE)}
-    write_text(root / INDEX, index.replace(members=members).text())
+    with closure.of_checkout(root):
+        programs = closure.programs(sorted(index.programs))
+    write_text(root / INDEX, index.replace(members=members, programs=programs).text())
     crate = read_json(root / CRATE)
     graph = []
     for entity in crate["@graph"]:

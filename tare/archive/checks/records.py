@@ -9,6 +9,7 @@ from typing import Any
 from tare.analysis.profile_rows import read_profile
 from tare.archive.checks.found import Notes
 from tare.archive.checks.tree import Campaign, Tree, sha256_or_none
+from tare.archive.members import INDEX
 from tare.core.errors import TareError
 from tare.core.files import project_root, read_json
 from tare.model import closure
@@ -197,6 +198,8 @@ def code(tree: Tree, notes: Notes) -> None:
     if not (tree.root / "tare").is_dir():
         notes.leave("tare/", "no sources lie here: what measured is known by its hash alone")
         return
+    if tree.index is not None:
+        _as_listed(tree, tree.index.programs, notes)
     for _, campaign, plan in tree.campaigns():
         if plan.adopted is not None:
             continue
@@ -218,6 +221,16 @@ def code(tree: Tree, notes: Notes) -> None:
         codes = {one.code_sha256 for _, one in _own_launches(campaign)} - {None}
         if len(codes) > 1:
             notes.fail(campaign.name, f"its launches ran {len(codes)} different programs")
+
+
+def _as_listed(tree: Tree, listed: Mapping[str, str], notes: Notes) -> None:
+    """The hash that an archive gives each program is that of its source."""
+    with closure.of_checkout(tree.root):
+        found = {path: _program(path) for path in listed if (tree.root / path).is_file()}
+    notes.look("programs", len(listed))
+    for path, sha256 in listed.items():
+        if found.get(path) != sha256:
+            notes.fail(path, f"is another program than {INDEX} says")
 
 
 def _own_launches(campaign: Campaign) -> Iterator[tuple[str, LaunchRecord]]:
