@@ -191,7 +191,8 @@ def test_every_workload_and_environment_has_a_closure():
 def test_sources_of_another_checkout_are_read_for_their_hashes_and_never_run(tmp_path):
     for name in ("tare", "envs", "workloads"):
         shutil.copytree(ROOT / name, tmp_path / name, ignore=shutil.ignore_patterns("__pycache__"))
-    (tmp_path / "workloads/mnist_cnn.py").write_text("raise SystemExit(1)\n")
+    with (tmp_path / "workloads/mnist_cnn.py").open("a") as source:
+        source.write("\nraise SystemExit(1)\n")
     own = closure.programs(closure.measurement("rounds", "mnist_cnn", ["host"]))
     with closure.of_checkout(tmp_path):
         other = closure.programs(closure.measurement("rounds", "mnist_cnn", ["host"]))
