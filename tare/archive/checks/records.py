@@ -50,8 +50,8 @@ def machine(tree: Tree, notes: Notes) -> None:
                     for wrong in _elsewhere(launch, campaign.plan, record):
                         notes.fail(f"{campaign.name} unit {unit.unit} {name}", wrong)
         for path, profile, _ in measured.profiles:
-            if profile is not None and (wrong := _other_processor(profile, record)):
-                notes.fail(tree.name(path), wrong)
+            if profile is not None and (other := _other_processor(profile, record)) is not None:
+                notes.fail(tree.name(path), other)
 
 
 def _other_machine(plan: Plan, record: MachineRecord | None) -> Iterator[str]:

@@ -10,6 +10,7 @@ import json
 import re
 import tempfile
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -51,7 +52,7 @@ Made = Mapping[str, pd.DataFrame]
 def tables(tree: Tree, notes: Notes) -> None:
     """Every number, interval, verdict and decision follows from the raw records."""
     for measured in _with_tables(tree, notes):
-        made = _tried(tree, notes, measured, lambda measured=measured: extracted(measured))
+        made = _tried(tree, notes, measured, partial(extracted, measured))
         if made is None:
             continue
         folder = measured.results / "tables"
@@ -60,9 +61,7 @@ def tables(tree: Tree, notes: Notes) -> None:
         _compare(tree, notes, "metrics", folder / "metrics.parquet", made["metrics"])
         _compare_json(tree, notes, folder / DECISIONS_JSON, made["decisions"])
         for path in sorted(measured.results.glob("environments/*")):
-            own = _tried(
-                tree, notes, measured, lambda measured=measured, path=path: of_environment(measured, path.name)
-            )
+            own = _tried(tree, notes, measured, partial(of_environment, measured, path.name))
             for name in OWN if own is not None else ():
                 _compare(tree, notes, name, path / f"{name}.csv", own[name])
 
@@ -73,7 +72,7 @@ def costs(tree: Tree, notes: Notes) -> None:
         path = measured.results / "tables/image_costs.csv"
         if not path.exists() and (measured.asked is None or not measured.asked.workloads):
             continue
-        made = _tried(tree, notes, measured, lambda measured=measured: counted(measured))
+        made = _tried(tree, notes, measured, partial(counted, measured))
         if made is not None:
             _compare(tree, notes, "image_costs", path, made)
 
@@ -85,7 +84,7 @@ def claims(tree: Tree, notes: Notes) -> None:
         asked = measured.asked
         if asked is not None and not repeated(asked.papers, asked.workloads):
             continue
-        made = _tried(tree, notes, measured, lambda measured=measured: judged(measured))
+        made = _tried(tree, notes, measured, partial(judged, measured))
         for name, table in (made or {}).items():
             _compare(tree, notes, name, folder / f"{name}.csv", table)
 
@@ -97,7 +96,7 @@ def side_by_side(tree: Tree, notes: Notes) -> None:
         path = tree.root / layout.results_folder(study) / "tables/machines.csv"
         if not path.exists():
             continue
-        made = _tried(tree, notes, several[0], lambda several=several: compared(several))
+        made = _tried(tree, notes, several[0], partial(compared, several))
         if made is not None:
             _compare(tree, notes, "machines", path, made)
 
@@ -171,8 +170,9 @@ def of_environment(measured: Measured, env: str) -> Made:
         name = layout.campaign_name("rounds", ["host", env])
         sealed.append(root / layout.sealed_record(study.study, measured.machine, workload, name))
         profiles.append(root / layout.profile_record(study.study, measured.machine, workload, env))
-    there = [[path for path in paths if path.exists()] for paths in (sealed, profiles)]
-    return _without_root(root, extract.build(*there, study.margins.to_json(), copies=_copies(measured)))
+    there, beside = ([path for path in paths if path.exists()] for paths in (sealed, profiles))
+    made = extract.build(there, beside, study.margins.to_json(), copies=_copies(measured))
+    return _without_root(root, made)
 
 
 def _copies(measured: Measured) -> CopiesRecord | None:
@@ -344,8 +344,8 @@ def _unlike(column: str, one: pd.Series, other: pd.Series) -> tuple[int | None, 
         with np.errstate(invalid="ignore"):
             apart = np.where(both | (a == b), 0.0, np.abs(a - b) / np.maximum(np.abs(a), np.abs(b)))
         apart = np.where(np.isnan(a) != np.isnan(b), np.inf, apart)
-        wrong = np.flatnonzero(~(apart <= TOLERANCES.get(column, ELSE)))
-        return (int(wrong[0]), 0.0) if len(wrong) else (None, float(apart.max(initial=0.0)))
+        beyond = np.flatnonzero(~(apart <= TOLERANCES.get(column, ELSE)))
+        return (int(beyond[0]), 0.0) if len(beyond) else (None, float(apart.max(initial=0.0)))
     a, b = (_words(column, values) for values in (one, other))
     wrong = [number for number, (x, y) in enumerate(zip(a, b, strict=True)) if x != y]
     return (wrong[0], 0.0) if wrong else (None, 0.0)

@@ -10,7 +10,7 @@ import gzip
 import hashlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from typing import TypeVar
 
@@ -27,7 +27,7 @@ from tare.model.studies import layout
 from tare.model.studies import study as studies
 from tare.model.studies.arms import Arm
 from tare.model.studies.layout import SEALED, question_of
-from tare.model.studies.study import CampaignId, Study
+from tare.model.studies.study import Study
 
 Read = TypeVar("Read")
 
@@ -154,21 +154,10 @@ class Measured:
         return self._asked[1]
 
     @cached_property
-    def _profiles(self) -> tuple[tuple[Path, ProfileRecord | None, str | None], ...]:
-        paths = sorted(self.root.glob(str(layout.profile_record(self.study, self.machine, "*", "*"))))
-        return tuple(
-            (path, *_or_reason(lambda path=path: read(ProfileRecord, path), None, self.root)) for path in paths
-        )
-
-    @property
     def profiles(self) -> tuple[tuple[Path, ProfileRecord | None, str | None], ...]:
         """Files of profiled launches, with what they hold or why they can't be read."""
-        return self._profiles
-
-    def wanted(self, campaign: Campaign) -> CampaignId | None:
-        """The campaign as the study asks for it; None where it asks for none of this name."""
-        asked = () if self.asked is None else studies.campaigns(self.asked)
-        return next((one for one in asked if (one.workload, one.name) == campaign.question), None)
+        paths = sorted(self.root.glob(str(layout.profile_record(self.study, self.machine, "*", "*"))))
+        return tuple((path, *_or_reason(partial(_profile, path), None, self.root)) for path in paths)
 
 
 class Tree:
@@ -177,11 +166,10 @@ class Tree:
     Attributes:
         root: the folder.
         held: hashes that were left elsewhere, which something in it has to have.
-        source: the archive that it was taken from; None for a plain folder.
     """
 
-    def __init__(self, root: Path, held: Sequence[str] = (), source: Path | None = None) -> None:
-        self.root, self.held, self.source = root.resolve(), tuple(held), source
+    def __init__(self, root: Path, held: Sequence[str] = ()) -> None:
+        self.root, self.held = root.resolve(), tuple(held)
 
     @property
     def is_archive(self) -> bool:
@@ -228,13 +216,6 @@ class Tree:
                 if campaign.plan is not None and campaign.rows is not None:
                     yield measured, campaign, campaign.plan
 
-    def unreadable(self) -> Iterator[tuple[str, str]]:
-        """Campaigns that can't be read: which, and why."""
-        for measured in self.measured:
-            for campaign in measured.campaigns:
-                if campaign.plan is None or campaign.rows is None:
-                    yield campaign.name, campaign.problem or "it has no plan"
-
 
 def _or_reason(found: Callable[[], Read], otherwise: Read, root: Path) -> tuple[Read, str | None]:
     try:
@@ -263,6 +244,10 @@ def _campaign(root: Path, campaign: Path, folder: Path) -> Campaign:
         sealed=sealed,
         problem=no_plan or no_rows or no_seal,
     )
+
+
+def _profile(path: Path) -> ProfileRecord | None:
+    return read(ProfileRecord, path)
 
 
 def _study_in(root: Path, name: str) -> Study:
