@@ -48,6 +48,8 @@ BEYOND = (
     "conformance/test_vm.py::test_a_guest_",
     "conformance/test_vm.py::test_a_quota_",
     "unit/test_memory.py::test_the_largest_batch_",
+    "workflow/test_verified.py::test_frauds_",
+    "workflow/test_verified.py::test_pictures_",
 )
 KINDS = ("environment", "framework", "scenario", "stack", "design")
 # Parameters of conformance tests that name what is really launched.

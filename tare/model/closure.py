@@ -15,8 +15,10 @@ What a source says is remembered in the cache by its content, since parsing take
 from __future__ import annotations
 
 import ast
+import contextlib
 import sys
 from collections.abc import Iterable, Iterator, Mapping
+from contextvars import ContextVar
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -49,6 +51,7 @@ KINDS: Mapping[str, tuple[tuple[str, ...], str]] = {
 NEIGHBOUR = "neighbour"  # the mode of the job that runs beside a launch
 BESIDE = "tare.experiments.beside"  # the design of whole runs that have one
 JUDGES = "tare.analysis.extract"
+OF_PAPERS = ("tare.literature.audit", "tare.literature.claims")
 READING = ("tare.core", "tare.model", "tare.profilers", "tare.stats", "tare.analysis")
 SITES = "tare.launch.sites"  # how launches find images, data, compilers, devices
 # Whose specification it takes, and what runs inside a command.
@@ -56,6 +59,21 @@ FURTHER: Mapping[str, tuple[str, ...]] = {
     "profile": ("tare.experiments.rounds",),
     "command": ("tare.weigh.hook.sitecustomize",),
 }
+_checkout: ContextVar[Path | None] = ContextVar("checkout", default=None)
+
+
+@contextlib.contextmanager
+def of_checkout(root: Path) -> Iterator[None]:
+    """Have all functions here read the sources of another checkout, or of an archive's; none of them is run."""
+    before = _checkout.set(root)
+    try:
+        yield
+    finally:
+        _checkout.reset(before)
+
+
+def _root() -> Path:
+    return _checkout.get() or project_root()
 
 
 def inside(
@@ -125,7 +143,7 @@ def programs_sha256(paths: Iterable[str]) -> str:
 
 def programs(paths: Iterable[str]) -> dict[str, str]:
     """Hash of the program in each of some files, by their paths in the checkout."""
-    root = project_root()
+    root = _root()
     found = {path: _program_sha256(root / path) for path in paths}
     _answers().save()
     return found
@@ -141,6 +159,11 @@ def analysis() -> tuple[str, ...]:
     return _follow((JUDGES,), READING)
 
 
+def literature() -> tuple[str, ...]:
+    """Paths of what judges what others published, by tables, sorted."""
+    return _follow(OF_PAPERS, (*READING, "tare.literature"))
+
+
 def folders_sha256(folders: Iterable[str]) -> str:
     """Hash of every file below some folders or files of tare/: for what is cheap to do again."""
     root = project_root()
@@ -149,7 +172,6 @@ def folders_sha256(folders: Iterable[str]) -> str:
     return sha256_text("".join(f"{path.relative_to(root)} {sha256_file(path)}\n" for path in files))
 
 
-@cache
 def _follow(
     roots: tuple[str, ...],
     within: tuple[str, ...],
@@ -157,41 +179,51 @@ def _follow(
     known: tuple[tuple[str, str], ...] = (),
 ) -> tuple[str, ...]:
     """Paths of the modules that `roots` import, and these import, as far as they lie in the packages `within`."""
+    return _followed(_root(), roots, within, chosen, known)
+
+
+@cache
+def _followed(
+    checkout: Path,
+    roots: tuple[str, ...],
+    within: tuple[str, ...],
+    chosen: tuple[tuple[str, tuple[str, ...]], ...],
+    known: tuple[tuple[str, str], ...],
+) -> tuple[str, ...]:
     choices = dict(chosen)
     prefixes = tuple(f"{prefix}." for prefix in within)
     found: dict[str, Path] = {}
     waiting = list(roots)
     while waiting:
         name = waiting.pop()
-        path = _path(name)
+        path = _path(checkout, name)
         if path is None or name in found:
             continue
         found[name] = path
         for other in _imported(name, path, known if name == MAIN else ()):
             package, star, _ = other.partition(".*")
             if star:
-                others = choices[package] if package in choices else _modules(package)
+                others = choices[package] if package in choices else _modules(checkout, package)
                 waiting += [f"{package}.{each}" for each in others]
             elif other in within or other.startswith(prefixes):
                 waiting.append(other)
         if "." in name:
             waiting.append(name.rpartition(".")[0])
-    root = project_root()
-    return tuple(sorted(str(path.relative_to(root)) for path in found.values()))
+    return tuple(sorted(str(path.relative_to(checkout)) for path in found.values()))
 
 
 @cache
-def _path(name: str) -> Path | None:
-    """The file of a module or package of this checkout; None where there is none."""
-    base = project_root().joinpath(*name.split("."))
+def _path(checkout: Path, name: str) -> Path | None:
+    """The file of a module or package of a checkout; None where there is none."""
+    base = checkout.joinpath(*name.split("."))
     for path in (base.with_suffix(".py"), base / "__init__.py"):
         if path.is_file():
             return path
     return None
 
 
-def _modules(package: str) -> list[str]:
-    folder = project_root().joinpath(*package.split("."))
+def _modules(checkout: Path, package: str) -> list[str]:
+    folder = checkout.joinpath(*package.split("."))
     return sorted({path.stem for path in folder.glob("*.py")} - {"__init__"})
 
 

@@ -35,6 +35,7 @@ LEFT_OUT = {
     "test_families.py::test_families_of_a_counted_step": FRAMEWORK,
     "test_frameworks.py::test_the_slow_workload_trains_alike": FRAMEWORK,
     "test_frameworks.py::test_two_processes": FRAMEWORK,
+    "test_frauds.py::": PAGES,
     "test_full_disk.py::test_a_campaign_on": PROCESSES,
     "test_full_disk.py::test_a_notebook": NOTEBOOKS,
     "test_full_disk.py::test_wheels": STACKS,
@@ -79,6 +80,7 @@ LEFT_OUT = {
     "test_stacks.py::test_wheels_are_fetched_once": NETWORK,
     "test_verdicts.py::test_false_positives": SIMULATION,
     "test_verdicts.py::test_intervals_of_rounds": SIMULATION,
+    "test_verify.py::": PAGES,
 }
 
 

@@ -27,7 +27,7 @@ def checkout(tmp_path, monkeypatch):
 
 
 def forget():
-    kept = (closure._follow, closure._path, closure._answers, closure._source_sha256)
+    kept = (closure._followed, closure._path, closure._answers, closure._source_sha256)
     for cached in (*kept, closure._tree, closure._imported, closure._program_sha256):
         cached.cache_clear()
 
@@ -186,3 +186,15 @@ def test_every_workload_and_environment_has_a_closure():
     assert on_reviews == {"sentiment_rnn", "sentiment_lstm", "transformer_lm"}
     for env in environment_names():
         assert f"envs/{environment_module(env)}.py" in closure.around("rounds", [env])
+
+
+def test_sources_of_another_checkout_are_read_for_their_hashes_and_never_run(tmp_path):
+    for name in ("tare", "envs", "workloads"):
+        shutil.copytree(ROOT / name, tmp_path / name, ignore=shutil.ignore_patterns("__pycache__"))
+    with (tmp_path / "workloads/mnist_cnn.py").open("a") as source:
+        source.write("\nraise SystemExit(1)\n")
+    own = closure.programs(closure.measurement("rounds", "mnist_cnn", ["host"]))
+    with closure.of_checkout(tmp_path):
+        other = closure.programs(closure.measurement("rounds", "mnist_cnn", ["host"]))
+    assert {path for path in own if own[path] != other[path]} == {"workloads/mnist_cnn.py"}
+    assert closure.programs(list(own)) == own

@@ -10,6 +10,7 @@ from pages import decision
 from project import ROOT
 
 from tare.analysis import machines
+from tare.archive import checks
 from tare.cli.main import main
 from tare.machine import facts
 from tare.model import tables
@@ -224,3 +225,26 @@ def test_a_machine_of_several_nodes_says_which_and_in_what_they_differ():
     for nodes, told in ((alike, nothing), ({**alike, "n2": first.replace(kernel="0")}, "Kernel")):
         table = machine.machine_table(SimpleNamespace(machine=first.replace(nodes=nodes)))
         assert ["Nodes of its groups", "n1, n2"] in table.rows and table.rows[-1] == ["They differ in", told]
+
+
+def test_the_comparison_can_be_verified_and_an_edit_is_found(tmp_path):
+    (tmp_path / "config").mkdir()
+    folder = results(tmp_path / "results/two", KINDS)
+    study_file(tmp_path / "config")
+    for name in KINDS:
+        (tmp_path / layout.study_folder("two", name)).mkdir(parents=True)
+    words = ["--study", tmp_path / "config/study.yaml", "--results", folder, "--machines", *KINDS]
+    words += ["--out", folder / "tables/machines.csv", "--pages", folder / "report"]
+    assert main(["compare-machines", *map(str, words)]) == 0
+
+    def wrong(name):
+        (found,) = checks.run(checks.Tree(tmp_path), [name])
+        assert found.notes.looked
+        return [where for where, _ in found.notes.wrong]
+
+    assert wrong("machines") == wrong("pages") == []
+    table, page = folder / "tables/machines.csv", folder / "report/index.html"
+    page.write_text(page.read_text().replace("thin, all 3", "thin, all 4", 1))
+    assert wrong("pages") and not wrong("machines")
+    table.write_text(table.read_text().replace("different within margin", "equivalent", 1))
+    assert wrong("machines") == ["results/two/tables/machines.csv"]

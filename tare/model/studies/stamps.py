@@ -95,7 +95,7 @@ def departures(stamp: Stamp, plan: Plan) -> list[str]:
     lines = []
     if plan.part is None:
         lines.append("its plan is of a version that noted no part of the study")
-    elif changed := _differing(_wanted(stamp, plan), plan.part):
+    elif changed := differing(_wanted(stamp, plan), plan.part):
         lines.append(f"the study differs in {_some(changed)}")
     here = closure.programs(closure.analysis())
     paths = measuring(plan)
@@ -109,7 +109,7 @@ def departures(stamp: Stamp, plan: Plan) -> list[str]:
 
 
 def measuring(plan: Plan) -> tuple[str, ...]:
-    """Paths of what measured a campaign."""
+    """Paths of what measured a campaign, sorted."""
     names = arms.used(plan.launch_names, _arm_of(plan))
     if plan.is_command:
         return closure.measurement(COMMAND, None, *names)
@@ -136,12 +136,12 @@ def _wanted(stamp: Stamp, plan: Plan) -> dict[str, Any]:
     return reduced(at_published_size(study).to_json(), plan.kind, plan.workload, _arm_of(plan), plan.scenario)
 
 
-def _differing(one: Any, other: Any, above: str = "") -> list[str]:
+def differing(one: Any, other: Any, above: str = "") -> list[str]:
     """Dotted names of the keys in which two mappings differ."""
     if not isinstance(one, Mapping) or not isinstance(other, Mapping):
         return [] if one == other else [above]
     keys = sorted({*one, *other})
-    return [name for key in keys for name in _differing(one.get(key), other.get(key), f"{above}.{key}".lstrip("."))]
+    return [name for key in keys for name in differing(one.get(key), other.get(key), f"{above}.{key}".lstrip("."))]
 
 
 def _some(names: Sequence[str]) -> str:

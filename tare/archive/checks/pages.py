@@ -1,0 +1,343 @@
+"""Pages, figures and notebooks drawn again from the tables and records that lie beside them.
+
+They are drawn by the Tare that checks: nothing of the folder is run. Equal tables give equal bytes, but for the
+time at which a page was written, and the ids of tables in notebooks, which are random.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import re
+import sys
+import tempfile
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from tare import __version__
+from tare.archive.checks.found import Notes
+from tare.archive.checks.records import differing_inputs, some
+from tare.archive.checks.tables import asked_of, images_of
+from tare.archive.checks.tree import Measured, Tree
+from tare.core.errors import TareError
+from tare.core.files import project_root, read_json
+from tare.model import closure
+from tare.model.studies import layout
+
+REPORT, NOTEBOOKS, FIGURES, TABLES = "report", "notebooks", "figures", "tables"
+FAILED = "failed.json"
+REFERENCE = "reference"  # the notebook, and the section, of other machines' recorded campaigns
+SECTION = re.compile(r'<section id="([^"]*)".*?</section>', re.DOTALL)
+WRITTEN = re.compile(r"\d{4}-\d{2}-\d{2} \d{2}:\d{2} UTC")
+GENERATOR = re.compile(r'<meta name="generator" content="Tare ([^"]*)">')
+RANDOM_ID = re.compile(r"\bT_[0-9a-f]{5}")  # pandas' of a styled table
+ENTRIES = re.compile(r'<script type="application/json" id="entries">(.*?)</script>', re.DOTALL)
+DRAWN_BY = ("tare/report", "notebooks")
+
+
+def figures(tree: Tree, notes: Notes) -> None:
+    """Every figure, and all that a notebook shows, is drawn of the tables as they lie there, byte for byte."""
+    for measured in _reported(tree, notes, NOTEBOOKS):
+        names = sorted(path.stem for path in (measured.results / NOTEBOOKS).glob("*.ipynb"))
+        if REFERENCE in names and not _references(tree):
+            names.remove(REFERENCE)
+            where = measured.results / NOTEBOOKS / f"{REFERENCE}.ipynb"
+            notes.leave(tree.name(where), "the recorded campaigns of other machines that it draws are not here")
+        try:
+            with _drawn_again(tree, measured, names) as again:
+                failed = read_json(again / NOTEBOOKS / FAILED)
+                for name, reason in failed.items():
+                    notes.leave(
+                        tree.name(measured.results / NOTEBOOKS / f"{name}.ipynb"), f"it fails here: {reason}"
+                    )
+                _compare_figures(tree, notes, measured, again, is_whole=not failed)
+                _compare_notebooks(tree, notes, measured, again, [name for name in names if name not in failed])
+        except (TareError, ImportError) as error:
+            notes.leave(
+                tree.name(measured.results / FIGURES), f"can't be drawn again: {error}".replace(f"{tree.root}/", "")
+            )
+
+
+def _reported(tree: Tree, notes: Notes, folder: str) -> Iterator[Measured]:
+    for measured in tree.measured:
+        if (measured.results / folder).is_dir():
+            yield measured
+        elif tree.is_archive:
+            notes.fail(tree.name(measured.results / folder), "is missing")
+        else:
+            notes.leave(tree.name(measured.results / folder), "there is none yet")
+
+
+def _references(tree: Tree) -> bool:
+    return any((tree.root / layout.REFERENCE_TABLES).glob("*"))
+
+
+@contextlib.contextmanager
+def _drawn_again(tree: Tree, measured: Measured, names: Sequence[str]) -> Iterator[Path]:
+    """A folder of results with the tables as they lie there, and figures and notebooks that were drawn of them."""
+    from tare.report.notebooks import execute_all
+
+    study = asked_of(measured)
+    with tempfile.TemporaryDirectory(prefix="tare-drawn-") as scratch:
+        below = measured.results.relative_to(tree.root)
+        results = Path(scratch, below)
+        results.mkdir(parents=True)
+        for shared in (layout.REFERENCES, layout.REFERENCE_TABLES, layout.CAMPAIGNS, layout.PROFILES):
+            if (tree.root / shared).is_dir() and not (Path(scratch) / shared).exists():
+                (Path(scratch) / shared).symlink_to(tree.root / shared)
+        for name in (TABLES, layout.MACHINES):
+            if (measured.results / name).is_dir():
+                (results / name).symlink_to(measured.results / name)
+        drawn: dict[str, list[Path]] = {name: [] for name in names}
+        with contextlib.redirect_stdout(sys.stderr):
+            execute_all(names, results, list(study.workloads), results / NOTEBOOKS, os.cpu_count() or 1, drawn)
+        yield results
+
+
+def _compare_figures(tree: Tree, notes: Notes, measured: Measured, again: Path, *, is_whole: bool) -> None:
+    there, ours = measured.results / FIGURES, again / FIGURES
+    known = {path.relative_to(there) for path in there.rglob("*.svg")}
+    made = {path.relative_to(ours) for path in ours.rglob("*.svg")}
+    kept = {path for path in known if path.parts[0] == REFERENCE and not _references(tree)}
+    for path in sorted((known | made) - kept):
+        notes.look("figures")
+        where = tree.name(there / path)
+        if path not in known:
+            notes.fail(where, "is missing, and its tables give it")
+        elif path not in made:
+            (notes.fail if is_whole else notes.leave)(where, "follows from no table")
+        elif (there / path).read_bytes() != (ours / path).read_bytes():
+            _differs(tree, notes, where, "is not what its tables give")
+
+
+def _differs(tree: Tree, notes: Notes, where: str, what: str) -> None:
+    """A difference is no fault of the folder's where another program drew, or drew with other libraries."""
+    other = drawn_otherwise(tree)
+    if other:
+        notes.leave(
+            where, f"{what}; what draws is another program here ({some(other)}): check it with its own version"
+        )
+    else:
+        notes.fail(where, f"{what}: it was edited, or another version of matplotlib, seaborn or pandas drew it")
+
+
+def drawn_otherwise(tree: Tree) -> list[str]:
+    """Files that draw, which are others here than in the Tare that checks; none without sources."""
+    root = project_root()
+    if root == tree.root or not (tree.root / "tare").is_dir():
+        return []
+    found = set(differing_inputs(tree))
+    for folder in DRAWN_BY:
+        for path in {one.relative_to(base) for base in (root, tree.root) for one in (base / folder).rglob("*")
+                     if one.is_file() and one.suffix != ".pyc"}:  # fmt: skip
+            if not _same(root / path, tree.root / path, path):
+                found.add(path.as_posix())
+    return sorted(found)
+
+
+def _same(one: Path, other: Path, path: Path) -> bool:
+    if not (one.is_file() and other.is_file()):
+        return False
+    if path.suffix != ".py":
+        return one.read_bytes() == other.read_bytes()
+    found = []
+    for base in (one, other):
+        with closure.of_checkout(base.parents[len(path.parts) - 1]):
+            found.append(closure.programs([path.as_posix()]))
+    return found[0] == found[1]
+
+
+def _compare_notebooks(tree: Tree, notes: Notes, measured: Measured, again: Path, names: Sequence[str]) -> None:
+    from tare.report.notebooks import to_page, without_grammars
+
+    without_grammars()
+    for name in names:
+        path = measured.results / NOTEBOOKS / f"{name}.ipynb"
+        notes.look("notebooks")
+        try:
+            cells, ours = (_shown(read_json(one)) for one in (path, again / NOTEBOOKS / path.name))
+        except (TareError, LookupError, TypeError, AttributeError) as error:
+            notes.fail(tree.name(path), f"is no notebook: {error}".replace(f"{tree.root}/", ""))
+            continue
+        for number, (cell, own) in enumerate(zip(cells, ours, strict=False), start=1):
+            if cell != own:
+                _differs(tree, notes, tree.name(path), f"cell {number} is not what its tables give")
+                break
+        else:
+            if len(cells) != len(ours):
+                _differs(tree, notes, tree.name(path), f"has {len(cells)} cells, and {len(ours)} belong there")
+        page = path.with_suffix(".html")
+        if not page.exists():
+            notes.fail(tree.name(page), "is missing")
+        elif _plain_ids(page.read_text(encoding="utf-8")) != _plain_ids(to_page(path)):
+            _differs(tree, notes, tree.name(page), f"does not show what {path.name} holds")
+
+
+def _shown(notebook: Any) -> list[tuple[str, str, str]]:
+    """What a notebook says, cell by cell: kind, source, outputs; without its parameters, which name folders."""
+    found = []
+    for cell in notebook["cells"]:
+        tags = cell.get("metadata", {}).get("tags", [])
+        if {"parameters", "injected-parameters"} & set(tags):
+            continue
+        outputs = [_output(one) for one in cell.get("outputs", [])]
+        found.append((cell["cell_type"], "".join(cell["source"]), _plain_ids("\n".join(outputs))))
+    return found
+
+
+def _output(one: Mapping[str, Any]) -> str:
+    if "data" in one:
+        return "\n".join(
+            f"{kind}: {''.join(text)}" for kind, text in sorted(one["data"].items()) if "plain" not in kind
+        )
+    return f"{one.get('output_type')}: {''.join(one.get('text', one.get('evalue', '')))}"
+
+
+def _plain_ids(text: str) -> str:
+    """Random ids numbered in their order."""
+    known: dict[str, str] = {}
+    return RANDOM_ID.sub(lambda match: known.setdefault(match[0], f"T_{len(known)}"), text)
+
+
+# --- pages
+
+
+def pages(tree: Tree, notes: Notes) -> None:
+    """Every page says what the tables, records and figures say, section by section, and nothing else."""
+    for measured in _reported(tree, notes, REPORT):
+        folder = measured.results / REPORT
+        try:
+            made = _pages(tree, measured)
+        except (TareError, ImportError) as error:
+            notes.leave(tree.name(folder), f"can't be written again: {error}".replace(f"{tree.root}/", ""))
+            continue
+        _compare_pages(tree, notes, folder, _texts(folder), made)
+    for study in sorted({one.study for one in tree.measured if one.is_one_of_several}):
+        _page_of_machines(tree, notes, [one for one in tree.measured if one.study == study])
+
+
+def _page_of_machines(tree: Tree, notes: Notes, several: Sequence[Measured]) -> None:
+    """The page of a study that has its machines side by side."""
+    from tare.model import tables
+    from tare.model.records.machine import read_machine
+    from tare.model.studies.machines import measured
+    from tare.report import side_by_side
+
+    results = tree.root / layout.results_folder(several[0].study)
+    table = results / TABLES / "machines.csv"
+    if not table.exists():
+        return
+    try:
+        study = asked_of(several[0])
+        kinds = {name: one.kind for name, one in measured(study.machines).items()}
+        there = {one.machine: layout.of_machine(one.results, one.machine, layout.MACHINE_FILE) for one in several}
+        found = {name: record for name in kinds if name in there and (record := read_machine(there[name]))}
+        with tempfile.TemporaryDirectory() as folder:
+            page = side_by_side.write(
+                study.study,
+                tables.read("machines", table),
+                found,
+                {name: kinds[name] for name in found},
+                Path(folder),
+            )
+            made = page.read_text(encoding="utf-8")
+    except TareError as error:
+        notes.leave(tree.name(results / REPORT), f"can't be written again: {tree.plain(error)}")
+        return
+    _compare_pages(tree, notes, results / REPORT, _texts(results / REPORT), {page.name: made})
+
+
+def _texts(folder: Path) -> dict[str, str]:
+    return {path.name: path.read_text(encoding="utf-8") for path in sorted(folder.glob("*.html"))}
+
+
+def _pages(tree: Tree, measured: Measured) -> Mapping[str, str]:
+    """The pages of a study by the name of their file."""
+    from tare.report.evidence import gather
+    from tare.report.pages import OVERVIEW, render
+
+    shared = tree.root / layout.RESULTS
+    images = images_of(measured) if asked_of(measured).workloads else None
+    evidence = gather(measured.results, shared, _inline(measured), images)
+    folder = measured.results / REPORT
+    overview = os.path.relpath(shared / OVERVIEW, folder)
+    return {name: text.replace(f"{tree.root}/", "") for name, text in render(evidence, folder, overview).items()}
+
+
+def _inline(measured: Measured) -> str:
+    return json.dumps(asked_of(measured).to_json(), sort_keys=True)
+
+
+def _compare_pages(
+    tree: Tree, notes: Notes, folder: Path, there: Mapping[str, str], made: Mapping[str, str]
+) -> None:
+    from tare.report import search
+
+    for name in sorted({*there, *made}):
+        where = tree.name(folder / name)
+        notes.look("pages")
+        if name not in there:
+            notes.fail(where, "is missing")
+        elif name not in made:
+            notes.fail(where, "is none of the pages that the study has")
+        elif (said := GENERATOR.search(there[name])) is not None and said[1] != __version__:
+            notes.leave(where, f"was written by Tare {said[1]}, and {__version__} checks")
+        elif name == search_page():
+            texts = {
+                page: text for page, text in there.items() if page in made and page not in (name, print_page())
+            }
+            ordered = {page: texts[page] for page in made if page in texts}
+            found = ENTRIES.search(there[name])
+            if found is None or found[1] != search.as_data(search.entries(ordered)):
+                _differs(tree, notes, where, "finds other texts than the pages have")
+            _compare_page(tree, notes, where, ENTRIES.sub("", there[name]), ENTRIES.sub("", made[name]))
+        else:
+            _compare_page(tree, notes, where, there[name], made[name])
+
+
+def search_page() -> str:
+    """File of the page that finds what stands where."""
+    from tare.report.pages import SEARCH
+
+    return SEARCH
+
+
+def print_page() -> str:
+    """File of the page that has all others."""
+    from tare.report.pages import PRINT
+
+    return PRINT
+
+
+def _compare_page(tree: Tree, notes: Notes, where: str, there: str, made: str) -> None:
+    one, other = ({name: text for name, text in _parts(page)} for page in (there, made))
+    for section in sorted({*one, *other}, key=lambda name: [*one, *other].index(name)):
+        if one.get(section) == other.get(section):
+            continue
+        if section == REFERENCE and not _references(tree):
+            notes.leave(f"{where}#{section}", "the recorded campaigns of other machines that it shows are not here")
+        else:
+            place = f"{where}#{section}" if section else where
+            _differs(tree, notes, place, _first_difference(one.get(section), other.get(section)))
+
+
+def _parts(page: str) -> Iterator[tuple[str, str]]:
+    """Sections of a page by their ids, and what is around them under an empty one; without the time of writing."""
+    text = WRITTEN.sub("", page)
+    yield "", SECTION.sub("", text)
+    yield from ((match[1], match[0]) for match in SECTION.finditer(text))
+
+
+def _first_difference(there: str | None, made: str | None) -> str:
+    if made is None:
+        return "is a section that no table gives"
+    if there is None:
+        return "lacks this section"
+    at = next(
+        (place for place, (x, y) in enumerate(zip(there, made, strict=False)) if x != y), min(len(there), len(made))
+    )
+    begin = max(0, at - 20)
+    shown = [" ".join(text[begin : at + 40].split()) for text in (there, made)]
+    return f"says “{shown[0]}”, and its tables give “{shown[1]}”"

@@ -1,0 +1,415 @@
+"""Every table made again from the records by the code that makes it, and compared column by column.
+
+Numbers are equal to the last bit where the same libraries add up on the same kind of processor. Elsewhere NumPy and
+SciPy may round the last bits otherwise: `TOLERANCES` says by how much a column may differ then.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import tempfile
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from tare.analysis import extract, image_costs
+from tare.archive.checks.found import Notes
+from tare.archive.checks.records import judged_otherwise, some
+from tare.archive.checks.tree import Measured, Tree
+from tare.core.errors import TareError, UserError
+from tare.core.files import sha256_file
+from tare.model import tables as model
+from tare.model.records.measured import CopiesRecord
+from tare.model.schema import read
+from tare.model.studies import layout
+from tare.model.studies import study as studies
+from tare.model.studies.arms import parse as parse_arm
+from tare.model.studies.papers import refuse_stale, repeated
+from tare.model.studies.study import Study
+
+ELSE = 1e-9  # relative: what sums and logarithms round differently
+# Relative, by column: ends of intervals go through quantiles that are found by iteration.
+TOLERANCES: Mapping[str, float] = {
+    **dict.fromkeys(("ci_low", "ci_high", "low", "high", "total_ci_low", "total_ci_high"), 1e-6),
+    **dict.fromkeys(("stalls_ci_low", "stalls_ci_high", "control_ci_low", "control_ci_high"), 1e-6),
+    **dict.fromkeys(("bootstrap_low", "bootstrap_high", "between_low", "between_high", "further_low"), 1e-6),
+    **dict.fromkeys(("further_high", "cause_share_low", "cause_share_high", "seconds_low", "seconds_high"), 1e-6),
+    **dict.fromkeys(("change_ratio_low", "change_ratio_high"), 1e-6),
+}
+NOT_ASKED = re.compile(r"; held by .*$")  # who holds a stamp's hash can't be asked of a folder
+COPIES = "copies"
+DECISIONS_JSON = "decisions.json"
+OWN = ("metrics", "verdicts", "job_length")  # tables of one environment alone
+
+Made = Mapping[str, pd.DataFrame]
+
+
+def tables(tree: Tree, notes: Notes) -> None:
+    """Every number, interval, verdict and decision follows from the raw records."""
+    for measured in _with_tables(tree, notes):
+        made = _tried(tree, notes, measured, partial(extracted, measured))
+        if made is None:
+            continue
+        folder = measured.results / "tables"
+        for name, table in made.items():
+            _compare(tree, notes, name, folder / f"{name}.csv", table)
+        _compare(tree, notes, "metrics", folder / "metrics.parquet", made["metrics"])
+        _compare_json(tree, notes, folder / DECISIONS_JSON, made["decisions"])
+        for path in sorted(measured.results.glob("environments/*")):
+            own = _tried(tree, notes, measured, partial(of_environment, measured, path.name))
+            for name in OWN if own is not None else ():
+                _compare(tree, notes, name, path / f"{name}.csv", own[name])
+
+
+def costs(tree: Tree, notes: Notes) -> None:
+    """The table of what images cost follows from their records and from starts."""
+    for measured in _with_tables(tree, notes):
+        path = measured.results / "tables/image_costs.csv"
+        if not path.exists() and (measured.asked is None or not measured.asked.workloads):
+            continue
+        made = _tried(tree, notes, measured, partial(counted, measured))
+        if made is not None:
+            _compare(tree, notes, "image_costs", path, made)
+
+
+def claims(tree: Tree, notes: Notes) -> None:
+    """What others published is judged as the tables and the papers' own numbers have it, word by word."""
+    for measured in _with_tables(tree, notes):
+        folder = measured.results / "tables"
+        asked = measured.asked
+        if asked is not None and not repeated(asked.papers, asked.workloads):
+            continue
+        made = _tried(tree, notes, measured, partial(judged, measured))
+        for name, table in (made or {}).items():
+            _compare(tree, notes, name, folder / f"{name}.csv", table)
+
+
+def side_by_side(tree: Tree, notes: Notes) -> None:
+    """The table of several machines follows from the decisions of each."""
+    for study in sorted({one.study for one in tree.measured if one.is_one_of_several}):
+        several = [one for one in tree.measured if one.study == study and one.is_one_of_several]
+        path = tree.root / layout.results_folder(study) / "tables/machines.csv"
+        if not path.exists():
+            continue
+        made = _tried(tree, notes, several[0], partial(compared, several))
+        if made is not None:
+            _compare(tree, notes, "machines", path, made)
+
+
+def _with_tables(tree: Tree, notes: Notes) -> Iterable[Measured]:
+    for measured in tree.measured:
+        if (measured.results / "tables").is_dir():
+            yield measured
+        elif tree.is_archive:
+            notes.fail(tree.name(measured.results / "tables"), "is missing")
+        else:
+            notes.leave(tree.name(measured.results / "tables"), "there are no tables yet")
+
+
+def _tried(tree: Tree, notes: Notes, measured: Measured, make: Callable[[], Any]) -> Any:
+    """What is made again; None with a note where it can't be."""
+    try:
+        return make()
+    except TareError as error:
+        notes.leave(measured.name, f"the tables can't be made again: {tree.plain(error)}")
+    return None
+
+
+# --- made again
+
+
+def asked_of(measured: Measured) -> Study:
+    """The study as its file has it. Raises UserError: that can't be told."""
+    if measured.asked is None:
+        raise UserError(measured.asked_problem or "no file says what was asked for")
+    return measured.asked
+
+
+def extracted(measured: Measured) -> Made:
+    """The tables of `tare tables`, by the records that a study's workflow gives it."""
+    study, root = asked_of(measured), measured.root
+    workloads, machine = list(study.workloads), measured.machine
+
+    def there(paths: Iterable[Path]) -> list[Path]:
+        return [root / path for path in paths if (root / path).exists()]
+
+    def profile(workload: str, name: str) -> Path:
+        return layout.profile_record(study.study, machine, workload, name)
+
+    sealed = [
+        layout.sealed_record(study.study, machine, one.workload, one.name) for one in studies.campaigns(study)
+    ]
+    profiles = [profile(workload, env) for workload in workloads for env in study.environments]
+    in_stacks = [
+        profile(workload, layout.profile_name("host", parse_arm(level)))
+        for workload, level in studies.profiled_stacks(study)
+    ]
+    alone = study.pipeline.workloads if study.pipeline else ()
+    pipelines = [layout.pipeline_record(study.study, machine, workload) for workload in alone]
+    made = extract.build(
+        there(sealed),
+        there(profiles),
+        study.margins.to_json(),
+        copies=_copies(measured),
+        pipelines=there(pipelines),
+        stack_profiles=there(in_stacks),
+    )
+    return _without_root(root, made)
+
+
+def of_environment(measured: Measured, env: str) -> Made:
+    """The tables of one environment's own campaigns."""
+    study, root = asked_of(measured), measured.root
+    sealed, profiles = [], []
+    for workload in study.measured:
+        name = layout.campaign_name("rounds", ["host", env])
+        sealed.append(root / layout.sealed_record(study.study, measured.machine, workload, name))
+        profiles.append(root / layout.profile_record(study.study, measured.machine, workload, env))
+    there, beside = ([path for path in paths if path.exists()] for paths in (sealed, profiles))
+    made = extract.build(there, beside, study.margins.to_json(), copies=_copies(measured))
+    return _without_root(root, made)
+
+
+def _copies(measured: Measured) -> CopiesRecord | None:
+    path = measured.root / layout.benchmark_record(measured.machine, COPIES)
+    return read(CopiesRecord, path) if path.exists() else None
+
+
+def _without_root(root: Path, made: Made) -> Made:
+    """Tables whose words name files as the workflow does, from the folder in which it runs."""
+
+    def plain(value: Any) -> Any:
+        return value.replace(f"{root}/", "") if isinstance(value, str) else value
+
+    found = {}
+    for name, table in made.items():
+        texts = [column for column in table.columns if not pd.api.types.is_numeric_dtype(table[column])]
+        found[name] = table.assign(**{column: table[column].map(plain) for column in texts}) if texts else table
+    return found
+
+
+def counted(measured: Measured) -> pd.DataFrame:
+    """The table of image costs, by the records that a study's workflow gives it."""
+    study, root = asked_of(measured), measured.root
+    images = next(iter(_image_folders(measured, study)), root / layout.IMAGES)
+    naive = root / layout.naive_record(images / study.stack, measured.machine)
+    forms = [
+        image_costs.read_forms(
+            images, stack, study.environments_of(stack),
+            naive if stack == study.stack and study.naive_image and naive.exists() else None,
+        )
+        for stack in study.stacks_needed
+    ]  # fmt: skip
+    first = next(iter(study.workloads))
+    names = [layout.campaign_name(kind, study.environments) for kind in ("starts", "rounds")]
+    starts, runs = (root / layout.sealed_record(study.study, measured.machine, first, name) for name in names)
+    return image_costs.build(
+        study.study,
+        measured.machine,
+        forms,
+        image_costs.read_starts(starts) if starts.exists() else None,
+        image_costs.read_runs(runs) if study.warm_in_runs and runs.exists() else None,
+    )
+
+
+def _image_folders(measured: Measured, study: Study) -> Iterable[Path]:
+    """Folders of images that have the study's stack, those for its machine or its device before the shared."""
+    base = measured.root / layout.IMAGES
+    named = [f"@{measured.machine}-{study.device}", f"@{measured.machine}", f"@{study.device}", ""]
+    return (base / name for name in named if (base / name / study.stack).is_dir())
+
+
+def images_of(measured: Measured) -> Path:
+    """The folder of the images of a study's stacks."""
+    return next(iter(_image_folders(measured, asked_of(measured))), measured.root / layout.IMAGES)
+
+
+def judged(measured: Measured) -> Made:
+    """The tables of `tare audit`, by the study's own tables as they lie there."""
+    from tare.literature import audit, published
+    from tare.literature import claims as rules
+    from tare.literature.measured_here import gather
+
+    study = asked_of(measured)
+    papers = repeated(study.papers, study.workloads)
+    refuse_stale(papers)
+    found, read_papers = (
+        gather(measured.results, measured.root / layout.RESULTS),
+        [published.load(one) for one in papers],
+    )
+    return {
+        "published": pd.concat([audit.judge(one, found) for one in read_papers], ignore_index=True),
+        "claims": pd.concat([rules.judge_claims(one, found) for one in read_papers], ignore_index=True),
+    }
+
+
+def compared(several: Sequence[Measured]) -> pd.DataFrame:
+    """The table of machines, by the decisions of each as they lie there."""
+    from tare.analysis.decisions import read_decisions
+    from tare.analysis.machines import compared as side
+    from tare.model.records.machine import read_machine
+    from tare.model.studies.machines import measured as named
+
+    study = asked_of(several[0])
+    kinds = {name: one.kind for name, one in named(study.machines).items()}
+    found, hosts = {}, {}
+    for one in several:
+        found[one.machine] = read_decisions(model.read("decisions", one.results / "tables/decisions.csv"))
+        record = read_machine(layout.of_machine(one.results, one.machine, layout.MACHINE_FILE))
+        hosts[one.machine] = record.host_name if record is not None else None
+    own = {name: kinds[name] for name in kinds if name in found}
+    rows = [{"study": study.study, **row} for row in side(found, own, hosts, study.confidence)]
+    return model.make("machines", rows)
+
+
+# --- compared
+
+
+def _compare(tree: Tree, notes: Notes, name: str, path: Path, made: pd.DataFrame) -> None:
+    where = tree.name(path)
+    if not path.exists():
+        notes.fail(where, "is missing")
+        return
+    notes.look("tables")
+    with tempfile.TemporaryDirectory() as folder:
+        again = Path(folder, path.name)
+        model.write(name, made, again)
+        if sha256_file(again) == sha256_file(path):
+            return
+        try:
+            # Both as they are read back: what a file does not keep is no difference.
+            there, ours = model.read(name, path), model.read(name, again)
+        except TareError as error:
+            notes.fail(where, tree.plain(error))
+            return
+    wrong, largest = differences(there, ours)
+    if wrong is None:
+        if largest:
+            notes.tell(
+                where, f"is equal within its tolerance: numbers differ by {largest:.1e} of themselves at most"
+            )
+        return
+    _note_difference(tree, notes, where, wrong)
+
+
+def _note_difference(tree: Tree, notes: Notes, where: str, wrong: str) -> None:
+    """A difference is no fault of the folder's where other programs judged than judge now."""
+    other = judged_otherwise(tree)
+    if other:
+        notes.leave(
+            where, f"{wrong}; what judges is another program here ({some(other)}): check it with its own version"
+        )
+    else:
+        notes.fail(where, wrong)
+
+
+def differences(there: pd.DataFrame, made: pd.DataFrame) -> tuple[str | None, float]:
+    """The first difference between two tables, and by how much numbers differ that are within their tolerance.
+
+    Rows are compared in the order of their words and whole numbers: which row stands first says nothing.
+    """
+    if list(there.columns) != list(made.columns):
+        other = sorted({*there.columns} ^ {*made.columns})
+        return f"has other columns than its records give: {', '.join(other) or 'in another order'}", 0.0
+    if len(there) != len(made):
+        return f"has {len(there)} rows, and its records give {len(made)}", 0.0
+    one, other = _in_order(there), _in_order(made)
+    largest = 0.0
+    for column in one.columns:
+        unlike, by = _unlike(column, one[column], other[column])
+        if unlike is not None:
+            row, wanted = one.iloc[unlike], _shown(other[column].iloc[unlike])
+            told = f"says {column} {_shown(row[column])}, and its records give {wanted} ({_which(row)})"
+            return told, 0.0
+        largest = max(largest, by)
+    return None, largest
+
+
+def _in_order(table: pd.DataFrame) -> pd.DataFrame:
+    keys = [column for column in table.columns if not pd.api.types.is_float_dtype(table[column])]
+    keys = [column for column in keys if column not in ("verdict", "reason", "note", "stamp", "evidence")]
+    return table.sort_values(keys, kind="stable", na_position="first").reset_index(drop=True) if keys else table
+
+
+def _unlike(column: str, one: pd.Series, other: pd.Series) -> tuple[int | None, float]:
+    """The first row in which a column differs, and by how much its numbers do that are near enough."""
+    if pd.api.types.is_float_dtype(one) and pd.api.types.is_float_dtype(other):
+        a, b = one.to_numpy(dtype=float), other.to_numpy(dtype=float)
+        both = np.isnan(a) & np.isnan(b)
+        with np.errstate(invalid="ignore"):
+            apart = np.where(both | (a == b), 0.0, np.abs(a - b) / np.maximum(np.abs(a), np.abs(b)))
+        apart = np.where(np.isnan(a) != np.isnan(b), np.inf, apart)
+        beyond = np.flatnonzero(~(apart <= TOLERANCES.get(column, ELSE)))
+        return (int(beyond[0]), 0.0) if len(beyond) else (None, float(apart.max(initial=0.0)))
+    a, b = (_words(column, values) for values in (one, other))
+    wrong = [number for number, (x, y) in enumerate(zip(a, b, strict=True)) if x != y]
+    return (wrong[0], 0.0) if wrong else (None, 0.0)
+
+
+def _words(column: str, values: pd.Series) -> list[str | None]:
+    texts = [None if pd.isna(value) else str(value) for value in values]
+    return [text and NOT_ASKED.sub("", text) for text in texts] if column == "stamp" else texts
+
+
+def _shown(value: Any) -> str:
+    if isinstance(value, float):
+        return f"{value:.12g}"
+    text = "nothing" if pd.isna(value) else repr(str(value))
+    return text if len(text) < 80 else f"{text[:77]}…"
+
+
+def _which(row: pd.Series) -> str:
+    names = (
+        "workload",
+        "campaign",
+        "launch",
+        "metric",
+        "item",
+        "rep",
+        "paper",
+        "claim",
+        "figure",
+        "check",
+        "machine",
+    )
+    told = [f"{row[name]}" for name in names if name in row.index and not pd.isna(row[name])]
+    return ", ".join(told[:5])
+
+
+def _compare_json(tree: Tree, notes: Notes, path: Path, made: pd.DataFrame) -> None:
+    where = tree.name(path)
+    if not path.exists():
+        notes.fail(where, "is missing")
+        return
+    notes.look("tables")
+    with tempfile.TemporaryDirectory() as folder:
+        again = Path(folder, path.name)
+        model.write("decisions", made, again)
+        if sha256_file(again) == sha256_file(path):
+            return
+        try:
+            there = json.loads(path.read_text(encoding="utf-8"))
+        except ValueError as error:
+            notes.fail(where, f"is no JSON: {error}")
+            return
+        ours = json.loads(again.read_text(encoding="utf-8"))
+    if not isinstance(there, list) or len(there) != len(ours):
+        notes.fail(where, f"has other rows than the table decisions, which has {len(ours)}")
+        return
+    for number, (one, other) in enumerate(zip(there, ours, strict=True)):
+        for key in sorted({*one, *other}):
+            if not _near(key, one.get(key), other.get(key)):
+                wrong = f"says {key} {one.get(key)!r} in row {number + 1}, and its records give {other.get(key)!r}"
+                _note_difference(tree, notes, where, wrong)
+                return
+
+
+def _near(key: str, one: Any, other: Any) -> bool:
+    if isinstance(one, float) and isinstance(other, float | int):
+        return abs(one - other) <= TOLERANCES.get(key, ELSE) * max(abs(one), abs(other))
+    return bool(one == other)

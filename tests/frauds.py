@@ -1,0 +1,820 @@
+"""A catalogue of frauds, each planted in a copy of an honest study, and the check of `tare verify` that catches it.
+
+    python tests/frauds.py     prints the tables of docs/frauds.md
+
+A forger works at one of three levels. `as it is`: one thing is changed, and nothing else. `hashes remade`: journal,
+seal, ledger and list of members have the hashes of what was changed. `all remade`: besides, tables and pages are
+made again of the forged records by the honest commands, so that they agree.
+"""
+
+from __future__ import annotations
+
+import argparse
+import copy
+import json
+import re
+import shutil
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from tare.core.files import canonical_json, read_json, sha256_file, sha256_text, write_json, write_text
+from tare.model.journals.ledger import HASH, LEDGER
+from tare.model.journals.sealed import PLAN, SEAL_KEY, UNITS, read_plan, read_rows
+from tare.model.journals.units import counted
+from tare.model.registry import HOST
+from tare.model.studies.layout import SEALED
+from tare.stats.fits import ratios_of
+
+AS_IT_IS, HASHES, ALL = "as it is", "hashes remade", "all remade"
+Row = dict[str, Any]
+
+
+class Study:
+    """A copy of an honest study that a forger works on.
+
+    Attributes:
+        root: its folder.
+        remake: makes tables and pages again, by the honest commands.
+        relist: writes the list of members and the crate again.
+    """
+
+    def __init__(self, root: Path, remake: Callable[[Path], None], relist: Callable[[Path], None]) -> None:
+        self.root, self.remake, self.relist = root, remake, relist
+        (self.ledger,) = (root / "results/campaigns").glob(f"*/*/{LEDGER}")
+        self.folder = self.ledger.parent
+        self.study, self.machine = self.folder.parent.name, self.folder.name
+        own = root / "results" / self.study
+        self.results = own if own.is_dir() else root / "results"
+
+    def campaign(self, kind: str = "rounds") -> Path:
+        """The folder of the headline's campaign of a kind."""
+        found = sorted(self.folder.glob(f"*/{kind}.*+*")) or sorted(self.folder.glob(f"*/{kind}*"))
+        return min(found, key=lambda path: len(path.name.split(".")))
+
+    def rows(self, folder: Path | None = None) -> list[Row]:
+        """Rows of a journal."""
+        return [json.loads(line) for line in ((folder or self.campaign()) / UNITS).read_text().splitlines()]
+
+    def units(self) -> list[Row]:
+        """Units of the headline's journal that count."""
+        return [row for row in self.rows() if "unit" in row and not row["discarded"] and row["voided"] is None]
+
+    def write_rows(self, rows: list[Row], folder: Path | None = None) -> None:
+        """Write a journal, whose seal stays as it was."""
+        write_text((folder or self.campaign()) / UNITS, "".join(canonical_json(row) + "\n" for row in rows))
+
+    def edit(self, change: Callable[[list[Row]], None], folder: Path | None = None) -> None:
+        """Change rows of a journal."""
+        rows = self.rows(folder)
+        change(rows)
+        self.write_rows(rows, folder)
+
+    def edit_plan(self, folder: Path | None = None, **changes: Any) -> None:
+        """Change keys of a plan."""
+        path = (folder or self.campaign()) / PLAN
+        write_json(path, read_json(path) | changes)
+
+    def edit_ledger(self, change: Callable[[list[Row]], list[Row] | None]) -> None:
+        """Change rows of the ledger, and chain them again."""
+        rows = [json.loads(line) for line in self.ledger.read_text().splitlines()]
+        first = rows[0]["before"]
+        rows = change(rows) or rows
+        self.write_ledger(rows, first)
+
+    def write_ledger(self, rows: list[Row], first: str) -> None:
+        """Write a ledger with a chain of hashes that holds."""
+        before, lines = first, []
+        for row in rows:
+            told = {key: value for key, value in row.items() if key != HASH} | {"before": before}
+            before = sha256_text(canonical_json(told))
+            lines.append(canonical_json({**told, HASH: before}) + "\n")
+        write_text(self.ledger, "".join(lines))
+
+    def rehash(self) -> None:
+        """Seals and ledger with the hashes, and what follows from them, of plans and journals as they are now."""
+        known = {}
+        for path in self.folder.rglob(PLAN):
+            known |= self._resealed(path.parent)
+
+        def follow(rows: list[Row]) -> None:
+            for row in rows:
+                told = known.get((row.get("workload"), row.get("campaign"), row.get("plan_sha256")))
+                if told is not None:
+                    own = {key: told[key] for key in ("plan_sha256", "attempt") if key in row}
+                    if row["event"] != "opened":
+                        own |= {key: told[key] for key in ("units_sha256", "units", "ratios") if key in row}
+                    row.update(own)
+
+        self.edit_ledger(follow)
+        self.relist(self.root)
+
+    def _resealed(self, folder: Path) -> dict[tuple[Any, ...], Row]:
+        """What a ledger says of a campaign, by what it said of it before."""
+        rows = [row for row in self.rows(folder) if SEAL_KEY not in row]
+        if not (folder / SEALED).exists():
+            return {}
+        seal = read_json(folder / SEALED)
+        lines = [canonical_json(row) for row in rows if "unit" in row]
+        rows.append({SEAL_KEY: sha256_text("[" + ",".join(lines) + "]")})
+        self.write_rows(rows, folder)
+        plan, units = read_plan(folder / PLAN), read_rows(folder).units
+        own = counted(units)
+        before = seal["plan_sha256"]
+        told = {
+            "plan_sha256": sha256_file(folder / PLAN),
+            "units_sha256": sha256_file(folder / UNITS),
+            "units": len(own),
+        }
+        summary = {
+            "voided": sum(unit.voided is not None for unit in units),
+            "machine_s": round(sum(unit.cost_s for unit in units), 3),
+            "failures": {name: why for unit in units for name, why in unit.failures.items()},
+            "decision": next((row["decision"] for row in rows if "decision" in row), None),
+        }
+        write_json(folder / SEALED, seal | told | summary)
+        campaign = folder.parent if folder.name.startswith("superseded-") else folder
+        ratios = {name: one.to_json() for name, one in ratios_of(plan, own).items()}
+        key = (campaign.parent.name, campaign.name, before)
+        return {key: {**told, "attempt": plan.attempt, "ratios": ratios}}
+
+    def all_remade(self) -> None:
+        """Hashes, tables and pages that agree with the records as they are now."""
+        self.rehash()
+        self.remake(self.root)
+        self.relist(self.root)
+
+
+def other_than_host(unit: Row) -> str:
+    """A launch of a unit that is compared with the host."""
+    return next(name for name in unit["order"] if not name.startswith(HOST))
+
+
+def moved(launch: Row, by_ns: int) -> Row:
+    """A launch with all its instants later."""
+    text = json.loads(json.dumps(launch))
+
+    def move(value: Any, key: str = "") -> Any:
+        if isinstance(value, dict):
+            return {name: move(one, name) for name, one in value.items()}
+        if isinstance(value, list):
+            return [move(one, key) for one in value]
+        is_instant = key.endswith("_ns") and isinstance(value, int) and value > 10**9
+        return value + by_ns if is_instant else value
+
+    found: Row = move(text)
+    return found
+
+
+def scaled(launch: Row, by: float, *, with_slices: bool) -> Row:
+    """A launch all of whose times are longer or shorter, from its start on."""
+    first = launch["spawn_ns"]
+
+    def scale(value: Any, key: str = "") -> Any:
+        if isinstance(value, dict):
+            return {name: scale(one, name) for name, one in value.items() if with_slices or name != "slices"} | (
+                {} if with_slices or "slices" not in value else {"slices": value["slices"]}
+            )
+        if isinstance(value, list):
+            return [scale(one, key) for one in value]
+        if key.endswith("_ns") and isinstance(value, int) and value > 10**9:
+            return first + round((value - first) * by)
+        return value
+
+    found: Row = scale(launch)
+    return found
+
+
+# --- what forgers do
+
+
+def drop_unit(study: Study) -> None:
+    last = study.units()[-1]["unit"]
+    study.edit(lambda rows: rows.remove(next(row for row in rows if row.get("unit") == last)))
+
+
+def drop_unit_and_renumber(study: Study) -> None:
+    def change(rows: list[Row]) -> None:
+        rows.remove(next(row for row in rows if row.get("unit") == 2))
+        for number, row in enumerate(row for row in rows if "unit" in row):
+            row["unit"] = number
+
+    study.edit(change)
+
+
+def swap_units(study: Study) -> None:
+    def change(rows: list[Row]) -> None:
+        one, other = (next(row for row in rows if row.get("unit") == number) for number in (1, 2))
+        first, second = copy.deepcopy(one), copy.deepcopy(other)
+        one.clear(), other.clear()
+        one.update(second | {"unit": 1, "slicing": first["slicing"]})
+        other.update(first | {"unit": 2, "slicing": second["slicing"]})
+
+    study.edit(change)
+
+
+def repeat_unit(study: Study) -> None:
+    """The best unit stands in the place of the worst; names, order and paddings are those of its place."""
+
+    def change(rows: list[Row]) -> None:
+        one, other = (next(row for row in rows if row.get("unit") == number) for number in (1, 2))
+        for name, launch in other["launches"].items():
+            by_ns = launch["spawn_ns"] - one["launches"][name]["spawn_ns"]
+            kept = {key: launch[key] for key in ("launch", "pad_bytes") if key in launch}
+            other["launches"][name] = moved(one["launches"][name], by_ns) | kept
+
+    study.edit(change)
+
+
+def repeat_launch(study: Study) -> None:
+    """The shorter of two launches of an environment stands in both units, under the name of either."""
+    folder = study.campaign("causes")
+
+    def change(rows: list[Row]) -> None:
+        one, other = (study_unit(rows, number)["launches"] for number in (1, 2))
+        name = other_than_host(study_unit(rows, 1))
+        if one[name]["end_ns"] - one[name]["spawn_ns"] > other[name]["end_ns"] - other[name]["spawn_ns"]:
+            one, other = other, one
+        kept = {key: other[name][key] for key in ("launch", "pad_bytes") if key in other[name]}
+        other[name] = moved(one[name], other[name]["spawn_ns"] - one[name]["spawn_ns"]) | kept
+
+    study.edit(change, folder)
+
+
+def edit_unit(study: Study) -> None:
+    """One launch ends earlier than it did."""
+
+    def change(rows: list[Row]) -> None:
+        unit = next(row for row in rows if row.get("unit") == 2)
+        launch = unit["launches"][other_than_host(unit)]
+        launch["end_ns"] -= 5_000_000
+
+    study.edit(change)
+
+
+def scale_units(study: Study) -> None:
+    """All times of the environment that lost are a twentieth shorter."""
+
+    def change(rows: list[Row]) -> None:
+        for unit in (row for row in rows if "unit" in row):
+            name = other_than_host(unit)
+            unit["launches"][name] = scaled(unit["launches"][name], 0.95, with_slices=False)
+
+    study.edit(change)
+
+
+def void_unit(study: Study) -> None:
+    """A unit that told against a wish is void, with a reason; another number of units is planned."""
+
+    def change(rows: list[Row]) -> None:
+        next(row for row in rows if row.get("unit") == 2)["voided"] = "the machine slept in the middle of a round"
+
+    study.edit(change)
+
+
+def hide_failure(study: Study) -> None:
+    """A launch is left out of a unit, as where launches do not fit in memory together."""
+
+    def change(rows: list[Row]) -> None:
+        unit = study_unit(rows, 3)
+        name = other_than_host(unit)
+        unit["launches"][name] = {
+            **{"status": "skipped", "reason": "left out: this round is of other launches"},
+            **{"inside": None, "deviations": []},
+        }
+
+    study.edit(change)
+
+
+def study_unit(rows: list[Row], number: int) -> Row:
+    return next(row for row in rows if row.get("unit") == number)
+
+
+def stop_early(study: Study) -> None:
+    """The last units are dropped, and the decision on their number is left out: it stopped when it looked good."""
+
+    def change(rows: list[Row]) -> None:
+        numbers = [row["unit"] for row in rows if "unit" in row]
+        rows[:] = [row for row in rows if row.get("unit") != numbers[-1] and "decision" not in row]
+
+    study.edit(change)
+
+
+def edit_decision(study: Study) -> None:
+    def change(rows: list[Row]) -> None:
+        decision = next(row["decision"] for row in rows if "decision" in row)
+        decision["wanted"] += 1
+        decision["spread"] = {name: value and value * 1.1 for name, value in decision["spread"].items()}
+
+    study.edit(change)
+
+
+def edit_seal(study: Study) -> None:
+    path = study.campaign() / SEALED
+    write_json(path, read_json(path) | {"machine_s": 1.0})
+
+
+def edit_ledger_row(study: Study) -> None:
+    text = study.ledger.read_text()
+    write_text(
+        study.ledger,
+        text.replace('"units":6', '"units":7', 1) if '"units":6' in text else text.replace('"n":', '"n":1', 1),
+    )
+
+
+def rewrite_ledger_row(study: Study) -> None:
+    def change(rows: list[Row]) -> None:
+        row = next(row for row in rows if row.get("ratios"))
+        for ratios in row["ratios"].values():
+            ratios["mean"] += 0.01
+
+    study.edit_ledger(change)
+
+
+def cut_ledger(study: Study) -> None:
+    """The last rows are cut off."""
+    lines = study.ledger.read_text().splitlines(keepends=True)
+    write_text(study.ledger, "".join(lines[:-1]))
+
+
+def leave_out_of_ledger(study: Study) -> None:
+    """A campaign that lies there has no row."""
+    name = study.campaign("causes").name
+    study.edit_ledger(lambda rows: [row for row in rows if row.get("campaign") != name])
+
+
+def remove_campaign(study: Study) -> None:
+    """A campaign is taken away; its rows stay."""
+    shutil.rmtree(study.campaign("sweep"))
+
+
+def remove_campaign_and_rows(study: Study) -> None:
+    """A campaign and its rows are taken away."""
+    name = study.campaign("sweep").name
+    shutil.rmtree(study.campaign("sweep"))
+    study.edit_ledger(lambda rows: [row for row in rows if row.get("campaign") != name])
+
+
+def hide_attempt(study: Study) -> None:
+    """The first try is taken away with its rows."""
+    (aside,) = study.folder.glob("*/*/superseded-1")
+    sha256 = sha256_file(aside / PLAN)
+    shutil.rmtree(aside)
+    study.edit_ledger(lambda rows: [row for row in rows if row.get("plan_sha256") != sha256])
+
+
+def lower_attempt(study: Study) -> None:
+    """The second try says that it is the first, and spends all of alpha."""
+    study.edit_plan(attempt=1)
+
+
+def reuse_seed(study: Study) -> None:
+    """One campaign has the seed of another, and its orders."""
+    study.edit_plan(study.campaign("causes"), order_seed=read_json(study.campaign() / PLAN)["order_seed"])
+
+
+def choose_order(study: Study) -> None:
+    """Another seed stands in the plan than the one that gave the orders."""
+    study.edit_plan(study.campaign("causes"), order_seed="0123456789abcdef")
+
+
+def follow_seed(study: Study, seed: str | None, *, in_time: bool) -> None:
+    """Starts have the orders and paddings that a seed gives; `in_time`: each launch is put where its order has it.
+
+    Without a seed it is one that gives another order.
+    """
+    from tare.experiments.designs import unit_order
+    from tare.model.roles import read_role, started
+
+    folder = study.campaign("starts")
+    plan, (unit,) = read_plan(folder / PLAN), [row for row in study.rows(folder) if "unit" in row]
+    for number in range(100):
+        plan = plan.replace(order_seed=seed or f"{number:016x}")
+        order, pads = unit_order(plan, (), plan.launch_names)
+        names = [started(name, phase) for name in order for phase in plan.spec.phases]
+        if seed is not None or names != unit["order"]:
+            break
+    study.edit_plan(folder, order_seed=plan.order_seed)
+
+    def change(rows: list[Row]) -> None:
+        launches = rows[0]["launches"]
+        at = min(launch["spawn_ns"] for launch in launches.values())
+        for name in names:
+            launches[name]["pad_bytes"] = pads[read_role(name).place.name]
+            if in_time:
+                launches[name] = moved(launches[name], at - launches[name]["spawn_ns"])
+                at = launches[name]["end_ns"] + 1_000_000
+        rows[0]["order"] = names
+
+    study.edit(change, folder)
+
+
+def choose_order_and_follow(study: Study) -> None:
+    """Another seed stands in the plan of starts, and units have the orders and the paddings that it gives."""
+    follow_seed(study, None, in_time=False)
+
+
+def reuse_seed_and_follow(study: Study) -> None:
+    """Starts have the seed of another campaign, its orders, and times that fit these."""
+    follow_seed(study, read_json(study.campaign() / PLAN)["order_seed"], in_time=True)
+
+
+def reorder_slices(study: Study) -> None:
+    """Quanta of a round are others than those that were drawn."""
+
+    def change(rows: list[Row]) -> None:
+        for launch in study_unit(rows, 2)["launches"].values():
+            launch["slices"]["quantum_ms"] = [40] * len(launch["slices"]["quantum_ms"])
+
+    study.edit(change)
+
+
+def overlap_units(study: Study) -> None:
+    """A unit is said to have been made while the one before it still ran."""
+
+    def change(rows: list[Row]) -> None:
+        unit, before = study_unit(rows, 3), study_unit(rows, 2)
+        first = min(launch["spawn_ns"] for launch in unit["launches"].values())
+        wanted = min(launch["spawn_ns"] for launch in before["launches"].values()) + 1_000_000
+        for name, launch in unit["launches"].items():
+            unit["launches"][name] = moved(launch, wanted - first)
+
+    study.edit(change)
+
+
+def turn_clock_back(study: Study) -> None:
+    """A phase is shortened by putting a mark before the one that precedes it."""
+
+    def change(rows: list[Row]) -> None:
+        unit = study_unit(rows, 2)
+        marks = unit["launches"][other_than_host(unit)]["inside"]["marks"]
+        marks[2]["at_ns"] = marks[1]["at_ns"] - 1_000_000
+
+    study.edit(change)
+
+
+def lower_processor_time(study: Study) -> None:
+    """A program is said to have used less of the processor than it did, and its marks still say it."""
+
+    def change(rows: list[Row]) -> None:
+        unit = study_unit(rows, 2)
+        slices = unit["launches"][other_than_host(unit)]["slices"]
+        slices["cpu_us"] = [each // 10 for each in slices["cpu_us"]]
+
+    study.edit(change)
+
+
+def widen_margin(study: Study) -> None:
+    """The margin is widened in the plan, after the data."""
+    plan = read_json(study.campaign() / PLAN)
+    study.edit_plan(margins={**plan["margins"], "run": 0.5})
+
+
+def widen_margin_everywhere(study: Study) -> None:
+    """The margin is widened in every plan and in each plan's part of the study, and not in the study."""
+    for path in study.folder.rglob(PLAN):
+        plan = read_json(path)
+        margins = {"run": 0.5, "step": 0.02}
+        plan |= {"margins": margins} if plan.get("margins") else {}
+        plan["part"] |= {"margins": margins} if plan["part"].get("margins") else {}
+        write_json(path, plan)
+
+
+def add_row(study: Study) -> None:
+    """A campaign of another workload lies under this one's name."""
+    study.edit_plan(study.campaign("sweep"), workload="sentiment_rnn")
+
+
+def swap_machine(study: Study) -> None:
+    """The machine is described as another one."""
+    (path,) = study.results.glob("machines/*/machine.json")
+    write_json(path, read_json(path) | {"cpu_model": "Another CPU @ 3.00GHz"})
+
+
+def swap_kernel(study: Study) -> None:
+    """A launch comes from a machine with another kernel."""
+
+    def change(rows: list[Row]) -> None:
+        unit = study_unit(rows, 2)
+        unit["launches"][other_than_host(unit)]["inside"]["facts"]["kernel"] = "5.4.0-other"
+
+    study.edit(change)
+
+
+def swap_image(study: Study) -> None:
+    """The record of an image is that of another one."""
+    path = sorted((study.root / "results/images").rglob("docker.json"))[0]
+    write_json(path, read_json(path) | {"digest": "sha256:" + "7" * 64})
+
+
+def swap_data(study: Study) -> None:
+    """The record of a data set lists other files."""
+    path = study.root / "results/data/mnist.json"
+    record = read_json(path)
+    write_json(path, record | {"rows": record["rows"] - 1})
+
+
+def swap_trace(study: Study) -> None:
+    """The trace of a profiled launch is that of another one."""
+    one, other = sorted(study.root.glob("results/profiles/*/*/*/*/**/trace.json.gz"))[:2]
+    shutil.copy(one, other)
+
+
+def move_profile(study: Study) -> None:
+    """The profiled launch of one environment lies under the name of another."""
+    path = sorted(study.root.glob("results/profiles/*/*/*/docker/profile.json"))[0]
+    write_json(path, read_json(path) | {"env": "apptainer"})
+
+
+def edit_source(study: Study) -> None:
+    """The worker's source is another program than the one that measured."""
+    path = study.root / "tare/worker/train.py"
+    write_text(path, path.read_text() + "\nPATCHED = 1\n")
+
+
+def edit_judge(study: Study) -> None:
+    """The source of what judges is another program than the one that judged, and a verdict is another word."""
+    path = study.root / "tare/analysis/verdicts.py"
+    write_text(path, path.read_text() + "\nPATCHED = 1\n")
+    edit_verdict(study)
+
+
+def edit_verdict(study: Study) -> None:
+    path = study.results / "tables/verdicts.csv"
+    word = "equivalent" if ",equivalent," in path.read_text() else "inconclusive"
+    write_text(path, path.read_text().replace(f",{word},", ",different,", 1))
+
+
+def edit_metric(study: Study) -> None:
+    path = study.results / "tables/metrics.csv"
+    text = path.read_text()
+    number = next(match[0] for match in re.finditer(r"\d\.\d{12,}", text))
+    write_text(path, text.replace(number, f"{float(number) * 1.001!r}", 1))
+
+
+def drop_table_row(study: Study) -> None:
+    path = study.results / "tables/decisions.csv"
+    lines = path.read_text().splitlines(keepends=True)
+    write_text(path, "".join(lines[:-1]))
+
+
+def edit_decisions_json(study: Study) -> None:
+    path = study.results / "tables/decisions.json"
+    rows = json.loads(path.read_text())
+    rows[0]["verdict"] = "equivalent" if rows[0]["verdict"] != "equivalent" else "different"
+    write_text(path, json.dumps(rows, indent=1))
+
+
+def edit_image_costs(study: Study) -> None:
+    path = study.results / "tables/image_costs.csv"
+    write_text(path, re.sub(r"(\d{6,})\.0", r"\g<1>1.0", path.read_text(), count=1))
+
+
+def reword_claim(study: Study) -> None:
+    """What a paper claims stands there in other words, which hold."""
+    path = study.results / "tables/claims.csv"
+    text = path.read_text()
+    word = next(
+        word for word in ("open here", "does not hold here", "not the same question", "holds here") if word in text
+    )
+    other = "holds here" if word != "holds here" else "does not hold here"
+    write_text(path, text.replace(word, other, 1))
+
+
+def edit_published(study: Study) -> None:
+    """A number that a paper published is another one."""
+    path = study.results / "tables/published.csv"
+    text = path.read_text()
+    number = next(match[0] for match in re.finditer(r"(?<=,)\d+\.\d+(?=,)", text))
+    write_text(path, text.replace(number, f"{float(number) + 1}", 1))
+
+
+def edit_figure(study: Study) -> None:
+    """A bar of a figure is longer."""
+    path = next(path for path in sorted((study.results / "figures").glob("intervals_*.svg")))
+    write_text(path, path.read_text().replace("<desc", "<!-- moved --><desc", 1))
+
+
+def edit_notebook(study: Study) -> None:
+    """A notebook shows another drawing than it drew."""
+    path = sorted((study.results / "notebooks").glob("environments.ipynb"))[0]
+    write_text(path, path.read_text().replace("<desc", "<!-- moved --><desc", 1))
+
+
+def edit_page(study: Study) -> None:
+    """A number on the answer's page is another one."""
+    path = study.results / "report/index.html"
+    text = path.read_text()
+    at = text.index('<main id="main">')
+    number = re.compile(r"\d+\.\d+").search(text, at)
+    assert number is not None
+    write_text(path, text[: number.start()] + "0.01" + text[number.end() :])
+
+
+def edit_page_figure(study: Study) -> None:
+    """A figure on a page is another one than the file has."""
+    path = study.results / "report/index.html"
+    write_text(path, path.read_text().replace("</desc>", " (moved)</desc>", 1))
+
+
+def remove_page(study: Study) -> None:
+    """A page that tells too much is taken away."""
+    (study.results / "report/method.html").unlink()
+
+
+def add_member(study: Study) -> None:
+    write_text(study.root / "results/notes.txt", "measured with care\n")
+
+
+def replace_member(study: Study) -> None:
+    write_text(study.root / "LICENSE", "nothing of note\n")
+
+
+def edit_crate(study: Study) -> None:
+    """The crate gives a file another hash than it has."""
+    path = study.root / "ro-crate-metadata.json"
+    found = read_json(path)
+    entity = next(one for one in found["@graph"] if one.get("sha256"))
+    entity["sha256"] = "0" * 64
+    write_json(path, found)
+
+
+def edit_stamp(study: Study) -> None:
+    """What was stamped says other margins than it did."""
+    path = next(iter(sorted((study.folder / "stamps").glob("*.json"))))
+    write_text(path, path.read_text().replace('"run":0.05', '"run":0.5', 1))
+
+
+def remove_stamp(study: Study) -> None:
+    """A stamp is taken away."""
+    next(iter(sorted((study.folder / "stamps").glob("*.json")))).unlink()
+
+
+@dataclass(frozen=True, kw_only=True)
+class Fraud:
+    """One kind of fraud.
+
+    Attributes:
+        what: what the forger does, for people.
+        level: how far the forger goes to hide it.
+        plant: does it.
+        caught: the check that catches it, by name; None where none can.
+        why: why none can.
+        open: whether the check can only say that it can't be told.
+        whole: the study has figures and notebooks as they are drawn: stand-ins do not do.
+        stamped: the study has a stamp.
+    """
+
+    what: str
+    level: str
+    plant: Callable[[Study], None]
+    caught: str | None
+    why: str = ""
+    open: bool = False
+    whole: bool = False
+    stamped: bool = False
+
+    @property
+    def name(self) -> str:
+        """For tests: what is done, and how far it is hidden."""
+        return f"{self.plant.__name__}-{self.level.replace(' ', '_')}"
+
+    def commit(self, study: Study) -> None:
+        """Plant it, and hide it as far as its level goes."""
+        self.plant(study)
+        if self.level == HASHES:
+            study.rehash()
+        elif self.level == ALL:
+            study.all_remade()
+        elif self.plant not in OF_THE_LIST:
+            study.relist(study.root)  # whoever edits one file can list it again
+
+
+OF_THE_LIST = (add_member, replace_member, edit_crate)
+
+
+def _of(what: str, plant: Callable[[Study], None], level: str, caught: str | None, **more: Any) -> Fraud:
+    return Fraud(what=what, level=level, plant=plant, caught=caught, **more)
+
+
+CATALOGUE: tuple[Fraud, ...] = (
+    _of("a file is added to an archive", add_member, AS_IT_IS, "members"),
+    _of("a file of an archive is replaced", replace_member, AS_IT_IS, "members"),
+    _of("the crate says another hash", edit_crate, AS_IT_IS, "crate"),
+    _of("a unit is dropped", drop_unit, AS_IT_IS, "seals"),
+    _of("a unit is dropped", drop_unit, ALL, "units"),
+    _of("a unit is dropped, those after it are renumbered", drop_unit_and_renumber, ALL, "orders"),
+    _of("two units are swapped", swap_units, ALL, "orders"),
+    _of("a unit stands twice, in the place of another", repeat_unit, ALL, "copies"),
+    _of("a launch stands in two units, under two names", repeat_launch, ALL, "copies"),
+    _of("one launch of a unit is edited", edit_unit, AS_IT_IS, "seals"),
+    _of("one launch of a unit is edited", edit_unit, ALL, "slices"),
+    _of("all times of an environment are scaled", scale_units, ALL, "slices"),
+    _of("a unit is declared void afterwards", void_unit, ALL, "units"),
+    _of("a launch is left out of a unit", hide_failure, ALL, "units"),
+    _of("the campaign stops when it looks good", stop_early, ALL, "units"),
+    _of("the decision on the number of units is edited", edit_decision, ALL, "units"),
+    _of("the summary of a seal is edited", edit_seal, AS_IT_IS, "summaries"),
+    _of("a row of the ledger is edited", edit_ledger_row, AS_IT_IS, "ledger-chain"),
+    _of("a row of the ledger is written anew, the chain too", rewrite_ledger_row, AS_IT_IS, "ledger-rows"),
+    _of("the ledger is cut off at its end", cut_ledger, AS_IT_IS, "ledger-folders"),
+    _of("a campaign is left out of the ledger", leave_out_of_ledger, ALL, "ledger-folders"),
+    _of("a campaign is taken away", remove_campaign, AS_IT_IS, "ledger-folders"),
+    _of("a campaign is taken away with its rows of the ledger", remove_campaign_and_rows, ALL, "study"),
+    _of("an earlier try is taken away with its rows of the ledger", hide_attempt, ALL, "ledger-rows"),
+    _of("a second try is called the first", lower_attempt, ALL, "ledger-rows"),
+    _of("a campaign has the seed of another", reuse_seed, ALL, "seeds"),
+    _of(
+        "a campaign has the seed of another, and orders and times that fit it", reuse_seed_and_follow, ALL, "seeds"
+    ),
+    _of("an order is chosen afterwards: the plan has another seed", choose_order, ALL, "orders"),
+    _of("an order is chosen afterwards: units follow the other seed", choose_order_and_follow, ALL, "instants"),
+    _of("quanta of a sliced round are edited", reorder_slices, ALL, "quanta"),
+    _of("two units are said to have been made at once", overlap_units, ALL, "instants"),
+    _of("a mark is put before the one before it", turn_clock_back, ALL, "marks"),
+    _of("processor time in slices is lowered", lower_processor_time, ALL, "slices"),
+    _of("a margin is widened in one plan", widen_margin, HASHES, "study"),
+    _of("a margin is widened in every plan", widen_margin_everywhere, HASHES, "study"),
+    _of("a campaign lies under another workload's name", add_row, HASHES, "study"),
+    _of("the machine is described as another", swap_machine, ALL, "machine"),
+    _of("a launch comes from another kernel", swap_kernel, ALL, "machine"),
+    _of("the record of an image is another's", swap_image, ALL, "images"),
+    _of("the record of a data set is another's", swap_data, ALL, "data"),
+    _of("the trace of a profiled launch is another's", swap_trace, AS_IT_IS, "profiles"),
+    _of("a profiled launch lies under another environment's name", move_profile, AS_IT_IS, "profiles"),
+    _of("the source of what measured is edited", edit_source, AS_IT_IS, "code"),
+    _of("the source of what judges is edited, and a verdict with it", edit_judge, AS_IT_IS, "tables", open=True),
+    _of("a verdict is edited", edit_verdict, AS_IT_IS, "tables"),
+    _of("a number of a table is edited", edit_metric, AS_IT_IS, "tables"),
+    _of("a row of a table is taken out", drop_table_row, AS_IT_IS, "tables"),
+    _of("the decisions are edited in their second form", edit_decisions_json, AS_IT_IS, "tables"),
+    _of("what an image costs is edited", edit_image_costs, AS_IT_IS, "costs"),
+    _of("the answer to a claim is reworded", reword_claim, AS_IT_IS, "claims"),
+    _of("a published number is edited", edit_published, AS_IT_IS, "claims"),
+    _of("a picture is edited", edit_figure, AS_IT_IS, "figures", whole=True),
+    _of("a notebook is edited", edit_notebook, AS_IT_IS, "figures", whole=True),
+    _of("a number on a page is edited", edit_page, AS_IT_IS, "pages"),
+    _of("a picture on a page is edited", edit_page_figure, AS_IT_IS, "pages"),
+    _of("a page is taken away", remove_page, AS_IT_IS, "pages"),
+    _of("a stamp is edited", edit_stamp, ALL, "stamps", stamped=True),
+    _of("a stamp is taken away", remove_stamp, ALL, "stamps", stamped=True),
+)
+
+# What no check can find, with the reason; the first is caught where a hash was left elsewhere (`held`).
+UNDETECTABLE: Mapping[str, str] = {
+    "the whole chain is made anew with other data, and no hash was left elsewhere": (
+        "every hash, order and table of it is as an honest study has them; `--held` catches it where the hash of a "
+        "stamp, or of a row of the ledger, was left in a signed tag or with a reviewer"
+    ),
+    "all times of a launch are scaled, with slices, marks and processor time, and no gap is left": (
+        "the record is then that of another launch, which might have been; only what was left elsewhere tells"
+    ),
+    "records come from a program that makes them up, by the honest designs": (
+        "no number carries a proof of where it comes from; `tare rerun` measures again elsewhere"
+    ),
+    "the study is run many times in other folders, and the run that pleases is archived": (
+        "each folder has a ledger of its own; a stamp that was left elsewhere before the first run names one"
+    ),
+    "the machine was loaded while one environment ran": (
+        "what others used of the processors stands in the units, and is as easily forged as the times"
+    ),
+    "an order is chosen afterwards, and every launch is put where that order has it": (
+        "seed, orders, paddings and times agree then; only what was left elsewhere tells"
+    ),
+    "the order's seed was drawn again and again until its order pleased, before the first unit": (
+        "a seed is drawn from the machine's own clock; a word from outside in it leaves no choice"
+    ),
+    "a number of a table is changed by less than its column's tolerance": (
+        "where libraries round otherwise it could be honest; archive.json has the hash of the table as it was"
+    ),
+}
+
+
+def table() -> str:
+    """The table of docs/frauds.md."""
+    lines = ["| what is done | how far it is hidden | the check that catches it |", "| --- | --- | --- |"]
+    for one in CATALOGUE:
+        caught = f"`{one.caught}`" + (", as not checked" if one.open else "")
+        lines.append(f"| {one.what} | {one.level} | {caught} |")
+    return "\n".join(lines)
+
+
+def checks_table() -> str:
+    """The table of checks of docs/frauds.md."""
+    from tare.archive.checks import CHECKS
+
+    lines = ["| check | what is true where it passes |", "| --- | --- |"]
+    return "\n".join([*lines, *(f"| `{one.name}` | {one.proves} |" for one in CHECKS)])
+
+
+def open_table() -> str:
+    """The table of what can't be found."""
+    lines = ["| what is done | why no check finds it |", "| --- | --- |"]
+    lines += [f"| {what} | {why} |" for what, why in UNDETECTABLE.items()]
+    return "\n".join(lines)
+
+
+if __name__ == "__main__":
+    argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter).parse_args()
+    print("\n\n".join([checks_table(), table(), open_table()]))

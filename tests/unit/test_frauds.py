@@ -1,0 +1,209 @@
+"""Every fraud of the catalogue is caught by the check that it names; every check catches one that no other does."""
+
+import hashlib
+
+import frauds
+import honest_study
+import pytest
+
+from tare.archive import checks
+from tare.archive.checks import CHECKS, Status, Tree, pages, tables
+from tare.core.files import project_root, read_json, sha256_file
+from tare.model import tables as model
+
+DRAWN = ("figures",)  # of stand-ins nothing is drawn again: tests/workflow/test_verified.py does
+SLOW = ("figures", "pages")
+# Checks of which no fraud of the catalogue is caught by them alone, each with the reason.
+REDUNDANT = {
+    "seals": "the ledger lists the same hashes; it finds edits where a study has no ledger",
+    "held": "it needs a hash from elsewhere: test_a_chain_that_was_made_anew",
+    "installed": "it tells which programs differ, and finds no fraud",
+    "machines": "of several machines alone: tests/unit/test_side_by_side.py has such a study",
+    "figures": "drawn again in tests/workflow/test_verified.py",
+}
+
+
+def digest(*folders):
+    """Of all files of folders."""
+    found = hashlib.sha256()
+    for folder in folders:
+        for path in sorted(folder.rglob("*")):
+            if path.is_file() and path.name != ".lock":
+                found.update(f"{path.relative_to(folder)}\0".encode() + path.read_bytes())
+    return found.hexdigest()
+
+
+def remembered(function, *below):
+    """What a function makes of a study, made once for equal files."""
+    known = {}
+
+    def found(measured, *more):
+        own = [measured.results / name for name in below] + [measured.folder, measured.root / "results/images"]
+        own += [measured.root / name for name in ("results/profiles", "results/data", "results/probe", "config")]
+        key = (digest(*own), *more)
+        if key not in known:
+            try:
+                known[key] = function(measured, *more)
+            except Exception as error:
+                known[key] = error
+        if isinstance(known[key], Exception):
+            raise known[key]
+        return known[key]
+
+    return found
+
+
+@pytest.fixture(scope="module", autouse=True)
+def once():
+    """Tables of equal records are made once."""
+    with pytest.MonkeyPatch.context() as patch:
+        for name, below in (("extracted", ()), ("counted", ()), ("judged", ("tables", "machines"))):
+            patch.setattr(tables, name, remembered(getattr(tables, name), *below))
+        yield
+
+
+@pytest.fixture(scope="module")
+def honest(tmp_path_factory):
+    """An honest study; nothing of it may be changed by a forger's copy."""
+    root = honest_study.built(tmp_path_factory.mktemp("honest"))
+    before = digest(root)
+    yield root
+    assert digest(root) == before
+
+
+def remade(root):
+    """Tables made again of records as they are, by the code of `tare tables`, `image-costs` and `audit`."""
+    (measured,) = Tree(root).measured
+    folder = measured.results / "tables"
+    try:
+        made = tables.extracted(measured)
+    except Exception:  # records of which no table can be made
+        return
+    for name, table in made.items():
+        model.write(name, table, folder / f"{name}.csv")
+    model.write("metrics", made["metrics"], folder / "metrics.parquet")
+    model.write("decisions", made["decisions"], folder / "decisions.json")
+    model.write("image_costs", tables.counted(measured), folder / "image_costs.csv")
+    for name, table in tables.judged(measured).items():
+        model.write(name, table, folder / f"{name}.csv")
+
+
+def verified(root, *left_out, held=()):
+    """Results of the checks by name, but for those that are left out."""
+    names = [check.name for check in CHECKS if check.name not in left_out]
+    return {result.check.name: result for result in checks.run(Tree(root, held), names)}
+
+
+def failed(results):
+    return {name for name, result in results.items() if result.status == Status.FAILED}
+
+
+def copy_of(honest, tmp_path, stamped=False):
+    root = honest_study.copied(honest, tmp_path)
+    if stamped:
+        stamp(root)
+    return root
+
+
+def stamp(root):
+    """A stamp behind all that was done, as `tare plan --stamp` makes it."""
+    from tare.model.journals.ledger import last_hash, note_stamp, read_ledger
+    from tare.model.studies.stamps import stamp_of, write_stamp
+
+    (measured,) = Tree(root).measured
+    entries = read_ledger(measured.folder)
+    at = "2026-01-02T03:04:05Z"
+    path = write_stamp(measured.folder, stamp_of(honest_study.study(), at, last_hash(measured.folder, entries)))
+    note_stamp(measured.folder, sha256_file(path), at)
+    (measured.folder / ".lock").unlink(missing_ok=True)
+    remade(root)
+    honest_study.listed(root)
+    return sha256_file(path)
+
+
+def test_an_honest_study_passes_every_check(honest):
+    results = verified(honest, *DRAWN)
+    told = {
+        name: (str(result.status), result.notes.wrong, result.notes.open)
+        for name, result in results.items()
+        if result.status != Status.PASSED
+    }
+    assert told == {}
+    nothing = {name for name, result in results.items() if not result.notes.looked}
+    assert nothing == {"held", "machines", "stamps"}, "a check that looks at nothing proves nothing"
+
+
+@pytest.fixture(scope="module")
+def caught():
+    """By fraud, the checks that failed."""
+    return {}
+
+
+PLANTED = [one for one in frauds.CATALOGUE if not one.whole]
+
+
+@pytest.mark.parametrize("fraud", PLANTED, ids=[one.name for one in PLANTED])
+def test_each_fraud_is_caught_by_name(fraud, honest, tmp_path, caught):
+    root = copy_of(honest, tmp_path, fraud.stamped)
+    before = digest(root)
+    fraud.commit(frauds.Study(root, remade, honest_study.listed))
+    assert digest(root) != before, "nothing was planted"
+    results = verified(root, *(DRAWN if fraud.caught == "pages" else SLOW))
+    caught[fraud.name] = failed(results)
+    if fraud.open:
+        assert results[fraud.caught].status == Status.OPEN and checks.status_of([*results.values()]) == 2
+    else:
+        assert fraud.caught in caught[fraud.name], caught[fraud.name]
+        assert checks.status_of([*results.values()]) == 1
+
+
+def test_every_check_catches_a_fraud_that_no_other_does(caught):
+    if len(caught) < len(PLANTED):
+        pytest.skip("it needs the whole catalogue")
+    alone = {next(iter(names)) for names in caught.values() if len(names) == 1}
+    lacking = {check.name for check in CHECKS} - alone - set(REDUNDANT)
+    assert lacking == set(), {name: sorted(names) for name, names in caught.items()}
+    assert set(REDUNDANT) <= {check.name for check in CHECKS}
+
+
+def test_a_chain_that_was_made_anew_is_caught_where_a_hash_was_left_elsewhere_and_not_otherwise(honest, tmp_path):
+    (tmp_path / "first").mkdir()
+    first = copy_of(honest, tmp_path / "first")
+    sha256 = stamp(first)
+    assert failed(verified(first, *SLOW, held=[sha256])) == set()
+    other = honest_study.built(tmp_path / "other", seed=2)  # the same study, other data, all of it consistent
+    assert failed(verified(other, *SLOW)) == set()
+    assert failed(verified(other, *SLOW, held=[sha256])) == {"held"}
+    own = stamp(other)  # and so it is where the forger makes a stamp as well
+    assert failed(verified(other, *SLOW, held=[sha256])) == {"held"}
+    assert failed(verified(other, *SLOW, held=[own])) == set()
+
+
+def test_there_are_enough_kinds_of_frauds_and_the_page_has_them():
+    kinds = {one.plant for one in frauds.CATALOGUE}
+    assert len(kinds) >= 25
+    page = (project_root() / "docs/frauds.md").read_text()
+    assert frauds.table() in page and frauds.open_table() in page and frauds.checks_table() in page
+    assert {one.caught for one in frauds.CATALOGUE} <= {check.name for check in CHECKS}
+
+
+def test_a_machine_that_rounds_otherwise_is_within_tolerance_and_an_edit_is_not(honest):
+    made = model.read("verdicts", honest / "results/small/tables/verdicts.csv")
+    rounded = made.assign(ratio=made["ratio"] * (1 + 1e-12))
+    wrong, largest = tables.differences(rounded, made)
+    assert wrong is None and 0 < largest < tables.ELSE
+    wrong, _ = tables.differences(made.assign(ratio=made["ratio"] * 1.0001), made)
+    assert wrong is not None and "ratio" in wrong
+    assert tables.differences(made.iloc[::-1], made) == (None, 0.0), "which row stands first says nothing"
+
+
+def test_pages_are_compared_section_by_section_and_without_the_time_of_writing():
+    page = '<p>2026-01-02 03:04 UTC</p><section id="a"><p>1.0</p></section><section id="b"><p>2</p></section>'
+    assert dict(pages._parts(page)) == dict(pages._parts(page.replace("03:04", "05:06")))
+    other = dict(pages._parts(page.replace("1.0", "1.1")))
+    assert [name for name, text in pages._parts(page) if text != other[name]] == ["a"]
+
+
+def test_archive_json_of_the_honest_study_lists_all(honest):
+    listed = read_json(honest / "archive.json")["members"]
+    assert "results/small/tables/verdicts.csv" in listed and "tare/model/closure.py" in listed

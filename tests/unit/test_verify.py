@@ -1,0 +1,125 @@
+"""`tare verify` on the command line: what it prints, how it ends, what it makes of bad input."""
+
+import json
+import shutil
+
+import honest_study
+import pytest
+
+from tare.archive.checks import CHECKS
+from tare.cli.main import main
+from tare.core.files import write_text
+
+LIGHT = [
+    check.name for check in CHECKS if check.name not in ("tables", "costs", "claims", "figures", "pages", "code")
+]
+
+
+@pytest.fixture(scope="module")
+def study(tmp_path_factory):
+    return honest_study.built(tmp_path_factory.mktemp("honest"))
+
+
+@pytest.fixture
+def copy(study, tmp_path):
+    return honest_study.copied(study, tmp_path)
+
+
+def test_a_folder_that_holds_has_a_line_for_each_check_and_status_0(study, capsys):
+    assert main(["verify", str(study), "--only", *LIGHT]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert [line.split()[1] for line in lines if line.strip().startswith("passed")] == LIGHT
+    assert lines[-1].endswith(f"{len(LIGHT)} checks: {len(LIGHT)} passed")
+
+
+def test_an_archive_is_checked_as_its_folder_is(study, tmp_path, capsys):
+    archive = study.parent / f"{honest_study.NAME}.zip"
+    assert main(["verify", str(archive), "--only", *LIGHT]) == 0
+    assert "members (members: 7" in capsys.readouterr().out
+    cut = tmp_path / "cut.zip"
+    cut.write_bytes(archive.read_bytes()[:-1000])
+    assert main(["verify", str(cut)]) == 2
+    said = capsys.readouterr().err
+    assert said.startswith(f"tare: {cut}") and said.count("\n") == 1
+
+
+def test_as_json_it_is_one_object_with_places(copy, capsys):
+    (journal,) = copy.glob("results/campaigns/*/*/*/sweep/units.jsonl")
+    write_text(journal, journal.read_text().replace('"unit":1', '"unit":7', 1))
+    assert main(["verify", str(copy), "--json", "--only", "seals", "orders"]) == 1
+    found = json.loads(capsys.readouterr().out)
+    assert (found["format"], found["status"]) == (1, 1)
+    seals, orders = found["checks"]
+    assert seals["status"] == "failed" and seals["wrong"][0]["where"].endswith("mnist_cnn/sweep")
+    assert orders["status"] == "not checked" and orders["not_checked"][0]["what"]
+
+
+def test_one_part_that_can_not_be_read_keeps_none_from_the_rest(copy, capsys):
+    (plan,) = copy.glob("results/campaigns/*/*/*/causes.*/plan.json")
+    write_text(plan, "{")
+    assert main(["verify", str(copy), "--json", "--only", *LIGHT]) == 1
+    found = {one["name"]: one for one in json.loads(capsys.readouterr().out)["checks"]}
+    assert found["seals"]["status"] == "failed"
+    assert found["orders"]["looked_at"]["units"] > 6 and not found["orders"]["wrong"]
+    assert found["quanta"]["status"] == "passed" and found["quanta"]["looked_at"]
+
+
+def test_what_is_not_there_is_not_checked_and_the_status_says_so(copy, capsys):
+    (copy / "archive.json").unlink()
+    shutil.rmtree(copy / "tare")
+    assert main(["verify", str(copy), "--json", "--only", "members", "code"]) == 2
+    members, code = json.loads(capsys.readouterr().out)["checks"]
+    assert members["status"] == "passed" and members["looked_at"] == {}
+    assert code["status"] == "not checked"
+
+
+@pytest.mark.parametrize(
+    ("words", "says"),
+    [
+        (["nowhere.zip"], "there is no such file or folder"),
+        ([".", "--only", "seal"], "did you mean 'seals'"),
+        ([".", "--held", "abc"], "is no SHA-256"),
+        (["."], "there is nothing to verify"),
+    ],
+)
+def test_bad_input_is_one_line_and_status_2(words, says, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    assert main(["verify", *words]) == 2
+    said = capsys.readouterr().err
+    assert says in said and said.count("\n") == 1 and said.startswith("tare: ")
+
+
+def test_nothing_of_the_folder_is_run(copy, capsys):
+    """Its sources are read, never imported: whoever checks an archive does not trust it."""
+    for path in (copy / "tare/__init__.py", copy / "envs/host.py", copy / "workloads/mnist_cnn.py"):
+        path.unlink()
+        path.write_text("raise SystemExit('run')\n")
+    main(["verify", str(copy), "--json", "--only", "code", "installed", "study", "tables"])
+    found = {one["name"]: one for one in json.loads(capsys.readouterr().out)["checks"]}
+    assert found["code"]["status"] == "failed" and found["tables"]["looked_at"]
+
+
+def test_a_hash_that_was_left_elsewhere_may_be_that_of_a_row_of_the_ledger(study, capsys):
+    (ledger,) = study.glob("results/campaigns/*/*/ledger.jsonl")
+    last = json.loads(ledger.read_text().splitlines()[-1])["sha256"]
+    assert main(["verify", str(study), "--held", last.upper(), "--only", "held"]) == 0
+    assert main(["verify", str(study), "--held", "0" * 64, "--only", "held"]) == 1
+    assert "is the hash of no row" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("content", ["[]", '{"@graph": [1, {"@id": [], "@type": "File"}]}', "[" * 5000, "\\x00"])
+def test_hostile_content_breaks_no_check_and_is_told(content, copy, capsys):
+    for name in ("ro-crate-metadata.json", "results/small/tables/decisions.json", "config/small.yaml"):
+        write_text(copy / name, content)
+    (page,) = copy.glob("results/campaigns/*/*/*/sweep/sealed.json")
+    write_text(page, content)
+    assert main(["verify", str(copy), "--json", "--only", *LIGHT]) == 1
+    found = {one["name"]: one for one in json.loads(capsys.readouterr().out)["checks"]}
+    assert found["seals"]["status"] == "failed" and found["study"]["not_checked"]
+    assert found["crate"]["status"] != "passed" and found["quanta"]["status"] == "passed"
+
+
+def test_every_check_says_what_it_proves():
+    for check in CHECKS:
+        assert check.proves[0].isupper() and check.proves.endswith(".") and len(check.proves.split()) > 5
+    assert len({check.name for check in CHECKS}) == len(CHECKS)

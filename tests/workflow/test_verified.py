@@ -1,0 +1,92 @@
+"""Studies that ran to their reports hold when they are verified; frauds in what was really measured are found."""
+
+import os
+import shutil
+import subprocess
+import sys
+
+import frauds
+import pytest
+
+from tare.archive import checks
+from tare.archive.checks import CHECKS, Status, Tree
+
+pytestmark = [pytest.mark.workflow, pytest.mark.timeout(1800)]
+WHOLE = [one for one in frauds.CATALOGUE if one.whole]
+OF_REAL = [
+    *("drop_unit", "drop_unit_and_renumber", "swap_units", "repeat_unit", "edit_unit", "scale_units", "void_unit"),
+    *("hide_failure", "reorder_slices", "overlap_units", "turn_clock_back", "lower_processor_time", "swap_image"),
+]
+OF_TABLES = ("tables", "costs", "claims", "figures", "pages")
+
+
+def found(root, *names):
+    """What the checks find, by name; of all but those that draw where none is named."""
+    chosen = names or [check.name for check in CHECKS if check.name != "figures"]
+    return {one.check.name: one for one in checks.run(Tree(root), chosen)}
+
+
+def told(results):
+    return {name: (one.notes.wrong, one.notes.open) for name, one in results.items() if one.status != Status.PASSED}
+
+
+def copied(study, tmp_path, *left_out):
+    ignored = shutil.ignore_patterns(".snakemake", ".lock", "__pycache__", *left_out)
+    return shutil.copytree(study, tmp_path / "copy", ignore=ignored)
+
+
+def test_the_smoke_study_holds(smoke):
+    results = found(smoke)
+    assert told(results) == {}
+    nothing = {name for name, one in results.items() if not one.notes.looked}
+    assert nothing == {"members", "crate", "stamps", "held", "machines"}
+
+
+def test_pictures_are_drawn_again_and_those_that_were_edited_are_found(smoke, tmp_path):
+    """An archive has no other machines' recorded campaigns: what shows them can't be looked at, and is named."""
+    assert told(found(smoke, "figures")) == {}
+    root = copied(smoke, tmp_path, "reference-tables")
+    study = frauds.Study(root, lambda root: None, lambda root: None)
+    before = {path: path.read_bytes() for path in study.results.rglob("*") if path.is_file()}
+    for fraud in WHOLE:
+        fraud.plant(study)
+    edited = {path for path, content in before.items() if path.read_bytes() != content}
+    results = found(root, "figures", "pages")
+    wrong = {where for where, _ in results["figures"].notes.wrong}
+    assert {path.relative_to(root).as_posix() for path in edited} <= wrong and len(edited) == len(WHOLE)
+    open_ones = [what for one in results.values() for _, what in one.notes.open]
+    assert open_ones and all("recorded campaigns" in what for what in open_ones)
+
+
+@pytest.mark.parametrize("name", OF_REAL)
+def test_frauds_in_units_that_were_really_measured_are_found(name, smoke, tmp_path):
+    root = copied(smoke, tmp_path, "notebooks", "reference", "docs", "tests")
+    fraud = next(one for one in frauds.CATALOGUE if one.plant.__name__ == name and one.level == frauds.ALL)
+    study = frauds.Study(root, lambda root: None, lambda root: None)
+    fraud.plant(study)
+    study.rehash()
+    results = found(root, *(check.name for check in CHECKS if check.name not in OF_TABLES))
+    assert results[fraud.caught].status == Status.FAILED
+
+
+def by_its_own_version(study):
+    """What the Tare of a checkout finds, which alone has the environments and workloads that were added there."""
+    done = subprocess.run(
+        [sys.executable, "-m", "tare", "verify", "."],
+        cwd=study,
+        env={**os.environ, "PYTHONPATH": str(study)},
+        capture_output=True,
+        text=True,
+        timeout=1200,
+    )
+    return done.returncode, done.stdout + done.stderr
+
+
+def test_a_study_as_the_documentation_writes_it_holds(written):
+    status, said = by_its_own_version(written)
+    assert status == 0, said
+
+
+def test_a_study_with_arms_and_another_stack_holds(varied):
+    status, said = by_its_own_version(varied)
+    assert status == 0, said
