@@ -11,6 +11,7 @@ from typing import Annotated, Literal, get_args
 
 from pydantic import Field, model_validator
 
+from tare.core.arguments import without_secrets
 from tare.core.errors import UserError
 from tare.model.environment import Bind
 from tare.model.schema import Record, matching, parse, read_yaml
@@ -103,10 +104,10 @@ class Choice(Record):
 
     @property
     def text(self) -> str:
-        """As `--env` takes it."""
+        """As `--env` takes it, but for secrets."""
         value = shlex.join([*([self.image] if self.image else []), *self.options])
         own = self.runtime if self.image is None and not self.options else f"{self.runtime}={value}"
-        return own if self.name == self.runtime else f"{self.name}={own}"
+        return without_secrets(own if self.name == self.runtime else f"{self.name}={own}")
 
 
 class Choices(Record):
