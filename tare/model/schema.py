@@ -189,7 +189,8 @@ def parse_yaml(text: str, where: str) -> Any:
     except yaml.YAMLError as error:
         mark = getattr(error, "problem_mark", None)
         line = f" line {mark.line + 1}" if mark else ""
-        raise UserError(f"{where}{line} is not YAML: {getattr(error, 'problem', error)}") from None
+        problem = " ".join(str(getattr(error, "problem", error)).split())
+        raise UserError(f"{where}{line} is not YAML: {problem}") from None
     except RecursionError:
         raise UserError(f"{where} is nested deeper than any study") from None
 

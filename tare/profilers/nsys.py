@@ -75,7 +75,10 @@ def _bind(connection: sqlite3.Connection, size: int) -> None:
     connection.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, max(1 << 20, size))
     for switch in ("trusted_schema = OFF", "ignore_check_constraints = ON"):
         connection.execute(f"PRAGMA {switch}")
-    computed = "SELECT count(*) FROM sqlite_master, pragma_table_xinfo(name) WHERE type = 'table' AND hidden > 0"
+    computed = (
+        "SELECT count(*) FROM sqlite_master AS held, pragma_table_xinfo(held.name) AS its "
+        "WHERE held.type = 'table' AND its.hidden > 0"
+    )
     if connection.execute(computed).fetchone()[0]:
         raise sqlite3.DatabaseError("it has columns that are computed, or tables that are none")
 

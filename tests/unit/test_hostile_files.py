@@ -16,7 +16,6 @@ from pathlib import Path
 
 import pytest
 import yaml
-from asked import spec
 from fakes import SCRIPT
 from hostile import attack, bent, bounded, kind_of, refused, twisted
 from hypothesis import strategies
@@ -312,7 +311,7 @@ def inside(tmp_path_factory):
     """The record that a launch leaves."""
     folder = tmp_path_factory.mktemp("inside")
     (folder / "pids").mkdir()
-    asked = {**spec(mode="train").to_json(), "record": str(folder / "record.json")}
+    asked = {"mode": "train", "threads": 1, "record": str(folder / "record.json")}
     (folder / "spec.json").write_text(json.dumps(asked))
     settings = {"pids": str(folder / "pids"), "fault": None, "work_s": 0.01, "step_s": 0.001, "peak_rss_bytes": 1}
     words = [sys.executable, "-c", SCRIPT, str(folder / "spec.json"), json.dumps(settings)]
