@@ -224,9 +224,7 @@ def infest(results: Path) -> int:
         if kind is None:
             continue
         value = json.loads(path.read_text())
-        for holder, key in list(_places(value)):
-            if not isinstance(holder[key], str) or key in NAMES:
-                continue
+        for holder, key in list(_texts(value)):
             before, holder[key] = holder[key], MARKUP
             try:
                 parse_file(kind, value, path.name)
@@ -245,6 +243,17 @@ def infest(results: Path) -> int:
             count += int(there.sum())
         table.to_csv(path, index=False) if path.suffix == ".csv" else table.to_parquet(path)
     return count
+
+
+def _texts(value: Any) -> Iterator[tuple[Any, Any]]:
+    """Where texts stand, but for names, and for what a launch found, which has types of its own by its mode."""
+    for key in list(_keys(value)):
+        if key in NAMES or key == "results":
+            continue
+        if isinstance(value[key], dict | list):
+            yield from _texts(value[key])
+        elif isinstance(value[key], str):
+            yield value, key
 
 
 def attack(name: str, samples: Sequence[Any], ways: Callable[[Any], Any], read: Callable[[Any], object]) -> None:
