@@ -29,6 +29,7 @@ else:
 
 MOST_BYTES = 16 << 20  # of a file that a person wrote
 MOST_VALUES = 1_000_000  # in it, each as often as aliases repeat it
+DEEPEST = 100  # of values in values
 MOST_FAULTS = 10_000  # of which the first is looked for
 SHOWN = 1000  # characters of a message, at each of its ends
 VERSION = "schema"  # the key of a file's record that holds the version of its type
@@ -143,8 +144,21 @@ def parse_file(kind: type[AnyFile], value: Any, where: str, error: type[TareErro
 class _UniqueKeys(_Loader):
     """Refuses a key that stands twice in one mapping: of the two, YAML would drop the first without a word.
 
-    Nor does it take aliases that hold one another over and over, or a value that is none of the type that it says.
+    Nor does it take aliases that hold one another over and over, a value that is none of the type that it says, or
+    values so deep in others that libyaml's stack would end, and the process with it.
     """
+
+    _depth = 0
+
+    def descend_resolver(self, current_node: Any, current_index: Any) -> None:
+        self._depth += 1
+        if self._depth > DEEPEST:
+            raise yaml.MarkedYAMLError(problem=f"values stand in one another more than {DEEPEST} deep")
+        super().descend_resolver(current_node, current_index)
+
+    def ascend_resolver(self) -> None:
+        self._depth -= 1
+        super().ascend_resolver()
 
     def construct_document(self, node: yaml.Node) -> Any:
         if _values(node, {}) > MOST_VALUES:
@@ -191,8 +205,6 @@ def parse_yaml(text: str, where: str) -> Any:
         line = f" line {mark.line + 1}" if mark else ""
         problem = " ".join(str(getattr(error, "problem", error)).split())
         raise UserError(f"{where}{line} is not YAML: {problem}") from None
-    except RecursionError:
-        raise UserError(f"{where} is nested deeper than any study") from None
 
 
 def read_yaml(path: Path, what: str) -> Any:
