@@ -23,7 +23,7 @@ from typing import Any
 
 import hypothesis
 import pandas as pd
-from hypothesis import HealthCheck, strategies
+from hypothesis import HealthCheck, Phase, strategies
 
 from tare.core.errors import TareError, explain_os_error
 from tare.core.files import write_json
@@ -271,6 +271,7 @@ def attack(name: str, samples: Sequence[Any], ways: Callable[[Any], Any], read: 
             deadline=None,
             database=None,
             suppress_health_check=list(HealthCheck),
+            phases=(Phase.generate,) if SECONDS else tuple(Phase),  # a long run is no time to look for the smallest
             print_blob=False,
         )
         @hypothesis.given(strategies.data())
