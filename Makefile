@@ -6,7 +6,7 @@ SHELL := /bin/bash
 .SHELLFLAGS := -eu -o pipefail -c
 MAKEFLAGS += --no-print-directory
 .DEFAULT_GOAL := help
-.PHONY: study-file help report smoke test test-quick setup setup-test doctor lock reference reference-input clean clean-runtimes clean-cache
+.PHONY: study-file help report smoke test test-quick setup setup-test doctor lock sbom reference reference-input clean clean-runtimes clean-cache
 
 # Packages of another Python's are not for ours.
 unexport PYTHONPATH PYTHONHOME
@@ -78,10 +78,21 @@ LOCKED_FOR = platform_machine == 'x86_64' and platform_python_implementation == 
 lock: setup ## resolve requirements/*.in again (UPGRADE=1: to the newest versions)
 	@export UV_FIND_LINKS="$$(.venv/bin/python -m pip config get global.find-links 2>/dev/null || true)"; \
 	test -n "$$UV_FIND_LINKS" || export UV_EXTRA_INDEX_URL=https://download.pytorch.org/whl/cpu UV_INDEX_STRATEGY=unsafe-best-match; \
-	for name in run test uv; do \
+	for name in run test uv sbom; do \
 		.venv/bin/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes $(if $(UPGRADE),--upgrade) \
 			--custom-compile-command "make lock" --output-file requirements/$$name.txt requirements/$$name.in; \
 		sed -i "s/ ; $(LOCKED_FOR)//; s/ and $(LOCKED_FOR)//" requirements/$$name.txt; \
+	done
+
+SBOM = results/sbom
+sbom: setup ## CycloneDX lists of .venv and, by its lock, of the tree of each stack: results/sbom
+	@.venv/bin/uv venv --quiet --allow-existing --python .venv/bin/python .sbom
+	@.venv/bin/uv pip install --quiet --python .sbom/bin/python --require-hashes --requirement requirements/sbom.txt
+	@mkdir -p $(SBOM)
+	@.sbom/bin/cyclonedx-py environment --output-reproducible --output-file $(SBOM)/environment.json .venv/bin/python
+	@for lock in containers/stacks/*/*.txt; do \
+		name="$${lock#containers/stacks/}"; name="$${name%.txt}"; \
+		.sbom/bin/cyclonedx-py requirements --output-reproducible --output-file "$(SBOM)/$${name/\//.}.json" "$$lock"; \
 	done
 
 # Needs no .venv: on a machine without a network it uses the Python that has the framework there.

@@ -112,6 +112,7 @@ class Engine(Environment):
             *(part for name, (soft, hard) in limits.items() for part in ("--ulimit", f"{name}={soft}:{hard}")),
             *(["--cpu-period", str(quota.period_us), "--cpu-quota", str(quota.quota_us)] if quota else []),
             *(["--cgroup-parent", parent] if parent else []),
+            *("--cap-drop", "ALL", "--security-opt", "no-new-privileges"),
             *(["--security-opt", "seccomp=unconfined"] if launch.options.get("seccomp") == "unconfined" else []),
             *(part for one in plain for part in ("--device", f"{one.source}:{one.target}")),
             *(["--cap-add", "SYS_ADMIN"] if launch.counters else []),  # to read the devices' counters

@@ -182,6 +182,7 @@ class Apptainer(Environment):
             *(self.program, "--quiet", "exec"),
             # Only outside of a user namespace does the starter mount the .sif by the kernel.
             *(["--userns"] if {"kernel": False, "fuse": True}.get(sif, self.userns) else []),
+            *(["--no-privs"] if launch.uid == 0 else []),  # root keeps all capabilities else
             *("--cleanenv", "--no-home", "--no-mount", HIDDEN, "--scratch", "/tmp"),
             *(part for mount in mounts for part in ("--mount", mount)),
             *("--pwd", str(launch.workdir)),

@@ -1,4 +1,4 @@
-"""Docker: a container of the daemon, by image ID, without network and with a read-only root."""
+"""Docker: a container of the daemon, by image ID, without network and capabilities and with a read-only root."""
 
 from __future__ import annotations
 

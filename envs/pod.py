@@ -112,6 +112,7 @@ def overrides(launch: Launch, node: Node) -> dict[str, Any]:
             "runAsGroup": launch.gid,
             "readOnlyRootFilesystem": True,
             "allowPrivilegeEscalation": False,
+            "capabilities": {"drop": ["ALL"]},
         },
         "volumeMounts": [
             {"name": "shm", "mountPath": "/dev/shm"},

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import re
 import signal
 import sys
 from collections.abc import Callable
@@ -13,6 +14,9 @@ from tare.core import streams
 from tare.core.errors import TareError, UnavailableError, explain_defect, explain_os_error
 
 INTERRUPTED = 130
+# Names of variables whose values are nobody's business: no job gets them unasked, and no record has them.
+SECRETS = ("*TOKEN", "*SECRET*", "*PASSWORD*", "*API_KEY*", "*CREDENTIAL*")
+_SECRET = re.compile(r"\b(\w*(?:TOKEN|(?:SECRET|PASSWORD|API_KEY|CREDENTIAL)\w*))=[^\s'\"]+")
 
 
 class Parser(argparse.ArgumentParser):
@@ -26,6 +30,11 @@ class Parser(argparse.ArgumentParser):
         """As argparse has it, but an error of the stream is none that nobody hears of."""
         if message:
             (file or sys.stderr).write(message)
+
+
+def without_secrets(text: str) -> str:
+    """A word of a command, without the values of variables in it whose names say that they are secret."""
+    return _SECRET.sub(r"\1=…", text)
 
 
 def status_of(work: Callable[[], int], interrupted: str | None = None) -> int:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import errno
 import fcntl
+import gzip
 import hashlib
 import json
 import os
@@ -12,6 +13,7 @@ import sys
 import tempfile
 import threading
 import time
+import zlib
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -21,6 +23,8 @@ from tare.core.places import cache_root
 from tare.core.places import project_root as project_root
 
 SEPARATORS = frozenset(':,\\"\t\n')  # of mounts, in options of runtimes and of file systems
+# What unpacks to more than so many times its size, and to more than a small file, was made to fill a disk.
+MOST_TIMES, SMALL_BYTES, CHUNK_BYTES = 200, 64 << 20, 1 << 20
 MOVE_AWAY = "move the folder away to start this campaign again"
 
 
@@ -134,6 +138,28 @@ def is_gzip(path: Path) -> bool:
         return handle.read(2) == b"\x1f\x8b"
 
 
+def unpacked(path: Path) -> Iterator[bytes]:
+    """What a gzip file holds, in pieces. Raises IntegrityError: cut short, damaged, or out of all proportion."""
+    most, done = max(MOST_TIMES * path.stat().st_size, SMALL_BYTES), 0
+    try:
+        with gzip.open(path) as packed:
+            while piece := packed.read(CHUNK_BYTES):
+                done += len(piece)
+                if done > most:
+                    raise IntegrityError(
+                        f"{path} unpacks to more than {MOST_TIMES} times its size: it was made to fill a disk"
+                    )
+                yield piece
+    except (EOFError, zlib.error, gzip.BadGzipFile) as error:
+        raise IntegrityError(f"{path} is cut short or damaged: {error}") from error
+
+
+def refuse_odd(path: Path) -> None:
+    """Raise UserError for what is neither file nor folder: to read a pipe or a device may never end."""
+    if path.exists() and not path.is_file() and not path.is_dir():
+        raise UserError(f"{path} is no plain file: save it to one first")
+
+
 def text_of(path: Path) -> str | None:
     """A small file's text, such as the kernel's; None where it can't be read."""
     with contextlib.suppress(OSError):
@@ -143,6 +169,7 @@ def text_of(path: Path) -> str | None:
 
 def read_json(path: Path) -> Any:
     """Read JSON; raises UserError for a file that is missing or unreadable, IntegrityError for what is no JSON."""
+    refuse_odd(path)
     try:
         text = path.read_text(encoding="utf-8")
     except OSError as error:
@@ -155,6 +182,8 @@ def read_json(path: Path) -> Any:
         raise IntegrityError(
             f"{path} is cut short or not JSON (line {error.lineno}: {error.msg}); delete it and run again"
         ) from error
+    except (ValueError, RecursionError) as error:  # a number of thousands of digits, or lists in lists
+        raise IntegrityError(f"{path} is no record ({error}); delete it and run again") from error
 
 
 def _tell(text: str) -> None:
@@ -294,8 +323,10 @@ def json_rows(data: bytes, path: Path) -> Iterator[tuple[str, bytes, dict[str, A
         where = f"{path} line {number}"
         try:
             row = json.loads(line)
-        except ValueError as error:  # neither JSON nor UTF-8
-            reason = error.msg if isinstance(error, json.JSONDecodeError) else "not UTF-8"
+        except UnicodeDecodeError as error:
+            raise IntegrityError(f"{where} is not a record (not UTF-8)") from error
+        except (ValueError, RecursionError) as error:
+            reason = error.msg if isinstance(error, json.JSONDecodeError) else error
             raise IntegrityError(f"{where} is not a record ({reason})") from error
         if not isinstance(row, dict):
             raise IntegrityError(f"{where} is not a record (no object)")

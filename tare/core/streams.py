@@ -9,6 +9,7 @@ import codecs
 import contextlib
 import io
 import os
+import re
 import sys
 from typing import Any, TextIO
 
@@ -20,6 +21,7 @@ PLAIN = {
     "±": "+-", "…": "...", "–": "-", "—": "-", "×": "x", "·": "-", "µ": "u", "°": " degrees", "≤": "<=", "≥": ">=",
     "’": "'", "‘": "'", "“": '"', "”": '"', "→": "->", "²": "^2", "³": "^3", "\u00a0": " ",
 }  # fmt: skip
+CONTROLS = re.compile("[\x00-\x1f\x7f-\x9f]")
 NAMES = ("standard input", "standard output", "standard error")
 
 
@@ -66,7 +68,12 @@ def _named(stream: TextIO, number: int) -> TextIO:
 def tell(line: str) -> None:
     """Print a line on standard error, if anybody can read it."""
     with contextlib.suppress(OSError, ValueError):
-        print(line, file=sys.stderr, flush=True)
+        print(plain(line), file=sys.stderr, flush=True)
+
+
+def plain(text: str) -> str:
+    """A text in one line: characters that control a terminal, as a file may hold them, stand as their escapes."""
+    return CONTROLS.sub(lambda found: found[0].encode("unicode_escape").decode("ascii"), text)
 
 
 def finish(status: int) -> int:

@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from tare.core import store
+from tare.core.archives import Member
 from tare.core.errors import IntegrityError, UnavailableError, UserError
 from tare.core.files import cache_dir, canonical_json, project_root, sha256_file, sha256_text
 from tare.core.manifest import manifest_digest, read_manifest
@@ -298,8 +299,13 @@ def unpack(record: DataRecord, archive: Path) -> DataRecord:
 
     def make(folder: Path) -> dict[str, Any]:
         try:
-            with tarfile.open(archive) as tar:
-                tar.extractall(folder, filter="data")
+            left = sum(file.bytes for file in record.files)
+            with tarfile.open(archive, tarinfo=Member) as tar:
+                for member in tar:
+                    left -= member.size
+                    if left < 0:
+                        raise IntegrityError(f"{archive} holds more than its record says, from {member.name} on")
+                    tar.extract(member, folder, filter="data")
         except (tarfile.TarError, EOFError, zlib.error) as error:
             raise IntegrityError(f"{archive} can't be unpacked: {error}") from error
         return {"dataset": record.dataset, "rows": record.rows}

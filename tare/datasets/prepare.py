@@ -18,7 +18,9 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from tare.core.archives import Member
 from tare.core.errors import IntegrityError
+from tare.core.files import MOST_TIMES, SMALL_BYTES
 from tare.model.data_sets import DataSet
 
 POSITIVE, NEGATIVE = 1, 0
@@ -50,8 +52,14 @@ def read_acl_imdb(path: Path) -> list[Review]:
 
 
 def _archive_members(path: Path) -> Iterator[tuple[str, str, str]]:
-    with tarfile.open(path, mode="r|*") as tar:
+    left = max(MOST_TIMES * path.stat().st_size, SMALL_BYTES)
+    with tarfile.open(path, mode="r|*", tarinfo=Member) as tar:
         for member in tar:
+            left -= member.size
+            if left < 0:
+                raise IntegrityError(
+                    f"{path} unpacks to more than {MOST_TIMES} times its size, from {member.name} on"
+                )
             match = _ACL_MEMBER.fullmatch(member.name)
             if match and member.isfile() and (body := tar.extractfile(member)):
                 yield match[1], match[2], body.read().decode("utf-8")

@@ -30,6 +30,7 @@ from tare.model.records.images import Channels
 CLASSES, WORDS, ANNOTATIONS = "wnids.txt", "words.txt", "val/val_annotations.txt"
 BROKEN = "broken.txt"  # names what was left out, one file a line
 BLOCK_BYTES = 4096  # what a file takes at least
+LARGEST_BYTES = 64 << 20  # of a file that is read; a zip may say any size
 NAMED = 3  # of many faults of one kind
 MOST = 2000  # images whose pixels are looked at
 LEVELS = 256  # of a channel
@@ -102,6 +103,10 @@ def unpack(paths: Mapping[str, Path], folder: Path, dataset: DataSet) -> int:
     (where,) = paths.values()
     with opened(where) as source:
         sizes = source.sizes()
+        if large := [path for path, size in sizes.items() if size > LARGEST_BYTES and _is_read(path)]:
+            raise IntegrityError(
+                f"{where}: {_named(large)} unpacks to more than {LARGEST_BYTES >> 20} MB, as none of a set does"
+            )
         classes = _lines(source, sizes, CLASSES)
         if twice := sorted(name for name, count in Counter(classes).items() if count > 1):
             raise IntegrityError(f"{where}: {CLASSES} names {_named(twice)} more than once")
@@ -123,6 +128,10 @@ def unpack(paths: Mapping[str, Path], folder: Path, dataset: DataSet) -> int:
     if broken:
         (folder / BROKEN).write_text("".join(f"{path}\n" for path in broken), encoding="utf-8")
     return len(images) - len(broken)
+
+
+def _is_read(path: str) -> bool:
+    return path in (CLASSES, WORDS, ANNOTATIONS) or any(one.fullmatch(path) for one in (_TRAIN, _VAL))
 
 
 def training_images(folder: Path, most: int) -> int | None:

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from tare.core import store
+from tare.core.archives import opened
 from tare.core.errors import TareError, UnavailableError, UserError
 from tare.core.files import cache_dir, project_root, sha256_file
 from tare.core.process import run, scratch_folder
@@ -169,7 +170,7 @@ def glibc_version(layers: Iterable[Path]) -> tuple[int, ...]:
     """Version of the C library in layer tars, the uppermost counts; () when there is none."""
     version: tuple[int, ...] = ()
     for layer in layers:
-        with tarfile.open(layer) as archive:
+        with opened(layer) as archive:
             for member in archive:
                 if member.isfile() and re.search(r"/libc(\.so\.6|-2\.\d+\.so)$", member.name):
                     handle = archive.extractfile(member)

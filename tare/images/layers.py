@@ -13,11 +13,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
+from tare.core.archives import opened
 from tare.core.errors import UnavailableError
 from tare.core.process import run
 
 UNPACK_S = 300.0
 WHITEOUT, OPAQUE = ".wh.", ".wh..wh..opq"
+SET_UID = ("-type", "f", "-perm", "/6000")  # a folder of root's would lend others its rights by such a program
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -36,31 +38,51 @@ def layers_of(archive: Path) -> list[Blob]:
 
 
 def unpack(layers: Sequence[Blob], root: Path) -> None:
-    """Unpack layers, lowest first, as our own and without devices, into an empty folder; or UnavailableError."""
+    """Unpack layers, lowest first, as our own, without devices and set-uid programs, into an empty folder.
+
+    Raises UnavailableError where a member leads out of the image, IntegrityError where a layer is no tar.
+    """
     options = ["--no-same-owner", "--preserve-permissions", f"--exclude={WHITEOUT}*", "--exclude=dev/*"]
     for number, layer in enumerate(layers):
         with layer.path.open("rb", buffering=0) as handle:
             if number:
-                handle.seek(layer.offset)
-                with tarfile.open(fileobj=handle, mode="r:") as archive:
+                with opened(layer.path, layer.offset) as archive:
                     make_room(root, archive)
             handle.seek(layer.offset)
             run(["tar", "-x", *options, "-f", "-", "-C", str(root)], timeout_s=UNPACK_S, stdin=handle, check=True)
+    run(["find", str(root), "-xdev", *SET_UID, "-exec", "chmod", "ug-s", "{}", "+"], timeout_s=UNPACK_S, check=True)
 
 
 def make_room(root: Path, layer: tarfile.TarFile) -> None:
-    """Remove what a layer whites out or replaces; UnavailableError for a name that leads out of the image."""
+    """Remove what a layer whites out or replaces.
+
+    Raises UnavailableError for a name that leads out of the image, if only over a link of a layer below, which tar
+    would follow; and for a hard link to such a name.
+    """
+    sound: dict[PurePosixPath, Path] = {}
+
+    def place(name: str) -> Path:
+        path = PurePosixPath(name.lstrip("/"))  # as tar takes it
+        if path.parent not in sound:
+            sound[path.parent] = _within(root, path.parent, name)
+        if ".." in path.parts:
+            raise UnavailableError(f"the layer's {name} leads out of the image")
+        return sound[path.parent] / path.name
+
     for member in layer:
-        path = PurePosixPath(member.name)
+        path = place(member.name)
+        if member.islnk():
+            place(member.linkname)
         if path.name == OPAQUE:
-            parent = _within(root, path.parent, member.name)
-            doomed = list(parent.iterdir()) if parent.is_dir() else []
+            doomed = list(path.parent.iterdir()) if path.parent.is_dir() else []
         elif path.name.startswith(WHITEOUT):
-            doomed = [_within(root, path.parent, member.name) / path.name.removeprefix(WHITEOUT)]
+            doomed = [path.with_name(path.name.removeprefix(WHITEOUT))]
         elif not member.isdir():
-            doomed = [folder for folder in [root / path] if folder.is_dir() and not folder.is_symlink()]
+            doomed = [path] if path.is_dir() and not path.is_symlink() else []
         else:
             continue
+        if doomed:
+            sound.clear()
         for old in doomed:
             if old.is_dir() and not old.is_symlink():
                 shutil.rmtree(old)
@@ -70,7 +92,7 @@ def make_room(root: Path, layer: tarfile.TarFile) -> None:
 
 def _within(root: Path, folder: PurePosixPath, name: str) -> Path:
     if not (root / folder).resolve().is_relative_to(root.resolve()):
-        raise UnavailableError(f"the layer's whiteout {name} leads out of the image")
+        raise UnavailableError(f"the layer's {name} leads out of the image")
     return root / folder
 
 

@@ -14,7 +14,6 @@ import os
 import shutil
 import stat
 import sys
-import tarfile
 import tempfile
 import time
 from collections.abc import Mapping, Sequence
@@ -28,6 +27,7 @@ from installer.sources import WheelFile
 from packaging.utils import canonicalize_name
 
 from tare.core import store
+from tare.core.archives import opened
 from tare.core.elf import read_dynamic
 from tare.core.errors import UnavailableError
 from tare.core.files import cache_dir, home_dir, sha256_file
@@ -211,7 +211,7 @@ def has_python(base: Base, version: str) -> bool:
     """Whether a base holds the program of a CPython of `version` where one is looked for."""
     wanted = {f"{prefix}/bin/python{version}" for prefix in PREFIXES}
     for layer in base.layers:
-        with tarfile.open(layer.path) as archive:
+        with opened(layer.path) as archive:
             if any(member.isfile() and member.name.removeprefix("./") in wanted for member in archive):
                 return True
     return False

@@ -7,13 +7,13 @@ it holds is read from its layers, never run here. A host has no such image.
 from __future__ import annotations
 
 import re
-import tarfile
 import tempfile
 import time
 from collections.abc import Iterable, Mapping
 from pathlib import Path, PurePosixPath
 from typing import Any
 
+from tare.core.archives import opened
 from tare.core.errors import UnavailableError
 from tare.images.base import glibc_version
 from tare.images.layers import OPAQUE, WHITEOUT
@@ -104,7 +104,7 @@ def names_in(layers: Iterable[Path]) -> set[str]:
     """Absolute paths of the files and links of an image; what an upper layer removes is not among them."""
     found: set[str] = set()
     for layer in layers:
-        with tarfile.open(layer) as archive:
+        with opened(layer) as archive:
             own = {"/" + member.name.removeprefix("./").strip("/") for member in archive}
         gone = set()
         for path in map(PurePosixPath, own):

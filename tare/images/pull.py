@@ -5,7 +5,6 @@ Anonymous tokens alone; every byte is checked against the digest that named it. 
 
 from __future__ import annotations
 
-import gzip
 import hashlib
 import json
 import re
@@ -13,7 +12,6 @@ import shutil
 import urllib.error
 import urllib.parse
 import urllib.request
-import zlib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from http.client import HTTPException
@@ -21,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from tare.core.errors import IntegrityError, UnavailableError, is_full
-from tare.core.files import atomic_path, sha256_file
+from tare.core.files import atomic_path, sha256_file, unpacked
 from tare.core.remedies import through_proxy
 
 ACCEPT = ", ".join(
@@ -64,21 +62,29 @@ def pull(repository: Repository, digest: str, folder: Path) -> Pulled:
     """Pull the linux/amd64 image that `digest` (of an index or a manifest) names into `folder`. Raises
     UnavailableError without it or an answer, IntegrityError where something else was served.
     """
-    token: list[str] = []
-    manifest = _manifest(repository, digest, token)
+    try:
+        return _pulled(repository, digest, folder, [])
+    except (AttributeError, LookupError, RecursionError, TypeError, ValueError) as error:
+        raise IntegrityError(
+            f"{repository.host}/{repository.name}: what {digest} names is no image: {error or type(error).__name__}"
+        ) from error
+
+
+def _pulled(repository: Repository, digest: str, folder: Path, token: list[str]) -> Pulled:
+    manifest = _content(repository, "manifests", digest, token)
     if "manifests" in manifest:
         wanted = {"os": "linux", "architecture": "amd64"}.items()
         ours = [entry["digest"] for entry in manifest["manifests"] if wanted <= entry.get("platform", {}).items()]
         if not ours:
             raise UnavailableError(f"{digest} has no image for linux/amd64")
         digest = str(ours[0])
-        manifest = _manifest(repository, digest, token)
-    config = json.loads(_small(repository, "blobs", manifest["config"]["digest"], token))
+        manifest = _content(repository, "manifests", digest, token)
+    config = _content(repository, "blobs", manifest["config"]["digest"], token)
     layers = []
     for descriptor, diff_id in zip(manifest["layers"], config["rootfs"]["diff_ids"], strict=True):
-        target = folder / f"{diff_id.removeprefix('sha256:')}.tar"
+        target = folder / f"{_hash(diff_id)}.tar"
         if not target.exists():  # two layers may be the same
-            _layer(repository, descriptor["digest"], diff_id, target, token)
+            _layer(repository, descriptor, diff_id, target, token)
         layers.append(target)
     variables = dict(line.partition("=")[::2] for line in config.get("config", {}).get("Env") or ())
     return Pulled(digest=digest, layers=tuple(layers), variables=variables)
@@ -90,31 +96,46 @@ def resolve(repository: Repository, tag: str) -> str:
         return f"sha256:{hashlib.sha256(answer.read(MANIFEST_LIMIT_BYTES)).hexdigest()}"
 
 
-def _manifest(repository: Repository, digest: str, token: list[str]) -> dict[str, Any]:
-    manifest: dict[str, Any] = json.loads(_small(repository, "manifests", digest, token))
-    return manifest
+def _hash(digest: str) -> str:
+    """The hash of a digest, of which a file's name is made. Raises ValueError where it is none."""
+    if not re.fullmatch(r"sha256:[0-9a-f]{64}", digest):
+        raise ValueError(f"{digest[:80]!r} is no digest")
+    return digest.removeprefix("sha256:")
 
 
-def _small(repository: Repository, kind: str, digest: str, token: list[str]) -> bytes:
+def _content(repository: Repository, kind: str, digest: str, token: list[str]) -> dict[str, Any]:
+    """A manifest or configuration, checked against the digest that names it."""
+    _hash(digest)
     with _open(repository, kind, digest, token) as answer:
         data: bytes = answer.read(MANIFEST_LIMIT_BYTES)
     _check(hashlib.sha256(data).hexdigest(), digest, f"{repository.host}/{repository.name}")
-    return data
+    content: dict[str, Any] = json.loads(data)
+    return content
 
 
-def _layer(repository: Repository, digest: str, diff_id: str, target: Path, token: list[str]) -> None:
+def _layer(
+    repository: Repository, descriptor: Mapping[str, Any], diff_id: str, target: Path, token: list[str]
+) -> None:
+    digest, size = str(descriptor["digest"]), descriptor.get("size")
+    _hash(digest)
     with atomic_path(target) as temporary:
         packed = temporary.with_suffix(".packed")
         try:
             with _open(repository, "blobs", digest, token) as answer, packed.open("wb") as sink:
-                shutil.copyfileobj(answer, sink, CHUNK_BYTES)
+                while chunk := answer.read(CHUNK_BYTES):
+                    sink.write(chunk)
+                    if size is not None and sink.tell() > size:
+                        raise IntegrityError(f"{repository.host} served more than the {size} bytes of {digest}")
             _check(sha256_file(packed), digest, f"{repository.host}/{repository.name}")
             with packed.open("rb") as raw:
                 zipped = raw.read(2) == b"\x1f\x8b"
-            with gzip.open(packed) if zipped else packed.open("rb") as source, temporary.open("wb") as sink:
-                shutil.copyfileobj(source, sink, CHUNK_BYTES)
+            if zipped:
+                with temporary.open("wb") as sink:
+                    sink.writelines(unpacked(packed))
+            else:
+                shutil.copyfile(packed, temporary)
             _check(sha256_file(temporary), diff_id, f"layer {digest}, unpacked,")
-        except (zlib.error, EOFError, OSError) as error:
+        except (OSError, HTTPException) as error:
             if is_full(error):
                 raise
             raise UnavailableError(f"layer {digest} of {repository.name} cannot be read: {error}") from error
@@ -135,7 +156,7 @@ def _open(repository: Repository, kind: str, name: str, token: list[str]) -> Any
         except urllib.error.HTTPError as error:
             if error.code != 401 or token:
                 raise
-            token.append(_token(error.headers.get("WWW-Authenticate", ""), repository.timeout_s))
+            token.append(_token(error.headers.get("WWW-Authenticate", ""), repository))
             return _request(url, repository.timeout_s, token)
     except (OSError, HTTPException, ValueError) as error:
         reason = getattr(error, "reason", None) or error
@@ -154,11 +175,16 @@ def _request(url: str, timeout_s: float, token: list[str]) -> Any:
     return urllib.request.urlopen(request, timeout=timeout_s)
 
 
-def _token(challenge: str, timeout_s: float) -> str:
+def _token(challenge: str, repository: Repository) -> str:
     fields = dict(re.findall(r'(\w+)="([^"]*)"', challenge))
     if "realm" not in fields:
         raise ValueError("it asks for credentials")
+    if not fields["realm"].startswith(f"{repository.scheme}://"):  # such as a file of this machine
+        raise ValueError(f"it sends for a token to {fields['realm'][:80]!r}")
     query = urllib.parse.urlencode({key: fields[key] for key in ("service", "scope") if key in fields})
-    with urllib.request.urlopen(f"{fields['realm']}?{query}", timeout=timeout_s) as answer:
-        content = json.load(answer)
-    return str(content.get("token") or content["access_token"])
+    with urllib.request.urlopen(f"{fields['realm']}?{query}", timeout=repository.timeout_s) as answer:
+        content = json.loads(answer.read(MANIFEST_LIMIT_BYTES))
+    token = isinstance(content, dict) and (content.get("token") or content.get("access_token"))
+    if not token:
+        raise ValueError("it gave no token")
+    return str(token)

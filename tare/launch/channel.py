@@ -22,7 +22,7 @@ from tare.core.process import Finished, ended, kill_group, start
 
 LONGEST_LINE_BYTES = 1 << 24
 READ_BYTES = 65_536
-KEPT = 1 << 20  # characters of a program's streams, the last ones
+KEPT = 1 << 20  # bytes of a program's streams, the last ones
 ORDERS, ANSWERS = "orders", "answers"  # as in tare/worker/line.py
 LISTEN_S = 60.0  # for a program to take a line
 FAILED = "failed"  # the word with which the program itself says that it can't go on
@@ -227,7 +227,7 @@ class Conversation:
             raise self._over(f"it said {shown!r}, which is no line of {self.protocol}")
         try:
             values = json.loads(parts[2])
-        except ValueError:
+        except (ValueError, RecursionError):
             raise self._over(f"it said {shown!r}, whose values are not JSON") from None
         if not isinstance(values, dict):
             raise self._over(f"it said {shown!r}, whose values are no object")
@@ -256,14 +256,21 @@ class Conversation:
         return Finished(
             argv=self.argv,
             returncode=self._process.returncode,
-            stdout="" if self._output_path is None else self._output_path.read_text(errors="replace")[-KEPT:],
-            stderr=self._errors_path.read_text(errors="replace")[-KEPT:],
+            stdout="" if self._output_path is None else _end_of(self._output_path),
+            stderr=_end_of(self._errors_path),
             started_ns=self.started_ns,
             ended_ns=ended_ns,
             user_s=usage.ru_utime,
             system_s=usage.ru_stime,
             timed_out=timed_out,
         )
+
+
+def _end_of(path: Path) -> str:
+    """The last of what a program printed, however much that was."""
+    with path.open("rb") as handle:
+        handle.seek(-min(KEPT, path.stat().st_size), os.SEEK_END)
+        return handle.read(KEPT).decode(errors="replace")
 
 
 def _streams(process: subprocess.Popen[bytes]) -> tuple[IO[bytes], IO[bytes]]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from pathlib import Path
 
-from tare.core.errors import IntegrityError
+from tare.core.errors import IntegrityError, UserError
 from tare.core.files import read_json
 from tare.model.records.launches import Facts, Inside
 from tare.model.schema import parse
@@ -17,13 +17,15 @@ def read_inside(path: Path) -> tuple[Inside | None, str | None]:
     """What the worker wrote, and no reason; or None, and the reason where what it wrote is no such record."""
     if not path.exists():
         return None, None
+    if path.is_symlink():
+        return None, "the record from inside is a link, which may lead to any file of this machine"
     try:
         value = read_json(path)
         if not isinstance(value, dict) or value.get("schema") != 1:
             found = value.get("schema") if isinstance(value, dict) else "none"
             raise IntegrityError(f"the record from inside has schema {found}, this version reads 1")
         inside = parse(Inside, value, "the record from inside")
-    except IntegrityError as error:
+    except (IntegrityError, UserError) as error:
         return None, str(error)
     facts = inside.facts
     own = None if on_another_kernel(facts) else tuple(own_namespaces(facts.namespaces))

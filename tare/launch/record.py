@@ -8,6 +8,7 @@ from dataclasses import replace
 from itertools import pairwise
 from typing import Any
 
+from tare.core.arguments import without_secrets
 from tare.core.process import Finished
 from tare.launch.conditions import CONDITIONS_INSIDE, crowding, deviations, share_cores
 from tare.launch.inside import on_another_kernel
@@ -34,7 +35,7 @@ def record_of(finished: Finished, prepared: Ready, conditions: Conditions) -> La
     values: dict[str, Any] = {
         "status": result.status,
         "reason": result.reason,
-        "argv": finished.argv,
+        "argv": tuple(map(without_secrets, finished.argv)),
         "spawn_ns": finished.started_ns,
         "end_ns": finished.ended_ns,
         "client_user_s": finished.user_s,

@@ -10,6 +10,7 @@ instants before and after the worker says by how much, and how well that is know
 from __future__ import annotations
 
 import contextlib
+import math
 import tarfile
 import tempfile
 import time
@@ -373,9 +374,9 @@ class Carrier(Conversation):
         ended = self.hear("ended", timeout_s=timeout_s)
         carried = self.ready.carried
         try:
-            carried.put_s = float(ended["put_s"])
+            carried.put_s = _seconds(ended["put_s"])
             rows = [(str(row["name"]), int(row["bytes"]), str(row["sha256"])) for row in ended["files"]]
-        except (KeyError, TypeError, ValueError) as error:
+        except (KeyError, TypeError, ValueError, OverflowError) as error:
             raise self._over(f"what it says of its end lacks {error}") from None
         for name, count, sha256 in rows:
             if name not in self._wanted() or not 0 <= count <= LARGEST_FILE_BYTES:
@@ -385,7 +386,10 @@ class Carrier(Conversation):
                 raise self._over(f"{name} of {count} bytes arrived damaged")
             partial.rename(self.ready.folder / name)
         self._compare_clocks()
-        carried.fetch_s = float(self.ask("bye", "bye", timeout_s=ANSWER_S).get("fetch_s", 0.0))
+        try:
+            carried.fetch_s = _seconds(self.ask("bye", "bye", timeout_s=ANSWER_S).get("fetch_s", 0.0))
+        except (TypeError, ValueError) as error:
+            raise self._over(f"what it says at last: {error}") from None
         carried.released_ns = time.monotonic_ns()
 
     def _compare_clocks(self) -> None:
@@ -399,7 +403,7 @@ class Carrier(Conversation):
 
         try:
             self._offsets.append(offset_of(theirs, EXCHANGES))
-        except (KeyError, TypeError, ValueError) as error:
+        except (KeyError, TypeError, ValueError, OverflowError) as error:
             raise self._over(f"its clock: {error}") from None
         low, high = min(low for low, _ in self._offsets), max(high for _, high in self._offsets)
         self.ready.carried.clock = Clock(
@@ -408,6 +412,14 @@ class Carrier(Conversation):
             error_ns=-(-(high - low) // 2),
             exchanges=EXCHANGES * len(self._offsets),
         )
+
+
+def _seconds(told: Any) -> float:
+    """A time as the other side tells it. Raises TypeError or ValueError where it is none."""
+    found = float(told)
+    if not 0 <= found < math.inf:
+        raise ValueError(f"{found} seconds")
+    return found
 
 
 def offset_of(

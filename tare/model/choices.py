@@ -7,11 +7,13 @@ import shlex
 from collections.abc import Mapping, Sequence
 from difflib import get_close_matches
 from pathlib import Path
-from typing import Annotated, Literal, get_args
+from typing import Annotated, Any, Literal, get_args
 
 from pydantic import Field, model_validator
 
+from tare.core.arguments import without_secrets
 from tare.core.errors import UserError
+from tare.core.streams import plain
 from tare.model.environment import Bind
 from tare.model.schema import Record, matching, parse, read_yaml
 from tare.model.words import nearest
@@ -101,12 +103,22 @@ class Choice(Record):
         """Whether it has files of its own."""
         return self.runtime not in UNCONTAINED
 
+    def told(self) -> dict[str, Any]:
+        """As JSON holds it, but for secrets: what records say of it."""
+        found = self.to_json()
+        if self.options:
+            found["options"] = list(map(without_secrets, self.options))
+        if self.variables:
+            pairs = (without_secrets(f"{name}={value}").partition("=") for name, value in self.variables.items())
+            found["variables"] = {name: value for name, _, value in pairs}
+        return found
+
     @property
     def text(self) -> str:
-        """As `--env` takes it."""
+        """As `--env` takes it, but for secrets."""
         value = shlex.join([*([self.image] if self.image else []), *self.options])
         own = self.runtime if self.image is None and not self.options else f"{self.runtime}={value}"
-        return own if self.name == self.runtime else f"{self.name}={own}"
+        return without_secrets(own if self.name == self.runtime else f"{self.name}={own}")
 
 
 class Choices(Record):
@@ -121,22 +133,23 @@ def read_choice(text: str) -> Choice:
     Raises:
         UserError: it names no runtime, or lacks its image.
     """
+    shown = f"--env {plain(text)}"
     found = RUNTIME.match(text)
     name, _, rest = (ALIASES.get(found[1], found[1]), "", text) if found else text.partition("=")
     found = found or RUNTIME.match(rest)
     if found is None:
         word = name if get_close_matches(name, RUNTIMES) or not rest else re.split(r"[=:\s]", rest, maxsplit=1)[0]
-        raise UserError(f"--env {text}: {word!r} is no runtime: {nearest(word, [*RUNTIMES, *ALIASES])}")
+        raise UserError(f"{shown}: {word!r} is no runtime: {nearest(word, [*RUNTIMES, *ALIASES])}")
     runtime = ALIASES.get(found[1], found[1])
     try:
         words = shlex.split(rest[found.end() :])
     except ValueError as error:
-        raise UserError(f"--env {text}: {str(error).lower()}") from error
+        raise UserError(f"{shown}: {str(error).lower()}") from error
     image = words.pop(0) if words and runtime != "host" else None
     if image is not None and words:
         image = image.removesuffix(":")
     given = {"name": name.strip(), "runtime": runtime, "image": image, "options": words}
-    return parse(Choice, given, f"--env {text}", UserError)
+    return parse(Choice, given, shown, UserError)
 
 
 def read_choices(texts: Sequence[str], file: Path | None) -> tuple[Choice, ...]:

@@ -6,6 +6,7 @@ that names the file, the place in it, and the nearest valid word. What is writte
 
 from __future__ import annotations
 
+import io
 import json
 import re
 from collections.abc import Hashable, Iterable, Iterator, Mapping
@@ -18,6 +19,7 @@ from pydantic_core import ErrorDetails
 
 from tare.core.errors import IntegrityError, TareError, UserError
 from tare.core.files import read_json, write_json
+from tare.core.streams import plain
 from tare.model.words import nearest
 
 if TYPE_CHECKING:
@@ -25,6 +27,11 @@ if TYPE_CHECKING:
 else:
     _Loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)  # libyaml's is ten times as fast
 
+MOST_BYTES = 16 << 20  # of a file that a person wrote
+MOST_VALUES = 1_000_000  # in it, each as often as aliases repeat it
+DEEPEST = 100  # of values in values
+MOST_FAULTS = 10_000  # of which the first is looked for
+SHOWN = 1000  # characters of a message, at each of its ends
 VERSION = "schema"  # the key of a file's record that holds the version of its type
 NAMING = ("id", "specification", "figure", "name")  # keys by which people know an entry of a list
 
@@ -105,7 +112,7 @@ def parse(kind: type[AnyRecord], value: Any, where: str, error: type[TareError] 
         return kind.model_validate_json(json.dumps(value, default=str))  # a date in YAML is told by its place
     except ValidationError as problem:
         raise error(f"{where}: {explain(problem, kind, value)}") from None
-    except (TypeError, ValueError) as problem:  # no JSON at all
+    except (TypeError, ValueError, RecursionError) as problem:  # no JSON at all
         raise error(f"{where}: {problem}") from None
 
 
@@ -135,7 +142,36 @@ def parse_file(kind: type[AnyFile], value: Any, where: str, error: type[TareErro
 
 
 class _UniqueKeys(_Loader):
-    """Refuses a key that stands twice in one mapping: of the two, YAML would drop the first without a word."""
+    """Refuses a key that stands twice in one mapping: of the two, YAML would drop the first without a word.
+
+    Nor does it take aliases that hold one another over and over, a value that is none of the type that it says, or
+    values so deep in others that libyaml's stack would end, and the process with it.
+    """
+
+    _depth = 0
+
+    def descend_resolver(self, current_node: Any, current_index: Any) -> None:
+        self._depth += 1
+        if self._depth > DEEPEST:
+            raise yaml.MarkedYAMLError(problem=f"values stand in one another more than {DEEPEST} deep")
+        super().descend_resolver(current_node, current_index)
+
+    def ascend_resolver(self) -> None:
+        self._depth -= 1
+        super().ascend_resolver()
+
+    def construct_document(self, node: yaml.Node) -> Any:
+        if _values(node, {}) > MOST_VALUES:
+            raise yaml.MarkedYAMLError(problem=f"its aliases stand for more than {MOST_VALUES} values")
+        return super().construct_document(node)
+
+    def construct_object(self, node: yaml.Node, deep: bool = False) -> Any:
+        try:
+            return super().construct_object(node, deep)
+        except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as error:
+            why = f" ({error})" if isinstance(error, ValueError) else ""
+            problem = f"{str(node.value)[:80]!r} is no {node.tag.rpartition(':')[2]}{why}"
+            raise yaml.MarkedYAMLError(problem=problem, problem_mark=node.start_mark) from None
 
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Hashable, Any]:
         seen = set()
@@ -145,6 +181,16 @@ class _UniqueKeys(_Loader):
                 raise yaml.MarkedYAMLError(problem=problem, problem_mark=key.start_mark)
             seen.add(key.value)
         return super().construct_mapping(node, deep)
+
+
+def _values(node: yaml.Node, known: dict[int, int]) -> int:
+    """How many values a node stands for, each as often as aliases repeat it."""
+    if id(node) not in known:
+        known[id(node)] = MOST_VALUES + 1  # while it is counted: one that holds itself has no end
+        inside = node.value if isinstance(node, yaml.CollectionNode) else ()
+        below = (part for entry in inside for part in (entry if isinstance(entry, tuple) else (entry,)))
+        known[id(node)] = 1 + sum(_values(part, known) for part in below)
+    return known[id(node)]
 
 
 def parse_yaml(text: str, where: str) -> Any:
@@ -157,7 +203,8 @@ def parse_yaml(text: str, where: str) -> Any:
     except yaml.YAMLError as error:
         mark = getattr(error, "problem_mark", None)
         line = f" line {mark.line + 1}" if mark else ""
-        raise UserError(f"{where}{line} is not YAML: {getattr(error, 'problem', error)}") from None
+        problem = " ".join(str(getattr(error, "problem", error)).split())
+        raise UserError(f"{where}{line} is not YAML: {problem}") from None
 
 
 def read_yaml(path: Path, what: str) -> Any:
@@ -171,10 +218,14 @@ def read_yaml(path: Path, what: str) -> Any:
 def read_words(path: Path, what: str) -> str:
     """The text of a file that a user wrote; `what` it is for the message: `the study`.
 
-    Raises UserError: unreadable, or not UTF-8.
+    Raises UserError: unreadable, not UTF-8, or far larger than anybody writes.
     """
     try:
-        return path.read_text(encoding="utf-8")
+        with path.open("rb") as handle:
+            content = handle.read(MOST_BYTES + 1)
+        if len(content) > MOST_BYTES:
+            raise UserError(f"{path} has more than {MOST_BYTES >> 20} MB, which is more than {what} can be")
+        return io.TextIOWrapper(io.BytesIO(content), encoding="utf-8").read()
     except (OSError, UnicodeDecodeError) as error:
         raise UserError(f"cannot read {what} {path}: {getattr(error, 'strerror', None) or error}") from None
 
@@ -185,6 +236,8 @@ def explain(problem: ValidationError, kind: type[BaseModel], value: Any = None) 
     `problem`: what the check found. `kind`: the type that was asked for. `value`: what was checked: an entry of a
     list is told with its name beside its number.
     """
+    if problem.error_count() > MOST_FAULTS:
+        return f"{problem.error_count()} values are wrong: it is of another kind, or damaged"
     errors = problem.errors()
     # A list of which no entry is right counts as too short as well.
     ranks = {"missing": 1, "too_short": 2}
@@ -192,10 +245,16 @@ def explain(problem: ValidationError, kind: type[BaseModel], value: Any = None) 
     if first["type"] == "missing":
         parent = first["loc"][:-1]
         names = [str(e["loc"][-1]) for e in errors if e["type"] == "missing" and e["loc"][:-1] == parent]
-        return f"{_place(parent, value)}{', '.join(names)} missing"
+        return _short(f"{_place(parent, value)}{', '.join(names)} missing")
     unknown = first["type"] == "extra_forbidden" or first["loc"][-1:] == ("[key]",)
     place = [part for part in first["loc"] if part != "[key]"][: -1 if unknown else None]
-    return f"{_place(place, value)}{_reason(first, kind)}"
+    return _short(f"{_place(place, value)}{_reason(first, kind)}")
+
+
+def _short(message: str) -> str:
+    """A message in one line; with its begin and its end alone, where what it quotes is long."""
+    message = plain(message)
+    return message if len(message) <= 2 * SHOWN else f"{message[:SHOWN]} … {message[-SHOWN:]}"
 
 
 def _place(loc: Iterable[int | str], value: Any) -> str:

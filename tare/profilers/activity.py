@@ -42,7 +42,7 @@ TOTAL_COLUMNS = ["calls", "total_s", "bytes", "pinned_bytes", "pageable_bytes"]
 DIRECTION = re.compile(
     r"\b(?:copy)?(h|d|a|p)(?:ost|evice|rray|eer)?[- ]?to[- ]?(h|d|a|p)(?:ost|evice|rray|eer)?\b", re.IGNORECASE
 )
-OPERATION = re.compile(r"\bmem(?:cpy|set)\b.*\]$", re.IGNORECASE)
+OPERATION = re.compile(r"\bmem(?:cpy|set)\b", re.IGNORECASE)
 UNDIRECTED = re.compile(r"^\[CUDA memcpy(?: Unknown)?\]$")
 
 
@@ -65,7 +65,7 @@ def named_kind(name: str, at: str) -> str:
     if not name:
         raise IntegrityError(f"{at}: a row without a name: the file is damaged")
     bracketed = name.startswith("[")
-    if not bracketed and not OPERATION.search(name):
+    if not bracketed and not (name.endswith("]") and OPERATION.search(name)):
         return "kernel"
     kind = operation_kind(name)
     if not bracketed or (kind == "copy" and not DIRECTION.search(name) and not UNDIRECTED.match(name)):

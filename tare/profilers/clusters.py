@@ -12,16 +12,19 @@ from __future__ import annotations
 
 import re
 
-_CLUSTERS = re.compile(r"Built (\d+) clusters, size (\d+) / (\d+) \(")
+_CLUSTERS = re.compile(r"Built (\d{1,18}) clusters, size (\d{1,18}) / (\d{1,18}) \(")
 _UNSUPPORTED = re.compile(
     r"(?:Found uncompilable node|Not clustering) (\S+) \(op \w+\): (?:unsupported op|No registered)"
 )
 _BEGINS = "sorted_nodes.size() = "  # before the nodes of a graph are looked at
-_PLACED = re.compile(
-    r"Op_not_supported:(?P<unsupported>.*)[\s\S]*?Number of nodes in the graph: (?P<size>\d+)[\s\S]*?"
-    r"Number of nodes assigned a cluster: (?P<inside>\d+)[\s\S]*?Number of ngraph clusters :(?P<clusters>\d+)"
+# What is said of one graph, in this order, each in a line of its own.
+_PLACED = (
+    re.compile(r"Op_not_supported:(.*)"),
+    re.compile(r"Number of nodes in the graph: (\d{1,18})"),
+    re.compile(r"Number of nodes assigned a cluster: (\d{1,18})"),
+    re.compile(r"Number of ngraph clusters :(\d{1,18})"),
 )
-_COUNT = re.compile(r" -> (\d+)")
+_COUNT = re.compile(r" -> (\d{1,18})")
 
 
 def xla_clusters(text: str) -> dict[str, int] | None:
@@ -43,17 +46,17 @@ def xla_clusters(text: str) -> dict[str, int] | None:
 
 def ngraph_clusters(text: str) -> dict[str, int] | None:
     """The same of nGraph, from what the program wrote to standard output."""
-    return _largest(
-        [
-            (
-                int(one["size"]),
-                int(one["clusters"]),
-                int(one["inside"]),
-                sum(map(int, _COUNT.findall(one["unsupported"]))),
-            )
-            for one in _PLACED.finditer(text)
-        ]
-    )
+    found = []
+    said: list[str] = []
+    for line in text.splitlines():
+        if told := _PLACED[len(said)].search(line):
+            said.append(told[1])
+        if len(said) == len(_PLACED):
+            unsupported, size, inside, clusters = said
+            counts = sum(map(int, _COUNT.findall(unsupported)))
+            found.append((int(size), int(clusters), int(inside), counts))
+            said.clear()
+    return _largest(found)
 
 
 def _largest(found: list[tuple[int, int, int, int]]) -> dict[str, int] | None:

@@ -13,7 +13,7 @@ from typing import Any
 import pandas as pd
 
 from tare.core.errors import IntegrityError, TareError, UserError
-from tare.core.files import is_gzip
+from tare.core.files import is_gzip, refuse_odd
 from tare.profilers import counters, ncu, nsys, nvprof, nvprof_tables, timeline, torch_trace
 from tare.profilers.printed import decoded, has_header, read_text
 
@@ -25,7 +25,7 @@ WHOLE, STEP = "whole log", "training step"
 OF_NVPROF = re.compile(r"^=+(?:\d+=+)? *(?:NVPROF|Profiling|Error:|Warning:)", re.MULTILINE)
 # What `nsys stats` prints: marks of its reports, titles of those before 2022, headers of its tables.
 OF_STATS = re.compile(
-    r"^\s*(?:\[\d+/\d+\] Executing '\w+' stats report|(?:Processing|Exporting) \[|SKIPPED: .*\.sqlite|"
+    r"^[^\S\n]*(?:\[\d+/\d+\] Executing '\w+' stats report|(?:Processing|Exporting) \[|SKIPPED: .*\.sqlite|"
     r"CUDA (?:Kernel|Memory Operation) (?:Statistics|Summary)|\"?Time ?\(%\)\"?(?:,|\s{2,})\"?Total Time\b|"
     r"\"?Total(?: \(MB\))?\"?,\"?(?:Count|Operations)\b|\"?Start ?\((?:ns|sec)\)\"?(?:,|\s{2,})\"?Duration ?\()",
     re.MULTILINE,
@@ -53,8 +53,7 @@ class Log:
 def read(path: Path) -> Log:
     """Read a file of any known form; UserError if missing, unknown or empty, IntegrityError if cut short."""
     try:
-        if path.exists() and not path.is_file() and not path.is_dir():
-            raise UserError(f"{path} is no plain file: save it to one first")
+        refuse_odd(path)
         with gzip.open(path) if is_gzip(path) else path.open("rb") as handle:
             begin = handle.read(4096)
     except (OSError, EOFError, zlib.error) as error:

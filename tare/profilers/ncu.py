@@ -47,7 +47,8 @@ LAUNCHED = re.compile(r'^==PROF== Profiling ".*" - (\d+)\b', re.MULTILINE)
 SAID = re.compile(r"^==(?:ERROR|WARNING)== (.*\S)", re.MULTILINE)
 COUNTED = re.compile(r"^([KMGTP]?)(inst|sector|cycle|warp|thread|request|register|block)?$")
 INSTANCES = re.compile(r"^(\S+) \((?!!).*\)$")  # a sum, and in brackets what each instance has
-FAILED = re.compile(r'^==ERROR== Failed to profile "([^"]*)"', re.MULTILINE)
+FAILED = re.compile(r'^==ERROR== Failed to profile "([^"\n]*)"', re.MULTILINE)
+LONGEST = 2000  # of a line, what it says of why
 # What the profiler prints where it cannot count, the deeper cause first, the reason (None: what it says itself) and
 # what mends it; Nsight Compute 2024.1 has these sentences.
 REASONS: tuple[tuple[str, str | None, str], ...] = (
@@ -87,6 +88,7 @@ REASONS: tuple[tuple[str, str | None, str], ...] = (
 
 def reason_of(text: str) -> tuple[str, str] | None:
     """Why the profiler gave no counters, by its output, and what mends it; None where it does not say."""
+    text = "\n".join(line[:LONGEST] for line in text.split("\n"))
     for pattern, reason, remedy in REASONS:
         if found := re.search(pattern, text, re.IGNORECASE):
             return reason or found[1].strip(), remedy

@@ -36,6 +36,9 @@ NOT_OURS = (
     "StringTable",
 )  # tables of nvprof's own database, which has others of ours
 OURS = ("ENUM_", "META_DATA_", "TARGET_INFO_", "ANALYSIS_", "PROFILER_", "CUPTI_", "NVTX_", "OSRT_")
+# A database is a program too: how many steps of SQLite's a byte of a file may take, which a real one is far from.
+STEPS, LEAST_STEPS = 200, 50_000_000
+EVERY = 100_000
 NOTHING = "holds no CUDA activity: profile a program that uses the GPU, with nsys profile --trace=cuda"
 
 
@@ -47,6 +50,7 @@ def read_sqlite(path: Path) -> pd.DataFrame:
         connection = sqlite3.connect(f"{path.resolve().as_uri()}?mode=ro&immutable=1", uri=True)
         try:
             connection.text_factory = partial(str, encoding="utf-8", errors="replace")
+            _bind(connection, path.stat().st_size)
             (sound,) = connection.execute("PRAGMA quick_check(1)").fetchone()
             if sound != "ok":
                 raise sqlite3.DatabaseError(str(sound).replace("\n", " "))
@@ -58,10 +62,31 @@ def read_sqlite(path: Path) -> pd.DataFrame:
     return activity.make(rows, str(path))
 
 
+def _bind(connection: sqlite3.Connection, size: int) -> None:
+    """Have a database compute nothing, and take no longer and no more memory than one of its size needs."""
+    left = max(LEAST_STEPS, STEPS * size) // EVERY
+
+    def is_over() -> bool:
+        nonlocal left
+        left -= 1
+        return left < 0
+
+    connection.set_progress_handler(is_over, EVERY)
+    connection.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, max(1 << 20, size))
+    for switch in ("trusted_schema = OFF", "ignore_check_constraints = ON"):
+        connection.execute(f"PRAGMA {switch}")
+    computed = (
+        "SELECT count(*) FROM sqlite_master AS held, pragma_table_xinfo(held.name) AS its "
+        "WHERE held.type = 'table' AND its.hidden > 0"
+    )
+    if connection.execute(computed).fetchone()[0]:
+        raise sqlite3.DatabaseError("it has columns that are computed, or tables that are none")
+
+
 def _all(connection: sqlite3.Connection, path: Path) -> Iterator[dict[str, Any]]:
     known = {
         str(name)
-        for (name,) in connection.execute("SELECT name FROM sqlite_master WHERE type IN ('table', 'view')")
+        for (name,) in connection.execute("SELECT name FROM sqlite_master WHERE type = 'table' AND rootpage > 0")
     }
     if known.intersection(NOT_OURS):
         raise UserError(

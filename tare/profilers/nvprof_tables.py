@@ -29,7 +29,7 @@ FORMS = {
 }
 PLAIN_HEADER = {
     SUMMARY: re.compile(r"^\s*(?:Type\s+)?Time\(%\)\s+Time\s+Calls\s+Avg\s+Min\s+Max\s+Name\s*$"),
-    TRACE: re.compile(r"^\s*Start\s{2,}Duration\s{2,}.*\bStream\b.*\bName\s*$"),
+    TRACE: re.compile(r"^\s*Start\s{2,}Duration\s{2,}(?=.*\bStream\b).*\bName\s*$"),
     METRICS: re.compile(r"^\s*Invocations\s+Metric Name\s+Metric Description\s+Min\s+Max\s+Avg\s*$"),
     EVENTS: re.compile(r"^\s*Invocations\s+Event Name\s+Min\s+Max\s+Avg(\s+Total)?\s*$"),
     UNIFIED: re.compile(r"^\s*Count\s+Avg Size\s+Min Size\s+Max Size\s+Total Size\s+Total Time\s+Name\s*$"),

@@ -8,16 +8,14 @@ time have the ratio of their throughputs only so). Nsight's are powers of 1000, 
 from __future__ import annotations
 
 import csv
-import gzip
 import re
-import zlib
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 
 from tare.core.errors import IntegrityError, UserError
-from tare.core.files import is_gzip
+from tare.core.files import is_gzip, unpacked
 from tare.profilers.numerals import parse
 
 # One row per kernel and metric. `kernel_index` tells kernels of one name apart; min, max and avg are over the
@@ -57,9 +55,7 @@ def decoded(data: bytes) -> str:
 def read_bytes(path: Path) -> bytes:
     """A file's content, gunzipped if need be; raises UserError if unreadable, IntegrityError if cut short."""
     try:
-        return gzip.decompress(path.read_bytes()) if is_gzip(path) else path.read_bytes()
-    except (EOFError, zlib.error, gzip.BadGzipFile) as error:
-        raise IntegrityError(f"{path} is cut short or damaged: {error}") from error
+        return b"".join(unpacked(path)) if is_gzip(path) else path.read_bytes()
     except OSError as error:
         raise UserError(f"cannot read {path}: {error.strerror or error}") from error
 
@@ -96,8 +92,9 @@ def cells(line: str) -> list[str] | None:
 
 def split_header(cell: str) -> tuple[str, str]:
     """Name in lower case and unit of a column: "Total Time (ns)" is "total time" and "ns", "Name" has no unit."""
-    found = re.match(r"^(.*?)\s*\(([^()]*)\)$", cell.strip())
-    return (found.group(1).lower(), found.group(2)) if found else (cell.strip().lower(), "")
+    text = cell.strip()
+    name, bracket, unit = text[:-1].rpartition("(") if text.endswith(")") else ("", "", "")
+    return (name.rstrip().lower(), unit) if bracket and ")" not in unit else (text.lower(), "")
 
 
 @dataclass(kw_only=True)

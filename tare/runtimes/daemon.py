@@ -234,6 +234,7 @@ def _start(places: State, program: str) -> None:
     deadline = time.monotonic() + START_S
     while time.monotonic() < deadline and watcher.poll() is None:
         if answers(places.socket):
+            places.socket.chmod(0o600)  # its own is for a group too
             return
         time.sleep(0.05)
     how = f"did not answer within {START_S:.0f} s" if watcher.poll() is None else "ended at once"
@@ -276,6 +277,7 @@ def daemon_with_data(data: Path, *, containerd_store: bool) -> Iterator[dict[str
                     if daemon.poll() is not None or time.monotonic() > deadline:
                         raise UnavailableError(f"a Docker daemon did not answer: {last_error(places.log)}")
                     time.sleep(0.05)
+                places.socket.chmod(0o600)
                 yield {"PATH": os.environ.get("PATH", ""), "DOCKER_HOST": f"unix://{places.socket}"}
             finally:
                 assert daemon.stdin is not None

@@ -9,9 +9,11 @@ import re
 from collections.abc import Iterator, Mapping
 from pathlib import Path, PurePosixPath
 
+from pydantic import ValidationError
+
 from tare.core.errors import IntegrityError
 from tare.core.files import sha256_text
-from tare.model.schema import Record
+from tare.model.schema import Record, explain
 
 PROBE = Path(__file__).with_name("probe.sh")
 SECTION = re.compile(r"^== (.+)$")
@@ -19,6 +21,7 @@ END, PROGRAM = "end", "program "
 GROUPS = "/sys/fs/cgroup"
 NO_MEMORY_LIMIT = 1 << 60  # version 1 says "no limit" by a number of pages near the largest
 UNLIMITED = "unlimited"
+MOST_CPUS = 1 << 16
 SIZES = {"k": 10, "m": 20, "g": 30, "t": 40}
 MITIGATED = ("thread force mitigated", "thread mitigated", "globally mitigated")
 LIBCUDA = "libcuda.so"
@@ -37,7 +40,7 @@ class Mount(Record):
     def size_bytes(self) -> int | None:
         """The size of a tmpfs, which its options say; None where they do not."""
         for option in self.options:
-            if found := re.fullmatch(r"size=(\d+)([kmgt]?)", option):
+            if found := re.fullmatch(r"size=(\d{1,18})([kmgt]?)", option):
                 return int(found[1]) << SIZES.get(found[2], 0)
         return None
 
@@ -215,9 +218,12 @@ def cpu_numbers(text: str) -> tuple[int, ...]:
     try:
         for part in filter(None, text.strip().split(",")):
             first, _, last = part.partition("-")
-            found += range(int(first), int(last or first) + 1)
-    except ValueError as error:
-        raise IntegrityError(f"list of CPUs {text!r}: it should be like 0-3,8") from error
+            numbers = range(int(first), int(last or first) + 1)
+            if len(numbers) > MOST_CPUS:
+                raise ValueError("more than any machine has")
+            found += numbers
+    except (ValueError, OverflowError) as error:
+        raise IntegrityError(f"list of CPUs {text[:80]!r}: it should be like 0-3,8") from error
     return tuple(found)
 
 
@@ -277,7 +283,9 @@ def surroundings(text: str) -> Surroundings:
             kernel=parts.get("/proc/sys/kernel/osrelease"),
             boot_id=parts.get("/proc/sys/kernel/random/boot_id"),
         )
-    except (ValueError, IndexError) as error:
+    except ValidationError as error:
+        raise IntegrityError(f"the probe of an environment: {explain(error, Surroundings)}") from error
+    except (ArithmeticError, LookupError, ValueError) as error:
         raise IntegrityError(f"the probe of an environment gave a file of unknown form: {error}") from error
 
 

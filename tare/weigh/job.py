@@ -10,7 +10,7 @@ from __future__ import annotations
 import shutil
 import struct
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import KW_ONLY, dataclass, replace
 from pathlib import Path
 from typing import ClassVar
@@ -138,7 +138,7 @@ class ProbeProgram(JobProgram):
     def result(self, finished: Finished, folder: Path, environment: Environment) -> Result:
         """As of any command; what it said is kept."""
         found = super().result(finished, folder, environment)
-        if (folder / LOOKED).exists():
+        if _plain([folder / LOOKED]):
             shutil.copy(folder / LOOKED, self.said)
         return found
 
@@ -154,14 +154,19 @@ def keep_facts(wrote: Path, target: Path) -> None:
     def rank(path: Path) -> tuple[int, int]:
         return -len(_noted(path.with_name(f"steps.{path.name.split('.')[1]}"))), path.stat().st_mtime_ns
 
-    main = min(wrote.glob("facts.*.json"), key=rank, default=None)
+    main = min(_plain(wrote.glob("facts.*.json")), key=rank, default=None)
     if main is not None:
         write_json(target, parse(PythonFacts, read_json(main), f"facts of {target.stem}").to_json())
 
 
+def _plain(paths: Iterable[Path]) -> list[Path]:
+    """Those that are files: a link, which a job may leave too, leads to any file of this machine."""
+    return sorted(path for path in paths if path.is_file() and not path.is_symlink())
+
+
 def _noted(path: Path) -> list[tuple[int, int]]:
     """Instants of steps and the numbers of their tellers; none where the process noted none."""
-    return [(at, number) for at, number in NUMBER.iter_unpack(path.read_bytes()) if at] if path.exists() else []
+    return [(at, number) for at, number in NUMBER.iter_unpack(path.read_bytes()) if at] if _plain([path]) else []
 
 
 def steps_in(wrote: Path) -> Steps:
@@ -170,10 +175,10 @@ def steps_in(wrote: Path) -> Steps:
     Raises:
         IntegrityError: the hook wrote something else.
     """
-    notes = [parse(HookNotes, read_json(path), str(path)) for path in sorted(wrote.glob("hook.*.json"))]
+    notes = [parse(HookNotes, read_json(path), str(path)) for path in _plain(wrote.glob("hook.*.json"))]
     tellers = {str(one.pid): one.tellers for one in notes}
     found: list[tuple[str, list[int]]] = []
-    for path in sorted(wrote.glob("steps.*")):
+    for path in _plain(wrote.glob("steps.*")):
         pairs = _noted(path)
         names = tellers.get(path.name.split(".")[1], ())
         if any(not 0 <= number < max(1, len(names)) for _, number in pairs):

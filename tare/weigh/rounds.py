@@ -92,7 +92,7 @@ class Rounds:
         """The plan of the campaign."""
         request, refused = self.request, self._refused()
         alone = {name: reason for name, own in self.launches.items() if (reason := self.places[own].alone)}
-        asked = [place.choice.to_json() for place in self.places.values()]
+        asked = [place.choice.told() for place in self.places.values()]
         return Plan(
             kind="weigh",
             study="own-job",

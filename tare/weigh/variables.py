@@ -11,6 +11,7 @@ import os
 from collections.abc import Mapping
 from pathlib import Path
 
+from tare.core.arguments import SECRETS
 from tare.core.errors import UserError
 
 PASSED = (
@@ -21,13 +22,12 @@ PASSED = (
     *("TORCH*", "PYTORCH_*", "ATEN_*", "TF_*", "XLA_*", "JAX_*", "KERAS_*", "HF_*", "TRANSFORMERS_*"),
     *("TOKENIZERS_PARALLELISM", "DATASETS_*", "APPTAINER*", "SINGULARITY*", "DOCKER_HOST", "DOCKER_CONFIG"),
 )
-SECRET = ("*TOKEN", "*SECRET*", "*PASSWORD*", "*API_KEY*", "*CREDENTIAL*")
 OURS = ("TARE_*", "SNAKEMAKE*", "MAKEFLAGS", "MAKELEVEL", "MFLAGS")
 
 
 def chosen(shell: Mapping[str, str]) -> tuple[dict[str, str], tuple[str, ...]]:
     """Variables that go on, and the names of those that do not, without Tare's own."""
-    kept = {name: value for name, value in shell.items() if _any(name, PASSED) and not _any(name, SECRET)}
+    kept = {name: value for name, value in shell.items() if _any(name, PASSED) and not _any(name, SECRETS)}
     return kept, tuple(sorted(name for name in shell if name not in kept and not _any(name, OURS)))
 
 

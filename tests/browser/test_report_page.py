@@ -10,10 +10,11 @@ import shutil
 
 import builders
 import device_builders
+import hostile
 import pytest
 from image_builders import data_record
 from matrix import in_turn
-from pages import STAND_IN, draw_all, draw_device, draw_papers
+from pages import STAND_IN, draw, draw_all, draw_device, draw_papers
 from playwright.sync_api import sync_playwright
 
 from tare.core.files import write_text
@@ -234,6 +235,25 @@ def test_strings_from_outside_stay_text(open_page):
         " document.body.append(s); return window.hit === undefined }"
     )
     assert refused
+
+
+def test_hostile_texts_in_every_record_run_nothing_and_ask_nobody(browser, tmp_path):
+    """Whatever reasons, packages, versions, licences and tables hold; on every page, its details open."""
+    results = builders.build_results(tmp_path / "results")
+    assert hostile.infest(results) > 100
+    draw(results)
+    index = build(results, results, builders.STUDY, results / "report/index.html")
+    shown = 0
+    for path in sorted(index.parent.glob("*.html")):
+        page = load(browser, path)
+        page.on("dialog", lambda dialog: pytest.fail(f"it asks: {dialog.message}"))
+        page.eval_on_selector_all("details", "nodes => nodes.forEach(node => node.open = true)")
+        assert page.evaluate("window.hit === undefined"), path.name
+        assert all(url.startswith(("file:", "data:")) for url in page.requests), (path.name, page.requests)
+        assert page.url == path.as_uri() and page.logged == [], (path.name, page.url, page.logged)
+        shown += page.content().count("evil.example/a")
+        page.context.close()
+    assert shown > 50
 
 
 def test_a_card_and_a_figure_keep_their_measure_when_they_are_alone(open_page):

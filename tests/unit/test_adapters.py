@@ -75,6 +75,7 @@ def test_docker():
     assert Docker().command(replace(LAUNCH, reference="sha256:abc")) == [
         *("docker", "run", "--rm", "--interactive", "--init=false", "--pull=never", "--name", "tare-7"),
         *("--network", "none", "--cpuset-cpus", "0,2", "--shm-size", "1073741824", "--ulimit", "nofile=1024:1024"),
+        *("--cap-drop", "ALL", "--security-opt", "no-new-privileges"),
         *("--user", "0:0", "--workdir", "/out", "--read-only", "--tmpfs", "/tmp:rw,exec,mode=1777"),
         *("--mount", "type=bind,source=/data/my set,target=/data/my set,readonly"),
         *("--mount", "type=bind,source=/out,target=/out"),
@@ -93,7 +94,7 @@ def test_apptainer():
     adapter = Apptainer(program="/usr/bin/apptainer", userns=True)
     assert adapter.command(replace(LAUNCH, reference="/cache/a.sif")) == [
         *PREFIX,
-        *("/usr/bin/apptainer", "--quiet", "exec", "--userns", "--cleanenv", "--no-home"),
+        *("/usr/bin/apptainer", "--quiet", "exec", "--userns", "--no-privs", "--cleanenv", "--no-home"),
         *("--no-mount", "home,tmp,cwd,bind-paths,hostfs", "--scratch", "/tmp"),
         *("--mount", "type=bind,source=/data/my set,destination=/data/my set,ro"),
         *("--mount", "type=bind,source=/out,destination=/out"),
@@ -105,7 +106,7 @@ def test_apptainer():
 
 def test_apptainer_with_devices_as_an_ordinary_user():
     argv = Apptainer(program="singularity", userns=False).command(replace(LAUNCH, gpu="toolkit", uid=5, gid=5))
-    assert "--userns" not in argv
+    assert not {"--userns", "--no-privs"} & set(argv)
     assert argv[argv.index("--nv") + 1] == "/cache/image"
 
 
@@ -178,7 +179,7 @@ def test_seccomp_is_one_option_more(adapter):
     plain = adapter.command(LAUNCH)
     assert adapter.command(replace(LAUNCH, options={"seccomp": "default"})) == plain
     unconfined = adapter.command(replace(LAUNCH, options={"seccomp": "unconfined"}))
-    at = unconfined.index("--security-opt")
+    at = unconfined.index("no-new-privileges") + 1
     assert at < unconfined.index("--entrypoint")  # behind it everything is the program's own
     assert unconfined == [*plain[:at], "--security-opt", "seccomp=unconfined", *plain[at:]]
     assert adapter.confirm({"seccomp": "unconfined"}, {"seccomp": "0"}, {}) == {}
@@ -235,7 +236,8 @@ def test_podman():
         *("--cgroup-manager", "cgroupfs", "--runtime", "runc"),
         *("run", "--rm", "--interactive", "--pull=never", "--name", "tare-7", "--network", "none"),
         *("--cpuset-cpus", "0,2", "--shm-size", "1073741824"),
-        *("--ulimit", "nofile=1024:1024", "--ulimit", "nproc=500:500"),
+        *("--ulimit", "nofile=1024:1024", "--cap-drop", "ALL", "--security-opt", "no-new-privileges"),
+        *("--ulimit", "nproc=500:500"),
         *("--user", "0:0", "--workdir", "/out", "--read-only", "--tmpfs", "/tmp:rw,exec,mode=1777"),
         *("--mount", "type=bind,source=/data/my set,target=/data/my set,readonly"),
         *("--mount", "type=bind,source=/out,target=/out"),

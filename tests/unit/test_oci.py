@@ -14,11 +14,12 @@ import urllib.request
 import pytest
 
 from tare.core.errors import IntegrityError, UnavailableError
+from tare.core.files import SMALL_BYTES
 from tare.core.manifest import manifest_digest, read_manifest
 from tare.images.base import get_base, glibc_version, normalise_layer
 from tare.images.layers import Blob, layers_of, unpack
 from tare.images.oci import ARCHIVE, FolderLayer, TarLayer, assemble, write_layer
-from tare.images.pull import Repository, pull
+from tare.images.pull import Repository, pull, resolve
 from tare.images.tree import EPOCH_S, Tree
 from tare.machine import distribution
 from tare.machine.distribution import archive_addresses, host_sources
@@ -467,3 +468,88 @@ def test_registry_that_lacks_the_image_or_does_not_answer_is_unavailable(tmp_pat
         assert time.monotonic() - started < 60
     with pytest.raises(UnavailableError, match="refused"):
         pull(Repository(host=host, name="x/y", timeout_s=1, scheme="http"), digest(b""), tmp_path)
+
+
+def serve(registry, **manifest):
+    """Have a registry serve a manifest and a configuration that are changed, each under its own digest."""
+    config = {"rootfs": {"diff_ids": [digest(layer) for layer in registry.layers]}, **manifest.pop("config", {})}
+    data = json.dumps(config).encode()
+    layers = [{"digest": digest(one), "size": len(one)} for one in registry.packed]
+    text = json.dumps({"config": {"digest": digest(data)}, "layers": layers, **manifest}).encode()
+    registry.served |= {digest(data): data, digest(text): text}
+    return digest(text)
+
+
+@pytest.mark.parametrize(
+    ("changed", "says"),
+    [
+        (
+            {"config": {"rootfs": {"diff_ids": ["sha256:../../../kept"]}}},
+            "'sha256:../../../kept' is no digest",
+        ),
+        ({"config": {"rootfs": {"diff_ids": []}}}, "what sha256:[0-9a-f]+ names is no image: zip"),
+        ({"config": {"rootfs": None}}, "names is no image"),
+        ({"layers": [{"digest": "sha256:/etc/passwd"}]}, "'sha256:/etc/passwd' is no digest"),
+        ({"layers": 1}, "names is no image"),
+        ({"manifests": [1]}, "names is no image"),
+    ],
+)
+def test_an_image_that_describes_itself_falsely_is_one_line(tmp_path, changed, says):
+    (tmp_path / "a/b").mkdir(parents=True)
+    with Registry() as registry, pytest.raises(IntegrityError, match=says):
+        pull(registry.repository(), serve(registry, **changed), tmp_path / "a/b")
+    assert [path for path in tmp_path.rglob("*") if path.is_file()] == []
+
+
+def test_a_layer_is_no_longer_than_its_image_says(tmp_path):
+    with Registry() as registry:
+        served = serve(registry)
+        assert pull(registry.repository(), served, tmp_path / "whole").layers
+        registry.served[digest(registry.packed[0])] += b"x" * 100
+        with pytest.raises(IntegrityError, match=rf"more than the {len(registry.packed[0])} bytes of sha256"):
+            pull(registry.repository(), served, tmp_path / "longer")
+    assert list((tmp_path / "longer").iterdir()) == []
+
+
+def test_a_layer_that_unpacks_out_of_proportion_is_refused(tmp_path):
+    layer = bytes(3 * SMALL_BYTES)
+    with Registry() as registry:
+        registry.hold([layer], [gzip.compress(layer, mtime=0)], (), "1")
+        with pytest.raises(IntegrityError, match="unpacks to more than 200 times its size"):
+            pull(registry.repository(), registry.index, tmp_path)
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("challenge", "token", "says"),
+    [
+        ('Bearer realm="file://{home}/secret.json"', b"", "sends for a token to 'file://"),
+        ('Bearer realm="{base}/token"', b"[]", "it gave no token"),
+        ('Bearer realm="{base}/token"', b"{", "gave no library/tiny"),
+        ("Basic", b"", "it asks for credentials"),
+    ],
+)
+def test_a_registry_is_told_nothing_of_this_machine(tmp_path, monkeypatch, challenge, token, says):
+    """It may name where a token is to be had, and then gets what was there."""
+    (tmp_path / "secret.json").write_text('{"token": "of this machine"}')
+    heard = []
+    with Registry() as registry:
+
+        def answer(request):
+            heard.append(request.headers.get("Authorization"))
+            if request.path.startswith("/token"):
+                return registry.send(request, 200, token)
+            request.send_response(401)
+            told = challenge.format(home=tmp_path, base=f"http://{registry.host}")
+            request.send_header("WWW-Authenticate", told)
+            request.send_header("Content-Length", "0")
+            return request.end_headers()
+
+        monkeypatch.setattr(registry, "answer", answer)
+        for ask in (
+            lambda: pull(registry.repository(), registry.index, tmp_path / "a"),
+            lambda: resolve(registry.repository(), "1"),
+        ):
+            with pytest.raises(UnavailableError, match=says):
+                ask()
+    assert set(heard) == {None}

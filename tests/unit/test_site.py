@@ -4,11 +4,13 @@ import html
 import re
 from dataclasses import replace
 
+import builders
+import hostile
 import pytest
-from pages import visible
+from pages import draw, visible
 
 from tare.core.files import write_text
-from tare.report import pages
+from tare.report import build, pages
 
 HOSTILE = "<img src=x onerror=alert(1)><script>alert(2)</script>"
 POLICY = re.compile(r'<meta http-equiv="Content-Security-Policy" content="([^"]*)">')
@@ -44,6 +46,21 @@ def test_every_page_has_a_policy_that_allows_no_script_but_its_own(found):
         scripts = re.search(r"script-src ([^;]*);", policy)[1]
         assert re.fullmatch(r"'none'|'sha256-[A-Za-z0-9+/=]+'", html.unescape(scripts)), file
         assert (scripts != "'none'") == ("<script>" in page), file
+
+
+def test_texts_of_every_record_and_table_stay_text(tmp_path):
+    """A name of a study or an environment can't hold any; reasons, packages, versions and licences can."""
+    folder = builders.build_results(tmp_path / "results")
+    assert hostile.infest(folder) > 100
+    draw(folder)
+    build(folder, folder, builders.STUDY, folder / "report/index.html")
+    texts = {path.name: path.read_text() for path in sorted((folder / "report").glob("*.html"))}
+    assert sum(text.count(html.escape(hostile.MARKUP)) for text in texts.values()) > 50
+    for file, text in texts.items():
+        own = re.sub(r"<script>.*?</script>", "", text, flags=re.DOTALL)
+        assert "<script" not in own and "evil.example/a onerror" not in re.sub(r"&lt;img[^>]*?&gt;", "", own), file
+        assert not re.search(r"<(img|meta|svg)\b[^>]*(evil\.example|\son\w+=)", own), file
+        assert "49" not in re.findall(r"evil\.example/c&#39;&gt;(\S+)", text), file
 
 
 def test_the_page_to_print_has_every_section_unfolded(found):

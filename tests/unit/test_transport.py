@@ -1,5 +1,6 @@
 """What carries a launch: the order of what it is shown, and whose clock it counts."""
 
+import math
 import tarfile
 from pathlib import Path
 from types import SimpleNamespace
@@ -221,14 +222,29 @@ def test_what_was_asked_for_is_fetched_up_to_the_largest_file(carrier, monkeypat
     assert (carried.put_s, carried.fetch_s, carried.clock) == (0.25, 0.0, Clock())
 
 
-@pytest.mark.parametrize("told", [{}, {"put_s": None, "files": []}, {"put_s": "long", "files": []}])
+ENDLESS = {"name": "record.json", "bytes": math.inf, "sha256": ""}
+
+
+@pytest.mark.parametrize(
+    "told",
+    [{}, *({"put_s": said, "files": []} for said in (None, "long", math.nan, math.inf, -1)),
+     {"put_s": 0, "files": [ENDLESS]}, {"put_s": 0, "files": 1}],
+)  # fmt: skip
 def test_an_end_that_cant_be_read_is_the_channels(carrier, told):
     carrier.hear = lambda expected, *, timeout_s: told
     with pytest.raises(ConversationError):
         carrier._fetch(5)
 
 
-@pytest.mark.parametrize("told", [{}, {"at_ns": None}, {"at_ns": "now"}])
+@pytest.mark.parametrize("told", [[], "long", math.nan, -1])
+def test_a_last_word_that_cant_be_read_is_the_channels(carrier, told):
+    carrier.hear = lambda expected, *, timeout_s: {"put_s": 0, "files": []}
+    carrier.ask = lambda word, expected, *, timeout_s: {"fetch_s": told}
+    with pytest.raises(ConversationError):
+        carrier._fetch(5)
+
+
+@pytest.mark.parametrize("told", [{}, {"at_ns": None}, {"at_ns": "now"}, {"at_ns": math.inf}])
 def test_a_clock_that_cant_be_read_is_the_channels(carrier, told):
     carrier._other_clock, carrier.ask = True, lambda word, expected, *, timeout_s: told
     with pytest.raises(ConversationError):

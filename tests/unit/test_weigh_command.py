@@ -8,6 +8,7 @@ import re
 import shlex
 import sys
 
+import canaries
 import pytest
 import yaml
 
@@ -275,3 +276,23 @@ def test_commands_of_the_documents_are_read():
         assert arguments.job[:1] == ["--"] and len(arguments.job) > 1, (path, text)
         names = [one.name for one in read_choices(arguments.env, None)]
         gate.check_names([gate.read_gate(one) for one in arguments.fail_if], names[1:])
+
+
+def test_secrets_of_shell_and_home_are_nowhere_in_what_is_written(said, launch_cache, tmp_path, monkeypatch):
+    """Nor is a secret that the job was given on purpose; its output tells which variables it has."""
+    home, work = tmp_path / "home", tmp_path / "work"
+    home.mkdir()
+    work.mkdir()
+    for name, value in canaries.plant(home).items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.setattr("tare.weigh.rounds.PILOT", 1)
+    monkeypatch.chdir(work)
+    given = ("--setenv", "HF_TOKEN", "--setenv", f"MY_PASSWORD={canaries.MARK}-given")
+    job = ["sh", "-c", 'test -n "$HF_TOKEN$MY_PASSWORD" || exit 9; unset HF_TOKEN MY_PASSWORD; env']
+    other = f"a=host: env API_KEY={canaries.MARK} env -u API_KEY"
+    status, text = said("--env", "host", "--env", other, "--minutes", "0.01", *given, command=job)
+    assert status == 0, text
+    assert (work / "results/weigh/job/index.html").exists() and canaries.MARK not in text
+    assert canaries.found_in([work, launch_cache]) == []
+    (work / "planted").write_text(canaries.MARK)
+    assert canaries.found_in([work]) == [str(work / "planted")], "it would be found"

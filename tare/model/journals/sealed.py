@@ -8,15 +8,13 @@ before its time, with its reason; the seal, last. Whoever appends beside another
 
 from __future__ import annotations
 
-import gzip
 import hashlib
-import zlib
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from tare.core.errors import IntegrityError, advising
-from tare.core.files import MOVE_AWAY, json_rows, read_json
+from tare.core.files import MOVE_AWAY, json_rows, read_json, unpacked
 from tare.model import former
 from tare.model.journals.recorded import recorded_machine
 from tare.model.journals.units import counted
@@ -180,10 +178,8 @@ def _journal(folder: Path) -> bytes | None:
     plain, packed = folder / UNITS, folder / PACKED_UNITS
     if not packed.exists():
         return plain.read_bytes() if plain.exists() else None
-    try:
-        return gzip.decompress(packed.read_bytes())
-    except (OSError, EOFError, zlib.error) as error:
-        raise IntegrityError(f"{packed} is cut short or no gzip file: {error}; {MOVE_AWAY}") from error
+    with advising(MOVE_AWAY):
+        return b"".join(unpacked(packed))
 
 
 def parse_rows(journal: bytes, path: Path) -> Rows:

@@ -158,7 +158,8 @@ def set_apart(config: Mapping[str, Any], of_networks: Iterable[str]) -> dict[str
     if not checked:
         return dict(config)
     others = {name: each for name, each in workloads.items() if name not in own}
-    return {**config, "workloads": others, "own_jobs": {**config.get("own_jobs", {}), **checked}}
+    apart = config.get("own_jobs")
+    return {**config, "workloads": others, "own_jobs": {**(apart if isinstance(apart, Mapping) else {}), **checked}}
 
 
 _KEYS = {"command", "folder", "images"}  # by which such a job is known

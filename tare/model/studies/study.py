@@ -893,7 +893,7 @@ def _refuse_choices(config: Mapping[str, Any]) -> None:
     if "primary" in config:
         raise UserError(f"config: primary: no study chooses it: {PRIMARY}; drop the key")
     margins = config.get("margins")
-    others = sorted(set(margins) - set(Margins.model_fields)) if isinstance(margins, Mapping) else []
+    others = sorted(map(str, set(margins) - set(Margins.model_fields))) if isinstance(margins, Mapping) else []
     if others:
         raise UserError(
             f"config: margins: {others[0]}: there is a margin for whole runs and all their parts (run) and one for "
@@ -904,7 +904,8 @@ def _refuse_choices(config: Mapping[str, Any]) -> None:
 def _with_own_apart(config: Mapping[str, Any]) -> dict[str, Any]:
     """A configuration whose own jobs stand apart from Tare's networks, of which one of both is left."""
     found = own_jobs.set_apart(config, WorkloadSettings.model_fields)
-    for name in found.get("own_jobs", {}):
+    apart = found.get("own_jobs")
+    for name in apart if isinstance(apart, Mapping) else ():
         if re.fullmatch(_NAME, str(name)) is None:
             raise UserError(f"config: workloads: {name!r} {_LETTERS}")
     if found.get("workloads") == {} and not found.get("own_jobs"):
