@@ -87,6 +87,20 @@ def stamp_file(folder: Path, sha256: str) -> Path | None:
     return next((path for path in stamp_files(folder) if sha256_file(path) == sha256), None)
 
 
+def worded_seed(plan: Plan, campaign: str) -> str | None:
+    """The seed of a campaign's orders that follows from the word in its plan; None where it has none.
+
+    The first 16 characters of the SHA-256 of the JSON list of the study's seed, study, machine, workload, campaign,
+    number of the try, stamp and word, without spaces; of a campaign that was taken over, of the study that measured
+    it.
+    """
+    if plan.word is None:
+        return None
+    study = plan.adopted.study if plan.adopted else plan.study
+    what = [plan.seed, study, plan.machine.name, plan.workload, campaign, plan.attempt]
+    return sha256_text(canonical_json([*what, plan.word.stamp, plan.word.text]))[:16]
+
+
 def departures(stamp: Stamp, plan: Plan) -> list[str]:
     """In what a campaign, and the analysis of today, are not as a stamp says; one line each.
 
@@ -95,7 +109,7 @@ def departures(stamp: Stamp, plan: Plan) -> list[str]:
     lines = []
     if plan.part is None:
         lines.append("its plan is of a version that noted no part of the study")
-    elif changed := _differing(_wanted(stamp, plan), plan.part):
+    elif changed := differing(_wanted(stamp, plan), plan.part):
         lines.append(f"the study differs in {_some(changed)}")
     here = closure.programs(closure.analysis())
     paths = _measuring(plan)
@@ -136,12 +150,12 @@ def _wanted(stamp: Stamp, plan: Plan) -> dict[str, Any]:
     return reduced(at_published_size(study).to_json(), plan.kind, plan.workload, _arm_of(plan), plan.scenario)
 
 
-def _differing(one: Any, other: Any, above: str = "") -> list[str]:
+def differing(one: Any, other: Any, above: str = "") -> list[str]:
     """Dotted names of the keys in which two mappings differ."""
     if not isinstance(one, Mapping) or not isinstance(other, Mapping):
         return [] if one == other else [above]
     keys = sorted({*one, *other})
-    return [name for key in keys for name in _differing(one.get(key), other.get(key), f"{above}.{key}".lstrip("."))]
+    return [name for key in keys for name in differing(one.get(key), other.get(key), f"{above}.{key}".lstrip("."))]
 
 
 def _some(names: Sequence[str]) -> str:
