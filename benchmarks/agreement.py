@@ -2,8 +2,8 @@
 
     .venv/bin/python benchmarks/agreement.py [--studies 2000]
 
-Pairs of studies are simulated whose claims differ by what is known: by none, or by as much as the margin. The seed is
-fixed: the same table each time.
+Pairs of studies are simulated whose claims differ by what is known: by none, or by as much as the margin. The seed
+is fixed: the same table each time.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from agreeing import EDGE, false_rates  # noqa: E402
 from tare.core.files import write_text  # noqa: E402
 
 PAGE = ROOT / "docs/rerun.md"
-HEAD = "| claims | true differences | standard deviation of a round | rounds | false *different* | false *compatible* |"
+HEAD = "| claims | true differences | sd of a round | rounds | false *different* | false *compatible* |"
 TRUTHS = {
     "none": [0.0] * 6,
     "the margin": [EDGE] * 6,

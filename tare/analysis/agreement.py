@@ -183,7 +183,8 @@ def _other_row(first: Row, second: Row) -> str | None:
     for name in ("stack", "batch", *levels, "scaled"):
         one, other = (_text(row.get(name)) for row in (first, second))
         if one != other:
-            return f"another {name.removeprefix(LEVEL)}: {one} and {other}"
+            what = "size" if name == "scaled" else name.removeprefix(LEVEL)
+            return f"another {what}: {one} and {other}"
     return None
 
 

@@ -83,7 +83,9 @@ def results_in(place: Path, name: str, shown: str, study: str | None = None, mac
     if not found:
         whose = f"the study {study}" if study else "a study"
         raise UserError(f"{shown} holds no verdicts of {whose}: make its tables first (`snakemake --cores 1 all`)")
-    wanted = [key for key in found if study in (None, key[0]) and machine in (None, key[1])]
+    wanted = [key for key in found if study in (None, key[0])]
+    if len(wanted) > 1:
+        wanted = [key for key in wanted if machine in (None, key[1])]
     if len(wanted) != 1:
         there = ", ".join(f"{one} on {other}" for one, other in sorted(found))
         asked = " on ".join(filter(None, [study, machine]))

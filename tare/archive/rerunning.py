@@ -25,11 +25,12 @@ OF_ENVIRONMENTS = ("environments", "stack_environments")
 
 
 def study_of(root: Path, name: str) -> dict[str, Any]:
-    """The whole study of an archive or a checkout. Raises UserError: it is not there, or no study."""
+    """The whole study of an archive; of a checkout completed as a preset. UserError: it is not there, or none."""
     path = root / f"config/{name}.yaml"
     if not path.exists():
         raise UserError(f"no file config/{name}.yaml: an archive holds it; of a folder of results archive it first")
-    return studies.load(path)
+    found, base = studies.load(path), studies.load(project_root() / BASE)
+    return found if base.keys() <= found.keys() else studies.merge(base, found)
 
 
 def here(study: Mapping[str, Any], *, commands: bool) -> tuple[dict[str, Any], list[str]]:

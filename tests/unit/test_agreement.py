@@ -3,6 +3,7 @@
 import json
 import math
 from dataclasses import replace
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -204,7 +205,7 @@ def test_the_levels_of_agreement(first, second, says):
 
 def test_main_claims_are_one_family_and_the_others_another():
     main = [claim(*EQUAL, workload=name) for name in ("mnist_cnn", "sentiment_rnn")]
-    rest = [claim(*EQUAL, workload=one["workload"], metric="imports_s", role="exploratory") for one in main * 1]
+    rest = [claim(*EQUAL, workload=one["workload"], metric="imports_s", role="exploratory") for one in main]
     found = compared(main + rest, main + rest)
     alphas = found.groupby("role")["alpha"].agg(["min", "max"])
     assert alphas.loc["primary"].tolist() == pytest.approx([0.025, 0.025])
@@ -244,7 +245,7 @@ def test_what_one_of_them_lacks_is_named_and_the_rest_is_compared():
         ({"batch": 32}, "another batch: 64 and 32"),
         ({"stack": "torch-1.11"}, "another stack: torch-2.13 and torch-1.11"),
         ({"level_allocator": "steady"}, "another allocator: default and steady"),
-        ({"scaled": "batch 8 (published 256)"}, "another scaled: none and batch 8 (published 256)"),
+        ({"scaled": "batch 8 (published 256)"}, "another size: none and batch 8 (published 256)"),
         ({"ci_low": None, "ci_high": None, "reason": REASON}, f"the second has no interval: {REASON}"),
     ],
 )
@@ -303,14 +304,12 @@ def test_two_studies_without_a_claim_have_nothing_to_compare():
 # --- the commands
 
 
-def results(place, *rows, study="mine", decisions=(), machine="box"):
+def results(place, *rows, study="mine", machine="box", folder=None):
     """A checkout's results of a study."""
-    folder = place / layout.results_folder(study)
+    folder = place / layout.results_folder(folder or study)
     own = [{**one, "study": study, "machine": machine} for one in rows]
     (folder / "tables").mkdir(parents=True)
     tables.write("verdicts", tables.make("verdicts", own), folder / "tables/verdicts.csv")
-    if decisions:
-        tables.write("decisions", tables.make("decisions", decisions), folder / "tables/decisions.csv")
     record = MachineRecord(name=machine, cpu_model="A CPU", cpu_logical=8)
     path = layout.of_machine(folder, machine, layout.MACHINE_FILE)
     path.parent.mkdir(parents=True)
@@ -345,7 +344,11 @@ def test_the_command_writes_table_and_page(tmp_path, monkeypatch, capsys):
         (["nowhere", "a"], "there is no archive and no folder nowhere"),
         (["a", "empty"], "empty holds no verdicts of a study"),
         (["a", "two"], "two has results of several studies or machines: choose with --study and --machine"),
-        (["a", "two", "--study", "mine", "--machine", "bax"], "two has no results of mine on bax: did you mean"),
+        (["a", "three", "--study", "mine"], "three has results of several studies or machines"),
+        (
+            ["a", "three", "--study", "mine", "--machine", "bax"],
+            "three has no results of mine on bax: did you mean",
+        ),
         (["a", "two", "--study", "minx"], "a holds no verdicts of the study minx"),
     ],
 )
@@ -353,6 +356,7 @@ def test_what_can_not_be_compared_is_one_line(tmp_path, monkeypatch, capsys, wor
     monkeypatch.chdir(tmp_path)
     results(tmp_path / "a", claim(*EQUAL))
     results(results(tmp_path / "two", claim(*EQUAL)), claim(*EQUAL), study="other")
+    results(results(tmp_path / "three", claim(*EQUAL)), claim(*EQUAL), machine="bex", folder="mine/on/bex")
     (tmp_path / "empty").mkdir()
     assert main(["diff", *words]) == 2
     told = capsys.readouterr().err
@@ -409,7 +413,7 @@ def test_what_a_machine_lacks_is_left_out_with_a_line_for_each():
     ]
     assert found["environments"] == ["host", "docker"] and "machines" not in found
     assert set(found["workloads"]) == {"mnist_cnn", "sentiment_rnn"}
-    with pytest.raises(UserError, match="nothing of the study can be run here: no workload llama"):
+    with pytest.raises(UserError, match=r"nothing of the study can be run here: .*; no workload llama"):
         rerunning.here({**study, "workloads": {"llama": {"batch": 1}}}, commands=False)
     with pytest.raises(UserError, match="the study of the archive: stack: no folder containers/stacks/torch-9"):
         rerunning.here({**study, "stack": "torch-9"}, commands=False)
@@ -483,7 +487,7 @@ def test_the_workflow_is_called_as_a_person_would_call_it(tmp_path, monkeypatch)
     stand_in.parent.mkdir()
     stand_in.write_text(f'#!/bin/sh\necho "$PWD" "$@" > {tmp_path}/called\nexit 7\n')
     stand_in.chmod(0o755)
-    monkeypatch.setattr("sys.executable", str(stand_in.with_name("python")))
+    monkeypatch.setattr(rerunning, "sys", SimpleNamespace(executable=str(stand_in.with_name("python"))))
     assert rerunning.run(whole(), tmp_path / "again", "2") == 7
     study = tmp_path / "again/study.yaml"
     assert (tmp_path / "called").read_text().split() == [
