@@ -8,7 +8,7 @@ both log-ratios (`tare.stats.agreement`):
 same            inside the margin, and both have one verdict, which tells something, to one side
 compatible      inside the margin
 different       not inside, and it excludes zero
-undecided       not inside, and it holds zero
+undecided       not inside, and it holds zero; or too few units for a verdict
 not compared    one of them has no such claim or no interval, or measured another job
 
 Primary claims of both are one family by Holm's ladder, all others explore, as in `verdicts`.
@@ -26,10 +26,10 @@ import pandas as pd
 from tare.analysis.choice import PRIMARY
 from tare.analysis.decisions import Decision, read_decisions
 from tare.model.levels import level_column
-from tare.model.records.campaigns import Plan
+from tare.model.records.campaigns import VERDICT_UNITS, Plan
 from tare.model.studies.layout import ROUNDS, STEPS, read_name
 from tare.model.studies.stamps import differing
-from tare.model.tables import COMPATIBLE, INCONCLUSIVE, NOT_COMPARED, SAME, SIDES
+from tare.model.tables import COMPATIBLE, INCONCLUSIVE, NOT_COMPARED, SAME, SIDES, UNDECIDED
 from tare.stats.agreement import Gap, Judged, Stated, fewest_degrees, judged
 from tare.stats.families import holm_levels, selected_level
 
@@ -79,7 +79,7 @@ def agreed(first: Side, second: Side) -> list[Row]:
     rows = [_row(pair, ranked) for pair in _pairs(first, second)]
     for is_primary in (True, False):
         own = [row for row in rows if (row["role"] == PRIMARY) == is_primary]
-        _judge([row for row in own if row.get("agreement") != NOT_COMPARED], _alpha(first, second), is_primary)
+        _judge([row for row in own if "gap" in row], _alpha(first, second), is_primary)
     return rows
 
 
@@ -95,7 +95,8 @@ class _Pair:
     """A claim in both, or in one of them."""
 
     rows: tuple[Row | None, Row | None]
-    reason: str | None = None  # why they are not compared
+    reason: str | None = None  # why nothing is judged
+    called: str = NOT_COMPARED  # what it is called then
 
 
 def _pairs(first: Side, second: Side) -> Iterator[_Pair]:
@@ -115,7 +116,9 @@ def _pairs(first: Side, second: Side) -> Iterator[_Pair]:
                 yield _Pair(rows=(row, None), reason=_lacking(second, match, row))
             else:
                 untold = _untold(first, row) or _untold(second, other)
-                yield _Pair(rows=(row, other), reason=other_job or _other_row(row, other) or untold)
+                reason = other_job or _other_row(row, other) or untold
+                few = None if reason else _too_few(first, row) or _too_few(second, other)
+                yield _Pair(rows=(row, other), reason=reason or few, called=UNDECIDED if few else NOT_COMPARED)
     taken = set(matches.values())
     for question, left in theirs.items():
         for row in left.values():
@@ -204,6 +207,15 @@ def _untold(side: Side, row: Row) -> str | None:
     return f"{side.name} has no interval{why}"
 
 
+def _too_few(side: Side, row: Row) -> str | None:
+    """Of how few units a side's row is, where that is too few for a verdict; None where it is not."""
+    plan = side.plan_of((row["workload"], row["campaign"]))
+    fewest = plan.sampling.verdict_units if plan else VERDICT_UNITS
+    if row["n_units"] >= fewest:
+        return None
+    return f"{side.name} has {row['n_units']} complete units; a verdict needs {fewest}"
+
+
 def _decided(side: Side) -> dict[Key, Decision]:
     """What a side decides on its claims."""
     found = [] if side.decisions is None else read_decisions(side.decisions)
@@ -233,7 +245,7 @@ def _row(pair: _Pair, decided: Sequence[Mapping[Key, Decision]]) -> Row:
                 f"{side}_change": change,
             }
     if pair.reason is not None:
-        return {**found, "agreement": NOT_COMPARED, "reason": pair.reason}
+        return {**found, "agreement": pair.called, "reason": pair.reason}
     margins = {row["margin"] for row in told}
     notes = [f"margins differ, {' and '.join(f'{one:g}' for one in sorted(margins))}: the smaller one counts"]
     return {**found, "reason": notes[0] if len(margins) > 1 else None, "gap": _gap(*told)}

@@ -76,11 +76,11 @@ def run_rerun(arguments: argparse.Namespace) -> int:
 
 
 def _tell(table: pd.DataFrame, out: Path) -> None:
-    """How the claims agree, why some are not compared, and where the page is."""
+    """How the claims agree, why some are not judged, and where the page is."""
     from tare.archive.agreement import PAGE
     from tare.core.progress import say
     from tare.report.agreement import lacking, tally
 
-    for line in (*tally(table), *(f"not compared: {line}" for line in lacking(table))):
+    for line in (*tally(table), *(f"not judged: {line}" for line in lacking(table))):
         say(line)
     say(f"both side by side: {(out / PAGE).resolve()}")

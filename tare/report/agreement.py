@@ -46,8 +46,8 @@ def tally(table: pd.DataFrame) -> list[str]:
 
 
 def lacking(table: pd.DataFrame) -> list[str]:
-    """Why claims are not compared, a line for each reason."""
-    own = table[table["agreement"] == tables.NOT_COMPARED]
+    """Why claims are not judged, a line for each reason."""
+    own = table[table["ratio"].isna()]
     counts = own.groupby("reason", sort=False).size()
     return [f"{reason} ({count} claim{'s' if count > 1 else ''})" for reason, count in counts.items()]
 

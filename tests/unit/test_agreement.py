@@ -254,6 +254,18 @@ def test_what_is_no_claim_of_the_same_job_or_tells_nothing_is_not_compared(chang
     assert (found["agreement"], found["reason"]) == ("not compared", why)
 
 
+def test_too_few_rounds_leave_a_claim_undecided_as_they_leave_a_verdict():
+    (found,) = compared([claim(*EQUAL)], [claim(*EQUAL, n_units=5)]).to_dict("records")
+    assert (found["agreement"], found["reason"]) == (
+        "undecided",
+        "the second has 5 complete units; a verdict needs 6",
+    )
+    question = ("mnist_cnn", ROUNDS)
+    sampling = plan_of().sampling.replace(verdict_units=4)
+    second = side(claim(*EQUAL, n_units=5), name="the second", plans={question: plan(sampling=sampling)})
+    assert set(compared([claim(*EQUAL)], second)["agreement"]) == {"same"}
+
+
 def plan(**fields):
     job = {"workload": "mnist_cnn", "batch": 64, **fields.pop("job", {})}
     return plan_of(workload="mnist_cnn", spec=spec(**job), **fields)
@@ -325,7 +337,7 @@ def test_the_command_writes_table_and_page(tmp_path, monkeypatch, capsys):
     assert main(["diff", "a", "b", "--out", "out"]) == 0
     told = capsys.readouterr().out
     assert "Main claims: of 3, 1 compatible and 2 not compared." in told
-    assert "not compared: the second has no campaign rounds.host+podman of mnist_cnn (1 claim)" in told
+    assert "not judged: the second has no campaign rounds.host+podman of mnist_cnn (1 claim)" in told
     table = tables.read("agreement", tmp_path / "out/agreement.csv")
     rows = json.loads((tmp_path / "out/agreement.json").read_text())
     assert (
