@@ -116,9 +116,9 @@ def _pairs(first: Side, second: Side) -> Iterator[_Pair]:
                 yield _Pair(rows=(row, None), reason=_lacking(second, match, row))
             else:
                 untold = _untold(first, row) or _untold(second, other)
-                reason = other_job or _other_row(row, other) or untold
-                few = None if reason else _too_few(first, row) or _too_few(second, other)
-                yield _Pair(rows=(row, other), reason=reason or few, called=UNDECIDED if few else NOT_COMPARED)
+                barred = other_job or _other_row(row, other) or untold
+                few = None if barred else _too_few(first, row) or _too_few(second, other)
+                yield _Pair(rows=(row, other), reason=barred or few, called=UNDECIDED if few else NOT_COMPARED)
     taken = set(matches.values())
     for question, left in theirs.items():
         for row in left.values():
