@@ -36,7 +36,7 @@ from tare.model.studies.study import CampaignId, Study, campaigns, load_checked,
 PLANS = project_root() / "tests/data/plans"
 # Of this machine, of the code's text, of a start; `part` is the study that a reader has.
 LEFT_OUT = ("schema", "machine", "code_sha256", "provenance", "part", "study",
-            "gpu_at_start", "order_seed", "attempt", "adopted")  # fmt: skip
+            "gpu_at_start", "order_seed", "word", "attempt", "adopted")  # fmt: skip
 A_MACHINE = Machine(name="box", cpus=(0, 1), governor=None, kernel="6.1.0", machine="x86_64", online_cpus="0-1")
 NO_GPU = ("cpu", "plans of the tests are made for a machine without a GPU")
 OUT = Path("nowhere/sealed.json")

@@ -25,11 +25,12 @@ from tare.model.journals.ledger import (
     study_folder,
     tries_of,
     unlisted,
+    word_in,
 )
 from tare.model.journals.sealed import SealedCampaign
 from tare.model.journals.units import share_of
 from tare.model.schema import read
-from tare.model.studies.stamps import Stamp, departures, stamp_file
+from tare.model.studies.stamps import Stamp, departures, stamp_file, worded_seed
 from tare.stats.fits import ratios_of
 from tare.stats.intervals import Interval, t_quantile, tellable
 
@@ -170,7 +171,9 @@ class Study:
                 "report says which stamp came before them"
             )
         opened = next((number for number, entry in enumerate(self.entries) if entry is one.entries[0]), 0)
-        stamps = [(number, entry.stamp or "") for number, entry in enumerate(self.entries) if entry.stamp]
+        stamps = [
+            (number, entry.stamp or "") for number, entry in enumerate(self.entries) if entry.event == "stamped"
+        ]
         before = [sha for number, sha in stamps if number < opened]
         if not before:
             made = "a stamp was made after it was opened" if stamps else "no stamp was made"
@@ -183,10 +186,27 @@ class Study:
             lines = departures(read(Stamp, path), campaign.plan)
         except TareError as error:
             lines = [str(error)]
+        wrong, ordered = self._ordered(campaign, opened)
+        lines += wrong
         held = listed(self._witnesses(path, before[-1]))
         return "; ".join(
-            [f"{said}, but {', '.join(lines)}" if lines else f"{said}, plan and code are as it says", held]
+            [
+                f"{said}, but {', '.join(lines)}" if lines else f"{said}, plan and code are as it says",
+                *ordered,
+                held,
+            ]
         )
+
+    def _ordered(self, campaign: SealedCampaign, opened: int) -> tuple[list[str], list[str]]:
+        """In what a campaign's orders are not those of the word given before it; what is said where they are."""
+        plan, given = campaign.plan, word_in(self.entries[:opened])
+        if plan.word != given:
+            return ["its plan has another word than the ledger, or none"], []
+        if given is None:
+            return [], []
+        if plan.order_seed != worded_seed(plan, campaign.path.parent.name):
+            return ["the seed of its orders does not follow from its word"], []
+        return [], [f"its orders follow from the word {given.text!r}, which was given after the stamp"]
 
 
 def listed(witnesses: Sequence[str]) -> str:

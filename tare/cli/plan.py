@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from tare.model.studies.study import Study
 
+LONGEST_WORD = 1000
+
 
 def add(subparsers: Any) -> None:
     """Add this group's commands."""
@@ -31,6 +33,11 @@ def add(subparsers: Any) -> None:
         "--stamp",
         action="store_true",
         help="write down study and programs, so that their hash can be left elsewhere",
+    )
+    parser.add_argument(
+        "--word",
+        type=_word,
+        help="a word from outside after the last stamp, such as a beacon's pulse: orders follow from it",
     )
     parser.set_defaults(run=run_plan)
 
@@ -63,6 +70,12 @@ def _minutes(text: str) -> int | float:
         raise argparse.ArgumentTypeError(str(error)) from None
 
 
+def _word(text: str) -> str:
+    if not text.strip() or not text.isprintable() or len(text) > LONGEST_WORD:
+        raise argparse.ArgumentTypeError(f"{text[:40]!r} is no word of 1 to {LONGEST_WORD} printable characters")
+    return text
+
+
 def _number(text: str) -> float:
     try:
         return float(text)
@@ -71,7 +84,10 @@ def _number(text: str) -> float:
 
 
 def run_plan(arguments: argparse.Namespace) -> None:
-    """One line per comparison of the study; or its stamp."""
+    """One line per comparison of the study; or its stamp, or the word after that."""
+    if arguments.word is not None:
+        _take_word(arguments)
+        return
     if arguments.minutes is not None:
         _plan_minutes(arguments)
         return
@@ -159,7 +175,7 @@ def _stamp(study: Study) -> None:
     from tare.core.files import sha256_file
     from tare.core.progress import say
     from tare.machine.facts import machine_name
-    from tare.machine.witnesses import commands, witnesses
+    from tare.machine.witnesses import commands, message_of, witnesses
     from tare.model.journals.ledger import bring_up_to_date, last_hash, note_stamp
     from tare.model.studies.layout import study_folder
     from tare.model.studies.stamps import stamp_of, write_stamp
@@ -172,9 +188,30 @@ def _stamp(study: Study) -> None:
     sha256 = sha256_file(path)
     if sha256 not in [entry.stamp for entry in entries]:
         note_stamp(folder, sha256, at)
+    message_of(path, sha256)
     say(f"{path}: sha256 {sha256}")
     say("This file proves nothing about time. Its hash does, left elsewhere before the first unit; any of:")
     for command in commands(path, sha256):
         say(f"  {command}")
     for held in witnesses(path, sha256):
         say(f"held by {held}")
+    say("Once it is left there, a word from outside makes that nobody can choose the orders: tare plan --word WORD")
+
+
+def _take_word(arguments: argparse.Namespace) -> None:
+    """Note the word from which the orders of campaigns follow that begin from now on."""
+    import time
+
+    from tare.core.errors import UserError
+    from tare.core.progress import say
+    from tare.machine.facts import machine_name
+    from tare.model.journals.ledger import LEDGER, note_word
+    from tare.model.studies.layout import study_folder
+    from tare.model.studies.study import load_checked
+
+    if arguments.stamp:
+        raise UserError("--word comes after the stamp was left elsewhere: first --stamp, then --word")
+    folder = study_folder(load_checked(arguments.study).study, machine_name())
+    word = note_word(folder, arguments.word, time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()))
+    say(f"{folder / LEDGER}: the word {word.text!r} follows the stamp {word.stamp[:12]}")
+    say("the orders of campaigns that begin from now on follow from it; those that were begun before keep theirs")

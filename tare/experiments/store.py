@@ -33,10 +33,11 @@ from tare.model.journals.units import counted, share_of
 from tare.model.records.campaigns import Adopted, Decision, Plan, Sealed, Unit
 from tare.model.schema import VERSION, read
 from tare.model.studies.layout import SEALED
+from tare.model.studies.stamps import worded_seed
 from tare.stats.fits import ratios_of
 
 # What a plan says of one start of a campaign, not of what it is.
-OF_ITS_START = ("gpu_at_start", "order_seed", "attempt", "adopted")
+OF_ITS_START = ("gpu_at_start", "order_seed", "word", "attempt", "adopted")
 
 
 class CampaignStore:
@@ -163,12 +164,15 @@ class CampaignStore:
         attempts.remove_note(self.folder)
         plan = self.plan.replace(order_seed=order_seed(self.plan))
         if self.study is not None:
-            tries = ledger.tries_of(ledger.bring_up_to_date(self.study, ratios_of))
-            attempt = ledger.attempt_of(tries, self._question)
+            entries = ledger.bring_up_to_date(self.study, ratios_of)
+            attempt = ledger.attempt_of(ledger.tries_of(entries), self._question)
             if attempt > 1:
                 told = f"try {attempt} of its question: it may spend {share_of(attempt):.1%} of alpha"
                 say(f"{self.folder} is {told}")
             plan = plan.replace(attempt=attempt)
+            if (word := ledger.word_in(entries)) is not None:
+                plan = plan.replace(word=word)
+                plan = plan.replace(order_seed=worded_seed(plan, self.folder.name))
         plan.write(self._plan)
         note_in_ledgers([self])
         self.plan = read(Plan, self._plan)
@@ -181,6 +185,8 @@ class CampaignStore:
         """A campaign of another study that measured what is asked for; None where this study has tried itself."""
         study, tried = self.study, any(one.state != "adopted" for one in self._tries())
         if study is None or tried or ledger.set_aside_folders(self.folder):
+            return None
+        if ledger.word_in(ledger.read_ledger(study)):  # from which this study's own orders are to follow
             return None
         for other in sorted(study.parents[1].glob(f"*/{study.name}/{'/'.join(self._question)}/{SEALED}")):
             with contextlib.suppress(TareError):  # one that can't be read serves nobody

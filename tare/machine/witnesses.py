@@ -10,7 +10,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from tare.core.errors import TareError
-from tare.core.files import project_root
+from tare.core.files import project_root, write_text
 from tare.core.process import run
 
 NOTES = "refs/notes/tare"
@@ -26,13 +26,23 @@ def witnesses(stamp: Path, sha256: str, root: Path | None = None) -> list[str]:
     return [*_tags(checkout, sha256), *_notes(checkout, sha256), *found]
 
 
+def message_of(stamp: Path, sha256: str) -> Path:
+    """Write what a tag says that carries a stamp's hash; returns the file."""
+    path = stamp.with_suffix(".tag")
+    write_text(path, f"tare stamp {sha256}\n\nSHA-256 of {stamp.as_posix()}\n")
+    return path
+
+
 def commands(stamp: Path, sha256: str) -> list[str]:
     """What a user can type to leave a stamp's hash with others."""
     name = f"tare-stamp-{sha256[:12]}"
+    key = "~/.ssh/id_ed25519"
     return [
-        f"git tag -s {name} -m 'tare stamp {sha256}' && git push origin {name}",
+        f"git tag -s {name} -F {stamp.with_suffix('.tag')} && git push origin {name}",
         f"git notes --ref={NOTES} add -m 'tare stamp {sha256}' HEAD && git push origin {NOTES}",
         f"ots stamp {stamp}",
+        f"ssh-keygen -Y sign -n file -f {key} {stamp} && rekor-cli upload --artifact {stamp} "
+        f"--signature {stamp}.sig --pki-format ssh --public-key {key}.pub",
     ]
 
 

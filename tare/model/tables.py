@@ -435,7 +435,49 @@ SIDE_BY_SIDE = _schema_of(
     },
     pa.Check(_of_a_machine_names_it, error="a row of a machine without its name, or another with one"),
 )
-COMPARED = {"machines": SIDE_BY_SIDE}
+
+# What two studies of one shape tell of a claim, from the most to the least.
+SAME, COMPATIBLE, UNDECIDED, NOT_COMPARED = "same", "compatible", "undecided", "not compared"
+AGREEMENTS = (SAME, COMPATIBLE, "different", UNDECIDED, NOT_COMPARED)
+SIDES = ("first", "second")
+
+
+def _of_side(side: str) -> dict[str, pa.Column]:
+    """What one of two studies states of a claim."""
+    return {
+        **_texts(*(f"{side}_{name}" for name in ("study", MACHINE, "campaign")), may_lack=True),
+        **_wholes(f"{side}_n"),
+        **_numbers(*(f"{side}_{name}" for name in ("ratio", "ci_low", "ci_high")), check=POSITIVE),
+        **_numbers(f"{side}_alpha", check=SHARE),
+        **_texts(f"{side}_verdict", among=VERDICTS, may_lack=True),
+        **_wholes(f"{side}_rank", check=pa.Check.ge(1)),
+        **_texts(f"{side}_cause", among=CAUSES, may_lack=True),
+        **_texts(*(f"{side}_{name}" for name in ("cause_what", "change")), may_lack=True),
+    }
+
+
+def _uncompared_has_reason(table: pd.DataFrame) -> pd.Series:
+    return (table["agreement"] != NOT_COMPARED) | table["reason"].notna()
+
+
+# Two studies claim by claim: one that was published, and the same measured again.
+AGREEMENT = _schema_of(
+    {
+        **_texts("workload", "scenario", "environment", "launch", "metric", "reference"),
+        **_texts("compares", among=COMPARES),
+        **_texts("role", among=("primary", "exploratory")),
+        **_of_side(SIDES[0]),
+        **_of_side(SIDES[1]),
+        # of the second's ratio by the first's
+        **_numbers("ratio", "ci_low", "ci_high", check=POSITIVE),
+        **_numbers("alpha", check=SHARE),
+        **_numbers("margin", check=POSITIVE, may_lack=False),
+        **_texts("agreement", among=AGREEMENTS),
+        **_texts("reason", may_lack=True),
+    },
+    pa.Check(_uncompared_has_reason, error="a claim that is not compared, without its reason"),
+)
+COMPARED = {"machines": SIDE_BY_SIDE, "agreement": AGREEMENT}
 
 
 NAMES = (*SCHEMAS, *COUNTED, *FINDINGS, *COMPARED)

@@ -105,12 +105,13 @@ def glances(table: pd.DataFrame) -> list[SimpleNamespace]:
         control: list[Shown] = [("–" if own is None else signed(*own), None) for own in ends]
         lines.append((CONTROL, env_title(CONTROL, short=True), control))
         titles = [name if scope == ALONE else f"{kind}, all {_count(rows, kind)}" for scope, kind, name in columns]
-        title = f"{workload_title(workload)}, {_asked(metric, campaign)}"
+        title = f"{workload_title(workload)}, {asked(metric, campaign)}"
         found.append(SimpleNamespace(title=title, columns=titles, rows=lines))
     return found
 
 
-def _asked(metric: str, campaign: str) -> str:
+def asked(metric: str, campaign: str) -> str:
+    """What a campaign's metric answers, in the words of the pages."""
     title = asked_title(Asked(metric=metric, arm=arm_of(campaign)))
     return title[:1].lower() + title[1:]
 
@@ -139,7 +140,7 @@ def together(table: pd.DataFrame) -> Table | None:
     columns: dict[str, Callable[[Mapping[str, Any]], str | Cell | None]] = {
         "": lambda row: Cell(
             text=f"{workload_title(row['workload'])}, {env_title(row['environment'], short=True)}",
-            below=_asked(row["metric"], row["campaign"]),
+            below=asked(row["metric"], row["campaign"]),
         ),
         "machines": lambda row: f"{row['n']} of {row['machine_kind']}",
         "mean": lambda row: Cell(text=_cell(row)[0], below=_cell(row)[1] or ""),

@@ -124,7 +124,7 @@ class Estimate:
             return 1.0
         if self.lasting is None:
             return max(_p_value(self.mean, s, self.n) for s in self.spreads)
-        return _level(lambda alpha: self.interval(alpha).excludes_zero)
+        return smallest_level(lambda alpha: self.interval(alpha).excludes_zero)
 
     def guarded(self, others: Sequence[Spread]) -> Estimate:
         """With the moderated spread beside the own: values that happen to be close give no narrow interval.
@@ -141,12 +141,12 @@ def _p_value(mean: float, spread: Spread, n: int) -> float:
     return 2 * float(special.stdtr(spread.degrees, -abs(mean) * math.sqrt(n) / spread.unit))
 
 
-def _level(excluded: Callable[[float], bool]) -> float:
-    """The smallest alpha, by halving its logarithm, at which an interval excludes zero; 1 where none does."""
+def smallest_level(told: Callable[[float], bool]) -> float:
+    """The smallest alpha, by halving its logarithm, at which an interval tells something; 1 where none does."""
     low, high = math.log(LEAST_LEVEL), 0.0
     for _ in range(HALVINGS):
         middle = (low + high) / 2
-        low, high = (low, middle) if excluded(math.exp(middle)) else (middle, high)
+        low, high = (low, middle) if told(math.exp(middle)) else (middle, high)
     return math.exp(high)
 
 

@@ -1,7 +1,9 @@
 """Stamps: what was written down before the data, whether campaigns are as it says, and who else holds the hash."""
 
+import hashlib
 import json
 import subprocess
+from dataclasses import replace
 
 import pytest
 from ledger_builders import NAME, plan_of, run, simple_values
@@ -13,11 +15,19 @@ from tare.machine.witnesses import commands, witnesses
 from tare.model import closure, tables
 from tare.model.journals.ledger import read_ledger
 from tare.model.journals.sealed import read_sealed
-from tare.model.records.campaigns import Plan
+from tare.model.records.campaigns import Plan, Word
 from tare.model.schema import read
 from tare.model.studies import arms
 from tare.model.studies.layout import SEALED
-from tare.model.studies.stamps import Stamp, departures, stamp_file, stamp_files, stamp_of, write_stamp
+from tare.model.studies.stamps import (
+    Stamp,
+    departures,
+    stamp_file,
+    stamp_files,
+    stamp_of,
+    worded_seed,
+    write_stamp,
+)
 from tare.model.studies.study import check, load_checked, merge, reduced
 
 
@@ -182,3 +192,150 @@ def test_plans_hold_the_part_of_the_study_that_they_were_given(whole):
     assert "causes" not in part and "setting_units" not in part["rounds"]
     plan = planned(whole)
     assert Plan.model_validate_json(json.dumps(plan.to_json())) == plan
+
+
+# --- a word from outside
+
+
+def word_of(study):
+    """What the plan of the study's campaign says of its orders."""
+    plan = read(Plan, study / "w" / NAME / "plan.json")
+    return plan.word, plan.order_seed
+
+
+def give(word, study="s"):
+    return main.main(["plan", "--word", word, "--study", json.dumps({**STUDY, "study": study})])
+
+
+def stamped(study="s", **changed):
+    assert main.main(["plan", "--stamp", "--study", json.dumps({**STUDY, "study": study, **changed})]) == 0
+
+
+@pytest.fixture
+def box(tmp_path, monkeypatch):
+    """Folder of the study `s` on the machine `box`, from where its commands are given."""
+    monkeypatch.chdir(tmp_path)
+    return tmp_path / "results/campaigns/s/box"
+
+
+def test_orders_follow_from_the_word_that_is_given_after_the_stamp(box, capsys):
+    stamped()
+    assert give("pulse 1234") == 0
+    assert "the word 'pulse 1234' follows the stamp" in capsys.readouterr().out
+    run(box)
+    word, seed = word_of(box)
+    (stamp,) = stamp_files(box)
+    assert word == Word(stamp=sha256_file(stamp), text="pulse 1234")
+    asked = [1, "s", "box", "w", NAME, 1, word.stamp, "pulse 1234"]
+    text = json.dumps(asked, separators=(",", ":"))
+    assert seed == hashlib.sha256(text.encode()).hexdigest()[:16], "as anybody can tell"
+    assert "its orders follow from the word 'pulse 1234', which was given after the stamp" in said(box)
+    run(box)
+    again, other = word_of(box)
+    assert again == word and other != seed, "the second try has an order of its own"
+    assert other == worded_seed(read(Plan, box / "w" / NAME / "plan.json"), NAME)
+
+
+def test_without_a_word_everything_is_as_it_was(box):
+    stamped()
+    run(box)
+    assert word_of(box)[0] is None and "word" not in said(box)
+    assert "word" not in json.loads((box / "w" / NAME / "plan.json").read_text())
+
+
+def test_a_campaign_that_was_begun_before_the_word_keeps_its_order(box):
+    stamped()
+    with pytest.raises(KeyboardInterrupt):
+        run(box, stop_at=2)
+    before = word_of(box)
+    assert give("late") == 0
+    run(box)
+    assert word_of(box) == before == (None, before[1])
+    assert "its plan has another word" not in said(box)
+
+
+def test_a_stamp_takes_one_word_and_a_word_needs_a_stamp(box, capsys):
+    assert give("early") == 2
+    assert "a word follows a stamp, and there is none" in capsys.readouterr().err
+    stamped()
+    assert give("first") == 0 and give("second") == 2
+    assert "has its word, 'first': a second one would be a choice" in capsys.readouterr().err
+    stamped()
+    assert give("second") == 2, "the same stamp is no new one"
+    stamped(stacks=["paper-2022"])
+    run(box)
+    assert word_of(box)[0] is None, "the new stamp has none yet"
+    assert give("second") == 0
+    run(box)
+    assert word_of(box)[0].text == "second"
+    assert [entry.event for entry in read_ledger(box)].count("word") == 2
+
+
+@pytest.mark.parametrize(
+    ("words", "says"),
+    [
+        (["--word", " "], "is no word of 1 to 1000 printable characters"),
+        (["--word", "two\nlines"], "is no word of 1 to 1000 printable characters"),
+        (["--word", "x" * 1001], "is no word of 1 to 1000 printable characters"),
+    ],
+)
+def test_what_is_no_word_is_one_line(words, says, capsys):
+    with pytest.raises(SystemExit) as ended:
+        main.main(["plan", *words])
+    told = capsys.readouterr().err
+    assert ended.value.code == 2 and says in told and told.count("\n") == 1
+
+
+def test_stamp_and_word_at_once_is_one_line(box, capsys):
+    assert main.main(["plan", "--stamp", "--word", "x", "--study", json.dumps(STUDY)]) == 2
+    assert "first --stamp, then --word" in capsys.readouterr().err
+
+
+def test_orders_that_do_not_follow_from_the_word_are_told(box):
+    stamped()
+    assert give("pulse") == 0
+    run(box)
+    campaign = read_sealed(box / "w" / NAME / SEALED)
+    study = tries.Study(box)
+    for plan, says in (
+        (campaign.plan.replace(order_seed="chosen"), "the seed of its orders does not follow from its word"),
+        (campaign.plan.replace(word=None), "its plan has another word than the ledger, or none"),
+        (campaign.plan.replace(word=Word(stamp="ab", text="pulse")), "its plan has another word than the ledger"),
+    ):
+        study.campaigns = {("w", NAME): replace(campaign, plan=plan)}
+        (found,) = {row["stamp"] for row in study.rows()}
+        assert f", but {says}" in found or f", {says}" in found
+
+
+def test_a_study_with_a_word_takes_no_campaign_over(box):
+    """Its units would have an order that the word did not give."""
+    run(box)
+    other = box.parents[1] / "t" / "box"
+    stamped("t")
+    assert give("pulse", "t") == 0
+    run(other)
+    assert word_of(other)[0].text == "pulse"
+    assert read(Plan, other / "w" / NAME / "plan.json").adopted is None
+
+
+def test_a_campaign_that_is_taken_over_brings_its_word(box):
+    stamped()
+    assert give("pulse") == 0
+    run(box)
+    other = box.parents[1] / "t" / "box"
+    run(other, stop_at=0)
+    plan = read(Plan, other / "w" / NAME / "plan.json")
+    assert plan.adopted and plan.order_seed == word_of(box)[1] == worded_seed(plan, NAME)
+
+
+def test_what_can_be_left_elsewhere_lies_beside_the_stamp(box, checkout, capsys):
+    stamped()
+    (stamp,) = stamp_files(box)
+    sha256, message = sha256_file(stamp), stamp.with_suffix(".tag")
+    told = capsys.readouterr().out
+    assert f"git tag -s tare-stamp-{sha256[:12]} -F {message.relative_to(checkout)}" in told
+    assert "rekor-cli upload --artifact" in told
+    git(checkout, "tag", "-a", "mine", "-F", str(message))
+    (tag,) = witnesses(stamp, sha256, checkout)
+    assert tag.startswith("the tag mine of ")
+    assert stamp_files(box) == [stamp]

@@ -400,3 +400,16 @@ def test_a_runtime_that_came_is_tried_again(extended, tmp_path):
     planned = done.stdout + done.stderr
     assert "try a launch in charliecloud" in planned
     assert "try a launch in namespaces" not in planned
+
+
+def test_a_study_agrees_with_itself(smoke, tmp_path):
+    done = tare(smoke, "diff", ".", ".", "--study", "smoke", "--out", str(tmp_path))
+    assert done.returncode == 0, done.stderr
+    table = pd.read_csv(tmp_path / "agreement.csv")
+    verdicts = pd.read_csv(smoke / "results/smoke/tables/verdicts.csv")
+    assert len(table) == len(verdicts) and "different" not in set(table["agreement"])
+    compared = table[table["agreement"] != "not compared"]
+    assert len(compared) == verdicts["ci_low"].notna().sum() and set(compared["first_n"]) == set(
+        compared["second_n"]
+    )
+    assert "Do both machines tell the same?" in (tmp_path / "index.html").read_text()

@@ -22,18 +22,19 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-from tare.core.errors import IntegrityError, TareError, advising
+from tare.core.errors import IntegrityError, TareError, UserError, advising
 from tare.core.files import Journal, canonical_json, json_rows, locked, sha256_file, sha256_text
 from tare.core.progress import say
 from tare.model.journals.recorded import recorded_machine, reference_of
 from tare.model.journals.sealed import LOCK, PACKED_UNITS, PLAN, UNITS, read_plan, read_rows
 from tare.model.journals.units import counted, family_alpha
-from tare.model.records.campaigns import Plan, Unit
+from tare.model.records.campaigns import Plan, Unit, Word
 from tare.model.schema import Record, parse
 from tare.model.studies.layout import CAMPAIGNS, question_of
 
 LEDGER = "ledger.jsonl"
 SUPERSEDED = "superseded-"
+OF_STAMPS = ("stamped", "word")  # events that are of no campaign
 HASH = "sha256"  # the key of a row that holds its own hash
 AWAY = "restore it from a copy, or move it away: then tries are counted from the folders on the disk"
 
@@ -53,8 +54,8 @@ class Entry(Record):
 
     before: str  # SHA-256 of the row before it; of the names of study and machine for the first
     # A campaign was `opened`, `sealed` or `superseded`; `adopted` from another study; `found` on the disk without a
-    # row; `stamped`: the plan and the analysis were written down.
-    event: Literal["opened", "sealed", "adopted", "superseded", "found", "stamped"]
+    # row; `stamped`: the plan and the analysis were written down; `word`: one from outside was given after a stamp.
+    event: Literal["opened", "sealed", "adopted", "superseded", "found", "stamped", "word"]
     at: str  # when the row was written, UTC, by this machine's clock
     workload: str = ""
     campaign: str = ""
@@ -65,7 +66,8 @@ class Entry(Record):
     units: int | None = None  # that count; None where nobody can tell
     alpha: float | None = None  # of one interval of the campaign, before any share of it
     ratios: Mapping[str, Ratios] | None = None  # by name of the launch, in what the campaign decides on
-    stamp: str | None = None  # SHA-256 of a stamp
+    stamp: str | None = None  # SHA-256 of a stamp; of that which a word follows
+    word: str | None = None
 
 
 RatiosOf = Callable[[Plan, Sequence[Unit]], Mapping[str, Ratios]]
@@ -144,6 +146,32 @@ def note_stamp(study: Path, sha256: str, at: str) -> None:
         _append(study, entries, Entry(before="", event="stamped", at=at, stamp=sha256))
 
 
+def note_word(study: Path, text: str, at: str) -> Word:
+    """Note the word that is given after the last stamp; the orders of campaigns that begin from now on follow it.
+
+    Raises UserError: there is no stamp, or it has its word. IntegrityError: the ledger was edited.
+    """
+    with _writing(study) as entries:
+        stamp = next((entry.stamp for entry in reversed(entries) if entry.event == "stamped"), None)
+        if stamp is None:
+            raise UserError("a word follows a stamp, and there is none: `tare plan --stamp` writes it")
+        if (given := word_in(entries)) is not None:
+            raise UserError(
+                f"the stamp {stamp[:12]} has its word, {given.text!r}: a second one would be a choice; a new stamp "
+                "takes a new word"
+            )
+        _append(study, entries, Entry(before="", event="word", at=at, stamp=stamp, word=text))
+    return Word(stamp=stamp, text=text)
+
+
+def word_in(entries: Sequence[Entry]) -> Word | None:
+    """The word that was given after the last stamp; None where none was."""
+    last = next((entry for entry in reversed(entries) if entry.event in OF_STAMPS), None)
+    if last is None or last.word is None or last.stamp is None:
+        return None
+    return Word(stamp=last.stamp, text=last.word)
+
+
 @contextlib.contextmanager
 def _writing(study: Path) -> Iterator[list[Entry]]:
     with locked(study / LOCK, waiting_for=f"it writes {study / LEDGER}", tell=say):
@@ -190,7 +218,7 @@ def tries_of(entries: Sequence[Entry]) -> dict[Question, list[Try]]:
     """The campaigns of every question, in the order of their first rows."""
     found: dict[Question, list[list[Entry]]] = {}
     for entry in entries:
-        if entry.event == "stamped":
+        if entry.event in OF_STAMPS:
             continue
         own = found.setdefault((entry.workload, entry.campaign), [])
         goes_on = own and not own[-1][-1].folder and own[-1][-1].plan_sha256 == entry.plan_sha256

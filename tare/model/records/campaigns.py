@@ -77,6 +77,13 @@ class Adopted(Record):
     sealed_at: str
 
 
+class Word(Record):
+    """A word from outside, given after a stamp: orders follow from it that nobody could choose before."""
+
+    stamp: str  # SHA-256 of the stamp that it follows
+    text: str
+
+
 class Plan(FileRecord):
     """The design of a campaign, declared before its first unit."""
 
@@ -115,8 +122,10 @@ class Plan(FileRecord):
     scenario: str = "single"  # what runs besides, and how many together; `single`: one job alone
     machine: Machine
     gpu_at_start: Mapping[str, Any] | None = None
-    # of every random order: from the study's seed, the machine and the campaign's start
+    # of every random order: from the study's seed, the machine and the campaign's start, or from `word`
     order_seed: str | None = None
+    # from which the order's seed follows (tare.model.studies.stamps); None where none was given
+    word: Word | None = None
     # which try of its question it is (tare.model.journals.ledger); None where no ledger lists it
     attempt: int | None = None
     # whose campaign it is, where another study on this machine has measured the same

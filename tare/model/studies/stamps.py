@@ -87,6 +87,20 @@ def stamp_file(folder: Path, sha256: str) -> Path | None:
     return next((path for path in stamp_files(folder) if sha256_file(path) == sha256), None)
 
 
+def worded_seed(plan: Plan, campaign: str) -> str | None:
+    """The seed of a campaign's orders that follows from the word in its plan; None where it has none.
+
+    The first 16 characters of the SHA-256 of the JSON list of the study's seed, study, machine, workload, campaign,
+    number of the try, stamp and word, without spaces; of a campaign that was taken over, of the study that measured
+    it.
+    """
+    if plan.word is None:
+        return None
+    study = plan.adopted.study if plan.adopted else plan.study
+    what = [plan.seed, study, plan.machine.name, plan.workload, campaign, plan.attempt]
+    return sha256_text(canonical_json([*what, plan.word.stamp, plan.word.text]))[:16]
+
+
 def departures(stamp: Stamp, plan: Plan) -> list[str]:
     """In what a campaign, and the analysis of today, are not as a stamp says; one line each.
 

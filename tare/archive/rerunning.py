@@ -1,0 +1,102 @@
+"""The study of an archive, run again on this machine by the workflow of this checkout, in a folder of its own."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from tare.core import process
+from tare.core.errors import UserError
+from tare.core.files import project_root, write_text
+from tare.model.registry import environment_names, module_names
+from tare.model.studies import study as studies
+from tare.model.studies.stamps import differing
+
+STUDY_FILE = "study.yaml"
+BASE = "config/config.yaml"
+PATIENCE_S = 60.0
+OF_ENVIRONMENTS = ("environments", "stack_environments")
+
+
+def study_of(root: Path, name: str) -> dict[str, Any]:
+    """The whole study of an archive; of a checkout completed as a preset. UserError: it is not there, or none."""
+    path = root / f"config/{name}.yaml"
+    if not path.exists():
+        raise UserError(f"no file config/{name}.yaml: an archive holds it; of a folder of results archive it first")
+    found, base = studies.load(path), studies.load(project_root() / BASE)
+    return found if base.keys() <= found.keys() else studies.merge(base, found)
+
+
+def here(study: Mapping[str, Any], *, commands: bool) -> tuple[dict[str, Any], list[str]]:
+    """What can be run here of a study, as a file to be laid over config/config.yaml, and a line for what can't.
+
+    Args:
+        study: the whole study.
+        commands: whether its own jobs may be run, which are commands.
+
+    Raises UserError: nothing is left of it, or what is left is no study of this version.
+    """
+    found, told = dict(study), []
+    if nodes := found.pop("machines", None):
+        told.append(f"the study names nodes of a cluster ({', '.join(nodes)}): it is run on this machine")
+    lost = _lost(found.get("environments", ()), environment_names())
+    for key in OF_ENVIRONMENTS:
+        if found.get(key):
+            found[key] = [name for name in found[key] if name not in lost]
+    told += [f"no environment {name} here (envs/ has no such module): it is left out" for name in lost]
+    gone = _lost(found.get("workloads", ()), module_names("workloads"))
+    told += [f"no workload {name} here (workloads/ has no such module): it is left out" for name in gone]
+    if own := (found.get("own_jobs") if not commands else None):
+        told.append(
+            f"its own jobs are commands of whoever wrote it ({', '.join(own)}): they are left out; --commands runs "
+            "them"
+        )
+        found["own_jobs"] = {}
+    base = studies.load(project_root() / BASE)
+    kept = {name: value for name, value in (found.get("workloads") or {}).items() if name not in gone}
+    if not kept and not found.get("own_jobs"):
+        raise UserError(f"nothing of the study can be run here: {'; '.join(told)}")
+    wanted = {**found, "workloads": kept}
+    laid = {**found, "workloads": {**dict.fromkeys(base["workloads"]), **kept}}
+    run = studies.checked_from([(BASE, base), ("the study of the archive", laid)])
+    if more := differing(studies.check(wanted).to_json(), run.to_json()):
+        told.append(f"{BASE} of this version adds what the study does not name: {', '.join(more)}")
+    return laid, told
+
+
+def _lost(names: Iterable[str], known: Iterable[str]) -> list[str]:
+    return [name for name in names if name not in set(known)]
+
+
+def run(study: Mapping[str, Any], folder: Path, cores: str) -> int:
+    """Run a study by the workflow of this checkout, all that it makes in a folder; Snakemake's exit status."""
+    folder.mkdir(parents=True, exist_ok=True)
+    place = folder.resolve()
+    path = place / STUDY_FILE
+    write_text(path, yaml.safe_dump(dict(study), allow_unicode=True, sort_keys=False))
+    root = project_root()
+    words = ["--cores", cores, "--directory", str(place), "--configfile", str(path), "--", "all"]
+    paths = [str(root), os.environ.get("PYTHONPATH", "")]
+    started = process.start(
+        [str(Path(sys.executable).with_name("snakemake")), *words],
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, paths))},
+        cwd=root,
+        stdin=subprocess.DEVNULL,
+        stdout=None,
+        stderr=None,
+        patience_s=PATIENCE_S,
+    )
+    try:
+        return started.wait()
+    except BaseException:
+        started.terminate()
+        started.wait()
+        raise
+    finally:
+        process.ended(started.pid)
