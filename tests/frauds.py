@@ -640,6 +640,31 @@ def edit_crate(study: Study) -> None:
     write_json(path, found)
 
 
+def choose_order_in_time(study: Study) -> None:
+    """Starts have an order that was chosen, and times that fit it."""
+    follow_seed(study, None, in_time=True)
+
+
+def choose_word(study: Study) -> None:
+    """The word is another one, in the ledger and in every plan; seeds stay."""
+    path = study.ledger
+    rows = [json.loads(line) for line in path.read_text().splitlines()]
+    for row in rows:
+        row |= {"word": "chosen"} if row["event"] == "word" else {}
+    study.write_ledger(rows, rows[0]["before"])
+    for plan in study.folder.rglob(PLAN):
+        content = read_json(plan)
+        write_json(plan, content | {"word": content["word"] | {"text": "chosen"}})
+
+
+def forget_word(study: Study) -> None:
+    """A campaign is said to have begun without the word, by orders of its own."""
+    folder = study.campaign("sweep")
+    plan = read_json(folder / PLAN)
+    del plan["word"]
+    write_json(folder / PLAN, plan)
+
+
 def edit_stamp(study: Study) -> None:
     """What was stamped says other margins than it did."""
     path = next(iter(sorted((study.folder / "stamps").glob("*.json"))))
@@ -663,7 +688,7 @@ class Fraud:
         why: why none can.
         open: whether the check can only say that it can't be told.
         whole: the study has figures and notebooks as they are drawn: stand-ins do not do.
-        stamped: the study has a stamp.
+        worded: a word from outside was given before the study was measured.
     """
 
     what: str
@@ -673,7 +698,7 @@ class Fraud:
     why: str = ""
     open: bool = False
     whole: bool = False
-    stamped: bool = False
+    worded: bool = False
 
     @property
     def name(self) -> str:
@@ -757,15 +782,19 @@ CATALOGUE: tuple[Fraud, ...] = (
     _of("a number on a page is edited", edit_page, AS_IT_IS, "pages"),
     _of("a picture on a page is edited", edit_page_figure, AS_IT_IS, "pages"),
     _of("a page is taken away", remove_page, AS_IT_IS, "pages"),
-    _of("a stamp is edited", edit_stamp, ALL, "stamps", stamped=True),
-    _of("a stamp is taken away", remove_stamp, ALL, "stamps", stamped=True),
+    _of("an order is chosen though a word was given", choose_order_in_time, ALL, "words", worded=True),
+    _of("the word from outside is another one", choose_word, ALL, "words", worded=True),
+    _of("a campaign forgets the word", forget_word, ALL, "words", worded=True),
+    _of("a stamp is edited", edit_stamp, ALL, "stamps"),
+    _of("a stamp is taken away", remove_stamp, ALL, "stamps"),
 )
 
 # What no check can find, with the reason; the first is caught where a hash was left elsewhere (`held`).
 UNDETECTABLE: Mapping[str, str] = {
-    "the whole chain is made anew with other data, and no hash was left elsewhere": (
+    "the whole chain is made anew with other data, and no hash was left elsewhere after the data": (
         "every hash, order and table of it is as an honest study has them; `--held` catches it where the hash of a "
-        "stamp, or of a row of the ledger, was left in a signed tag or with a reviewer"
+        "later stamp, or of a row of the ledger, was left in a signed tag or with a reviewer. A stamp from before "
+        "the data fixes plan and programs, and a forger can keep it"
     ),
     "all times of a launch are scaled, with slices, marks and processor time, and no gap is left": (
         "the record is then that of another launch, which might have been; only what was left elsewhere tells"
@@ -779,11 +808,11 @@ UNDETECTABLE: Mapping[str, str] = {
     "the machine was loaded while one environment ran": (
         "what others used of the processors stands in the units, and is as easily forged as the times"
     ),
-    "an order is chosen afterwards, and every launch is put where that order has it": (
-        "seed, orders, paddings and times agree then; only what was left elsewhere tells"
+    "an order is chosen afterwards, every launch is put where that order has it, and no word was given": (
+        "seed, orders, paddings and times agree then; after a word from outside (`tare plan --word`) `words` tells"
     ),
-    "the order's seed was drawn again and again until its order pleased, before the first unit": (
-        "a seed is drawn from the machine's own clock; a word from outside in it leaves no choice"
+    "the order's seed was drawn again and again until its order pleased, and no word was given": (
+        "a seed is drawn from the machine's own clock; a word from outside leaves no choice"
     ),
     "a number of a table is changed by less than its column's tolerance": (
         "where libraries round otherwise it could be honest; archive.json has the hash of the table as it was"

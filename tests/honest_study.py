@@ -434,11 +434,21 @@ def _member(path: Path) -> Member:
     return Member(sha256=sha256_file(path), bytes=path.stat().st_size)
 
 
-def built(folder: Path, seed: int = 1) -> Path:
+def stamped(root: Path, word: str | None = None) -> None:
+    """The study is stamped before there are data; a word from outside may follow."""
+    asked = json.dumps(study().to_json())
+    with inside(root):
+        _run("plan", "--study", asked, "--stamp")
+        if word is not None:
+            _run("plan", "--study", asked, "--word", word)
+
+
+def built(folder: Path, seed: int = 1, word: str | None = None) -> Path:
     """The study as its archive unpacks, in a folder that has the archive beside it."""
     work, clock = folder / "work", Clock()
     work.mkdir(parents=True)
     described(work)
+    stamped(work, word)
     measured(work, clock, seed)
     profiled(work, clock, seed)
     tabulated(work)

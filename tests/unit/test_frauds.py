@@ -98,22 +98,25 @@ def failed(results):
     return {name for name, result in results.items() if result.status == Status.FAILED}
 
 
-def copy_of(honest, tmp_path, stamped=False):
-    root = honest_study.copied(honest, tmp_path)
-    if stamped:
-        stamp(root)
-    return root
+@pytest.fixture(scope="module")
+def worded(tmp_path_factory):
+    """An honest study before which a word from outside was given."""
+    return honest_study.built(tmp_path_factory.mktemp("worded"), word="pulse 2917")
 
 
 def stamp(root):
-    """A stamp behind all that was done, as `tare plan --stamp` makes it."""
+    """A stamp behind all that was done, which names the last row of the ledger."""
     from tare.model.journals.ledger import last_hash, note_stamp, read_ledger
-    from tare.model.studies.stamps import stamp_of, write_stamp
+    from tare.model.studies.stamps import stamp_files, stamp_of, write_stamp
 
     (measured,) = Tree(root).measured
     entries = read_ledger(measured.folder)
     at = "2026-01-02T03:04:05Z"
+    for before in stamp_files(measured.folder):  # equal but for its time and its place in the chain
+        before.rename(before.with_suffix(".kept"))
     path = write_stamp(measured.folder, stamp_of(honest_study.study(), at, last_hash(measured.folder, entries)))
+    for kept in measured.folder.glob("stamps/*.kept"):
+        kept.rename(kept.with_suffix(".json"))
     note_stamp(measured.folder, sha256_file(path), at)
     (measured.folder / ".lock").unlink(missing_ok=True)
     remade(root)
@@ -130,7 +133,13 @@ def test_an_honest_study_passes_every_check(honest):
     }
     assert told == {}
     nothing = {name for name, result in results.items() if not result.notes.looked}
-    assert nothing == {"held", "machines", "stamps"}, "a check that looks at nothing proves nothing"
+    assert nothing == {"held", "machines", "words"}, "a check that looks at nothing proves nothing"
+
+
+def test_an_honest_study_that_follows_a_word_passes_every_check(worded):
+    results = verified(worded, *SLOW)
+    assert {result.status for result in results.values()} == {Status.PASSED}
+    assert results["words"].notes.looked["campaigns"] == 5
 
 
 @pytest.fixture(scope="module")
@@ -143,8 +152,8 @@ PLANTED = [one for one in frauds.CATALOGUE if not one.whole]
 
 
 @pytest.mark.parametrize("fraud", PLANTED, ids=[one.name for one in PLANTED])
-def test_each_fraud_is_caught_by_name(fraud, honest, tmp_path, caught):
-    root = copy_of(honest, tmp_path, fraud.stamped)
+def test_each_fraud_is_caught_by_name(fraud, honest, worded, tmp_path, caught):
+    root = honest_study.copied(worded if fraud.worded else honest, tmp_path)
     before = digest(root)
     fraud.commit(frauds.Study(root, remade, honest_study.listed))
     assert digest(root) != before, "nothing was planted"
@@ -167,15 +176,17 @@ def test_every_check_catches_a_fraud_that_no_other_does(caught):
 
 
 def test_a_chain_that_was_made_anew_is_caught_where_a_hash_was_left_elsewhere_and_not_otherwise(honest, tmp_path):
+    """A stamp from before the data is not enough: it says nothing of data, and a forger can keep it."""
     (tmp_path / "first").mkdir()
-    first = copy_of(honest, tmp_path / "first")
-    sha256 = stamp(first)
-    assert failed(verified(first, *SLOW, held=[sha256])) == set()
+    first = honest_study.copied(honest, tmp_path / "first")
+    (before,) = first.glob("results/campaigns/*/*/stamps/*.json")
+    after = stamp(first)
+    assert failed(verified(first, *SLOW, held=[sha256_file(before), after])) == set()
     other = honest_study.built(tmp_path / "other", seed=2)  # the same study, other data, all of it consistent
     assert failed(verified(other, *SLOW)) == set()
-    assert failed(verified(other, *SLOW, held=[sha256])) == {"held"}
-    own = stamp(other)  # and so it is where the forger makes a stamp as well
-    assert failed(verified(other, *SLOW, held=[sha256])) == {"held"}
+    assert failed(verified(other, *SLOW, held=[after])) == {"held"}
+    own = stamp(other)  # and so it is where the forger makes a later stamp as well
+    assert failed(verified(other, *SLOW, held=[after])) == {"held"}
     assert failed(verified(other, *SLOW, held=[own])) == set()
 
 

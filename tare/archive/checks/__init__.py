@@ -28,6 +28,8 @@ CHECKS: tuple[Check, ...] = (
     _check("ledger-rows", "What a ledger's rows say of campaigns follows from these, and tries are counted on.",
            chain.ledger_rows),
     _check("stamps", "Every stamp is as it was written, at its place in the chain.", chain.stamps),
+    _check("words", "Orders of every campaign that began after a word from outside follow from that word.",
+           chain.words),
     _check("held", "Every hash that was left elsewhere is in the chain.", chain.held),
     _check("seals", "Plan and journal of every campaign are the bytes that were sealed.", chain.seals),
     _check("summaries", "What a seal says besides hashes follows from plan and journal.", chain.summaries),

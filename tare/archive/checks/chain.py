@@ -18,13 +18,14 @@ from tare.model.journals.ledger import (
     row_of,
     tries_of,
     unlisted,
+    word_in,
 )
-from tare.model.journals.sealed import read_sealed
+from tare.model.journals.sealed import PLAN, read_sealed
 from tare.model.journals.units import counted, family_alpha
-from tare.model.records.campaigns import Plan, Sealed
+from tare.model.records.campaigns import Plan, Sealed, Word
 from tare.model.schema import read
 from tare.model.studies.layout import SEALED
-from tare.model.studies.stamps import STAMPS, Stamp, departures, stamp_file, stamp_files
+from tare.model.studies.stamps import STAMPS, Stamp, departures, stamp_file, stamp_files, worded_seed
 from tare.stats.fits import ratios_of
 
 NEAR = 1e-9  # by which a mean may differ that another processor has computed
@@ -104,7 +105,7 @@ def _tries_are_counted(measured: Measured, notes: Notes) -> None:
 
 def _follows(campaign: Campaign, entry: Entry, notes: Notes) -> None:
     plan, rows, where = campaign.plan, campaign.rows, campaign.name
-    path = campaign.folder / "plan.json"
+    path = campaign.folder / PLAN
     if path.exists() and entry.plan_sha256 not in (None, sha256_file(path)):
         notes.fail(where, f"{LEDGER} lists another plan than lies there ({entry.event})")
     if plan is not None and entry.attempt != plan.attempt:
@@ -140,7 +141,7 @@ def stamps(tree: Tree, notes: Notes) -> None:
     for measured in tree.measured:
         entries, noted = measured.entries, set()
         for number, entry in enumerate(entries):
-            if entry.stamp is None:
+            if entry.event != "stamped" or entry.stamp is None:
                 continue
             noted.add(entry.stamp)
             notes.look("stamps")
@@ -174,6 +175,33 @@ def _tell_departures(measured: Measured, stamp: Stamp, sha256: str, notes: Notes
             notes.tell(campaign.name, f"the stamp {sha256[:12]}: {line}")
 
 
+def words(tree: Tree, notes: Notes) -> None:
+    """The seed of every campaign that was opened after a word from outside follows from this word."""
+    for measured in tree.measured:
+        for campaign in measured.campaigns:
+            plan = campaign.plan
+            if plan is None or plan.adopted is not None:
+                continue
+            given = _word_before(measured, campaign)
+            if plan.word is None and given is None:
+                continue
+            notes.look("campaigns")
+            if plan.word != given:
+                own, other = (repr(one.text) if one is not None else "none" for one in (plan.word, given))
+                notes.fail(campaign.name, f"its plan has the word {own}, and when it was opened there was {other}")
+            elif plan.order_seed != worded_seed(plan, campaign.question[1]):
+                notes.fail(campaign.name, "the seed of its orders does not follow from the word in its plan")
+
+
+def _word_before(measured: Measured, campaign: Campaign) -> Word | None:
+    """The word that was given last when a campaign was opened."""
+    sha256 = sha256_file(campaign.folder / PLAN)
+    for number, entry in enumerate(measured.entries):
+        if (entry.event, entry.plan_sha256) == ("opened", sha256):
+            return word_in(measured.entries[:number])
+    return None
+
+
 def held(tree: Tree, notes: Notes) -> None:
     """What was left elsewhere is in the chain."""
     known: dict[str, str] = {}
@@ -181,7 +209,7 @@ def held(tree: Tree, notes: Notes) -> None:
         where = f"{measured.name}/{LEDGER}"
         known |= {row_of(one)["sha256"]: f"{where} line {number}" for number, one in enumerate(measured.entries, 1)}
         for number, entry in enumerate(measured.entries, 1):
-            path = stamp_file(measured.folder, entry.stamp) if entry.stamp else None
+            path = stamp_file(measured.folder, entry.stamp) if entry.event == "stamped" and entry.stamp else None
             if path is not None and entry.stamp is not None:
                 known[entry.stamp] = f"{where} line {number}, {STAMPS}/{path.name}"
     for sha256 in tree.held:

@@ -31,6 +31,7 @@ FAILED = "failed.json"
 REFERENCE = "reference"  # the notebook, and the section, of other machines' recorded campaigns
 SECTION = re.compile(r'<section id="([^"]*)".*?</section>', re.DOTALL)
 WRITTEN = re.compile(r"\d{4}-\d{2}-\d{2} \d{2}:\d{2} UTC")
+FILE = re.compile(r"(\bSTUDY=|--configfile )\S+")  # where a person has the study's file
 GENERATOR = re.compile(r'<meta name="generator" content="Tare ([^"]*)">')
 RANDOM_ID = re.compile(r"\bT_[0-9a-f]{5}")  # pandas' of a styled table
 ENTRIES = re.compile(r'<script type="application/json" id="entries">(.*?)</script>', re.DOTALL)
@@ -324,8 +325,11 @@ def _compare_page(tree: Tree, notes: Notes, where: str, there: str, made: str) -
 
 
 def _parts(page: str) -> Iterator[tuple[str, str]]:
-    """Sections of a page by their ids, and what is around them under an empty one; without the time of writing."""
-    text = WRITTEN.sub("", page)
+    """Sections of a page by their ids, and what is around them under an empty one.
+
+    Without the time of writing, and without the path by which a person calls the study's file.
+    """
+    text = FILE.sub(r"\1", WRITTEN.sub("", page))
     yield "", SECTION.sub("", text)
     yield from ((match[1], match[0]) for match in SECTION.finditer(text))
 
