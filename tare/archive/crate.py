@@ -140,7 +140,7 @@ class _Graph:
                 f"and the programs that measured and judged them; {INDEX} has the hash of each file.",
                 "license": LICENCE, "datePublished": max(self.sealed),
                 "conformsTo": _refs(PROFILES), "mainEntity": _ref(WORKFLOW),
-                "hasPart": [_ref(one["@id"]) for one in (workflow, *files, *folders)],
+                "hasPart": _refs(one["@id"] for one in (workflow, *files, *folders)),
                 "mentions": _refs([RUN_ACTION, ENGINE_ACTION, *done]),
             },
             *({"@id": url, "@type": "CreativeWork", "name": name, "version": version}
@@ -181,8 +181,8 @@ class _Graph:
             "description": "Measures what execution environments cost deep-learning training.",
             "programmingLanguage": _ref(SNAKEMAKE),
             "conformsTo": _ref(BIOSCHEMAS),
-            "hasPart": [_ref(one["@id"]) for one in tools],
-            "step": [_ref(one["@id"]) for one in steps],
+            "hasPart": _refs(one["@id"] for one in tools),
+            "step": _refs(one["@id"] for one in steps),
         }
 
     def _runs(self, controls: Sequence[Entity]) -> list[Entity]:
@@ -205,7 +205,7 @@ class _Graph:
                 **_status(whole),
                 "description": f"make report STUDY={config}",
                 "instrument": _ref(WORKFLOW),
-                "object": [_ref(_path(config))],
+                "object": _ref(_path(config)),
                 **times,
                 **({"containerImage": _refs(images)} if images else {}),
                 "result": _refs(map(_path, results or self._seals())),
@@ -222,7 +222,7 @@ class _Graph:
                 "name": "The run of Snakemake",
                 "instrument": _ref(ENGINE),
                 "result": _ref(RUN_ACTION),
-                "object": [_ref(one["@id"]) for one in controls],
+                "object": _refs(one["@id"] for one in controls),
             },
         ]
 
@@ -266,7 +266,7 @@ class _Graph:
             "@type": "ControlAction",
             "name": campaign.name,
             "instrument": _ref(_id("step", campaign.name)),
-            "object": [_ref(_id("launches", campaign.name, role.name)) for role in _roles(campaign)],
+            "object": _refs(_id("launches", campaign.name, role.name) for role in _roles(campaign)),
             **_status(campaign.sealed is not None),
         }
 
@@ -300,7 +300,7 @@ class _Graph:
                 "result": _refs(
                     _path(name) for name in (files[UNITS], files[layout.SEALED]) if name in self.members
                 ),
-                "resourceUsage": [_ref(one["@id"]) for one in used],
+                "resourceUsage": _refs(one["@id"] for one in used),
                 **({"startTime": _time(campaign.opened_at)} if campaign.opened_at else {}),
                 **({"endTime": _time(campaign.sealed.sealed_at)} if campaign.sealed else {}),
                 **({"containerImage": _ref(image)} if image else {}),
@@ -421,5 +421,7 @@ def _ref(name: str) -> Entity:
     return {"@id": name}
 
 
-def _refs(names: Iterable[str]) -> list[Entity]:
-    return [_ref(name) for name in names]
+def _refs(names: Iterable[str]) -> Entity | list[Entity]:
+    """References as RO-Crate has them: of one alone no list."""
+    found = [_ref(name) for name in names]
+    return found[0] if len(found) == 1 else found

@@ -107,6 +107,17 @@ def test_the_validator_passes_it(archive, root, packed, issues):
     assert not issues(archive if packed else root)
 
 
+def test_of_what_is_recommended_it_lacks_what_nobody_knows(archive, issues):
+    """Who ran it and who publishes it; where an image that was built there is hosted; pages of runtimes."""
+    lacking = issues(archive, Severity.RECOMMENDED)
+    assert lacking == {
+        "Action agent", "Root Data Entity: `author` property", "Root Data Entity: `publisher` property",
+        "Root Data Entity: `license` SHOULD link to a Contextual Entity", "ContainerImage registry",
+        "Application url", "SoftwareApplication id", "version or softwareVersion", "environment file conformsTo",
+        "README.md about", "README.md encodingFormat",
+    }  # fmt: skip
+
+
 def test_the_validator_finds_what_is_wrong(root, tmp_path, issues):
     whole = json.loads((root / CRATE).read_text())
     for entity in whole["@graph"]:
