@@ -5,7 +5,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
 from typing import Any
 
@@ -37,7 +36,7 @@ def number(value: Any, what: str, at: At, *, printed: bool = False) -> float:
 
 
 def _fits(value: float) -> bool:
-    return -1e300 < value < 1e300 if isinstance(value, int) else math.isfinite(value)
+    return -1e300 < value < 1e300
 
 
 def count(value: Any, what: str, at: At, *, printed: bool = False) -> int | None:

@@ -31,6 +31,7 @@ from tare.worker.families import caller_family, family
 OPERATOR_COLUMNS = ["name", "calls", "total_s", "self_s"]
 FAMILY_COLUMNS = ["family", "step", "calls", "self_s"]
 STEP_NAME = "ProfilerStep#"
+LONGEST_NUMBER = 20  # characters of a stream's, which no table holds then
 COPY_SIDES = re.compile(r"\((\w[\w ]*?)\s*->\s*(\w[\w ]*?)\)")  # "Memcpy HtoD (Pinned -> Device)"
 # torch up to 1.10 wrote the second spelling of each.
 DEVICE_CATEGORIES = {
@@ -74,6 +75,13 @@ def read_trace(path: Path) -> Trace:
     """A trace, as an object or an older list. Raises UserError where it can't be read or is another profiler's,
     IntegrityError where it is cut short, damaged, no trace or empty.
     """
+    try:
+        return _checked(path)
+    except RecursionError as error:
+        raise IntegrityError(f"{path}: its values are nested deeper than any trace's; it is damaged") from error
+
+
+def _checked(path: Path) -> Trace:
     try:
         data = read_bytes(path)
     except IntegrityError as error:
@@ -264,8 +272,14 @@ def _check_arguments(event: dict[str, Any], at: fields.At) -> None:
     if not isinstance(args.get("correlation"), int | str | None):
         raise IntegrityError(f"{at()}: correlation is {str(args['correlation'])[:40]!r}: the file is damaged")
     stream = args.get("stream")
-    if not isinstance(stream, int | str | None) or (isinstance(stream, int) and abs(stream) > LARGEST):
+    if not isinstance(stream, int | str | None) or (_number_of(stream) or 0) > LARGEST:
         raise IntegrityError(f"{at()}: stream is {str(stream)[:40]!r}: the file is damaged")
+
+
+def _number_of(stream: int | str | None) -> int | None:
+    """The number of a stream; None where it is a word."""
+    text = str(stream)[:LONGEST_NUMBER]
+    return int(text) if text.isdecimal() else None
 
 
 def operators(events: Iterable[dict[str, Any]], own: OwnTimes | None = None) -> pd.DataFrame:
@@ -306,7 +320,7 @@ def own_times(events: Iterable[dict[str, Any]]) -> OwnTimes:
     for event in events:
         called = event.get("cat") == ANNOTATION and caller_family(event["name"]) is not None
         if event.get("cat") == "cpu_op" or called:
-            by_thread.setdefault((event["pid"], event["tid"]), []).append(event)
+            by_thread.setdefault((event.get("pid"), event.get("tid")), []).append(event)
     found: list[tuple[dict[str, Any], str | None, list[float]]] = []
     for thread in by_thread.values():
         # End, family inside, own seconds of the innermost operator.
@@ -360,7 +374,6 @@ def _device_kind(event: dict[str, Any]) -> str | None:
 def _device_row(event: dict[str, Any], kind: str, origin: float) -> dict[str, Any]:
     args = event.get("args") or {}
     sides = COPY_SIDES.search(event["name"])
-    stream = args.get("stream")
     return {
         "kind": kind,
         "name": event["name"],
@@ -368,7 +381,7 @@ def _device_row(event: dict[str, Any], kind: str, origin: float) -> dict[str, An
         "duration_s": float(event["dur"]) / 1e6,
         "bytes": args.get("bytes") if kind != "kernel" else None,
         "host_memory": activity.host_side(kind, *sides.groups()) if sides else None,
-        "stream": int(str(stream)) if str(stream).isdecimal() else None,
+        "stream": _number_of(args.get("stream")),
     }
 
 
@@ -401,10 +414,17 @@ def steps_activity(
         if event.get("cat") in LAUNCH_CATEGORIES
     }
     launched.pop(None, None)
+    whole: list[tuple[float, float]] = []  # windows that meet are one
+    for begin, end in windows:
+        if whole and begin <= whole[-1][1]:
+            begin, end = whole[-1][0], max(end, whole.pop()[1])
+        whole.append((begin, end))
+    begins = [begin for begin, _ in whole]
 
     def of_steps(event: dict[str, Any]) -> bool:
-        at = launched.get((event.get("args") or {}).get("correlation"), float(event["ts"]))
-        return any(begin <= (at - origin) / 1e6 < end for begin, end in windows)
+        at = (launched.get((event.get("args") or {}).get("correlation"), float(event["ts"])) - origin) / 1e6
+        place = bisect_right(begins, at) - 1
+        return place >= 0 and at < whole[place][1]
 
     table = device_events(events, where, of_steps)
     last = float((table["start_s"] + table["duration_s"]).max()) if len(table) else windows[-1][1]
