@@ -30,7 +30,7 @@ from tare.core.files import write_json
 from tare.model.schema import FileRecord, parse_file, read
 
 SECONDS = float(os.environ.get("TARE_HOSTILE_S", "0"))
-EXAMPLES = 500 if SECONDS else 25  # of one seed
+EXAMPLES = 100 if SECONDS else 25  # of one seed
 LATE_S = 20.0  # the samples are read in milliseconds, a busy machine included
 MORE_BYTES = 768 << 20  # than the process has; the samples have less than a tenth of a megabyte
 LONGEST_LINE = 4000

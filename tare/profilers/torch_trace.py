@@ -31,6 +31,7 @@ from tare.worker.families import caller_family, family
 OPERATOR_COLUMNS = ["name", "calls", "total_s", "self_s"]
 FAMILY_COLUMNS = ["family", "step", "calls", "self_s"]
 STEP_NAME = "ProfilerStep#"
+LONGEST_COPY = 200  # characters of the name of a copy that say which way it went
 LONGEST_NUMBER = 20  # characters of a stream's, which no table holds then
 COPY_SIDES = re.compile(r"\((\w[\w ]*?)\s*->\s*(\w[\w ]*?)\)")  # "Memcpy HtoD (Pinned -> Device)"
 # torch up to 1.10 wrote the second spelling of each.
@@ -373,7 +374,7 @@ def _device_kind(event: dict[str, Any]) -> str | None:
 
 def _device_row(event: dict[str, Any], kind: str, origin: float) -> dict[str, Any]:
     args = event.get("args") or {}
-    sides = COPY_SIDES.search(event["name"])
+    sides = COPY_SIDES.search(event["name"][:LONGEST_COPY])
     return {
         "kind": kind,
         "name": event["name"],

