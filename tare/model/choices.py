@@ -32,6 +32,7 @@ WHAT = {
     "conda": "a conda environment: conda=PREFIX",
 }
 RUNTIME = re.compile(rf"\s*({'|'.join([*RUNTIMES, *ALIASES])})(?:\s*[=:]\s*|\s+|$)")
+LONGEST = 200  # characters of what is quoted in a message
 LABEL = r"[a-z][a-z0-9_+-]*"  # a number alone is the name of a batch size (tare.model.roles)
 # Options of a runtime that Tare gives itself, which a user's would contradict.
 WORKDIR, NO_TERMINAL, AWAITED = (
@@ -133,13 +134,13 @@ def read_choice(text: str) -> Choice:
     Raises:
         UserError: it names no runtime, or lacks its image.
     """
-    shown = f"--env {plain(text)}"
+    shown = f"--env {plain(text)[:LONGEST]}"
     found = RUNTIME.match(text)
     name, _, rest = (ALIASES.get(found[1], found[1]), "", text) if found else text.partition("=")
     found = found or RUNTIME.match(rest)
     if found is None:
         word = name if get_close_matches(name, RUNTIMES) or not rest else re.split(r"[=:\s]", rest, maxsplit=1)[0]
-        raise UserError(f"{shown}: {word!r} is no runtime: {nearest(word, [*RUNTIMES, *ALIASES])}")
+        raise UserError(f"{shown}: {word[:LONGEST]!r} is no runtime: {nearest(word, [*RUNTIMES, *ALIASES])}")
     runtime = ALIASES.get(found[1], found[1])
     try:
         words = shlex.split(rest[found.end() :])
