@@ -22,7 +22,8 @@ def read_inside(path: Path) -> tuple[Inside | None, str | None]:
     try:
         value = read_json(path)
         if not isinstance(value, dict) or value.get("schema") != 1:
-            found = value.get("schema") if isinstance(value, dict) else "none"
+            found = value.get("schema") if isinstance(value, dict) else None
+            found = found if isinstance(found, int) and found < 1000 else "none"
             raise IntegrityError(f"the record from inside has schema {found}, this version reads 1")
         inside = parse(Inside, value, "the record from inside")
     except (IntegrityError, UserError) as error:

@@ -134,9 +134,8 @@ def parse_file(kind: type[AnyFile], value: Any, where: str, error: type[TareErro
         raise error(f"{where} is no record: {kind.REMAKE}")
     version = value.get(VERSION, 1 if kind.UNMARKED else None)
     if version != kind.VERSION:
-        raise error(
-            f"{where} has schema {plain(str(version))[:80]}, this version reads {kind.VERSION}: {kind.REMAKE}"
-        )
+        found = version if isinstance(version, int | None) and (version or 0) < 1000 else "of no version"
+        raise error(f"{where} has schema {found}, this version reads {kind.VERSION}: {kind.REMAKE}")
     try:
         return parse(kind, {key: entry for key, entry in value.items() if key != VERSION}, where, error)
     except error as problem:
