@@ -1,6 +1,6 @@
 """Runs the tests that failed once more, one after the other, as `make test` does when a few failed.
 
-    python tests/again.py STATUS      behind pytest, with its exit status
+    python tests/again.py STATUS
 
 Three processes share two processors there, and other machines share these: a test of what happens in time may fail
 for that. A defect fails alone as well. The last lines name what failed beside others and passed alone. Where more
@@ -9,6 +9,7 @@ than FILES files have failures, they are no accident, and nothing is run again.
 
 from __future__ import annotations
 
+import argparse
 import json
 import subprocess
 import sys
@@ -52,7 +53,9 @@ def again(status: int, cache: Path = CACHE, run: Callable[[], int] = alone) -> t
 
 def main() -> int:
     """As the command line says."""
-    status, lines = again(int(sys.argv[1]))
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("status", metavar="STATUS", type=int, help="exit status of pytest, which ran before")
+    status, lines = again(parser.parse_args().status)
     print(*lines, sep="\n")
     return status
 

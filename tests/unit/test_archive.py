@@ -317,7 +317,7 @@ def test_an_archive_with_any_byte_changed_is_opened_or_is_one_line(tmp_path):
         (b"[" * 200_000, "is no list of files"),
         (b'{"format": 1, "format": 1}', "a key stands there twice"),
         (json.dumps({**INDEX_OF_NOTHING, "more": 1}).encode(), "unknown key 'more'"),
-        (json.dumps({**INDEX_OF_NOTHING, "members": {"a\nb" * 999: 1}}).encode(), "archive.json: members: a?b"),
+        (json.dumps({**INDEX_OF_NOTHING, "members": {"a\nb" * 999: 1}}).encode(), r"archive.json: members: a\nb"),
     ],
 )  # fmt: skip
 def test_a_list_of_a_later_version_or_of_another_form_is_one_line(tmp_path, content, says):

@@ -167,4 +167,4 @@ def test_docker_is_given_the_limits_that_others_inherit(monkeypatch):
     )  # fmt: skip
     monkeypatch.setattr(Docker, "parent", lambda self: None)
     flags = Docker().conditions(launch)
-    assert flags[4:] == ["--ulimit", "nofile=5:5", "--ulimit", "stack=7:9", "--ulimit", "rss=-1:-1"]
+    assert flags[4:10] == ["--ulimit", "nofile=5:5", "--ulimit", "stack=7:9", "--ulimit", "rss=-1:-1"]

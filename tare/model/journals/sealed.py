@@ -207,7 +207,7 @@ def parse_rows(journal: bytes, path: Path) -> Rows:
                 raise IntegrityError(f"{where}: a second {key}: {SECOND_WRITER}")
             said[key] = parse(Decision, row[key], f"{where}: {key}") if key == DECISION_KEY else row[key]
             if not isinstance(said[key], Decision | str):
-                raise IntegrityError(f"{where} must hold a text, not {row[key]!r}")
+                raise IntegrityError(f"{where} must hold a text, not {repr(row[key])[:80]}")
         found = hashlib.sha256(b"[" + b",".join(lines) + b"]").hexdigest()
         if said.get(SEAL_KEY, found) != found:
             raise IntegrityError(f"{path}: the seal is of other units than those before it")
