@@ -33,17 +33,25 @@ def digest(*folders):
     return found.hexdigest()
 
 
-def remembered(function, *below):
-    """What a function makes of a study, made once for equal files."""
-    known = {}
+# What a table is made of, below the folder and below that of the study's results.
+READ_BY = {
+    "extracted": (("results/campaigns", "results/profiles", "config"), ()),
+    "counted": (("results/campaigns", "results/images", "config"), ()),
+    "judged": (("results/profiles", "results/probe", "config"), ("tables", "machines")),
+}
 
-    def found(measured, *more):
-        own = [measured.results / name for name in below] + [measured.folder, measured.root / "results/images"]
-        own += [measured.root / name for name in ("results/profiles", "results/data", "results/probe", "config")]
-        key = (digest(*own), *more)
+
+def remembered(name):
+    """What a function makes of a study, made once for equal files."""
+    function, known = getattr(tables, name), {}
+    shared, own = READ_BY[name]
+
+    def found(measured):
+        folders = [*(measured.root / one for one in shared), *(measured.results / one for one in own)]
+        key = digest(*folders)
         if key not in known:
             try:
-                known[key] = function(measured, *more)
+                known[key] = function(measured)
             except Exception as error:
                 known[key] = error
         if isinstance(known[key], Exception):
@@ -57,8 +65,8 @@ def remembered(function, *below):
 def once():
     """Tables of equal records are made once."""
     with pytest.MonkeyPatch.context() as patch:
-        for name, below in (("extracted", ()), ("counted", ()), ("judged", ("tables", "machines"))):
-            patch.setattr(tables, name, remembered(getattr(tables, name), *below))
+        for name in READ_BY:
+            patch.setattr(tables, name, remembered(name))
         yield
 
 
