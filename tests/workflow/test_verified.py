@@ -90,3 +90,9 @@ def test_a_study_as_the_documentation_writes_it_holds(written):
 def test_a_study_with_arms_and_another_stack_holds(varied):
     status, said = by_its_own_version(varied)
     assert status == 0, said
+
+
+def test_a_study_of_which_one_environment_was_measured_again_holds(extended):
+    """Its campaigns alone came later: the table of the ledger knows nothing of them."""
+    status, said = by_its_own_version(extended)
+    assert status == 0, said

@@ -57,7 +57,8 @@ def tables(tree: Tree, notes: Notes) -> None:
             continue
         folder = measured.results / "tables"
         for name, table in made.items():
-            _compare(tree, notes, name, folder / f"{name}.csv", table)
+            kept = _asked_for(measured) if name == "ledger" else None
+            _compare(tree, notes, name, folder / f"{name}.csv", table, kept)
         _compare(tree, notes, "metrics", folder / "metrics.parquet", made["metrics"])
         _compare_json(tree, notes, folder / DECISIONS_JSON, made["decisions"])
         for path in sorted(measured.results.glob("environments/*")):
@@ -270,7 +271,29 @@ def compared(several: Sequence[Measured]) -> pd.DataFrame:
 # --- compared
 
 
-def _compare(tree: Tree, notes: Notes, name: str, path: Path, made: pd.DataFrame) -> None:
+def _asked_for(measured: Measured) -> Callable[[pd.DataFrame], pd.DataFrame]:
+    """Rows of the campaigns that the study asks for: others may have been measured since its tables were made."""
+    asked = asked_of(measured)
+    names = {(one.workload, one.name) for one in studies.campaigns(asked)}
+    starts = layout.campaign_name("starts", asked.environments)
+    names |= {(workload, starts) for workload in asked.workloads}
+
+    def kept(table: pd.DataFrame) -> pd.DataFrame:
+        pairs = zip(table["workload"], table["campaign"], strict=True)
+        return table[[pair in names for pair in pairs]].reset_index(drop=True)
+
+    return kept
+
+
+def _compare(
+    tree: Tree,
+    notes: Notes,
+    name: str,
+    path: Path,
+    made: pd.DataFrame,
+    kept: Callable[[pd.DataFrame], pd.DataFrame] | None = None,
+) -> None:
+    """Compare a table with what is made again, or of both the rows that are kept."""
     where = tree.name(path)
     if not path.exists():
         notes.fail(where, "is missing")
@@ -287,7 +310,7 @@ def _compare(tree: Tree, notes: Notes, name: str, path: Path, made: pd.DataFrame
         except TareError as error:
             notes.fail(where, tree.plain(error))
             return
-    wrong, largest = differences(there, ours)
+    wrong, largest = differences(there, ours) if kept is None else differences(kept(there), kept(ours))
     if wrong is None:
         if largest:
             notes.tell(
