@@ -819,6 +819,20 @@ UNDETECTABLE: Mapping[str, str] = {
     ),
 }
 
+# Checks of which no fraud is caught by them alone, each with the reason.
+REDUNDANT: Mapping[str, str] = {
+    "seals": "the ledger lists the same hashes; it finds edits where a study has no ledger",
+    "held": "it needs a hash from elsewhere; the tests hold that it finds a chain that was made anew",
+    "installed": "it tells which programs differ, and finds no fraud",
+    "machines": "it is of several machines; the tests of their table hold that it finds an edit",
+    "figures": "the studies that tests run whole hold that it finds edited pictures and notebooks",
+}
+
+
+def redundant_list() -> str:
+    """The list of docs/frauds.md of checks that no fraud of the table needs."""
+    return "\n".join(f"- `{name}`: {why}." for name, why in REDUNDANT.items())
+
 
 def table() -> str:
     """The table of docs/frauds.md."""
@@ -846,4 +860,4 @@ def open_table() -> str:
 
 if __name__ == "__main__":
     argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter).parse_args()
-    print("\n\n".join([checks_table(), table(), open_table()]))
+    print("\n\n".join([checks_table(), table(), redundant_list(), open_table()]))

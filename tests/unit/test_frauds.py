@@ -13,14 +13,6 @@ from tare.model import tables as model
 
 DRAWN = ("figures",)  # of stand-ins nothing is drawn again: tests/workflow/test_verified.py does
 SLOW = ("figures", "pages")
-# Checks of which no fraud of the catalogue is caught by them alone, each with the reason.
-REDUNDANT = {
-    "seals": "the ledger lists the same hashes; it finds edits where a study has no ledger",
-    "held": "it needs a hash from elsewhere: test_a_chain_that_was_made_anew",
-    "installed": "it tells which programs differ, and finds no fraud",
-    "machines": "of several machines alone: tests/unit/test_side_by_side.py has such a study",
-    "figures": "drawn again in tests/workflow/test_verified.py",
-}
 
 
 def digest(*folders):
@@ -178,9 +170,9 @@ def test_every_check_catches_a_fraud_that_no_other_does(caught):
     if len(caught) < len(PLANTED):
         pytest.skip("it needs the whole catalogue")
     alone = {next(iter(names)) for names in caught.values() if len(names) == 1}
-    lacking = {check.name for check in CHECKS} - alone - set(REDUNDANT)
+    lacking = {check.name for check in CHECKS} - alone - set(frauds.REDUNDANT)
     assert lacking == set(), {name: sorted(names) for name, names in caught.items()}
-    assert set(REDUNDANT) <= {check.name for check in CHECKS}
+    assert set(frauds.REDUNDANT) <= {check.name for check in CHECKS}
 
 
 def test_a_chain_that_was_made_anew_is_caught_where_a_hash_was_left_elsewhere_and_not_otherwise(honest, tmp_path):
@@ -203,6 +195,7 @@ def test_there_are_enough_kinds_of_frauds_and_the_page_has_them():
     assert len(kinds) >= 25
     page = (project_root() / "docs/frauds.md").read_text()
     assert frauds.table() in page and frauds.open_table() in page and frauds.checks_table() in page
+    assert frauds.redundant_list() in page
     assert {one.caught for one in frauds.CATALOGUE} <= {check.name for check in CHECKS}
 
 
