@@ -190,6 +190,16 @@ def test_a_chain_that_was_made_anew_is_caught_where_a_hash_was_left_elsewhere_an
     assert failed(verified(other, *SLOW, held=[own])) == set()
 
 
+def test_an_order_that_was_chosen_with_times_that_fit_it_is_not_found_without_a_word(honest, tmp_path):
+    """As the page says it: `words` finds the same fraud where a word was given."""
+    study = frauds.Study(honest_study.copied(honest, tmp_path), remade, honest_study.listed)
+    before = read_json(study.campaign("starts") / "plan.json")["order_seed"]
+    frauds.choose_order_in_time(study)
+    study.all_remade()
+    assert read_json(study.campaign("starts") / "plan.json")["order_seed"] != before
+    assert failed(verified(study.root, *SLOW)) == set()
+
+
 def test_there_are_enough_kinds_of_frauds_and_the_page_has_them():
     kinds = {one.plant for one in frauds.CATALOGUE}
     assert len(kinds) >= 25
