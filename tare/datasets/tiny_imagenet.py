@@ -66,7 +66,8 @@ class ZipSource:
     def sizes(self) -> Mapping[str, int]:
         """Bytes of every file, by path."""
         members = (info for info in self._archive.infolist() if info.filename.startswith(self._above))
-        return {info.filename[len(self._above) :]: info.file_size for info in members if not info.is_dir()}
+        files = (info for info in members if info.filename and not info.is_dir())  # a damaged one may have no name
+        return {info.filename[len(self._above) :]: info.file_size for info in files}
 
     def read(self, path: str) -> bytes:
         """Content of a file; IntegrityError where it is encrypted, or packed by a method that Python lacks."""

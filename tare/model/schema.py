@@ -246,13 +246,13 @@ def explain(problem: ValidationError, kind: type[BaseModel], value: Any = None) 
     if first["type"] == "missing":
         parent = first["loc"][:-1]
         names = [str(e["loc"][-1]) for e in errors if e["type"] == "missing" and e["loc"][:-1] == parent]
-        return _short(f"{_place(parent, value)}{', '.join(names)} missing")
+        return in_short(f"{_place(parent, value)}{', '.join(names)} missing")
     unknown = first["type"] == "extra_forbidden" or first["loc"][-1:] == ("[key]",)
     place = [part for part in first["loc"] if part != "[key]"][: -1 if unknown else None]
-    return _short(f"{_place(place, value)}{_reason(first, kind)}")
+    return in_short(f"{_place(place, value)}{_reason(first, kind)}")
 
 
-def _short(message: str) -> str:
+def in_short(message: str) -> str:
     """A message in one line; with its begin and its end alone, where what it quotes is long."""
     message = plain(message)
     return message if len(message) <= 2 * SHOWN else f"{message[:SHOWN]} … {message[-SHOWN:]}"

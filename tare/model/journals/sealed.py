@@ -20,7 +20,7 @@ from tare.model.journals.recorded import recorded_machine
 from tare.model.journals.units import counted
 from tare.model.levels import ALLOCATOR, Levels, levels_text
 from tare.model.records.campaigns import Decision, Plan, Sealed, Unit, former_plan
-from tare.model.schema import VERSION, parse, read
+from tare.model.schema import VERSION, in_short, parse, read
 from tare.model.studies import arms
 from tare.model.studies.layout import ROUNDS, STEPS, CampaignName, question_of, read_name
 
@@ -207,7 +207,7 @@ def parse_rows(journal: bytes, path: Path) -> Rows:
                 raise IntegrityError(f"{where}: a second {key}: {SECOND_WRITER}")
             said[key] = parse(Decision, row[key], f"{where}: {key}") if key == DECISION_KEY else row[key]
             if not isinstance(said[key], Decision | str):
-                raise IntegrityError(f"{where} must hold a text, not {repr(row[key])[:80]}")
+                raise IntegrityError(f"{where} must hold a text, not {_shown(row[key])}")
         found = hashlib.sha256(b"[" + b",".join(lines) + b"]").hexdigest()
         if said.get(SEAL_KEY, found) != found:
             raise IntegrityError(f"{path}: the seal is of other units than those before it")
@@ -219,7 +219,12 @@ def _refuse_disorder(number: Any, wanted: int, where: str) -> None:
         return
     if isinstance(number, int) and 0 <= number < wanted:
         raise IntegrityError(f"{where}: unit {number} stands twice: {SECOND_WRITER}")
-    raise IntegrityError(f"{where}: unit {number!r} stands where unit {wanted} belongs")
+    raise IntegrityError(f"{where}: unit {_shown(number)} stands where unit {wanted} belongs")
+
+
+def _shown(value: Any) -> str:
+    """A value in a message; of one that holds others, which may be deep, its type."""
+    return in_short(repr(value)) if isinstance(value, str | int | float | None) else type(value).__name__
 
 
 def _only_key(row: dict[str, Any], where: str) -> str:
@@ -227,6 +232,6 @@ def _only_key(row: dict[str, Any], where: str) -> str:
     if len(row) != 1 or next(iter(row)) not in known:
         raise IntegrityError(
             f"{where} is neither a unit nor {', '.join(known[:-1])} or {known[-1]} (it has "
-            f"{', '.join(sorted(row)) or 'nothing'})"
+            f"{in_short(', '.join(sorted(row))) or 'nothing'})"
         )
     return next(iter(row))

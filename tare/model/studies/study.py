@@ -34,7 +34,7 @@ from tare.model.registry import (
     scenario_names,
     whole_options,
 )
-from tare.model.schema import Distinct, Record, matching, parse, parse_yaml, read_yaml
+from tare.model.schema import Distinct, Record, in_short, matching, parse, parse_yaml, read_yaml
 from tare.model.studies import arms, own_jobs
 from tare.model.studies.layout import DEFAULT_STUDY, campaign_name
 from tare.model.studies.machines import Machines
@@ -683,7 +683,7 @@ def checked_from(sources: Sources, config: Mapping[str, Any] | None = None) -> S
     try:
         return check(config)
     except UserError as error:
-        raise UserError(_placed(str(error), sources)) from None
+        raise UserError(in_short(_placed(str(error), sources))) from None
 
 
 def _placed(message: str, sources: Sources) -> str:
