@@ -105,6 +105,7 @@ def test_a_step_that_depends_on_values_is_told_as_such():
 
 def test_the_work_of_a_profiled_launch_is_what_it_counted(tmp_path):
     content = builders.profile_record("s", "mnist_cnn", "host", tmp_path, random.Random(1))
+    del content["schema"]  # of its file
     found = work.of_profile(parse(ProfileRecord, content, "profile"))
     assert found.all_calls == sum(row[0] for row in builders.OPERATORS.values())
     assert found.all_bytes == sum(row[3] for row in builders.OPERATORS.values())
@@ -209,6 +210,32 @@ def test_quantiles_of_groups_weigh_each_group_alike():
     assert conformal.grouped_quantile(nine, 0.1) == 8 and conformal.grouped_quantile(nine[:8], 0.1) == math.inf
 
 
+def test_an_interval_rests_on_what_models_without_each_group_predict():
+    left_out = [
+        conformal.LeftOut(predicted=at, residuals=np.array([-missed])) for at, missed in ((1, 0.5), (3, 0.1))
+    ]
+    found = conformal.jackknife_plus(2.0, left_out, 0.5)
+    assert (found.low, found.mean, found.high, found.n) == (0.5, 2.0, 3.1, 2)
+    assert conformal.jackknife_plus(9.0, left_out, 0.5).high == 9  # what is predicted lies within
+
+
+def test_errors_of_a_workload_are_those_of_a_model_that_never_saw_it():
+    rows = observed(3)
+
+    class Seen:
+        def __init__(self, given):
+            self.workloads = {row.workload for row in given}
+
+        def predict(self, wanted):
+            return np.array([1.0 if case.workload in self.workloads else 2.0 for case in wanted])
+
+    trained = predictor.train(Seen, rows)
+    assert [sorted(model.workloads) for model, _ in trained.left_out] == [["w1", "w2"], ["w0", "w2"], ["w0", "w1"]]
+    seconds = np.log([row.seconds for row in rows if row.workload == "w1"])
+    assert trained.left_out[1][1] == pytest.approx(seconds - math.log(2))
+    assert trained.model.workloads == {"w0", "w1", "w2"}
+
+
 @pytest.mark.parametrize("level", [0.1, 0.2])
 def test_intervals_hold_values_of_a_new_group_as_often_as_they_say(level):
     """Effects of groups and noise that grows with them; the model is the mean of groups' means."""
@@ -263,6 +290,7 @@ def test_with_few_workloads_intervals_have_no_ends_and_one_is_refused():
         ({"target": TARGET.replace(processor="Q")}, "its processor is Q, trained on was P: measure training steps"),
         ({"stack": "other"}, "its stack is other, trained on was s: measure"),
         ({"batch": 1000}, "its batch, 1000, lies more than 2 times beyond 16 to 128: measure"),
+        ({"batch": 7}, "its batch, 7, lies more than 2 times beyond 16 to 128: measure"),
         ({"target": TARGET.replace(threads=8)}, "its threads, 8, lies more than 2 times beyond 2 to 2"),
         ({"work": work.Work(families={LOOKUP: {"calls": 90, "flops": 10**9, "bytes": 10**8}})},
          "100% of its step is embedding, 0% at most was trained on: measure training steps of a workload"),
