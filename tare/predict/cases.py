@@ -2,7 +2,7 @@
 
 A roof is looked up at the size of the mean call of a family: bandwidth at its bytes, products at the side of the
 square matrices whose product has its FLOPs. Between measured sizes logarithms are interpolated; beyond them the
-last counts.
+last counts. Where operators of a family were timed alone, their rates are its roof in the place of the ceilings'.
 """
 
 from __future__ import annotations
@@ -16,13 +16,16 @@ from pydantic import AfterValidator, Field, model_validator
 
 from tare.analysis.capacity import ceilings
 from tare.core.errors import UnavailableError
+from tare.model.records.launches import Count, OperatorRate
 from tare.model.records.measured import CeilingsRecord, Device
 from tare.model.schema import Count as AtLeastOne
 from tare.model.schema import Positive, Record
 from tare.predict.work import Work
+from tare.worker.families import CONVOLUTION, PRODUCT
 
 STREAM = "triad"  # the kernel whose bandwidth is the roof: it reads two arrays and writes one, as operators do
 PRECISION = "float32"
+COMPUTES = (CONVOLUTION, PRODUCT)  # families whose work is told by FLOPs, not by bytes
 
 
 class Rate(Record):
@@ -48,6 +51,8 @@ class Target(Record):
     threads: AtLeastOne
     bandwidths: Rates
     products: Mapping[str, Rates]  # by precision
+    # By family, of operators that were timed alone in PRECISION: FLOP/s of COMPUTES, bytes/s of the others.
+    operators: Mapping[str, Rates] = Field(default_factory=dict)
 
     def bytes_per_s(self, working_set: float) -> float:
         """Bandwidth of a working set of so many bytes."""
@@ -80,8 +85,13 @@ class Case(Record):
         found = {}
         for family, row in self.work.families.items():
             calls, flops = max(1, row.calls), self.work.flops(family)
+            alone = self.target.operators.get(family) if self.precision == PRECISION else None
+            if alone is not None:
+                does, size = size_of(family, row)
+                found[family] = does / _at(alone, size) if does else 0.0
+                continue
             moving = row.bytes / self.target.bytes_per_s(row.bytes / calls) if row.bytes else 0.0
-            size = (flops / calls / 2) ** (1 / 3)
+            size = side_of(flops / calls)
             computing = flops / self.target.flop_per_s(self.precision, size) if flops else 0.0
             found[family] = max(moving, computing)
         return found
@@ -119,10 +129,38 @@ def target_of(record: CeilingsRecord) -> Target:
             {row.working_set_bytes: row.bytes_per_s for row in found.bandwidth if row.kernel == STREAM}
         ),
         products={precision: _rates(own) for precision, own in products.items()},
+        operators=_alone(found.operators),
     )
 
 
-def _rates(by_size: Mapping[int, float]) -> tuple[Rate, ...]:
+def side_of(flops: float) -> float:
+    """Rows of the square matrices whose product has so many FLOPs."""
+    return float((flops / 2) ** (1 / 3))
+
+
+def size_of(family: str, count: Count) -> tuple[float, float]:
+    """What calls of a family do together, FLOPs or bytes, and the size at which their rate is looked up."""
+    calls = max(1, count.calls)
+    if family in COMPUTES:
+        return count.flops, side_of(count.flops / calls)
+    return count.bytes, count.bytes / calls
+
+
+def _alone(rows: Sequence[OperatorRate]) -> dict[str, Rates]:
+    """Rates of each family by size: of its operators at one scale together."""
+    sums: dict[tuple[str, int], list[OperatorRate]] = {}
+    for row in rows:
+        sums.setdefault((row.family, row.scale), []).append(row)
+    found: dict[str, dict[float, float]] = {}
+    for (family, _), own in sums.items():
+        count = Count(**{name: sum(getattr(row, name) for row in own) for name in ("calls", "flops", "bytes")})
+        does, size = size_of(family, count)
+        if does:
+            found.setdefault(family, {})[size] = does / sum(row.seconds for row in own)
+    return {family: _rates(by_size) for family, by_size in found.items()}
+
+
+def _rates(by_size: Mapping[int, float] | Mapping[float, float]) -> tuple[Rate, ...]:
     return tuple(Rate(size=float(size), per_s=rate) for size, rate in by_size.items())
 
 

@@ -5,13 +5,14 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import combinations
 
 import numpy as np
 
 from tare.core.errors import UnavailableError
 from tare.predict.cases import Case, Observation
 from tare.predict.models import Fit, Model
-from tare.stats.conformal import LeftOut, fewest_groups, jackknife_plus
+from tare.stats.conformal import LeftOut, fewest_groups, grouped_quantile, jackknife_plus
 
 BEYOND = 2.0  # how many times the largest trained on, or a part of the smallest, a property may be
 LITTLE = 0.1  # of a step's roofs: the share that a family may have which was hardly trained on
@@ -35,6 +36,13 @@ def _sizes(case: Case) -> dict[str, float]:
         "bytes of a step": case.work.all_bytes,
         "operator calls of a step": case.work.all_calls,
     }
+
+
+def _differ(one: Case, other: Case) -> frozenset[str]:
+    """In what two steps of a job are different."""
+    told = [(row.environment, row.stack, row.batch, row.target.threads) for row in (one, other)]
+    names = ("environment", "stack", "batch", "threads")
+    return frozenset(name for name, a, b in zip(names, *told, strict=True) if a != b)
 
 
 def _kinds(case: Case) -> dict[str, str]:
@@ -104,6 +112,7 @@ class Predictor:
 
     model: Model
     left_out: Sequence[tuple[Model, np.ndarray]]
+    left_out_rows: Sequence[Sequence[Observation]]  # of each
     range: Range
     alpha: float
 
@@ -124,6 +133,30 @@ class Predictor:
         others = [np.log(model.predict(cases)) for model, _ in self.left_out]
         return [self._told(float(mean), [other[at] for other in others]) for at, mean in enumerate(means)]
 
+    @property
+    def median_error(self) -> float:
+        """Of the steps of workloads that were left out: the median of workloads' median absolute errors."""
+        return float(np.median([np.median(np.abs(np.expm1(-errors))) for _, errors in self.left_out]))
+
+    def ratio_margin(self, one: Case, other: Case) -> float | None:
+        """How far the log-ratio of two steps of a job may be from what is predicted, at level 1 - alpha.
+
+        By pairs of rows of each workload that was left out which differ in what these two do. None where too few
+        workloads have such a pair. Of several batches, pairs may be of several sizes of images too.
+        """
+        wanted = _differ(one, other)
+        groups = []
+        for rows, (_, errors) in zip(self.left_out_rows, self.left_out, strict=True):
+            missed = [
+                abs(float(errors[i] - errors[j]))
+                for i, j in combinations(range(len(rows)), 2)
+                if _differ(rows[i], rows[j]) == wanted and ("batch" in wanted or rows[i].work == rows[j].work)
+            ]
+            if missed:
+                groups.append(np.array(missed))
+        margin = grouped_quantile(groups, self.alpha) if groups else math.inf
+        return margin if math.isfinite(margin) else None
+
     def _told(self, mean: float, others: Sequence[float]) -> Prediction:
         groups = [
             LeftOut(predicted=other, residuals=errors)
@@ -143,9 +176,16 @@ def train(fit: Fit, rows: Sequence[Observation], *, alpha: float = 0.1, beyond: 
     if len(workloads) < 2:
         told = ", ".join(workloads) or "none"
         raise UnavailableError(f"a model needs two workloads to be trained on, there is {told}", "measure another")
-    left_out = []
+    left_out, left_out_rows = [], []
     for workload in workloads:
         own = [row for row in rows if row.workload == workload]
+        left_out_rows.append(own)
         model = fit([row for row in rows if row.workload != workload])
         left_out.append((model, np.log([row.seconds for row in own]) - np.log(model.predict(own))))
-    return Predictor(model=fit(rows), left_out=left_out, range=Range.of(rows, beyond), alpha=alpha)
+    return Predictor(
+        model=fit(rows),
+        left_out=left_out,
+        left_out_rows=left_out_rows,
+        range=Range.of(rows, beyond),
+        alpha=alpha,
+    )
