@@ -136,20 +136,27 @@ def run_optimise(arguments: argparse.Namespace) -> None:
 
 def _work_of(arguments: argparse.Namespace, request: Request, trained: Trained) -> Callable[[int], Work]:
     """What a step of the request's job does: as a cell counted it, else as a launch on the host does."""
+    from tare.core.errors import UnavailableError
     from tare.experiments.grid import count_job
     from tare.predict.rows import job_of
     from tare.predict.work import of_counts
 
-    counted: dict[int, Work] = {}
+    counted: dict[int, Work | UnavailableError] = {}
 
     def work(batch: int) -> Work:
         known = trained.work.get(job_of(request.workload, request.options, batch))
         if known is not None:
             return known
         if batch not in counted:
-            counts = count_job(arguments.study, arguments.images, request.workload, request.options, batch)
-            counted[batch] = of_counts(counts)
-        return counted[batch]
+            try:
+                counts = count_job(arguments.study, arguments.images, request.workload, request.options, batch)
+                counted[batch] = of_counts(counts)
+            except UnavailableError as error:  # of which the other candidates are to hear too
+                counted[batch] = error
+        found = counted[batch]
+        if isinstance(found, UnavailableError):
+            raise found
+        return found
 
     return work
 

@@ -101,7 +101,7 @@ def candidates(request: Request, target: TargetRecord) -> list[Candidate]:
         request.batches,
         itertools.product(*levels),
     )
-    return [
+    found = [
         Candidate(
             env=env,
             stack=stack,
@@ -111,6 +111,7 @@ def candidates(request: Request, target: TargetRecord) -> list[Candidate]:
         )
         for env, stack, threads, batch, settings in every
     ]
+    return list(dict.fromkeys(found))
 
 
 def choose(

@@ -1,4 +1,4 @@
-"""Cells of the grid, really launched: steps that are timed unwatched, and counts that a step of shapes alone gives."""
+"""Cells of the grid, really launched: steps that nothing watches, and counts from shapes alone."""
 
 import statistics
 
@@ -22,7 +22,7 @@ OWN = grid.Cell(
 
 @pytest.fixture
 def measured(study, forms, tmp_path, monkeypatch):
-    """Measures a cell, its image and environment taken from the other tests; returns its record as it was written."""
+    """Measures a cell with the images of the other tests; returns its record as it was written."""
     monkeypatch.setattr(grid, "STEADY_S", 0.3)
 
     def measure(cell):

@@ -27,7 +27,7 @@ from tare.model.studies.study import load_checked
 from tare.predict import cases, choose, elapsed, models, requests, rows
 from tare.predict import predictor as prediction
 from tare.predict import targets as described
-from tare.worker import operators, plain, repeated
+from tare.worker import frameworks, operators, plain, repeated
 from tare.worker.families import CONVOLUTION, ELEMENT_WISE, FAMILIES, PRODUCT
 
 TORCH = imports_of("mnist_cnn")
@@ -103,9 +103,9 @@ def grid_cells(added=None, noise=0.0, batches=(32, 64, 128), seed=1):
                 for env, more in added.items():
                     case = cases.Case(
                         workload="w", environment=env, stack="s", batch=batch, work=work,
-                        target=target_with(threads), environment_step_s=more,
+                        target=target_with(threads), environment_step_s=0.0,
                     )  # fmt: skip
-                    seconds = truth(case) * math.exp(generator.normal(0, noise))
+                    seconds = (truth(case) + more) * math.exp(generator.normal(0, noise))
                     own = work if env == "host" and threads == 2 else None
                     found.append(cell(workload, env, threads, batch, seconds, own, options=options))
     return found
@@ -322,7 +322,7 @@ def test_what_starts_cost_is_read_from_launches():
 
 
 def test_a_target_that_was_interrupted_goes_on_and_parts_of_another_study_are_not_taken(tmp_path, monkeypatch):
-    made = []
+    made, breaks = [], [True]
 
     def ceilings(source, images, out, *, operators):
         made.append(json.loads(source)["conditions"]["threads"])
@@ -330,7 +330,8 @@ def test_a_target_that_was_interrupted_goes_on_and_parts_of_another_study_are_no
 
     def started(study, site, workload):
         made.append(workload)
-        if len(made) == 4:
+        if len(made) == 4 and breaks:
+            breaks.clear()
             raise KeyboardInterrupt
         return StartsPart(costs=costs(site, 0.1, imports=imports_of(workload)), reason=None)
 
@@ -350,10 +351,11 @@ def test_a_target_that_was_interrupted_goes_on_and_parts_of_another_study_are_no
         targets.measure_parts(*arguments)
     before = list(made)
     found = targets.measure_parts(*arguments)
-    assert made[: len(before)] == before and set(made[len(before) :]) <= {"mnist_cnn", "sentiment_rnn"}
+    trained = load_checked("config/smoke.yaml").workloads
+    assert made[: len(before)] == before and set(made[len(before) :]) <= set(trained)
     assert set(found.ceilings) == {1, 2} and found.unavailable == {"vm": "no kvm"}
     assert {(one.env, one.imports) for one in found.costs} == {
-        (env, imports_of(workload)) for env in ("host", "docker") for workload in ("mnist_cnn", "sentiment_rnn")
+        (env, imports_of(workload)) for env in ("host", "docker") for workload in trained
     }
     known = [one for one in found.costs if one.env == "docker"]
     made.clear()
@@ -417,7 +419,7 @@ def test_a_grid_ends_when_its_minutes_are_over_and_says_what_is_left(tmp_path, m
         def __exit__(self, *_):
             return None
 
-    monkeypatch.setattr(grid.time, "monotonic", lambda: clock.now)
+    monkeypatch.setattr(grid, "time", SimpleNamespace(monotonic=lambda: clock.now))
     monkeypatch.setattr(grid.Grid, "measure", measure)
     monkeypatch.setattr(grid, "sites", lambda *_: Sites())
     monkeypatch.setattr(grid, "measuring", lambda *_: Sites())
@@ -438,6 +440,7 @@ def test_cells_depend_on_what_runs_in_them_alone():
 @pytest.mark.parametrize("number", range(1, 9))
 def test_a_further_network_has_as_many_parameters_as_it_says(number):
     torch = pytest.importorskip("torch")
+    frameworks.of({}).import_()
     module = importlib.import_module("workloads.further_networks")
     options = whole_options("further_networks", {"network": number})
     with torch.device("meta"):
@@ -531,9 +534,10 @@ def test_the_fastest_comes_first_and_each_says_what_sets_it_apart():
     found = chosen({}, cells=grid_cells({"host": 0.0, "docker": 2e-4}))
     assert found.model == "roofline" and found.errors["roofline"] < 0.01 < found.errors["linear"]
     names = [(row.candidate.env, row.candidate.threads) for row in found.ranked]
-    assert names == [("host", 2), ("docker", 2), ("host", 1), ("docker", 1)]
+    assert names == [("host", 2), ("host", 1), ("docker", 2), ("docker", 1)]
     assert [row.rank for row in found.ranked] == [1, 2, 3, 4] and not any(row.tied for row in found.ranked)
-    assert found.ranked[1].why.startswith(("start: +0.45", "environment: +0.18"))
+    assert found.ranked[1].why.startswith((PRODUCT, CONVOLUTION)) and "+0." in found.ranked[1].why
+    assert found.ranked[2].why == "start: +0.45 s"
     steps = -(-describe_workload("mnist_cnn")["samples"] // 64)
     assert all(row.steps == steps for row in found.ranked)
     for row in found.ranked:
@@ -699,6 +703,21 @@ def test_a_job_that_no_cell_has_is_counted_by_a_launch(measured, monkeypatch, ca
     monkeypatch.setattr(grid, "count_job", counted)
     assert measured("{workload: mnist_cnn, batch: 96}") == 0
     assert asked == [("mnist_cnn", 96)] and "batch 96" in capsys.readouterr().out
+
+
+def test_a_job_that_cannot_be_counted_is_tried_once_and_told(measured, monkeypatch, capsys):
+    asked = []
+
+    def counted(source, images, workload, options, batch):
+        asked.append(batch)
+        raise UnavailableError(f"a step of {workload} could not be counted: it depends on values")
+
+    monkeypatch.setattr(grid, "count_job", counted)
+    assert measured("{workload: mnist_cnn, batch: [64, 96, 96]}") == 0
+    said = capsys.readouterr().out
+    assert asked == [96] and "batch 96 and 5 more: a step of mnist_cnn could not be counted" in said
+    assert measured("{workload: mnist_cnn, batch: 96}") == 3
+    assert "it depends on values" in capsys.readouterr().err
 
 
 def test_a_target_of_another_processor_is_refused_in_one_line(measured, monkeypatch, capsys):
