@@ -158,7 +158,7 @@ class Grid:
             env=cell.env,
             device=study.found_device,
             workload=cell.workload,
-            network=described["title"],
+            title=described["title"],
             batch=cell.batch,
             options=cell.options,
             threads=cell.threads,

@@ -282,8 +282,8 @@ def ceilings(source: str, folder: Path | None, out: Path, *, operators: bool = F
             repetitions=study.ceilings.repetitions,
             working_sets_kib=sizes.working_sets_kib,
             gemm_sizes=sizes.gemm_sizes,
-            **({"operators": True} if operators else {}),
         )
+        spec = spec.replace(operators=True) if operators else spec
         result = launch(available[HOST], spec, study.conditions.of_launch()).to_json()
     if result["status"] != "ok":
         raise UnavailableError(f"the ceilings could not be measured: {result['reason']}")

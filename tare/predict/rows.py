@@ -75,7 +75,7 @@ def trained_on(cells: Iterable[GridCell], target: TargetRecord) -> Trained:
         else:
             rows.append(
                 Observation(
-                    workload=cell.network,
+                    workload=cell.title,
                     environment=cell.env,
                     stack=cell.stack,
                     batch=cell.batch,
@@ -96,7 +96,7 @@ def trained_on(cells: Iterable[GridCell], target: TargetRecord) -> Trained:
 
 def name_of(cell: GridCell) -> str:
     """A cell as messages name it."""
-    return f"{cell.network}, batch {cell.batch}, {cell.threads} threads, {cell.env}"
+    return f"{cell.title}, batch {cell.batch}, {cell.threads} threads, {cell.env}"
 
 
 def _unfit(cell: GridCell, target: TargetRecord) -> str | None:

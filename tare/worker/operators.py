@@ -143,11 +143,11 @@ def rows(torch: Any, spec: Mapping[str, Any]) -> Tuple[List[Dict[str, Any]], Lis
             row = {"family": family, "operator": name, "scale": scale}
             case = Case(row, 1, make)
             _, reason = try_out(torch, spec["device"], case)
+            own: Dict[str, int] = {}
             if reason is None:
                 found = count_step(torch, One(make()), None)
-                reason = found["reason"]
-                own = (found["families"] or {}).get(family)
-                if reason is None and own is None:
+                own, reason = (found["families"] or {}).get(family) or {}, found["reason"]
+                if reason is None and not own:
                     reason = "its calls belong to {}".format(", ".join(sorted(found["families"])) or "no family")
             if reason is None:
                 row.update({key: own[key] for key in COUNTED})

@@ -45,7 +45,7 @@ def test_a_cell_times_steps_and_watches_nothing(env, measured):
     inside = found.profiled()
     assert len(inside.plain_step_s) >= 3 and min(inside.plain_step_s) > 1e-4
     assert inside.profiled_steps == 0 and inside.samples == () and inside.counts.families is None
-    assert found.network == "SqueezeNet 1.1" and found.seen_inside().facts.framework.threads == 1
+    assert found.title == "SqueezeNet 1.1" and found.seen_inside().facts.framework.threads == 1
     names = [mark.name for mark in found.seen_inside().marks]
     assert names.index("first_step") < names.index("plain_steps")
 

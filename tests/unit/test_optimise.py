@@ -81,7 +81,7 @@ def cell(workload="mnist_cnn", env="host", threads=2, batch=64, seconds=0.01, wo
     given = {
         **{"status": "ok", "reason": None, "inside": inside_of(env, "profile", results=results)},
         **{"machine": "m", "processor": "P", "stack": "torch-2.13", "env": env, "device": "cpu"},
-        **{"workload": workload, "network": describe_workload(workload, options)["title"], "batch": batch},
+        **{"workload": workload, "title": describe_workload(workload, options)["title"], "batch": batch},
         **{"options": options, "threads": threads, "programs_sha256": "0"},
     }
     return parse(GridCell, {**given, **changed}, "cell")

@@ -195,8 +195,8 @@ class GridCell(FileRecord, LaunchRecord):
     stack: str
     env: str
     device: Device
-    workload: str  # `network`: whose title it has; networks of one workload are different ones
-    network: str
+    workload: str
+    title: str  # of the workload at its options: networks of one workload are different ones
     batch: int
     options: Mapping[str, int | float] = Field(default_factory=dict)
     threads: int
