@@ -94,7 +94,8 @@ def count_step(torch: Any, training: Any, batch: Any) -> Dict[str, Any]:
 def count_shapes(
     torch: Any, build: Callable[[], Any], batch: Sequence[Tuple[Sequence[int], Any]]
 ) -> Dict[str, Any]:
-    """As `count_step`, of a job that is built and trained without storage: nothing is computed.
+    """As `count_step`, of a job that is built and trained without storage: nothing is computed. It is the second
+    step that is counted: the first one makes the optimizer's state, and none after it does.
 
     Tensors say that they lie on a CPU, so the framework dispatches as it does there: attention and recurrent layers
     stay one operator, which on the `meta` device they don't. Lists of tensors are taken apart, as in norms of all
@@ -112,8 +113,9 @@ def count_shapes(
     module.to = lambda self, *places, **named: self
     try:
         with FakeTensorMode():
-            training = build()
-            return count_step(torch, training, [torch.zeros(*shape, dtype=dtype) for shape, dtype in batch])
+            training, tensors = build(), [torch.zeros(*shape, dtype=dtype) for shape, dtype in batch]
+            training.step(tensors)
+            return count_step(torch, training, tensors)
     except DataDependentOutputException as error:
         reason = "what the step does depends on values, which shapes do not tell: {}".format(error)
         return {"operators": None, "families": None, "reason": reason}
