@@ -12,7 +12,7 @@ from tare.core.arguments import Parser, status_of
 
 GROUPS = (
     "machine", "images", "runs", "image_costs", "plan", "analysis", "read_log", "report", "reference", "weigh",
-    "archive", "verify", "rerun",
+    "archive", "verify", "rerun", "optimise",
 )  # fmt: skip
 
 

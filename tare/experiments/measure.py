@@ -270,8 +270,8 @@ def _sampled(
     return nvml.Sampler(interval_s, nvml.index_of(next(iter(provenance["gpu"][env]["uuids"]), None)))
 
 
-def ceilings(source: str, folder: Path | None, out: Path) -> None:
-    """Measured roofs of this machine, on the host."""
+def ceilings(source: str, folder: Path | None, out: Path, *, operators: bool = False) -> None:
+    """Measured roofs of this machine, on the host; with `operators` those alone too."""
     study = settled(load_part(CeilingsPart, source))
     with measuring(out), sites(study, None, [HOST], folder, None) as (available, _, provenance):
         sizes = study.ceilings.cuda if study.device == "cuda" else study.ceilings
@@ -283,6 +283,7 @@ def ceilings(source: str, folder: Path | None, out: Path) -> None:
             working_sets_kib=sizes.working_sets_kib,
             gemm_sizes=sizes.gemm_sizes,
         )
+        spec = spec.replace(operators=True) if operators else spec
         result = launch(available[HOST], spec, study.conditions.of_launch()).to_json()
     if result["status"] != "ok":
         raise UnavailableError(f"the ceilings could not be measured: {result['reason']}")

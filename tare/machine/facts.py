@@ -129,6 +129,14 @@ def _caches() -> dict[str, int]:
     return sizes
 
 
+def processor_name(device: str) -> str:
+    """What computes here, as it calls itself: the processor's model, or the first NVIDIA device.
+
+    Raises UnavailableError: nothing says.
+    """
+    return _cpu_model() if device == "cpu" else str(gpus()[0]["name"])
+
+
 def machine_name() -> str:
     """The name of this machine in keys, paths and rows: what TARE_MACHINE says, or one made of its hardware.
 

@@ -47,6 +47,8 @@ KINDS: Mapping[str, tuple[tuple[str, ...], str]] = {
     "ceilings": (("ceilings",), "tare.launch.run"),
     "pipeline": (("pipeline",), "tare.experiments.pipeline"),
     "network": (("network",), "tare.experiments.network"),
+    "grid": (("profile",), "tare.experiments.grid"),
+    "target": (("start", "ceilings"), "tare.experiments.targets"),
 }
 NEIGHBOUR = "neighbour"  # the mode of the job that runs beside a launch
 BESIDE = "tare.experiments.beside"  # the design of whole runs that have one

@@ -252,3 +252,9 @@ def describe_workload(name: str, options: Mapping[str, int | float] = NO_OPTIONS
     whole = whole_options(name, options)
     module = workload(name)
     return dict(module.described(whole) if whole else module.DESCRIPTION)
+
+
+def imports_of(name: str) -> tuple[str, ...]:
+    """The modules that a workload imports, sorted; of those of which one is enough, `a or b`."""
+    modules = describe_workload(name)["imports"]
+    return tuple(sorted(" or ".join(one) if isinstance(one, tuple | list) else one for one in modules))

@@ -86,12 +86,16 @@ class Specification(Job):
     # `working_sets_kib`, `gemm_sizes`: of the ceilings
     working_sets_kib: tuple[int, ...] = ()
     gemm_sizes: tuple[int, ...] = ()
+    operators: bool = False  # whether operators are timed alone, beside them
     devices: str | None = None  # the folder of device files, where it is not /dev
     # `sample_interval_s`, `steady_s`, `counter_steps`, `counter_workloads`: of a profiled launch
     sample_interval_s: float = 0.0
     steady_s: float = 0.0
     counter_steps: int = 0
     counter_workloads: tuple[str, ...] | None = None
+    # `plain`, `counts`: of a profiled launch, whether it has no profiler, and then whether it counts a step
+    plain: bool = False
+    counts: bool = False
     counters: bool = False  # whether a profiler of counters watches it
 
     @model_validator(mode="after")

@@ -20,11 +20,11 @@ what the framework's kernels reach there, less than the hardware does.
 import os
 from typing import Any, Callable, Dict, List, Mapping, Optional, Tuple
 
-from tare.worker import frameworks
+from tare.worker import frameworks, operators
 from tare.worker.frameworks import Framework
-from tare.worker.marks import Marks, now_ns
+from tare.worker.marks import Marks
+from tare.worker.repeated import Case, first_line, repeat_interleaved, try_out
 
-MIN_TIMED_S = 0.02
 MOST_CALL_S = 0.5  # a product that takes longer is skipped, and the record says so
 LEAST_CALL_BYTES = 16 * 1024 * 1024  # moved by one call: then the call itself weighs two in a hundred or less
 LINE = 16  # floats of a cache line
@@ -61,54 +61,6 @@ extern "C" __global__ void triad_passes(float4* out, const float4* left, const f
         }
 }
 """
-
-
-class Case(object):
-    """One kernel at one size: what its row says, what a call does (bytes or FLOPs), and how to make the call."""
-
-    def __init__(self, row: Dict[str, Any], amount: int, make: Callable[[], Callable[[], Any]]) -> None:
-        self.row = row
-        self.amount = amount
-        self.make = make
-        self.loops: Optional[int] = None
-        self.rates: List[float] = []
-
-
-def synchronize(torch: Any, device: str) -> None:
-    """Wait for the device, so that a clock read next means something."""
-    if device == "cuda":
-        torch.cuda.synchronize()
-
-
-def repeat_interleaved(torch: Any, device: str, cases: List[Case], repetitions: int) -> None:
-    """Fill each case's `rates`: a repetition of every case, then the next; each at least MIN_TIMED_S long."""
-    for _ in range(repetitions):
-        for case in cases:
-            operation = case.make()
-            operation()
-            synchronize(torch, device)
-            if case.loops is None:
-                case.loops = enough_loops(torch, device, operation)
-            case.rates.append(case.amount * case.loops / timed(torch, device, operation, case.loops))
-
-
-def enough_loops(torch: Any, device: str, operation: Callable[[], Any]) -> int:
-    """Calls that take MIN_TIMED_S together."""
-    loops = 1
-    while True:
-        elapsed = timed(torch, device, operation, loops)
-        if elapsed >= MIN_TIMED_S:
-            return loops
-        loops = max(loops * 2, int(loops * 1.2 * MIN_TIMED_S / max(elapsed, 1e-9)))
-
-
-def timed(torch: Any, device: str, operation: Callable[[], Any], loops: int) -> float:
-    """Seconds for `loops` calls, device synchronised."""
-    started = now_ns()
-    for _ in range(loops):
-        operation()
-    synchronize(torch, device)
-    return (now_ns() - started) / 1e9
 
 
 def doublings(device: str, pass_bytes: int) -> int:
@@ -198,11 +150,6 @@ def bandwidth_rows(torch: Any, spec: Mapping[str, Any]) -> Tuple[List[Dict[str, 
     return [dict(case.row, bytes_per_s=max(case.rates), all_bytes_per_s=case.rates) for case in cases], skipped
 
 
-def first_line(error: BaseException) -> str:
-    """What an error says first."""
-    return (str(error).strip().splitlines() or [type(error).__name__])[0][:200]
-
-
 def product_case(torch: Any, device: str, precision: str, size: int, kernel: str) -> Case:
     """A product of two size x size matrices, random, as zeros can run faster; `kernel`: `mm`, the framework's for
     plain tensors, or `onednn`, its library for convolutions.
@@ -261,17 +208,6 @@ def too_slow(case: Case, rate: Optional[float]) -> Optional[str]:
     return "one product would take {:.1f} s, over the limit of {} s".format(case.amount / rate, MOST_CALL_S)
 
 
-def try_out(torch: Any, device: str, case: Case) -> Tuple[Optional[float], Optional[str]]:
-    """Rate of one call, and no reason; or None and the reason why this framework can't do it here."""
-    try:
-        operation = case.make()
-        operation()
-        synchronize(torch, device)
-        return case.amount / max(timed(torch, device, operation, 1), 1e-9), None
-    except (RuntimeError, AttributeError, TypeError, ValueError) as error:
-        return None, "torch {}: {}".format(torch.__version__, first_line(error))
-
-
 def measure(spec: Mapping[str, Any], marks: Marks) -> Tuple[Framework, Dict[str, Any]]:
     """All ceilings; returns what the record holds."""
     framework = frameworks.of(spec)
@@ -285,7 +221,11 @@ def measure(spec: Mapping[str, Any], marks: Marks) -> Tuple[Framework, Dict[str,
     with torch.no_grad():
         bandwidth, unread = bandwidth_rows(torch, spec)
         gemm, skipped = gemm_rows(torch, spec)
+    found: Dict[str, Any] = {}
+    if spec.get("operators"):
+        found["operators"], found["skipped_operators"] = operators.rows(torch, spec)
     return framework, {
+        **found,
         "bandwidth": bandwidth,
         "skipped_bandwidth": unread,
         "gemm": gemm,

@@ -12,6 +12,7 @@ from typing import Any, Callable, Dict, Iterable, List, Optional, Sequence, Tupl
 from tare.worker.families import caller_family, computes, family
 
 ENTER, EXIT = "profiler::_record_function_enter", "profiler::_record_function_exit"
+ASKED = "prim::device"  # where a tensor without storage lies is asked for by dispatch
 Row = Dict[str, int]
 COUNTED = ("calls", "flops", "elementwise_flops", "bytes")
 
@@ -66,6 +67,8 @@ def count_step(torch: Any, training: Any, batch: Any) -> Dict[str, Any]:
         ) -> Any:
             result = func(*args, **(kwargs or {}))
             name = func.name().split(".")[0]
+            if name == ASKED:
+                return result
             outputs = tree_flatten(result)[0]
             if not outputs or outputs[0] is None:  # in place, over lists of tensors
                 outputs = tree_flatten(args[:1])[0]
@@ -86,6 +89,38 @@ def count_step(torch: Any, training: Any, batch: Any) -> Dict[str, Any]:
         counts.row(counts.operators, name)["flops"] += int(flops)
         counts.row(counts.families, family(name))["flops"] += int(flops)
     return {"operators": counts.operators, "families": counts.families, "reason": None}
+
+
+def count_shapes(
+    torch: Any, build: Callable[[], Any], batch: Sequence[Tuple[Sequence[int], Any]]
+) -> Dict[str, Any]:
+    """As `count_step`, of a job that is built and trained without storage: nothing is computed. It is the second
+    step that is counted: the first one makes the optimizer's state, and none after it does.
+
+    Tensors say that they lie on a CPU, so the framework dispatches as it does there: attention and recurrent layers
+    stay one operator, which on the `meta` device they don't. Lists of tensors are taken apart, as in norms of all
+    gradients, and workspaces of recurrent layers have no size.
+    `build`: gives the training job, on a CPU. `batch`: shape and type of each of its tensors.
+    """
+    try:
+        from torch._subclasses.fake_tensor import DataDependentOutputException, FakeTensorMode
+    except ImportError as error:
+        reason = "torch {} cannot count from shapes: {}".format(torch.__version__, error)
+        return {"operators": None, "families": None, "reason": reason}
+
+    module = torch.nn.Module
+    moves = module.to  # which such parameters do not survive, and which has nothing to move
+    module.to = lambda self, *places, **named: self
+    try:
+        with FakeTensorMode():
+            training, tensors = build(), [torch.zeros(*shape, dtype=dtype) for shape, dtype in batch]
+            training.step(tensors)
+            return count_step(torch, training, tensors)
+    except DataDependentOutputException as error:
+        reason = "what the step does depends on values, which shapes do not tell: {}".format(error)
+        return {"operators": None, "families": None, "reason": reason}
+    finally:
+        module.to = moves
 
 
 def further_formulas(torch: Any) -> Dict[Any, Callable[..., int]]:

@@ -11,6 +11,7 @@ from typing import Any, Dict, Iterable, List, Mapping, Sequence, Tuple
 from tare.worker import elf, instruments
 from tare.worker.frameworks import Framework
 from tare.worker.marks import Marks, now_ns
+from tare.worker.plain import plain_run
 from tare.worker.sampling import Sampler
 from tare.worker.train import build, epoch, first_batches, import_workload, steady_steps
 
@@ -66,7 +67,9 @@ def train_for(framework: Framework, training: Any, batches: Sequence[Any], stead
 
 
 def profiled_run(spec: Mapping[str, Any], marks: Marks) -> Tuple[Framework, Dict[str, Any]]:
-    """The whole profiled launch; returns what the record holds."""
+    """The whole profiled launch; returns what the record holds. `plain`: without a profiler (tare.worker.plain)."""
+    if spec.get("plain"):
+        return plain_run(spec, marks)
     sampler = Sampler(spec["sample_interval_s"]).start()
     framework, workload = import_workload(spec, marks, spec["threads"])
     watcher = instruments.of(framework)

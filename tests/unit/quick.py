@@ -55,6 +55,8 @@ LEFT_OUT = {
     "test_notebooks.py::test_the_": PAGES,
     "test_odd_machines.py::": CONDITIONS,
     "test_own_jobs.py::test_pages_of_networks": PAGES,
+    "test_predict.py::test_shapes_alone": FRAMEWORK,
+    "test_predict.py::test_a_step_that_depends": FRAMEWORK,
     "test_process.py::test_what_must_not_be_cut_short": PROCESSES,
     "test_proof.py::": SIMULATION,
     "test_replicates.py::test_a_parent_that_trained_with_pytorch": FRAMEWORK,

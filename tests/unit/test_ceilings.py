@@ -13,6 +13,7 @@ from tare.core.errors import UnavailableError
 from tare.model.records.measured import CeilingsRecord
 from tare.model.schema import parse
 from tare.worker import ceilings as inside
+from tare.worker import repeated
 
 CACHES = {"L1d": 48 << 10, "L1i": 32 << 10, "L2": 1 << 20, "L3": 32 << 20}
 SPEC = {
@@ -118,7 +119,7 @@ def test_a_large_pass_is_a_call_of_its_own_and_a_device_never_overlaps(torch):
 
 
 def test_every_case_keeps_all_its_repetitions(torch, monkeypatch):
-    monkeypatch.setattr(inside, "MIN_TIMED_S", 1e-4)
+    monkeypatch.setattr(repeated, "MIN_TIMED_S", 1e-4)
     bandwidth, _ = inside.bandwidth_rows(torch, SPEC)
     assert [row["kernel"] for row in bandwidth] == ["copy", "triad"]
     products, _ = inside.gemm_rows(torch, {**SPEC, "gemm_sizes": [32]})
@@ -128,7 +129,7 @@ def test_every_case_keeps_all_its_repetitions(torch, monkeypatch):
 
 
 def test_a_product_that_takes_too_long_is_left_out_with_its_reason(torch, monkeypatch):
-    monkeypatch.setattr(inside, "MIN_TIMED_S", 1e-4)
+    monkeypatch.setattr(repeated, "MIN_TIMED_S", 1e-4)
     monkeypatch.setattr(inside, "MOST_CALL_S", 1e-12)
     rows, skipped = inside.gemm_rows(torch, SPEC)
     assert {row["size"] for row in rows} == {32} and {row["size"] for row in skipped} == {64}

@@ -217,6 +217,19 @@ def test_a_profile_has_steps_and_reasons(launches):
     assert not any("torch" in row["path"] for row in results["mapped"])
 
 
+def test_a_plain_profile_times_steps_and_watches_nothing(launches):
+    record = launches.run(mode="profile", plain=True, counts=True, warmup_steps=1, steady_s=0.05)
+    results = record["results"]
+    assert record["status"] == "ok" and len(results["plain_step_s"]) >= 3 and results["samples"] == []
+    assert results["counts"]["reason"] == "tare/worker/instruments has none for numpy"
+    names = [mark["name"] for mark in record["marks"]]
+    assert names == [
+        *("entry", "imports", "data", "model", "first_step_start", "first_step", "plain_steps", "last")
+    ]
+    counted = launches.run(mode="profile", plain=True, counts=False, warmup_steps=1, steady_s=0.0)
+    assert counted["results"]["plain_step_s"] == [] and counted["results"]["counts"]["reason"] == "not asked for"
+
+
 def test_causes_are_files_and_reasons(launches):
     listed = launches.run(mode="causes")["results"]["listed"]
     assert listed["modules"] and not any("torch" in path for path in listed["modules"])

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Sequence
 
 from tare.model.records.campaigns import Others, Plan, Unit
 from tare.model.records.launches import WORKER, Instance, LaunchRecord, Replicate, TrainResults
+from tare.model.records.measured import StartCosts
 from tare.model.registry import HOST
 from tare.model.roles import CONTROL, read_role
 
@@ -155,6 +156,24 @@ def start_s(launch: LaunchRecord) -> float | None:
     if not launch.ok or launch.program != WORKER:
         return None
     return (mark_ns(launch, "imports") - launched_ns(launch)[0]) / 1e9
+
+
+def costs_of(
+    launches: Sequence[LaunchRecord], env: str, stack: str, imports: tuple[str, ...], source: str
+) -> StartCosts:
+    """What launches that succeeded took until their imports were done, and after their last line."""
+    entries = [mark_ns(one, "entry") for one in launches]
+    return StartCosts(
+        env=env,
+        stack=stack,
+        imports=imports,
+        start_s=tuple((entry - launched_ns(one)[0]) / 1e9 for entry, one in zip(entries, launches, strict=True)),
+        imports_s=tuple(
+            (mark_ns(one, "imports") - entry) / 1e9 for entry, one in zip(entries, launches, strict=True)
+        ),
+        exit_s=tuple((launched_ns(one)[1] - mark_ns(one, "last")) / 1e9 for one in launches),
+        source=source,
+    )
 
 
 def replicates_at(launch: LaunchRecord, level: str) -> list[Replicate]:

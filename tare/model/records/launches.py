@@ -393,14 +393,39 @@ class SkippedProduct(Record):
     reason: str
 
 
+class OperatorRate(Record):
+    """A call of one operator at one size: what it does, as a step's work is counted, and its seconds."""
+
+    family: str
+    operator: str
+    scale: int  # how many times the smallest size
+    calls: int
+    flops: int
+    elementwise_flops: int
+    bytes: int
+    seconds: Annotated[float, Field(gt=0)]  # of the fastest repetition
+    all_seconds: tuple[float, ...]
+
+
+class SkippedOperator(Record):
+    """An operator that was left out."""
+
+    family: str
+    operator: str
+    scale: int
+    reason: str
+
+
 class CeilingsResults(Record):
-    """Measured roofs of a device."""
+    """Measured roofs of a device, and its operators alone where they were asked for."""
 
     threads: int = 1
     bandwidth: tuple[Bandwidth, ...]
     gemm: tuple[Product, ...]
     skipped: tuple[SkippedProduct, ...] = ()
     skipped_bandwidth: tuple[SkippedBandwidth, ...] = ()
+    operators: tuple[OperatorRate, ...] = ()
+    skipped_operators: tuple[SkippedOperator, ...] = ()
 
 
 class PipelinePass(Record):

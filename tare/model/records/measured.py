@@ -181,6 +181,53 @@ class NetworkRecord(OnMachine):
     provenance: Mapping[str, Any] = Field(default_factory=dict)
 
 
+class GridCell(FileRecord, LaunchRecord):
+    """A launch that timed steps and watched nothing: one job, with so many threads, in one environment.
+
+    results/grid/<machine>/<stack>/<cell>.json
+    """
+
+    VERSION: ClassVar[int] = 1
+    REMAKE: ClassVar[str] = "delete it and run `tare grid` again"
+
+    machine: MachineName
+    processor: str
+    stack: str
+    env: str
+    device: Device
+    workload: str
+    title: str  # of the workload at its options: networks of one workload are different ones
+    batch: int
+    options: Mapping[str, int | float] = Field(default_factory=dict)
+    threads: int
+    programs_sha256: str  # of all that it depends on
+
+    def profiled(self) -> ProfileResults:
+        """What was measured inside."""
+        return self.seen_inside().results_as(ProfileResults)
+
+
+class StartCosts(Record):
+    """What launches of an environment took until their imports were done, and to end after their last line."""
+
+    env: str
+    stack: str
+    imports: tuple[str, ...]  # modules that a workload imports
+    start_s: tuple[float, ...]  # of each launch, from the runtime's call to the program's first line
+    imports_s: tuple[float, ...]
+    exit_s: tuple[float, ...]
+    source: str  # the campaign, or `tare target`
+
+
+class StartsPart(FileRecord):
+    """A part of a target that is not whole yet: starts of one environment."""
+
+    VERSION: ClassVar[int] = 1
+
+    costs: StartCosts | None
+    reason: str | None  # why there are none
+
+
 class Deviation(Record):
     """A standard deviation of the log of a step, with its interval at 95%."""
 

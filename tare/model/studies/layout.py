@@ -260,6 +260,16 @@ def benchmark_record(machine: str, name: str) -> Path:
     return Path(RESULTS, "benchmarks", machine, f"{name}.json")
 
 
+def target_record(processor: str) -> Path:
+    """What was measured of a processor for predictions, by the name that `slug_of` gives it."""
+    return Path(RESULTS, "targets", f"{processor}.json")
+
+
+def grid_folder(machine: str, stack: str) -> Path:
+    """Folder of the steps that were timed on a machine for predictions, a record for each job."""
+    return Path(RESULTS, "grid", machine, stack)
+
+
 def data_record(name: str) -> Path:
     """Record of a data set, by its name and what a study chose of it."""
     return DATA / f"{name}.json"

@@ -1,0 +1,214 @@
+"""`tare target`, `tare grid`, `tare optimise`: what a job would take here, and where and how it is best run."""
+
+from __future__ import annotations
+
+import argparse
+import json
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from tare.predict.choose import Choice
+    from tare.predict.requests import Request
+    from tare.predict.rows import Trained
+    from tare.predict.targets import TargetRecord
+    from tare.predict.work import Work
+
+
+def add(subparsers: Any) -> None:
+    """Add this group's commands."""
+    common = argparse.ArgumentParser(add_help=False)
+    common.add_argument("--study", default="config/config.yaml", help="whose stack, seed, conditions are taken")
+    common.add_argument("--images", type=Path, help="folder of image records (default results/images/<stack>)")
+    common.add_argument("--environments", nargs="+", help="default: those of the study")
+
+    target = subparsers.add_parser(
+        "target", parents=[common], help="describe this machine for predictions, by measuring"
+    )
+    target.add_argument("--out", type=Path, help="the file (default results/targets/<processor>.json)")
+    target.set_defaults(run=run_target)
+
+    grid = subparsers.add_parser(
+        "grid", parents=[common], help="time steps of many small jobs, to train predictions on"
+    )
+    grid.add_argument("--minutes", type=float, help="cells begin for so long; the next run goes on (default: all)")
+    grid.add_argument("--workloads", nargs="+", default=[], help="only these (default: all of the grid)")
+    grid.add_argument("--out", type=Path, help="the folder (default results/grid/<machine>/<stack>)")
+    grid.set_defaults(run=run_grid)
+
+    optimise = subparsers.add_parser(
+        "optimise", parents=[common], help="where and how a job would run fastest here, predicted, with reasons"
+    )
+    optimise.add_argument("request", type=Path, help="a request in YAML, or one in MODAK's form")
+    optimise.add_argument("--target", type=Path, help="a target's file (default: this processor's)")
+    optimise.add_argument("--grid", type=Path, help="folder of timed steps (default: of the target's machine)")
+    optimise.add_argument("--workload", help="which it is, where the request does not say")
+    optimise.add_argument("--json", action="store_true", help="print the answer as JSON")
+    optimise.set_defaults(run=run_optimise)
+
+
+def run_target(arguments: argparse.Namespace) -> None:
+    """Measure what is missing, then write the file whole."""
+    import os
+    import shutil
+    import time
+
+    from tare.core.progress import duration, say
+    from tare.experiments.targets import measure_parts
+    from tare.machine import facts
+    from tare.machine.fitting import settled
+    from tare.model.studies.layout import target_record
+    from tare.model.studies.study import load_checked
+    from tare.predict.targets import composed, costs_of_campaigns, name_of, refuse_other
+
+    study, began = settled(load_checked(arguments.study)), time.monotonic()
+    processor = facts.processor_name(study.found_device)
+    out = arguments.out or target_record(name_of(processor))
+    refuse_other(out, processor)
+    parts = out.with_name(f"{out.name}.parts")
+    found = measure_parts(
+        arguments.study,
+        arguments.images,
+        arguments.environments or study.environments,
+        parts,
+        known=costs_of_campaigns(facts.machine_name(), study.stack),
+    )
+    record = composed(
+        found.ceilings,
+        found.costs,
+        unavailable=found.unavailable,
+        stack=study.stack,
+        cpus=len(os.sched_getaffinity(0)),
+        memory_bytes=facts.record().memory_bytes,
+        at=time.strftime("%Y-%m-%dT%H:%M:%S%z"),
+        seconds=time.monotonic() - began,
+    )
+    record.write(out)
+    shutil.rmtree(parts)
+    threads = " and ".join(map(str, record.threads))
+    say(f"{record.processor} with {threads} threads, after {duration(record.seconds)}: {out}")
+    for env, reason in record.unavailable.items():
+        say(f"{env} is not part of it: {reason}")
+
+
+def run_grid(arguments: argparse.Namespace) -> None:
+    """Measure cells of the grid."""
+    from tare.experiments.grid import measure_grid
+    from tare.model.studies.study import load_checked
+
+    measure_grid(
+        arguments.study,
+        arguments.images,
+        arguments.environments or load_checked(arguments.study).environments,
+        minutes=arguments.minutes,
+        only=arguments.workloads,
+        out=arguments.out,
+    )
+
+
+def run_optimise(arguments: argparse.Namespace) -> None:
+    """Predict, rank, tell."""
+    from tare.core.progress import say
+    from tare.machine import facts
+    from tare.machine.fitting import fitting_device
+    from tare.model.studies.layout import grid_folder, target_record
+    from tare.model.studies.study import load_checked
+    from tare.predict.choose import choose
+    from tare.predict.requests import read_request
+    from tare.predict.rows import read_cells, trained_on
+    from tare.predict.targets import name_of, read_target
+
+    request, notes = read_request(arguments.request, arguments.workload)
+    study = load_checked(arguments.study)
+    device = fitting_device(study.stack)[0] if study.device == "auto" else study.device
+    processor = facts.processor_name(device)
+    target = read_target(arguments.target or target_record(name_of(processor)), processor)
+    trained = trained_on(read_cells(arguments.grid or grid_folder(target.machine, target.stack)), target)
+    choice = choose(request, target, trained, _work_of(arguments, request, trained))
+    if arguments.json:
+        print(json.dumps(_as_json(choice, notes, trained), indent=1))
+        return
+    for line in lines_of(request, target, trained, choice, notes):
+        say(line)
+
+
+def _work_of(arguments: argparse.Namespace, request: Request, trained: Trained) -> Callable[[int], Work]:
+    """What a step of the request's job does: as a cell counted it, else as a launch on the host does."""
+    from tare.core.errors import UnavailableError
+    from tare.experiments.grid import count_job
+    from tare.predict.rows import job_of
+    from tare.predict.work import of_counts
+
+    counted: dict[int, Work | UnavailableError] = {}
+
+    def work(batch: int) -> Work:
+        known = trained.work.get(job_of(request.workload, request.options, batch))
+        if known is not None:
+            return known
+        if batch not in counted:
+            try:
+                counts = count_job(arguments.study, arguments.images, request.workload, request.options, batch)
+                counted[batch] = of_counts(counts)
+            except UnavailableError as error:  # of which the other candidates are to hear too
+                counted[batch] = error
+        found = counted[batch]
+        if isinstance(found, UnavailableError):
+            raise found
+        return found
+
+    return work
+
+
+def lines_of(
+    request: Request, target: TargetRecord, trained: Trained, choice: Choice, notes: list[str]
+) -> list[str]:
+    """The answer as people read it."""
+    from tare.core.progress import duration
+
+    best = choice.ranked[0]
+    lines = [f"passed over: {note}" for note in notes]
+    lines.append(f"{request.workload} on {target.processor} ({target.machine}), {best.steps} steps:")
+    for row in choice.ranked:
+        told = "no interval"
+        if row.elapsed.low is not None and row.elapsed.high is not None:
+            told = f"90%: {duration(row.elapsed.low)} to {duration(row.elapsed.high)}"
+        rank = f"{row.rank}{'=' if row.tied else ''}"
+        lines.append(
+            f"{rank:>4}  {row.candidate.name}: {_seconds(row.elapsed.seconds)} ({told}), "
+            f"{row.step_s * 1000:.4g} ms a step; {row.why}"
+        )
+    if any(row.tied for row in choice.ranked):
+        lines.append("=: what they are apart is less than what such predictions are off by; measuring tells")
+    errors = ", ".join(f"{name} {error:.1%}" for name, error in choice.errors.items())
+    lines.append(
+        f"predicted by the model {choice.model}, trained on {choice.rows} steps of {choice.workloads} networks; "
+        f"median error on those that were left out: {errors}"
+    )
+    if choice.workloads_wanted:
+        lines.append(f"no interval: it takes {choice.workloads_wanted} networks more in the grid")
+    lines += [f"model {name} could not be had: {reason}" for name, reason in choice.lacking.items()]
+    reasons = Counter(one.reason for one in choice.excluded)
+    for reason, count in reasons.items():
+        first = next(one.candidate.name for one in choice.excluded if one.reason == reason)
+        others = f" and {count - 1} more" if count > 1 else ""
+        lines.append(f"excluded: {first}{others}: {reason}")
+    if trained.left_out:
+        lines.append(f"{len(trained.left_out)} timed steps were not trained on; the first: {trained.left_out[0]}")
+    return lines
+
+
+def _seconds(seconds: float) -> str:
+    from tare.core.progress import duration
+
+    return duration(seconds) if seconds >= 60 else f"{seconds:.3g} s"
+
+
+def _as_json(choice: Choice, notes: list[str], trained: Trained) -> dict[str, Any]:
+    from dataclasses import asdict
+
+    found = asdict(choice)
+    for row in (*found["ranked"], *found["excluded"]):
+        row["candidate"]["settings"] = dict(row["candidate"]["settings"])
+    return {**found, "notes": notes, "not_trained_on": list(trained.left_out)}

@@ -1,0 +1,189 @@
+"""Three models of the seconds of a training step, side by side, each fitted to observed steps.
+
+- `linear`: least squares on sizes of the job and rates of the target, as the linear model that modak2020 fits to
+  benchmarks. Its predictors are chosen here: config/published/modak2020.yaml holds nothing of that model.
+- `roofline`: each family's roof by a factor of its own, an overhead for each call and one for each step, none of
+  them negative, and what the environment was measured to add. Fitted to relative errors.
+- `corrected`: the roofline's, times a factor that a Gaussian process learns from its relative errors; far from what
+  was observed the factor goes back to one.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import numpy as np
+
+from tare.core.errors import UnavailableError
+from tare.predict.cases import Case, Observation
+from tare.worker.families import FAMILIES
+
+PULL = 1e-4  # weight of the factor that all families have in common; an observation has 1
+LARGE_SIZE = 1e12  # at which a ceiling is its last value
+NO_LEARNING = "the corrected model needs scikit-learn, which is not installed"
+
+
+class Model(Protocol):
+    """A fitted model."""
+
+    def predict(self, cases: Sequence[Case]) -> np.ndarray:
+        """Seconds of a training step of each case, positive."""
+        ...
+
+
+Fit = Callable[[Sequence[Observation]], Model]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Scaling:
+    """Columns to mean 0 and standard deviation 1; one that never varied stays 0."""
+
+    middle: np.ndarray
+    scale: np.ndarray
+
+    @classmethod
+    def of(cls, columns: np.ndarray) -> Scaling:
+        """That of these rows."""
+        scale = columns.std(axis=0)
+        return cls(
+            middle=columns.mean(axis=0), scale=np.where(scale > 1e-9 * np.abs(columns).max(axis=0), scale, np.inf)
+        )
+
+    def __call__(self, columns: np.ndarray) -> np.ndarray:
+        """The same columns of any rows, scaled."""
+        found: np.ndarray = (columns - self.middle) / self.scale
+        return found
+
+
+def _seconds(rows: Sequence[Observation]) -> np.ndarray:
+    found: np.ndarray = np.array([row.seconds for row in rows])
+    return found
+
+
+@dataclass(frozen=True, kw_only=True)
+class Linear:
+    """A constant and a weight for each property."""
+
+    scaling: Scaling
+    weights: np.ndarray  # the constant first
+    least: float  # observed: a line may go below zero, a step may not
+
+    @staticmethod
+    def columns(cases: Sequence[Case]) -> np.ndarray:
+        """Properties of job, target and environment."""
+        rows = [
+            (
+                *(case.batch, case.work.all_flops, case.work.all_bytes, case.work.all_calls, case.target.threads),
+                case.target.bytes_per_s(LARGE_SIZE),
+                case.target.flop_per_s(case.precision, LARGE_SIZE),
+                case.environment_step_s,
+            )
+            for case in cases
+        ]
+        found: np.ndarray = np.array(rows, dtype=float)
+        return found
+
+    def predict(self, cases: Sequence[Case]) -> np.ndarray:
+        """See `Model`."""
+        told = self.weights[0] + self.scaling(self.columns(cases)) @ self.weights[1:]
+        found: np.ndarray = np.maximum(told, self.least)
+        return found
+
+
+def fit_linear(rows: Sequence[Observation]) -> Linear:
+    """Ordinary least squares; of properties that can't be told apart, each takes its part."""
+    columns, seconds = Linear.columns(rows), _seconds(rows)
+    scaling = Scaling.of(columns)
+    design = np.column_stack([np.ones(len(rows)), scaling(columns)])
+    weights = np.linalg.lstsq(design, seconds, rcond=None)[0]
+    return Linear(scaling=scaling, weights=weights, least=float(seconds.min()))
+
+
+@dataclass(frozen=True, kw_only=True)
+class Roofline:
+    """How many times its roof each family takes, and overheads."""
+
+    factors: Mapping[str, float]
+    call_s: float
+    step_s: float
+
+    def parts(self, case: Case) -> dict[str, float]:
+        """Seconds of each family, of calls, of the step as such, and of the environment."""
+        own = {family: self.factors[family] * roof for family, roof in case.roofs.items()}
+        calls = self.call_s * case.work.all_calls
+        return own | {"calls": calls, "step": self.step_s, "environment": case.environment_step_s}
+
+    def predict(self, cases: Sequence[Case]) -> np.ndarray:
+        """See `Model`."""
+        found: np.ndarray = np.array([sum(self.parts(case).values()) for case in cases])
+        return found
+
+
+def fit_roofline(rows: Sequence[Observation]) -> Roofline:
+    """Non-negative least squares of relative errors; a family that hardly weighs takes the factor common to all."""
+    from scipy import optimize  # whose import takes half a second
+
+    seconds = _seconds(rows)
+    roofs = np.array([[row.roofs.get(family, 0.0) for family in FAMILIES] for row in rows])
+    overheads = np.array([[row.work.all_calls, 1.0] for row in rows])
+    wanted = 1 - np.array([row.environment_step_s for row in rows]) / seconds
+    pooled = np.column_stack([roofs.sum(axis=1), overheads]) / seconds[:, None]
+    common = optimize.nnls(pooled, wanted)[0][0]
+    pull = np.eye(len(FAMILIES), len(FAMILIES) + overheads.shape[1]) * np.sqrt(PULL)
+    design = np.vstack([np.column_stack([roofs, overheads]) / seconds[:, None], pull])
+    found = optimize.nnls(design, np.concatenate([wanted, np.full(len(FAMILIES), common * np.sqrt(PULL))]))[0]
+    factors = dict(zip(FAMILIES, map(float, found), strict=False))
+    return Roofline(factors=factors, call_s=float(found[-2]), step_s=float(found[-1]))
+
+
+@dataclass(frozen=True, kw_only=True)
+class Corrected:
+    """A roofline, and a process over what it predicts, of which parts, and with which batch and threads."""
+
+    roofline: Roofline
+    scaling: Scaling
+    process: Any  # of scikit-learn, which has no types
+
+    @staticmethod
+    def columns(roofline: Roofline, cases: Sequence[Case]) -> np.ndarray:
+        """Logarithms of sizes, and the share of each part in the roofline's seconds."""
+        rows = []
+        for case in cases:
+            parts = roofline.parts(case)
+            total = sum(parts.values())
+            sizes = np.log([total, case.batch, case.target.threads])
+            rows.append([*sizes, *(parts.get(name, 0.0) / total for name in (*FAMILIES, "calls", "step"))])
+        found: np.ndarray = np.array(rows)
+        return found
+
+    def predict(self, cases: Sequence[Case]) -> np.ndarray:
+        """See `Model`."""
+        factors = self.process.predict(self.scaling(self.columns(self.roofline, cases)))
+        found: np.ndarray = self.roofline.predict(cases) * np.exp(factors)
+        return found
+
+
+def fit_corrected(rows: Sequence[Observation]) -> Corrected:
+    """A roofline, and a Gaussian process on its log-errors. Raises UnavailableError: no scikit-learn."""
+    try:
+        from sklearn.exceptions import ConvergenceWarning
+        from sklearn.gaussian_process import GaussianProcessRegressor
+        from sklearn.gaussian_process.kernels import RBF, ConstantKernel, WhiteKernel
+    except ImportError:
+        raise UnavailableError(NO_LEARNING, "make setup") from None
+
+    roofline = fit_roofline(rows)
+    columns = Corrected.columns(roofline, rows)
+    scaling = Scaling.of(columns)
+    kernel = ConstantKernel(0.05, (1e-5, 10)) * RBF(3.0, (0.5, 50)) + WhiteKernel(1e-3, (1e-6, 1))
+    process = GaussianProcessRegressor(kernel)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ConvergenceWarning)  # a scale at the end of its range is a scale
+        process.fit(scaling(columns), np.log(_seconds(rows) / roofline.predict(rows)))
+    return Corrected(roofline=roofline, scaling=scaling, process=process)
+
+
+MODELS: Mapping[str, Fit] = {"linear": fit_linear, "roofline": fit_roofline, "corrected": fit_corrected}

@@ -1,0 +1,381 @@
+"""What a user asks to be chosen: a request of our own in YAML, or one in the JSON form of MODAK.
+
+A key that is not known, or that contradicts another, is reported and passed over; what is left of the request
+stands. What can't be read at all, or names what there is not, is refused in one line.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Annotated, Any
+
+from pydantic import Field
+
+from tare.core.errors import UserError
+from tare.model.registry import describe_workload, module_names, whole_options
+from tare.model.schema import Count as AtLeastOne
+from tare.model.schema import Positive, Record, parse, read_yaml
+from tare.model.studies import arms
+from tare.model.studies.stacks import BOUND, framework_of, known_stacks
+from tare.model.words import nearest
+
+ALLOCATOR = "allocator"
+FACTORS: Mapping[str, tuple[str, ...]] = {ALLOCATOR: arms.COMMON[ALLOCATOR], **arms.SETTINGS}
+GIB = 1 << 30
+
+
+class Request(Record):
+    """A training job, what may be chosen of it, and what has to hold.
+
+    Attributes:
+        workload: a module of workloads/.
+        options: of that workload; the others have their defaults.
+        batches: samples per step; the first is the reference, whose losses others are held against.
+        epochs: of training; None for what the workload says.
+        steps: of training, in the place of epochs.
+        environments, stacks, threads: those that may be taken; None for all that the target has.
+        settings: levels of settings that may be taken, by factor; the framework's default is always one.
+        memory_bytes: that the job may take; None for what the target has.
+        root: whether an environment may need the rights of root, as Docker's daemon does.
+        loss_within: share by which the loss may differ from the reference's; None for no such constraint.
+        limit_s: seconds that the job may take; None for no limit.
+    """
+
+    workload: str
+    options: Mapping[str, int | float] = Field(default_factory=dict)
+    batches: Annotated[tuple[AtLeastOne, ...], Field(min_length=1)]
+    epochs: AtLeastOne | None = None
+    steps: AtLeastOne | None = None
+    environments: tuple[str, ...] | None = None
+    stacks: tuple[str, ...] | None = None
+    threads: tuple[AtLeastOne, ...] | None = None
+    settings: Mapping[str, tuple[str, ...]] = Field(default_factory=dict)
+    memory_bytes: Positive | None = None
+    root: bool = True
+    loss_within: Annotated[float, Field(gt=0, lt=1)] | None = None
+    limit_s: Positive | None = None
+
+    def steps_of(self, batch: int) -> int:
+        """Steps of the job with a batch: of its epochs, or of as many samples as the reference's steps have."""
+        described = describe_workload(self.workload, self.options)
+        if self.steps is not None:
+            return -(-self.steps * self.batches[0] // batch)
+        return (self.epochs or int(described.get("epochs", 1))) * -(-int(described["samples"]) // batch)
+
+
+@dataclass
+class Reading:
+    """A request that is being read, and what was passed over of it."""
+
+    where: str
+    notes: list[str] = field(default_factory=list)
+
+    def unknown(self, found: Mapping[str, Any], known: Sequence[str], place: str = "") -> None:
+        """Report keys that are not known."""
+        for key in found:
+            if key not in known:
+                self.notes.append(f"{place}{key} is not known and was passed over: {nearest(str(key), known)}")
+
+
+def read_request(path: Path, workload: str | None = None) -> tuple[Request, list[str]]:
+    """The request in a file, and what was passed over of it.
+
+    `workload`: which it is, where the file does not say, as MODAK's form can't.
+
+    Raises:
+        UserError: it can't be read, or names something that there is not.
+    """
+    found = read_yaml(path, "the request")
+    if not isinstance(found, dict):
+        raise UserError(f"{path} must hold keys and values, not {type(found).__name__}")
+    reading = Reading(str(path))
+    modak = bool({"job", "optimisation", "optimization"} & set(found))
+    given = _modak(found, reading) if modak else _own(found, reading)
+    if workload is not None:
+        if given.get("workload", workload) != workload:
+            reading.notes.append(f"workload {given['workload']} was passed over: the command line says {workload}")
+        given["workload"] = workload
+    return _checked(given, reading), reading.notes
+
+
+# --- our own form
+
+# Keys of a request, and the field that each fills.
+OWN = (
+    *("workload", "options", "batch", "epochs", "steps", "environments", "stacks", "threads", "settings"),
+    *("compile", "memory_gib", "root", "loss_within", "minutes"),
+)
+
+
+def _own(found: Mapping[str, Any], reading: Reading) -> dict[str, Any]:
+    reading.unknown(found, OWN)
+    given = {
+        key: found[key] for key in ("workload", "options", "epochs", "steps", "root", "loss_within") if key in found
+    }
+    for key, name in {
+        "environments": "environments",
+        "stacks": "stacks",
+        "threads": "threads",
+        "batch": "batches",
+    }.items():
+        if found.get(key) is not None:
+            given[name] = _listed(found[key])
+    settings = found.get("settings") or {}
+    if not isinstance(settings, dict):
+        raise UserError(f"{reading.where}: settings: {settings!r} must be of type object")
+    settings = {str(key): _listed(levels) for key, levels in settings.items()}
+    if found.get("compile") is not None:
+        if "compile" in settings:
+            reading.notes.append("compile stands beside settings.compile, which counts")
+        settings.setdefault("compile", _listed(found["compile"]))
+    if settings:
+        given["settings"] = settings
+    for key, name, unit in (("memory_gib", "memory_bytes", GIB), ("minutes", "limit_s", 60)):
+        if found.get(key) is not None:
+            given[name] = _number(found[key], f"{reading.where}: {key}") * unit
+    return given
+
+
+def _listed(value: Any) -> list[Any]:
+    return value if isinstance(value, list) else [value]
+
+
+def _number(value: Any, where: str) -> float:
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        raise UserError(f"{where}: {value!r} must be of type number")
+    return float(value)
+
+
+# --- what both come to
+
+
+def _checked(given: dict[str, Any], reading: Reading) -> Request:
+    where = reading.where
+    name = given.get("workload")
+    if name is None:
+        raise UserError(f"{where} names no workload: name one of workloads/ with --workload")
+    if name not in (known := module_names("workloads")):
+        raise UserError(f"{where}: workload: no {name!r} in workloads/: {nearest(str(name), known)}")
+    if given.get("steps") is not None and given.get("epochs") is not None:
+        reading.notes.append("epochs stands beside steps, which count")
+        del given["epochs"]
+    options = given.get("options") or {}
+    if not isinstance(options, dict):
+        raise UserError(f"{where}: options: {options!r} must be of type object")
+    whole_options(name, options, f"{where}: options")
+    if not given.get("batches"):
+        given["batches"] = [describe_workload(name, options)["batch"]]
+    given["settings"] = _settings(given.get("settings") or {}, reading)
+    given = {key: value for key, value in given.items() if value is not None}
+    return parse(Request, given, where, UserError)
+
+
+def _settings(found: Mapping[str, Sequence[Any]], reading: Reading) -> dict[str, list[str]]:
+    settings = {}
+    for factor, levels in found.items():
+        if factor not in FACTORS:
+            reading.notes.append(f"settings.{factor} is not known and was passed over: {nearest(factor, FACTORS)}")
+            continue
+        # YAML takes a bare `off` for false.
+        words = [
+            {True: "on", False: "off"}.get(level, level) if isinstance(level, bool) else level for level in levels
+        ]
+        for word in words:
+            if word not in (known := FACTORS[factor]):
+                near = nearest(str(word), known)
+                reading.notes.append(f"settings.{factor}: {word!r} is not known and was passed over: {near}")
+        settings[factor] = [word for word in words if word in FACTORS[factor]]
+    return {factor: levels for factor, levels in settings.items() if levels}
+
+
+# --- MODAK's form: keys as its published examples have them
+
+_FRAMEWORKS = {"tensorflow": "tensorflow", "pytorch": "torch", "mxnet": "mxnet", "cntk": "cntk"}
+_ANY: Mapping[str, Any] = {}  # whatever stands there is its own
+
+
+def _keys(names: str) -> Mapping[str, Any]:
+    return dict.fromkeys(names.split(), _ANY)
+
+
+_SECTION = {"version": _ANY, "xla": _ANY, "glow": _ANY, "ngraph": _ANY, "backend": _ANY}
+_FORM: Mapping[str, Any] = {
+    "job_options": _keys(
+        "job_name account queue wall_time_limit node_count core_count process_count_per_node "
+        "core_count_per_process memory_limit minimum_memory_per_processor request_gpus request_specific_nodes "
+        "job_array standard_output_file standard_error_file combine_stdout_stderr architecture_constraint "
+        "copy_environment copy_environment_variable job_dependency request_event_notification email_address "
+        "defer_job node_exclusive"
+    ),
+    "application": _keys(
+        "app_tag container_runtime app_type executable arguments mpi_ranks threads pre-execution post-execution "
+        "build"
+    ),
+    "target": {"name": _ANY, "job_scheduler_type": _ANY},
+    "optimisation": {
+        **dict.fromkeys(("enable_opt_build", "enable_autotuning", "app_type", "autotuning"), _ANY),
+        "opt_build": {"cpu_type": _ANY, "acc_type": _ANY},
+        "app_type-ai_training": {
+            "config": _keys("ai_framework type distributed_training layers parameters"),
+            "data": _keys("location basedata size count etl"),
+            **{f"ai_framework-{name}": _SECTION for name in (*_FRAMEWORKS, "keras")},
+        },
+        "app_type-hpc": _ANY,
+        "app_type-ai_inference": _ANY,
+    },
+}
+_ARGUMENTS = {"batches": r"batch[-_]?size", "epochs": r"(?:train[-_]?)?epochs", "steps": r"(?:train[-_]?)?steps"}
+_NO_DEVICE = ("", "none", None)
+_UNITS = {"kb": 1 << 10, "mb": 1 << 20, "gb": GIB, "kib": 1 << 10, "mib": 1 << 20, "gib": GIB, "": 1}
+
+
+def _modak(found: Mapping[str, Any], reading: Reading) -> dict[str, Any]:
+    """A request in MODAK's form."""
+    if "job" in found:
+        reading.unknown(found, ("job",))
+        found = _section(found, "job", reading, "")
+    job = dict(found)
+    if "optimization" in job:
+        reading.notes.append("optimization was read as optimisation, as MODAK spells it")
+        job.setdefault("optimisation", job.pop("optimization"))
+    reading.notes += _unknown_in(job, _FORM, "")
+    options, application, wanted = (
+        _section(job, name, reading, "") for name in ("job_options", "application", "optimisation")
+    )
+    given = _of_application(application, reading) | _of_options(options, reading)
+    if wanted.get("app_type", "ai_training") != "ai_training":
+        raise UserError(
+            f"{reading.where}: app_type is {wanted['app_type']!r}: steps are predicted of ai_training alone"
+        )
+    _of_builds(wanted, reading)
+    return given | _of_training(wanted, reading)
+
+
+def _section(found: Mapping[str, Any], name: str, reading: Reading, place: str) -> dict[str, Any]:
+    own = found.get(name)
+    if own is None:
+        return {}
+    if not isinstance(own, dict):
+        raise UserError(f"{reading.where}: {place}{name}: {own!r} must be of type object")
+    return own
+
+
+def _unknown_in(found: Mapping[str, Any], form: Mapping[str, Any], place: str) -> Iterator[str]:
+    for key, value in found.items():
+        if key not in form:
+            yield f"{place}{key} is not known and was passed over: {nearest(str(key), form)}"
+        elif form[key] and isinstance(value, dict):
+            yield from _unknown_in(value, form[key], f"{place}{key}.")
+
+
+def _of_application(found: Mapping[str, Any], reading: Reading) -> dict[str, Any]:
+    """Of the application: the workload where its tag names one, batch and length where its arguments do."""
+    given: dict[str, Any] = {}
+    if found.get("app_tag") in module_names("workloads"):
+        given["workload"] = found["app_tag"]
+    text = str(found.get("arguments", ""))
+    for name, pattern in _ARGUMENTS.items():
+        if told := re.search(rf"(?:^|[\s-]){pattern}[=\s]+(\d+)", text):
+            given[name] = [int(told[1])] if name == "batches" else int(told[1])
+            reading.notes.append(f"{told[0].strip().lstrip('-')} was read from application.arguments")
+    if {"steps", "epochs"} <= set(given):
+        reading.notes.append("application.arguments has steps and epochs: the epochs were passed over")
+        del given["epochs"]
+    if isinstance(found.get("threads"), int):
+        given["threads"] = [found["threads"]]
+    return given
+
+
+def _of_options(found: Mapping[str, Any], reading: Reading) -> dict[str, Any]:
+    """Of the job: its limits of time and memory, and its cores."""
+    given: dict[str, Any] = {}
+    limit = re.fullmatch(r"(?:(\d+):)?(\d+):(\d+)", str(found.get("wall_time_limit", "")).strip())
+    if limit:
+        hours, minutes, seconds = (int(part or 0) for part in limit.groups())
+        given["limit_s"] = float(hours * 3600 + minutes * 60 + seconds)
+    elif found.get("wall_time_limit"):
+        reading.notes.append(
+            f"job_options.wall_time_limit: {found['wall_time_limit']!r} is no time and was passed over"
+        )
+    if found.get("memory_limit"):
+        size = re.fullmatch(r"([\d.]+)\s*([kmg]i?b)?", str(found["memory_limit"]).strip().lower())
+        if size:
+            given["memory_bytes"] = float(size[1]) * _UNITS[size[2] or ""]
+        else:
+            reading.notes.append(
+                f"job_options.memory_limit: {found['memory_limit']!r} is no size and was passed over"
+            )
+    if isinstance(found.get("node_count"), int) and found["node_count"] > 1:
+        reading.notes.append(
+            f"job_options.node_count is {found['node_count']}: what is predicted is one process on one node"
+        )
+    return given
+
+
+def _of_builds(wanted: Mapping[str, Any], reading: Reading) -> None:
+    """Switches and the sections that they switch on, which may contradict each other."""
+    for switch, name in (("enable_opt_build", "opt_build"), ("enable_autotuning", "autotuning")):
+        if name in wanted and wanted.get(switch) is False:
+            reading.notes.append(f"optimisation.{name} stands beside {switch}: false, and was passed over")
+        elif wanted.get(switch) and name not in wanted:
+            reading.notes.append(f"optimisation.{switch} has no section {name}, and was passed over")
+    builds = _section(wanted, "opt_build", reading, "optimisation.")
+    if wanted.get("enable_opt_build") and builds:
+        reading.notes.append(
+            f"optimisation.opt_build.cpu_type: {builds.get('cpu_type')!r} was passed over: stacks tell their build"
+        )
+    if builds.get("acc_type") not in _NO_DEVICE:
+        reading.notes.append(
+            f"optimisation.opt_build.acc_type is {builds['acc_type']!r}: the target says on which device a job runs"
+        )
+
+
+def _of_training(wanted: Mapping[str, Any], reading: Reading) -> dict[str, Any]:
+    """The framework, its release and its compiler, as stacks and settings."""
+    place = "optimisation.app_type-ai_training."
+    training = _section(wanted, "app_type-ai_training", reading, "optimisation.")
+    for other in ("app_type-hpc", "app_type-ai_inference"):
+        if wanted.get(other):
+            reading.notes.append(f"optimisation.{other} contradicts app_type ai_training, and was passed over")
+    config = _section(training, "config", reading, place)
+    if config.get("distributed_training"):
+        reading.notes.append("config.distributed_training: what is predicted is one process on one node")
+    sections = [key.removeprefix("ai_framework-") for key in training if key.startswith("ai_framework-")]
+    named = config.get("ai_framework") or (sections[0] if sections else None)
+    if named is None:
+        return {}
+    for other in sections:
+        if other != named:
+            reading.notes.append(
+                f"ai_framework-{other} contradicts config.ai_framework {named}, and was passed over"
+            )
+    own = _section(training, f"ai_framework-{named}", reading, place)
+    framework = own.get("backend") if named == "keras" else named
+    if framework not in _FRAMEWORKS:
+        raise UserError(
+            f"{reading.where}: ai_framework: no framework {framework!r}: {nearest(str(framework), _FRAMEWORKS)}"
+        )
+    given: dict[str, Any] = {
+        "stacks": _stacks(_FRAMEWORKS[framework], own.get("version") if named != "keras" else None, reading)
+    }
+    if own.get("glow"):
+        reading.notes.append("glow was passed over: no stack has that compiler")
+    chosen = [name for name in ("xla", "ngraph") if own.get(name)]
+    if chosen:
+        given["settings"] = {"compile": chosen}
+    return given
+
+
+def _stacks(framework: str, version: object, reading: Reading) -> list[str]:
+    """Stacks of a framework's release; of all its releases where none is told."""
+    own = [name for name in known_stacks() if name != BOUND and framework_of(name) == framework]
+    if version is None:
+        return own
+    wanted = f"{framework}-{version}"
+    found = [name for name in own if name == wanted or name.startswith(f"{wanted}-")]
+    if not found:
+        raise UserError(f"{reading.where}: no stack has {framework} {version}: {nearest(wanted, own)}")
+    return found

@@ -1,0 +1,765 @@
+"""Targets, grids, requests, elapsed times, choices: what is read, refused, excluded, tied and ranked."""
+
+import importlib
+import json
+import math
+import random
+from types import SimpleNamespace
+
+import builders
+import numpy as np
+import pytest
+from campaign_builders import inside as inside_of
+from campaign_builders import launch_record
+from step_builders import CALL_S, FACTORS, STEP_S, TARGET, drawn_work, truth
+
+from tare.cli.main import main
+from tare.core.errors import IntegrityError, UnavailableError, UserError
+from tare.experiments import grid, targets
+from tare.machine import facts as machine_facts
+from tare.model import closure
+from tare.model.journals.units import costs_of
+from tare.model.records.launches import Count, LaunchRecord, OperatorRate
+from tare.model.records.measured import CeilingsRecord, GridCell, StartCosts, StartsPart
+from tare.model.registry import describe_workload, imports_of, whole_options
+from tare.model.schema import parse
+from tare.model.studies.study import load_checked
+from tare.predict import cases, choose, elapsed, models, requests, rows
+from tare.predict import predictor as prediction
+from tare.predict import targets as described
+from tare.worker import frameworks, operators, plain, repeated
+from tare.worker.families import CONVOLUTION, ELEMENT_WISE, FAMILIES, PRODUCT
+
+TORCH = imports_of("mnist_cnn")
+ADDED = {"host": 0.0, "docker": 0.0, "apptainer": 0.0}
+THREADS = (1, 2)
+
+
+def target_with(threads):
+    return TARGET.replace(
+        threads=threads,
+        products={
+            name: tuple(rate.replace(per_s=rate.per_s * threads / 2) for rate in rates)
+            for name, rates in TARGET.products.items()
+        },
+    )
+
+
+def costs(env, start_s, n=5, imports=TORCH):
+    jitter = [0.01 * number for number in range(n)]
+    return StartCosts(
+        env=env,
+        stack="torch-2.13",
+        imports=imports,
+        start_s=tuple(start_s + one for one in jitter),
+        imports_s=(1.0,) * n,
+        exit_s=(0.0,) * n,
+        source="tare target",
+    )
+
+
+def record(**changed):
+    given = {
+        **{"machine": "m", "processor": "P", "device": "cpu", "stack": "torch-2.13", "cpus": 2},
+        **{"memory_bytes": 8 << 30, "targets": tuple(map(target_with, THREADS)), "at": "now", "seconds": 1.0},
+        "costs": (costs("host", 0.05), costs("docker", 0.5), costs("apptainer", 0.06)),
+    }
+    return described.TargetRecord(**{**given, **changed})
+
+
+def cell(workload="mnist_cnn", env="host", threads=2, batch=64, seconds=0.01, work=None, **changed):
+    results = {
+        **{"plain_step_s": [seconds * 0.9, seconds, seconds * 3], "profiled_step_s": [], "profiled_steps": 0},
+        **{"profiler_reason": plain.NOT_ASKED, "samples": [], "mapped": []},
+        "counts": {"operators": None, "families": None, "reason": plain.NOT_ASKED},
+        "memory_allocated_peak_bytes": None,
+    }
+    if work is not None:
+        families = {name: row.to_json() for name, row in work.families.items()}
+        results["counts"] = {"operators": {}, "families": families, "reason": None}
+    options = changed.pop("options", {})
+    given = {
+        **{"status": "ok", "reason": None, "inside": inside_of(env, "profile", results=results)},
+        **{"machine": "m", "processor": "P", "stack": "torch-2.13", "env": env, "device": "cpu"},
+        **{"workload": workload, "title": describe_workload(workload, options)["title"], "batch": batch},
+        **{"options": options, "threads": threads, "programs_sha256": "0"},
+    }
+    return parse(GridCell, {**given, **changed}, "cell")
+
+
+NETWORKS = (
+    *(("mnist_cnn", {}), ("sentiment_rnn", {}), ("transformer_lm", {}), ("resnet18", {}), ("alexnet", {})),
+    *(("further_networks", {"network": number}) for number in range(1, 9)),
+)
+
+
+def grid_cells(added=None, noise=0.0, batches=(32, 64, 128), seed=1):
+    """Cells of a machine whose truth is known; steps take longer by `added` seconds in environments."""
+    added, generator, found = added or ADDED, np.random.default_rng(seed), []
+    for number, (workload, options) in enumerate(NETWORKS):
+        for batch in batches:
+            work = drawn_work(np.random.default_rng((seed, number)), batch)
+            for threads in THREADS:
+                for env, more in added.items():
+                    case = cases.Case(
+                        workload="w", environment=env, stack="s", batch=batch, work=work,
+                        target=target_with(threads), environment_step_s=0.0,
+                    )  # fmt: skip
+                    seconds = (truth(case) + more) * math.exp(generator.normal(0, noise))
+                    own = work if env == "host" and threads == 2 else None
+                    found.append(cell(workload, env, threads, batch, seconds, own, options=options))
+    return found
+
+
+MODELS = {name: models.MODELS[name] for name in ("linear", "roofline")}
+
+
+def chosen(given, target=None, cells=None, **more):
+    target = target or record()
+    trained = rows.trained_on(cells or grid_cells(**more), target)
+    wanted = requests.Request(**{"workload": "mnist_cnn", "batches": (64,), **given})
+
+    def work_of(batch):
+        return trained.work[rows.job_of(wanted.workload, wanted.options, batch)]
+
+    return choose.choose(wanted, target, trained, work_of, MODELS)
+
+
+def written(tmp_path, text):
+    path = tmp_path / "request"
+    path.write_text(text if isinstance(text, str) else json.dumps(text))
+    return path
+
+
+# --- requests
+
+
+def test_a_request_of_our_own_is_read_and_what_is_not_known_is_reported(tmp_path):
+    found, notes = requests.read_request(
+        written(
+            tmp_path,
+            "workload: resnet18\noptions: {image_px: 64}\nbatch: [8, 16]\nstep: 3\nepochs: 2\nsteps: 90\n"
+            "environments: docker\nsettings: {layout: channels-last, onednn: off, colour: red, amp: [bf17]}\n"
+            "compile: inductor\nmemory_gib: 2\nminutes: 3\nroot: false\nloss_within: 0.002\n",
+        )
+    )
+    assert (found.workload, found.batches, found.steps, found.epochs) == ("resnet18", (8, 16), 90, None)
+    assert found.environments == ("docker",) and found.memory_bytes == 2 << 30 and found.limit_s == 180
+    assert found.settings == {"layout": ("channels-last",), "onednn": ("off",), "compile": ("inductor",)}
+    assert not found.root and found.loss_within == 0.002
+    assert [found.steps_of(batch) for batch in found.batches] == [90, 45]
+    assert [note.partition(" ")[0] for note in notes] == ["step", "epochs", "settings.colour", "settings.amp:"]
+    assert notes[0].startswith("step is not known and was passed over: did you mean 'steps'?")
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ("[]", "must hold keys and values, not list"),
+        ("batch: 8", "names no workload: name one of workloads/ with --workload"),
+        ("workload: resnet19", "workload: no 'resnet19' in workloads/: did you mean 'resnet18'?"),
+        ("{workload: mnist_cnn, batch: many}", "batches: 0: 'many' must be of type integer"),
+        ("{workload: mnist_cnn, batch: 0}", "batches: 0: 0 must be at least 1"),
+        ("{workload: mnist_cnn, options: {image_px: 8}}", "image_px: mnist_cnn has no options"),
+        ("{workload: mnist_cnn, memory_gib: much}", "memory_gib: 'much' must be of type number"),
+        ("{workload: mnist_cnn, settings: [amp]}", "settings: ['amp'] must be of type object"),
+        ("a: [", "is not YAML"),
+    ],
+)
+def test_a_request_that_cannot_be_read_is_one_line(tmp_path, text, says):
+    with pytest.raises(UserError) as told:
+        requests.read_request(written(tmp_path, text))
+    assert says in str(told.value) and "\n" not in str(told.value)
+
+
+def modak(**changed):
+    """A request in MODAK's form."""
+    optimisation = {
+        **{"enable_opt_build": True, "app_type": "ai_training"},
+        "opt_build": {"cpu_type": "x86", "acc_type": "nvidia"},
+        "app_type-ai_training": {
+            "config": {"ai_framework": "tensorflow"},
+            "data": {},
+            "ai_framework-tensorflow": {"version": "2.1", "xla": True},
+        },
+        **changed,
+    }
+    job_options = {"job_name": "a", "wall_time_limit": "12:00:00 ", "node_count": 1, "request_gpus": 1}
+    application = {"app_tag": "resnet", "executable": "python", "arguments": "-batch_size=96 --train_epochs=3"}
+    return {"job": {"job_options": job_options, "application": application, "optimisation": optimisation}}
+
+
+def test_modaks_form_is_read_as_far_as_it_says_something_of_the_job(tmp_path):
+    found, notes = requests.read_request(written(tmp_path, modak()), "mnist_cnn_equal")
+    assert (found.workload, found.batches, found.epochs) == ("mnist_cnn_equal", (96,), 3)
+    assert found.stacks == ("tensorflow-2.1", "tensorflow-2.1-official", "tensorflow-2.1-onednn")
+    assert found.settings == {"compile": ("xla",)} and found.limit_s == 12 * 3600
+    assert any("acc_type is 'nvidia'" in note for note in notes)
+    with pytest.raises(UserError, match="names no workload"):
+        requests.read_request(written(tmp_path, modak()))
+
+
+def test_what_contradicts_itself_or_is_unknown_in_modaks_form_is_reported(tmp_path):
+    odd = modak(
+        enable_opt_build=False,
+        enable_autotuning=True,
+        colour="red",
+        **{"app_type-hpc": {"config": {}}},
+    )
+    training = odd["job"]["optimisation"]["app_type-ai_training"]
+    training["ai_framework-pytorch"] = {"version": "1.4", "glow": True}
+    training["config"]["layer"] = 3
+    odd["job"]["job_options"] |= {"node_count": 4, "memory_limit": "2 GB", "wall_time_limit": "soon"}
+    found, notes = requests.read_request(written(tmp_path, odd), "mnist_cnn_equal")
+    assert found.memory_bytes == 2 << 30 and found.limit_s is None
+    told = "\n".join(notes)
+    for words in (
+        "optimisation.colour is not known",
+        "optimisation.app_type-ai_training.config.layer is not known and was passed over: did you mean 'layers'?",
+        "optimisation.opt_build stands beside enable_opt_build: false",
+        "optimisation.enable_autotuning has no section autotuning",
+        "optimisation.app_type-hpc contradicts app_type ai_training",
+        "ai_framework-pytorch contradicts config.ai_framework tensorflow",
+        "wall_time_limit: 'soon' is no time",
+        "node_count is 4",
+    ):
+        assert words in told
+
+
+@pytest.mark.parametrize(
+    ("training", "says"),
+    [
+        ({"config": {"ai_framework": "caffe"}}, "ai_framework: no framework 'caffe'"),
+        ({"ai_framework-pytorch": {"version": "1.1"}}, "no stack has torch 1.1: did you mean 'torch-1.4'?"),
+        ({"config": 3}, "optimisation.app_type-ai_training.config: 3 must be of type object"),
+    ],
+)
+def test_a_framework_that_no_stack_has_is_refused_in_one_line(tmp_path, training, says):
+    with pytest.raises(UserError) as told:
+        requests.read_request(written(tmp_path, modak(**{"app_type-ai_training": training})), "mnist_cnn_equal")
+    assert says in str(told.value) and "\n" not in str(told.value)
+    with pytest.raises(UserError, match="app_type is 'hpc': steps are predicted of ai_training alone"):
+        requests.read_request(written(tmp_path, modak(app_type="hpc")), "mnist_cnn_equal")
+
+
+# --- targets
+
+
+def ceilings_record(threads=1, **changed):
+    results = {**builders.ceilings_results(), "threads": threads, **changed}
+    base = {
+        **{"study": "s", "env": "host", "status": "ok", "reason": None, "device": "cpu"},
+        "machine": {"name": "m", "cpu_model": "P"},
+        "inside": inside_of("host", "ceilings", results=results),
+    }
+    return parse(CeilingsRecord, base, "ceilings")
+
+
+def operator(family, scale, seconds, flops=0, moved=0, name="one"):
+    return OperatorRate(
+        family=family, operator=name, scale=scale, calls=2, flops=flops, elementwise_flops=0, bytes=moved,
+        seconds=seconds, all_seconds=(seconds,),
+    )  # fmt: skip
+
+
+def test_a_target_has_its_ceilings_by_threads_and_is_read_where_its_processor_is(tmp_path):
+    made = described.composed(
+        {2: ceilings_record(2), 1: ceilings_record(1)}, [costs("host", 0.1)], stack="torch-2.13", cpus=2,
+        memory_bytes=None, at="now", seconds=60.0, unavailable={"docker": "no daemon"},
+    )  # fmt: skip
+    assert made.threads == (1, 2) and made.with_threads(2).threads == 2
+    path = tmp_path / "p.json"
+    with pytest.raises(UserError, match=r"there is no target .+: measure it on this"):
+        described.read_target(path, "P")
+    made.write(path)
+    assert described.read_target(path, "P") == made
+    with pytest.raises(UserError) as told:
+        described.read_target(path, "Q")
+    assert "was measured on P, and this machine has Q: measure it on" in str(told.value)
+    with pytest.raises(UserError, match=r"this machine has Q.*; name another file with --out"):
+        described.refuse_other(path, "Q")
+    described.refuse_other(path, "P")
+    path.write_text("{}")
+    with pytest.raises(IntegrityError, match="measure it again"):
+        described.read_target(path, "P")
+    with pytest.raises(UnavailableError, match="measured with 1, 2 threads, not with 3"):
+        made.with_threads(3)
+    with pytest.raises(UnavailableError, match="docker can't be had there: no daemon"):
+        made.costs_in("docker", TORCH)
+    with pytest.raises(UnavailableError, match="starts of host that import jax were not measured"):
+        made.costs_in("host", ("jax",))
+
+
+def test_operators_that_were_timed_alone_are_the_roof_of_their_family():
+    alone = [
+        operator(CONVOLUTION, 1, 0.5, flops=10**9),
+        operator(CONVOLUTION, 1, 1.5, flops=3 * 10**9, name="another"),
+        operator(ELEMENT_WISE, 1, 0.1, moved=4000),
+        operator(ELEMENT_WISE, 8, 0.2, moved=80000),
+    ]
+    found = cases.target_of(ceilings_record(operators=[row.to_json() for row in alone]))
+    assert found.operators[CONVOLUTION][0].per_s == pytest.approx(2e9)  # of both together
+    assert [rate.size for rate in found.operators[ELEMENT_WISE]] == [2000, 40000]
+    count = Count(calls=10, flops=4 * 10**9, bytes=1)
+    case = cases.Case(
+        workload="w", environment="host", stack="s", batch=1, environment_step_s=0.0, target=found,
+        work=choose.Work(families={CONVOLUTION: count, ELEMENT_WISE: count.replace(bytes=400_000)}),
+    )  # fmt: skip
+    assert case.roofs == pytest.approx({CONVOLUTION: 2.0, ELEMENT_WISE: 1.0})
+    assert case.replace(precision="bfloat16").roofs[CONVOLUTION] == pytest.approx(4e9 / 1.4e11)
+
+
+def test_what_starts_cost_is_read_from_launches():
+    generator = random.Random(1)
+    launches = [parse(LaunchRecord, launch_record("docker", generator), "launch") for _ in range(3)]
+    found = costs_of(launches, "docker", "s", TORCH, "a campaign")
+    assert len(found.start_s) == len(found.exit_s) == 3 and min(found.imports_s) > 0
+    total = [(one.end_ns - one.spawn_ns) / 1e9 for one in launches]
+    assert all(
+        a + b + c < whole
+        for a, b, c, whole in zip(found.start_s, found.imports_s, found.exit_s, total, strict=True)
+    )
+
+
+def test_a_target_that_was_interrupted_goes_on_and_parts_of_another_study_are_not_taken(tmp_path, monkeypatch):
+    made, breaks = [], [True]
+
+    def ceilings(source, images, out, *, operators):
+        made.append(json.loads(source)["conditions"]["threads"])
+        ceilings_record(made[-1]).write(out)
+
+    def started(study, site, workload):
+        made.append(workload)
+        if len(made) == 4 and breaks:
+            breaks.clear()
+            raise KeyboardInterrupt
+        return StartsPart(costs=costs(site, 0.1, imports=imports_of(workload)), reason=None)
+
+    class Sites:
+        def __enter__(self):
+            return {"host": "host", "docker": "docker"}, {"vm": "no kvm"}, {}
+
+        def __exit__(self, *_):
+            return None
+
+    monkeypatch.setattr(targets.measure, "ceilings", ceilings)
+    monkeypatch.setattr(targets, "_starts", started)
+    monkeypatch.setattr(targets, "sites", lambda *_: Sites())
+    monkeypatch.setattr(targets, "measuring", lambda *_: Sites())
+    arguments = ("config/smoke.yaml", None, ["docker", "vm"], tmp_path)
+    with pytest.raises(KeyboardInterrupt):
+        targets.measure_parts(*arguments)
+    before = list(made)
+    found = targets.measure_parts(*arguments)
+    trained = load_checked("config/smoke.yaml").workloads
+    assert made[: len(before)] == before and set(made[len(before) :]) <= set(trained)
+    assert set(found.ceilings) == {1, 2} and found.unavailable == {"vm": "no kvm"}
+    assert {(one.env, one.imports) for one in found.costs} == {
+        (env, imports_of(workload)) for env in ("host", "docker") for workload in trained
+    }
+    known = [one for one in found.costs if one.env == "docker"]
+    made.clear()
+    again = targets.measure_parts("config/smoke.yaml", None, ["docker"], tmp_path, known=known)
+    assert 1 in made and made.count("mnist_cnn") == 1  # of the host; docker's came from a campaign
+    assert {one.env for one in again.costs} == {"host", "docker"}
+
+
+# --- the grid
+
+
+def test_the_grid_begins_with_every_job_everywhere_and_has_about_two_hundred_cells():
+    found = grid.cells(["host", "docker", "apptainer", "charliecloud"], [1, 2])
+    on_host = [one for one in found if one.env == "host"]
+    assert 100 <= len(on_host) <= 140 and 60 <= len(found) - len(on_host) <= 90
+    assert len({one.name for one in found}) == len(found)
+    first = found[: 4 * len(grid.JOBS)]
+    assert len({(one.workload, str(one.options)) for one in first}) == len(grid.JOBS)
+    for start in range(0, len(first), 4):  # side by side in time, as they are compared
+        assert len({one.job for one in first[start : start + 4]}) == 1
+        assert [one.env for one in first[start : start + 4]] == ["host", "docker", "apptainer", "charliecloud"]
+    assert len({one.workload for one in found[4 * len(grid.JOBS) :][: len(grid.JOBS)]}) > 8
+    networks = {describe_workload(one.workload, one.options)["title"] for one in found}
+    assert len(networks) >= 11  # intervals at 91% have ends from eleven on, one of them left out
+    counted = {one.job for one in found if one.counts}
+    assert counted == {one.job for one in found} and all(one.env == "host" for one in found if one.counts)
+    for one in found:
+        least = describe_workload(one.workload, one.options).get("least_batch", 1)
+        assert whole_options(one.workload, one.options) is not None and one.batch >= least
+        beside = [other for other in on_host if (other.job, other.threads) == (one.job, one.threads)]
+        assert beside, "an environment is compared with the host's cell"
+
+
+def test_a_cell_that_is_there_is_not_measured_again_unless_it_failed_or_its_programs_changed(tmp_path):
+    study = load_checked("config/smoke.yaml").replace(device="cpu")
+    own = grid.Grid(study=study, folder=tmp_path, sites={}, processor="P")
+    one = grid.Cell(workload="mnist_cnn", batch=64, threads=1, env="host")
+    path = tmp_path / f"{one.name}.json"
+    assert not own.is_there(one, "0")
+    cell().write(path)
+    assert own.is_there(one, "0") and not own.is_there(one, "1")
+    cell(status="failed", reason="no memory").write(path)
+    assert not own.is_there(one, "0")
+    path.write_text("{")
+    assert not own.is_there(one, "0")
+
+
+def test_a_grid_ends_when_its_minutes_are_over_and_says_what_is_left(tmp_path, monkeypatch, capsys):
+    clock = SimpleNamespace(now=0.0)
+    measured = []
+
+    def measure(self, one, programs):
+        measured.append(one)
+        clock.now += 20.0
+        return cell(one.workload, one.env, one.threads, one.batch, options=one.options)
+
+    class Sites:
+        def __enter__(self):
+            return {"host": None, "docker": None}, {"vm": "no kvm"}, {}
+
+        def __exit__(self, *_):
+            return None
+
+    monkeypatch.setattr(grid, "time", SimpleNamespace(monotonic=lambda: clock.now))
+    monkeypatch.setattr(grid.Grid, "measure", measure)
+    monkeypatch.setattr(grid, "sites", lambda *_: Sites())
+    monkeypatch.setattr(grid, "measuring", lambda *_: Sites())
+    monkeypatch.setattr(grid, "require", lambda paths: None)
+    grid.measure_grid("config/smoke.yaml", None, ["host", "docker", "vm"], minutes=1.5, out=tmp_path)
+    assert len(measured) == 4 and all(one.env != "vm" for one in measured)
+    assert "cells are left for the next run: 1.5 minutes are over" in capsys.readouterr().out
+    with pytest.raises(UserError, match="the grid has none of resnet19: it has alexnet,"):
+        grid.measure_grid("config/smoke.yaml", None, ["host"], only=["resnet19"], out=tmp_path)
+
+
+def test_cells_depend_on_what_runs_in_them_alone():
+    own = closure.measurement("grid", "mnist_cnn", ["host"])
+    assert {"tare/worker/plain.py", "tare/experiments/grid.py", "workloads/mnist_cnn.py"} <= set(own)
+    assert "tare/worker/plain.py" not in closure.measurement("rounds", "mnist_cnn", ["host"])
+
+
+@pytest.mark.parametrize("number", range(1, 9))
+def test_a_further_network_has_as_many_parameters_as_it_says(number):
+    torch = pytest.importorskip("torch")
+    frameworks.of({}).import_()
+    module = importlib.import_module("workloads.further_networks")
+    options = whole_options("further_networks", {"network": number})
+    with torch.device("meta"):
+        model = module.Training.build(options)
+    assert sum(one.numel() for one in model.parameters()) == module.described(options)["parameters"]
+
+
+# --- rows to train on
+
+
+def test_cells_become_rows_with_what_their_environment_adds():
+    found = rows.trained_on(grid_cells({"host": 0.0, "docker": 2e-4, "apptainer": -1e-5}), record())
+    assert len(found.rows) == len(NETWORKS) * 3 * 2 * 3 and not found.left_out
+    assert found.environment_step_s == pytest.approx({"host": 0, "docker": 2e-4, "apptainer": 0}, abs=1e-9)
+    fitted = models.fit_roofline(found.rows)
+    assert {name: fitted.factors[name] for name in FACTORS} == pytest.approx(FACTORS, rel=0.1)
+    assert (fitted.call_s, fitted.step_s) == pytest.approx((CALL_S, STEP_S), rel=0.2)
+
+
+@pytest.mark.parametrize(
+    ("changed", "says"),
+    [
+        ({"machine": "other"}, "its machine is other, the target's m"),
+        ({"processor": "Q"}, "its processor is Q, the target's P"),
+        ({"stack": "torch-1.4"}, "its stack is torch-1.4, the target's torch-2.13"),
+        ({"status": "failed", "reason": "no memory"}, "failed: no memory"),
+        ({"threads": 7}, "the target was not measured with 7 threads"),
+        ({"batch": 99}, "no cell of its job counts a step"),
+        ({"env": "podman"}, "the host has no cell of the same job and threads"),
+    ],
+)
+def test_cells_that_are_not_the_targets_are_left_out_with_the_reason(changed, says):
+    threads = 1 if "env" in changed else 2
+    odd = cell(**{"threads": threads, "batch": 64, **changed})
+    base = [one for one in grid_cells() if one.env == "host" and (one.threads, one.workload) != (1, "mnist_cnn")]
+    found = rows.trained_on([*base, odd], record())
+    assert len(found.left_out) == 1 and found.left_out[0].endswith(says)
+
+
+def test_a_cell_that_cannot_be_read_is_passed_over(tmp_path, capsys):
+    cell().write(tmp_path / "a.json")
+    (tmp_path / "b.json").write_text("{")
+    assert len(rows.read_cells(tmp_path)) == 1 and "passed over" in capsys.readouterr().out
+    assert rows.read_cells(tmp_path / "nowhere") == []
+
+
+# --- elapsed time
+
+
+def told(seconds, low=None, high=None):
+    return prediction.Prediction(seconds=seconds, low=low, high=high, workloads=12)
+
+
+def test_elapsed_time_is_start_and_imports_and_steps_with_an_interval_that_holds_both():
+    once = elapsed.once_of(costs("docker", 0.5), 0.1)
+    found = elapsed.elapsed(told(0.01, 0.009, 0.012), once, 1000, {PRODUCT: 3.0, "calls": 1.0})
+    assert found.seconds == pytest.approx(0.52 + 1.0 + 10) == sum(found.terms.values())
+    assert found.terms == pytest.approx({"start": 0.52, "imports": 1.0, PRODUCT: 7.5, "calls": 2.5})
+    spread = np.std([0.01 * number for number in range(5)], ddof=1)
+    half = 4.604 * spread * math.sqrt(1 + 1 / 5)  # Student's, four degrees, 0.995
+    assert found.low == pytest.approx(1.52 - half + 9, rel=1e-3)
+    assert found.high == pytest.approx(1.52 + half + 12, rel=1e-3)
+    assert elapsed.elapsed(told(0.01), once, 10, {"steps": 1}).low is None
+    alone = elapsed.once_of(costs("docker", 0.5, n=1), 0.1)
+    assert elapsed.elapsed(told(0.01, 0.009, 0.012), alone, 10, {"steps": 1}).low is None
+
+
+def test_intervals_of_elapsed_times_hold_as_often_as_they_say():
+    generator, held, runs = np.random.default_rng(5), 0, 2000
+    for _ in range(runs):
+        starts = generator.normal(1.0, 0.1, 6)
+        own = costs("host", 0.0).replace(start_s=tuple(starts[:5]))
+        missed = generator.normal(0, 0.1)  # of steps, in logarithms; their interval holds at 91%
+        half = 1.695 * 0.1
+        predicted = told(0.01, 0.01 * math.exp(-half), 0.01 * math.exp(half))
+        found = elapsed.elapsed(predicted, elapsed.once_of(own, 0.1), 100, {"steps": 1})
+        held += found.low <= starts[5] + 1.0 + 100 * 0.01 * math.exp(missed) <= found.high
+    assert held / runs >= 0.9 - 3 * math.sqrt(0.09 / runs)
+
+
+def test_models_without_parts_have_one_term():
+    trained = rows.trained_on(grid_cells(), record())
+    assert elapsed.parts_of(models.fit_linear(trained.rows), trained.rows[0]) == {"steps": 1.0}
+    assert {PRODUCT, "calls"} <= set(elapsed.parts_of(models.fit_roofline(trained.rows), trained.rows[0]))
+
+
+# --- choices
+
+
+def test_the_fastest_comes_first_and_each_says_what_sets_it_apart():
+    found = chosen({}, cells=grid_cells({"host": 0.0, "docker": 2e-4}))
+    assert found.model == "roofline" and found.errors["roofline"] < 0.01 < found.errors["linear"]
+    names = [(row.candidate.env, row.candidate.threads) for row in found.ranked]
+    assert names == [("host", 2), ("host", 1), ("docker", 2), ("docker", 1)]
+    assert [row.rank for row in found.ranked] == [1, 2, 3, 4] and not any(row.tied for row in found.ranked)
+    assert found.ranked[1].why.startswith((PRODUCT, CONVOLUTION)) and "+0." in found.ranked[1].why
+    assert found.ranked[2].why == "start: +0.45 s"
+    steps = -(-describe_workload("mnist_cnn")["samples"] // 64)
+    assert all(row.steps == steps for row in found.ranked)
+    for row in found.ranked:
+        assert row.elapsed.low < row.elapsed.seconds < row.elapsed.high
+    reasons = {one.candidate.env: one.reason for one in found.excluded}
+    assert reasons == {
+        "apptainer": "no step was timed in apptainer on the target: `tare grid --environments apptainer`"
+    }
+
+
+def test_what_lies_within_what_predictions_are_off_by_is_a_tie():
+    target = record(costs=(costs("host", 0.5), costs("docker", 0.505), costs("apptainer", 3.5)))
+    found = chosen({"threads": (2,), "steps": 10}, target, noise=0.03)
+    assert [(row.candidate.env, row.rank, row.tied) for row in found.ranked] == [
+        ("host", 1, True),
+        ("docker", 1, True),
+        ("apptainer", 3, False),
+    ]
+    few = chosen({"threads": (2,), "steps": 10}, target, cells=[
+        one for one in grid_cells(noise=0.03) if one.workload != "further_networks"])  # fmt: skip
+    assert all(row.tied for row in few.ranked) and few.workloads_wanted > 0
+    assert all(row.elapsed.low is None for row in few.ranked)
+
+
+@pytest.mark.parametrize(
+    ("given", "who", "says"),
+    [
+        ({"environments": ("host", "dokcer")}, "dokcer", "there is no environment dokcer: did you mean 'docker'?"),
+        ({"root": False}, "docker", "the daemon of docker needs root, which the request rules out"),
+        ({"stacks": ("torch-2.13", "torch-2")}, "torch-2,", "there is no stack torch-2: did you mean 'torch-"),
+        ({"stacks": ("torch-2.13", "torch-1.4")}, "torch-1.4", "no step of torch-1.4 was timed on the target"),
+        ({"threads": (2, 4)}, "4 threads", "the target was measured with 1, 2 threads, not with 4"),
+        ({"settings": {"layout": ("channels-last",)}}, "layout", "no step with layout=channels-last was timed"),
+        ({"settings": {"compile": ("xla",)}}, "xla", "compile=xla is a setting of tensorflow, not of torch"),
+        ({"settings": {"graph": ("capture",)}}, "capture", "graph=capture can't be had on a CPU: graphs are"),
+        (
+            {"batches": (64, 128), "loss_within": 0.002},
+            "batch 128",
+            "within 0.20% of that of batch 64 is not known",
+        ),
+    ],
+)
+def test_what_cannot_be_taken_is_excluded_with_its_reason(given, who, says):
+    found = chosen(given)
+    own = [one for one in found.excluded if who in one.candidate.name]
+    assert own and all(says in one.reason for one in own)
+    assert found.ranked and not any(who in row.candidate.name for row in found.ranked)
+
+
+def test_memory_and_time_are_limits():
+    heavy = [
+        one.replace(inside=one.inside.replace(memory=one.inside.memory.replace(peak_rss_bytes=one.batch << 24)))
+        for one in grid_cells()
+    ]
+    found = chosen({"batches": (32, 64), "memory_bytes": float(40 << 24)}, cells=heavy)
+    assert {row.candidate.batch for row in found.ranked} == {32}
+    assert "it takes about 1 GiB of memory, and may take 0.62" in found.excluded[0].reason
+    full = chosen({})
+    limit = (full.ranked[0].elapsed.seconds + full.ranked[-1].elapsed.seconds) / 2
+    cut = chosen({"limit_s": limit})
+    assert 0 < len(cut.ranked) < len(full.ranked) and "and may take" in cut.excluded[-1].reason
+
+
+def test_a_batch_between_measured_ones_has_the_memory_of_the_line_through_them():
+    own = choose._Chooser(
+        request=requests.Request(workload="mnist_cnn", batches=(64,)),
+        **{"target": record(), "work_of": None, "predictor": None},
+        trained=rows.Trained(rows=(), work={}, environment_step_s={}, left_out=(), memory_bytes={
+            rows.job_of("mnist_cnn", {}, batch): taken for batch, taken in ((32, 100), (64, 200), (256, 800))
+        }),
+    )  # fmt: skip
+    assert own._memory_bytes(64) == 200 and own._memory_bytes(48) == 150 and own._memory_bytes(1) == 100
+
+
+@pytest.mark.parametrize(
+    ("given", "says"),
+    [
+        ({"stacks": ("torch-1.4",), "settings": {"compile": ("xla",)}}, "no step of torch-1.4 was timed"),
+        ({"environments": ("vm",)}, "starts of vm that import torch"),
+        ({"batches": (4096,)}, "its batch, 4096, lies more than 2 times beyond 32 to 128: measure"),
+    ],
+)
+def test_where_nothing_is_left_one_line_says_what_to_measure(given, says):
+    trained = rows.trained_on(grid_cells(), record())
+    wanted = requests.Request(**{"workload": "mnist_cnn", "batches": (64,), **given})
+    any_work = next(iter(trained.work.values()))
+    with pytest.raises(UnavailableError) as caught:
+        choose.choose(wanted, record(), trained, lambda batch: any_work, MODELS)
+    assert says in str(caught.value) and "\n" not in str(caught.value)
+
+
+def test_without_steps_or_with_those_of_one_network_nothing_is_predicted():
+    with pytest.raises(UnavailableError, match="no training step was timed on the target"):
+        chosen({}, cells=[cell(machine="other")])
+    with pytest.raises(UnavailableError, match="a model needs two workloads"):
+        chosen({}, cells=[one for one in grid_cells() if one.workload == "mnist_cnn"])
+
+
+def test_a_model_that_cannot_be_had_is_named():
+    def lacking(given):
+        raise UnavailableError("no scikit-learn")
+
+    trained = rows.trained_on(grid_cells(), record())
+    work = trained.work[rows.job_of("mnist_cnn", {}, 64)]
+    wanted = requests.Request(workload="mnist_cnn", batches=(64,))
+    found = choose.choose(wanted, record(), trained, lambda batch: work, {**MODELS, "corrected": lacking})
+    assert found.lacking == {"corrected": "no scikit-learn"} and found.model == "roofline"
+
+
+def test_the_margin_of_a_ratio_is_of_pairs_that_differ_alike():
+    trained = prediction.train(
+        models.fit_roofline, rows.trained_on(grid_cells(noise=0.05), record()).rows, alpha=0.2
+    )
+    own = [row for row in trained.left_out_rows[0] if row.batch == 64]
+    host, docker = (
+        next(r for r in own if (r.environment, r.target.threads) == (env, 2)) for env in ("host", "docker")
+    )
+    single = next(r for r in own if (r.environment, r.target.threads) == ("host", 1))
+    # two errors of 5% are apart by 7% a standard deviation
+    assert 0.05 < trained.ratio_margin(host, docker) < 0.35 and trained.ratio_margin(host, single) > 0.05
+    assert trained.ratio_margin(host, docker.replace(stack="another")) is None
+    assert trained.median_error < 0.06
+
+
+# --- commands
+
+
+@pytest.fixture
+def measured(tmp_path, monkeypatch):
+    """A target and a grid on disk, of the processor that this machine says it has."""
+    monkeypatch.setattr(machine_facts, "processor_name", lambda device: "P")
+    record().write(tmp_path / "target.json")
+    for number, one in enumerate(grid_cells()):
+        one.write(tmp_path / "grid" / f"{number}.json")
+    monkeypatch.setattr("tare.predict.choose.MODELS", MODELS)
+
+    def run(text, *words):
+        places = ("--target", tmp_path / "target.json", "--grid", tmp_path / "grid")
+        return main(["optimise", str(written(tmp_path, text)), *map(str, places), *words])
+
+    return run
+
+
+def test_the_command_tells_ranks_reasons_and_what_was_passed_over(measured, capsys):
+    assert measured("{workload: mnist_cnn, environments: [host, docker, podman], bach: 64}") == 0
+    said = capsys.readouterr().out
+    assert "passed over: bach is not known" in said and "mnist_cnn on P (m), " in said
+    assert "1  host, torch-2.13, 2 threads, batch 64: " in said and "(90%: " in said
+    assert "excluded: podman, torch-2.13, 1 threads, batch 64 and 1 more: starts of podman" in said
+    assert measured("{workload: mnist_cnn}", "--json") == 0
+    found = json.loads(capsys.readouterr().out)
+    assert found["ranked"][0]["candidate"]["env"] == "host" and found["notes"] == []
+
+
+def test_a_job_that_no_cell_has_is_counted_by_a_launch(measured, monkeypatch, capsys):
+    asked = []
+
+    def counted(source, images, workload, options, batch):
+        asked.append((workload, batch))
+        work = drawn_work(np.random.default_rng((1, 0)), batch)
+        return SimpleNamespace(families=dict(work.families), reason=None)
+
+    monkeypatch.setattr(grid, "count_job", counted)
+    assert measured("{workload: mnist_cnn, batch: 96}") == 0
+    assert asked == [("mnist_cnn", 96)] and "batch 96" in capsys.readouterr().out
+
+
+def test_a_job_that_cannot_be_counted_is_tried_once_and_told(measured, monkeypatch, capsys):
+    asked = []
+
+    def counted(source, images, workload, options, batch):
+        asked.append(batch)
+        raise UnavailableError(f"a step of {workload} could not be counted: it depends on values")
+
+    monkeypatch.setattr(grid, "count_job", counted)
+    assert measured("{workload: mnist_cnn, batch: [64, 96, 96]}") == 0
+    said = capsys.readouterr().out
+    assert asked == [96] and "batch 96 and 5 more: a step of mnist_cnn could not be counted" in said
+    assert measured("{workload: mnist_cnn, batch: 96}") == 3
+    assert "it depends on values" in capsys.readouterr().err
+
+
+def test_a_target_of_another_processor_is_refused_in_one_line(measured, monkeypatch, capsys):
+    monkeypatch.setattr(machine_facts, "processor_name", lambda device: "Q")
+    assert measured("{workload: mnist_cnn}") == 2
+    said = capsys.readouterr().err
+    assert "was measured on P, and this machine has Q: measure it on this machine: `tare target`" in said
+    assert said.count("\n") == 1
+
+
+def test_no_candidate_is_the_status_of_what_is_lacking(measured, capsys):
+    assert measured("{workload: mnist_cnn, stacks: torch-1.4}") == 3
+    assert capsys.readouterr().err.count("\n") == 1
+
+
+# --- inside
+
+
+def test_every_family_has_an_operator_that_counts_as_it(monkeypatch):
+    torch = pytest.importorskip("torch")
+    monkeypatch.setattr(repeated, "MIN_TIMED_S", 1e-4)
+    monkeypatch.setattr(operators, "SCALES", (1, 2))
+    found, skipped = operators.rows(torch, {"device": "cpu", "repetitions": 1})
+    assert skipped == [] and {row["family"] for row in found} == set(FAMILIES)
+    checked = [parse(OperatorRate, row, "row") for row in found]
+    small, large = ([row for row in checked if row.scale == scale] for scale in (1, 2))
+    for one, other in zip(small, large, strict=True):
+        assert one.bytes > 0 and other.bytes > one.bytes
+    flops = {(row.operator, row.scale): row.flops for row in checked}
+    assert flops["linear", 1] == 3 * 2 * 32 * 256 * 256  # forwards, and both gradients
+    assert flops["3x3", 2] == 3 * 2 * 2 * 28 * 28 * 9 * 32 * 32
+
+
+def test_an_operator_that_cannot_be_is_skipped_with_the_reason(monkeypatch):
+    torch = pytest.importorskip("torch")
+
+    def broken(torch, device, scale):
+        def make():
+            raise RuntimeError("no such kernel")
+
+        return {(CONVOLUTION, "3x3"): make}
+
+    monkeypatch.setattr(operators, "calls", broken)
+    found, skipped = operators.rows(torch, {"device": "cpu", "repetitions": 1})
+    assert found == [] and {row["reason"] for row in skipped} == {f"torch {torch.__version__}: no such kernel"}

@@ -1,0 +1,314 @@
+"""The performance model of training: synthetic machines of known truth, counts, intervals, refusals."""
+
+import importlib
+import math
+import random
+
+import builders
+import numpy as np
+import pytest
+from campaign_builders import inside as inside_of
+from step_builders import BATCHES, CALL_S, FACTORS, STEP_S, TARGET, observed
+
+from tare.core.errors import TareError, UnavailableError
+from tare.model.records.launches import Counts
+from tare.model.records.measured import CeilingsRecord, ProfileRecord
+from tare.model.schema import parse
+from tare.predict import cases, judge, models, predictor, work
+from tare.stats import conformal
+from tare.worker import counting
+from tare.worker.families import ELEMENT_WISE, LOOKUP, PRODUCT
+
+
+def errors(fit, rows):
+    tried = judge.leave_out(fit, rows, judge.GROUPINGS["workload"], beyond=100)
+    return judge.score("m", "workload", tried)
+
+
+# --- what a step does
+
+
+def test_shapes_alone_give_what_a_real_step_counts():
+    torch = pytest.importorskip("torch")
+    mnist, language = (importlib.import_module(f"workloads.{name}") for name in ("mnist_cnn", "sentiment_rnn"))
+    for module, batch in (
+        (mnist, [torch.randn(4, 1, 28, 28), torch.randint(10, (4,))]),
+        (language, [torch.ones(4, 20, dtype=torch.long), torch.ones(4)]),
+    ):
+        job = module.Training(torch, "cpu")
+        job.step(batch)  # which makes the optimizer's state
+        real = counting.count_step(torch, job, batch)
+        shapes = [(tuple(part.shape), part.dtype) for part in batch]
+        moves = torch.nn.Module.to
+        assert counting.count_shapes(torch, lambda module=module: module.Training(torch, "cpu"), shapes) == real
+        assert torch.nn.Module.to is moves
+
+
+def test_a_step_that_depends_on_values_is_told_as_such():
+    torch = pytest.importorskip("torch")
+
+    class Training:
+        def step(self, batch):
+            return batch[0].sum().item()
+
+    found = counting.count_shapes(torch, Training, [((2,), torch.float32)])
+    assert found["families"] is None and "depends on values" in found["reason"]
+    with pytest.raises(UnavailableError, match="the work of a step is not known: what the step does depends on"):
+        work.of_counts(parse(Counts, found, "counts"))
+
+
+def test_the_work_of_a_profiled_launch_is_what_it_counted(tmp_path):
+    content = builders.profile_record("s", "mnist_cnn", "host", tmp_path, random.Random(1))
+    del content["schema"]  # of its file
+    found = work.of_profile(parse(ProfileRecord, content, "profile"))
+    assert found.all_calls == sum(row[0] for row in builders.OPERATORS.values())
+    assert found.all_bytes == sum(row[3] for row in builders.OPERATORS.values())
+    assert found.flops(PRODUCT) == 151_000_000 + 302_000_000 and found.all_flops > found.flops(PRODUCT)
+
+
+def test_families_have_names_that_the_worker_gives():
+    row = {"calls": 1, "flops": 1, "bytes": 1}
+    with pytest.raises(TareError, match="families of operators are some of convolution"):
+        parse(work.Work, {"families": {"conv": row}}, "work")
+
+
+# --- roofs
+
+
+def test_a_roof_is_looked_up_at_the_size_of_the_mean_call():
+    assert TARGET.bytes_per_s(1e7) == pytest.approx(10**10.5)  # half way, in logarithms
+    assert TARGET.bytes_per_s(1) == pytest.approx(1e11) and TARGET.flop_per_s("float32", 256) == pytest.approx(
+        10**10.5
+    )
+    with pytest.raises(UnavailableError, match="no ceiling of products in float16, only in float32"):
+        TARGET.flop_per_s("float16", 256)
+    # two products of 1024 x 1024 matrices that move next to nothing; a copy of 1e9 bytes
+    families = {
+        PRODUCT: {"calls": 2, "flops": 4 * 1024**3, "bytes": 10},
+        ELEMENT_WISE: {"calls": 1, "flops": 0, "bytes": 10**9},
+    }
+    case = observed(1)[0].replace(work=work.Work(families=families))
+    assert case.roofs == pytest.approx({PRODUCT: 4 * 1024**3 / 1e11, ELEMENT_WISE: 0.1})
+
+
+def test_a_target_is_read_from_a_record_of_ceilings():
+    base = {
+        **{"study": "s", "env": "host", "status": "ok", "reason": None, "device": "cpu"},
+        "machine": {"name": "m", "cpu_model": "P"},
+        "inside": inside_of("host", "ceilings", results=builders.ceilings_results()),
+    }
+    record = parse(CeilingsRecord, base, "ceilings")
+    found, measured = cases.target_of(record), builders.ceilings_results()
+    assert (found.machine, found.processor, found.threads) == ("m", "P", measured["threads"])
+    best = max(row["flop_per_s"] for row in measured["gemm"] if row["precision"] == "float32")
+    assert max(rate.per_s for rate in found.products["float32"]) == best
+    with pytest.raises(UnavailableError, match="which machine they are of"):
+        cases.target_of(parse(CeilingsRecord, {**base, "machine": None}, "ceilings"))
+
+
+# --- models
+
+
+def test_a_machine_that_follows_the_roofline_is_predicted_to_one_percent():
+    found = errors(models.fit_roofline, observed())
+    assert found.rows == 96 and found.refused == 0
+    assert found.median_error < 0.01 and found.p90_error < 0.01
+    fitted = models.fit_roofline(observed())
+    assert (fitted.call_s, fitted.step_s) == pytest.approx((CALL_S, STEP_S), rel=0.05)
+    assert {name: fitted.factors[name] for name in FACTORS} == pytest.approx(FACTORS, rel=0.05)
+
+
+def test_an_environment_is_predicted_from_what_it_was_measured_to_add():
+    found = judge.leave_out(models.fit_roofline, observed(), judge.GROUPINGS["environment"])
+    assert judge.score("roofline", "environment", found).p90_error < 0.01
+
+
+def test_a_linear_machine_is_predicted_by_the_linear_model_which_never_goes_below_what_was_observed():
+    rows = [
+        row.replace(seconds=1e-3 + 1e-12 * row.work.all_flops + 3e-12 * row.work.all_bytes + row.environment_step_s)
+        for row in observed()
+    ]
+    fitted = models.fit_linear(rows)
+    assert fitted.predict(rows) == pytest.approx([row.seconds for row in rows], rel=1e-6)
+    downhill = [row.replace(seconds=1 / row.batch) for row in rows]
+    far = [downhill[0].replace(batch=10**9)]
+    assert models.fit_linear(downhill).predict(far)[0] == pytest.approx(1 / max(BATCHES))
+
+
+def test_the_correction_learns_what_the_roofline_misses_and_leaves_a_perfect_one_alone():
+    pytest.importorskip("sklearn")
+    quirk = observed(10, noise=lambda _, case: 0.4 * math.tanh(math.log2(case.batch) - 5))
+    known, new = ([row for row in quirk if (row.workload in ("w8", "w9")) is far] for far in (False, True))
+    seconds = np.array([row.seconds for row in new])
+    missed = {
+        name: np.median(np.abs(models.MODELS[name](known).predict(new) / seconds - 1))
+        for name in ("roofline", "corrected")
+    }
+    assert missed["corrected"] < missed["roofline"] / 3
+    exact = observed(4)
+    assert models.fit_corrected(exact).predict(exact) == pytest.approx([row.seconds for row in exact], rel=0.01)
+
+
+# --- intervals
+
+
+def test_quantiles_of_groups_weigh_each_group_alike():
+    many, few = np.arange(100.0), np.array([200.0])
+    # a third each for the two groups, and one for what is beyond: half is reached in the second, nothing at 0.7
+    assert (
+        conformal.grouped_quantile([many, few], 0.5) == 200 and conformal.grouped_quantile([many, few], 0.7) == 89
+    )
+    assert conformal.grouped_quantile([many, few], 0.3) == math.inf
+    assert [conformal.fewest_groups(alpha) for alpha in (0.5, 0.1, 0.05)] == [1, 9, 19]
+    nine = [np.array([float(value)]) for value in range(9)]
+    assert conformal.grouped_quantile(nine, 0.1) == 8 and conformal.grouped_quantile(nine[:8], 0.1) == math.inf
+
+
+def test_an_interval_rests_on_what_models_without_each_group_predict():
+    left_out = [
+        conformal.LeftOut(predicted=at, residuals=np.array([-missed])) for at, missed in ((1, 0.5), (3, 0.1))
+    ]
+    found = conformal.jackknife_plus(2.0, left_out, 0.5)
+    assert (found.low, found.mean, found.high, found.n) == (0.5, 2.0, 3.1, 2)
+    assert conformal.jackknife_plus(9.0, left_out, 0.5).high == 9  # what is predicted lies within
+
+
+def test_errors_of_a_workload_are_those_of_a_model_that_never_saw_it():
+    rows = observed(3)
+
+    class Seen:
+        def __init__(self, given):
+            self.workloads = {row.workload for row in given}
+
+        def predict(self, wanted):
+            return np.array([1.0 if case.workload in self.workloads else 2.0 for case in wanted])
+
+    trained = predictor.train(Seen, rows)
+    assert [sorted(model.workloads) for model, _ in trained.left_out] == [["w1", "w2"], ["w0", "w2"], ["w0", "w1"]]
+    seconds = np.log([row.seconds for row in rows if row.workload == "w1"])
+    assert trained.left_out[1][1] == pytest.approx(seconds - math.log(2))
+    assert trained.model.workloads == {"w0", "w1", "w2"}
+
+
+@pytest.mark.parametrize("level", [0.1, 0.2])
+def test_intervals_hold_values_of_a_new_group_as_often_as_they_say(level):
+    """Effects of groups and noise that grows with them; the model is the mean of groups' means."""
+    generator, held, plain, runs = np.random.default_rng(3), 0, 0, 1500
+    for _ in range(runs):
+        spreads = generator.uniform(0.1, 1, 20)
+        groups = [effect + spread * generator.standard_normal(generator.integers(2, 12))
+                  for effect, spread in zip(generator.standard_normal(20), spreads, strict=True)]  # fmt: skip
+        new, known = groups[0][0], groups[1:]
+        means = np.array([group.mean() for group in known])
+        others = (means.sum() - means) / (len(means) - 1)
+        left_out = [
+            conformal.LeftOut(predicted=other, residuals=group - other)
+            for other, group in zip(others, known, strict=True)
+        ]
+        found = conformal.jackknife_plus(float(means.mean()), left_out, level)
+        held += found.low <= new <= found.high
+        within = np.concatenate([group - mean for group, mean in zip(known, means, strict=True)])
+        plain += abs(new - means.mean()) <= np.quantile(np.abs(within), 1 - level)
+    assert held / runs >= 1 - level - 3 * math.sqrt(level * (1 - level) / runs)
+    assert held / runs <= 1 - level + 0.06  # and they are no wider than they need
+    assert plain / runs < 1 - level - 0.2  # residuals of groups that were fitted to promise too much
+
+
+def test_noise_that_differs_between_workloads_and_batches_keeps_coverage():
+    def noise(generator, case):
+        own = np.random.default_rng(int(case.workload[1:])).normal(0, 0.1)  # shared by all steps of a workload
+        return own + generator.normal(0, 0.02 + 0.1 * case.batch / max(BATCHES))
+
+    covered = total = 0
+    for seed in range(4):
+        found = errors(models.fit_roofline, observed(12, noise, seed, batches=(16, 128)))
+        covered, total = covered + found.covered, total + found.intervals
+    assert total == 4 * 48 and 0.85 <= covered / total < 1
+
+
+def test_with_few_workloads_intervals_have_no_ends_and_one_is_refused():
+    rows = observed(4)
+    trained = predictor.train(models.fit_roofline, rows)
+    found = trained.predict(rows[:1])[0]
+    assert (found.low, found.high, found.workloads, trained.workloads_wanted) == (None, None, 4, 5)
+    with pytest.raises(UnavailableError, match="a model needs two workloads to be trained on, there is w0"):
+        predictor.train(models.fit_roofline, observed(1))
+
+
+# --- refusals
+
+
+@pytest.mark.parametrize(
+    ("changed", "told"),
+    [
+        ({"target": TARGET.replace(processor="Q")}, "its processor is Q, trained on was P: measure training steps"),
+        ({"stack": "other"}, "its stack is other, trained on was s: measure"),
+        ({"batch": 1000}, "its batch, 1000, lies more than 2 times beyond 16 to 128: measure"),
+        ({"batch": 7}, "its batch, 7, lies more than 2 times beyond 16 to 128: measure"),
+        ({"target": TARGET.replace(threads=8)}, "its threads, 8, lies more than 2 times beyond 2 to 2"),
+        ({"work": work.Work(families={LOOKUP: {"calls": 90, "flops": 10**9, "bytes": 10**8}})},
+         "100% of its step is embedding, 0% at most was trained on: measure training steps of a workload"),
+    ],
+)  # fmt: skip
+def test_what_lies_beyond_the_range_is_refused_and_says_what_to_measure(changed, told):
+    rows = observed(3)
+    trained = predictor.train(models.fit_roofline, rows)
+    with pytest.raises(UnavailableError) as caught:
+        trained.predict([rows[0].replace(**changed)])
+    assert told in str(caught.value) and "\n" not in str(caught.value)
+
+
+def test_a_little_beyond_the_range_is_predicted():
+    rows = observed(3)
+    case = rows[0].replace(batch=2 * max(BATCHES))
+    assert predictor.train(models.fit_roofline, rows).predict([case])[0].seconds > 0
+
+
+def test_an_environment_cannot_add_more_than_was_measured():
+    row = observed(1)[0]
+    with pytest.raises(TareError, match="environment_step_s, 2"):
+        parse(cases.Observation, row.to_json() | {"environment_step_s": 2 * row.seconds + 2}, "row")
+
+
+# --- judging
+
+
+def predicted(row, seconds):
+    return row, predictor.Prediction(seconds=seconds, low=None, high=None, workloads=2)
+
+
+def test_regret_is_zero_where_the_ranking_is_right_and_what_a_wrong_choice_costs_elsewhere():
+    host, docker = observed(1, batches=(16,))
+    host, docker = host.replace(seconds=1.0), docker.replace(seconds=1.5)
+    assert judge.regrets([predicted(host, 7), predicted(docker, 8)]) == [0]
+    assert judge.regrets([predicted(host, 8), predicted(docker, 7)]) == [0.5]
+    assert judge.regrets([predicted(host, 7)]) == []
+    assert errors(models.fit_roofline, observed(4)).worst_regret == 0
+
+
+def test_a_score_counts_what_was_refused_and_what_was_covered():
+    row = observed(1)[0].replace(seconds=1.0)
+    told = [predictor.Prediction(seconds=s, low=0.9, high=1.2, workloads=9) for s in (1.1, 0.8)]
+    told.append(predictor.Prediction(seconds=1.3, low=1.1, high=1.5, workloads=9))
+    tried = [judge.Tried(row=row, prediction=one) for one in told] + [
+        judge.Tried(row=row, prediction=None, refused="x")
+    ]
+    found = judge.score("m", "workload", tried)
+    assert (found.rows, found.refused, found.covered, found.intervals) == (4, 1, 2, 3)
+    assert found.median_error == pytest.approx(0.2) and found.p90_error == pytest.approx(0.28)
+    assert found.coverage[0] == pytest.approx(2 / 3) and found.coverage[1] < 2 / 3 < found.coverage[2]
+    nothing = judge.score("m", "workload", tried[-1:])
+    assert nothing.median_error is None and nothing.coverage is None and nothing.refused == 1
+
+
+def test_the_table_has_every_model_by_every_grouping_and_ranges_of_batches_are_left_out_whole():
+    rows = observed(3, batches=(16, 128))
+    found = judge.table(rows, {name: models.MODELS[name] for name in ("linear", "roofline")})
+    assert [(one.left_out, one.model) for one in found] == [
+        (grouping, model)
+        for grouping in ("workload", "batch range", "environment")
+        for model in ("linear", "roofline")
+    ]
+    batches = next(one for one in found if one.left_out == "batch range")
+    assert batches.refused == batches.rows  # 16 and 128 lie eight times apart
+    assert {judge.GROUPINGS["batch range"](row) for row in observed(1, batches=(16, 63, 64, 255))} == {2, 3}
