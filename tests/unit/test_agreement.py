@@ -5,6 +5,7 @@ import math
 from dataclasses import replace
 from types import SimpleNamespace
 
+import archive_builders
 import numpy as np
 import pytest
 import yaml
@@ -15,7 +16,7 @@ from pages import row
 
 from tare.analysis import agreement
 from tare.analysis.agreement import Side, agreed, departures
-from tare.archive import rerunning
+from tare.archive import rerunning, writing
 from tare.archive.agreement import results_in
 from tare.cli import rerun as command
 from tare.cli.main import main
@@ -25,7 +26,7 @@ from tare.model import tables
 from tare.model.records.machine import MachineRecord
 from tare.model.roles import read_role
 from tare.model.studies import layout
-from tare.model.studies.study import check, load_checked
+from tare.model.studies.study import check, load, load_checked, merge
 from tare.report import agreement as page
 from tare.stats.agreement import Gap, Judged, Stated, fewest_degrees, judged, within
 from tare.stats.families import holm_levels
@@ -408,9 +409,12 @@ def whole(**changed):
 def test_what_is_laid_over_the_configuration_gives_the_study_of_the_archive():
     found, told = rerunning.here(whole(), commands=False)
     assert told == [] and found["workloads"]["sentiment_rnn"] is None
-    base = yaml.safe_load((project_root() / rerunning.BASE).read_text())
-    laid = {**base, **found, "workloads": {**base["workloads"], **found["workloads"]}}
-    assert check(laid).to_json() == whole()
+    assert run_of(found) == whole()
+
+
+def run_of(found):
+    """The study that Snakemake runs when this is laid over config/config.yaml."""
+    return check(merge(load(project_root() / rerunning.BASE), found)).to_json()
 
 
 def test_what_a_machine_lacks_is_left_out_with_a_line_for_each():
@@ -450,14 +454,14 @@ def archive(tmp_path, monkeypatch):
     return place
 
 
-def workflow(monkeypatch, status, *rows):
+def workflow(monkeypatch, status, *rows, name="mine"):
     """Have the workflow end with a status and leave these rows; returns what it is told."""
     told = []
 
     def run(study, folder, cores):
         told.append((study, cores))
         if rows:
-            results(folder, *rows)
+            results(folder, *rows, study=name)
         return status
 
     monkeypatch.setattr(rerunning, "run", run)
@@ -507,6 +511,24 @@ def test_the_workflow_is_called_as_a_person_would_call_it(tmp_path, monkeypatch)
         "--", "all",
     ]  # fmt: skip
     assert yaml.safe_load(study.read_text()) == whole()
+
+
+def test_an_archive_is_compared_and_run_again_as_the_results_that_it_is_of(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    study = archive_builders.results_in(tmp_path)
+    writing.write(study, tmp_path / "study.zip")
+    assert main(["diff", "study.zip", ".", "--out", "out"]) == 0
+    table = tables.read("agreement", tmp_path / "out/agreement.csv")
+    verdicts = tables.read("verdicts", tmp_path / "results/tables/verdicts.csv")
+    assert len(table) == len(verdicts) and set(table["first_verdict"]) == set(table["second_verdict"])
+    assert set(table["agreement"]) == {"undecided"}, "of two rounds nobody can tell"
+    told = workflow(monkeypatch, 0, claim(*EQUAL), name=study.study)
+    assert main(["rerun", "study.zip"]) == 0
+    assert run_of(told[0][0]) == study.to_json()
+    (tmp_path / "cut.zip").write_bytes((tmp_path / "study.zip").read_bytes()[:-99])
+    capsys.readouterr()
+    assert main(["diff", "cut.zip", "."]) == 4
+    assert "cut.zip is cut short" in (said := capsys.readouterr().err) and said.count("\n") == 1
 
 
 def test_the_words_of_the_page_are_those_of_the_table():
