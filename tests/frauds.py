@@ -821,6 +821,7 @@ UNDETECTABLE: Mapping[str, str] = {
 
 # Checks of which no fraud is caught by them alone, each with the reason.
 REDUNDANT: Mapping[str, str] = {
+    "ledger-chain": "of a ledger whose chain is broken nothing is read, so that `stamps` finds no row of its stamp",
     "seals": "the ledger lists the same hashes; it finds edits where a study has no ledger",
     "held": "it needs a hash from elsewhere; the tests hold that it finds a chain that was made anew",
     "installed": "it tells which programs differ, and finds no fraud",
