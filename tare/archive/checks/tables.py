@@ -6,10 +6,11 @@ SciPy may round the last bits otherwise: `TOLERANCES` says by how much a column 
 
 from __future__ import annotations
 
+import contextlib
 import json
 import re
 import tempfile
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -285,6 +286,20 @@ def _asked_for(measured: Measured) -> Callable[[pd.DataFrame], pd.DataFrame]:
     return kept
 
 
+@contextlib.contextmanager
+def _other_bytes(tree: Tree, notes: Notes, name: str, path: Path, made: pd.DataFrame) -> Iterator[Path | None]:
+    """A table written again, where the file there has other bytes; None where it has the same, or is missing."""
+    if not path.exists():
+        notes.fail(tree.name(path), "is missing")
+        yield None
+        return
+    notes.look("tables")
+    with tempfile.TemporaryDirectory() as folder:
+        again = Path(folder, path.name)
+        model.write(name, made, again)
+        yield None if sha256_file(again) == sha256_file(path) else again
+
+
 def _compare(
     tree: Tree,
     notes: Notes,
@@ -295,14 +310,8 @@ def _compare(
 ) -> None:
     """Compare a table with what is made again, or of both the rows that are kept."""
     where = tree.name(path)
-    if not path.exists():
-        notes.fail(where, "is missing")
-        return
-    notes.look("tables")
-    with tempfile.TemporaryDirectory() as folder:
-        again = Path(folder, path.name)
-        model.write(name, made, again)
-        if sha256_file(again) == sha256_file(path):
+    with _other_bytes(tree, notes, name, path, made) as again:
+        if again is None:
             return
         try:
             # Both as they are read back: what a file does not keep is no difference.
@@ -406,14 +415,8 @@ def _which(row: pd.Series) -> str:
 
 def _compare_json(tree: Tree, notes: Notes, path: Path, made: pd.DataFrame) -> None:
     where = tree.name(path)
-    if not path.exists():
-        notes.fail(where, "is missing")
-        return
-    notes.look("tables")
-    with tempfile.TemporaryDirectory() as folder:
-        again = Path(folder, path.name)
-        model.write("decisions", made, again)
-        if sha256_file(again) == sha256_file(path):
+    with _other_bytes(tree, notes, "decisions", path, made) as again:
+        if again is None:
             return
         try:
             there = json.loads(path.read_text(encoding="utf-8"))
