@@ -1,7 +1,7 @@
 """Do sliced rounds give the ratios that whole runs one after the other give? An equivalence test, by environment.
 
     .venv/bin/snakemake --cores 1 results/data/mnist.json results/images/torch-2.13/{host,docker,apptainer}.json
-    .venv/bin/python benchmarks/sliced_or_whole.py --minutes 30 [--environments docker apptainer …]
+    .venv/bin/python benchmarks/sliced_or_whole.py --minutes 30 [--environments docker apptainer@sif=kernel …]
 
 Each repetition has two parts in random order: a sliced round of the host, a second host and every environment, and
 the same launches one after the other in random order, neither held nor stopped. Both give seconds from the
@@ -25,6 +25,7 @@ goes on; results/benchmarks/<machine>/sliced_or_whole.json, made from all rows, 
 from __future__ import annotations
 
 import argparse
+import contextlib
 import math
 import os
 import platform
@@ -32,7 +33,7 @@ import random
 import statistics
 import sys
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -192,6 +193,25 @@ def repetition(bench: Bench, number: int, seed: int) -> Record:
     }
 
 
+@contextlib.contextmanager
+def all_sites(study: Study, workload: str, names: Sequence[str]) -> Iterator[dict[str, Site]]:
+    """Sites by name, which is an environment or one at a level of its factors, `environment@factor=level`.
+
+    Raises:
+        UnavailableError: one of them is.
+    """
+    found: dict[str, Site] = {}
+    with contextlib.ExitStack() as stack:
+        for name in names:
+            environment, _, level = name.partition("@")
+            arm = arms.parse(level) if level else None
+            opened = stack.enter_context(sites(study, workload, [environment], None, None, arm))
+            if opened[1]:
+                raise UnavailableError(f"{name}: {opened[1][environment]}")
+            found[name] = opened[0][environment]
+        yield found
+
+
 def measure(arguments: argparse.Namespace, study: Study) -> tuple[list[Record], Record]:
     """All rows, those that were there and those that are made now, and what they have in common.
 
@@ -206,9 +226,7 @@ def measure(arguments: argparse.Namespace, study: Study) -> tuple[list[Record], 
     if rows and rows[0]["key"] != key:
         raise UserError(f"{journal.path} is of another version, kernel or choice: name another --out, or remove it")
     ends = time.monotonic() + 60 * arguments.minutes
-    with alone_on_this_machine(), sites(study, arguments.workload, names, None, None) as (available, missing, _):
-        if missing:
-            raise UnavailableError("; ".join(f"{name}: {reason}" for name, reason in missing.items()))
+    with alone_on_this_machine(), all_sites(study, arguments.workload, names) as available:
         found = {HOST: available[HOST], CONTROL: available[HOST], **available}
         bench, longest = Bench(study, arguments.workload, found), 0.0
         while time.monotonic() + longest < ends:
