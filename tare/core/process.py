@@ -37,7 +37,7 @@ NAMESPACES = ("namespace", "unshare", "clone", "fork/exec")
 LARGER = "TARE_CACHE and TMPDIR at a larger disk"
 MARK = "TARE_STARTED_BY"  # of a client's environment; launches have a block of their own
 GUARD = Path(__file__).with_name("guard.py")
-LEASE_S = 5.0  # after which what is stopped is let go on, where nothing is heard of whoever stopped it
+LEASE_S = 8.0  # after which what is stopped is let go on, where nothing is heard of whoever stopped it
 RENEW_S = 0.5
 
 
