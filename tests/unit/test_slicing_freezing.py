@@ -158,7 +158,8 @@ def test_a_group_of_version_2_by_its_files(group, monkeypatch):
 
     monkeypatch.setattr(freezing.select, "select", look)
     holder.stop()
-    assert looks == 3 * [([holder._events], freezing.LOOK_S)], "it is awaited"
+    assert [changes for changes, _ in looks] == 3 * [[holder._events]], "it is awaited"
+    assert looks[0][1] == freezing.LOOK_S
     monkeypatch.setattr(freezing, "STOP_S", -1.0)
     (group / "cgroup.events").write_text("frozen 0\n")
     with pytest.raises(StopError, match="was not frozen within"):
@@ -437,6 +438,22 @@ def test_a_process_of_another_user_is_not_stopped_silently(monkeypatch):
         monkeypatch.setattr(signal, "pidfd_send_signal", refuse)
         with pytest.raises(StopError, match="may not be signalled"):
             holder.stop()
+
+
+def test_looks_become_rarer_the_longer_something_is_awaited(monkeypatch):
+    clock, pauses = [0.0], []
+
+    def pause(look_s):
+        pauses.append(look_s)
+        clock[0] += look_s
+
+    monkeypatch.setattr(freezing.time, "monotonic", lambda: clock[0])
+    with pytest.raises(StopError, match="^it was not within 4 s$"):
+        freezing._until(lambda: False, "it was not", pause)
+    assert pauses[0] == freezing.LOOK_S and pauses[-1] == freezing.LONGEST_LOOK_S and pauses == sorted(pauses)
+    assert len(pauses) < 500
+    clock[0], seen = 0.0, iter([False, True])
+    freezing._until(lambda: next(seen), "it was not", pause)
 
 
 def test_what_does_not_stop_is_an_error_in_time(monkeypatch):

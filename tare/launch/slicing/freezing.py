@@ -23,11 +23,11 @@ from tare.core.errors import UnavailableError
 from tare.core.guard import kill_stopped, started_at
 from tare.launch.slicing import waiting
 
-# In which everything has to be stopped. Next to a busy loop on each CPU, Linux 6.18 let a forked process wait for
-# a CPU for up to 1.4 s, once or twice in a round of five launches.
-STOP_S = 4.0
-# Between two looks at what is to be stopped: the kernel tells of changes of a group at most every 10 ms.
-LOOK_S = 0.0001
+STOP_S = 4.0  # in which everything has to be stopped
+# Between two looks at what is to be stopped: at first, at most, and in between a share of the time waited. The kernel
+# reports changes of a group at most every 10 ms. Looks have to become rarer: where a busy loop is in our session,
+# Linux 6.18 lets it and a process that looks 6,000 times a second run for seconds while the job waits for a CPU.
+LOOK_S, LONGEST_LOOK_S, LOOK_SHARE = 0.0001, 0.01, 0.1
 REMOVE_TRIES, REMOVE_S = 50, 0.01  # to remove a group, and the time between two tries
 READ_BYTES, NUMBERS_BYTES = 4096, 65536  # of a file of a group, and of one that lists numbers, at once
 MOUNTS, OWN_CGROUP = Path("/proc/self/mounts"), Path("/proc/self/cgroup")
@@ -192,11 +192,11 @@ class Group2(Holder):
         """Freeze the group."""
         with _alive(self.group):
             os.pwrite(self._freeze, b"1", 0)
-            deadline = time.monotonic() + STOP_S
-            while b"frozen 1" not in _read(self._events):
-                if time.monotonic() > deadline:
-                    raise StopError(f"{self.group} was not frozen within {STOP_S:.0f} s")
-                select.select([], [], [self._events], LOOK_S)
+            _until(
+                lambda: b"frozen 1" in _read(self._events),
+                f"{self.group} was not frozen",
+                lambda look_s: select.select([], [], [self._events], look_s),
+            )
 
     def resume(self) -> None:
         """Thaw the group."""
@@ -288,17 +288,18 @@ class Signals(Holder):
 
         A parent in vfork can't stop while its child is stopped; it runs nothing meanwhile, and counts as stopped.
         """
-        deadline = time.monotonic() + STOP_S
+        began = time.monotonic()
         while True:
             found = self.pids()
             self._reach(found)
             self._signal(signal.SIGSTOP, found)
             if all(_is_stopped(pid) for pid in found) and set(self.pids()) <= set(found):
                 return
-            if time.monotonic() > deadline:
+            waited_s = time.monotonic() - began
+            if waited_s > STOP_S:
                 left = [pid for pid in found if not _is_stopped(pid)]
                 raise StopError(f"{len(left)} processes were not stopped within {STOP_S:.0f} s")
-            time.sleep(LOOK_S)
+            time.sleep(_look_s(waited_s))
 
     def resume(self) -> None:
         """Continue all that was stopped, the root last."""
@@ -535,12 +536,17 @@ def _numbers_in(path: Path) -> list[int]:
     return [int(word) for word in path.read_text().split()]
 
 
-def _until(holds: Callable[[], bool], otherwise: str) -> None:
-    deadline = time.monotonic() + STOP_S
+def _until(holds: Callable[[], bool], otherwise: str, pause: Callable[[float], object] = time.sleep) -> None:
+    began = time.monotonic()
     while not holds():
-        if time.monotonic() > deadline:
+        waited_s = time.monotonic() - began
+        if waited_s > STOP_S:
             raise StopError(f"{otherwise} within {STOP_S:.0f} s")
-        time.sleep(LOOK_S)
+        pause(_look_s(waited_s))
+
+
+def _look_s(waited_s: float) -> float:
+    return min(LONGEST_LOOK_S, max(LOOK_S, LOOK_SHARE * waited_s))
 
 
 def _remove(group: Path) -> None:
