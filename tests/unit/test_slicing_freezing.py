@@ -448,7 +448,7 @@ def test_looks_become_rarer_the_longer_something_is_awaited(monkeypatch):
         clock[0] += look_s
 
     monkeypatch.setattr(freezing.time, "monotonic", lambda: clock[0])
-    with pytest.raises(StopError, match="^it was not within 4 s$"):
+    with pytest.raises(StopError, match=r"^it was not within 4 s$"):
         freezing._until(lambda: False, "it was not", pause)
     assert pauses[0] == freezing.LOOK_S and pauses[-1] == freezing.LONGEST_LOOK_S and pauses == sorted(pauses)
     assert len(pauses) < 500

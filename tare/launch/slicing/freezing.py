@@ -24,9 +24,9 @@ from tare.core.guard import kill_stopped, started_at
 from tare.launch.slicing import waiting
 
 STOP_S = 4.0  # in which everything has to be stopped
-# Between two looks at what is to be stopped: at first, at most, and in between a share of the time waited. The kernel
-# reports changes of a group at most every 10 ms. Looks have to become rarer: where a busy loop is in our session,
-# Linux 6.18 lets it and a process that looks 6,000 times a second run for seconds while the job waits for a CPU.
+# Between two looks at what is to be stopped: at first, at most, and in between a share of the time waited. The
+# kernel reports changes of a group at most every 10 ms. Looks have to become rarer: where a busy loop is in our
+# session, Linux 6.18 lets it and a process that looks 6,000 times a second run for seconds, and the job waits.
 LOOK_S, LONGEST_LOOK_S, LOOK_SHARE = 0.0001, 0.01, 0.1
 REMOVE_TRIES, REMOVE_S = 50, 0.01  # to remove a group, and the time between two tries
 READ_BYTES, NUMBERS_BYTES = 4096, 65536  # of a file of a group, and of one that lists numbers, at once
