@@ -6,7 +6,7 @@ SHELL := /bin/bash
 .SHELLFLAGS := -eu -o pipefail -c
 MAKEFLAGS += --no-print-directory
 .DEFAULT_GOAL := help
-.PHONY: study-file help report smoke test test-quick setup setup-test doctor lock sbom reference reference-input clean clean-runtimes clean-cache
+.PHONY: study-file help report smoke test test-quick setup setup-test doctor lock sbom docs reference reference-input clean clean-runtimes clean-cache
 
 # Packages of another Python's are not for ours.
 unexport PYTHONPATH PYTHONHOME
@@ -78,7 +78,7 @@ LOCKED_FOR = platform_machine == 'x86_64' and platform_python_implementation == 
 lock: setup ## resolve requirements/*.in again (UPGRADE=1: to the newest versions)
 	@export UV_FIND_LINKS="$$(.venv/bin/python -m pip config get global.find-links 2>/dev/null || true)"; \
 	test -n "$$UV_FIND_LINKS" || export UV_EXTRA_INDEX_URL=https://download.pytorch.org/whl/cpu UV_INDEX_STRATEGY=unsafe-best-match; \
-	for name in run test uv sbom; do \
+	for name in run test uv sbom docs; do \
 		.venv/bin/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes $(if $(UPGRADE),--upgrade) \
 			--custom-compile-command "make lock" --output-file requirements/$$name.txt requirements/$$name.in; \
 		sed -i "s/ ; $(LOCKED_FOR)//; s/ and $(LOCKED_FOR)//" requirements/$$name.txt; \
@@ -94,6 +94,12 @@ sbom: setup ## CycloneDX lists of .venv and, by its lock, of the tree of each st
 		name="$${lock#containers/stacks/}"; name="$${name%.txt}"; \
 		.sbom/bin/cyclonedx-py requirements --output-reproducible --output-file "$(SBOM)/$${name/\//.}.json" "$$lock"; \
 	done
+
+docs: setup ## the documents as a site: results/site
+	@.venv/bin/uv venv --quiet --allow-existing --python .venv/bin/python .docs
+	@.venv/bin/uv pip install --quiet --python .docs/bin/python --require-hashes --requirement requirements/docs.txt
+	@NO_MKDOCS_2_WARNING=1 .docs/bin/python -m mkdocs build --quiet --clean
+	@echo "The site: $(CURDIR)/results/site/index.html"
 
 # Needs no .venv: on a machine without a network it uses the Python that has the framework there.
 REFERENCE_PYTHON ?= python3
