@@ -98,7 +98,7 @@ sbom: setup ## CycloneDX lists of .venv and, by its lock, of the tree of each st
 docs: setup ## the documents as a site: results/site
 	@.venv/bin/uv venv --quiet --allow-existing --python .venv/bin/python .docs
 	@.venv/bin/uv pip install --quiet --python .docs/bin/python --require-hashes --requirement requirements/docs.txt
-	@NO_MKDOCS_2_WARNING=1 .docs/bin/python -m mkdocs build --quiet --clean
+	@NO_MKDOCS_2_WARNING=1 .docs/bin/python -m mkdocs build --clean
 	@echo "The site: $(CURDIR)/results/site/index.html"
 
 # Needs no .venv: on a machine without a network it uses the Python that has the framework there.
