@@ -86,7 +86,7 @@ def recorded_controls(found: Mapping[str, Any], methods: Mapping[str, Any]) -> I
         f"The control of {len(kept)} campaigns with {rounds} sliced rounds, recorded on {machines} "
         "(`benchmarks/recorded_coverage.py`, log-ratios in `benchmarks/recorded_coverage.json`). Some ran while "
         "other programs did. The last row has the sliced measurements of [protocols.md](protocols.md), whose truth "
-        "is zero or planted. Each interval says 95%; the Monte Carlo error of a share of so few stands after it."
+        "is zero or planted. Each interval claims 95%; the Monte Carlo error of the share follows it."
     )
     yield ""
     lines = []
@@ -101,9 +101,9 @@ def recorded_controls(found: Mapping[str, Any], methods: Mapping[str, Any]) -> I
     yield ""
     tested = [one for one in found["whole_campaigns"] if one["quantity"] in QUANTITIES and one["f"] is not None]
     yield (
-        "Do campaigns differ by more than their rounds predict? F is Welch's, of the variance between campaigns to "
-        "that within, p how often chance makes it so large. `zero` is a launch that runs what the host runs; pairs "
-        "of one campaign share launches."
+        "Do campaigns differ by more than their rounds predict? F is Welch's ratio of the variance between "
+        "campaigns to that within, and p the probability that chance makes it so large. `zero` is a launch that "
+        "runs what the host runs. Pairs of one campaign share launches."
     )
     yield ""
     header = ("machine", "workload", "what", "pair", "campaigns", "rounds", "F", "p")
@@ -119,7 +119,7 @@ def recorded_controls(found: Mapping[str, Any], methods: Mapping[str, Any]) -> I
     low = [one for one in tested if one["p"] < 1 - CONFIDENCE]
     yield (
         f"{len(low)} of {len(tested)} tests have p below {1 - CONFIDENCE:.2f}. "
-        + ("Intervals may be too narrow there. Why is open, and more campaigns are needed to tell." if low else "")
+        + ("Intervals may be too narrow there. The cause is unknown, and more campaigns are needed." if low else "")
     ).rstrip()
 
 

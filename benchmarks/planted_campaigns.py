@@ -83,7 +83,7 @@ def once(study: Study, workload: str, site: Site, folder: Path, condition: str) 
     return row
 
 
-HEADER = ("planted", "truth inside", "told from zero", "median half-width")
+HEADER = ("planted", "truth inside", "excludes zero", "median half-width")
 
 
 def counts(rows: Sequence[Mapping[str, Any]]) -> list[list[str]]:

@@ -57,7 +57,7 @@ from tare.core.files import read_json, write_text  # noqa: E402
 from tare.model.roles import CONTROL  # noqa: E402
 from tare.model.studies.study import load_checked  # noqa: E402
 
-HEAD = ["covers the truth", "told from zero", "equivalent", "different", "units, mean (most)"]
+HEAD = ["covers the truth", "excludes zero", "equivalent", "different", "units, mean (most)"]
 
 
 def prose(text: str) -> str:
@@ -107,18 +107,16 @@ def stalls(campaigns: int) -> Iterator[str]:
     yield "## Stalls"
     yield ""
     yield prose(f"""
-        {campaigns} campaigns each, of units in which each launch has {math.prod(GROUPS.values())} short groups of
-        steps (“steps” below: in each). A unit's typical step is fitted as in a sliced round, launch + step by
-        medians of pairs; its interval is that of rounds that ran whole. One environment's typical step is the
-        host's, and {100 * PLANTED[0]:g}% of its steps take {100 * PLANTED[1]:g}% longer:
-        {100 * PLANTED[0] * PLANTED[1]:.2g}% more of all time, inside the margin of 2%. Each interval says 97.5%.
-        “Equivalent” without more words is to be said of it in at most 5% of campaigns. On the unquiet machine
+        {campaigns} campaigns each. Each launch of a unit makes {math.prod(GROUPS.values())} short groups of steps
+        (column “steps”: in each group). The typical step is fitted as in a sliced round; its interval is that of
+        rounds that ran whole. In one environment {100 * PLANTED[0]:g}% of the steps take {100 * PLANTED[1]:g}%
+        longer: {100 * PLANTED[0] * PLANTED[1]:.2g}% more of all time, inside the margin of 2%. Each interval claims
+        97.5%. “Equivalent” without more words may be said of it in at most 5% of campaigns. On the unquiet machine
         speed is a random walk of {100 * usual.drift:g}% a group, {100 * usual.jump_share:g}% of groups change it
         for good by {100 * usual.jump:g}% (standard deviation), and {100 * usual.stall_share:g}% are 10 to
-        {100 * usual.stall:g}% slower on their own, in every environment: what is planted is less than that, and
-        “but for stalls” is then said of the environment without any as well, since the interval of all time is
-        wider than the margin. So it is where few steps are timed: what none of them showed may still be there (the
-        rule of three).
+        {100 * usual.stall:g}% slower, in every environment. “But for stalls” is then said of the environment
+        without planted stalls too, since the interval of all time is wider than the margin. The same happens where
+        few steps are timed: what none of them showed may still exist (rule of three).
     """)
     yield ""
     head = ["machine", "units", "steps", "stalls", "equivalent", "equivalent but for stalls"]
@@ -136,14 +134,14 @@ def worlds(campaigns: int) -> Iterator[str]:
     yield "## Worlds of units"
     yield ""
     yield prose(f"""
-        {campaigns} campaigns of fixed numbers of units, standard deviation {100 * NORMAL_SPREAD:g}% where the
-        world is normal; planted means of 0, 0.5 and 2%. Each interval says {100 * (1 - alpha):.2f}%; such a share
-        has a standard error of {100 * binomial_error(1 - alpha, campaigns):.2f} points. The environment that varies
-        more or less than the others is the first. The last column is the median width by that of Student's
-        interval.
+        {campaigns} campaigns with fixed numbers of units and a standard deviation of {100 * NORMAL_SPREAD:g}% in
+        the normal world; planted means of 0, 0.5 and 2%. Each interval claims {100 * (1 - alpha):.2f}%; such a
+        share has a standard error of {100 * binomial_error(1 - alpha, campaigns):.2f} points. The environment that
+        varies more or less than the others is the first. The last column is the ratio of the median width to that
+        of Student's interval.
     """)
     yield ""
-    yield from table(["world", "units", "0%", "0.5%", "2%", "width by Student's"], rows)
+    yield from table(["world", "units", "0%", "0.5%", "2%", "ratio to Student's width"], rows)
 
 
 def seconds(campaigns: int) -> Iterator[str]:
@@ -162,14 +160,14 @@ def seconds(campaigns: int) -> Iterator[str]:
         {campaigns} campaigns of as many rounds of whole runs as of steps. The host takes {ONCE_S:g} s once (start,
         imports, exit); three environments take {", ".join(planted[:-1])} and {planted[-1]} more, and
         {", ".join(f"{100 * step:g}%" for _, step in PLANTED_S.values())} more in every step, whose launches vary
-        by {100 * NORMAL_SPREAD:g}%. Each interval of the seconds says {100 * (1 - alpha / 2):.2f}%; such a share
-        has a standard error of {100 * binomial_error(1 - alpha / 2, campaigns):.2f} points. “Told from zero” is by
-        environment, in the same order. A box of both parts says {100 * (1 - alpha):.2f}%: it has to hold the true
-        cost of jobs of 1 s to 12 days, and the length beyond which that is below 1%; the column is of the
-        environment for which it does least often.
+        by {100 * NORMAL_SPREAD:g}%. Each interval of the seconds claims {100 * (1 - alpha / 2):.2f}%; such a share
+        has a standard error of {100 * binomial_error(1 - alpha / 2, campaigns):.2f} points. “Excludes zero” is by
+        environment, in the same order. A box of both parts claims {100 * (1 - alpha):.2f}%. It has to hold the true
+        cost of jobs of 1 s to 12 days, and the length beyond which that is below 1%; the column has the environment
+        for which it does so least often.
     """)
     yield ""
-    head = ["runs", "units", *planted, "told from zero", "half-width", "all jobs in the box"]
+    head = ["runs", "units", *planted, "excludes zero", "half-width", "all jobs in the box"]
     yield from table(head, rows)
 
 
@@ -189,8 +187,8 @@ def families(studies: int) -> Iterator[str]:
     yield ""
     yield prose(f"""
         {studies} studies of two workloads, two metrics and three environments, eight units each. At most 5% of
-        studies are to hold any false “different”, and at most 5% any false “equivalent” or “within margin”; a
-        share of 5% has a standard error of {100 * binomial_error(0.05, studies):.1f} points.
+        studies may hold any false “different”, and at most 5% any false “equivalent” or “within margin”; a share
+        of 5% has a standard error of {100 * binomial_error(0.05, studies):.1f} points.
     """)
     yield ""
     yield from table(["truth", "any false “different”", "any false “inside the margin”"], rows)
@@ -209,14 +207,13 @@ def designs(campaigns: int) -> Iterator[str]:
         env, control = (summary(outcomes, name, 0.0) for name in ("none", CONTROL))
         shares = [f"{100 * env['capped']:.0f}%", *(f"{100 * found['coverage']:.1f}%" for found in (env, control))]
         rows.append(["none" if title == "never" else str(cap), title, *shares])
-    yield "## The two designs, and what lies between"
+    yield "## Two-stage and fixed designs"
     yield ""
     yield prose(f"""
-        {campaigns} campaigns of units that are normal, so that the choice of their number is all that is
-        tested. Where the pilot decides whether a campaign is capped, quiet pilots get Stein's number of units
-        and noisy ones all that the budget pays for. With Stein's interval alone for the one and Student's for
-        the other they covered down to 92.6% together; since the wider of Stein's and the one of all units decides
-        in Stein's design, they cover as they say.
+        {campaigns} campaigns of normal units: only the choice of their number is tested. Where the pilot decides
+        whether a campaign is capped, quiet pilots get Stein's number of units and noisy ones all that the budget
+        pays for. Stein's interval alone for the one and Student's for the other covered down to 92.6% together.
+        The wider of Stein's and the one of all units decides in Stein's design, and covers as it claims.
     """)
     yield ""
     yield from table(
@@ -248,23 +245,23 @@ def recorded(campaigns: int) -> Iterator[str]:
     error = logs.std(ddof=1) / math.sqrt(len(logs))
     held = consecutive(logs, 6, 0.05)
     yield prose(f"""
-        `benchmarks/{RECORDED.name}`: {len(logs)} units of host against host on an {cpu}, of an earlier
-        design in which launches alternated on bursts of steps. Log-ratios: mean {100 * logs.mean():+.2f}% ±
+        `benchmarks/{RECORDED.name}` has {len(logs)} units of host against host on an {cpu}, from an earlier design
+        in which launches alternated on bursts of steps. Log-ratios: mean {100 * logs.mean():+.2f}% ±
         {100 * error:.2f} (standard error), standard deviation {100 * logs.std(ddof=1):.2f}%, largest
         {100 * np.abs(logs).max():.1f}%. {campaigns} pseudo-campaigns of each kind, drawn with replacement; the
-        true difference is zero. With the hosts exchanged at random (they are told apart by name alone) the pool's
-        mean is zero as well; without, a pseudo-campaign is about the pool, whose own mean is not quite zero. “Told
-        from zero” is the share of false alarms, “different” those that also claim to lie beyond the margin of
+        true difference is zero. With the hosts exchanged at random (only their names differ) the pool's mean is
+        zero as well; otherwise a pseudo-campaign is about the pool, whose mean is not quite zero. “Excludes zero”
+        is the share of false alarms, “different” those that also claim a ratio beyond the margin of
         {100 * margin:g}%.
     """)
     yield ""
     yield from table(["design", "hosts exchanged", *HEAD], rows)
     yield ""
     yield prose(f"""
-        In the order in which they were recorded: {sum(held)} of {len(held)} runs of six consecutive units have
-        an interval that holds zero (95% are to; standard error {100 * binomial_error(0.95, len(held)):.1f}
-        points), and a unit's log-ratio correlates with the one before by {autocorrelation(logs):+.2f} (standard
-        error {1 / math.sqrt(len(logs)):.2f}).
+        In recorded order, {sum(held)} of {len(held)} runs of six consecutive units have an interval that holds zero
+        (95% should; standard error {100 * binomial_error(0.95, len(held)):.1f} points). A unit's log-ratio
+        correlates with the one before by {autocorrelation(logs):+.2f} (standard error
+        {1 / math.sqrt(len(logs)):.2f}).
     """)
 
 
@@ -279,12 +276,13 @@ def main() -> None:
         "# The proof of the instrument",
         "",
         prose("""
-            Simulations of the statistics that decide (`benchmarks/proof.py`). `tests/unit/test_proof.py` tests the
-            same with fewer campaigns, and `tests/conformance/test_planted.py` plants 0% and 3% on the real machine
-            (more where that is noisy); [planted campaigns](#planted-campaigns) are ten of such.
-            [Sliced rounds](#sliced-rounds-simulated), which give whole runs and steps, come last; the sections
-            before are about the intervals of rounds that ran whole, and about rules that both share: stalls,
-            families, the number of rounds.
+            How often do the intervals and verdicts of [method.md](method.md) hold what they claim? The sections up
+            to [recorded hosts](#recorded-hosts) simulate the intervals of rounds that ran whole, and rules that
+            sliced rounds share: stalls, families, the number of rounds. [Planted campaigns](#planted-campaigns) and
+            [A/A controls](#aa-controls-of-recorded-campaigns) are real measurements.
+            [Sliced rounds](#sliced-rounds-simulated) are simulated. `benchmarks/proof.py` writes this page.
+            `tests/unit/test_proof.py` repeats it with fewer campaigns, and `tests/conformance/test_planted.py`
+            plants 0% and 3% on the real machine (more where that is noisy).
         """),
         "",
         *stalls(campaigns),

@@ -64,7 +64,7 @@ def _page_of_pacing(found: Mapping[str, Any]) -> Iterator[str]:
         deviation), its slowdown is correlated by {like["step_correlation"]:.2f} from one step of 30 ms to the
         next and by {like["correlation_1600_ms"]:.2f} over 1.6 s, and storms are one-sided. A round has two hosts
         and four environments, a job {IMPORTS_S:g} s of imports and {STEPS} steps of {1000 * STEP_S:g} ms.
-        Environments are slower in imports, in steps or in both; the two phases may feel the noise unlike.
+        Environments are slower in imports, in steps or in both; the two phases may feel the noise differently.
         Expected seconds are wrong by 10% in common and by 1% each. The truth is the ratio of times in the long
         run. (Jobs alone that start at any instant meet slow moments more than their share, long jobs less so: the
         mean of their log-ratios is {100 * (both["alone"] - both["truth"]):+.1f}% from it at 40% in both.)
@@ -86,7 +86,7 @@ def _page_of_pacing(found: Mapping[str, Any]) -> Iterator[str]:
         Equal slices leave the longer job alone at its end, where it meets noise that no host met. With slices by
         length a body is known at least as well as with slices by phase: where one phase alone differs, slices by
         phase tie its weight in the ratio to the noise of that phase. Where phases differ much they bias steps too
-        (below). Slices by length are what is recommended.
+        (below). Tare uses slices by length.
     """)
 
 
@@ -101,8 +101,8 @@ def _page_of_intervals(found: Mapping[str, Any]) -> Iterator[str]:
     error = math.sqrt(found["alpha"] * (1 - found["alpha"]) / found["campaigns"])
     yield _prose(f"""
         Launches vary by 1% between rounds from here on. {found["campaigns"]} campaigns of each of
-        {len(found["covered"])} kinds (imports, steps or both; noise felt alike, or half as much in one phase;
-        slices by phase, and by length where imports differ), five comparisons each. Each interval says
+        {len(found["covered"])} kinds (imports, steps or both; noise felt equally, or half as much in one phase;
+        slices by phase, and by length where imports differ), five comparisons each. Each interval claims
         {_percent(1 - found["alpha"], 2)}; such a share has a standard error of {100 * error:.2f} points. Mean of
         all comparisons, the lowest in brackets, mean half-width.
     """)
@@ -119,15 +119,14 @@ def _page_of_intervals(found: Mapping[str, Any]) -> Iterator[str]:
     yield from _table(["interval of the body", *(f"{n} rounds" for n in ROUNDS)], rows)
     yield ""
     yield _prose("""
-        Student's interval with the comparison's own spread is deployed. Trimming has no storms to remove and
-        is wider. A spread that others lend covers too little where a comparison varies more than they do; the wider
-        of both covers more than it says.
+        Tare uses Student's interval with the comparison's own spread. Trimming has no storms to remove and is
+        wider. A spread moderated by others covers too little where a comparison varies more than they do; the wider
+        of both covers more than it claims.
     """)
     yield ""
     yield _prose("""
-        When the next table was simulated, steps were fitted by least absolute deviations of launch + row, in rounds
-        of six launches. The deployed fit by medians of pairs came later: it has no bias with odd numbers of
-        launches either.
+        In the next table, steps are fitted by least absolute deviations of launch + row, in rounds of six launches.
+        Tare fits by medians of pairs, which has no bias with odd numbers of launches either.
     """)
     yield ""
     rows = []
@@ -144,10 +143,10 @@ def _page_of_intervals(found: Mapping[str, Any]) -> Iterator[str]:
 
 def _page_of_the_rest(found: Mapping[str, Any]) -> Iterator[str]:
     yield _prose(f"""
-        Switches that cost time, {max(2, found["campaigns"] // 4)} campaigns of {MOST} rounds: what is found of the
-        cost from the assigned quanta, and bodies without a correction to long quanta, with one by the measured
-        difference, and with one cost for all (bias, coverage and half-width, the worst of four environments). One
-        cost for all costs little width, and holds only where switches do cost alike.
+        Switches that cost time, {max(2, found["campaigns"] // 4)} campaigns of {MOST} rounds: the cost estimated
+        from the assigned quanta, and bias, coverage and half-width of the body (worst of four environments) without
+        a correction to long quanta, with one by the measured difference, and with one cost for all. One cost for
+        all adds little width, and holds only where switches cost the same everywhere.
     """)
     yield ""
     rows = []
@@ -176,7 +175,7 @@ def _page_of_the_rest(found: Mapping[str, Any]) -> Iterator[str]:
     yield ""
     yield _prose(f"""
         Whole runs from start, body and exit: {START_S:g} s, the bodies above (slower in both) and {EXIT_S:g} s,
-        with {GROUPS} starts without a job beside those of the rounds. Bodies are 0 to 40% slower.
+        with {GROUPS} starts without a job in addition to those of the rounds. Bodies are 0 to 40% slower.
     """)
     yield ""
     rows = []
