@@ -70,8 +70,7 @@ def page(facts: dict, repetitions: int) -> Iterator[str]:
     yield ""
     yield (
         f"{inside} of {len(checked)} comparisons beyond the first level agree within {AGREE:.0%}. In the first "
-        "level a row is a few hundred nanoseconds long, and the framework's loop over rows weighs as much: our "
-        "figure there is what its operators reach, a lower bound of the hardware's."
+        "level the framework's loop over rows costs as much as a row: our figure is a lower bound of the hardware's."
     )
     yield from write_allocate({f.kernel: f for level, f in rows if level == "DRAM"}, repetitions)
     yield from product_lines(repetitions)
@@ -91,22 +90,20 @@ def introduction(facts: dict, repetitions: int) -> Iterator[str]:
     yield "# The ceilings, checked by another program"
     yield ""
     yield (
-        f"Written by `benchmarks/ceilings.py` on {time.strftime('%Y-%m-%d')}; `tests/conformance/test_ceilings.py` "
-        "holds the same comparison to a tenth, or where other machines share a level to the noise of the hour."
+        f"Written by `benchmarks/ceilings.py` on {time.strftime('%Y-%m-%d')}. `tests/conformance/test_ceilings.py` "
+        "requires the same agreement within a tenth, or within the noise where other machines share a level."
     )
     yield ""
     yield f"Machine: {facts['cpu_model']}, {facts['virtualisation']}, caches {sizes}."
     yield (
-        "likwid-bench (Debian's package `likwid`) has its kernels in assembly and shares no code with PyTorch. "
-        f"One thread on one core; {repetitions} repetitions of each program by turns, each on fresh arrays; the "
-        "best of each counts, as a neighbour only ever slows either down."
+        "likwid-bench (Debian's package `likwid`) is written in assembly and shares no code with PyTorch. "
+        f"One thread on one core; {repetitions} repetitions of each program by turns, on fresh arrays; the best counts."
     )
     yield ""
     yield (
-        "Bytes are counted as in STREAM by both: two arrays for copy, three for triad, the read of a written line "
-        "(write-allocate) not counted. PyTorch's `copy_` and `add(…, alpha=…, out=…)` store through the cache, so "
-        "the kernels that match are those with ordinary stores: `copy_avx`, and `stream_sp_avx_fma` for the triad "
-        "A = B + c x C. likwid's own `triad` has four arrays and is another kernel."
+        "Both count bytes as STREAM does: two arrays for copy, three for triad, without the read of a written line "
+        "(write-allocate). PyTorch's `copy_` and `add(…, alpha=…, out=…)` store through the cache, so the matching "
+        "kernels have ordinary stores: `copy_avx`, and `stream_sp_avx_fma` for the triad A = B + c x C."
     )
 
 
@@ -114,9 +111,8 @@ def write_allocate(ordinary: dict[str, likwid.Comparison], repetitions: int) -> 
     """Kernels that do not read the lines that they write, beside our rates corrected for that read."""
     yield from ["", "## The read of written lines", ""]
     yield (
-        "A kernel with non-temporal stores does not read what it writes. Where memory is the limit, its rate "
-        "should be ours times the traffic that ours really causes: 3/2 for copy, 4/3 for triad. That is why the "
-        "report shows the corrected figure as modelled."
+        "A kernel with non-temporal stores does not read what it writes. Where memory is the limit, its rate should "
+        "be ours times 3/2 for copy and 4/3 for triad. The report shows this corrected figure as modelled."
     )
     yield ""
     yield "| kernel | ours, as counted | times | modelled traffic | likwid-bench kernel | measured | ratio |"
@@ -149,10 +145,9 @@ def product_lines(repetitions: int) -> Iterator[str]:
         )
     yield ""
     yield (
-        "`mm` is what PyTorch takes for a product of plain tensors (MKL here), `onednn` the library that it takes "
-        "for convolutions, asked for the same product. The roof of a precision is the faster of the two. "
-        "likwid-bench's peaks stay in registers; a product also loads, packs and stores. It has no kernel for "
-        "bfloat16."
+        "`mm` is PyTorch's product of plain tensors (MKL here), `onednn` the library of its convolutions. The roof "
+        "of a precision is the faster of the two. likwid-bench's peaks stay in registers, while a product also "
+        "loads, packs and stores. It has no kernel for bfloat16."
     )
 
 
