@@ -70,7 +70,8 @@ def page(facts: dict, repetitions: int) -> Iterator[str]:
     yield ""
     yield (
         f"{inside} of {len(checked)} comparisons beyond the first level agree within {AGREE:.0%}. In the first "
-        "level the framework's loop over rows costs as much as a row: our figure is a lower bound of the hardware's."
+        "level the framework's loop over rows costs as much as a row: our figure is a lower bound of the "
+        "hardware's."
     )
     yield from write_allocate({f.kernel: f for level, f in rows if level == "DRAM"}, repetitions)
     yield from product_lines(repetitions)
@@ -97,7 +98,8 @@ def introduction(facts: dict, repetitions: int) -> Iterator[str]:
     yield f"Machine: {facts['cpu_model']}, {facts['virtualisation']}, caches {sizes}."
     yield (
         "likwid-bench (Debian's package `likwid`) is written in assembly and shares no code with PyTorch. "
-        f"One thread on one core; {repetitions} repetitions of each program by turns, on fresh arrays; the best counts."
+        f"One thread on one core; {repetitions} repetitions of each program by turns, on fresh arrays; the best "
+        "counts."
     )
     yield ""
     yield (
@@ -111,8 +113,8 @@ def write_allocate(ordinary: dict[str, likwid.Comparison], repetitions: int) -> 
     """Kernels that do not read the lines that they write, beside our rates corrected for that read."""
     yield from ["", "## The read of written lines", ""]
     yield (
-        "A kernel with non-temporal stores does not read what it writes. Where memory is the limit, its rate should "
-        "be ours times 3/2 for copy and 4/3 for triad. The report shows this corrected figure as modelled."
+        "A kernel with non-temporal stores does not read what it writes. Where memory is the limit, its rate "
+        "should be ours times 3/2 for copy and 4/3 for triad. The report shows this corrected figure as modelled."
     )
     yield ""
     yield "| kernel | ours, as counted | times | modelled traffic | likwid-bench kernel | measured | ratio |"
