@@ -251,11 +251,18 @@ def test_an_answer_that_can_not_be_read(said, tmp_path, text, says):
 
 
 FENCE = re.compile(r"```(\w+)\n(.*?)```", re.DOTALL)
+GUIDES = (
+    "README.md",
+    "docs/weigh.md",
+    "docs/slower-base-image.md",
+    "docs/sif-or-sandbox.md",
+    "docs/ci-gate.md",
+)
 
 
 def shown_commands():
     """Commands of documents, those of pipelines with one line each."""
-    for path in ("README.md", "docs/weigh.md", "docs/weigh-recipes.md"):
+    for path in GUIDES:
         for kind, text in FENCE.findall((project_root() / path).read_text(encoding="utf-8")):
             lines = text.replace("\\\n", " ").splitlines() if kind == "console" else []
             if kind == "yaml":
@@ -269,7 +276,7 @@ def shown_commands():
 
 def test_commands_of_the_documents_are_read():
     found = list(shown_commands())
-    assert {path for path, _ in found} == {"README.md", "docs/weigh.md", "docs/weigh-recipes.md"} and len(found) > 5
+    assert {path for path, _ in found} == {*GUIDES} and len(found) > 5
     for path, text in found:
         words = shlex.split(text.replace("${{ github.sha }}", "1"))
         arguments = build_parser().parse_args(words)
