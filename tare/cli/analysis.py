@@ -9,26 +9,41 @@ from typing import Any
 
 def add(subparsers: Any) -> None:
     """Add this group's commands."""
-    parser = subparsers.add_parser("tables", help="extract metrics from records and judge them")
-    parser.add_argument("--campaigns", nargs="*", type=Path, default=[], help="sealed.json of campaigns")
-    parser.add_argument("--profiles", nargs="*", type=Path, default=[], help="profile.json of profiled launches")
-    parser.add_argument("--stack-profiles", nargs="*", type=Path, default=[], help="profile.json in other stacks")
-    parser.add_argument("--pipelines", nargs="*", type=Path, default=[], help="pipeline.json of each workload's")
+    parser = subparsers.add_parser("tables", help="make the tables: metrics from records, and verdicts")
+    parser.add_argument("--campaigns", nargs="*", type=Path, default=[], help="sealed.json of each campaign")
+    parser.add_argument("--profiles", nargs="*", type=Path, default=[], help="profile.json of each profiled launch")
     parser.add_argument(
-        "--copies", nargs="*", type=Path, default=[], help="copies.json of benchmarks/copies.py, where it was run"
+        "--stack-profiles",
+        nargs="*",
+        type=Path,
+        default=[],
+        help="profile.json of each profiled launch in another stack",
+    )
+    parser.add_argument("--pipelines", nargs="*", type=Path, default=[], help="pipeline.json of each workload")
+    parser.add_argument(
+        "--copies", nargs="*", type=Path, default=[], help="copies.json of benchmarks/copies.py, if it was run"
     )
     parser.add_argument("--only", nargs="+", help="names of the tables to write (default: all)")
-    parser.add_argument("--study", help="the study, to refuse campaigns that were planned with other margins")
+    parser.add_argument("--study", help="the study; campaigns that were planned with other margins are refused")
     parser.add_argument("--show", action="store_true", help="also print the verdicts on whole runs and steps")
-    parser.add_argument("--jobs", type=int, default=1, help="processes that read (default 1)")
+    parser.add_argument("--jobs", type=int, default=1, help="processes that read in parallel (default 1)")
     parser.add_argument("--out", type=Path, required=True, help="folder of the tables")
     parser.set_defaults(run=run_tables)
 
-    audit = subparsers.add_parser("audit", help="judge published studies by their own data and by this machine")
-    audit.add_argument("--paper", nargs="+", required=True, help="studies of config/published")
-    audit.add_argument("--results", type=Path, required=True, help="folder of the study's tables and machines")
-    audit.add_argument("--shared", type=Path, default=Path("results"), help="folder of what studies share: probes")
-    audit.add_argument("--out", type=Path, required=True, help="folder of the tables published and claims")
+    audit = subparsers.add_parser(
+        "audit", help="check published claims against the authors' data and this machine's results"
+    )
+    audit.add_argument("--paper", nargs="+", required=True, help="names of published studies in config/published")
+    audit.add_argument(
+        "--results", type=Path, required=True, help="folder with the study's tables and machine records"
+    )
+    audit.add_argument(
+        "--shared",
+        type=Path,
+        default=Path("results"),
+        help="folder that studies share, with probes (default results)",
+    )
+    audit.add_argument("--out", type=Path, required=True, help="folder for the tables `published` and `claims`")
     audit.set_defaults(run=run_audit)
 
 

@@ -9,9 +9,14 @@ from typing import Any
 
 def add(subparsers: Any) -> None:
     """Add this group's commands."""
-    parser = subparsers.add_parser("archive", help="one file with all results of a study and the programs of it")
+    parser = subparsers.add_parser(
+        "archive", help="pack the results of a study and the programs that made them into one file"
+    )
     parser.add_argument(
-        "study", nargs="?", default="config/config.yaml", help="a study file, or the study as inline JSON"
+        "study",
+        nargs="?",
+        default="config/config.yaml",
+        help="study file or inline JSON (default config/config.yaml)",
     )
     parser.add_argument("--out", type=Path, help="the file to write (default <study>.zip in this folder)")
     parser.set_defaults(run=run_archive)

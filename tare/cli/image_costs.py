@@ -10,25 +10,31 @@ from typing import Any
 def add(subparsers: Any) -> None:
     """Add this group's commands."""
     common = argparse.ArgumentParser(add_help=False)
-    common.add_argument("--study", default="config/config.yaml", help="a study file, or the study as inline JSON")
+    common.add_argument(
+        "--study", default="config/config.yaml", help="study file or inline JSON (default config/config.yaml)"
+    )
 
-    starts = subparsers.add_parser("starts", parents=[common], help="cold and warm starts of several environments")
-    starts.add_argument("--workload", required=True, help="whose imports end a start")
-    starts.add_argument("--environments", nargs="+", required=True, help="host is added if missing")
+    starts = subparsers.add_parser(
+        "starts", parents=[common], help="time cold and warm starts of several environments"
+    )
+    starts.add_argument("--workload", required=True, help="the workload whose imports end a start")
+    starts.add_argument("--environments", nargs="+", required=True, help="environments; host is added if missing")
     starts.add_argument("--images", type=Path, help="folder of image records (default results/images/<stack>)")
     starts.add_argument("--out", type=Path, required=True, help="sealed.json of the campaign")
     starts.set_defaults(run=run_starts)
 
-    costs = subparsers.add_parser("image-costs", parents=[common], help="what images cost: seconds, bytes, starts")
+    costs = subparsers.add_parser(
+        "image-costs", parents=[common], help="make the table of what images cost: seconds, bytes, starts"
+    )
     costs.add_argument("--images", type=Path, help="folder of image records (default results/images)")
-    costs.add_argument("--starts", type=Path, help="sealed.json of `tare starts`; without it there are none")
-    costs.add_argument("--runs", type=Path, help="sealed.json of whole runs, which begin with the warm starts")
-    costs.add_argument("--naive", type=Path, help="record of `tare naive-image` of the study's own stack")
+    costs.add_argument("--starts", type=Path, help="sealed.json of `tare starts` (default: no starts)")
+    costs.add_argument("--runs", type=Path, help="sealed.json of whole runs, whose starts are warm")
+    costs.add_argument("--naive", type=Path, help="record of `tare naive-image` for the study's stack")
     costs.add_argument("--out", type=Path, required=True, help="table to write (CSV)")
     costs.set_defaults(run=run_image_costs)
 
     naive = subparsers.add_parser(
-        "naive-image", help="two timed builds of a stack's image as a user would write it: docker, apptainer"
+        "naive-image", help="build a stack's image as a user would by hand (docker, apptainer), and time it"
     )
     naive.add_argument("--stack", required=True, help="folder of containers/stacks/")
     naive.add_argument("--variant", default="auto", help="cpu, cuda, or auto: what fits this machine")

@@ -26,37 +26,48 @@ def add(subparsers: Any) -> None:
     _common(image)
     _optional(image)
     image.set_defaults(run=_with_variant(run_build_image))
-    form = subparsers.add_parser("derive-image", help="turn a stack's image into one environment's own form")
+    form = subparsers.add_parser(
+        "derive-image", help="convert a stack's image to the form that one environment starts"
+    )
     _common(form)
     form.add_argument("--env", required=True, help="environment, a module of envs/")
     form.add_argument(
         "--image",
         type=Path,
-        help="record of build-image, or of build-tree for the host and its like; default: oci.json beside --out",
+        help="record of build-image, or of build-tree for environments that run the tree (default: oci.json next "
+        "to --out)",
     )
-    form.add_argument("--probe", type=Path, help="record of `tare probe`: one that failed gives its reason")
+    form.add_argument(
+        "--probe", type=Path, help="record of `tare probe`; if the probe failed, its reason is recorded"
+    )
     form.set_defaults(run=_with_variant(run_derive_image))
     bound = subparsers.add_parser(
-        "bind-stack", help="the stack `bound`: a framework that is installed here, as it is"
+        "bind-stack", help="use a framework that is installed on this machine, as the stack `bound`"
     )
     bound.add_argument(
-        "--python", type=Path, default=Path(sys.executable), help="interpreter that has the framework"
+        "--python", type=Path, default=Path(sys.executable), help="interpreter that can import the framework"
     )
-    bound.add_argument("--environments", nargs="*", help="write their records too (default: all there are)")
-    bound.add_argument("--out", type=Path, help="folder of the records (default results/images/bound)")
+    bound.add_argument(
+        "--environments", nargs="*", help="environments whose records are written too (default: all)"
+    )
+    bound.add_argument("--out", type=Path, help="folder for the records (default results/images/bound)")
     bound.set_defaults(run=run_bind_stack)
-    arm = subparsers.add_parser("derive-arm", help="as derive-image, for one arm: one factor at another level")
+    arm = subparsers.add_parser("derive-arm", help="as derive-image, for an arm: one factor at another level")
     _common(arm)
     arm.add_argument("--env", required=True, help="environment, a module of envs/")
     arm.add_argument("--arm", required=True, help="factor=level: stack=native, or one that the environment varies")
-    arm.add_argument("--image", type=Path, help="record of build-image; default: made, or taken from the cache")
-    arm.add_argument("--probe", type=Path, help="record of `tare probe`: one that failed gives its reason")
+    arm.add_argument("--image", type=Path, help="record of build-image (default: built, or taken from the cache)")
+    arm.add_argument(
+        "--probe", type=Path, help="record of `tare probe`; if the probe failed, its reason is recorded"
+    )
     arm.set_defaults(run=_with_variant(run_derive_arm))
 
 
 def _optional(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
-        "--optional", action="store_true", help="a stack that can't be had here is a record with its reason"
+        "--optional",
+        action="store_true",
+        help="if the stack can't be had here, write a record with the reason and succeed",
     )
 
 

@@ -12,35 +12,45 @@ from typing import Any
 
 def add(subparsers: Any) -> None:
     """Add this group's commands."""
-    doctor = subparsers.add_parser("doctor", help="what this machine can measure, and what mends the rest")
-    doctor.add_argument("--json", action="store_true", help="everything, as one JSON object")
+    doctor = subparsers.add_parser("doctor", help="show what this machine can measure, and how to fix the rest")
+    doctor.add_argument("--json", action="store_true", help="print everything as one JSON object")
     doctor.set_defaults(run=run_doctor)
-    probe = subparsers.add_parser("probe", help="try a launch in one environment and record what came of it")
-    probe.add_argument("--env", required=True)
-    probe.add_argument("--out", type=Path, required=True)
+    probe = subparsers.add_parser("probe", help="launch a trial program in one environment and record the outcome")
+    probe.add_argument("--env", required=True, help="environment, a module of envs/")
+    probe.add_argument("--out", type=Path, required=True, help="record to write (JSON)")
     probe.set_defaults(run=run_probe)
     machine = subparsers.add_parser("machine", help="record the facts of this machine")
-    machine.add_argument("--out", type=Path, required=True)
+    machine.add_argument("--out", type=Path, required=True, help="record to write (JSON)")
     machine.add_argument(
-        "--nodes", type=int, help="nodes of this job of Slurm to describe, where a group has one each"
+        "--nodes",
+        type=int,
+        help="number of nodes of this Slurm job to describe, for groups with one instance per node",
     )
     machine.set_defaults(run=run_machine)
     runtimes = subparsers.add_parser("runtimes", help="install the missing container runtimes, or list them")
     actions = runtimes.add_subparsers(dest="action", required=True, metavar="ACTION")
-    install = actions.add_parser("install", help="install what is missing (as root, on Debian and its family)")
-    install.add_argument("--dry-run", "-n", action="store_true", help="say what would be done, and install nothing")
+    install = actions.add_parser("install", help="install what is missing (as root, on Debian and its derivatives)")
+    install.add_argument(
+        "--dry-run", "-n", action="store_true", help="print what would be done, and install nothing"
+    )
     install.set_defaults(run=run_install)
-    listing = actions.add_parser("list", help="what is here, what is missing, what Tare installed")
+    listing = actions.add_parser("list", help="list what is here, what is missing, and what Tare installed")
     listing.set_defaults(run=run_list)
     fetch = subparsers.add_parser("fetch", help="fetch, verify and prepare a data set")
-    fetch.add_argument("--dataset", required=True, help="a group of data/registry.yaml: mnist, sentiment, …")
     fetch.add_argument(
-        "--choice", default="auto", help="a member of the group; a path, of images; or auto: the first that answers"
+        "--dataset", required=True, help="name of a group in data/registry.yaml: mnist, sentiment, …"
     )
     fetch.add_argument(
-        "--broken-images", choices=("stop", "skip"), help="what an image that can't be decoded does (default: stop)"
+        "--choice",
+        default="auto",
+        help="source: a member of the group, a path (images only), or auto: the first that answers",
     )
-    fetch.add_argument("--out", type=Path, help="the record (default: results/data/DATASET.json)")
+    fetch.add_argument(
+        "--broken-images",
+        choices=("stop", "skip"),
+        help="what to do with an image that can't be decoded (default stop)",
+    )
+    fetch.add_argument("--out", type=Path, help="record to write (default results/data/DATASET.json)")
     fetch.set_defaults(run=run_fetch)
 
 

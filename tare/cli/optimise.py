@@ -20,31 +20,41 @@ if TYPE_CHECKING:
 def add(subparsers: Any) -> None:
     """Add this group's commands."""
     common = argparse.ArgumentParser(add_help=False)
-    common.add_argument("--study", default="config/config.yaml", help="whose stack, seed, conditions are taken")
+    common.add_argument(
+        "--study",
+        default="config/config.yaml",
+        help="the study whose stack, seed and conditions are used (default config/config.yaml)",
+    )
     common.add_argument("--images", type=Path, help="folder of image records (default results/images/<stack>)")
-    common.add_argument("--environments", nargs="+", help="default: those of the study")
+    common.add_argument("--environments", nargs="+", help="environments (default: those of the study)")
 
     target = subparsers.add_parser(
-        "target", parents=[common], help="describe this machine for predictions, by measuring"
+        "target", parents=[common], help="measure this machine, so that training times on it can be predicted"
     )
-    target.add_argument("--out", type=Path, help="the file (default results/targets/<processor>.json)")
+    target.add_argument("--out", type=Path, help="file to write (default results/targets/<processor>.json)")
     target.set_defaults(run=run_target)
 
     grid = subparsers.add_parser(
-        "grid", parents=[common], help="time steps of many small jobs, to train predictions on"
+        "grid", parents=[common], help="time the steps of many small jobs, as training data for predictions"
     )
-    grid.add_argument("--minutes", type=float, help="cells begin for so long; the next run goes on (default: all)")
-    grid.add_argument("--workloads", nargs="+", default=[], help="only these (default: all of the grid)")
-    grid.add_argument("--out", type=Path, help="the folder (default results/grid/<machine>/<stack>)")
+    grid.add_argument(
+        "--minutes",
+        type=float,
+        help="minutes in which new cells may begin; the next call goes on (default: all cells)",
+    )
+    grid.add_argument("--workloads", nargs="+", default=[], help="only these workloads (default: all of the grid)")
+    grid.add_argument("--out", type=Path, help="folder to write (default results/grid/<machine>/<stack>)")
     grid.set_defaults(run=run_grid)
 
     optimise = subparsers.add_parser(
-        "optimise", parents=[common], help="where and how a job would run fastest here, predicted, with reasons"
+        "optimise", parents=[common], help="predict where and how a job would run fastest here, with reasons"
     )
-    optimise.add_argument("request", type=Path, help="a request in YAML, or one in MODAK's form")
-    optimise.add_argument("--target", type=Path, help="a target's file (default: this processor's)")
-    optimise.add_argument("--grid", type=Path, help="folder of timed steps (default: of the target's machine)")
-    optimise.add_argument("--workload", help="which it is, where the request does not say")
+    optimise.add_argument("request", type=Path, help="the request, in YAML or in the form of MODAK")
+    optimise.add_argument("--target", type=Path, help="file of `tare target` (default: the one of this processor)")
+    optimise.add_argument(
+        "--grid", type=Path, help="folder of `tare grid` (default: the one of the target's machine)"
+    )
+    optimise.add_argument("--workload", help="workload of the job, if the request does not name it")
     optimise.add_argument("--json", action="store_true", help="print the answer as JSON")
     optimise.set_defaults(run=run_optimise)
 

@@ -15,29 +15,40 @@ LONGEST_WORD = 1000
 
 def add(subparsers: Any) -> None:
     """Add this group's commands."""
-    parser = subparsers.add_parser("plan", help="what a wanted precision will cost, before anything runs")
-    parser.add_argument("--study", default="config/config.yaml", help="a study file, or the study as inline JSON")
+    parser = subparsers.add_parser(
+        "plan", help="forecast how long a study or a wanted precision takes, before anything runs"
+    )
+    parser.add_argument(
+        "--study", default="config/config.yaml", help="study file or inline JSON (default config/config.yaml)"
+    )
     parser.add_argument("--workload", help="only this workload")
-    parser.add_argument("--scenarios", nargs="+", help="only these of its scenarios, `single` among them")
-    parser.add_argument("--half-width", type=_fraction, help="wanted, relative (0.005 is half a per cent)")
-    parser.add_argument("--budget", type=_seconds, help="seconds that a campaign may take")
+    parser.add_argument(
+        "--scenarios", nargs="+", help="only these scenarios of the study; `single` must be one of them"
+    )
+    parser.add_argument(
+        "--half-width", type=_fraction, help="wanted half-width of the intervals, relative (0.005 is 0.5%%)"
+    )
+    parser.add_argument("--budget", type=_seconds, help="seconds that each campaign may take")
     parser.add_argument(
         "--minutes",
         type=_minutes,
-        help="how long the whole study may take: the budgets of its headline campaigns, as MINUTES= chooses them",
+        help="minutes that the whole study may take; prints the budgets of headline campaigns",
     )
     parser.add_argument(
-        "--campaigns", type=Path, action="append", help="folder of earlier campaigns of a study on a machine"
+        "--campaigns",
+        type=Path,
+        action="append",
+        help="folder with earlier campaigns of a study on a machine; may be repeated",
     )
     parser.add_argument(
         "--stamp",
         action="store_true",
-        help="write down study and programs, so that their hash can be left elsewhere",
+        help="write a stamp of the study and its programs, whose hash you can publish before measuring",
     )
     parser.add_argument(
         "--word",
         type=_word,
-        help="a word from outside after the last stamp, such as a beacon's pulse: orders follow from it",
+        help="word that nobody knew before the stamp, such as a beacon's pulse; it decides the order of launches",
     )
     parser.set_defaults(run=run_plan)
 

@@ -13,16 +13,24 @@ PAPER_COLUMNS = ["file", "metric", "where", "published", "value", "unit", "agree
 
 def add(subparsers: Any) -> None:
     """Add this group's commands."""
-    parser = subparsers.add_parser("read-log", help="read logs of nvprof, ncu, nsys or torch.profiler")
-    parser.add_argument(
-        "files", nargs="+", type=Path, metavar="FILE", help="logs; docs/reading-logs.md lists forms"
+    parser = subparsers.add_parser(
+        "read-log", help="show logs of nvprof, ncu, nsys or torch.profiler as Tare's metrics"
     )
-    parser.add_argument("--steps", type=int, help="training steps in each log (default: those that a trace marks)")
-    parser.add_argument("--paper", help="a study of config/published, whose numbers stand beside")
-    parser.add_argument("--workload", help="with --paper: which of its workloads the logs are of")
-    parser.add_argument("--env", help="with --paper: which of its environments")
+    parser.add_argument(
+        "files",
+        nargs="+",
+        type=Path,
+        metavar="FILE",
+        help="logs; docs/reading-logs.md lists the forms that can be read",
+    )
+    parser.add_argument(
+        "--steps", type=int, help="number of training steps in each log (default: the steps that a trace marks)"
+    )
+    parser.add_argument("--paper", help="a study of config/published, whose numbers are compared with the logs")
+    parser.add_argument("--workload", help="with --paper: the workload of the logs")
+    parser.add_argument("--env", help="with --paper: the environment of the logs")
     parser.add_argument("--out", type=Path, help="table to write (CSV)")
-    parser.add_argument("--paper-out", type=Path, help="with --paper: table of the comparison to write (CSV)")
+    parser.add_argument("--paper-out", type=Path, help="with --paper: table of the comparison, to write (CSV)")
     parser.set_defaults(run=run_read_log)
 
 

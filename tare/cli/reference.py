@@ -19,30 +19,47 @@ def add(subparsers: Any) -> None:
     """Add this group's commands."""
     record = subparsers.add_parser("reference", help="measure a reference campaign here, in a few minutes")
     record.add_argument("--out", type=Path, help="folder to write (default results/reference/<device>-<date>)")
-    record.add_argument("--python", type=Path, default=Path(sys.executable), help="interpreter with the framework")
-    record.add_argument("--study", default="config/reference.yaml", help="a study file")
-    record.add_argument("--budget-s", type=_seconds, default=540.0, help="seconds for everything (default 540)")
-    record.add_argument("--device", choices=("auto", "cpu", "cuda"), help="instead of the study's")
     record.add_argument(
-        "--only", nargs="+", default=(), help="kinds of parts: ceilings, profile, rounds, setting, …"
+        "--python", type=Path, default=Path(sys.executable), help="interpreter that can import the framework"
     )
-    record.add_argument("--more", action="store_true", help="carry on the campaign in --out: what had no time")
-    record.add_argument("--input", type=Path, default=INPUT, help="what `pack-reference-input` made")
+    record.add_argument(
+        "--study", default="config/reference.yaml", help="study file (default config/reference.yaml)"
+    )
+    record.add_argument("--budget-s", type=_seconds, default=540.0, help="seconds for everything (default 540)")
+    record.add_argument("--device", choices=("auto", "cpu", "cuda"), help="use this device instead of the study's")
+    record.add_argument(
+        "--only", nargs="+", default=(), help="only these kinds of parts: ceilings, profile, rounds, setting, …"
+    )
+    record.add_argument(
+        "--more", action="store_true", help="continue the campaign in --out with the parts that had no time"
+    )
+    record.add_argument(
+        "--input",
+        type=Path,
+        default=INPUT,
+        help="folder that `tare pack-reference-input` made (default .reference)",
+    )
     record.set_defaults(run=run_reference)
 
-    pack = subparsers.add_parser("pack-reference-input", help="what a machine without a network needs beside this")
-    pack.add_argument("--out", type=Path, default=INPUT, help="folder to fill")
+    pack = subparsers.add_parser(
+        "pack-reference-input", help="collect what a machine without a network needs for `tare reference`"
+    )
+    pack.add_argument("--out", type=Path, default=INPUT, help="folder to fill (default .reference)")
     pack.set_defaults(run=run_pack)
 
-    check = subparsers.add_parser("check-reference", help="look at every file of a reference campaign")
-    check.add_argument("folder", type=Path)
+    check = subparsers.add_parser("check-reference", help="check every file of a reference campaign")
+    check.add_argument("folder", type=Path, help="folder of the campaign")
     check.set_defaults(run=run_check)
 
-    tables = subparsers.add_parser("reference-tables", help="the tables of a reference campaign")
-    tables.add_argument("folder", type=Path)
-    tables.add_argument("--out", type=Path, required=True, help="folder of the tables, not the recorded one")
+    tables = subparsers.add_parser("reference-tables", help="make the tables of a reference campaign")
+    tables.add_argument("folder", type=Path, help="folder of the campaign")
     tables.add_argument(
-        "--keep-going", action="store_true", help="where it is not what was recorded: empty tables and broken.json"
+        "--out", type=Path, required=True, help="folder for the tables, outside the campaign's folder"
+    )
+    tables.add_argument(
+        "--keep-going",
+        action="store_true",
+        help="if a file differs from what was recorded, write empty tables and broken.json",
     )
     tables.set_defaults(run=run_tables)
 

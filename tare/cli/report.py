@@ -12,38 +12,54 @@ def add(subparsers: Any) -> None:
     common = argparse.ArgumentParser(add_help=False)
     common.add_argument("--results", type=Path, required=True, help="folder of the study's results")
 
-    notebook = subparsers.add_parser("notebook", parents=[common], help="execute notebooks, which draw figures")
-    notebook.add_argument("name", nargs="+", help="a notebook of notebooks/, or a paper, whose figures are drawn")
-    notebook.add_argument("--workloads", nargs="*", default=[], help="those of the study, without its commands")
-    notebook.add_argument("--jobs", type=int, default=1, help="how many side by side (default 1)")
+    notebook = subparsers.add_parser("notebook", parents=[common], help="execute notebooks, which draw the figures")
+    notebook.add_argument(
+        "name", nargs="+", help="a notebook of notebooks/, or a published study whose figures are drawn"
+    )
+    notebook.add_argument(
+        "--workloads", nargs="*", default=[], help="the study's workloads, without jobs of your own"
+    )
+    notebook.add_argument("--jobs", type=int, default=1, help="notebooks that run in parallel (default 1)")
     notebook.add_argument(
         "--figures",
         nargs="+",
         action="append",
         metavar=("NOTEBOOK", "FILE"),
-        help="what a notebook draws; then one that fails stops nothing: why stands in its place; may be repeated",
+        help="a notebook and the figures that it draws; if it fails, they show why and the others go on; may be "
+        "repeated",
     )
-    notebook.add_argument("--out", type=Path, required=True, help="folder of executed notebooks and their pages")
+    notebook.add_argument("--out", type=Path, required=True, help="folder for executed notebooks and their pages")
     notebook.set_defaults(run=run_notebook)
 
-    report = subparsers.add_parser("report", parents=[common], help="the pages, which open from disk")
-    report.add_argument("--study", default="config/config.yaml", help="a study file, or the study as inline JSON")
+    report = subparsers.add_parser("report", parents=[common], help="write the report: pages that open from disk")
+    report.add_argument(
+        "--study", default="config/config.yaml", help="study file or inline JSON (default config/config.yaml)"
+    )
     report.add_argument(
         "--shared",
         type=Path,
         default=Path("results"),
-        help="folder of campaigns, profiles, images, data and probes",
+        help="folder of campaigns, profiles, images, data and probes (default results)",
     )
-    report.add_argument("--images", type=Path, help="folder of image records (default images in that one)")
-    report.add_argument("--out", type=Path, required=True, help="index.html to write; the other pages go beside it")
+    report.add_argument("--images", type=Path, help="folder of image records (default: images in --shared)")
+    report.add_argument(
+        "--out", type=Path, required=True, help="index.html to write; the other pages go into the same folder"
+    )
     report.set_defaults(run=run_report)
 
-    machines = subparsers.add_parser("compare-machines", help="results of a study's machines, side by side")
-    machines.add_argument("--study", required=True, help="a study file, or the study as inline JSON")
-    machines.add_argument("--machines", nargs="+", required=True, help="whose results there are")
-    machines.add_argument("--results", type=Path, required=True, help="folder of the study, which has one for each")
+    machines = subparsers.add_parser(
+        "compare-machines", help="compare the results of a study's machines, side by side"
+    )
+    machines.add_argument("--study", required=True, help="study file or inline JSON")
+    machines.add_argument("--machines", nargs="+", required=True, help="names of the machines with results")
+    machines.add_argument(
+        "--results",
+        type=Path,
+        required=True,
+        help="folder of the study's results, with one folder for each machine",
+    )
     machines.add_argument("--out", type=Path, required=True, help="the table machines.csv to write")
-    machines.add_argument("--pages", type=Path, required=True, help="folder of the page to write")
+    machines.add_argument("--pages", type=Path, required=True, help="folder for the page")
     machines.set_defaults(run=run_compare_machines)
 
 

@@ -15,25 +15,33 @@ FIRST, SECOND, ARCHIVE, HERE = "the first", "the second", "the archive", "this m
 def add(subparsers: Any) -> None:
     """Add this group's commands."""
     common = argparse.ArgumentParser(add_help=False)
-    common.add_argument("--study", help="which study, where there are several")
-    common.add_argument("--machine", help="measured on which machine, where there are several")
+    common.add_argument("--study", help="the study, if there are several")
+    common.add_argument("--machine", help="the machine that was measured, if there are several")
 
-    diff = subparsers.add_parser("diff", parents=[common], help="two archives or results, claim by claim")
+    diff = subparsers.add_parser(
+        "diff", parents=[common], help="compare two archives or folders of results, claim by claim"
+    )
     diff.add_argument("first", type=Path, help="an archive, a checkout with results, or a folder of results")
-    diff.add_argument("second", type=Path, help="what is compared with it")
-    diff.add_argument("--out", type=Path, default=Path("diff"), help="folder of table and page (default diff)")
+    diff.add_argument("second", type=Path, help="the archive or results to compare with it")
+    diff.add_argument(
+        "--out", type=Path, default=Path("diff"), help="folder for the table and the page (default diff)"
+    )
     diff.set_defaults(run=run_diff)
 
     rerun = subparsers.add_parser(
-        "rerun", parents=[common], help="measure the study of an archive again, here, and compare it claim by claim"
+        "rerun",
+        parents=[common],
+        help="measure the study of an archive again on this machine, and compare claim by claim",
     )
     rerun.add_argument("archive", type=Path, help="an archive, or a checkout with results")
-    rerun.add_argument("--directory", type=Path, default=Path("rerun"), help="of all that it makes (default rerun)")
-    rerun.add_argument("--cores", default="all", help="as Snakemake has it (default all)")
+    rerun.add_argument(
+        "--directory", type=Path, default=Path("rerun"), help="folder for everything that it makes (default rerun)"
+    )
+    rerun.add_argument("--cores", default="all", help="cores for Snakemake (default all)")
     rerun.add_argument(
         "--commands",
         action="store_true",
-        help="run the study's own jobs too: commands that whoever made the archive chose",
+        help="also run jobs of the study's own: commands that the maker of the archive chose",
     )
     rerun.set_defaults(run=run_rerun)
 

@@ -11,32 +11,45 @@ from typing import Any
 def add(subparsers: Any) -> None:
     """Add this group's commands."""
     common = argparse.ArgumentParser(add_help=False)
-    common.add_argument("--study", default="config/config.yaml", help="a study file, or the study as inline JSON")
+    common.add_argument(
+        "--study", default="config/config.yaml", help="study file or inline JSON (default config/config.yaml)"
+    )
     common.add_argument("--images", type=Path, help="folder of image records (default results/images/<stack>)")
     common.add_argument("--data", type=Path, help="data record (default results/data/<dataset>.json)")
 
-    kinds = {"rounds": "whole runs and training steps", "causes": "kernels, operators and files"}
+    kinds = {
+        "rounds": "measure whole runs and training steps in several environments",
+        "causes": "compare kernels, operators and mapped files of several environments",
+    }
     for kind, what in kinds.items():
-        parser = subparsers.add_parser(kind, parents=[common], help=f"{what} of several environments, compared")
-        parser.add_argument("--workload", required=True)
-        parser.add_argument("--environments", nargs="+", required=True, help="host is added if missing")
-        parser.add_argument("--arm", help="factor=level: a deliberate variation of one thing")
-        parser.add_argument("--scenario", default="single", help="what runs beside each unit (default: nothing)")
-        parser.add_argument("--neighbour-data", type=Path, help="data record of the second job of `shared`")
+        parser = subparsers.add_parser(kind, parents=[common], help=what)
+        parser.add_argument("--workload", required=True, help="name of the workload")
+        parser.add_argument(
+            "--environments", nargs="+", required=True, help="environments; host is added if missing"
+        )
+        parser.add_argument("--arm", help="factor=level: a deliberate variation of one factor")
+        parser.add_argument(
+            "--scenario",
+            default="single",
+            help="single (default), shared (with a co-runner), distributed (a group of instances), …",
+        )
+        parser.add_argument("--neighbour-data", type=Path, help="data record of the co-runner of `shared`")
         parser.add_argument("--out", type=Path, required=True, help="sealed.json of the campaign")
         parser.set_defaults(run=run_comparison, kind=kind)
 
-    command = subparsers.add_parser("command", help="whole runs of a study's own command, compared")
-    command.add_argument("--study", required=True, help="a study file, or the study as inline JSON")
+    command = subparsers.add_parser(
+        "command", help="measure whole runs of a job of your own in several environments"
+    )
+    command.add_argument("--study", required=True, help="study file or inline JSON")
     command.add_argument("--workload", required=True, help="its name among the study's workloads")
-    command.add_argument("--environments", nargs="+", required=True, help="host is added if missing")
+    command.add_argument("--environments", nargs="+", required=True, help="environments; host is added if missing")
     command.add_argument("--out", type=Path, required=True, help="sealed.json of the campaign")
     command.set_defaults(run=run_command)
 
     reasons = subparsers.add_parser(
-        "reasons", parents=[common], help="the causes of several workloads, compared by the same launches"
+        "reasons", parents=[common], help="as causes, for several workloads in the same launches"
     )
-    reasons.add_argument("--environments", nargs="+", required=True, help="host is added if missing")
+    reasons.add_argument("--environments", nargs="+", required=True, help="environments; host is added if missing")
     reasons.add_argument(
         "--job",
         nargs=3,
@@ -47,24 +60,29 @@ def add(subparsers: Any) -> None:
     )
     reasons.set_defaults(run=run_reasons)
 
-    sweep = subparsers.add_parser("sweep", parents=[common], help="real time by batch size, on the host")
-    sweep.add_argument("--workload", required=True)
+    sweep = subparsers.add_parser(
+        "sweep", parents=[common], help="time whole runs at several batch sizes, on the host"
+    )
+    sweep.add_argument("--workload", required=True, help="name of the workload")
     sweep.add_argument("--out", type=Path, required=True, help="sealed.json of the campaign")
     sweep.set_defaults(run=lambda a: _measure().sweep(*_given(a, "study", "workload", "images", "data", "out")))
 
-    profile = subparsers.add_parser("profile", parents=[common], help="one profiled launch")
-    profile.add_argument("--workload", required=True)
-    profile.add_argument("--env", required=True)
+    profile = subparsers.add_parser("profile", parents=[common], help="run one launch under the profiler")
+    profile.add_argument("--workload", required=True, help="name of the workload")
+    profile.add_argument("--env", required=True, help="environment, a module of envs/")
     profile.add_argument("--arm", help="another stack: `stack=NAME`")
     profile.add_argument(
-        "--out", type=Path, required=True, help="profile.json; the trace goes into `traces` beside it"
+        "--out",
+        type=Path,
+        required=True,
+        help="profile.json to write; the trace goes into the folder `traces` next to it",
     )
     profile.set_defaults(
         run=lambda a: _measure().profile(a.study, a.workload, a.env, a.images, a.data, a.out, a.arm)
     )
 
-    profiles = subparsers.add_parser("profiles", parents=[common], help="profiled launches of several workloads")
-    profiles.add_argument("--env", required=True)
+    profiles = subparsers.add_parser("profiles", parents=[common], help="run several workloads under the profiler")
+    profiles.add_argument("--env", required=True, help="environment, a module of envs/")
     profiles.add_argument(
         "--job",
         nargs=3,
@@ -75,24 +93,32 @@ def add(subparsers: Any) -> None:
     )
     profiles.set_defaults(run=run_profiles)
 
-    ceilings = subparsers.add_parser("ceilings", parents=[common], help="copy, triad and GEMM on the host")
-    ceilings.add_argument("--out", type=Path, required=True)
+    ceilings = subparsers.add_parser(
+        "ceilings", parents=[common], help="measure the host's ceilings: copy, triad and matrix products"
+    )
+    ceilings.add_argument("--out", type=Path, required=True, help="record to write (JSON)")
     ceilings.set_defaults(run=lambda a: _measure().ceilings(a.study, a.images, a.out))
 
-    pipeline = subparsers.add_parser("pipeline", parents=[common], help="the input alone, without training")
-    pipeline.add_argument("--workload", required=True)
-    pipeline.add_argument("--out", type=Path, required=True)
+    pipeline = subparsers.add_parser(
+        "pipeline", parents=[common], help="measure the input pipeline alone, without training"
+    )
+    pipeline.add_argument("--workload", required=True, help="name of the workload")
+    pipeline.add_argument("--out", type=Path, required=True, help="record to write (JSON)")
     pipeline.set_defaults(run=run_pipeline)
 
-    network = subparsers.add_parser("network", parents=[common], help="the network of instances alone: all-reduce")
-    network.add_argument("--out", type=Path, required=True)
+    network = subparsers.add_parser(
+        "network", parents=[common], help="measure the network between training instances alone"
+    )
+    network.add_argument("--out", type=Path, required=True, help="record to write (JSON)")
     network.set_defaults(run=run_network)
 
-    single = subparsers.add_parser("run", parents=[common], help="one whole run in one environment")
-    single.add_argument("--workload", required=True)
-    single.add_argument("--env", required=True)
-    single.add_argument("--batch", type=int)
-    single.add_argument("--out", type=Path, help="record of the launch (default: a summary on the terminal)")
+    single = subparsers.add_parser(
+        "run", parents=[common], help="launch one whole run in one environment and print its times"
+    )
+    single.add_argument("--workload", required=True, help="name of the workload")
+    single.add_argument("--env", required=True, help="environment, a module of envs/")
+    single.add_argument("--batch", type=int, help="samples in a training step (default: the study's)")
+    single.add_argument("--out", type=Path, help="record of the launch to write (default: none)")
     single.set_defaults(run=run_single)
 
 

@@ -17,7 +17,7 @@ MOST_SHOWN = 5  # findings of one check, for people; --json has all
 def add(subparsers: Any) -> None:
     """Add this command."""
     parser = subparsers.add_parser(
-        "verify", help="check an archive, or a folder with results: recompute all that is in it, offline"
+        "verify", help="check an archive or a folder with results: recompute everything in it, offline"
     )
     parser.add_argument(
         "path", type=Path, metavar="FILE|FOLDER", help="an archive, or a folder that holds results/"
@@ -27,11 +27,11 @@ def add(subparsers: Any) -> None:
         action="append",
         default=[],
         metavar="SHA256",
-        help="a hash that was left elsewhere, of a stamp or of a row of the ledger; may be repeated",
+        help="hash of a stamp or of a row of the ledger that was published elsewhere; may be repeated",
     )
-    parser.add_argument("--only", nargs="+", metavar="CHECK", help="names of the checks to make (default: all)")
-    parser.add_argument("--json", action="store_true", help="print one JSON object instead of a list for people")
-    parser.add_argument("--list", action="store_true", help="also say what each check proves")
+    parser.add_argument("--only", nargs="+", metavar="CHECK", help="names of the checks to run (default: all)")
+    parser.add_argument("--json", action="store_true", help="print one JSON object instead of text")
+    parser.add_argument("--list", action="store_true", help="also explain what each check proves")
     parser.set_defaults(run=run_verify)
 
 

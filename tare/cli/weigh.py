@@ -19,8 +19,8 @@ def add(subparsers: Any) -> None:
     """Add this group's commands."""
     weigh = subparsers.add_parser(
         "weigh",
-        help="what each environment costs a job of your own, and why",
-        description="Run a job in several environments, in slices of time, and say what each costs and why.",
+        help="measure what each environment costs a job of your own, and why",
+        description="Run a job in several environments, in slices of time, and report what each costs and why.",
         epilog=EXAMPLE,
     )
     weigh.add_argument(
@@ -31,42 +31,71 @@ def add(subparsers: Any) -> None:
         help="an environment: host, docker=IMAGE, podman=IMAGE, apptainer=FILE, charliecloud=FOLDER, venv=FOLDER, "
         "conda=PREFIX; NAME=docker='IMAGE --cpus 2' gives it a name and options; the first is the reference",
     )
-    weigh.add_argument("--envs", type=Path, metavar="FILE", help="a YAML file with more of them: `environments:`")
-    weigh.add_argument("--minutes", type=float, default=5.0, help="of measuring (default 5)")
-    weigh.add_argument("--margin", default="2%", help="what counts as equal (default 2%%)")
-    weigh.add_argument("--confidence", default="95%", help="of all intervals together (default 95%%)")
+    weigh.add_argument(
+        "--envs", type=Path, metavar="FILE", help="a YAML file that lists environments under `environments:`"
+    )
+    weigh.add_argument("--minutes", type=float, default=5.0, help="minutes of measuring (default 5)")
+    weigh.add_argument(
+        "--margin", default="2%", help="equivalence margin: a smaller difference counts as equal (default 2%%)"
+    )
+    weigh.add_argument("--confidence", default="95%", help="confidence of all intervals together (default 95%%)")
     weigh.add_argument(
         "--steps",
         default="auto",
-        help="auto: optimizers and their like; none; or a pattern that a line of its output has at each step's end",
+        help="how training steps are found: auto (calls of optimizers and the like), none, or a regular expression "
+        "that a line of output matches at the end of each step",
     )
     weigh.add_argument("--no-causes", action="store_true", help="do not look for what makes an environment slower")
-    weigh.add_argument("--network", choices=("on", "off"), default="off", help="of the job (default off)")
     weigh.add_argument(
-        "--bind", action="append", default=[], metavar="SOURCE[:TARGET[:ro]]", help="what the job sees"
+        "--network", choices=("on", "off"), default="off", help="whether the job has a network (default off)"
     )
-    weigh.add_argument("--setenv", action="append", default=[], metavar="NAME[=VALUE]", help="in every environment")
-    weigh.add_argument("--workdir", type=Path, default=Path(), help="of the job (default: this folder)")
-    weigh.add_argument("--setup", metavar="COMMAND", help="of a shell, before everything")
     weigh.add_argument(
-        "--between", metavar="COMMAND", help="of a shell, before each run: restores what a run changes"
+        "--bind",
+        action="append",
+        default=[],
+        metavar="SOURCE[:TARGET[:ro]]",
+        help="folder or file that the job sees; may be repeated",
     )
-    weigh.add_argument("--timeout", type=float, default=600.0, metavar="SECONDS", help="of one run (default 600)")
-    weigh.add_argument("--name", default="job", help="of the folder in results/weigh (default job)")
-    weigh.add_argument("--out", type=Path, metavar="FOLDER", help="for the results (default results/weigh/NAME)")
+    weigh.add_argument(
+        "--setenv",
+        action="append",
+        default=[],
+        metavar="NAME[=VALUE]",
+        help="variable that the job gets in every environment; may be repeated",
+    )
+    weigh.add_argument(
+        "--workdir", type=Path, default=Path(), help="folder in which the job runs (default: this folder)"
+    )
+    weigh.add_argument("--setup", metavar="COMMAND", help="shell command that runs once, before everything")
+    weigh.add_argument(
+        "--between", metavar="COMMAND", help="shell command before each run, to restore what a run changes"
+    )
+    weigh.add_argument(
+        "--timeout", type=float, default=600.0, metavar="SECONDS", help="longest time of one run (default 600)"
+    )
+    weigh.add_argument("--name", default="job", help="name of the folder in results/weigh (default job)")
+    weigh.add_argument(
+        "--out", type=Path, metavar="FOLDER", help="folder for the results (default results/weigh/NAME)"
+    )
     weigh.add_argument("--json", action="store_true", help="print the answer as JSON")
     weigh.add_argument(
-        "--markdown", type=Path, metavar="FILE", help="append a summary, such as to $GITHUB_STEP_SUMMARY"
+        "--markdown", type=Path, metavar="FILE", help="append a summary to this file, such as $GITHUB_STEP_SUMMARY"
     )
     weigh.add_argument(
-        "--fail-if", action="append", default=[], metavar="'NAME > 5%'", help="end with status 1 then"
+        "--fail-if",
+        action="append",
+        default=[],
+        metavar="'NAME > 5%'",
+        help="exit with status 1 if this holds; may be repeated",
     )
-    weigh.add_argument("job", nargs=argparse.REMAINDER, metavar="-- COMMAND", help="the job")
+    weigh.add_argument("job", nargs=argparse.REMAINDER, metavar="-- COMMAND", help="command of the job")
     weigh.set_defaults(run=run_weigh)
 
-    compare = subparsers.add_parser("compare", help="two answers of `tare weigh`, such as of two days")
-    compare.add_argument("before", type=Path)
-    compare.add_argument("after", type=Path)
+    compare = subparsers.add_parser(
+        "compare", help="compare two answers of `tare weigh`, such as those of two days"
+    )
+    compare.add_argument("before", type=Path, help="answer.json of the first")
+    compare.add_argument("after", type=Path, help="answer.json of the second")
     compare.set_defaults(run=run_compare)
 
 
