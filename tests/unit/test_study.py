@@ -368,7 +368,7 @@ def test_a_key_that_stands_twice_is_refused_with_its_line(tmp_path):
 
 
 def keys_of(kind, prefix=""):
-    """Every key of a record type with dots, as config/README.md writes it."""
+    """Every key of a record type with dots, as docs/configuration.md writes it."""
     for name, field in kind.model_fields.items():
         if name == "workloads" and not prefix:
             yield from keys_of(study.WorkloadSettings, "workloads.<name>.")
@@ -380,8 +380,8 @@ def keys_of(kind, prefix=""):
             yield f"{prefix}{name}"
 
 
-def test_the_readme_of_the_configuration_has_every_key():
-    text = (project_root() / "config/README.md").read_text()
+def test_the_page_on_configuration_has_every_key():
+    text = (project_root() / "docs/configuration.md").read_text()
     found = set(keys_of(study.Study))
     assert "workloads.<name>.batch" in found and "ceilings.cuda.gemm_sizes" in found
     for key in found:
@@ -389,11 +389,11 @@ def test_the_readme_of_the_configuration_has_every_key():
         assert f"`{key}`" in text or f"`{shared}`" in text, key
 
 
-def test_the_readme_of_the_configuration_has_every_level_of_an_arm():
+def test_the_page_on_configuration_has_every_level_of_an_arm():
     """But for levels that are the headline's own, as `amp=off`."""
-    text = (project_root() / "config/README.md").read_text()
+    text = (project_root() / "docs/configuration.md").read_text()
     rows = dict(
-        re.findall(r"^\| (`[a-z`, 0-9]+`) \| (.+) \|$", text.partition("Arms, each")[2], flags=re.MULTILINE)
+        re.findall(r"^\| (`[a-z`, 0-9]+`) \| (.+) \|$", text.partition("\n## Arms\n")[2], flags=re.MULTILINE)
     )
     told = {factor: levels for factors, levels in rows.items() for factor in re.findall(r"`([a-z0-9]+)`", factors)}
     known = {name: levels[1:] for name, levels in {**arms.COMMON, **arms.SETTINGS, **arms.INPUTS}.items()}
