@@ -1,0 +1,86 @@
+"""Documents keep to tests/style.yaml: sentences that can be read, the field's words, nothing that it bans."""
+
+import pytest
+from prose import ROOT, banned, excesses, is_generated, look, pages, sentences, style, texts
+
+FOUND = pages()
+
+
+@pytest.mark.parametrize("name", [name for name in FOUND if not is_generated(name)])
+def test_a_page_keeps_to_the_style(name):
+    found = excesses(name, look(FOUND[name].read_text(encoding="utf-8")))
+    assert not found, "\n" + "\n".join(found)
+
+
+def test_pages_that_the_style_names_are_there():
+    named = [*style()["generated"], *style()["exceptions"]]
+    assert [name for name in named if not (ROOT / name).is_file()] == []
+    assert "README.md" in FOUND and len(FOUND) > 20
+
+
+@pytest.mark.parametrize("name", style()["banned"])
+def test_a_rule_finds_what_it_bans_and_leaves_what_it_advises(name):
+    rule = style()["banned"][name]
+    assert name in [found for one in sentences(rule["bad"]) for found, _ in banned(one)]
+    assert [found for one in sentences(rule["good"]) for found, _ in banned(one)] == []
+
+
+PAGE = """---
+title: told
+---
+
+# A heading that is told
+
+The first sentence names `tare told FILE`. It has, e.g. in Fig. 2 of J. Smith, no end before 2.5 s and O/T.
+The third
+ends ([here](told.md)): "so it does."
+
+```console
+told
+```
+
+    told
+
+- an item without an end
+- another one. With a second sentence
+
+  of two paragraphs
+
+| a cell | lies |
+| --- | --- |
+| `told` | see [told](x.md#told) |
+
+![told](told.png) <!-- told --> **Bold** words, *soft* ones.
+"""
+
+
+def test_running_text_is_split_into_sentences():
+    assert [one.text for one in look(PAGE).sentences] == [
+        "The first sentence names `code`.",
+        "It has, e.g. in Fig. 2 of J. Smith, no end before 2.5 s and O/T.",
+        'The third ends (here): "so it does."',
+        "an item without an end",
+        "another one.",
+        "With a second sentence",
+        "of two paragraphs",
+        "Bold words, soft ones.",
+    ]
+    assert [one.line for one in look(PAGE).sentences][:3] == [7, 7, 7]
+
+
+def test_words_of_tables_are_looked_at_and_code_is_not():
+    assert [(one.rule, one.line) for one in look(PAGE).banned] == [("lies", 22), ("told", 24)]
+    assert [one.text for one in texts(PAGE) if one.is_table] == ["a cell", "lies", "`code`", "see told"]
+
+
+def test_sentences_that_are_too_many_or_too_long_are_named():
+    short, long, longest = "One word. " * 30, f"Long {'word ' * 30}end. ", f"Long {'word ' * 40}end. "
+    assert excesses("x.md", look(short + long * 3)) == []
+    assert "4 of 34 sentences have more than 25 words" in excesses("x.md", look(short + long * 4))[0]
+    assert "x.md:1: 42 words, 40 at most" in excesses("x.md", look(short + longest))[0]
+    assert excesses("x.md", look("One word. " + long)) == [] and excesses("x.md", look(long * 2))
+
+
+def test_a_glossary_is_short():
+    text = (ROOT / "docs/glossary.md").read_text(encoding="utf-8")
+    assert 20 < text.count("\n- **") <= 40
