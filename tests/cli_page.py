@@ -27,11 +27,12 @@ commands, so most users need only the first two groups below. This page is gener
 | exit status | meaning |
 | --- | --- |
 | 0 | done |
-| 1 | a check of `tare verify` or a condition of `--fail-if` failed |
+| 1 | a check of `tare verify` or a condition of `--fail-if` failed; with a traceback: a defect of Tare |
 | 2 | a mistake in the call or in its input; of `tare verify`, something could not be checked |
 | 3 | something that the command needs is unavailable, or a launch failed |
 | 4 | a file is not what was recorded |
 | 130 | interrupted |
+| 141 | nobody reads the output |
 
 """
 # Commands in the order of the page, by what a reader wants; a command that no group names is an error.

@@ -67,7 +67,7 @@ def _optional(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--optional",
         action="store_true",
-        help="if the stack can't be had here, write a record with the reason and succeed",
+        help="if the stack is unavailable here, write a record with the reason and succeed",
     )
 
 

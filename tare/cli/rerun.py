@@ -41,7 +41,7 @@ def add(subparsers: Any) -> None:
     rerun.add_argument(
         "--commands",
         action="store_true",
-        help="also run jobs of the study's own: commands that the maker of the archive chose",
+        help="also run jobs that are commands, which the maker of the archive chose",
     )
     rerun.set_defaults(run=run_rerun)
 
