@@ -253,6 +253,7 @@ def test_an_answer_that_can_not_be_read(said, tmp_path, text, says):
 FENCE = re.compile(r"```(\w+)\n(.*?)```", re.DOTALL)
 GUIDES = (
     "README.md",
+    "docs/tutorial.md",
     "docs/weigh.md",
     "docs/slower-base-image.md",
     "docs/sif-or-sandbox.md",
