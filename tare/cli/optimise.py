@@ -56,6 +56,17 @@ def add(subparsers: Any) -> None:
     )
     optimise.add_argument("--workload", help="workload of the job, if the request does not name it")
     optimise.add_argument("--json", action="store_true", help="print the answer as JSON")
+    optimise.add_argument(
+        "--write", type=Path, metavar="FOLDER", help="write image recipes and job scripts of a candidate there"
+    )
+    optimise.add_argument(
+        "--candidate", type=int, default=1, metavar="N", help="of --write: the Nth of the answer (default 1)"
+    )
+    optimise.add_argument(
+        "--submit",
+        choices=("slurm", "pbs", "shell"),
+        help="of --write: run its job script, and compare its time with the prediction",
+    )
     optimise.set_defaults(run=run_optimise)
 
 
@@ -119,7 +130,8 @@ def run_grid(arguments: argparse.Namespace) -> None:
 
 
 def run_optimise(arguments: argparse.Namespace) -> None:
-    """Predict, rank, tell."""
+    """Predict, rank, say; write the files of a candidate where that is asked for."""
+    from tare.core.errors import UserError
     from tare.core.progress import say
     from tare.machine import facts
     from tare.machine.fitting import fitting_device
@@ -136,12 +148,34 @@ def run_optimise(arguments: argparse.Namespace) -> None:
     processor = facts.processor_name(device)
     target = read_target(arguments.target or target_record(name_of(processor)), processor)
     trained = trained_on(read_cells(arguments.grid or grid_folder(target.machine, target.stack)), target)
+    if arguments.submit and not arguments.write:
+        raise UserError("--submit runs what --write has written: name a folder with --write")
     choice = choose(request, target, trained, _work_of(arguments, request, trained))
     if arguments.json:
         print(json.dumps(_as_json(choice, notes, trained), indent=1))
-        return
-    for line in lines_of(request, target, trained, choice, notes):
-        say(line)
+    else:
+        for line in lines_of(request, target, trained, choice, notes):
+            say(line)
+    if arguments.write:
+        _write(arguments, request, target, choice)
+
+
+def _write(arguments: argparse.Namespace, request: Request, target: TargetRecord, choice: Choice) -> None:
+    """Write a candidate's files, and run its script where that is asked for."""
+    from tare.core.errors import UserError
+    from tare.core.progress import say
+    from tare.predict.jobs import BUILD, Plan, submit, write_files
+
+    if not 1 <= arguments.candidate <= len(choice.ranked):
+        raise UserError(f"--candidate {arguments.candidate}: the answer has {len(choice.ranked)}, counted from 1")
+    row = choice.ranked[arguments.candidate - 1]
+    folder = arguments.write.absolute()
+    plan = Plan(request=request, choice=choice, row=row, folder=folder, processor=target.processor)
+    written = write_files(plan)
+    names = ", ".join(path.name for path in written)
+    say(f"{row.candidate.name}: {names} are in {folder}; {BUILD} makes the environment")
+    if arguments.submit:
+        say(submit(plan, arguments.submit))
 
 
 def _work_of(arguments: argparse.Namespace, request: Request, trained: Trained) -> Callable[[int], Work]:

@@ -7,6 +7,7 @@ stands. What can't be read at all, or names what there is not, is refused in one
 from __future__ import annotations
 
 import re
+import shlex
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -25,6 +26,7 @@ from tare.model.words import nearest
 ALLOCATOR = "allocator"
 FACTORS: Mapping[str, tuple[str, ...]] = {ALLOCATOR: arms.COMMON[ALLOCATOR], **arms.SETTINGS}
 GIB = 1 << 30
+JobWord = Annotated[str, Field(pattern=r"^[A-Za-z0-9_.@/+-]+$")]  # it becomes a word of a job script
 
 
 class Request(Record):
@@ -42,6 +44,8 @@ class Request(Record):
         root: whether an environment may need the rights of root, as Docker's daemon does.
         loss_within: share by which the loss may differ from the reference's; None for no such constraint.
         limit_s: seconds that the job may take; None for no limit.
+        command: what a job script runs, program and arguments.
+        name, queue, account: of the job, as a scheduler is asked for them.
     """
 
     workload: str
@@ -57,6 +61,10 @@ class Request(Record):
     root: bool = True
     loss_within: Annotated[float, Field(gt=0, lt=1)] | None = None
     limit_s: Positive | None = None
+    command: tuple[str, ...] = ()
+    name: JobWord | None = None
+    queue: JobWord | None = None
+    account: JobWord | None = None
 
     def steps_of(self, batch: int) -> int:
         """Steps of the job with a batch: of its epochs, or of as many samples as the reference's steps have."""
@@ -106,15 +114,17 @@ def read_request(path: Path, workload: str | None = None) -> tuple[Request, list
 # Keys of a request, and the field that each fills.
 OWN = (
     *("workload", "options", "batch", "epochs", "steps", "environments", "stacks", "threads", "settings"),
-    *("compile", "memory_gib", "root", "loss_within", "minutes"),
+    *("compile", "memory_gib", "root", "loss_within", "minutes", "command", "name", "queue", "account"),
 )
+
+AS_GIVEN = ("workload", "options", "epochs", "steps", "root", "loss_within", "name", "queue", "account")
 
 
 def _own(found: Mapping[str, Any], reading: Reading) -> dict[str, Any]:
     reading.unknown(found, OWN)
-    given = {
-        key: found[key] for key in ("workload", "options", "epochs", "steps", "root", "loss_within") if key in found
-    }
+    given = {key: found[key] for key in AS_GIVEN if key in found}
+    if found.get("command") is not None:
+        given["command"] = _words(found["command"], reading)
     for key, name in {
         "environments": "environments",
         "stacks": "stacks",
@@ -141,6 +151,16 @@ def _own(found: Mapping[str, Any], reading: Reading) -> dict[str, Any]:
 
 def _listed(value: Any) -> list[Any]:
     return value if isinstance(value, list) else [value]
+
+
+def _words(value: Any, reading: Reading) -> list[Any]:
+    """A command as its words; a text is split as a shell does. Raises UserError: a quotation mark is not closed."""
+    if not isinstance(value, str):
+        return _listed(value)
+    try:
+        return shlex.split(value)
+    except ValueError as error:
+        raise UserError(f"{reading.where}: command: {value!r}: {str(error).lower()}") from None
 
 
 def _number(value: Any, where: str) -> float:
@@ -286,12 +306,15 @@ def _of_application(found: Mapping[str, Any], reading: Reading) -> dict[str, Any
         del given["epochs"]
     if isinstance(found.get("threads"), int):
         given["threads"] = [found["threads"]]
+    if found.get("executable"):
+        given["command"] = _words(f"{found['executable']} {text}", reading)
     return given
 
 
 def _of_options(found: Mapping[str, Any], reading: Reading) -> dict[str, Any]:
-    """Of the job: its limits of time and memory, and its cores."""
-    given: dict[str, Any] = {}
+    """Of the job: its name, queue and account, its limits of time and memory, and its cores."""
+    names = {"name": "job_name", "queue": "queue", "account": "account"}
+    given: dict[str, Any] = {key: found[name] for key, name in names.items() if found.get(name)}
     limit = re.fullmatch(r"(?:(\d+):)?(\d+):(\d+)", str(found.get("wall_time_limit", "")).strip())
     if limit:
         hours, minutes, seconds = (int(part or 0) for part in limit.groups())

@@ -152,6 +152,14 @@ def test_a_request_of_our_own_is_read_and_what_is_not_known_is_reported(tmp_path
     assert notes[0].startswith("step is not known and was passed over: did you mean 'steps'?")
 
 
+def test_a_command_is_words_or_a_text_that_is_split_as_a_shell_does(tmp_path):
+    text = "workload: mnist_cnn\ncommand: python 'my train.py' -b 8\nqueue: long\n"
+    found, notes = requests.read_request(written(tmp_path, text))
+    assert found.command == ("python", "my train.py", "-b", "8") and (found.queue, notes) == ("long", [])
+    found, _ = requests.read_request(written(tmp_path, "workload: mnist_cnn\ncommand: [a b, c]\n"))
+    assert found.command == ("a b", "c")
+
+
 @pytest.mark.parametrize(
     ("text", "says"),
     [
@@ -164,6 +172,8 @@ def test_a_request_of_our_own_is_read_and_what_is_not_known_is_reported(tmp_path
         ("{workload: mnist_cnn, memory_gib: much}", "memory_gib: 'much' must be of type number"),
         ("{workload: mnist_cnn, settings: [amp]}", "settings: ['amp'] must be of type object"),
         ("a: [", "is not YAML"),
+        ('{workload: mnist_cnn, command: "a \'b"}', 'command: "a \'b": no closing quotation'),
+        ("{workload: mnist_cnn, queue: a b}", "queue: 'a b'"),
     ],
 )
 def test_a_request_that_cannot_be_read_is_one_line(tmp_path, text, says):
@@ -194,6 +204,7 @@ def test_modaks_form_is_read_as_far_as_it_says_something_of_the_job(tmp_path):
     assert (found.workload, found.batches, found.epochs) == ("mnist_cnn_equal", (96,), 3)
     assert found.stacks == ("tensorflow-2.1", "tensorflow-2.1-official", "tensorflow-2.1-onednn")
     assert found.settings == {"compile": ("xla",)} and found.limit_s == 12 * 3600
+    assert found.command == ("python", "-batch_size=96", "--train_epochs=3") and found.name == "a"
     assert any("acc_type is 'nvidia'" in note for note in notes)
     with pytest.raises(UserError, match="names no workload"):
         requests.read_request(written(tmp_path, modak()))

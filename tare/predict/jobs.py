@@ -1,0 +1,366 @@
+"""Files that build and run a chosen candidate without Tare: image recipes, scripts for Slurm, PBS and a shell.
+
+A script exports the candidate's settings, each with what it is predicted to gain, runs the request's command in the
+environment, and appends the seconds that it took to a file, which can be held against the prediction.
+"""
+
+from __future__ import annotations
+
+import math
+import shlex
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from tare.core.errors import UnavailableError, UserError
+from tare.core.files import write_text
+from tare.core.process import run
+from tare.launch.conditions import ALLOCATORS
+from tare.model.studies.stacks import Stack, framework_of, load_stack
+from tare.predict.choose import Candidate, Choice, Ranked
+from tare.predict.requests import ALLOCATOR, GIB, Request
+from tare.worker.settings import isa
+
+IMAGE = "tare-job"  # tag of an image in Docker, Podman or Charliecloud
+BUILD, REQUIREMENTS, DOCKERFILE, DEFINITION = "build.sh", "requirements.txt", "Dockerfile", "apptainer.def"
+SCRIPTS: Mapping[str, str] = {"slurm": "job.sbatch", "pbs": "job.pbs", "shell": "job.sh"}
+ELAPSED, OUTPUT = "elapsed.txt", "output.txt"
+THREADS = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")
+# Of the interval's upper end, or of twice the prediction where there is none: data and the model come on top.
+SLACK, AT_LEAST_MIN = 1.5, 5
+ANSWER_S, LONGEST_S = 60.0, 86400.0  # for a scheduler to answer; for a job to wait for its turn and to end
+# What a program has to do itself, since no variable does it.
+IN_THE_PROGRAM: Mapping[tuple[str, str], str] = {
+    ("layout", "channels-last"): "model.to(memory_format=torch.channels_last), and the same of each batch",
+    ("amp", "bf16"): "torch.autocast(device, dtype=torch.bfloat16) around forward and loss",
+    ("amp", "fp16"): "torch.autocast(device, dtype=torch.float16) around forward and loss, with a GradScaler",
+    ("compile", "inductor"): "model = torch.compile(model)",
+    ("compile", "torchscript"): "model = torch.jit.script(model)",
+    ("compile", "xla"): "tf.config.optimizer.set_jit(True)",
+    ("tf32", "on"): 'torch.set_float32_matmul_precision("high")',
+    ("tf32", "off"): 'torch.set_float32_matmul_precision("highest")',
+    ("cudnn", "benchmark"): "torch.backends.cudnn.benchmark = True",
+}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Plan:
+    """A candidate to be built and run.
+
+    Attributes:
+        request: with its command.
+        choice: from which it was taken.
+        row: the candidate and what is predicted of it.
+        folder: of the files, absolute.
+        processor: of the target.
+    """
+
+    request: Request
+    choice: Choice
+    row: Ranked
+    folder: Path
+    processor: str
+
+    @property
+    def candidate(self) -> Candidate:
+        """The candidate."""
+        return self.row.candidate
+
+    @property
+    def minutes(self) -> int:
+        """Of the job's time limit: the request's own, else the prediction with some slack."""
+        if self.request.limit_s is not None:
+            return math.ceil(self.request.limit_s / 60)
+        elapsed = self.row.elapsed
+        longest = 2 * elapsed.seconds if elapsed.high is None else elapsed.high
+        return AT_LEAST_MIN + math.ceil(SLACK * longest / 60)
+
+    @property
+    def predicted(self) -> str:
+        """What is predicted, in words."""
+        elapsed = self.row.elapsed
+        if elapsed.low is None or elapsed.high is None:
+            return f"{elapsed.seconds:.3g} s, without an interval"
+        return f"{elapsed.seconds:.3g} s (90% interval: {elapsed.low:.3g} s to {elapsed.high:.3g} s)"
+
+
+def write_files(plan: Plan) -> list[Path]:
+    """Write the recipes and scripts of a candidate; their paths.
+
+    Raises:
+        UserError: the request has no command, or a job script can't start the environment.
+    """
+    if not plan.request.command:
+        raise UserError("the request has no command, so that a script has nothing to run: add `command: …` to it")
+    if plan.candidate.env not in STARTS:
+        known = ", ".join(STARTS)
+        raise UserError(f"a job script can't start {plan.candidate.env}: choose a candidate in one of {known}")
+    stack = load_stack(plan.candidate.stack)
+    texts = {
+        REQUIREMENTS: "".join(f"{each.line()}\n" for each in stack.requirements),
+        DOCKERFILE: dockerfile(stack),
+        DEFINITION: definition(stack),
+        BUILD: build_script(plan, stack),
+        **{name: script(plan, kind) for kind, name in SCRIPTS.items()},
+    }
+    for name, text in texts.items():
+        write_text(plan.folder / name, text)
+    return [plan.folder / name for name in texts]
+
+
+# --- images
+
+
+def _base(stack: Stack) -> str:
+    official = stack.official
+    if official is None:
+        return f"python:{stack.python}-slim"
+    named = f"{official.repository}:{official.tag}" + (f"@{official.digest}" if official.digest else "")
+    return named.removeprefix("library/")
+
+
+def _install(stack: Stack) -> list[str]:
+    """pip's command for the locked packages."""
+    index = ["--extra-index-url", stack.index] if stack.index else []
+    return ["python3", "-m", "pip", "install", "--no-cache-dir", *index, "--require-hashes", "--requirement"]
+
+
+def _notes(stack: Stack) -> Iterator[str]:
+    if stack.library is not None:
+        yield (
+            f"# {stack.name} has {stack.library.name} compiled for the processor, which pip can't install: this "
+            f"image has the library that the packages bring. Tare's own image has it (docs/add-a-stack.md)."
+        )
+    if stack.built_for is not None:
+        yield f"# The packages are a build for {stack.built_for}."
+
+
+def dockerfile(stack: Stack) -> str:
+    """A Dockerfile with the stack's locked packages; pure."""
+    install = [] if stack.official else [f"RUN {shlex.join(_install(stack))} /tmp/{REQUIREMENTS}"]
+    return _lines(
+        f"# {stack.name}, as tare optimise chose it. Build it with {BUILD}.",
+        *_notes(stack),
+        f"ARG BASE={_base(stack)}",
+        "FROM ${BASE}",
+        *([f"COPY {REQUIREMENTS} /tmp/{REQUIREMENTS}", *install] if install else []),
+    )
+
+
+def definition(stack: Stack) -> str:
+    """The same as a definition file of Apptainer; pure."""
+    head = [
+        f"# {stack.name}, as tare optimise chose it. Build it with {BUILD}.",
+        *_notes(stack),
+    ]
+    origin = ["Bootstrap: docker", f"From: {_base(stack)}"]
+    if stack.official:
+        return _lines(*origin, "", *head)
+    return _lines(
+        *origin,
+        "",
+        *head,
+        "%files",
+        f"    {REQUIREMENTS} /tmp/{REQUIREMENTS}",
+        "",
+        "%post",
+        f"    {shlex.join(_install(stack))} /tmp/{REQUIREMENTS}",
+    )
+
+
+def build_script(plan: Plan, stack: Stack) -> str:
+    """What makes the environment in which the job runs; pure."""
+    builds = {
+        "host": [
+            f"python{stack.python} -m venv venv",
+            f"venv/bin/{shlex.join(_install(stack))} {REQUIREMENTS}",
+        ],
+        "docker": [f"docker build --tag {IMAGE} ."],
+        "podman": [f"podman build --tag {IMAGE} ."],
+        "apptainer": [f"apptainer build --force job.sif {DEFINITION}"],
+        "charliecloud": [f"ch-image build --tag {IMAGE} .", f"ch-convert {IMAGE} image"],
+    }
+    return _lines(
+        "#!/bin/sh",
+        f"# Makes {plan.candidate.env} with {stack.name}, once. It needs the network.",
+        "set -eu",
+        'cd "$(dirname "$0")"',
+        *builds[plan.candidate.env],
+    )
+
+
+# --- scripts
+
+
+def _passed(option: str, names: Sequence[str]) -> str:
+    return " ".join(f"{option} {name}" for name in names)
+
+
+def _start(plan: Plan, names: Sequence[str]) -> str:
+    """The words before the job's command, as a shell reads them."""
+    folder = shlex.quote(str(plan.folder))
+    engine = f'run --rm --volume "$PWD:$PWD" --workdir "$PWD" {_passed("--env", names)}'
+    return STARTS[plan.candidate.env].format(folder=folder, engine=engine, image=IMAGE)
+
+
+# How each environment starts a command in this folder, with the variables that are exported.
+STARTS: Mapping[str, str] = {
+    "host": 'env PATH={folder}/venv/bin:"$PATH"',
+    "docker": 'docker {engine} --user "$(id -u):$(id -g)" {image}',
+    "podman": "podman {engine} {image}",
+    "apptainer": 'apptainer exec --bind "$PWD" --pwd "$PWD" {folder}/job.sif',
+    "charliecloud": 'ch-run --bind "$PWD:/mnt/0" --cd /mnt/0 {folder}/image --',
+}
+
+
+def script(plan: Plan, kind: str) -> str:
+    """A job script: `slurm`, `pbs` or `shell`; pure."""
+    candidate = plan.candidate
+    names: list[str] = []
+    exports: list[str] = []
+    for words, variables in settings_of(plan):
+        exports.append(f"# {words}")
+        exports += [f"export {name}={shlex.quote(value)}" for name, value in variables.items()]
+        names += variables
+    command = f"{_start(plan, names)} {shlex.join(plan.request.command)}"
+    if kind == "slurm":
+        # Since Slurm 22.05 a step does not inherit the CPUs of its job.
+        command = f"srun --ntasks=1 --cpus-per-task={candidate.threads} {command}"
+    return _lines(
+        "#!/bin/sh",
+        *_asked(plan, kind),
+        f"# {candidate.name}: predicted {plan.predicted} on {plan.processor},",
+        "# without loading the data and building the model.",
+        "set -eu",
+        'cd "${SLURM_SUBMIT_DIR:-${PBS_O_WORKDIR:-$PWD}}"',
+        *exports,
+        "started=$(date +%s.%N)",
+        "status=0",
+        f"{command} || status=$?",
+        f'echo "$started $(date +%s.%N) $status" >> {shlex.quote(str(plan.folder / ELAPSED))}',
+        "exit $status",
+    )
+
+
+def _asked(plan: Plan, kind: str) -> Iterator[str]:
+    """What a scheduler is asked for."""
+    request, threads = plan.request, plan.candidate.threads
+    if kind == "slurm":
+        yield f"#SBATCH --job-name={request.name or request.workload}"
+        yield f"#SBATCH --ntasks=1 --cpus-per-task={threads}"
+        yield f"#SBATCH --time={plan.minutes}"
+        if request.memory_bytes is not None:
+            yield f"#SBATCH --mem={math.ceil(request.memory_bytes / GIB * 1024)}M"
+        if request.queue:
+            yield f"#SBATCH --partition={request.queue}"
+        if request.account:
+            yield f"#SBATCH --account={request.account}"
+    if kind == "pbs":
+        yield f"#PBS -N {request.name or request.workload}"
+        yield f"#PBS -l nodes=1:ppn={threads},walltime={plan.minutes // 60:02}:{plan.minutes % 60:02}:00"
+        if request.memory_bytes is not None:
+            yield f"#PBS -l mem={math.ceil(request.memory_bytes / GIB * 1024)}mb"
+        if request.queue:
+            yield f"#PBS -q {request.queue}"
+        if request.account:
+            yield f"#PBS -A {request.account}"
+
+
+def settings_of(plan: Plan) -> Iterator[tuple[str, dict[str, str]]]:
+    """Each setting of the candidate: what it is predicted to gain, and the variables that make it."""
+    candidate = plan.candidate
+    threads = dict.fromkeys(THREADS, str(candidate.threads))
+    yield f"{candidate.threads} threads: {_gain(plan, 'threads')}.", threads
+    for factor, level in candidate.settings:
+        variables = _variables(factor, level, candidate.stack)
+        within = IN_THE_PROGRAM.get((factor, level), "docs/method.md says how")
+        how = "" if variables else f" The program has to set it: {within}."
+        yield f"{factor}={level}: {_gain(plan, factor)}.{how}", variables
+
+
+def _variables(factor: str, level: str, stack: str) -> dict[str, str]:
+    if factor == ALLOCATOR:
+        return dict(ALLOCATORS[level])
+    if factor == "isa":
+        return dict(isa.VARIABLES[level])
+    if factor == "onednn" and framework_of(stack) == "tensorflow":
+        return {"TF_ENABLE_ONEDNN_OPTS": "0"}
+    return {}
+
+
+def _gain(plan: Plan, factor: str) -> str:
+    """The prediction, next to that of the fastest candidate which differs in this setting alone."""
+    own = _levels(plan.candidate)
+    others = []
+    for row in plan.choice.ranked:
+        other = _levels(row.candidate)
+        if {name for name in {*own, *other} if own.get(name) != other.get(name)} == {factor}:
+            others.append((row.elapsed.seconds, other.get(factor, "the default")))
+    if not others:
+        return "no other level was predicted"
+    seconds, level = min(others)
+    return f"{plan.row.elapsed.seconds:.3g} s predicted, {seconds:.3g} s with {level}"
+
+
+def _levels(candidate: Candidate) -> dict[str, str]:
+    return {
+        "environment": candidate.env,
+        "stack": candidate.stack,
+        "batch": str(candidate.batch),
+        "threads": str(candidate.threads),
+        **dict(candidate.settings),
+    }
+
+
+def _lines(*lines: str) -> str:
+    return "".join(f"{line}\n" for line in lines)
+
+
+# --- submission
+
+
+def submit(plan: Plan, kind: str) -> str:
+    """Give a job to its scheduler, and wait for its end but in PBS; what became of it.
+
+    Slurm is asked first whether it would take the job.
+
+    Raises:
+        UnavailableError: the scheduler is not installed or refuses, or the job failed.
+    """
+    path, times = str(plan.folder / SCRIPTS[kind]), plan.folder / ELAPSED
+    if kind == "slurm":
+        _call(["sbatch", "--test-only", path], "Slurm refuses the job", ANSWER_S)
+    if kind == "pbs":
+        said = _call(["qsub", path], "PBS refuses the job", ANSWER_S)
+        return f"submitted as {said}; {times} will have when it began and ended, and its status"
+    before = len(_took(times))
+    if kind == "shell":
+        output = plan.folder / OUTPUT
+        if not run(["sh", path], timeout_s=LONGEST_S, output_path=output).ok:
+            raise UnavailableError(f"the job failed: {output} has what it said")
+    else:
+        _call(["sbatch", "--parsable", "--wait", path], "the job failed", LONGEST_S)
+    rows = _took(times)
+    if len(rows) == before:
+        raise UnavailableError(f"the job ended without a line in {times}")
+    low, high = plan.row.elapsed.low, plan.row.elapsed.high
+    if low is None or high is None:
+        return f"it took {rows[-1]:.3g} s; predicted: {plan.predicted}"
+    where = "inside" if low <= rows[-1] <= high else "outside"
+    return f"it took {rows[-1]:.3g} s, {where} the predicted interval: {plan.predicted}"
+
+
+def _took(path: Path) -> list[float]:
+    """Seconds of each job that a script noted."""
+    if not path.exists():
+        return []
+    rows = [line.split() for line in path.read_text(encoding="utf-8").splitlines()]
+    return [float(row[1]) - float(row[0]) for row in rows if len(row) == len(("began", "ended", "status"))]
+
+
+def _call(argv: Sequence[str], otherwise: str, timeout_s: float) -> str:
+    """What a command says last. Raises UnavailableError: it is not installed, or failed, which is `otherwise`."""
+    found = run(argv, timeout_s=timeout_s)
+    if not found.ok:
+        raise UnavailableError(f"{otherwise}: {found.explain()}")
+    return (found.stdout.strip().splitlines() or [""])[-1]

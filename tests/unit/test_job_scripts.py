@@ -1,0 +1,120 @@
+"""`tare optimise --write` and `--submit`: recipes and job scripts of a chosen candidate."""
+
+import dataclasses
+import shlex
+import subprocess
+
+import pytest
+from job_plans import COMMAND, plan, ranked, with_venv
+
+from tare.core.errors import UnavailableError, UserError
+from tare.model.studies.stacks import load_stack, read_lock
+from tare.predict import jobs
+
+
+@pytest.mark.parametrize("env", jobs.STARTS)
+def test_every_script_is_read_by_a_shell_and_starts_the_command_in_its_environment(tmp_path, env):
+    made = plan(tmp_path, ranked(10.0, env))
+    paths = jobs.write_files(made)
+    assert {path.name for path in paths} == {
+        *("Dockerfile", "apptainer.def", "build.sh", "requirements.txt", "job.sh", "job.sbatch", "job.pbs"),
+    }
+    program = {"host": "env", "charliecloud": "ch-run"}.get(env, env)
+    for path in paths:
+        if path.name.startswith(("job", "build")):
+            subprocess.run(["sh", "-n", path], check=True)
+        if path.name.startswith("job"):
+            line = next(line for line in path.read_text().splitlines() if line.endswith("|| status=$?"))
+            words = shlex.split(line)
+            assert program in words and list(COMMAND) == words[-len(COMMAND) - 2 : -2]
+            assert (words[0] == "srun") == (path.name == "job.sbatch")
+            if env in ("docker", "podman"):
+                assert {words[place + 1] for place, word in enumerate(words) if word == "--env"} == {*jobs.THREADS}
+    assert program in (made.folder / "build.sh").read_text() or env in ("host", "charliecloud")
+
+
+def test_the_locked_packages_of_the_stack_are_installed(tmp_path):
+    made = plan(tmp_path)
+    jobs.write_files(made)
+    assert read_lock(made.folder / "requirements.txt") == load_stack("torch-2.13").requirements
+    for name in ("Dockerfile", "apptainer.def"):
+        text = (made.folder / name).read_text()
+        assert "python:3.11-slim" in text and "--require-hashes --requirement /tmp/requirements.txt" in text
+    official = load_stack("tensorflow-2.1-official")
+    for text in (jobs.dockerfile(official), jobs.definition(official)):
+        assert f"tensorflow/tensorflow:{official.official.tag}" in text and "pip" not in text
+    assert "compiled for the processor" in jobs.dockerfile(load_stack("torch-2.13-openblas"))
+
+
+def test_each_setting_says_what_it_gains_and_a_setting_of_the_program_how_it_is_made(tmp_path):
+    settings = (("allocator", "steady"), ("isa", "avx2"), ("layout", "channels-last"))
+    row = ranked(10.0, settings=settings)
+    others = [
+        ranked(14.0, threads=1, settings=settings),
+        ranked(12.5, settings=settings[1:]),
+        ranked(9.0, threads=1),
+        ranked(11.0, settings=(("allocator", "huge"), *settings[1:])),
+    ]
+    text = jobs.script(plan(tmp_path, row, others), "shell")
+    assert "# 2 threads: 10 s predicted, 14 s with 1.\nexport OMP_NUM_THREADS=2\n" in text
+    assert "# allocator=steady: 10 s predicted, 11 s with huge.\nexport MALLOC_MMAP_THRESHOLD_=" in text
+    assert "# isa=avx2: no other level was predicted.\nexport ONEDNN_MAX_CPU_ISA=AVX2\n" in text
+    assert "# layout=channels-last: no other level was predicted. The program has to set it: model.to(" in text
+
+
+def test_a_scheduler_is_asked_for_what_the_job_takes(tmp_path):
+    made = plan(tmp_path, ranked(600.0, half=60.0), memory_bytes=2 << 30, name="j", queue="q", account="a")
+    slurm, torque = (jobs.script(made, kind) for kind in ("slurm", "pbs"))
+    assert made.minutes == 5 + 17  # half as much again as 11 minutes, and five
+    for line in ("--job-name=j", "--ntasks=1 --cpus-per-task=2", "--time=22", "--mem=2048M", "--partition=q"):
+        assert f"#SBATCH {line}\n" in slurm
+    for line in ("-N j", "-l nodes=1:ppn=2,walltime=00:22:00", "-l mem=2048mb", "-q q", "-A a"):
+        assert f"#PBS {line}\n" in torque
+    assert "--account=a" in slurm and "--mem" not in jobs.script(plan(tmp_path), "slurm")
+    assert plan(tmp_path, limit_s=90.0).minutes == 2 and plan(tmp_path, ranked(60.0, half=None)).minutes == 5 + 3
+
+
+@pytest.mark.parametrize(
+    ("row", "request_of", "says"),
+    [
+        (None, {"command": ()}, "the request has no command"),
+        (ranked(1.0, "vm"), {}, "a job script can't start vm: choose a candidate in one of host, docker,"),
+    ],
+)
+def test_what_no_script_can_run_is_refused_in_one_line(tmp_path, row, request_of, says):
+    with pytest.raises(UserError, match=says):
+        jobs.write_files(plan(tmp_path, row, **request_of))
+    assert not (tmp_path / "a folder").exists()
+
+
+def test_a_job_is_run_and_its_time_is_held_against_the_prediction(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "train.py").write_text("import os, time\ntime.sleep(0.3)\nprint(os.environ['OMP_NUM_THREADS'])\n")
+    made = with_venv(plan(tmp_path, ranked(1.0, half=0.99), command=("python3", "train.py")))
+    jobs.write_files(made)
+    assert "inside the predicted interval: 1 s (90% interval: 0.01 s to 1.99 s)" in jobs.submit(made, "shell")
+    assert (made.folder / jobs.OUTPUT).read_text() == "2\n"
+    late = dataclasses.replace(made, row=ranked(0.1, half=0.05))
+    jobs.write_files(late)
+    assert "outside the predicted interval" in jobs.submit(late, "shell")
+    unknown = dataclasses.replace(made, row=ranked(1.0, half=None))
+    assert jobs.submit(unknown, "shell").endswith("predicted: 1 s, without an interval")
+    (tmp_path / "train.py").write_text("raise SystemExit(3)\n")
+    with pytest.raises(UnavailableError, match=r"the job failed: .*output\.txt has what it said"):
+        jobs.submit(made, "shell")
+    assert (made.folder / jobs.ELAPSED).read_text().splitlines()[-1].endswith(" 3")
+
+
+def test_a_scheduler_that_is_missing_or_refuses_is_one_line(tmp_path, monkeypatch):
+    made = plan(tmp_path)
+    jobs.write_files(made)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    with pytest.raises(UnavailableError, match="sbatch"):
+        jobs.submit(made, "slurm")
+    (tmp_path / "qsub").write_text("#!/bin/sh\necho no such queue >&2\nexit 1\n")
+    (tmp_path / "qsub").chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
+    with pytest.raises(UnavailableError, match=r"PBS refuses the job: .*no such queue"):
+        jobs.submit(made, "pbs")
+    (tmp_path / "qsub").write_text("#!/bin/sh\necho 7.server\n")
+    assert jobs.submit(made, "pbs").startswith("submitted as 7.server; ")
