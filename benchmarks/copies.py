@@ -56,13 +56,13 @@ ROOT = Path(__file__).resolve().parent.parent
 sys.path[:0] = [str(ROOT / "benchmarks"), str(ROOT)]
 
 from harness import show  # noqa: E402
-from held import sliced_round  # noqa: E402
 
 from tare.core import store  # noqa: E402
 from tare.core.errors import TareError, UnavailableError, UserError  # noqa: E402
 from tare.core.files import Journal, write_json  # noqa: E402
 from tare.experiments import rounds, sliced  # noqa: E402
 from tare.experiments.alone import alone_on_this_machine  # noqa: E402
+from tare.experiments.any_round import sliced_round  # noqa: E402
 from tare.experiments.designs import LARGEST_PAD_BYTES  # noqa: E402
 from tare.images.storage import second_copy  # noqa: E402
 from tare.launch.conditions import choose_cpus  # noqa: E402

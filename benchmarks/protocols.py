@@ -63,13 +63,13 @@ ROOT = Path(__file__).resolve().parent.parent
 sys.path[:0] = [str(ROOT / "benchmarks"), str(ROOT / "tests"), str(ROOT)]
 
 from busy import CONDITIONS, loaded  # noqa: E402
-from held import sliced_round  # noqa: E402
 from planted import planted  # noqa: E402
 
 from tare.core.errors import TareError, UnavailableError, UserError  # noqa: E402
 from tare.core.files import Journal, read_json, write_json, write_text  # noqa: E402
 from tare.experiments import rounds, sliced  # noqa: E402
 from tare.experiments.alone import alone_on_this_machine  # noqa: E402
+from tare.experiments.any_round import sliced_round  # noqa: E402
 from tare.experiments.designs import LARGEST_PAD_BYTES  # noqa: E402
 from tare.launch.conditions import choose_cpus  # noqa: E402
 from tare.launch.place import Site  # noqa: E402

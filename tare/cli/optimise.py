@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import json
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -56,6 +56,15 @@ def add(subparsers: Any) -> None:
     )
     optimise.add_argument("--workload", help="workload of the job, if the request does not name it")
     optimise.add_argument("--json", action="store_true", help="print the answer as JSON")
+    optimise.add_argument(
+        "--measure",
+        type=int,
+        metavar="N",
+        help="measure the first N candidates and the framework's default in sliced rounds",
+    )
+    optimise.add_argument(
+        "--minutes", type=float, default=5.0, help="of --measure: rounds begin for so long (default 5)"
+    )
     optimise.add_argument(
         "--write", type=Path, metavar="FOLDER", help="write image recipes and job scripts of a candidate there"
     )
@@ -156,8 +165,33 @@ def run_optimise(arguments: argparse.Namespace) -> None:
     else:
         for line in lines_of(request, target, trained, choice, notes):
             say(line)
+    if arguments.measure:
+        for line in _measured(arguments, request, target, choice):
+            say(line)
     if arguments.write:
         _write(arguments, request, target, choice)
+
+
+def _measured(
+    arguments: argparse.Namespace, request: Request, target: TargetRecord, choice: Choice
+) -> Iterator[str]:
+    """The first candidates as predicted and as measured."""
+    from tare.experiments.candidates import measure_candidates
+    from tare.predict.checked import ALPHA, compare, to_measure
+
+    wanted = to_measure(request, choice, target, arguments.measure)
+    rounds, reasons = measure_candidates(arguments.study, arguments.images, wanted, arguments.minutes)
+    found = compare(request, choice, wanted, rounds)
+    yield f"measured in {len(rounds)} rounds; ratios to the framework's default, which is first ({1 - ALPHA:.0%}):"
+    for row in found:
+        predicted = "not predicted" if row.predicted is None else f"predicted {_seconds(row.predicted.seconds)}"
+        error = "" if row.error is None else f" ({row.error:+.1%})"
+        yield (
+            f"      {row.name}: {_seconds(row.measured_s)}, {predicted}{error}; ratio {row.ratio:.3f} "
+            f"({row.low:.3f} to {row.high:.3f}); data, model and first step {_seconds(row.rest_s)} more"
+        )
+    for name, reason in reasons.items():
+        yield f"not measured: {name}: {reason}"
 
 
 def _write(arguments: argparse.Namespace, request: Request, target: TargetRecord, choice: Choice) -> None:

@@ -148,7 +148,7 @@ class Grid:
         """Launch a cell and write its record, whatever came of it."""
         study, described = self.study, describe_workload(cell.workload, cell.options)
         result = launch(
-            _with_data(self.sites[cell.env], cell, study), specification(cell, study), _conditions(cell, study)
+            with_data(self.sites[cell.env], cell, study), specification(cell, study), _conditions(cell, study)
         )
         found = GridCell(
             **result.given(),
@@ -231,13 +231,13 @@ def count_job(
     cell = Cell(workload=workload, options=options, batch=batch, threads=1, env=HOST, counts=True)
     with sites(study, None, [HOST], images, None) as (here, _, _):
         spec = specification(cell, study).replace(steady_s=0.0)
-        result = launch(_with_data(here[HOST], cell, study), spec, _conditions(cell, study))
+        result = launch(with_data(here[HOST], cell, study), spec, _conditions(cell, study))
     if not result.ok:
         raise UnavailableError(f"a step of {workload} with batch {batch} could not be counted: {result.reason}")
     return result.seen_inside().results_as(ProfileResults).counts
 
 
-def _with_data(site: Site, cell: Cell, study: RunPart) -> Site:
+def with_data(site: Site, cell: Cell, study: RunPart) -> Site:
     """A site with the data of a cell whose workload needs any."""
     if makes_batches(cell):
         return site

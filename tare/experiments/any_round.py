@@ -1,4 +1,4 @@
-"""One sliced round of any launches, for benchmarks that plan no campaign."""
+"""One sliced round of any launches, for what plans no campaign: benchmarks, and candidates of a choice."""
 
 from __future__ import annotations
 

@@ -1,0 +1,125 @@
+"""Predictions held against measurement: the best candidates and the framework's default, in sliced rounds."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from tare.core.errors import UnavailableError
+from tare.experiments.candidates import Times, Wanted
+from tare.experiments.grid import Cell
+from tare.model.roles import CONTROL
+from tare.predict.choose import Candidate, Choice, Ranked
+from tare.predict.elapsed import Elapsed
+from tare.predict.requests import ALLOCATOR, Request
+from tare.predict.targets import TargetRecord
+from tare.stats.intervals import t_quantile
+
+LAUNCH_S = 2.0  # of training in a launch, as predicted
+FEWEST_STEPS = 8
+ALPHA = 0.05  # of all intervals together
+
+
+@dataclass(frozen=True, kw_only=True)
+class Checked:
+    """A candidate as predicted and as measured.
+
+    Attributes:
+        name: of the candidate; CONTROL for the second reference.
+        predicted: elapsed time; None where it could not be predicted.
+        measured_s: the same, from mean times of launches; rest_s: of data, model and first step, which come on top.
+        ratio, low, high: of its elapsed time to the reference's, with an interval at 1 - ALPHA for all together.
+        rounds: that it rests on.
+    """
+
+    name: str
+    predicted: Elapsed | None
+    measured_s: float
+    rest_s: float
+    ratio: float
+    low: float
+    high: float
+    rounds: int
+
+    @property
+    def error(self) -> float | None:
+        """Predicted less measured time, by the measured."""
+        return None if self.predicted is None else self.predicted.seconds / self.measured_s - 1
+
+
+def default_of(request: Request, target: TargetRecord) -> Candidate:
+    """What a user gets who chooses nothing: the host, all threads, the first batch, no setting."""
+    return Candidate(
+        env="host",
+        stack=target.stack,
+        threads=max(request.threads or target.threads),
+        batch=request.batches[0],
+    )
+
+
+def to_measure(request: Request, choice: Choice, target: TargetRecord, best: int) -> dict[str, Wanted]:
+    """The framework's default, which is the reference, and the first candidates of a choice, by name."""
+    default = default_of(request, target)
+    rows = {row.candidate: row for row in choice.ranked}
+    first = [row.candidate for row in choice.ranked if row.candidate != default][:best]
+    return {one.name: wanted_of(request, one, rows.get(one)) for one in (default, *first)}
+
+
+def wanted_of(request: Request, candidate: Candidate, row: Ranked | None) -> Wanted:
+    """A candidate as it is launched, for a few seconds of training."""
+    steps = FEWEST_STEPS if row is None else max(FEWEST_STEPS, math.ceil(LAUNCH_S / row.step_s))
+    levels = dict(candidate.settings)
+    allocator = levels.pop(ALLOCATOR, None)
+    cell = Cell(
+        workload=request.workload,
+        options=request.options,
+        batch=candidate.batch,
+        threads=candidate.threads,
+        env=candidate.env,
+    )
+    return Wanted(cell=cell, steps=steps, allocator=allocator, settings=levels)
+
+
+def compare(
+    request: Request, choice: Choice, wanted: Mapping[str, Wanted], rounds: Sequence[Mapping[str, Times]]
+) -> list[Checked]:
+    """Every candidate that has times in each round, in the order of `wanted`, the control after the reference.
+
+    The ratio is the mean over rounds of log(candidate / mean of both references), that of the control
+    log(second reference / reference), with Student's interval (Bonferroni over all of them).
+
+    Raises:
+        UnavailableError: there are too few rounds.
+    """
+    if len(rounds) < 2:
+        raise UnavailableError(f"{len(rounds)} rounds have no interval: give it more --minutes")
+    reference = next(iter(wanted))
+    rows = {row.candidate.name: row for row in choice.ranked}
+    names = [reference, CONTROL, *(name for name in wanted if name != reference)]
+    names = [name for name in names if all(name in one for one in rounds)]
+    alpha = ALPHA / max(1, len(names) - 1)
+    half_of = t_quantile(alpha, len(rounds) - 1) / math.sqrt(len(rounds))
+    steps = {name: request.steps_of(wanted[reference if name == CONTROL else name].cell.batch) for name in names}
+    logs = {name: np.log([one[name].elapsed_s(steps[name]) for one in rounds]) for name in names}
+    found = []
+    for name in names:
+        base = logs[reference] if name in (reference, CONTROL) else (logs[reference] + logs[CONTROL]) / 2
+        ratios = logs[name] - base
+        mean, half = float(ratios.mean()), float(half_of * ratios.std(ddof=1))
+        row = rows.get(reference if name == CONTROL else name)
+        found.append(
+            Checked(
+                name=name,
+                predicted=None if row is None else row.elapsed,
+                measured_s=float(np.mean([one[name].elapsed_s(steps[name]) for one in rounds])),
+                rest_s=float(np.mean([one[name].rest_s for one in rounds])),
+                ratio=math.exp(mean),
+                low=math.exp(mean - half),
+                high=math.exp(mean + half),
+                rounds=len(rounds),
+            )
+        )
+    return found
