@@ -10,7 +10,6 @@ import contextlib
 import random
 import time
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
 from pathlib import Path
 
 from tare.core.errors import UnavailableError
@@ -26,6 +25,7 @@ from tare.launch.place import Site
 from tare.launch.run import Order
 from tare.launch.sites import data_record, sites
 from tare.machine.fitting import settled
+from tare.model.candidates import Times, Wanted
 from tare.model.journals.units import launched_ns, mark_ns
 from tare.model.records.campaigns import Unit
 from tare.model.records.launches import LaunchRecord, TrainResults
@@ -35,30 +35,6 @@ from tare.model.studies.study import RunPart, load_part
 
 MOST_VOID = 3  # rounds in a row
 FEWEST = 3  # rounds that count
-
-
-@dataclass(frozen=True, kw_only=True)
-class Wanted:
-    """A candidate that is to be measured."""
-
-    cell: Cell  # its job, threads and environment
-    steps: int  # that a launch trains; two at least
-    allocator: str | None = None  # None for the study's
-    settings: Mapping[str, str] = field(default_factory=dict)
-
-
-@dataclass(frozen=True, kw_only=True)
-class Times:
-    """Seconds of one launch, in its own time."""
-
-    start_s: float  # until the first line of the program, and after its last
-    imports_s: float
-    step_s: float  # mean of the steps after the first
-    rest_s: float  # data, model and first step
-
-    def elapsed_s(self, steps: int) -> float:
-        """Of a job of so many steps, without data, model and first step."""
-        return self.start_s + self.imports_s + steps * self.step_s
 
 
 def measure_candidates(
@@ -81,7 +57,7 @@ def measure_candidates(
     if reason := sliced.refusal(SINGLE, study.found_device, "as_found"):
         raise UnavailableError(f"candidates can't be measured in slices: {reason}")
     reference = next(iter(wanted))
-    with_own_data = {one.cell.workload for one in wanted.values() if not makes_batches(one.cell)}
+    with_own_data = {one.workload for one in wanted.values() if not makes_batches(cell_of(one))}
     require([data_record(workload, study) for workload in sorted(with_own_data)])
     ends = time.monotonic() + 60 * minutes
     with alone_on_this_machine(), _orders(study, images, wanted) as (orders, reasons):
@@ -123,11 +99,11 @@ def _orders(
     study: RunPart, images: Path | None, wanted: Mapping[str, Wanted]
 ) -> Iterator[tuple[dict[str, Order], dict[str, str]]]:
     """What is launched of each candidate, and why of some nothing is."""
-    environments = list(dict.fromkeys([HOST, *(one.cell.env for one in wanted.values())]))
+    environments = list(dict.fromkeys([HOST, *(one.env for one in wanted.values())]))
     with sites(study, None, environments, images, None) as (here, gone, _):
         orders, reasons = {}, {}
         for name, one in wanted.items():
-            env = one.cell.env
+            env = one.env
             reason = gone.get(env) or sliced.not_held(here[env])
             if reason is None:
                 orders[name] = order_of(one, study, here[env])
@@ -136,9 +112,14 @@ def _orders(
         yield orders, reasons
 
 
+def cell_of(one: Wanted) -> Cell:
+    """The job and place of a candidate as a cell of the grid has them."""
+    return Cell(workload=one.workload, options=one.options, batch=one.batch, threads=one.threads, env=one.env)
+
+
 def order_of(one: Wanted, study: RunPart, site: Site) -> Order:
     """The launch of a candidate, without its pad."""
-    cell = one.cell
+    cell = cell_of(one)
     spec = whole_run_spec(cell.workload, cell.batch, study, whole_options(cell.workload, cell.options))
     own = study.conditions.replace(threads=cell.threads, page_cache="as_found")
     conditions = own.of_launch(

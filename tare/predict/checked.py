@@ -9,8 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from tare.core.errors import UnavailableError
-from tare.experiments.candidates import Times, Wanted
-from tare.experiments.grid import Cell
+from tare.model.candidates import Times, Wanted
 from tare.model.roles import CONTROL
 from tare.predict.choose import Candidate, Choice, Ranked
 from tare.predict.elapsed import Elapsed
@@ -73,14 +72,16 @@ def wanted_of(request: Request, candidate: Candidate, row: Ranked | None) -> Wan
     steps = FEWEST_STEPS if row is None else max(FEWEST_STEPS, math.ceil(LAUNCH_S / row.step_s))
     levels = dict(candidate.settings)
     allocator = levels.pop(ALLOCATOR, None)
-    cell = Cell(
+    return Wanted(
         workload=request.workload,
         options=request.options,
         batch=candidate.batch,
         threads=candidate.threads,
         env=candidate.env,
+        steps=steps,
+        allocator=allocator,
+        settings=levels,
     )
-    return Wanted(cell=cell, steps=steps, allocator=allocator, settings=levels)
 
 
 def compare(
@@ -102,7 +103,7 @@ def compare(
     names = [name for name in names if all(name in one for one in rounds)]
     alpha = ALPHA / max(1, len(names) - 1)
     half_of = t_quantile(alpha, len(rounds) - 1) / math.sqrt(len(rounds))
-    steps = {name: request.steps_of(wanted[reference if name == CONTROL else name].cell.batch) for name in names}
+    steps = {name: request.steps_of(wanted[reference if name == CONTROL else name].batch) for name in names}
     logs = {name: np.log([one[name].elapsed_s(steps[name]) for one in rounds]) for name in names}
     found = []
     for name in names:

@@ -6,9 +6,9 @@ import math
 import pytest
 
 from tare.experiments import candidates
-from tare.experiments.candidates import Wanted, measure_candidates
-from tare.experiments.grid import Cell
+from tare.experiments.candidates import measure_candidates
 from tare.launch.place import site_of
+from tare.model.candidates import Wanted
 from tare.model.registry import environment
 from tare.model.roles import CONTROL
 
@@ -22,7 +22,7 @@ def test_smaller_batches_need_more_time_a_sample_and_the_control_is_near_the_ref
     options = {"network": 1, "image_px": 64}
     wanted = {
         str(batch): Wanted(
-            cell=Cell(workload="further_networks", options=options, batch=batch, threads=1, env="host"), steps=8
+            workload="further_networks", options=options, batch=batch, threads=1, env="host", steps=8
         )
         for batch in (8, 1)
     }

@@ -11,9 +11,8 @@ from job_plans import ranked
 
 from tare.core.errors import UnavailableError
 from tare.experiments import candidates
-from tare.experiments.candidates import Times, Wanted
-from tare.experiments.grid import Cell
 from tare.launch.run import Order
+from tare.model.candidates import Times, Wanted
 from tare.model.journals.units import launched_ns, mark_ns, real_s
 from tare.model.records.campaigns import Unit
 from tare.model.records.launches import LaunchRecord
@@ -53,13 +52,13 @@ def test_the_frameworks_default_is_the_reference_and_is_not_measured_twice():
     rows = [ranked(2.0, "docker"), ranked(3.0), ranked(4.0, threads=1, settings=(("allocator", "huge"),))]
     wanted = checked.to_measure(REQUEST, choice_of(*rows), Target, 2)
     assert list(wanted) == [rows[1].candidate.name, rows[0].candidate.name, rows[2].candidate.name]
-    assert [one.cell.env for one in wanted.values()] == ["host", "docker", "host"]
+    assert [one.env for one in wanted.values()] == ["host", "docker", "host"]
     last = wanted[rows[2].candidate.name]
-    assert (last.allocator, last.settings, last.cell.threads) == ("huge", {}, 1)
+    assert (last.allocator, last.settings, last.threads) == ("huge", {}, 1)
     assert last.steps == checked.FEWEST_STEPS  # two seconds have fewer
     assert len(checked.to_measure(REQUEST, choice_of(*rows), Target, 1)) == 2
     unknown = checked.to_measure(REQUEST, choice_of(rows[0]), Target, 1)
-    assert next(iter(unknown.values())).cell.env == "host", "a default that was not predicted is measured too"
+    assert next(iter(unknown.values())).env == "host", "a default that was not predicted is measured too"
 
 
 def test_ratios_are_to_the_mean_of_both_references_and_hold_the_truth():
@@ -128,9 +127,7 @@ def rounds(monkeypatch):
 
 
 def wanted_jobs(*names):
-    return {
-        name: Wanted(cell=Cell(workload="mnist_cnn", batch=64, threads=1, env="host"), steps=8) for name in names
-    }
+    return {name: Wanted(workload="mnist_cnn", batch=64, threads=1, env="host", steps=8) for name in names}
 
 
 def test_rounds_have_the_reference_twice_and_go_on_without_a_candidate_that_fails(rounds):

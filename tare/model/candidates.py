@@ -1,0 +1,41 @@
+"""Candidates of a choice that are to be measured, and what one launch of one took."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+
+@dataclass(frozen=True, kw_only=True)
+class Wanted:
+    """A candidate that is to be measured.
+
+    Attributes:
+        workload, options, batch, threads, env: its job, and where it runs.
+        steps: that a launch trains; two at least.
+        allocator: None for the study's.
+        settings: levels of the framework's settings, by factor.
+    """
+
+    workload: str
+    batch: int
+    threads: int
+    env: str
+    steps: int
+    options: Mapping[str, int | float] = field(default_factory=dict)
+    allocator: str | None = None
+    settings: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Times:
+    """Seconds of one launch, in its own time."""
+
+    start_s: float  # until the first line of the program, and after its last
+    imports_s: float
+    step_s: float  # mean of the steps after the first
+    rest_s: float  # data, model and first step
+
+    def elapsed_s(self, steps: int) -> float:
+        """Of a job of so many steps, without data, model and first step."""
+        return self.start_s + self.imports_s + steps * self.step_s
