@@ -25,7 +25,7 @@ from tare.report.side_by_side import asked, facts
 from tare.report.words.decisions import because
 from tare.report.words.labels import arm_title, env_order, env_title, metric_order, metric_title, workload_title
 from tare.report.words.layout import Cell, Table
-from tare.report.words.wording import missing, signed
+from tare.report.words.wording import missing, signed, verdict_text
 
 TEMPLATE = "agreement.html.j2"
 ROLES = {PRIMARY: "Main claims", EXPLORATORY: "Other claims"}
@@ -41,7 +41,7 @@ def tally(table: pd.DataFrame) -> list[str]:
         counts = own["agreement"].value_counts()
         parts = [f"{counts[word]} {word}" for word in tables.AGREEMENTS if word in counts]
         if parts:
-            told.append(f"{what}: of {len(own)}, {listed(parts)}.")
+            told.append(f"{what}: {listed(parts)} (of {len(own)}).")
     return told or ["There is nothing to compare."]
 
 
@@ -92,7 +92,7 @@ def glances(table: pd.DataFrame, titles: Sequence[str]) -> list[SimpleNamespace]
             for row in own
         ]
         title = f"{workload_title(str(workload))}, {asked(str(metric), str(campaign))}"
-        found.append(SimpleNamespace(title=title, columns=[*titles, "second by first"], rows=lines))
+        found.append(SimpleNamespace(title=title, columns=[*titles, "second to first"], rows=lines))
     return found
 
 
@@ -116,12 +116,12 @@ def _claim(row: Mapping[str, Any]) -> Cell:
 
 
 def follows(table: pd.DataFrame, titles: Sequence[str]) -> Table | None:
-    """What each machine puts a difference down to, and advises; None where none says anything."""
+    """What each machine attributes a difference to, and advises; None where none says anything."""
     rows = [row for row in table.to_dict("records") if any(filter(None, _followed(row)))]
     columns: dict[str, Reader] = {"": _claim}
     for title, side in zip(titles, tables.SIDES, strict=True):
         columns[f"{title}: rank"] = partial(_rank, side=side)
-        columns[f"{title}: put down to"] = partial(_cause, side=side)
+        columns[f"{title}: attributed to"] = partial(_cause, side=side)
         columns[f"{title}: advised"] = partial(_advice, side=side)
     return Table.of(rows, columns, caption="What follows on each machine") if rows else None
 
@@ -162,10 +162,10 @@ def others(table: pd.DataFrame, titles: Sequence[str]) -> Table | None:
     columns: dict[str, Reader] = {"": _claim}
     for title, side in zip(titles, tables.SIDES, strict=True):
         columns[title] = partial(_verdict, side=side)
-    columns["second by first"] = lambda row: Cell(text=_gap(row), below=row["agreement"])
+    columns["second to first"] = lambda row: Cell(text=_gap(row), below=row["agreement"])
     return Table.of(rows, columns, caption="Phases, arms, settings and causes")
 
 
 def _verdict(row: Mapping[str, Any], side: str) -> Cell:
     text, verdict = _stated(row, side)
-    return Cell(text=text, below=verdict or "")
+    return Cell(text=text, below=verdict_text(verdict or ""))

@@ -37,7 +37,7 @@ def summary(evidence: Evidence) -> list[str]:
     """The shortest true answer: how many comparisons came out how."""
     rows = joint(evidence.verdicts)
     if rows.empty:
-        return ["No environment but the host ran: there is nothing to compare with it yet."]
+        return ["Only the host ran, so there is nothing to compare."]
     asked = {METRIC_OF[one.kind] for one in campaigns(evidence.study) if one.kind in METRIC_OF}
     asked |= {METRIC_OF[STEPS]} if evidence.networks and evidence.study.rounds.steps else set()
     shown = [(metric, what) for metric, what in KINDS.items() if metric in asked]
@@ -54,9 +54,9 @@ def together(evidence: Evidence) -> list[str]:
                 continue
             first = own.iloc[0]
             told.append(
-                f"{KINDS[metric]} of {workload_title(str(workload))}: {len(own)} environments together lie within "
+                f"{KINDS[metric]} of {workload_title(str(workload))}: all {len(own)} environments are within "
                 f"{percent(first['all_within'], up=True)} of the host, stalls included "
-                f"({100 * (1 - first['family_alpha']):.0f}%; margin {margin_text(first['margin'])})."
+                f"({100 * (1 - first['family_alpha']):.0f}% confidence; margin {margin_text(first['margin'])})."
             )
     return told
 
@@ -93,16 +93,17 @@ def notes(evidence: Evidence) -> list[str]:
     shown = _shown(evidence, evidence.workloads)
     tries = shown.groupby("workload")["attempt"].max().reindex(evidence.workloads).dropna().astype(int)
     told = [
-        f"{workload_title(name)}: this is try {attempt}. It may spend {percent(share_of(attempt))} of alpha, the "
-        f"share of studies that may find a difference where there is none, the first {percent(share_of(1))}: "
-        "whoever measures until something differs is not fooled."
+        f"{workload_title(name)}: this is try {attempt} of the same question, so its intervals are wider: it has "
+        f"{percent(share_of(attempt))} of the error rate alpha, the first try had {percent(share_of(1))}. "
+        "Repeating a study until something differs therefore gains nothing."
         for name, attempt in tries.items()
         if attempt > 1
     ]
     if (shown["ci_low"].isna() & shown["ci_high"].isna()).any():
         told.append(
-            f"No interval: there are fewer than {FEWEST_UNITS} rounds, or so few that it would reach beyond a "
-            f"factor of {LARGEST_RATIO:,}. More rounds in one campaign make it narrower, another try wider."
+            f"“No interval” means too few rounds: fewer than {FEWEST_UNITS}, or so few that the interval would "
+            f"reach beyond a factor of {LARGEST_RATIO:,}. More rounds in one campaign make intervals narrower. "
+            "Another try makes them wider."
         )
     return told
 
@@ -164,15 +165,15 @@ def job_sections(evidence: Evidence) -> list[SimpleNamespace]:
 def cost_table(rows: pd.DataFrame) -> Table:
     """Both parts, the cost at three lengths, and the length beyond which it is small, by environment."""
     host_s = rows.loc[rows["item"] == "host_fixed_s", "value"].iloc[0]
-    once = "what happens once" if missing(host_s) else f"what happens once ({seconds(host_s)})"
+    once = "its cost once per job" if missing(host_s) else f"its cost once per job ({seconds(host_s)})"
     return Table(
         caption="What an environment costs a job, by the time of its steps on the host",
         columns=["environment", "once", "a step", *LENGTHS.values(), f"below {margin_text(LIMIT)} beyond"],
         rows=[_cells(rows[rows["launch"] == env], env) for env in cost_environments(rows)],
-        note=f"Relative to what the host takes: {once}, and its steps. Once: start, imports, data, model, first "
-        "step and exit, from whole runs, as seconds more or fewer. A step: from training steps. Both are measured; "
-        "the rest is modelled from them: the range over both intervals, each at half of alpha, all environments of "
-        "a workload together.",
+        note=f"Relative to the host's time: {once} and its steps. Once: start, imports, data, model, first step "
+        "and exit, in seconds more or fewer, from whole runs. A step: in percent, from training steps. Both are "
+        "measured. The cost of a job of a given length is modelled from both intervals (each at alpha/2, for all "
+        "environments of a workload together).",
     )
 
 
@@ -181,7 +182,7 @@ def _cells(own: pd.DataFrame, env: str) -> Row:
     fixed, step, below = parts.values()
     cells: Row = [env_title(env, short=True), ends(fixed["low"], fixed["high"]), _share(step)]
     if not missing(below["reason"]):
-        return [*cells, Cell(text=f"can't be told yet: {below['reason']}", span=len(LENGTHS) + 1)]
+        return [*cells, Cell(text=f"inconclusive: {below['reason']}", span=len(LENGTHS) + 1)]
     costs = own[own["item"] == "cost"]
     cells += [_share(_job_row(costs[costs["length_s"] == length_s])) for length_s in LENGTHS]
     return [*cells, lengths_text(below["low"], below["high"])]
@@ -204,25 +205,28 @@ def sentence(evidence: Evidence) -> str | None:
     env, what = found.comparison.name.split(", ", 1)
     rounds = f"more than {MOST_UNITS:,}" if found.rounds >= MOST_UNITS else f"{found.rounds:,}"
     wanted = (
-        f"Most is wanted by {workload_title(found.workload)}, {env_title(env, short=True)}, {what}: its spread is "
-        f"{found.comparison.spread:.2%} a round, so that it wants {rounds} rounds"
+        f"{workload_title(found.workload)}, {env_title(env, short=True)}, {what} needs the most rounds: {rounds}, "
+        f"at a spread of {found.comparison.spread:.2%} per round"
     )
     if found.ends_at is not None:
         return (
-            f"No number of minutes is expected to tell what is open. {wanted}; but after about {found.ends_at:,} "
-            f"whole runs have the half-width that the study wants, {evidence.study.rounds.half_width:.1%}, and the "
-            "campaign ends. A smaller `rounds: half_width` lets it go on."
+            f"More minutes are not expected to settle the inconclusive comparisons. {wanted}. But the campaign "
+            f"ends after about {found.ends_at:,} rounds, when whole runs reach the half-width of "
+            f"{evidence.study.rounds.half_width:.1%} that the study asks for. To let it go on, set a smaller "
+            "`rounds: half_width`."
         )
     if found.minutes is None:
         return (
-            f"No study of up to {ROUND_MINUTES[-1] // 60} hours is expected to tell what is open. {wanted}; with "
-            f"all that is wanted it would take about {found.needed_s / 3600:,.0f} hours."
+            f"No study of up to {ROUND_MINUTES[-1] // 60} hours is expected to settle the inconclusive "
+            f"comparisons. {wanted}. All rounds that are needed would take about {found.needed_s / 3600:,.0f} "
+            "hours."
         )
     if len(measured(evidence.study.machines)) > 1:
-        return f"{wanted}. A larger `rounds: budget_s` measures for longer, on every machine of the study."
+        return f"{wanted}. To measure for longer, on every machine of the study, set a larger `rounds: budget_s`."
     return (
-        f"{command(evidence.study, found)} is expected to tell what is open, if spreads stay as they are. "
-        f"{wanted}. It is a new try: its verdicts replace these, with a smaller share of alpha."
+        f"{command(evidence.study, found)} should settle the inconclusive comparisons if the spread stays the "
+        f"same. {wanted}. It is a new try: its verdicts replace these, and it has a smaller share of the error "
+        "rate alpha."
     )
 
 

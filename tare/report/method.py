@@ -33,8 +33,8 @@ STATES = {
     "sealed": "sealed",
     "superseded": "set aside",
     "adopted": "taken over from another study",
-    "found": "found without a row",
-    "gone": "taken away",
+    "found": "found without a row in the ledger",
+    "gone": "in the ledger, but its folder is gone",
 }
 # Frameworks sum in single precision, each in its own order, and what that leaves grows by the step.
 TOLERANCE = 2e-3
@@ -43,32 +43,33 @@ LOSS_OF = {"rounds": "loss_last", "steps": "step_loss_last"}
 # What holds for every study; its own plan stands in a table.
 FIRST_ROWS = 3  # of `design_rows`
 METHOD = (
-    "The unit is the round, never the launch, the slice or the step. Per unit: the logarithm of each environment's "
-    "ratio to the mean of the two hosts. The control is the second host's ratio to the first: what the instrument "
-    "sees where nothing is.",
+    "Intervals are over rounds, never over launches, slices or steps. In each round, the log-ratio of each "
+    "environment to the mean of both hosts is taken. The A/A control is the ratio of the second host to the first: "
+    "the error of the measurement.",
     "Whole runs and steps of every environment are the primary comparisons (Holm). Parts of runs, arms and causes "
-    "explore (Benjamini and Hochberg).",
-    "Margins were declared before the data. Inside and across zero: equivalent. Inside, not across zero: different "
-    "within the margin. Across zero and beyond the margin: inconclusive. Else: different.",
-    "Beside the typical time stands all time, stalls included. “Equivalent” without more words: both lie inside "
-    "the margin and stalls add nothing that is sure; else it is said to hold but for stalls.",
+    "are exploratory (Benjamini and Hochberg).",
+    "Margins were declared before the data. The interval is inside the margin and contains zero: equivalent. "
+    "Inside, without zero: different within the margin. Contains zero and exceeds the margin: inconclusive. "
+    "Otherwise: different.",
+    "All time, stalls included, is reported next to the typical time. “Equivalent” means that both are inside the "
+    "margin and that no effect of stalls is shown. Otherwise the verdict adds “apart from stalls”.",
 )
 OF_NETWORKS = (
-    "Equal for all: the tree of interpreter and packages, byte for byte; threads, CPUs, open files, /dev/shm, an "
-    "allow-listed environment, working directory, data path, network, page cache and allocator.",
-    "Profiled launches and timed launches are never the same launch.",
+    "Equal for all environments: interpreter and packages (byte for byte), threads, CPUs, open files, /dev/shm, an "
+    "allow-list of variables, working directory, data path, network, page cache and allocator.",
+    "A timed launch is never profiled.",
 )
 OF_COMMANDS = (
-    "A command of your own runs as each runtime starts it by itself: its folder, user, network and variables are "
-    "equal for all; images, processors and limits are what its user gets there, and so are part of the answer.",
+    "Your own command runs as each runtime starts it by default. Its folder, user, network and variables are equal "
+    "for all. Images, processors and limits are those that a user gets there, so they are part of the answer.",
 )
 
 
 LIMITS_OF_NETWORKS = (
-    "Training steps are timed on batches in memory, one launch at a time. What loader workers, other jobs or "
-    "memory pressure do to a step is in the whole runs only.",
-    "FLOPs and bytes are modelled from operators. The bytes count every operand as if no cache kept any of it: "
-    "an upper bound, never DRAM traffic.",
+    "Training steps are timed on batches in memory, one launch at a time. Effects of loader processes, other jobs "
+    "or memory pressure on a step are in the whole runs only.",
+    "FLOPs and bytes are modelled from operators. The bytes count every operand as if no cache kept it. They are "
+    "an upper bound, not DRAM traffic.",
     "Each environment was profiled once: its operator times and utilisation show what runs, not small differences.",
 )
 
@@ -96,10 +97,10 @@ def design_sentence(campaign: Campaign, verdicts: pd.DataFrame) -> str:
             if decision.design == "stein":
                 count += f", chosen from the spread of a pilot of {sampling.pilot} (Stein)"
             else:
-                count += f", all that the budget of {seconds(sampling.budget_s)} pays for"
+                count += f", as many as fit in the budget of {seconds(sampling.budget_s)}"
                 if decision.wanted > decision.units:
                     needed = units_text(decision.wanted, campaign.kind)
-                    told = f"{needed} were needed for the wanted {wanted}; {got}"
+                    told = f"the wanted {wanted} needed {needed}; {got}"
         said = f"{count}; {told}"
     if adopted is None:
         return said
@@ -150,12 +151,12 @@ def _troubles(campaign: Campaign) -> Iterator[str]:
     kind = campaign.kind
     if campaign.ended:
         count = units_text(len(campaign.counted), kind)
-        yield f": ended before its time, with {count}: {campaign.ended}"
+        yield f": ended early, after {count}: {campaign.ended}"
     void = [unit for unit in campaign.units if unit.voided is not None]
     if void:
         reasons = listed(list(dict.fromkeys(str(unit.voided) for unit in void)))
-        were = "is void, was repeated and counts" if len(void) == 1 else "are void, were repeated and count"
-        yield f": {units_text(len(void), kind)} {were} nowhere ({reasons})"
+        were = "is void, so it was repeated and is" if len(void) == 1 else "are void, so they were repeated and are"
+        yield f": {units_text(len(void), kind)} {were} in no result ({reasons})"
     gone = given_up(campaign.units)
     for env in dict.fromkeys(env for unit in campaign.units for env in unit.launches):
         where = env_title(env) if kind != "sweep" else f"batch {env}"
@@ -222,13 +223,13 @@ def failures_table(evidence: Evidence) -> Table | None:
             "environment": lambda row: row[1],
             "launches": lambda row: str(row[2].launches),
             "failed": lambda row: str(row[2].failures),
-            "of them stopped, out of time": lambda row: str(row[2].timeouts),
+            "of these timed out": lambda row: str(row[2].timeouts),
             "share that fails": lambda row: share_text(row[2]),
         },
         caption="How often launches failed",
         note="Exact intervals of the share that fails (Clopper and Pearson, 95%, as if the number of launches had "
-        "been fixed). Void units count, discarded ones do not; of campaigns that are no headline only what failed "
-        "is listed.",
+        "been fixed). Void units count, discarded units do not. Campaigns that are not headlines are listed only "
+        "if a launch failed.",
     )
 
 
@@ -252,7 +253,7 @@ def plan_table(evidence: Evidence) -> Table | None:
         **{name: design.pop(name) for name in list(design)[:FIRST_ROWS]},
         "Training steps": _steps(steps[0]) if steps else None,
         **design,
-        "Arms": "every environment at the level, two hosts among them, and a launch as in the headline"
+        "Arms": "in each round every environment at the arm's setting, the host twice, and the default launch"
         if evidence.arms()
         else None,
         "Threads, logical CPUs": f"{conditions.threads}, {conditions.cpus}",
@@ -270,18 +271,18 @@ def design_rows(rounds: list[Campaign], evidence: Evidence) -> dict[str, str | N
     sampling = plan.sampling
     wrong = 100 * (1 - sampling.confidence)
     return {
-        "A round": f"{len(plan.launch_names)} whole runs to completion, the host among them twice",
+        "A round": f"{len(plan.launch_names)} complete whole runs, two of them on the host",
         "Its launches advance": _advance(rounds[0]),
         "Rounds discarded first": _discarded(rounds[0]),
         "How many rounds": f"{sampling.units}, fixed by the study"
         if sampling.half_width is None
-        else f"a pilot of {sampling.pilot}, then as many as ±{margin_text(sampling.half_width)} needs; a time "
-        "budget caps the number, from costs alone",
-        "A verdict takes": units_text(sampling.verdict_units, "rounds"),
-        "Confidence": f"{100 * sampling.confidence:g}% that no primary comparison is told apart falsely; of what "
-        f"explores {wrong:.3g}% of the differences at most are expected to be false",
-        "Intervals": f"{_intervals(rounds)}; where the pilot's spread chose the number of units, the wider of that "
-        "and Stein's",
+        else f"a pilot of {sampling.pilot}, then as many as ±{margin_text(sampling.half_width)} needs, at most as "
+        "many as fit in the time budget (the budget looks at costs only)",
+        "A verdict needs at least": units_text(sampling.verdict_units, "rounds"),
+        "Confidence": f"{100 * sampling.confidence:g}% that no primary comparison shows a false difference; of the "
+        f"exploratory differences, at most {wrong:.3g}% are expected to be false",
+        "Intervals": f"{_intervals(rounds)}; if the pilot's spread chose the number of units, the wider of this "
+        "interval and Stein's",
         "Margins": f"{margin_text(plan.margins['run'])} for whole runs and their parts, "
         f"{margin_text(plan.margins['step'])} for training steps"
         if plan.margins
@@ -298,10 +299,10 @@ def _advance(campaign: Campaign) -> str:
         reason = unsliced_reason(campaign)
         return f"one after the other in {order}{f', not in slices: {reason}' if reason else ''}"
     apart = [f"{env_title(name)} ({why})" for name, why in unsliced(campaign.plan, campaign.units).items()]
-    others = f"; not in slices, in rounds of their own beside both hosts: {listed(apart)}" if apart else ""
+    others = f"; not in slices, in separate rounds with both hosts: {listed(apart)}" if apart else ""
     return (
-        f"in slices: one ran at a time while all others were stopped, in {order}; a launch's own time is the sum "
-        f"of its slices, start and exit of its runtime are told apart{others}"
+        f"in slices: one launch ran at a time while all others were stopped, in {order}; a launch's own time is "
+        f"the sum of its slices; start and exit of its runtime are timed separately{others}"
     )
 
 
@@ -310,7 +311,8 @@ def _discarded(campaign: Campaign) -> str | None:
         return None
     first = [launch for unit in campaign.units if unit.discarded for launch in unit.launches.values()]
     left_out = sum(launch.reason == IN_MEMORY for launch in first)
-    warm = f" ({left_out} launches left out, as their files were in memory)" if left_out else ""
+    skipped = f"{left_out} launch{'' if left_out == 1 else 'es'} skipped"
+    warm = f" ({skipped}, as the files were in memory already)" if left_out else ""
     return f"{campaign.plan.discarded}{warm}"
 
 
@@ -320,9 +322,9 @@ def _steps(campaign: Campaign) -> str:
     levels = listed([arm_title(f"allocator={level}") for level in measured.levels])
     count = "1 replicate" if measured.replicates == 1 else f"{measured.replicates} replicates"
     return (
-        f"after its epoch each whole run made {count} of its training job ({levels}) on batches in memory, each a "
-        f"process of its own where the framework can go on in one: {measured.warmup_steps} steps to warm up, then "
-        "steps that are timed each"
+        f"after its epoch each whole run made {count} of its training job ({levels}) on batches in memory, each in "
+        f"a separate process if the framework can continue in one: {measured.warmup_steps} warm-up steps, then "
+        "steps that are timed one by one"
     )
 
 
@@ -332,19 +334,19 @@ def _copies(campaigns: list[Campaign], between: CopiesRecord | None) -> str | No
     shared = sorted({one["reason"] for one in told if one and one["files"] == SHARED})
     if shared:
         reasons = "; ".join(shared)
-        return f"the first one's own, so that its interval lacks what differs between two copies: {reasons}"
+        return f"those of the first host, so the A/A control lacks differences between two copies: {reasons}"
     if not any(told):
         return None
-    text = "a second copy, so that the control's interval holds what differs between two copies; by how much a step"
+    text = "a second copy, so the A/A control includes differences between two copies; the effect of a copy on a step"
     if between is None:
-        return f"{text} differs between copies was not measured on this machine (benchmarks/copies.py does)"
+        return f"{text} was not measured on this machine (benchmarks/copies.py measures it)"
     ends = (between.sd_between.low, between.sd_between.high)
     low, high = (percent(end) if end >= 0.0001 else "0%" for end in ends)
-    chance = "no more than chance, so no other interval holds it"
-    counts = "intervals of steps hold it" if matters(between) else chance
+    chance = "not more than chance, so other intervals don't include it"
+    counts = "intervals of steps include it" if matters(between) else chance
     return (
-        f"{text} differs from copy to copy of {between.stack}: standard deviation {low} to {high} "
-        f"({len(between.copies)} copies, {between.rounds} rounds, {between.at[:10]}): {counts}"
+        f"{text}, measured with copies of {between.stack}: standard deviation {low} to {high} "
+        f"({len(between.copies)} copies, {between.rounds} rounds, {between.at[:10]}); {counts}"
     )
 
 
@@ -358,7 +360,7 @@ def _read_from(campaigns: Sequence[Campaign]) -> str | None:
     if len(found) < 2:
         return next(iter(found), None)
     each = "; ".join(f"{listed(sorted(names))} from {kind}" for kind, names in sorted(found.items()))
-    return f"not the same: {each}. A comparison of the two holds what differs between them"
+    return f"not the same: {each}. A comparison of the two includes the difference between the file systems"
 
 
 def _intervals(rounds: Sequence[Campaign]) -> str:
@@ -366,11 +368,11 @@ def _intervals(rounds: Sequence[Campaign]) -> str:
     sliced = {is_sliced(campaign) for campaign in rounds}
     own = "Student's t with each comparison's own spread"
     lent = (
-        "trimmed means with Yuen's spread from eight units on, Student's with fewer, never narrower than the other "
-        "comparisons' spreads let one expect"
+        "trimmed means with Yuen's spread from eight units on, Student's t with fewer, never narrower than the "
+        "spreads of the other comparisons suggest"
     )
     if sliced == {True, False}:
-        return f"of sliced rounds {own}, of others {lent}"
+        return f"in sliced rounds {own}, in others {lent}"
     return own if sliced == {True} else lent
 
 
@@ -380,7 +382,7 @@ def _network(evidence: Evidence) -> str:
     rows = [row.inside for row in launches if row.inside is not None]
     connected = [inside for inside in rows if set(inside.facts.interfaces) - {"lo"}]
     return (
-        f"{len(connected)} of {len(rows)} launches saw one, which could not be taken away here"
+        f"{len(connected)} of {len(rows)} launches had one, which could not be removed on this machine"
         if connected
         else "none"
     )
@@ -392,27 +394,29 @@ def limit_sentences(evidence: Evidence) -> list[str]:
     virtual = evidence.machine.virtualisation if evidence.machine else None
     if virtual and virtual != "none":
         lines.append(
-            f"The host of this report is itself virtual ({virtual}): what bare metal would show, it can't say. "
-            "Other machines may share its processor, and their work is in these times."
+            f"The host of this report is itself virtual ({virtual}), so the results may differ on bare metal. "
+            "Other virtual machines may share its processor, and their work affects these times."
         )
     elif virtual is None:
-        lines.append("Whether the host is itself a virtual machine could not be read.")
+        lines.append("It could not be determined whether the host is a virtual machine.")
     rows = joint(evidence.verdicts)
     unsure = int(((rows["verdict"] == "inconclusive") & rows["ci_low"].notna()).sum())
     if unsure:
         lines.append(
-            f"{unsure} of {len(rows)} comparisons are inconclusive: the machine's own spread is wider than the "
-            "margin. More units, in a new campaign, narrow the intervals."
+            f"{unsure} of {len(rows)} comparisons {'is' if unsure == 1 else 'are'} inconclusive: the spread on "
+            "this machine is wider than the margin. More units, in a new campaign, make the intervals narrower."
         )
     if lacking := int(rows["ci_low"].isna().sum()):
-        lines.append(f"{lacking} of {len(rows)} comparisons have no interval: too few launches succeeded.")
-    return [*lines, *(LIMITS_OF_NETWORKS if evidence.networks else ()), "One machine, one day. Another may differ."]
+        have = "has" if lacking == 1 else "have"
+        lines.append(f"{lacking} of {len(rows)} comparisons {have} no interval: too few launches succeeded.")
+    day = "These results are for one machine on one day. Another machine or day may differ."
+    return [*lines, *(LIMITS_OF_NETWORKS if evidence.networks else ()), day]
 
 
 def ledger_table(evidence: Evidence) -> Table:
     """Every campaign that was opened under the study, set aside or not: which try it was, and what it found."""
     columns: dict[str, Reader] = {
-        "try": lambda row: "none: nothing counts" if missing(row["attempt"]) else str(row["attempt"]),
+        "try": lambda row: "none: no unit counts" if missing(row["attempt"]) else str(row["attempt"]),
         "state": lambda row: STATES[row["state"]] + ("" if missing(row["folder"]) else f" ({row['folder']})"),
         "opened, UTC": lambda row: str(row["opened_at"]).replace("T", " ").removesuffix("Z"),
         "units": lambda row: "not known" if missing(row["units"]) else str(row["units"]),
@@ -424,7 +428,7 @@ def ledger_table(evidence: Evidence) -> Table:
     for (workload, campaign), own in evidence.ledger.groupby(["workload", "campaign"], sort=False):
         rows.append([f"{workload_title(str(workload))}: {campaign}"])
         rows += [[read(row) for read in columns.values()] for row in own.to_dict("records")]
-    note = "Student's intervals of the log-ratios to the host over units, in what the campaign decides on."
+    note = "Student's t intervals over units: the log-ratio to the host of the metric that the campaign decides on."
     return Table(caption="The ledger: every try of every question", columns=list(columns), rows=rows, note=note)
 
 
@@ -437,11 +441,12 @@ def ledger_sentences(evidence: Evidence) -> list[str]:
     stamped = table[table["stamp"].notna()].drop_duplicates(["workload", "campaign"])
     counts = stamped.groupby("stamp", sort=False).size()
     return [
-        f"Of the tries of one question the k-th may spend {6 / math.pi**2:.2f}/k² of alpha, which adds up to the "
-        "whole: whoever runs a study again until something differs is fooled as rarely as whoever runs it once. "
-        f"Tries under this study: {len(tries)}, {again or 'none'} of them a try again.",
+        f"The k-th try of one question has {6 / math.pi**2:.2f}/k² of the error rate alpha. These shares add up to "
+        "alpha, so repeating a study until something differs finds no more false differences than running it once. "
+        f"Tries in this study: {len(tries)}; {again or 'none'} of them repeat{'s' if again == 1 else ''} an "
+        "earlier try.",
         *dict.fromkeys(note for note in table["note"] if not missing(note)),
-        *(f"Of {count} of {len(stamped)} campaigns: {text}." for text, count in counts.items()),
+        *(f"For {count} of {len(stamped)} campaigns: {text}." for text, count in counts.items()),
     ]
 
 
@@ -469,12 +474,12 @@ class LossCheck(NamedTuple):
     def says(self) -> str:
         """What the check says."""
         if self.distance is None:
-            return "no launch on the host left a loss"
+            return "not comparable: no launch on the host recorded a loss"
         if not self.distance:
-            return "the very same"
+            return "identical"
         if self.equal:
             return "the same within rounding"
-        return f"more than rounding explains ({LARGEST_RELATIVE_LOSS:.0e}): it may compute something else"
+        return f"further apart than rounding explains ({LARGEST_RELATIVE_LOSS:.0e}): it may compute something else"
 
 
 def loss_table(evidence: Evidence) -> Table:
@@ -484,15 +489,15 @@ def loss_table(evidence: Evidence) -> Table:
         {
             "campaign": field("title"),
             "launches": field("launches"),
-            "last loss on the host": lambda one: "by round" if one.loss is None else f"{one.loss:.6f}",
+            "last loss on the host": lambda one: "differs by round" if one.loss is None else f"{one.loss:.6f}",
             "largest relative difference": lambda one: (
                 None if one.distance is None else f"{one.distance:.1e} ({one.where})" if one.distance else "0"
             ),
             "losses are": field("says"),
         },
-        caption="Last losses of launches that are compared",
-        note="Whole runs are held against the first one on the host; steps, of which rounds may measure different "
-        "numbers, against the host of their own round.",
+        caption="Last losses of the compared launches",
+        note="Whole runs are compared with the first one on the host. Steps are compared with the host of the same "
+        "round, because the number of steps may differ between rounds.",
     )
 
 
@@ -552,20 +557,20 @@ def curve_check(record: CurvesRecord) -> CurveCheck:
     """The losses of a level without dropout, held against those of the headline's stack by TOLERANCE."""
     if not {HEADLINE, record.env} <= set(record.losses):
         why = "; ".join(f"{name}: {reason}" for name, reason in record.reasons.items())
-        return CurveCheck(None, f"whether it computes the same is not known ({why})")
+        return CurveCheck(None, f"it is not known whether it computes the same ({why})")
     ours, base = record.losses[record.env], record.losses[HEADLINE]
     apart = [abs(one - other) / abs(other) for one, other in zip(ours, base, strict=False)]
     steps = max(len(ours), len(base))
     same = next((at for at, far in enumerate(apart) if far > TOLERANCE), len(apart))
     where = "" if record.env == HOST else f" in {env_title(record.env)}"
-    beside = f"without dropout the losses of {steps} steps of {record.batch}{where}, held against {record.stack}'s"
+    beside = f"without dropout the losses of {steps} steps of {record.batch}{where}, compared with {record.stack}'s"
     if same == steps:
         text = f"are the same to step {steps}, at most {max(apart):.1e} apart (tolerance {TOLERANCE:.0e})"
         return CurveCheck(True, f"{beside}, {text}")
     told = f"it made {len(ours)} steps, {record.stack} {len(base)}"
     if len(ours) == len(base):
         far = percent(apart[same], up=True)
-        told = f"{ours[same]:.5g} beside {base[same]:.5g} at step {same + 1}, {far} apart"
+        told = f"{ours[same]:.5g} and {base[same]:.5g} at step {same + 1}, {far} apart"
     until = f"the same to step {same}, then " if same else ""
     clause = f"it computes something else: {beside}, are {until}{told} (tolerance {TOLERANCE:.0e})"
     return CurveCheck(False, clause)

@@ -18,7 +18,7 @@ from tare.report.rows import having
 from tare.report.words.labels import env_order, env_title, metric_order, metric_title, workload_title
 from tare.report.words.layout import Cell, Reader, Table, ends, field
 from tare.report.words.quantities import seconds, significant, with_unit
-from tare.report.words.wording import margin_text, missing, stalled, without_time
+from tare.report.words.wording import margin_text, missing, stalled, verdict_text, without_time
 
 _digits = partial(significant, digits=2)
 
@@ -111,7 +111,7 @@ COMPARED: dict[str, Callable[[Mapping[str, Any]], str | None]] = {
     "ratio of totals": lambda row: ratio_text(row["total_ratio"]),
     "control": lambda row: interval_text(row["control_ci_low"], row["control_ci_high"]),
     "margin": lambda row: margin_text(row["margin"]),
-    "verdict": lambda row: row["verdict"] if missing(row["reason"]) else f"{row['verdict']}: {row['reason']}",
+    "verdict": lambda row: verdict_text(row["verdict"]) + ("" if missing(row["reason"]) else f": {row['reason']}"),
 }
 
 

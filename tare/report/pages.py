@@ -31,6 +31,7 @@ from tare.report.figures import style
 from tare.report.sections import present
 from tare.report.words.labels import env_title, titles_in, workload_title
 from tare.report.words.layout import unbroken
+from tare.report.words.wording import verdict_text
 
 FOLDER = "tare/report/templates"
 INDEX, PRINT, SEARCH = "index.html", "print.html", "search.html"
@@ -140,12 +141,12 @@ def render(evidence: Evidence, folder: Path, overview: str | None = None) -> dic
 
 
 def templates() -> Templates:
-    """Those of the pages, with the filter that they use."""
+    """Those of the pages, with the filters that they use."""
     found = Templates(
         loader=FileSystemLoader(project_root() / FOLDER), undefined=StrictUndefined,
         autoescape=True, trim_blocks=True, lstrip_blocks=True,
     )  # fmt: skip
-    found.filters["unbroken"] = unbroken
+    found.filters.update(unbroken=unbroken, verdict_text=verdict_text)
     return found
 
 

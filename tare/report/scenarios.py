@@ -31,7 +31,8 @@ from tare.report.number_tables import compared, interval_text, means_table, rati
 from tare.report.rows import having
 from tare.report.words.labels import arm_title, env_order, env_title, metric_title, workload_title
 from tare.report.words.layout import UNAVAILABLE, Cell, Row, Table, field
-from tare.report.words.quantities import seconds, significant, size_bytes
+from tare.report.words.quantities import seconds, significant
+from tare.report.words.wording import verdict_text, size_bytes
 from tare.stats.costs import ALL_REDUCE, SERVER
 
 ITSELF = "own"  # a run beside a second job by the same environment's without one
@@ -39,13 +40,13 @@ ITSELF = "own"  # a run beside a second job by the same environment's without on
 SCENARIOS = {
     "alone ÷ host": (SINGLE, "real_s", HOST),
     "several instances ÷ host": (DISTRIBUTED, "real_s", HOST),
-    "beside a second job ÷ alone": (SHARED, "real_s", ITSELF),
+    "with a co-runner ÷ alone": (SHARED, "real_s", ITSELF),
     "that slowdown ÷ the host's": (SHARED, SLOWDOWN, HOST),
 }
 NOTE = (
-    "Ratios of the time of whole runs, with their intervals: by the host's in the same scenario, or beside a "
-    "second job by the same without one. The second host, which differs in nothing, shows the instrument's own "
-    "error. A dash: this study compares nothing there."
+    "Ratios of whole-run times with intervals: environment to host in the same scenario, or with a co-runner to "
+    "without one. The second host is the A/A control: it shows the error of the measurement. A dash: this study "
+    "compares nothing there."
 )
 NEIGHBOURS = ("neighbour_steps_per_s", "neighbour_cpus")
 OWN = ("real_s", "user_s", "system_s", "waited_s", "preemptions")
@@ -97,7 +98,7 @@ def matrix(evidence: Evidence) -> Table | None:
         ]
         rows += [[workload_title(workload)], *(row for row in own if any(row[1:]))]
     absence = why_absent(sorted(set().union(*theirs.values()) - known, key=env_order))
-    further = "".join(f" {why}. A scenario with `environments` of its own names them too." for why in absence)
+    further = "".join(f" {why}. To measure them, name them in the `environments` of a scenario." for why in absence)
     return Table(
         caption="Whole runs: environments by scenarios",
         columns=["", *columns],
@@ -113,7 +114,7 @@ def _told(row: Mapping[str, Any], of: str = "") -> Cell:
     if text is None:
         return Cell(text=UNAVAILABLE, below=str(row["reason"]))
     interval = interval_text(row[f"{of}ci_low"], row[f"{of}ci_high"])
-    return Cell(text=text, below=interval if of else f"{interval}: {row['verdict']}")
+    return Cell(text=text, below=interval if of else f"{interval}: {verdict_text(row['verdict'])}")
 
 
 def beside(evidence: Evidence) -> list[SimpleNamespace]:
@@ -136,14 +137,14 @@ def _beside(evidence: Evidence, campaign: Campaign) -> SimpleNamespace:
             "metric": field("metric", metric_title),
             **compared("n", "ratio", "interval", "control", "margin", "verdict"),
         },
-        caption="What the second job costs each environment, and whether that is more than on the host",
+        caption="What the co-runner costs each environment, and whether that is more than on the host",
     )
     meanwhile = means_table(
         metrics,
         {name: metric_title(name) for name in REASONS_OF},
         caption="Where the time went, and what the machine did meanwhile: means over rounds",
-        note="Whole run, user and system time, waiting and preemptions are the launch's own; all else is the "
-        "machine's.",
+        note="Whole run, user and system time, waiting and preemptions are those of the launch. Everything else is "
+        "of the whole machine.",
     )
     title = _title(campaign, evidence.study.shared)
     return SimpleNamespace(title=title, table=table, meanwhile=meanwhile, lacking=[*lacking, *_lacking(metrics)])
@@ -158,7 +159,7 @@ def _title(campaign: Campaign, settings: Shared | None) -> str:
     batch = part.get("small_batch") if small else part.get("batch")
     how = f", {arm_title(arm.name)}" if arm is not None and not small else ""
     other = workload_title(part.get("workload", "a job"))
-    return f"{workload_title(campaign.workload)} beside {other} at batch {batch}{threads}{how}"
+    return f"{workload_title(campaign.workload)} with {other} as co-runner, at batch {batch}{threads}{how}"
 
 
 def _lacking(metrics: pd.DataFrame) -> list[str]:
@@ -207,13 +208,13 @@ def about(evidence: Evidence) -> str:
     jobs = {name: evidence.study.workloads[name] for name in wanted.trained(evidence.workloads)}
     told = {name: words for name, job in jobs.items() if (words := steps_of(wanted, job)) is not None}
     each = "; ".join(f"{workload_title(name)} {words}" for name, words in told.items())
-    served = " and one more that serves parameters" if wanted.exchange == SERVER else ""
-    until = f" Each stops after its steps, whatever its samples: {each}." if each else ""
+    served = " with one more that serves parameters" if wanted.exchange == SERVER else ""
+    until = f" Each stops after a fixed number of steps: {each}." if each else ""
     shares = (
-        "What is measured is of these nodes together, their network included."
+        "The numbers are for these nodes together, including their network."
         if wanted.network == SLURM
-        else "All run on this one machine and share its CPUs, memory and caches: what is measured is the network's "
-        "and the runtime's part, not what more machines would add."
+        else "All run on this one machine and share its CPUs, memory and caches. So the numbers show the cost of "
+        "the network and the runtime, not the gain from more machines."
     )
     return (
         f"{wanted.workers} instances train together{served}, by {WAYS[wanted.exchange]}, {_wires(wanted)}. "
@@ -226,11 +227,11 @@ def _wires(wanted: Distributed) -> str:
     if wanted.network == "host":
         return "all on the host's own network, without a limit"
     if wanted.network == SLURM:
-        return "each on a node of the cluster for itself, over the network by which Slurm reaches that"
+        return "each on its own node of the cluster, over the network that Slurm uses to reach the node"
     rate, delay = wanted.rate_mbit_per_s, wanted.delay_ms
     cable = "as fast as this machine is" if rate is None else f"{significant(rate)} Mbit/s either way (tc tbf)"
     late = f", packets held back by {significant(delay)} ms (netem)" if delay else ""
-    return f"each in a network namespace of its own ({NETWORKS[wanted.network]}), {cable}{late}"
+    return f"each in its own network namespace ({NETWORKS[wanted.network]}), {cable}{late}"
 
 
 def split_table(evidence: Evidence, found: pd.DataFrame) -> Table:
@@ -263,9 +264,10 @@ def split_table(evidence: Evidence, found: pd.DataFrame) -> Table:
             "speed-up": speed,
         },
         caption="A step of one of several instances",
-        note="Medians over units of rank 0's median step. Exchange alone: nothing else was left to be done, "
-        "waiting for a slower instance included. Modelled: the exchange by the measured stream. Speed-up: samples "
-        "a second of all instances by those of one alone on all CPUs, whole runs of the same environment.",
+        note="Medians over rounds of rank 0's median step. Exchange alone: time in which only the exchange ran, "
+        "including the wait for a slower instance. Modelled: the exchange at the measured rate of a stream. "
+        "Speed-up: samples per second of all instances, divided by those of one instance alone on all CPUs (whole "
+        "runs of the same environment).",
         numeric=True,
     )
 

@@ -109,8 +109,8 @@ def _paper_section(study: published.Published) -> Section:
 
 
 def _unavailable(evidence: Evidence) -> list[Markup]:
-    """Environments that can't be had on this machine, each with its reason and what mends it."""
-    mend = Markup(". Mend it: <code>{remedy}</code>")
+    """Environments that this machine lacks, each with its reason and what fixes it."""
+    mend = Markup(". To fix it: <code>{remedy}</code>")
     return [
         Markup("<strong>{title}</strong>: {reason}").format(**row) + (mend.format(**row) if row["remedy"] else "")
         for row in method.unavailable(evidence)
@@ -122,12 +122,12 @@ def _timed(evidence: Evidence) -> str:
     told = ["A whole run is timed from just before the runtime starts to its end."]
     if evidence.networks:
         told = [
-            "A whole run is timed from just before the runtime starts to its end, its loader's workers included. "
-            "Marks from inside split it. After its epoch each run times training steps on batches that are already "
-            "in memory."
+            "A whole run is timed from just before the runtime starts to its end, including its loader processes. "
+            "Time stamps from inside the run split it into phases. After its epoch each run times training steps "
+            "on batches that are already in memory."
         ]
     if evidence.own_jobs:
-        told.append("Of a command of your own start, program and exit are told apart, as seen from outside.")
+        told.append("For your own command, start, program and exit are timed separately, from outside.")
     return " ".join(told)
 
 
@@ -139,7 +139,7 @@ def _as_published(evidence: Evidence) -> str:
     """How sizes of batches ran; empty where none did."""
     told = [text for name in evidence.papers if (text := paper.lines_of(published.load(name)))]
     how = f"As {'; '.join(told)}: on" if told else "On"
-    return f"{how} the host, each size several times in balanced order." if _swept(evidence) else ""
+    return f"{how} the host; each size ran several times, in balanced order." if _swept(evidence) else ""
 
 
 def _filled(made: Callable[[Evidence, str], Table]) -> Callable[[Evidence, str], Table | None]:
@@ -150,16 +150,17 @@ def _filled(made: Callable[[Evidence, str], Table]) -> Callable[[Evidence, str],
 def _done_again(found: Mapping[str, Any]) -> str:
     """What findings are, and what the paper calls the environments that their notes name."""
     names = f" Where a note says {found['names']}." if found["names"] else ""
-    return f"Each finding has the arithmetic by which a reader can redo it from the authors' published logs.{names}"
+    return f"Each finding shows its arithmetic, so that you can redo it from the authors' published logs.{names}"
 
 
 def _weighed(drawing: str | Callable[[Any], str | None]) -> tuple[Block, ...]:
     """Environments and settings of a workload, one beside the other."""
     return (
-        figure(drawing, "One axis for both: environments by the host, settings by the headline's level.", "single"),
+        figure(drawing, "Both on one axis: ratio of environments to the host, of settings to the default setting.",
+            "single"),
         tables(at("table")),
-        box("callout", title("Settings that could not be had", "h4"), lines(at("unavailable"))),
-        folded("Graph compilers of {it.title}: what compiling takes, and from which step on it pays",
+        box("callout", title("Unavailable settings", "h4"), lines(at("unavailable"))),
+        folded("Graph compilers of {it.title}: how long compiling takes, and from which step on it pays off",
             tables(at("compilers"))),
     )  # fmt: skip
 
@@ -176,33 +177,34 @@ def _view(look: str) -> Block:
 
 
 ON_A_DEVICE = only(lambda evidence: evidence.study.device == "cuda")
-STEP_BAR = "Each bar is one training step on the device: its activities, and what it waited."
-ALONE = "First the runtime's start, last its exit: what a container adds is there, or in how files are read."
+STEP_BAR = "Each bar is one training step on the device: its activities and its idle time."
+ALONE = "The runtime's start comes first, its exit last. A container adds time there, or in how files are read."
 PAPER = (
-    words("What the paper published, what its own logs say, and what this machine measured."),
+    words("What the paper published, what its own logs show, and what this machine measured."),
     lines(at("summary")),
     title("Its claims"),
-    words("Two answers to each: what the paper's own figures and logs say, one run each, which alone can "
-          "contradict it; and what this machine says, by the intervals that decide. What was measured there with "
-          "another device class, stack or runtime than here is named beside. Nothing is judged by eye.", "note"),
+    words("Each claim has two answers. The first comes from the paper's own figures and logs, with one run each; "
+          "only they can contradict the claim. The second comes from this machine, by the intervals that decide. "
+          "Where the paper used another device class, stack or runtime, this is noted. Nothing is judged by eye.",
+          "note"),
     box("cards claims",
         each(at("claims"),
             card("{it.statement}",
                 words("{it.figures}", "cites"),
                 each(at("alike"), template("claim.html.j2", lambda one: one))))),
-    title("What more time would tell"),
+    title("What more time would settle"),
     lines(at("more")),
     title("Its figures"),
     words(Markup(
-        "In each figure diamonds are as published, squares are from the authors' own logs, which ≠ names where a "
-        "published value is another. Beside them: this machine, on an axis of its own. The intervals are those of "
-        "each environment's own mean; whether two environments differ is told by ratios within a round, in "
+        "Diamonds: published values. Squares: the authors' own logs. ≠ marks a published value that differs from "
+        "its log. Next to them: this machine, on its own axis. Each interval is that of one environment's mean. "
+        "Whether two environments differ is judged by their ratios within a round, in "
         '<a href="environments.html#time">Environments</a>.'), "note"),
     each(at("figures"),
         each(only(lambda row: len(row) > 1), box("pair", each(list, _view("")))),
         each(only(lambda row: len(row) == 1), box("alone", each(list, _view("single"))))),
     each(where("audit"),
-        title("Its numbers, done again"),
+        title("Its numbers, recomputed"),
         words(_done_again),
         box("audit",
             each(at("audit"),
@@ -214,8 +216,8 @@ PAPER = (
 REFERENCE = (
     words(at("absent")),
     each(unless("absent"),
-        words("Campaigns that were recorded once on other hardware and are kept with the project. Nothing here was "
-              "measured on this machine, and nothing of it enters this machine's answers.")),
+        words("These campaigns were recorded once on other hardware and are kept with the project. Nothing here "
+              "was measured on this machine, and nothing here enters its answers.")),
     each(at("broken"), words("{it}.", "callout warn")),
     each(at("references"),
         title("{it[name]}"),
@@ -223,7 +225,7 @@ REFERENCE = (
         box("pair",
             box("", tables(at("facts"))),
             box("",
-                title("What the device reaches", "h4"), lines(at("ceilings")),
+                title("Measured ceilings of the device", "h4"), lines(at("ceilings")),
                 title("Environments there", "h4"), lines(at("notes")))),
         each(where("glances"), title("Against its host", "h4"), template("glances.html.j2", at("glances"))),
         each(where("steps"), title("Training steps there", "h4"), tables(at("steps"))),
@@ -233,33 +235,33 @@ REFERENCE = (
             title("A profiled launch there", "h4"),
             _drawings("device_time", STEP_BAR),
             folded("The device over a profiled launch on {it[name]}",
-                _drawings("device_samples", "Samples of the driver over one profiled launch.")),
+                _drawings("device_samples", "Samples from the driver during one profiled launch.")),
             folded("Metrics of profiled launches on {it[name]}", tables(at("profiles")))),
-        each(where("beside_tables"), title("What papers published beside it", "h4"), tables(at("beside_tables"))),
-        folded("What papers claim of a device, by {it[name]}", tables(at("claims"))),
+        each(where("beside_tables"),
+            title("Compared with what papers published", "h4"), tables(at("beside_tables"))),
+        folded("Claims of papers about a device, checked on {it[name]}", tables(at("claims"))),
         each(where("batches"), title("Batch size there", "h4"), tables(at("batches"))),
         folded("Ceilings of {it[name]}", tables(at("ceiling_tables")))),
 )  # fmt: skip
 BESIDE_THE_HOST = (
-    section("job", "By job length", "index", "What it costs a job, by its length",
-        words("A job pays what an environment takes once, and what it adds to every step. Its length is here "
-              "the time that its steps take on this machine's host; the longer the job, the less counts what "
-              "happens once."),
+    section("job", "By job length", "index", "The cost for a job, by its length",
+        words("A job pays once at its start and exit, and again with every step. Its length here means the time "
+              "that its steps take on the host of this machine. The longer the job, the less its start matters."),
         box("workloads",
             each(answer.job_sections,
                 box("workload", title("{it.title}"), tables(at("table")),
                     each(where("is_told"),
                         figure("job_length_{it.name}",
-                            "Modelled from measured parts: seconds of whole runs, training steps.", "single"))))),
+                            "Modelled from two measured parts: whole runs and training steps.", "single"))))),
         lacks="job_length"),
     section("scenarios", "By scenario", "index", "By scenario",
-        words("What each environment costs a whole run by itself, as one of several instances that train "
-              "together, and beside a second job on the same machine."),
+        words("What each environment costs a whole run that runs alone, as one of several instances that train "
+              "together, or with a co-runner (a second job on the same machine)."),
         tables(scenarios.matrix)),
     section("advice", "What to do", "index", "What to do", lines(lambda it: decisions.advice(it.decided))),
-    section("more", "More time", "index", "What more time would tell", words(answer.sentence)),
+    section("more", "More time", "index", "What more time would settle", words(answer.sentence)),
     section("answer", "Answer", "environments", "The answer",
-        words("Every row follows from the interval that decides; the table decisions.csv holds the same rows."),
+        words("The verdict in each row follows from its interval. The table decisions.csv has the same rows."),
         box("workloads",
             each(answer.answers,
                 box("workload",
@@ -268,7 +270,7 @@ BESIDE_THE_HOST = (
                         "meta"),
                     tables(at("table")),
                     each(unless("table"),
-                        words("No environment but the host ran this workload: there is nothing to compare."))))),
+                        words("Only the host ran this workload, so there is nothing to compare."))))),
         box("callout", title("Not available on this machine"), lines(_unavailable)),
         box("callout warn", title("What went wrong"), lines(method.troubles))),
     section("time", "Time", "environments", "Where the time goes",
@@ -279,46 +281,49 @@ BESIDE_THE_HOST = (
                 tables(own(number_tables.times_table),
                     own(_filled(number_tables.steps_table)), own(_filled(number_tables.counts_table))))),
         title("Against the host"),
-        figures("intervals", "Hollow points: the second host, the control. What it shows, no container caused."),
+        figures("intervals",
+            "Hollow points: the A/A control, the host compared with itself. No container causes these "
+            "differences."),
         each(workloads, folded("Every comparison: {it.title}", tables(own(number_tables.verdicts_table)))),
         title("Every launch"),
-        figures("units", "Rings mark outliers; none is left out."),
+        figures("units", "Rings mark outliers. No launch is left out."),
         lines(own_jobs.no_steps, "meta")),
-    section("beside", "Beside another job", "environments", "Beside another job",
-        words("Each environment made whole runs with a second job in another instance of the same environment, "
-              "and without one, in the same round. Both have the same limits. What the second job costs is the "
-              "ratio of the two runs of one environment; whether it costs more in one environment than on the "
-              "host is the ratio of those."),
+    section("beside", "With a co-runner", "environments", "With a co-runner",
+        words("In each round, each environment made a whole run with a co-runner and one without it. The co-runner "
+              "is a second job in another instance of the same environment. Both jobs have the same limits. The "
+              "slowdown by the co-runner is the ratio of the two runs. The ratio of this slowdown to the host's "
+              "shows whether a co-runner costs more in an environment than on the host."),
         each(scenarios.beside, title("{it.title}"), tables(at("table"), at("meanwhile")),
             each(at("lacking"), words("{it}.", "note")))),
     section("batch", "Batch size", "environments", "Batch size",
         words(_as_published),
-        figures("batch_size", "Spread within one size beside the distance between sizes.", _swept),
+        figures("batch_size", "Compare the spread within one size with the distance between sizes.", _swept),
         tables(lambda evidence: [number_tables.batch_numbers(evidence, name) for name in _swept(evidence)])),
     section("instances", "Several instances", "environments", "Several instances",
         each(scenarios.instances, words(at("about")), tables(at("split")), lines(at("network")),
             box("pair",
                 figure(at("all_reduce"),
-                    "What an all-reduce gives, by its size, beside what a ring over this network could."),
+                    "Measured rate of an all-reduce by its size, and the modelled rate of a ring over this "
+                    "network."),
                 figure(at("roofline"),
-                    "Left of the ridge the gradients' way limits a step, right of it the step's own computing.")),
+                    "Left of the ridge, the exchange of gradients limits a step; right of it, the computation.")),
             folded("Every comparison of instances that train together", tables(at("verdicts"))))),
 )  # fmt: skip
 BEHIND = (  # the papers stand before
     section("why", "Why", "why", "Why",
-        words("A difference alone names no cause. Launches of their own, apart from those that are timed, say "
-              "which files they map, which kernels a training step runs, how long its operators take, and what "
-              "reading the files of the imports costs. Host against host comes first: what two hosts differ "
-              "by, no container caused."),
+        words("A difference does not show its cause. Separate, untimed launches record which files are mapped, "
+              "which kernels a training step runs, how long its operators take, and what reading the files of the "
+              "imports costs. Differences between the two hosts come first: containers do not cause those."),
         each(why.arguments, title("{it.title}"), tables(at("findings")),
             figure("why_{it.name}",
-                "Extra time against the host by phase. What the second host shows, no container caused.", "single"),
+                "Extra time compared with the host, by phase. No container causes what the second host shows.",
+                "single"),
             folded("Every number: why {it.title} differs", tables(at("tables")))),
         when=why.has_causes, lacks="causes"),
     section("profiles", "Profiles", "step", "What a profiled launch shows",
-        words(Markup("The metrics of the papers, each with its kind: <em>measured</em> was read off a clock or a "
-              "counter, <em>modelled</em> follows from counted operators, <em>unavailable</em> could not be had, "
-              "and the last column says why.")),
+        words(Markup("The metrics that papers use, each with its kind. <em>measured</em>: read from a clock or a "
+              "counter. <em>modelled</em>: computed from counted operators. <em>unavailable</em>: could not be "
+              "measured; the last column gives the reason.")),
         each(networks,
             folded("Every number: {it.title}, one profiled launch in each environment",
                 tables(own(inside.profile_table)))),
@@ -328,19 +333,19 @@ BEHIND = (  # the papers stand before
             figures("device_time", STEP_BAR, at("networks")),
             title("What the driver reports"),
             figures("device_samples",
-                "Utilisation here means that some kernel ran: a device that one small kernel keeps busy shows "
-                "100%.", at("networks"))),
+                "Utilisation here is the share of time in which any kernel ran. A device that one small kernel "
+                "keeps busy shows 100%.", at("networks"))),
         title("Over time"),
         figures("utilisation",
-            "CPU use between two samples; resident memory at each; where there is a rate, samples per second of "
-            "the steps that took their batch from the loader.", at("networks")),
+            "CPU use between two samples; resident memory at each sample. The rate, if shown, is in samples per "
+            "second over the steps that took their batch from the loader.", at("networks")),
         title("By operator"),
-        figures("operators", "Own time: without the operators called inside.", at("networks")),
+        figures("operators", "Own time of an operator: without the operators that it calls.", at("networks")),
         lacks="profile"),
     section("roofline", "Roofline", "step", "Roofline",
-        words("What this machine can do, measured with the study's threads, and where the workloads lie under "
-              "it. A workload's roof is that of the precision that it computes in. Each point has one intensity: "
-              "without counters of the traffic of each level the roofline is not hierarchical."),
+        words("The ceilings of this machine, measured with the study's number of threads, and the workloads below "
+              "them. A workload's roof is that of the precision in which it computes. Each point has one "
+              "intensity: without traffic counters for each cache level, the roofline is not hierarchical."),
         each(inside.roofline, words(at("absent")),
             each(where("record"),
                 figure("roofline",
@@ -356,73 +361,72 @@ BEHIND = (  # the papers stand before
                 folded("Numbers: families, ceilings", tables(at("families"), at("tables"))))),
         lacks="roofline"),
     section("choices", "Environment or settings?", "settings", "Environment or settings?",
-        words("Which matters more here: where a training runs, or how its framework is set? Each setting ran "
-              "on the host beside the headline's level in units of its own; each environment ran beside the "
-              "host. What is farther from zero matters more, where the intervals can tell. An arm launched every "
-              "environment at its level and, beside them, the headline's own launch: what the level costs and what "
-              "an environment costs at it come from the same units."),
+        words("Which matters more: the environment, or the settings of the framework? Each setting ran on the host "
+              "in the same rounds as the default setting. Each environment ran in the same rounds as the host. The "
+              "larger effect matters more, if the intervals separate the two. An arm ran every environment at one "
+              "setting and, in the same rounds, the default launch. So the cost of the setting and the cost of an "
+              "environment at this setting come from the same rounds."),
         each(settings.sections, title("{it.title}"), *_weighed("choices_{it.name}"),
             each(where("arms"),
                 figure("arms_{it.name}",
-                    "The setting and the environments on one axis: what is farther from zero matters more."),
+                    "The setting and the environments on one axis. The larger effect matters more."),
                 folded("Every comparison: arms of {it.title}", tables(at("arms")))))),
     section("stacks", "Stacks", "settings", "Stacks",
-        words("What the packages changed against what an environment changes. Each campaign launched every "
-              "environment with the other stack and, beside them, the host with the study's own: both come "
-              "from the same units."),
+        words("The effect of other packages, compared with the effect of an environment. Each campaign ran every "
+              "environment with the other stack and, in the same rounds, the host with the study's own stack."),
         folded("Versions", tables(settings.package_table)),
         each(settings.stack_sections, title("{it.title}"), lines(at("missing")),
             each(where("tables"),
                 figure("stacks_{it.name}",
-                    "The stack and the environments on one axis: what is farther from zero matters more.")),
+                    "The stack and the environments on one axis. The larger effect matters more.")),
             each(where("steps"),
                 figure("stack_steps_{it.name}",
-                    "Why stacks differ: what a step is made of. One profiled launch each, without an interval; "
-                    "nothing of it is a timing.",
+                    "Why stacks differ: the operators of a step. One profiled launch each, so no interval. Don't "
+                    "read these numbers as timings.",
                     "single"),
                 folded("Every number: a step of {it.title} by stack", tables(at("steps")))),
             folded("Every comparison: stacks of {it.title}", tables(at("tables")))),
         when=Evidence.other_stacks),
     section("images", "Images", "images", "What an image costs",
-        words("Before the first step: how long it takes from locked packages to what can be started, what lies "
-              "on the disk then, and how long the first start takes. These are observations of this machine, "
-              "without verdicts; builds were made once."),
-        figure("image_costs", "Measured. Stages as they took when they were made; every start is a point."),
+        words("Costs before the first step: the time from locked packages to an image that can be started, its "
+              "size on disk, and the time of its first start. These are observations on this machine, without "
+              "verdicts. Each image was built once."),
+        figure("image_costs", "Measured. Each stage shows the time of its one build; each point is one start."),
         tables(images.cost_tables),
         folded("All {shown} packages of the stack",
             words(lambda evidence: Markup("").join(map(Markup("{}<br>").format, machine.package_list(evidence))),
                 "packages"),
             of=lambda evidence: len(machine.package_list(evidence))),
         lacks="images"),
-    section("naive", "A naive image", "images", "Beside a naive image",
-        words("The same stack as a user would write its image by hand: a Dockerfile of one instruction a step, "
-              "in which what was copied to be installed stays, and Apptainer's definition file of the same "
-              "steps. Both begin with the base, interpreter and packages of Tare's own image, and are built "
+    section("naive", "A naive image", "images", "Compared with a naive image",
+        words("The same stack in an image that a user would write by hand: a Dockerfile with one instruction per "
+              "step, which keeps the files that were copied for the installation, and an Apptainer definition file "
+              "with the same steps. Both use the base, interpreter and packages of Tare's own image, and are built "
               "without a network."),
         tables(images.naive_table)),
     section("break_even", "When building pays", "images", "When does building pay?",
-        words("Runs until it pays = (build seconds + 8 × bytes to pull / bits a second) / seconds that a run "
-              "saves. With an interval of what a run saves there are two answers, by its ends; where nothing "
-              "is saved it never pays."),
+        words("Runs until building pays off = (build seconds + 8 × bytes to pull / bits per second) / seconds that "
+              "a run saves. The saving has an interval, and each of its ends gives one answer. If a run saves "
+              "nothing, building never pays off."),
         each(images.break_even,
-            words(lambda one: f"By this study's numbers (modelled), {one['first']}", "lede"),
+            words(lambda one: f"With this study's numbers (modelled), {one['first']}", "lede"),
             template("break_even.html.j2", lambda one: {"defaults": json.dumps(one["defaults"])}),
-            folded("The answer for every environment, by this study's numbers", tables(at("table"))))),
+            folded("The answer for every environment, with this study's numbers", tables(at("table"))))),
     section("machine", "Machine", "machine", "Machine, software, device",
         box("pair", box("", tables(machine.machine_table)), box("", tables(machine.software_table))),
         tables(machine.device_table),
         each(ON_A_DEVICE,
             title("The device while campaigns ran"),
             lines(lambda evidence: machine.flag_sentences(evidence.campaigns),
-                otherwise="No unit saw an error of the device, a clock that was lowered, or another program on it, "
-                "as far as the driver tells."))),
+                otherwise="According to the driver, no round had a device error, a lowered clock, or another "
+                "program on the device."))),
     section("pipeline", "Input", "machine", "The input alone",
         words(lambda evidence: f"Read, decode, augment and batch, with no training: {inside.ALONE}"),
         each(inside.inputs, lines(at("sentences")),
             each(where("table"),
                 box("pair",
                     figure(at("figure"),
-                        "Where a bar lies above the dashed line the input alone keeps up with training."),
+                        "Where a bar is above the dashed line, the input alone keeps up with training."),
                     box("", tables(at("table")))))),
         when=lambda evidence: evidence.pipelines),
     section("conditions", "Conditions", "machine", "Conditions",
@@ -439,7 +443,7 @@ BEHIND = (  # the papers stand before
         folded("How often launches failed", tables(method.failures_table))),
     section("data", "Data", "provenance", "Data and loss",
         lines(machine.data_sentences),
-        title("Did they compute the same?"),
+        title("Did all launches compute the same?"),
         tables(method.loss_table),
         lacks="losses"),
     section("provenance", "Provenance", "provenance", "Provenance",
@@ -447,7 +451,7 @@ BEHIND = (  # the papers stand before
         title("Ledger"),
         each(method.ledger_sentences, words("{it}")),
         folded("Every campaign that was opened, sealed or set aside", tables(method.ledger_table)),
-        Block("links", "notebooks", words="Notebooks, as they ran"),
+        Block("links", "notebooks", words="Notebooks, as they were run"),
         Block("links", "tables", words="Tables")),
 )  # fmt: skip
 SECTIONS = (*BESIDE_THE_HOST, *BEHIND)

@@ -33,7 +33,7 @@ NO_CURVES: Curves = {}
 # Whether losses without dropout are those of the headline's launch; "" where nobody compared them.
 SAME = {"": "not compared", None: "not known", True: "yes", False: "no"}
 # The columns of decisions but those of environments alone.
-COMPARED = {name: cell for name, cell in COLUMNS.items() if name not in ("put down to", "advised")}
+COMPARED = {name: cell for name, cell in COLUMNS.items() if name not in ("attributed to", "advised")}
 
 
 def compiler_table(metrics: pd.DataFrame, workload: str, curves: Curves = NO_CURVES) -> Table | None:

@@ -22,7 +22,7 @@ from tare.report.rows import having
 from tare.report.words.labels import arm_title, env_order, env_title, metric_title, workload_title
 from tare.report.words.layout import signed_s
 from tare.report.words.quantities import span, units_text
-from tare.report.words.wording import sentence_case
+from tare.report.words.wording import sentence_case, verdict_text
 from tare.stats.intervals import Interval
 
 LINEAR_UP_TO = 0.1  # log-ratio: linear between about -10% and +10%, logarithmic beyond
@@ -235,7 +235,7 @@ def _told(line: Line) -> str:
     low, high = (line.row[f"{line.prefix}{end}"] for end in ("ci_low", "ci_high"))
     if pd.isna(low):
         return f"{name}: no interval"
-    verdict = "" if line.prefix else f", {line.row['verdict']}"
+    verdict = "" if line.prefix else f", {verdict_text(line.row['verdict'])}"
     return f"{name} {ratio_label(low)} to {ratio_label(high)}{verdict}"
 
 

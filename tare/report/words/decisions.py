@@ -14,23 +14,32 @@ from tare.model.studies.own_jobs import OWN_IMAGES
 from tare.report.words.labels import arm_title, env_order, env_title, metric_title, workload_title
 from tare.report.words.layout import ends
 from tare.report.words.quantities import seconds
-from tare.report.words.wording import TIMES_FROM, at_least, between, margin_text, percent, sentence_case, signed
+from tare.report.words.wording import (
+    TIMES_FROM,
+    at_least,
+    between,
+    margin_text,
+    percent,
+    sentence_case,
+    signed,
+    verdict_text,
+)
 
 SHOWN = {"real_s": "whole run", "step_s": "step"}
 WEIGHTS = {
     Weight.MORE: "matters more than any environment",
     Weight.LESS: "matters less than an environment",
-    Weight.OPEN: "can't be told apart from the environments",
+    Weight.OPEN: "no clear order against the environments",
 }
 CAUSES = {
-    Cause.FILES: "the reading of files in {what}",
+    Cause.FILES: "reading files in {what}",
     Cause.PHASE: "{what}",
-    Cause.KERNELS: "other kernels ({what})",
+    Cause.KERNELS: "different kernels ({what})",
     Cause.OPERATOR: "{what}",
-    Cause.ONCE: "what it pays once",
-    Cause.STEPS: "what each step adds",
+    Cause.ONCE: "the cost that is paid once",
+    Cause.STEPS: "the cost of each step",
 }
-REACHES = ": reaches as far"
+REACHES = ": as large as the difference, so read with care"
 WIDEST_SHARE = 0.5  # of an interval of a share that says anything
 MOST_NAMED = 5  # levels of one workload in one line
 
@@ -38,7 +47,7 @@ MOST_NAMED = 5  # levels of one workload in one line
 def lines(found: Iterable[Decision]) -> list[str]:
     """One line for each whole run and step of the headlines, for the terminal.
 
-    Such as: mnist_cnn step: docker +0.1% [-0.5%, +0.6%], equivalent within 2% (control [-0.7%, +0.4%])
+    Such as: mnist_cnn step: docker +0.1% [-0.5%, +0.6%], equivalent within 2% (A/A control [-0.7%, +0.4%])
     """
     return [_line(one) for one in found if one.metric in SHOWN and one.role == "primary"]
 
@@ -47,13 +56,13 @@ def _line(one: Decision) -> str:
     arm = arm_of(one.cell.campaign)
     what = f"{one.workload} {SHOWN[one.metric]}{f', {arm.name}' if arm else ''}: {one.env}"
     if one.low is None and one.high is None:
-        return f"{what} {one.verdict}: {one.lacking}"
+        return f"{what} {verdict_text(one.verdict)}: {one.lacking}"
     within = f"within {one.margin:.0%}"
-    verdict = one.verdict.replace("within margin", within)
+    verdict = verdict_text(one.verdict).replace("within margin", within)
     if verdict.startswith("equivalent"):
         verdict = verdict.replace("equivalent", f"equivalent {within}")
     control = "no interval" if one.control is None else _interval(one.control)
-    text = f"{what} {_change(one.ratio)} {_interval((one.low, one.high))}, {verdict} (control {control})"
+    text = f"{what} {_change(one.ratio)} {_interval((one.low, one.high))}, {verdict} (A/A control {control})"
     return "; ".join([text, *_reasoned(one)])
 
 
@@ -77,9 +86,9 @@ def because(reason: Reason) -> str | None:
     if reason.low is None or reason.high is None:
         return text
     if reason.high - reason.low > WIDEST_SHARE:
-        return f"{text}, an unknown share of it"
+        return f"{text} (share unknown)"
     share = dict.fromkeys(f"{100 * end:.0f}%" for end in (reason.low, reason.high))
-    return f"{text}, {' to '.join(share)} of it"
+    return f"{text} ({' to '.join(share)} of the difference)"
 
 
 def put_down(reason: Reason) -> list[str]:
@@ -88,12 +97,12 @@ def put_down(reason: Reason) -> list[str]:
     if text is None:
         return []
     if reason.low is None or reason.low >= 0.5:
-        return [f"mostly {text}"]
-    return [f"{'in part' if reason.low > 0 else 'perhaps'} {text}"]
+        return [f"mostly due to {text}"]
+    return [f"{'partly' if reason.low > 0 else 'perhaps'} due to {text}"]
 
 
 def advised(change: Change, metric: str) -> str:
-    """A change and what it gains: `.sif unpacked: between 3.0% and 5.0% shorter`."""
+    """A change and what it gains: `.sif unpacked: 3.0% to 5.0% shorter`."""
     where = change.factor == ENVIRONMENT
     title = env_title(change.level, short=True) if where else arm_title(f"{change.factor}={change.level}")
     return f"{title}: {between(metric, change.low, change.high)}"
@@ -105,9 +114,9 @@ def _reasoned(one: Decision) -> list[str]:
 
 
 def bounded(low: float, high: float) -> str:
-    """A ratio of times: "no more than 1.1% longer" where its interval includes one, otherwise both ends."""
+    """A ratio of times: "at most 1.1% longer" where its interval includes one, otherwise both ends."""
     if low <= 1 <= high:
-        return f"no more than {percent(high - 1, up=True)} longer"
+        return f"at most {percent(high - 1, up=True)} longer"
     return between("real_s", low, high)
 
 
@@ -126,11 +135,12 @@ def _by_environment(found: Sequence[Decision]) -> list[str]:
         own = [(one, both) for one, both in hours if one.env == env]
         worst, span = max(own, key=lambda pair: pair[1][1])
         names = listed([workload_title(one.workload) for one, _ in own])
-        text = f"{env_title(env, short=True)}: a job of an hour of "
+        text = env_title(env, short=True)
         if all(one.verdict in ("equivalent", "different within margin") for one, _ in own):
-            text += f"{names} costs less than {margin_text(worst.margin)}: choose it, or not, for other reasons"
+            least = margin_text(worst.margin)
+            text += f" costs a one-hour job of {names} less than {least}: choose by other criteria"
         else:
-            text += f"{workload_title(worst.workload)} takes {bounded(*span)}"
+            text += f": a one-hour job of {workload_title(worst.workload)} takes {bounded(*span)}"
             text += "; ".join(["", *_reasoned(worst), *_levels_of(found, worst)])
         told.append(f"{text}{_each_run(found, env)}.")
     commands = {one.env for one in found if one.cell.stack == OWN_IMAGES} - {one.env for one, _ in hours}
@@ -146,7 +156,7 @@ def _each_run(found: Sequence[Decision], env: str) -> str:
         return ""
     most, span = max(dearer, key=lambda pair: pair[1][1])
     low, high = map(seconds, span)
-    length = f"about {low}" if low == high else f"between {low} and {high}"
+    length = f"about {low}" if low == high else f"{low} to {high}"
     text = f". A whole run of {workload_title(most.workload)} takes {length} longer"
     return "; ".join([text, *put_down(most.reason)])
 
@@ -194,7 +204,7 @@ COLUMNS: dict[str, Callable[[Decision], str | None]] = {
     "in seconds": lambda one: None if one.seconds is None else ends(*one.seconds),
     "control": lambda one: signed(*(one.control or (None, None))) + (REACHES if one.control_reaches else ""),
     "margin": lambda one: margin_text(one.margin),
-    "verdict": lambda one: one.verdict if one.lacking is None else f"{one.verdict}: {one.lacking}",
-    "put down to": lambda one: because(one.reason),
+    "verdict": lambda one: verdict_text(one.verdict) + ("" if one.lacking is None else f": {one.lacking}"),
+    "attributed to": lambda one: because(one.reason),
     "advised": lambda one: None if one.change is None else advised(one.change, one.metric),
 }

@@ -11,6 +11,7 @@ from tare.literature.finding import listed
 from tare.model.tables import VERDICTS
 from tare.report.words.labels import HIGHER_IS_BETTER
 from tare.report.words.quantities import significant
+from tare.stats.intervals import BUT_FOR_STALLS
 
 TIMES_FROM = 2.0  # from twice or half on, a ratio reads better as "3 times" than as "200% longer"
 SMALLEST = 0.0001
@@ -45,6 +46,11 @@ def width_text(half_width: float) -> str:
     return f"±{percent(half_width, up=True)}" if half_width < 1 else "more than ±100%"
 
 
+def verdict_text(verdict: str) -> str:
+    """A verdict as people read it; tables keep the word that they have."""
+    return verdict.replace(BUT_FOR_STALLS, ", apart from stalls")
+
+
 def words(metric: str) -> tuple[str, str, str]:
     """How less, more and multiples of a metric are said."""
     if metric in HIGHER_IS_BETTER:
@@ -55,17 +61,17 @@ def words(metric: str) -> tuple[str, str, str]:
 
 
 def between(metric: str, low: float, high: float) -> str:
-    """An interval of ratios: "between 1.8% and 4.1% longer", "between 3.0% shorter and 6.0% longer"."""
+    """An interval of ratios: "1.8% to 4.1% longer", "3.0% shorter to 6.0% longer"."""
     less, more, as_much = words(metric)
     if high < 1 / FARTHEST or low > FARTHEST:
         return f"{_times(low)} times {as_much}"
     if high >= TIMES_FROM or low <= 1 / TIMES_FROM:
-        return f"between {_times(low)} and {_times(high)} times {as_much}"
+        return f"{_times(low)} to {_times(high)} times {as_much}"
     if low >= 1:
-        return f"between {_apart(low - 1, high - 1)} {more}"
+        return f"{_apart(low - 1, high - 1)} {more}"
     if high <= 1:
-        return f"between {_apart(1 - high, 1 - low)} {less}"
-    return f"between {percent(1 - low)} {less} and {percent(high - 1)} {more}"
+        return f"{_apart(1 - high, 1 - low)} {less}"
+    return f"{percent(1 - low)} {less} to {percent(high - 1)} {more}"
 
 
 def _apart(less: float, more: float) -> str:
@@ -74,13 +80,15 @@ def _apart(less: float, more: float) -> str:
     if ends[0] == ends[1] and more < 1:
         decimals = next((d for d in range(1, 4) if f"{100 * less:.{d}f}" != f"{100 * more:.{d}f}"), 4)
         ends = [f"{100 * end:.{decimals}f}%" for end in (less, more)]
-    return " and ".join(ends)
+    return " to ".join(ends)
 
 
 def signed(low: float | None, high: float | None) -> str:
     """An interval of ratios in few characters: "+0.43% to +1.6%"; multiples where it reaches that far."""
     if low is None or high is None or missing(low) or missing(high):
         return "no interval"
+    if low < 1 / FARTHEST and high > FARTHEST:
+        return f"no usable interval (beyond {1 / FARTHEST:g}× to {FARTHEST}×)"
     if high >= TIMES_FROM or low <= 1 / TIMES_FROM:
         return f"{_times(low)}× to {_times(high)}×"
     return " to ".join(f"{'−' if end < 1 else '+'}{percent(abs(end - 1))}" for end in (low, high))
@@ -109,23 +117,32 @@ def stalled(row: Mapping[str, Any]) -> bool:
 
 
 def tally(rows: Iterable[Mapping[str, Any]], what: str) -> str:
-    """How many comparisons got which verdict: "Whole runs: 2 equivalent, 4 different (of 6)."."""
+    """How many comparisons got which verdict: "Whole runs: 2 of 6 … are equivalent and 4 are different."."""
     counts = dict.fromkeys(VERDICTS, 0)
     for row in rows:
         counts[row["verdict"]] += 1
+    found = [(verdict_text(verdict), count) for verdict, count in counts.items() if count]
     total = sum(counts.values())
     if not total:
         return f"{what}: nothing to compare."
-    names = {"inconclusive": "can't be told yet"}
-    parts = [f"{count} {names.get(verdict, verdict)}" for verdict, count in counts.items() if count]
-    return f"{what}: of {total} comparison{'s' if total > 1 else ''} with the host, {listed(parts)}."
+    (first, most), *others = found
+    if total == 1:
+        return f"{what}: the only comparison with the host is {first}."
+    start = f"all {total}" if most == total else f"{most} of {total}"
+    parts = [f"{start} comparisons with the host {_is(most)} {first}"]
+    parts += [f"{count} {_is(count)} {verdict}" for verdict, count in others]
+    return f"{what}: {listed(parts)}."
+
+
+def _is(count: int) -> str:
+    return "is" if count == 1 else "are"
 
 
 def without_time(what: str, told: Sequence[str]) -> str:
     """Launches that failed beside others whose numbers are told, and would stand for all without this word."""
     return (
-        f"{what} that failed are in none of these numbers, though what was stopped took at least its time limit: "
-        f"{listed(told)}."
+        f"{what} that failed are not in these numbers: {listed(told)}. One that was stopped took at least its time "
+        "limit."
     )
 
 
