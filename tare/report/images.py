@@ -42,9 +42,9 @@ OUR_BYTES = {"docker": "said_bytes", "apptainer": "disk_bytes"}
 PRINTED = ("image_build", "image_size")
 DIFFERS = "image_differs"
 NAIVE_NOTE = (
-    "Naive images were built once with nothing cached: measured, without an interval. Tare's: tree, image and "
-    "form, each as long as it took when made. Base and packages were on this machine before. Size: as Docker "
-    "states it; of a .sif its allocated blocks."
+    "Naive images were built once with an empty cache: measured, without an interval. Tare's image: the sum of its "
+    "stages (tree, image and form), each timed when it was made. Base and packages were on this machine before. "
+    "Size: as Docker reports it; for a .sif its allocated blocks."
 )
 RUNS_A_DAY = 10.0  # assumed, and said to be: the reader types another
 MEGABITS_PER_S = 100.0  # assumed likewise
@@ -80,17 +80,17 @@ class Case:
             (sentence_case(image_costs.ITEMS[item]), partial(self._price, item)) for item in PRICE_ITEMS
         ]
         found += [
-            ("On this disk, by Docker's form", self._size),
-            ("Starts that pay its conversion back, beside Docker's", self._paid_back),
+            ("Size on disk, relative to Docker's form", self._size),
+            ("Starts until its conversion pays off, compared with Docker", self._paid_back),
         ]
         shown = [one for one in found if any(one[1](env) is not None for env in self.environments)]
         kept = self.cost(image_costs.SHARED, "disk_bytes")
         note = (
-            "Each stage as it took when it was made: what the cache holds is not made again. A dash: the form "
-            "needs no such stage, or there is nothing to compare. Added: blocks that the host's own tree does not "
-            "hold by the same inode. Paid back: by the interval of what a warm start saves."
+            "Each stage was timed when it was made; what is in the cache is not made again. A dash: the form needs "
+            "no such stage, or there is nothing to compare. Added: blocks that are not hard links to files of the "
+            "host's own tree. Pays off: from the interval of what a warm start saves."
         )
-        archive = f" The image that forms are made from takes {size_bytes(kept)} more in the cache." if kept else ""
+        archive = f" The image from which forms are made takes {size_bytes(kept)} more in the cache." if kept else ""
         columns = {"": lambda one: one[0], **by_environment(self.environments, lambda one, env: one[1](env))}
         note = " ".join([note + archive, *self._notes()])
         return Table.of(shown, columns, caption=f"What the images of {self.stack} cost", note=note, numeric=True)
@@ -122,8 +122,8 @@ class Case:
         lacking = own[own["item"].isin(PRICE_ITEMS) & own["value"].isna()].groupby("reason", sort=False)
         carried = (f"{_titles(rows)}: {source}" for source, rows in archives)
         return [
-            f"What is carried: {'; '.join(carried) or 'nothing was counted'}.",
-            *(f"Unavailable of {_titles(rows)}: {reason}." for reason, rows in lacking),
+            f"Carried to another machine: {'; '.join(carried) or 'nothing was counted'}.",
+            *(f"Unavailable for {_titles(rows)}: {reason}." for reason, rows in lacking),
         ]
 
     def starts(self) -> Table:
@@ -132,8 +132,8 @@ class Case:
             "environment": lambda one: env_title(one[0], short=True),
             "page cache": lambda one: one[1],
             "start, median": lambda one: self._start(*one),
-            "by the host's": lambda one: self._beside_host(*one),
-            "less the warm one": lambda one: self._less_warm(*one),
+            "relative to the host": lambda one: self._beside_host(*one),
+            "minus the warm start": lambda one: self._less_warm(*one),
             **{name: partial(self._part, part) for name, part in PARTS.items()},
         }
         rows: list[Row] = []
@@ -155,10 +155,11 @@ class Case:
     def _about_starts(self) -> str:
         warm = "right after a cold one" if self._together() else "as whole runs begin"
         return (
-            f"Cold: {COLD_MEANS}; warm: {warm}. By the host's: of the same repetitions, "
-            f"{100 * (1 - self.alpha):g}% intervals, each on its own; with fewer than {FEWEST} a range. Bytes read "
-            "from block devices: by the whole machine meanwhile, and by the process itself. Where a server in user "
-            "space reads for it (an image by FUSE), its own are few. Medians."
+            f"Cold: {COLD_MEANS}; warm: {warm}. Relative to the host: over the same repetitions, "
+            f"{100 * (1 - self.alpha):g}% intervals, each by itself; a range if there are fewer than {FEWEST}. "
+            "Bytes read from block devices: by the whole machine in that time, and by the process itself. If a "
+            "server in user space reads for the process (an image by FUSE), the process itself reads little. "
+            "Medians."
         )
 
     def _failed(self) -> list[str]:
@@ -235,7 +236,7 @@ def paid_back(extra_s: float, saved_s: Sequence[float], alpha: float) -> str:
         return "never"
     least = f"{found.fewest:,.0f}"
     if found.most == NEVER:
-        return f"{least} at best, perhaps never"
+        return f"{least} at the earliest, perhaps never"
     return least if found.fewest == found.most else f"{least} to {found.most:,.0f}"
 
 
@@ -259,7 +260,7 @@ def naive_table(evidence: Evidence) -> Table | None:
     for row, note in _printed():
         rows.append(row)
         notes.append(note)
-    caption, note = f"{stack}: an image as a user would write it by hand, and Tare's own", " ".join(notes)
+    caption, note = f"{stack}: an image that a user would write by hand, and Tare's own", " ".join(notes)
     return Table(caption=caption, columns=["", "build", "size"], rows=rows, note=note, numeric=True, wide=False)
 
 
@@ -274,7 +275,7 @@ def _printed() -> Iterator[tuple[Row, str]]:
         facts = [fact for fact in paper.text if fact.id in PRINTED and fact.quantity is not None]
         found = {fact.id: Cell(text=str(fact.quantity), below="as printed") for fact in facts}
         differs = [name for fact in paper.settings if fact.id == DIFFERS for name in fact.names]
-        more = f"; what its image or its build may have besides: {listed(differs)}" if differs else ""
+        more = f"; its image or its build may also contain: {listed(differs)}" if differs else ""
         if found:
             row: Row = [f"{paper.paper}: its image", *(found.get(item) for item in PRINTED)]
             yield row, f"{paper.paper}: one build without a spread{more}."
@@ -335,8 +336,8 @@ def told(runs: Runs, low_s: float, high_s: float, runs_a_day: float) -> str:
         return f"Never: a run takes {least if low_s == high_s else f'{least} to {most}'} s more than it saves."
     if runs.most == NEVER:
         return (
-            f"After {runs.fewest:,.0f} runs at best ({_days(runs.fewest, runs_a_day)}), perhaps never: "
-            f"what a run saves lies between {_signed(low_s)} and {_signed(high_s)}."
+            f"After {runs.fewest:,.0f} runs ({_days(runs.fewest, runs_a_day)}) at the earliest, perhaps never: "
+            f"a run saves {_signed(low_s)} to {_signed(high_s)}."
         )
     most = _days(runs.most, runs_a_day)
     if runs.fewest == runs.most:
@@ -366,11 +367,11 @@ def _break_even_table(evidence: Evidence, found: list[Choice]) -> Table:
             "a run saves": lambda one: Cell(text=saved(one), below="modelled"),
             "build": field("build_s", "{:,.1f} s".format, "measured, once"),
             "pull": lambda one: Cell(text=f"{one.pull_s:,.1f} s", below=f"{one.megabytes:,.1f} MB, modelled"),
-            "building pays, modelled": lambda one: told(one.runs, one.low_s, one.high_s, RUNS_A_DAY),
+            "building pays off, modelled": lambda one: told(one.runs, one.low_s, one.high_s, RUNS_A_DAY),
         },
-        caption=f"When building pays, at {RUNS_A_DAY:g} runs a day and {MEGABITS_PER_S:g} Mbit/s (both assumed)",
+        caption=f"When building pays off, at {RUNS_A_DAY:g} runs a day and {MEGABITS_PER_S:g} Mbit/s (both assumed)",
         note=f"A run saves: the {level:g}% interval of the verdict on whole runs, times the median of the host's; "
-        "below zero, a run takes longer than on the host. Build: all stages from locked packages to what can be "
-        "started. Pull: what is carried to another machine, by the rate of the link alone; images of Docker are "
-        "counted without compression. Of naive images no run was measured: those of ours stand for them.",
+        "below zero, a run takes longer than on the host. Build: all stages from locked packages to an image that "
+        "can be started. Pull: the bytes that go to another machine, at the rate of the link alone; Docker images "
+        "are counted without compression. No run was measured in naive images: the runs in Tare's images are used.",
     )

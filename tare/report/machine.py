@@ -56,7 +56,7 @@ HIDDEN = ("name", "uuid", "index", "pci", "vbios", "reasons")
 SHOWN_PACKAGES = ("torchvision", "tokenizers", "numpy")
 OTHERS_OF = {"rounds": "whole runs and their training steps"}
 WORTH_TELLING = 0.1  # processors, on the first page
-UNWATCHED = "nobody watched who else used the processors"
+UNWATCHED = "use of the processors by others was not recorded"
 
 
 def _ok_launches(campaigns: Iterable[Campaign]) -> Iterator[tuple[Campaign, str, LaunchRecord]]:
@@ -114,9 +114,9 @@ def deviation_sentences(evidence: Evidence) -> list[str]:
         unseen = (f"{what} could not be set or seen" for what in launch.unseen)
         found.update(f"{env_title(_place(campaign, name))}: {line}" for line in (*launch.deviations, *unseen))
     if not total:
-        return ["No launch succeeded, so nothing can be said of effective conditions."]
+        return ["No launch succeeded, so the effective conditions are not known."]
     if not found:
-        return [f"All {total} successful launches ran under the conditions that were asked for."]
+        return [f"All {total} successful launches ran under the conditions that the study asks for."]
     return [f"{line} ({count} of {total} successful launches)" for line, count in found.most_common()]
 
 
@@ -137,8 +137,8 @@ def conditions_table(evidence: Evidence) -> Table | None:
     return Table.of(
         EFFECTIVE.items(),
         {"": lambda row: row[0], **by_environment(names, lambda row, env: told(row[1](facts[env])))},
-        caption="Effective conditions, seen from inside",
-        note=f"Asked of all: {value_text('', {**asked.to_json(), **allocators})}.",
+        caption="Effective conditions, as seen inside each environment",
+        note=f"Requested for all: {value_text('', {**asked.to_json(), **allocators})}.",
     )
 
 
@@ -168,8 +168,8 @@ def differing_table(evidence: Evidence) -> Table | None:
     return Table.of(
         differ,
         {"": str, **by_environment(names, lambda fact, env: _told_by_launches(seen[fact].get(env, {})))},
-        caption="What launches tell that differs between environments",
-        note=f"As the headlines' launches saw themselves. Equal in all: {', '.join(equal) or 'nothing'}.",
+        caption="Conditions that differ between environments",
+        note=f"As seen by the launches of the headline campaigns. Equal in all: {', '.join(equal) or 'nothing'}.",
     )
 
 
@@ -262,7 +262,7 @@ def stand_in(evidence: Evidence) -> str:
     other = None if name == BOUND else load_stack(name, device).otherwise
     if other is None or other not in {record.variant for record in evidence.images.values()}:
         return ""
-    return f", here in its variant {other}: its builds for {device} were nowhere to be had"
+    return f", here in its variant {other}, because its builds for {device} were not available"
 
 
 def data_sentences(evidence: Evidence) -> list[str]:
@@ -273,18 +273,18 @@ def data_sentences(evidence: Evidence) -> list[str]:
         lines.append(f"{record.title}: {record.rows:,} rows, {size}, from {record.source.name}.")
         if absent := record.stands_for:
             asked = f"the study asks for {record.choice}"
-            why = "no source of theirs answered when the data was fetched" if record.choice == "auto" else asked
+            why = "none of its sources answered when the data was fetched" if record.choice == "auto" else asked
             lines.append(
                 f"These are not {absent}: {why}. {record.note or ''} "
-                "Shapes and steps are the paper's; losses can't be compared with its."
+                "Shapes and steps are those of the paper, but the losses can't be compared with the paper's."
             )
         elif not record.canonical:
-            lines.append("The files came from another place than their authors', and are verified by their hashes.")
+            lines.append("The files came from a mirror, not from their authors. They were verified by their hashes.")
         if record.channels is not None:
             lines.append(_channels(record.channels))
         if record.skipped:
             named = ", ".join(record.skipped[:3]) + (", …" if len(record.skipped) > 3 else "")
-            lines.append(f"Broken images, left out of it: {len(record.skipped):,} ({named}).")
+            lines.append(f"Broken images, left out: {len(record.skipped):,} ({named}).")
     return lines
 
 
@@ -294,8 +294,8 @@ def _channels(found: Channels) -> str:
     rows = [((mean - middle) / unit, spread / unit) for mean, spread, middle, unit in own]
     means, spreads = (", ".join(f"{value:.2f}" for value in values) for values in zip(*rows, strict=True))
     return (
-        f"Its pixels, normalised as jobs do it, have means {means} and spreads {spreads} by channel (files of "
-        f"{found.images:,} training images, before they are cropped); a synthetic batch has 0 and 1, as ImageNet's."
+        f"Its pixels, normalised as in the jobs, have means {means} and spreads {spreads} by channel (files of "
+        f"{found.images:,} training images, before cropping). A synthetic batch has 0 and 1, like ImageNet."
     )
 
 
@@ -318,7 +318,7 @@ def machine_table(evidence: Evidence) -> Table:
         facts.append(["Nodes of its groups", ", ".join(nodes)])
         differing = unlike([*nodes.values()])
         told = [title for fact, title in alike_titles() if fact in differing]
-        facts.append(["They differ in", listed(told) if told else "nothing that is told here"])
+        facts.append(["They differ in", listed(told) if told else "no fact of this table"])
     return Table(caption="This machine", columns=["", "value"], rows=facts, wide=False)
 
 
@@ -369,7 +369,7 @@ def device_table(evidence: Evidence) -> Table:
             rows.append([f"Peak, {precision}", f"{prefixed(peak, 'FLOP/s')}, modelled"])
         rows.append(["Source of the peaks", ceilings.claim_source(evidence.ceilings)])
     threads = evidence.study.conditions.threads
-    note = f"Rates: best repetition with {threads} thread{'s' if threads > 1 else ''}, as the study trains."
+    note = f"Rates: best repetition with {threads} thread{'s' if threads > 1 else ''}, as in the study's training."
     note = note if evidence.ceilings is not None else ""
     return Table(caption="Device", columns=["", "value"], rows=rows, note=note, wide=False)
 
@@ -398,8 +398,8 @@ def others_table(evidence: Evidence) -> Table | None:
         caption="Who else used the processors",
         columns=["workload", "measured", "others, mean", "others, in the busiest unit", "taken by a hypervisor"],
         rows=rows,
-        note="Processors, of all that the machine has: what the kernel counted as busy while launches ran, less "
-        "what they and Tare used.",
+        note="Processors that other programs used while launches ran: busy time as the kernel counts it, minus "
+        "that of the launches and of Tare.",
         wide=False,
     )
 
@@ -419,6 +419,6 @@ def others_note(evidence: Evidence) -> str | None:
         return None
     processors = max(one.processors for one in seen)
     return (
-        f"While this was measured, {' and '.join(told)} of this machine's {processors} processors: a quieter hour "
-        "gives narrower intervals."
+        f"During the measurement, {' and '.join(told)} of this machine's {processors} processors. Intervals are "
+        "narrower when the machine is quieter."
     )

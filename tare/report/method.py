@@ -337,7 +337,7 @@ def _copies(campaigns: list[Campaign], between: CopiesRecord | None) -> str | No
         return f"those of the first host, so the A/A control lacks differences between two copies: {reasons}"
     if not any(told):
         return None
-    text = "a second copy, so the A/A control includes differences between two copies; the effect of a copy on a step"
+    text = "a second copy, so the A/A control includes differences between copies; the effect of a copy on a step"
     if between is None:
         return f"{text} was not measured on this machine (benchmarks/copies.py measures it)"
     ends = (between.sd_between.low, between.sd_between.high)

@@ -34,13 +34,15 @@ def _campaigns(evidence: Evidence) -> list[Campaign]:
 
 def no_steps(evidence: Evidence) -> list[str]:
     """Why jobs of the user's own have no training steps, one line each."""
-    return [f"{workload_title(one.workload)}: no steps of its own: {why}." for one, why in _without_steps(evidence)]
+    return [
+        f"{workload_title(one.workload)}: its steps were not measured: {why}." for one, why in _without_steps(evidence)
+    ]
 
 
 def _without_steps(evidence: Evidence) -> Iterator[tuple[Campaign, str]]:
     for one in _campaigns(evidence):
         if evidence.study.own_jobs[one.workload].steps == "none":
-            yield one, "the study asks for none (`steps: auto` does, or a pattern of its output)"
+            yield one, "the study asks for none (set `steps: auto`, or a pattern of the job's output)"
             continue
         ran = [unit.launches[HOST] for unit in one.counted if HOST in unit.launches and unit.launches[HOST].ok]
         if ran and (why := why_no_steps(ran[-1].steps)) is not None:
@@ -55,11 +57,11 @@ def plan_table(evidence: Evidence) -> Table | None:
     told = {
         **{name: text for one in found for name, text in _rows(evidence, one)},
         **design_rows(found, evidence),
-        "Conditions": "what each runtime gives by itself: Tare sets neither processors nor limits, allocator or "
-        "environment",
+        "Conditions": "the defaults of each runtime: Tare sets no processors, limits, allocator or environment "
+        "variables",
     }
     rows: list[Row] = [[name, text] for name, text in told.items() if text]
-    return Table(caption="Jobs of your own, and their plan", columns=["", "value"], rows=rows, wide=True)
+    return Table(caption="Your own jobs and their plan", columns=["", "value"], rows=rows, wide=True)
 
 
 def _rows(evidence: Evidence, campaign: Campaign) -> Iterator[tuple[str, str]]:

@@ -25,7 +25,7 @@ from tare.report.answer import KINDS, asked_title
 from tare.report.figures import style
 from tare.report.words.labels import alike_titles, env_order, env_title, workload_title
 from tare.report.words.layout import Cell, Row, Table, value_text
-from tare.report.words.wording import missing, percent, signed, tally
+from tare.report.words.wording import missing, percent, signed, tally, verdict_text
 
 TEMPLATE = "side_by_side.html.j2"
 NOT_COMPARED = "not compared"
@@ -82,7 +82,7 @@ def summary(table: pd.DataFrame) -> list[str]:
     verdicts = alone.groupby(QUESTION, sort=False)["verdict"].agg(
         lambda own: own.notna().all() and own.nunique() == 1
     )
-    told.append(f"The verdict is the same on every machine in {verdicts.sum()} of {len(verdicts)} comparisons.")
+    told.append(f"In {verdicts.sum()} of {len(verdicts)} comparisons, the verdict is the same on every machine.")
     for kind, rows in kinds[kinds["kind"] == "measured"].groupby("machine_kind", sort=False):
         differ = int((rows["between_low"] > 0).sum())
         told.append(f"Machines of {kind} differ from each other in {differ or 'none'} of {len(rows)} comparisons.")
@@ -143,7 +143,7 @@ def together(table: pd.DataFrame) -> Table | None:
             below=asked(row["metric"], row["campaign"]),
         ),
         "machines": lambda row: f"{row['n']} of {row['machine_kind']}",
-        "mean": lambda row: Cell(text=_cell(row)[0], below=_cell(row)[1] or ""),
+        "mean": lambda row: Cell(text=_cell(row)[0], below=verdict_text(_cell(row)[1] or "")),
         "between machines": lambda row: _between(row),
         "one more machine": lambda row: (
             None if missing(row["further_low"]) else signed(row["further_low"], row["further_high"])
@@ -168,8 +168,8 @@ def warnings(machines: Mapping[str, MachineRecord], kinds: Mapping[str, str]) ->
         differing = unlike([machines[name] for name in names])
         if other := [title for fact, title in alike_titles() if fact in differing]:
             told.append(
-                f"Machines of {kind} are meant to be equal, and differ in: {listed(other)}. What they tell "
-                "together is of unequal machines; name a constraint that leaves equal ones."
+                f"Machines of {kind} should be equal, but differ in: {listed(other)}. The combined result is for "
+                "unequal machines. Set `constraint` so that only equal ones match."
             )
     for name, record in machines.items():
         if off := clock_is_off(record.clock_ahead_s):
@@ -181,8 +181,8 @@ def warnings(machines: Mapping[str, MachineRecord], kinds: Mapping[str, str]) ->
     for host, names in hosts.items():
         if len(names) > 1:
             told.append(
-                f"{listed(names)} are one machine, {host}: what differs between them is no difference between "
-                "machines."
+                f"{listed(names)} are the same machine, {host}: differences between them are not differences "
+                "between machines."
             )
     return told
 

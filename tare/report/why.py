@@ -49,10 +49,10 @@ def _argument(evidence: Evidence, case: Case, title: str) -> SimpleNamespace:
     facts, own = first_facts(evidence), [one for one in evidence.decided if one.workload == case.workload]
     questions: dict[str, Callable[[str], str | None]] = {
         "Are the bytes the same?": lambda env: bytes_text(case, env),
-        "Where do the stack's files lie?": lambda env: facts[env].tree_mount.type if env in facts else None,
+        "On which file system are the stack's files?": lambda env: facts[env].tree_mount.type if env in facts else None,
         "Do they run the same operators and kernels?": lambda env: sets_text(env),
-        "What stays unexplained?": lambda env: unexplained_text(case, env),
-        "Put down to": lambda env: put_down(own, env),
+        "What is not explained?": lambda env: unexplained_text(case, env),
+        "Attributed to": lambda env: put_down(own, env),
     }
     names = [env for env in evidence.environments if env in case.environments]
     findings = Table.of(
@@ -102,7 +102,7 @@ def unexplained_text(case: Case, env: str) -> str:
     """Differences with and without a suspect among the files; then files that are suspect of nothing."""
     found, cleared = case.suspicions(env)
     told = [_suspicion(case, one, env) for one in found]
-    told += [f"{one.name.rsplit('/', 1)[-1]} differs, and nothing that it serves does" for one in cleared]
+    told += [f"{one.name.rsplit('/', 1)[-1]} differs, but nothing that uses it does" for one in cleared]
     return "; ".join(told) or "nothing"
 
 
@@ -110,12 +110,12 @@ def _suspicion(case: Case, one: suspects.Suspicion, env: str) -> str:
     name = metric_title(one.what).lower() if one.is_phase else one.what
     share = told_share(case.accounts.get(env))
     if one.files:
-        return f"{name}: {some(one.files)}, which serves it, differs too: a suspect, no proof"
+        return f"{name}: {some(one.files)}, which it uses, differs too: a possible cause, not a proof"
     if one.what == "imports_s" and share is not None:
         least, most = (100 * max(0.0, 1 - end) for end in reversed(share))
-        return f"{name}: {least:.0f}% to {most:.0f}% of its extra time is no first reading of files"
+        return f"{name}: {least:.0f}% to {most:.0f}% of the extra time is not explained by the first reading of files"
     if one.what == "imports_s" and env in case.slow_files():
-        return f"{name}: so does the reading of its files, but its share is open"
+        return f"{name}: reading its files is slower too, but the share is not known"
     return f"{name}: no cause found"
 
 
@@ -133,8 +133,8 @@ def _notes(case: Case) -> list[str]:
         if compared:
             host = compared[0]
             found.append(
-                f"Host against host ran the same {host.kernels} {what} equally often in {host.equal} of "
-                f"{host.pairs} pairs of launches; what comes and goes there proves nothing."
+                f"The two hosts ran the same {host.kernels} {what} equally often in {host.equal} of {host.pairs} "
+                "pairs of launches. What differs between the two hosts proves nothing about a container."
             )
     missing = case.metrics[(case.metrics["metric"] == "kernels_per_step") & case.metrics["reason"].notna()]
     if not case.sets["kernels"] and len(missing):
@@ -165,7 +165,7 @@ def files_table(causes: pd.DataFrame, title: str) -> Table:
         sorted(table.index, key=metric_order),
         {"": metric_title, **by_environment(sorted(table.columns, key=env_order), cell)},
         caption=f"{title}: files of the imports, calls of a step (medians over launches)",
-        note="First reading comes before the imports of the same launch; repeated reading after them.",
+        note="In each launch, the first reading is before the imports, and the repeated reading after them.",
         numeric=True,
     )
 
@@ -183,9 +183,9 @@ def phases_table(costs: Sequence[PhaseCost], title: str) -> Table:
     return Table.of(
         dict.fromkeys(cost.phase for cost in costs),
         {"": metric_title, **by_environment(sorted({cost.env for cost in costs}, key=env_order), cell)},
-        caption=f"{title}: extra time of a whole run and its phases against the host",
-        note="Exploratory: means of differences within a round; of each phase the intervals of all environments "
-        "hold together (Bonferroni). The share stands where the whole run's interval excludes zero.",
+        caption=f"{title}: extra time of a whole run and its phases, compared with the host",
+        note="Exploratory: mean differences within rounds. The intervals of a phase hold for all environments "
+        "together (Bonferroni). Shares are given if the interval of the whole run excludes zero.",
     )
 
 
@@ -196,10 +196,10 @@ def accounts_table(accounts: Sequence[FileAccount], title: str) -> Table:
         "imports in whole runs": field("imports", span_s),
         "first reading of files": field("files", span_s),
         "imports after reading": field("after", span_s),
-        "files by imports": lambda one: one.reason if one.low is None else f"{one.low:.0%} to {one.high:.0%}",
+        "share of files": lambda one: one.reason if one.low is None else f"{one.low:.0%} to {one.high:.0%}",
     }
     caption = f"{title}: extra time of imports, and of reading their files"
-    note = "Exploratory, from two campaigns: the quotients of the ends of both intervals bound the share."
+    note = "Exploratory, from two campaigns: the bounds of the share are quotients of the ends of both intervals."
     return Table.of(accounts, columns, caption=caption, note=note)
 
 
@@ -215,11 +215,11 @@ def operators_table(times: Sequence[OperatorTime], title: str) -> Table:
             "ratio": lambda time: ratio_text(time.ratio),
             "interval": lambda time: interval_text(time.low, time.high),
             "host to host": lambda time: interval_text(time.control_low, time.control_high),
-            "": lambda time: "differs" if time.differs else "not told apart",
+            "": lambda time: "differs" if time.differs else "no difference shown",
         },
-        caption=f"{title}: own time of operators, profiled, against the two hosts",
-        note=f"Exploratory: {ALL_OPERATORS} and those of 1% or more. Each operator and environment has a spread "
-        "of its own, moderated by those of the environment's other operators; levels by selection over all rows "
-        "(Benjamini and Hochberg). An operator differs where there are the units that a verdict takes, its "
-        "interval excludes 1, and its ratio lies beyond what the two hosts show in any unit.",
+        caption=f"{title}: own time of operators while profiled, compared with the two hosts",
+        note=f"Exploratory: {ALL_OPERATORS} and those of 1% or more. Each operator and environment has its own "
+        "spread, moderated by those of the environment's other operators. Levels are chosen by selection over all "
+        "rows (Benjamini and Hochberg). An operator differs if there are as many units as a verdict needs, its "
+        "interval excludes 1, and its ratio is beyond what the two hosts show in any unit.",
     )

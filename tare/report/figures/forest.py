@@ -134,7 +134,7 @@ def intervals(verdicts: pd.DataFrame, workload: str) -> style.Drawing:
     steps = [group for metric, group in groups.items() if metric in STEP_METRICS]
     runs = [group for metric, group in groups.items() if metric not in STEP_METRICS]
     if not groups:
-        return style.empty(title, "no environment but the host ran: there is nothing to compare")
+        return style.empty(title, "only the host ran, so there is nothing to compare")
     note = (
         f"n = {counts(rows)}. Bars: the {confidence(rows.iloc[0]):.0f}% intervals that decide, "
         "all primary comparisons together (Holm). Shaded: the margin."
@@ -144,17 +144,17 @@ def intervals(verdicts: pd.DataFrame, workload: str) -> style.Drawing:
 
 def arms(verdicts: pd.DataFrame, workload: str) -> style.Drawing:
     """A panel for each setting: the level itself, each environment at it and in the headline, the control."""
-    nothing = "no environment that an arm changes ran: there is nothing to compare"
-    told = "at the arm's level; thin: the same environment in the headline"
-    what = "The level itself, against the headline's"
+    nothing = "no environment that an arm changes ran, so there is nothing to compare"
+    told = "at the arm's setting; thin: the same environment at the default setting"
+    what = "The setting itself, compared with the default"
     return _levels(verdicts, workload, f"{workload_title(workload)}: arms", what, told, nothing, stacks=False)
 
 
 def stacks(verdicts: pd.DataFrame, workload: str) -> style.Drawing:
     """As `arms`, of the other stacks: what the stack changes beside what an environment changes in each."""
-    nothing = "no other stack ran on the host: there is nothing to compare"
-    told = "with this stack; thin: the same environment with the study's own"
-    what = "The stack itself, against the study's"
+    nothing = "no other stack ran on the host, so there is nothing to compare"
+    told = "with this stack; thin: the same environment with the study's own stack"
+    what = "The stack itself, compared with the study's"
     return _levels(verdicts, workload, f"{workload_title(workload)}: stacks", what, told, nothing, stacks=True)
 
 
@@ -172,7 +172,7 @@ def _levels(
     for name, arm, rows in found:
         metric, level = choice.METRIC_OF[kind_of(name)], rows.apply(choice.is_level, axis=1).astype(bool)
         own = {row["launch"]: row for row in having(headline, metric=metric).to_dict("records")}
-        groups = [(what, _lines(rows[level])), ("Against the host", _lines(rows[~level], own))]
+        groups = [(what, _lines(rows[level])), ("Compared with the host", _lines(rows[~level], own))]
         groups += [("", [_control(rows)])]
         text = f"{sentence_case(arm_title(arm.name))}: {metric_title(metric).lower()}"
         panels.append(Panel(title=text, groups=[group for group in groups if group[1]]))
@@ -217,7 +217,7 @@ def forest(title: str, panels: Sequence[Panel], note: str, alt: str | None = Non
         linear = [_draw(axes, panel) for axes, panel in zip(figure.axes, panels, strict=True)]
         if not panels[0].title:
             style.title_above(figure, title)
-        far = "" if all(linear) else " An axis that reaches far: linear between −10% and +10%, logarithmic beyond."
+        far = "" if all(linear) else " Wide axes are linear between −10% and +10%, logarithmic beyond."
         style.footnote(figure, note + far)
     parts = [
         f"{panel.title}{': ' if panel.title else ''}{name}: {'; '.join(map(_told, lines))}."
@@ -225,7 +225,7 @@ def forest(title: str, panels: Sequence[Panel], note: str, alt: str | None = Non
         for name, lines in (() if alt else panel.groups)
         if name
     ]
-    alt = f"{title}. {alt or ' '.join(parts)} The table beside the figure holds every number."
+    alt = f"{title}. {alt or ' '.join(parts)} The table next to the figure has every number."
     return style.Drawing(figure=figure, title=title, alt=alt)
 
 
@@ -333,17 +333,17 @@ def choices(verdicts: pd.DataFrame, workload: str) -> style.Drawing:
     title = f"{workload_title(workload)}: environment or settings?"
     rows = choice_rows(verdicts, workload)
     if not (rows["group"] != choice.ENVIRONMENT).any():
-        return style.empty(title, "no setting was varied on the host: there is nothing to weigh")
+        return style.empty(title, "no setting was varied on the host, so there is nothing to compare")
     groups = [
         (f"{metric_title(str(metric))}, farthest first", [_choice_line(row) for row in own.to_dict("records")])
         for metric, own in rows.groupby("metric", sort=False)
     ]
-    marks = "Plus: a setting by the headline's, on the host."
+    marks = "Plus: a setting relative to the default, on the host."
     if (rows["group"] == choice.STACK).any():
-        marks += " Cross: another stack by the study's, on the host."
+        marks += " Cross: another stack relative to the study's, on the host."
     note = (
-        f"{marks} The other marks: an environment by the host. Bars: the {confidence(rows.iloc[0]):.0f}% intervals "
-        f"that decide, n = {span(rows['n_units'])} units. Grey: host against host in the same campaign. "
+        f"{marks} Other marks: an environment relative to the host. Bars: the {confidence(rows.iloc[0]):.0f}% "
+        f"intervals that decide, n = {span(rows['n_units'])} units. Grey: the A/A control of the same campaign. "
         "Shaded: the margin."
     )
     return forest(title, [Panel(groups=groups)], note)
@@ -359,18 +359,18 @@ def _choice_line(row: Row) -> Line:
 
 def why(metrics: pd.DataFrame, verdicts: pd.DataFrame, workload: str) -> style.Drawing:
     """Extra milliseconds of each phase against the hosts, with intervals; below imports, what their files cost."""
-    title = f"{workload_title(workload)}: where extra time sits"
+    title = f"{workload_title(workload)}: where the extra time is"
     judged = choice.of_rounds(verdicts, workload)
     alpha = choice.share(judged) * float(judged.iloc[0]["family_alpha"]) if len(judged) else 1.0
     found = phase_costs(choice.of_rounds(metrics, workload), alpha, VERDICT_UNITS) if len(judged) else []
     if not found:
-        return style.empty(title, "no environment but the host ran whole runs: there is no extra time to split")
+        return style.empty(title, "only the host made whole runs, so there is no extra time to split")
     costs = {(cost.phase, cost.env): cost.extra for cost in found}
     files = _file_costs(choice.of_causes(metrics, workload), alpha)
     units = units_text(max(one.n for one in costs.values()), "rounds")
     note = f"n = {units}. Bars: {100 * (1 - alpha):.0f}% intervals, all environments of a phase together."
     if files:
-        note += " Thin, below imports: first reading of their files, in launches of its own."
+        note += " Thin, below imports: first reading of their files, in separate launches."
     limit = REACH * MS * max(abs(one.mean) for one in costs.values() if one.mean is not None)
     groups, drawn = [], [*costs.values(), *files.values()]
     for phase in ("real_s", *PHASE_METRICS):
@@ -399,7 +399,7 @@ def _milliseconds(axes: Axes, ends: Sequence[float]) -> bool:
     low, high = min(0.0, *ends), max(0.0, *ends)
     pad = 0.03 * (high - low or 1)
     axes.set_xlim(low - pad, high + pad)
-    axes.set_xlabel("extra milliseconds against the host")
+    axes.set_xlabel("extra milliseconds, compared with the host")
     return True
 
 
@@ -419,4 +419,4 @@ def _why_alt(costs: Costs, files: Mapping[str, Interval]) -> str:
     for env, cost in files.items():
         found.setdefault(env, {})["files"] = cost.mean
     table = pd.DataFrame.from_dict(found, orient="index")
-    return f"Means against the host: {style.told(table.loc[sorted(found, key=env_order)], signed_s)}."
+    return f"Mean differences to the host: {style.told(table.loc[sorted(found, key=env_order)], signed_s)}."

@@ -72,8 +72,8 @@ def told_apart(metrics: pd.DataFrame, workload: str) -> str:
     """`sure_difference` as a sentence."""
     ratio = sure_difference(metrics, workload)
     if ratio is None:
-        return "Which sizes differ nobody can say: no spread is known."
-    return f"Two sizes are told apart from {ratio - 1:.0%} on (all pairs together at 95%)."
+        return "Differences between sizes can't be judged: there is no estimate of the spread."
+    return f"Two sizes differ if their medians are more than {ratio - 1:.0%} apart (95% for all pairs together)."
 
 
 def batch_size(metrics: pd.DataFrame, workload: str) -> style.Drawing:
@@ -83,7 +83,7 @@ def batch_size(metrics: pd.DataFrame, workload: str) -> style.Drawing:
     if rows.empty:
         return style.empty(title, "the batch sweep has no successful launch")
     table, apart = batch_table(metrics, workload), told_apart(metrics, workload)
-    shared = "; those of a repetition share its start and end" if rows["source"].str.contains("runs").any() else ""
+    shared = "; the runs of a repetition share its start and end" if rows["source"].str.contains("runs").any() else ""
     note = (
         f"Host. n = {span(table['launches'])} runs per size, in balanced order{shared}. Dots: runs; line: median; "
         f"band: shortest to longest. The axis does not start at 0. {apart}"
@@ -128,15 +128,15 @@ def pipeline(rates: Sequence[Rate], demand: float, title: str) -> style.Drawing:
             for place, rate in zip(x, own, strict=True):
                 if rate.low is not None and rate.high is not None:
                     axes.plot([place, place], [rate.low, rate.high], color=style.colour(look), linewidth=2)
-        axes.axhline(demand, linestyle="--", color=style.MUTED, linewidth=1, label="what training asks for")
+        axes.axhline(demand, linestyle="--", color=style.MUTED, linewidth=1, label="needed by training")
         axes.set_xticks(range(len(counts)), [str(count) for count in counts])
         axes.set(xlabel="loader processes", ylabel="images/s")
         axes.set_ylim(bottom=0)
         style.bare(axes, grid="y")
         n = span(rate.n for rate in rates)
-        note = f"Host. n = {n} passes each. Points: geometric means; bars: intervals of each by itself."
+        note = f"Host. n = {n} passes each. Points: geometric means; bars: the interval of each mean by itself."
         told = "; ".join(f"{rate.workers} ({rate.cache}): {rate.images_per_s:,.0f}" for rate in rates)
-        alt = f"{title}. Images per second by loader processes: {told}. Training asks for {demand:,.0f}."
+        alt = f"{title}. Images per second by loader processes: {told}. Training needs {demand:,.0f}."
         return style.finish(figure, title, note, alt, 1)
 
 
@@ -183,9 +183,9 @@ def job_length(table: pd.DataFrame, workload: str) -> style.Drawing:
     names = cost_environments(rows)
     costs = rows[rows["item"] == "cost"]
     if not names:
-        return style.empty(title, "no environment but the host ran: there is nothing to compare with it yet")
+        return style.empty(title, "only the host ran, so there is nothing to compare")
     if costs["value"].isna().all():
-        return style.empty(title, f"nothing can be said yet: {costs['reason'].iloc[0]}")
+        return style.empty(title, f"inconclusive: {costs['reason'].iloc[0]}")
     columns = 2 if len(names) == 4 else min(len(names), MOST_COLUMNS)
     lines = math.ceil(len(names) / columns)
     most = max(10 * LIMIT, 1.2 * costs["high"].max())
@@ -212,11 +212,11 @@ def job_length(table: pd.DataFrame, workload: str) -> style.Drawing:
 
 
 def lengths_text(low_s: float, high_s: float) -> str:
-    """The interval of a length, which may be none: "24.2 s to 80 s", "24.2 s at least, or no length"."""
+    """The interval of a length, which may be none: "24.2 s to 80 s", "24.2 s at the earliest, perhaps never"."""
     if math.isinf(low_s):
-        return "no length"
+        return "never"
     if math.isinf(high_s):
-        return f"{seconds(low_s)} at least, or no length"
+        return f"{seconds(low_s)} at the earliest, perhaps never"
     return seconds(low_s) if low_s == high_s else f"{seconds(low_s)} to {seconds(high_s)}"
 
 
@@ -226,9 +226,9 @@ def _job_panel(axes: Axes, own: pd.DataFrame, env: str) -> None:
     style.bare(axes, grid="both")
     told = None
     if own["value"].isna().all():
-        told = f"can't be told yet: {own['reason'].iloc[0]}"
+        told = f"inconclusive: {own['reason'].iloc[0]}"
     elif (own["high"] < LEAST).all():
-        told = "takes less than on the host, or as long, at every length"
+        told = "no more time than on the host, whatever the length"
     if told:
         text = style.wrap(told, REASON_LETTERS)
         axes.text(0.04, 0.06, text, transform=axes.transAxes, fontsize=8, color=style.MUTED)
@@ -242,7 +242,7 @@ def _job_note(costs: pd.DataFrame) -> str:
     told = costs[costs["value"].notna()]
     confidence = 100 * (1 - told["alpha"].max() * told["launch"].nunique())
     return (
-        "Across: time of the job's steps on the host; up: how much longer the job takes. Line: from the means; "
-        f"band: where both parts lie in their intervals ({confidence:.0f}% together), n = {span(told['n_units'])} "
-        f"units. A band that reaches the lower edge does not exclude zero. Dashed: {margin_text(LIMIT)}."
+        "x: time of the job's steps on the host. y: how much longer the job takes. Line: estimate. Band: "
+        f"{confidence:.0f}% interval of both parts together, n = {span(told['n_units'])} units. A band at the "
+        f"lower edge includes zero. Dashed: {margin_text(LIMIT)}."
     )

@@ -29,8 +29,8 @@ function told(once, low, high, perDay) {
     return "Never: a run takes " + span + " s more than it saves.";
   }
   if (most === Infinity) {
-    return "After " + count(fewest) + " runs at best (" + days(fewest, perDay) + "), perhaps never: what a run saves "
-      + "lies between " + signed(low) + " and " + signed(high) + ".";
+    return "After " + count(fewest) + " runs (" + days(fewest, perDay) + ") at the earliest, perhaps never: a run saves "
+      + signed(low) + " to " + signed(high) + ".";
   }
   if (fewest === most) return "After " + count(most) + " runs (" + days(most, perDay) + ").";
   return "After " + count(fewest) + " to " + count(most) + " runs (" + days(fewest, perDay) + " to "
@@ -64,7 +64,7 @@ function show() {
   const chosen = defaults.choices[fields.image.selectedIndex];
   const own = values.low === chosen.low_s && values.high === chosen.high_s;
   answer.textContent = told(once, values.low, values.high, values.runs) + " Paid once: " + once.toFixed(1) + " s, "
-    + pull.toFixed(1) + " s of them to pull. Modelled from " + (own ? "this study's interval of a run." : "your numbers.");
+    + pull.toFixed(1) + " s of this for the pull. Modelled from " + (own ? "this study's interval." : "your numbers.");
 }
 
 function choose() {

@@ -10,7 +10,7 @@ function show() {
   const words = field.value.toLowerCase().split(/\s+/).filter(Boolean);
   list.replaceChildren();
   if (!words.length) {
-    said.textContent = "Type one word or more: all of them have to stand in a sentence, a table's row or its heading.";
+    said.textContent = "Type one word or more. A sentence or a table row (with its heading) is found if it has all of them.";
     return;
   }
   let count = 0;
