@@ -90,7 +90,7 @@ class Case:
             "no such stage, or there is nothing to compare. Added: blocks that are not hard links to files of the "
             "host's own tree. Pays off: from the interval of what a warm start saves."
         )
-        archive = f" The image from which forms are made takes {size_bytes(kept)} more in the cache." if kept else ""
+        archive = f" The image that forms are made from adds {size_bytes(kept)} in the cache." if kept else ""
         columns = {"": lambda one: one[0], **by_environment(self.environments, lambda one, env: one[1](env))}
         note = " ".join([note + archive, *self._notes()])
         return Table.of(shown, columns, caption=f"What the images of {self.stack} cost", note=note, numeric=True)
@@ -333,7 +333,8 @@ def told(runs: Runs, low_s: float, high_s: float, runs_a_day: float) -> str:
     """The answer in words; break_even.js says the same."""
     if runs.fewest == NEVER:
         least, most = f"{0.0 - high_s:.3f}", f"{0.0 - low_s:.3f}"
-        return f"Never: a run takes {least if low_s == high_s else f'{least} to {most}'} s more than it saves."
+        longer = least if low_s == high_s else f"{least} to {most}"
+        return f"Never: a run takes {longer} s longer than without the image."
     if runs.most == NEVER:
         return (
             f"After {runs.fewest:,.0f} runs ({_days(runs.fewest, runs_a_day)}) at the earliest, perhaps never: "
@@ -369,7 +370,7 @@ def _break_even_table(evidence: Evidence, found: list[Choice]) -> Table:
             "pull": lambda one: Cell(text=f"{one.pull_s:,.1f} s", below=f"{one.megabytes:,.1f} MB, modelled"),
             "building pays off, modelled": lambda one: told(one.runs, one.low_s, one.high_s, RUNS_A_DAY),
         },
-        caption=f"When building pays off, at {RUNS_A_DAY:g} runs a day and {MEGABITS_PER_S:g} Mbit/s (both assumed)",
+        caption=f"When building pays off, at {RUNS_A_DAY:g} runs a day, {MEGABITS_PER_S:g} Mbit/s (both assumed)",
         note=f"A run saves: the {level:g}% interval of the verdict on whole runs, times the median of the host's; "
         "below zero, a run takes longer than on the host. Build: all stages from locked packages to an image that "
         "can be started. Pull: the bytes that go to another machine, at the rate of the link alone; Docker images "

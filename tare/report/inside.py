@@ -38,8 +38,8 @@ NO_CEILINGS = (
 )
 CACHE_TITLES = {"cold": "an empty page cache", "warm": "a full page cache"}
 ALONE = (
-    "The input is measured alone. Loader processes beside training on the same cores are slower, and so is "
-    "training: a number of processes that is enough here is the fewest that can be."
+    "The input is measured alone. If training runs on the same cores, both are slower. So a number of loader "
+    "processes that is enough here is a lower bound."
 )
 
 
@@ -67,7 +67,7 @@ def metrics_table(metrics: pd.DataFrame, workload: str, environments: Sequence[s
         caption=caption,
         columns=["metric", *(env_title(env, short=True) for env in ran), "kind", "source"],
         rows=rows,
-        note="Per training step where the name says so. A profiled launch is never a timed one.",
+        note="Per training step where the name says so. A timed launch is never profiled.",
     )
 
 
@@ -129,11 +129,11 @@ def counters_table(profiles: Mapping[str, Mapping[str, ProfileRecord]]) -> Table
         "steps": lambda row: str(row[1].steps),
         "replay by": lambda row: row[1].replay,
         "passes at most": lambda row: (
-            ", ".join(f"{part.name} {part.most_passes or 'not told'}" for part in row[1].parts) or None
+            ", ".join(f"{part.name} {part.most_passes or 'not reported'}" for part in row[1].parts) or None
         ),
         "control of caches, clocks": lambda row: f"{row[1].cache_control}, {row[1].clock_control}",
     }
-    note = "In one pass no kernel is replayed. Control none: caches or clocks were left as they were."
+    note = "With one pass, no kernel is replayed. Control none: caches or clocks were not changed."
     return Table.of(found, columns, caption="How the device's counters were read", note=note)
 
 
@@ -158,8 +158,8 @@ def ceiling_sentences(record: CeilingsRecord) -> list[str]:
     memory, why = ceilings.claimed_memory(record)
     source = ceilings.claim_source(record)
     lines = [
-        f"The {SHORT[roofs.PRECISION]} roof is the product by {peak['kernel']} at n = {peak['size']}, the faster "
-        "of what the framework has. Bytes count as in STREAM: two arrays for copy, three for triad.",
+        f"The {SHORT[roofs.PRECISION]} roof is the matrix product by {peak['kernel']} at n = {peak['size']}, the "
+        "fastest that the framework has. Bytes are counted as in STREAM: two arrays for copy, three for triad.",
         f"Peak by datasheet or model: {source}."
         if claim is None
         else f"That is {100 * peak['flop_per_s'] / claim:.0f}% of {_flops(claim)}, {source}.",
@@ -172,9 +172,9 @@ def ceiling_sentences(record: CeilingsRecord) -> list[str]:
     wanted = [*(name.removesuffix("d") for name in sorted(caches) if not name.endswith("i")), ceilings.MEMORY]
     absent = [name for name in wanted if name not in found]
     if not caches:
-        lines.append("The record has no sizes of caches, so working sets have no level; the largest is memory's.")
+        lines.append("The cache sizes are not known, so working sets have no level. The largest counts as memory.")
     elif absent:
-        lines.append(f"No working set of this study lies in {', '.join(absent)} alone.")
+        lines.append(f"No working set of this study fits in {', '.join(absent)} alone.")
     return lines
 
 
@@ -198,7 +198,7 @@ def points_table(evidence: Evidence, record: CeilingsRecord) -> Table:
         "share of the roof": lambda row: _share(table.loc[row.Index]),
     }
     caption = "Whole workloads under the roofs of this machine"
-    note = "Modelled: FLOPs and bytes of operators. Measured: counted by the device. Times are measured."
+    note = "FLOPs and bytes: modelled from operators, or measured (counted by the device). Times are measured."
     return Table.of(roofs.points(evidence.metrics).itertuples(), columns, caption=caption, note=note)
 
 
@@ -242,11 +242,11 @@ def families_table(evidence: Evidence, record: CeilingsRecord, workload: str) ->
     rows = [[cell(row) for cell in columns.values()] for row in points_of.itertuples()]
     for row in rest.itertuples():
         rows.append([row.family, seconds(row.self_s_per_step), None, None, None, "not drawn", None])
-    note = "Times of profiled steps, which the profiler slows. More than 100%: a cache feeds it, not memory."
+    note = "Times of profiled steps; the profiler slows them. More than 100%: data came from a cache, not memory."
     if points_of.empty:
         note = "Unavailable: no times and counts by operator on the host."
     if points_of.empty and record.device != "cpu":
-        note = "Unavailable: kernels run on the device, so that an operator's time on the processor is not theirs."
+        note = "Unavailable: kernels run on the device, so an operator's time on the processor is not its kernels' time."
     return Table(
         caption=f"{workload_title(workload)}: families of operators, host, per training step",
         columns=list(columns),
@@ -269,8 +269,8 @@ def bandwidth_table(record: CeilingsRecord) -> Table:
             "traffic, modelled": field("traffic_bytes_per_s", _bytes),
         },
         caption="Bandwidth by working set",
-        note="Spread: the best by the worst repetition, less one. In L1 the framework's loop weighs as much as the "
-        "work: a lower bound of the hardware's rate.",
+        note="Spread: best divided by worst repetition, minus one. In L1 the framework's loop takes as long as the "
+        "work, so the rate is a lower bound for the hardware.",
         numeric=True,
     )
 
@@ -311,7 +311,7 @@ def inputs(evidence: Evidence) -> list[Mapping[str, Any]]:
 def input_sentences(title: str, record: PipelineRecord, found: Sequence[Rate]) -> list[str]:
     """What training asks for, from how many processes on the input gives it, and why there are no cold passes."""
     wanted = demand(record)
-    lines = [f"{title}: training on batches of {record.batch} in memory takes {wanted:,.0f} images/s."]
+    lines = [f"{title}: training on batches of {record.batch} in memory needs {wanted:,.0f} images/s."]
     for cache in CACHES:
         own = [rate for rate in found if rate.cache == cache]
         if not own:
@@ -319,14 +319,14 @@ def input_sentences(title: str, record: PipelineRecord, found: Sequence[Rate]) -
         workers, most = enough(own, cache, wanted), max(own, key=lambda rate: rate.images_per_s)
         if workers is None:
             lines.append(
-                f"From {CACHE_TITLES[cache]} no number of loader processes that was tried gives as much for sure; "
-                f"{most.workers} give most, {most.images_per_s:,.0f} images/s."
+                f"From {CACHE_TITLES[cache]}, no tested number of loader processes reaches this rate for certain. "
+                f"The best is {most.workers}, with {most.images_per_s:,.0f} images/s."
             )
         else:
-            by_itself = "even where the training process loads by itself"
-            several = f"from {'one loader process' if workers == 1 else f'{workers} loader processes'} on"
+            by_itself = "even if the training process loads the data itself"
+            several = f"with {'one loader process' if workers == 1 else f'{workers} loader processes'} or more"
             told = several if workers else by_itself
-            lines.append(f"From {CACHE_TITLES[cache]} the input is no bottleneck {told}.")
+            lines.append(f"From {CACHE_TITLES[cache]}, the input is no bottleneck {told}.")
     if record.no_cold:
         lines.append(f"From an empty page cache: {UNAVAILABLE}: {record.no_cold}.")
     return lines
@@ -344,8 +344,8 @@ def rate_table(title: str, record: PipelineRecord, found: Sequence[Rate]) -> Tab
             "n": field("n"),
         },
         caption=f"{title}: input alone, by loader processes",
-        note=f"Measured. Passes over {record.settings.get('images')} images in batches of {record.batch}, the "
-        "start of loader processes in them; geometric means over repetitions, each interval by itself.",
+        note=f"Measured. Passes over {record.settings.get('images')} images in batches of {record.batch}, "
+        "including the start of loader processes. Geometric means over repetitions, each interval by itself.",
         numeric=True,
         wide=False,
     )

@@ -83,7 +83,7 @@ def steps_table(evidence: Evidence | Reference, workload: str) -> Table:
         having(metrics, workload=workload),
         STEP_COLUMNS,
         caption=f"{workload_title(workload)}: a training step",
-        note="Means over rounds. They hold how fast the machine was in each round, which the ratios do not.",
+        note="Means over rounds. They depend on how fast the machine was in each round; the ratios don't.",
     )
 
 
@@ -133,14 +133,14 @@ def verdicts_table(evidence: Evidence | Reference, workload: str) -> Table:
         **compared("n", "ratio", "interval"),
         "all time": lambda row: Cell(
             text=interval_text(row["total_ci_low"], row["total_ci_high"]),
-            below="stalls count" if stalled(row) else "",
+            below="effect of stalls" if stalled(row) else "",
         ),
         **compared("control", "margin"),
         "units by": lambda row: DESIGNS[row["design"]],
         **compared("verdict"),
     }
     caption = f"{workload_title(workload)}: every comparison with the host"
-    note = "All time: stalls included. “Stalls count”: what they add to the ratio is sure."
+    note = "All time: stalls included. “Effect of stalls”: the interval of what stalls add excludes zero."
     return Table.of(_in_order(evidence.verdicts, workload), columns, caption=caption, note=note)
 
 
@@ -166,9 +166,9 @@ def counts_table(evidence: Evidence, workload: str) -> Table:
             "control": field("control_difference", _count),
             "control's interval": lambda row: ends(row["control_ci_low"], row["control_ci_high"], _digits),
         },
-        caption=f"{workload_title(workload)}: page faults and preemptions of a step, against the host",
-        note="Exploratory: differences to the mean of the two hosts (the control: of the second host to the "
-        "first), centre and interval from signed ranks over rounds, at a Bonferroni level over environments and "
+        caption=f"{workload_title(workload)}: page faults and preemptions of a step, compared with the host",
+        note="Exploratory: differences to the mean of the two hosts (A/A control: second host minus first host). "
+        "Centre and interval are from signed ranks over rounds, at a Bonferroni level over environments and "
         "counts. A difference has no margin and no verdict. Preemptions are involuntary switches: another process "
         "got the core.",
     )

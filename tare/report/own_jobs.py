@@ -34,9 +34,8 @@ def _campaigns(evidence: Evidence) -> list[Campaign]:
 
 def no_steps(evidence: Evidence) -> list[str]:
     """Why jobs of the user's own have no training steps, one line each."""
-    return [
-        f"{workload_title(one.workload)}: its steps were not measured: {why}." for one, why in _without_steps(evidence)
-    ]
+    found = _without_steps(evidence)
+    return [f"{workload_title(one.workload)}: its steps were not measured: {why}." for one, why in found]
 
 
 def _without_steps(evidence: Evidence) -> Iterator[tuple[Campaign, str]]:

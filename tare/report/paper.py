@@ -56,20 +56,21 @@ def summary(evidence: Evidence, paper: str) -> list[str]:
     values = having(findings, check="figure_value")["agrees"].value_counts()
     yes, no, lost = (values.get(word, 0) for word in ("yes", "no", "not recomputable"))
     so_far = claims.loc[claims["here"] == OPEN, "reason"].map(is_as_claimed).sum()
-    claimed = f" Of the open ones {so_far} are as claimed wherever they were measured." if so_far else ""
+    agree = "agrees" if so_far == 1 else "agree"
+    claimed = f" Of the open ones, {so_far} {agree} with the paper in every measured comparison." if so_far else ""
     lines = [
-        f"The paper makes {claims['claim'].nunique()} claims about its environments, {len(claims)} where each "
-        f"workload counts by itself. Of these {len(claims)}, this machine says {_counts(claims['here'], HERE)}."
-        f"{claimed}",
-        f"The paper's own figures and logs say {_counts(claims['published_says'], SAYS)}.",
-        f"Of {values.sum()} values in its figures, {yes} are what their own logs have, {no} are not, and {lost} "
-        f"{'has' if lost == 1 else 'have'} no log."
+        f"The paper makes {claims['claim'].nunique()} claims about its environments, {len(claims)} if each "
+        f"workload is counted separately. Results of this machine for these {len(claims)}: "
+        f"{_counts(claims['here'], HERE)}.{claimed}",
+        f"Results of the paper's own figures and logs: {_counts(claims['published_says'], SAYS)}.",
+        f"Of {values.sum()} values in its figures, {yes} {'agrees' if yes == 1 else 'agree'} with their own logs, "
+        f"{no} {'does' if no == 1 else 'do'} not, and {lost} {'has' if lost == 1 else 'have'} no log."
         if values.sum()
-        else "Its figures print no values that could be held against logs.",
+        else "Its figures print no values that could be compared with logs.",
     ]
     lines += of_recordings(findings)
     settled = claims["here"].isin(SETTLED_HERE).any()
-    return lines if settled else [*lines, "Nothing of what it claims is settled here."]
+    return lines if settled else [*lines, "None of its claims is settled here."]
 
 
 def of_recordings(findings: pd.DataFrame) -> list[str]:
@@ -78,12 +79,12 @@ def of_recordings(findings: pd.DataFrame) -> list[str]:
     maxima = having(findings, check="own_maximum")["agrees"].value_counts()
     if maxima.sum():
         lines.append(
-            f"Of {maxima.sum()} maxima in its tables, {maxima.get('yes', 0)} are the largest of their recordings' "
-            f"own rows, and {maxima.get('no', 0)} are not."
+            f"Of {maxima.sum()} maxima in its tables, {maxima.get('yes', 0)} are the maximum of the rows of their "
+            f"recording, and {maxima.get('no', 0)} are not."
         )
     computed = having(findings, check="not_measured", agrees="no")["metric"]
     if len(computed):
-        lines.append(f"Computed by a formula and not measured, in its tables: {listed([*map(_plain, computed)])}.")
+        lines.append(f"Computed by a formula in its tables, not measured: {listed([*map(_plain, computed)])}.")
     return lines
 
 
@@ -151,11 +152,11 @@ def _judged(row: dict[str, Any]) -> SimpleNamespace:
 def more_time_lines(evidence: Evidence, paper: str) -> list[str]:
     """What stays open of its claims and why, the rarer reasons together; what would tell it."""
     claims, lines = own(evidence.claims, paper), []
-    for word, what in ((OPEN, "Open here"), (OTHER, "What no time on this machine tells")):
+    for word, what in ((OPEN, "Open here"), (OTHER, "Can't be settled on this machine, whatever the time")):
         counts = list(having(claims, here=word)["reason"].map(rest_of).value_counts().items())
         lines += [f"{what}: {_claims(count)}: {readable(str(one))}." for one, count in counts[:MOST_REASONS]]
         if rest := sum(count for _, count in counts[MOST_REASONS:]):
-            lines.append(f"{what}: {_claims(rest)} for reasons that stand above, at each claim.")
+            lines.append(f"{what}: {_claims(rest)} for reasons given above, at each claim.")
     if len(claims) and not lines:
         lines.append("Every claim is settled here.")
     told = answer.sentence(evidence)
@@ -197,8 +198,8 @@ def _figure(evidence: Evidence, given: Given, published: Published, plot: Plot) 
     elif plot.kind == ROOFLINE:
         agrees = having(about, check="figure_value")["agrees"]
         caption = [
-            f"Published: {len(agrees)} coordinates read off the figure; {(agrees == 'yes').sum()} of them are what "
-            "the paper's formula gives for its own logs.",
+            f"Published: {len(agrees)} coordinates read off the figure; {(agrees == 'yes').sum()} of them agree "
+            "with the paper's formula, applied to its own logs.",
             *map(readable, having(about, metric="roof_flop_per_s")["note"]),
         ]
     else:
@@ -257,7 +258,7 @@ def _specification_table(published: Published, name: str, rows: pd.DataFrame, fi
     notes = [*map(readable, having(about, check=ABOUT_A_TABLE)["note"])]
     of_audit = [UNEQUAL, *_copied(published, findings), *notes] if checks else []
     return Table(
-        caption=f"Table {name}: {published.table_files[name].title}, beside this machine",
+        caption=f"Table {name}: {published.table_files[name].title}, compared with this machine",
         columns=["", "published", *(DONE_AGAIN[check] for check in checks), "here"],
         rows=made,
         note=" ".join([*of_audit, *(f"{sentence_case(one)}." for one in dict.fromkeys(below))]),
@@ -286,7 +287,7 @@ def _copied(published: Published, findings: pd.DataFrame) -> list[str]:
         f"({workload_title(row.workload)}, {theirs(published.names, row.env)})"
         for row in rows.itertuples()
     ]
-    said = f"Rows of the recordings that are byte-identical copies of another one's: {listed(told)}."
+    said = f"Rows that are byte-identical copies of rows of another recording: {listed(told)}."
     return [said] if told else []
 
 

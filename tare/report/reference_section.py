@@ -36,8 +36,8 @@ from tare.stats.intervals import log_ratios_of, t_interval
 
 TIME, RATE, MEMORY_RATE, LINK, FREE = "time", "rate", "memory rate", "link", "free"
 NO_RANGE = {
-    LINK: "the link between host and device is no part of the datasheets here",
-    FREE: "it follows from the kernels that a framework chooses, not from the device",
+    LINK: "the datasheets here don't describe the link between host and device",
+    FREE: "it depends on the kernels that a framework chooses, not on the device",
 }
 NO_SHEET = "config/devices.yaml has no datasheet of one of the two devices"
 NOT_COUNTED = "the reference's profile did not count it"
@@ -63,7 +63,7 @@ NUMBERS = (
      [("sum_of_maxima", "flops")], ["flops_measured"]),
 )  # fmt: skip
 NONE = (
-    "No reference campaign is recorded in this copy: on a machine with an NVIDIA GPU “make reference” writes one "
+    "This copy has no recorded reference campaign. On a machine with an NVIDIA GPU, “make reference” records one "
     "in under ten minutes."
 )
 NO_CEILINGS = "Unavailable: the reference has no record of measured ceilings."
@@ -166,15 +166,15 @@ def beside_table(reference: Reference, published: Published, workload: str) -> T
     """Published beside the reference's, with the ratio, the expected range and where the ratio lies."""
     model = published.measured_with.device.name.split()[-1] if published.measured_with else "device"
     note = (
-        "Published: done again from the paper's logs by kernel, on its host. Another release of the framework runs "
-        "other kernels: a ratio outside the range need not come from the device."
+        "Published: recomputed from the paper's logs by kernel, on its host. Another release of the framework runs "
+        "other kernels, so a ratio outside the range need not come from the device."
     )
     if (sheets := _sheets(reference, published, workload)) is not None:
         old, new = sheets
         memory, peak = (significant(gain, 2) for gain in gains(old, new))
         note += (
-            f" By the datasheets {new.name} has {memory} times the bandwidth of {old.name} and {peak} times its "
-            "fp32 peak; a kernel that its launch bounds gains neither."
+            f" According to the datasheets, {new.name} has {memory} times the bandwidth of {old.name} and {peak} "
+            "times its fp32 peak. A kernel that is bound by its launch gains neither."
         )
 
     def expected(one: Beside) -> str | None:
@@ -188,9 +188,9 @@ def beside_table(reference: Reference, published: Published, workload: str) -> T
         "reference": lambda one: None if one.here is None else with_unit(one.here, one.unit),
         "ratio": lambda one: None if one.ratio is None else f"{significant(one.ratio)}×",
         "expected, modelled": expected,
-        "where the ratio lies": field("verdict"),
+        "position of the ratio": field("verdict"),
     }
-    caption = f"{workload_title(workload)}: the paper's {model} beside {reference.device}"
+    caption = f"{workload_title(workload)}: the paper's {model} compared with {reference.device}"
     return Table.of(beside(reference, published, workload), columns, caption=caption, note=note)
 
 
@@ -243,7 +243,7 @@ def lead(reference: Reference) -> str:
     rows = joint(reference.verdicts)
     text = f"{reference.device}, recorded {str(reference.record['at'])[:10]}."
     if rows.empty:
-        return f"{text} No environment but the host ran there: there is nothing to compare with it."
+        return f"{text} Only the host ran there, so there is nothing to compare."
     counted = rows[rows["metric"].isin(("real_s", "step_s"))].to_dict("records")
     return f"{text} {tally(counted, 'Whole runs and training steps')}"
 
@@ -275,7 +275,7 @@ def environment_sentences(reference: Reference) -> list[str]:
     ran = [env_title(env) for env in reference.environments]
     absent = {env: row["reason"] for env, row in found.items() if not row["available"]}
     lines = [f"Ran there: {listed(ran)}." if ran else "No environment ran there."]
-    return lines + [f"{env_title(env)} did not: {reason}." for env, reason in absent.items()]
+    return lines + [f"{env_title(env)} did not run: {reason}." for env, reason in absent.items()]
 
 
 def steps_table(reference: Reference) -> Table:
@@ -303,7 +303,7 @@ def steps_table(reference: Reference) -> Table:
         columns=["", "batch", "step", "samples per second", "n", "A/A control"],
         rows=made,
         note="A step: mean over launches of the host. A/A control: ratio of the second host's step to the first's, "
-        f"{100 * CONFIDENCE:.0f}% confidence interval of n pairs of launches, one after the other: how small a "
+        f"{100 * CONFIDENCE:.0f}% confidence interval over n pairs of consecutive launches. It shows how small a "
         "difference this machine could have shown.",
         numeric=True,
         wide=False,
@@ -322,9 +322,9 @@ def claims_table(reference: Reference, papers: Collection[str]) -> Table:
             "measured": field("evidence"),
             "why": field("reason"),
         },
-        caption=f"What papers claim of a device, by {reference.device}",
-        note="Another device of the same class, with another stack: it can neither confirm nor refute a claim on "
-        "the paper's own machine.",
+        caption=f"Claims of papers about a device, checked on {reference.device}",
+        note="This is another device of the same class, with another stack. It can neither confirm nor refute a "
+        "claim about the paper's own machine.",
     )
 
 
@@ -333,7 +333,7 @@ def part_sentences(reference: Reference) -> list[str]:
     record = reference.record
     done = sum(part["status"] == "ok" for part in record["parts"])
     took = sum(run["wall_s"] for run in record["runs"])
-    lines = [f"{done} of {len(record['parts'])} parts ran whole, in {seconds(took)}."]
+    lines = [f"{done} of {len(record['parts'])} parts ran completely, in {seconds(took)}."]
     short = [part for part in record["parts"] if part["status"] != "ok"]
     late = [part["name"] for part in short if part["record"] is None and part["reason"].startswith(NO_TIME)]
     lines += [f"{sentence_case(NO_TIME)} for {listed(late)}."] if late else []

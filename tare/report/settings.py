@@ -52,7 +52,7 @@ def compiler_table(metrics: pd.DataFrame, workload: str, curves: Curves = NO_CUR
             "later steps, ms": lambda one: _both(one, lambda each: f"{each.later_s * 1e3:.1f}"),
             "peak memory, MiB": lambda one: _both(one, lambda each: _mib(each.peak_bytes)),
             "programs called, MiB": lambda one: field("child_bytes", _mib)(one.compiled) or "none",
-            "pays from step": lambda one: "always compiles" if one.plain is None else str(one.pays_from or "never"),
+            "pays off from step": lambda one: "always compiles" if one.plain is None else str(one.pays_from or "never"),
             "graphs": _told("graphs"),
             "breaks": _told("breaks"),
             "operators inside": _told("operators"),
@@ -61,17 +61,17 @@ def compiler_table(metrics: pd.DataFrame, workload: str, curves: Curves = NO_CUR
             "computes the same": lambda one: SAME[same.get(one.campaign, "")],
         },
         caption=f"{workload_title(workload)}: graph compilers in whole runs on the host, with and without",
-        note="Medians over launches; in pairs, with the compiler and without it. Compile time: what the first step "
-        "takes longer; of a framework that always compiles, what it says itself, of all its programs. It pays from "
-        "the step on at which faster later steps have made good for that. Programs called: the most that one took, "
-        "such as the compiler of C++ that inductor writes for, or the launch itself when it called one, whichever "
-        "is more. Operators outside of clusters: unsupported ones, what is fed, and what is too small to compile. "
-        "Of what does not compute the same the times are another job's.",
+        note="Medians over launches. In pairs: with / without the compiler. Compile time: how much longer the "
+        "first step takes; for a framework that always compiles, the time that it reports for all its programs. It "
+        "pays off from the step at which faster later steps have made up for the compile time. Programs called: "
+        "the peak memory of a called program, such as inductor's C++ compiler, or of the launch itself when it "
+        "called one, whichever is more. Operators outside: unsupported ones, inputs, and those too small to "
+        "compile. If a setting does not compute the same, its times are those of a different job.",
     )
 
 
 def _told(name: str, form: Callable[[Any], str] = str) -> Reader:
-    return lambda one: field(name, form)(one) or "not told"
+    return lambda one: field(name, form)(one) or "not reported"
 
 
 def _mib(size_bytes: float) -> str:
@@ -129,14 +129,14 @@ def ranked_table(rows: Sequence[Decision], metrics: pd.DataFrame, curves: Curves
             "what": lambda one: Cell(text=title_of(one), below=_group(one)),
             "metric": field("metric", metric_title),
             **COMPARED,
-            "beside the environments": lambda one: None if one.weight is None else WEIGHTS[one.weight],
+            "compared with the environments": lambda one: None if one.weight is None else WEIGHTS[one.weight],
             "last loss": lambda one: None if one.weight is None else loss(one.workload, one.cell.campaign),
         },
-        caption=f"{title}: environments and settings, farthest from zero first",
-        note="Environments: by the host, in the headline's campaign. Settings and stacks: the level by the "
-        "headline's, on the host, each in a campaign of its own with its own control. One matters more than the "
-        "other where the least that its interval holds is more than the most that the other's does"
-        + (f" (intervals of {min(levels):.3g}% at least, each by itself; levels explore)." if levels else "."),
+        caption=f"{title}: environments and settings, largest effect first",
+        note="Environments: ratio to the host, from the headline campaign. Settings and stacks: ratio to the "
+        "default, on the host, each from a separate campaign with its own A/A control. One matters more than "
+        "another if the smallest effect in its interval is larger than the largest effect in the other interval"
+        + (f" (intervals of at least {min(levels):.3g}%, each by itself; exploratory)." if levels else "."),
     )
 
 
@@ -166,10 +166,10 @@ def loss_text(
         return None
     distance = float(((level - headline).abs() / headline.abs()).max())
     if distance == 0:
-        return "the very same"
+        return "identical"
     if distance <= LARGEST_RELATIVE_LOSS:
-        return f"the same but for rounding, at most {distance:.1e} apart"
-    return f"another, up to {percent(distance, up=True)} apart: other rounding, or another computation"
+        return f"the same within rounding, at most {distance:.1e} apart"
+    return f"different, up to {percent(distance, up=True)} apart: different rounding, or a different computation"
 
 
 def unavailable_settings(metrics: pd.DataFrame, workload: str) -> list[str]:
@@ -200,8 +200,8 @@ def arm_table(evidence: Evidence, campaign: Campaign) -> Table | None:
         title = env_title(one.env)
         if one.factor != ENVIRONMENT:
             level = f"{arm.on_host} instead of {campaign.plan.stack}, on the host"
-            return level if arm.other_stack else f"{title}: the level itself"
-        return f"{arm.level} in {title} beside {arm.on_host} on the host" if arm.on_host != arm.level else title
+            return level if arm.other_stack else f"{title}: the setting itself"
+        return f"{arm.level} in {title}, {arm.on_host} on the host" if arm.on_host != arm.level else title
 
     def in_headline(one: Decision) -> str | None:
         beside = headline.get(one.env) if one.factor == ENVIRONMENT else None
@@ -213,7 +213,7 @@ def arm_table(evidence: Evidence, campaign: Campaign) -> Table | None:
         design += f". Kind of image: {own}, {image_kind(own)}; {base}, {image_kind(base)}"
     return Table.of(
         sorted(rows, key=lambda one: (one.factor == ENVIRONMENT, env_order(one.env))),
-        {"comparison": what, **COMPARED, **({} if arm.other_stack else {"in the headline": in_headline})},
+        {"comparison": what, **COMPARED, **({} if arm.other_stack else {"at the default": in_headline})},
         caption=f"{workload_title(campaign.workload)}, {arm_title(arm.name)}: {metric_title(metric).lower()}",
         note=f"{design}.",
     )
@@ -235,7 +235,7 @@ def _stack_answer(evidence: Evidence, workload: str) -> SimpleNamespace:
             tables.append(table)
             phases += [_phase_table(evidence, one)] if one.kind == "rounds" else []
         elif one.arm is not None:
-            reasons = filter(None, [one.ended, *one.plan.unavailable.values(), "no unit was complete"])
+            reasons = filter(None, [one.ended, *one.plan.unavailable.values(), "no round was complete"])
             missing.append(f"{KINDS[METRIC_OF[one.kind]]} with {one.arm.level}: unavailable: {next(reasons)}.")
     return SimpleNamespace(
         name=workload, title=workload_title(workload), missing=missing, tables=[*tables, *phases],
@@ -250,7 +250,7 @@ def _phase_table(evidence: Evidence, campaign: Campaign) -> Table:
     return Table.of(
         sorted(rows, key=lambda row: metric_order(row["metric"])),
         {"metric": field("metric", metric_title), **compared("n", "ratio", "interval", "verdict")},
-        caption=f"{workload_title(campaign.workload)}: {other} against {own} on the host, by metric",
+        caption=f"{workload_title(campaign.workload)}: {other} compared with {own} on the host, by metric",
     )
 
 
@@ -275,10 +275,10 @@ def package_table(evidence: Evidence) -> Table:
     own = ", ".join(f"{stack.name} {len(versions.get(stack.name, {}))}" for stack in stacks)
     told = "".join(f" {line}" for line in image_sentences(evidence))
     return Table(
-        caption="The stacks: packages that all of them hold",
+        caption="The stacks: packages that all of them have",
         columns=["package", *names],
         rows=rows,
-        note=f"Packages in all: {own}. Every one of a lock is installed by hash (containers/stacks/).{told}",
+        note=f"Number of packages: {own}. Packages of a lock are installed by hash (containers/stacks/).{told}",
         wide=False,
     )
 
@@ -286,13 +286,13 @@ def package_table(evidence: Evidence) -> Table:
 def image_sentences(evidence: Evidence) -> list[str]:
     """Which library of a stack was compiled here, and which image an official stack is, or why there is none."""
     told = [
-        f"Of {name}, {one.name} {one.version} was compiled from source for {one.target} by {one.compiler} in "
+        f"In {name}, {one.name} {one.version} was compiled from source for {one.target} by {one.compiler} in "
         f"{tree.seconds['tree_library']:.0f} s."
         for name, tree in evidence.trees.items()
         if (one := tree.library) is not None
     ]
     for name, image in evidence.official.items():
-        held = image.base and f"{name} is {image.base.name}, {image.base.digest}, pulled and left as it is."
+        held = image.base and f"{name} is {image.base.name}, {image.base.digest}, used unchanged."
         told.append(held or f"{name}: {image.reason}.")
     return told
 
@@ -308,7 +308,7 @@ def _step_table(profiles: pd.DataFrame, workload: str) -> Table:
             "operators not named, because": field("reason"),
         },
         caption=f"{workload_title(workload)}: own time of a step's operators by family, a profiled launch each",
-        note="Families go by the operators' names: an optimizer made of many operators counts as element-wise, and "
-        "what a graph compiler fused goes by some of what is in it, or by nothing: then it is other. "
-        "XLA may run operators side by side, which then add up to more than a step.",
+        note="Families follow the operators' names. An optimizer made of many operators counts as element-wise. A "
+        "fused operator counts by a part of its name, or as other if the name says nothing. XLA may run operators "
+        "in parallel, so they may add up to more than a step.",
     )

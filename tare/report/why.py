@@ -49,7 +49,7 @@ def _argument(evidence: Evidence, case: Case, title: str) -> SimpleNamespace:
     facts, own = first_facts(evidence), [one for one in evidence.decided if one.workload == case.workload]
     questions: dict[str, Callable[[str], str | None]] = {
         "Are the bytes the same?": lambda env: bytes_text(case, env),
-        "On which file system are the stack's files?": lambda env: facts[env].tree_mount.type if env in facts else None,
+        "Where are the stack's files?": lambda env: facts[env].tree_mount.type if env in facts else None,
         "Do they run the same operators and kernels?": lambda env: sets_text(env),
         "What is not explained?": lambda env: unexplained_text(case, env),
         "Attributed to": lambda env: put_down(own, env),
@@ -113,7 +113,8 @@ def _suspicion(case: Case, one: suspects.Suspicion, env: str) -> str:
         return f"{name}: {some(one.files)}, which it uses, differs too: a possible cause, not a proof"
     if one.what == "imports_s" and share is not None:
         least, most = (100 * max(0.0, 1 - end) for end in reversed(share))
-        return f"{name}: {least:.0f}% to {most:.0f}% of the extra time is not explained by the first reading of files"
+        left = f"{least:.0f}% to {most:.0f}%"
+        return f"{name}: {left} of the extra time is not explained by the first reading of files"
     if one.what == "imports_s" and env in case.slow_files():
         return f"{name}: reading its files is slower too, but the share is not known"
     return f"{name}: no cause found"

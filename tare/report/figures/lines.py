@@ -83,7 +83,8 @@ def batch_size(metrics: pd.DataFrame, workload: str) -> style.Drawing:
     if rows.empty:
         return style.empty(title, "the batch sweep has no successful launch")
     table, apart = batch_table(metrics, workload), told_apart(metrics, workload)
-    shared = "; the runs of a repetition share its start and end" if rows["source"].str.contains("runs").any() else ""
+    is_shared = rows["source"].str.contains("runs").any()
+    shared = "; the runs of a repetition share its start and end" if is_shared else ""
     note = (
         f"Host. n = {span(table['launches'])} runs per size, in balanced order{shared}. Dots: runs; line: median; "
         f"band: shortest to longest. The axis does not start at 0. {apart}"

@@ -26,7 +26,7 @@ function told(once, low, high, perDay) {
   const most = runsUntil(once, low);
   if (fewest === Infinity) {
     const span = low === high ? (-low).toFixed(3) : (-high).toFixed(3) + " to " + (-low).toFixed(3);
-    return "Never: a run takes " + span + " s more than it saves.";
+    return "Never: a run takes " + span + " s longer than without the image.";
   }
   if (most === Infinity) {
     return "After " + count(fewest) + " runs (" + days(fewest, perDay) + ") at the earliest, perhaps never: a run saves "
