@@ -246,7 +246,7 @@ def families_table(evidence: Evidence, record: CeilingsRecord, workload: str) ->
     if points_of.empty:
         note = "Unavailable: no times and counts by operator on the host."
     if points_of.empty and record.device != "cpu":
-        note = "Unavailable: kernels run on the device, so an operator's time on the processor is not its kernels' time."
+        note = "Unavailable: kernels run on the device, and operator times are those of the processor."
     return Table(
         caption=f"{workload_title(workload)}: families of operators, host, per training step",
         columns=list(columns),

@@ -279,7 +279,7 @@ def data_sentences(evidence: Evidence) -> list[str]:
                 "Shapes and steps are those of the paper, but the losses can't be compared with the paper's."
             )
         elif not record.canonical:
-            lines.append("The files came from a source other than their authors, and were verified by their hashes.")
+            lines.append("The files did not come from their authors' site, and were verified by their hashes.")
         if record.channels is not None:
             lines.append(_channels(record.channels))
         if record.skipped:

@@ -136,7 +136,7 @@ def _note(table: pd.DataFrame, started: list[Row]) -> str:
     which = f" of {' and '.join(stacks)}" if stacks else ""
     told = [f"{' or '.join(map(str, sorted(own)))} {phase}" for phase, own in counts.items() if own]
     n = f"n = {' and '.join(told)} starts each{which}. " if told else ""
-    note = "Stages as they took when they were made. Bars: allocated blocks; diamonds: the one archive to carry."
+    note = "Each stage was timed when it was made. Bars: allocated blocks; diamonds: the one archive to carry."
     starts = f" {n}Filled, above: cold ({COLD_MEANS}); hollow, below: warm; line: median."
     return note + (starts if started else "")
 

@@ -49,7 +49,7 @@ NAMES = {data.PRINTED: "published", data.LOGGED: "the authors' log", data.MEAN: 
 ROW_IN, HEAD_IN, LINE_IN, EDGES_IN = 0.27, 0.5, 0.15, 0.75
 LABEL_LETTERS = 24
 ROOM = 0.42  # of an axis, for the number beside the last mark
-SAMPLED_NOTE = "Here: samples of n = 1 profiled launch per environment; the profiler's own work is in it."
+SAMPLED_NOTE = "Here: samples of n = 1 profiled launch per environment, including the profiler's own work."
 CHANGES_NOTE = "Bars: 95% intervals (Welch), wider for a later try, each comparison by itself."
 
 
@@ -210,7 +210,7 @@ def note_of(plot: Plot, panels: Sequence[data.Numbers]) -> str:
     names = set(here["metric"]) & {ON_A_CPU[quantity] for quantity in plot.metrics if quantity in ON_A_CPU}
     parts.append(SAMPLED_NOTE)
     instead = [data.QUANTITIES[name] for name in sorted(names)]
-    parts += [f"No device: {listed(instead)} in its place."] if instead else []
+    parts += [f"No device, so {listed(instead)} instead."] if instead else []
     zero = [one.title for one in own if len(one.of(data.HERE)) and not one.of(data.HERE)["value"].any()]
     parts += [f"Zero in every sample: {listed(zero)}."] if zero else []
     return " ".join([*parts, *(f"Unavailable: {reason}" for reason in dict.fromkeys(reasons))])
@@ -228,11 +228,11 @@ def _note(plot: Plot, found: data.Numbers) -> Iterator[str]:
     elif printed.empty:
         yield "The paper prints no numbers in this figure."
     if (found.of(data.LOGGED)["agrees"] == "no").any():
-        yield "≠: not what its own log has."
+        yield "≠: differs from its own log."
     if plot.relative:
-        yield f"Ratios to the host, the line at 1; {'less' if plot.metrics[0] in RATES else 'more'} is worse."
+        yield f"Ratios to the host, whose line is at 1; {'less' if plot.metrics[0] in RATES else 'more'} is worse."
     if plot.by_itself:
-        yield "The time beside a neighbour by the time without one, which is the line at 1."
+        yield "Time with a co-runner divided by the time without one; the line is at 1."
     if here.empty:
         yield f"Measured here: unavailable. {' '.join(f'{sentence_case(one)}.' for one in found.missing())}"
     else:
@@ -266,7 +266,7 @@ def caption(published: Published, plot: Plot, panels: Sequence[data.Numbers]) ->
     if plot.kind == CHANGE:
         kinds = found.rows.loc[found.rows["series"] == data.HERE, "kind"]
         near = int((kinds == data.NEAREST).sum())
-        also = f", of {near} the nearest to it" if near else ""
+        also = f", {near} by the nearest measurement" if near else ""
         told = f"{(kinds == 'measured').sum()} of {len(kinds)} are measured{also}"
         return ["Published: changes in percent, in the text.", f"Here: {told}."]
     printed = "curves, without numbers" if plot.kind == TIMELINE else "numbers"
@@ -326,7 +326,7 @@ def _of_changes(published: Published, given: data.Given, plot: Plot) -> Iterator
         speeds = [(part, speed) for part in one.parts if (speed := part_of(part, one, given)) is not None]
         told = [f"{part.label} {speed} ({workload_title(part.workload)})" for part, speed in speeds]
         if told:
-            yield f"{data.claim_label(one)}: what it may be made of, each by itself: {'; '.join(told)}."
+            yield f"{data.claim_label(one)}: its possible parts, each by itself: {'; '.join(told)}."
     facts = (fact for name in plot.facts for fact in published.facts_of(name) if fact.quantity is not None)
     yield from dict.fromkeys(f"The text states {fact.quantity} ({fact.id})." for fact in facts)
 

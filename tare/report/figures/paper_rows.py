@@ -280,7 +280,7 @@ def _here(given: Given, plot: Plot, workload: str, metric: str) -> tuple[Rows, s
         return [], lacking
     at = f" at {plot.arm}" if plot.arm else ""
     if plot.relative or plot.by_itself:
-        what = "itself without a neighbour" if plot.by_itself else "the host"
+        what = "itself without a co-runner" if plot.by_itself else "the host"
         return _ratios(given, plot, workload, metric), f"this study compares no environment with {what}{at}"
     own = having(given.metrics, workload=workload)
     if plot.kind == LINE:
@@ -299,7 +299,7 @@ def _here(given: Given, plot: Plot, workload: str, metric: str) -> tuple[Rows, s
         rows = having(chosen, metric=STANDS_IN[metric])
     keys = rows["batch"] if plot.kind == LINE else rows["launch"]
     found = [_of_units(part) for _, part in rows.groupby(keys, sort=True)]
-    return found, f"this study has no launch{at} that would give it"
+    return found, f"this study has no launch{at} that measures it"
 
 
 def _shown(rows: pd.DataFrame, plot: Plot) -> pd.DataFrame:

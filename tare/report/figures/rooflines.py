@@ -34,7 +34,7 @@ from tare.stats.costs import ALL_REDUCE, SERVER
 
 GIGA = 1e9
 INTENSITY = "intensity (FLOP per byte; bytes {})"
-UPPER_BOUND = "Bytes are an upper bound without reuse: real intensities lie to the right (arrow)."
+UPPER_BOUND = "Bytes are an upper bound without cache reuse; real intensities are farther right (arrow)."
 COUNTED = {
     "modelled": f"FLOPs and bytes modelled from operators, time measured. {UPPER_BOUND}",
     "measured": "FLOPs and bytes counted by the device (ncu) in one profiled launch, time measured.",
@@ -96,9 +96,9 @@ def families_roofline(
     if n > 1:
         bars = f"Bars: 95% Student's t over profiled steps, n = {n}, slowed by the profiler."
     rest = [f"{row.family} {seconds(row.self_s_per_step)}" for row in left_out(families, workload).itertuples()]
-    outside = f" Not here, as they do no arithmetic or take little time: {'; '.join(rest)} a step." if rest else ""
+    outside = f" Left out (no arithmetic, or little time): {'; '.join(rest)} a step." if rest else ""
     note = (
-        f"{_roofs_note(record)} Filled: multiply-adds counted. Hollow: by convention one FLOP per output element. "
+        f"{_roofs_note(record)} Filled: counted multiply-adds. Hollow: one FLOP per output element, by convention. "
         f"Times: own time of a step. {bars} {UPPER_BOUND}{outside}"
     )
     told = [f"{row.family}: {_told(row)}, {seconds(row.self_s)} a step" for row in found.itertuples()]
@@ -313,8 +313,8 @@ def network_roofline(points: pd.DataFrame, rates: Mapping[str, float]) -> style.
         for workload, rows in points.groupby("workload"):
             name_point(axes, workload_title(str(workload)), rows["intensity"].mean(), rows["rate"].min())
         note = (
-            "Points: one instance, an operator count by the measured step. Attainable: the lesser of its rate "
-            "without any exchange and of what its gradients' way lets through."
+            "Points: one instance; counted operations divided by the measured step. Attainable: the lower of its "
+            "rate without exchange and the rate that the exchange of its gradients allows."
         )
         told = "; ".join(
             f"{workload_title(row.workload)} in {env_title(row.env)}, {row.exchange}: {significant(row.intensity)} "
@@ -344,11 +344,11 @@ def paper_roofline(published: Published, given: Given, record: CeilingsRecord) -
             axes.set_title("This machine's CPU: measured roofs" if on_cpu else "This machine's device")
         factors = " and ".join(significant(peak / roof, 2) for roof in sorted(set(audited["roof_flop_per_s"])))
         note = (
-            f"Above: published logs, their {theirs(published.names, HOST)} as host. The roof as drawn is {factors} "
-            "times that of the precision that ran (datasheets). Hollow: sums over kernels of the largest call's "
-            "FLOPs, by the whole run's kernel time, as the paper did. Filled: calls x average, by the time of the "
-            "same kernels. One run each: no interval; bars: reading error. Below: another device, other bytes, "
-            "never to be compared with the points above."
+            f"Above: published logs, with their {theirs(published.names, HOST)} as host. The roof as drawn is "
+            f"{factors} times the roof of the precision that ran (datasheets). Hollow: sums over kernels of the "
+            "FLOPs of the largest call, divided by the kernel time of the whole run, as in the paper. Filled: "
+            "calls x average, divided by the time of the same kernels. One run each, so no interval; bars: reading "
+            "error. Below: another device and other bytes; don't compare it with the points above."
         )
         told = [f"{workload_title(row.workload)} as drawn: {_point_told(row)}" for row in drawn.itertuples()]
         told += [

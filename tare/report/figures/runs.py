@@ -188,7 +188,7 @@ def stack_steps(profiles: pd.DataFrame, workload: str) -> style.Drawing:
             style.beside(axes, note, (end, place), size=8.5)
         axes.set_xlim(0, ends.max() * 1.3)
         axes.set_xlabel("milliseconds")
-        note = "One profiled launch each, on the host: own time of operators. A profiler takes time itself."
+        note = "One profiled launch each, on the host: own time of operators, including the profiler's overhead."
         told = "; ".join(f"{row.label} {seconds(row.plain_step_s)}" for row in table.itertuples())
         alt = f"{title}. A step without the profiler: {told}."
         return style.finish(figure, title, note, alt, 3, columnspacing=1.2, handlelength=1.0)

@@ -78,7 +78,7 @@ def over_time(
     when = time_of(rows)
     ticked = steps if steps is not None and len(steps) and when == ALIGNED else None
     if ticked is not None:
-        note += f" {sentence_case(RATE.name)}: of the steps that took their batch from it; ticks: their ends."
+        note += f" {sentence_case(RATE.name)}: over the steps that took their batch from it; ticks: ends of steps."
     count = len(shown) + (ticked is not None)
     with style.sheet(PANEL_IN * count + 2.0, count, sharex=True) as (figure, _):
         for axes, trace in zip(figure.axes, shown, strict=False):
@@ -136,8 +136,8 @@ def utilisation(samples: pd.DataFrame, workload: str, steps: pd.DataFrame | None
     title = f"{workload_title(workload)}: CPU, memory, input over a launch"
     rows = samples[samples["workload"] == workload]
     note = (
-        "n = 1 profiled launch per environment: the program and its children, sampled in a thread of it; the "
-        "profiler's own work is in it. Time before the first sample is the runtime's start."
+        "n = 1 profiled launch per environment: the program and its children, sampled by one of its threads, "
+        "including the profiler's own work. The time before the first sample is the runtime's start."
     )
     figure = over_time(rows, of(steps, workload), OF_PROCESSES, title, note)
     if figure is None:
@@ -168,7 +168,7 @@ def operator_times(operators: pd.DataFrame, workload: str) -> style.Drawing:
         axes.set_xlim(left=0)
         axes.set_xlabel(f"{unit} per training step, while profiled")
         style.bare(axes, grid="both")
-        note = "n = 1 profiled launch per environment: names and order count, not small differences."
+        note = "n = 1 profiled launch per environment: read names and order, not small differences."
         told = "; ".join(f"{env_title(env)} {seconds(value)}" for env, value in table.iloc[0].dropna().items())
         alt = f"{title}. Largest: {table.index[0]}: {told} per step."
         return style.finish(figure, title, note, alt, handletextpad=0.2)
@@ -195,7 +195,7 @@ def device_time(metrics: pd.DataFrame, workload: str) -> style.Drawing:
     title = f"{workload_title(workload)}: the device's time in a step"
     table = device_time_table(metrics, workload)
     if table.empty:
-        return style.empty(title, "no profiled launch ran on a device with a clock of its own")
+        return style.empty(title, "no profiled launch ran on a device with its own clock")
     factor, unit = (1e3, "ms") if table.sum(axis=1).max() >= 1e-3 else (1e6, "µs")
     named = table.rename(columns={part: name for part, (name, _) in DEVICE_PARTS.items()})
     with style.sheet(0.34 * len(table) + 2.1) as (figure, axes):
@@ -203,7 +203,7 @@ def device_time(metrics: pd.DataFrame, workload: str) -> style.Drawing:
         style.stacked(axes, named * factor, fills, [env_title(str(env), short=True) for env in table.index])
         axes.set_xlabel(f"{unit} per training step, while profiled")
         note = (
-            "n = 1 profiled launch per environment, measured by CUPTI. Activities that overlap are each counted in "
+            "n = 1 profiled launch per environment, measured by CUPTI. Overlapping activities are each counted in "
             "full. Idle: no kernel, copy or memset ran."
         )
         alt = f"{title}. {style.told(named, seconds)}."
@@ -222,9 +222,9 @@ def device_samples(samples: pd.DataFrame, workload: str, steps: pd.DataFrame | N
     rows = samples[samples["workload"] == workload]
     slow = rows["throttle_reasons"].map(faults)
     names = sorted({name for found in slow for name in found})
-    said = f"Ringed: clocked lower, says the driver ({', '.join(names)})." if names else "No sample was throttled."
+    said = f"Ringed: lower clock, says the driver ({', '.join(names)})." if names else "No sample was throttled."
     note = (
-        "n = 1 profiled launch per environment, sampled by NVML on the host. Its utilisation says that some kernel "
+        "n = 1 profiled launch per environment, sampled by NVML on the host. Utilisation means that some kernel "
         f"ran, not how much of the device was used. {said}"
     )
     figure = over_time(rows, of(steps, workload), SENSORS, title, note, _ring)
