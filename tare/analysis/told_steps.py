@@ -37,7 +37,7 @@ def why_no_steps(steps: Steps | None) -> str | None:
     if steps is not None and steps.ends_ns:
         return None
     if steps is None or not steps.ran:
-        return "the hook did not run in it: it starts no Python, or one that ignores PYTHONPATH (python -I, -E)"
+        return "the hook did not run: the job starts no Python, or one that ignores PYTHONPATH (python -I, -E)"
     if steps.lacking:
         return steps.lacking[0]
     if steps.errors:

@@ -258,22 +258,23 @@ def lines_of(
             f"{row.step_s * 1000:.4g} ms a step; {row.why}"
         )
     if any(row.tied for row in choice.ranked):
-        lines.append("=: what they are apart is less than what such predictions are off by; measuring tells")
+        lines.append("=: closer together than the error of the predictions; measure them to decide")
     errors = ", ".join(f"{name} {error:.1%}" for name, error in choice.errors.items())
     lines.append(
         f"predicted by the model {choice.model}, trained on {choice.rows} steps of {choice.workloads} networks; "
-        f"median error on those that were left out: {errors}"
+        f"median error on networks that were left out of the training: {errors}"
     )
     if choice.workloads_wanted:
-        lines.append(f"no interval: it takes {choice.workloads_wanted} networks more in the grid")
-    lines += [f"model {name} could not be had: {reason}" for name, reason in choice.lacking.items()]
+        lines.append(f"no interval: the grid needs {choice.workloads_wanted} more networks for one")
+    lines += [f"model {name} is unavailable: {reason}" for name, reason in choice.lacking.items()]
     reasons = Counter(one.reason for one in choice.excluded)
     for reason, count in reasons.items():
         first = next(one.candidate.name for one in choice.excluded if one.reason == reason)
         others = f" and {count - 1} more" if count > 1 else ""
         lines.append(f"excluded: {first}{others}: {reason}")
     if trained.left_out:
-        lines.append(f"{len(trained.left_out)} timed steps were not trained on; the first: {trained.left_out[0]}")
+        left = trained.left_out
+        lines.append(f"{len(left)} timed steps were left out of the training; the first: {left[0]}")
     return lines
 
 

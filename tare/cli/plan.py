@@ -143,14 +143,14 @@ def run_plan(arguments: argparse.Namespace) -> None:
     margins = study.margins
     say(f"margins: {margins.run:.2g} for whole runs and their parts, {margins.step:.2g} for steps; {PRIMARY}")
     if total:
-        rest = f", and {unknown} of which nothing is known" if unknown else ""
+        rest = f", and {unknown} without a forecast" if unknown else ""
         say(f"together about {duration(total)} of machine time{rest}")
     for name in study.papers:
         for line in claims.beyond(published.load(name), study):
             say(line)
     say(
-        f"the whole study: about {duration(whole_s(study))} on two cores, where its images and data are there, by "
-        "its units and budgets and what launches of this project took"
+        f"the whole study: about {duration(whole_s(study))} on two cores once images and data exist (estimated "
+        "from its rounds and budgets)"
     )
 
 
@@ -201,12 +201,12 @@ def _stamp(study: Study) -> None:
         note_stamp(folder, sha256, at)
     message_of(path, sha256)
     say(f"{path}: sha256 {sha256}")
-    say("This file proves nothing about time. Its hash does, left elsewhere before the first unit; any of:")
+    say("The file alone proves nothing. Publish its hash before the first round, in one of these ways:")
     for command in commands(path, sha256):
         say(f"  {command}")
     for held in witnesses(path, sha256):
         say(f"held by {held}")
-    say("Once it is left there, a word from outside makes that nobody can choose the orders: tare plan --word WORD")
+    say("Then add an unpredictable word, so that nobody can choose the order of launches: tare plan --word WORD")
 
 
 def _take_word(arguments: argparse.Namespace) -> None:
@@ -221,8 +221,8 @@ def _take_word(arguments: argparse.Namespace) -> None:
     from tare.model.studies.study import load_checked
 
     if arguments.stamp:
-        raise UserError("--word comes after the stamp was left elsewhere: first --stamp, then --word")
+        raise UserError("--word comes after the hash was published: first --stamp, then --word")
     folder = study_folder(load_checked(arguments.study).study, machine_name())
     word = note_word(folder, arguments.word, time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()))
     say(f"{folder / LEDGER}: the word {word.text!r} follows the stamp {word.stamp[:12]}")
-    say("the orders of campaigns that begin from now on follow from it; those that were begun before keep theirs")
+    say("campaigns that begin from now on take their order of launches from it; earlier campaigns keep theirs")

@@ -52,7 +52,9 @@ def compiler_table(metrics: pd.DataFrame, workload: str, curves: Curves = NO_CUR
             "later steps, ms": lambda one: _both(one, lambda each: f"{each.later_s * 1e3:.1f}"),
             "peak memory, MiB": lambda one: _both(one, lambda each: _mib(each.peak_bytes)),
             "programs called, MiB": lambda one: field("child_bytes", _mib)(one.compiled) or "none",
-            "pays off at step": lambda one: "always compiles" if one.plain is None else str(one.pays_from or "never"),
+            "pays off at step": lambda one: (
+                "always compiles" if one.plain is None else str(one.pays_from or "never")
+            ),
             "graphs": _told("graphs"),
             "breaks": _told("breaks"),
             "operators inside": _told("operators"),

@@ -233,10 +233,10 @@ def _as_reference(reference: Side, names: tuple[str, ...], what: str) -> Change:
 
 @cause(
     name="library build",
-    title="another build of a numerical library",
+    title="a different build of a numerical library",
     part="steps",
-    facts="the libraries that the job has mapped, and what they say of themselves",
-    confirmed_by="the kernels that the reference uses, by a variable; the reference's Python inside",
+    facts="the libraries that the job has mapped, and the versions and kernels that they report",
+    confirmed_by="the kernels of the reference, set by a variable; the reference's Python inside",
 )
 def _library_build(reference: Side, side: Side, name: str) -> Suspicion | None:
     """A library built without the processor's wide instructions, or for another processor, computes the same with
@@ -280,7 +280,7 @@ def _library_build(reference: Side, side: Side, name: str) -> Suspicion | None:
         confidence="high" if own_cores != cores else "medium" if speed else "low",
         evidence=tuple(evidence),
         changes=tuple(changes),
-        untried=None if changes else "the reference's files lie in an image of their own",
+        untried=None if changes else "the reference's files are in a separate image",
     )
 
 
@@ -304,7 +304,7 @@ def _builds(python: PythonFacts) -> dict[str, object]:
 
 @cause(
     name="interpreter build",
-    title="another build of Python",
+    title="a different build of Python",
     part="steps",
     facts="the options that Python was configured and compiled with",
     confirmed_by="the reference's Python inside",
@@ -319,14 +319,14 @@ def _interpreter_build(reference: Side, side: Side, name: str) -> Suspicion | No
         return None
     prefix = str(PurePosixPath(reference.python.executable).parent.parent)
     inside = not reference.choice.is_contained and side.choice.is_contained
-    advice = f"take an interpreter that is built like {reference.python.executable} ({reference.python.python})"
+    advice = f"use an interpreter that is built like {reference.python.executable} ({reference.python.python})"
     change = Change(name="the reference's Python inside", tree=prefix, advice=advice)
     return Suspicion(
         cause=name,
         confidence="medium",
         evidence=tuple(evidence),
         changes=(change,) if inside else (),
-        untried=None if inside else "the reference's files lie in an image of their own",
+        untried=None if inside else "the reference's files are in a separate image",
     )
 
 
@@ -336,29 +336,29 @@ def _optimised(python: PythonFacts) -> dict[str, str]:
         "version of Python": python.python,
         "profile-guided optimisation": "yes" if "--enable-optimizations" in arguments else "no",
         "link-time optimisation": "yes" if "--with-lto" in arguments else "no",
-        "optimisation of its C code": next(iter(re.findall(r"-O[0-3sz]", flags)[-1:]), "not said"),
+        "optimisation of its C code": next(iter(re.findall(r"-O[0-3sz]", flags)[-1:]), "not recorded"),
     }
 
 
 @cause(
     name="CPU quota",
-    title="a quota of processor time, and threads that do not fit it",
+    title="a quota of processor time, and more threads than it allows",
     part="steps",
-    facts="the quota of its control groups, the threads of the job, the periods in which it was held back",
+    facts="the quota of its control groups, the threads of the job, the periods in which it was throttled",
     confirmed_by="as many threads as the quota has processors; no quota",
 )
 def _quota(reference: Side, side: Side, name: str) -> Suspicion | None:
-    """More threads than the quota pays for use it up early in each period; then all of them stand still."""
+    """Too many threads use up the quota early in each period. Then all of them wait."""
     quota = side.quota_cpus
     if quota is None or quota == reference.quota_cpus:
         return None
-    evidence = [_differs("processors that the quota is worth", reference.quota_cpus, quota)]
+    evidence = [_differs("processors that the quota allows", reference.quota_cpus, quota)]
     threads = side.threads
     if threads is not None:
         evidence.append(_differs("threads", reference.threads, threads))
     held = side.python.throttled if side.python is not None else None
     if held is not None:
-        evidence.append(_differs("periods in which it was held back", None, f"{held[0]} of {held[1]}"))
+        evidence.append(_differs("throttled periods", None, f"{held[0]} of {held[1]}"))
     changes = []
     fitting = max(1, math.floor(quota))
     if threads is not None and threads > fitting:
@@ -375,7 +375,7 @@ def _quota(reference: Side, side: Side, name: str) -> Suspicion | None:
             Change(
                 name="no quota",
                 without=("--cpus", "--cpu-quota", "--cpu-period"),
-                advice="leave --cpus away, or give it as many processors as the job has threads",
+                advice="remove --cpus, or give it as many processors as the job has threads",
             )
         )
     sure = (threads is not None and threads > quota) or (held is not None and held[0] > HELD_BACK * max(1, held[1]))
@@ -384,13 +384,13 @@ def _quota(reference: Side, side: Side, name: str) -> Suspicion | None:
         confidence="high" if sure else "medium",
         evidence=tuple(evidence),
         changes=tuple(changes),
-        untried=None if changes else "the quota is set above this environment",
+        untried=None if changes else "the quota is set outside this environment",
     )
 
 
 @cause(
     name="threads",
-    title="another number of threads",
+    title="a different number of threads",
     part="steps",
     facts="variables that set the number of threads",
     confirmed_by="the variables of the reference",
@@ -429,7 +429,7 @@ def _affinity(reference: Side, side: Side, name: str) -> Suspicion | None:
     ours, theirs = side.seen.cpu_count, reference.seen.cpu_count
     if ours is not None and theirs is not None and ours < theirs:
         evidence.append(_differs("processors", reference.seen.cpus, side.seen.cpus))
-        advice = "leave --cpuset-cpus away, or name as many processors as the reference has"
+        advice = "remove --cpuset-cpus, or name as many processors as the reference has"
         changes += _left_away(side, ("--cpuset-cpus",), "no cpuset", advice)
         if side.choice.options[:1] == ("taskset",):
             changes.append(
@@ -437,7 +437,7 @@ def _affinity(reference: Side, side: Side, name: str) -> Suspicion | None:
             )
     narrowed = _narrowed(side.python)
     if narrowed is not None and narrowed != _narrowed(reference.python):
-        evidence.append(_differs("processors of its threads by its end", _narrowed(reference.python), narrowed))
+        evidence.append(_differs("processors of its threads at its end", _narrowed(reference.python), narrowed))
         bound = tuple(one for one in BINDINGS if one in side.seen.variables)
         told = " and ".join(bound) or "OpenMP's own choice"
         changes.append(
@@ -455,7 +455,7 @@ def _affinity(reference: Side, side: Side, name: str) -> Suspicion | None:
         confidence="high",
         evidence=tuple(evidence),
         changes=tuple(changes),
-        untried=None if changes else "the processors are chosen above this environment",
+        untried=None if changes else "the processors are chosen outside this environment",
     )
 
 
@@ -471,7 +471,7 @@ def _narrowed(python: PythonFacts | None) -> str | None:
 
 @cause(
     name="seccomp",
-    title="a filter of system calls, and what it switches on",
+    title="a filter of system calls, and the mitigations that it switches on",
     part="steps",
     facts="Seccomp and Speculation_Store_Bypass in /proc/self/status",
     confirmed_by="seccomp=unconfined",
@@ -493,13 +493,13 @@ def _seccomp(reference: Side, side: Side, name: str) -> Suspicion | None:
         advice = f"{' '.join(option)}, or a kernel from 5.16 on" if mitigated else " ".join(option)
         changes.append(Change(name="seccomp=unconfined", options=option, advice=advice))
     elif option_values(side.choice.options, "--security"):
-        changes.append(Change(name="no filter", without=("--security",), advice="leave --security away"))
+        changes.append(Change(name="no filter", without=("--security",), advice="remove --security"))
     return Suspicion(
         cause=name,
         confidence="high" if mitigated else "low",
         evidence=tuple(evidence),
         changes=tuple(changes),
-        untried=None if changes else "the filter is set above this environment",
+        untried=None if changes else "the filter is set outside this environment",
     )
 
 
@@ -524,7 +524,8 @@ def _file_system(reference: Side, side: Side, name: str) -> Suspicion | None:
         slow[what] = ours.point
         evidence.append(_differs(f"file system of {what}", theirs.kind if theirs else None, ours.kind))
     if side.servers_share > BUSY_SERVERS:
-        evidence.append(_differs("processor time of its FUSE servers, of the job's", 0.0, side.servers_share))
+        what = "processor time of its FUSE servers, relative to the job's"
+        evidence.append(_differs(what, 0.0, side.servers_share))
     if not evidence:
         return None
     inside = {"the image", "the interpreter"} & slow.keys() or not slow
@@ -556,7 +557,7 @@ def _is_slow(kind: str) -> bool:
     confirmed_by="--ipc=host and --ulimit memlock=-1",
 )
 def _shared_memory(reference: Side, side: Side, name: str) -> Suspicion | None:
-    """Loader processes hand their batches over in /dev/shm, and copies to a device need locked memory."""
+    """Loader processes pass their batches through /dev/shm, and copies to a device need locked memory."""
     evidence, options, without = [], [], []
     ours, theirs = side.seen.shm_bytes, reference.seen.shm_bytes
     if ours is not None and theirs is not None and ours < min(theirs, SMALL_SHM_BYTES):
@@ -581,19 +582,19 @@ def _shared_memory(reference: Side, side: Side, name: str) -> Suspicion | None:
         confidence="medium" if loads else "low",
         evidence=tuple(evidence),
         changes=tuple(changes),
-        untried=None if changes else "the limits are set above this environment",
+        untried=None if changes else "the limits are set outside this environment",
     )
 
 
 @cause(
     name="memory limit",
-    title="a limit of memory that the page cache has to fit in",
+    title="a memory limit that includes the page cache",
     part="input",
     facts="the limit of its control groups; pages that were read again; major faults",
     confirmed_by="without the limit",
 )
 def _memory(reference: Side, side: Side, name: str) -> Suspicion | None:
-    """The limit counts cached files: what does not fit is dropped and read again from the disk."""
+    """The limit counts cached files. Files that do not fit are dropped and read again from the disk."""
     limit = side.memory_limit_bytes
     if limit is None or limit == reference.memory_limit_bytes:
         return None
@@ -606,14 +607,14 @@ def _memory(reference: Side, side: Side, name: str) -> Suspicion | None:
         again = (refaults or 0) > MANY_REFAULTS or faults > before + MANY_FAULTS
         if refaults is not None:
             evidence.append(_differs("pages that were read again", None, refaults))
-    advice = "give --memory room for the job's files as well, or leave it away"
+    advice = "raise --memory so that the job's files fit as well, or remove it"
     changes = _left_away(side, ("--memory", "-m", "--memory-swap"), "no limit", advice)
     return Suspicion(
         cause=name,
         confidence="high" if again else "low",
         evidence=tuple(evidence),
         changes=tuple(changes),
-        untried=None if changes else "the limit is set above this environment",
+        untried=None if changes else "the limit is set outside this environment",
     )
 
 
@@ -625,28 +626,28 @@ def _memory(reference: Side, side: Side, name: str) -> Suspicion | None:
     confirmed_by="without the option",
 )
 def _weight(reference: Side, side: Side, name: str) -> Suspicion | None:
-    """Beside other programs a job of a smaller weight gets less of each processor."""
+    """While other programs run, a job with a smaller weight gets less of each processor."""
     if side.weight == reference.weight or side.weight is None:
         return None
-    changes = _left_away(side, ("--cpu-shares", "-c"), "no weight", "leave --cpu-shares away")
+    changes = _left_away(side, ("--cpu-shares", "-c"), "no weight", "remove --cpu-shares")
     return Suspicion(
         cause=name,
         confidence="medium",
         evidence=(_differs("weight", reference.weight, side.weight),),
         changes=tuple(changes),
-        untried=None if changes else "the weight is set above this environment",
+        untried=None if changes else "the weight is set outside this environment",
     )
 
 
 @cause(
     name="exchange",
-    title="another way between the GPUs",
+    title="a different connection between the GPUs",
     part="exchange",
     facts="variables of NCCL, shared memory, whether the processes see each other",
     confirmed_by="shared memory and network of the host",
 )
 def _exchange(reference: Side, side: Side, name: str) -> Suspicion | None:
-    """Where NCCL may not use shared memory or direct access, gradients go through the network's stack."""
+    """If NCCL can't use shared memory or direct access, gradients go through the network stack."""
     python = side.python
     if python is None or not any("libnccl" in path for path in python.files):
         return None
@@ -678,26 +679,26 @@ def _memory_nodes(reference: Side, side: Side, name: str) -> Suspicion | None:
     ours, theirs = side.seen.memory_nodes, reference.seen.memory_nodes
     if ours is None or ours == theirs:
         return None
-    advice = "leave --cpuset-mems away, or name the nodes of its processors"
+    advice = "remove --cpuset-mems, or name the nodes of its processors"
     changes = _left_away(side, ("--cpuset-mems",), "all memory nodes", advice)
     return Suspicion(
         cause=name,
         confidence="medium",
         evidence=(_differs("memory nodes", theirs, ours),),
         changes=tuple(changes),
-        untried=None if changes else "the nodes are chosen above this environment",
+        untried=None if changes else "the nodes are chosen outside this environment",
     )
 
 
 @cause(
     name="allocator",
-    title="another allocator, or other settings of it",
+    title="a different allocator, or different settings",
     part="steps",
     facts="variables of the allocator, the allocator's library, memory in huge pages",
     confirmed_by="the variables of the reference",
 )
 def _allocator(reference: Side, side: Side, name: str) -> Suspicion | None:
-    """An allocator that gives memory back at once takes a page fault for each page at the next step."""
+    """An allocator that returns memory at once causes a page fault for each page at the next step."""
     unlike = side.variables_unlike(reference, ALLOCATOR)
     evidence = [_differs(one, reference.seen.variables.get(one), side.seen.variables.get(one)) for one in unlike]
     if side.seen.huge_pages_allowed is False and reference.seen.huge_pages_allowed is not False:
@@ -751,13 +752,13 @@ def _instructions(reference: Side, side: Side, name: str) -> Suspicion | None:
 
 @cause(
     name="user site",
-    title="packages of the user's own that hide those of the image",
+    title="the user's own packages, which hide those of the image",
     part="imports",
     facts="packages that were loaded from ~/.local, and PYTHONPATH",
     confirmed_by="PYTHONNOUSERSITE=1",
 )
 def _user_site(reference: Side, side: Side, name: str) -> Suspicion | None:
-    """Python looks into ~/.local before the image's packages: another version, or a build for another machine."""
+    """Python searches ~/.local before the image's packages, so another version or build of a package may run."""
     evidence, changes = [], []
     if side.python is not None and side.python.user_modules:
         theirs = reference.python.user_modules if reference.python is not None else ()
@@ -791,10 +792,10 @@ def _user_site(reference: Side, side: Side, name: str) -> Suspicion | None:
 
 @cause(
     name="compiled modules",
-    title="modules that are compiled anew at each start",
+    title="modules that are compiled again at each start",
     part="imports",
-    facts="modules that were loaded and have no file of compiled code",
-    confirmed_by="a folder for compiled code that stays (PYTHONPYCACHEPREFIX)",
+    facts="loaded modules without a file of compiled code",
+    confirmed_by="a permanent folder for compiled code (PYTHONPYCACHEPREFIX)",
 )
 def _compiled_modules(reference: Side, side: Side, name: str) -> Suspicion | None:
     """An image that was built with PYTHONDONTWRITEBYTECODE=1 compiles each module at each import."""
@@ -821,13 +822,13 @@ def _compiled_modules(reference: Side, side: Side, name: str) -> Suspicion | Non
 
 @cause(
     name="open files",
-    title="a limit of open files that is very large",
+    title="a very large limit of open files",
     part="start",
     facts="the limit of open files",
     confirmed_by="the reference's limit (--ulimit nofile)",
 )
 def _open_files(reference: Side, side: Side, name: str) -> Suspicion | None:
-    """Programs that close every possible file before they start another take seconds for a billion of them."""
+    """A program that closes every possible file before it starts another needs seconds for a billion files."""
     key = "Max open files"
     ours, theirs = side.seen.limits.get(key), reference.seen.limits.get(key)
     if ours is None or theirs is None or ours < HUGE_LIMIT or ours <= 8 * theirs:
@@ -841,7 +842,7 @@ def _open_files(reference: Side, side: Side, name: str) -> Suspicion | None:
         confidence="medium",
         evidence=(_differs("open files", theirs, ours),),
         changes=tuple(changes),
-        untried=None if changes else "the limit is set above this environment",
+        untried=None if changes else "the limit is set outside this environment",
     )
 
 

@@ -75,7 +75,7 @@ def staged(folder: Path, results: Path) -> Path:
     """
     size = sum(path.lstat().st_size for path in folder.rglob("*") if path.is_file())
     if size > MOST_STAGED_BYTES:
-        raise UnavailableError(f"{folder} has {size / 1e9:.1f} GB, more than is copied to try it")
+        raise UnavailableError(f"{folder} has {size / 1e9:.1f} GB, too much to copy it for a trial")
     target = results / "staged" / folder.name
     shutil.rmtree(target, ignore_errors=True)
     shutil.copytree(folder, target, symlinks=True, ignore=shutil.ignore_patterns(".git"))
@@ -92,7 +92,7 @@ def with_tree(choice: Choice, reference: PythonFacts | None) -> Choice:
         raise UnavailableError("it is not known which Python the reference runs")
     prefixes = [Path(one) for one in dict.fromkeys(reference.prefixes)]
     if any(prefix in SYSTEMS for prefix in prefixes):
-        raise UnavailableError(f"the reference's Python is a part of its system ({reference.executable})")
+        raise UnavailableError(f"the reference's Python belongs to its system ({reference.executable})")
     path = f"{prefixes[0]}/bin:/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
     binds = tuple(f"{prefix}:{prefix}:ro" for prefix in prefixes)
     return choice.replace(binds=(*choice.binds, *binds), variables={**choice.variables, "PATH": path})

@@ -36,13 +36,13 @@ def compared(before: Answer, after: Answer) -> str:
         ratio = changed(earlier.run, one.run)
         rows.append((one.name, ratio_text(earlier.run), ratio_text(one.run), ratio_text(ratio)))
         if ratio is None:
-            lines.append(f"{one.name}: one of the answers has too few rounds.")
+            lines.append(f"{one.name}: one of the two answers has too few rounds.")
         elif ratio.holds_one:
             lines.append(f"{one.name}: no change is shown ({between(ratio)}).")
         else:
-            lines.append(f"{one.name}: against the reference a whole run takes {between(ratio)} than before.")
+            lines.append(f"{one.name}: relative to the reference, a whole run is {between(ratio)} than before.")
     if before.command != after.command:
-        lines.append("The jobs are not the same: their commands differ.")
+        lines.append("The jobs differ: their commands are not the same.")
     if before.reference_text != after.reference_text:
         lines.append(f"The references differ: {before.reference_text} before, {after.reference_text} after.")
     if before.machine != after.machine:

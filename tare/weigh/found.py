@@ -109,14 +109,14 @@ class Found:
             _, low, high = told
             if not low <= 0 <= high:
                 yield (
-                    "The A/A control does not hold zero: two launches of one environment differ here by more than "
-                    "chance, so that differences as small as that say nothing."
+                    "The A/A control does not contain zero: two launches of the same environment differ by more "
+                    "than chance. Do not trust differences of this size."
                 )
             elif (high - low) / 2 > math.log1p(self.request.margin):
                 more = math.ceil(self.request.minutes * (((high - low) / 2) / math.log1p(self.request.margin)) ** 2)
                 yield (
                     f"The A/A control spans ±{50 * (high - low):.1f}%, more than the margin: other programs use "
-                    f"this machine. --minutes {more} would bring it down to the margin."
+                    f"this machine. With --minutes {more} it is expected to come down to the margin."
                 )
 
     def _weighed(self, choice: Choice, causes: Sequence[CauseFound]) -> Weighed:
@@ -126,7 +126,7 @@ class Found:
         place, cost, name = self.places[choice.name], self.cost(choice.name), launch_name(choice.name)
         launches = [unit.launches[name] for unit in self.units if name in unit.launches]
         if cost.run is None:
-            reason = next((one.reason for one in launches if one.reason), "it has no round that counts")
+            reason = next((one.reason for one in launches if one.reason), "it has no complete round")
             return Weighed(name=choice.name, text=choice.text, digest=place.digest, status="failed", reason=reason)
         was_sliced = any(one.slices is not None and one.slices.is_sliced for one in launches)
         last = next((one for one in reversed(launches) if one.ok), None)
@@ -154,7 +154,7 @@ class Found:
         theirs, ours = self.places[first].seen.programs, place.seen.programs
         for path in sorted(theirs.keys() | ours.keys()):
             if theirs.get(path) != ours.get(path):
-                yield f"Its {path} is not that of {first}: what differs is not the environment alone."
+                yield f"Its {path} is a different file than in {first}: more than the environment differs."
 
     def _refused(self) -> str | None:
         plan = self.rounds.sealed().plan
@@ -165,5 +165,5 @@ class Found:
 def machine_line() -> str:
     """The processor and the kernel in a line."""
     found = facts.describe()
-    cpu = found.get("cpu_model") or "a processor without a name"
+    cpu = found.get("cpu_model") or "an unnamed processor"
     return f"{cpu}, {os.cpu_count()} CPUs, Linux {os.uname().release}"

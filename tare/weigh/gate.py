@@ -68,7 +68,7 @@ def check_names(gates: list[Gate], names: list[str]) -> None:
     """
     for one in gates:
         if one.name not in (*names, "any"):
-            known = f"there are {', '.join(names)}, any" if names else "nothing is compared with the reference"
+            known = f"there are {', '.join(names)}, any" if names else "only the reference was measured"
             raise UserError(f"--fail-if {one.text!r}: no environment {one.name}: {known}")
 
 

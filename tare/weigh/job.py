@@ -182,7 +182,7 @@ def steps_in(wrote: Path) -> Steps:
         pairs = _noted(path)
         names = tellers.get(path.name.split(".")[1], ())
         if any(not 0 <= number < max(1, len(names)) for _, number in pairs):
-            raise IntegrityError(f"{path}: a step was told by nobody")
+            raise IntegrityError(f"{path}: a step has no known source")
         counts = Counter(number for _, number in pairs)
         if counts:
             (most, _), *_ = counts.most_common(1)

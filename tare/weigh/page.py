@@ -99,11 +99,11 @@ def _method(answer: Answer) -> list[str]:
     return [
         f"On {answer.machine}, in {answer.workdir}.",
         f"Each round launches every environment once, and {answer.reference} twice.",
-        "Launches of a sliced round share the machine in turns of some 40 ms, so that all meet the same noise. "
-        "What is compared is each launch's own time.",
-        f"Steps were told by {answer.steps}." if answer.steps else "No steps were seen.",
+        "Launches of a sliced round take turns of about 40 ms on the machine, so all of them meet the same noise. "
+        "The compared time of a launch is the sum of its own turns.",
+        f"Steps were detected from: {answer.steps}." if answer.steps else "No steps were detected.",
         *(
-            [f"Variables of the shell that the job did not get: {', '.join(answer.left_out)}."]
+            [f"Variables of the shell that were not passed to the job: {', '.join(answer.left_out)}."]
             if answer.left_out
             else []
         ),
@@ -144,7 +144,7 @@ def forest(answer: Answer) -> Markup:
             f'<text x="{LEFT - 10}" y="{y + 4}" text-anchor="end" style="fill:var(--fig-ink)">{label}</text>'
         )
         if one is None or one.ratio >= FARTHEST:
-            said = "not weighed" if one is None else f"{one.ratio:.0f} times as long"
+            said = "not measured" if one is None else f"{one.ratio:.0f} times as long"
             parts.append(f'<text x="{LEFT + 6}" y="{y + 4}" style="fill:var(--fig-muted)">{said}</text>')
             continue
         if one.low is not None and one.high is not None:

@@ -93,7 +93,7 @@ def open_place(
         seen, limits = look(request, site, choice, results / "facts")
     place = Place(choice=choice, adapter=adapter, site=site, digest=image.digest, seen=seen, limits=limits)
     if place.side(None, request.workdir).quota_cpus is not None:
-        place.alone = "it has a quota of processor time, which is refilled while a job is stopped"
+        place.alone = "it has a quota of processor time, and the quota is refilled while a job is stopped"
     return place
 
 
@@ -105,7 +105,7 @@ def closed_network(request: Request, stack: contextlib.ExitStack) -> Path | None
     try:
         met = stack.enter_context(networks.meeting(site, 1, None))
     except UnavailableError as error:
-        say(f"the job keeps this machine's network: {error}")
+        say(f"the job uses this machine's network: {error}")
         return None
     (path,) = met.networks
     return None if path == networks.HOST_NETWORK else Path(path)
@@ -140,5 +140,5 @@ def look(request: Request, site: Site, choice: Choice, kept: Path) -> tuple[Surr
     way = Way(pace=None, orders=itertools.repeat((0,)), seed="", arrived=arrived)
     record = run_launches({choice.name: order}, way).records[choice.name]
     if not record.ok:
-        raise UnavailableError(f"{choice.text}: nothing can be started in it: {record.reason}")
+        raise UnavailableError(f"{choice.text}: no program can be started in it: {record.reason}")
     return surroundings(said.read_text(errors="surrogateescape")), limits

@@ -125,7 +125,7 @@ class Rounds:
     def _refused(self) -> str | None:
         """Why none of its launches can be sliced; None where some can."""
         if self.request.between is not None:
-            return "--between makes the folder as it was before each run, and runs that share the machine share it"
+            return "--between restores the folder before each run, so runs can't share the machine in slices"
         device = "cuda" if self.uses_gpu else "cpu"
         page_cache = self.request.conditions.page_cache
         return self.places[self.launches[HOST]].alone or sliced.refusal(SINGLE, device, page_cache)
@@ -182,7 +182,7 @@ def try_the_job(request: Request, rounds: Rounds) -> None:
     if found.fault is not None:
         limit = f"a run may take {request.timeout_s:g} s (--timeout)"
         raise UnavailableError(
-            f"the job does not come to its end in {name}, the reference, and {limit}: {record.reason}"
+            f"the job does not end in time in {name}, the reference, where {limit}: {record.reason}"
         )
     if not record.ok:
         hint = "" if request.network or not UNREACHED.search(str(record.reason)) else NO_NETWORK
@@ -201,4 +201,4 @@ def _tell_changes(before: folders.Stamps, after: folders.Stamps | None) -> None:
     changed = folders.changes(before, after).of_inputs
     if changed:
         few = ", ".join(changed[:3]) + (f" and {len(changed) - 3} more" if len(changed) > 3 else "")
-        say(f"the job changes files that were there before it ({few}): --between COMMAND can restore them")
+        say(f"the job changes files that existed before ({few}): --between COMMAND can restore them")

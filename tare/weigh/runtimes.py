@@ -243,7 +243,7 @@ class Apptainer(Plain):
         if image_kind(self.choice) != "source":
             path = Path(text).expanduser().absolute()
             if not path.exists():
-                raise UserError(f"{self.choice.text}: there is no {path}")
+                raise UserError(f"{self.choice.text}: {path} does not exist")
             return Image(reference=str(path))
         target = folder / f"{self.choice.name}.sif"
         if not target.exists():
@@ -294,7 +294,7 @@ class Charliecloud(Plain):
         """
         path = Path(str(self.choice.image)).expanduser().absolute()
         if not (path / "bin").exists() or not (path / "usr").is_dir():
-            raise UserError(f"{self.choice.text}: {path} is no unpacked image: make one with ch-convert")
+            raise UserError(f"{self.choice.text}: {path} is not an unpacked image: make one with ch-convert")
         return Image(reference=str(path))
 
     def command(self, launch: Launch) -> list[str]:

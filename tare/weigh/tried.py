@@ -126,7 +126,7 @@ def _cause(suspicion: Suspicion, whole: Cost, tried: Sequence[Tried | str]) -> C
         title=CAUSES[suspicion.cause].title,
         finding="not tried",
         evidence=suspicion.evidence,
-        reason=suspicion.untried or "the budget leaves no time for it",
+        reason=suspicion.untried or "there is no time left for it: give it more --minutes",
     )
     every = [_changed(base, whole, one) for one in tried]
     every += [base] if len(tried) < max(1, len(suspicion.changes)) else []

@@ -52,6 +52,13 @@ def interval_s(one: Seconds) -> str:
     return f"{one.low:+z.{digits}f} to {one.high:+z.{digits}f} s"
 
 
+def _apart_s(one: Seconds) -> str:
+    """An interval of seconds without zero, in words: 0.21 to 0.25 s longer."""
+    assert one.low is not None and one.high is not None
+    ends, digits = sorted((abs(one.low), abs(one.high))), _digits(one)
+    return f"{ends[0]:.{digits}f} to {ends[1]:.{digits}f} s {'longer' if one.low > 0 else 'shorter'}"
+
+
 def _digits(one: Seconds) -> int:
     """As many that the interval has one or two, and no more than four."""
     half = 0.0 if one.low is None or one.high is None else (one.high - one.low) / 2
@@ -59,15 +66,16 @@ def _digits(one: Seconds) -> int:
 
 
 def between(ratio: Ratio) -> str:
-    """An interval in words: between 4.6% and 5.6% longer."""
+    """An interval in words: 4.6% to 5.6% longer."""
     if ratio.low is None or ratio.high is None:
-        return f"{percent(ratio.ratio - 1)}, with too few rounds for an interval"
+        one = ratio.ratio - 1
+        return f"{_plain(one)} {'shorter' if one < 0 else 'longer'} (too few rounds for an interval)"
     low, high = ratio.low - 1, ratio.high - 1
     if low >= 0:
-        return f"between {_plain(low)} and {_plain(high)} longer"
+        return f"{_plain(low)} to {_plain(high)} longer"
     if high <= 0:
-        return f"between {_plain(-high)} and {_plain(-low)} shorter"
-    return f"between {_plain(-low)} shorter and {_plain(high)} longer"
+        return f"{_plain(-high)} to {_plain(-low)} shorter"
+    return f"{_plain(-low)} shorter to {_plain(high)} longer"
 
 
 def _plain(value: float) -> str:
@@ -128,30 +136,29 @@ def _head(answer: Answer) -> list[str]:
         *_wrapped(f"{command}"),
         *_wrapped(
             f"Reference {answer.reference}: {total:.3g} s a run{step}. {answer.rounds} rounds in "
-            f"{answer.minutes:.1f} min; intervals at {100 * answer.confidence:g}%, margin "
-            f"{100 * answer.margin:g}%."
+            f"{answer.minutes:.1f} min; {100 * answer.confidence:g}% intervals, margin {100 * answer.margin:g}%."
         ),
     ]
 
 
 def sentences(answer: Answer, one: Weighed) -> list[str]:
-    """What is found of one environment: is it real, when is it paid, what causes it, what mends it."""
+    """What is found of one environment: is it real, when is it paid, what causes it, what fixes it."""
     if one.status != "weighed" or one.run is None:
-        return [f"{one.name} was not weighed: {one.reason}."]
+        return [f"{one.name} was not measured: {one.reason}."]
     found = [_verdict(answer, one)]
     start, step = one.parts.get("start"), one.step
     if start is not None and start.low is not None and start.high is not None:
         if start.low > 0 or start.high < 0:
-            found.append(f"Its start takes {interval_s(start)}, once a run.")
+            found.append(f"Its start takes {_apart_s(start)}, once a run.")
         else:
-            found.append(f"No difference at its start is shown ({interval_s(start)}).")
+            found.append(f"Its start shows no difference ({interval_s(start)}).")
     if step is not None:
         if step.holds_one:
-            found.append(f"Nothing is shown for each step ({_range(step)}).")
+            found.append(f"Steps show no difference ({_range(step)}).")
         else:
-            found.append(f"Each step takes {between(step)}.")
+            found.append(f"Each step is {between(step)}.")
     elif one.steps_reason:
-        found.append(f"Steps were not seen: {one.steps_reason}.")
+        found.append(f"Steps were not detected: {one.steps_reason}.")
     if one.unsliced_reason:
         found.append(f"Its runs were not sliced: {one.unsliced_reason}.")
     if one.verdict == "different" and not any(cause.finding == "confirmed" for cause in one.causes):
@@ -170,10 +177,10 @@ def _verdict(answer: Answer, one: Weighed) -> str:
     assert one.run is not None
     margin, run = f"{100 * answer.margin:g}%", between(one.run)
     return {
-        "equivalent": f"{one.name} costs this job less than {margin}: a whole run takes {run}.",
-        "different within margin": f"{one.name} differs by less than {margin}: a whole run takes {run}.",
-        "different": f"{one.name} differs: a whole run takes {run}.",
-    }.get(one.verdict or "", f"{one.name} can't be told from {answer.reference} yet: a whole run takes {run}.")
+        "equivalent": f"{one.name} costs this job less than {margin}: a whole run is {run}.",
+        "different within margin": f"{one.name} differs by less than {margin}: a whole run is {run}.",
+        "different": f"{one.name} differs: a whole run is {run}.",
+    }.get(one.verdict or "", f"{one.name}: inconclusive; a whole run is {run}. Give it more --minutes.")
 
 
 def _range(ratio: Ratio) -> str:
@@ -185,7 +192,7 @@ def _range(ratio: Ratio) -> str:
 def finding_text(one: Weighed, cause: CauseFound) -> str:
     """What was found of a cause."""
     if cause.finding == "confirmed" and one.run is not None:
-        return f"Confirmed: {cause.title}: {_share(one.run, cause)}."
+        return f"Confirmed: {cause.title}: it explains {_share(one.run, cause)}."
     if cause.finding == "not tried":
         return f"Not tried: {cause.title}: {cause.reason}."
     return f"Excluded: {cause.title}." if cause.finding == "excluded" else f"Open: {cause.title}."
@@ -198,20 +205,20 @@ def grounds(answer: Answer, one: Weighed, cause: CauseFound) -> list[str]:
         for each in cause.evidence
     ]
     if cause.gained is not None and cause.change is not None:
-        lines.append(f"tried {cause.change}: a run takes {between(cause.gained)}")
+        lines.append(f"tried {cause.change}: a run is {between(cause.gained)}")
     return lines
 
 
 def advice_of(cause: CauseFound) -> str | None:
-    """What mends a confirmed cause."""
+    """What fixes a confirmed cause."""
     return cause.advice if cause.finding == "confirmed" else None
 
 
 def _share(run: Ratio, cause: CauseFound) -> str:
     whole = percent(run.ratio - 1)
     if cause.share is None:
-        return f"a part of {whole}"
-    return f"{_plain(run.ratio ** min(1.0, cause.share) - 1)} of {whole.lstrip('+')}"
+        return f"a part of the {whole}"
+    return f"{_plain(run.ratio ** min(1.0, cause.share) - 1)} of the {whole.lstrip('+')}"
 
 
 def _about(answer: Answer, one: Weighed) -> Iterator[str]:
@@ -224,7 +231,7 @@ def _about(answer: Answer, one: Weighed) -> Iterator[str]:
 
 def _below(answer: Answer, one: Weighed, cause: CauseFound) -> list[str]:
     advice = advice_of(cause)
-    return [*grounds(answer, one, cause), *([f"To mend it: {advice}"] if advice else [])]
+    return [*grounds(answer, one, cause), *([f"To fix it: {advice}"] if advice else [])]
 
 
 def markdown(answer: Answer) -> str:
