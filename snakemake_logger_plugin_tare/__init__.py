@@ -35,12 +35,12 @@ LEAST_BYTES = 1 << 20  # of a disk, for logs and records
 # By Snakemake's exception; what it says itself is a page.
 KILLED = {
     "LockException": (
-        "nothing was done: a workflow runs in this folder, or one that was killed has left its lock; where none "
-        "runs, `{} --unlock` removes it, and the same command carries on"
+        "nothing was done: a workflow runs in this folder, or a killed one left its lock; if none runs, remove the "
+        "lock with `{} --unlock` and repeat the command"
     ),
     "IncompleteFilesException": (
-        "nothing was done: a workflow that was killed has left files that may not be whole; with "
-        "--rerun-incomplete `{}` makes them again, and what is sealed is kept"
+        "nothing was done: a killed workflow left files that may be incomplete; `{} --rerun-incomplete` makes them "
+        "again, and sealed results are kept"
     ),
 }
 _expected: dict[str, float] = {}
@@ -144,7 +144,7 @@ class LogHandler(LogHandlerBase):
             self._print(self._last_line())
         elif self.writes_to_stream and not self._ended and not self.common_settings.quiet:
             if self._begun:
-                self._print("Nothing to be done: all that was asked for is there and up to date.")
+                self._print("Nothing to do: everything requested exists and is up to date.")
             for line in [] if self._begun else self._before:  # of --unlock and the like
                 streams.tell(line)
         self._because, self._jobs, self._ended = "", {}, True
@@ -274,10 +274,11 @@ class LogHandler(LogHandlerBase):
         done = f"{len(self._finished)} of {_jobs(total)} done in {took}"
         if failed := [title for job, title in self._failed.items() if job not in self._finished]:
             return (
-                f"{done}, {len(failed)} failed: {'; '.join(failed)}. What is done is kept; the next run carries on."
+                f"{done}, {len(failed)} failed: {'; '.join(failed)}. Finished jobs are kept; the next run "
+                "continues."
             )
         if len(self._finished) < total:
-            return f"{done}; the next run carries on."
+            return f"{done}; the next run continues."
         return f"{_jobs(len(self._finished))} done in {took}"
 
     def _print(self, text: str) -> None:

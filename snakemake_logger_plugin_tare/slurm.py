@@ -14,11 +14,11 @@ NOT_SUBMITTED = re.compile(
 FAILED_IN_SLURM = re.compile(r"SLURM-job '(\S+)' failed, SLURM status is: '([A-Z_]+)")
 STATES = {
     "OUT_OF_MEMORY": (
-        "a process of it took more memory than Slurm gives it: give `memory_mib` of its machine in `machines` a "
-        "larger number, or name nodes with more"
+        "one of its processes used more memory than Slurm allows: raise `memory_mib` of its machine in `machines`, "
+        "or name nodes with more"
     ),
-    "TIMEOUT": "its time was over: raise `minutes` of its machine in `machines`, or measure less",
-    "DEADLINE": "its time was over",
+    "TIMEOUT": "its time limit was reached: raise `minutes` of its machine in `machines`, or measure less",
+    "DEADLINE": "its deadline was reached",
     "CANCELLED": "somebody cancelled it, or Slurm did",
     "NODE_FAIL": "its node failed",
     "BOOT_FAIL": "its node did not start",
@@ -33,8 +33,8 @@ WRITTEN = {
 }
 ALONE = "TARE_SMALL_JOBS=alone"  # as tare.machine.cluster reads it
 UNSEEN = (
-    "its node has to see this folder, the checkout with its .venv, and the cache: put them on a file system that "
-    "the nodes share"
+    "its node must see this folder, the checkout with its .venv, and the cache: put them on a file system that the "
+    "nodes share"
 )
 # An account that is not given is the site's own; why a job is not taken stands below its name.
 NOT_WORTH_SAYING = re.compile(
@@ -56,7 +56,7 @@ def why_a_group_failed(job: str | None, tail: Sequence[str]) -> str | None:
         tail: of its log.
     """
     if job is None:
-        return f"tare: Slurm does not take these jobs as one: {ALONE} in front of the command says why"
+        return f"tare: Slurm does not accept these jobs as one: put {ALONE} in front of the command to see why"
     said = "\n".join(tail)
     state = next((state for words, state in WRITTEN.items() if words in said), None)
     return state and f"tare: Slurm ended job {job} ({state}): {STATES[state]}"
@@ -72,7 +72,7 @@ def why_it_failed(said: str, told: str | None, tail: Sequence[str], began: bool)
         began: whether the rule's own log is of this run.
     """
     if refused := NOT_SUBMITTED.match(said):
-        return f"tare: Slurm does not take the job: {refused['sbatch'] or refused['plugin']}"
+        return f"tare: Slurm does not accept the job: {refused['sbatch'] or refused['plugin']}"
     if (failed := FAILED_IN_SLURM.match(said)) is None:
         return None
     job, state = failed.groups()

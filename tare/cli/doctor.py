@@ -28,9 +28,9 @@ SECTIONS = {
     "environments": "Environments (each by a real launch)",
     "profilers": "Profilers and counters",
     "devices": "Devices",
-    "gpu": "GPU: ways in, settings, tests",
-    "limits": "Limits that Tare itself runs under, which hold in every environment or end its comparison",
-    "kernel": "What this kernel lets programs do",
+    "gpu": "GPU: access, settings, tests",
+    "limits": "Limits of this session (an environment in which they do not hold is not compared)",
+    "kernel": "Features of this kernel",
     "network": "Networks of instances that train together",
     "data": "Data sources",
     "stacks": "Software stacks",
@@ -229,9 +229,9 @@ def _note(check: dict[str, Any]) -> str:
     if details.get("canonical"):
         words.append("canonical")
     if details.get("isolates_network") is False:
-        words.append("with a network: it cannot be taken away here")
+        words.append("has a network, which can't be removed on this machine")
     if details.get("emulated"):
-        words.append(f"emulated, so that no comparison takes it: {details['no_kvm']}")
+        words.append(f"emulated, so it is left out of comparisons: {details['no_kvm']}")
     return ", ".join(word for word in words if word != "path")
 
 
@@ -243,7 +243,7 @@ def _lines(checks: Iterable[dict[str, Any]], width: int) -> list[str]:
         lines.append(f"  {mark}   {check['name']:{NAME_WIDTH}} {tail}".rstrip())
         for text in check["details"].get("follows", ()):
             lines += _wrapped("note", text, width)
-        for label, key in (("why", "reason"), ("mend it", "remedy")):
+        for label, key in (("why", "reason"), ("to fix it", "remedy")):
             if not check["available"] and check[key]:
                 lines += _wrapped(label, check[key], width)
     return lines

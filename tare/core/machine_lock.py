@@ -27,7 +27,7 @@ def alone_on_this_machine(doing: str = MEASURES, *, waits: bool = True) -> Itera
     global _holds
 
     def refuse(what: str) -> None:
-        raise UnavailableError(f"another process has this machine: {what}; wait until it has ended")
+        raise UnavailableError(f"another process uses this machine: {what}; wait until it has ended")
 
     if _holds:
         yield

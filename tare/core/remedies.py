@@ -1,4 +1,4 @@
-"""What mends what is missing, as it works where it is read: records that the workflow makes, a proxy in the way."""
+"""What fixes what is missing, as it works where it is read: records that the workflow makes, a proxy in the way."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def through_proxy(address: str = "https://") -> str:
     name = next((name for name, value in os.environ.items() if name.lower() == f"{scheme}_proxy" and value), None)
     if name is None:
         return ""
-    return f", through the proxy {re.sub('//[^@/]*@', '//', os.environ[name])}: unset {name}, or mend it"
+    return f", through the proxy {re.sub('//[^@/]*@', '//', os.environ[name])}: unset {name}, or fix it"
 
 
 def no_index(said: str) -> str | None:

@@ -90,7 +90,7 @@ def goes_on(folder: Path) -> bool:
     if not cut_short and then.workflow is not None:
         return False
     leave_note(folder)
-    say(f"{folder} was sealed by a start that was cut short, and is gone on with; the next start is a new try")
+    say(f"{folder} was sealed by an interrupted start, which continues now; the next start is a new try")
     return True
 
 

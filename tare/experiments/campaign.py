@@ -73,7 +73,7 @@ def run_campaigns(
             if settled is None:
                 running.append(_Running(store, design))
             else:
-                say(f"{design.what}: all its units are measured; it is sealed as it stands")
+                say(f"{design.what}: all units are measured already, so it is sealed now")
                 found[folder] = settled
         while due := [one for one in running if one.goes_on()]:
             _run_units(due, run_units)
@@ -115,7 +115,7 @@ class _Running:
         self.ended: str | None = None
         self.error: UnavailableError | None = None
         if self.done:
-            say(f"{design.what}: {len(self.done)} units are in the journal; carrying on")
+            say(f"{design.what}: continues after {len(self.done)} units that are measured already")
         self.counter = Counter(design.what, self.total, finished(self.done))
 
     @property
@@ -147,7 +147,7 @@ class _Running:
         self.ended = reason
         self.store.end(reason)
         if self.error is None:
-            say(f"{self.design.what}: the campaign ends here: {reason}")
+            say(f"{self.design.what}: the campaign ends early: {reason}")
 
     def fail(self, error: UnavailableError) -> None:
         """It can't go on: a later run must open a new campaign."""
@@ -172,7 +172,7 @@ def time_is_up(done: Sequence[Unit]) -> str | None:
     unit_s = max((unit.cost_s for unit in done), default=0.0)
     if left_s > unit_s:
         return None
-    return f"no time left: a unit takes up to {unit_s:.0f} s, and {max(0.0, left_s):.0f} s were left"
+    return f"no time left: a unit takes up to {unit_s:.0f} s, but only {max(0.0, left_s):.0f} s were left"
 
 
 def _run_units(
@@ -302,7 +302,7 @@ def _progress(one: _Running) -> None:
     """Print what became of a unit."""
     unit, plan = one.done[-1], one.plan
     if unit.voided:
-        say(f"{one.design.what}: a unit is void and is repeated: {unit.voided}")
+        say(f"{one.design.what}: this unit does not count and is repeated: {unit.voided}")
         return
     undecided = one.decision is None and plan.sampling.units is None
     one.counter.advance(failures_note(unit), of=" of the pilot" if undecided else "")

@@ -107,7 +107,7 @@ def run(wanted: Wanted) -> Path:
     except KeyboardInterrupt:
         if "parts" in content:
             keep({})  # without what the part that was running left
-            say(f"what was finished is kept: carry {out} on with --more (`make reference`: MORE=1)")
+            say(f"finished parts are kept: continue {out} with --more (`make reference`: MORE=1)")
         raise
     report(content, out)
     return out
@@ -149,10 +149,10 @@ def _begin(wanted: Wanted) -> tuple[study.Study, Path, Row | None]:
     """
     if wanted.more:
         if wanted.out is None:
-            raise UserError("--more: name the folder that is carried on with --out")
+            raise UserError("--more: name the folder to continue with --out")
         if not (wanted.out / REFERENCE).is_file():
             raise UserError(
-                f"--more: {wanted.out} holds no {REFERENCE}, so nothing to carry on: begin without --more"
+                f"--more: {wanted.out} has no {REFERENCE}, so there is nothing to continue: begin without --more"
             )
         drop_unfinished(wanted.out)
         before = check(wanted.out).to_json()
@@ -164,8 +164,8 @@ def _begin(wanted: Wanted) -> tuple[study.Study, Path, Row | None]:
     if not NAME.fullmatch(out.name):
         raise UserError(f"--out: {out.name!r} is no name of a reference: lower-case letters, digits, dots, hyphens")
     if out.exists() and any(out.iterdir()):
-        way = "carry it on with --more" if (out / REFERENCE).is_file() else f"remove it: it holds no {REFERENCE}"
-        raise UserError(f"{out} holds something already: name another folder with --out, or {way}")
+        way = "continue it with --more" if (out / REFERENCE).is_file() else f"remove it: it has no {REFERENCE}"
+        raise UserError(f"{out} is not empty: name another folder with --out, or {way}")
     return config, out, None
 
 

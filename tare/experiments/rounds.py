@@ -153,7 +153,7 @@ def _after_one_start(
     spec = plan.spec.replace(batch=sizes[tried[0]], batches=tuple(sizes[name] for name in tried))
     launch = launched(site, spec, conditions, pads[tried[0]])
     if not launch.ok:
-        say(f"{plan.workload} batch sweep: sizes are launched one by one: {launch.reason}")
+        say(f"{plan.workload} batch sweep: each size is launched separately: {launch.reason}")
         return None
     runs = dict(zip(tried, launch.seen_inside().results["runs"], strict=True))
     launches = {

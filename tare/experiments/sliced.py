@@ -63,7 +63,7 @@ def refusal(plan_scenario: str, device: str, page_cache: str) -> str | None:
     if quota := quota_here():
         return f"a quota of processor time is refilled while a job is stopped ({quota})"
     if not machine_hierarchies() and os.geteuid() != 0:
-        return "this user can freeze no control group"
+        return "this user can't freeze control groups"
     return None
 
 
@@ -171,7 +171,7 @@ def run_unit(
         empty = [] if skips else list(empty_launches(asked, found.records))
     first = calibration is None and not done and plan.slicing_refused is None
     if first and found.voided is None and (reason := waits(found.records)) is not None:
-        found.voided = f"files may have come from the disk, and it is made once more: {reason}"
+        found.voided = f"files may have been read from the disk, so the round is repeated: {reason}"
     records = dict(found.records)
     if calibration is None and found.voided is None:  # what can't be held runs as well once, for the page cache
         more = [name for name in order if name in apart and name not in gone]
@@ -356,9 +356,9 @@ def waits(launches: Mapping[str, LaunchRecord]) -> str | None:
             continue
         idle, waiting = slices.idle_looks / slices.looks, slices.waiting_looks / slices.looks
         if idle > MOST_IDLE:
-            return f"{name} had nothing to run in {idle:.0%} of its time: what it waits for may go on without it"
+            return f"{name} was idle in {idle:.0%} of its time: what it waits for may go on while it is stopped"
         if waiting > MOST_WAITING and slices.waiting_looks >= FEWEST_LOOKS:
-            return f"{name} waited for the clock or a disk beside its work in {waiting:.0%} of its time"
+            return f"{name} waited for the clock or a disk during its work in {waiting:.0%} of its time"
     return None
 
 
@@ -376,7 +376,7 @@ def rehearses(done: Sequence[Unit], calibration: Unit) -> str | None:
     if len(used) < len(hosts) or abs(math.log(used[0] / used[1])) <= MOST_APART:
         return None
     apart = math.expm1(abs(math.log(used[0] / used[1])))
-    return f"the hosts' runs one after the other were {apart:.0%} apart, so this round only sets the pace"
+    return f"the two runs on the host differed by {apart:.0%}, so this round only calibrates the slices"
 
 
 def _sliced_before(done: Sequence[Unit]) -> list[Unit]:

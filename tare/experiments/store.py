@@ -167,7 +167,7 @@ class CampaignStore:
             entries = ledger.bring_up_to_date(self.study, ratios_of)
             attempt = ledger.attempt_of(ledger.tries_of(entries), self._question)
             if attempt > 1:
-                told = f"try {attempt} of its question: it may spend {share_of(attempt):.1%} of alpha"
+                told = f"try {attempt} of the same question, with {share_of(attempt):.1%} of the error rate alpha"
                 say(f"{self.folder} is {told}")
             plan = plan.replace(attempt=attempt)
             if (word := ledger.word_in(entries)) is not None:

@@ -233,7 +233,7 @@ def unequal(ours: Limits, theirs: Limits, *, ours_alone: frozenset[str] = frozen
 def refused(pid: int, *, ours_alone: frozenset[str] = frozenset()) -> str | None:
     """Why a launch can't be compared, as it lives under limits that are not ours, but for `ours_alone`; or None."""
     different = unequal(limits_of(), limits_of(pid), ours_alone=ours_alone)
-    return f"it does not live under the limits of this session: {'; '.join(different)}" if different else None
+    return f"it does not run under the limits of this session: {'; '.join(different)}" if different else None
 
 
 def parent_of_containers(chains: list[list[Group]], *, systemd: bool = False) -> str | None:

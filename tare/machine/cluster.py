@@ -82,7 +82,7 @@ def read_sinfo(text: str) -> list[Node]:
     for line in text.splitlines():
         fields = line.strip().split("|")
         if len(fields) != FORMAT.count("%") or not (fields[1].isdigit() and fields[2].isdigit()):
-            raise UnavailableError(f"{WHERE}: sinfo answers {line.strip()!r}, which is no node as {FORMAT}")
+            raise UnavailableError(f"{WHERE}: sinfo answers {line.strip()!r}, which is no node of the form {FORMAT}")
         name, cpus, memory, gres, limit, features, state = fields
         found.append(
             Node(
@@ -133,8 +133,8 @@ def nodes_of(name: str, asked: Nodes) -> tuple[Node, ...]:
     if asked.node is None and len(kinds) > 1:
         few = sorted(f"{cpus} CPUs{f' and {gres}' if gres else ''}" for cpus, gres in kinds)
         raise UserError(
-            f"{WHERE}: {name}: its nodes differ ({'; '.join(few)}), and numbers of one machine would be of either: "
-            "name a constraint or a node"
+            f"{WHERE}: {name}: its nodes differ ({'; '.join(few)}), so results could come from either kind: name a "
+            "constraint or a node"
         )
     return tuple(found)
 
@@ -197,7 +197,7 @@ def _as_before(name: str, machine: Measured, before: str, path: Path) -> Node:
             if not node.works:
                 raise UserError(f"{WHERE}: {name}: its node {before} is {node.state}: wait for it; {again}")
             return node
-    raise UserError(f"{WHERE}: {name}: Slurm has its node {before} no more: {again}")
+    raise UserError(f"{WHERE}: {name}: Slurm no longer has its node {before}: {again}")
 
 
 def _another(machine: Measured, taken: Collection[str], size: int, beside: str | None = None) -> Node:
@@ -215,7 +215,7 @@ def _another(machine: Measured, taken: Collection[str], size: int, beside: str |
     free = [node for node in work if node.name not in taken]
     if not free and (machine.number is not None or beside is not None):
         raise UserError(
-            f"{WHERE}: {machine.kind}: all of its nodes that work are other machines of the study already; "
+            f"{WHERE}: {machine.kind}: all of its working nodes are already used as other machines of the study; "
             "ask for fewer `nodes`"
         )
     return min(free or work, key=lambda node: (not node.state.startswith("idle"), node.name))
@@ -247,8 +247,8 @@ def resources(machine: Measured, node: Node, expected_s: float, size: int | None
     longest, needed, names = _longest(machine, node), expected_s / 60, [node.name, *node.others][: size or 1]
     if longest < needed:
         raise UserError(
-            f"{WHERE}: {machine.kind}: a job is expected to take {math.ceil(needed)} minutes, and may take "
-            f"{longest:g} there: choose another partition, or a smaller study"
+            f"{WHERE}: {machine.kind}: a job is expected to take {math.ceil(needed)} minutes, but the limit there "
+            f"is {longest:g} minutes: choose another partition, or a smaller study"
         )
     found: dict[str, int | str | None] = {
         "slurm_partition": asked.partition,

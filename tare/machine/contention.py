@@ -132,7 +132,7 @@ def dram_bytes_counters(sources: Path = EVENT_SOURCES) -> list[Counter]:
     try:
         wanted = [one for unit in check.details["units"] for one in dram_events(sources / unit)]
     except (OSError, ValueError, KeyError) as error:
-        raise UnavailableError(f"the kernel describes its memory controllers in another way: {error}") from error
+        raise UnavailableError(f"the kernel describes its memory controllers in an unknown way: {error}") from error
     if not wanted:
         raise UnavailableError(f"nothing here reads the counters of {', '.join(check.details['units'])}")
     return _opened(wanted)

@@ -17,8 +17,8 @@ FLOP_PER_FMA = 2
 PRECISION_BYTES = {"float64": 8, "float32": 4}
 GIGA = 1e9
 MEMORY_REASON = (
-    "the machine does not say how many memory channels it has and how fast they are"
-    " (a virtual machine hides them; elsewhere that takes root and dmidecode)"
+    "the number and speed of the memory channels are unknown"
+    " (a virtual machine hides them; on other machines, reading them needs root and dmidecode)"
 )
 
 
@@ -86,7 +86,7 @@ def _core(machine: Mapping[str, Any]) -> Core:
     found = [row[-1] for row in CORES if row[:2] == (vendor, family) and model in row[2]]
     if not found:
         raise UnavailableError(
-            f"how many FMA units a core of {vendor} family {family} model {model} has is not known to Tare"
+            f"Tare does not know how many FMA units a core of {vendor} family {family} model {model} has"
         )
     core = found[0]
     if core.needs not in (machine.get("cpu_flags") or []):

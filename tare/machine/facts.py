@@ -161,8 +161,9 @@ def name_for_jobs(nodes: str | None) -> str:
         nodes = os.environ[FOUND] = _hardware_name()
         if found not in (None, nodes):
             raise UserError(
-                f"this job was sent to {nodes}, and the workflow was started on {found}, whose name the results "
-                "would have: name the nodes that measure in the study, as in `machines: {nodes: {partition: NAME}}`"
+                f"this job was sent to {nodes}, but the workflow was started on {found}, so the results would have "
+                "the wrong name: name the measuring nodes in the study, as in `machines: "
+                "{nodes: {partition: NAME}}`"
             )
     os.environ[MACHINE] = nodes or machine_name()
     return machine_name()

@@ -65,9 +65,9 @@ def fitting_device(stack: str) -> tuple[str, str]:
         return "cpu", "no NVIDIA GPU: the driver lists none"
     name, capability = found[0]["name"], float(found[0].get("compute_capability") or 0)
     if capability < OLDEST_GPU:
-        return "cpu", f"{name} has compute capability {capability}, and {OLDEST_GPU} (Volta) is the least"
+        return "cpu", f"{name} has compute capability {capability}, and the minimum is {OLDEST_GPU} (Volta)"
     if stack != BOUND and "cuda" not in variants_of(stack):
-        return "cpu", f"{stack} is locked for CPUs alone"
+        return "cpu", f"{stack} has a lock for CPUs only"
     cuda = None if stack == BOUND else stack_cuda_versions([stack]).get(stack)
     least = OLDEST_FOR_CUDA.get((cuda or "").partition(".")[0], 0.0)
     if capability < least:

@@ -75,7 +75,7 @@ def ways(driver: Driver) -> list[Check]:
         if way is None and obstacle is None:
             way = "plain: device files and the driver's folder"
         if way is None:
-            found.append(lacking(f"GPU in {name}", f"no toolkit, and the plain way lacks {obstacle}"))
+            found.append(lacking(f"GPU in {name}", f"no toolkit, and without one it lacks: {obstacle}"))
         else:
             found.append(Check(name=f"GPU in {name}", available=True, version=way))
     return found
@@ -99,16 +99,16 @@ def _settings_of(device: dict[str, Any]) -> Iterator[Check]:
     yield judge(
         "whole",
         device["mig_mode"] == "on",
-        f"MIG is {device['mig_mode'] or 'not told'}",
-        "MIG is on: launches compute on a slice, utilisation and some counters are not told, and ceilings are the "
-        "slice's; results belong to that profile alone",
+        f"MIG is {device['mig_mode'] or 'not reported'}",
+        "MIG is on: launches run on a slice of the device, utilisation and some counters are not reported, and "
+        "ceilings are those of the slice; results are valid only for this profile",
         f"nvidia-smi -i {number} -mig 0 (as root, while nobody uses the device)",
     )
     yield judge(
         "persistence",
         device["persistence_mode"] == "off",
-        f"persistence mode is {device['persistence_mode'] or 'not told'}",
-        "persistence mode is off: the driver sets the device up anew for every launch, which costs seconds",
+        f"persistence mode is {device['persistence_mode'] or 'not reported'}",
+        "persistence mode is off: the driver initialises the device again for every launch, which takes seconds",
         f"nvidia-smi -i {number} -pm 1",
     )
     yield judge(
@@ -121,15 +121,15 @@ def _settings_of(device: dict[str, Any]) -> Iterator[Check]:
     yield judge(
         "compute mode",
         device["compute_mode"] == "prohibited",
-        device["compute_mode"] or "not told",
+        device["compute_mode"] or "not reported",
         "its compute mode prohibits contexts",
         f"nvidia-smi -i {number} -c DEFAULT",
     )
     if device["compute_mode"] in ("exclusive thread", "exclusive process"):
         yield lacking(
             f"GPU {number} for several jobs",
-            "its compute mode lets one process at a time compute: enough for rounds, but groups of instances and "
-            "second jobs keep several alive",
+            "its compute mode allows one process at a time: enough for rounds, but not for several instances or a "
+            "co-runner",
             f"nvidia-smi -i {number} -c DEFAULT",
         )
 

@@ -51,13 +51,13 @@ def limit_was_hit(kills: int) -> str | None:
     if oom_kills() == kills or (limit := limits_of().get(MEMORY)) is None:
         return None
     most = f"{int(limit.value.split()[0]) >> 20:,} MiB"
-    happened = "the kernel ended a process for lack of memory, of which"
+    happened = "the kernel ended a process for lack of memory:"
     if (job := os.environ.get("SLURM_JOB_ID")) is None:
-        return f"{happened} this session may take {most} ({limit.where}): raise that, or measure a smaller job"
+        return f"{happened} this session may use {most} ({limit.where}); raise that, or measure a smaller job"
     node = os.environ.get("SLURMD_NODENAME", platform.node())
     return (
-        f"Slurm job {job} on {node}: {happened} it may take {most}: give `memory_mib` of its machine in `machines` "
-        "a larger number, name nodes with more, or measure a smaller job"
+        f"Slurm job {job} on {node}: {happened} the job may use {most}; raise `memory_mib` of its machine in "
+        "`machines`, name nodes with more, or measure a smaller job"
     )
 
 

@@ -64,7 +64,7 @@ SWITCHES = (
     Switch(
         path=Path("/proc/sys/kernel/apparmor_restrict_unprivileged_userns"),
         off="1",
-        says="AppArmor keeps programs without a profile of their own from using user namespaces "
+        says="AppArmor does not let programs without their own profile use user namespaces "
         "(kernel.apparmor_restrict_unprivileged_userns is 1)",
         remedy="sysctl kernel.apparmor_restrict_unprivileged_userns=0",
     ),
@@ -107,8 +107,8 @@ def noexec_cache() -> Restriction | None:
             if not os.statvfs(folder).f_flag & os.ST_NOEXEC:
                 return None
             return Restriction(
-                says=f"the cache {cache} lies on a file system that lets no program run (noexec)",
-                remedy="point TARE_CACHE at a folder whose file system is mounted with exec",
+                says=f"the cache {cache} is on a file system where no program can run (noexec)",
+                remedy="set TARE_CACHE to a folder whose file system is mounted with exec",
             )
     return None
 

@@ -96,8 +96,8 @@ def refuse_without_locks(folders: Iterable[Path], mountinfo: str | None = None) 
         why = why or refused(folder)
         if why:
             raise UserError(
-                f"{folder} lies on a file system whose locks do not count on every machine ({why}), so that two "
-                "jobs could write one campaign: put it on one whose locks do, or have it mounted with them"
+                f"{folder} is on a file system whose locks don't work across machines ({why}), so two jobs could "
+                "write the same campaign: move it to a file system whose locks do, or mount it with locks"
             )
 
 

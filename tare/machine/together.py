@@ -70,7 +70,7 @@ def put_back(folder: Path) -> None:
                 outputs[number].parent.mkdir(parents=True, exist_ok=True)
                 _copy(place / str(number), outputs[number], _link)
             if missing:
-                say(f"{outputs[0]}: kept: it was made before another job of its group failed")
+                say(f"{outputs[0]} is kept: it was made before another job of its group failed")
         shutil.rmtree(place, ignore_errors=True)
     for other in folder.parent.glob("*"):
         with contextlib.suppress(OSError):

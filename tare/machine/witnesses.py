@@ -22,7 +22,7 @@ def witnesses(stamp: Path, sha256: str, root: Path | None = None) -> list[str]:
     """What carries a stamp's hash beside the file itself, a phrase each; `root`: a checkout, None for this one."""
     checkout = root or project_root()
     proof = stamp.with_name(f"{stamp.name}.ots")
-    found = [f"a proof of OpenTimestamps (tell its time with `ots verify {proof}`)"] if proof.exists() else []
+    found = [f"a proof of OpenTimestamps (check its time with `ots verify {proof}`)"] if proof.exists() else []
     return [*_tags(checkout, sha256), *_notes(checkout, sha256), *found]
 
 

@@ -32,7 +32,7 @@ def debian_archive() -> tuple[str, str]:
             if not Path(named).exists():
                 raise UnavailableError(f"the archive's keyring {named} is missing")
             return address, named
-    raise UnavailableError("apt reads from no Debian archive here, so none has a newer suite")
+    raise UnavailableError("apt has no Debian archive as a source, so no newer suite is available")
 
 
 def private_apt(folder: Path, address: str, keyring: str) -> Callable[..., str]:
@@ -101,7 +101,7 @@ def unfit(prefix: Path) -> str | None:
     \\040: after 20 s it gives up. In a guest, whose kernel mounts the image, it works below a blank as well.
     """
     if any(character.isspace() for character in str(prefix)):
-        return f"{prefix} has a blank in its path, and the relocated Apptainer finds no mount of its own below one"
+        return f"{prefix} has a space in its path, and the relocated Apptainer can't find its mounts below such a path"
     return None
 
 

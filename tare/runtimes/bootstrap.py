@@ -70,16 +70,16 @@ def main(argv: Sequence[str]) -> int:
     parser = Parser(
         prog="python3 -m tare.runtimes.bootstrap",
         description="Install the container runtimes that are missing, and fill .venv from the locks.",
-        epilog="RUNTIMES=system installs no runtime; `make clean` and `make clean-runtimes` take all away.",
+        epilog="RUNTIMES=system installs no runtime; `make clean` and `make clean-runtimes` remove everything.",
     )
     parser.add_argument("purpose", choices=LOCKS, help="the workflow, or its tests as well")
-    parser.add_argument("--dry-run", "-n", action="store_true", help="print the commands, and run none of them")
+    parser.add_argument("--dry-run", "-n", action="store_true", help="print the commands, but don't run them")
 
     def work() -> int:
         asked = parser.parse_args(argv)
         return show(asked.purpose) if asked.dry_run else set_up(asked.purpose)
 
-    return status_of(work, "interrupted; the next run carries on")
+    return status_of(work, "interrupted; the next run continues")
 
 
 def set_up(purpose: str) -> int:
@@ -141,8 +141,8 @@ def check_place(purpose: str) -> None:
     if all(stamp(name) in done for name in LOCKS[purpose]) or os.access(place, os.W_OK | os.X_OK):
         return
     raise UserError(
-        f"{place.absolute()} can't be written, and the Python environment has to be made there: copy the checkout "
-        "to a folder that may be written, and run make in that"
+        f"{place.absolute()} is not writable, but the Python environment must be made there: copy the checkout to "
+        "a writable folder, and run make there"
     )
 
 

@@ -163,7 +163,7 @@ def without_users() -> Iterator[None]:
                 raise UnavailableError(f"the private Docker daemon has users: {'; '.join(names)}; wait for them")
             fcntl.flock(users, fcntl.LOCK_UN)
             if not told:
-                say(f"waiting for the private Docker daemon, which ends {LINGER_S:.0f} s after its last user")
+                say(f"waiting for the private Docker daemon to stop, {LINGER_S:.0f} s after its last user")
                 told = True
             time.sleep(LOOK_S)
         yield
@@ -360,8 +360,8 @@ def watch(places: State, program: str, linger_s: float) -> int:
 def main(argv: Sequence[str]) -> int:
     """The command line, which whoever needs the daemon gives."""
     parser = Parser(prog="python -m tare.runtimes.daemon", description="Run a private Docker daemon and watch it.")
-    parser.add_argument("folder", type=Path, help="of its socket, which goes with it")
-    parser.add_argument("data", type=Path, help="folder of its data, which stays")
+    parser.add_argument("folder", type=Path, help="folder of its socket, removed when it stops")
+    parser.add_argument("data", type=Path, help="folder of its data, which is kept")
     parser.add_argument("program", help="dockerd")
     parser.add_argument("linger_s", type=float, help="seconds that it lives without a user")
     asked = parser.parse_args(argv)

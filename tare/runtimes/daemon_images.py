@@ -58,7 +58,7 @@ def _record() -> Iterator[dict[str, list[str]]]:
 def _remove(address: str, image_ids: list[str]) -> list[str]:
     at = f" at {address}" if address else ""
     if shutil.which("docker") is None:
-        here = f"there is no docker to ask it by ({path()} names them)"
+        here = f"there is no docker command to remove them with ({path()} lists them)"
         say(f"{len(image_ids)} images stay in a Docker daemon{at}: {here}")
         return image_ids
     variables = {key: os.environ[key] for key in ("PATH", "HOME", "DOCKER_CONFIG") if key in os.environ}

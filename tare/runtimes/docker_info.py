@@ -28,7 +28,7 @@ LIMITS = {
 }
 ASKED_FOR = ("CPUSet", "CpuCfsQuota")  # by launches; the other ones come from groups above a container
 CONTROLLERS = {"CPUSet": "cpuset", "CpuCfsQuota": "cpu", "MemoryLimit": "memory", "PidsLimit": "pids"}
-NOT_DOCKER = "`docker` is Podman's own command here, and no Docker daemon: measure podman"
+NOT_DOCKER = "`docker` is a command of Podman here, not Docker: measure podman"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -84,7 +84,7 @@ def parse_info(text: str, *, client: str | None = None) -> DockerInfo:
     if not isinstance(said, dict) or "Driver" not in said:
         if isinstance(said, dict) and {"host", "store"} <= said.keys():
             raise UnavailableError(NOT_DOCKER, "apt-get install docker.io")
-        raise UnavailableError(f"`docker info` printed no answer of a daemon: {text.strip()[:100]!r}")
+        raise UnavailableError(f"`docker info` printed no answer from a daemon: {text.strip()[:100]!r}")
     if errors := said.get("ServerErrors"):
         raise UnavailableError(f"`docker info` got no answer of a daemon: {errors[0]}")
     warnings = [str(one).removeprefix("WARNING: ") for one in said.get("Warnings") or ()]
@@ -115,18 +115,18 @@ def follows_from(
     if info.containerd_store:
         found.append(
             Finding(
-                says=f"images lie in containerd's store ({info.driver}): each is named by its manifest, layers are "
-                "saved compressed, and nothing tells where they lie on the disk"
+                says=f"images are in containerd's store ({info.driver}): each is named by its manifest, layers are "
+                "saved compressed, and their place on the disk is unknown"
             )
         )
     if info.snap:
         found.append(_of_a_snap(folders, home))
     if info.remaps:
         found.append(
-            Finding(says="the daemon gives containers other user IDs (userns-remap): launches keep the machine's")
+            Finding(says="the daemon remaps user IDs in containers (userns-remap); launches keep the machine's IDs")
         )
     if info.rootless:
-        found.append(Finding(says="the daemon is rootless: inside, a launch's user is root, and outside this user"))
+        found.append(Finding(says="the daemon is rootless: a launch's user is root inside, and this user outside"))
     if limits := _discarded(info):
         found.append(limits)
     if info.labels and enforcing:
@@ -136,12 +136,12 @@ def follows_from(
 
 def _of_a_snap(folders: Sequence[Path], home: Path) -> Finding:
     """A snap sees what is below home in no hidden folder, and a /tmp of its own."""
-    says = "Docker is a snap, which sees folders below home alone, none that is hidden, and a /tmp of its own"
+    says = "Docker is a snap: it sees only folders below home that are not hidden, and has its own /tmp"
     hidden = [folder for folder in folders if not _is_seen(folder, home)]
     if not hidden:
         return Finding(says=says)
     return Finding(
-        says=f"{says}: not {listed([str(folder) for folder in hidden])}",
+        says=f"{says}; it does not see {listed([str(folder) for folder in hidden])}",
         refuses=True,
         remedy=f"export TARE_CACHE={home / 'tare-cache'}, with the checkout below {home}, or install Docker as a "
         "package (apt-get install docker.io)",
@@ -161,15 +161,15 @@ def _discarded(info: DockerInfo) -> Finding | None:
         return None
     what = listed([LIMITS[field] for field in dropped])
     if not info.rootless:
-        says = f"the Docker daemon discards {what}, which its kernel or its control groups do not have: {UNEQUAL}"
+        says = f"the Docker daemon ignores {what}, because its kernel or its control groups lack that: {UNEQUAL}"
         return Finding(says=says, refuses=True)
-    says = f"rootless Docker discards {what}: {UNEQUAL}"
+    says = f"rootless Docker ignores {what}: {UNEQUAL}"
     if info.cgroup_version == "1":
         return Finding(
             says=f"{says} ({info.warning or 'control groups of version 1'})", refuses=True, remedy=UNIFIED
         )
     if info.cgroup_driver == "none":
-        remedy = "start it by systemd (systemctl --user start docker), or use a daemon that root started"
+        remedy = "start it with systemd (systemctl --user start docker), or use a daemon that root started"
         return Finding(says=f"{says} ({info.warning or 'no control groups'})", refuses=True, remedy=remedy)
     controllers = listed([CONTROLLERS[field] for field in dropped])
     return Finding(says=f"{says} (by {controllers}, {NOT_DELEGATED})", refuses=True, remedy=DELEGATE)

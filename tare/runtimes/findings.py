@@ -14,12 +14,12 @@ DELEGATE = (
     'printf "[Service]\\nDelegate=cpu cpuset io memory pids\\n" > user@.service.d/delegate.conf && '
     "systemctl daemon-reload'"
 )
-NOT_DELEGATED = "which systemd does not delegate to this user; a change takes a new login"
+NOT_DELEGATED = "which systemd does not delegate to this user; a change needs a new login"
 UNIFIED = "boot with systemd.unified_cgroup_hierarchy=1, or use a runtime that root started"
 # What is never labelled anew: other programs of the machine need it as it is, and containers may read it.
 SYSTEM = tuple(Path(name) for name in ("/usr", "/lib", "/lib64", "/bin", "/sbin", "/etc", "/dev", "/proc", "/sys"))
 UNEQUAL = "a launch would run under other limits than the host's"
-LABELLED = "SELinux is enforcing: what a launch binds is labelled for containers, but for the system's own folders"
+LABELLED = "SELinux is enforcing: folders that a launch binds are labelled for containers, except system folders"
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -41,14 +41,14 @@ UNIT = re.compile(r"/systemd/system/[^/@]+\.(?:path|service|socket|timer)$")
 def install(purpose: str = "run", *, dry_run: bool = False) -> int:
     """Install what `purpose`, `run` or `test`, lacks, or only say it (`dry_run`, or why it is left); always 0."""
     if os.environ.get("RUNTIMES", "") not in ("", "auto", "system"):
-        raise UserError(f"RUNTIMES={os.environ['RUNTIMES']!r}: it may be 'system' (install nothing) or unset")
+        raise UserError(f"RUNTIMES={os.environ['RUNTIMES']!r}: it must be 'system' (install nothing) or unset")
     wants, reason = missing(FOR[purpose]), may_install()
     if wants and (reason or dry_run):
         say(f"missing, and not installed ({reason or 'a dry run'}): {told(wants)}")
         if (dry_run or reason == ONLY_ROOT) and (command := command_for(wants)):
-            say(f"to have them: {as_we_can(command)}")
+            say(f"to install them: {as_we_can(command)}")
         if dry_run and not find_apptainer():
-            say(f"{RELOCATED}, where this release has none: of the archive's suite {RELOCATED_SUITE}, in the cache")
+            say(f"{RELOCATED}, if this release has none: from the archive's suite {RELOCATED_SUITE}, into the cache")
     elif wants:
         with installing():
             install_missing(missing(FOR[purpose]))
@@ -58,9 +58,9 @@ def install(purpose: str = "run", *, dry_run: bool = False) -> int:
                         f"{RELOCATED}: relocated from the archive's suite {RELOCATED_SUITE} ({install_relocated()})"
                     )
                 except (TareError, OSError) as error:
-                    say(f"{RELOCATED} could not be had: {getattr(error, 'reason', None) or reason_of(error)}")
+                    say(f"{RELOCATED} is unavailable: {getattr(error, 'reason', None) or reason_of(error)}")
         if left := missing(FOR[purpose]):
-            say(f"still missing: {told(left)}; what needs it will say so, and the next set-up tries again")
+            say(f"still missing: {told(left)}; commands that need it will say so, and the next set-up tries again")
     return 0
 
 
@@ -107,7 +107,7 @@ def install_for(
 def installing() -> Iterator[None]:
     """Be the only installer, on a machine where nobody measures (who is waited for), and no services start."""
     with (
-        alone_on_this_machine("it installs what measurements take"),
+        alone_on_this_machine("it installs programs for measurements"),
         locked(lock_path(), waiting_for="the installation of the runtimes"),
         without_services(),
     ):
@@ -146,7 +146,7 @@ def keep_services_off(packages: Sequence[str]) -> None:
         if line.startswith("/etc/init.d/"):
             run(["update-rc.d", Path(line).name, "disable"], timeout_s=60, env={"PATH": SYSTEM_PATH})
     if links:
-        say(f"installed, and off until they are enabled: {', '.join(sorted({link.name for link in links}))}")
+        say(f"installed, but off until you enable them: {', '.join(sorted({link.name for link in links}))}")
 
 
 def interrupt(number: int, frame: object) -> None:

@@ -10,7 +10,7 @@ from tare.runtimes.findings import DELEGATE, LABELLED, NOT_DELEGATED, UNEQUAL, U
 
 NEEDED = {"cpuset": "the CPU set", "cpu": "quotas of CPU time"}  # controllers by which launches are limited
 EVERY = listed(list(NEEDED.values()))
-LOG_IN = "log in so that systemd runs a manager for this user (machinectl shell), or use a Podman of root's"
+LOG_IN = "log in so that systemd runs a manager for this user (machinectl shell), or use root's Podman"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -42,7 +42,7 @@ def parse_info(text: str) -> PodmanInfo:
             controllers=None if controllers is None else frozenset(controllers),
         )
     except (ValueError, KeyError, TypeError, AttributeError) as error:
-        raise UnavailableError(f"`podman info` printed no answer of Podman's: {text.strip()[:100]!r}") from error
+        raise UnavailableError(f"`podman info` printed no answer from Podman: {text.strip()[:100]!r}") from error
 
 
 def follows_from(info: PodmanInfo, *, enforcing: bool) -> list[Finding]:
@@ -52,7 +52,7 @@ def follows_from(info: PodmanInfo, *, enforcing: bool) -> list[Finding]:
         says = f"rootless Podman ignores {EVERY} on control groups of version 1: {UNEQUAL}"
         found.append(Finding(says=says, refuses=True, remedy=UNIFIED))
     elif info.rootless and info.cgroup_manager == "cgroupfs":
-        says = f"rootless Podman sets {EVERY} by systemd alone, which runs no manager for this user: {UNEQUAL}"
+        says = f"rootless Podman sets {EVERY} only through systemd, which runs no manager for this user: {UNEQUAL}"
         found.append(Finding(says=says, refuses=True, remedy=LOG_IN))
     if info.labels and enforcing:
         found.append(Finding(says=f"{LABELLED} (relabel=shared)"))
@@ -65,4 +65,4 @@ def suspect(info: PodmanInfo) -> Finding | None:
     if not info.rootless or not lacking:
         return None
     what = listed([NEEDED[name] for name in lacking])
-    return Finding(says=f"rootless Podman sets {what} by {listed(lacking)}, {NOT_DELEGATED}", remedy=DELEGATE)
+    return Finding(says=f"rootless Podman sets {what} with {listed(lacking)}, {NOT_DELEGATED}", remedy=DELEGATE)

@@ -29,13 +29,13 @@ def main(argv: Sequence[str]) -> int:
     """The command line."""
     parser = Parser(
         prog="python3 -m tare.runtimes.remove",
-        description="Take away the packages, the Apptainer and the images that Tare installed on this machine.",
-        epilog="What was there before stays. On a terminal it asks; `make setup` brings back what it takes away.",
+        description="Remove the packages, the Apptainer and the images that Tare installed on this machine.",
+        epilog="Everything else is kept. On a terminal it asks first; `make setup` installs everything again.",
     )
-    parser.add_argument("--dry-run", "-n", action="store_true", help="say what would go, and take nothing away")
-    parser.add_argument("--yes", "-y", action="store_true", help="ask nothing")
-    parser.add_argument("--check", action="store_true", help="only refuse where anything measures or uses a daemon")
-    parser.add_argument("--check-folder", type=Path, help="only refuse where a workflow runs in this folder")
+    parser.add_argument("--dry-run", "-n", action="store_true", help="print what would be removed, and remove nothing")
+    parser.add_argument("--yes", "-y", action="store_true", help="don't ask")
+    parser.add_argument("--check", action="store_true", help="only check that nothing measures or uses a daemon")
+    parser.add_argument("--check-folder", type=Path, help="only check that no workflow runs in this folder")
 
     def work() -> int:
         arguments = parser.parse_args(argv)
@@ -43,7 +43,7 @@ def main(argv: Sequence[str]) -> int:
             refuse_running(arguments.check_folder.resolve())
             return 0
         if arguments.dry_run:
-            for line in listed() or ["nothing is here that Tare installed"]:
+            for line in listed() or ["Tare has installed nothing on this machine"]:
                 say(line)
             return 0
         with unused():
@@ -64,7 +64,7 @@ def agreed(question: str) -> bool:
 @contextlib.contextmanager
 def unused() -> Iterator[None]:
     """While the block runs no measurement, study or private daemon does; raises UnavailableError with who runs."""
-    with alone_on_this_machine("it removes what measurements take", waits=False), daemon.without_users():
+    with alone_on_this_machine("it removes programs for measurements", waits=False), daemon.without_users():
         refuse_running()
         yield
 
@@ -80,21 +80,21 @@ def listed() -> list[str]:
     """What is recorded and would go, a line for each kind."""
     lines = []
     for address, images in daemon_images.noted().items():
-        lines.append(f"to go: {len(images)} images in a Docker daemon{f' at {address}' if address else ''}")
+        lines.append(f"to remove: {len(images)} images in a Docker daemon{f' at {address}' if address else ''}")
     if relocated_prefix().exists():
-        lines.append(f"to go: the relocated Apptainer of {relocated_prefix()}")
+        lines.append(f"to remove: the relocated Apptainer of {relocated_prefix()}")
     if packages := added():
-        lines.append(f"to go: {len(packages)} packages, as far as nothing else needs them: {', '.join(packages)}")
+        lines.append(f"to remove: {len(packages)} packages, if nothing else needs them: {', '.join(packages)}")
     return lines
 
 
 def remove(*, asks: bool = False) -> int:
     """Take away what is recorded while `unused`, say what goes and stays; `asks` first; 0 where nothing stays."""
     going = listed()
-    for line in going or ["nothing is here that Tare installed"]:
+    for line in going or ["Tare has installed nothing on this machine"]:
         say(line)
-    if going and asks and not agreed("    Take this away? [y/N] "):
-        say("kept")
+    if going and asks and not agreed("    Remove this? [y/N] "):
+        say("nothing was removed")
         return 0
     with locked(lock_path(), waiting_for="the installation of the runtimes"):
         emptied = daemon_images.remove()  # before the client goes
