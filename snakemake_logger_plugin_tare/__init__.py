@@ -144,7 +144,7 @@ class LogHandler(LogHandlerBase):
             self._print(self._last_line())
         elif self.writes_to_stream and not self._ended and not self.common_settings.quiet:
             if self._begun:
-                self._print("Nothing to do: everything requested exists and is up to date.")
+                self._print("Nothing to be done: everything requested exists and is up to date.")
             for line in [] if self._begun else self._before:  # of --unlock and the like
                 streams.tell(line)
         self._because, self._jobs, self._ended = "", {}, True

@@ -34,7 +34,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         signal.signal(signal.SIGTERM, _interrupt)
         return arguments.run(arguments) or 0
 
-    return status_of(work, "interrupted; finished units are kept, the next run carries on")
+    return status_of(work, "interrupted; finished units are kept, the next run continues")
 
 
 def _interrupt(number: int, frame: object) -> None:

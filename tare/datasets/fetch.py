@@ -190,7 +190,7 @@ def _receive(response: http.client.HTTPResponse, part: Path, done: int, url: str
     length = response.headers.get("Content-Length")
     total = done + int(length) if length and length.isdigit() else None
     if done:
-        say(f"{label}: carries on after {done / 1e6:.1f} MB")
+        say(f"{label}: continues after {done / 1e6:.1f} MB")
     if total is not None and total - done > (free := shutil.disk_usage(part.parent).free):
         raise UnavailableError(
             f"{url} has {total / 1e6:.0f} MB, and {part.parent} has {free / 1e6:.0f} MB free: free some, or point "

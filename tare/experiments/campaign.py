@@ -115,7 +115,7 @@ class _Running:
         self.ended: str | None = None
         self.error: UnavailableError | None = None
         if self.done:
-            say(f"{design.what}: continues after {len(self.done)} units that are measured already")
+            say(f"{design.what}: continues; units measured before: {len(self.done)}")
         self.counter = Counter(design.what, self.total, finished(self.done))
 
     @property

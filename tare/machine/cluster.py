@@ -82,7 +82,7 @@ def read_sinfo(text: str) -> list[Node]:
     for line in text.splitlines():
         fields = line.strip().split("|")
         if len(fields) != FORMAT.count("%") or not (fields[1].isdigit() and fields[2].isdigit()):
-            raise UnavailableError(f"{WHERE}: sinfo answers {line.strip()!r}, which is no node of the form {FORMAT}")
+            raise UnavailableError(f"{WHERE}: sinfo answers {line.strip()!r}, not a node of the form {FORMAT}")
         name, cpus, memory, gres, limit, features, state = fields
         found.append(
             Node(

@@ -108,7 +108,7 @@ def noexec_cache() -> Restriction | None:
                 return None
             return Restriction(
                 says=f"the cache {cache} is on a file system where no program can run (noexec)",
-                remedy="set TARE_CACHE to a folder whose file system is mounted with exec",
+                remedy="point TARE_CACHE at a folder whose file system is mounted with exec",
             )
     return None
 

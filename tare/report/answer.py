@@ -205,7 +205,7 @@ def sentence(evidence: Evidence) -> str | None:
     env, what = found.comparison.name.split(", ", 1)
     rounds = f"more than {MOST_UNITS:,}" if found.rounds >= MOST_UNITS else f"{found.rounds:,}"
     wanted = (
-        f"{workload_title(found.workload)}, {env_title(env, short=True)}, {what} needs the most rounds: {rounds}, "
+        f"{workload_title(found.workload)}, {env_title(env, short=True)}, {what} needs the most: {rounds} rounds, "
         f"at a spread of {found.comparison.spread:.2%} per round"
     )
     if found.ends_at is not None:

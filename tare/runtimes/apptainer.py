@@ -101,7 +101,7 @@ def unfit(prefix: Path) -> str | None:
     \\040: after 20 s it gives up. In a guest, whose kernel mounts the image, it works below a blank as well.
     """
     if any(character.isspace() for character in str(prefix)):
-        return f"{prefix} has a space in its path, and the relocated Apptainer can't find its mounts below such a path"
+        return f"{prefix} has a space in its path, and the relocated Apptainer does not find its mounts then"
     return None
 
 

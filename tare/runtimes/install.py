@@ -48,7 +48,7 @@ def install(purpose: str = "run", *, dry_run: bool = False) -> int:
         if (dry_run or reason == ONLY_ROOT) and (command := command_for(wants)):
             say(f"to install them: {as_we_can(command)}")
         if dry_run and not find_apptainer():
-            say(f"{RELOCATED}, if this release has none: from the archive's suite {RELOCATED_SUITE}, into the cache")
+            say(f"{RELOCATED}, if this release has none: from the suite {RELOCATED_SUITE}, into the cache")
     elif wants:
         with installing():
             install_missing(missing(FOR[purpose]))

@@ -32,7 +32,7 @@ def main(argv: Sequence[str]) -> int:
         description="Remove the packages, the Apptainer and the images that Tare installed on this machine.",
         epilog="Everything else is kept. On a terminal it asks first; `make setup` installs everything again.",
     )
-    parser.add_argument("--dry-run", "-n", action="store_true", help="print what would be removed, and remove nothing")
+    parser.add_argument("--dry-run", "-n", action="store_true", help="print what would be removed")
     parser.add_argument("--yes", "-y", action="store_true", help="don't ask")
     parser.add_argument("--check", action="store_true", help="only check that nothing measures or uses a daemon")
     parser.add_argument("--check-folder", type=Path, help="only check that no workflow runs in this folder")

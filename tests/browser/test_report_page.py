@@ -165,7 +165,7 @@ def test_pages_of_two_papers_of_images_are_not_long_either(browser, image_report
         page.goto(image_report.with_name(file).as_uri())
         assert screens(page) <= MOST_SCREENS.get(file, 15), file
         if file != "search.html":
-            assert "Scaled to this machine, equally in every environment" in page.locator(".scaled").inner_text()
+            assert "scaled down for this machine, in the same way in every environment" in page.locator(".scaled").inner_text()
             assert (
                 "ResNet50: batch 64 (published 256), image_px 64 (published 224)"
                 in page.locator(".scaled").inner_text()
@@ -205,9 +205,9 @@ def test_when_building_pays_is_answered_from_the_readers_numbers(open_page, repo
     assert answer.inner_text().startswith("After 28 to 110 runs (1.4 days to 5.5 days). Paid once: 110.0 s, 10.0 s")
     assert answer.inner_text().endswith("Modelled from your numbers.")
     page.locator("#break-even-low").fill("-1")
-    assert answer.inner_text().startswith("After 28 runs at best (1.4 days), perhaps never")
+    assert answer.inner_text().startswith("After 28 runs (1.4 days) at the earliest, perhaps never")
     page.locator("#break-even-high").fill("-0.5")
-    assert answer.inner_text().startswith("Never: a run takes 0.500 to 1.000 s more than it saves.")
+    assert answer.inner_text().startswith("Never: a run takes 0.500 to 1.000 s longer than without the image.")
     page.locator("#break-even-megabits").fill("0")
     assert answer.inner_text() == "Give a number above zero: Your link, Mbit/s."
     page.locator("#break-even-build").fill("")
@@ -222,7 +222,7 @@ def test_without_scripts_the_answer_stands_in_the_text(browser, report):
     page.goto(report.with_name("images.html").as_uri())
     assert not page.locator("#break-even-form").is_visible()
     assert "runs a day" in page.locator("#break_even caption").text_content()
-    assert "By this study's numbers (modelled)" in page.locator("#break_even").inner_text()
+    assert "With this study's numbers (modelled)" in page.locator("#break_even").inner_text()
     context.close()
 
 

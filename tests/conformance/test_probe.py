@@ -41,7 +41,7 @@ MOUNT_MODES = ("kernel squashfs", "squashfuse_ll", "squashfuse")
 @pytest.mark.parametrize("name", REQUIRED)
 def test_it_is_available_under_equal_conditions(probes, name):
     probe = probes(name)
-    assert probe.available, f"{name}: {probe.reason} (mend it: {probe.remedy})"
+    assert probe.available, f"{name}: {probe.reason} (to fix it: {probe.remedy})"
     assert probe.version
     assert probe.details["isolates_network"]
 
@@ -286,13 +286,13 @@ def test_a_relocated_apptainer_below_a_blank_is_refused_at_once(blank, tmp_path,
         cache.symlink_to(blank)
     record, printed = apptainer_for(cache)
     reason = (
-        f"{blank}/runtimes/apptainer has a blank in its path, and the relocated Apptainer finds no mount of its"
+        f"{blank}/runtimes/apptainer has a space in its path, and the relocated Apptainer does not find its"
     )
     assert not record["available"] and record["reason"].startswith(reason)
     assert record["remedy"] == ELSEWHERE
     assert printed.count("\n") == 1 and reason in printed
     monkeypatch.setenv("TARE_CACHE", str(cache))  # a launch that no probe went before
-    with pytest.raises(UnavailableError, match="has a blank in its path"), environment("apptainer").session():
+    with pytest.raises(UnavailableError, match="has a space in its path"), environment("apptainer").session():
         pytest.fail("it was launched")
 
 

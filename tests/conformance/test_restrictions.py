@@ -64,7 +64,7 @@ RESTRICTIONS = {
 }
 FULL = (r"no space left while writing /home/eve/.*: free some, or point TARE_CACHE at a larger disk", None)
 NOEXEC = (
-    r".*; the cache /home/eve/.cache/tare lies on a file system that lets no program run \(noexec\)",
+    r".*; the cache /home/eve/.cache/tare is on a file system where no program can run \(noexec\)",
     r"point TARE_CACHE at a folder whose file system is mounted with exec",
 )
 NAMESPACES = (

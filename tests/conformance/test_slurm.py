@@ -354,8 +354,8 @@ def test_a_job_out_of_memory_says_so_and_goes_on_with_more(slurm, tmp_path):
     seal, journal = f"{COUNTED}/sealed.json", tmp_path / COUNTED / "units.jsonl"
     status, said = run(slurm, tmp_path, seal, **study | on(partition="thin", memory_mib=1000))
     assert status and re.fullmatch(
-        r"tare: Slurm job \d+ on n\d: the kernel ended a process for lack of memory, of which it may take "
-        r"1,000 MiB: give `memory_mib` of its machine in `machines` a larger number, .*",
+        r"tare: Slurm job \d+ on n\d: the kernel ended a process for lack of memory: the job may use "
+        r"1,000 MiB; raise `memory_mib` of its machine in `machines`, .*",
         why(said),
     ), said
     before = journal.read_text()
@@ -445,7 +445,7 @@ def test_a_node_that_does_not_see_results_or_checkout_is_told_in_one_line(slurm,
     for partition in ("bare", "apart"):
         status, said = run(slurm, hidden / "study", seal, **study | on(partition=partition))
         assert status and re.fullmatch(
-            r"tare: Slurm job \d+ did not begin \(.*\): its node has to see this folder, .* the nodes share",
+            r"tare: Slurm job \d+ did not begin \(.*\): its node must see this folder, .* the nodes share",
             why(said),
         ), said
         assert units(hidden / "study", COUNTED) == []
@@ -590,8 +590,8 @@ def test_the_state_of_a_job_by_what_qstat_says(tmp_path, told, status, says):
         ({"thin": {"partition": "thin", "node": "n9"}}, "n9"),
         ({"thin": {"partition": "thin", "nodes": 3}}, "3 of its nodes are needed, and 2 work"),
         ({"thin": {"partition": "thin"}, "fat": {"partition": "short"}}, "fat: a job is expected"),
-        ({"thin": {"partition": "short"}}, "may take 1 there"),
-        ({"thin": {"partition": "thin", "minutes": 1}}, "may take 1 there"),
+        ({"thin": {"partition": "short"}}, "the limit there is 1 min"),
+        ({"thin": {"partition": "thin", "minutes": 1}}, "the limit there is 1 min"),
         ({"thin": {"partition": "thin", "memory_mib": 9000}}, "n1 has 8,000"),
         ({"thin": {"partition": "thin", "constraint": "gpu"}}, "with gpu"),
     ],

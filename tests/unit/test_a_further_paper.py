@@ -194,7 +194,7 @@ def test_the_page_of_the_paper_has_all_of_it(results):
     page = index.with_name(f"paper-{NAME}.html").read_text()
     text = visible(page)
     assert "A study that nobody published" in text and "A container takes at most 15% longer." in text
-    assert "Table 1: settings, beside this machine" in text
+    assert "Table 1: settings, compared with this machine" in text
     assert page.count("<figure") == 7 and f"paper-{NAME}.html" in index.read_text()
     assert "Figures of made2026" in whole(index) or re.search(r"made2026", whole(index))
 

@@ -217,7 +217,7 @@ def test_a_set_up_behind_a_proxy_that_refuses_says_so_in_seconds(checkout, monke
     with pytest.raises(UnavailableError, match="no package index answers") as caught:
         bootstrap.install_lock("run")
     assert time.monotonic() - began < 30  # 4 s on an idle machine
-    assert "through the proxy http://127.0.0.1:9: unset https_proxy, or mend it" in str(caught.value)
+    assert "through the proxy http://127.0.0.1:9: unset https_proxy, or fix it" in str(caught.value)
     assert "\n" not in str(caught.value)
 
 
@@ -455,7 +455,7 @@ def test_a_set_up_that_is_ended_leaves_no_process(checkout, monkeypatch, tmp_pat
         time.sleep(0.02)
     assert not Path(f"/proc/{child}").exists()
     if end != signal.SIGKILL:
-        assert setup.returncode == 130 and says == "tare: interrupted; the next run carries on\n"
+        assert setup.returncode == 130 and says == "tare: interrupted; the next run continues\n"
 
 
 def make(*arguments: str, **variables: str) -> subprocess.CompletedProcess[str]:
@@ -582,8 +582,8 @@ def test_in_a_checkout_that_can_only_be_read_nothing_is_set_up(checkout, tmp_pat
     done = make_where(checkout, *words, TARE_CACHE=str(tmp_path / "cache"), RUNTIMES="system")
     assert done.returncode == 2 and done.stdout == ""
     assert only_line(done) == (
-        f"tare: {checkout} can't be written, and the Python environment has to be made there: copy the checkout to "
-        "a folder that may be written, and run make in that"
+        f"tare: {checkout} is not writable, but the Python environment must be made there: copy the checkout to "
+        "a writable folder, and run make there"
     )
 
 
@@ -593,10 +593,10 @@ def test_a_checkout_that_can_only_be_read_is_told_before_anything_is_installed(c
     monkeypatch.setattr(bootstrap, "install", installed.append)
     monkeypatch.setattr(bootstrap.os, "access", lambda place, mode: False)
     assert bootstrap.main(["run"]) == 2 and installed == []
-    assert capsys.readouterr().err.startswith(f"tare: {checkout} can't be written, and ")
+    assert capsys.readouterr().err.startswith(f"tare: {checkout} is not writable, but ")
     bootstrap.PYTHON.parent.mkdir(parents=True)
     bootstrap.PYTHON.touch()
     bootstrap.STAMPS.write_text(f"{bootstrap.stamp('run')}\n")
     assert bootstrap.main(["run"]) == 0 and installed == ["run"]
     assert bootstrap.main(["test"]) == 2
-    assert capsys.readouterr().err.startswith(f"tare: {checkout}/.venv can't be written, and ")
+    assert capsys.readouterr().err.startswith(f"tare: {checkout}/.venv is not writable, but ")

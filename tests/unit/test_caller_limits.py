@@ -150,7 +150,7 @@ def test_a_real_process_has_the_limits_that_it_was_given():
         assert found["address space (ulimit -v)"].value == str(1 << 33)
         assert int(found["niceness"].value) == min(19, os.nice(0) + 3) or os.nice(0) == 19
         assert any(said.startswith("address space") for said in unequal(plain, found))
-        assert "does not live under the limits of this session" in caller.refused(child.pid)
+        assert "does not run under the limits of this session" in caller.refused(child.pid)
         assert caller.refused(os.getpid()) is None
     finally:
         child.communicate(b"\n")

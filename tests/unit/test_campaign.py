@@ -345,7 +345,7 @@ def test_a_start_that_was_cut_short_after_its_seal_is_carried_on_unless_its_code
     found = run(started_by_snakemake(tmp_path, monkeypatch, "2:2", code=code), interrupted_at(None, ran))
     assert found.units == 3
     assert ran == ([0, 1, 2, 3] if again else [])
-    assert ("was sealed by a start that was cut short" in capsys.readouterr().out) != again
+    assert ("was sealed by an interrupted start" in capsys.readouterr().out) != again
     assert (tmp_path / "superseded-1").exists() == again
     assert len(read_sealed(tmp_path / SEALED).units) == 4
 
@@ -736,7 +736,7 @@ def test_what_can_not_go_on_ends_and_is_an_error_unless_it_is_optional(tmp_path,
             run_campaign(tmp_path, design)
     rows = read_rows(tmp_path)
     assert rows.ended == "no host any more" and len(rows.units) == 2 and (rows.seal is not None) == optional
-    assert ("the campaign ends here" in capsys.readouterr().out) == optional
+    assert ("the campaign ends early" in capsys.readouterr().out) == optional
 
 
 def test_campaigns_of_the_same_launches_share_their_time_but_for_what_is_their_own(tmp_path):
@@ -775,10 +775,10 @@ def test_a_start_is_told_what_the_gpu_does_and_a_campaign_without_a_host_has_no_
 def test_what_is_carried_on_and_what_is_void_is_said(tmp_path, capsys):
     with pytest.raises(KeyboardInterrupt):
         run(tmp_path, interrupted_at(2))
-    assert "are in the journal" not in capsys.readouterr().out
+    assert "continues;" not in capsys.readouterr().out
     run(tmp_path, lambda number, done: {**unit(number), "voided": "it hung" if number == 2 else None})
     said = capsys.readouterr().out
-    assert "2 units are in the journal" in said and said.count("a unit is void and is repeated: it hung") == 1
+    assert "continues; units measured before: 2" in said and said.count("does not count and is repeated: it hung") == 1
 
 
 # --- its folder

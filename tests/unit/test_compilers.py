@@ -76,7 +76,7 @@ def test_a_stack_with_a_compiler_is_held_against_its_own_campaign_and_a_setting_
     drawn = compiler_table(pd.DataFrame(table), "mnist_cnn", curves)
     shown = {row[0]: dict(zip(drawn.columns, row, strict=True)) for row in drawn.rows}
     assert (shown["paper-2022"]["computes the same"], shown["torch-2.13"]["computes the same"]) == ("yes", "no")
-    assert shown["paper-2022"]["pays from step"] == "31" and shown["paper-2022"]["graphs"] == "not told"
+    assert shown["paper-2022"]["pays off at step"] == "31" and shown["paper-2022"]["graphs"] == "not reported"
     assert shown["torch-2.13"]["compile time, s"] == "7.50" and shown["torch-2.13"]["operators inside"] == "40"
     assert (
         shown["torch-2.13"]["programs called, MiB"] == "768"
@@ -98,7 +98,7 @@ def test_a_framework_that_always_compiles_has_its_own_word_for_it_and_nothing_be
     drawn = compiler_table(pd.DataFrame(table), "mnist_cnn")
     shown = dict(zip(drawn.columns, drawn.rows[0], strict=True))
     assert shown["compile time, s"] == "2.50" and shown["first step, s"] == "2.50"
-    assert shown["pays from step"] == "always compiles" and shown["breaks"] == "not told"
+    assert shown["pays off at step"] == "always compiles" and shown["breaks"] == "not reported"
     assert shown["computes the same"] == "not compared"
 
 

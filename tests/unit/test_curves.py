@@ -34,9 +34,9 @@ def record(ours=BASE, **fields):
     ("ours", "equal", "says"),
     [
         (NEAR, True, "are the same to step 4, at most 1.0e-03 apart (tolerance 2e-03)"),
-        ((2.3, 2.1, 1.9, 1.71), False, "are the same to step 3, then 1.71 beside 1.7 at step 4"),
+        ((2.3, 2.1, 1.9, 1.71), False, "are the same to step 3, then 1.71 and 1.7 at step 4"),
         ((2.2, 2.1, 1.9, 1.7), False, "it computes something else: without dropout"),
-        ((2.2, 2.1, 1.9, 1.7), False, "held against torch-2.13's, are 2.2 beside 2.3 at step 1"),
+        ((2.2, 2.1, 1.9, 1.7), False, "compared with torch-2.13's, are 2.2 and 2.3 at step 1"),
         (BASE[:3], False, "are the same to step 3, then it made 3 steps, torch-2.13 4"),
     ],
 )
@@ -111,7 +111,7 @@ def test_a_graph_compiler_is_held_against_what_it_compiles(setup, launched, tmp_
     assert read(CurvesRecord, tmp_path / CURVES).level == "compile=inductor"
     check = curve_check(read(CurvesRecord, tmp_path / CURVES))
     assert check.equal is False and "it computes something else" in check.clause
-    assert "are the same to step 1, then 1 beside 2.1 at step 2" in check.clause
+    assert "are the same to step 1, then 1 and 2.1 at step 2" in check.clause
 
 
 def test_what_fails_is_a_reason_and_no_end_of_the_campaign(setup, launched, tmp_path):
@@ -194,4 +194,4 @@ def test_the_page_says_of_each_stack_whether_it_computes_the_same(evidence):
         assert says in cell and cell == settings.loss_text(evidence.metrics, "mnist_cnn", campaign.name, own[key])
     moved = evidence.metrics.copy()
     moved.loc[moved["campaign"].eq(campaign.name) & moved["launch"].eq("host"), "value"] *= 1.5
-    assert "another computation" in settings.loss_text(moved, "mnist_cnn", campaign.name)
+    assert "a different computation" in settings.loss_text(moved, "mnist_cnn", campaign.name)

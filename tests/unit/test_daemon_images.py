@@ -65,7 +65,7 @@ def test_what_was_loaded_is_taken_away_and_what_was_there_stays(client, tmp_path
     assert [path.name for path in (client / "own").iterdir()] == [SECOND]
     assert "removed 1 images that Tare had loaded into the Docker daemon" in capsys.readouterr().out
     assert remove.remove() == 0 and not daemon_images.path().exists()
-    assert capsys.readouterr().out.strip() == "nothing is here that Tare installed"
+    assert capsys.readouterr().out.strip() == "Tare has installed nothing on this machine"
 
 
 def test_an_image_is_noted_by_its_daemon_before_it_is_loaded(client, tmp_path, monkeypatch):
@@ -95,7 +95,7 @@ def test_without_a_client_they_stay_and_it_is_said(client, monkeypatch, capsys):
     load(client, FIRST)
     monkeypatch.setenv("PATH", "/nowhere")
     assert remove.remove() == 3
-    assert "1 images stay in a Docker daemon: there is no docker to ask it by" in capsys.readouterr().out
+    assert "1 images stay in a Docker daemon: there is no docker command to remove them" in capsys.readouterr().out
 
 
 def test_images_of_the_private_daemon_go_with_the_cache(client, monkeypatch):

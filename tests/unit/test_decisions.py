@@ -256,10 +256,10 @@ def job(low, high, env="docker", workload="mnist_cnn", **fields):
 def test_an_environment_is_judged_by_the_worst_of_its_workloads():
     alike = [job(0.999, 1.004, verdict="equivalent"), job(1.001, 1.005, workload="sentiment_rnn")]
     [line] = words.advice(alike)
-    assert line.startswith("Docker: ") and "CNN on MNIST and RNN on film reviews costs less than 1%" in line
+    assert line.startswith("Docker costs a one-hour job of CNN on MNIST and RNN on film reviews less than 1%")
     [line] = words.advice([*alike, job(1.02, 1.04, workload="sentiment_lstm", verdict="different")])
     assert "less than" not in line and words.bounded(1.02, 1.04) in line
-    assert words.bounded(0.99, 1.011).startswith("no more than 1.1% ")
+    assert words.bounded(0.99, 1.011).startswith("at most 1.1% ")
 
 
 def test_the_dearest_whole_run_that_is_told_from_nothing_is_named():
@@ -271,7 +271,7 @@ def test_the_dearest_whole_run_that_is_told_from_nothing_is_named():
 
     cheap, dear = run("mnist_cnn", 0.1, 0.3), run("sentiment_rnn", 0.2, 0.5)
     [line] = words.advice([hour, cheap, dear])
-    assert "run of RNN on film reviews takes between 200 ms and 500 ms longer" in line
+    assert "run of RNN on film reviews takes 200 ms to 500 ms longer" in line
     assert "A whole run of CNN" not in line
     [line] = words.advice([hour, run("mnist_cnn", -0.1, 0.3)])
     assert "whole run" not in line, "zero is inside"
@@ -294,11 +294,11 @@ def test_levels_are_named_farthest_first_and_the_rest_counted():
 def test_a_reason_is_worded_with_its_share_and_what_is_not_known_is_not():
     files = Reason(cause=Cause.FILES, what="imports_s", low=0.4, high=0.8)
     assert "imports" in words.because(files) and "40% to 80%" in words.because(files)
-    assert words.because(Reason(cause=Cause.PHASE, what="exit_s", low=0.5, high=0.5)).endswith("exit, 50% of it")
+    assert words.because(Reason(cause=Cause.PHASE, what="exit_s", low=0.5, high=0.5)).endswith("exit (50% of the difference)")
     wide = Reason(cause=Cause.FILES, what="import_s", low=0.02, high=1.06)
     assert "%" not in words.because(wide)
-    firsts = [words.put_down(replace(files, low=low))[0].split(" the reading")[0] for low in (0.6, 0.4, -0.1)]
-    assert firsts == ["mostly", "in part", "perhaps"]
+    firsts = [words.put_down(replace(files, low=low))[0].split(" due to reading")[0] for low in (0.6, 0.4, -0.1)]
+    assert firsts == ["mostly", "partly", "perhaps"]
     assert words.put_down(Reason(cause=Cause.UNKNOWN)) == []
     assert "aten::mm" in words.because(Reason(cause=Cause.OPERATOR, what="aten::mm"))
     for cause in (Cause.NOTHING, Cause.UNKNOWN, Cause.VARIED):

@@ -187,4 +187,4 @@ def test_the_page_of_a_study_on_a_device(results):
     draw_device(results)
     text = visible(whole(build(results, results, builders.CUDA_STUDY, results / "report/index.html")))
     assert "What the driver reports" in text and "The device while campaigns ran" in text
-    assert "No unit saw an error of the device" in text
+    assert "According to the driver, no round had a device error" in text

@@ -93,7 +93,7 @@ def test_an_emulated_machine_is_there_and_nothing_that_can_be_measured():
     details = {"emulated": True, "no_kvm": "/dev/kvm is missing"}
     guest = {**REPORT["environments"][0], "name": "vm", "available": True, "details": details}
     text = doctor.render({**REPORT, "environments": [*REPORT["environments"], guest]})
-    assert "emulated, so that no comparison takes it: /dev/kvm is missing" in text
+    assert "emulated, so it is left out of comparisons: /dev/kvm is missing" in text
     assert "vm" not in text.splitlines()[-1]
 
 
@@ -204,7 +204,7 @@ def test_the_way_into_each_runtime_or_what_it_lacks(with_gpu, monkeypatch, tmp_p
     assert found["GPU in docker"].version == "plain: device files and the driver's folder"
     bare = gpu_checks.Driver(version="580.65.06", root=Path("/dev"), devices=DEVICE_FILES[:1], libraries=())
     lacks = with_gpu(driver=bare)["GPU in docker"]
-    assert lacks.reason == "no toolkit, and the plain way lacks no device file /dev/nvidiactl or /dev/nvidia-uvm"
+    assert lacks.reason == "no toolkit, and without one it lacks: no device file /dev/nvidiactl or /dev/nvidia-uvm"
     (tmp_path / "nvidia.yaml").write_text("kind: nvidia.com/gpu\n")
     (tmp_path / "other.yaml").write_text("kind: vendor.com/net\n")
     monkeypatch.undo()
@@ -214,7 +214,7 @@ def test_the_way_into_each_runtime_or_what_it_lacks(with_gpu, monkeypatch, tmp_p
 @pytest.mark.parametrize(
     ("changes", "name", "words", "remedy"),
     [
-        ({"mig_mode": "on"}, "GPU 0 whole", "launches compute on a slice", "-mig 0"),
+        ({"mig_mode": "on"}, "GPU 0 whole", "launches run on a slice", "-mig 0"),
         ({"persistence_mode": "off"}, "GPU 0 persistence", "set", "nvidia-smi -i 0 -pm 1"),
         ({"mps": "/tmp/nvidia-mps"}, "GPU 0 unshared", "(/tmp/nvidia-mps)", "nvidia-cuda-mps-control"),
         ({"compute_mode": "prohibited"}, "GPU 0 compute mode", "prohibits contexts", "-c DEFAULT"),

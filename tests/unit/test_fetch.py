@@ -177,7 +177,7 @@ def test_a_proxy_that_does_not_answer_is_named_without_its_password(proxied):
     proxied("http://me:secret@127.0.0.1:9")
     with pytest.raises(UnavailableError, match=r"elsewhere\.invalid: .*refused") as caught:
         fetch.fetch(dataset(https_source("http://elsewhere.invalid/a")))
-    assert "through the proxy http://127.0.0.1:9: unset http_proxy, or mend it" in str(caught.value)
+    assert "through the proxy http://127.0.0.1:9: unset http_proxy, or fix it" in str(caught.value)
     assert "secret" not in str(caught.value) and "\n" not in str(caught.value)
 
 

@@ -194,7 +194,7 @@ def test_sizes_share_the_spread_that_tells_them_apart():
     # A repetition twice as slow is no spread; the rest is 0.01 of every log, of one degree of freedom: s = 0.02.
     expected = math.exp(t_quantile(0.05, 1) * 0.02)
     assert sure_difference(table, "w") == pytest.approx(expected)
-    assert "nobody can say" in told_apart(swept({16: [2.0], 32: [3.0]}), "w")
+    assert "can't be judged" in told_apart(swept({16: [2.0], 32: [3.0]}), "w")
     assert sure_difference(swept({16: [2.0, 2.1], 32: [3.0]}), "w") is None, "one whole repetition"
 
 
@@ -271,7 +271,7 @@ def test_an_arm_shows_its_level_its_environments_and_the_headline_beside_them(ve
         beside = headline[(headline["workload"] == "mnist_cnn") & (headline["metric"] == metric)]
         for row in beside.to_dict("records"):
             assert drawn_in(bars(axes, 1.2), row["ci_low"], row["ci_high"]), row["launch"]
-    assert "The level itself, against the headline's: Host " in drawing.alt
+    assert "The setting itself, compared with the default: Host " in drawing.alt
 
 
 def test_a_level_that_only_one_environment_has_is_judged_there(verdicts):
@@ -281,7 +281,7 @@ def test_a_level_that_only_one_environment_has_is_judged_there(verdicts):
     table = pd.concat([level, docker]).assign(campaign="steps.docker+host.seccomp-unconfined")
     drawing = figures.arms(table, "mnist_cnn")
     assert drawing.figure.axes[0].get_title(loc="left") == "No seccomp filter: training step"
-    assert "The level itself, against the headline's: Docker " in drawing.alt
+    assert "The setting itself, compared with the default: Docker " in drawing.alt
 
 
 def test_workloads_with_arms_are_those_that_have_their_campaigns(metrics, verdicts):

@@ -121,7 +121,7 @@ def test_warm_starts_are_those_of_whole_runs_where_these_begin_warm(tmp_path):
     cold, warm = (image_costs.repeated(table, STACK, "docker", f"{phase}_start_s") for phase in ("cold", "warm"))
     more = [value - statistics.median(warm.values()) for value in cold.values()]
     found = t_interval(more, 0.05)
-    assert rows["Docker", "cold"]["less the warm one"] == ends(found.low, found.high)
+    assert rows["Docker", "cold"]["minus the warm start"] == ends(found.low, found.high)
     assert "n = 3 cold and 6 warm starts each." in figures.image_costs(table).figure.get_supxlabel().replace(
         "\n", " "
     )
@@ -188,7 +188,7 @@ def test_cold_starts_that_can_not_be_are_said_and_not_shown(tmp_path):
     assert image_costs.why_not(table, STACK, "docker", "cold_start_s") == "only root may (`sync`)"
     rows, _ = starts_of(table)
     assert rows["Docker", "cold"] == {"start, median": Cell(text="unavailable: only root may (`sync`)", span=8)}
-    assert rows["Docker", "warm"]["less the warm one"] is None
+    assert rows["Docker", "warm"]["minus the warm start"] is None
     assert not (table["item"] == "as_found_start_s").any()
 
 
@@ -200,8 +200,8 @@ def test_intervals_need_three_repetitions(tmp_path, repetitions):
     more = [cold[rep] - warm[rep] for rep in cold]
     found = t_interval(more, 0.05)
     wanted = (found.low, found.high) if repetitions == 3 else (more[0], more[0])
-    assert rows["Docker", "cold"]["less the warm one"] == ends(*wanted)
-    assert rows["Host", "cold"]["by the host's"] is None and rows["Host again", "cold"]["by the host's"] is not None
+    assert rows["Docker", "cold"]["minus the warm start"] == ends(*wanted)
+    assert rows["Host", "cold"]["relative to the host"] is None and rows["Host again", "cold"]["relative to the host"] is not None
 
 
 def test_the_page_shows_what_the_table_holds(tmp_path):
@@ -213,8 +213,8 @@ def test_the_page_shows_what_the_table_holds(tmp_path):
     assert [rows["Convert"][env] for env in ("Docker", "Charliecloud")] == ["10.0 s", "9.00 s"]
     table = found.image_costs
     sizes = [image_costs.cost(table, STACK, env, "disk_bytes") for env in ("apptainer", "docker")]
-    assert rows["On this disk, by Docker's form"]["Apptainer"] == f"{significant(sizes[0] / sizes[1], 2)}×"
-    assert rows["On this disk, by Docker's form"]["Docker"] is None
+    assert rows["Size on disk, relative to Docker's form"]["Apptainer"] == f"{significant(sizes[0] / sizes[1], 2)}×"
+    assert rows["Size on disk, relative to Docker's form"]["Docker"] is None
     assert len(starts.rows) == 2 * (len(found.environments) + 1)
 
 
@@ -224,7 +224,7 @@ def test_the_page_shows_what_the_table_holds(tmp_path):
         (8.0, [0.50, 0.52, 0.51], "15 to 17"),
         (8.0, [-0.50, -0.52, -0.51], "never"),
         (-8.0, [0.50, 0.52, 0.51], "0"),
-        (8.0, [0.5, -0.4, 0.1], "7 at best, perhaps never"),
+        (8.0, [0.5, -0.4, 0.1], "7 at the earliest, perhaps never"),
         (8.0, [0.5, 0.6], "too few starts"),
     ],
 )

@@ -709,4 +709,4 @@ def test_a_page_says_that_instances_have_a_node_each(config):
 
     assert "on this one machine" in about() and "node" not in about()
     nodes = about(network="slurm")
-    assert "each on a node of the cluster for itself" in nodes and "on this one machine" not in nodes
+    assert "each on its own node of the cluster" in nodes and "on this one machine" not in nodes

@@ -142,7 +142,7 @@ def test_few_units_say_nothing_of_jobs():
     assert value(table, "docker", "length_below", column="kind") == "unavailable"
     reason = "2 complete rounds of 6 that the study asks for before a verdict"
     assert value(table, "docker", "cost", rows_of.HOUR, "reason") == reason
-    assert "nothing can be said yet: 2 complete" in figures.job_length(table, "mnist_cnn").alt
+    assert "inconclusive: 2 complete" in figures.job_length(table, "mnist_cnn").alt
     assert report.cost_table(table).rows[0][-1].span == 4
     [told] = report.job_sections(SimpleNamespace(job_length=table, workloads=["mnist_cnn"]))
     assert not told.is_told and reason in told.table.rows[0][-1].text, "the page has the reason, and no figure"
@@ -188,7 +188,7 @@ def test_the_table_of_the_page_says_what_the_rows_say():
     for length_s, cell in zip(rows_of.NAMED, cells[3:6], strict=True):
         own = [1 + value(table, "docker", "cost", length_s, end) for end in ("low", "high")]
         assert cell == signed(*own)
-    assert cells[6] == "no length"
+    assert cells[6] == "never"
 
 
 def test_the_figure_of_one_environment_alone_and_of_twelve(tmp_path):

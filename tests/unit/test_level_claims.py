@@ -243,7 +243,7 @@ def test_what_is_nearest_has_its_interval_and_decides_nothing():
         assert row.low < 100 * (1 / seconds - 1) < row.high and row.reason == near.why_not
         assert "nearest here " in drawn(paper, tables, "4").alt and near.why_not in drawn(paper, tables, "4").alt
         caption, _ = said(paper, tables, "4")
-        assert caption[1].endswith("measured, of 1 the nearest to it.")
+        assert caption[1].endswith("measured, 1 by the nearest measurement.")
     nothing = faster(near, "mnist_cnn_scripts", (), here(1.0, 1.0))
     assert nothing.here == OPEN and near.why_not in nothing.reason and "0 units" in nothing.reason
 

@@ -102,7 +102,7 @@ def test_a_job_is_one_line_and_its_own_output_passes_through(toy):
 def test_nothing_to_be_done_is_one_line(toy):
     toy("good.txt")
     done = toy("good.txt")
-    assert said(done) == ["Nothing to be done: all that was asked for is there and up to date."]
+    assert said(done) == ["Nothing to be done: everything requested exists and is up to date."]
 
 
 def test_about_how_long_all_jobs_will_take_stands_at_a_start_where_it_has_changed(toy, tmp_path):
@@ -154,13 +154,13 @@ SLURM = "SLURM-job '7' failed, SLURM status is: '{}'. Detailed failure reason un
             SLURM.format("TIMEOUT"),
             "tare: interrupted",
             ["x"],
-            "tare: Slurm ended job 7 (TIMEOUT): its time was over",
+            "tare: Slurm ended job 7 (TIMEOUT): its time limit was reached",
         ),
         (
             SLURM.format("OUT_OF_MEMORY"),
             None,
             ["x"],
-            "tare: Slurm ended job 7 (OUT_OF_MEMORY): a process of it took",
+            "tare: Slurm ended job 7 (OUT_OF_MEMORY): one of its processes used",
         ),
         (SLURM.format("OUT_OF_MEMORY"), "tare: 9 MiB", ["x"], "tare: 9 MiB"),
         (SLURM.format("CANCELLED"), None, [], "tare: Slurm ended job 7 (CANCELLED): somebody cancelled it"),
@@ -170,19 +170,19 @@ SLURM = "SLURM-job '7' failed, SLURM status is: '{}'. Detailed failure reason un
             SLURM.format("FAILED"),
             None,
             [],
-            "tare: Slurm job 7 did not begin (it wrote nothing): its node has to see",
+            "tare: Slurm job 7 did not begin (it wrote nothing): its node must see",
         ),
         (
             "SLURM sbatch failed. The error message was 'sbatch: error: no such thing'.\n    sbatch call:\n sbatch",
             "tare: of another try",
             [],
-            "tare: Slurm does not take the job: no such thing",
+            "tare: Slurm does not accept the job: no such thing",
         ),
         (
             "Job submission failed with exception: The given account x appears to be invalid.",
             None,
             [],
-            "tare: Slurm does not take the job: The given account x appears to be invalid.",
+            "tare: Slurm does not accept the job: The given account x appears to be invalid.",
         ),
         ("None", "tare: a reason", [], None),
     ],

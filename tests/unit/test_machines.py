@@ -203,7 +203,7 @@ def test_a_machine_of_groups_is_a_set_of_nodes_and_a_job_takes_as_many_as_train(
 def test_machines_of_groups_share_no_node(told, tmp_path):
     told(NODES.format("idle", "idle", "idle"))
     pair = machines.measured({"thin": asked(), "fat": asked()})
-    with pytest.raises(UserError, match="fat: all of its nodes that work are other machines"):
+    with pytest.raises(UserError, match="fat: all of its working nodes are already used"):
         cluster.placed(pair, {name: tmp_path / name for name in pair}, list(pair), 3)
 
 
@@ -212,7 +212,7 @@ def test_equal_nodes_are_different_nodes_also_when_one_is_measured_alone(told, t
     thin = asked(nodes=2)
     assert places(tmp_path, wanted=["thin-2"], thin=thin) == {"thin-2": "n1"}
     assert places(tmp_path, thin=thin) == {"thin-1": "n3", "thin-2": "n1"}
-    with pytest.raises(UserError, match="all of its nodes that work are other machines"):
+    with pytest.raises(UserError, match="all of its working nodes are already used"):
         places(tmp_path, thin=thin, slim=asked(nodes=2))
 
 
@@ -220,7 +220,7 @@ def test_equal_nodes_are_different_nodes_also_when_one_is_measured_alone(told, t
     ("states", "nodes", "says"),
     [
         (("idle", "drain", "idle"), asked(), "its node n2 is drain: wait for it; to begin on another node, move"),
-        (None, asked(), "Slurm has its node n2 no more: to begin on another node, move"),
+        (None, asked(), "Slurm no longer has its node n2: to begin on another node, move"),
         (("idle", "idle", "idle"), asked(node="n3"), "was measured on n2, and the study now names n3"),
     ],
 )
@@ -258,7 +258,7 @@ def test_the_walltime_is_three_times_what_is_expected_within_the_limits(told, mi
         ("", {"partition": "nowhere"}, 60, "no node in partition nowhere"),
         ("", {}, 60, "no node at all"),
         ("n1|32|64000|(null)|10:00|a|idle\n", {"constraint": "b"}, 60, "no node with b"),
-        ("n1|32|64000|(null)|10:00|a|idle\n", {}, 601, "11 minutes, and may take 10"),
+        ("n1|32|64000|(null)|10:00|a|idle\n", {}, 601, "11 minutes, but the limit there is 10 min"),
         ("n1|32|64000|(null)|10:00|a|idle\n", {"memory_mib": 64001}, 60, "asks for 64,001, and n1 has 64,000: ask"),
         ("n1|32|64000|(null)|infinite|a|idle\nn2|64|64000|(null)|infinite|a|idle\n", {}, 60, "32 CPUs; 64 CPUs"),
         (
@@ -277,7 +277,7 @@ def test_what_the_cluster_has_not_is_refused_before_anything_is_sent(told, answe
 
 @pytest.mark.parametrize("line", ["n1|32|64000|(null)|infinite|a", "n1|32+|64000|(null)|infinite|a|idle"])
 def test_an_answer_of_another_form_is_refused(line):
-    with pytest.raises(UnavailableError, match="no node as"):
+    with pytest.raises(UnavailableError, match="not a node of the form"):
         cluster.read_sinfo(f"n0|1|64000|(null)|infinite|a|idle\n{line}\n")
 
 

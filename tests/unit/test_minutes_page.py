@@ -44,7 +44,7 @@ def test_another_study_is_named_by_its_file(said):
 def test_a_study_on_a_cluster_is_measured_by_its_profile(said):
     text = said(90, study="full", thin=Nodes(partition="thin"))
     assert text.startswith("snakemake --workflow-profile profiles/slurm all --configfile ")
-    assert "config/full.yaml --config minutes=90 is expected" in text
+    assert "config/full.yaml --config minutes=90 should settle" in text
 
 
 def test_of_several_machines_a_budget_is_named_since_minutes_are_refused(said):

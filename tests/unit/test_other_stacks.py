@@ -175,7 +175,7 @@ def test_an_optional_stack_without_an_interpreter_is_a_record_and_any_other_an_e
     argv = [command, "--stack", OTHER, "--variant", "cpu", "--out", str(out)]
     assert main(argv) == 3
     line = capsys.readouterr().err
-    assert "no CPython 3.7" in line and "mend it" in line and line.count("\n") == 1
+    assert "no CPython 3.7" in line and "to fix it" in line and line.count("\n") == 1
     assert not out.exists()
     assert main([*argv, "--optional"]) == 0
     record = read_json(out)

@@ -187,7 +187,7 @@ def test_largest_values_stand_above_a_curve_as_printed_and_of_its_own_rows(given
     assert here["here-resnet50-docker-cpu_percent"] == own.max()
     assert here["mean_here-resnet50-docker-cpu_percent"] == pytest.approx(own.mean())
     assert "CPU use, Docker (Container): largest here " in drawing.alt
-    assert "No device: CPU use in its place." in " ".join(drawing.figure.get_supxlabel().split())
+    assert "No device, so CPU use instead." in " ".join(drawing.figure.get_supxlabel().split())
 
 
 def test_what_was_zero_in_every_sample_has_no_panel_and_is_named(given):
@@ -259,8 +259,8 @@ def test_table_1_has_true_maxima_means_copied_rows_and_what_is_measured():
     assert table.columns == ["", "published", "largest of its own rows", "their mean", "by its formula", "here"]
     rows = {(row[0].text, row[0].below): row[1:] for row in table.rows}
     said = paper.of_recordings(found.published)
-    assert said[0] == "Of 12 maxima in its tables, 8 are the largest of their recordings' own rows, and 4 are not."
-    assert said[1] == "Computed by a formula and not measured, in its tables: FLOPs and memory bandwidth."
+    assert said[0] == "Of 12 maxima in its tables, 8 are the maximum of the rows of their recording, and 4 are not."
+    assert said[1] == "Computed by a formula in its tables, not measured: FLOPs and memory bandwidth."
     assert paper.of_recordings(found.published.iloc[:0]) == []
     use, rate, link = (
         rows[name, f"{workload_title('alexnet')}, Container"]

@@ -204,7 +204,7 @@ def test_mistakes_are_said_before_anything_is_measured(tmp_path):
         reference.run(wanted(tmp_path, out=tmp_path / "My Box"))
     (tmp_path / "box").mkdir()
     (tmp_path / "box/mine").touch()
-    with pytest.raises(UserError, match="holds something already"):
+    with pytest.raises(UserError, match="is not empty"):
         reference.run(wanted(tmp_path))
 
 
@@ -397,9 +397,9 @@ def test_one_of_a_version_that_named_no_machine_is_not_carried_on(recorded):
 
 def test_a_folder_without_a_record_is_not_carried_on(tmp_path, capsys):
     write_json(tmp_path / "box/study.json", {})
-    with pytest.raises(UserError, match=r"holds no reference\.json, so nothing to carry on"):
+    with pytest.raises(UserError, match=r"has no reference\.json, so there is nothing to continue"):
         reference.run(wanted(tmp_path, more=True))
-    with pytest.raises(UserError, match=r"remove it: it holds no reference\.json"):
+    with pytest.raises(UserError, match=r"remove it: it has no reference\.json"):
         reference.run(wanted(tmp_path))
     with pytest.raises(SystemExit):
         main(["reference", "--budget-s", "nonsense"])

@@ -108,14 +108,14 @@ def test_images_that_stand_in_and_broken_ones_are_told():
     lines = machine.data_sentences(Only)
     assert lines[1].startswith("These are not tiny-imagenet-200: the study asks for stamps. Photographs. ")
     assert "have means 0.00, 0.50, 0.00 and spreads 1.00, 1.00, 2.00 by channel" in lines[2]
-    assert lines[3] == f"Broken images, left out of it: 5 ({', '.join(broken[:3])}, …)."
+    assert lines[3] == f"Broken images, left out: 5 ({', '.join(broken[:3])}, …)."
 
 
 def test_a_build_that_stands_in_for_the_devices_own_is_told(evidence):
     images = {name: record.replace(variant="plain") for name, record in evidence.images.items()}
     assert images
     told = {row[0]: row[1] for row in machine.software_table(replace(evidence, images=images)).rows}
-    assert told["Stack"].endswith("in its variant plain: its builds for cpu were nowhere to be had")
+    assert told["Stack"].endswith("in its variant plain, because its builds for cpu were not available")
     own = {name: record.replace(variant="cpu", digest="sha256:1f") for name, record in evidence.images.items()}
     told = {row[0]: row[1] for row in machine.software_table(replace(evidence, images=own)).rows}
     assert "variant" not in told["Stack"] and told["Digest of the image"] == "sha256:1f"
@@ -147,7 +147,7 @@ def test_every_campaign_has_its_loss_check(evidence):
         "CNN on MNIST, training steps, stack paper-2022",
     ]
     first = method.loss_table(evidence).rows[0]
-    assert first[1:] == ["30 in 4 environments", "1.250000", "0", "the very same"]
+    assert first[1:] == ["30 in 4 environments", "1.250000", "0", "identical"]
 
 
 def test_unequal_losses_of_whole_runs(evidence):
@@ -172,7 +172,7 @@ def test_steps_of_a_round_are_held_against_the_host_of_their_own_round(evidence)
 def test_a_block_without_its_host_says_nothing_of_losses(evidence):
     rows = loss_rows(evidence, "step_loss_last")
     found = method.loss_check("mnist_cnn", rows[rows["launch"] != "host"])
-    assert found.equal is None and "no launch on the host left a loss" in found.says
+    assert found.equal is None and "no launch on the host recorded a loss" in found.says
 
 
 def test_paper_metrics_show_kind_and_reason(evidence):
@@ -208,18 +208,18 @@ def test_method_comes_from_the_plan(evidence):
     assert told["A round"].startswith("5 whole runs") and told["Rounds discarded first"] == "1"
     steps = told["Training steps"]
     assert "each whole run made 2 replicates of its training job (steady allocator and default allocator)" in steps
-    assert "2 steps to warm up" in steps
+    assert "2 warm-up steps" in steps
     assert told["How many rounds"].startswith("a pilot of 6, then as many as ±3% needs")
     assert told["Confidence"].startswith("95% that no primary comparison")
-    assert "5% of the differences" in told["Confidence"]
+    assert "of the exploratory differences, at most 5%" in told["Confidence"]
     assert told["Margins"] == "5% for whole runs and their parts, 2% for training steps"
     assert told["Allocator"] == "default in whole runs and steady and default in training steps"
-    assert "a launch as in the headline" in told["Arms"] and told["Network"] == "none"
+    assert "the default launch" in told["Arms"] and told["Network"] == "none"
     assert method.plan_table(replace(evidence, campaigns=())) is None
 
 
-NONE = "No interval: there are fewer than 2 rounds, or so few that it would reach beyond a factor of 1,000."
-AGAIN = "CNN on MNIST: this is try {}. It may spend {} of alpha, "
+NONE = "“No interval” means too few rounds: fewer than 2, or so few that the interval would reach beyond a factor of 1,000."
+AGAIN = "CNN on MNIST: this is try {} of the same question, so its intervals are wider: it has {} of the error rate alpha, "
 
 
 def test_the_first_screen_says_why_there_is_no_interval(evidence):
@@ -350,7 +350,7 @@ def test_one_round_is_too_few_to_tell(tmp_path):
     results = builders.build_results(tmp_path / "results", units=1)
     draw(results)
     text = visible(whole(build(results, results, STUDY, results / "report/index.html")))
-    assert "Whole runs: of 6 comparisons with the host, 6 can't be told yet." in text
+    assert "Whole runs: all 6 comparisons with the host are inconclusive." in text
     assert "inconclusive: 1 complete units" in text and "no interval yet" in text
 
 

@@ -44,7 +44,7 @@ def test_a_chosen_number_is_told_from_one_that_the_budget_capped(evidence):
     decision = rounds.decision.replace(design="fixed", wanted=19)
     capped = replace(rounds, sealed=rounds.sealed.replace(decision=decision))
     assert design(evidence, capped).startswith(
-        "6 rounds, all that the budget of 2 min 30 s pays for; 19 rounds were needed for the wanted ±3%; ±"
+        "6 rounds, as many as fit in the budget of 2 min 30 s; the wanted ±3% needed 19 rounds; ±"
     )
     fixed = design(evidence, with_plan(of(evidence, "steps"), sampling={"units": 6, "confidence": 0.95}))
     assert fixed.startswith("6 rounds, a number fixed by the study; ±")
@@ -64,7 +64,7 @@ def test_a_campaign_that_ended_early_says_so(tmp_path):
     results = builders.build_results(tmp_path / "results", units=3, ended="the machine changed: kernel was 1, is 2")
     found = gather(results, results, STUDY)
     lines = method.troubles(found)
-    ended = "ended before its time, with 3 rounds: the machine changed: kernel was 1, is 2"
+    ended = "ended early, after 3 rounds: the machine changed: kernel was 1, is 2"
     assert f"CNN on MNIST, whole runs: {ended}" in lines
     draw(results)
     text = visible(whole(build(results, results, STUDY, results / "report/index.html")))
@@ -83,7 +83,7 @@ def test_void_rounds_and_given_up_environments_are_shown(evidence):
         unit["launches"]["docker"] = {"status": "skipped", "reason": "given up", "inside": None, "deviations": []}
     changed = replace(evidence, campaigns=(with_units(campaign, units),))
     assert method.troubles(changed) == [
-        "CNN on MNIST, whole runs: 2 rounds are void, were repeated and count nowhere "
+        "CNN on MNIST, whole runs: 2 rounds are void, so they were repeated and are in no result "
         "(docker: it died by signal 9)",
         "CNN on MNIST, whole runs, Docker: 2 of 3 launches did not succeed (failed: it died by signal 9); "
         "given up after 2 failures in a row, so 4 rounds went on without it",
@@ -143,10 +143,10 @@ def test_tables_have_both_ratios_and_name_those_that_are_apart(evidence):
     changed.loc[one, "verdict"] = "equivalent but for stalls"
     table = number_tables.verdicts_table(replace(evidence, verdicts=changed), "mnist_cnn")
     found = next(r for r in table.rows if r[0] == "Training step" and r[1] == "Docker")
-    assert found[5].below == "stalls count"
+    assert found[5].below == "effect of stalls"
     labels = {r[0] if isinstance(r[0], str) else r[0].below for r in table.rows}
     assert labels == {"Whole run", "Training step", "exploratory"}  # two primary metrics; phases and rates explore
-    assert found[-1].startswith("equivalent but for stalls")
+    assert found[-1].startswith("equivalent, apart from stalls")
     changed.loc[:, ["stalls_ci_low", "stalls_ci_high"]] = (0.99, 1.01)
     calm = number_tables.verdicts_table(replace(evidence, verdicts=changed), "mnist_cnn")
     assert not any(row[5].below for row in calm.rows)
@@ -159,7 +159,7 @@ def test_a_half_width_beyond_a_factor_of_two_is_not_written_out():
 
 def test_the_ledger_stands_on_the_page_with_what_reruns_cost(evidence, page):
     text = visible(page)
-    assert "Of the tries of one question the k-th may spend 0.61/k² of alpha" in text
+    assert "The k-th try of one question has 0.61/k² of the error rate alpha" in text
     assert "ledger.jsonl is missing: tries are counted from the folders on the disk" in text
     table = method.ledger_table(evidence)
     campaigns = {campaign.name for campaign in evidence.campaigns}
@@ -184,25 +184,25 @@ def planned(evidence):
 
 def test_a_control_from_a_copy_is_told(evidence):
     text = sentences(evidence, {"files": OWN})
-    assert "the control's interval holds what differs between two copies" in text
+    assert "the A/A control includes differences between copies" in text
 
 
 def test_what_copies_differ_by_is_told_and_whether_it_counts(evidence):
     own = {"files": OWN}
     text = sentences(evidence, own)
-    assert "by how much a step differs between copies was not measured on this machine" in text
+    assert "the effect of a copy on a step was not measured on this machine" in text
     text = sentences(replace(evidence, copies=copies_record()), own)
     assert text.endswith(
-        "from copy to copy of torch-2.13: standard deviation 0% to 0.20% (6 copies, 9 rounds, 2026-01-02): no more "
-        "than chance, so no other interval holds it"
+        "copies of torch-2.13: standard deviation 0% to 0.20% (6 copies, 9 rounds, 2026-01-02); not more "
+        "than chance, so other intervals don't include it"
     )
     text = sentences(replace(evidence, copies=copies_record(p=0.001)), own)
-    assert text.endswith(": intervals of steps hold it")
+    assert text.endswith("; intervals of steps include it")
 
 
 def test_a_control_that_shares_its_files_is_told_with_the_reason(evidence):
     text = sentences(evidence, {"files": SHARED, "reason": "there is no room"})
-    assert text.startswith("the first one's own") and text.endswith("two copies: there is no room")
+    assert text.startswith("those of the first host") and text.endswith("two copies: there is no room")
 
 
 def test_nothing_is_said_of_copies_in_older_campaigns(evidence):
@@ -219,8 +219,8 @@ def test_sliced_rounds_are_told_from_launches_one_after_the_other(evidence):
     assert "Yuen's spread from eight units on" in told["Intervals"]
     units = [in_slices(unit) for unit in json_units(campaign)]
     sliced = planned(replace(evidence, campaigns=(with_units(campaign, units),)))
-    assert "one ran at a time while all others were stopped" in sliced["Its launches advance"]
-    assert sliced["Intervals"].startswith("Student's t with each comparison's own spread; where")
+    assert "one launch ran at a time while all others were stopped" in sliced["Its launches advance"]
+    assert sliced["Intervals"].startswith("Student's t with each comparison's own spread; if")
     refused = with_plan(campaign, slicing_refused="launches can't be stopped here")
     told = planned(replace(evidence, campaigns=(refused,)))
     assert told["Its launches advance"].endswith(", not in slices: launches can't be stopped here")

@@ -61,8 +61,8 @@ def test_the_summary_follows_the_tables(evidence):
     said = paper.summary(replace(evidence, claims=claims, published=values), PAPER)
     assert f"holds here: 0, does not hold here: 0, open here: {len(claims)}, not the same question: 0" in said[0]
     assert f"contradicted: {len(claims)}" in said[1]
-    assert f"{len(values)} are what their own logs have, 0 are not, and 0 have no log" in said[2]
-    assert "Nothing of what it claims is settled here" in said[3]
+    assert f"{len(values)} agree with their own logs, 0 do not, and 0 have no log" in said[2]
+    assert "None of its claims is settled here" in said[3]
 
 
 def test_every_claim_has_a_card_with_both_answers_and_their_evidence(evidence, page):
@@ -212,7 +212,7 @@ def test_numbers_that_are_done_again_have_a_section_where_there_are_any():
     group = SimpleNamespace(title="Values", outcome="1 of 2 disagree", table=table)
     for audit in ([], [group]):
         found = resolve_all(sections.PAPER, {**common, "audit": audit})
-        assert ("Its numbers, done again" in [part.shown for part in found]) == bool(audit)
+        assert ("Its numbers, recomputed" in [part.shown for part in found]) == bool(audit)
 
 
 def test_a_study_that_repeats_no_paper_has_nothing_of_one(results, tmp_path):
@@ -225,7 +225,7 @@ def test_a_study_that_repeats_no_paper_has_nothing_of_one(results, tmp_path):
     page = whole(build(moved, moved, study, tmp_path / "index.html"))
     assert 'id="paper"' not in page and 'href="#paper"' not in page
     text = visible(page)
-    assert "published beside" not in text and "Table IV" not in text and "Its claims" not in text
+    assert "what papers published" not in text and "Table IV" not in text and "Its claims" not in text
     assert repeated(["nyu2022"], ["sentiment_rnn", "mine"]) == ("nyu2022",)
     assert repeated(["nyu2022", "columbia2025"], ["mine"]) == ()
 

@@ -90,7 +90,7 @@ def test_every_section_says_where_it_stands_once():
         ("+587 ms to +697 ms", ["+587 ms", "to", "+697 ms"]),
         ("2 min 43 s", ["2 min 43 s"]),
         ("255 MB, 3 rounds, 4 steps", ["255 MB,", "3", "rounds,", "4", "steps"]),
-        ("no length", ["no", "length"]),
+        ("no interval", ["no", "interval"]),
     ],
 )
 def test_no_line_ends_between_a_number_and_its_unit(text, parts):

@@ -93,7 +93,7 @@ def test_a_broken_reference_never_breaks_the_page_and_a_whole_one_stands_beside_
     (results / "reference/broken/reference.json").write_text("{")
     text = visible(whole(build(results, results, builders.STUDY, results / "report/index.html")))
     assert "The reference broken can't be read" in text
-    assert "NVIDIA H200, recorded 2026-01-05" in text and "No reference campaign" not in text
+    assert "NVIDIA H200, recorded 2026-01-05" in text and "no recorded reference campaign" not in text
 
 
 def test_where_the_only_reference_is_broken_none_is_said(root, evidence):
@@ -112,10 +112,10 @@ def test_the_section_tells_machine_environments_parts_and_ceilings(reference):
     assert rows["PyTorch"].startswith("2.11.0+cu130; ")
     assert reference_section.environment_sentences(reference) == [
         "Ran there: Host.",
-        "Charliecloud did not: ch-run is not installed.",
+        "Charliecloud did not run: ch-run is not installed.",
     ]
     assert reference_section.part_sentences(reference) == [
-        "1 of 2 parts ran whole, in 8 min 31 s.",
+        "1 of 2 parts ran completely, in 8 min 31 s.",
         "No time left for setting mnist_cnn amp=fp16.",
     ]
     found = reference_section.section(SimpleNamespace(papers=[], references=[reference], broken_references=[]))
@@ -213,7 +213,7 @@ def test_an_unknown_device_has_ratios_and_no_range(reference, paper):
     memset = rows_of(replace(reference, record=record), paper)["Memset, a call"]
     assert memset.ratio is not None and "no datasheet" in memset.verdict
     table = reference_section.beside_table(replace(reference, record=record), paper, "mnist_cnn")
-    assert table.rows and "By the datasheets" not in table.note
+    assert table.rows and "According to the datasheets" not in table.note
 
 
 def test_a_reference_of_a_processor_stands_beside_no_gpu(reference, paper):

@@ -53,7 +53,7 @@ def test_a_level_that_only_a_container_has_is_no_setting_of_the_host(verdicts):
     own = moved["reference"] == "host.headline"
     moved.loc[own, ["launch", "reference"]] = ["docker", "docker.headline"]
     assert set(figures.choice_rows(moved, "mnist_cnn")["group"]) == {ENVIRONMENT}
-    assert "nothing to weigh" in figures.choices(moved, "mnist_cnn").alt
+    assert "nothing to compare" in figures.choices(moved, "mnist_cnn").alt
 
 
 def test_the_figure_has_a_bar_and_a_control_for_every_row(verdicts, tmp_path):
@@ -68,7 +68,7 @@ def test_the_figure_has_a_bar_and_a_control_for_every_row(verdicts, tmp_path):
     text = (tmp_path / "choices.svg").read_text()
     for name in rows["title"]:
         assert name in text
-    assert "host against host" in text and f"{confidence(rows.iloc[0]):.0f}% intervals" in text
+    assert "A/A control" in text and f"{confidence(rows.iloc[0]):.0f}% intervals" in text
 
 
 def test_the_table_has_the_rows_of_the_decisions_as_they_rank(evidence, found):
@@ -80,14 +80,14 @@ def test_the_table_has_the_rows_of_the_decisions_as_they_rank(evidence, found):
         cells = dict(zip(table.columns, row, strict=True))
         assert cells["longer or shorter"] == signed(one.low, one.high)
         assert cells["control"].startswith(signed(*one.control)) and cells["verdict"].startswith(one.verdict)
-        assert cells["beside the environments"] == (WEIGHTS[one.weight] if one.weight else None)
+        assert cells["compared with the environments"] == (WEIGHTS[one.weight] if one.weight else None)
     groups = [row[0].below for row in table.rows]
     assert set(groups) == {ENVIRONMENT, f"{SETTING}, host", f"{STACK}, host"}
 
 
 def test_another_loss_is_shown_and_is_no_failure(metrics):
     assert "up to 0.40% apart" in settings.loss_text(metrics, "mnist_cnn", "steps.host.amp-bf16")
-    assert settings.loss_text(metrics, "mnist_cnn", "steps.host.layout-channels-last") == "the very same"
+    assert settings.loss_text(metrics, "mnist_cnn", "steps.host.layout-channels-last") == "identical"
     near = metrics.copy()
     own = (
         (near["campaign"] == "steps.host.amp-bf16")
@@ -95,7 +95,7 @@ def test_another_loss_is_shown_and_is_no_failure(metrics):
         & (near["metric"] == "step_loss_last")
     )
     near.loc[own, "value"] = 0.4381 * (1 + 1e-6)
-    assert "but for rounding" in settings.loss_text(near, "mnist_cnn", "steps.host.amp-bf16")
+    assert "the same within rounding" in settings.loss_text(near, "mnist_cnn", "steps.host.amp-bf16")
     assert settings.loss_text(metrics, "mnist_cnn", "steps.host.graph-capture") is None
 
 
@@ -116,7 +116,7 @@ def test_an_arm_has_the_level_itself_then_the_environments_beside_the_headline(e
     own = evidence.verdicts[evidence.verdicts["campaign"].str.endswith("allocator-default")]
     own = own[(own["workload"] == "mnist_cnn") & (own["compares"] == tables.LEVEL)]
     [judged] = own[own["metric"] == "step_s"].to_dict("records")
-    assert level["comparison"] == "Host: the level itself" and level["in the headline"] is None
+    assert level["comparison"] == "Host: the setting itself" and level["at the default"] is None
     assert level["longer or shorter"] == signed(judged["ci_low"], judged["ci_high"])
     assert [row["comparison"] for row in others] == ["Apptainer", "Charliecloud", "Docker"]
     headline = (
@@ -124,7 +124,7 @@ def test_an_arm_has_the_level_itself_then_the_environments_beside_the_headline(e
     )
     for row, env in zip(others, ("apptainer", "charliecloud", "docker"), strict=True):
         beside = headline.loc[env]
-        assert row["in the headline"] == signed(beside["ci_low"], beside["ci_high"])
+        assert row["at the default"] == signed(beside["ci_low"], beside["ci_high"])
     assert found["sentiment_rnn"].arms == []
 
 

@@ -105,7 +105,7 @@ def test_an_official_image_shows_what_it_holds_and_its_digest_or_why_there_is_no
     )  # fmt: skip
     study = evidence.study.replace(stacks=(*evidence.study.stacks, name))
     for given, cell, told in (
-        (record, "1.18.1", f"{name} is hub.example/tf:2.1, sha256:12, pulled and left as it is."),
+        (record, "1.18.1", f"{name} is hub.example/tf:2.1, sha256:12, used unchanged."),
         (record.replace(packages=(), base=None, reason="no registry"), None, f"{name}: no registry."),
     ):
         changed = replace(evidence, **{"study": study, "official": {name: given}})
@@ -128,14 +128,14 @@ def test_an_official_image_is_told_beside_what_it_is_like_on_the_host(evidence):
     kinds = "tensorflow-2.1-official, official image (tensorflow/tensorflow:2.1.0-py3); torch-2.13, pip"
     assert table.note.endswith(f"Kind of image: {kinds}.")
     assert others[0][0].startswith("tensorflow-2.1-official in ")
-    assert others[0][0].endswith(" beside tensorflow-2.1 on the host")
+    assert others[0][0].endswith(", tensorflow-2.1 on the host")
 
 
 def test_figure_has_the_level_and_the_environments(evidence):
     drawing = figures.stacks(evidence.verdicts, "mnist_cnn")
     assert len(drawing.figure.axes) == 2
     level = [row for row in evidence.verdicts.to_dict("records") if is_level(row)]
-    assert level and "The stack itself, against the study's: Host " in drawing.alt
+    assert level and "The stack itself, compared with the study's: Host " in drawing.alt
 
 
 def test_a_stack_that_cannot_be_had_says_what_would_provide_it(tmp_path):

@@ -84,7 +84,7 @@ def test_extra_time_sits_where_it_was_planted(case):
 
 
 def test_files_account_for_the_imports_that_they_slow(case, cells):
-    places = {env: cells["Where do the stack's files lie?", env] for env in ("Apptainer", "Charliecloud", "Docker")}
+    places = {env: cells["Where are the stack's files?", env] for env in ("Apptainer", "Charliecloud", "Docker")}
     assert places == {"Apptainer": "squashfs", "Charliecloud": "ext4", "Docker": "ext4"}
     assert case.accounts["apptainer"].files.low > 0 and "apptainer" in case.slow_files()
 
@@ -109,9 +109,9 @@ def test_a_suspect_is_named_with_what_differs_and_a_difference_without_one_too(c
     assert [one.files for one in found if one.what == "aten::tanh"] == [()]
     found, _ = case.suspicions("apptainer")
     assert [one.files for one in found if one.what == "imports_s"] == [("libc.so.6",)]
-    asked = "What stays unexplained?"
+    asked = "What is not explained?"
     assert "aten::tanh: no cause found" in cells[asked, "Docker"]
-    assert "imports: libc.so.6, which serves it" in cells[asked, "Apptainer"]
+    assert "imports: libc.so.6, which it uses" in cells[asked, "Apptainer"]
 
 
 def test_the_reasons_of_the_decisions_stand_below(evidence, case, cells):
@@ -122,7 +122,7 @@ def test_the_reasons_of_the_decisions_stand_below(evidence, case, cells):
     }
     found, wanted = own["apptainer", "real_s"], case.of_run("apptainer", longer=True)
     assert (found.cause, found.what) == (wanted.cause, wanted.what) and found.low == pytest.approx(wanted.low)
-    assert because(found) in cells["Put down to", "Apptainer"]
+    assert because(found) in cells["Attributed to", "Apptainer"]
 
 
 def test_nothing_planted_nothing_found(tmp_path):

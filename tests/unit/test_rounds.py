@@ -439,7 +439,7 @@ def test_what_can_be_sliced_is_not_refused(monkeypatch):
     for page_cache in ("warm", "as_found"):
         assert sliced.refusal("single", "cpu", page_cache) is None
     monkeypatch.setattr(sliced.os, "geteuid", lambda: 1000)
-    assert "can freeze no control group" in sliced.refusal("single", "cpu", "warm")
+    assert "can't freeze control groups" in sliced.refusal("single", "cpu", "warm")
     monkeypatch.setattr(sliced, "quota_here", lambda: "/groups/cpu.max")
     assert "(/groups/cpu.max)" in sliced.refusal("single", "cpu", "warm")
 
@@ -557,7 +557,7 @@ def test_a_job_that_waits_is_not_sliced_and_its_units_say_why(tmp_path, pids):
     found = run(tmp_path / "c", environments, units=2)
     assert len(found.counted) == 2 and found.plan.slicing_refused is None
     for unit in found.counted:
-        assert "had nothing to run in" in unit.slicing["refused"] and unit.slicing["pace"] is None
+        assert "was idle in" in unit.slicing["refused"] and unit.slicing["pace"] is None
         assert all(launch.ok and not launch.slices.is_sliced for launch in unit.launches.values())
 
 
@@ -565,7 +565,7 @@ def test_a_first_unit_that_waits_as_for_a_cold_disk_is_made_once_more(tmp_path, 
     environments = fakes_of(pids, faults={0: "wait"}, work_s=0.4)
     found = run(tmp_path / "c", environments, units=2)
     first, second, *counted = found.units
-    assert "once more" in first.voided and second.voided is None and second.discarded
+    assert "so the round is repeated" in first.voided and second.voided is None and second.discarded
     assert len(counted) == 2 and all(unit.counts and unit.slicing["refused"] is None for unit in counted)
     assert all(launch.slices.is_sliced for unit in counted for launch in unit.launches.values())
 
@@ -651,7 +651,7 @@ def test_a_first_round_that_the_calibration_cant_pace_sets_the_pace_and_does_not
     monkeypatch.setattr(sliced, "MOST_APART", -1.0)
     found = run(tmp_path / "c", fakes_of(pids))
     first, rehearsal, *counted = found.units
-    assert first.voided is None and "only sets the pace" in rehearsal.voided and rehearsal.empty_launches == ()
+    assert first.voided is None and "only calibrates the slices" in rehearsal.voided and rehearsal.empty_launches == ()
     assert rehearsal.slicing["pace"] == {name: [1.0] for name in NAMES}, "equal for all"
     assert all(launch.slices.is_sliced for launch in rehearsal.launches.values())
     lengths = {name: [rehearsal.launches[name].slices.body_s] for name in NAMES}
@@ -767,14 +767,14 @@ def test_a_limit_of_memory_that_has_ended_a_process_is_named_with_what_to_do(tmp
     monkeypatch.delenv("SLURM_JOB_ID", raising=False)
     assert memory.limit_was_hit(4) is None
     assert memory.limit_was_hit(3) == (
-        "the kernel ended a process for lack of memory, of which this session may take 1,200 MiB "
-        "(/groups/memory.max): raise that, or measure a smaller job"
+        "the kernel ended a process for lack of memory: this session may use 1,200 MiB "
+        "(/groups/memory.max); raise that, or measure a smaller job"
     )
     monkeypatch.setenv("SLURM_JOB_ID", "12")
     monkeypatch.setenv("SLURMD_NODENAME", "n1")
     said = memory.limit_was_hit(3)
     assert (
-        said.startswith("Slurm job 12 on n1: ") and "may take 1,200 MiB: give `memory_mib` of its machine" in said
+        said.startswith("Slurm job 12 on n1: ") and "may use 1,200 MiB; raise `memory_mib` of its machine" in said
     )
 
 
@@ -967,7 +967,7 @@ def test_only_hosts_that_differ_ask_for_a_rehearsal(monkeypatch):
     alike = calibrated(**{HOST: 1.0, CONTROL: 1.02, "docker": 3.0})
     assert sliced.rehearses([alike], alike) is None
     apart = calibrated(**{HOST: 1.0, CONTROL: 1.1, "docker": 1.0})
-    assert "10% apart" in sliced.rehearses([apart], apart)
+    assert "differed by 10%" in sliced.rehearses([apart], apart)
     done = [apart, unit_of(1, {HOST: held(1.0)}, voided="sets the pace", rehearsal=True)]
     assert sliced.rehearses(done, apart) is None, "one is enough"
     failed = [apart, unit_of(1, {HOST: held(1.0)}, voided="it did not stop")]

@@ -61,9 +61,9 @@ SETUP = Setup(
 )
 # All others are refused: none may be found sound because something was not read.
 SOUND = {"classic", "containerd", "upgraded", "rootless", "selinux", "remapped"}
-STORE = "images lie in containerd's store (overlayfs)"
+STORE = "images are in containerd's store (overlayfs)"
 ROOTLESS = "the daemon is rootless"
-LABELLED = "SELinux is enforcing: what a launch binds is labelled"
+LABELLED = "SELinux is enforcing: folders that a launch binds are labelled"
 
 
 def docker_as(name, client="/usr/bin/docker"):
@@ -97,7 +97,7 @@ FOUND = {
         {"version": "24.0.6", "rootless": True, "discarded": ("CPUSet", "CpuCfsQuota")},
         [
             ROOTLESS,
-            "rootless Docker discards the CPU set and quotas of CPU time: a launch would run under other limits "
+            "rootless Docker ignores the CPU set and quotas of CPU time: a launch would run under other limits "
             "than the host's (by cpuset and cpu, which systemd does not delegate to this user",
         ],
         findings.DELEGATE,
@@ -112,7 +112,7 @@ FOUND = {
             "warning": "Running in rootless-mode without cgroups. To enable cgroups in rootless-mode, you need to "
             "boot the system in cgroup v2 mode.",
         },
-        [ROOTLESS, "rootless Docker discards the CPU set, quotas of CPU time, limits of memory and limits of"],
+        [ROOTLESS, "rootless Docker ignores the CPU set, quotas of CPU time, limits of memory and limits of"],
         findings.UNIFIED,
     ),
     "rootless_without_systemd": (
@@ -125,20 +125,20 @@ FOUND = {
             "rootless-mode.",
         },
         [ROOTLESS, "(Running in rootless-mode without cgroups. Systemd is required"],
-        "start it by systemd (systemctl --user start docker), or use a daemon that root started",
+        "start it with systemd (systemctl --user start docker), or use a daemon that root started",
     ),
     "snap": (
         {"version": "28.1.1", "cgroup_driver": "cgroupfs", "snap": True},
-        ["Docker is a snap, which sees folders below home alone, none that is hidden, and a /tmp of its own: not "
+        ["Docker is a snap: it sees only folders below home that are not hidden, and has its own /tmp; it does not see "
          "/home/user/.cache/tare and /srv/tare"],
         "export TARE_CACHE=/home/user/tare-cache, with the checkout below /home/user, or install Docker as a "
         "package (apt-get install docker.io)",
     ),
     "selinux": ({"version": "20.10.23", "labels": True}, [LABELLED], None),
-    "remapped": ({"version": "27.1.1", "remaps": True}, ["other user IDs (userns-remap)"], None),
+    "remapped": ({"version": "27.1.1", "remaps": True}, ["remaps user IDs in containers (userns-remap)"], None),
     "without_cpuset": (
         {"version": "17.06.0-ce", "cgroup_driver": "cgroupfs", "cgroup_version": "1", "discarded": ("CPUSet",)},
-        ["the Docker daemon discards the CPU set, which its kernel or its control groups do not have"],
+        ["the Docker daemon ignores the CPU set, because its kernel or its control groups lack that"],
         None,
     ),
 }  # fmt: skip
@@ -215,7 +215,7 @@ def test_a_permissive_selinux_needs_no_labels():
             (DATA / "docker_info/no_daemon.json").read_text(),
             "got no answer of a daemon: Cannot connect to the Docker",
         ),
-        ((DATA / "podman_info/rootful.json").read_text(), "`docker` is Podman's own command here"),
+        ((DATA / "podman_info/rootful.json").read_text(), "`docker` is a command of Podman here"),
         ("overlay2", "printed no JSON: 'overlay2'"),
         ("[]", "printed no answer of a daemon: '\\[\\]'"),
         ("{}", "printed no answer of a daemon"),
@@ -395,7 +395,7 @@ def test_an_image_that_a_store_calls_otherwise_is_not_ours(tmp_path, monkeypatch
 def test_a_probe_refuses_by_name_before_anything_is_loaded(tmp_path, monkeypatch):
     daemon_with(tmp_path, monkeypatch, "rootless_undelegated", IMAGE_ID)
     probe = Docker().probe()
-    assert not probe.available and "rootless Docker discards the CPU set and quotas" in probe.reason
+    assert not probe.available and "rootless Docker ignores the CPU set and quotas" in probe.reason
     assert findings.DELEGATE in probe.remedy.replace("sudo ", "")
     assert daemon_images.noted() == {}
 
@@ -415,10 +415,10 @@ LIMITS = "the CPU set and quotas of CPU time"
 PODMAN = {
     "rootful": (False, False, [], None),
     "rootless_delegated": (True, False, [], None),
-    "rootless_fedora": (True, True, [LABELLED], "sets the CPU set by cpuset, which systemd does not"),
-    "rootless_undelegated": (True, True, [LABELLED], f"sets {LIMITS} by cpuset and cpu,"),
-    "rootless_cgroupfs": (True, False, [f"rootless Podman sets {LIMITS} by systemd alone"], None),
-    "rootless_v1": (True, False, [f"rootless Podman ignores {LIMITS} on control"], "by cpuset"),
+    "rootless_fedora": (True, True, [LABELLED], "sets the CPU set with cpuset, which systemd does not"),
+    "rootless_undelegated": (True, True, [LABELLED], f"sets {LIMITS} with cpuset and cpu,"),
+    "rootless_cgroupfs": (True, False, [f"rootless Podman sets {LIMITS} only through systemd"], None),
+    "rootless_v1": (True, False, [f"rootless Podman ignores {LIMITS} on control"], "with cpuset"),
 }  # fmt: skip
 PODMAN_SOUND = {"rootful", "rootless_delegated", "rootless_fedora", "rootless_undelegated"}
 
@@ -458,7 +458,7 @@ def test_podman_is_not_asked_for_labels_where_nothing_enforces_them(monkeypatch)
 
 @pytest.mark.parametrize("text", ["", "[]", "{}", '{"host": 1, "store": {"graphDriverName": "overlay"}}'])
 def test_what_is_not_podmans_answer_is_refused_in_one_line(text):
-    with pytest.raises(UnavailableError, match="`podman info` printed no answer of Podman's"):
+    with pytest.raises(UnavailableError, match="`podman info` printed no answer from Podman"):
         podman_info.parse_info(text)
 
 
@@ -478,7 +478,7 @@ def test_missing_controllers_are_said_where_a_trial_failed_and_not_before(monkey
         return podman_module.Probe(available=True, version=version, details=examine(None))
 
     probe = podman_that_answers(monkeypatch, "rootless_fedora", failed).probe()
-    assert "is not available; rootless Podman sets the CPU set by cpuset, which systemd" in probe.reason
+    assert "is not available; rootless Podman sets the CPU set with cpuset, which systemd" in probe.reason
     assert findings.DELEGATE in probe.remedy.replace("sudo ", "")
     assert podman_that_answers(monkeypatch, "rootless_fedora", went).probe().available
     probe = podman_that_answers(monkeypatch, "rootful", failed).probe()
@@ -675,7 +675,7 @@ def test_the_doctor_shows_what_follows_below_an_environment():
     check = Check(name="docker", available=True, version="29.2.0", details=details).as_dict()
     text = "\n".join(doctor._lines([check], 100))
     assert (
-        "  yes   docker                   29.2.0  overlayfs\n        note: images lie in containerd's store" in text
+        "  yes   docker                   29.2.0  overlayfs\n        note: images are in containerd's store" in text
     )
     assert max(len(line) for line in text.splitlines()) <= 100
     assert findings.details_of([]) == {}

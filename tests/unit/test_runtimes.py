@@ -148,8 +148,8 @@ def test_an_ordinary_user_is_told_packages_that_this_release_has(monkeypatch, tm
     if known is None:
         monkeypatch.setattr(errors, "APT_LISTS", tmp_path)
     assert install.install() == 0
-    told = [line for line in capsys.readouterr().out.splitlines() if "to have them" in line]
-    assert [line.partition("to have them: ")[2] for line in told] == (
+    told = [line for line in capsys.readouterr().out.splitlines() if "to install them" in line]
+    assert [line.partition("to install them: ")[2] for line in told] == (
         [f"ask an administrator for `{says}`"] if says else []
     )
 
@@ -166,9 +166,9 @@ def test_a_dry_run_says_what_would_be_installed_from_where_and_installs_nothing(
     assert install.install(dry_run=True) == 0
     lines = [line.strip() for line in capsys.readouterr().out.splitlines()]
     assert lines[1] == (
-        "to have them: apt-get install --no-install-recommends docker.io docker-cli charliecloud-runtime"
+        "to install them: apt-get install --no-install-recommends docker.io docker-cli charliecloud-runtime"
     )
-    assert lines[2] == "apptainer, where this release has none: of the archive's suite unstable, in the cache"
+    assert lines[2] == "apptainer, if this release has none: from the suite unstable, into the cache"
 
 
 def test_the_first_package_that_apt_knows_is_chosen(monkeypatch):
@@ -298,10 +298,10 @@ def test_removing_takes_what_was_added_and_nothing_that_was_there(machine, capsy
     assert machine.there() == {"libc6", "fuse3"}
     assert not prefix.exists() and not programs.added_path().exists()
     said = capsys.readouterr().out
-    assert "to go: the relocated Apptainer of" in said
+    assert "to remove: the relocated Apptainer of" in said
     assert "removing containerd, docker.io" in said and "removed 2 of 2 packages" in said
     assert remove.main(["--yes"]) == 0
-    assert "nothing is here that Tare installed" in capsys.readouterr().out
+    assert "Tare has installed nothing on this machine" in capsys.readouterr().out
 
 
 @with_dpkg
@@ -314,7 +314,7 @@ def test_asked_for_help_nothing_goes_and_a_dry_run_tells_what_would(machine, cap
     capsys.readouterr()
     assert remove.main(["--dry-run"]) == 0
     said = capsys.readouterr().out
-    assert said.strip() == "to go: 2 packages, as far as nothing else needs them: containerd, docker.io"
+    assert said.strip() == "to remove: 2 packages, if nothing else needs them:  containerd, docker.io"
     assert machine.there() == {"libc6", "containerd", "docker.io"}
 
 
@@ -345,7 +345,7 @@ def test_nothing_goes_while_anything_measures_or_a_study_runs(machine, monkeypat
         assert remove.main(["--yes"]) == 3
     said = capsys.readouterr().err
     assert said.startswith(
-        f"tare: another process has this machine: it measures on this machine (process {os.getpid()}"
+        f"tare: another process uses this machine:  it measures on this machine (process {os.getpid()}"
     )
     monkeypatch.setattr(remove.workflows, "running", lambda: [(17, Path("/some/where"))])
     assert remove.main(["--yes"]) == remove.main(["--check"]) == remove.main(["--check-folder", "/some/where"]) == 3
@@ -382,7 +382,7 @@ def test_nothing_goes_while_the_private_daemon_has_users_and_one_that_lingers_is
         assert lingering.is_alive() and "docker.io" in machine.there()
     lingering.join(20)
     assert machine.there() == {"libc6"}
-    assert "waiting for the private Docker daemon, which ends 20 s after its last user" in capsys.readouterr().out
+    assert "waiting for the private Docker daemon to stop, 20 s after its last user" in capsys.readouterr().out
 
 
 @with_dpkg
@@ -418,7 +418,7 @@ def test_the_relocated_apptainer_is_not_put_below_a_blank(tmp_path, monkeypatch)
         apptainer.install_relocated()
     prefix = programs.relocated_prefix()
     assert str(told.value).startswith(
-        f"{prefix} has a blank in its path, and the relocated Apptainer finds no mount"
+        f"{prefix} has a space in its path, and the relocated Apptainer does not find"
     )
     monkeypatch.setattr(adapter, "may_install", lambda: None)
     for found in (None, prefix / "usr/bin/apptainer"):  # it was refused; or it lies there since before
@@ -431,10 +431,10 @@ def test_the_relocated_apptainer_is_not_put_below_a_blank(tmp_path, monkeypatch)
 
 
 def test_who_measures_installs_in_its_own_time_and_others_are_told_what_is_done(capsys):
-    with machine_lock.alone_on_this_machine("it installs what measurements take"), install.alone_on_this_machine():
+    with machine_lock.alone_on_this_machine("it installs programs for measurements"), install.alone_on_this_machine():
         holder = machine_lock.lock_path().read_text().splitlines()
     assert holder[0].startswith(f"process {os.getpid()}, since ") and holder[1:] == [
-        "it installs what measurements take"
+        "it installs programs for measurements"
     ]
 
 
@@ -468,7 +468,7 @@ def test_services_of_what_was_added_do_not_start_with_the_machine(machine, tmp_p
     with install.installing():
         programs.install_packages(["docker.io"])
     assert [path.name for path in wants.iterdir()] == ["ssh.service"]
-    assert "off until they are enabled: docker.service" in capsys.readouterr().out
+    assert "off until you enable them: docker.service" in capsys.readouterr().out
     (wants / "docker.service").touch()
     with install.installing():
         programs.install_packages(["fuse3"])
@@ -522,12 +522,12 @@ def test_apptainer_is_the_distributions_where_it_has_one_else_relocated(
     assert asked == installed and says in capsys.readouterr().out
 
     def refuse():
-        raise UnavailableError("apt reads from no Debian archive here", "nothing")
+        raise UnavailableError("apt has no Debian archive as a source", "nothing")
 
     monkeypatch.setattr(install, "install_relocated", refuse)
     if not installed:
         assert install.install() == 0
-        assert "apptainer could not be had: apt reads from no Debian archive here\n" in capsys.readouterr().out
+        assert "apptainer is unavailable: apt has no Debian archive as a source\n" in capsys.readouterr().out
 
 
 @with_dpkg

@@ -76,7 +76,7 @@ def test_the_head_of_every_page_names_groups_and_the_second_job(studies):
 def test_what_is_said_of_groups_has_their_steps(studies):
     study = studies["nthu2018"]
     evidence = SimpleNamespace(study=study, workloads=list(study.workloads))
-    assert scenarios.about(evidence).endswith("whatever its samples: ResNet50 steps 2 (published 110).")
+    assert scenarios.about(evidence).endswith("a fixed number of steps: ResNet50 steps 2 (published 110).")
 
 
 def test_findings_and_claims_say_of_what_size_their_numbers_are():

@@ -853,7 +853,7 @@ def test_the_page_shows_each_cost_the_reason_and_what_was_not_counted(evidence):
         one = rows.query(f"launch == {env!r} and metric == 'real_s' and reference == {alone_of(env)!r}").iloc[0]
         assert cells["interval"] == interval_text(one["ci_low"], one["ci_high"])
         assert cells["verdict"].startswith(one["verdict"])
-    assert (env_title("docker"), "Host", "Slow-down by a neighbour") in found
+    assert (env_title("docker"), "Host", "Slow-down by a co-runner") in found
     assert any("emulated here" in text for text in answer.lacking)
     assert "Misses of the last cache: unavailable, no PMU" in answer.lacking
     with tempfile.TemporaryDirectory() as folder:
@@ -882,7 +882,7 @@ def test_one_matrix_shows_each_environment_in_every_scenario(evidence):
     )
     assert table.columns[1:] == [
         "alone ÷ host",
-        "beside a second job ÷ alone",
+        "with a co-runner ÷ alone",
         "that slowdown ÷ the host's",
     ]
     shown = {}
@@ -923,4 +923,4 @@ def test_the_matrix_names_what_a_paper_had_and_the_study_has_not(evidence, monke
     lines = [row for row in found.rows if row[0] == env_title("docker.vm", short=True)]
     assert lines == [[lines[0][0], *["unavailable"] * 3]], "the other workload repeats nothing"
     assert found.note.count(" are none of this study's environments: on a machine where KVM boots a guest") == 1
-    assert "A scenario with `environments` of its own names them too." in found.note
+    assert "To measure them, name them in the `environments` of a scenario." in found.note

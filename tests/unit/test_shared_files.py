@@ -52,7 +52,7 @@ def test_what_is_mounted_later_at_a_place_covers_what_was_there():
 def test_a_folder_whose_locks_stay_on_one_machine_is_refused_in_one_line(tmp_path):
     shared_files.refuse_without_locks([tmp_path])
     line = f"50 1 0:60 / {str(tmp_path).replace(' ', chr(92) + '040')} rw - nfs filer:/x rw,nolock\n"
-    with pytest.raises(UserError, match=r"do not count on every machine \(nfs, mounted with nolock\)"):
+    with pytest.raises(UserError, match=r"don't work across machines \(nfs, mounted with nolock\)"):
         shared_files.refuse_without_locks([tmp_path], MOUNTS + line)
 
 

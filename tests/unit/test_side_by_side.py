@@ -128,9 +128,9 @@ def test_equal_machines_that_are_not_equal_are_told_by_what_differs():
     nearly = {"thin-1": {"memory_bytes": (64 << 30) - (100 << 20)}, "fat": {"kernel": "5.10", "cpu_model": "Other"}}
     assert side_by_side.warnings(records(**nearly), KINDS) == [], "a hair of memory, and another kind"
     (told,) = side_by_side.warnings(records(**{"thin-2": {"kernel": "6.5", "memory_bytes": 32 << 30}}), KINDS)
-    assert told.startswith("Machines of thin are meant to be equal, and differ in: Memory and Kernel.")
+    assert told.startswith("Machines of thin should be equal, but differ in:  Memory and Kernel.")
     (same,) = side_by_side.warnings(records(fat={"host_name": "node-thin-1"}), KINDS)
-    assert "thin-1 and fat are one machine, node-thin-1" in same
+    assert "thin-1 and fat are the same machine, node-thin-1" in same
 
 
 def test_limits_of_machines_are_shown_and_unequal_ones_told():
@@ -158,8 +158,8 @@ def test_the_page_has_a_column_for_each_machine_and_for_equal_ones_together():
     assert [text for text, _ in control[2]] == ["−1.2% to +0.80%"] * 4 + ["–"]
     assert of_steps.title.endswith("training step")
     told = side_by_side.summary(table_of(both))
-    assert told[0].startswith("Whole runs on 4 machines: of 4 comparisons") and len(told) == 4
-    assert told[2] == "The verdict is the same on every machine in 1 of 2 comparisons."
+    assert told[0].startswith("Whole runs on 4 machines: ") and len(told) == 4
+    assert told[2] == "In 1 of 2 comparisons, the verdict is the same on every machine."
     assert told[3] == "Machines of thin differ from each other in none of 2 comparisons."
 
 
@@ -221,7 +221,7 @@ def test_a_machine_without_its_record_is_one_line(tmp_path, capsys):
 
 def test_a_machine_of_several_nodes_says_which_and_in_what_they_differ():
     first = facts.record()
-    alike, nothing = {"n1": first, "n2": first}, "nothing that is told here"
+    alike, nothing = {"n1": first, "n2": first}, "no fact of this table"
     for nodes, told in ((alike, nothing), ({**alike, "n2": first.replace(kernel="0")}, "Kernel")):
         table = machine.machine_table(SimpleNamespace(machine=first.replace(nodes=nodes)))
         assert ["Nodes of its groups", "n1, n2"] in table.rows and table.rows[-1] == ["They differ in", told]

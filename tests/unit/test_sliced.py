@@ -253,7 +253,7 @@ def test_the_calibration_runs_everything_whole_with_few_steps(following):
 def test_only_the_first_unit_that_waits_is_made_once_more(following):
     waited = whole().replace(slices=whole().slices.replace(looks=10, idle_looks=9))
     following.answers = {"docker": waited}
-    assert "once more" in following.unit()["voided"]
+    assert "so the round is repeated" in following.unit()["voided"]
     assert following.unit(first_unit().replace(voided="once more"))["voided"] is None
     following.voided = "it did not stop"
     assert following.unit()["voided"] == "it did not stop"
@@ -296,7 +296,7 @@ def test_a_sliced_round_has_its_pace_its_steps_pages_that_are_read_again_and_emp
 def test_a_rehearsal_only_sets_the_pace(following):
     apart = first_unit(**{CONTROL: whole(2.0)})
     row = following.unit(apart)
-    assert row["slicing"]["rehearsal"] is True and "only sets the pace" in row["voided"]
+    assert row["slicing"]["rehearsal"] is True and "only calibrates the slices" in row["voided"]
     assert following.steps == (Measured.fewest, 1) and "empty_launches" not in row
     assert row["slicing"]["pace"] == {name: [1.0] for name in ALL}
     following.answers = {"docker": FAILED}
@@ -308,7 +308,7 @@ def test_a_rehearsal_only_sets_the_pace(following):
 def test_a_job_that_waited_in_its_calibration_has_no_pace_and_no_rehearsal(following):
     waited = whole(2.0).replace(slices=whole(2.0).slices.replace(looks=10, idle_looks=9))
     row = following.unit(first_unit(**{CONTROL: waited}))
-    assert "nothing to run" in row["slicing"]["refused"] and row["slicing"]["pace"] is None
+    assert "was idle in" in row["slicing"]["refused"] and row["slicing"]["pace"] is None
     assert row["voided"] is None and following.way.pace is None and row["empty_launches"] == [EMPTY]
     void = [unit_of(number, {}, voided="it did not stop") for number in (1, 2, 3)]
     assert "it did not stop" in following.unit(first_unit(), *void)["slicing"]["refused"]

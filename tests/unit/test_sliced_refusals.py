@@ -22,11 +22,11 @@ def launch(*, looks=0, idle=0, waiting=0, quantum=0, servers_us=0):
     ("seen", "refused"),
     [
         ({"looks": 1000, "idle": 100}, None),
-        ({"looks": 1000, "idle": 101}, "nothing to run"),
+        ({"looks": 1000, "idle": 101}, "was idle in"),
         ({"looks": 1000, "waiting": 10}, None),
-        ({"looks": 1000, "waiting": 11}, "beside its work"),
+        ({"looks": 1000, "waiting": 11}, "during its work"),
         ({"looks": 20, "waiting": 2}, None),  # may be chance
-        ({"looks": 20, "waiting": 3}, "beside its work"),
+        ({"looks": 20, "waiting": 3}, "during its work"),
         ({}, None),
     ],
 )

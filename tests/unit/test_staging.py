@@ -155,7 +155,7 @@ def test_what_killed_jobs_left_goes_and_what_is_in_use_stays(tmp_path):
         ({"host": "xfs, copied from nfs4", "apptainer": "xfs, copied from nfs4"}, "xfs, copied from nfs4"),
         (
             {"host": "xfs, copied from nfs4", "podman": "nfs4"},
-            "not the same: podman from nfs4; host from xfs, copied from nfs4. A comparison of the two holds",
+            "not the same: podman from nfs4; host from xfs, copied from nfs4. A comparison of the two includes",
         ),
     ],
 )

@@ -114,7 +114,7 @@ def test_the_command_stamps_and_the_order_with_campaigns_is_told(tmp_path, monke
     told = capsys.readouterr().out
     (path,) = stamp_files(study)
     assert f"sha256 {sha256_file(path)}" in told
-    assert "proves nothing about time" in told
+    assert "The file alone proves nothing" in told
     assert all(command in told for command in commands(path.relative_to(tmp_path), sha256_file(path)))
     assert said(study).startswith("a stamp was made after it was opened")
     assert main.main(["plan", "--stamp", "--study", json.dumps(STUDY)]) == 0

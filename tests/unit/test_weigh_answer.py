@@ -20,7 +20,7 @@ SLOW = Weighed(
     causes=(
         CauseFound(
             cause="library build",
-            title="another build of a numerical library",
+            title="a different build of a numerical library",
             finding="confirmed",
             evidence=(Evidence(what="kernels of OpenBLAS", reference="SkylakeX", value="Haswell"),),
             change="OPENBLAS_CORETYPE=SkylakeX",
@@ -66,7 +66,7 @@ def test_an_answer_fits_a_terminal_and_says_each_row():
     text = terminal(ANSWER)
     assert max(map(len, text.splitlines())) <= WIDTH
     assert [row[0] for row in table_rows(ANSWER)] == ["host again", "docker", "an-image-with-a-long-name", "gone"]
-    for words in ("5.1% of 6.0%", "OPENBLAS_CORETYPE=SkylakeX", "needs root", "there is no image c"):
+    for words in ("5.1% of the 6.0%", "OPENBLAS_CORETYPE=SkylakeX", "needs root", "there is no image c"):
         assert words in " ".join(text.split())
 
 

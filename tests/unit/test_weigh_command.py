@@ -55,11 +55,11 @@ def said(tmp_path, monkeypatch, capfd):
         ("--env host --setenv NOT_SET_HERE", "--setenv NOT_SET_HERE: this shell has no NOT_SET_HERE"),
         ("--env host --name ../x", "--name '../x': it names a folder"),
         ("--env host --markdown .", "--markdown .: it is a folder: name a file in it"),
-        ("--env host --fail-if host>5%", "--fail-if 'host > 5%': no environment host: nothing is compared"),
+        ("--env host --fail-if host>5%", "--fail-if 'host > 5%': no environment host: only the reference was measured"),
         ("--env host --env a=host --fail-if b>5%", "--fail-if 'b > 5%': no environment b: there are a, any"),
         ("--env host --setup false", "--setup 'false' failed: /bin/sh ended with status 1"),
         ("--env venv=/nowhere", "venv=/nowhere: /nowhere has no bin/python"),
-        ("--env charliecloud=/nowhere", "charliecloud=/nowhere: /nowhere is no unpacked image"),
+        ("--env charliecloud=/nowhere", "charliecloud=/nowhere: /nowhere is not an unpacked image"),
     ],
 )
 def test_what_is_wrong_before_anything_runs(said, words, says):
@@ -84,7 +84,7 @@ def test_a_weighing_needs_a_job(said):
         (
             "--timeout 0.3",
             ["sh", "-c", "echo waiting for a lock; sleep 5"],
-            "the job does not come to its end in host, the reference, and a run may take 0.3 s (--timeout): "
+            "the job does not end in time in host, the reference, where a run may take 0.3 s (--timeout): "
             "host was still running after 0 s of its own: waiting for a lock",
         ),
         (
@@ -114,7 +114,7 @@ def test_a_job_that_can_not_be_weighed(said, words, command, says):
 )
 def test_options_that_a_runtime_refuses(said, env, says):
     status, line = said("--env", env)
-    assert status == UnavailableError.exit_code and ": nothing can be started in it: " in line and says in line
+    assert status == UnavailableError.exit_code and ": no program can be started in it: " in line and says in line
 
 
 PODMAN = """#!/bin/sh
@@ -136,7 +136,7 @@ def test_an_image_that_is_not_there(said, tmp_path, monkeypatch):
     )
     assert "manifest unknown" in line
     status, line = said("--env", "apptainer=nowhere.sif")
-    assert status == UserError.exit_code and line.endswith(f"there is no {tmp_path}/nowhere.sif")
+    assert status == UserError.exit_code and line.endswith(f"{tmp_path}/nowhere.sif does not exist")
 
 
 @pytest.mark.parametrize("program", ["podman", "docker", "ch-run"])
@@ -151,7 +151,7 @@ def test_an_environment_that_fails_leaves_the_others(said, tmp_path, monkeypatch
     monkeypatch.setattr("tare.weigh.rounds.PILOT", 1)
     words = ["--env", "host", "--env", "lost=venv=/nowhere", "--env", "bad=host: env BAD=1", "--minutes", "0.01"]
     status, text = said(*words, "--no-causes", command=["sh", "-c", 'test -z "$BAD" || { echo no data; exit 3; }'])
-    assert status == 0 and "lost was not weighed" in text and "bad was not weighed" in text
+    assert status == 0 and "lost was not measured" in text and "bad was not measured" in text
     answer = json.loads((tmp_path / "results/weigh/job/answer.json").read_text())
     found = {one["name"]: (one["status"], one["reason"]) for one in answer["environments"]}
     assert found["lost"][0] == "unavailable" and "/nowhere has no bin/python" in found["lost"][1]
@@ -169,7 +169,7 @@ def test_a_program_that_is_another_in_one_environment_is_told(said, tmp_path, mo
     words = ["--env", "base=host", "--env", "same=host", "--env", "other=host", "--minutes", "0.01"]
     (tmp_path / "same").symlink_to("base")
     status, text = said(*words, "--no-causes", command=["sh", "train.sh"])
-    assert status == 0 and text.count("train.sh is not that of base") == 1
+    assert status == 0 and text.count("train.sh is a different file than in base") == 1
     answer = json.loads((tmp_path / "results/weigh/job/answer.json").read_text())
     assert [len(one.get("remarks", ())) for one in answer["environments"]] == [0, 1]
 

@@ -9,18 +9,18 @@ from tare.report.words.wording import at_least, between, percent, signed, tally
 
 
 def test_ends_that_lie_close_get_the_digits_that_tell_them_apart():
-    assert between("step_s", 1.1871, 1.1932) == "between 18.7% and 19.3% longer"
-    assert between("step_s", 0.8068, 0.8129) == "between 18.7% and 19.3% shorter"
+    assert between("step_s", 1.1871, 1.1932) == "18.7% to 19.3% longer"
+    assert between("step_s", 0.8068, 0.8129) == "18.7% to 19.3% shorter"
 
 
 def test_large_ratios_are_multiples():
-    assert between("runtime_start_s", 8.94, 9.41) == "between 8.9 and 9.4 times as long"
-    assert between("step_s", 0.0005, 2310) == "between less than 0.01 and more than 100 times as long"
-    assert between("runtime_start_s", 0.9, 2.5) == "between 0.90 and 2.5 times as long"
+    assert between("runtime_start_s", 8.94, 9.41) == "8.9 to 9.4 times as long"
+    assert between("step_s", 0.0005, 2310) == "less than 0.01 to more than 100 times as long"
+    assert between("runtime_start_s", 0.9, 2.5) == "0.90 to 2.5 times as long"
 
 
 def test_throughput_is_higher_or_lower():
-    assert between("samples_per_s", 0.95, 1.02) == "between 5.0% lower and 2.0% higher"
+    assert between("samples_per_s", 0.95, 1.02) == "5.0% lower to 2.0% higher"
 
 
 @pytest.mark.parametrize(
@@ -70,5 +70,5 @@ def test_an_interval_in_few_characters(low, high, text):
 def test_tally_counts_each_verdict():
     rows = [row(verdict=v) for v in ("equivalent", "different", "different", "inconclusive")]
     assert tally(rows, "Whole runs") == (
-        "Whole runs: of 4 comparisons with the host, 1 equivalent, 2 different and 1 can't be told yet."
+        "Whole runs: 1 of 4 comparisons with the host is equivalent, 2 are different and 1 is inconclusive."
     )

@@ -65,7 +65,7 @@ def test_a_broken_environment_fails_alone_in_a_round_and_is_given_up(extended):
     path = next(extended.glob("results/campaigns/tiny/box/softmax_mnist/rounds.broken+*+namespaces/sealed.json"))
     found = read_sealed(path)
     assert found.sealed.units == 2
-    assert all("only sets the pace" in unit.voided for unit in found.units if unit.voided is not None)
+    assert all("only calibrates the slices" in unit.voided for unit in found.units if unit.voided is not None)
     assert "broken on purpose" in found.sealed.failures["broken"]
     statuses = [unit.launches["broken"].status for unit in found.units]
     assert statuses == ["failed", "failed", *["skipped"] * (len(found.units) - 2)]
@@ -371,12 +371,12 @@ def test_an_interrupted_campaign_carries_on(extended, tmp_path):
     output, errors = running.communicate(timeout=60)
     assert journal.exists(), output
     assert running.returncode == 130
-    assert errors.strip().splitlines() == ["tare: interrupted; finished units are kept, the next run carries on"]
+    assert errors.strip().splitlines() == ["tare: interrupted; finished units are kept, the next run continues"]
     first = journal.read_text()
     assert first.count("\n") == 1
     done = subprocess.run(arguments, cwd=extended, env=environment, capture_output=True, text=True, timeout=300)
     assert done.returncode == 0, done.stderr
-    assert "1 units are in the journal; carrying on" in done.stdout
+    assert "continues; units measured before: 1" in done.stdout
     assert journal.read_text().startswith(first)
 
 
@@ -412,4 +412,4 @@ def test_a_study_agrees_with_itself(smoke, tmp_path):
     assert len(compared) == verdicts["ci_low"].notna().sum() and set(compared["first_n"]) == set(
         compared["second_n"]
     )
-    assert "Do both machines tell the same?" in (tmp_path / "index.html").read_text()
+    assert "Do both machines agree?" in (tmp_path / "index.html").read_text()
