@@ -248,7 +248,7 @@ def resources(machine: Measured, node: Node, expected_s: float, size: int | None
     if longest < needed:
         raise UserError(
             f"{WHERE}: {machine.kind}: a job is expected to take {math.ceil(needed)} minutes, but the limit there "
-            f"is {longest:g} minutes: choose another partition, or a smaller study"
+            f"is {longest:g} min: choose another partition, or a smaller study"
         )
     found: dict[str, int | str | None] = {
         "slurm_partition": asked.partition,

@@ -204,7 +204,7 @@ PAPER = (
         each(only(lambda row: len(row) > 1), box("pair", each(list, _view("")))),
         each(only(lambda row: len(row) == 1), box("alone", each(list, _view("single"))))),
     each(where("audit"),
-        title("Its numbers, recomputed"),
+        title("Its numbers, done again"),
         words(_done_again),
         box("audit",
             each(at("audit"),

@@ -212,7 +212,7 @@ def test_numbers_that_are_done_again_have_a_section_where_there_are_any():
     group = SimpleNamespace(title="Values", outcome="1 of 2 disagree", table=table)
     for audit in ([], [group]):
         found = resolve_all(sections.PAPER, {**common, "audit": audit})
-        assert ("Its numbers, recomputed" in [part.shown for part in found]) == bool(audit)
+        assert ("Its numbers, done again" in [part.shown for part in found]) == bool(audit)
 
 
 def test_a_study_that_repeats_no_paper_has_nothing_of_one(results, tmp_path):
