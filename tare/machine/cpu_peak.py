@@ -72,7 +72,7 @@ def modelled(machine: Mapping[str, Any], threads: int) -> dict[str, Any]:
         f"{core.name}: {core.units} FMA units per core, each for vectors of {core.vector_bytes * 8} bits: "
         f"{per_cycle['float32']} FLOP per cycle in float32",
         f"clock {clock['hz'] / GIGA:.2f} GHz, {clock['source']}",
-        f"{threads} thread{'s' if threads != 1 else ''}, each on a core of its own",
+        f"{threads} thread{'s' if threads != 1 else ''}, each on its own core",
     ]
     peaks = {name: threads * flop * clock["hz"] for name, flop in per_cycle.items()}
     return {"kind": "modelled", "peak_flop_per_s": peaks, "assumptions": assumptions, "reason": None, **memory}

@@ -45,7 +45,7 @@ EFFECTIVE: dict[str, Callable[[Facts], object]] = {
     "C library": lambda f: f.libc,
     "Root file system": lambda f: f.root_mount.type,
     "File system of the tree": lambda f: f.tree_mount.type,
-    "Namespaces of its own": lambda f: ", ".join(f.own_namespaces or ()) or "none",
+    "Own namespaces": lambda f: ", ".join(f.own_namespaces or ()) or "none",
 }
 # Of each launch its own, by chance or by name, whatever the environment.
 OF_A_LAUNCH = ("hostname", "cwd", "boot_id", "environment_bytes", "cgroups", "namespaces", "cpu_stat")
@@ -201,7 +201,7 @@ def _differs(each: Values, env: str) -> bool:
 
 
 def _told_by_launches(values: Mapping[str, str]) -> str:
-    text = " or ".join(sorted(values.values())) or "not told"
+    text = " or ".join(sorted(values.values())) or "not reported"
     return text if len(text) <= LONGEST else f"{text[:LONGEST]}…"
 
 

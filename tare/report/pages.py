@@ -192,7 +192,7 @@ def scaled(study: Study) -> list[str]:
             if (words := scenarios.steps_of(groups, study.workloads[name])) is not None:
                 told[f"{workload_title(name)} in several instances"] = words
     if (beside := study.shared) is not None:
-        told[f"The second job beside others, {workload_title(beside.workload)}"] = beside.scaled(beside.workload)
+        told[f"The co-runner, {workload_title(beside.workload)}"] = beside.scaled(beside.workload)
     return [f"{name}: {text}" for name, text in told.items() if text]
 
 

@@ -62,7 +62,7 @@ def compiler_table(metrics: pd.DataFrame, workload: str, curves: Curves = NO_CUR
             "unsupported": _told("unsupported"),
             "computes the same": lambda one: SAME[same.get(one.campaign, "")],
         },
-        caption=f"{workload_title(workload)}: graph compilers in whole runs on the host, with and without",
+        caption=f"{workload_title(workload)}: whole runs on the host with and without graph compilers",
         note="Medians over launches. In pairs: with / without the compiler. Compile time: how much longer the "
         "first step takes; for a framework that always compiles, the time that it reports for all its programs. It "
         "pays off from the step at which faster later steps have made up for the compile time. Programs called: "

@@ -292,8 +292,8 @@ def test_workloads_with_arms_are_those_that_have_their_campaigns(metrics, verdic
 @pytest.mark.parametrize(
     ("name", "title"),
     [
-        ("host.headline", "Host, as in the headline"),
-        ("docker.headline", "Docker, as in the headline"),
+        ("host.headline", "Host, default setting"),
+        ("docker.headline", "Docker, default setting"),
         ("host.control", "Host again (control)"),
     ],
 )

@@ -67,7 +67,7 @@ def test_rows_of_groups_have_their_own_steps_and_those_beside_a_neighbour_both_j
 def test_the_head_of_every_page_names_groups_and_the_second_job(studies):
     said = pages.scaled(studies["nthu2018"])
     assert "ResNet50 in several instances: steps 2 (published 110)" in said
-    assert any(one.startswith(f"The second job beside others, AlexNet: {ALEXNET}") for one in said)
+    assert any(one.startswith(f"The co-runner, AlexNet: {ALEXNET}") for one in said)
     assert pages.scaled(studies["columbia2025"])[0] == f"ResNet18: {RESNET18}"
     alone = studies["nthu2018"].replace(scenarios=("single",), shared=None, distributed=None)
     assert len(pages.scaled(alone)) == 3

@@ -60,7 +60,7 @@ def env_title(env: str, *, short: bool = False) -> str:
     if role.is_alone:
         return f"{env_title(role.place.name, short=short)}, alone"
     if role.is_reference:
-        return f"{env_title(role.place.name, short=short)}, as in the headline"
+        return f"{env_title(role.place.name, short=short)}, default setting"
     if short and env in SHORT:
         return SHORT[env]
     return TITLES.get(env) or _adapter_title(env)
