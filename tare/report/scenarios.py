@@ -31,8 +31,8 @@ from tare.report.number_tables import compared, interval_text, means_table, rati
 from tare.report.rows import having
 from tare.report.words.labels import arm_title, env_order, env_title, metric_title, workload_title
 from tare.report.words.layout import UNAVAILABLE, Cell, Row, Table, field
-from tare.report.words.quantities import seconds, significant
-from tare.report.words.wording import verdict_text, size_bytes
+from tare.report.words.quantities import seconds, significant, size_bytes
+from tare.report.words.wording import verdict_text
 from tare.stats.costs import ALL_REDUCE, SERVER
 
 ITSELF = "own"  # a run beside a second job by the same environment's without one

@@ -285,9 +285,7 @@ def test_a_relocated_apptainer_below_a_blank_is_refused_at_once(blank, tmp_path,
         cache = tmp_path / "link"
         cache.symlink_to(blank)
     record, printed = apptainer_for(cache)
-    reason = (
-        f"{blank}/runtimes/apptainer has a space in its path, and the relocated Apptainer does not find its"
-    )
+    reason = f"{blank}/runtimes/apptainer has a space in its path, and the relocated Apptainer does not find its"
     assert not record["available"] and record["reason"].startswith(reason)
     assert record["remedy"] == ELSEWHERE
     assert printed.count("\n") == 1 and reason in printed

@@ -294,7 +294,8 @@ def test_levels_are_named_farthest_first_and_the_rest_counted():
 def test_a_reason_is_worded_with_its_share_and_what_is_not_known_is_not():
     files = Reason(cause=Cause.FILES, what="imports_s", low=0.4, high=0.8)
     assert "imports" in words.because(files) and "40% to 80%" in words.because(files)
-    assert words.because(Reason(cause=Cause.PHASE, what="exit_s", low=0.5, high=0.5)).endswith("exit (50% of the difference)")
+    half = Reason(cause=Cause.PHASE, what="exit_s", low=0.5, high=0.5)
+    assert words.because(half).endswith("exit (50% of the difference)")
     wide = Reason(cause=Cause.FILES, what="import_s", low=0.02, high=1.06)
     assert "%" not in words.because(wide)
     firsts = [words.put_down(replace(files, low=low))[0].split(" due to reading")[0] for low in (0.6, 0.4, -0.1)]

@@ -411,8 +411,7 @@ def test_a_link_moves_bits():
     [
         (-0.744, -0.562, "Never: a run takes 0.562 to 0.744 s longer than without the image."),
         (0.0, 0.0, "Never: a run takes 0.000 s longer than without the image."),
-        (-0.1, 0.5, "After 200 runs (20 days) at the earliest, perhaps never: a run saves −0.100 s to "
-         "0.500 s."),
+        (-0.1, 0.5, "After 200 runs (20 days) at the earliest, perhaps never: a run saves −0.100 s to 0.500 s."),
         (0.5, 2.0, "After 50 to 200 runs (5.0 days to 20 days)."),
         (0.1, 0.1, "After 1,000 runs (100 days)."),
     ],

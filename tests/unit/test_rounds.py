@@ -651,7 +651,8 @@ def test_a_first_round_that_the_calibration_cant_pace_sets_the_pace_and_does_not
     monkeypatch.setattr(sliced, "MOST_APART", -1.0)
     found = run(tmp_path / "c", fakes_of(pids))
     first, rehearsal, *counted = found.units
-    assert first.voided is None and "only calibrates the slices" in rehearsal.voided and rehearsal.empty_launches == ()
+    assert first.voided is None and rehearsal.empty_launches == ()
+    assert "only calibrates the slices" in rehearsal.voided
     assert rehearsal.slicing["pace"] == {name: [1.0] for name in NAMES}, "equal for all"
     assert all(launch.slices.is_sliced for launch in rehearsal.launches.values())
     lengths = {name: [rehearsal.launches[name].slices.body_s] for name in NAMES}

@@ -129,8 +129,8 @@ FOUND = {
     ),
     "snap": (
         {"version": "28.1.1", "cgroup_driver": "cgroupfs", "snap": True},
-        ["Docker is a snap: it sees only folders below home that are not hidden, and has its own /tmp; it does not see "
-         "/home/user/.cache/tare and /srv/tare"],
+        ["Docker is a snap: it sees only folders below home that are not hidden, and has its own /tmp; it does not "
+         "see /home/user/.cache/tare and /srv/tare"],
         "export TARE_CACHE=/home/user/tare-cache, with the checkout below /home/user, or install Docker as a "
         "package (apt-get install docker.io)",
     ),

@@ -431,11 +431,10 @@ def test_the_relocated_apptainer_is_not_put_below_a_blank(tmp_path, monkeypatch)
 
 
 def test_who_measures_installs_in_its_own_time_and_others_are_told_what_is_done(capsys):
-    with machine_lock.alone_on_this_machine("it installs programs for measurements"), install.alone_on_this_machine():
+    doing = "it installs programs for measurements"
+    with machine_lock.alone_on_this_machine(doing), install.alone_on_this_machine():
         holder = machine_lock.lock_path().read_text().splitlines()
-    assert holder[0].startswith(f"process {os.getpid()}, since ") and holder[1:] == [
-        "it installs programs for measurements"
-    ]
+    assert holder[0].startswith(f"process {os.getpid()}, since ") and holder[1:] == [doing]
 
 
 @with_dpkg

@@ -55,7 +55,7 @@ def said(tmp_path, monkeypatch, capfd):
         ("--env host --setenv NOT_SET_HERE", "--setenv NOT_SET_HERE: this shell has no NOT_SET_HERE"),
         ("--env host --name ../x", "--name '../x': it names a folder"),
         ("--env host --markdown .", "--markdown .: it is a folder: name a file in it"),
-        ("--env host --fail-if host>5%", "--fail-if 'host > 5%': no environment host: only the reference was measured"),
+        ("--env host --fail-if host>5%", "--fail-if 'host > 5%': no environment host: only the reference"),
         ("--env host --env a=host --fail-if b>5%", "--fail-if 'b > 5%': no environment b: there are a, any"),
         ("--env host --setup false", "--setup 'false' failed: /bin/sh ended with status 1"),
         ("--env venv=/nowhere", "venv=/nowhere: /nowhere has no bin/python"),
