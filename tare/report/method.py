@@ -271,7 +271,7 @@ def design_rows(rounds: list[Campaign], evidence: Evidence) -> dict[str, str | N
     sampling = plan.sampling
     wrong = 100 * (1 - sampling.confidence)
     return {
-        "A round": f"{len(plan.launch_names)} complete whole runs, two of them on the host",
+        "A round": f"{len(plan.launch_names)} whole runs to their end, two of them on the host",
         "Its launches advance": _advance(rounds[0]),
         "Rounds discarded first": _discarded(rounds[0]),
         "How many rounds": f"{sampling.units}, fixed by the study"

@@ -216,7 +216,7 @@ def operators_table(times: Sequence[OperatorTime], title: str) -> Table:
             "ratio": lambda time: ratio_text(time.ratio),
             "interval": lambda time: interval_text(time.low, time.high),
             "host to host": lambda time: interval_text(time.control_low, time.control_high),
-            "": lambda time: "differs" if time.differs else "no difference shown",
+            "": lambda time: "differs" if time.differs else "not shown to differ",
         },
         caption=f"{title}: own time of operators while profiled, compared with the two hosts",
         note=f"Exploratory: {ALL_OPERATORS} and those of 1% or more. Each operator and environment has its own "

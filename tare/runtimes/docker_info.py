@@ -86,7 +86,7 @@ def parse_info(text: str, *, client: str | None = None) -> DockerInfo:
             raise UnavailableError(NOT_DOCKER, "apt-get install docker.io")
         raise UnavailableError(f"`docker info` printed no answer from a daemon: {text.strip()[:100]!r}")
     if errors := said.get("ServerErrors"):
-        raise UnavailableError(f"`docker info` got no answer of a daemon: {errors[0]}")
+        raise UnavailableError(f"`docker info` got no answer from a daemon: {errors[0]}")
     warnings = [str(one).removeprefix("WARNING: ") for one in said.get("Warnings") or ()]
     programs = Path(client or "/").parent
     root = Path(said.get("DockerRootDir") or "/")

@@ -356,9 +356,9 @@ def test_a_campaign_of_another_study_that_ended_early_is_not_taken_over_and_a_fu
     other = study.parents[1] / "full" / "box"
     run(other)
     assert read_sealed(other / "w" / NAME / SEALED).plan.adopted is None
-    assert "of its question" not in capsys.readouterr().out
+    assert "of the same question" not in capsys.readouterr().out
     run(other)
-    assert "try 2 of its question" in capsys.readouterr().out
+    assert "try 2 of the same question" in capsys.readouterr().out
 
 
 def test_a_study_that_has_tried_itself_takes_nothing_over_though_its_campaign_was_taken_away(study):

@@ -213,12 +213,12 @@ def test_a_permissive_selinux_needs_no_labels():
     [
         (
             (DATA / "docker_info/no_daemon.json").read_text(),
-            "got no answer of a daemon: Cannot connect to the Docker",
+            "got no answer from a daemon: Cannot connect to the Docker",
         ),
         ((DATA / "podman_info/rootful.json").read_text(), "`docker` is a command of Podman here"),
         ("overlay2", "printed no JSON: 'overlay2'"),
-        ("[]", "printed no answer of a daemon: '\\[\\]'"),
-        ("{}", "printed no answer of a daemon"),
+        ("[]", "printed no answer from a daemon: '\\[\\]'"),
+        ("{}", "printed no answer from a daemon"),
     ],
 )
 def test_what_is_no_daemons_answer_is_refused_in_one_line(text, reason):

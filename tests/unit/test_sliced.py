@@ -114,8 +114,8 @@ def test_what_no_round_had_is_scaled_by_how_much_longer_the_hosts_took_in_slices
     ("host", "control", "most", "says"),
     [
         (2.0, 2.04, 0.03, None),
-        (2.0, 2.2, 0.03, "10% apart"),
-        (2.2, 2.0, 0.03, "10% apart"),
+        (2.0, 2.2, 0.03, "differed by 10%"),
+        (2.2, 2.0, 0.03, "differed by 10%"),
         (2.0, 2.2, abs(math.log(2.0 / 2.2)), None),
         (2.0, None, 0.03, None),
     ],

@@ -121,7 +121,7 @@ def tally(rows: Iterable[Mapping[str, Any]], what: str) -> str:
     counts = dict.fromkeys(VERDICTS, 0)
     for row in rows:
         counts[row["verdict"]] += 1
-    found = [(verdict_text(verdict), count) for verdict, count in counts.items() if count]
+    found = [(verdict_text(verdict).replace(",", ""), count) for verdict, count in counts.items() if count]
     total = sum(counts.values())
     if not total:
         return f"{what}: nothing to compare."
