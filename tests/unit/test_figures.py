@@ -182,7 +182,8 @@ def test_launches_of_a_size_that_have_no_time_are_told_beside_the_others():
     table = pd.concat([swept({16: [2.0, 2.1], 32: [3.0, 3.1]}).assign(workload="mnist_cnn"), pd.DataFrame(rows)])
     assert figures.failed_launches(table, "mnist_cnn") == {512: ["timeout: it was killed after 180 s"] * 2}
     found = number_tables.batch_numbers(SimpleNamespace(metrics=table), "mnist_cnn")
-    assert found.note.endswith("took at least its time limit: 2 at batch 512 (timeout: it was killed after 180 s).")
+    assert ": 2 at batch 512 (timeout: it was killed after 180 s). " in found.note
+    assert found.note.endswith("took at least its time limit.")
     assert [getattr(row[3], "below", "") for row in found.rows] == ["shortest", ""]
     near = number_tables.batch_numbers(SimpleNamespace(metrics=swept({16: [2.0, 2.2], 32: [2.1, 3.1]})), "w")
     assert [row[3].below for row in near.rows] == ["shortest", "overlaps batch 16"] and not near.note

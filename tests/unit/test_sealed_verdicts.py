@@ -38,7 +38,7 @@ def test_each_environment_has_one_line(folder, capsys):
     assert first == "    sealed; before correction for the study's other comparisons:"
     assert len(lines) == 6
     for env, line in zip(NAMES[1:], lines, strict=False):
-        shape = rf"      mnist_cnn whole run: {env} [+-]\d+\.\d% {ENDS}, [a-z0-9% ]+ \(control {ENDS}\)(; .+)?"
+        shape = rf"      mnist_cnn whole run: {env} [+-]\d+\.\d% {ENDS}, [a-z0-9% ]+ \(A/A control {ENDS}\)(; .+)?"
         assert re.fullmatch(shape, line), line
 
 
@@ -81,7 +81,7 @@ def test_every_verdict_has_its_words(verdict, words):
     values = {"ratio": 1.001, "ci_low": 0.995, "ci_high": 1.006}
     control = {"control_ci_low": 0.99, "control_ci_high": 1.004}
     assert described(verdict=verdict, **values, **control) == [
-        f"mnist_cnn step: docker +0.1% [-0.5%, +0.6%], {words} (control [-1.0%, +0.4%])"
+        f"mnist_cnn step: docker +0.1% [-0.5%, +0.6%], {words} (A/A control [-1.0%, +0.4%])"
     ]
 
 
