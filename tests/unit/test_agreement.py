@@ -337,7 +337,7 @@ def test_the_command_writes_table_and_page(tmp_path, monkeypatch, capsys):
     results(tmp_path / "b", claim(*MORE, reason=hostile), claim(*EQUAL, workload=hostile), machine="other")
     assert main(["diff", "a", "b", "--out", "out"]) == 0
     told = capsys.readouterr().out
-    assert "Main claims: of 3, 1 compatible and 2 not compared." in told
+    assert "Main claims: 1 compatible and 2 not compared (of 3)." in told
     assert "not judged: the second has no campaign rounds.host+podman of mnist_cnn (1 claim)" in told
     table = tables.read("agreement", tmp_path / "out/agreement.csv")
     rows = json.loads((tmp_path / "out/agreement.json").read_text())
@@ -472,7 +472,7 @@ def test_a_rerun_is_measured_in_a_folder_of_its_own_and_compared(archive, monkey
     told = workflow(monkeypatch, 0, claim(*EQUAL))
     assert main(["rerun", "there", "--directory", "again", "--cores", "2"]) == 0
     assert [(study["study"], cores) for study, cores in told] == [("mine", "2")]
-    assert "Main claims: of 1, 1 same." in capsys.readouterr().out
+    assert "Main claims: 1 same (of 1)." in capsys.readouterr().out
     html = (tmp_path / "again/agreement/index.html").read_text()
     assert f"theirs, {command.ARCHIVE}" in html and f"box, {command.HERE}" in html
 

@@ -166,7 +166,7 @@ def test_calls_are_compared_by_their_mean(reference, paper):
     assert memset.published == pytest.approx(3.768e-6) and memset.here == pytest.approx(1.4e-6)
     assert memset.ratio == pytest.approx(1.4 / 3.768, rel=1e-4) and memset.verdict == "within the range"
     htod = rows_of(reference, paper)["Host to device, a call"]
-    assert htod.low is None and htod.verdict.startswith("no range: the link")
+    assert htod.low is None and htod.verdict.startswith("no range: the datasheets")
 
 
 def test_a_ratio_below_or_above_the_range_is_said(reference, paper):
