@@ -163,7 +163,7 @@ EXAMPLE = Answer(
             causes=(
                 CauseFound(
                     cause="library build",
-                    title="another build of a numerical library",
+                    title="a different build of a numerical library",
                     finding="confirmed",
                     evidence=(Evidence(what="kernels of OpenBLAS", reference="SkylakeX", value="Haswell"),),
                     change="OPENBLAS_CORETYPE=SkylakeX",
