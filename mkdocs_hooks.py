@@ -29,7 +29,7 @@ def on_config(config: Any) -> Any:
 
 
 def on_page_markdown(markdown: str, /, *, config: Any, **_: Any) -> str:
-    """Have a link to a file outside docs/ lead to the repository; without a repo_url it is the file's path alone."""
+    """Have links to files outside docs/ lead to the repository; without a repo_url they are the files' paths."""
 
     def replaced(link: re.Match[str]) -> str:
         text, target = link.groups()
