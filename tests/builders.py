@@ -51,7 +51,7 @@ SHARED = "TARE_TEST_RUN"  # the folder of a run of the tests, for what its proce
 ENVIRONMENTS = ("host", "docker", "apptainer", "charliecloud")
 UNAVAILABLE = {"podman": "a trial launch failed: crun: setrlimit `RLIMIT_NOFILE`: Operation not permitted"}
 OTHER_STACK = "paper-2022"
-NO_PYTHON = "the stack paper-2022: no CPython 3.7 on this machine (mend it: apt-get install python3.7)"
+NO_PYTHON = "the stack paper-2022: no CPython 3.7 on this machine (to fix it: apt-get install python3.7)"
 NO_GRAPH = "graph=capture needs a CUDA device: graphs are captured from the streams of a CUDA device"
 SETTINGS = ["amp=bf16", "layout=channels-last", "graph=capture"]
 ARMS = {"rounds": ["stack=native", *SETTINGS]}

@@ -132,7 +132,7 @@ class Slurm:
         for command in (*COMMANDS, *TORQUE):
             real = shutil.which(command)
             package = "slurm-wlm-torque" if command in TORQUE else "slurm-client"
-            assert real, f"{command} is not installed (mend it: apt-get install --yes {package})"
+            assert real, f"{command} is not installed (to fix it: apt-get install --yes {package})"
             wrapper = bin_folder / command
             call = f'{real} "$@" || exit\n{EXIT_STATUS}' if command == "qstat" else f'exec {real} "$@"'
             wrapper.write_text(f"#!/bin/sh\nexport SLURM_CONF={self.conf}\n{call}\n")

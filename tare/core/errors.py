@@ -55,7 +55,7 @@ class UnavailableError(TareError):
     def __init__(self, reason: str, remedy: str | None = None) -> None:
         self.reason = reason
         self.remedy = None if remedy is None else as_we_can(remedy)
-        super().__init__(reason if remedy is None else f"{reason} (mend it: {self.remedy})")
+        super().__init__(reason if remedy is None else f"{reason} (to fix it: {self.remedy})")
 
 
 class IntegrityError(TareError):

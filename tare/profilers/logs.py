@@ -122,7 +122,7 @@ def _reader(text: str, path: Path) -> Callable[[str, Path], Log]:
     if OF_NVPROF.search(text):
         return _nvprof
     if reason := ncu.reason_of(text):
-        raise UserError(f"{path} holds no profile: {reason[0]} (mend it: {reason[1]})")
+        raise UserError(f"{path} holds no profile: {reason[0]} (to fix it: {reason[1]})")
     raise UserError(f"{path} has no form that is known: {KNOWN}")
 
 

@@ -100,7 +100,7 @@ def _launches(found: list[Table], text: str, where: str) -> pd.DataFrame:
         why = reason_of(text)
         raise IntegrityError(
             f"{where} is no whole profile: {len(failed)} launches could not be profiled, the first of {failed[0]}"
-            + (f": {why[0]} (mend it: {why[1]})" if why else "")
+            + (f": {why[0]} (to fix it: {why[1]})" if why else "")
         )
     if summary := next((table.line for table in found if table.form == SUMMARY), None):
         raise UserError(f"{where} line {summary}: summaries of kernels are not read: print without --print-summary")
@@ -156,7 +156,7 @@ def tables(text: str, where: str) -> list[Table]:
 def _nothing(text: str, where: str) -> str:
     reason = reason_of(text)
     if reason is not None:
-        return f"{where} holds no counters: {reason[0]} (mend it: {reason[1]})"
+        return f"{where} holds no counters: {reason[0]} (to fix it: {reason[1]})"
     said = f"; ncu says {found[1]!r}" if (found := SAID.search(text)) else ""
     return f"{where} holds no table of ncu{said}: profile with ncu --csv --page raw --log-file FILE"
 

@@ -55,7 +55,7 @@ def screens(page):
 @pytest.fixture(scope="module")
 def browser():
     chromium = shutil.which("chromium") or shutil.which("google-chrome") or shutil.which("chromium-browser")
-    assert chromium, "no Chromium on this machine (mend it: apt-get install --yes chromium)"
+    assert chromium, "no Chromium on this machine (to fix it: apt-get install --yes chromium)"
     with sync_playwright() as running:
         started = running.chromium.launch(
             executable_path=chromium, args=["--no-sandbox", "--disable-background-networking"]

@@ -36,7 +36,7 @@ PRODUCT = (0.70, 1.05)
 
 @pytest.fixture(scope="module", autouse=True)
 def likwid_bench():
-    assert which(likwid.PROGRAM), "likwid-bench must be on a test machine (mend it: make setup-test)"
+    assert which(likwid.PROGRAM), "likwid-bench must be on a test machine (to fix it: make setup-test)"
 
 
 @pytest.fixture(scope="module")

@@ -166,7 +166,7 @@ def test_a_python_without_ensurepip_gets_its_package_or_the_line_names_it(monkey
     monkeypatch.setattr(bootstrap.importlib.util, "find_spec", lambda name: name if name in there else None)
     monkeypatch.setattr(bootstrap, "install_for", install_for)
     package = f"python{sys.version_info[0]}.{sys.version_info[1]}-venv"
-    says = rf"^this Python lacks ensurepip \(mend it: .*{re.escape(package)}"
+    says = rf"^this Python lacks ensurepip \(to fix it: .*{re.escape(package)}"
     with contextlib.nullcontext() if comes else pytest.raises(UnavailableError, match=says):
         bootstrap.ensure_ensurepip()
     assert asked == [{"ensurepip": package}]

@@ -55,7 +55,7 @@ REPORT = {
 def test_each_missing_thing_has_its_reason_and_its_command():
     text = doctor.render(REPORT)
     assert "  yes   host                     6.1" in text
-    assert "        mend it: apt-get install docker.io" in text
+    assert "        to fix it: apt-get install docker.io" in text
     assert "        why: not installed" in text
     assert "It can measure: host " in text
     assert max(len(line) for line in text.splitlines()) <= 100
@@ -215,7 +215,7 @@ def test_the_way_into_each_runtime_or_what_it_lacks(with_gpu, monkeypatch, tmp_p
     ("changes", "name", "words", "remedy"),
     [
         ({"mig_mode": "on"}, "GPU 0 whole", "launches run on a slice", "-mig 0"),
-        ({"persistence_mode": "off"}, "GPU 0 persistence", "set", "nvidia-smi -i 0 -pm 1"),
+        ({"persistence_mode": "off"}, "GPU 0 persistence", "initialises the device again", "nvidia-smi -i 0 -pm 1"),
         ({"mps": "/tmp/nvidia-mps"}, "GPU 0 unshared", "(/tmp/nvidia-mps)", "nvidia-cuda-mps-control"),
         ({"compute_mode": "prohibited"}, "GPU 0 compute mode", "prohibits contexts", "-c DEFAULT"),
         ({"compute_mode": "exclusive process"}, "GPU 0 for several jobs", "one process at a time", "-c DEFAULT"),

@@ -278,7 +278,7 @@ def test_the_devices_that_we_were_told_to_use_are_those_of_every_launch(stub, tm
 
 def test_plain_wants_device_files(stub, tmp_path):
     with pytest.raises(
-        UnavailableError, match=r"this machine has no device file /dev/nvidia0 \(mend it: nvidia-mod"
+        UnavailableError, match=r"this machine has no device file /dev/nvidia0 \(to fix it: nvidia-mod"
     ):
         gpu.access("plain", replace(stub, devices=()), tmp_path)
 

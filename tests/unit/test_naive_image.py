@@ -174,7 +174,7 @@ def test_a_builder_that_lacks_here_or_fails_stops_not_the_other(measured, monkey
         return tuple(making._tried(name, SimpleNamespace(code="")) for name in ways)
 
     found = measured(build_both=both)
-    assert found["docker"].reason == "no daemon (mend it: start it)"
+    assert found["docker"].reason == "no daemon (to fix it: start it)"
     assert (found["apptainer"].seconds, found["apptainer"].bytes, found["apptainer"].version) == (
         1.235,
         512,

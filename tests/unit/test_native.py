@@ -165,7 +165,7 @@ def test_stack_that_does_not_import_is_refused(world):
 def test_host_without_that_python_says_what_would_bring_it(world):
     world.stack = replace(world.stack, python="3.2")
     record = native.derive("tiny", "cpu", Host(), world.recipe)
-    assert record.status == "unavailable" and "no CPython 3.2 on this machine (mend it: " in record.reason
+    assert record.status == "unavailable" and "no CPython 3.2 on this machine (to fix it: " in record.reason
 
 
 def test_installer_looks_nowhere_and_checks_hashes():

@@ -214,7 +214,7 @@ def test_the_formulas_most_is_a_row_and_is_the_largest_rate(given):
     _, marks = upper(drawing)
     assert marks.pop("most-flops") == 5.184e12 == max(marks.values())
     assert {name.split("-")[2] for name in marks} == {"host"}
-    assert "FLOPs per second, its formula: at most 5.184 TFLOP/s." in drawing.alt
+    assert "FLOPs a second, its formula: at most 5.184 TFLOP/s." in drawing.alt
 
 
 def test_figure_3_has_the_rate_of_the_steps_below_what_was_published(given):
@@ -230,7 +230,7 @@ def test_figure_7_has_memory_the_links_nominal_rate_and_flops(given):
     drawing = figures.paper_drawing(load("columbia2025"), given, "7")
     axes, marks = upper(drawing)
     assert [place.get_title(loc="left").split(":")[1].split(" (")[0].strip() for place in axes] == [
-        "GPU memory", '"memory bandwidth"', "FLOPs per second",
+        "GPU memory", '"memory bandwidth"', "FLOPs a second",
     ]  # fmt: skip
     assert marks["logged-resnet18-memory_used_max"] == 8661e6
     rates = {value for name, value in marks.items() if name.endswith("memory_bandwidth")}

@@ -848,7 +848,7 @@ def test_what_brings_packages_needs_none_of_them():
 def test_a_package_that_this_python_lacks_is_named_before_an_import_fails(monkeypatch, capsys):
     monkeypatch.setattr(reference_command, "find_spec", lambda name: None if name == "yaml" else object())
     assert main(["reference"]) == 3
-    assert "has no PyYAML (mend it: pip install PyYAML" in capsys.readouterr().err
+    assert "has no PyYAML (to fix it: pip install PyYAML" in capsys.readouterr().err
 
 
 def test_an_older_python_is_told_so_before_anything_is_imported():

@@ -24,7 +24,7 @@ from tare.report import answer, build, figures, inside, machine, method
 from tare.report.evidence import gather
 from tare.report.words.decisions import WEIGHTS
 from tare.report.words.labels import env_title
-from tare.report.words.wording import signed
+from tare.report.words.wording import signed, verdict_text
 
 STUDY = builders.STUDY
 
@@ -53,7 +53,7 @@ def test_the_first_screen_has_every_interval_of_the_answer(evidence, page):
     rows = rows[rows["metric"].isin(["real_s", "step_s"])]
     assert len(rows) == 12
     for one in rows.to_dict("records"):
-        assert f"{signed(one['ci_low'], one['ci_high'])} {one['verdict']}" in first
+        assert f"{signed(one['ci_low'], one['ci_high'])} {verdict_text(one['verdict'])}" in first
         assert signed(one["control_ci_low"], one["control_ci_high"]) in first
 
 
@@ -366,7 +366,7 @@ def test_a_study_without_steps_and_sweeps_says_nothing_of_them(tmp_path):
     study |= {"rounds": {"steps": None}, "workloads": {name: {"sweep_batches": []} for name in builders.WORKLOADS}}
     index = build(root, root, json.dumps(study), root / "report/index.html")
     text, first = visible(whole(index)), visible(index.read_text())
-    assert "Whole runs: of 6 comparisons" in first and "Training steps" not in first
+    assert " of 6 comparisons with the host" in first and "Training steps" not in first
     assert "this study measured no training steps in its whole runs; rounds.steps" in first
     assert 'id="batch"' not in whole(index) and "nan" not in text.lower().split()
 

@@ -52,7 +52,7 @@ def test_the_summary_counts_the_tables(evidence):
         assert f"{word}: {(claims['here'] == word).sum()}" in first
     assert f"contradicted: {(claims['published_says'] == 'contradicted').sum()}" in second
     values = findings[findings["check"] == "figure_value"]
-    assert f"Of {len(values)} values" in third and f"{(values['agrees'] == 'no').sum()} are not" in third
+    assert f"Of {len(values)} values" in third and f"{(values['agrees'] == 'no').sum()} do not" in third
 
 
 def test_the_summary_follows_the_tables(evidence):

@@ -14,7 +14,7 @@ from tare.model import tables
 from tare.report import figures, sections, settings
 from tare.report.figures.forest import confidence
 from tare.report.words.decisions import WEIGHTS
-from tare.report.words.wording import signed
+from tare.report.words.wording import signed, verdict_text
 
 
 @pytest.fixture(scope="module")
@@ -79,7 +79,9 @@ def test_the_table_has_the_rows_of_the_decisions_as_they_rank(evidence, found):
     for row, one in zip(table.rows, own, strict=True):
         cells = dict(zip(table.columns, row, strict=True))
         assert cells["longer or shorter"] == signed(one.low, one.high)
-        assert cells["control"].startswith(signed(*one.control)) and cells["verdict"].startswith(one.verdict)
+        assert cells["control"].startswith(signed(*one.control)) and cells["verdict"].startswith(
+            verdict_text(one.verdict)
+        )
         assert cells["compared with the environments"] == (WEIGHTS[one.weight] if one.weight else None)
     groups = [row[0].below for row in table.rows]
     assert set(groups) == {ENVIRONMENT, f"{SETTING}, host", f"{STACK}, host"}

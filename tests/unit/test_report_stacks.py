@@ -28,7 +28,7 @@ def test_each_workload_has_the_stack_in_whole_runs_and_in_steps(evidence):
         assert [table.caption for table in item.tables] == [
             f"{title}, stack paper-2022: whole run",
             f"{title}, stack paper-2022: training step",
-            f"{title}: paper-2022 against torch-2.13 on the host, by metric",
+            f"{title}: paper-2022 compared with torch-2.13 on the host, by metric",
         ]
         _, steps, parts = item.tables
         level, *others = steps.rows
@@ -60,7 +60,7 @@ def test_a_library_that_was_compiled_is_told_with_target_and_seconds(evidence):
     )  # fmt: skip
     own = {"torch-1.4": tree.replace(library=None), "torch-1.4-openblas": tree}
     changed = replace(evidence, **{"trees": own})
-    told = "Of torch-1.4-openblas, openblas 0.3.21 was compiled from source for HASWELL by gcc 12 in 61 s."
+    told = "In torch-1.4-openblas, openblas 0.3.21 was compiled from source for HASWELL by gcc 12 in 61 s."
     assert settings.image_sentences(changed) == [told]
     assert told in settings.package_table(changed).note and "compiled" not in settings.package_table(evidence).note
 

@@ -98,7 +98,7 @@ def test_a_remedy_is_told_as_this_user_can_give_it(monkeypatch, uid, sudo, says)
     monkeypatch.setattr(errors.shutil, "which", lambda name, path=None: "/usr/bin/apt-get")
     assert UnavailableError("no fuse", "apt-get install fuse3").remedy == says
     assert Probe(available=False, reason="no fuse", remedy="apt-get install fuse3").remedy == says
-    assert str(UnavailableError("no", "unset DOCKER_HOST")) == "no (mend it: unset DOCKER_HOST)"
+    assert str(UnavailableError("no", "unset DOCKER_HOST")) == "no (to fix it: unset DOCKER_HOST)"
     monkeypatch.setattr(errors.shutil, "which", lambda name, path=None: None)
     assert UnavailableError("no fuse", "apt-get install --yes fuse3").remedy == "install what Debian packs as fuse3"
 
@@ -314,7 +314,7 @@ def test_asked_for_help_nothing_goes_and_a_dry_run_tells_what_would(machine, cap
     capsys.readouterr()
     assert remove.main(["--dry-run"]) == 0
     said = capsys.readouterr().out
-    assert said.strip() == "to remove: 2 packages, if nothing else needs them:  containerd, docker.io"
+    assert said.strip() == "to remove: 2 packages, if nothing else needs them: containerd, docker.io"
     assert machine.there() == {"libc6", "containerd", "docker.io"}
 
 
@@ -325,14 +325,17 @@ def test_on_a_terminal_a_person_is_asked_and_nothing_goes_without_a_yes(machine,
     monkeypatch.setattr(sys.stdin, "isatty", lambda: True)
     monkeypatch.setattr("builtins.input", lambda _: answer)
     assert remove.main([]) == 0
-    assert "fuse3" in machine.there() and capsys.readouterr().out.splitlines()[-1].strip() == "kept"
+    assert "fuse3" in machine.there() and capsys.readouterr().out.splitlines()[-1].strip() == "nothing was removed"
 
     def ended(_):
         raise EOFError
 
     monkeypatch.setattr("builtins.input", ended)
     assert remove.main([]) == 0
-    assert "fuse3" in machine.there() and capsys.readouterr().out.splitlines()[-1].strip() in ("", "kept")
+    assert "fuse3" in machine.there() and capsys.readouterr().out.splitlines()[-1].strip() in (
+        "",
+        "nothing was removed",
+    )
     monkeypatch.setattr("builtins.input", lambda _: "y")
     assert remove.main([]) == 0
     assert machine.there() == {"libc6"}
@@ -345,7 +348,7 @@ def test_nothing_goes_while_anything_measures_or_a_study_runs(machine, monkeypat
         assert remove.main(["--yes"]) == 3
     said = capsys.readouterr().err
     assert said.startswith(
-        f"tare: another process uses this machine:  it measures on this machine (process {os.getpid()}"
+        f"tare: another process uses this machine: it measures on this machine (process {os.getpid()}"
     )
     monkeypatch.setattr(remove.workflows, "running", lambda: [(17, Path("/some/where"))])
     assert remove.main(["--yes"]) == remove.main(["--check"]) == remove.main(["--check-folder", "/some/where"]) == 3

@@ -128,7 +128,7 @@ def test_equal_machines_that_are_not_equal_are_told_by_what_differs():
     nearly = {"thin-1": {"memory_bytes": (64 << 30) - (100 << 20)}, "fat": {"kernel": "5.10", "cpu_model": "Other"}}
     assert side_by_side.warnings(records(**nearly), KINDS) == [], "a hair of memory, and another kind"
     (told,) = side_by_side.warnings(records(**{"thin-2": {"kernel": "6.5", "memory_bytes": 32 << 30}}), KINDS)
-    assert told.startswith("Machines of thin should be equal, but differ in:  Memory and Kernel.")
+    assert told.startswith("Machines of thin should be equal, but differ in: Memory and Kernel.")
     (same,) = side_by_side.warnings(records(fat={"host_name": "node-thin-1"}), KINDS)
     assert "thin-1 and fat are the same machine, node-thin-1" in same
 
