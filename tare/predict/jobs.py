@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 import shlex
+import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -28,7 +29,11 @@ ELAPSED, OUTPUT = "elapsed.txt", "output.txt"
 THREADS = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")
 # Of the interval's upper end, or of twice the prediction where there is none: data and the model come on top.
 SLACK, AT_LEAST_MIN = 1.5, 5
-ANSWER_S, LONGEST_S = 60.0, 86400.0  # for a scheduler to answer; for a job to wait for its turn and to end
+ANSWER_S, LONGEST_S = 60.0, 86400.0  # for a scheduler to answer; for a job of a shell to end
+LOOK_S = 2.0  # between two looks at a job in Slurm
+UNDER_WAY = ("PENDING", "CONFIGURING", "RUNNING", "COMPLETING", "SUSPENDED", "REQUEUED", "RESIZING", "STAGE_OUT")
+# Reasons of a pending job that no waiting mends; `--test-only` does not see them everywhere.
+NEVER = ("PartitionTimeLimit", "PartitionNodeLimit", "BadConstraints", "InvalidAccount", "InvalidQOS")
 # What a program has to do itself, since no variable does it.
 IN_THE_PROGRAM: Mapping[tuple[str, str], str] = {
     ("layout", "channels-last"): "model.to(memory_format=torch.channels_last), and the same of each batch",
@@ -339,7 +344,7 @@ def submit(plan: Plan, kind: str) -> str:
         if not run(["sh", path], timeout_s=LONGEST_S, output_path=output).ok:
             raise UnavailableError(f"the job failed: {output} has what it said")
     else:
-        _call(["sbatch", "--parsable", "--wait", path], "the job failed", LONGEST_S)
+        _run_in_slurm(path)
     rows = _took(times)
     if len(rows) == before:
         raise UnavailableError(f"the job ended without a line in {times}")
@@ -348,6 +353,24 @@ def submit(plan: Plan, kind: str) -> str:
         return f"it took {rows[-1]:.3g} s; predicted: {plan.predicted}"
     where = "inside" if low <= rows[-1] <= high else "outside"
     return f"it took {rows[-1]:.3g} s, {where} the predicted interval: {plan.predicted}"
+
+
+def _run_in_slurm(path: str) -> None:
+    """Submit a job and wait for its end. Raises UnavailableError: it failed, or Slurm will never start it."""
+    job = _call(["sbatch", "--parsable", path], "Slurm refuses the job", ANSWER_S).partition(";")[0]
+    while True:
+        said = _call(
+            ["squeue", "--noheader", "--states=all", f"--jobs={job}", "--format=%T %r"], "squeue", ANSWER_S
+        )
+        state, _, reason = said.partition(" ")
+        if state == "PENDING" and reason in NEVER:
+            _call(["scancel", job], "the job could not be cancelled", ANSWER_S)
+            raise UnavailableError(f"Slurm would never start the job ({reason}), so it was cancelled")
+        if state in ("", "COMPLETED"):
+            return
+        if state not in UNDER_WAY:
+            raise UnavailableError(f"the job failed: {state}; slurm-{job}.out has what it said")
+        time.sleep(LOOK_S)
 
 
 def _took(path: Path) -> list[float]:

@@ -15,6 +15,7 @@ import pandas as pd
 import pytest
 import yaml
 from image_builders import rootfs
+from job_plans import plan, ranked, with_venv
 from ordinary import APPTAINER, HOME, NAME, NUMBER, PYTHON, as_user
 from project import ROOT, copy_checkout
 from slurm import ACCOUNT, MEMORY_MIB, cluster
@@ -22,11 +23,13 @@ from waiting import wait_until
 
 from envs.slurm_oci import config_of
 from tare.analysis.plans.expected import by_rule
+from tare.core.errors import UnavailableError
 from tare.launch.prepare import mount_points, own_folder
 from tare.launch.trial import judge, trial_form, trial_launch
 from tare.machine.cluster import SMALL_JOBS, TOGETHER, minutes
 from tare.model.registry import environment as adapter_of
 from tare.model.studies.study import load_checked
+from tare.predict.jobs import submit, write_files
 
 pytestmark = [pytest.mark.runtime, pytest.mark.meets(environment="host")]
 
@@ -789,3 +792,20 @@ def test_slurm_runs_launches_in_oci_containers_to_a_seal(slurm, tmp_path):
         ["runc", "--root", slurm.folder / "runc", "list", "--quiet"], capture_output=True, text=True
     )
     assert left.stdout == ""
+
+
+def test_a_chosen_candidate_runs_as_a_job_with_its_cpus_or_is_refused_in_one_line(slurm, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("PATH", slurm.environment["PATH"])
+    (tmp_path / "train.py").write_text("import os, time\ntime.sleep(1)\nprint(len(os.sched_getaffinity(0)))\n")
+    made = with_venv(plan(tmp_path, ranked(10.0, half=9.5), command=("python3", "train.py"), queue="thin"))
+    write_files(made)
+    assert "s, inside the predicted interval: 10 s" in submit(made, "slurm")
+    assert [path.read_text() for path in tmp_path.glob("slurm-*.out")] == ["2\n"]
+    write_files(plan(tmp_path, ranked(10.0), queue="short"))  # five minutes and more, of one
+    with pytest.raises(UnavailableError, match=r"^Slurm would never start the job \(PartitionTimeLimit\)"):
+        submit(made, "slurm")
+    write_files(made)
+    (tmp_path / "train.py").write_text("raise SystemExit(3)\n")
+    with pytest.raises(UnavailableError, match=r"^the job failed: FAILED; slurm-"):
+        submit(made, "slurm")

@@ -9,11 +9,11 @@ from pathlib import Path
 from urllib.parse import unquote
 
 import yaml
+from answers import LIBRARY
 from project import code_blocks
 
 from tare.core.files import project_root
-from tare.weigh.answer import Answer, CauseFound, Ratio, Seconds, Weighed
-from tare.weigh.causes import Evidence
+from tare.weigh.answer import Answer, Ratio, Seconds, Weighed
 from tare.weigh.words import terminal
 
 ROOT = project_root()
@@ -160,18 +160,7 @@ EXAMPLE = Answer(
             run=Ratio(ratio=1.06, low=1.055, high=1.065, rounds=8),
             parts={"start": Seconds(seconds=0.31, low=0.29, high=0.33)},
             step=Ratio(ratio=1.059, low=1.054, high=1.064, rounds=8),
-            causes=(
-                CauseFound(
-                    cause="library build",
-                    title="a different build of a numerical library",
-                    finding="confirmed",
-                    evidence=(Evidence(what="kernels of OpenBLAS", reference="SkylakeX", value="Haswell"),),
-                    change="OPENBLAS_CORETYPE=SkylakeX",
-                    gained=Ratio(ratio=0.951, low=0.946, high=0.956, rounds=6),
-                    share=0.86,
-                    advice="set OPENBLAS_CORETYPE=SkylakeX",
-                ),
-            ),
+            causes=(LIBRARY,),
         ),
     ),
 )

@@ -1,11 +1,11 @@
 """The answer in words, and conditions on it."""
 
 import pytest
+from answers import LIBRARY
 
 from tare.core.errors import UserError
 from tare.model.schema import parse_file
 from tare.weigh.answer import Answer, CauseFound, Ratio, Seconds, Weighed
-from tare.weigh.causes import Evidence
 from tare.weigh.gate import check_names, judge, read_gate
 from tare.weigh.words import WIDTH, interval_s, markdown, seconds_text, sentences, table_rows, terminal
 
@@ -18,16 +18,7 @@ SLOW = Weighed(
     parts={"start": Seconds(seconds=0.21, low=0.19, high=0.23)},
     step=Ratio(ratio=1.059, low=1.054, high=1.064, rounds=8),
     causes=(
-        CauseFound(
-            cause="library build",
-            title="a different build of a numerical library",
-            finding="confirmed",
-            evidence=(Evidence(what="kernels of OpenBLAS", reference="SkylakeX", value="Haswell"),),
-            change="OPENBLAS_CORETYPE=SkylakeX",
-            gained=Ratio(ratio=0.951, low=0.946, high=0.956, rounds=6),
-            share=0.86,
-            advice="set OPENBLAS_CORETYPE=SkylakeX",
-        ),
+        LIBRARY,
         CauseFound(cause="seccomp", title="a filter", finding="not tried", reason="needs root"),
     ),
 )
