@@ -13,7 +13,7 @@ from typing import Any
 
 from tare.analysis.launch_rows import Row
 from tare.model.journals.sealed import SealedCampaign
-from tare.model.journals.units import real_s, unsliced
+from tare.model.journals.units import real_s, served, unsliced
 from tare.model.records.campaigns import Unit
 from tare.model.records.launches import LaunchRecord
 from tare.model.records.slices import Slices
@@ -40,17 +40,25 @@ def is_sliced(campaign: SealedCampaign, env: str | None = None) -> bool:
     """Whether the launches of every unit that counts ran in slices.
 
     `campaign`: of any kind. `env`: of the units in which this launch ran; None, or a launch of the host, for those
-    without a launch that can't be sliced (`tare.model.journals.units.unsliced`), where there are others.
+    without a launch that can't be sliced (`tare.model.journals.units.unsliced`), where there are others. Of whole
+    runs that may not be (`served`), only the steps are.
     """
-    apart = unsliced(campaign.plan, campaign.units)
+    apart = _apart(campaign)
     if env in apart:
         return False
     if env is None or read_role(env).environment == HOST:
-        own = [unit for unit in campaign.counted if not any(_ran(unit, name) for name in apart)]
+        alone = unsliced(campaign.plan, campaign.units)
+        own = [unit for unit in campaign.counted if not unit.whole and not any(_ran(unit, name) for name in alone)]
         units = own or list(campaign.counted)
     else:
-        units = [unit for unit in campaign.counted if _ran(unit, env)]
+        units = [unit for unit in campaign.counted if not unit.whole and _ran(unit, env)]
     return campaign.kind in (ROUNDS, STEPS) and bool(units) and all(map(_was_sliced, units))
+
+
+def _apart(campaign: SealedCampaign) -> dict[str, str]:
+    """Why launches of a campaign are not sliced, by name; where whole runs alone are not, for these."""
+    plan, units = campaign.plan, campaign.units
+    return unsliced(plan, units) | (served(plan, units) if campaign.level is None else {})
 
 
 def sliced_units(campaign: SealedCampaign) -> list[int]:
@@ -73,7 +81,7 @@ def unsliced_reason(campaign: SealedCampaign, env: str | None = None) -> str | N
     """
     if campaign.kind not in (ROUNDS, STEPS):
         return None
-    apart = unsliced(campaign.plan, campaign.units)
+    apart = _apart(campaign)
     if env in apart:
         return apart[str(env)]
     if is_sliced(campaign, env):

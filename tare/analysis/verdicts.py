@@ -25,7 +25,7 @@ from tare.analysis.metrics import identify, identity_of, pivot
 from tare.analysis.sliced_rounds import is_sliced, long_tail, sliced_units, unsliced_reason, whole_run_estimate
 from tare.analysis.switch_costs import switching
 from tare.model.journals.sealed import SealedCampaign
-from tare.model.journals.units import compared, family_alpha, measured_steps, unsliced
+from tare.model.journals.units import compared, family_alpha, measured_steps, served, unsliced
 from tare.model.registry import HOST
 from tare.model.roles import CONTROL, alone_of, read_role, reference_of
 from tare.model.studies.arms import stack_of
@@ -275,7 +275,8 @@ class _Table:
         self.is_total = total == metric
         self.totals = self.values if self.is_total else pivot(metrics, total).reindex(columns=found.names)
         self.total_ends = self.ends if self.is_total else dict.fromkeys(keys, Ends())
-        self.sliced, self.apart = is_sliced(self.campaign), unsliced(plan, self.campaign.units)
+        units = self.campaign.units
+        self.sliced, self.apart = is_sliced(self.campaign), unsliced(plan, units) | served(plan, units)
         self.switching = switching(self.campaign) if self.sliced and metric in PRIMARY_METRICS else None
         self.margin = margin_of(self.campaign)
         self.design = design_of(self.campaign)

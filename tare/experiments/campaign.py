@@ -277,11 +277,8 @@ def pilot_is_whole(plan: Plan, done: Sequence[Unit], shares: int) -> bool:
 def _decide(folder: Path, design: Design, plan: Plan, done: Sequence[Unit], shares: int) -> Decision:
     """How many units, from the pilot alone; where an environment is in one unit of `shares`, that many for each."""
     pilot, sampling = measured.counted(done), plan.sampling
-    apart = measured.unsliced(plan, done)  # which vary far more, and have no say where others are sliced
-    own = [name for name in plan.launch_names if name not in apart]
-    together = [
-        unit for unit in pilot if not any(unit.launches[name].ok for name in apart if name in unit.launches)
-    ]
+    # launches that are not sliced vary far more, and have no say where others are
+    own, together = measured.in_slices(plan, done)
     ratios = log_ratios_of(
         [design.values(unit) for unit in together or pilot], own if together else plan.launch_names
     )

@@ -31,7 +31,17 @@ from tare.launch.slicing.rounds import Way, run_launches
 from tare.launch.transport import transport_of
 from tare.machine import others
 from tare.machine.memory import available_memory_bytes
-from tare.model.journals.units import AS_FOUND, COLD, TRAIN, WARM, given_up, groups_of, others_in, unsliced
+from tare.model.journals.units import (
+    AS_FOUND,
+    COLD,
+    TRAIN,
+    WARM,
+    given_up,
+    groups_of,
+    others_in,
+    served,
+    unsliced,
+)
 from tare.model.records.campaigns import Others, Plan, Unit
 from tare.model.records.launches import LaunchRecord, TrainResults
 from tare.model.registry import HOST, SINGLE
@@ -117,7 +127,7 @@ def run_unit(
     before: Callable[[str], None] = lambda name: None,
     code: CodeFiles | None = None,
 ) -> Row:
-    """The next unit of a campaign: the calibration, or a sliced round.
+    """The next unit of a campaign: the calibration, a sliced round, or one of whole runs that may not be sliced.
 
     Args:
         plan: of the campaign; `slicing` says why it can't be sliced.
@@ -134,17 +144,13 @@ def run_unit(
     apart = unsliced(plan, done)
     if calibration is not None and not apart.keys().isdisjoint(group):
         return _apart(plan, sites, done, order, pads, group, program_of)
-    refused = (
-        plan.slicing_refused
-        or (waits(calibration.launches) if calibration is not None else None)
-        or often_void(done)
-    )
-    rehearsal = None if calibration is None or refused else rehearses(done, calibration)
+    refused, whole = _refused(plan, done), _is_whole(plan, done)
+    rehearsal = None if calibration is None or refused or whole else rehearses(done, calibration)
     counting = None if rehearsal else calibration
     tried = [name for name in order if name in group and name not in apart]
     if calibration is None and plan.slicing_refused is not None and plan.conditions.page_cache == AS_FOUND:
         tried = [HOST]  # nothing to pace and nothing to warm: only the host's step is asked for
-    program = _program(plan, counting, measured_cpus(plan, len(done)))
+    program = plan.spec if whole else _program(plan, counting, measured_cpus(plan, len(done)))
     asked = {
         name: Order(
             site=sites[name],
@@ -154,7 +160,7 @@ def run_unit(
         )
         for name in tried
     }
-    pace = None if calibration is None or refused else pace_of(done, tried)
+    pace = None if calibration is None or refused or whole else pace_of(done, tried)
     seed = f"{seed_of(plan)}/{len(done)}/slices"
     warm = plan.conditions.page_cache == WARM
     draws = warm and calibration is not None
@@ -167,7 +173,7 @@ def run_unit(
         if code is not None:
             code.seen |= found.mapped
             pages, code.told = code.told, {}
-        skips = found.voided or calibration is None or rehearsal
+        skips = found.voided or calibration is None or rehearsal or whole
         empty = [] if skips else list(empty_launches(asked, found.records))
     first = calibration is None and not done and plan.slicing_refused is None
     if first and found.voided is None and (reason := waits(found.records)) is not None:
@@ -192,7 +198,8 @@ def run_unit(
             and found.voided is None
             and all(launches[name].ok for name in tried),
             "unsliced": bills_apart(launches, plan.margins),
-            **({"together": most_together(launches)} if calibration is None else {}),
+            **({"whole": sorted(served(plan, done).keys() & set(tried))} if whole else {}),
+            **({"together": most_together(launches), **servers_of(plan, launches)} if calibration is None else {}),
         },
         **({"others": seen.to_json()} if seen is not None else {}),
     }
@@ -312,6 +319,30 @@ def bills_apart(launches: Mapping[str, LaunchRecord], margins: Mapping[str, floa
     return [name for name, slices in found.items() if slices.is_sliced and slices.bills_differ(margins["run"])]
 
 
+def servers_of(plan: Plan, launches: Mapping[str, LaunchRecord]) -> dict[str, list[str]]:
+    """Of a calibration, the launches whose whole runs may not be sliced, under `served`; empty without any.
+
+    A FUSE server and its program take turns. Left alone, they mostly stay on two processors, and each waits until
+    that of the other wakes up. After a stop they are often on one, where this costs less (docs/method.md). So where
+    a launch has one processor, its whole runs may be sliced.
+    """
+    if plan.margins is None or plan.conditions.cpus < 2:
+        return {}
+    found = {name: one.slices for name, one in launches.items() if one.ok and one.slices is not None}
+    names = sorted(name for name, slices in found.items() if slices.is_served(plan.margins["run"]))
+    return {"served": names} if names else {}
+
+
+def _refused(plan: Plan, done: Sequence[Unit]) -> str | None:
+    """Why no launch is sliced from the next unit on; None where some are."""
+    calibration = calibration_of(done)
+    return (
+        plan.slicing_refused
+        or (waits(calibration.launches) if calibration is not None else None)
+        or often_void(done)
+    )
+
+
 def step_of(unit: Unit) -> float | None:
     """Seconds of a measured step of the host in a calibration: of processor time, unless the job waits.
 
@@ -381,7 +412,7 @@ def rehearses(done: Sequence[Unit], calibration: Unit) -> str | None:
 
 def _sliced_before(done: Sequence[Unit]) -> list[Unit]:
     """Sliced rounds that were run to their end, a rehearsal among them."""
-    return [unit for unit in done if unit.counts or unit.is_rehearsal]
+    return [unit for unit in done if (unit.counts or unit.is_rehearsal) and not unit.whole]
 
 
 def pace_of(done: Sequence[Unit], names: Sequence[str]) -> Pace:
@@ -431,20 +462,44 @@ def _group(plan: Plan, done: Sequence[Unit]) -> list[str]:
     return found[sum(unit.counts for unit in done) % len(found)]
 
 
+def _is_whole(plan: Plan, done: Sequence[Unit]) -> bool:
+    """Whether the next unit is made for whole runs of launches that may not be sliced."""
+    if calibration_of(done) is None:
+        return False
+    sliced, whole, apart = _kinds_of_groups(plan, done)
+    turn = sum(unit.counts for unit in done) % (len(sliced) + len(whole) + len(apart))
+    return len(sliced) <= turn < len(sliced) + len(whole)
+
+
 def groups(plan: Plan, done: Sequence[Unit]) -> list[list[str]]:
     """Launches that are alive together, for each unit in turn, without those that were given up.
 
     Those that can't be sliced come after the others, in groups without them.
     """
+    sliced, whole, apart = _kinds_of_groups(plan, done)
+    return [*sliced, *whole, *apart]
+
+
+def _kinds_of_groups(plan: Plan, done: Sequence[Unit]) -> tuple[list[list[str]], list[list[str]], list[list[str]]]:
+    """Groups that are sliced, those that are held and run to their ends, and those that can't be held.
+
+    Where the user's own jobs are weighed, every launch may be a baseline of any other: all run to their ends.
+    """
     gone, calibration = given_up(done), calibration_of(done)
     names = [name for name in plan.launch_names if name not in gone]
     most = None if calibration is None or calibration.slicing is None else calibration.slicing.get("together")
     hosts = [name for name in names if read_role(name).environment == HOST]
-    whole = unsliced(plan, done)
-    sliced = [name for name in names if name not in whole]
-    apart = [name for name in names if name in hosts or name in whole]
-    found = groups_of(sliced, most) if len(sliced) > len(hosts) or len(apart) == len(hosts) else []
-    return found + (groups_of(apart, None) if len(apart) > len(hosts) else [])
+    alone = unsliced(plan, done)
+    held = [name for name in names if name not in alone]
+    apart = [name for name in names if name in hosts or name in alone]
+    whole = [] if _refused(plan, done) else [name for name in held if name in served(plan, done)]
+    if whole:
+        whole = held if plan.kind == "weigh" else [name for name in held if name in hosts or name in whole]
+    return (
+        groups_of(held, most) if len(held) > len(hosts) or len(apart) == len(hosts) else [],
+        groups_of(whole, most) if whole else [],
+        groups_of(apart, None) if len(apart) > len(hosts) else [],
+    )
 
 
 def calibration_of(done: Sequence[Unit]) -> Unit | None:

@@ -14,7 +14,7 @@ from tare.analysis.copies import matters
 from tare.analysis.launch_rows import failure
 from tare.analysis.sliced_rounds import is_sliced, unsliced_reason
 from tare.literature.finding import listed
-from tare.model.journals.units import IN_MEMORY, given_up, unsliced
+from tare.model.journals.units import IN_MEMORY, given_up, served, unsliced
 from tare.model.records.campaigns import SHARED
 from tare.model.records.measured import HEADLINE, CopiesRecord, CurvesRecord
 from tare.model.registry import HOST, SINGLE
@@ -300,6 +300,8 @@ def _advance(campaign: Campaign) -> str:
         return f"one after the other in {order}{f', not in slices: {reason}' if reason else ''}"
     apart = [f"{env_title(name)} ({why})" for name, why in unsliced(campaign.plan, campaign.units).items()]
     others = f"; not in slices, in separate rounds with both hosts: {listed(apart)}" if apart else ""
+    whole = [f"{env_title(name)} ({why})" for name, why in served(campaign.plan, campaign.units).items()]
+    others += f"; training steps in slices, whole runs in separate rounds: {listed(whole)}" if whole else ""
     return (
         f"in slices: one launch ran at a time while all others were stopped, in {order}; a launch's own time is "
         f"the sum of its slices; start and exit of its runtime are timed separately{others}"

@@ -2,7 +2,8 @@
 
 Whole runs are put together from their terms as those of studies are (tare.stats.sliced.whole). Steps are compared
 by their index within a round (tare.stats.sliced.steps): the mean over rounds with Student's interval. Rounds count
-where both launches of the reference, and the environment's own, have succeeded.
+where both launches of the reference, and the environment's own, have succeeded. Rounds that were made without
+slices for the whole runs of some launches (`Unit.whole`) count for these runs, and no other rounds do.
 """
 
 from __future__ import annotations
@@ -74,15 +75,18 @@ def cost_of(units: Sequence[Unit], name: str, alpha: float, reference: str = HOS
             environment's.
     """
     hosts = (HOST, CONTROL) if reference == HOST and name != CONTROL else (reference, reference)
-    rounds = [unit for unit in units if all(_ran(unit, one) for one in (name, *hosts))]
+    both = [unit for unit in units if all(_ran(unit, one) for one in (name, *hosts))]
+    sliced = [unit for unit in both if not unit.whole]
+    made = [unit for unit in both if {name, reference} & {*unit.whole}]
+    rounds, step = made or sliced, _step(sliced, name, hosts, alpha)
     whole = _whole(rounds, (name, *hosts))
     if whole is None:
         values = [{one: real_s(unit.launches[one]) for one in {name, *hosts}} for unit in rounds]
         run = _mean_ratio(values, name, hosts).interval(alpha) if rounds else None
-        return Cost(run=run, parts={}, step=_step(rounds, name, hosts, alpha))
+        return Cost(run=run, parts={}, step=step)
     parts = {key: whole.seconds[key].interval(alpha) for key in (START, BODY, EXIT, TOTAL)}
     parts |= {key: one.interval(alpha) for key, one in _body_parts(rounds, (name, *hosts)).items()}
-    return Cost(run=whole.estimate.interval(alpha), parts=parts, step=_step(rounds, name, hosts, alpha))
+    return Cost(run=whole.estimate.interval(alpha), parts=parts, step=step)
 
 
 def _ran(unit: Unit, name: str) -> bool:

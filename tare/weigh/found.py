@@ -12,6 +12,7 @@ from tare import __version__
 from tare.analysis.told_steps import why_no_steps
 from tare.machine import facts
 from tare.model.choices import Choice
+from tare.model.journals.units import SERVED
 from tare.model.records.campaigns import Unit
 from tare.model.registry import HOST
 from tare.model.roles import CONTROL
@@ -128,7 +129,8 @@ class Found:
         if cost.run is None:
             reason = next((one.reason for one in launches if one.reason), "it has no complete round")
             return Weighed(name=choice.name, text=choice.text, digest=place.digest, status="failed", reason=reason)
-        was_sliced = any(one.slices is not None and one.slices.is_sliced for one in launches)
+        served = any(name in unit.whole for unit in self.units)
+        was_sliced = not served and any(one.slices is not None and one.slices.is_sliced for one in launches)
         last = next((one for one in reversed(launches) if one.ok), None)
         return Weighed(
             name=choice.name,
@@ -143,7 +145,7 @@ class Found:
             if cost.step is not None or self.request.steps == "none"
             else why_no_steps(last.steps if last else None),
             sliced=was_sliced,
-            unsliced_reason=None if was_sliced else place.alone or self._refused(),
+            unsliced_reason=SERVED if served else None if was_sliced else place.alone or self._refused(),
             causes=tuple(causes),
             remarks=tuple(self._other_programs(place)),
         )

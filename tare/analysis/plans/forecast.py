@@ -18,7 +18,7 @@ from tare.core.errors import IntegrityError, UserError
 from tare.core.files import project_root, read_json
 from tare.machine import facts
 from tare.model.journals.sealed import read_sealed
-from tare.model.journals.units import compared, share_of, shares
+from tare.model.journals.units import compared, in_slices, share_of, shares
 from tare.model.studies import arms
 from tare.model.studies.layout import ROUNDS, SEALED, kind_of, read_name
 from tare.model.studies.study import Study, campaigns, sampling_in
@@ -125,7 +125,10 @@ def from_campaign(sealed: Path) -> Experience | None:
     """
     campaign = read_sealed(sealed)
     plan, own = campaign.plan, campaign.counted
-    ratios = log_ratios_of([run_values(unit) for unit in own], plan.launch_names)
+    sliced, together = in_slices(plan, campaign.units)
+    ratios = log_ratios_of(
+        [run_values(unit) for unit in together or own], sliced if together else plan.launch_names
+    )
     spreads = [float(np.std(values, ddof=1)) for values in ratios.values() if len(values) > 1]
     if not spreads:
         return None

@@ -24,7 +24,16 @@ from tare.machine import facts
 from tare.machine.fitting import images_folder
 from tare.model.journals.ledger import set_aside_folders
 from tare.model.journals.sealed import PLAN, SealedCampaign, read_sealed
-from tare.model.journals.units import compared, family_alpha, planned_alpha, share_of, shares, unsliced
+from tare.model.journals.units import (
+    compared,
+    family_alpha,
+    in_slices,
+    planned_alpha,
+    runs_counted,
+    share_of,
+    shares,
+)
+from tare.model.records.campaigns import Unit
 from tare.model.studies.layout import SEALED
 from tare.model.studies.minutes import Declared, Minutes, asked_of, declared, with_budgets
 from tare.model.studies.study import CampaignId, Chosen, Rounds, Study, headlines
@@ -97,9 +106,8 @@ def earlier_of(campaign: SealedCampaign) -> Earlier | None:
     counted = campaign.counted
     found = tuple(_comparisons(campaign))
     seconds = [unit.cost_s for unit in counted]
-    apart = unsliced(campaign.plan, campaign.units)
-    sliced = [name for name in campaign.plan.launch_names if name not in apart]
-    runs = log_ratios_of([run_values(unit) for unit in counted], sliced)
+    sliced, together = in_slices(campaign.plan, campaign.units)
+    runs = log_ratios_of([run_values(unit) for unit in together or counted], sliced)
     spreads = [float(np.std(ratios, ddof=1)) for ratios in runs.values() if len(ratios) >= FEWEST_UNITS]
     if not found or not spreads or not sum(seconds):
         return None
@@ -113,7 +121,7 @@ def earlier_of(campaign: SealedCampaign) -> Earlier | None:
 def _comparisons(campaign: SealedCampaign) -> Iterator[Comparison]:
     plan, units = campaign.plan, campaign.counted
     levels = plan.measured.levels if plan.measured else ()
-    values = {RUN: [run_values(unit) for unit in units]}
+    values = {RUN: [_runs(campaign, unit) for unit in units]}
     for level in levels:
         what = STEP if len(levels) == 1 else f"{STEP} at allocator={level}"
         values[what] = [step_values(unit, level) for unit in units]
@@ -135,6 +143,11 @@ def _comparisons(campaign: SealedCampaign) -> Iterator[Comparison]:
                 margin=margin,
                 is_open=verdict == INCONCLUSIVE or len(ratios) < plan.sampling.verdict_units,
             )
+
+
+def _runs(campaign: SealedCampaign, unit: Unit) -> dict[str, float]:
+    counted = runs_counted(campaign.plan, campaign.units, unit)
+    return {name: seconds for name, seconds in run_values(unit).items() if name in counted}
 
 
 def newest_here(folder: Path) -> Earlier | None:

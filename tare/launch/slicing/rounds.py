@@ -94,6 +94,7 @@ class _Held:
     arrived_ns: int = 0
     job: Job | None = None
     servers: int = 0
+    servers_ns: int = 0
     notes: list[dict[str, Any]] = field(default_factory=list)
     finished: Finished | None = None
 
@@ -191,6 +192,7 @@ def _arrive(one: _Held, name: str, others: Sequence[Mapping[str, Any]], lease: L
         served = servers_of(launch, one.talk.pid, root)
         if served:
             holders.append(hold(served, groups[1]))
+            one.servers_ns = sum(holders[1].clock().values())
     except (UnavailableError, OSError) as error:
         for holder in holders:
             holder.close()
@@ -306,7 +308,9 @@ def slices_of(one: _Held, job: Job) -> Slices:
         cpu_us=tuple(each // 1000 for each in job.cpu_ns[1:]),
         gates_us=tuple((each - arrived) // 1000 for each in job.gates_ns),
         gates_cpu_us=tuple(each // 1000 for each in job.gates_cpu_ns),
-        servers_cpu_us=sum(job.servers.clock().values()) // 1000 if job.servers is not None else 0,
+        servers_cpu_us=0
+        if job.servers is None
+        else max(0, sum(job.servers.clock().values()) - one.servers_ns) // 1000,
         looks=job.looks,
         idle_looks=job.idle_looks,
         waiting_looks=job.waiting_looks,

@@ -18,6 +18,10 @@ DRAWN_ANEW, KEPT = "drawn anew", "kept"  # the pages under a unit's launches
 # Why a launch of a discarded unit was not made.
 IN_MEMORY = "left out: this workload trained here before, and the kernel has kept all pages since"
 TWO_BILLS = "its servers' time can be billed in two ways, which differ by more than a quarter of the margin"
+SERVED = (
+    "a server outside of it reads its files for it, on a processor that changes with each stop, so whole runs were "
+    "measured without stops"
+)
 COLD_MEANS = "this machine's page cache was empty; the disk's own may not be"
 
 
@@ -111,6 +115,38 @@ def unsliced(plan: Plan, units: Sequence[Unit]) -> dict[str, str]:
     reasons = {read_role(name).environment: reason for name, reason in named.items()}
     reasons.pop(HOST, None)
     return {role.name: reasons[role.environment] for role in plan.launches if role.environment in reasons}
+
+
+def served(plan: Plan, units: Sequence[Unit]) -> dict[str, str]:
+    """Why whole runs of launches are measured in rounds that are not sliced, by name; their steps are sliced.
+
+    As the calibration has it. A launch and its baseline go together.
+    """
+    calibration = next((unit for unit in units if unit.voided is None and unit.discarded), None)
+    if calibration is None or not calibration.slicing:
+        return {}
+    found = {read_role(name).environment for name in calibration.slicing.get("served", ())} - {HOST}
+    apart = unsliced(plan, units)
+    return {role.name: SERVED for role in plan.launches if role.environment in found and role.name not in apart}
+
+
+def in_slices(plan: Plan, units: Sequence[Unit]) -> tuple[list[str], list[Unit]]:
+    """Launches whose whole runs are sliced, and the units that count in which they were."""
+    alone = unsliced(plan, units)
+    names = [name for name in plan.launch_names if name not in alone and name not in served(plan, units)]
+    found = [
+        unit
+        for unit in counted(units)
+        if not unit.whole and not any(unit.launches[name].ok for name in alone if name in unit.launches)
+    ]
+    return names, found
+
+
+def runs_counted(plan: Plan, units: Sequence[Unit], unit: Unit) -> list[str]:
+    """Launches whose whole runs count in a unit: those for which it was made without slices, or all but those."""
+    apart = served(plan, units)
+    hosts = [name for name in unit.launches if read_role(name).environment == HOST]
+    return hosts + [name for name in unit.launches if name not in hosts and bool(unit.whole) == (name in apart)]
 
 
 def shares(units: Sequence[Unit], names: Sequence[str]) -> int:

@@ -216,7 +216,8 @@ class Unit(Record):
     others: Others | None = None
     # of held launches: the seed of their quanta, what they were expected to take (`pace`, by phase), why they were
     # not sliced (`refused`), whether the round only sets the pace (`rehearsal`), and of the unit that calibrates
-    # how many fit in memory (`together`)
+    # how many fit in memory (`together`) and whose whole runs may not be sliced (`served`). `whole`: launches for
+    # whose whole runs this unit was made without slices
     slicing: Mapping[str, Any] | None = None
     # groups of launches that ran nothing, soon after each other, by name of the launch
     empty_launches: tuple[Mapping[str, EmptyLaunch], ...] = ()
@@ -230,6 +231,11 @@ class Unit(Record):
                 f"the processor of {', '.join(slow)} was emulated: nothing of its speed may be compared"
             )
         return launches
+
+    @property
+    def whole(self) -> tuple[str, ...]:
+        """Launches for whose whole runs this unit was made without slices."""
+        return tuple((self.slicing or {}).get("whole", ()))
 
     @property
     def counts(self) -> bool:

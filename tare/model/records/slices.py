@@ -37,7 +37,7 @@ class Slices(Record):
     # time then, its own and that of its servers
     gates_us: tuple[int, ...] = ()
     gates_cpu_us: tuple[int, ...] = ()
-    servers_cpu_us: int = 0  # processor time of its servers
+    servers_cpu_us: int = 0  # processor time of its servers from its first instruction on
     # `looks`, `idle_looks`: how often it was looked whether anything of it could run, and how often nothing could
     looks: int = 0
     idle_looks: int = 0
@@ -115,6 +115,13 @@ class Slices(Record):
         number = sum(began < first for began in self.began_us)
         quiet, length = sum(self.quiet_us[:number]), sum(self.length_us[:number])
         return quiet - length > margin / 4 * length
+
+    def is_served(self, margin: float) -> bool:
+        """Whether servers outside of the program take more than a quarter of a margin of its own time.
+
+        `margin`: of the ratio of two times, such as 0.05.
+        """
+        return self.servers_cpu_us / 1e6 > margin / 4 * self.body_s
 
     def own_ns(self, at_ns: Any) -> Any:
         """Instants had the launch run alone and without a pause: the start as it was, then own time.
