@@ -35,6 +35,8 @@ from tare.model.studies.study import RunPart, load_part
 
 MOST_VOID = 3  # rounds in a row
 FEWEST = 3  # rounds that count
+MARGIN = 0.02  # of two candidates' whole runs
+SERVED = "a server outside of it reads its files for it, so its runs can't be measured in slices; try `tare weigh`"
 
 
 def measure_candidates(
@@ -80,7 +82,10 @@ def measure_candidates(
                 reasons[names.pop(role)] = reason or "it failed"
             if unit.voided is None:
                 void = 0
-                if not unit.discarded:
+                if unit.discarded:
+                    for role in sliced.served_among(unit.launches, MARGIN, study.conditions.cpus):
+                        reasons[names.pop(role)] = SERVED
+                else:
                     found.append({names[role]: times_of(one) for role, one in unit.launches.items()})
             elif not unit.failures and not unit.is_rehearsal:
                 void += 1

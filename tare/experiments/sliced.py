@@ -326,11 +326,19 @@ def servers_of(plan: Plan, launches: Mapping[str, LaunchRecord]) -> dict[str, li
     that of the other wakes up. After a stop they are often on one, where this costs less (docs/method.md). So where
     a launch has one processor, its whole runs may be sliced.
     """
-    if plan.margins is None or plan.conditions.cpus < 2:
+    if plan.margins is None:
         return {}
-    found = {name: one.slices for name, one in launches.items() if one.ok and one.slices is not None}
-    names = sorted(name for name, slices in found.items() if slices.is_served(plan.margins["run"]))
+    names = sorted(served_among(launches, plan.margins["run"], plan.conditions.cpus))
     return {"served": names} if names else {}
+
+
+def served_among(launches: Mapping[str, LaunchRecord], margin: float, cpus: int) -> list[str]:
+    """Launches of a calibration whose whole runs may not be sliced.
+
+    `margin`: of the ratio of two whole runs, such as 0.05. `cpus`: that each launch may use.
+    """
+    found = {name: one.slices for name, one in launches.items() if one.ok and one.slices is not None}
+    return [name for name, slices in found.items() if cpus > 1 and slices.is_served(margin)]
 
 
 def _refused(plan: Plan, done: Sequence[Unit]) -> str | None:

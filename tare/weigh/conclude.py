@@ -77,8 +77,9 @@ def cost_of(units: Sequence[Unit], name: str, alpha: float, reference: str = HOS
     hosts = (HOST, CONTROL) if reference == HOST and name != CONTROL else (reference, reference)
     both = [unit for unit in units if all(_ran(unit, one) for one in (name, *hosts))]
     sliced = [unit for unit in both if not unit.whole]
-    made = [unit for unit in both if {name, reference} & {*unit.whole}]
-    rounds, step = made or sliced, _step(sliced, name, hosts, alpha)
+    apart = {name, reference} & {one for unit in units for one in unit.whole}
+    rounds = [unit for unit in both if unit.whole] if apart else sliced
+    step = _step(sliced, name, hosts, alpha)
     whole = _whole(rounds, (name, *hosts))
     if whole is None:
         values = [{one: real_s(unit.launches[one]) for one in {name, *hosts}} for unit in rounds]

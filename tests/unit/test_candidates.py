@@ -154,3 +154,15 @@ def test_what_can_not_be_measured_is_one_line(rounds, plan, names, says):
     rounds[1].extend(plan)
     with pytest.raises(UnavailableError, match=says):
         candidates.measure_candidates("config/smoke.yaml", None, wanted_jobs(*names), 0.0)
+
+
+def test_a_candidate_whose_files_come_from_a_server_is_not_compared_in_slices(rounds, monkeypatch):
+    asked, _ = rounds
+    seen = []
+    monkeypatch.setattr(
+        candidates.sliced, "served_among", lambda launches, *how: seen.append((set(launches), *how)) or ["second"]
+    )
+    found, reasons = candidates.measure_candidates("config/smoke.yaml", None, wanted_jobs("first", "second"), 0.0)
+    assert seen == [({"host", CONTROL, "second"}, candidates.MARGIN, 2)], "of the calibration alone"
+    assert reasons == {"second": candidates.SERVED} and "second" not in asked[1]
+    assert all(set(one) == {"first", CONTROL} for one in found)

@@ -243,6 +243,9 @@ class Held:
     def note(self):
         return {"held": self.name}
 
+    def clock(self):
+        return {50: 5_000, 51: 7_000}
+
     def close(self):
         self.closed = True
 
@@ -277,6 +280,7 @@ def test_a_launch_that_has_come_is_held_with_its_servers(arriving, servers):
     assert noted == [("/launch", may), [{"may": "others"}, *may], ("/launch", [*may, *held])]
     assert (one.job.name, one.job.root, one.job.holder, one.job.gate) == ("docker", 42, made[0], "gate")
     assert one.job.servers is (made[1] if servers else None)
+    assert one.servers_ns == (12_000 if servers else 0), "what servers used before it came is not billed"
 
 
 def test_a_launch_that_cannot_be_held_says_why_and_lets_go(arriving):

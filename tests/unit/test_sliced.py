@@ -335,6 +335,48 @@ def test_what_cannot_be_held_runs_once_behind_the_calibration_and_then_apart(fol
     assert set(following.orders) == set(NAMES), "by turns"
 
 
+def served_by(launch, seconds):
+    """The launch with a FUSE server that took so much processor time."""
+    return launch.replace(slices=launch.slices.replace(servers=1, servers_cpu_us=round(1e6 * seconds)))
+
+
+def test_the_calibration_says_whose_whole_runs_may_not_be_sliced(following):
+    following.answers = {"podman": served_by(whole(), 0.02), "docker": served_by(whole(), 0.01)}
+    assert following.plan.margins["run"] == 0.05 and following.plan.conditions.cpus == 1
+    assert "served" not in following.unit()["slicing"], "there is only one processor for both"
+    two = following.plan.conditions.replace(cpus=2)
+    following.plan = following.plan.replace(conditions=two)
+    assert following.unit()["slicing"]["served"] == ["podman"], (
+        "more than a quarter of the margin of its own second"
+    )
+    assert "served" not in following.unit(first_unit())["slicing"]
+
+
+def test_whole_runs_with_a_server_have_rounds_of_their_own_and_steps_stay_in_slices(following):
+    first = first_unit().replace(slicing={"served": ["podman"]})
+    assert sliced.groups(following.plan, [first]) == [[*ALL], [HOST, CONTROL, "podman"]]
+    row = following.unit(first)
+    assert set(following.orders) == set(ALL) and following.way.pace is not None and "whole" not in row["slicing"]
+    sliced_one = unit_of(1, dict.fromkeys(ALL, held(3.0)))
+    row = following.unit(first, sliced_one)
+    assert set(following.orders) == {HOST, CONTROL, "podman"} and following.way.pace is None
+    assert row["slicing"]["whole"] == ["podman"] and row["voided"] is None
+    assert {one.program.measured for one in following.orders.values()} == {None} and "empty_launches" not in row
+    assert row["launches"]["docker"].reason == sliced.LEFT_OUT and following.read == ([*following.orders], "warm")
+    whole_one = unit_of(2, row["launches"]).replace(slicing=row["slicing"])
+    following.unit(first, sliced_one, whole_one)
+    assert following.way.pace.phases == {name: (3.0,) for name in ALL}, "by sliced rounds alone"
+    # a launch that failed in both, or a campaign that can't be sliced, has no such rounds
+    gone = [unit_of(number, {"podman": FAILED}) for number in (1, 2)]
+    assert sliced.groups(following.plan, [first, *gone]) == [[HOST, CONTROL, "docker"]]
+    refused = following.plan.replace(slicing_refused="a GPU")
+    assert sliced.groups(refused, [first]) == [[*ALL]]
+    apart = following.plan.replace(unsliced={"podman": KERNEL})
+    assert sliced.groups(apart, [first]) == [[HOST, CONTROL, "docker"], [HOST, CONTROL, "podman"]]
+    weighed = following.plan.replace(kind="weigh")
+    assert sliced.groups(weighed, [first]) == [[*ALL], [*ALL]], "any may be the baseline of any other"
+
+
 def test_files_of_a_users_job_are_drawn_anew_while_it_is_held_and_those_it_maps_are_kept(following):
     drawn = {"docker": "drawn anew"}
     code = SimpleNamespace(draw_anew=lambda name, pid: None, seen={}, told=dict(drawn))

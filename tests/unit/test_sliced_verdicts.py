@@ -8,11 +8,13 @@ import random
 import numpy as np
 import pandas as pd
 import pytest
-from campaign_builders import in_slices, rounds_campaign, sealed_campaign, steps_of, verdict_rows
+from campaign_builders import in_slices, rounds_campaign, sealed_campaign, served_rounds, steps_of, verdict_rows
 
 from tare.analysis import verdicts
 from tare.analysis.metrics import campaign_metrics, pivot
 from tare.analysis.sliced_rounds import is_sliced, tail_share, terms_of, unsliced_reason, whole_run_estimate
+from tare.model.journals.units import SERVED, runs_counted
+from tare.model.journals.units import in_slices as in_slices_of
 from tare.model.registry import HOST
 from tare.model.roles import CONTROL
 from tare.stats.intervals import body_estimates, student, t_quantile
@@ -155,3 +157,33 @@ def test_a_long_tail_is_told_beside_the_verdict():
     assert row["reason"].startswith(f"{share:.1%} of its own time came after both hosts had ended")
     assert verdict(steps_of(long), "step_s")["reason"] == row["reason"]
     assert verdict(long, "user_s")["reason"] is None
+
+
+def test_whole_runs_with_a_server_count_where_they_were_not_sliced_and_steps_where_they_were():
+    found = served_rounds(ROUNDS)
+    sliced = [unit.unit for unit in found.counted if not unit.whole]
+    whole = [unit.unit for unit in found.counted if unit.whole]
+    assert len(sliced) == len(whole) == 8
+    values = pivot(pd.DataFrame(campaign_metrics(found)), "real_s")
+    assert list(values["apptainer"].dropna().index) == whole and list(values["docker"].dropna().index) == sliced
+    row = verdict(found, "real_s", "apptainer")
+    wanted = verdicts.log_ratios(values, "apptainer")
+    assert row["n_units"] == 8 and math.log(row["ratio"]) == pytest.approx(wanted.mean(), abs=0.02)
+    assert (row["sliced"], row["unsliced_reason"]) == (False, SERVED)
+    other = verdict(found, "real_s", "docker")
+    assert (other["sliced"], other["unsliced_reason"], other["n_units"]) == (True, None, 8)
+    assert row["control_ci_low"] != other["control_ci_low"], "each has the control of its own rounds"
+    steps = steps_of(found)
+    step = verdict(steps, "step_s", "apptainer")
+    assert (step["sliced"], step["unsliced_reason"], step["n_units"]) == (True, None, 8)
+    assert {row["rep"] for row in campaign_metrics(steps) if row["metric"] == "step_s"} == set(sliced)
+
+
+def test_who_has_a_say_in_whole_runs_is_by_round():
+    found = served_rounds(ROUNDS)
+    plan, units = found.plan, found.units
+    names, together = in_slices_of(plan, units)
+    assert names == [HOST, CONTROL, "docker"] and not any(unit.whole for unit in together) and len(together) == 8
+    first, second = found.counted[:2]
+    assert runs_counted(plan, units, first) == [HOST, CONTROL, "docker"] and second.whole == ("apptainer",)
+    assert runs_counted(plan, units, second) == [HOST, CONTROL, "apptainer"]

@@ -1,9 +1,16 @@
-"""When a cost has a verdict."""
+"""When a cost has a verdict, and which rounds it is of."""
+
+import math
+import statistics
 
 import pytest
+from campaign_builders import served_rounds
 
+from tare.model.journals.units import real_s
+from tare.model.registry import HOST
+from tare.model.roles import CONTROL
 from tare.stats.intervals import Interval
-from tare.weigh.conclude import Cost
+from tare.weigh.conclude import Cost, cost_of
 
 
 @pytest.mark.parametrize(("rounds", "verdict"), [(5, "inconclusive"), (6, "different")])
@@ -11,3 +18,24 @@ def test_fewer_than_six_rounds_give_no_verdict(rounds, verdict):
     run = Interval(n=rounds, mean=0.1, low=0.09, high=0.11)
     assert Cost(run=run, parts={}, step=None).verdict(0.02) == verdict
     assert Cost(run=None, parts={}, step=None).verdict(0.02) == "inconclusive"
+
+
+def ratios(units, name):
+    def log(unit, one):
+        return math.log(real_s(unit.launches[one]))
+
+    return [log(unit, name) - statistics.fmean([log(unit, HOST), log(unit, CONTROL)]) for unit in units]
+
+
+def test_whole_runs_with_a_file_server_count_in_the_rounds_that_were_made_for_them_alone():
+    units = served_rounds("rounds.apptainer+docker+host").counted
+    whole = [unit for unit in units if unit.whole]
+    run = cost_of(units, "apptainer", 0.05).run
+    assert run.n == 8 and run.mean == pytest.approx(statistics.fmean(ratios(whole, "apptainer")))
+    sliced = [unit for unit in units if not unit.whole]
+    assert run.mean > statistics.fmean(ratios(sliced, "apptainer")) + 0.1, "in slices it seems to cost less"
+    assert (cost_of(units, "docker", 0.05).run, cost_of(units, CONTROL, 0.05).run) == (
+        cost_of(sliced, "docker", 0.05).run, cost_of(sliced, CONTROL, 0.05).run,
+    )  # fmt: skip
+    compared = cost_of(units, "docker", 0.05, reference="apptainer").run
+    assert compared is None or compared.n == 0, "no round has both as they run alone"
