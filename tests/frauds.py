@@ -28,6 +28,11 @@ from tare.model.studies.layout import SEALED
 from tare.stats.fits import ratios_of
 
 AS_IT_IS, HASHES, ALL = "as it is", "hashes remade", "all remade"
+LEVELS = {
+    AS_IT_IS: "one thing is changed, and listed again in `archive.json`",
+    HASHES: "journal, seal and ledger have the new hashes",
+    ALL: "the tables are made again too",
+}
 Row = dict[str, Any]
 
 
@@ -731,8 +736,8 @@ CATALOGUE: tuple[Fraud, ...] = (
     _of("a unit is dropped", drop_unit, ALL, "units"),
     _of("a unit is dropped, those after it are renumbered", drop_unit_and_renumber, ALL, "orders"),
     _of("two units are swapped", swap_units, ALL, "orders"),
-    _of("a unit stands twice, in the place of another", repeat_unit, ALL, "copies"),
-    _of("a launch stands in two units, under two names", repeat_launch, ALL, "copies"),
+    _of("a unit occurs twice, in the place of another", repeat_unit, ALL, "copies"),
+    _of("a launch occurs in two units, under two names", repeat_launch, ALL, "copies"),
     _of("one launch of a unit is edited", edit_unit, AS_IT_IS, "seals"),
     _of("one launch of a unit is edited", edit_unit, ALL, "slices"),
     _of("all times of an environment are scaled", scale_units, ALL, "slices"),
@@ -742,7 +747,7 @@ CATALOGUE: tuple[Fraud, ...] = (
     _of("the decision on the number of units is edited", edit_decision, ALL, "units"),
     _of("the summary of a seal is edited", edit_seal, AS_IT_IS, "summaries"),
     _of("a row of the ledger is edited", edit_ledger_row, AS_IT_IS, "ledger-chain"),
-    _of("a row of the ledger is written anew, the chain too", rewrite_ledger_row, AS_IT_IS, "ledger-rows"),
+    _of("a row of the ledger is rewritten, the chain too", rewrite_ledger_row, AS_IT_IS, "ledger-rows"),
     _of("the ledger is cut off at its end", cut_ledger, AS_IT_IS, "ledger-folders"),
     _of("a campaign is left out of the ledger", leave_out_of_ledger, ALL, "ledger-folders"),
     _of("a campaign is taken away", remove_campaign, AS_IT_IS, "ledger-folders"),
@@ -761,15 +766,15 @@ CATALOGUE: tuple[Fraud, ...] = (
     _of("processor time in slices is lowered", lower_processor_time, ALL, "slices"),
     _of("a margin is widened in one plan", widen_margin, HASHES, "study"),
     _of("a margin is widened in every plan", widen_margin_everywhere, HASHES, "study"),
-    _of("a campaign lies under another workload's name", add_row, HASHES, "study"),
+    _of("a campaign has another workload's name", add_row, HASHES, "study"),
     _of("the machine is described as another", swap_machine, ALL, "machine"),
     _of("a launch comes from another kernel", swap_kernel, ALL, "machine"),
     _of("the record of an image is another's", swap_image, ALL, "images"),
     _of("the record of a data set is another's", swap_data, ALL, "data"),
     _of("the trace of a profiled launch is another's", swap_trace, AS_IT_IS, "profiles"),
-    _of("a profiled launch lies under another environment's name", move_profile, AS_IT_IS, "profiles"),
-    _of("the source of what measured is edited", edit_source, AS_IT_IS, "code"),
-    _of("the source of what judges is edited, and a verdict with it", edit_judge, AS_IT_IS, "tables", open=True),
+    _of("a profiled launch has another environment's name", move_profile, AS_IT_IS, "profiles"),
+    _of("a program that measured is edited", edit_source, AS_IT_IS, "code"),
+    _of("a program that judges is edited, and a verdict with it", edit_judge, AS_IT_IS, "tables", open=True),
     _of("a verdict is edited", edit_verdict, AS_IT_IS, "tables"),
     _of("a number of a table is edited", edit_metric, AS_IT_IS, "tables"),
     _of("a row of a table is taken out", drop_table_row, AS_IT_IS, "tables"),
@@ -791,42 +796,41 @@ CATALOGUE: tuple[Fraud, ...] = (
 
 # What no check can find, with the reason; the first is caught where a hash was left elsewhere (`held`).
 UNDETECTABLE: Mapping[str, str] = {
-    "the whole chain is made anew with other data, and no hash was left elsewhere after the data": (
-        "every hash, order and table of it is as an honest study has them; `--held` catches it where the hash of a "
-        "later stamp, or of a row of the ledger, was left in a signed tag or with a reviewer. A stamp from before "
-        "the data fixes plan and programs, and a forger can keep it"
+    "the whole chain is made again with other data, and no hash was left elsewhere after the data": (
+        "all of it is consistent; `--held` catches it if the hash of a later stamp, or of a row of the ledger, was "
+        "left in a signed tag or with a reviewer. A stamp from before the data is not enough: a forger can keep it"
     ),
     "all times of a launch are scaled, with slices, marks and processor time, and no gap is left": (
-        "the record is then that of another launch, which might have been; only what was left elsewhere tells"
+        "it might be another launch; only a hash that was left elsewhere shows it"
     ),
-    "records come from a program that makes them up, by the honest designs": (
-        "no number carries a proof of where it comes from; `tare rerun` measures again elsewhere"
+    "a program makes the records up, by the honest designs": (
+        "no number proves where it comes from; `tare rerun` measures again elsewhere"
     ),
     "the study is run many times in other folders, and the run that pleases is archived": (
-        "each folder has a ledger of its own; a stamp that was left elsewhere before the first run names one"
+        "each folder has its own ledger; a stamp that was left elsewhere before the first run names one"
     ),
     "the machine was loaded while one environment ran": (
-        "what others used of the processors stands in the units, and is as easily forged as the times"
+        "what others used of the processors is recorded, and is as easily forged as the times"
     ),
     "an order is chosen afterwards, every launch is put where that order has it, and no word was given": (
-        "seed, orders, paddings and times agree then; after a word from outside (`tare plan --word`) `words` tells"
+        "seed, orders, paddings and times agree then; after a word from outside, `words` finds it"
     ),
-    "the order's seed was drawn again and again until its order pleased, and no word was given": (
-        "a seed is drawn from the machine's own clock; a word from outside leaves no choice"
+    "the order's seed was drawn until its order pleased, and no word was given": (
+        "a seed comes from the machine's own clock; a word from outside leaves no choice"
     ),
     "a number of a table is changed by less than its column's tolerance": (
-        "where libraries round otherwise it could be honest; archive.json has the hash of the table as it was"
+        "other libraries could round so; archive.json has the hash of the table as it was"
     ),
 }
 
 # Checks of which no fraud is caught by them alone, each with the reason.
 REDUNDANT: Mapping[str, str] = {
-    "ledger-chain": "of a ledger whose chain is broken nothing is read, so that `stamps` finds no row of its stamp",
+    "ledger-chain": "of a broken chain nothing is read, so that `stamps` finds no row of its stamp",
     "seals": "the ledger lists the same hashes; it finds edits where a study has no ledger",
-    "held": "it needs a hash from elsewhere; the tests hold that it finds a chain that was made anew",
-    "installed": "it tells which programs differ, and finds no fraud",
-    "machines": "it is of several machines; the tests of their table hold that it finds an edit",
-    "figures": "the studies that tests run whole hold that it finds edited pictures and notebooks",
+    "held": "it needs a hash from elsewhere; tests show that it finds a chain that was made again",
+    "installed": "it names programs that differ, and finds no fraud",
+    "machines": "it needs several machines; the tests of their table show that it finds an edit",
+    "figures": "tests that run whole studies show that it finds edited pictures and notebooks",
 }
 
 
@@ -836,12 +840,16 @@ def redundant_list() -> str:
 
 
 def table() -> str:
-    """The table of docs/frauds.md."""
-    lines = ["| what is done | how far it is hidden | the check that catches it |", "| --- | --- | --- |"]
-    for one in CATALOGUE:
-        caught = f"`{one.caught}`" + (", as not checked" if one.open else "")
-        lines.append(f"| {one.what} | {one.level} | {caught} |")
-    return "\n".join(lines)
+    """The tables of docs/frauds.md, one for each level of hiding."""
+    parts = []
+    for level, means in LEVELS.items():
+        lines = [f"**{level.capitalize()}**: {means}.", "", "| what is done | found by |", "| --- | --- |"]
+        for one in CATALOGUE:
+            if one.level == level:
+                caught = f"`{one.caught}`" + (", as not checked" if one.open else "")
+                lines.append(f"| {one.what} | {caught} |")
+        parts.append("\n".join(lines))
+    return "\n\n".join(parts)
 
 
 def checks_table() -> str:
