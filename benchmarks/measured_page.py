@@ -28,7 +28,7 @@ BESIDE = {
     "busy": "A busy loop on each processor of the launches",
     "bursts": "Programs that copy memory and rest at random",
 }
-QUANTITIES = {"body": "programs of whole runs, without start and exit", "step, steady": "training steps"}
+QUANTITIES = {"body": "body: whole runs without start and exit", "step, steady": "step: training steps"}
 
 
 def pages(folder: Path = FOLDER) -> Iterator[str]:
@@ -55,9 +55,8 @@ def planted_campaigns(rows: Sequence[Mapping[str, Any]]) -> Iterator[str]:
     yield ""
     yield (
         f"{len(rows)} campaigns on real machines (`benchmarks/planted_campaigns.py`), {' and '.join(days)}. Each "
-        f"has the host, its control, and two more launches of the host: the steps of one take {EFFECT:.0%} more "
-        "processor time, those of the other take no more. Intervals are at 95% for both comparisons of a campaign "
-        "together."
+        f"has the host, its control, and two more launches of the host, whose steps take {EFFECT:.0%} and 0% more "
+        "processor time. Intervals are at 95% for both comparisons of a campaign together."
     )
     kinds = dict.fromkeys((row.get("condition", "quiet"), row["cpu"]) for row in rows)
     for condition, cpu in sorted(kinds, key=lambda kind: list(BESIDE).index(kind[0])):
@@ -68,9 +67,9 @@ def planted_campaigns(rows: Sequence[Mapping[str, Any]]) -> Iterator[str]:
         (budget_s,) = {row.get("budget_s", 240.0) for row in own}
         yield ""
         yield (
-            f"{BESIDE[condition]}, {cpu}: {len(own)} campaigns of {budget_s:.0f} s for everything; {sizes} rounds "
-            f"of the steps of `{own[0]['workload']}` count. The load of the last minute before a campaign was "
-            f"{loads[0]:.1f} to {loads[-1]:.1f} on two processors."
+            f"{BESIDE[condition]}, {cpu}: {len(own)} campaigns of {budget_s:.0f} s for everything, with {sizes} "
+            f"rounds of `{own[0]['workload']}`. The load before a campaign was {loads[0]:.1f} to {loads[-1]:.1f} on"
+            " two processors."
         )
         yield ""
         yield from table(HEADER, counts(own))
@@ -84,9 +83,9 @@ def recorded_controls(found: Mapping[str, Any], methods: Mapping[str, Any]) -> I
     yield ""
     yield (
         f"The control of {len(kept)} campaigns with {rounds} sliced rounds, recorded on {machines} "
-        "(`benchmarks/recorded_coverage.py`, log-ratios in `benchmarks/recorded_coverage.json`). Some ran while "
-        "other programs did. The last row has the sliced measurements of [protocols.md](protocols.md), whose truth "
-        "is zero or planted. Each interval claims 95%; the Monte Carlo error of the share follows it."
+        "(`benchmarks/recorded_coverage.py`), some while other programs ran. The last row has the sliced "
+        "measurements of [protocols.md](protocols.md), whose truth is zero or planted. Each interval claims 95%; "
+        "the Monte Carlo error of the share follows it."
     )
     yield ""
     lines = []
@@ -102,14 +101,14 @@ def recorded_controls(found: Mapping[str, Any], methods: Mapping[str, Any]) -> I
     tested = [one for one in found["whole_campaigns"] if one["quantity"] in QUANTITIES and one["f"] is not None]
     yield (
         "Do campaigns differ by more than their rounds predict? F is Welch's ratio of the variance between "
-        "campaigns to that within, and p the probability that chance makes it so large. `zero` is a launch that "
-        "runs what the host runs. Pairs of one campaign share launches."
+        "campaigns to that within. `zero` is a launch that runs what the host runs. Pairs of one campaign share "
+        "launches."
     )
     yield ""
     header = ("machine", "workload", "what", "pair", "campaigns", "rounds", "F", "p")
     rows = [
         [
-            *(one["machine"], one["workload"], QUANTITIES[one["quantity"]], ", ".join(one["pair"])),
+            *(one["machine"], one["workload"], one["quantity"].partition(",")[0], ", ".join(one["pair"])),
             *(str(one["campaigns"]), str(one["rounds"]), f"{one['f']:.2f}", f"{one['p']:.3f}"),
         ]
         for one in tested

@@ -27,6 +27,8 @@ from simulate_slices import (  # noqa: E402
 )
 from slicing import IMPORTS_S, STEP_S, STEPS  # noqa: E402
 
+SHOWN = ("3%", "10%", "40%")
+
 
 def _prose(text: str) -> str:
     return " ".join(text.split())
@@ -58,35 +60,40 @@ def _range(values: Sequence[float]) -> str:
 
 def _page_of_pacing(found: Mapping[str, Any]) -> Iterator[str]:
     like, both = found["machine"], found["paced"][0]["launches"]["40%"]
+    most = max(one["launches"]["40%"]["error"] for one in found["paced"])
     yield _prose(f"""
         Written from `benchmarks/sliced_rounds_simulated.json` (`benchmarks/simulate_slices.py`). On the
         simulated machine equal runs one after the other differ by {_percent(like["sequential_sd"], 0)} (standard
         deviation), its slowdown is correlated by {like["step_correlation"]:.2f} from one step of 30 ms to the
         next and by {like["correlation_1600_ms"]:.2f} over 1.6 s, and storms are one-sided. A round has two hosts
-        and four environments, a job {IMPORTS_S:g} s of imports and {STEPS} steps of {1000 * STEP_S:g} ms.
-        Environments are slower in imports, in steps or in both; the two phases may feel the noise differently.
-        Expected seconds are wrong by 10% in common and by 1% each. The truth is the ratio of times in the long
-        run. (Jobs alone that start at any instant meet slow moments more than their share, long jobs less so: the
-        mean of their log-ratios is {100 * (both["alone"] - both["truth"]):+.1f}% from it at 40% in both.)
-        Launches do not vary in this table, which holds the standard deviation of one round by true effect.
+        and four environments, a job {IMPORTS_S:g} s of imports and {STEPS} steps of {1000 * STEP_S:g} ms; the two
+        phases may feel the noise differently. Expected seconds are wrong by 10% in common and by 1% each. The truth
+        is the ratio of times in the long run. (The mean log-ratio of jobs alone that start at any instant is
+        {100 * (both["alone"] - both["truth"]):+.1f}% from it at 40% in both.) The table has the standard deviation
+        of one round at true effects of {", ".join(SHOWN)}, for slices that are equal, by length or by phase. Biases
+        are in the same order (standard error {100 * most:.1f} points at most). Launches do not vary in it.
     """)
     yield ""
-    rows = []
+    rows: dict[tuple[str, str], list[Mapping[str, Any]]] = {}
     for one in found["paced"]:
-        launches = one["launches"]
         felt = ", ".join(f"{value:g}" for value in one["sensitivity"])
-        sds = [_percent(launches[name]["sd"]) for name in (CONTROL, *EFFECTS)]
-        last = launches["40%"]
-        more = [f"{100 * last['bias']:+.1f}% ± {100 * last['error']:.1f}", _percent(last["tail"])]
-        rows.append([one["where"], felt, one["pacing"], *sds, *more])
-    head = ["slower in", "noise felt", "slices", "control", *EFFECTS, "bias at 40%", "without a host"]
-    yield from _table(head, rows)
+        rows.setdefault((one["where"], felt), []).append(one["launches"])
+    lines = [
+        [
+            *kind,
+            *(", ".join(_percent(launches[name]["sd"]) for name in SHOWN) for launches in paced),
+            ", ".join(f"{100 * launches['40%']['bias']:+.1f}%" for launches in paced),
+        ]
+        for kind, paced in rows.items()
+    ]
+    pacings = dict.fromkeys(one["pacing"] for one in found["paced"])
+    head = ["slower in", "noise felt", *(f"sd, {pacing}" for pacing in pacings), "bias at 40%"]
+    yield from _table(head, lines)
     yield ""
-    yield _prose("""
-        Equal slices leave the longer job alone at its end, where it meets noise that no host met. With slices by
-        length a body is known at least as well as with slices by phase: where one phase alone differs, slices by
-        phase tie its weight in the ratio to the noise of that phase. Where phases differ much they bias steps too
-        (below). Tare uses slices by length.
+    yield _prose(f"""
+        Equal slices leave the longer job alone at its end ({_percent(both["tail"], 0)} of its time at 40% in both),
+        where it meets noise that no host met. Slices by phase tie the weight of a phase to its noise, and bias
+        steps where phases differ much (below). Tare uses slices by length.
     """)
 
 
@@ -100,11 +107,11 @@ def _cells(entries: Sequence[Mapping[str, Any]], n: int, method: str) -> tuple[l
 def _page_of_intervals(found: Mapping[str, Any]) -> Iterator[str]:
     error = math.sqrt(found["alpha"] * (1 - found["alpha"]) / found["campaigns"])
     yield _prose(f"""
-        Launches vary by 1% between rounds from here on. {found["campaigns"]} campaigns of each of
+        From here on launches vary by 1% between rounds. {found["campaigns"]} campaigns of each of
         {len(found["covered"])} kinds (imports, steps or both; noise felt equally, or half as much in one phase;
         slices by phase, and by length where imports differ), five comparisons each. Each interval claims
-        {_percent(1 - found["alpha"], 2)}; such a share has a standard error of {100 * error:.2f} points. Mean of
-        all comparisons, the lowest in brackets, mean half-width.
+        {_percent(1 - found["alpha"], 2)}; such a share has a standard error of {100 * error:.2f} points. Cells have
+        the mean of all comparisons, the lowest, and the mean half-width.
     """)
     yield ""
     rows = []
@@ -119,13 +126,13 @@ def _page_of_intervals(found: Mapping[str, Any]) -> Iterator[str]:
     yield from _table(["interval of the body", *(f"{n} rounds" for n in ROUNDS)], rows)
     yield ""
     yield _prose("""
-        Tare uses Student's interval with the comparison's own spread. Trimming has no storms to remove and is
-        wider. A spread moderated by others covers too little where a comparison varies more than they do; the wider
-        of both covers more than it claims.
+        Tare uses Student's interval with the comparison's own spread. There are no storms to trim. A spread
+        moderated by others covers too little where a comparison varies more than they do; the wider of both covers
+        more than it claims.
     """)
     yield ""
     yield _prose("""
-        In the next table, steps are fitted by least absolute deviations of launch + row, in rounds of six launches.
+        Steps in the next table are fitted by least absolute deviations of launch + row, in rounds of six launches.
         Tare fits by medians of pairs, which has no bias with odd numbers of launches either.
     """)
     yield ""
@@ -144,9 +151,9 @@ def _page_of_intervals(found: Mapping[str, Any]) -> Iterator[str]:
 def _page_of_the_rest(found: Mapping[str, Any]) -> Iterator[str]:
     yield _prose(f"""
         Switches that cost time, {max(2, found["campaigns"] // 4)} campaigns of {MOST} rounds: the cost estimated
-        from the assigned quanta, and bias, coverage and half-width of the body (worst of four environments) without
-        a correction to long quanta, with one by the measured difference, and with one cost for all. One cost for
-        all adds little width, and holds only where switches cost the same everywhere.
+        from the assigned quanta, and bias, coverage and half-width of the body (worst of four environments), by
+        correction to long quanta. One cost for all adds little width, and holds only where switches cost the same
+        everywhere.
     """)
     yield ""
     rows = []
@@ -174,8 +181,8 @@ def _page_of_the_rest(found: Mapping[str, Any]) -> Iterator[str]:
     yield from _table(head, rows)
     yield ""
     yield _prose(f"""
-        Whole runs from start, body and exit: {START_S:g} s, the bodies above (slower in both) and {EXIT_S:g} s,
-        with {GROUPS} starts without a job in addition to those of the rounds. Bodies are 0 to 40% slower.
+        Whole runs: a start of {START_S:g} s, the bodies above (slower in both by 0 to 40%) and an exit of
+        {EXIT_S:g} s, with {GROUPS} starts without a job in addition to those of the rounds.
     """)
     yield ""
     rows = []
