@@ -13,10 +13,13 @@ program's first mark to the end of its epoch, which is what slices cut, and proc
     slicing      mean log of a launch's own time in slices to its time without: what slicing itself costs
     processor    the same of processor time, which hardly feels what else the machine does
 
+`--cpus 1` gives each launch one logical CPU instead of the study's number: where a server outside of the program
+reads its files, both then share it in slices and out of them.
+
 Each repetition is a row of results/benchmarks/<machine>/sliced_or_whole.jsonl, so that an interrupted benchmark
 goes on; results/benchmarks/<machine>/sliced_or_whole.json, made from all rows, holds
 
-    schema, workload, environments, margin, at, cpu, kernel, repetitions
+    schema, workload, environments, cpus, margin, at, cpu, kernel, repetitions
     others_cpus   CPUs that other programs took during rounds, median and highest
     by_launch     of each: difference {mean, low, high, equivalent}, slicing, processor {mean, low, high}; None for
                   the difference of the host
@@ -64,7 +67,7 @@ from tare.model.studies import arms  # noqa: E402
 from tare.model.studies.layout import benchmark_record  # noqa: E402
 from tare.model.studies.study import Study, load_checked  # noqa: E402
 
-SCHEMA = 1
+SCHEMA = 2
 LEVEL = 0.90  # of the interval of a test of equivalence at 5%
 MARGIN = 0.02
 FEWEST = 3  # repetitions
@@ -132,9 +135,11 @@ def values_of(records: Mapping[str, LaunchRecord]) -> dict[str, list[float]]:
 class Bench:
     """Launches of every site, in slices or whole."""
 
-    def __init__(self, study: Study, workload: str, found: Mapping[str, Site]) -> None:
+    def __init__(self, study: Study, workload: str, found: Mapping[str, Site], cpus: int | None = None) -> None:
         self.sites, self.done = found, list[Unit]()
         self.conditions = arms.conditions_at(study.conditions, rounds.headline_levels(study))
+        if cpus is not None:
+            self.conditions = self.conditions.replace(cpus=cpus)
         self.spec = rounds.whole_run_spec(workload, study.workloads[workload].batch, study)
         if reason := sliced.refusal(SINGLE, study.device, study.conditions.page_cache):
             raise UnavailableError(f"launches can't be sliced: {reason}")
@@ -222,13 +227,15 @@ def measure(arguments: argparse.Namespace, study: Study) -> tuple[list[Record], 
     journal = Journal(arguments.out.with_suffix(".jsonl"))
     rows = journal.read()
     names = list(dict.fromkeys([HOST, *arguments.environments]))
-    key = {"schema": SCHEMA, "workload": arguments.workload, "environments": names, "kernel": platform.release()}
+    cpus = arguments.cpus or study.conditions.cpus
+    key = {"schema": SCHEMA, "workload": arguments.workload, "environments": names, "cpus": cpus}
+    key["kernel"] = platform.release()
     if rows and rows[0]["key"] != key:
         raise UserError(f"{journal.path} is of another version, kernel or choice: name another --out, or remove it")
     ends = time.monotonic() + 60 * arguments.minutes
     with alone_on_this_machine(), all_sites(study, arguments.workload, names) as available:
         found = {HOST: available[HOST], CONTROL: available[HOST], **available}
-        bench, longest = Bench(study, arguments.workload, found), 0.0
+        bench, longest = Bench(study, arguments.workload, found, cpus), 0.0
         while time.monotonic() + longest < ends:
             row = repetition(bench, len(rows), study.seed)
             longest = max(longest, row["seconds"])
@@ -270,6 +277,7 @@ def main() -> int:
     parser.add_argument("--minutes", type=float, default=30.0)
     parser.add_argument("--environments", nargs="+", default=list(ENVIRONMENTS))
     parser.add_argument("--workload", default="mnist_cnn")
+    parser.add_argument("--cpus", type=int, help="logical CPUs of each launch (default: those of the study)")
     parser.add_argument("--margin", type=float, default=MARGIN)
     parser.add_argument("--out", type=Path, default=ROOT / benchmark_record(machine_name(), "sliced_or_whole"))
     arguments = parser.parse_args()
