@@ -1,4 +1,4 @@
-"""How often is what `tare rerun` says of a claim false? Writes the table in docs/rerun.md.
+"""How often is what `tare rerun` says of a claim false? Writes the second table of docs/reruns.md.
 
     .venv/bin/python benchmarks/agreement.py [--studies 2000]
 
@@ -20,8 +20,8 @@ from agreeing import EDGE, false_rates  # noqa: E402
 
 from tare.core.files import write_text  # noqa: E402
 
-PAGE = ROOT / "docs/rerun.md"
-HEAD = "| claims | true differences | sd of a round | rounds | false *different* | false *compatible* |"
+PAGE = ROOT / "docs/reruns.md"
+HEAD = "| true differences | sd of a round | rounds | false *different* | false *compatible* |"
 TRUTHS = {
     "none": [0.0] * 6,
     "the margin": [EDGE] * 6,
@@ -45,12 +45,12 @@ def main() -> None:
                     f"{100 * rate:.1f}%" if possible else "–"
                     for rate, possible in ((apart, 0.0 in truths), (inside, EDGE in truths))
                 )
-                cells = [len(truths), what, said, " and ".join(map(str, units)), *shown]
+                cells = [what, said, " and ".join(map(str, units)), *shown]
                 rows.append(f"| {' | '.join(map(str, cells))} |")
     text = PAGE.read_text(encoding="utf-8")
     before, _, rest = text.partition(HEAD)
     _, _, after = rest.partition("\n\n")
-    rule = "| --- | --- | --- | --- | --- | --- |"
+    rule = "| --- | --- | --- | --- | --- |"
     write_text(PAGE, "\n".join([f"{before}{HEAD}", rule, *rows]) + f"\n\n{after}")
 
 

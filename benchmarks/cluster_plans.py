@@ -3,7 +3,7 @@
     .venv/bin/python benchmarks/cluster_plans.py [--nodes 1 10 100] [--rounds 20]
 
 A study of two environments and one workload is planned for ever more nodes of a made-up cluster, by `snakemake -n`
-with profiles/slurm. Nothing is measured. The table is that of docs/cluster.md.
+with profiles/slurm. Nothing is measured. docs/cluster.md has the result.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What reruns cost: users who run a study again until a null differs. Writes docs/reruns.md.
+"""What reruns cost: users who run a study again until a null differs. Writes the first table of docs/reruns.md.
 
     .venv/bin/python benchmarks/reruns.py [--users 20000] [--tries 30]
 
@@ -23,6 +23,8 @@ from rerunning import ALPHA, Draw, fooled  # noqa: E402
 from tare.core.files import write_text  # noqa: E402
 from tare.model.journals.units import share_of  # noqa: E402
 
+PAGE = ROOT / "docs/reruns.md"
+BEGIN, END = "## One study, run again until something differs\n", "## Two studies, compared by `tare rerun`\n"
 UNITS = (6, 12)
 SHOWN = (1, 3, 5, 10, 30)
 
@@ -38,7 +40,7 @@ def worlds(generator: np.random.Generator) -> dict[str, Draw]:
 
 
 def main() -> None:
-    """Write the page."""
+    """Write the section."""
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("--users", type=int, default=20_000)
     parser.add_argument("--tries", type=int, default=30)
@@ -47,10 +49,8 @@ def main() -> None:
     generator = np.random.default_rng(2022)
     error = 100 * (ALPHA * (1 - ALPHA) / arguments.users) ** 0.5
     lines = [
-        "# What reruns cost",
-        "",
-        "Written by `benchmarks/reruns.py`. Nothing differs here. Each simulated user compares three environments "
-        "with the host and runs the study again, with fresh units, until one differs. The table says how many of "
+        "Nothing differs here. Each simulated user compares three environments with the host and runs the study "
+        "again, with fresh units, until one differs. The table says how many of "
         f"{arguments.users} users have seen that by their k-th try (5% may; standard error {error:.2f} points): "
         "where the k-th try spends 6 / (pi² k²) of alpha, and where every try spends all of it.",
         "",
@@ -63,7 +63,9 @@ def main() -> None:
                 found = fooled(arguments.tries, units, share, arguments.users, draw)
                 cells = " | ".join(f"{100 * found[number - 1]:.1f}%" for number in shown)
                 lines.append(f"| {name} | {units} | {said} | {cells} |")
-    write_text(ROOT / "docs/reruns.md", "\n".join(lines) + "\n")
+    before, rest = PAGE.read_text(encoding="utf-8").split(BEGIN)
+    _, after = rest.split(END)
+    write_text(PAGE, "\n".join([f"{before}{BEGIN}", *lines, f"\n{END}{after}"]))
 
 
 if __name__ == "__main__":

@@ -98,7 +98,7 @@ def measured(tmp_path_factory):
     """The folder of a campaign, a profile and a launch that was refused."""
     root = tmp_path_factory.mktemp("numpy")
     checkout = copy_checkout(root / "checkout")
-    (checkout / "workloads/softmax_numpy.py").write_text(code_blocks("add-a-framework.md", "python")[1] + ALSO)
+    (checkout / "workloads/softmax_numpy.py").write_text(code_blocks("add-a-framework.md", "python")[0] + ALSO)
     (checkout / "tare/worker/frameworks/greedy.py").write_text(GREEDY)
     raw = root / "data/MNIST/raw"
     raw.mkdir(parents=True)
