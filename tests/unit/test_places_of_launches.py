@@ -211,7 +211,7 @@ def billed():
         gates_cpu_ns=[900_000_000],
         **{"looks": 9, "idle_looks": 2, "waiting_looks": 1, "memory_bytes": 4096},
     )
-    return slices_of(SimpleNamespace(finished=ended, servers=2, arrived_ns=10 * 10**9), job)
+    return slices_of(SimpleNamespace(finished=ended, servers=2, servers_ns=1_500_000, arrived_ns=10 * 10**9), job)
 
 
 def test_slices_are_told_in_microseconds_since_the_first_instruction():
@@ -223,7 +223,7 @@ def test_slices_are_told_in_microseconds_since_the_first_instruction():
         (0, 5_000_000), (1_999_995, 1_000_000), (2_000_000, 1_000_000),
     )  # fmt: skip
     assert (found.quantum_ms, found.waited_us, found.cpu_us) == ((40, 0), (250_000, 0), (1_500_000, 2_250_000))
-    assert (found.gates_us, found.gates_cpu_us, found.servers_cpu_us) == ((1_000_000,), (900_000,), 6_000)
+    assert (found.gates_us, found.gates_cpu_us, found.servers_cpu_us) == ((1_000_000,), (900_000,), 4_500)
     assert (found.servers, found.means, found.looks, found.idle_looks) == (2, "cgroup2", 9, 2)
     assert (found.waiting_looks, found.memory_bytes) == (1, 4096)
 
