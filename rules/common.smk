@@ -625,7 +625,7 @@ CEILINGS = sha256_text(
 # What reads records and tables: whole folders, since it takes seconds to do again.
 EXTRACTION = closure.folders_sha256(["model", "stats", "profilers", "analysis"])
 AUDIT = closure.folders_sha256(["model", "stats", "analysis", "literature"])
-DRAWING = closure.folders_sha256(["analysis", "literature", "report"])
+DRAWING = closure.folders_sha256(["analysis", "literature", "predict", "report"])
 
 
 def study_json(kind):
@@ -737,6 +737,13 @@ def benchmarks_here(*names):
         return [str(path) for path in paths if path.exists()]
 
     return found
+
+
+def answers_here(wildcards):
+    """Input function: what `tare optimise` answered on a job's machine, where it was asked."""
+    machine = wildcards.get("machine", AT)
+    folder = layout.answers_folder(Path(there(RESULTS, wildcards)), machine)
+    return sorted(map(str, folder.glob("*.json")))
 
 
 def headline(kind, environments, machine):

@@ -33,6 +33,7 @@ rule build_report:
         network=rules.measure_network.output.record if GROUPED_IN else [],
         campaigns=CAMPAIGNS,
         benchmarks=benchmarks_here("copies"),
+        answers=answers_here,
     output:
         # Which pages a study has is known when they are written. Snakemake's own report embeds files of one folder side
         # by side, so that links between them work.

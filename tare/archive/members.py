@@ -31,7 +31,7 @@ MOST_NAME_BYTES, MOST_PART_BYTES = 1000, 255
 MOST_SAID = 300  # characters of what others wrote in a message
 
 # Folders of a study's results (`R` in docs/design.md); all else in them is other studies', or nothing to keep.
-OF_STUDY = ("environments", "figures", "machines", "notebooks", "report", "tables")
+OF_STUDY = (layout.ANSWERS, "environments", "figures", "machines", "notebooks", "report", "tables")
 RECORDS = ".json"
 WORKFLOW = "Snakefile"
 # Of the checkout: what runs, what it is configured by, and what it is made of.

@@ -3,16 +3,22 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
 import json
+import math
+import sys
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from tare.model.studies.study import Study
+    from tare.predict.answers import Answer, Measured
     from tare.predict.choose import Choice
     from tare.predict.requests import Request
     from tare.predict.rows import Trained
+    from tare.predict.search import Searched
     from tare.predict.targets import TargetRecord
     from tare.predict.work import Work
 
@@ -56,14 +62,27 @@ def add(subparsers: Any) -> None:
     )
     optimise.add_argument("--workload", help="workload of the job, if the request does not name it")
     optimise.add_argument("--json", action="store_true", help="print the answer as JSON")
-    optimise.add_argument(
+    measuring = optimise.add_mutually_exclusive_group()
+    measuring.add_argument(
         "--measure",
         type=int,
         metavar="N",
         help="measure the first N candidates and the framework's default in sliced rounds",
     )
+    measuring.add_argument(
+        "--search",
+        action="store_true",
+        help="search all candidates: measure one after the other next to the framework's default, and the best one "
+        "again; the next call goes on",
+    )
     optimise.add_argument(
-        "--minutes", type=float, default=5.0, help="of --measure: rounds begin for so long (default 5)"
+        "--minutes",
+        type=float,
+        default=5.0,
+        help="of --measure: rounds begin for so long; of --search: all of it should take so long (default 5)",
+    )
+    optimise.add_argument(
+        "--results", type=Path, help="folder of results to write the answer to (default: that of the study)"
     )
     optimise.add_argument(
         "--write", type=Path, metavar="FOLDER", help="write image recipes and job scripts of a candidate there"
@@ -139,13 +158,14 @@ def run_grid(arguments: argparse.Namespace) -> None:
 
 
 def run_optimise(arguments: argparse.Namespace) -> None:
-    """Predict, rank, say; write the files of a candidate where that is asked for."""
+    """Predict, rank, say; measure, and write the files of a candidate, where that is asked for."""
     from tare.core.errors import UserError
     from tare.core.progress import say
     from tare.machine import facts
     from tare.machine.fitting import fitting_device
     from tare.model.studies.layout import grid_folder, target_record
     from tare.model.studies.study import load_checked
+    from tare.predict.answers import Answer
     from tare.predict.choose import choose
     from tare.predict.requests import read_request
     from tare.predict.rows import read_cells, trained_on
@@ -159,39 +179,119 @@ def run_optimise(arguments: argparse.Namespace) -> None:
     trained = trained_on(read_cells(arguments.grid or grid_folder(target.machine, target.stack)), target)
     if arguments.submit and not arguments.write:
         raise UserError("--submit runs what --write has written: name a folder with --write")
+    if arguments.search and not 0 < arguments.minutes < math.inf:
+        raise UserError(f"--minutes {arguments.minutes:g}: a search takes a positive number of minutes")
     choice = choose(request, target, trained, _work_of(arguments, request, trained))
-    if arguments.json:
-        print(json.dumps(_as_json(choice, notes, trained), indent=1))
-    else:
+    if not arguments.json:
         for line in lines_of(request, target, trained, choice, notes):
             say(line)
-    if arguments.measure:
-        for line in _measured(arguments, request, target, choice):
+    results = arguments.results or _results_of(study, target.machine)
+    asked: list[str] = []
+    with contextlib.redirect_stdout(sys.stderr) if arguments.json else contextlib.nullcontext():
+        answer = Answer.of(request, notes, target, choice, trained.left_out).with_former(results)
+        answer.write(answer.path(results))
+        if arguments.measure:
+            answer = answer.replace(measured=_measured(arguments, request, target, choice))
+            asked = measured_lines(answer)
+        if arguments.search:
+            answer = answer.replace(searched=_searched(arguments, request, target, choice, results))
+            asked = searched_lines(answer)
+        if asked:
+            answer.write(answer.path(results))
+    if arguments.json:
+        print(json.dumps(_as_json(answer), indent=1))
+    else:
+        for line in asked:
             say(line)
     if arguments.write:
         _write(arguments, request, target, choice)
 
 
-def _measured(
-    arguments: argparse.Namespace, request: Request, target: TargetRecord, choice: Choice
-) -> Iterator[str]:
-    """The first candidates as predicted and as measured."""
+def _results_of(study: Study, machine: str) -> Path:
+    """The folder of a study's results on a machine."""
+    from tare.model.studies import layout
+    from tare.model.studies.machines import measured
+
+    several = len(measured(study.machines)) > 1
+    return Path(layout.results_on(study.study, machine) if several else layout.results_folder(study.study))
+
+
+def _measured(arguments: argparse.Namespace, request: Request, target: TargetRecord, choice: Choice) -> Measured:
+    """The first candidates next to the framework's default."""
+    import time
+
     from tare.experiments.candidates import measure_candidates
+    from tare.predict.answers import Measured
     from tare.predict.checked import ALPHA, compare, to_measure
 
     wanted = to_measure(request, choice, target, arguments.measure)
     rounds, reasons = measure_candidates(arguments.study, arguments.images, wanted, arguments.minutes)
-    found = compare(request, choice, wanted, rounds)
-    yield f"measured in {len(rounds)} rounds; ratios to the framework's default, which is first ({1 - ALPHA:.0%}):"
-    for row in found:
+    all_failed = len(wanted) > 1 and not set(wanted) - set(reasons) - {next(iter(wanted))}
+    return Measured(
+        rows=() if all_failed else tuple(compare(request, choice, wanted, rounds)),
+        reasons=reasons,
+        rounds=len(rounds),
+        level=1 - ALPHA,
+        at=time.strftime("%Y-%m-%dT%H:%M:%S%z"),
+    )
+
+
+def measured_lines(answer: Answer) -> list[str]:
+    """The first candidates as predicted and as measured."""
+    found = answer.measured
+    if found is None:
+        return []
+    told = f"ratios to the framework's default, which is first ({found.level:.0%}):"
+    lines = [f"measured in {found.rounds} rounds; {told}"] if found.rows else []
+    for row in found.rows:
         predicted = "not predicted" if row.predicted is None else f"predicted {_seconds(row.predicted.seconds)}"
         error = "" if row.error is None else f" ({row.error:+.1%})"
-        yield (
+        lines.append(
             f"      {row.name}: {_seconds(row.measured_s)}, {predicted}{error}; ratio {row.ratio:.3f} "
             f"({row.low:.3f} to {row.high:.3f}); data, model and first step {_seconds(row.rest_s)} more"
         )
-    for name, reason in reasons.items():
-        yield f"not measured: {name}: {reason}"
+    return [*lines, *(f"not measured: {name}: {reason}" for name, reason in found.reasons.items())]
+
+
+def _searched(
+    arguments: argparse.Namespace, request: Request, target: TargetRecord, choice: Choice, results: Path
+) -> Searched:
+    """What a search among all candidates finds, in so many minutes."""
+    from tare.experiments.alone import measuring
+    from tare.experiments.candidates import measure_candidates
+    from tare.model.candidates import Times, Wanted
+    from tare.model.studies.layout import search_record
+    from tare.model.studies.study import RunPart, load_part
+    from tare.predict.search import key_of, search
+
+    def measure(
+        wanted: Mapping[str, Wanted], minutes: float, draws: str
+    ) -> tuple[list[dict[str, Times]], dict[str, str]]:
+        return measure_candidates(arguments.study, arguments.images, wanted, minutes, draws)
+
+    key = key_of(request, target, load_part(RunPart, arguments.study).to_json())
+    path = search_record(results, target.machine, key)
+    with measuring(path):
+        return search(request, choice, target, measure=measure, minutes=arguments.minutes, path=path)
+
+
+def searched_lines(answer: Answer) -> list[str]:
+    """What a search tried and found."""
+    found = answer.searched
+    if found is None:
+        return []
+    lines = [f"{len(found.tried)} of {found.space} candidates were tried; ratios to the framework's default:"]
+    for one in found.tried:
+        predicted = "not predicted" if one.predicted_s is None else f"predicted {_seconds(one.predicted_s)}"
+        told = f"failed: {one.reason}" if one.ratio is None else f"ratio {one.ratio:.3f}"
+        lines.append(f"      {one.name}: {told}, {predicted}")
+    if found.fresh:
+        default, best = found.fresh[0], found.fresh[-1]
+        lines.append(f"whole job: {_seconds(best.measured_s)}, with the default {_seconds(default.measured_s)}")
+    lines.append(found.says)
+    if found.left:
+        lines.append(f"{found.left} candidates are left: the same command goes on")
+    return lines
 
 
 def _write(arguments: argparse.Namespace, request: Request, target: TargetRecord, choice: Choice) -> None:
@@ -284,10 +384,16 @@ def _seconds(seconds: float) -> str:
     return duration(seconds) if seconds >= 60 else f"{seconds:.3g} s"
 
 
-def _as_json(choice: Choice, notes: list[str], trained: Trained) -> dict[str, Any]:
+def _as_json(answer: Answer) -> dict[str, Any]:
     from dataclasses import asdict
 
-    found = asdict(choice)
+    found = asdict(answer.choice)
     for row in (*found["ranked"], *found["excluded"]):
         row["candidate"]["settings"] = dict(row["candidate"]["settings"])
-    return {**found, "notes": notes, "not_trained_on": list(trained.left_out)}
+    return {
+        **found,
+        "notes": list(answer.notes),
+        "not_trained_on": list(answer.left_out),
+        "measured": answer.measured and answer.measured.to_json(),
+        "searched": answer.searched and answer.searched.to_json(),
+    }

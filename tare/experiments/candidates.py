@@ -40,12 +40,12 @@ SERVED = "a server outside of it reads its files for it, so its runs can't be me
 
 
 def measure_candidates(
-    source: str, images: Path | None, wanted: Mapping[str, Wanted], minutes: float
+    source: str, images: Path | None, wanted: Mapping[str, Wanted], minutes: float, draws: str = "candidates"
 ) -> tuple[list[dict[str, Times]], dict[str, str]]:
     """Rounds of candidates, and why some have no times.
 
     `source`: a study, for its stack, seed and conditions. `images`: folder of its image records. `wanted`: by name;
-    the first is the reference. `minutes`: in which rounds begin.
+    the first is the reference. `minutes`: in which rounds begin. `draws`: names the random orders and pads.
 
     Returns:
         For each round that counts, the times by name, those of the control under CONTROL. By name the reasons of
@@ -67,8 +67,10 @@ def measure_candidates(
             raise UnavailableError(f"the reference, {reference}, can't be measured: {reasons[reference]}")
         names = {HOST: reference, CONTROL: CONTROL, **{name: name for name in orders if name != reference}}
         found, done, void = list[dict[str, Times]](), list[Unit](), 0
-        generator = random.Random(f"{study.seed}/candidates")
+        generator = random.Random(f"{study.seed}/{draws}")
         while len(found) < FEWEST or time.monotonic() + done[-1].cost_s < ends:
+            if len(wanted) > 1 and set(names) == {HOST, CONTROL}:
+                break  # all others failed
             pads = {role: generator.randrange(LARGEST_PAD_BYTES) for role in names}
             asked = {
                 role: _padded(orders[reference if role == CONTROL else name], pads[role])

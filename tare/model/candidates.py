@@ -39,3 +39,7 @@ class Times:
     def elapsed_s(self, steps: int) -> float:
         """Of a job of so many steps, without data, model and first step."""
         return self.start_s + self.imports_s + steps * self.step_s
+
+    def whole_s(self, steps: int) -> float:
+        """Of a job of so many steps; what `rest_s` has of it includes the first step, and so a compiler's work."""
+        return self.start_s + self.imports_s + self.rest_s + (steps - 1) * self.step_s

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -85,12 +85,24 @@ def wanted_of(request: Request, candidate: Candidate, row: Ranked | None) -> Wan
 
 
 def compare(
-    request: Request, choice: Choice, wanted: Mapping[str, Wanted], rounds: Sequence[Mapping[str, Times]]
+    request: Request,
+    choice: Choice,
+    wanted: Mapping[str, Wanted],
+    rounds: Sequence[Mapping[str, Times]],
+    *,
+    time_of: Callable[[Times, int], float] = Times.elapsed_s,
+    alpha: float = ALPHA,
 ) -> list[Checked]:
     """Every candidate that has times in each round, in the order of `wanted`, the control after the reference.
 
     The ratio is the mean over rounds of log(candidate / mean of both references), that of the control
     log(second reference / reference), with Student's interval (Bonferroni over all of them).
+
+    Args:
+        request, choice, wanted: as they were measured.
+        rounds: times by name, for each round that counts.
+        time_of: what is compared, by the times of a launch and the steps of the job.
+        alpha: of all intervals together.
 
     Raises:
         UnavailableError: there are too few rounds.
@@ -101,10 +113,10 @@ def compare(
     rows = {row.candidate.name: row for row in choice.ranked}
     names = [reference, CONTROL, *(name for name in wanted if name != reference)]
     names = [name for name in names if all(name in one for one in rounds)]
-    alpha = ALPHA / max(1, len(names) - 1)
-    half_of = t_quantile(alpha, len(rounds) - 1) / math.sqrt(len(rounds))
+    half_of = t_quantile(alpha / max(1, len(names) - 1), len(rounds) - 1) / math.sqrt(len(rounds))
     steps = {name: request.steps_of(wanted[reference if name == CONTROL else name].batch) for name in names}
-    logs = {name: np.log([one[name].elapsed_s(steps[name]) for one in rounds]) for name in names}
+    taken = {name: [time_of(one[name], steps[name]) for one in rounds] for name in names}
+    logs = {name: np.log(seconds) for name, seconds in taken.items()}
     found = []
     for name in names:
         base = logs[reference] if name in (reference, CONTROL) else (logs[reference] + logs[CONTROL]) / 2
@@ -115,7 +127,7 @@ def compare(
             Checked(
                 name=name,
                 predicted=None if row is None else row.elapsed,
-                measured_s=float(np.mean([one[name].elapsed_s(steps[name]) for one in rounds])),
+                measured_s=float(np.mean(taken[name])),
                 rest_s=float(np.mean([one[name].rest_s for one in rounds])),
                 ratio=math.exp(mean),
                 low=math.exp(mean - half),

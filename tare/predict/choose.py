@@ -32,6 +32,7 @@ from tare.worker.frameworks import DEFAULT
 from tare.worker.settings import OWNERS
 
 ALPHA = 0.1  # of elapsed times
+INEXACT = ("amp", "tf32")  # settings that compute with fewer digits
 WorkOf = Callable[[int], Work]  # of a batch of the request's job
 
 
@@ -54,10 +55,15 @@ class Candidate:
 
 @dataclass(frozen=True, kw_only=True)
 class Excluded:
-    """A candidate that can't be taken, and why."""
+    """A candidate that is not ranked, and why; `measurable`: it is only not predicted, and may be measured."""
 
     candidate: Candidate
     reason: str
+    measurable: bool = False
+
+
+class NotPredictedError(UnavailableError):
+    """Nothing that it could be predicted from was measured; it may run all the same."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -137,7 +143,8 @@ def choose(
         try:
             cases.append((candidate, chooser.case(candidate)))
         except TareError as error:
-            excluded.append(Excluded(candidate=candidate, reason=str(error)))
+            measurable = isinstance(error, NotPredictedError)
+            excluded.append(Excluded(candidate=candidate, reason=str(error), measurable=measurable))
     ranked = chooser.ranked(cases, excluded) if cases else ()
     if not ranked:
         first = excluded[0]
@@ -180,8 +187,10 @@ class _Chooser:
 
     def case(self, candidate: Candidate) -> Case:
         """The step to be predicted. Raises TareError: the candidate can't be taken, and why."""
-        for reason in self._reasons(candidate):
+        for reason in self._bars(candidate):
             raise UnavailableError(reason)
+        for reason in self._unknowns(candidate):
+            raise NotPredictedError(reason)
         request, target = self.request, self.target
         found = Case(
             workload=describe_workload(request.workload, request.options)["title"],
@@ -194,11 +203,11 @@ class _Chooser:
             environment_step_s=self.trained.environment_step_s[candidate.env],
         )
         for reason in self.predictor.range.refusals(found):
-            raise UnavailableError(reason)
+            raise NotPredictedError(reason)
         return found
 
-    def _reasons(self, candidate: Candidate) -> Iterator[str]:
-        """Why a candidate can't be taken, before anything is predicted."""
+    def _bars(self, candidate: Candidate) -> Iterator[str]:
+        """Why a candidate can't run here, or may not."""
         request, target = self.request, self.target
         if candidate.stack not in known_stacks():
             yield f"there is no stack {candidate.stack}: {nearest(candidate.stack, known_stacks())}"
@@ -218,7 +227,23 @@ class _Chooser:
             yield f"there is no environment {candidate.env}: {nearest(candidate.env, environments())}"
         if not request.root and environment(candidate.env).has_daemon:
             yield f"the daemon of {candidate.env} needs root, which the request rules out"
-        target.costs_in(candidate.env, imports_of(request.workload))
+        if candidate.env in target.unavailable:
+            yield f"{candidate.env} can't be had there: {target.unavailable[candidate.env]}"
+        inexact = any(factor in INEXACT for factor, _ in candidate.settings)
+        if request.loss_within is not None and (inexact or candidate.batch != request.batches[0]):
+            yield (
+                f"whether its loss is within {request.loss_within:.2%} of that of batch {request.batches[0]} is "
+                "not known: only training tells"
+            )
+        yield from self._memory(candidate)
+
+    def _unknowns(self, candidate: Candidate) -> Iterator[str]:
+        """Why a candidate can't be predicted, though it may run."""
+        target = self.target
+        try:
+            target.costs_in(candidate.env, imports_of(self.request.workload))
+        except UnavailableError as error:
+            yield str(error)
         if candidate.env not in self.trained.environment_step_s:
             yield f"no step was timed in {candidate.env} on the target: `tare grid --environments {candidate.env}`"
         if candidate.threads not in target.threads:
@@ -227,12 +252,6 @@ class _Chooser:
         if candidate.settings:
             arm = "=".join(candidate.settings[0])
             yield f"no step with {arm} was timed on the target: weigh it in a study (`arms: {{rounds: [{arm}]}}`)"
-        if request.loss_within is not None and candidate.batch != request.batches[0]:
-            yield (
-                f"whether its loss is within {request.loss_within:.2%} of that of batch {request.batches[0]} is "
-                "not known: only training tells"
-            )
-        yield from self._memory(candidate)
 
     def _memory(self, candidate: Candidate) -> Iterator[str]:
         limit = min(filter(None, (self.request.memory_bytes, self.target.memory_bytes)), default=None)

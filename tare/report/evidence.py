@@ -28,6 +28,7 @@ from tare.model.studies.layout import SEALED, below_results, is_headline
 from tare.model.studies.papers import repeated
 from tare.model.studies.stacks import BOUND, is_official
 from tare.model.studies.study import Study, at_published_size, campaigns, load_checked
+from tare.predict.answers import Answer, read_answers
 from tare.report.figures.paper_rows import SAMPLE_TABLES
 from tare.report.references import Broken, Reference
 from tare.report.references import gather as gather_references
@@ -54,6 +55,7 @@ class Evidence:
         campaigns: all that are sealed, superseded ones left out: headlines, arms, causes, sweeps; `views` are these
             and the training steps that they measured.
         profiles: records of profiled launches by workload and environment; pipelines: of the input alone.
+        answers: what `tare optimise` answered on the machine, a record for each request.
         references, broken_references: campaigns recorded on other machines, newest first; those that can't be read.
     """
 
@@ -87,6 +89,7 @@ class Evidence:
     profiles: Mapping[str, Mapping[str, measured.ProfileRecord]] = field(default_factory=dict)
     pipelines: Mapping[str, measured.PipelineRecord] = field(default_factory=dict)
     network: measured.NetworkRecord | None = None
+    answers: Sequence[Answer] = ()
     references: Sequence[Reference] = ()
     broken_references: Sequence[Broken] = ()
 
@@ -200,6 +203,7 @@ def gather(results: Path, shared: Path, study_source: str, images: Path | None =
         campaigns=sealed,
         curves=_existing(measured.CurvesRecord, curves),
         copies=read(measured.CopiesRecord, copies) if copies.exists() else None,
+        answers=read_answers(results, machine),
         references=found,
         broken_references=broken,
         profiles={name: _existing(measured.ProfileRecord, paths) for name, paths in profiles.items()},

@@ -14,6 +14,7 @@ from markupsafe import Markup
 from tare.literature import published
 from tare.report import (
     answer,
+    choose,
     images,
     inside,
     machine,
@@ -387,6 +388,23 @@ BEHIND = (  # the papers stand before
                 folded("Every number: a step of {it.title} by stack", tables(at("steps")))),
             folded("Every comparison: stacks of {it.title}", tables(at("tables")))),
         when=Evidence.other_stacks),
+    section("choose", "Choose", "choose", "Where and how a job would run fastest",
+        words("Answers of the command tare optimise. Predicted times come from a model that was trained on this "
+              "machine. Measured times come from sliced rounds next to the framework's default: the host, all "
+              "threads, the first batch, no settings."),
+        box("workloads",
+            each(choose.answers,
+                box("workload", title("{it.title}"), lines(at("facts"), "meta"), tables(at("ranking")),
+                    each(where("measured"),
+                        title("Prediction and measurement", "h4"),
+                        tables(at("measured")),
+                        lines(at("not_measured"))),
+                    each(where("search"),
+                        title("Search", "h4"),
+                        lines(at("search")),
+                        tables(at("fresh"), at("tried"))),
+                    each(where("excluded"),
+                        folded("Every excluded candidate ({it.n_excluded})", tables(at("excluded")))))))),
     section("images", "Images", "images", "What an image costs",
         words("Costs before the first step: the time from locked packages to an image that can be started, its "
               "size on disk, and the time of its first start. These are observations on this machine, without "

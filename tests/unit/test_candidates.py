@@ -142,6 +142,30 @@ def test_rounds_have_the_reference_twice_and_go_on_without_a_candidate_that_fail
     assert len({one["host"].pad_bytes for one in asked}) > 1
 
 
+def test_rounds_end_when_nothing_is_left_to_be_compared(rounds):
+    asked, plan = rounds
+    plan += [(None, ("second",))]
+    found, reasons = candidates.measure_candidates(
+        "config/smoke.yaml", None, wanted_jobs("first", "second", "gone"), 60.0
+    )
+    assert found == [] and reasons == {"gone": "no daemon", "second": "no memory"} and len(asked) == 1
+
+
+def test_other_draws_are_other_pads(rounds):
+    asked, _ = rounds
+    pads = []
+    for draws in ("search/1", "search/1", "fresh/1"):
+        asked.clear()
+        candidates.measure_candidates("config/smoke.yaml", None, wanted_jobs("first", "second"), 0.0, draws)
+        pads.append([order.pad_bytes for one in asked for order in one.values()])
+    assert pads[0] == pads[1] != pads[2]
+
+
+def test_the_whole_job_has_its_first_step_once():
+    found = times(2.0, start_s=0.25, imports_s=1.0, rest_s=5.0)
+    assert found.whole_s(1) == 6.25 and found.whole_s(10) == 24.25
+
+
 @pytest.mark.parametrize(
     ("plan", "names", "says"),
     [

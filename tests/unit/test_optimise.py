@@ -1,5 +1,6 @@
 """Targets, grids, requests, elapsed times, choices: what is read, refused, excluded, tied and ranked."""
 
+import contextlib
 import importlib
 import json
 import math
@@ -15,16 +16,18 @@ from step_builders import CALL_S, FACTORS, STEP_S, TARGET, drawn_work, truth
 
 from tare.cli.main import main
 from tare.core.errors import IntegrityError, UnavailableError, UserError
-from tare.experiments import grid, targets
+from tare.experiments import alone, candidates, grid, targets
 from tare.machine import facts as machine_facts
 from tare.model import closure
+from tare.model.candidates import Times
 from tare.model.journals.units import costs_of
 from tare.model.records.launches import Count, LaunchRecord, OperatorRate
 from tare.model.records.measured import CeilingsRecord, GridCell, StartCosts, StartsPart
 from tare.model.registry import describe_workload, imports_of, whole_options
+from tare.model.roles import CONTROL
 from tare.model.schema import parse
 from tare.model.studies.study import load_checked
-from tare.predict import cases, choose, elapsed, models, requests, rows
+from tare.predict import answers, cases, choose, elapsed, models, requests, rows
 from tare.predict import predictor as prediction
 from tare.predict import targets as described
 from tare.worker import frameworks, operators, plain, repeated
@@ -598,6 +601,24 @@ def test_what_cannot_be_taken_is_excluded_with_its_reason(given, who, says):
     assert found.ranked and not any(who in row.candidate.name for row in found.ranked)
 
 
+def test_what_is_only_not_predicted_may_be_measured():
+    found = chosen({
+        **{"environments": ("host", "podman", "docker"), "threads": (2, 4), "root": False},
+        "settings": {"layout": ("channels-last",), "compile": ("xla",), "amp": ("bf16",)},
+    })  # fmt: skip
+    may = {one.candidate.name for one in found.excluded if one.measurable}
+    assert may >= {
+        "host, torch-2.13, 2 threads, batch 64, layout=channels-last",
+        "host, torch-2.13, 2 threads, batch 64, amp=bf16",
+        "host, torch-2.13, 4 threads, batch 64",
+        "podman, torch-2.13, 2 threads, batch 64",
+    }
+    assert not any("docker" in name or "xla" in name for name in may)
+    held = chosen({"loss_within": 0.002, "settings": {"layout": ("channels-last",), "amp": ("bf16",)}})
+    may = {one.candidate.settings for one in held.excluded if one.measurable}
+    assert may == {(("layout", "channels-last"),)}, "fewer digits change the loss"
+
+
 def test_memory_and_time_are_limits():
     heavy = [
         one.replace(inside=one.inside.replace(memory=one.inside.memory.replace(peak_rss_bytes=one.batch << 24)))
@@ -686,7 +707,7 @@ def measured(tmp_path, monkeypatch):
     monkeypatch.setattr("tare.predict.choose.MODELS", MODELS)
 
     def run(text, *words):
-        places = ("--target", tmp_path / "target.json", "--grid", tmp_path / "grid")
+        places = ("--target", tmp_path / "target.json", "--grid", tmp_path / "grid", "--results", tmp_path)
         return main(["optimise", str(written(tmp_path, text)), *map(str, places), *words])
 
     return run
@@ -701,6 +722,75 @@ def test_the_command_tells_ranks_reasons_and_what_was_passed_over(measured, caps
     assert measured("{workload: mnist_cnn}", "--json") == 0
     found = json.loads(capsys.readouterr().out)
     assert found["ranked"][0]["candidate"]["env"] == "host" and found["notes"] == []
+
+
+@pytest.fixture
+def rounds(monkeypatch):
+    """Rounds that are made up: every step takes half as long with a layout; what was asked for."""
+    asked = []
+
+    def measure(source, images, wanted, minutes, draws="candidates"):
+        asked.append((list(wanted), minutes, draws))
+        default, generator = next(iter(wanted)), random.Random(len(asked))
+        steps = {name: 0.005 if "layout" in name else 0.01 for name in (default, CONTROL, *wanted)}
+        told = [
+            {
+                name: Times(start_s=0.1, imports_s=1.0, rest_s=0.5, step_s=step_s * generator.uniform(0.99, 1.01))
+                for name, step_s in steps.items()
+                if "podman" not in name
+            }
+            for _ in range(6)
+        ]
+        return told, {name: "no daemon" for name in wanted if "podman" in name}
+
+    monkeypatch.setattr(candidates, "measure_candidates", measure)
+    monkeypatch.setattr(alone, "measuring", lambda *outs: contextlib.nullcontext())
+    return asked
+
+
+SEARCHED = "{workload: mnist_cnn, environments: [host, podman], threads: 2, settings: {layout: channels-last}}"
+
+
+def test_a_search_is_told_kept_and_goes_on(measured, rounds, capsys, tmp_path):
+    assert measured(SEARCHED, "--search", "--minutes", "9") == 0
+    said = capsys.readouterr().out
+    best = "host, torch-2.13, 2 threads, batch 64, layout=channels-last"
+    assert f"{best} is faster than the framework's default: ratio 0." in said
+    assert "3 of 3 candidates were tried" in said
+    assert "podman, torch-2.13, 2 threads, batch 64: failed: no daemon, not predicted" in said
+    assert len(rounds) == 4 and rounds[-1][0][1] == best and rounds[-1][2] == "fresh/1"
+    (kept,) = answers.read_answers(tmp_path, "m")
+    assert kept.searched.best == best and kept.searched.outcome == "better" and kept.measured is None
+    assert list((tmp_path / "searches/m").glob("*.db"))
+    # what was measured stays in the answer to the same request
+    assert measured(SEARCHED, "--measure", "1", "--json") == 0
+    told = capsys.readouterr()
+    found = json.loads(told.out)
+    assert found["searched"] == kept.searched.to_json() and found["measured"]["rounds"] == 6
+    assert measured(SEARCHED, "--search", "--json") == 0
+    again = json.loads(capsys.readouterr().out)["searched"]
+    assert again["best"] == best and again["looks"] == 2 and again["space"] == 3
+    asked = [names[1] for names, _, draws in rounds if draws.startswith("search/")]
+    assert asked.count(best) == 1, "it is not tried again"
+
+
+def test_a_search_without_minutes_and_one_beside_a_measurement_are_refused(measured, rounds, capsys):
+    for minutes in ("0", "-1", "nan", "inf"):
+        assert measured(SEARCHED, "--search", "--minutes", minutes) == 2
+        assert "a search takes a positive number of minutes" in capsys.readouterr().err
+    with pytest.raises(SystemExit) as caught:
+        measured(SEARCHED, "--search", "--measure", "2")
+    assert caught.value.code == 2 and rounds == []
+
+
+def test_where_all_that_was_to_be_measured_failed_the_reasons_are_told(measured, capsys, monkeypatch):
+    def measure(source, images, wanted, minutes):
+        return [], dict.fromkeys(list(wanted)[1:], "no daemon")
+
+    monkeypatch.setattr(candidates, "measure_candidates", measure)
+    assert measured("{workload: mnist_cnn, environments: host}", "--measure", "1") == 0
+    said = capsys.readouterr().out
+    assert "not measured: host, torch-2.13, 1 threads, batch 64: no daemon" in said and "measured in" not in said
 
 
 def test_a_job_that_no_cell_has_is_counted_by_a_launch(measured, monkeypatch, capsys):

@@ -32,6 +32,7 @@ REFERENCES = Path(RESULTS, "reference")  # campaigns that were recorded on other
 REFERENCE_TABLES = Path(RESULTS, "reference-tables")  # which this machine made of what was recorded
 SEALED, PROFILE, PIPELINE, REFERENCE = "sealed.json", "profile.json", "pipeline.json", "reference.json"
 ON = "on"  # the folder with a folder for each machine of a study that names several
+ANSWERS, SEARCHES = "choose", "searches"
 MACHINES = "machines"  # the folder of what is said of machines as a whole, one below it for each
 MACHINE_FILE, CEILINGS_FILE, NETWORK_FILE = "machine.json", "ceilings.json", "network.json"
 TRACES = "traces"  # the folder beside a profile's record with all else that it wrote
@@ -268,6 +269,16 @@ def target_record(processor: str) -> Path:
 def grid_folder(machine: str, stack: str) -> Path:
     """Folder of the steps that were timed on a machine for predictions, a record for each job."""
     return Path(RESULTS, "grid", machine, stack)
+
+
+def answers_folder(results: Path, machine: str) -> Path:
+    """Folder of what `tare optimise` answered on a machine, a file for each request, in a study's results."""
+    return results / ANSWERS / machine
+
+
+def search_record(results: Path, machine: str, key: str) -> Path:
+    """Trials of a search of `tare optimise` on a machine, by the hash of what they depend on."""
+    return results / SEARCHES / machine / f"{key}.db"
 
 
 def data_record(name: str) -> Path:

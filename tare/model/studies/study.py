@@ -51,7 +51,8 @@ Kind = Literal["rounds", "causes", "sweep"]
 _LETTERS = "must be lower-case letters, digits and hyphens"
 _FOLDERS = (
     "images", "data", "campaigns", "ceilings", "profiles", "tables", "figures", "notebooks", "report", "reference",
-    "reference-tables", "logs", "probe", "benchmarks", "environments", "machines", "targets", "grid",
+    "reference-tables", "logs", "probe", "benchmarks", "environments", "machines", "targets", "grid", "choose",
+    "searches",
 )  # fmt: skip
 
 

@@ -1,0 +1,177 @@
+"""Where and how a job would run fastest: answers of `tare optimise`, with what was measured of them."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Sequence
+from types import SimpleNamespace
+from typing import Any
+
+from tare.model.roles import CONTROL
+from tare.predict.answers import Answer, Measured
+from tare.predict.checked import Checked
+from tare.predict.choose import ALPHA, Excluded, Ranked
+from tare.predict.search import Searched, Tried
+from tare.report.evidence import Evidence
+from tare.report.words.labels import env_title, workload_title
+from tare.report.words.layout import Cell, Table, value_text
+from tare.report.words.quantities import seconds
+from tare.report.words.wording import percent, signed
+
+LIMITS = {"memory_bytes": "memory", "limit_s": "time"}  # fields of a request with a unit, as people read them
+TIES = (
+    "=: candidates with the same rank are tied. Their predictions are closer together than the error of predicted "
+    "differences, or that error is not known. Measure them to decide."
+)
+WHY = "Why: the largest part of the first candidate's time; of the others, what differs most from the row above."
+PREDICTED = "Start with imports, and the steps. Data, model and first step are in a column of their own."
+CONFIRMED = "Whole jobs, with data, model and first step. Only these rounds are the result of the search."
+CHOSEN = "These ratios only choose the candidate for the fresh rounds. The smallest of many is too small."
+
+
+def answers(evidence: Evidence) -> list[SimpleNamespace]:
+    """What the page shows of each answer."""
+    return [_shown(one) for one in evidence.answers]
+
+
+def _shown(answer: Answer) -> SimpleNamespace:
+    measured, searched, choice = answer.measured, answer.searched, answer.choice
+    return SimpleNamespace(
+        title=workload_title(answer.request.workload),
+        facts=_facts(answer),
+        ranking=_ranking(choice.ranked),
+        measured=_measured(measured) if measured else None,
+        not_measured=[f"{name}: {why}" for name, why in measured.reasons.items()] if measured else [],
+        search=_search_lines(searched) if searched else [],
+        fresh=_fresh(searched) if searched and searched.fresh else None,
+        tried=_tried(searched) if searched and searched.tried else None,
+        n_excluded=len(choice.excluded),
+        excluded=_excluded(choice.excluded) if choice.excluded else None,
+    )
+
+
+def _facts(answer: Answer) -> list[str]:
+    """The request, the target, and what the prediction rests on."""
+    choice = answer.choice
+    errors = ", ".join(f"{name} {percent(error)}" for name, error in choice.errors.items())
+    found = [
+        f"Request: {_request(answer.request.given())}.",
+        f"Target: {answer.processor} ({answer.machine}) with the stack {answer.stack}. Asked {answer.at}.",
+        f"Predicted by the model {choice.model}, trained on {choice.rows} steps of {choice.workloads} networks. "
+        f"Median error on networks that were left out: {errors}.",
+        *(f"Model {name} is unavailable: {why}." for name, why in choice.lacking.items()),
+        *(f"Ignored in the request: {note}." for note in answer.notes),
+    ]
+    if choice.workloads_wanted:
+        found.append(f"Predictions have no interval: the grid needs {choice.workloads_wanted} more networks.")
+    if answer.left_out:
+        found.append(f"{len(answer.left_out)} timed steps were left out. The first: {answer.left_out[0]}.")
+    return found
+
+
+def _request(given: dict[str, Any]) -> str:
+    given = given | ({"command": shlex.join(given["command"])} if given.get("command") else {})
+    told = {LIMITS.get(name, name): value_text(name, value) for name, value in given.items() if value is not None}
+    return "; ".join(f"{name.replace('_', ' ')}: {text}" for name, text in told.items() if text != "none")
+
+
+def _ranking(ranked: Sequence[Ranked]) -> Table:
+    return Table.of(
+        ranked,
+        {
+            "rank": lambda row: f"{row.rank}{'=' if row.tied else ''}",
+            "candidate": lambda row: row.candidate.name,
+            "predicted": lambda row: seconds(row.elapsed.seconds),
+            f"{1 - ALPHA:.0%} interval": lambda row: _between(row.elapsed.low, row.elapsed.high),
+            "a step": lambda row: seconds(row.step_s),
+            "why": lambda row: row.why,
+        },
+        caption="Predicted time of the job, modelled",
+        note=f"{WHY} {TIES}" if any(row.tied for row in ranked) else WHY,
+    )
+
+
+def _between(low: float | None, high: float | None) -> str | None:
+    return None if low is None or high is None else f"{seconds(low)} to {seconds(high)}"
+
+
+def _measured(measured: Measured) -> Table:
+    return _next_to_default(
+        measured.rows,
+        caption=f"Predicted and measured, next to the framework's default in {measured.rounds} sliced rounds",
+        level=measured.level,
+        note=f"{PREDICTED} Measured {measured.at}.",
+    )
+
+
+def _next_to_default(rows: Sequence[Checked], *, caption: str, level: float, note: str) -> Table:
+    return Table.of(
+        rows,
+        {
+            "candidate": lambda row: Cell(text=_title(row.name), below="default" if row is rows[0] else ""),
+            "predicted": lambda row: None if row.predicted is None else seconds(row.predicted.seconds),
+            "measured": lambda row: seconds(row.measured_s),
+            "error of the prediction": lambda row: None if row.error is None else f"{row.error:+.1%}",
+            "ratio": lambda row: f"{row.ratio:.3f}",
+            f"longer or shorter ({level:.0%})": lambda row: None if row is rows[0] else signed(row.low, row.high),
+            "data, model, first step": lambda row: seconds(row.rest_s),
+        },
+        caption=caption,
+        note=note,
+    )
+
+
+def _title(name: str) -> str:
+    return env_title(CONTROL) if name == CONTROL else name
+
+
+def _search_lines(searched: Searched) -> list[str]:
+    tried = f"{len(searched.tried)} of {searched.space} candidates were tried, {searched.at}."
+    left = f" {searched.left} are left: the same command goes on." if searched.left else ""
+    return [f"{searched.says[0].upper()}{searched.says[1:]}.", tried + left]
+
+
+def _fresh(searched: Searched) -> Table:
+    look = f" The level is that of look {searched.looks}." if searched.looks > 1 else ""
+    return Table.of(
+        searched.fresh,
+        {
+            "candidate": lambda row: _title(row.name),
+            "whole job": lambda row: seconds(row.measured_s),
+            "ratio": lambda row: f"{row.ratio:.3f}",
+            f"longer or shorter ({searched.level:.0%})": lambda row: (
+                None if row is searched.fresh[0] else signed(row.low, row.high)
+            ),
+            "rounds": lambda row: str(row.rounds),
+        },
+        caption="The search: its best candidate in fresh rounds",
+        note=CONFIRMED + look,
+    )
+
+
+def _tried(searched: Searched) -> Table:
+    def outcome(one: Tried) -> str:
+        return f"failed: {one.reason}" if one.ratio is None else f"{one.ratio:.3f}"
+
+    return Table.of(
+        searched.tried,
+        {
+            "candidate": lambda one: one.name,
+            "predicted": lambda one: None if one.predicted_s is None else seconds(one.predicted_s),
+            "ratio to the default": outcome,
+        },
+        caption="The search: every trial",
+        note=CHOSEN,
+    )
+
+
+def _excluded(excluded: Sequence[Excluded]) -> Table:
+    return Table.of(
+        excluded,
+        {
+            "candidate": lambda one: one.candidate.name,
+            "reason": lambda one: one.reason,
+            "a search may try it": lambda one: "yes" if one.measurable else "no",
+        },
+        caption="Candidates that are not ranked",
+    )
