@@ -352,7 +352,7 @@ class _Search:
             alpha, left = ALPHA * share_of(looks), (ends - self.clock()) / 60
             rounds, reasons = self.measure(self._wanted(self.space[best]), left, f"fresh/{looks}")
             if best in reasons:
-                outcome, says = _not_concluded(f"{best} failed in the fresh rounds: {reasons[best]}")
+                outcome, says = _not_concluded(f"in the fresh rounds, {best} failed: {reasons[best]}")
             else:
                 fresh = self._compared(best, rounds, alpha)
                 outcome, says = _outcome(fresh, alpha)
@@ -394,7 +394,7 @@ def _outcome(fresh: Sequence[Checked], alpha: float) -> tuple[Outcome, str]:
     control = next(row for row in fresh if row.name == CONTROL)
     best = fresh[-1]
     ends = f"{best.low:.3f} to {best.high:.3f}, {1 - alpha:.1%}"
-    told = f"ratio {best.ratio:.3f} ({ends}) in {best.rounds} fresh rounds"
+    told = f"{best.name}, ratio {best.ratio:.3f} ({ends}) in {best.rounds} fresh rounds"
     if not control.low <= 1 <= control.high:
         ends = f"{control.low:.3f} to {control.high:.3f}"
         return _not_concluded(
@@ -402,5 +402,5 @@ def _outcome(fresh: Sequence[Checked], alpha: float) -> tuple[Outcome, str]:
             "and search again"
         )
     if best.high < 1:
-        return "better", f"{best.name} is faster than the framework's default: {told}"
-    return "nothing better", f"the search found nothing better than the default; its best, {best.name}: {told}"
+        return "better", f"faster than the framework's default: {told}"
+    return "nothing better", f"the search found nothing better than the framework's default; its best: {told}"

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from types import SimpleNamespace
-from typing import Any
 
 from tare.model.roles import CONTROL
 from tare.predict.answers import Answer, Measured
 from tare.predict.checked import Checked
 from tare.predict.choose import ALPHA, Excluded, Ranked
+from tare.predict.requests import Request
 from tare.predict.search import Searched, Tried
 from tare.report.evidence import Evidence
 from tare.report.words.labels import env_title, workload_title
@@ -18,7 +18,7 @@ from tare.report.words.layout import Cell, Table, value_text
 from tare.report.words.quantities import seconds
 from tare.report.words.wording import percent, signed
 
-LIMITS = {"memory_bytes": "memory", "limit_s": "time"}  # fields of a request with a unit, as people read them
+LIMITS = {"memory_bytes": "memory limit", "limit_s": "time limit"}  # fields of a request, as people read them
 TIES = (
     "=: candidates with the same rank are tied. Their predictions are closer together than the error of predicted "
     "differences, or that error is not known. Measure them to decide."
@@ -41,7 +41,7 @@ def _shown(answer: Answer) -> SimpleNamespace:
         facts=_facts(answer),
         ranking=_ranking(choice.ranked),
         measured=_measured(measured) if measured else None,
-        not_measured=[f"{name}: {why}" for name, why in measured.reasons.items()] if measured else [],
+        not_measured=_lines("Not measured", measured.reasons) if measured else [],
         search=_search_lines(searched) if searched else [],
         fresh=_fresh(searched) if searched and searched.fresh else None,
         tried=_tried(searched) if searched and searched.tried else None,
@@ -55,7 +55,7 @@ def _facts(answer: Answer) -> list[str]:
     choice = answer.choice
     errors = ", ".join(f"{name} {percent(error)}" for name, error in choice.errors.items())
     found = [
-        f"Request: {_request(answer.request.given())}.",
+        f"Request: {_request(answer.request)}.",
         f"Target: {answer.processor} ({answer.machine}) with the stack {answer.stack}. Asked {answer.at}.",
         f"Predicted by the model {choice.model}, trained on {choice.rows} steps of {choice.workloads} networks. "
         f"Median error on networks that were left out: {errors}.",
@@ -69,10 +69,14 @@ def _facts(answer: Answer) -> list[str]:
     return found
 
 
-def _request(given: dict[str, Any]) -> str:
-    given = given | ({"command": shlex.join(given["command"])} if given.get("command") else {})
-    told = {LIMITS.get(name, name): value_text(name, value) for name, value in given.items() if value is not None}
-    return "; ".join(f"{name.replace('_', ' ')}: {text}" for name, text in told.items() if text != "none")
+def _request(request: Request) -> str:
+    found = [
+        f"{LIMITS.get(name, name.replace('_', ' '))}: "
+        f"{shlex.join(value) if name == 'command' else value_text(name, value)}"
+        for name in Request.model_fields
+        if name in request.model_fields_set and (value := getattr(request, name)) not in (None, (), {})
+    ]
+    return "; ".join(found)
 
 
 def _ranking(ranked: Sequence[Ranked]) -> Table:
@@ -89,6 +93,14 @@ def _ranking(ranked: Sequence[Ranked]) -> Table:
         caption="Predicted time of the job, modelled",
         note=f"{WHY} {TIES}" if any(row.tied for row in ranked) else WHY,
     )
+
+
+def _signed(share: float) -> str:
+    return f"{share:+.1%}".replace("-", "−")
+
+
+def _lines(what: str, reasons: Mapping[str, str]) -> list[str]:
+    return [f"{what}: {name}: {why}." for name, why in reasons.items()]
 
 
 def _between(low: float | None, high: float | None) -> str | None:
@@ -111,7 +123,7 @@ def _next_to_default(rows: Sequence[Checked], *, caption: str, level: float, not
             "candidate": lambda row: Cell(text=_title(row.name), below="default" if row is rows[0] else ""),
             "predicted": lambda row: None if row.predicted is None else seconds(row.predicted.seconds),
             "measured": lambda row: seconds(row.measured_s),
-            "error of the prediction": lambda row: None if row.error is None else f"{row.error:+.1%}",
+            "error of the prediction": lambda row: None if row.error is None else _signed(row.error),
             "ratio": lambda row: f"{row.ratio:.3f}",
             f"longer or shorter ({level:.0%})": lambda row: None if row is rows[0] else signed(row.low, row.high),
             "data, model, first step": lambda row: seconds(row.rest_s),
@@ -127,12 +139,12 @@ def _title(name: str) -> str:
 
 def _search_lines(searched: Searched) -> list[str]:
     tried = f"{len(searched.tried)} of {searched.space} candidates were tried, {searched.at}."
-    left = f" {searched.left} are left: the same command goes on." if searched.left else ""
+    left = f" Left: {searched.left}. The same command goes on." if searched.left else ""
     return [f"{searched.says[0].upper()}{searched.says[1:]}.", tried + left]
 
 
 def _fresh(searched: Searched) -> Table:
-    look = f" The level is that of look {searched.looks}." if searched.looks > 1 else ""
+    look = f" Fresh rounds ran {searched.looks} times, so the level is higher." if searched.looks > 1 else ""
     return Table.of(
         searched.fresh,
         {

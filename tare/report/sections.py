@@ -388,7 +388,7 @@ BEHIND = (  # the papers stand before
                 folded("Every number: a step of {it.title} by stack", tables(at("steps")))),
             folded("Every comparison: stacks of {it.title}", tables(at("tables")))),
         when=Evidence.other_stacks),
-    section("choose", "Choose", "choose", "Where and how a job would run fastest",
+    section("choose", "Choose", "choose", "Answers to requests",
         words("Answers of the command tare optimise. Predicted times come from a model that was trained on this "
               "machine. Measured times come from sliced rounds next to the framework's default: the host, all "
               "threads, the first batch, no settings."),
