@@ -27,7 +27,7 @@ from tare.core.progress import duration, say, step
 from tare.core.store import Kept
 from tare.datasets import prepare as prepared_forms
 from tare.datasets import stamps, tiny_imagenet
-from tare.datasets.fetch import Fetched, fetch, hashes_of, probe
+from tare.datasets.fetch import Fetched, fetch, forget_unknown, hashes_of, probe
 from tare.machine.profiler_checks import Check
 from tare.model.closure import programs_sha256
 from tare.model.data_sets import Broken, DataRegistry, DataSet, Source
@@ -183,7 +183,12 @@ def _remedy(source: Source, reason: str) -> str:
 
 
 def _record(name: str, choice: str, dataset: DataSet, fetched: Fetched) -> DataRecord:
-    kept = _prepared(dataset, fetched)
+    try:
+        kept = _prepared(dataset, fetched)
+    except IntegrityError:
+        if fetched.source.kind != LOCAL:
+            forget_unknown(dataset)
+        raise
     source, broken = fetched.source, kept.path / tiny_imagenet.BROKEN
     shared = ("title", "licence", "note", "broken_images", "stands_for")
     return DataRecord(

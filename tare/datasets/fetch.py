@@ -90,6 +90,15 @@ def fetch(dataset: DataSet) -> Fetched:
     )
 
 
+def forget_unknown(dataset: DataSet) -> None:
+    """Let go of what came of files whose hash nobody knows, where it is none of the set: the next try asks anew."""
+    unknown = [name for name, file in dataset.files.items() if file.sha256 is None]
+    for name in unknown:
+        _first_use_path(name).unlink(missing_ok=True)
+    if unknown:
+        store.forget(cache_dir("data", "fetched"), store.key_of(dataset.name, hashes_of(dataset)))
+
+
 def hashes_of(dataset: DataSet) -> dict[str, str | None]:
     """The registry's hash of each file."""
     return {name: file.sha256 for name, file in dataset.files.items()}
@@ -159,7 +168,8 @@ def download(url: str, path: Path, label: str) -> None:
 
     What arrives of a body that has a version (an ETag, or a time of its last change) is kept when it breaks off,
     and the next try asks for the rest of that version.
-    Raises UnavailableError where the server fails, stalls, crawls, or ends the body early.
+    Raises UnavailableError where the server fails, stalls, crawls, ends the body early, or sends a page of HTML: no
+    data set is one, and a network that wants a sign-in answers so.
     """
     part = cache_dir("data", "partial") / sha256_text(url)[:32]
     version = part.with_suffix(".version")
@@ -173,6 +183,10 @@ def download(url: str, path: Path, label: str) -> None:
             version.unlink(missing_ok=True)
         raise
     with response, contextlib.ExitStack() as unless_kept:
+        if (response.headers.get("Content-Type") or "").startswith("text/html"):
+            raise UnavailableError(
+                f"{response.url} is a page of HTML, not a file: must one sign in to this network?"
+            )
         if response.status != http.HTTPStatus.PARTIAL_CONTENT:
             done = 0
         tag = response.headers.get("ETag") or response.headers.get("Last-Modified")

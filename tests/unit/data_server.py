@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import hashlib
-import http.server
-import threading
 from pathlib import Path
 
 import pytest
+from injecting import serving
 
 from tare.datasets import catalog
 from tare.model.data_sets import DataSet, HttpsSource, KnownFile, Part
@@ -26,46 +25,10 @@ def data_cache(tmp_path, monkeypatch):
     return folder
 
 
-class Handler(http.server.BaseHTTPRequestHandler):
-    """Behaves as its path says."""
-
-    def log_message(self, *_):
-        pass
-
-    def do_HEAD(self):
-        self.do_GET()
-
-    def do_GET(self):
-        self.server.hits.append(self.path)
-        body = self.server.bodies.get(self.path.rsplit("/", 1)[1], CONTENT)
-        if self.path.startswith("/missing"):
-            self.send_error(404)
-            return
-        if self.path.startswith("/mute"):
-            self.server.release.wait(600)
-            return
-        self.send_response(200)
-        self.send_header("Content-Length", str(len(body)))
-        self.end_headers()
-        if self.path.startswith("/short"):
-            self.wfile.write(body[: len(body) // 2])
-        elif self.path.startswith("/stall"):
-            self.wfile.write(body[: len(body) // 2])
-            self.wfile.flush()
-            self.server.release.wait(600)
-        elif self.command == "GET":
-            self.wfile.write(body)
-
-
 @pytest.fixture
 def server():
-    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler) as running:
-        running.hits, running.bodies, running.release = [], {}, threading.Event()
-        running.base = f"http://127.0.0.1:{running.server_address[1]}"
-        threading.Thread(target=running.serve_forever, args=(0.02,), daemon=True).start()
+    with serving(CONTENT) as running:
         yield running
-        running.release.set()
-        running.shutdown()
 
 
 def https_source(url: str, name: str = "first", gives: str = "content", **part) -> HttpsSource:

@@ -97,6 +97,21 @@ def test_imdb_goes_through_the_whole_preparation(server, tmp_path):
     assert all(row["text"].startswith("train " + ("pos" if row["label"] else "neg")) for row in rows)
 
 
+def test_other_bytes_of_a_set_whose_hash_nobody_knows_are_not_kept_for_the_next_try(server, tmp_path):
+    packed = io.BytesIO()
+    with tarfile.open(fileobj=packed, mode="w:gz") as tar:
+        tar.add(make_acl_imdb(tmp_path / "tree") / "aclImdb", "aclImdb")
+    server.bodies["aclImdb_v1.tar.gz"], server.mode = packed.getvalue(), "other"
+    source = https_source(f"{server.base}/ok/aclImdb_v1.tar.gz", gives="aclImdb_v1.tar.gz")
+    more = {"name": "imdb", "sha256": None, "recipe": "reviews-acl-imdb", "sample": Sample(rows=7, seed=1)}
+    registry = catalog.Registry(datasets={"imdb": dataset(source, **more)}, groups={"sentiment": ("imdb",)})
+    with pytest.raises(IntegrityError, match=r"aclImdb_v1\.tar\.gz"):
+        catalog.prepare("sentiment", "auto", registry)
+    server.mode = "good"
+    assert catalog.prepare("sentiment", "auto", registry).rows == 7
+    assert len(server.hits) == 2
+
+
 def test_auto_takes_the_next_set_when_the_first_can_not_be_had(server, monkeypatch):
     monkeypatch.setattr(catalog, "PAUSES_S", (0.0, 0.0))
 

@@ -29,7 +29,7 @@ def test_the_first_source_that_answers_is_used_and_recorded(server):
     assert server.hits == ["/ok/a"]
 
 
-@pytest.mark.parametrize("trouble", ["missing", "short", "stall", "mute"])
+@pytest.mark.parametrize("trouble", ["missing", "short", "stall", "mute", "drop", "moved"])
 def test_a_source_that_fails_gives_way_to_the_next(server, data_cache, monkeypatch, trouble):
     monkeypatch.setattr(fetch, "SILENCE_S", 0.3)
     started = time.monotonic()
@@ -103,6 +103,15 @@ def test_gzip_is_unpacked_and_a_broken_one_refused(server, data_cache):
     assert kept_files(data_cache) == []
     got = fetch.fetch(dataset(https_source(f"{server.base}/ok/x.gz", unpack="gzip")))
     assert got.paths["content"].read_bytes() == CONTENT
+
+
+def test_a_page_of_html_is_never_taken_for_a_file_whose_hash_nobody_knows(server, data_cache):
+    made = dataset(https_source(f"{server.base}/moved/a"), sha256=None)
+    with pytest.raises(UnavailableError, match=r"page/sign-in\.html is a page of HTML, not a file"):
+        fetch.fetch(made)
+    assert kept_files(data_cache) == []
+    server.mode = "good"
+    assert fetch.fetch(made).hashes["content"] == GOOD
 
 
 # --- cache
