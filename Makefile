@@ -6,7 +6,7 @@ SHELL := /bin/bash
 .SHELLFLAGS := -eu -o pipefail -c
 MAKEFLAGS += --no-print-directory
 .DEFAULT_GOAL := help
-.PHONY: study-file help report smoke test test-quick setup setup-test doctor lock sbom docs reference reference-input clean clean-runtimes clean-cache
+.PHONY: study-file help report smoke test test-quick faults setup setup-test doctor lock sbom docs reference reference-input clean clean-runtimes clean-cache
 
 # Packages of another Python's are not for ours.
 unexport PYTHONPATH PYTHONHOME
@@ -59,6 +59,10 @@ test-quick: ## unit tests without runtimes, images and network; it says what it 
 	@$(NEED_PYTHON)
 	@RUNTIMES=system $(PYTHON) -m tare.runtimes.bootstrap test
 	@.venv/bin/python -m pytest --quick -n $(WORKERS) tests/unit $(PYTEST_ARGS)
+
+# Its runs give commands of make themselves.
+faults: setup ## disturb a small study in each stage; the next run has to make it good (MINUTES=120; goes on when repeated)
+	@unset MAKEFLAGS MAKELEVEL; .venv/bin/python benchmarks/faults.py $(if $(MINUTES),--minutes "$(MINUTES)")
 
 setup: ## the virtual environment and the container runtimes
 	@$(NEED_PYTHON)
