@@ -366,6 +366,35 @@ def test_units_that_stand_twice_or_are_gone_are_told(campaign, tmp_path):
     assert any("the ledger has opened" in line for line in told)
 
 
+@pytest.mark.parametrize("where", faults.PLACES["journal"])
+def test_a_trial_cuts_a_journal_and_the_real_engine_goes_on_with_it(campaign, tmp_path, monkeypatch, where):
+    home = tmp_path / "home"
+    for name in ("whole", "done-rounds"):
+        shutil.copytree(tmp_path / "results", home / name / "results")
+    (home / "done-rounds/results/s/tables").mkdir(parents=True)
+
+    class Run:
+        def __init__(self, _, folder, wanted):
+            self.seen = folder
+
+        def wait(self):
+            run(self.seen / "results/campaigns/s/box")
+            return 0
+
+    monkeypatch.setattr(fault_trials, "Run", Run)
+    monkeypatch.setattr(fault_trials.Trial, "table_problems", lambda *_: [])
+    pool = SimpleNamespace(home=home, study="s", targets=lambda _: [])
+    trial = fault_trials.Trial(pool, fault_trials.Case(kind="journal", where=where, environment="apptainer"))
+    found = trial.journal()
+    assert trial.problems == [] and found["finished"] and found["units"]
+    if "read" in where:
+        assert found["cuts"] > 300
+        return
+    path = home / "trial" / (campaign / UNITS).relative_to(tmp_path)
+    assert injecting.last_row(path.read_bytes()).startswith(b'{"seal"')
+    assert len(trial.kept[str(path.relative_to(home / "trial"))].splitlines()) == (4 if where == "the seal" else 3)
+
+
 def test_records_are_compared_but_for_seconds_and_places():
     first = {
         "digest": "a",
@@ -435,6 +464,50 @@ def test_a_small_disk_is_full_for_whom_sees_it_and_goes_with_its_last_process(tm
         disk.close()
     assert list(place.iterdir()) == [] and pool.spared == set()
     assert str(place) not in Path("/proc/self/mountinfo").read_text()
+
+
+@pytest.mark.skipif(os.getuid() != 0, reason="only root can mount")
+def test_a_part_of_the_results_is_read_only_until_it_is_given_back(tmp_path, monkeypatch):
+    pool = SimpleNamespace(
+        home=tmp_path, checkout=tmp_path, spared=set(), runs=[], study="s", targets=lambda _: ["out"],
+        seed=lambda _, folder: (folder / "results/campaigns").mkdir(parents=True),
+    )  # fmt: skip
+    seen = []
+
+    def over(trial, run):
+        for name in ("results/campaigns/a", "results/b"):
+            try:
+                (run.seen / name).write_text("x")
+            except OSError as error:
+                seen.append((name, error.strerror))
+        return 2
+
+    def told(trial, run, stage):
+        (run.seen / "results/campaigns/a").write_text("x")
+        return {"finished": True}
+
+    monkeypatch.setattr(fault_trials, "Run", lambda *_, **more: SimpleNamespace(**more))
+    monkeypatch.setattr(fault_trials.Trial, "over", over)
+    monkeypatch.setattr(fault_trials.Trial, "told", told)
+    trial = fault_trials.Trial(
+        pool, fault_trials.Case(kind="read_only", where="campaigns", environment="apptainer")
+    )
+    assert trial.read_only() == {"finished": True} and trial.problems == []
+    assert seen == [("results/campaigns/a", "Read-only file system")]
+    assert list((tmp_path / "trial").iterdir()) == [] and not (tmp_path / "seed").exists()
+
+
+def test_what_takes_more_memory_than_its_group_may_is_killed_and_the_group_goes():
+    take = [sys.executable, "-I", "-S", "-c", f"print(len(bytearray({64 << 20})))"]
+    try:
+        with fault_runs.memory_group(24 << 20) as (group, prefix):
+            assert group.is_dir()
+            done = subprocess.run([*prefix, *take], capture_output=True, text=True)
+            assert done.returncode == -signal.SIGKILL and not done.stdout
+    except UnavailableError:
+        pytest.skip("no control group with a memory limit can be made here")
+    assert not group.exists()
+    assert subprocess.run(take, capture_output=True, text=True).stdout.strip() == str(64 << 20)
 
 
 # --- a trial, on a workflow that is made up
