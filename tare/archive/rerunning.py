@@ -13,7 +13,7 @@ import yaml
 
 from tare.core import process
 from tare.core.errors import UserError
-from tare.core.files import project_root, write_text
+from tare.core.files import data_root, project_root, write_text
 from tare.model.registry import environment_names, module_names
 from tare.model.studies import study as studies
 from tare.model.studies.stamps import differing
@@ -29,7 +29,7 @@ def study_of(root: Path, name: str) -> dict[str, Any]:
     path = root / f"config/{name}.yaml"
     if not path.exists():
         raise UserError(f"no file config/{name}.yaml: an archive holds it; of a folder of results archive it first")
-    found, base = studies.load(path), studies.load(project_root() / BASE)
+    found, base = studies.load(path), studies.load(data_root() / BASE)
     return found if base.keys() <= found.keys() else studies.merge(base, found)
 
 
@@ -58,7 +58,7 @@ def here(study: Mapping[str, Any], *, commands: bool) -> tuple[dict[str, Any], l
             "them"
         )
         found["own_jobs"] = {}
-    base = studies.load(project_root() / BASE)
+    base = studies.load(data_root() / BASE)
     kept = {name: value for name, value in (found.get("workloads") or {}).items() if name not in gone}
     if not kept and not found.get("own_jobs"):
         raise UserError(f"nothing of the study can be run here: {'; '.join(told)}")

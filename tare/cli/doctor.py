@@ -20,6 +20,7 @@ from tare.machine.profiler_checks import Check, lacking
 if TYPE_CHECKING:
     from tare.model.studies.stacks import Official
 
+SCHEMA = 1  # of what `doctor --json` prints
 WIDTH = 100
 NAME_WIDTH = 24
 # A guest would boot for each of them, after that of `vm`; they are tried where a study names them.
@@ -164,6 +165,7 @@ def _tasks() -> list[tuple[str, str, Callable[[], list[Check]]]]:
     of_studies: list[tuple[str, str, Callable[[], list[Check]]]] = [
         ("data", "data sources", check_sources),
         ("profilers", "torch.profiler", _one(profiler_checks.torch_profiler)),
+        ("stacks", "stacks", stack_checks),
     ]
     return [
         *(of_studies if (project_root() / "data/registry.yaml").exists() else []),  # else only packages are here
@@ -178,7 +180,6 @@ def _tasks() -> list[tuple[str, str, Callable[[], list[Check]]]]:
         ("kernel", "FUSE", _one(fuse_check)),
         ("kernel", "programs in the cache", _one(cache_check)),
         ("network", "networks", network_checks),
-        ("stacks", "stacks", stack_checks),
     ]
 
 
@@ -207,6 +208,7 @@ def examine(progress: Callable[[str], None] = lambda text: None) -> dict[str, An
             progress(f"{number} of {len(futures)}: {what}")
             sections[section] += [check.as_dict() for check in future.result()]
     return {
+        "schema": SCHEMA,
         "tare": __version__,
         "machine": machine.describe(),
         **sections,

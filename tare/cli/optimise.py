@@ -22,6 +22,8 @@ if TYPE_CHECKING:
     from tare.predict.targets import TargetRecord
     from tare.predict.work import Work
 
+SCHEMA = 1  # of what `optimise --json` prints
+
 
 def add(subparsers: Any) -> None:
     """Add this group's commands."""
@@ -391,6 +393,7 @@ def _as_json(answer: Answer) -> dict[str, Any]:
     for row in (*found["ranked"], *found["excluded"]):
         row["candidate"]["settings"] = dict(row["candidate"]["settings"])
     return {
+        "schema": SCHEMA,
         **found,
         "notes": list(answer.notes),
         "not_trained_on": list(answer.left_out),

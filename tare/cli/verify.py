@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from tare.archive.checks import Result
 
+FORMAT = 1  # of what --json prints
 MOST_SHOWN = 5  # findings of one check, for people; --json has all
 
 
@@ -55,7 +56,7 @@ def run_verify(arguments: argparse.Namespace) -> int:
     status = checks.status_of(found)
     if arguments.json:
         told = {
-            "format": 1,
+            "format": FORMAT,
             "verified": str(arguments.path),
             "tare": __version__,
             "status": status,

@@ -123,6 +123,9 @@ def explain_defect(error: BaseException) -> str | None:
         return ": ".join(LIMITS[errno.ENOMEM if isinstance(error, MemoryError) else errno.EAGAIN])
     if isinstance(error, ModuleNotFoundError) and (error.name or "").partition(".")[0] not in OURS:
         root = project_root()
+        if not (root / "Makefile").is_file():
+            extra = "install Tare with its extra `workflow` (pip install 'WHEEL[workflow]')"
+            return f"{sys.executable} has no {error.name}: {extra}"
         own = root / ".venv/bin/python"
         mended = f"call {own}, which `make setup` in {root} makes"
         if Path(sys.executable) == own:

@@ -20,6 +20,7 @@ from typing import Any
 
 from tare.core.errors import IntegrityError, UserError, advising
 from tare.core.places import cache_root
+from tare.core.places import data_root as data_root
 from tare.core.places import project_root as project_root
 
 SEPARATORS = frozenset(':,\\"\t\n')  # of mounts, in options of runtimes and of file systems

@@ -16,6 +16,13 @@ def project_root() -> Path:
     return Path(__file__).resolve().parents[2]
 
 
+@cache
+def data_root() -> Path:
+    """What holds config/, containers/stacks/, notebooks/, papers/: the checkout, or in a wheel their copy."""
+    packed = Path(__file__).resolve().parents[1] / "checkout"
+    return packed if packed.is_dir() else project_root()
+
+
 def cache_root() -> Path:
     """$TARE_CACHE, $XDG_CACHE_HOME/tare or ~/.cache/tare; raises RuntimeError with none set and no home."""
     if chosen := os.environ.get("TARE_CACHE"):

@@ -14,7 +14,7 @@ from typing import Annotated, Any, Literal
 from pydantic import AfterValidator, BeforeValidator, Field
 
 from tare.core.errors import UserError
-from tare.core.files import project_root
+from tare.core.files import data_root
 from tare.model.quantities import read
 from tare.model.schema import Record, parse, read_yaml
 from tare.model.words import nearest
@@ -64,7 +64,7 @@ def load(path: Path | None = None) -> dict[str, Datasheet]:
 
     Raises UserError: not readable, not YAML, a key too many or too few, or a number without its unit.
     """
-    path = path or project_root() / "config/devices.yaml"
+    path = path or data_root() / "config/devices.yaml"
     found = read_yaml(path, "the devices")
     if not isinstance(found, dict) or not all(isinstance(entry, dict) for entry in found.values()):
         raise UserError(f"{path.name} must hold keys and values for each device")

@@ -20,7 +20,7 @@ from types import ModuleType
 from typing import Any
 
 from tare.core.errors import TareError, UserError, explain_os_error, is_full
-from tare.core.files import atomic_path, cache_dir, project_root, read_json, write_json, write_text
+from tare.core.files import atomic_path, cache_dir, data_root, project_root, read_json, write_json, write_text
 from tare.core.forked import forked, terminate
 from tare.core.process import scratch_folder
 from tare.core.progress import say, step
@@ -35,7 +35,7 @@ LIMIT_S = 600.0
 
 def names() -> list[str]:
     """Notebooks of this project."""
-    return sorted(path.stem for path in (project_root() / "notebooks").glob("*.ipynb"))
+    return sorted(path.stem for path in (data_root() / "notebooks").glob("*.ipynb"))
 
 
 def source_of(name: str) -> tuple[str, dict[str, str]]:
@@ -182,7 +182,7 @@ def _papermill(name: str, results: Path, workloads: Sequence[str], executed: Pat
     papermill_engines.register(ENGINE, InThisProcess)
     notebook, further = source_of(name)
     execute_notebook(
-        project_root() / "notebooks" / f"{notebook}.ipynb",
+        data_root() / "notebooks" / f"{notebook}.ipynb",
         executed,
         {"results": str(results), "workloads": " ".join(workloads), **further},
         engine_name=ENGINE,

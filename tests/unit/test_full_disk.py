@@ -192,11 +192,10 @@ def test_a_launch_that_finds_no_room_names_its_folder(small, launch_cache, kib, 
 def test_a_notebook_and_a_page_that_find_no_room_are_named(small, tmp_path, monkeypatch):
     root = tmp_path / "root"
     (root / "notebooks").mkdir(parents=True)
-    (root / "tare").symlink_to(project_root() / "tare")
     cells = [nbformat.v4.new_code_cell("results = workloads = None", metadata={"tags": ["parameters"]})]
     cells += [nbformat.v4.new_code_cell("print('x' * 100_000)")]
     nbformat.write(nbformat.v4.new_notebook(cells=cells), root / "notebooks/large.ipynb")
-    monkeypatch.setattr(notebooks, "project_root", lambda: root)
+    monkeypatch.setattr(notebooks, "data_root", lambda: root)
     line = small(64, lambda disk: notebooks.execute_all(["large"], tmp_path, [], disk / "out"))
     assert line == full_line(tmp_path / "disk/out/large.ipynb")
     assert small(4, write_overview) == full_line(tmp_path / "disk/studies.html")

@@ -15,7 +15,7 @@ import numpy as np
 
 from tare.analysis import tries
 from tare.core.errors import IntegrityError, UserError
-from tare.core.files import project_root, read_json
+from tare.core.files import data_root, read_json
 from tare.machine import facts
 from tare.model.journals.sealed import read_sealed
 from tare.model.journals.units import compared, in_slices, share_of, shares
@@ -26,7 +26,7 @@ from tare.stats.costs import Work
 from tare.stats.fits import run_values
 from tare.stats.intervals import log_ratios_of, stein_units
 
-REFERENCE = project_root() / "benchmarks/spreads.json"
+REFERENCE = data_root() / "benchmarks/spreads.json"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -154,7 +154,7 @@ def from_reference(path: Path, workload: str, name: str) -> Experience | None:
     if row is None:
         return None
     told = [record["machine"], *([record["note"]] if "note" in record else [])]
-    place = path.relative_to(project_root()) if path.is_relative_to(project_root()) else path
+    place = path.relative_to(data_root()) if path.is_relative_to(data_root()) else path
     work = Work(once_s=row["first_s"], each_s=row["unit_s"])
     return Experience(
         source=f"from {place}: {'; '.join(told)}",

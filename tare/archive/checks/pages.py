@@ -22,7 +22,7 @@ from tare.archive.checks.records import differing_inputs, some
 from tare.archive.checks.tables import asked_of, images_of
 from tare.archive.checks.tree import Measured, Tree
 from tare.core.errors import TareError
-from tare.core.files import project_root, read_json
+from tare.core.files import data_root, project_root, read_json
 from tare.model import closure
 from tare.model.studies import layout
 
@@ -35,7 +35,7 @@ FILE = re.compile(r"(\bSTUDY=|--configfile )\S+")  # where a person has the stud
 GENERATOR = re.compile(r'<meta name="generator" content="Tare ([^"]*)">')
 RANDOM_ID = re.compile(r"\bT_[0-9a-f]{5}")  # pandas' of a styled table
 ENTRIES = re.compile(r'<script type="application/json" id="entries">(.*?)</script>', re.DOTALL)
-DRAWN_BY = ("tare/report", "notebooks")
+DRAWN_BY = {"tare/report": project_root, "notebooks": data_root}
 
 
 def figures(tree: Tree, notes: Notes) -> None:
@@ -130,10 +130,11 @@ def drawn_otherwise(tree: Tree) -> list[str]:
     if root == tree.root or not (tree.root / "tare").is_dir():
         return []
     found = set(differing_inputs(tree))
-    for folder in DRAWN_BY:
-        for path in {one.relative_to(base) for base in (root, tree.root) for one in (base / folder).rglob("*")
+    for folder, here in DRAWN_BY.items():
+        ours = here()
+        for path in {one.relative_to(base) for base in (ours, tree.root) for one in (base / folder).rglob("*")
                      if one.is_file() and one.suffix != ".pyc"}:  # fmt: skip
-            if not _same(root / path, tree.root / path, path):
+            if not _same(ours / path, tree.root / path, path):
                 found.add(path.as_posix())
     return sorted(found)
 

@@ -11,7 +11,7 @@ from tare.archive.checks.found import Notes
 from tare.archive.checks.tree import Campaign, Tree, sha256_or_none
 from tare.archive.members import INDEX
 from tare.core.errors import TareError
-from tare.core.files import project_root, read_json
+from tare.core.files import data_root, project_root, read_json
 from tare.model import closure
 from tare.model.records.campaigns import Plan
 from tare.model.records.images import DataRecord, ImageRecord
@@ -296,7 +296,7 @@ def judged_otherwise(tree: Tree) -> list[str]:
 
 def differing_inputs(tree: Tree) -> list[str]:
     """Published numbers and datasheets that are others here than in the Tare that checks."""
-    root = project_root()
+    root = data_root()
     paths = [*(root / "config/published").glob("*"), root / "papers/findings.csv", root / "config/devices.yaml"]
     names = sorted(path.relative_to(root).as_posix() for path in paths if path.is_file())
     there = [name for name in names if (tree.root / name).is_file()]

@@ -9,7 +9,7 @@ from typing import Annotated
 from pydantic import Field
 
 from tare.core.errors import UnavailableError, UserError
-from tare.core.files import project_root
+from tare.core.files import data_root
 from tare.model.data_sets import Sha256
 from tare.model.schema import Record, parse, read_yaml
 from tare.model.words import nearest
@@ -60,7 +60,7 @@ class LibraryFile(Record):
 
 def libraries_dir() -> Path:
     """The folder in which each library has a file."""
-    return project_root() / "containers" / "libraries"
+    return data_root() / "containers" / "libraries"
 
 
 def library_names() -> list[str]:

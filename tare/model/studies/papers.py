@@ -10,14 +10,14 @@ from collections.abc import Collection, Iterable
 from pathlib import Path
 
 from tare.core.errors import IntegrityError, UserError
-from tare.core.files import project_root, sha256_file
+from tare.core.files import data_root, sha256_file
 from tare.core.remedies import own_program
 from tare.model.schema import read_yaml
 
 
 def folder() -> Path:
     """Where the files of published studies are."""
-    return project_root() / "config/published"
+    return data_root() / "config/published"
 
 
 def paper_names(place: Path | None = None) -> list[str]:
@@ -32,7 +32,7 @@ def files(paper: str) -> list[Path]:
 
 def findings_file() -> Path:
     """The table of what follows from the papers' own numbers."""
-    return project_root() / "papers/findings.csv"
+    return data_root() / "papers/findings.csv"
 
 
 def sums_of(table: Path) -> Path:

@@ -17,7 +17,7 @@ from typing import Annotated, Any, Literal
 from pydantic import Field, field_validator, model_validator
 
 from tare.core.errors import IntegrityError, UserError
-from tare.core.files import project_root, sha256_text
+from tare.core.files import data_root, sha256_text
 from tare.model.schema import Record, parse, read_yaml
 from tare.model.studies.libraries import libraries_dir, library_names
 from tare.model.words import nearest
@@ -278,12 +278,12 @@ def files_beside(name: str) -> list[Path]:
         paths = {found.folder / "stack.yaml"}
     if found.library is not None:
         paths |= {found.folder / "stack.yaml", libraries_dir() / f"{found.library.name}.yaml"}
-    return sorted(path.relative_to(project_root()) for path in paths)
+    return sorted(path.relative_to(data_root()) for path in paths)
 
 
 def stacks_dir() -> Path:
     """The folder in which each stack has its own."""
-    return project_root() / "containers" / "stacks"
+    return data_root() / "containers" / "stacks"
 
 
 def load_stack(name: str, variant: str = "cpu", folder: Path | None = None) -> Stack:

@@ -18,7 +18,7 @@ from typing import Annotated, Any, Literal, Self, TypeVar, cast
 from pydantic import AfterValidator, Field
 
 from tare.core.errors import UserError
-from tare.core.files import project_root, sha256_text
+from tare.core.files import data_root, project_root, sha256_text
 from tare.model import former
 from tare.model.conditions import SERVED, SLURM, ExchangeKind, Group, NetworkKind, StudyConditions
 from tare.model.records.campaigns import VERDICT_UNITS, Measured, Sampling
@@ -637,11 +637,14 @@ AnyPart = TypeVar("AnyPart", bound=Record)
 
 
 def load(source: str | Path) -> dict[str, Any]:
-    """What stands in a YAML or JSON file, or in inline JSON, before it is checked.
+    """What a YAML or JSON file holds, or inline JSON, before it is checked.
 
-    Raises UserError: not there, unreadable, not YAML, a key twice, or not a mapping.
+    Where only packages are installed, `config/NAME.yaml` that is not here names their copy. Raises UserError: not
+    there, unreadable, not YAML, a key twice, or not a mapping.
     """
     inline = str(source).lstrip().startswith("{")
+    if not inline and data_root() != project_root() and not Path(source).exists():
+        source = next((path for path in [data_root() / source] if path.is_file()), source)
     if not inline and not Path(source).exists():
         raise UserError(f"there is no study file {source}: there are {' '.join(study_files())}")
     config = parse_yaml(str(source), INLINE) if inline else read_yaml(Path(source), "the study")
@@ -653,7 +656,7 @@ def load(source: str | Path) -> dict[str, Any]:
 
 def study_files() -> list[str]:
     """The studies in config/, as paths from where we are; other files there are none."""
-    found = sorted((project_root() / "config").glob("*.yaml"))
+    found = sorted((data_root() / "config").glob("*.yaml"))
     begin = "\nstudy:"
     return [os.path.relpath(path) for path in found if begin in f"\n{path.read_text(errors='replace')}"]
 
@@ -736,7 +739,7 @@ def _checked(found: Mapping[str, Any], source: str | Path, over: Mapping[str, An
     if not needed <= set(found):  # a whole study stays as it is: what it dropped does not come back
         if sources[0][0] != INLINE:
             refuse_nameless(sources)
-        base = project_root() / "config/config.yaml"
+        base = data_root() / "config/config.yaml"
         sources.insert(0, (os.path.relpath(base), load(base)))
     return checked_from([*sources, *([("the command line", over)] if over else [])])
 
