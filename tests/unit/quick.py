@@ -13,6 +13,7 @@ STACKS = "makes virtual environments and images"
 PROCESSES = "starts launches or commands that wait for one another"
 SNAKEMAKE = "starts Snakemake"
 CONDITIONS = "starts a command for each of many conditions of the machine"
+PREDICTION = "fits models of the prediction, which takes seconds"
 TYPES = "reads the types of the whole project"
 
 LEFT_OUT = {
@@ -59,6 +60,7 @@ LEFT_OUT = {
     "test_predict.py::test_a_step_that_depends": FRAMEWORK,
     "test_process.py::test_what_must_not_be_cut_short": PROCESSES,
     "test_proof.py::": SIMULATION,
+    "test_release.py::test_the_wheel_plans_and_predicts": PREDICTION,
     "test_replicates.py::test_a_parent_that_trained_with_pytorch": FRAMEWORK,
     "test_report.py::test_a_campaign_that_was_changed": PAGES,
     "test_report.py::test_a_machine_without_any_runtime": PAGES,

@@ -20,6 +20,7 @@ from packaging.requirements import Requirement
 from project import ROOT, copy_checkout
 from test_optimise import grid_cells, record, written
 from test_syntax import pythons
+from test_weigh_installed import with_theirs
 
 import tare
 from tare.archive import members
@@ -28,6 +29,7 @@ from tare.machine import facts
 from tare.weigh.answer import Answer
 
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+REQUIRED = [*PROJECT["dependencies"], *PROJECT["optional-dependencies"]["page"]]
 CITATION = yaml.safe_load((ROOT / "CITATION.cff").read_text())
 ZENODO = json.loads((ROOT / ".zenodo.json").read_text())
 RECIPE = yaml.safe_load((ROOT / "conda/recipe.yaml").read_text())
@@ -168,7 +170,7 @@ def test_a_package_that_is_missing_is_named_with_the_extra(built, tmp_path):
 
 
 def test_the_conda_recipe_requires_what_the_package_does():
-    wanted = {Requirement(one) for one in [*PROJECT["dependencies"], *PROJECT["optional-dependencies"]["page"]]}
+    wanted = {Requirement(one) for one in REQUIRED}
     run = RECIPE["requirements"]["run"]
     python = f"python {','.join(sorted(PROJECT['requires-python'].split(','), reverse=True))}"
     assert python in run and python in RECIPE["requirements"]["host"] and "__linux" in run
@@ -187,7 +189,19 @@ def test_the_image_of_tare_has_the_pinned_base_and_no_root():
     assert [line for line in lines if line.startswith("FROM ")] == ["FROM ${BASE} AS build", "FROM ${BASE}"]
     assert [line for line in lines if line.startswith("USER ")] == ["USER 10001:10001"]
     assert 'ENTRYPOINT ["tare"]' in lines
-    assert "--constraint /wheels/run.txt" in CONTAINERFILE and "[page]" in CONTAINERFILE
+    assert "--require-hashes --requirement /install/lock.txt" in CONTAINERFILE
+
+
+def test_the_image_of_tare_has_the_locked_packages_that_it_takes():
+    names = re.search(r'^ARG PACKAGES="(.*)"$', CONTAINERFILE, re.M)[1]
+    assert set(names.split()) == with_theirs(REQUIRED)
+    program = re.search(r"^RUN (awk .*) > /lock\.txt$", CONTAINERFILE, re.M)[1]
+    words = ["sh", "-c", program]
+    done = subprocess.run(words, cwd=ROOT, env={**os.environ, "PACKAGES": names}, capture_output=True, text=True)
+    whole = (ROOT / "requirements/run.txt").read_text()
+    assert [line.partition("==")[0] for line in done.stdout.splitlines() if "==" in line] == names.split()
+    entries = [entry for entry in re.split(r"\n(?=\S)", done.stdout.rstrip("\n"))]
+    assert all(entry in whole and "--hash=sha256:" in entry and not entry.endswith("\\") for entry in entries)
 
 
 def test_what_the_image_copies_is_enough_for_the_same_wheel(built, tmp_path):

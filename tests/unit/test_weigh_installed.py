@@ -31,8 +31,8 @@ for one in read_choices(["host", "docker=a", "podman=a", "apptainer=a.sif", "cha
 """
 
 
-def others(requirements):
-    """Modules that are installed here, and come neither with these requirements nor with what they require."""
+def with_theirs(requirements):
+    """Names of these requirements, and of what they require."""
     named, waiting = set(), [re.split(r"[\s\[<>=;!~]", one)[0] for one in requirements]
     while waiting:
         name = waiting.pop().lower().replace("_", "-")
@@ -41,6 +41,12 @@ def others(requirements):
             waiting += [
                 re.split(r"[\s\[(<>=;!~]", one)[0] for one in metadata.requires(name) or () if "extra ==" not in one
             ]
+    return named
+
+
+def others(requirements):
+    """Modules that are installed here, and come neither with these requirements nor with what they require."""
+    named = with_theirs(requirements)
     owners = metadata.packages_distributions()
     return {
         module for module, found in owners.items() if not {one.lower().replace("_", "-") for one in found} & named
