@@ -7,9 +7,11 @@ from types import SimpleNamespace
 from typing import Any
 
 import pandas as pd
+from markupsafe import Markup
 
 from tare.analysis.choice import ENVIRONMENT, METRIC_OF, PRIMARY, Asked, headlines, joint
 from tare.analysis.decisions import Decision
+from tare.analysis.job_answers import JobAnswer, job_answers
 from tare.analysis.job_length import DAY, HOUR, LIMIT, TEN_SECONDS
 from tare.analysis.plans.minutes import ROUND_MINUTES, Answer, answered_by
 from tare.model.journals.units import share_of
@@ -21,15 +23,16 @@ from tare.report.evidence import Evidence
 from tare.report.figures.lines import cost_environments, job_rows, lengths_text
 from tare.report.method import designs
 from tare.report.references import Reference
-from tare.report.words.decisions import COLUMNS, title_of
+from tare.report.words.decisions import COLUMNS, advice, job_sentences, title_of
 from tare.report.words.labels import arm_title, env_order, env_title, metric_title, workload_title
-from tare.report.words.layout import Cell, Row, Table, ends
+from tare.report.words.layout import Cell, Row, Table, as_command, ends
 from tare.report.words.quantities import seconds
 from tare.report.words.wording import margin_text, missing, percent, signed, tally
 from tare.stats.intervals import FEWEST_UNITS, LARGEST_RATIO, MOST_UNITS
 
 KINDS = {"real_s": "Whole runs", "step_s": "Training steps"}
 HEADLINES = tuple(KINDS)
+WEIGHED = {"docker": "IMAGE", "podman": "IMAGE", "apptainer": "FILE", "charliecloud": "FOLDER"}  # as weigh.md says
 LENGTHS = {TEN_SECONDS: "10 seconds", HOUR: "an hour", DAY: "a day"}
 
 
@@ -153,13 +156,21 @@ def _answered(one: Decision) -> Asked:
 def job_sections(evidence: Evidence) -> list[SimpleNamespace]:
     """One part for each workload whose whole runs were compared; `is_told` where it can tell of any environment."""
     found = ((name, job_rows(evidence.job_length, name)) for name in evidence.workloads)
+    known = job_answers(evidence.job_length, evidence.decided)
     return [
         SimpleNamespace(
-            name=name, title=workload_title(name), table=cost_table(rows),
+            name=name, title=workload_title(name), table=cost_table(rows), said=job_lines(known, name),
             is_told=bool(rows.loc[rows["item"] == "length_below", "reason"].isna().any()),
         )
         for name, rows in found if cost_environments(rows)
     ]  # fmt: skip
+
+
+def job_lines(found: Sequence[JobAnswer], workload: str) -> list[Markup]:
+    """What a job of a workload pays in each environment, in sentences."""
+    own = sorted((one for one in found if one.workload == workload), key=lambda one: env_order(one.env))
+    line = Markup("<strong>{}.</strong> {}").format
+    return [line(env_title(one.env, short=True), " ".join(said)) for one in own if (said := job_sentences(one))]
 
 
 def cost_table(rows: pd.DataFrame) -> Table:
@@ -167,7 +178,8 @@ def cost_table(rows: pd.DataFrame) -> Table:
     host_s = rows.loc[rows["item"] == "host_fixed_s", "value"].iloc[0]
     once = "its cost once per job" if missing(host_s) else f"its cost once per job ({seconds(host_s)})"
     return Table(
-        caption="What an environment costs a job, by the time of its steps on the host",
+        caption=f"{workload_title(str(rows['workload'].iloc[0]))}: what an environment costs a job, by the time of "
+        "its steps on the host",
         columns=["environment", "once", "a step", *LENGTHS.values(), f"below {margin_text(LIMIT)} beyond"],
         rows=[_cells(rows[rows["launch"] == env], env) for env in cost_environments(rows)],
         note=f"Relative to the host's time: {once} and its steps. Once: start, imports, data, model, first step "
@@ -197,6 +209,16 @@ def _job_row(found: pd.DataFrame) -> dict[str, Any]:
     return found.iloc[0].to_dict() if len(found) else dict.fromkeys(found.columns)
 
 
+def own_job(evidence: Evidence) -> list[Markup]:
+    """How to measure a job of one's own in the environments that the advice names; nothing without advice."""
+    named = {one.env for one in evidence.decided} if advice(evidence.decided) else set()
+    words = [f"--env {env}={what}" for env, what in WEIGHED.items() if env in named]
+    if not words:
+        return []
+    typed = as_command(f"tare weigh --env host {' '.join(words)} -- COMMAND")
+    return [Markup("To measure your own job and look for causes, type: {}").format(typed)]
+
+
 def sentence(evidence: Evidence) -> str | None:
     """Which command is expected to tell what whole runs and training steps left open; None where none is open."""
     found = answered_by(evidence.study, evidence.campaigns)
@@ -223,11 +245,10 @@ def sentence(evidence: Evidence) -> str | None:
         )
     if len(measured(evidence.study.machines)) > 1:
         return f"{wanted}. To measure for longer, on every machine of the study, set a larger `rounds: budget_s`."
-    return (
-        f"{command(evidence.study, found)} should settle the inconclusive comparisons if the spread stays the "
-        f"same. {wanted}. It is a new try: its verdicts replace these, and it has a smaller share of the error "
-        "rate alpha."
-    )
+    return Markup(
+        "{} should settle the inconclusive comparisons if the spread stays the same. {}. It is a new try: its "
+        "verdicts replace these, and it has a smaller share of the error rate alpha."
+    ).format(as_command(command(evidence.study, found)), wanted)
 
 
 def command(study: Study, found: Answer) -> str:

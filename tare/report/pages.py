@@ -30,14 +30,16 @@ from tare.report.evidence import Evidence
 from tare.report.figures import style
 from tare.report.sections import present
 from tare.report.words.labels import env_title, titles_in, workload_title
-from tare.report.words.layout import unbroken
+from tare.report.words.layout import remedy, unbroken
 from tare.report.words.wording import verdict_text
 
 FOLDER = "tare/report/templates"
 INDEX, PRINT, SEARCH = "index.html", "print.html", "search.html"
 OVERVIEW = "studies.html"
 NO_SCRIPTS = "'none'"
-SCRIPTS = {"break_even": "break_even.js"}  # by section: what its page runs; the page to print runs nothing
+# Every page runs COPY, and SCRIPTS by its sections; the page to print runs nothing.
+COPY = "copy.js"
+SCRIPTS = {"break_even": "break_even.js"}
 NOTEBOOKS = {
     "job_length": "What a job costs, by its length",
     "environments": "Environments",
@@ -112,9 +114,9 @@ def render(evidence: Evidence, folder: Path, overview: str | None = None) -> dic
     }
 
     def page_of(template: str, file: str, heading: str, script: str | None = None, **own: Any) -> str:
-        """A page by its template; of a script also the hash that allows it."""
-        text = read_template(script) if script else ""
-        run = {"scripts": Markup(f"'{search.source_hash(text)}'"), "script": Markup(text)} if script else {}
+        """A page by its template; all but the page to print with their scripts and the hash that allows them."""
+        text = "\n".join(read_template(name) for name in (COPY, script) if name)
+        run = {"scripts": Markup(f"'{search.source_hash(text)}'"), "script": Markup(text)} if file != PRINT else {}
         return shelf.get_template(template).render(**{**shared, **run, **own}, file=file, heading=heading)
 
     sections: dict[str, list[dict[str, Any]]] = {}
@@ -175,13 +177,18 @@ def _context(evidence: Evidence) -> dict[str, Any]:
         "others_note": machine.others_note(evidence),
         "glances": answer.glances(evidence),
         "beside_intervals": answer.notes(evidence),
-        "not_run": {
-            env_title(env): reason
+        "not_run": [
+            (env_title(env), reason, remedy(mend) if (mend := _remedy(evidence, env)) else None)
             for env, reason in method.absent(evidence).items()
             if env not in set(evidence.verdicts["launch"])  # nor in another scenario
-        },
+        ],
         "colours": {env: style.paint(env) for env in (*evidence.environments, CONTROL)},
     }
+
+
+def _remedy(evidence: Evidence, env: str) -> str | None:
+    """What fixes an environment that is unavailable, as its probe says."""
+    return evidence.probes[env].remedy if env in evidence.probes else None
 
 
 def scaled(study: Study) -> list[str]:

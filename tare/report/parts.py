@@ -69,7 +69,7 @@ def resolve(block: Block, scope: Any) -> list[Part]:
     inner = resolve_all(block.inner, scope)
     if block.inner and block.of is None and not any(part.is_said for part in inner):
         return []
-    is_alike = block.kind in ("words", "links") and isinstance(block.of, str) and "{" not in block.of
+    is_alike = block.kind in ("words", "links", "data") and isinstance(block.of, str) and "{" not in block.of
     words = block.words.format(it=scope, shown=shown)
     return [Part(block.kind, shown, block.look, words, tuple(inner), block.kind != "title" and not is_alike)]
 
@@ -101,9 +101,13 @@ def figure(of: str | Of, caption: str, look: str = "", *below: Block) -> Block:
     return Block("figure", of, look, caption, below)
 
 
-def figures(name: str, caption: str, of: Of | None = None) -> Block:
-    """A figure for each of these workloads, side by side; without a word of all."""
-    return box("pair", each(of or at("workloads"), figure(f"{name}_{{it}}", caption)))
+def figures(name: str, caption: str, of: Of | None = None, table: str = "") -> Block:
+    """A figure for each of these workloads, side by side; without a word of all.
+
+    `table`: of the values, where no table of the page has them.
+    """
+    below = (Block("data", table),) if table else ()
+    return box("pair", each(of or at("workloads"), figure(f"{name}_{{it}}", caption, "", *below)))
 
 
 def folded(summary: str, *inner: Block, of: Of | None = None) -> Block:

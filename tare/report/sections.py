@@ -52,7 +52,7 @@ from tare.report.parts import (
     workloads,
 )
 from tare.report.words import decisions
-from tare.report.words.layout import Table
+from tare.report.words.layout import Table, remedy
 
 
 class Section(NamedTuple):
@@ -111,9 +111,9 @@ def _paper_section(study: published.Published) -> Section:
 
 def _unavailable(evidence: Evidence) -> list[Markup]:
     """Environments that this machine lacks, each with its reason and what fixes it."""
-    mend = Markup(". To fix it: <code>{remedy}</code>")
     return [
-        Markup("<strong>{title}</strong>: {reason}").format(**row) + (mend.format(**row) if row["remedy"] else "")
+        Markup("<strong>{title}</strong>: {reason}").format(**row)
+        + (Markup(". To fix it: {}").format(remedy(row["remedy"])) if row["remedy"] else "")
         for row in method.unavailable(evidence)
     ]
 
@@ -250,16 +250,19 @@ BESIDE_THE_HOST = (
               "that its steps take on the host of this machine. The longer the job, the less its start matters."),
         box("workloads",
             each(answer.job_sections,
-                box("workload", title("{it.title}"), tables(at("table")),
-                    each(where("is_told"),
-                        figure("job_length_{it.name}",
-                            "Modelled from two measured parts: whole runs and training steps.", "single"))))),
+                box("workload", title("{it.title}"),
+                    box("answered", lines(at("said"), "answers"),
+                        each(where("is_told"),
+                            figure("job_length_{it.name}",
+                                "Modelled from two measured parts: whole runs and training steps.", "single"))),
+                    folded("Numbers: {it.title}", tables(at("table")))))),
         lacks="job_length"),
     section("scenarios", "By scenario", "index", "By scenario",
         words("What each environment costs a whole run that runs alone, as one of several instances that train "
               "together, or with a co-runner (a second job on the same machine)."),
         tables(scenarios.matrix)),
-    section("advice", "What to do", "index", "What to do", lines(lambda it: decisions.advice(it.decided))),
+    section("advice", "What to do", "index", "What to do",
+        lines(lambda it: decisions.advice(it.decided)), lines(answer.own_job)),
     section("more", "More time", "index", "What more time would settle", words(answer.sentence)),
     section("answer", "Answer", "environments", "The answer",
         words("The verdict in each row follows from its interval. The table decisions.csv has the same rows."),
@@ -287,7 +290,7 @@ BESIDE_THE_HOST = (
             "differences."),
         each(workloads, folded("Every comparison: {it.title}", tables(own(number_tables.verdicts_table)))),
         title("Every launch"),
-        figures("units", "Rings mark outliers. No launch is left out."),
+        figures("units", "Rings mark outliers. No launch is left out.", table="metrics"),
         lines(own_jobs.no_steps, "meta")),
     section("beside", "With a co-runner", "environments", "With a co-runner",
         words("In each round, each environment made a whole run with a co-runner and one without it. The co-runner "
@@ -335,13 +338,14 @@ BEHIND = (  # the papers stand before
             title("What the driver reports"),
             figures("device_samples",
                 "Utilisation here is the share of time in which any kernel ran. A device that one small kernel "
-                "keeps busy shows 100%.", at("networks"))),
+                "keeps busy shows 100%.", at("networks"), "device_samples")),
         title("Over time"),
         figures("utilisation",
             "CPU use between two samples; resident memory at each sample. The rate, if shown, is in samples per "
-            "second over the steps that took their batch from the loader.", at("networks")),
+            "second over the steps that took their batch from the loader.", at("networks"), "samples"),
         title("By operator"),
-        figures("operators", "Own time of an operator: without the operators that it calls.", at("networks")),
+        figures("operators", "Own time of an operator: without the operators that it calls.", at("networks"),
+            "operators"),
         lacks="profile"),
     section("roofline", "Roofline", "step", "Roofline",
         words("The ceilings of this machine, measured with the study's number of threads, and the workloads below "

@@ -19,6 +19,7 @@ from tare.weigh.words import (
     finding_text,
     grounds,
     interval_s,
+    ratio_text,
     seconds_text,
     sentences,
     table_rows,
@@ -150,7 +151,10 @@ def forest(answer: Answer) -> Markup:
         if one.low is not None and one.high is not None:
             ends_at = f'x1="{x(one.low - 1)}" x2="{x(one.high - 1)}"'
             parts.append(f'<line {ends_at} y1="{y}" y2="{y}" style="stroke:{colour};stroke-width:3"/>')
-        parts.append(f'<circle cx="{x(one.ratio - 1)}" cy="{y}" r="5" style="fill:{colour}"/>')
+        parts.append(
+            f'<circle cx="{x(one.ratio - 1)}" cy="{y}" r="5" style="fill:{colour}">'
+            f"<title>{escape(name)}: {ratio_text(one)}</title></circle>"
+        )
     return Markup("\n".join([*parts, "</svg>"]))
 
 

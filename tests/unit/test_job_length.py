@@ -144,7 +144,7 @@ def test_few_units_say_nothing_of_jobs():
     assert value(table, "docker", "cost", rows_of.HOUR, "reason") == reason
     assert "inconclusive: 2 complete" in figures.job_length(table, "mnist_cnn").alt
     assert report.cost_table(table).rows[0][-1].span == 4
-    [told] = report.job_sections(SimpleNamespace(job_length=table, workloads=["mnist_cnn"]))
+    [told] = report.job_sections(SimpleNamespace(job_length=table, workloads=["mnist_cnn"], decided=[]))
     assert not told.is_told and reason in told.table.rows[0][-1].text, "the page has the reason, and no figure"
 
 
@@ -159,7 +159,7 @@ def test_a_run_that_was_stopped_leaves_what_happens_once_without_an_end(stopped)
     assert value(table, "apptainer", "length_below", column="kind") == (
         "modelled" if stopped == "docker" else "unavailable"
     )
-    [told] = report.job_sections(SimpleNamespace(job_length=table, workloads=["mnist_cnn"]))
+    [told] = report.job_sections(SimpleNamespace(job_length=table, workloads=["mnist_cnn"], decided=[]))
     assert told.is_told == (stopped == "docker")
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from types import SimpleNamespace
 
 import pytest
+from markupsafe import Markup
 
 from tare.analysis.plans.minutes import Answer, Comparison
 from tare.model.studies.machines import Nodes
@@ -25,7 +26,8 @@ def said(monkeypatch):
         own = {"needed_s": 36_000.0, "workload": "mnist_cnn", "comparison": WIDE, "rounds": rounds}
         found = Answer(minutes=minutes, ends_at=ends_at, **own)
         monkeypatch.setattr(page, "answered_by", lambda study, campaigns: found)
-        return page.sentence(SimpleNamespace(study=named(study, machines), campaigns=()))
+        text = page.sentence(SimpleNamespace(study=named(study, machines), campaigns=()))
+        return Markup(text).striptags()
 
     return of
 

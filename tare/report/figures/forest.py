@@ -277,6 +277,8 @@ def _draw(axes: Axes, panel: Panel) -> bool:
     axes.axvline(0, color=style.INK, linewidth=0.8)
     axes.set_title(panel.title, fontsize=10)
     linear = panel.axis(axes, ends)
+    if panel.place is math.log:
+        axes.fmt_xdata = lambda place: ratio_label(math.exp(place))
     axes.tick_params(axis="x", labeltop=len(ticks) > 8)
     style.bare(axes)
     return linear

@@ -18,8 +18,8 @@ from tare.model.roles import CONTROL
 from tare.report.figures import style
 from tare.report.rows import having
 from tare.report.words.labels import env_order, env_title, workload_title
-from tare.report.words.quantities import seconds, significant, size_bytes, span
-from tare.report.words.wording import margin_text, missing, signed
+from tare.report.words.quantities import duration, seconds, significant, size_bytes, span
+from tare.report.words.wording import margin_text, missing, percent, signed
 from tare.stats.costs import ALL_REDUCE
 from tare.stats.intervals import t_quantile
 
@@ -217,13 +217,14 @@ def lengths_text(low_s: float, high_s: float) -> str:
     if math.isinf(low_s):
         return "never"
     if math.isinf(high_s):
-        return f"{seconds(low_s)} at the earliest, perhaps never"
-    return seconds(low_s) if low_s == high_s else f"{seconds(low_s)} to {seconds(high_s)}"
+        return f"{duration(low_s)} at the earliest, perhaps never" if low_s > 0 else "perhaps never"
+    return duration(low_s) if low_s == high_s else f"{duration(low_s)} to {duration(high_s)}"
 
 
 def _job_panel(axes: Axes, own: pd.DataFrame, env: str) -> None:
     axes.set_title(env_title(env, short=True), fontsize=9.5)
     axes.axhline(LIMIT, color=style.MUTED, linewidth=1, linestyle=(0, (4, 3)))
+    axes.fmt_xdata, axes.fmt_ydata = _steps_text, lambda at: f"{percent(at)} longer"
     style.bare(axes, grid="both")
     told = None
     if own["value"].isna().all():
@@ -236,14 +237,22 @@ def _job_panel(axes: Axes, own: pd.DataFrame, env: str) -> None:
         return
     colour, low, high = style.colour(env), own["low"].clip(lower=LEAST), own["high"].clip(lower=LEAST)
     axes.fill_between(own["length_s"], low, high, color=colour, alpha=0.3, linewidth=0)
-    axes.plot(own["length_s"], own["value"].where(own["value"] > LEAST), color=colour, linewidth=1.6)
+    axes.plot(
+        own["length_s"], own["value"].where(own["value"] > LEAST), color=colour, linewidth=1.6, marker="o",
+        markersize=4, markevery=np.flatnonzero(own["length_s"].isin(TICKS)).tolist(),
+    )  # fmt: skip
+
+
+def _steps_text(length_s: float) -> str:
+    return f"{TICKS.get(length_s, seconds(length_s))} of steps"
 
 
 def _job_note(costs: pd.DataFrame) -> str:
     told = costs[costs["value"].notna()]
     confidence = 100 * (1 - told["alpha"].max() * told["launch"].nunique())
     return (
-        "x: time of the job's steps on the host. y: how much longer the job takes. Line: estimate. Band: "
+        "x: time of the job's steps on the host. y: how much longer the job takes. Line: estimate; points: "
+        "10 s, 1 h, 1 d. Band: "
         f"{confidence:.0f}% interval of both parts together, n = {span(told['n_units'])} units. A band at the "
         f"lower edge includes zero. Dashed: {margin_text(LIMIT)}."
     )

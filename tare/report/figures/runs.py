@@ -137,6 +137,7 @@ def split(metrics: pd.DataFrame, workloads: Sequence[str]) -> style.Drawing:
                 if within.any():
                     axes.barh(range(len(table)), within, left=before[part], height=0.66, **HATCHED)
             axes.set_title(text)
+            axes.fmt_xdata = seconds
         axes.set_xlabel("seconds")
         keys = [Patch(facecolor=fills[part], label=metric_title(part)) for part in parts]
         if any(table.notna().any(axis=None) for table in late.values()):

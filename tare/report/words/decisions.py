@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable, Sequence
 
 from tare.analysis.choice import ENVIRONMENT
 from tare.analysis.decisions import JOB, Change, Decision, Weight
+from tare.analysis.job_answers import JobAnswer
 from tare.analysis.job_length import HOUR
 from tare.analysis.why.reasons import Cause, Reason
 from tare.literature.finding import listed
@@ -13,7 +15,7 @@ from tare.model.studies.layout import arm_of
 from tare.model.studies.own_jobs import OWN_IMAGES
 from tare.report.words.labels import arm_title, env_order, env_title, metric_title, workload_title
 from tare.report.words.layout import ends
-from tare.report.words.quantities import seconds
+from tare.report.words.quantities import duration, seconds
 from tare.report.words.wording import (
     TIMES_FROM,
     at_least,
@@ -103,9 +105,13 @@ def put_down(reason: Reason) -> list[str]:
 
 def advised(change: Change, metric: str) -> str:
     """A change and what it gains: `.sif unpacked: 3.0% to 5.0% shorter`."""
-    where = change.factor == ENVIRONMENT
-    title = env_title(change.level, short=True) if where else arm_title(f"{change.factor}={change.level}")
-    return f"{title}: {between(metric, change.low, change.high)}"
+    return f"{_title_of(change)}: {between(metric, change.low, change.high)}"
+
+
+def _title_of(change: Change) -> str:
+    if change.factor == ENVIRONMENT:
+        return env_title(change.level, short=True)
+    return arm_title(f"{change.factor}={change.level}")
 
 
 def _reasoned(one: Decision) -> list[str]:
@@ -181,6 +187,54 @@ def _by_level(found: Sequence[Decision], workload: str) -> list[str]:
         more = f"; {len(ranked) - MOST_NAMED} more gain less" if len(ranked) > MOST_NAMED else ""
         told.append(f"{workload_title(workload)}, {metric_title(metric).lower()}: {'; '.join(parts)}{more}.")
     return told
+
+
+def job_sentences(one: JobAnswer) -> list[str]:
+    """What a job pays in an environment: once, with each step, from which length on it is little; why; advice."""
+    step = [] if one.step is None else [f"Each step is {between('step_s', *(1 + end for end in one.step))}."]
+    reasons = [*_reason_of("whole runs", one.run), *_reason_of("steps", one.each)]
+    return [*_once(one), *step, *_from_length(one), *reasons, *_try(one)]
+
+
+def _try(one: JobAnswer) -> list[str]:
+    if one.change is None or one.change_metric is None:
+        return []
+    gain = between(one.change_metric, one.change.low, one.change.high)
+    return [f"Try {_title_of(one.change)}: its {metric_title(one.change_metric).lower()} is {gain}."]
+
+
+def _once(one: JobAnswer) -> list[str]:
+    if one.once_s is None:
+        return []
+    low, high = one.once_s
+    if low <= 0 <= high:
+        return [f"Start and exit of a job take {seconds(-low)} less to {seconds(high)} more."]
+    least, most = sorted(map(abs, one.once_s))
+    length = seconds(least) if seconds(least) == seconds(most) else f"{seconds(least)} to {seconds(most)}"
+    return [f"Start and exit of a job take {length} {'more' if low > 0 else 'less'}, once."]
+
+
+def _from_length(one: JobAnswer) -> list[str]:
+    """From which length on it adds less than the limit, by the end of the interval that makes this sure."""
+    limit = margin_text(one.limit)
+    if one.little_from_s is None:
+        what = f"From which job length on it adds less than {limit}"
+        return [f"{what} is open: {one.lacking}."] if one.lacking else []
+    first, sure = one.little_from_s
+    if math.isinf(first):
+        return [f"It adds {limit} or more to long jobs."]
+    if math.isinf(sure):
+        shorter = f", and to jobs below {duration(first)} it adds more" if first > 0 else ""
+        return [f"Whether it adds less than {limit} to long jobs is open{shorter}."]
+    if sure <= 0:
+        return [f"It adds less than {limit} to a job of any length."]
+    return [f"It adds less than {limit} to a job whose steps take {duration(sure)} or more."]
+
+
+def _reason_of(what: str, reason: Reason) -> list[str]:
+    if reason.cause is Cause.UNKNOWN:
+        return [f"No cause of the difference of {what} was found."]
+    return [f"The difference of {what} is {text}." for text in put_down(reason)]
 
 
 def title_of(one: Decision) -> str:

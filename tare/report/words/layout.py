@@ -8,11 +8,14 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any, Self, TypeVar
 
+from markupsafe import Markup
+
 from tare.report.words.labels import env_title
 from tare.report.words.quantities import prefixed, seconds, size_bytes
 from tare.report.words.wording import missing
 
 UNAVAILABLE = "unavailable"
+PROGRAMS = ("apt-get", "chmod", "export", "make", "modprobe", "python", "sh", "sysctl", "systemctl")  # of remedies
 QUANTITY = re.compile(r"(?<=\d) (?=(?:ns|µs|ms|s|min|h|B|kB|MB|GB)\b)|(?<= min) (?=\d)")
 
 
@@ -90,9 +93,20 @@ def ends(low: float | None, high: float | None, text: Callable[[float], str] = s
     return " to ".join(f"{'−' if end < 0 else '+'}{text(abs(end))}" for end in (low, high))
 
 
+def as_command(text: str) -> Markup:
+    """What a reader types, as code that a page gives a button to copy it."""
+    words = Markup(" ").join(Markup("<span>{}</span>").format(word) for word in text.split(" "))
+    return Markup('<code class="command">{}</code>').format(words)
+
+
+def remedy(text: str) -> Markup:
+    """What fixes something: a command as one, words as words."""
+    return as_command(text) if text.partition(" ")[0] in PROGRAMS else Markup.escape(text)
+
+
 def unbroken(text: str) -> str:
-    """The same text, no line of which ends between a number and its unit."""
-    return QUANTITY.sub("\N{NO-BREAK SPACE}", text)
+    """The same text, no line of which ends between a number and its unit; markup stays markup."""
+    return type(text)(QUANTITY.sub("\N{NO-BREAK SPACE}", text))
 
 
 def value_text(key: str, value: Any) -> str:

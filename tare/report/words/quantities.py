@@ -43,6 +43,14 @@ def seconds(value: float) -> str:
     return f"{significant(value * 1e9)} ns" if value else "0 s"
 
 
+def duration(value: float) -> str:
+    """Seconds of a job, from two hours on in hours and from two days on in days: 27.8 h."""
+    for unit_s, unit in ((86400, "days"), (3600, "h")):
+        if value >= 2 * unit_s:
+            return f"{significant(value / unit_s)} {unit}"
+    return seconds(value)
+
+
 def size_bytes(value: float) -> str:
     """Bytes in binary units with three significant digits."""
     index = 0

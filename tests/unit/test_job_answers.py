@@ -1,0 +1,151 @@
+"""What a job pays, as typed rows and as the sentences of the first page."""
+
+from __future__ import annotations
+
+import math
+import re
+from dataclasses import replace
+
+import pytest
+from pages import decision, visible
+
+from tare.analysis.decisions import JOB, Change
+from tare.analysis.job_answers import JobAnswer, job_answers
+from tare.analysis.job_length import LIMIT
+from tare.analysis.why.reasons import NOTHING, Cause, Reason
+from tare.report import answer
+from tare.report.words import decisions as words
+from tare.report.words.layout import as_command, remedy
+from tare.report.words.quantities import duration, seconds
+
+IMPORTS = Reason(cause=Cause.FILES, what="imports_s", low=0.6, high=0.8)
+
+
+def told(**fields):
+    """The sentences of an environment that adds half a second and nothing to steps."""
+    own = {"once_s": (0.4, 0.6), "step": (-0.002, 0.003), "little_from_s": (24.0, 80.0), **fields}
+    return words.job_sentences(JobAnswer(workload="mnist_cnn", env="docker", **own))
+
+
+def item(table, one, name):
+    rows = table[(table["workload"] == one.workload) & (table["launch"] == one.env) & (table["item"] == name)]
+    return rows.iloc[0]
+
+
+def test_every_row_has_the_numbers_of_its_tables(evidence):
+    found = job_answers(evidence.job_length, evidence.decided)
+    costs = evidence.job_length[evidence.job_length["item"] == "cost"]
+    assert {(one.workload, one.env) for one in found} == set(zip(costs["workload"], costs["launch"], strict=True))
+    for one in found:
+        for ends, name in ((one.once_s, "fixed_s"), (one.step, "step_share"), (one.little_from_s, "length_below")):
+            row = item(evidence.job_length, one, name)
+            assert ends == ((row["low"], row["high"]) if not math.isnan(row["low"]) else None)
+        assert one.limit == LIMIT
+
+
+def test_reasons_and_advice_are_those_of_the_headline_and_of_no_job(evidence):
+    for one in job_answers(evidence.job_length, evidence.decided):
+        for metric, reason in (("real_s", one.run), ("step_s", one.each)):
+            own = [
+                other
+                for other in evidence.decided
+                if (other.workload, other.env, other.metric) == (one.workload, one.env, metric)
+                and other.role == "primary"
+                and "=" not in other.cell.campaign
+            ]
+            assert reason in [other.reason for other in own], (one.env, metric)
+    change = Change(factor="environment", level="host", low=0.7, high=0.8)
+    run = decision(launch="docker", metric="real_s", campaign="rounds.docker+host")
+    rows = evidence.job_length
+    rows = rows[(rows["workload"] == "mnist_cnn") & (rows["launch"] == "docker")]
+    others = [
+        replace(run, metric=JOB, reason=IMPORTS, change=change),
+        replace(run, role="exploratory", reason=IMPORTS, change=change),
+    ]
+    [one] = job_answers(rows, others)
+    assert (one.run, one.each, one.change, one.change_metric) == (NOTHING, NOTHING, None, None)
+    [one] = job_answers(rows, [replace(run, reason=IMPORTS, change=change), *others])
+    assert (one.run, one.each, one.change, one.change_metric) == (IMPORTS, NOTHING, change, "real_s")
+
+
+def test_of_the_host_alone_there_is_no_row(evidence):
+    assert job_answers(evidence.job_length.iloc[:0], evidence.decided) == []
+
+
+def test_all_that_is_known_is_said_in_one_order():
+    change = Change(factor="environment", level="host", low=0.7, high=0.8)
+    found = told(run=IMPORTS, change=change, change_metric="real_s")
+    assert found == [
+        "Start and exit of a job take 400 ms to 600 ms more, once.",
+        "Each step is 0.20% shorter to 0.30% longer.",
+        "It adds less than 1% to a job whose steps take 80.0 s or more.",
+        "The difference of whole runs is mostly due to reading files in imports (60% to 80% of the difference).",
+        "Try Host: its whole run is 20% to 30% shorter.",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("once_s", "text"),
+    [
+        ((-0.03, 0.02), "take 30.0 ms less to 20.0 ms more."),
+        ((-0.6, -0.4), "take 400 ms to 600 ms less, once."),
+        ((0.5, 0.5), "take 500 ms more, once."),
+    ],
+)
+def test_seconds_at_start_and_exit(once_s, text):
+    assert told(once_s=once_s)[0].endswith(text)
+
+
+@pytest.mark.parametrize(
+    ("ends", "text"),
+    [
+        ((24.0, 80.0), "adds less than 1% to a job whose steps take 80.0 s or more."),
+        ((0.0, 0.0), "adds less than 1% to a job of any length."),
+        ((24.0, math.inf), "is open, and to jobs below 24.0 s it adds more."),
+        ((0.0, math.inf), "to long jobs is open."),
+        ((math.inf, math.inf), "adds 1% or more to long jobs."),
+        ((7200.0, 172_800.0), "take 2.00 days or more."),
+    ],
+)
+def test_the_length_is_that_of_the_end_that_makes_it_sure(ends, text):
+    [line] = [one for one in told(little_from_s=ends) if "1%" in one]
+    assert line.endswith(text)
+
+
+def test_what_is_not_known_is_said_with_its_reason_or_left_out():
+    assert told(once_s=None, step=None, little_from_s=None) == []
+    [line] = told(once_s=None, step=None, little_from_s=None, lacking="3 complete rounds of 6")
+    assert line == "From which job length on it adds less than 1% is open: 3 complete rounds of 6."
+    assert "No cause of the difference of steps was found." in told(each=Reason(cause=Cause.UNKNOWN))
+
+
+def test_the_first_page_says_each_part_of_every_environment(evidence, page):
+    text = visible(page)
+    found = job_answers(evidence.job_length, evidence.decided)
+    assert {one.env for one in found} == {"apptainer", "charliecloud", "docker"}
+    for one in found:
+        assert one.once_s and one.step and one.little_from_s
+        for said in words.job_sentences(one):
+            assert said in text
+    assert re.search(r"Docker\. Start and exit of a job take ", text)
+
+
+def test_a_command_measures_a_job_of_ones_own_where_there_is_advice(evidence):
+    [line] = answer.own_job(evidence)
+    typed = "tare weigh --env host --env docker=IMAGE --env apptainer=FILE --env charliecloud=FOLDER -- COMMAND"
+    assert as_command(typed) in line
+    nothing = replace(evidence, decisions=evidence.decisions.iloc[:0])
+    assert answer.own_job(nothing) == []
+
+
+def test_a_remedy_that_is_a_command_can_be_copied_and_words_are_words():
+    assert 'class="command"' in remedy("apt-get install docker.io")
+    assert remedy("log in <again>") == "log in &lt;again&gt;"
+    assert "<b>" not in remedy("sh -c '<b>'")
+
+
+@pytest.mark.parametrize(
+    ("value", "text"), [(80.0, seconds(80.0)), (7200.0, "2.00 h"), (100_000.0, "27.8 h"), (259_200.0, "3.00 days")]
+)
+def test_lengths_of_jobs_are_said_in_hours_and_days(value, text):
+    assert duration(value) == text
