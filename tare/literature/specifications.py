@@ -103,10 +103,13 @@ def _number(value: float | None, what: str) -> Value:
 
 def _of_first(gpus: Sequence[Mapping[str, Any]], field: str, factor: float, unit: str) -> Value:
     """A number of the first GPU, as nvidia-smi writes it."""
+    told = gpus[0].get(field)
+    if told is None:
+        return _none("nvidia-smi did not report it")
     try:
-        value = float(str(gpus[0].get(field))) * factor
+        value = float(str(told)) * factor
     except ValueError:
-        return _none(f"nvidia-smi says {gpus[0].get(field)!r}")
+        return _none(f"nvidia-smi says {told!r}")
     return _is(amount(value, unit), value)
 
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import replace
+from types import SimpleNamespace
 from typing import Any, NamedTuple
 
 import pandas as pd
@@ -210,7 +212,7 @@ def _reference(reference: Reference, papers: Sequence[Published]) -> dict[str, A
     weighed = (name for name in names if level_campaigns(metrics, name))
     found = {name: compared_rows(reference.verdicts, metrics, name) for name in weighed}
     notes = (f"{sentence_case(note).rstrip('.')}." for note in reference.record["notes"])
-    return {
+    shown = {
         "name": reference.name,
         "lead": lead(reference),
         "facts": facts_table(reference),
@@ -236,6 +238,16 @@ def _reference(reference: Reference, papers: Sequence[Published]) -> dict[str, A
         "batches": [number_tables.batch_numbers(reference, name) for name in names if name in swept],
         "beside_tables": _filled(beside_table(reference, paper, name) for paper in papers for name in names),
     }
+    return {part: _there(found, reference.name) for part, found in shown.items()}
+
+
+def _there(shown: Any, name: str) -> Any:
+    """What is shown, each table with the machine's name in its caption: this machine's has the same otherwise."""
+    if isinstance(shown, Table):
+        return shown if name in shown.caption else replace(shown, caption=f"{shown.caption}, on {name}")
+    if isinstance(shown, SimpleNamespace):
+        return SimpleNamespace(**{part: _there(found, name) for part, found in vars(shown).items()})
+    return [_there(one, name) for one in shown] if isinstance(shown, list) else shown
 
 
 def lead(reference: Reference) -> str:

@@ -275,3 +275,12 @@ def test_a_row_of_a_table_has_the_versions_of_the_stacks_that_were_measured_or_s
     assert here["xla"] == "tensorflow-cpu 2.1.0"
     assert here["pytorch"] == "unavailable, no stack with torch was measured"
     assert here["glow"] == "unavailable, the package index has none"
+
+
+@pytest.mark.parametrize(
+    ("said", "reason"),
+    [({}, "did not report it"), ({"power": None}, "did not report it"), ({"power": "[N/A]"}, "says '[N/A]'")],
+)
+def test_a_number_of_a_gpu_that_is_not_there_has_its_reason(said, reason):
+    found = specifications._of_first([said], "power", 1.0, "W")
+    assert found.kind == "unavailable" and found.value is None and reason in found.note

@@ -126,6 +126,21 @@ def test_the_section_tells_machine_environments_parts_and_ceilings(reference):
     assert reference_section.section(bare)["references"][0]["ceilings"] == [reference_section.NO_CEILINGS]
 
 
+def test_no_table_of_it_has_the_name_of_another(reference):
+    """Regions of one page are told by their names, also where this machine's tables have the same captions."""
+    found = reference_section._reference(reference, ())
+    tables = [
+        *found["verdict_tables"],
+        *found["ceiling_tables"],
+        *found["profiles"],
+        *found["steps"],
+        found["facts"],
+    ]
+    tables += [one.table for one in found["choices"]]
+    captions = [table.caption for table in tables]
+    assert len(captions) == len(set(captions)) > 5 and all(reference.name in caption for caption in captions)
+
+
 def test_a_step_that_the_host_never_made_is_a_dash(reference):
     own = reference.metrics
     rows = own[(own["metric"] == "step_s") & (own["launch"] == HOST) & own["batch"].notna()]
