@@ -22,6 +22,13 @@ ALL_TEXT = """
     return [document.title, ...named, ...blocks].filter(text => text);
   }
 """
+# Heights of letters as they are on the screen, in pixels.
+LETTERS = """
+  nodes => nodes.map(node => {
+    const turn = node.getScreenCTM();
+    return parseFloat(getComputedStyle(node).fontSize) * Math.hypot(turn.a, turn.b);
+  })
+"""
 # Labels of one figure whose letters meet, some of them turned. Two boxes are apart if a side of one divides them.
 # A box has air above and below its letters, which is left out.
 TOUCHING = """

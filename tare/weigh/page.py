@@ -126,7 +126,7 @@ def forest(answer: Answer) -> Markup:
 
     height, bottom = TOP + ROW * len(rows) + AXIS, TOP + ROW * len(rows)
     parts = [
-        f'<svg viewBox="0 0 {WIDTH} {height}" role="img" aria-label="intervals of whole runs" font-size="13">',
+        f'<svg viewBox="0 0 {WIDTH} {height}" role="img" aria-label="intervals of whole runs" font-size="14">',
         f'<rect x="{x(-answer.margin)}" y="{TOP}" width="{x(answer.margin) - x(-answer.margin):.1f}" '
         f'height="{ROW * len(rows)}" style="fill:var(--fig-band)"/>',
         f'<line x1="{x(0)}" x2="{x(0)}" y1="{TOP}" y2="{bottom}" style="stroke:var(--fig-muted)"/>',

@@ -13,14 +13,16 @@ import builders
 import device_builders
 import hostile
 import pytest
+from answers import ANSWER, SLOW
 from image_builders import data_record
-from looking import OUTSIDE, TOUCHING, served, unfilled
+from looking import LETTERS, OUTSIDE, TOUCHING, served, unfilled
 from matrix import in_turn
 from pages import STAND_IN, draw, draw_all, draw_device, draw_papers
 from playwright.sync_api import sync_playwright
 
 from tare.core.files import write_text
 from tare.report import build, pages
+from tare.weigh.page import write_page
 
 pytestmark = pytest.mark.browser
 SCHEMES = ("light", "dark")
@@ -288,6 +290,7 @@ def test_all_studies_are_linked_from_one_page(browser, report):
     hrefs = page.eval_on_selector_all("main a", "nodes => nodes.map(n => n.getAttribute('href'))")
     assert hrefs == ["report/index.html", "other/report/index.html"] and page.logged == []
     assert page.eval_on_selector_all("main a", "nodes => nodes.map(n => n.innerText)") == ["nyu2022", "other"]
+    assert violations(page) == {} and unfilled(page) == []
     page.locator("main a").last.click()
     page.wait_for_url("**/other/report/index.html")
     page.context.close()
@@ -345,12 +348,7 @@ def test_a_third_question_at_a_glance_fits(open_page, width):
 
 def test_letters_in_figures_stay_readable_on_a_phone(read):
     page = read(390)
-    heights = page.eval_on_selector_all(
-        "figure svg text",
-        "nodes => nodes.map(n => {"
-        " const m = n.getScreenCTM(); return parseFloat(getComputedStyle(n).fontSize) * Math.hypot(m.a, m.b) })",
-    )
-    assert min(heights) >= 8
+    assert min(page.eval_on_selector_all("figure svg text", LETTERS)) >= 8
 
 
 def test_the_keyboard_reaches_the_content_and_every_page(open_page):
@@ -572,6 +570,23 @@ def test_a_dark_page_recolours_its_figures(read):
 DEVICE_SECTIONS = ("choices", "roofline", "profiles", "reference", "machine")
 
 
+def test_the_page_of_a_weighed_job_is_looked_at_too(browser, tmp_path):
+    write_page(ANSWER, tmp_path / "index.html")
+    page = load(browser, tmp_path / "index.html")
+    assert page.logged == [] and unfilled(page) == []
+    for width in (390, 768, 1280):
+        page.set_viewport_size({"width": width, "height": 900})
+        assert page.evaluate("document.documentElement.scrollWidth") <= width
+        assert page.evaluate(OUTSIDE) == [] and page.evaluate(TOUCHING) == []
+        assert min(page.eval_on_selector_all("svg text", LETTERS)) >= 8
+    for scheme in SCHEMES:
+        page.emulate_media(color_scheme=scheme, reduced_motion="reduce")
+        assert violations(page) == {}
+    titles = page.eval_on_selector_all("svg circle > title", "nodes => nodes.map(node => node.textContent)")
+    assert titles == ["host again: +0.10% ±0.5", "docker: +0.10% ±0.5", f"{SLOW.name}: +6.0% ±0.6"]
+    page.context.close()
+
+
 @pytest.fixture(scope="module")
 def device_report(tmp_path_factory):
     results = builders.build_results(tmp_path_factory.mktemp("device") / "results", device="cuda")
@@ -612,9 +627,4 @@ def test_a_page_of_a_device_has_no_accessibility_violation(read_device, scheme):
 
 
 def test_letters_in_figures_of_a_device_stay_readable_on_a_phone(read_device):
-    heights = read_device(390).eval_on_selector_all(
-        "figure svg text",
-        "nodes => nodes.map(n => {"
-        " const m = n.getScreenCTM(); return parseFloat(getComputedStyle(n).fontSize) * Math.hypot(m.a, m.b) })",
-    )
-    assert min(heights) >= 8
+    assert min(read_device(390).eval_on_selector_all("figure svg text", LETTERS)) >= 8
