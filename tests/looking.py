@@ -66,7 +66,6 @@ OUTSIDE = """
   () => [...document.querySelectorAll('main *, header *, footer *')]
     .filter(node => node.getBoundingClientRect().width > 0)
     .filter(node => node.getBoundingClientRect().right > document.documentElement.clientWidth + 1)
-    .filter(node => getComputedStyle(document.body).overflowX !== 'hidden')
     .filter(node => { const box = node.closest('.scroll, .visually-hidden, .skip, svg');
                       return !box || (getComputedStyle(box).overflowX === 'visible' && box.tagName !== 'svg') })
     .map(node => node.tagName + '.' + node.className + ': ' + node.textContent.trim().slice(0, 60))

@@ -467,6 +467,14 @@ def test_on_paper_everything_is_light_and_inside(open_page, scheme):
             assert len(page.pdf(format="A4")) > 100_000
 
 
+def test_what_leaves_a_page_would_be_found(open_page):
+    page = open_page("index.html", 390)
+    assert page.evaluate(OUTSIDE) == []
+    page.evaluate("document.querySelector('main p').style.width = '900px'")
+    [found] = page.evaluate(OUTSIDE)
+    assert found.startswith("P.")
+
+
 def test_without_scripts_every_page_is_readable(browser, report):
     context = browser.new_context(java_script_enabled=False, viewport={"width": 390, "height": 900})
     page = context.new_page()
