@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from types import SimpleNamespace
 from typing import Any
 
@@ -84,15 +84,38 @@ def glances(evidence: Evidence | Reference) -> list[SimpleNamespace]:
             (env, env_title(env, short=True), [cells.get((env, asked), ("not run", None)) for asked in firsts])
             for env in sorted(rows["launch"].unique(), key=env_order)
         ]
-        control = [(signed(row["control_ci_low"], row["control_ci_high"]), None) for row in firsts.values()]
+        control = [(signed(*_control(rows[rows["asked"] == asked])), None) for asked in firsts]
         lines.append((CONTROL, env_title(CONTROL, short=True), control))
         columns = [asked_title(asked) for asked in firsts]
         found.append(SimpleNamespace(title=workload_title(workload), columns=columns, rows=lines))
     return found
 
 
+def _control(rows: pd.DataFrame) -> tuple[float, float]:
+    """Ends of the A/A control of a workload and metric: of sliced rounds, where there are any."""
+    sliced = rows[_were_sliced(rows)]
+    first = (rows if sliced.empty else sliced).iloc[0]
+    return first["control_ci_low"], first["control_ci_high"]
+
+
+def _were_sliced(rows: pd.DataFrame) -> list[bool]:
+    return [not missing(one) and bool(one) for one in rows["sliced"]]
+
+
+def _other_controls(rows: pd.DataFrame) -> Iterator[str]:
+    """Comparisons in rounds without slices next to sliced ones, whose A/A control the table does not have."""
+    for (workload, metric), own in rows.groupby(["workload", "metric"], sort=False):
+        sliced = _were_sliced(own)
+        for row in own[[any(sliced) and not one for one in sliced]].to_dict("records"):
+            yield (
+                f"{env_title(row['launch'], short=True)}, {workload_title(workload)}: the "
+                f"{metric_title(metric).lower()} was measured in rounds without slices, whose A/A control is "
+                f"{signed(row['control_ci_low'], row['control_ci_high'])}."
+            )
+
+
 def notes(evidence: Evidence) -> list[str]:
-    """Which answers of the first screen are no first try, and why it says "no interval" where it does."""
+    """Answers of the first screen that are no first try, that have a control of their own, or no interval."""
     shown = _shown(evidence, evidence.workloads)
     tries = shown.groupby("workload")["attempt"].max().reindex(evidence.workloads).dropna().astype(int)
     told = [
@@ -102,6 +125,7 @@ def notes(evidence: Evidence) -> list[str]:
         for name, attempt in tries.items()
         if attempt > 1
     ]
+    told += _other_controls(shown)
     if (shown["ci_low"].isna() & shown["ci_high"].isna()).any():
         told.append(
             f"“No interval” means too few rounds: fewer than {FEWEST_UNITS}, or so few that the interval would "

@@ -80,14 +80,14 @@ def test_all_that_is_known_is_said_in_one_order():
         "Each step is 0.20% shorter to 0.30% longer.",
         "It adds less than 1% to a job whose steps take 80.0 s or more.",
         "The difference of whole runs is mostly due to reading files in imports (60% to 80% of the difference).",
-        "Try Host: its whole run is 20% to 30% shorter.",
+        "On the host, the whole run is 20% to 30% shorter.",
     ]
 
 
 @pytest.mark.parametrize(
     ("once_s", "text"),
     [
-        ((-0.03, 0.02), "take 30.0 ms less to 20.0 ms more."),
+        ((-0.03, 0.02), "take between 30.0 ms less and 20.0 ms more."),
         ((-0.6, -0.4), "take 400 ms to 600 ms less, once."),
         ((0.5, 0.5), "take 500 ms more, once."),
     ],
@@ -101,7 +101,7 @@ def test_seconds_at_start_and_exit(once_s, text):
     [
         ((24.0, 80.0), "adds less than 1% to a job whose steps take 80.0 s or more."),
         ((0.0, 0.0), "adds less than 1% to a job of any length."),
-        ((24.0, math.inf), "is open, and to jobs below 24.0 s it adds more."),
+        ((24.0, math.inf), "adds more than 1% to a job with less than 24.0 s of steps. Longer jobs: open."),
         ((0.0, math.inf), "to long jobs is open."),
         ((math.inf, math.inf), "adds 1% or more to long jobs."),
         ((7200.0, 172_800.0), "take 2.00 days or more."),

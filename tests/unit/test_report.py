@@ -19,6 +19,7 @@ from tare.analysis.decisions import Weight
 from tare.core.errors import IntegrityError, UserError
 from tare.core.files import read_json, write_json
 from tare.model.records.images import Channels, DataRecord
+from tare.model.roles import CONTROL
 from tare.model.schema import read
 from tare.report import answer, build, figures, inside, machine, method
 from tare.report.evidence import gather
@@ -232,6 +233,21 @@ def test_the_first_screen_says_why_there_is_no_interval(evidence):
     assert line.startswith(f"{NONE} of 1,000.")
     cells = [cell for glance in answer.glances(changed) for row in glance.rows for cell, _ in row[2]]
     assert "no interval" in cells
+
+
+def test_the_first_screen_has_the_control_of_sliced_rounds_and_names_another(evidence):
+    verdicts = evidence.verdicts.copy()
+    own = (verdicts["metric"] == "real_s") & (verdicts["workload"] == "mnist_cnn")
+    verdicts.loc[own, ["control_ci_low", "control_ci_high", "sliced"]] = [0.99, 1.01, True]
+    first = own & (verdicts["launch"] == "apptainer")
+    verdicts.loc[first, ["control_ci_low", "control_ci_high", "sliced"]] = [0.9, 1.2, False]
+    changed = replace(evidence, verdicts=verdicts)
+    [shown] = [one.rows[-1] for one in answer.glances(changed) if one.title == "CNN on MNIST"]
+    assert shown[0] == CONTROL and shown[2][0][0] == "−1.0% to +1.0%"
+    assert answer.notes(changed) == [
+        "Apptainer, CNN on MNIST: the whole run was measured in rounds without slices, whose A/A control is "
+        "−10% to +20%."
+    ]
 
 
 def test_the_first_screen_says_which_try_it_is_where_there_are_intervals(evidence):

@@ -11,6 +11,7 @@ from tare.analysis.job_answers import JobAnswer
 from tare.analysis.job_length import HOUR
 from tare.analysis.why.reasons import Cause, Reason
 from tare.literature.finding import listed
+from tare.model.registry import HOST
 from tare.model.studies.layout import arm_of
 from tare.model.studies.own_jobs import OWN_IMAGES
 from tare.report.words.labels import arm_title, env_order, env_title, metric_title, workload_title
@@ -200,7 +201,10 @@ def _try(one: JobAnswer) -> list[str]:
     if one.change is None or one.change_metric is None:
         return []
     gain = between(one.change_metric, one.change.low, one.change.high)
-    return [f"Try {_title_of(one.change)}: its {metric_title(one.change_metric).lower()} is {gain}."]
+    what = metric_title(one.change_metric).lower()
+    if (one.change.factor, one.change.level) == (ENVIRONMENT, HOST):
+        return [f"On the host, the {what} is {gain}."]
+    return [f"Try {_title_of(one.change)}: its {what} is {gain}."]
 
 
 def _once(one: JobAnswer) -> list[str]:
@@ -208,7 +212,7 @@ def _once(one: JobAnswer) -> list[str]:
         return []
     low, high = one.once_s
     if low <= 0 <= high:
-        return [f"Start and exit of a job take {seconds(-low)} less to {seconds(high)} more."]
+        return [f"Start and exit of a job take between {seconds(-low)} less and {seconds(high)} more."]
     least, most = sorted(map(abs, one.once_s))
     length = seconds(least) if seconds(least) == seconds(most) else f"{seconds(least)} to {seconds(most)}"
     return [f"Start and exit of a job take {length} {'more' if low > 0 else 'less'}, once."]
@@ -224,8 +228,11 @@ def _from_length(one: JobAnswer) -> list[str]:
     if math.isinf(first):
         return [f"It adds {limit} or more to long jobs."]
     if math.isinf(sure):
-        shorter = f", and to jobs below {duration(first)} it adds more" if first > 0 else ""
-        return [f"Whether it adds less than {limit} to long jobs is open{shorter}."]
+        if first > 0:
+            return [
+                f"It adds more than {limit} to a job with less than {duration(first)} of steps. Longer jobs: open."
+            ]
+        return [f"Whether it adds less than {limit} to long jobs is open."]
     if sure <= 0:
         return [f"It adds less than {limit} to a job of any length."]
     return [f"It adds less than {limit} to a job whose steps take {duration(sure)} or more."]
