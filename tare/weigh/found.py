@@ -119,6 +119,12 @@ class Found:
                     f"The A/A control spans ±{50 * (high - low):.1f}%, more than the margin: other programs use "
                     f"this machine. With --minutes {more} it is expected to come down to the margin."
                 )
+        step = control.step.told if control.step is not None else None
+        if step is not None and not step[1] <= 0 <= step[2]:
+            yield (
+                "The A/A control of steps does not contain zero: two launches of the same environment differ by "
+                "more than chance. Do not trust differences of steps of this size."
+            )
 
     def _weighed(self, choice: Choice, causes: Sequence[CauseFound]) -> Weighed:
         if choice.name in self.unavailable:

@@ -2,6 +2,7 @@
 
 import math
 import statistics
+from types import SimpleNamespace
 
 import pytest
 from campaign_builders import served_rounds
@@ -11,6 +12,7 @@ from tare.model.registry import HOST
 from tare.model.roles import CONTROL
 from tare.stats.intervals import Interval
 from tare.weigh.conclude import Cost, cost_of
+from tare.weigh.found import Found
 
 
 @pytest.mark.parametrize(("rounds", "verdict"), [(5, "inconclusive"), (6, "different")])
@@ -39,3 +41,22 @@ def test_whole_runs_with_a_file_server_count_in_the_rounds_that_were_made_for_th
     )  # fmt: skip
     compared = cost_of(units, "docker", 0.05, reference="apptainer").run
     assert compared is None or compared.n == 0, "no round has both as they run alone"
+
+
+@pytest.mark.parametrize(
+    ("run", "step", "starts"),
+    [
+        ((-0.01, 0.01), (-0.01, 0.01), []),
+        ((-0.01, 0.01), (0.002, 0.01), ["The A/A control of steps does not"]),
+        ((-0.02, -0.01), None, ["The A/A control does not"]),
+        ((-0.05, 0.05), None, ["The A/A control spans ±5.0%"]),
+    ],
+)
+def test_a_control_that_leaves_zero_out_is_told(run, step, starts):
+    def interval(ends):
+        return ends and Interval(n=8, mean=sum(ends) / 2, low=ends[0], high=ends[1])
+
+    found = Found.__new__(Found)
+    found.request = SimpleNamespace(margin=0.02, minutes=5.0)
+    said = list(found._remarks(Cost(run=interval(run), parts={}, step=interval(step))))
+    assert len(said) == len(starts) and all(map(str.startswith, said, starts))
