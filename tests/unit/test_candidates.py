@@ -186,7 +186,9 @@ def test_a_candidate_whose_files_come_from_a_server_is_not_compared_in_slices(ro
     monkeypatch.setattr(
         candidates.sliced, "served_among", lambda launches, *how: seen.append((set(launches), *how)) or ["second"]
     )
-    found, reasons = candidates.measure_candidates("config/smoke.yaml", None, wanted_jobs("first", "second"), 0.0)
-    assert seen == [({"host", CONTROL, "second"}, candidates.MARGIN, 2)], "of the calibration alone"
+    found, reasons = candidates.measure_candidates(
+        "config/smoke.yaml", None, wanted_jobs("first", "second", "third"), 0.0
+    )
+    assert seen == [({"host", CONTROL, "second", "third"}, candidates.MARGIN, 2)], "of the calibration alone"
     assert reasons == {"second": candidates.SERVED} and "second" not in asked[1]
-    assert all(set(one) == {"first", CONTROL} for one in found)
+    assert all(set(one) == {"first", CONTROL, "third"} for one in found)

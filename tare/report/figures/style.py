@@ -248,8 +248,9 @@ def _values(figure: Figure) -> Iterator[tuple[str, str | list[str]]]:
         for number, line in enumerate(lines):
             found = _of_line(axes, line)
             if found:
-                line.set_gid(f"values-{at}-{number}")
-                yield f"values-{at}-{number}", found
+                name = line.get_gid() or f"values-{at}-{number}"
+                line.set_gid(name)
+                yield name, found
         bars = (one for one in axes.containers if isinstance(one, BarContainer))
         for number, bar in enumerate(bars):
             for place, patch in enumerate(bar.patches):
