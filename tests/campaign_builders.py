@@ -481,7 +481,7 @@ def served_rounds(campaign: str, units: int = 16) -> SealedCampaign:
 
     def one(unit: Mapping[str, Any]) -> dict[str, Any]:
         if unit["unit"] % 2:
-            found = in_slices(unit)
+            found = in_slices(unit, tail_s=0.6)
             own = found["launches"]["apptainer"]
             cut = {key: [round(0.8 * each) for each in own["slices"][key]] for key in ("length_us", "quiet_us")}
             end_ns = own["spawn_ns"] + round(0.8 * (own["end_ns"] - own["spawn_ns"]))

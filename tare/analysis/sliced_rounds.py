@@ -136,6 +136,8 @@ def _ends_of(slices: Slices) -> list[int]:
 
 def long_tail(campaign: SealedCampaign, env: str) -> str | None:
     """What is said of an environment whose launches often ran without the hosts beside them; None of others."""
+    if env in _apart(campaign):
+        return None
     shares = [share for unit in campaign.counted if (share := tail_share(unit, env)) is not None]
     mean = statistics.fmean(shares) if shares else 0.0
     if mean <= LARGEST_TAIL:

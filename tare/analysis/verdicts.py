@@ -522,7 +522,7 @@ class _Comparison:
         parts += self._limits(interval.n)
         tail = long_tail(self.table.campaign, self.env) if self.table.metric in PRIMARY_METRICS else None
         parts += [tail] if tail else []
-        switching = self.table.switching
+        switching = self.table.switching if self.table.is_sliced((self.env, self.reference)) else None
         steps = self.table.metric != WHOLE_RUN
         if switching is not None and (note := switching.note(self.env, self.table.margin, steps=steps)):
             parts.append(note)

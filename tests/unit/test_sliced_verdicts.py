@@ -12,7 +12,14 @@ from campaign_builders import in_slices, rounds_campaign, sealed_campaign, serve
 
 from tare.analysis import verdicts
 from tare.analysis.metrics import campaign_metrics, pivot
-from tare.analysis.sliced_rounds import is_sliced, tail_share, terms_of, unsliced_reason, whole_run_estimate
+from tare.analysis.sliced_rounds import (
+    is_sliced,
+    long_tail,
+    tail_share,
+    terms_of,
+    unsliced_reason,
+    whole_run_estimate,
+)
 from tare.model.journals.units import SERVED, runs_counted
 from tare.model.journals.units import in_slices as in_slices_of
 from tare.model.registry import HOST
@@ -170,6 +177,8 @@ def test_whole_runs_with_a_server_count_where_they_were_not_sliced_and_steps_whe
     wanted = verdicts.log_ratios(values, "apptainer")
     assert row["n_units"] == 8 and math.log(row["ratio"]) == pytest.approx(wanted.mean(), abs=0.02)
     assert (row["sliced"], row["unsliced_reason"]) == (False, SERVED)
+    assert long_tail(found, "apptainer") is None, "slices in which it ran without a host do not count here"
+    assert row["reason"] is None and "of its own time" in long_tail(steps_of(found), "apptainer")
     other = verdict(found, "real_s", "docker")
     assert (other["sliced"], other["unsliced_reason"], other["n_units"]) == (True, None, 8)
     assert row["control_ci_low"] != other["control_ci_low"], "each has the control of its own rounds"
