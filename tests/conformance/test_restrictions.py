@@ -55,7 +55,7 @@ RESTRICTIONS = {
     "no set-uid programs": {"behind": ["setpriv", "--no-new-privs"]},
     "Docker's socket is others'": {"before": SOCKET},
     "little address space": {"behind": ["prlimit", f"--as={600 << 20}"]},
-    "few processes": {"behind": ["prlimit", "--nproc=6"]},
+    "few processes": {"behind": ["prlimit", "--nproc=8"]},
     "few open files": {"behind": ["prlimit", "--nofile=64"]},
     "small files": {"behind": ["prlimit", f"--fsize={100 << 10}"]},
     "a small stack": {"behind": ["prlimit", f"--stack={1 << 20}"]},
@@ -92,7 +92,7 @@ SAYS = {
         r".*; this shell limits address space \(ulimit -v is 614400\)", r"raise it \(ulimit -v unlimited\), or .*",
     ),
     ("few processes", "apptainer"): (
-        r".*; this shell limits processes \(ulimit -u is 6\)", r"raise it \(ulimit -u unlimited\), or .*",
+        r".*; this shell limits processes \(ulimit -u is 8\)", r"raise it \(ulimit -u unlimited\), or .*",
     ),
     ("small files", "apptainer"): LARGER,
     ("small files", "charliecloud"): LARGER,
