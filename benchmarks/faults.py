@@ -49,7 +49,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
-sys.path[:0] = [str(ROOT / "benchmarks"), str(ROOT / "tests"), str(ROOT)]
+sys.path[:0] = [str(ROOT / "benchmarks/faulting"), str(ROOT / "benchmarks"), str(ROOT / "tests"), str(ROOT)]
 
 import equal_tables  # noqa: E402
 import faults_page  # noqa: E402

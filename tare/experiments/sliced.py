@@ -199,7 +199,7 @@ def run_unit(
             and all(launches[name].ok for name in tried),
             "unsliced": bills_apart(launches, plan.margins),
             **({"whole": sorted(served(plan, done).keys() & set(tried))} if whole else {}),
-            **({"together": most_together(launches), **servers_of(plan, launches)} if calibration is None else {}),
+            **({"together": most_together(launches), **told_served(plan, launches)} if calibration is None else {}),
         },
         **({"others": seen.to_json()} if seen is not None else {}),
     }
@@ -319,7 +319,7 @@ def bills_apart(launches: Mapping[str, LaunchRecord], margins: Mapping[str, floa
     return [name for name, slices in found.items() if slices.is_sliced and slices.bills_differ(margins["run"])]
 
 
-def servers_of(plan: Plan, launches: Mapping[str, LaunchRecord]) -> dict[str, list[str]]:
+def told_served(plan: Plan, launches: Mapping[str, LaunchRecord]) -> dict[str, list[str]]:
     """Of a calibration, the launches whose whole runs may not be sliced, under `served`; empty without any.
 
     A FUSE server and its program take turns. Left alone, they mostly stay on two processors, and each waits until

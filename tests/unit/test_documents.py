@@ -9,11 +9,11 @@ from pathlib import Path
 from urllib.parse import unquote
 
 import yaml
-from answers import LIBRARY
+from answers import ANSWER, LIBRARY
 from project import code_blocks
 
 from tare.core.files import project_root
-from tare.weigh.answer import Answer, Ratio, Seconds, Weighed
+from tare.weigh.answer import Ratio, Seconds, Weighed
 from tare.weigh.words import terminal
 
 ROOT = project_root()
@@ -124,23 +124,8 @@ def test_readme_and_changelog_are_short():
     assert len((ROOT / "CHANGELOG.md").read_text(encoding="utf-8").splitlines()) <= 150
 
 
-EXAMPLE = Answer(
-    tare="1",
-    at="2026-01-01T00:00:00Z",
+EXAMPLE = ANSWER.replace(
     command=("python", "train.py", "--epochs", "1"),
-    workdir="/home/me/job",
-    machine="a processor",
-    confidence=0.95,
-    margin=0.02,
-    rounds=8,
-    minutes=4.9,
-    budget_minutes=5,
-    reference="host",
-    reference_text="host",
-    reference_s={"start": 0.02, "body": 12.3, "exit": 0.1},
-    step_s=0.031,
-    steps="SGD 1",
-    control=Ratio(ratio=1.001, low=0.996, high=1.006, rounds=8),
     control_step=Ratio(ratio=1.0004, low=0.9984, high=1.0024, rounds=8),
     environments=(
         Weighed(

@@ -35,7 +35,7 @@ from tare.model.journals.sealed import SEAL_KEY, UNITS, read_rows
 from tare.model.studies.layout import SEALED
 
 BENCHMARKS = project_root() / "benchmarks"
-sys.path.insert(0, str(BENCHMARKS))
+sys.path[:0] = [str(BENCHMARKS), str(BENCHMARKS / "faulting")]
 
 import fault_runs  # noqa: E402
 import fault_trials  # noqa: E402

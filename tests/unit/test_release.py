@@ -225,7 +225,7 @@ def test_the_job_of_kubernetes_is_guaranteed_and_has_no_root():
     (container,) = pod["containers"]
     assert container["resources"]["requests"] == container["resources"]["limits"]
     assert pod["securityContext"]["runAsNonRoot"] and container["securityContext"]["readOnlyRootFilesystem"]
-    assert "WORKDIR /work" in CONTAINERFILE and {"name": "work", "mountPath": "/work"} in container["volumeMounts"]
+    assert "WORKDIR /job" in CONTAINERFILE and {"name": "work", "mountPath": "/job"} in container["volumeMounts"]
 
 
 # --- citation, catalogue, compatibility

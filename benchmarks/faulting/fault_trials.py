@@ -21,8 +21,8 @@ from typing import Any
 
 import yaml
 
-ROOT = Path(__file__).resolve().parent.parent
-sys.path[:0] = [str(ROOT / "benchmarks"), str(ROOT / "tests"), str(ROOT)]
+ROOT = Path(__file__).resolve().parents[2]
+sys.path[:0] = [str(ROOT / "benchmarks/faulting"), str(ROOT / "benchmarks"), str(ROOT / "tests"), str(ROOT)]
 
 import equal_tables  # noqa: E402
 import injecting  # noqa: E402
