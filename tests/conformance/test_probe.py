@@ -242,7 +242,7 @@ class TestPrivateDaemon:
                     os.kill(int(pid), signal.SIGKILL)
             if victim != "containerd":  # which the daemon starts again
                 wait_until(lambda: not set(before) & set(processes_of(private)), "a part outlived the others")
-                assert not processes_with("sleep\x007531")
+                wait_until(lambda: not processes_with("sleep\x007531"), "the container outlived its daemon")
             with daemon.docker_endpoint():
                 wait_until(lambda: daemon.answers(private.socket), "it does not start again")
         (watcher,) = [pid for pid in processes_of(private) if "tare.runtimes.daemon" in command_of(pid)]

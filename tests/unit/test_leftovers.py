@@ -15,6 +15,7 @@ import pytest
 
 from tare.core.errors import UserError
 from tare.launch import prepare
+from tests.waiting import wait_until
 
 
 @pytest.fixture
@@ -139,7 +140,8 @@ def test_a_process_carries_the_name_of_its_launch_in_arguments_or_environment():
     for name, (argv, env) in names.items():
         child = subprocess.Popen(argv, env=env, stdin=subprocess.PIPE)
         try:
-            assert prepare.carriers_of(name) == [child.pid]
+            # A program has its new arguments a moment after its parent learns that it started.
+            wait_until(lambda: prepare.carriers_of(name) == [child.pid], f"only {child.pid} carries {name}")
         finally:
             child.kill()
             child.communicate()
