@@ -131,18 +131,15 @@ def test_a_program_has_exactly_its_variables_or_these_on_top():
     assert prepare.inside_argv({"A": "1"}, ["it"], True) == ("/usr/bin/env", "A=1", "it")
 
 
-def test_a_process_carries_the_name_of_its_launch_in_arguments_or_environment():
-    words = [sys.executable, "-I", "-S", "-c", "input()"]
-    names = {
-        "tare-in-arguments": ([*words, "tare-in-arguments"], {}),
-        "tare-in-environment": (words, {"A": "tare-in-environment"}),
-    }
-    for name, (argv, env) in names.items():
-        child = subprocess.Popen(argv, env=env, stdin=subprocess.PIPE)
-        try:
-            # A program has its new arguments a moment after its parent learns that it started.
-            wait_until(lambda: prepare.carriers_of(name) == [child.pid], f"only {child.pid} carries {name}")
-        finally:
-            child.kill()
-            child.communicate()
+@pytest.mark.parametrize("in_arguments", [True, False])
+def test_a_process_carries_the_name_of_its_launch_in_arguments_or_environment(in_arguments):
+    name, words = "tare-carried", [sys.executable, "-I", "-S", "-c", "input()"]
+    argv, env = ([*words, name], {}) if in_arguments else (words, {"A": name})
+    child = subprocess.Popen(argv, env=env, stdin=subprocess.PIPE)
+    try:
+        # A program has its new arguments a moment after its parent learns that it started.
+        wait_until(lambda: prepare.carriers_of(name) == [child.pid], f"only {child.pid} carries {name}")
+    finally:
+        child.kill()
+        child.communicate()
     assert os.getpid() not in prepare.carriers_of(sys.executable)
