@@ -117,11 +117,9 @@ def campaign_kernels(campaign: SealedCampaign) -> list[Row]:
 def _unit_rows(campaign: SealedCampaign, unit: Unit) -> Iterator[tuple[str, int, list[Row]]]:
     """Environment, batch size and rows of each launch of a unit.
 
-    Without steps of a unit that was made for whole runs, and without whole runs that may not be sliced of others.
+    Without whole runs that may not be sliced, of units that were made for others.
     """
     kind, batch, level = campaign.kind, campaign.plan.spec.batch, campaign.level
-    if level is not None and unit.whole:
-        return
     apart = {} if unit.whole or level is not None else served(campaign.plan, campaign.units)
     steps = step_values(unit, level) if level is not None else {}
     for name, launch in unit.launches.items():

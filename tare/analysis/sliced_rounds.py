@@ -46,13 +46,14 @@ def is_sliced(campaign: SealedCampaign, env: str | None = None) -> bool:
     apart = _apart(campaign)
     if env in apart:
         return False
+    shared = [unit for unit in campaign.counted if not unit.whole]
     if env is None or read_role(env).environment == HOST:
         alone = unsliced(campaign.plan, campaign.units)
-        own = [unit for unit in campaign.counted if not unit.whole and not any(_ran(unit, name) for name in alone)]
+        own = [unit for unit in shared if not any(_ran(unit, name) for name in alone)]
         units = own or list(campaign.counted)
     else:
-        units = [unit for unit in campaign.counted if not unit.whole and _ran(unit, env)]
-    return campaign.kind in (ROUNDS, STEPS) and bool(units) and all(map(_was_sliced, units))
+        units = [unit for unit in shared if _ran(unit, env)]
+    return campaign.kind in (ROUNDS, STEPS) and bool(units) and all(_was_sliced(campaign, unit) for unit in units)
 
 
 def _apart(campaign: SealedCampaign) -> dict[str, str]:
@@ -62,15 +63,17 @@ def _apart(campaign: SealedCampaign) -> dict[str, str]:
 
 
 def sliced_units(campaign: SealedCampaign) -> list[int]:
-    """Numbers of the units that count and whose launches ran in slices."""
-    return [unit.unit for unit in campaign.counted if _was_sliced(unit)]
+    """Numbers of the units that count and whose launches, or in a campaign of steps these, ran in slices."""
+    return [unit.unit for unit in campaign.counted if _was_sliced(campaign, unit)]
 
 
 def _ran(unit: Unit, name: str) -> bool:
     return name in unit.launches and unit.launches[name].status != "skipped"
 
 
-def _was_sliced(unit: Unit) -> bool:
+def _was_sliced(campaign: SealedCampaign, unit: Unit) -> bool:
+    if unit.whole and campaign.level is None:
+        return False
     return any(launch.slices is not None and launch.slices.is_sliced for launch in unit.launches.values())
 
 
@@ -113,7 +116,8 @@ def tail_rows(unit: Unit) -> Iterator[tuple[str, Row]]:
 def tail_share(unit: Unit, name: str) -> float | None:
     """The share of a launch's own time without a host beside it; None where it was not sliced.
 
-    That is what comes after both hosts of its round had ended, and before each gate, after both had come to it.
+    That is what comes after both hosts of its round had ended, and before each gate, after both had come to it. Of
+    runs that came to their first gate whole, one after the other, what comes after it.
     """
     own, hosts = unit.launches.get(name), [unit.launches.get(host) for host in (HOST, CONTROL)]
     if own is None or not own.ok or own.slices is None or not own.slices.is_sliced:
@@ -123,7 +127,10 @@ def tail_share(unit: Unit, name: str) -> float | None:
     if len(ends) < len(hosts) or slices.body_s <= 0:
         return None
     alone_s = 0.0
-    for end, *of_hosts in zip(_ends_of(slices), *ends, strict=False):
+    parts = [_ends_of(slices), *ends]
+    if unit.whole:
+        parts = [part[:-1] for part in parts]
+    for end, *of_hosts in zip(*parts, strict=False):
         alone_s += max(0.0, float(slices.own_ns(end) - slices.own_ns(min(end, max(of_hosts)))) / 1e9)
     return min(1.0, alone_s / slices.body_s)
 

@@ -150,7 +150,7 @@ def run_unit(
     tried = [name for name in order if name in group and name not in apart]
     if calibration is None and plan.slicing_refused is not None and plan.conditions.page_cache == AS_FOUND:
         tried = [HOST]  # nothing to pace and nothing to warm: only the host's step is asked for
-    program = plan.spec if whole else _program(plan, counting, measured_cpus(plan, len(done)))
+    program = _program(plan, counting, measured_cpus(plan, len(done)))
     asked = {
         name: Order(
             site=sites[name],
@@ -161,6 +161,8 @@ def run_unit(
         for name in tried
     }
     pace = None if calibration is None or refused or whole else pace_of(done, tried)
+    steps_after = whole and plan.measured is not None
+    shared = Pace.equal(tried) if steps_after else pace
     seed = f"{seed_of(plan)}/{len(done)}/slices"
     warm = plan.conditions.page_cache == WARM
     draws = warm and calibration is not None
@@ -168,7 +170,14 @@ def run_unit(
     used: list[Others | None] = []
     with others.watched(used, lambda: unreaped_s(found.records)):
         arrived = code.draw_anew if draws and code is not None else None
-        way = Way(pace=pace, orders=_orders(tried, pace, seed), seed=seed, before=before, arrived=arrived)
+        way = Way(
+            pace=shared,
+            orders=_orders(tried, shared, seed, whole_first=steps_after),
+            seed=seed,
+            before=before,
+            arrived=arrived,
+            whole_first=steps_after,
+        )
         found = run_launches(asked, way)
         if code is not None:
             code.seen |= found.mapped
@@ -277,10 +286,11 @@ def empty_launches(
             }
 
 
-def _orders(names: Sequence[str], pace: Pace | None, seed: str) -> Iterator[Sequence[int]]:
+def _orders(names: Sequence[str], pace: Pace | None, seed: str, *, whole_first: bool) -> Iterator[Sequence[int]]:
+    as_started = tuple(range(len(names)))
     if pace is None:
-        return itertools.repeat(tuple(range(len(names))))
-    return balanced_orders(len(names), random.Random(seed))
+        return itertools.repeat(as_started)
+    return itertools.chain([as_started] * whole_first, balanced_orders(len(names), random.Random(seed)))
 
 
 def _program(plan: Plan, calibration: Unit | None, cpus: list[int]) -> Specification:
@@ -471,7 +481,7 @@ def _group(plan: Plan, done: Sequence[Unit]) -> list[str]:
 
 
 def _is_whole(plan: Plan, done: Sequence[Unit]) -> bool:
-    """Whether the next unit is made for whole runs of launches that may not be sliced."""
+    """Whether the next unit is made for whole runs of launches that may not be sliced; their steps are, after them."""
     if calibration_of(done) is None:
         return False
     sliced, whole, apart = _kinds_of_groups(plan, done)

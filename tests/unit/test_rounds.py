@@ -226,6 +226,15 @@ def test_a_round_that_is_void_says_why_and_whose_fault_it_is(stood, monkeypatch,
     assert ([0, 1], [1, 0], way.pace, random.Random("s").random()) in stood
 
 
+def test_first_parts_take_the_first_order_and_slices_those_after_it(stood, monkeypatch):
+    monkeypatch.setattr(launches, "run_first_parts", lambda jobs, order, limits: stood.append(("first", order)))
+    monkeypatch.setattr(launches, "run_round", lambda jobs, pace, cycles, *_: stood.append(("then", next(cycles))))
+    pace = Pace.equal("ad")
+    way = launches.Way(pace=pace, orders=iter([(1, 0), (0, 1)]), seed="s", whole_first=True)
+    launches.run_launches(orders_of("ad"), way)
+    assert [what for what in stood if what[0] in ("first", "then")] == [("first", [1, 0]), ("then", [0, 1])]
+
+
 def test_where_no_launch_comes_nothing_is_run(stood):
     found = launches.run_launches(orders_of("bc"), launches.Way(pace=None, orders=iter([]), seed="s"))
     assert found.records["b"] == "it did not come" and found.records["c"].status == "failed"

@@ -352,16 +352,18 @@ def test_the_calibration_says_whose_whole_runs_may_not_be_sliced(following):
     assert "served" not in following.unit(first_unit())["slicing"]
 
 
-def test_whole_runs_with_a_server_have_rounds_of_their_own_and_steps_stay_in_slices(following):
+def test_whole_runs_with_a_server_have_separate_rounds_and_steps_stay_in_slices(following):
     first = first_unit().replace(slicing={"served": ["podman"]})
     assert sliced.groups(following.plan, [first]) == [[*ALL], [HOST, CONTROL, "podman"]]
     row = following.unit(first)
     assert set(following.orders) == set(ALL) and following.way.pace is not None and "whole" not in row["slicing"]
     sliced_one = unit_of(1, dict.fromkeys(ALL, held(3.0)))
     row = following.unit(first, sliced_one)
-    assert set(following.orders) == {HOST, CONTROL, "podman"} and following.way.pace is None
+    assert set(following.orders) == {HOST, CONTROL, "podman"} and following.way.whole_first
+    assert following.way.pace == Pace.equal([*following.orders]) and row["slicing"]["pace"] is None
+    assert next(following.way.orders) == (0, 1, 2), "first parts in the order of their starts"
     assert row["slicing"]["whole"] == ["podman"] and row["voided"] is None
-    assert {one.program.measured for one in following.orders.values()} == {None} and "empty_launches" not in row
+    assert all(one.program.measured.steps for one in following.orders.values()) and "empty_launches" not in row
     assert row["launches"]["docker"].reason == sliced.LEFT_OUT and following.read == ([*following.orders], "warm")
     whole_one = unit_of(2, row["launches"]).replace(slicing=row["slicing"])
     following.unit(first, sliced_one, whole_one)
@@ -375,6 +377,9 @@ def test_whole_runs_with_a_server_have_rounds_of_their_own_and_steps_stay_in_sli
     assert sliced.groups(apart, [first]) == [[HOST, CONTROL, "docker"], [HOST, CONTROL, "podman"]]
     weighed = following.plan.replace(kind="weigh")
     assert sliced.groups(weighed, [first]) == [[*ALL], [*ALL]], "any may be the baseline of any other"
+    following.plan = following.plan.replace(measured=None)
+    following.unit(first, sliced_one)
+    assert following.way.pace is None and not following.way.whole_first, "without steps each runs to its end"
 
 
 def test_files_of_a_users_job_are_drawn_anew_while_it_is_held_and_those_it_maps_are_kept(following):

@@ -184,8 +184,10 @@ def test_whole_runs_with_a_server_count_where_they_were_not_sliced_and_steps_whe
     assert row["control_ci_low"] != other["control_ci_low"], "each has the control of its own rounds"
     steps = steps_of(found)
     step = verdict(steps, "step_s", "apptainer")
-    assert (step["sliced"], step["unsliced_reason"], step["n_units"]) == (True, None, 8)
-    assert {row["rep"] for row in campaign_metrics(steps) if row["metric"] == "step_s"} == set(sliced)
+    assert (step["sliced"], step["unsliced_reason"], step["n_units"]) == (True, None, 16)
+    steps_of_docker = verdict(steps, "step_s", "docker")
+    assert (steps_of_docker["sliced"], steps_of_docker["n_units"]) == (True, 8)
+    assert {row["rep"] for row in campaign_metrics(steps) if row["metric"] == "step_s"} == {*sliced, *whole}
 
 
 def test_who_has_a_say_in_whole_runs_is_by_round():

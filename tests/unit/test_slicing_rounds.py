@@ -16,7 +16,7 @@ from tare.core.errors import UnavailableError
 from tare.launch.slicing import slicer
 from tare.launch.slicing.freezing import StopError
 from tare.launch.slicing.pacing import QUANTA_S, Pace
-from tare.launch.slicing.slicer import Job, Limits, RoundVoid, hold_all, run_round, run_whole
+from tare.launch.slicing.slicer import Job, Limits, RoundVoid, hold_all, run_first_parts, run_round, run_whole
 from tare.launch.slicing.waiting import Look
 
 STOP_NS = 100_000
@@ -261,6 +261,35 @@ def test_gates_are_open_to_jobs_that_run_one_after_the_other(machine):
     run_whole(jobs, (0, 1), Limits(own_s=9.0, renew=lambda: None, ended=lambda job: None))
     assert [len(job.gates_ns) for job in jobs] == [1, 2]
     assert jobs[0].gates_cpu_ns[0] == pytest.approx(0.2e9, abs=2.5 * 1e9 * slicer.SAMPLE_S)
+
+
+def test_first_parts_run_whole_one_after_the_other_and_what_follows_in_slices(machine):
+    jobs = gated(jobs_of(machine, 1.0, 0.9, 0.1), [0.4], [0.3], [])
+    ended, begun = [], []
+    limits = Limits(
+        own_s=9.0,
+        renew=lambda: None,
+        ended=lambda job: ended.append(jobs.index(job)),
+        before=lambda job: begun.append(jobs.index(job)),
+    )
+    hold_all(jobs)
+    run_first_parts(jobs, (1, 2, 0), limits)
+    assert begun == [1, 2, 0] and ended == [2], "who has no gate runs to its end"
+    assert [job.own_ns for job in jobs] == pytest.approx([0.4e9, 0.3e9, 0.1e9], abs=1e9 * slicer.SAMPLE_S)
+    assert [len(job.began_ns) for job in jobs] == [1, 1, 1] and [job.at_gate for job in jobs] == [True, True, False]
+    assert jobs[1].quiet_ns[0] <= jobs[2].began_ns[0] and jobs[2].quiet_ns[0] <= jobs[0].began_ns[0]
+    run_round(jobs, Pace.equal([job.name for job in jobs]), itertools.repeat((0, 1, 2)), random.Random(1), limits)
+    assert ended == [2, *sorted((0, 1), key=lambda number: jobs[number].ended_ns)]
+    assert [job.own_ns for job in jobs[:2]] == pytest.approx([1e9, 0.9e9], abs=1e6)
+    for job in jobs[:2]:
+        assert job.quantum_s[0] == 0 and set(job.quantum_s[1:]) <= set(QUANTA_S) and len(job.quantum_s) > 5
+
+
+def test_a_first_part_that_does_not_end_voids_the_round(machine):
+    jobs = gated(jobs_of(machine, 5.0, 1.0), [4.0], [0.5])
+    hold_all(jobs)
+    with pytest.raises(RoundVoid, match="was still running after 2 s of its own"):
+        run_first_parts(jobs, (0, 1), Limits(own_s=2.0, renew=lambda: None, ended=lambda job: None))
 
 
 def test_a_debt_below_the_shortest_slice_is_carried_on(machine):

@@ -124,7 +124,7 @@ def quanta(tree: Tree, notes: Notes) -> None:
             where = f"{campaign.name} unit {unit.unit}"
             if told and plan.order_seed is not None and told.get("seed") != f"{seed_of(plan)}/{unit.unit}/slices":
                 notes.fail(where, f"its slices have the seed {told.get('seed')}, which is not that of its plan")
-            elif told.get("pace") and (unit.counts or unit.is_rehearsal):
+            elif (told.get("pace") or unit.whole) and (unit.counts or unit.is_rehearsal):
                 notes.look("sliced rounds")
                 if (wrong := _wrong_slices(unit, str(told["seed"]))) is not None:
                     notes.fail(where, wrong)
@@ -143,7 +143,13 @@ def _wrong_slices(unit: Unit, seed: str) -> str | None:
     number, empty, last_used = -1, 0, -1
     left: list[str] = []
     quantum_ms = 0
+    whole = set(names) if unit.whole else set()  # who has yet to come to its first gate in one slice
     for one in slices_of(unit):
+        if one.launch in whole:
+            whole.remove(one.launch)
+            if one.quantum_ms:
+                return f"{one.launch} was to come to its first gate in one slice, and did not"
+            continue
         if one.launch not in names:
             return f"{one.launch} has slices, and is none of the launches of the round"
         while one.quantum_ms != quantum_ms or one.launch not in left:

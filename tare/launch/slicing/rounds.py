@@ -27,7 +27,7 @@ from tare.launch.record import record_of
 from tare.launch.run import Order
 from tare.launch.slicing.freezing import Holder, descendants, hold, notes_of
 from tare.launch.slicing.pacing import Pace
-from tare.launch.slicing.slicer import Job, Limits, RoundVoid, hold_all, run_round, run_whole
+from tare.launch.slicing.slicer import Job, Limits, RoundVoid, hold_all, run_first_parts, run_round, run_whole
 from tare.launch.transport import Ready
 from tare.machine import caller
 from tare.model.records.launches import LaunchRecord
@@ -52,8 +52,9 @@ class Way:
 
     Attributes:
         pace: how far each is to come in a cycle; None: each runs to its end, one after the other.
-        orders: of the launches in each cycle, by their numbers; without a pace, the first is that of the round.
+        orders: of the launches in each cycle, by their numbers; what runs whole takes the first.
         seed: of the quanta.
+        whole_first: whether each runs to its first gate in one slice, before they share the machine.
         arrived: called with each launch's name and its program's first process, while it is held there.
         before: called with the name of each launch that is to run to its end, while all are stopped.
     """
@@ -63,6 +64,7 @@ class Way:
     seed: str
     arrived: Callable[[str, int], None] | None = None
     before: Callable[[str], None] = lambda name: None
+    whole_first: bool = False
 
 
 @dataclass(kw_only=True)
@@ -149,6 +151,8 @@ def run_launches(orders: Mapping[str, Order], way: Way) -> Round:
             if way.pace is None:
                 run_whole(jobs, next(cycles), limits)
             else:
+                if way.whole_first:
+                    run_first_parts(jobs, next(cycles), limits)
                 run_round(jobs, way.pace, cycles, random.Random(way.seed), limits)
         except (RoundVoid, UnavailableError) as error:
             found.voided, found.fault = str(error), getattr(error, "job", None)

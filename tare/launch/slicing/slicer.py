@@ -266,7 +266,7 @@ def run_round(
     Jobs with gates make each part between two of them together: who has come to a gate waits there for all others.
 
     Args:
-        jobs: stopped (`hold_all`), their barriers open.
+        jobs: stopped (`hold_all`), their barriers open, or at their first gates (`run_first_parts`).
         pace: how far each is to come, up to its first gate; between gates all are to come equally far.
         orders: numbers of jobs, an order for each cycle.
         generator: of the quanta.
@@ -276,7 +276,7 @@ def run_round(
         RoundVoid: what was measured does not count.
     """
     asleep = _slept_s()
-    left = set(range(len(jobs)))
+    left = {number for number, job in enumerate(jobs) if job.ended_ns is None}
     progress_s = 0.0
     before: Job | None = None
     with _without_collection():
@@ -298,10 +298,37 @@ def run_round(
                 if job.ended_ns is not None:
                     left.remove(number)
                     limits.ended(job)
-                elif job.own_ns / 1e9 > limits.own_s:
-                    raise RoundVoid(f"{job.name} was still running after {limits.own_s:.0f} s of its own", job.name)
-    if abs(_slept_s() - asleep) > SLEPT_S:
-        raise RoundVoid("the machine slept in the middle of a round")
+                else:
+                    _see_that_it_ends(job, job.own_ns, limits)
+    _see_that_nothing_slept(asleep)
+
+
+def run_first_parts(jobs: Sequence[Job], order: Sequence[int], limits: Limits) -> None:
+    """Let stopped jobs run to their first gates, one after the other: each has one slice, and is stopped again.
+
+    `run_round` then makes what comes after the gates. A job that comes to no gate runs to its end.
+
+    Raises:
+        RoundVoid: what was measured does not count.
+    """
+    asleep = _slept_s()
+    for number in order:
+        job = jobs[number]
+        limits.before(job)
+        _stood_still(job)
+        began = time.monotonic_ns()
+        _resume(job)
+        while not job.pauses(SAMPLE_S):
+            job.look()
+            limits.renew()
+            _see_that_it_ends(job, time.monotonic_ns() - began, limits)
+        job.bill(began, *_stop(job))
+        time.sleep(SETTLE_S)
+        _settle(job)
+        limits.renew()
+        if job.ended_ns is not None:
+            limits.ended(job)
+    _see_that_nothing_slept(asleep)
 
 
 def run_whole(jobs: Sequence[Job], order: Sequence[int], limits: Limits) -> None:
@@ -325,12 +352,20 @@ def run_whole(jobs: Sequence[Job], order: Sequence[int], limits: Limits) -> None
                 job.gates_ns.append(time.monotonic_ns())
                 job.gates_cpu_ns.append(job.spent_ns() + used_ns(job.clock, job.holder.clock()))
             limits.renew()
-            if (time.monotonic_ns() - began) / 1e9 > limits.own_s:
-                raise RoundVoid(f"{job.name} was still running after {limits.own_s:.0f} s of its own", job.name)
+            _see_that_it_ends(job, time.monotonic_ns() - began, limits)
         job.ended_ns = time.monotonic_ns()
         job.bill(began, job.ended_ns, job.ended_ns)
         limits.ended(job)
-    if abs(_slept_s() - asleep) > SLEPT_S:
+    _see_that_nothing_slept(asleep)
+
+
+def _see_that_it_ends(job: Job, own_ns: int, limits: Limits) -> None:
+    if own_ns / 1e9 > limits.own_s:
+        raise RoundVoid(f"{job.name} was still running after {limits.own_s:.0f} s of its own", job.name)
+
+
+def _see_that_nothing_slept(before_s: float) -> None:
+    if abs(_slept_s() - before_s) > SLEPT_S:
         raise RoundVoid("the machine slept in the middle of a round")
 
 

@@ -106,7 +106,7 @@ def unsliced(plan: Plan, units: Sequence[Unit]) -> dict[str, str]:
     """
     judged: dict[str, bool] = {}
     for unit in units:
-        if not unit.slicing or not (unit.counts or unit.is_rehearsal):
+        if not unit.slicing or unit.whole or not (unit.counts or unit.is_rehearsal):
             continue
         for name, launch in unit.launches.items():
             if launch.ok and launch.slices is not None and launch.slices.is_sliced:

@@ -217,7 +217,7 @@ class Unit(Record):
     # of held launches: the seed of their quanta, what they were expected to take (`pace`, by phase), why they were
     # not sliced (`refused`), whether the round only sets the pace (`rehearsal`), and of the unit that calibrates
     # how many fit in memory (`together`) and whose whole runs may not be sliced (`served`). `whole`: launches for
-    # whose whole runs this unit was made without slices
+    # whose whole runs this unit was made without slices; the steps after them may have been sliced
     slicing: Mapping[str, Any] | None = None
     # groups of launches that ran nothing, soon after each other, by name of the launch
     empty_launches: tuple[Mapping[str, EmptyLaunch], ...] = ()
