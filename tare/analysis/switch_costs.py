@@ -142,7 +142,8 @@ def _between(slices: Slices, instants_ns: np.ndarray) -> np.ndarray:
     at = (instants_ns - slices.arrived_ns) / 1e9
     ends = np.cumsum(slices.quiet_us) / 1e6
     starts = np.concatenate([[0.0], ends[:-1]])
-    per_second = 1e3 / np.array(slices.quantum_ms, dtype=float)
+    quanta = np.array(slices.quantum_ms, dtype=float)
+    per_second = np.divide(1e3, quanta, out=np.zeros_like(quanta), where=quanta > 0)  # what ran whole has none
     begun = np.searchsorted(starts[1:], at, side="left")  # switches before each instant
     owed = np.interp(
         at, np.concatenate([[0.0], ends]), np.concatenate([[0.0], np.cumsum(per_second * (ends - starts))])

@@ -265,12 +265,13 @@ def test_gates_are_open_to_jobs_that_run_one_after_the_other(machine):
 
 def test_first_parts_run_whole_one_after_the_other_and_what_follows_in_slices(machine):
     jobs = gated(jobs_of(machine, 1.0, 0.9, 0.1), [0.4], [0.3], [])
+    number_of = lambda job: next(number for number, one in enumerate(jobs) if one is job)  # noqa: E731
     ended, begun = [], []
     limits = Limits(
         own_s=9.0,
         renew=lambda: None,
-        ended=lambda job: ended.append(jobs.index(job)),
-        before=lambda job: begun.append(jobs.index(job)),
+        ended=lambda job: ended.append(number_of(job)),
+        before=lambda job: begun.append(number_of(job)),
     )
     hold_all(jobs)
     run_first_parts(jobs, (1, 2, 0), limits)
