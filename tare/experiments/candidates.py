@@ -45,15 +45,10 @@ def measure_candidates(
     """Rounds of candidates, and why some have no times.
 
     `source`: a study, for its stack, seed and conditions. `images`: folder of its image records. `wanted`: by name;
-    the first is the reference. `minutes`: in which rounds begin. `draws`: names the random orders and pads.
-
-    Returns:
-        For each round that counts, the times by name, those of the control under CONTROL. By name the reasons of
-        those that failed, or whose environment is unavailable.
-
-    Raises:
-        UserError: a record of an image or of data is missing.
-        UnavailableError: launches can't be sliced here, the reference fails, or too few rounds count.
+    the first is the reference. `minutes`: in which rounds begin. `draws`: names the random orders and pads. Returns
+    the times by name of each round that counts, those of the control under CONTROL; by name the reasons of those
+    that failed, or whose environment is unavailable. Raises UserError: a record of an image or of data is missing.
+    UnavailableError: launches can't be sliced here, the reference fails, or too few rounds count.
     """
     study = settled(load_part(RunPart, source))
     if reason := sliced.refusal(SINGLE, study.found_device, "as_found"):

@@ -132,7 +132,6 @@ def run_unit(
     Args:
         plan: of the campaign; `slicing` says why it can't be sliced.
         sites: by name of the launch; those that can't be sliced have units of their own, in which nothing is held.
-        done: the units before it.
         program_of: what a launch of this name runs; None for the plan's own job.
         before: called before each launch that runs to its end.
         code: of jobs whose files are the user's own; None for those of sites, which say where theirs are.
@@ -258,11 +257,8 @@ def empty_launches(
 ) -> Iterator[dict[str, dict[str, float]]]:
     """Seconds of start and exit of launches that run nothing, of each environment whose own launch succeeded.
 
-    They cost little, and what a container costs is mostly there.
-
-    Yields:
-        By name of the launch, `start_s` and `exit_s`: EMPTY_LAUNCHES groups of launches soon after each other. A
-        group in which one fails is left out.
+    They cost little, and what a container costs is mostly there. Yields `start_s` and `exit_s` by name of
+    the launch: EMPTY_LAUNCHES groups of launches soon after each other. A group in which one fails is left out.
     """
     names = [name for name in asked if name in records and records[name].ok]
     for number in range(EMPTY_LAUNCHES):

@@ -45,10 +45,8 @@ class Barrier:
         self._go = os.open(folder / GO, os.O_RDWR | os.O_NONBLOCK)
 
     def wait(self, timeout_s: float, has_ended: Callable[[], bool]) -> int:
-        """Wait until the program has come; the instant, CLOCK_MONOTONIC nanoseconds.
-
-        Raises:
-            UnavailableError: the launch ended before, or nothing came in time.
+        """Wait until the program has come; the instant, CLOCK_MONOTONIC nanoseconds. Raises UnavailableError: the
+        launch ended before, or nothing came in time.
         """
         deadline = time.monotonic() + timeout_s
         while not select.select([self._at], [], [], ENDED_S)[0]:
@@ -61,10 +59,8 @@ class Barrier:
         return at_ns
 
     def root(self) -> int:
-        """The process that waits, as this process numbers it.
-
-        Raises:
-            UnavailableError: it is not to be seen: of another user, or on another kernel.
+        """The process that waits, as this process numbers it. Raises UnavailableError: it is not to be seen: of
+        another user, or on another kernel.
         """
         wanted = os.fstat(self._go)
         deadline = time.monotonic() + FIND_S

@@ -84,11 +84,8 @@ def asked_of(study: Study) -> str:
 
 
 def declared(study: Study, minutes: Minutes, machine: str) -> Declared | None:
-    """What was chosen before; None where nothing was, or for other headline campaigns.
-
-    Raises:
-        IntegrityError: the file is damaged or of another version.
-        UserError: an earlier version wrote one, without the name of its machine.
+    """What was chosen before; None where nothing was, or for other headline campaigns. Raises IntegrityError: the
+    file is damaged or of another version. UserError: an earlier version wrote one, without the name of its machine.
     """
     path = path_of(study, minutes, machine)
     before = Path(results_folder(study.study), path.name)

@@ -48,26 +48,19 @@ NOT_OF_COMMANDS: Mapping[str, str] = {
 
 
 class OwnJob(Record):
-    """A command, where it runs, and in which images.
+    """A command, where it runs, and in which images."""
 
-    Attributes:
-        command: program and arguments; no shell is involved.
-        folder: in which it starts and may write, seen everywhere at the same path.
-        images: by environment what `--env` of `tare weigh` takes behind `=`: an image, and options of its runtime;
-            of `host`, which needs none, venv=FOLDER or conda=PREFIX. A path counts from the folder.
-        steps: `none`, `auto` (optimizers and their like tell them), or a pattern that a line of its output has at
-            each step's end.
-        network: whether it has one.
-        binds: what else of this machine it sees: SOURCE, SOURCE:TARGET or SOURCE:TARGET:ro.
-        variables: of its environment.
-    """
-
+    # no shell is involved
     command: Annotated[tuple[Annotated[str, Field(min_length=1)], ...], Field(min_length=1)]
-    folder: str
+    folder: str  # in which it starts and may write, seen everywhere at the same path
+    # by environment what `--env` of `tare weigh` takes behind `=`: an image, and options of its runtime; of `host`,
+    # which needs none, venv=FOLDER or conda=PREFIX. A path counts from the folder
     images: Mapping[str, str] = Field(default_factory=dict)
+    # `none`, `auto` (optimizers and their like tell them), or a pattern that a line of its output has at each
+    # step's end
     steps: str = "none"
     network: bool = False
-    binds: tuple[str, ...] = ()
+    binds: tuple[str, ...] = ()  # what else of this machine it sees: SOURCE, SOURCE:TARGET or SOURCE:TARGET:ro
     variables: Mapping[str, str] = Field(default_factory=dict)
 
     @property
