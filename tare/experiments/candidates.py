@@ -10,6 +10,7 @@ import contextlib
 import random
 import time
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from pathlib import Path
 
 from tare.core.errors import UnavailableError
@@ -68,7 +69,7 @@ def measure_candidates(
                 break  # all others failed
             pads = {role: generator.randrange(LARGEST_PAD_BYTES) for role in names}
             asked = {
-                role: _padded(orders[reference if role == CONTROL else name], pads[role])
+                role: replace(orders[reference if role == CONTROL else name], pad_bytes=pads[role])
                 for role, name in names.items()
             }
             unit = sliced_round(asked, done, generator)
@@ -90,10 +91,6 @@ def measure_candidates(
                     raise UnavailableError(f"{MOST_VOID} rounds in a row do not count: {unit.voided}")
             say(f"candidates: {len(found)} rounds, {time_left(max(0.0, ends - time.monotonic()))}")
     return found, reasons
-
-
-def _padded(order: Order, pad_bytes: int) -> Order:
-    return Order(site=order.site, program=order.program, conditions=order.conditions, pad_bytes=pad_bytes)
 
 
 @contextlib.contextmanager

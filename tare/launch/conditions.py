@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from tare.core.errors import UserError
-from tare.core.files import home_dir
+from tare.core.files import home_dir, text_of
 from tare.model.conditions import Conditions
 from tare.model.environment import Environment, Launch
 from tare.model.records.launches import Facts
@@ -104,10 +104,7 @@ def share_cores(cpus: Iterable[int], topology: Path = TOPOLOGY) -> bool | None:
 @cache
 def siblings_of(cpu: int, topology: Path) -> str | None:
     """The CPUs of one physical core, as the kernel lists them; None where it does not."""
-    try:
-        return (topology / f"cpu{cpu}/topology/thread_siblings_list").read_text().strip()
-    except OSError:
-        return None
+    return text_of(topology / f"cpu{cpu}/topology/thread_siblings_list")
 
 
 def shared_memory_bytes() -> int:

@@ -27,7 +27,7 @@ from tare.launch.channel import Conversation, ConversationError
 from tare.launch.conditions import launcher_environment
 from tare.launch.inside import boot_id
 from tare.launch.prepare import own_folder
-from tare.launch.transport import ANSWER_S, EXCHANGES, offset_of
+from tare.launch.transport import ANSWER_S, EXCHANGES, clock_of, offset_of
 from tare.model.environment import Environment, Launch
 from tare.model.records.launches import Clock
 from tare.model.records.machine import MachineRecord
@@ -185,13 +185,7 @@ class Node:
             return None
         with contextlib.suppress(ConversationError):  # a node that is lost was compared before
             self._offsets.append(self.offset())
-        low, high = min(low for low, _ in self._offsets), max(high for _, high in self._offsets)
-        return Clock(
-            shared=False,
-            offset_ns=(low + high) // 2,
-            error_ns=-(-(high - low) // 2),
-            exchanges=EXCHANGES * len(self._offsets),
-        )
+        return clock_of(self._offsets)
 
     def offset(self) -> tuple[int, int]:
         """Between which numbers of ns lies what its clock has to be moved by to show ours; or ConversationError."""

@@ -382,13 +382,18 @@ class Carrier(Conversation):
             self._offsets.append(offset_of(theirs, EXCHANGES))
         except (KeyError, TypeError, ValueError, OverflowError) as error:
             raise self._over(f"its clock: {error}") from None
-        low, high = min(low for low, _ in self._offsets), max(high for _, high in self._offsets)
-        self.ready.carried.clock = Clock(
-            shared=False,
-            offset_ns=(low + high) // 2,
-            error_ns=-(-(high - low) // 2),
-            exchanges=EXCHANGES * len(self._offsets),
-        )
+        self.ready.carried.clock = clock_of(self._offsets)
+
+
+def clock_of(offsets: Sequence[tuple[int, int]]) -> Clock:
+    """Another clock than ours, by what all comparisons until now tell of its offset (`offset_of`)."""
+    low, high = min(low for low, _ in offsets), max(high for _, high in offsets)
+    return Clock(
+        shared=False,
+        offset_ns=(low + high) // 2,
+        error_ns=-(-(high - low) // 2),
+        exchanges=EXCHANGES * len(offsets),
+    )
 
 
 def _seconds(told: Any) -> float:

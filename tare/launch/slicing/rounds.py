@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from tare.core.errors import TareError, UnavailableError, reason_of
+from tare.core.files import text_of
 from tare.core.process import RENEW_S, Finished, Lease
 from tare.launch.barrier import Barrier, Gate
 from tare.launch.channel import Conversation
@@ -203,14 +204,7 @@ def servers_of(launch: str, client: int, root: int) -> list[int]:
     """
     own = {root, *descendants(root)}
     around = {*descendants(client), *carriers_of(launch)} - own
-    return sorted(pid for pid in around if _comm(pid) in SERVERS)
-
-
-def _comm(pid: int) -> str:
-    try:
-        return Path(f"/proc/{pid}/comm").read_text(errors="replace").strip()
-    except OSError:
-        return ""
+    return sorted(pid for pid in around if text_of(Path(f"/proc/{pid}/comm")) in SERVERS)
 
 
 def _await_end(one: _Held, renew: Callable[[], None]) -> None:
