@@ -124,9 +124,8 @@ def end_with_workflow() -> None:
 
 
 def _watch(pidfds: list[int], kills: int) -> None:
-    """Wait, without ever waking, until one of them ends; then end this process, orderly if it can.
-
-    `kills`: how often the kernel had ended a process for lack of memory before.
+    """Wait, without ever waking, until one of them ends; then end this process, orderly if it can. `kills`: how
+    often the kernel had ended a process for lack of memory before.
     """
     poll = select.poll()
     for pidfd in pidfds:

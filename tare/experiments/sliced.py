@@ -304,9 +304,8 @@ def told_served(plan: Plan, launches: Mapping[str, LaunchRecord]) -> dict[str, l
 
 
 def served_among(launches: Mapping[str, LaunchRecord], margin: float, cpus: int) -> list[str]:
-    """Launches of a calibration whose whole runs may not be sliced.
-
-    `margin`: of the ratio of two whole runs, such as 0.05. `cpus`: that each launch may use.
+    """Launches of a calibration whose whole runs may not be sliced. `margin`: of the ratio of two whole runs, such
+    as 0.05. `cpus`: that each launch may use.
     """
     found = {name: one.slices for name, one in launches.items() if one.ok and one.slices is not None}
     return [name for name, slices in found.items() if cpus > 1 and slices.is_served(margin)]

@@ -49,7 +49,6 @@ def draw_anew(sites: Mapping[str, Site], page_cache: str) -> dict[str, str]:
 
 def read_again(sites: Mapping[str, Site], page_cache: str) -> dict[str, str]:
     """Draw the pages of what launches map anew, and read them at once, so that the launches find them in memory.
-
     Arguments and answers as for `draw_anew`.
     """
     found = draw_anew(sites, page_cache)

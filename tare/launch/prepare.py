@@ -163,7 +163,6 @@ def ready(
 
 def inside_argv(variables: Mapping[str, str], command: Sequence[str], on_top: bool = False) -> tuple[str, ...]:
     """What the runtime starts inside: a program and its arguments, with exactly these environment variables.
-
     `on_top`: with these on top of those that the runtime gives.
     """
     return (

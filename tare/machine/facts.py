@@ -130,9 +130,8 @@ def _caches() -> dict[str, int]:
 
 
 def processor_name(device: str) -> str:
-    """What computes here, as it calls itself: the processor's model, or the first NVIDIA device.
-
-    Raises UnavailableError: nothing says.
+    """What computes here, as it calls itself: the processor's model, or the first NVIDIA device. Raises
+    UnavailableError: nothing says.
     """
     return _cpu_model() if device == "cpu" else str(gpus()[0]["name"])
 

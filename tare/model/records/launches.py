@@ -75,10 +75,9 @@ class OpenFiles(Record):
 
 
 class FrameworkFacts(Record):
-    """What the framework says of itself. Fields that a framework has no word for are None.
-
-    `compiled`: graphs that its compiler made, operators in them, breaks between graphs; None where it made none.
-    `compile_s`: seconds that it says that took; None where it says nothing of it.
+    """What the framework says of itself. Fields that a framework has no word for are None. `compiled`: graphs that
+    its compiler made, operators in them, breaks between graphs; None where it made none. `compile_s`: seconds that
+    it says that took; None where it says nothing of it.
     """
 
     name: str = "torch"
@@ -480,9 +479,8 @@ class Inside(Record):
     largest_batch: int | None = None
 
     def results_as(self, kind: type[AnyResults]) -> AnyResults:
-        """The results, checked as those of a mode.
-
-        Raises IntegrityError: the launch was of another mode, or its results are not what that mode leaves.
+        """The results, checked as those of a mode. Raises IntegrityError: the launch was of another mode, or its
+        results are not what that mode leaves.
         """
         wanted = next(mode for mode, results in RESULTS.items() if results is kind)
         if self.mode != wanted:

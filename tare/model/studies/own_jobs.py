@@ -70,16 +70,12 @@ class OwnJob(Record):
 
     @property
     def shown(self) -> tuple[Bind, ...]:
-        """Its binds.
-
-        Raises UserError: one is not there, or has another form.
-        """
+        """Its binds. Raises UserError: one is not there, or has another form."""
         return tuple(read_bind(text) for text in self.binds)
 
     def choice(self, env: str, where: str = "images") -> Choice:
-        """One of a study's environments, as `tare weigh` starts it; `where` begins the message.
-
-        Raises UserError: it can't be had without an image, or the image is named wrongly.
+        """One of a study's environments, as `tare weigh` starts it; `where` begins the message. Raises UserError:
+        it can't be had without an image, or the image is named wrongly.
         """
         text = self.images.get(env, "").strip()
         if env not in ENVIRONMENTS:
@@ -175,9 +171,8 @@ def _checked(name: str, settings: Mapping[str, Any], of_networks: set[str]) -> O
 
 
 def check(jobs: Mapping[str, OwnJob], environments: Iterable[str], known: Iterable[str]) -> None:
-    """See that each job has an image for each environment of its study; `known` are those that there are.
-
-    Raises UserError: one has not, or names an environment that there is not.
+    """See that each job has an image for each environment of its study; `known` are those that there are. Raises
+    UserError: one has not, or names an environment that there is not.
     """
     for name, job in jobs.items():
         where = f"config: workloads: {name}: images"
@@ -189,9 +184,8 @@ def check(jobs: Mapping[str, OwnJob], environments: Iterable[str], known: Iterab
 
 
 def refuse_missing(jobs: Mapping[str, OwnJob], environments: Iterable[str]) -> None:
-    """See that what jobs name of this machine is there, before anything is measured.
-
-    Raises UserError: a folder, a bind, or an image that is a file, is not.
+    """See that what jobs name of this machine is there, before anything is measured. Raises UserError: a folder, a
+    bind, or an image that is a file, is not.
     """
     for name, job in jobs.items():
         where = f"workloads: {name}"
