@@ -18,7 +18,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import IO, Any
 
-from tare.core.process import Finished, ended, kill_group, start
+from tare.core.process import Finished, ended, exits, kill_group, start
 
 LONGEST_LINE_BYTES = 1 << 24
 READ_BYTES = 65_536
@@ -226,9 +226,7 @@ class Conversation:
         os.close(self._pidfd)
         with contextlib.suppress(BrokenPipeError):
             self._input.close()
-        deadline = time.monotonic() + timeout_s
-        timed_out = not _exited(self._process.pid, deadline)
-        if timed_out:
+        if timed_out := not exits(self._process.pid, timeout_s):
             kill_group(self._process.pid)
         _, status, usage = os.wait4(self._process.pid, 0)
         ended_ns = time.monotonic_ns()
@@ -264,14 +262,3 @@ def _fifo(path: Path) -> IO[bytes]:
     """A FIFO, open for both directions: it stays one whoever else comes and goes, and ends with us."""
     os.mkfifo(path, 0o600)
     return path.open("r+b", buffering=0)
-
-
-def _exited(pid: int, deadline: float) -> bool:
-    """Whether a child exits before the deadline; it is not reaped."""
-    pidfd = os.pidfd_open(pid)
-    try:
-        with selectors.DefaultSelector() as selector:
-            selector.register(pidfd, selectors.EVENT_READ)
-            return bool(selector.select(max(0.0, deadline - time.monotonic())))
-    finally:
-        os.close(pidfd)
