@@ -449,7 +449,9 @@ def test_what_can_be_sliced_is_not_refused(monkeypatch):
     [(2, "cpu.max", "50000 100000", "max 100000"), (1, "cpu.cfs_quota_us", "50000", "-1")],
 )
 @pytest.mark.parametrize("place", ["outer", "outer/inner"])
-def test_a_quota_of_a_group_above_is_found_in_both_versions(tmp_path, monkeypatch, version, name, quota, none, place):
+def test_a_quota_of_a_group_above_is_found_in_both_versions(
+    tmp_path, monkeypatch, version, name, quota, none, place
+):
     (tmp_path / "outer/inner").mkdir(parents=True)
     for folder in ("outer", "outer/inner"):
         (tmp_path / folder / name).write_text(f"{none}\n")
