@@ -86,7 +86,7 @@ class DockerInVm(Nested):
         (root / "etc/docker").mkdir()
         (root / "var/run").symlink_to("../run")
         started = time.monotonic()
-        with daemon_with_data(root / "forms/docker", containerd_store=False) as variables:
+        with daemon_with_data(root / "forms/docker") as variables:
             calls = (["load", "--quiet", "--input", str(image.archive)], ["tag", image.image_id, self.form_name])
             for words, limit_s in zip(calls, (LOAD_S, CALL_S), strict=True):
                 run(["docker", *words], timeout_s=limit_s, env=variables, check=True)

@@ -51,7 +51,6 @@ class Node:
 
 def this_node(nodes: Mapping[str, Any], machine_id: str, hostname: str) -> Node:
     """This machine among `kubectl get nodes --output json`, by its identity, or by its name where that is unknown.
-
     Raises UnavailableError: none of them is this machine, or the answer is of another form.
     """
     try:

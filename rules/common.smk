@@ -593,27 +593,12 @@ def data_record(workload):
     return str(layout.data_record(name))
 
 
-def job_data(one):
-    """Data record of a campaign that is measured together with others."""
-    return data_record(one.workload)
-
-
-def causes_options(wildcards, output):
-    """The options that name whose causes are looked for, the data of each, and where it goes."""
-    words = [
-        ["--job", one.workload, job_data(one), out]
-        for one, out in zip(CAUSES, output.sealed)
-    ]
-    return " ".join(word for each in words for word in each)
-
-
-def profile_options(wildcards, output):
-    """The options that name what is profiled in one environment, its data, and where it goes."""
-    words = [
-        ["--job", one.workload, job_data(one), out]
-        for one, out in zip(CAUSES, output.records)
-    ]
-    return " ".join(word for each in words for word in each)
+def jobs_options(outs):
+    """The options that name the workloads of a command for all of them, the data of each, and where it goes."""
+    return " ".join(
+        f"--job {one.workload} {data_record(one.workload)} {out}"
+        for one, out in zip(CAUSES, outs)
+    )
 
 
 # Studies whose part for them is the same share one measurement of the machine's ceilings.

@@ -181,7 +181,7 @@ if WORKLOADS:
         # One launch of each environment serves every workload: a campaign of each.
         input:
             images=campaign_images,
-            data=sorted({job_data(one) for one in CAUSES}),
+            data=sorted({data_record(one.workload) for one in CAUSES}),
         output:
             sealed=[
                 layout.sealed_record(
@@ -199,7 +199,7 @@ if WORKLOADS:
         params:
             study=study_json("causes"),
             code=code_of_jobs("causes"),
-            jobs=causes_options,
+            jobs=lambda wildcards, output: jobs_options(output.sealed),
             options=campaign_options,
             images=STACK_IMAGES,
         message:
@@ -237,7 +237,7 @@ if WORKLOADS:
         # One command profiles every workload in an environment, one launch after the other.
         input:
             images=form("{env}"),
-            data=sorted({job_data(one) for one in CAUSES}),
+            data=sorted({data_record(one.workload) for one in CAUSES}),
         output:
             records=[
                 layout.profile_record(STUDY, "{machine}", workload, "{env}")
@@ -260,7 +260,7 @@ if WORKLOADS:
             kept=kept,
             study=study_json("profile"),
             code=code_of_jobs("profile"),
-            jobs=profile_options,
+            jobs=lambda wildcards, output: jobs_options(output.records),
             images=subpath(input.images, parent=True),
         message:
             "profiled launch in {wildcards.env}, of each workload" + TOLD_ON

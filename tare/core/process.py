@@ -129,12 +129,12 @@ def run(
             argv, env=env, cwd=cwd, stdin=source, stdout=log or out, stderr=log or err, patience_s=patience_s
         )
         try:
-            if timed_out := not _exits(process.pid, timeout_s):
+            if timed_out := not exits(process.pid, timeout_s):
                 kill_group(process.pid)
             _, status, usage = os.wait4(process.pid, 0)
         except BaseException:
             if patience_s:
-                _exits(process.pid, patience_s)
+                exits(process.pid, patience_s)
             kill_group(process.pid)
             with contextlib.suppress(ChildProcessError):
                 os.wait4(process.pid, 0)
@@ -319,13 +319,13 @@ def kill_group(pid: int) -> None:
         os.killpg(pid, signal.SIGKILL)
 
 
-def _exits(pid: int, within_s: float) -> bool:
+def exits(pid: int, within_s: float) -> bool:
     """Wait for the exit of a child, without reaping it; whether it came in time."""
     pidfd = os.pidfd_open(pid)
     try:
         waiting = select.poll()
         waiting.register(pidfd, select.POLLIN)
-        return bool(waiting.poll(within_s * 1e3))
+        return bool(waiting.poll(max(0.0, within_s) * 1e3))
     finally:
         os.close(pidfd)
 

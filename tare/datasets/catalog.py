@@ -271,10 +271,8 @@ def _prepared(dataset: DataSet, fetched: Fetched) -> Kept:
 
 
 def ensure(record: DataRecord, registry: Registry | None = None) -> Path:
-    """The folder of a record's prepared files; prepared again where the cache lost them.
-
-    Raises IntegrityError where the hashes of what is made again are not the record's, UnavailableError where no
-    source answers.
+    """The folder of a record's prepared files; prepared again where the cache lost them. Raises IntegrityError
+    where the hashes of what is made again are not the record's, UnavailableError where no source answers.
     """
     kept = store.find(prepared_sets(), Path(record.folder).name)
     if kept is not None and _first_difference(record.files, _files(kept)) is None:

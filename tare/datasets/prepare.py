@@ -66,10 +66,9 @@ def _archive_members(path: Path) -> Iterator[tuple[str, str, str]]:
 
 
 def read_snippets(path: Path, counts: Mapping[str, int]) -> list[Review]:
-    """Sentences with a mean rating above 0 as positive, below 0 as negative; those at 0 are dropped.
-
-    `path`: lines of `id <tab> mean rating from -4 to 4 <tab> text`. `counts`: how many `positive`, `negative` and
-    `neutral` lines there must be. Raises IntegrityError where a line has another form, or the counts differ.
+    """Sentences with a mean rating above 0 as positive, below 0 as negative; those at 0 are dropped. `path`: lines
+    of `id <tab> mean rating from -4 to 4 <tab> text`. `counts`: how many `positive`, `negative` and `neutral` lines
+    there must be. Raises IntegrityError where a line has another form, or the counts differ.
     """
     reviews = []
     found = {"positive": 0, "negative": 0, "neutral": 0}

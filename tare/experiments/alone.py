@@ -33,9 +33,7 @@ _written: dict[Path, bool] = {}  # campaigns whose lock this process holds, and 
 @contextlib.contextmanager
 def measuring(*outs: Path) -> Iterator[None]:
     """What surrounds a command that measures into these files: it has their folders and the machine for itself.
-
-    Raises:
-        UnavailableError: the workflow that started this command has ended already.
+    Raises UnavailableError: the workflow that started this command has ended already.
     """
     end_with_workflow()
     with contextlib.ExitStack() as stack:
@@ -47,10 +45,8 @@ def measuring(*outs: Path) -> Iterator[None]:
 
 @contextlib.contextmanager
 def writing(folder: Path) -> Iterator[bool]:
-    """Be the only writer of a campaign's folder; one that writes it already is named and waited for.
-
-    Yields:
-        Whether another writer had to be waited for: it may have done all that there was to do.
+    """Be the only writer of a campaign's folder; one that writes it already is named and waited for. Yields whether
+    another writer had to be waited for: it may have done all that there was to do.
     """
     key = folder.absolute()
     if key in _written:
@@ -111,9 +107,7 @@ def _starts_commands(pid: int) -> bool:
 
 def end_with_workflow() -> None:
     """From now on, end when one of those ends that started this command: nobody would wait for what it measures.
-
-    Raises:
-        UnavailableError: it has ended before we came here.
+    Raises UnavailableError: it has ended before we came here.
     """
     above = starters()
     wanted = os.environ.get(WORKFLOW)
@@ -130,9 +124,8 @@ def end_with_workflow() -> None:
 
 
 def _watch(pidfds: list[int], kills: int) -> None:
-    """Wait, without ever waking, until one of them ends; then end this process, orderly if it can.
-
-    `kills`: how often the kernel had ended a process for lack of memory before.
+    """Wait, without ever waking, until one of them ends; then end this process, orderly if it can. `kills`: how
+    often the kernel had ended a process for lack of memory before.
     """
     poll = select.poll()
     for pidfd in pidfds:

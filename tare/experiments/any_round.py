@@ -19,15 +19,10 @@ from tare.model.records.campaigns import Others, Unit
 def sliced_round(orders: Mapping[str, Order], done: Sequence[Unit], generator: random.Random) -> Unit:
     """The next round: the first that is whole lets every launch run to its end, those after it are sliced.
 
-    The first sliced one does not count where it can't be paced (`sliced.rehearses`).
-
-    Args:
-        orders: by name of the launch.
-        done: the rounds before it.
-        generator: of the order in which launches are started, of that in cycles, and of the quanta.
-
-    Returns:
-        The round; it is void where one of its launches failed, or where it only sets the pace.
+    The first sliced one does not count where it can't be paced (`sliced.rehearses`). `orders`: by name of the
+    launch. `done`: the rounds before it. `generator`: of the order in which launches are started, of that in
+    cycles, and of the quanta. Returns the round; it is void where one of its launches failed, or where it only sets
+    the pace.
     """
     names = generator.sample(sorted(orders), len(orders))
     calibrates = not any(unit.voided is None for unit in done)

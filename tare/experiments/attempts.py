@@ -77,10 +77,7 @@ def workflow_ends(folder: Path, workflow: str) -> None:
 def goes_on(folder: Path) -> bool:
     """Whether this command goes on with the start that sealed a campaign of an equal plan; else it is a new one.
 
-    Where it does, the note is from now on of this start.
-
-    Raises:
-        IntegrityError: the note is damaged.
+    Where it does, the note is from now on of this start. Raises IntegrityError: the note is damaged.
     """
     if not (folder / NOTE).exists():
         return False

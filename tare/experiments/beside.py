@@ -43,10 +43,8 @@ FIRST = {name: levels[0] for name, levels in arms.BESIDE.items()}  # the headlin
 
 
 def design_of(kind: str, study: JobPart) -> Callable[[Setup[RoundsPart]], Design]:
-    """The design of a kind of campaign beside a neighbour.
-
-    Raises:
-        UserError: there is none, or the study says nothing of a neighbour.
+    """The design of a kind of campaign beside a neighbour. Raises UserError: there is none, or the study says
+    nothing of a neighbour.
     """
     if kind != "rounds":
         raise UserError(f"the scenario {SHARED} is of whole runs: there are no {kind} in it; use `tare rounds`")
@@ -58,10 +56,8 @@ def design_of(kind: str, study: JobPart) -> Callable[[Setup[RoundsPart]], Design
 def with_its_data(
     sites: Mapping[str, Site], study: RoundsPart, record: Path | None
 ) -> tuple[dict[str, Site], dict[str, Any]]:
-    """Sites that have the neighbour's data too, and what to say of those; `record`: of the data, if named.
-
-    Raises:
-        UserError: there is no record of them.
+    """Sites that have the neighbour's data too, and what to say of those; `record`: of the data, if named. Raises
+    UserError: there is no record of them.
     """
     workload = neighbour_of(study).workload
     place, told = data_of(workload, record or data_record(workload, study))

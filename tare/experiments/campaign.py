@@ -34,15 +34,10 @@ NO_SPACE = "no space left"  # as tare.core.errors and tare.core.process say it
 
 
 def run_campaign(folder: Path, design: Design) -> Sealed:
-    """Run what is left of a design and seal it; returns the sealed summary.
-
-    Args:
-        folder: results/campaigns/<study>/<machine>/<workload>/<name>.
-        design: what is to be run; equal plans are resumed.
-
-    Raises:
-        UnavailableError: it can't go on, or ended before any unit counted.
-        IntegrityError: another writer was at its journal.
+    """Run what is left of a design and seal it; returns the sealed summary. `folder`:
+    results/campaigns/<study>/<machine>/<workload>/<name>. `design`: what is to be run; equal plans are resumed.
+    Raises UnavailableError: it can't go on, or ended before any unit counted. IntegrityError: another writer was at
+    its journal.
     """
     return run_campaigns({folder: design})[folder]
 
@@ -50,16 +45,10 @@ def run_campaign(folder: Path, design: Design) -> Sealed:
 def run_campaigns(
     designs: Mapping[Path, Design], run_units: Callable[[Mapping[Path, Due]], Mapping[Path, Row]] | None = None
 ) -> dict[Path, Sealed]:
-    """Run what is left of designs whose units come from the same launches, and seal each.
-
-    Args:
-        designs: by the folder of their campaign.
-        run_units: does the next unit of those campaigns that need one, or of some of them; None where each design
-            does its own.
-
-    Raises:
-        UnavailableError: one of them can't go on; the others have been run to their seals.
-        IntegrityError: another writer was at a journal.
+    """Run what is left of designs whose units come from the same launches, and seal each. `designs`: by the folder
+    of their campaign. `run_units`: does the next unit of those campaigns that need one, or of some of them; None
+    where each design does its own. Raises UnavailableError: one of them can't go on; the others have been run to
+    their seals. IntegrityError: another writer was at a journal.
     """
     found: dict[Path, Sealed] = {}
     with contextlib.ExitStack() as stack:
@@ -99,13 +88,9 @@ def _as_started(design: Design) -> Plan:
 
 
 class _Running:
-    """A campaign between its plan and its seal.
-
-    Attributes:
-        done: its units so far.
-        decision: on their number, once the pilot is whole.
-        ended: why it ended before its time.
-        error: the same, where it is no campaign without its other units.
+    """A campaign between its plan and its seal. `done`: its units so far. `decision`: on their number, once the
+    pilot is whole. `ended`: why it ended before its time. `error`: the same, where it is no campaign without its
+    other units.
     """
 
     def __init__(self, store: CampaignStore, design: Design) -> None:
@@ -225,13 +210,9 @@ def _run_units(
 
 
 def _refuse_lack_of_memory(kills: int) -> None:
-    """End before a unit is kept whose launches a limit of ours has ended: the next run makes it again.
-
-    Args:
-        kills: how often the kernel had ended a process for lack of memory before the unit.
-
-    Raises:
-        UnavailableError: it did so since, and there is such a limit.
+    """End before a unit is kept whose launches a limit of ours has ended: the next run makes it again. `kills`: how
+    often the kernel had ended a process for lack of memory before the unit. Raises UnavailableError: it did so
+    since, and there is such a limit.
     """
     if (reason := limit_was_hit(kills)) is not None:
         raise UnavailableError(f"{reason}; finished units are kept")
@@ -239,9 +220,7 @@ def _refuse_lack_of_memory(kills: int) -> None:
 
 def _refuse_full_disk(unit: Unit) -> None:
     """End before a unit is kept whose launch on the host found a disk full, as all others may: it is made again.
-
-    Raises:
-        UnavailableError: it did.
+    Raises UnavailableError: it did.
     """
     for name in (HOST, CONTROL):
         if NO_SPACE in (reason := unit.failures.get(name, "")):

@@ -10,6 +10,7 @@ import contextlib
 import random
 import time
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from pathlib import Path
 
 from tare.core.errors import UnavailableError
@@ -45,15 +46,10 @@ def measure_candidates(
     """Rounds of candidates, and why some have no times.
 
     `source`: a study, for its stack, seed and conditions. `images`: folder of its image records. `wanted`: by name;
-    the first is the reference. `minutes`: in which rounds begin. `draws`: names the random orders and pads.
-
-    Returns:
-        For each round that counts, the times by name, those of the control under CONTROL. By name the reasons of
-        those that failed, or whose environment is unavailable.
-
-    Raises:
-        UserError: a record of an image or of data is missing.
-        UnavailableError: launches can't be sliced here, the reference fails, or too few rounds count.
+    the first is the reference. `minutes`: in which rounds begin. `draws`: names the random orders and pads. Returns
+    the times by name of each round that counts, those of the control under CONTROL; by name the reasons of those
+    that failed, or whose environment is unavailable. Raises UserError: a record of an image or of data is missing.
+    UnavailableError: launches can't be sliced here, the reference fails, or too few rounds count.
     """
     study = settled(load_part(RunPart, source))
     if reason := sliced.refusal(SINGLE, study.found_device, "as_found"):
@@ -73,7 +69,7 @@ def measure_candidates(
                 break  # all others failed
             pads = {role: generator.randrange(LARGEST_PAD_BYTES) for role in names}
             asked = {
-                role: _padded(orders[reference if role == CONTROL else name], pads[role])
+                role: replace(orders[reference if role == CONTROL else name], pad_bytes=pads[role])
                 for role, name in names.items()
             }
             unit = sliced_round(asked, done, generator)
@@ -95,10 +91,6 @@ def measure_candidates(
                     raise UnavailableError(f"{MOST_VOID} rounds in a row do not count: {unit.voided}")
             say(f"candidates: {len(found)} rounds, {time_left(max(0.0, ends - time.monotonic()))}")
     return found, reasons
-
-
-def _padded(order: Order, pad_bytes: int) -> Order:
-    return Order(site=order.site, program=order.program, conditions=order.conditions, pad_bytes=pad_bytes)
 
 
 @contextlib.contextmanager

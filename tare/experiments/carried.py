@@ -33,10 +33,8 @@ DOWNLOAD_S = 120.0
 
 
 def pack_packages(folder: Path) -> None:
-    """The wheels of every Python that may be there, by the hashes of the workflow's own lock.
-
-    Raises:
-        UnavailableError: one can't be downloaded.
+    """The wheels of every Python that may be there, by the hashes of the workflow's own lock. Raises
+    UnavailableError: one can't be downloaded.
     """
     from tare.model.studies.stacks import read_lock
 
@@ -68,14 +66,9 @@ def _refuse_changed(folder: Path, wheels: Sequence[Path]) -> None:
 def add_packages(folder: Path, names: Sequence[str] = PACKAGES) -> Path | None:
     """Unpack the wheels of packages that this Python lacks, and put them at the beginning of the module path.
 
-    Processes that are started from now on find them too, by PYTHONPATH; launches do not see it.
-
-    Returns:
-        Their folder; None where nothing was lacking.
-
-    Raises:
-        UnavailableError: one is lacking, and was not packed for this Python; the remedy is told.
-        IntegrityError: a wheel is not what was packed.
+    Processes that are started from now on find them too, by PYTHONPATH; launches do not see it. Returns their
+    folder; None where nothing was lacking. Raises UnavailableError: one is lacking, and was not packed for this
+    Python; the remedy is told. IntegrityError: a wheel is not what was packed.
     """
     lacking = [name for name in names if find_spec(MODULES.get(name, name.replace("-", "_"))) is None]
     if "pydantic" in names and not _checks():

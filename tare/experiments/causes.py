@@ -47,10 +47,8 @@ def causes_spec(workload: str, batch: int, study: CausesPart) -> Specification:
 
 
 def causes(setup: Setup[CausesPart]) -> Design:
-    """The causes of one workload.
-
-    Raises:
-        UserError: an arm was asked for: causes are looked for in the headline alone.
+    """The causes of one workload. Raises UserError: an arm was asked for: causes are looked for in the headline
+    alone.
     """
     if setup.arm is not None:
         raise UserError(f"causes are looked for in the headline; drop the arm {setup.arm.name}")
@@ -86,14 +84,9 @@ def run_together(dues: Mapping[Any, Due], sites: Mapping[str, Site]) -> dict[Any
     """The next unit of campaigns of one study whose workloads differ, by the same launches.
 
     A launch that fails for all of them is tried once more for each alone, so that a workload's failure is its own.
-
-    Args:
-        dues: the campaigns, by whatever names them.
-        sites: by name of the launch, with the data of every workload.
-
-    Returns:
-        Their units. A campaign that has come less far than the first one, or knows other files, has none: it waits.
-        On a device of its own, whose state no fork shares, each campaign has its own launches.
+    `dues`: the campaigns, by whatever names them. `sites`: by name of the launch, with the data of every workload.
+    Returns their units. A campaign that has come less far than the first one, or knows other files, has none: it
+    waits. On a device of its own, whose state no fork shares, each campaign has its own launches.
     """
     first = next(iter(dues.values()))
     plan, files = first.plan, files_of(first.done)
@@ -152,20 +145,16 @@ def of_one_job(launch: LaunchRecord, number: int) -> LaunchRecord:
 
 
 def files_of(done: Sequence[Unit]) -> NeededFiles | None:
-    """The files that the imports need, as the campaign's first unit found them; None before there is one.
-
-    Raises:
-        UnavailableError: its host failed.
+    """The files that the imports need, as the campaign's first unit found them; None before there is one. Raises
+    UnavailableError: its host failed.
     """
     whole = [unit for unit in done if unit.voided is None]
     return listed(whole[0].launches[HOST]) if whole else None
 
 
 def listed(first: LaunchRecord) -> NeededFiles:
-    """The files that the imports of the host's first launch needed, by their path in the tree.
-
-    Raises:
-        UnavailableError: that launch failed, so that nobody knows which files matter.
+    """The files that the imports of the host's first launch needed, by their path in the tree. Raises
+    UnavailableError: that launch failed, so that nobody knows which files matter.
     """
     if not first.ok:
         raise UnavailableError(f"the host could not list the files that its imports need: {first.reason}")

@@ -42,25 +42,15 @@ Record = dict[str, Any]
 
 @dataclass(frozen=True, kw_only=True)
 class Tool:
-    """A profiler of this machine.
+    """A profiler of this machine."""
 
-    Attributes:
-        program: its file, links resolved.
-        folder: its installation, which environments are shown.
-        version: as it says itself.
-    """
-
-    program: Path
-    folder: Path
-    version: str
+    program: Path  # its file, links resolved
+    folder: Path  # its installation, which environments are shown
+    version: str  # as it says itself
 
 
 def find() -> Tool:
-    """The profiler on PATH.
-
-    Raises:
-        UnavailableError: there is none, or it does not start.
-    """
+    """The profiler on PATH. Raises UnavailableError: there is none, or it does not start."""
     found = shutil.which(NAME)
     if found is None:
         raise UnavailableError(f"{NAME} is not installed", INSTALL)
@@ -139,13 +129,7 @@ def count(
     site: Site, spec: Specification, conditions: Conditions, folder: Path, capability: tuple[int, int]
 ) -> Record:
     """Counters of chosen steps by ncu; the record of it, with the files that were written to `folder`, or why not.
-
-    Args:
-        site: where to launch.
-        spec: of a launch of mode `counters`.
-        conditions: the study's.
-        folder: for counters.<part>.csv.gz.
-        capability: of the device.
+    `spec`: of a launch of mode `counters`. `folder`: for counters.<part>.csv.gz. `capability`: of the device.
     """
 
     base: Record = {"status": "ok", "reason": None, "remedy": None, "tool": None}

@@ -31,13 +31,7 @@ COMPILE = "compile"  # the setting whose levels may compute something else than 
 
 
 def compare_curves(folder: Path, setup: Setup[RunPart], sealed: Sealed) -> None:
-    """Write the losses at an arm's level beside the headline's, where both trained and the workload can be told.
-
-    Args:
-        folder: of the campaign.
-        setup: of its whole runs.
-        sealed: what it measured.
-    """
+    """Write the losses at an arm's level beside the headline's, where both trained and the workload can be told."""
     arm, path = setup.arm, folder / CURVES
     if arm is None or setup.scenario != SINGLE or not sealed.units:
         return

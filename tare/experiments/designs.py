@@ -46,48 +46,35 @@ AnyJob = TypeVar("AnyJob", bound=JobPart, covariant=True)
 
 @dataclass(frozen=True, kw_only=True)
 class Setup(Generic[AnyJob]):
-    """What a design is made for.
+    """What a design is made for."""
 
-    Attributes:
-        study: the part of the study that its kind depends on.
-        workload: whose jobs are launched.
-        sites: by name of the launch (`arms.launch_names`): available ones, `host` and its control among them.
-        unavailable: the others of the study, each with its reason.
-        provenance: images and data that were used.
-        arm: what differs from the headline.
-        scenario: what runs beside each unit (tare.launch.scenarios).
-    """
-
-    study: AnyJob
-    workload: str
+    study: AnyJob  # the part of the study that its kind depends on
+    workload: str  # whose jobs are launched
+    # by name of the launch (`arms.launch_names`): available ones, `host` and its control among them
     sites: Mapping[str, Site]
-    unavailable: Mapping[str, str] = field(default_factory=dict)
-    provenance: Mapping[str, Any] = field(default_factory=dict)
-    arm: arms.Arm | None = None
-    scenario: str = SINGLE
+    unavailable: Mapping[str, str] = field(default_factory=dict)  # the others of the study, each with its reason
+    provenance: Mapping[str, Any] = field(default_factory=dict)  # images and data that were used
+    arm: arms.Arm | None = None  # what differs from the headline
+    scenario: str = SINGLE  # what runs beside each unit (tare.launch.scenarios)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Design:
-    """What is to be run.
+    """What is to be run."""
 
-    Attributes:
-        plan: `discarded` units come first and do not count; `sampling` says how many count: `units`, or a `pilot`
-            with a wanted `half_width` under a time budget. One that is `optional`, such as another stack's, is
-            sealed without units where this machine can't run it.
-        run_unit: does unit number k, given those before it: `order`, `launches` and what else its kind has.
-        what: name for the progress lines.
-        values: what a unit measured, by name of the launch: what the number of units is decided on.
-        hopeless: why nothing can be compared any more, from the units so far; None where it can.
-        shares: how many units it takes to have every environment once; more than one where launches do not fit in
-            memory together.
-    """
-
+    # `discarded` units come first and do not count; `sampling` says how many count: `units`, or a `pilot` with a
+    # wanted `half_width` under a time budget. One that is `optional`, such as another stack's, is sealed without
+    # units where this machine can't run it
     plan: Plan
+    # does unit number k, given those before it: `order`, `launches` and what else its kind has
     run_unit: Callable[[Plan, int, Sequence[Unit]], Row]
-    what: str
+    what: str  # name for the progress lines
+    # what a unit measured, by name of the launch: what the number of units is decided on
     values: Callable[[Unit], Mapping[str, float]] = field(default=lambda unit: {})
+    # how many units it takes to have every environment once; more than one where launches do not fit in memory
+    # together
     shares: Callable[[Sequence[Unit]], int] = field(default=lambda units: 1)
+    # why nothing can be compared any more, from the units so far; None where it can
     hopeless: Callable[[Sequence[Unit]], str | None] = field(default=lambda units: None)
 
 
@@ -116,7 +103,6 @@ def declare(
 
     Args:
         kind, setup: of what, and for what.
-        spec, headline, sampling, discarded: of the plan.
         group: of launches that train together.
         neighbour: the workload that runs beside each.
         own: what just its kind has.
@@ -159,14 +145,8 @@ def job_spec(
     options: Mapping[str, int | float] | None = None,
 ) -> Specification:
     """What every launch of a workload is told of its job; `options` where the workload has any, all of them.
-
-    Args:
-        mode, workload, batch: of the launch.
-        study: its seed and device; its options of the workload, where none are given.
-        options: of a job that is not the study's own.
-
-    Raises:
-        UserError: the workload can't have the options.
+    `study`: its seed and device; its options of the workload, where none are given. `options`: of a job that is not
+    the study's own. Raises UserError: the workload can't have the options.
     """
     if options is None:
         options = study.workloads[workload].options if workload in study.workloads else NO_OPTIONS
@@ -215,13 +195,8 @@ def unit_order(
     """Order of the next unit's launches and the environment pad of each, from the seed that the plan holds; pure.
 
     Units that count take the rows of Williams squares, so that places and predecessors are balanced over them; one
-    that is void leaves its row to the next. Discarded units have a random order.
-
-    Args:
-        plan: of the campaign.
-        done: the units before it.
-        names: of the launches.
-        every: how many units it takes until the same launches come again.
+    that is void leaves its row to the next. Discarded units have a random order. `every`: how many units it takes
+    until the same launches come again.
     """
     generator = random.Random(f"{seed_of(plan)}/{len(done)}")
     order = generator.sample(list(names), len(names))

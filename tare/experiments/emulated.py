@@ -19,10 +19,8 @@ IMAGES = (".jpeg", ".jpg", ".png")
 
 
 def job(spec: Specification, workload: str, batch: int | None) -> tuple[Specification, list[str]]:
-    """A whole run of two steps, of the smallest images and of no more samples than these take.
-
-    Returns:
-        Its specification, and in words what it is.
+    """A whole run of two steps, of the smallest images and of no more samples than these take. Returns its
+    specification, and in words what it is.
     """
     known, options = options_of(workload), spec.options
     fewest = max(FEWEST_IMAGES, describe_workload(workload).get("least_batch", FEWEST_IMAGES))
@@ -38,11 +36,7 @@ def job(spec: Specification, workload: str, batch: int | None) -> tuple[Specific
 
 def too_long(spec: Specification, workload: str, limit_s: float) -> str | None:
     """Why a shortened run would not come to its end within a limit, by what its samples take; None where it may.
-
-    Args:
-        spec: the shortened run.
-        workload: its name.
-        limit_s: seconds that it may take.
+    `limit_s`: seconds that it may take.
     """
     sample_s = describe_workload(workload, spec.options).get("sample_s", 0.0)
     samples = spec.steps * spec.batch
@@ -60,10 +54,8 @@ def few_images(data: Path, folder: Path) -> str | None:
     """Fill a folder with links to a data set's files, of each folder of images to the first alone.
 
     A launch over a channel unpacks all that it is sent: of 22,000 files an emulated guest had not all within 600 s,
-    beside other work.
-
-    Returns:
-        In words how many images these are; None where the data set has no images, and nothing is left out.
+    beside other work. Returns in words how many images these are; None where the data set has no images, and
+    nothing is left out.
     """
     kept = left = 0
     for place in (data, *sorted(path for path in data.rglob("*") if path.is_dir())):

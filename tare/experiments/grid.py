@@ -181,9 +181,7 @@ def measure_grid(
 
     `source`: a study, for its stack, seed and conditions. `images`: folder of its image records. `names`:
     environments. `only`: workloads, all where none is named. `out`: the folder; the machine's own where it is None.
-
-    Raises:
-        UserError: the study is wrong, or a record of an image or of data is missing.
+    Raises UserError: the study is wrong, or a record of an image or of data is missing.
     """
     study = settled(load_part(RunPart, source))
     threads = sorted({1, study.conditions.cpus})
@@ -221,11 +219,9 @@ def measure_grid(
 def count_job(
     source: str, images: Path | None, workload: str, options: Mapping[str, int | float], batch: int
 ) -> Counts:
-    """What a step of a job does, counted from shapes by a launch on the host which trains nothing.
-
-    Raises:
-        UserError: the study is wrong, or a record of an image or of data is missing.
-        UnavailableError: the launch failed, and why.
+    """What a step of a job does, counted from shapes by a launch on the host which trains nothing. Raises
+    UserError: the study is wrong, or a record of an image or of data is missing. UnavailableError: the launch
+    failed, and why.
     """
     study = settled(load_part(RunPart, source))
     cell = Cell(workload=workload, options=options, batch=batch, threads=1, env=HOST, counts=True)

@@ -61,10 +61,8 @@ DESIGNS: Mapping[str, tuple[type[CampaignPart], Callable[[Setup[Any]], Design]]]
 
 
 def _part(kind: type[AnyJob], source: str, *workloads: str) -> AnyJob:
-    """What a job depends on, with the device of this machine.
-
-    Raises:
-        UserError: the study is wrong, or does not name the workload.
+    """What a job depends on, with the device of this machine. Raises UserError: the study is wrong, or does not
+    name the workload.
     """
     part = settled(load_part(kind, source))
     for workload in workloads:
@@ -124,17 +122,11 @@ def compare(
 
 @dataclass(frozen=True, kw_only=True)
 class CausesOf:
-    """One of the campaigns of causes that the same launches measure.
+    """One of the campaigns of causes that the same launches measure."""
 
-    Attributes:
-        workload: what is trained.
-        record: of the data.
-        out: sealed.json of the campaign.
-    """
-
-    workload: str
+    workload: str  # what is trained
     record: Path
-    out: Path
+    out: Path  # sealed.json of the campaign
 
 
 def causes_together(source: str, wanted: Sequence[CausesOf], names: Sequence[str], folder: Path | None) -> None:
@@ -301,11 +293,9 @@ def ceilings(source: str, folder: Path | None, out: Path, *, operators: bool = F
 
 
 def device_facts(study: LaunchPart, name: str | None = None) -> dict[str, Any]:
-    """What the ceilings stand beside: facts of the processor, and what a model or a datasheet says of it.
-
-    Args:
-        study: the part of it that the ceilings depend on.
-        name: of the device that CUDA counts first, which need not be the first that the driver lists.
+    """What the ceilings stand beside: facts of the processor, and what a model or a datasheet says of it. `study`:
+    the part of it that the ceilings depend on. `name`: of the device that CUDA counts first, which need not be the
+    first that the driver lists.
     """
     facts = machine.describe()
     names = ("name", "cpu_model", "cpu_signature", "cpu_clock", "cpu_flags", "cpu_caches_bytes", "virtualisation")
@@ -328,11 +318,8 @@ def single(
     record: Path | None,
     out: Path | None,
 ) -> dict[str, Any]:
-    """One whole run by hand; returns its record.
-
-    Raises:
-        UnavailableError: the environment is not to be had here.
-        TareError: the launch failed.
+    """One whole run by hand; returns its record. Raises UnavailableError: the environment is not to be had here.
+    TareError: the launch failed.
     """
     study = _part(RoundsPart, source, workload)
     image_records(study, workload, [env], folder, record)  # said before anybody is waited for

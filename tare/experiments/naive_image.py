@@ -52,17 +52,11 @@ AS_ROOT = ("unshare", "--user", "--map-root-user", "--net", "--")
 
 @dataclass(frozen=True, kw_only=True)
 class Parts:
-    """What both builds begin with, in one scratch folder.
+    """What both builds begin with, in one scratch folder."""
 
-    Attributes:
-        folder: the scratch folder; BASE_ARCHIVE and `context` lie in it.
-        tag: of the image in BASE_ARCHIVE.
-        code: Python that the image has to run to its end.
-    """
-
-    folder: Path
-    tag: str
-    code: str
+    folder: Path  # the scratch folder; BASE_ARCHIVE and `context` lie in it
+    tag: str  # of the image in BASE_ARCHIVE
+    code: str  # Python that the image has to run to its end
 
     @property
     def context(self) -> Path:
@@ -80,15 +74,8 @@ class Built:
 
 
 def measure_naive_image(name: str, variant: str, out: Path) -> None:
-    """Build both images and write their record; what can't be had has its reason.
-
-    Args:
-        name: of the stack.
-        variant: `cpu` or `cuda`.
-        out: the record.
-
-    Raises:
-        IntegrityError: something fetched is not what its hash says.
+    """Build both images and write their record; what can't be had has its reason. `variant`: `cpu` or `cuda`.
+    Raises IntegrityError: something fetched is not what its hash says.
     """
     stack, interpreter = with_interpreter(load_stack(name, variant))
     wheels: Sequence[Wheel] = ()
@@ -106,10 +93,8 @@ def measure_naive_image(name: str, variant: str, out: Path) -> None:
 
 
 def build_both(stack: Stack, wheels: Sequence[Wheel], interpreter: Interpreter) -> tuple[NaiveBuild, ...]:
-    """Build a stack's image by each builder; one that can't says why.
-
-    Raises:
-        UnavailableError: no base or no interpreter to build upon.
+    """Build a stack's image by each builder; one that can't says why. Raises UnavailableError: no base or no
+    interpreter to build upon.
     """
     recipe, tree = load_recipe(), build_tree(stack, wheels, interpreter)
     base = build.base_for(tree, recipe)
@@ -125,14 +110,9 @@ def build_both(stack: Stack, wheels: Sequence[Wheel], interpreter: Interpreter) 
 
 def write_context(folder: Path, tree: Tree, wheels: Sequence[Wheel]) -> None:
     """Make a folder with what Dockerfile and definition copy: interpreter with pip, wheels, their lock, code.
-
-    Args:
-        folder: not there yet.
-        tree: whose interpreter and standard library are taken, without its packages.
-        wheels: checked against their hashes by whoever fetched them; pip checks them again.
-
-    Raises:
-        UnavailableError: this Python has no pip that could be taken along.
+    `folder`: not there yet. `tree`: whose interpreter and standard library are taken, without its packages.
+    `wheels`: checked against their hashes by whoever fetched them; pip checks them again. Raises UnavailableError:
+    this Python has no pip that could be taken along.
     """
     pip = importlib.util.find_spec("pip")
     if pip is None or pip.origin is None:

@@ -31,11 +31,8 @@ FREE_STREAM_BYTES = 1 << 28  # of the stream where none is
 
 
 def measure_network(source: str, folder: Path | None, out: Path) -> None:
-    """Measure the network in every environment; one that can't run leaves its reason.
-
-    Raises:
-        UserError: the study is wrong, or trains no instances together.
-        UnavailableError: the host can't be used.
+    """Measure the network in every environment; one that can't run leaves its reason. Raises UserError: the study
+    is wrong, or trains no instances together. UnavailableError: the host can't be used.
     """
     study = settled(load_part(NetworkPart, source))
     wanted = study.distributed

@@ -25,11 +25,9 @@ SCHEMA = 1
 
 
 def measure_pipeline(source: str, workload: str, folder: Path | None, record: Path | None, out: Path) -> None:
-    """Measure a workload's input pipeline; a launch that fails leaves a record with its reason.
-
-    Raises:
-        UserError: the study is wrong, does not name the workload, or asks for no pipeline.
-        UnavailableError: the host can't be used.
+    """Measure a workload's input pipeline; a launch that fails leaves a record with its reason. Raises UserError:
+    the study is wrong, does not name the workload, or asks for no pipeline. UnavailableError: the host can't be
+    used.
     """
     study = settled(load_part(PipelinePart, source))
     settings, wanted = settings_of(study.workloads, workload), study.pipeline

@@ -59,34 +59,21 @@ Row = dict[str, Any]
 
 @dataclass(frozen=True, kw_only=True)
 class Wanted:
-    """What a reference campaign is asked to be.
+    """What a reference campaign is asked to be."""
 
-    Attributes:
-        python: the interpreter that has the framework.
-        source: the study, config/reference.yaml or like it.
-        carried: what `tare pack-reference-input` made, or not there.
-        budget_s: seconds for everything.
-        out: the folder to write; None for results/reference/<device>-<date>.
-        device: `cpu` or `cuda` instead of what the study says.
-        only: kinds of parts; none for all.
-        more: carry on the campaign in `out`: its study, and the parts for which there was no time.
-    """
-
-    python: Path
-    source: str
-    carried: Path
-    budget_s: float
-    out: Path | None = None
-    device: str | None = None
-    only: Sequence[str] = ()
-    more: bool = False
+    python: Path  # the interpreter that has the framework
+    source: str  # the study, config/reference.yaml or like it
+    carried: Path  # what `tare pack-reference-input` made, or not there
+    budget_s: float  # seconds for everything
+    out: Path | None = None  # the folder to write; None for results/reference/<device>-<date>
+    device: str | None = None  # `cpu` or `cuda` instead of what the study says
+    only: Sequence[str] = ()  # kinds of parts; none for all
+    more: bool = False  # carry on the campaign in `out`: its study, and the parts for which there was no time
 
 
 def run(wanted: Wanted) -> Path:
-    """Measure a reference campaign and write its folder; returns the folder.
-
-    Raises:
-        UserError: the folder is in use, or the study or the interpreter can't be used.
+    """Measure a reference campaign and write its folder; returns the folder. Raises UserError: the folder is in
+    use, or the study or the interpreter can't be used.
     """
     clock = Clock(started=time.monotonic(), budget_s=wanted.budget_s)
     wrong = sorted(set(wanted.only) - set(SHARES))
@@ -114,10 +101,8 @@ def run(wanted: Wanted) -> Path:
 
 
 def _described(config: study.Study, wanted: Wanted, out: Path, before: Row | None) -> Row:
-    """What the record says before anything is measured: device, framework, this run and those before it.
-
-    Raises:
-        UserError: the framework can't be used, or is another than that of the campaign that is carried on.
+    """What the record says before anything is measured: device, framework, this run and those before it. Raises
+    UserError: the framework can't be used, or is another than that of the campaign that is carried on.
     """
     hidden = hide_host_name()
     carried = read(wanted.carried)
@@ -142,10 +127,8 @@ def _described(config: study.Study, wanted: Wanted, out: Path, before: Row | Non
 
 
 def _begin(wanted: Wanted) -> tuple[study.Study, Path, Row | None]:
-    """The study, the folder, and the record of the campaign that is carried on, where one is.
-
-    Raises:
-        UserError: the folder's name is none, it holds something else, or there is nothing to carry on.
+    """The study, the folder, and the record of the campaign that is carried on, where one is. Raises UserError: the
+    folder's name is none, it holds something else, or there is nothing to carry on.
     """
     if wanted.more:
         if wanted.out is None:
@@ -170,10 +153,7 @@ def _begin(wanted: Wanted) -> tuple[study.Study, Path, Row | None]:
 
 
 def refuse_another(before: Mapping[str, Any] | None, now: Mapping[str, Any], out: Path) -> None:
-    """A reference is carried on by the same framework on a device of the same name.
-
-    Raises:
-        UserError: what differs.
+    """A reference is carried on by the same framework on a device of the same name. Raises UserError: what differs.
     """
     for key in ("python", "torch"):
         if before is not None and before[key] != now[key]:
@@ -269,10 +249,8 @@ def prepare_environments(out: Path, python: Path, names: Sequence[str]) -> dict[
 
 
 def torch_facts(python: Path, device: str) -> Row:
-    """What the framework says of itself and of the device; also brings its files into the page cache.
-
-    Raises:
-        UserError: it does not import, or finds no device where the study wants one.
+    """What the framework says of itself and of the device; also brings its files into the page cache. Raises
+    UserError: it does not import, or finds no device where the study wants one.
     """
     with step("importing the framework for the first time"):
         ended = process.run([str(python), "-s", "-c", _FACTS], timeout_s=IMPORT_S, cwd=Path("/"))

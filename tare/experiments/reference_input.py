@@ -41,11 +41,8 @@ Record = dict[str, Any]
 
 
 def pack(folder: Path) -> Record:
-    """Fill a folder with what `use` takes; returns its list of files.
-
-    Raises:
-        UnavailableError: data or packages can't be had.
-        UserError: the folder holds something else, or the whole is too large to be carried.
+    """Fill a folder with what `use` takes; returns its list of files. Raises UnavailableError: data or packages
+    can't be had. UserError: the folder holds something else, or the whole is too large to be carried.
     """
     if folder.exists() and any(folder.iterdir()) and not (folder / LIST).exists():
         raise UserError(f"{folder} holds other things: name an empty folder, or one that was packed before")
@@ -133,10 +130,8 @@ def _set_rpath(patchelf: Path, path: Path, rpath: str) -> None:
 
 
 def read(folder: Path) -> Record | None:
-    """The list of a packed folder, its files checked by hash; None where there is no such folder.
-
-    Raises:
-        IntegrityError: a file is missing or is not what was packed.
+    """The list of a packed folder, its files checked by hash; None where there is no such folder. Raises
+    IntegrityError: a file is missing or is not what was packed.
     """
     if not (folder / LIST).exists():
         return None
@@ -164,12 +159,8 @@ def add_programs(folder: Path) -> bool:
 
 
 def bring_data(folder: Path, names: Sequence[str], out: Path) -> dict[str, str]:
-    """Make data sets ready and write their records; gives the reason of each that can't be had.
-
-    Args:
-        folder: packed, or not there.
-        names: of data sets, as workloads name them.
-        out: where the records go.
+    """Make data sets ready and write their records; gives the reason of each that can't be had. `folder`: packed,
+    or not there. `names`: of data sets, as workloads name them.
     """
     reasons = {}
     for name in names:

@@ -175,7 +175,6 @@ def run_parts(
     Args:
         parts: in order of worth.
         workloads: `reason` of each whose data are not there.
-        out: the folder of the reference.
         clock: how long it may take.
         earlier: rows of the run before, by part.
         keep: is called with all rows so far after each part, so that an abrupt end loses one part at most.
@@ -217,13 +216,8 @@ def wants_again(row: Mapping[str, Any]) -> bool:
 @contextlib.contextmanager
 def better(row: Row | None, out: Path) -> Iterator[list[Row]]:
     """Try a part again whose campaign was cut short: what it left is put back unless the new try leaves as much.
-
-    Args:
-        row: of the earlier try; None where there was none.
-        out: the folder of the reference.
-
-    Yields:
-        A list for the new row, which afterwards holds the row that counts.
+    `row`: of the earlier try; None where there was none. Yields a list for the new row, which afterwards holds the
+    row that counts.
     """
     rows: list[Row] = []
     if row is None or row["record"] is None:

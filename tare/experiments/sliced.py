@@ -16,7 +16,6 @@ import random
 import statistics
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from pathlib import Path
 
 from tare.experiments.designs import Row, conditions_of, one_after_other, seed_of, skipped, unit_order
 from tare.experiments.orders import balanced_orders
@@ -30,6 +29,7 @@ from tare.launch.slicing.pacing import Pace
 from tare.launch.slicing.rounds import Way, run_launches
 from tare.launch.transport import transport_of
 from tare.machine import others
+from tare.machine.caller import CPU_QUOTA, group_chains, of_groups
 from tare.machine.memory import available_memory_bytes
 from tare.model.journals.units import (
     AS_FOUND,
@@ -59,7 +59,6 @@ MOST_APART = 0.03
 EMPTY_LAUNCHES = 2  # groups of them in each round
 LEFT_OUT = "left out: this round is of other launches"
 NOTHING = CommandProgram(("/bin/sh", "-c", ":"))
-QUOTAS = ("cpu.max", "cpu.cfs_quota_us")
 
 
 def refusal(plan_scenario: str, device: str, page_cache: str) -> str | None:
@@ -88,35 +87,11 @@ def not_held(site: Site) -> str | None:
 
 
 def quota_here() -> str | None:
-    """The control group above us that has a quota of processor time; None where none has."""
-    try:
-        files = (Path("/proc/self/mounts"), Path("/proc/self/cgroup"))
-        mounts, own = (path.read_text(errors="surrogateescape") for path in files)
-    except OSError:
-        return None
-    for folder in _cpu_groups(mounts, own):
-        for name in QUOTAS:
-            with contextlib.suppress(OSError):
-                first = (folder / name).read_text().split()[0]
-                if first not in ("max", "-1"):
-                    return str(folder / name)
+    """The file that says the least quota of processor time of the control groups above us; None without any."""
+    with contextlib.suppress(OSError):
+        quota = of_groups(list(group_chains())).get(CPU_QUOTA)
+        return None if quota is None else quota.where
     return None
-
-
-def _cpu_groups(mounts: str, own: str) -> Iterator[Path]:
-    """Folders of the control groups, of both versions, that limit our processor time, our own first; pure."""
-    paths = {name: path for line in own.splitlines() for name, path in _controllers(line)}
-    for line in mounts.splitlines():
-        _, mount, kind, options, *_ = line.split()
-        key = "" if kind == "cgroup2" else "cpu" if kind == "cgroup" and "cpu" in options.split(",") else None
-        if key is not None and key in paths:
-            group = Path(mount) / paths[key].lstrip("/")
-            yield from (folder for folder in (group, *group.parents) if Path(mount) in (folder, *folder.parents))
-
-
-def _controllers(line: str) -> list[tuple[str, str]]:
-    _, names, path = line.split(":", 2)
-    return [(name, path) for name in names.split(",")]
 
 
 def run_unit(
@@ -132,7 +107,6 @@ def run_unit(
     Args:
         plan: of the campaign; `slicing` says why it can't be sliced.
         sites: by name of the launch; those that can't be sliced have units of their own, in which nothing is held.
-        done: the units before it.
         program_of: what a launch of this name runs; None for the plan's own job.
         before: called before each launch that runs to its end.
         code: of jobs whose files are the user's own; None for those of sites, which say where theirs are.
@@ -267,11 +241,8 @@ def empty_launches(
 ) -> Iterator[dict[str, dict[str, float]]]:
     """Seconds of start and exit of launches that run nothing, of each environment whose own launch succeeded.
 
-    They cost little, and what a container costs is mostly there.
-
-    Yields:
-        By name of the launch, `start_s` and `exit_s`: EMPTY_LAUNCHES groups of launches soon after each other. A
-        group in which one fails is left out.
+    They cost little, and what a container costs is mostly there. Yields `start_s` and `exit_s` by name of
+    the launch: EMPTY_LAUNCHES groups of launches soon after each other. A group in which one fails is left out.
     """
     names = [name for name in asked if name in records and records[name].ok]
     for number in range(EMPTY_LAUNCHES):
@@ -343,9 +314,8 @@ def told_served(plan: Plan, launches: Mapping[str, LaunchRecord]) -> dict[str, l
 
 
 def served_among(launches: Mapping[str, LaunchRecord], margin: float, cpus: int) -> list[str]:
-    """Launches of a calibration whose whole runs may not be sliced.
-
-    `margin`: of the ratio of two whole runs, such as 0.05. `cpus`: that each launch may use.
+    """Launches of a calibration whose whole runs may not be sliced. `margin`: of the ratio of two whole runs, such
+    as 0.05. `cpus`: that each launch may use.
     """
     found = {name: one.slices for name, one in launches.items() if one.ok and one.slices is not None}
     return [name for name, slices in found.items() if cpus > 1 and slices.is_served(margin)]
@@ -528,7 +498,7 @@ def calibration_of(done: Sequence[Unit]) -> Unit | None:
 def most_together(launches: Mapping[str, LaunchRecord]) -> int | None:
     """Launches as large as the largest of a calibration that fit in memory; None where its size is not known."""
     largest = max((memory_of(one) for one in launches.values() if one.ok), default=0)
-    return int(MEMORY_SHARE * available_bytes() / largest) if largest else None
+    return int(MEMORY_SHARE * available_memory_bytes() / largest) if largest else None
 
 
 def memory_of(launch: LaunchRecord) -> int:
@@ -542,8 +512,3 @@ def memory_of(launch: LaunchRecord) -> int:
     replicates = launch.inside.results_as(TrainResults).replicates if launch.inside.mode == TRAIN else ()
     forked = [one.peak_rss_bytes for one in replicates if one.forked]
     return memory.peak_rss_bytes + max([memory.children_peak_rss_bytes, *forked])
-
-
-def available_bytes() -> int:
-    """Memory that programs of ours can have without swapping, below the limits of our control groups."""
-    return available_memory_bytes()

@@ -105,11 +105,8 @@ def _failure(done: Sequence[Unit], name: str) -> str | None:
 
 
 def measure_starts(source: str, workload: str, names: Sequence[str], folder: Path | None, out: Path) -> None:
-    """Measure the starts of a study's environments: a campaign.
-
-    Raises:
-        UserError: the study, the workload or an environment does not exist, or an image record is missing.
-        UnavailableError: not even the host can be used.
+    """Measure the starts of a study's environments: a campaign. Raises UserError: the study, the workload or an
+    environment does not exist, or an image record is missing. UnavailableError: not even the host can be used.
     """
     study = settled(load_part(StartsPart, source))
     settings_of(study.workloads, workload)

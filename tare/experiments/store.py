@@ -44,11 +44,8 @@ class CampaignStore:
     """What lies in a campaign's folder, and its rows in the ledger of its study.
 
     One process writes it (tare.experiments.alone); a row is on disk, or not at all, when its method returns.
-
-    Attributes:
-        folder: results/campaigns/<study>/<machine>/<workload>/<name>.
-        plan: what is to be run now; once it is open, the plan that lies there.
-        study: the folder with its ledger; None where the campaign lies in no study's.
+    `folder`: results/campaigns/<study>/<machine>/<workload>/<name>. `plan`: what is to be run now; once it is open,
+    the plan that lies there. `study`: the folder with its ledger; None where the campaign lies in no study's.
     """
 
     def __init__(self, folder: Path, plan: Plan) -> None:
@@ -69,18 +66,11 @@ class CampaignStore:
         return design_of(read(Plan, self._plan)) == design_of(self.plan) and self.rows.seal is None
 
     def open(self, waited: bool = False, carried_on: bool = False) -> Sealed | None:
-        """Make it ready to be written; what cannot be resumed is moved aside, never deleted.
-
-        Args:
-            waited: another process wrote the campaign until a moment ago.
-            carried_on: another campaign of the same command was begun and never sealed: this start goes on with it.
-
-        Returns:
-            Its seal, where nothing is left to be run: another process has just sealed it, the start that sealed it
-            was cut short (tare.experiments.attempts), or another study has measured it. None otherwise.
-
-        Raises:
-            IntegrityError: the journal is not what one writer leaves.
+        """Make it ready to be written; what cannot be resumed is moved aside, never deleted. `waited`: another
+        process wrote the campaign until a moment ago. `carried_on`: another campaign of the same command was begun
+        and never sealed: this start goes on with it. Returns its seal, where nothing is left to be run: another
+        process has just sealed it, the start that sealed it was cut short (tare.experiments.attempts), or another
+        study has measured it. None otherwise. Raises IntegrityError: the journal is not what one writer leaves.
         """
         self._finish_superseding()
         there = None  # what is moved aside
@@ -119,11 +109,8 @@ class CampaignStore:
         self._journal.append({ENDED_KEY: reason})
 
     def seal(self) -> Sealed:
-        """Close the journal and write the summary with the hashes of plan and units.
-
-        Raises:
-            UnavailableError: the campaign ended before any unit counted.
-            IntegrityError: another writer was at the journal.
+        """Close the journal and write the summary with the hashes of plan and units. Raises UnavailableError: the
+        campaign ended before any unit counted. IntegrityError: another writer was at the journal.
         """
         rows = self.rows
         if rows.ended and not counted(rows.units) and not self.plan.optional:

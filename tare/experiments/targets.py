@@ -52,11 +52,8 @@ def measure_parts(
     """Measure what is missing of a target's parts, into a folder that the caller removes when the target is whole.
 
     `source`: a study, for its stack, seed, conditions and sizes. `images`: folder of its image records. `names`:
-    environments. `known`: costs that campaigns have measured, which are taken as they are.
-
-    Raises:
-        UserError: the study is wrong, or an image record is missing.
-        UnavailableError: the host can't be used.
+    environments. `known`: costs that campaigns have measured, which are taken as they are. Raises UserError: the
+    study is wrong, or an image record is missing. UnavailableError: the host can't be used.
     """
     study = settled(load_checked(source))
     names = [HOST, *(name for name in names if name != HOST)]

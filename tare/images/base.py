@@ -93,7 +93,6 @@ def registry_base(recipe: dict[str, Any]) -> Base:
 
 def debian_base(recipe: dict[str, Any], reason: str) -> Base:
     """Unpack the recipe's packages of the host's own release with mmdebstrap, or take them from the cache.
-
     `recipe`: packages, what to drop, keep and add. `reason`: why it is wanted, for the record. Raises
     UnavailableError where no Debian-family host, no mmdebstrap, or its archive does not answer.
     """

@@ -187,9 +187,8 @@ def without(record: OciRecord, name: str, reason: str, options: Mapping[str, str
 
 
 def ensure(record: ImageRecord) -> ImageRecord:
-    """The form of a record, derived again if gone, and copied to this node where a study says so.
-
-    Raises UnavailableError, or IntegrityError for another image.
+    """The form of a record, derived again if gone, and copied to this node where a study says so. Raises
+    UnavailableError, or IntegrityError for another image.
     """
     if record.status != "ok":
         raise UnavailableError(record.reason or f"{record.env} has no image")

@@ -38,9 +38,8 @@ def layers_of(archive: Path) -> list[Blob]:
 
 
 def unpack(layers: Sequence[Blob], root: Path) -> None:
-    """Unpack layers, lowest first, as our own, without devices and set-uid programs, into an empty folder.
-
-    Raises UnavailableError where a member leads out of the image, IntegrityError where a layer is no tar.
+    """Unpack layers, lowest first, as our own, without devices and set-uid programs, into an empty folder. Raises
+    UnavailableError where a member leads out of the image, IntegrityError where a layer is no tar.
     """
     options = ["--no-same-owner", "--preserve-permissions", f"--exclude={WHITEOUT}*", "--exclude=dev/*"]
     for number, layer in enumerate(layers):
@@ -54,10 +53,8 @@ def unpack(layers: Sequence[Blob], root: Path) -> None:
 
 
 def make_room(root: Path, layer: tarfile.TarFile) -> None:
-    """Remove what a layer whites out or replaces.
-
-    Raises UnavailableError for a name that leads out of the image, if only over a link of a layer below, which tar
-    would follow; and for a hard link to such a name.
+    """Remove what a layer whites out or replaces. Raises UnavailableError for a name that leads out of the image,
+    if only over a link of a layer below, which tar would follow; and for a hard link to such a name.
     """
     sound: dict[PurePosixPath, Path] = {}
 

@@ -99,7 +99,6 @@ def contained_form(record: OciRecord, adapter: Environment, options: Mapping[str
 
 def again(record: ImageRecord, adapter: Environment) -> ImageRecord | None:
     """A record whose form is made again from its image: another daemon loads it; None where the image is gone.
-
     Raises UnavailableError: the form can't be made here.
     """
     kept = store.find(cache_dir("images"), record.key) if record.key else None

@@ -28,10 +28,8 @@ def known_arms(adapter: Environment) -> list[str]:
 
 
 def parse(text: str, adapter: Environment) -> tuple[str, str]:
-    """(factor, level) of `factor=level`.
-
-    Raises:
-        UserError: the environment can't vary this; those that it can are named.
+    """(factor, level) of `factor=level`. Raises UserError: the environment can't vary this; those that it can are
+    named.
     """
     known = known_arms(adapter)
     if text not in known:
@@ -41,20 +39,10 @@ def parse(text: str, adapter: Environment) -> tuple[str, str]:
 
 
 def derive_arm(image: OciRecord, name: str, arm: str, probe: Probe) -> ImageRecord:
-    """The record of one environment at one level.
-
-    Args:
-        image: record of the stack's ordinary image.
-        name: of the environment.
-        arm: `factor=level`.
-        probe: what its trial launch gave.
-
-    Returns:
-        A record whose status is `unavailable`, with the reason, where the level can't be had here.
-
-    Raises:
-        UserError: no such environment, or it can't vary this.
-        UnavailableError, IntegrityError: the wheels can't be had.
+    """The record of one environment at one level. `image`: record of the stack's ordinary image. `arm`:
+    `factor=level`. Returns a record whose status is `unavailable`, with the reason, where the level can't be had
+    here. Raises UserError: no such environment, or it can't vary this. UnavailableError, IntegrityError: the wheels
+    can't be had.
     """
     adapter = environment(name)
     factor, level = parse(arm, adapter)

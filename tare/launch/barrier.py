@@ -33,38 +33,44 @@ def words(inside: Path, argv: tuple[str, ...]) -> tuple[str, ...]:
     return (SHELL, "-c", SCRIPT, "sh", str(inside), *argv)
 
 
-class Barrier:
+class _Fifos:
+    """Two FIFOs of a launch's folder, open for both directions: neither side waits for the other to open them."""
+
+    def __init__(self, folder: Path, at: str, go: str) -> None:
+        for name in (at, go):
+            os.mkfifo(folder / name, 0o600)
+        self.at, self._go = (os.open(folder / name, os.O_RDWR | os.O_NONBLOCK) for name in (at, go))
+
+    def close(self) -> None:
+        """Forget both FIFOs; they go with the launch's folder."""
+        for handle in (self.at, self._go):
+            with contextlib.suppress(OSError):
+                os.close(handle)
+
+
+class Barrier(_Fifos):
     """The outer side of a barrier, made before the launch is started."""
 
     def __init__(self, folder: Path) -> None:
-        self.folder = folder
-        for name in (AT, GO):
-            os.mkfifo(folder / name, 0o600)
-        # Open for both directions: neither side waits for the other to open it.
-        self._at = os.open(folder / AT, os.O_RDWR | os.O_NONBLOCK)
-        self._go = os.open(folder / GO, os.O_RDWR | os.O_NONBLOCK)
+        super().__init__(folder, AT, GO)
 
     def wait(self, timeout_s: float, has_ended: Callable[[], bool]) -> int:
-        """Wait until the program has come; the instant, CLOCK_MONOTONIC nanoseconds.
-
-        Raises:
-            UnavailableError: the launch ended before, or nothing came in time.
+        """Wait until the program has come; the instant, CLOCK_MONOTONIC nanoseconds. Raises UnavailableError: the
+        launch ended before, or nothing came in time.
         """
         deadline = time.monotonic() + timeout_s
-        while not select.select([self._at], [], [], ENDED_S)[0]:
+        while not select.select([self.at], [], [], ENDED_S)[0]:
             if has_ended():
                 raise UnavailableError("it ended before its program's first instruction")
             if time.monotonic() > deadline:
                 raise UnavailableError(f"its program's first instruction did not come within {timeout_s:.0f} s")
         at_ns = time.monotonic_ns()
-        os.read(self._at, select.PIPE_BUF)
+        os.read(self.at, select.PIPE_BUF)
         return at_ns
 
     def root(self) -> int:
-        """The process that waits, as this process numbers it.
-
-        Raises:
-            UnavailableError: it is not to be seen: of another user, or on another kernel.
+        """The process that waits, as this process numbers it. Raises UnavailableError: it is not to be seen: of
+        another user, or on another kernel.
         """
         wanted = os.fstat(self._go)
         deadline = time.monotonic() + FIND_S
@@ -79,24 +85,15 @@ class Barrier:
         """Let the program go on."""
         os.write(self._go, b"go\n")
 
-    def close(self) -> None:
-        """Forget both FIFOs; they go with the launch's folder."""
-        for handle in (self._at, self._go):
-            with contextlib.suppress(OSError):
-                os.close(handle)
 
-
-class Gate:
+class Gate(_Fifos):
     """The outer side of the places at which a program waits for those beside it, made before the launch is started.
 
     A program that knows of none never comes.
     """
 
     def __init__(self, folder: Path) -> None:
-        for name in (GATE_AT, GATE_GO):
-            os.mkfifo(folder / name, 0o600)
-        self.at = os.open(folder / GATE_AT, os.O_RDWR | os.O_NONBLOCK)
-        self._go = os.open(folder / GATE_GO, os.O_RDWR | os.O_NONBLOCK)
+        super().__init__(folder, GATE_AT, GATE_GO)
 
     def has_come(self) -> bool:
         """Whether the program has come to its next gate since the last call."""
@@ -107,12 +104,6 @@ class Gate:
     def open(self, count: int = 1) -> None:
         """Let the program through its next gates."""
         os.write(self._go, b"." * count)
-
-    def close(self) -> None:
-        """Forget both FIFOs; they go with the launch's folder."""
-        for handle in (self.at, self._go):
-            with contextlib.suppress(OSError):
-                os.close(handle)
 
 
 def _holds(process: Path, wanted: os.stat_result) -> bool:

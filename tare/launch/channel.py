@@ -18,7 +18,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import IO, Any
 
-from tare.core.process import Finished, ended, kill_group, start
+from tare.core.process import Finished, ended, exits, kill_group, start
 
 LONGEST_LINE_BYTES = 1 << 24
 READ_BYTES = 65_536
@@ -42,10 +42,8 @@ class Conversation:
 
     `fifos` is a folder that the program sees too: lines pass over two FIFOs in it (ORDERS, ANSWERS), and whatever
     forwards the program's standard streams has nothing to do. Without, they pass over those streams. With FIFOs,
-    `output_path` is a file that keeps its standard output, which is otherwise kept with its errors.
-
-    Attributes:
-        started_ns: CLOCK_MONOTONIC just before its start.
+    `output_path` is a file that keeps its standard output, which is otherwise kept with its errors. `started_ns`:
+    CLOCK_MONOTONIC just before its start.
     """
 
     def __init__(
@@ -108,28 +106,18 @@ class Conversation:
         return bool(select.select([self._pidfd], [], [], 0)[0])
 
     def ask(self, word: str, expected: str, *, timeout_s: float, **values: Any) -> dict[str, Any]:
-        """Say one line and hear the one that answers it.
-
-        Raises:
-            ConversationError: no answer in time, another word than `expected`, or the program has gone.
+        """Say one line and hear the one that answers it. Raises ConversationError: no answer in time, another word
+        than `expected`, or the program has gone.
         """
         self.say(word, **values)
         return self.hear(expected, timeout_s=timeout_s)
 
     def say(self, word: str, **values: Any) -> None:
-        """Say one line.
-
-        Raises:
-            ConversationError: the program has gone, or does not listen.
-        """
+        """Say one line. Raises ConversationError: the program has gone, or does not listen."""
         self.send(f"{self.protocol} {word} {json.dumps(values, allow_nan=False)}\n".encode(), timeout_s=LISTEN_S)
 
     def send(self, data: bytes | memoryview, *, timeout_s: float) -> None:
-        """Give it bytes.
-
-        Raises:
-            ConversationError: the program has gone, or does not take them in time.
-        """
+        """Give it bytes. Raises ConversationError: the program has gone, or does not take them in time."""
         left, deadline = memoryview(data), time.monotonic() + timeout_s
         try:
             while left:
@@ -160,11 +148,7 @@ class Conversation:
         return timeout_s > 0 and bool(select.select([], [self._input], [], timeout_s)[1])
 
     def hear(self, expected: str, *, timeout_s: float) -> dict[str, Any]:
-        """The values of the next line, which must be `expected`.
-
-        Raises:
-            ConversationError: as for `ask`.
-        """
+        """The values of the next line, which must be `expected`. Raises ConversationError: as for `ask`."""
         deadline = time.monotonic() + timeout_s
         while b"\n" not in self._rest:
             self._read_more(deadline, timeout_s, expected)
@@ -180,10 +164,8 @@ class Conversation:
         return values
 
     def receive(self, path: Path, count: int, *, timeout_s: float) -> str:
-        """Write the next `count` bytes to a file; their SHA-256.
-
-        Raises:
-            ConversationError: fewer came, or not in time.
+        """Write the next `count` bytes to a file; their SHA-256. Raises ConversationError: fewer came, or not in
+        time.
         """
         deadline, seen = time.monotonic() + timeout_s, hashlib.sha256()
         with path.open("wb") as handle:
@@ -244,9 +226,7 @@ class Conversation:
         os.close(self._pidfd)
         with contextlib.suppress(BrokenPipeError):
             self._input.close()
-        deadline = time.monotonic() + timeout_s
-        timed_out = not _exited(self._process.pid, deadline)
-        if timed_out:
+        if timed_out := not exits(self._process.pid, timeout_s):
             kill_group(self._process.pid)
         _, status, usage = os.wait4(self._process.pid, 0)
         ended_ns = time.monotonic_ns()
@@ -282,14 +262,3 @@ def _fifo(path: Path) -> IO[bytes]:
     """A FIFO, open for both directions: it stays one whoever else comes and goes, and ends with us."""
     os.mkfifo(path, 0o600)
     return path.open("r+b", buffering=0)
-
-
-def _exited(pid: int, deadline: float) -> bool:
-    """Whether a child exits before the deadline; it is not reaped."""
-    pidfd = os.pidfd_open(pid)
-    try:
-        with selectors.DefaultSelector() as selector:
-            selector.register(pidfd, selectors.EVENT_READ)
-            return bool(selector.select(max(0.0, deadline - time.monotonic())))
-    finally:
-        os.close(pidfd)

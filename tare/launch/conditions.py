@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from tare.core.errors import UserError
-from tare.core.files import home_dir
+from tare.core.files import home_dir, text_of
 from tare.model.conditions import Conditions
 from tare.model.environment import Environment, Launch
 from tare.model.records.launches import Facts
@@ -70,10 +70,8 @@ def launcher_environment(adapter: Environment) -> dict[str, str]:
 
 
 def choose_cpus(count: int) -> tuple[int, ...]:
-    """Logical CPUs for a launch: one of each physical core as far as they go, the lowest first; sorted.
-
-    Raises:
-        UserError: the machine, or what we may use of it, has fewer.
+    """Logical CPUs for a launch: one of each physical core as far as they go, the lowest first; sorted. Raises
+    UserError: the machine, or what we may use of it, has fewer.
     """
     allowed = sorted(os.sched_getaffinity(0))
     if count > len(allowed):
@@ -106,10 +104,7 @@ def share_cores(cpus: Iterable[int], topology: Path = TOPOLOGY) -> bool | None:
 @cache
 def siblings_of(cpu: int, topology: Path) -> str | None:
     """The CPUs of one physical core, as the kernel lists them; None where it does not."""
-    try:
-        return (topology / f"cpu{cpu}/topology/thread_siblings_list").read_text().strip()
-    except OSError:
-        return None
+    return text_of(topology / f"cpu{cpu}/topology/thread_siblings_list")
 
 
 def shared_memory_bytes() -> int:
@@ -140,14 +135,9 @@ def crowding(processors: float | None, threads: int) -> list[str]:
 def deviations(
     facts: Facts, conditions: Conditions, planned: Launch, *, workdir: Path, unseen: Iterable[str] = ()
 ) -> list[str]:
-    """Where the effective conditions inside differ from those that were asked for; pure.
-
-    Args:
-        facts: what the launch saw.
-        conditions: the study's.
-        planned: what was asked for.
-        workdir: where the program was to find itself.
-        unseen: conditions that this launch's transport can't set, or can't see: nothing is said of them.
+    """Where the effective conditions inside differ from those that were asked for; pure. `workdir`: where the
+    program was to find itself. `unseen`: conditions that this launch's transport can't set, or can't see: nothing
+    is said of them.
     """
     asked_and_found: tuple[tuple[Any, Any], ...] = (
         (conditions.threads, facts.framework.threads if facts.framework else None),

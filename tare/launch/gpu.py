@@ -64,10 +64,8 @@ def variables(folder: Path | None) -> dict[str, str]:
 
 
 def access(mode: str, driver: Driver, parent: Path | None = None) -> GpuAccess:
-    """What a launch needs for one way; the driver's libraries are staged below `parent`, or in the cache.
-
-    Raises:
-        UnavailableError: plain, and this machine has no library or no device file to show.
+    """What a launch needs for one way; the driver's libraries are staged below `parent`, or in the cache. Raises
+    UnavailableError: plain, and this machine has no library or no device file to show.
     """
     try:
         folder = stage_libraries(driver, parent)
@@ -92,18 +90,9 @@ def _in_dev(path: Path, root: Path) -> Path:
 
 
 def try_access(site: Site, conditions: StudyConditions, devices: Path | None = None) -> dict[str, Any]:
-    """Launch the stack's interpreter at `site`, and see that it finds a device.
-
-    Args:
-        site: with its `gpu`.
-        conditions: the study's equal conditions.
-        devices: the folder of device files, where it is not /dev.
-
-    Returns:
-        What tare.worker.device found.
-
-    Raises:
-        UnavailableError: it found none; the reason says at what it failed.
+    """Launch the stack's interpreter at `site`, and see that it finds a device. `site`: with its `gpu`. `devices`:
+    the folder of device files, where it is not /dev. Returns what tare.worker.device found. Raises
+    UnavailableError: it found none; the reason says at what it failed.
     """
     spec = Specification(mode="device", device="cuda", devices=str(devices) if devices else None)
     record = launch(site, spec, conditions.of_launch(page_cache="warm"))
@@ -138,17 +127,9 @@ def problem_of(found: Mapping[str, Any]) -> str | None:
 def with_gpu(
     name: str, site: Site, image: ImageRecord, conditions: StudyConditions, driver: Driver | None = None
 ) -> tuple[Site, dict[str, Any]]:
-    """The site with the first way to the GPU that works, and what the plan keeps of it.
-
-    Args:
-        name: of the environment.
-        site: of its launches.
-        image: its record: the stack's packages say which CUDA runtime they bring.
-        conditions: the study's equal conditions.
-        driver: of this machine; looked for where it is not given.
-
-    Raises:
-        UnavailableError: no driver, one that is too old for the stack, or no way works; each with its reason.
+    """The site with the first way to the GPU that works, and what the plan keeps of it. `image`: its record: the
+    stack's packages say which CUDA runtime they bring. `driver`: of this machine; looked for where it is not given.
+    Raises UnavailableError: no driver, one that is too old for the stack, or no way works; each with its reason.
     """
     driver = driver or driver_here()
     versions = {package.name: package.version for package in image.packages}

@@ -68,11 +68,8 @@ def launch_group(
 
     Where they can't be given a network, the record is that of a launch that failed, with the reason. On a network
     that others use too, a port that was free may be taken before they meet there: they then start anew at another.
-
-    Args:
-        site, program, conditions, pad_bytes: as for `launch`.
-        size: how many. One is an ordinary launch.
-        network: what they meet on, as `tare.launch.networks.meeting` has it; None for a loopback of their own.
+    `site`, `program`, `conditions`, `pad_bytes`: as for `launch`. `size`: how many. One is an ordinary launch.
+    `network`: what they meet on, as `tare.launch.networks.meeting` has it; None for a loopback of their own.
     """
     if size == 1:
         return launch(site, program, conditions, pad_bytes=pad_bytes)

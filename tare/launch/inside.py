@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from tare.core.errors import IntegrityError, UserError
-from tare.core.files import read_json
+from tare.core.files import read_json, text_of
 from tare.model.records.launches import Facts, Inside
 from tare.model.schema import parse
 
@@ -40,10 +40,7 @@ def on_another_kernel(facts: Facts) -> bool:
 
 def boot_id() -> str | None:
     """What this kernel drew at its start; None where it is hidden."""
-    try:
-        return BOOT_ID.read_text().strip()
-    except OSError:
-        return None
+    return text_of(BOOT_ID)
 
 
 def own_namespaces(inside: Mapping[str, str | None]) -> list[str]:

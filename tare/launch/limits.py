@@ -48,10 +48,8 @@ class Share:
 
 
 def halves(cpus: Sequence[int]) -> tuple[tuple[int, ...], tuple[int, ...]]:
-    """The CPUs of the one, the first ones, and of the other; of an odd number the other has one more.
-
-    Raises:
-        UnavailableError: one CPU can't be divided.
+    """The CPUs of the one, the first ones, and of the other; of an odd number the other has one more. Raises
+    UnavailableError: one CPU can't be divided.
     """
     width = len(cpus) // 2
     if not width:
@@ -61,10 +59,8 @@ def halves(cpus: Sequence[int]) -> tuple[tuple[int, ...], tuple[int, ...]]:
 
 @contextlib.contextmanager
 def shared_out(level: str, cpus: Sequence[int]) -> Iterator[tuple[Share, Share]]:
-    """What the one job may use, and what the other, at a level of the factor `limits`.
-
-    Raises:
-        UnavailableError: this machine can't keep them apart so.
+    """What the one job may use, and what the other, at a level of the factor `limits`. Raises UnavailableError:
+    this machine can't keep them apart so.
     """
     if level == NONE:
         yield Share(cpus=tuple(cpus)), Share(cpus=tuple(cpus))
@@ -92,10 +88,8 @@ def lacking(level: str, cpus: Sequence[int]) -> str | None:
 
 @contextlib.contextmanager
 def quota_group(quota_us: int) -> Iterator[Path]:
-    """A control group whose members together have `quota_us` of CPU time in each period; gone afterwards.
-
-    Raises:
-        UnavailableError: none can be made here.
+    """A control group whose members together have `quota_us` of CPU time in each period; gone afterwards. Raises
+    UnavailableError: none can be made here.
     """
     parent, is_v2 = cpu_hierarchy(*(path.read_text(errors="surrogateescape") for path in (MOUNTS, OWN_CGROUP)))
     group = parent / f"tare-{os.getpid()}-{uuid.uuid4().hex[:8]}"
@@ -128,14 +122,8 @@ def cpu_hierarchy(mounts: str, own: str) -> tuple[Path, bool]:
     """Where groups with a quota of CPU time are made: a folder, and whether it is of version 2; pure.
 
     Of version 1 below our own group, whose limits hold there too. Of version 2 at the root of what is mounted: a
-    group that has processes, as ours, can't have one with controllers below it.
-
-    Args:
-        mounts: /proc/self/mounts.
-        own: /proc/self/cgroup.
-
-    Raises:
-        UnavailableError: no hierarchy with the controller is mounted.
+    group that has processes, as ours, can't have one with controllers below it. `mounts`: /proc/self/mounts. `own`:
+    /proc/self/cgroup. Raises UnavailableError: no hierarchy with the controller is mounted.
     """
     rows = [line.split(" ") for line in mounts.splitlines()]
     for _, point, kind, options, *_ in rows:

@@ -55,55 +55,32 @@ sys.stdin.read()
 
 @dataclass(frozen=True, kw_only=True)
 class Wires:
-    """A switch that is asked for.
+    """A switch that is asked for."""
 
-    Attributes:
-        rate_bit_per_s: of each member's cable, either way; None for as fast as the machine is.
-        delay_ms: that a member's packets are held back; a round trip takes twice as long.
-        overlay: members are on a VXLAN between the switch's ends, which then stand for hosts.
-    """
-
-    rate_bit_per_s: float | None
-    delay_ms: float = 0.0
-    overlay: bool = False
+    rate_bit_per_s: float | None  # of each member's cable, either way; None for as fast as the machine is
+    delay_ms: float = 0.0  # that a member's packets are held back; a round trip takes twice as long
+    overlay: bool = False  # members are on a VXLAN between the switch's ends, which then stand for hosts
 
 
 @dataclass(frozen=True, kw_only=True)
 class Meeting:
-    """Where the members of a group find each other.
+    """Where the members of a group find each other."""
 
-    Attributes:
-        networks: of each member, as `Launch.network` takes it.
-        address, port: where rank 0 listens.
-        interface: that members talk over; of those on nodes, each has its node's.
-        interfaces: all that a member should see; None where that is whatever the host has.
-        addresses: of each member, where it has to be told.
-        record: what the launch's record says of it; None for a loopback.
-        nodes: of each member, where they are on nodes of a job.
-    """
-
-    networks: tuple[str, ...]
-    address: str
+    networks: tuple[str, ...]  # of each member, as `Launch.network` takes it
+    address: str  # where rank 0 listens
     port: int
-    interface: str
-    interfaces: tuple[str, ...] | None
-    addresses: tuple[str, ...] = ()
-    record: Network | None = None
-    nodes: tuple[Node, ...] = ()
+    interface: str  # that members talk over; of those on nodes, each has its node's
+    interfaces: tuple[str, ...] | None  # all that a member should see; None where that is whatever the host has
+    addresses: tuple[str, ...] = ()  # of each member, where it has to be told
+    record: Network | None = None  # what the launch's record says of it; None for a loopback
+    nodes: tuple[Node, ...] = ()  # of each member, where they are on nodes of a job
 
 
 @contextlib.contextmanager
 def meeting(site: Site, size: int, wanted: Wires | Plain | None) -> Iterator[Meeting]:
-    """A place for a group to meet, for as long as the block runs.
-
-    Args:
-        site: of its members.
-        size: how many they are.
-        wanted: a switch, the host's network, nodes of a job, or None: a loopback in a namespace of its own, and the
-            host's network where nobody can enter one.
-
-    Raises:
-        UnavailableError: it can't be had here, or not by this environment.
+    """A place for a group to meet, for as long as the block runs. `wanted`: a switch, the host's network, nodes of
+    a job, or None: a loopback in a namespace of its own, and the host's network where nobody can enter one. Raises
+    UnavailableError: it can't be had here, or not by this environment.
     """
     if isinstance(wanted, Wires):
         with _switched(site, size, wanted) as found:
@@ -227,20 +204,10 @@ def switched(client: Mapping[str, str], size: int, wires: Wires) -> Iterator[lis
 def switch_of(
     client: Mapping[str, str], size: int, wires: Wires, namespaces: Sequence[int] = (), *, taps: bool = False
 ) -> Iterator[dict[str, Any]]:
-    """A switch with an instance's namespace at each port, while the block runs.
-
-    Args:
-        client: environment of its programs.
-        size: how many ports.
-        wires: their rate and delay.
-        namespaces: processes whose network namespaces are taken; none for new ones.
-        taps: each namespace has a tap device on the cable, and the address is for whoever opens that.
-
-    Yields:
-        `pids`, a process in each instance's namespace, and `addresses` of the instances.
-
-    Raises:
-        UnavailableError: this user may not, a program is missing, or the kernel lacks a part.
+    """A switch with an instance's namespace at each port, while the block runs. `namespaces`: processes whose
+    network namespaces are taken; none for new ones. `taps`: each namespace has a tap device on the cable, and the
+    address is for whoever opens that. Yields `pids`, a process in each instance's namespace, and `addresses` of the
+    instances. Raises UnavailableError: this user may not, a program is missing, or the kernel lacks a part.
     """
     with own_folder() as (name, folder), at_death(name, folder=folder):
         plan = {
@@ -305,10 +272,8 @@ def _holding(
 
 
 def process_in(inode: int) -> int:
-    """A process whose network namespace has this number, which is not our own.
-
-    Raises:
-        UnavailableError: none can be seen from here.
+    """A process whose network namespace has this number, which is not our own. Raises UnavailableError: none can be
+    seen from here.
     """
     if inode == Path("/proc/self/ns/net").stat().st_ino:
         raise UnavailableError(f"{NO_SWITCH}: the container is on the host's network")

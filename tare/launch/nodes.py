@@ -27,7 +27,7 @@ from tare.launch.channel import Conversation, ConversationError
 from tare.launch.conditions import launcher_environment
 from tare.launch.inside import boot_id
 from tare.launch.prepare import own_folder
-from tare.launch.transport import ANSWER_S, EXCHANGES, offset_of
+from tare.launch.transport import ANSWER_S, EXCHANGES, clock_of, offset_of
 from tare.model.environment import Environment, Launch
 from tare.model.records.launches import Clock
 from tare.model.records.machine import MachineRecord
@@ -79,19 +79,12 @@ for _ in sys.stdin:
 
 @dataclass(frozen=True, kw_only=True)
 class Allocation:
-    """What a job of Slurm has.
+    """What a job of Slurm has."""
 
-    Attributes:
-        job: its number.
-        nodes: their names, this process's first.
-        addresses: of each, by which Slurm reaches it.
-        cpus: logical CPUs of a node that are the job's.
-    """
-
-    job: str
-    nodes: tuple[str, ...]
-    addresses: tuple[str, ...]
-    cpus: int
+    job: str  # its number
+    nodes: tuple[str, ...]  # their names, this process's first
+    addresses: tuple[str, ...]  # of each, by which Slurm reaches it
+    cpus: int  # logical CPUs of a node that are the job's
 
     def step(self, node: str, name: str) -> list[str]:
         """The words before a command that start it on a node, as a step of this name; pure."""
@@ -107,10 +100,8 @@ class Allocation:
 
 
 def allocation(size: int) -> Allocation:
-    """The job that this process is in.
-
-    Raises:
-        UnavailableError: it is in none, or in one with fewer nodes than `size`.
+    """The job that this process is in. Raises UnavailableError: it is in none, or in one with fewer nodes than
+    `size`.
     """
     job = os.environ.get(JOB)
     if job is None:
@@ -147,23 +138,14 @@ def _address(name: str) -> str:
 
 @dataclass
 class Node:
-    """A node of the job while a group is on it.
+    """A node of the job while a group is on it."""
 
-    Attributes:
-        name: as Slurm has it.
-        allocation: of the job.
-        talk: with the program that holds it.
-        address: by which other nodes reach it.
-        interface: over which it reaches them.
-        port: that is free at its address; None for none.
-    """
-
-    name: str
-    allocation: Allocation
-    talk: Conversation
-    address: str
-    interface: str
-    port: int | None
+    name: str  # as Slurm has it
+    allocation: Allocation  # of the job
+    talk: Conversation  # with the program that holds it
+    address: str  # by which other nodes reach it
+    interface: str  # over which it reaches them
+    port: int | None  # that is free at its address; None for none
     boot_id: str | None
     _offsets: list[tuple[int, int]] = field(default_factory=list)
 
@@ -203,13 +185,7 @@ class Node:
             return None
         with contextlib.suppress(ConversationError):  # a node that is lost was compared before
             self._offsets.append(self.offset())
-        low, high = min(low for low, _ in self._offsets), max(high for _, high in self._offsets)
-        return Clock(
-            shared=False,
-            offset_ns=(low + high) // 2,
-            error_ns=-(-(high - low) // 2),
-            exchanges=EXCHANGES * len(self._offsets),
-        )
+        return clock_of(self._offsets)
 
     def offset(self) -> tuple[int, int]:
         """Between which numbers of ns lies what its clock has to be moved by to show ours; or ConversationError."""
@@ -223,10 +199,8 @@ def _client() -> dict[str, str]:
 
 @contextlib.contextmanager
 def held(adapter: Environment, size: int) -> Iterator[list[Node]]:
-    """A node of this job for each member of a group, this process's first, while the block runs.
-
-    Raises:
-        UnavailableError: the job has not as many, a step can't be started, or nodes don't reach each other.
+    """A node of this job for each member of a group, this process's first, while the block runs. Raises
+    UnavailableError: the job has not as many, a step can't be started, or nodes don't reach each other.
     """
     found, client = allocation(size), {**launcher_environment(adapter), **_client()}
     with own_folder() as (name, folder), contextlib.ExitStack() as stack:
@@ -298,15 +272,9 @@ def lost(found: Allocation) -> str | None:
 
 
 def described(first: MachineRecord, size: int, folder: Path) -> dict[str, MachineRecord]:
-    """What each node of this job is, which it tells itself; of this one, that is the `first`.
-
-    Args:
-        first: the record of this node.
-        size: how many.
-        folder: that all nodes see, for what they write.
-
-    Raises:
-        UnavailableError: the job has not as many, or one does not tell.
+    """What each node of this job is, which it tells itself; of this one, that is the `first`. `first`: the record
+    of this node. `folder`: that all nodes see, for what they write. Raises UnavailableError: the job has not as
+    many, or one does not tell.
     """
     found = allocation(size)
     told = {found.nodes[0]: first}

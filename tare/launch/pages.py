@@ -37,14 +37,9 @@ _libc.mincore.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_char_p]
 
 
 def draw_anew(sites: Mapping[str, Site], page_cache: str) -> dict[str, str]:
-    """Drop the pages of what launches of these sites map; nothing of them may be running.
-
-    Args:
-        sites: by name of the launch.
-        page_cache: the study's condition; nothing is touched where it is `as_found`.
-
-    Returns:
-        By name of the launch: `drawn anew`, or `kept: ` and the reason.
+    """Drop the pages of what launches of these sites map; nothing of them may be running. `page_cache`: the study's
+    condition; nothing is touched where it is `as_found`. Returns by name of the launch: `drawn anew`, or `kept: `
+    and the reason.
     """
     if page_cache == AS_FOUND:
         return dict.fromkeys(sites, f"{KEPT}: the study leaves the page cache as found")
@@ -54,7 +49,6 @@ def draw_anew(sites: Mapping[str, Site], page_cache: str) -> dict[str, str]:
 
 def read_again(sites: Mapping[str, Site], page_cache: str) -> dict[str, str]:
     """Draw the pages of what launches map anew, and read them at once, so that the launches find them in memory.
-
     Arguments and answers as for `draw_anew`.
     """
     found = draw_anew(sites, page_cache)
@@ -68,24 +62,17 @@ def read_again(sites: Mapping[str, Site], page_cache: str) -> dict[str, str]:
 
 @dataclass(kw_only=True)
 class CodeFiles:
-    """Files that users' jobs run code from, found by looking at the jobs, and drawn anew while a launch is held.
+    """Files that users' jobs run code from, found by looking at the jobs, and drawn anew while a launch is held."""
 
-    Attributes:
-        seen: by name of the launch, as it sees their paths.
-        told: what became of their pages in the last round, as `draw_anew` says it.
-    """
-
-    seen: dict[str, set[str]] = field(default_factory=dict)
+    seen: dict[str, set[str]] = field(default_factory=dict)  # by name of the launch, as it sees their paths
+    # what became of their pages in the last round, as `draw_anew` says it
     told: dict[str, str] = field(default_factory=dict)
 
     def draw_anew(self, name: str, root: int) -> None:
         """Drop what a launch will run code from, and read again what was in memory.
 
         What is mounted for each launch anew (FUSE, SquashFS) is not in memory yet: to read it is part of its start.
-
-        Args:
-            name: of the launch.
-            root: its first process, which waits at its first instruction.
+        `root`: its first process, which waits at its first instruction.
         """
         process = Path(f"/proc/{root}")
         paths = sorted(process / "root" / path.lstrip("/") for path in self.seen.get(name, ()))
@@ -184,13 +171,8 @@ def _refuse(error: OSError) -> None:
 
 
 def drop(path: Path) -> tuple[int, int]:
-    """Drop a file's pages from the page cache, written back first where they have to be.
-
-    Returns:
-        Pages that were there before, and that are there after it.
-
-    Raises:
-        OSError: it can't be opened.
+    """Drop a file's pages from the page cache, written back first where they have to be. Returns pages that were
+    there before, and that are there after it. Raises OSError: it can't be opened.
     """
     handle = os.open(path, os.O_RDONLY)
     try:
@@ -208,10 +190,8 @@ def drop(path: Path) -> tuple[int, int]:
 
 
 def resident(handle: int, size: int) -> int:
-    """Pages of an open file that are in the page cache, by mincore(2); all of them where it may not be told.
-
-    Raises:
-        OSError: the file can't be mapped.
+    """Pages of an open file that are in the page cache, by mincore(2); all of them where it may not be told. Raises
+    OSError: the file can't be mapped.
     """
     if not size:
         return 0

@@ -38,21 +38,15 @@ class Site:
 
     @property
     def interpreter(self) -> str:
-        """The Python inside.
-
-        Raises:
-            UnavailableError: the site has none; a command of its own needs none.
-        """
+        """The Python inside. Raises UnavailableError: the site has none; a command of its own needs none."""
         if self.python is None:
             raise UnavailableError(f"{self.environment.title}: its site names no Python, which Tare's worker needs")
         return self.python
 
 
 def site_of(env: str, adapter: Environment, image: ImageRecord, data: Path | None) -> Site:
-    """A launch site from an image record.
-
-    Raises:
-        UnavailableError: the record says that this environment has no image here, and why.
+    """A launch site from an image record. Raises UnavailableError: the record says that this environment has no
+    image here, and why.
     """
     if image.status != "ok" or image.python is None:
         raise UnavailableError(image.reason or f"{env} has no image")

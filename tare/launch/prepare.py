@@ -42,28 +42,18 @@ END_S = 30.0
 
 @dataclass(frozen=True, kw_only=True)
 class Member:
-    """One of a group of launches that are one run.
-
-    Attributes:
-        rank, size: which, of how many.
-        address, port: where they meet; rank 0 listens there.
-        network: its own, as `Launch.network` has it.
-        interface: that it talks over; `interfaces`: all that it should see, None where that is not known.
-        own_address: where it has to be told.
-        cpus: its own logical CPUs.
-        alone_there: no other member is on its machine.
-    """
+    """One of a group of launches that are one run."""
 
     rank: int
     size: int
-    address: str
+    address: str  # where they meet: rank 0 listens there
     port: int
-    network: str
-    cpus: tuple[int, ...]
-    interface: str = "lo"
-    interfaces: tuple[str, ...] | None = ("lo",)
-    own_address: str | None = None
-    alone_there: bool = False
+    network: str  # its own, as `Launch.network` has it
+    cpus: tuple[int, ...]  # its own logical CPUs
+    interface: str = "lo"  # that it talks over
+    interfaces: tuple[str, ...] | None = ("lo",)  # all that it should see; None where that is not known
+    own_address: str | None = None  # where it has to be told
+    alone_there: bool = False  # no other member is on its machine
 
     def variables(self) -> dict[str, str]:
         """What the members' frameworks find each other by, named as torchrun, gloo and NCCL name it."""
@@ -95,11 +85,9 @@ def ready(
 ) -> Iterator[Ready]:
     """Make all that a launch needs, and clean up after it. Arguments as for `launch`; `member` of a group.
 
-    A launch that is `held` waits at a barrier (tare.launch.barrier) at its program's first instruction.
-
-    Raises:
-        UserError: the program can't run at this site, such as a workload that is not written for its framework.
-        UnavailableError: the environment's transport can't bring what the launch needs.
+    A launch that is `held` waits at a barrier (tare.launch.barrier) at its program's first instruction. Raises
+    UserError: the program can't run at this site, such as a workload that is not written for its framework.
+    UnavailableError: the environment's transport can't bring what the launch needs.
     """
     program = as_program(program)
     adapter, transport = site.environment, transport_of(site.environment)
@@ -175,7 +163,6 @@ def ready(
 
 def inside_argv(variables: Mapping[str, str], command: Sequence[str], on_top: bool = False) -> tuple[str, ...]:
     """What the runtime starts inside: a program and its arguments, with exactly these environment variables.
-
     `on_top`: with these on top of those that the runtime gives.
     """
     return (
@@ -206,10 +193,8 @@ def own_folder() -> Iterator[tuple[str, Path]]:
 
 
 def check_path(folder: Path) -> None:
-    """See that runtimes and the framework can work with the path of a launch's folder.
-
-    Raises:
-        UserError: they can't; the cache has to lie elsewhere.
+    """See that runtimes and the framework can work with the path of a launch's folder. Raises UserError: they
+    can't; the cache has to lie elsewhere.
     """
     if len(str(folder)) > LONGEST_FOLDER:
         raise UserError(

@@ -36,10 +36,7 @@ def launch(
     """Run one launch to its end and give its record; a failure is a record too, with its reason.
 
     Args:
-        site: environment, interpreter, image and data.
         program: what to run; of Tare's worker, the specification is enough.
-        conditions: the study's equal conditions.
-        pad_bytes: length of the padding variable.
         keep: files that the worker writes, by their key in its specification, and where they go on success.
         keep_always: move those that are there also when the launch failed.
         wrapper: a program, with its options, that starts the other, such as a profiler.
@@ -69,12 +66,8 @@ class Order:
 
 def launch_side_by_side(orders: Mapping[str, Order]) -> dict[str, LaunchRecord]:
     """Run launches at the same time, for what they leave in the page cache: what they time is not worth reading.
-
-    Args:
-        orders: by whatever names them.
-
-    Returns:
-        Their records, as of `launch`; when one ended is no earlier than when those before it had.
+    `orders`: by whatever names them. Returns their records, as of `launch`; when one ended is no earlier than when
+    those before it had.
     """
     records: dict[str, LaunchRecord] = {}
     talks: dict[str, Conversation] = {}

@@ -48,20 +48,15 @@ def sites(
     """Launch sites of the available environments, the reasons of the others, and what was used.
 
     An environment that can't be used never stops the others; a host that can't be used stops a comparison, unless
-    it is one with another stack, which this machine may lack.
+    it is one with another stack, which this machine may lack. Raises UserError: there is no such environment, or
+    records are missing; the message names all of them. Or the data has fewer images than a batch.
 
     Args:
         study: the part of it that the work depends on.
         workload: whose data are needed; None for none.
-        names: environments.
         folder: of image records.
-        record: of the data.
         arm: whose image records are taken, where the arm needs others and moves the environment.
         timed: times will be compared: an environment without a speed of its own is unavailable.
-
-    Raises:
-        UserError: there is no such environment, or records are missing; the message names all of them. Or the data
-            has fewer images than a batch.
     """
     images = image_records(study, workload, names, folder, record, arm)
     prepared: Path | None = None
@@ -125,9 +120,7 @@ def image_records(
     arm: Arm | None = None,
 ) -> dict[str, Path]:
     """Image records by environment, of which each is there, and so is the record of the data; arguments as `sites`.
-
-    Raises:
-        UserError: there is no such environment, or records are missing; the message names all of them.
+    Raises UserError: there is no such environment, or records are missing; the message names all of them.
     """
     folder = folder or layout.IMAGES / study.stack
     if workload and record is None:
@@ -149,15 +142,9 @@ def batch_of(study: LaunchPart, workload: str) -> int:
 
 
 def data_of(workload: str, record: Path, batch: int = 1) -> tuple[Path, dict[str, Any]]:
-    """The folder of a workload's data, whole and checked, and what to say of it.
-
-    Args:
-        workload: whose data are needed.
-        record: of the data.
-        batch: samples that are trained on together; a set of fewer images is refused before anything is launched.
-
-    Raises:
-        UserError: there is no such record, or the set is smaller than a batch.
+    """The folder of a workload's data, whole and checked, and what to say of it. `batch`: samples that are trained
+    on together; a set of fewer images is refused before anything is launched. Raises UserError: there is no such
+    record, or the set is smaller than a batch.
     """
     require([record])
     found = read(DataRecord, record)

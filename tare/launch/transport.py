@@ -59,21 +59,14 @@ exec(compile(read(int(read({LENGTH_DIGITS}))), "boot", "exec"))
 
 @dataclass(kw_only=True)
 class Carried:
-    """What a transport has seen by the end of a launch.
-
-    Attributes:
-        clock: of the launch; None where nothing compared it with ours.
-        put_s, fetch_s: seconds in which files travelled.
-        problem: why there is no whole record, in one line.
-        released_ns: when the other side said its last word, on our clock.
-    """
+    """What a transport has seen by the end of a launch."""
 
     name: str = "binds"
-    clock: Clock | None = None
-    put_s: float | None = None
-    fetch_s: float | None = None
-    problem: str | None = None
-    released_ns: int | None = None
+    clock: Clock | None = None  # of the launch; None where nothing compared it with ours
+    put_s: float | None = None  # in which files travelled there
+    fetch_s: float | None = None  # and back
+    problem: str | None = None  # why there is no whole record, in one line
+    released_ns: int | None = None  # when the other side said its last word, on our clock
 
     def values(self) -> dict[str, Any]:
         """Fields of the launch's record; what is as ever is left out."""
@@ -84,35 +77,21 @@ class Carried:
 
 @dataclass(frozen=True, kw_only=True)
 class Ready:
-    """A launch that only has to be started.
-
-    Attributes:
-        planned: what the adapter takes.
-        folder: the launch's own folder on this side; gone when the context that made it ends.
-        inside: the same on the other side.
-        program: what it runs.
-        command: the program and its arguments inside, without its environment.
-        cargo: what it reads besides.
-        kept: names of further files that it writes.
-        code_sha256: of what runs inside; None where nobody knows that.
-        pad_bytes: length of the padding variable.
-        client: environment of the runtime's client.
-        fifos: folder of the FIFOs that it is talked to over; None for its standard streams.
-        limit_s: after which a side that shares nothing with us ends the worker by itself; None for never.
-    """
+    """A launch that only has to be started."""
 
     environment: Environment
-    planned: Launch
-    folder: Path
-    inside: Path
-    program: Program
-    command: tuple[str, ...]
-    cargo: tuple[Cargo, ...]
-    kept: tuple[str, ...]
-    code_sha256: str | None
+    planned: Launch  # what the adapter takes
+    folder: Path  # the launch's own folder on this side; gone when the context that made it ends
+    inside: Path  # the same on the other side
+    program: Program  # what it runs
+    command: tuple[str, ...]  # the program and its arguments inside, without its environment
+    cargo: tuple[Cargo, ...]  # what it reads besides
+    kept: tuple[str, ...]  # names of further files that it writes
+    code_sha256: str | None  # of what runs inside; None where nobody knows that
     pad_bytes: int
-    client: Mapping[str, str]
-    fifos: Path | None = None
+    client: Mapping[str, str]  # environment of the runtime's client
+    fifos: Path | None = None  # folder of the FIFOs that it is talked to over; None for its standard streams
+    # after which a side that shares nothing with us ends the worker by itself; None for never
     limit_s: float | None = None
     carried: Carried = field(default_factory=Carried)
 
@@ -230,10 +209,8 @@ class Channel:
     def check(
         self, program: Program, *, folders: Sequence[Path], scratch: Sequence[Path], wrapper: Sequence[str]
     ) -> None:
-        """See that a launch needs nothing that can't be brought.
-
-        Raises:
-            UnavailableError: it is to see a folder of this machine, or runs something else than Tare's worker.
+        """See that a launch needs nothing that can't be brought. Raises UnavailableError: it is to see a folder of
+        this machine, or runs something else than Tare's worker.
         """
         if not isinstance(program, WorkerProgram):
             raise UnavailableError(
@@ -405,13 +382,18 @@ class Carrier(Conversation):
             self._offsets.append(offset_of(theirs, EXCHANGES))
         except (KeyError, TypeError, ValueError, OverflowError) as error:
             raise self._over(f"its clock: {error}") from None
-        low, high = min(low for low, _ in self._offsets), max(high for _, high in self._offsets)
-        self.ready.carried.clock = Clock(
-            shared=False,
-            offset_ns=(low + high) // 2,
-            error_ns=-(-(high - low) // 2),
-            exchanges=EXCHANGES * len(self._offsets),
-        )
+        self.ready.carried.clock = clock_of(self._offsets)
+
+
+def clock_of(offsets: Sequence[tuple[int, int]]) -> Clock:
+    """Another clock than ours, by what all comparisons until now tell of its offset (`offset_of`)."""
+    low, high = min(low for low, _ in offsets), max(high for _, high in offsets)
+    return Clock(
+        shared=False,
+        offset_ns=(low + high) // 2,
+        error_ns=-(-(high - low) // 2),
+        exchanges=EXCHANGES * len(offsets),
+    )
 
 
 def _seconds(told: Any) -> float:

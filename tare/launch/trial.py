@@ -190,10 +190,8 @@ def try_launch(
     isolated: bool = True,
     options: Mapping[str, str] = NO_OPTIONS,
 ) -> Trial:
-    """Launch the trial image for real and judge what it saw.
-
-    Raises:
-        UnavailableError: the launch failed; the reason is the runtime's own last line.
+    """Launch the trial image for real and judge what it saw. Raises UnavailableError: the launch failed; the reason
+    is the runtime's own last line.
     """
     with own_folder() as (name, scratch):
         shares = transport_of(adapter).shares_files
@@ -248,9 +246,7 @@ def trial_form(adapter: Environment, options: Mapping[str, str] = NO_OPTIONS) ->
     """The trial image in the form that an adapter launches at these levels, made anew by one process at a time.
 
     It counts as used by this process until that ends: one that another process uses, and that is whole, is kept.
-
-    Raises:
-        UnavailableError: the adapter can't make it; its reason is given.
+    Raises UnavailableError: the adapter can't make it; its reason is given.
     """
     form = adapter.form(options)
     folder = cache_dir("trial", "prepared", adapter.name, *([form] if form else []))
@@ -292,14 +288,9 @@ def probe_by_trial(
     options: Mapping[str, str] = NO_OPTIONS,
     examine: Callable[[Trial], dict[str, Any]] = lambda trial: {},
 ) -> Probe:
-    """Prepare the trial image, launch it, and say whether every condition held; never raises.
-
-    Args:
-        adapter: the environment.
-        version: of its runtime.
-        remedy: the command that mends a failure which brings none of its own.
-        options: levels of the adapter's factors.
-        examine: further details from what the trial saw; raises UnavailableError where it rules the runtime out.
+    """Prepare the trial image, launch it, and say whether every condition held; never raises. `remedy`: the command
+    that mends a failure which brings none of its own. `options`: levels of the adapter's factors. `examine`:
+    further details from what the trial saw; raises UnavailableError where it rules the runtime out.
     """
     details: dict[str, Any] = {}
     try:
@@ -344,10 +335,8 @@ def told_of(error: Exception, module: str) -> str:
 
 
 def probe_record(adapter: Environment) -> ProbeRecord:
-    """What the probe of an environment gave, and the programs that it found.
-
-    Raises:
-        UserError: its module raises what no probe may.
+    """What the probe of an environment gave, and the programs that it found. Raises UserError: its module raises
+    what no probe may.
     """
     try:
         found = probe(adapter)

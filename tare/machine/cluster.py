@@ -37,24 +37,16 @@ _TIME = re.compile(r"(?:(\d+)-)?(?:(\d+):)?(\d+):(\d+)")
 
 @dataclass(frozen=True, kw_only=True)
 class Node:
-    """A node as sinfo tells it.
-
-    Attributes:
-        gres: GPUs and their like, as Slurm writes them; empty for none.
-        minutes: the longest that a job may take in the partition; None for no limit.
-        features: what constraints ask for.
-        state: as sinfo has it in short, such as `idle`, `alloc`, `drain*`.
-        others: names of the nodes on which further members of its groups train.
-    """
+    """A node as sinfo tells it."""
 
     name: str
     cpus: int
     memory_mib: int
-    gres: str
-    minutes: float | None
-    features: tuple[str, ...]
-    state: str
-    others: tuple[str, ...] = ()
+    gres: str  # GPUs and their like, as Slurm writes them; empty for none
+    minutes: float | None  # the longest that a job may take in the partition; None for no limit
+    features: tuple[str, ...]  # what constraints ask for
+    state: str  # as sinfo has it in short, such as `idle`, `alloc`, `drain*`
+    others: tuple[str, ...] = ()  # names of the nodes on which further members of its groups train
 
     @property
     def works(self) -> bool:
@@ -73,10 +65,8 @@ class Place(FileRecord):
 
 
 def read_sinfo(text: str) -> list[Node]:
-    """Nodes from the lines of `sinfo --Node --noheader --format=%N|%c|%m|%G|%l|%f|%t`.
-
-    Raises:
-        UnavailableError: a line of another form.
+    """Nodes from the lines of `sinfo --Node --noheader --format=%N|%c|%m|%G|%l|%f|%t`. Raises UnavailableError: a
+    line of another form.
     """
     found = []
     for line in text.splitlines():
@@ -109,11 +99,8 @@ def _minutes(limit: str) -> float | None:
 
 @cache
 def nodes_of(name: str, asked: Nodes) -> tuple[Node, ...]:
-    """The nodes that a machine of a study may be measured on.
-
-    Raises:
-        UnavailableError: no Slurm answers here.
-        UserError: there are none, or they differ in CPUs or GPUs, so that they are no one machine.
+    """The nodes that a machine of a study may be measured on. Raises UnavailableError: no Slurm answers here.
+    UserError: there are none, or they differ in CPUs or GPUs, so that they are no one machine.
     """
     if shutil.which("sinfo") is None:
         raise UnavailableError(
@@ -156,16 +143,9 @@ def placed(
     machines: Mapping[str, Measured], files: Mapping[str, Path], wanted: Collection[str], size: int = 1
 ) -> dict[str, Node]:
     """The node of each machine: what its file says; of the others one that works, idle ones first, each another.
-
-    Args:
-        machines: by name those of the study.
-        files: where the place of each is written, or will be.
-        wanted: names of those that are measured now.
-        size: nodes that each has, itself and `Node.others`.
-
-    Raises:
-        UnavailableError, UserError: as `nodes_of`; a node is gone or does not work; there are too few.
-        IntegrityError: a file is damaged.
+    `files`: where the place of each is written, or will be. `wanted`: names of those that are measured now. `size`:
+    nodes that each has, itself and `Node.others`. Raises UnavailableError, UserError: as `nodes_of`; a node is gone
+    or does not work; there are too few. IntegrityError: a file is damaged.
     """
     before = {name: read(Place, path) for name, path in files.items() if path.exists()}
     taken = {node for one in before.values() for node in (one.node, *one.others)}
@@ -227,16 +207,10 @@ def minutes(expected_s: float) -> int:
 
 
 def resources(machine: Measured, node: Node, expected_s: float, size: int | None = None) -> dict[str, int | str]:
-    """What a job that measures is submitted with, in the words of Snakemake's plugin for Slurm.
-
-    Args:
-        machine: that is measured.
-        node: that it is.
-        expected_s: seconds that the plan expects of the job.
-        size: nodes that it takes, a task on each; None where no job of the study takes several.
-
-    Raises:
-        UserError: the job may not take as long there as it is expected to, or is to have memory that no node has.
+    """What a job that measures is submitted with, in the words of Snakemake's plugin for Slurm. `expected_s`:
+    seconds that the plan expects of the job. `size`: nodes that it takes, a task on each; None where no job of the
+    study takes several. Raises UserError: the job may not take as long there as it is expected to, or is to have
+    memory that no node has.
     """
     asked = machine.nodes
     if asked.memory_mib is not None and asked.memory_mib > node.memory_mib:
@@ -275,10 +249,8 @@ def _devices(gpus: int, size: int | None) -> dict[str, int | str | None]:
 
 
 def pays_together(jobs: int, variables: Mapping[str, str]) -> bool:
-    """Whether so many small jobs are sent together, if they may.
-
-    Raises:
-        UserError: the variable that decides says something else.
+    """Whether so many small jobs are sent together, if they may. Raises UserError: the variable that decides says
+    something else.
     """
     word = variables.get(SMALL_JOBS, TOGETHER if jobs > MOST_ALONE else ALONE)
     if word not in (TOGETHER, ALONE):
@@ -287,10 +259,8 @@ def pays_together(jobs: int, variables: Mapping[str, str]) -> bool:
 
 
 def refuse_unknown_account(machine: Measured) -> None:
-    """Before anything is sent; nothing where Slurm keeps no accounts.
-
-    Raises:
-        UserError: this user may not use an account that the study names.
+    """Before anything is sent; nothing where Slurm keeps no accounts. Raises UserError: this user may not use an
+    account that the study names.
     """
     wanted = machine.nodes.account
     if wanted is None or shutil.which("sacctmgr") is None:

@@ -130,31 +130,24 @@ def _caches() -> dict[str, int]:
 
 
 def processor_name(device: str) -> str:
-    """What computes here, as it calls itself: the processor's model, or the first NVIDIA device.
-
-    Raises UnavailableError: nothing says.
+    """What computes here, as it calls itself: the processor's model, or the first NVIDIA device. Raises
+    UnavailableError: nothing says.
     """
     return _cpu_model() if device == "cpu" else str(gpus()[0]["name"])
 
 
 def machine_name() -> str:
-    """The name of this machine in keys, paths and rows: what TARE_MACHINE says, or one made of its hardware.
-
-    Raises:
-        UserError: TARE_MACHINE is no name.
+    """The name of this machine in keys, paths and rows: what TARE_MACHINE says, or one made of its hardware. Raises
+    UserError: TARE_MACHINE is no name.
     """
     given = os.environ.get(MACHINE)
     return checked_name(given, MACHINE) if given else _hardware_name()
 
 
 def name_for_jobs(nodes: str | None) -> str:
-    """The name of the machine that a workflow measures, for its jobs in TARE_MACHINE as well.
-
-    Args:
-        nodes: the compute nodes that the study names; None: the machine on which the workflow was started.
-
-    Raises:
-        UserError: this job was sent to another machine, which has no name.
+    """The name of the machine that a workflow measures, for its jobs in TARE_MACHINE as well. `nodes`: the compute
+    nodes that the study names; None: the machine on which the workflow was started. Raises UserError: this job was
+    sent to another machine, which has no name.
     """
     given, found = os.environ.get(MACHINE), os.environ.pop(FOUND, None)
     if nodes is None and given == found:  # nobody has given a name

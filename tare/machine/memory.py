@@ -43,10 +43,8 @@ def oom_kills() -> int:
 def limit_was_hit(kills: int) -> str | None:
     """Why processes of ours ended, where a limit of memory is set around us and the kernel has ended any since.
 
-    Without a limit the memory of the machine was short, which is no condition of ours: None.
-
-    Args:
-        kills: what `oom_kills` said before.
+    Without a limit the memory of the machine was short, which is no condition of ours: None. `kills`: what
+    `oom_kills` said before.
     """
     if oom_kills() == kills or (limit := limits_of().get(MEMORY)) is None:
         return None

@@ -50,12 +50,7 @@ class Mount:
 
 
 def mount_of(path: Path, mountinfo: str) -> Mount | None:
-    """What a path lies on.
-
-    Args:
-        path: there or not.
-        mountinfo: text of /proc/<process>/mountinfo.
-    """
+    """What a path lies on. `path`: there or not. `mountinfo`: text of /proc/<process>/mountinfo."""
     real = path.resolve()
     over = [mount for mount in read_mounts(mountinfo) if real.is_relative_to(mount.point)]
     # a later one at the same place covers the earlier
@@ -80,14 +75,9 @@ def is_local(kind: str) -> bool:
 
 
 def refuse_without_locks(folders: Iterable[Path], mountinfo: str | None = None) -> None:
-    """Refuse folders that several machines share, and on which two of them could write one file.
-
-    Args:
-        folders: each is there.
-        mountinfo: as of `mount_of`; None for this process's own.
-
-    Raises:
-        UserError: a lock is refused there, or counts on one machine alone.
+    """Refuse folders that several machines share, and on which two of them could write one file. `folders`: each is
+    there. `mountinfo`: as of `mount_of`; None for this process's own. Raises UserError: a lock is refused there, or
+    counts on one machine alone.
     """
     text = MOUNTS.read_text() if mountinfo is None else mountinfo
     for folder in folders:

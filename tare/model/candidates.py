@@ -8,23 +8,16 @@ from dataclasses import dataclass, field
 
 @dataclass(frozen=True, kw_only=True)
 class Wanted:
-    """A candidate that is to be measured.
-
-    Attributes:
-        workload, options, batch, threads, env: its job, and where it runs.
-        steps: that a launch trains; two at least.
-        allocator: None for the study's.
-        settings: levels of the framework's settings, by factor.
-    """
+    """A candidate that is to be measured."""
 
     workload: str
     batch: int
     threads: int
     env: str
-    steps: int
+    steps: int  # that a launch trains; two at least
     options: Mapping[str, int | float] = field(default_factory=dict)
-    allocator: str | None = None
-    settings: Mapping[str, str] = field(default_factory=dict)
+    allocator: str | None = None  # None for the study's
+    settings: Mapping[str, str] = field(default_factory=dict)  # levels of the framework's settings, by factor
 
 
 @dataclass(frozen=True, kw_only=True)

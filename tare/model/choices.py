@@ -58,28 +58,20 @@ OURS: Mapping[str, Mapping[str, str]] = {
 
 
 class Choice(Record):
-    """One environment to be weighed.
-
-    Attributes:
-        name: by which the answer calls it.
-        runtime: that starts it.
-        image: tag, digest, file, folder or prefix; None of the host.
-        options: of the runtime, as its own command line takes them; where files are the machine's own, the words
-            before the command, such as `taskset -c 0`.
-        variables: of the job, on top of those that every environment gets.
-        unset: variables that it does not get.
-        binds: what else of this machine its jobs see: SOURCE, SOURCE:TARGET or SOURCE:TARGET:ro.
-    """
+    """One environment to be weighed."""
 
     name: Annotated[
         str, matching(LABEL, "must begin with a small letter; then come small letters, digits and _ + -")
     ]
-    runtime: Runtime
-    image: str | None = None
+    runtime: Runtime  # that starts it
+    image: str | None = None  # tag, digest, file, folder or prefix; None of the host
+    # of the runtime, as its own command line takes them; where files are the machine's own, the words before the
+    # command, such as `taskset -c 0`
     options: tuple[str, ...] = ()
+    # of the job, on top of those that every environment gets
     variables: Mapping[str, str] = Field(default_factory=dict)
-    unset: tuple[str, ...] = ()
-    binds: tuple[str, ...] = ()
+    unset: tuple[str, ...] = ()  # variables that it does not get
+    binds: tuple[str, ...] = ()  # what else of this machine its jobs see: SOURCE, SOURCE:TARGET or SOURCE:TARGET:ro
 
     @model_validator(mode="after")
     def _names_its_image(self) -> Choice:
@@ -129,10 +121,8 @@ class Choices(Record):
 
 
 def read_choice(text: str) -> Choice:
-    """An environment from the value of `--env`: RUNTIME=IMAGE OPTIONS, or NAME=RUNTIME=IMAGE OPTIONS.
-
-    Raises:
-        UserError: it names no runtime, or lacks its image.
+    """An environment from the value of `--env`: RUNTIME=IMAGE OPTIONS, or NAME=RUNTIME=IMAGE OPTIONS. Raises
+    UserError: it names no runtime, or lacks its image.
     """
     shown = f"--env {plain(text)[:LONGEST]}"
     found = RUNTIME.match(text)
@@ -155,9 +145,7 @@ def read_choice(text: str) -> Choice:
 
 def read_choices(texts: Sequence[str], file: Path | None) -> tuple[Choice, ...]:
     """The environments of a command line, in order, those of its file after the others; the first is the reference.
-
-    Raises:
-        UserError: fewer than one are named, two have one name, or one is wrong.
+    Raises UserError: fewer than one are named, two have one name, or one is wrong.
     """
     found = [read_choice(text) for text in texts]
     if file is not None:
@@ -171,10 +159,8 @@ def read_choices(texts: Sequence[str], file: Path | None) -> tuple[Choice, ...]:
 
 
 def read_bind(text: str) -> Bind:
-    """What a job sees of this machine: SOURCE, SOURCE:TARGET or SOURCE:TARGET:ro.
-
-    Raises:
-        UserError: it has another form, or its source is not there.
+    """What a job sees of this machine: SOURCE, SOURCE:TARGET or SOURCE:TARGET:ro. Raises UserError: it has another
+    form, or its source is not there.
     """
     parts = text.split(":")
     if len(parts) > 3 or not all(parts) or (len(parts) == 3 and parts[2] not in ("ro", "rw")):

@@ -243,9 +243,8 @@ def _source_sha256(path: Path) -> str:
 
 @cache
 def _tree(path: Path) -> ast.Module:
-    """The program of a module: its syntax without docstrings and what else does nothing.
-
-    Raises UserError: it is no Python.
+    """The program of a module: its syntax without docstrings and what else does nothing. Raises UserError: it is no
+    Python.
     """
     try:
         return syntax.program(path.read_bytes(), str(path))

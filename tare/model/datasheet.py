@@ -60,9 +60,8 @@ class Datasheet(Record):
 
 
 def load(path: Path | None = None) -> dict[str, Datasheet]:
-    """Every device by name, in the order in which their patterns are tried.
-
-    Raises UserError: not readable, not YAML, a key too many or too few, or a number without its unit.
+    """Every device by name, in the order in which their patterns are tried. Raises UserError: not readable, not
+    YAML, a key too many or too few, or a number without its unit.
     """
     path = path or data_root() / "config/devices.yaml"
     found = read_yaml(path, "the devices")

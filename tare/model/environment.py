@@ -200,17 +200,15 @@ class Environment(ABC):
 
     @contextlib.contextmanager
     def session(self) -> Iterator[None]:
-        """Hold what this runtime needs while it is used (a daemon); launches happen inside.
-
-        Raises UnavailableError: it can't be had here.
+        """Hold what this runtime needs while it is used (a daemon); launches happen inside. Raises
+        UnavailableError: it can't be had here.
         """
         yield
 
     @abstractmethod
     def prepare(self, image: OciImage, folder: Path) -> Prepared:
-        """Derive this runtime's form of `image` in `folder` (or in its daemon).
-
-        Raises UnavailableError: the runtime can't do it here.
+        """Derive this runtime's form of `image` in `folder` (or in its daemon). Raises UnavailableError: the
+        runtime can't do it here.
         """
 
     def form(self, options: Mapping[str, str]) -> str | None:
@@ -229,9 +227,8 @@ class Environment(ABC):
     def confirm(
         self, options: Mapping[str, str], facts: Mapping[str, Any], seen: Mapping[str, str]
     ) -> dict[str, Any]:
-        """Further details of a trial launch at these levels; `facts` and `seen` are those of its Trial.
-
-        Raises UnavailableError: the launch ran, but not at the level that was asked for.
+        """Further details of a trial launch at these levels; `facts` and `seen` are those of its Trial. Raises
+        UnavailableError: the launch ran, but not at the level that was asked for.
         """
         return {}
 
@@ -255,9 +252,8 @@ class Environment(ABC):
         return None
 
     def without_speed(self) -> str | None:
-        """Why no time of its launches says what it costs here; None where times do.
-
-        Raises UnavailableError: it can't be had here.
+        """Why no time of its launches says what it costs here; None where times do. Raises UnavailableError: it
+        can't be had here.
         """
         return None
 
@@ -266,9 +262,8 @@ class Environment(ABC):
         return {}
 
     def places(self, prepared: Prepared) -> tuple[Path, ...]:
-        """The folders and files of this machine in which a prepared form lies, to be counted on the disk.
-
-        Raises UnavailableError: the runtime keeps it where nobody can look.
+        """The folders and files of this machine in which a prepared form lies, to be counted on the disk. Raises
+        UnavailableError: the runtime keeps it where nobody can look.
         """
         return (Path(prepared.reference),)
 

@@ -64,9 +64,7 @@ def level(text: str) -> str | None:
 
 def refuse_study(config: Mapping[str, Any], known: Collection[str]) -> None:
     """Refuse the first key, level or environment of an earlier version; `known`: environments that there are.
-
-    Raises:
-        UserError: there is one; the message says what replaces it.
+    Raises UserError: there is one; the message says what replaces it.
     """
     for where, gone in _in_study(config, known):
         raise UserError(f"config: {where}: {gone}")
@@ -110,10 +108,8 @@ def campaign(plan: Any) -> str | None:
 
 
 def refuse_campaigns(folder: Path) -> None:
-    """Refuse a study's folder with campaigns whose paths name no machine; no rule would find them.
-
-    Raises:
-        UserError: there are some.
+    """Refuse a study's folder with campaigns whose paths name no machine; no rule would find them. Raises
+    UserError: there are some.
     """
     if found := sorted(path.parent for path in folder.glob("*/*/plan.json")):
         raise UserError(

@@ -101,9 +101,8 @@ def _nearest_unit(word: str) -> str:
 
 
 def read(text: object, unit: str | None = None) -> Quantity:
-    """A quantity from its text, such as "15.072 us"; its base unit must be `unit` where that is given.
-
-    Raises ValueError: no number, no unit, one that is not known, or a quantity of another kind.
+    """A quantity from its text, such as "15.072 us"; its base unit must be `unit` where that is given. Raises
+    ValueError: no number, no unit, one that is not known, or a quantity of another kind.
     """
     found = PRINTED.match(text) if isinstance(text, str) else None
     if found is None:

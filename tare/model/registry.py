@@ -88,9 +88,8 @@ def scenario_names() -> list[str]:
 
 @cache
 def environments() -> dict[str, type[Environment]]:
-    """Every environment by name.
-
-    Raises UserError: a module of envs/ can't be imported, or registers nothing under its own name.
+    """Every environment by name. Raises UserError: a module of envs/ can't be imported, or registers nothing under
+    its own name.
     """
     names = environment_names()
     for name in names:
@@ -102,10 +101,8 @@ def environments() -> dict[str, type[Environment]]:
 
 
 def environment(name: str) -> Environment:
-    """The adapter called `name`.
-
-    Raises UserError: there is none, and the message has the nearest name; or it is not what
-    docs/add-an-environment.md says.
+    """The adapter called `name`. Raises UserError: there is none, and the message has the nearest name; or it is
+    not what docs/add-an-environment.md says.
     """
     known = environments()
     if name not in known:
@@ -141,9 +138,8 @@ def wrong_adapter(adapter: type[Environment]) -> str | None:
 
 
 def workload(name: str) -> ModuleType:
-    """The module of the workload called `name`.
-
-    Raises UserError: there is none, it can't be imported, or is not what docs/add-a-workload.md says.
+    """The module of the workload called `name`. Raises UserError: there is none, it can't be imported, or is not
+    what docs/add-a-workload.md says.
     """
     known = module_names("workloads")
     if name not in known:
@@ -197,9 +193,8 @@ def _wrong_definitions(module: ModuleType) -> str | None:
 
 
 def options_of(name: str) -> dict[str, Option]:
-    """The options that a workload declares; none for most.
-
-    Raises UserError: there is no such workload, or an option of its DESCRIPTION is not what an option is.
+    """The options that a workload declares; none for most. Raises UserError: there is no such workload, or an
+    option of its DESCRIPTION is not what an option is.
     """
     declared = workload(name).DESCRIPTION.get("options", {})
     where = f"workloads/{name}.py: DESCRIPTION: options"
@@ -207,10 +202,9 @@ def options_of(name: str) -> dict[str, Option]:
 
 
 def whole_options(name: str, given: Mapping[str, int | float], where: str = "options") -> dict[str, int | float]:
-    """All options of a workload: those that are given, the others at their defaults.
-
-    `name`: of the workload. `given`: by name of the option. `where`: begins the message. Raises UserError: the
-    workload has no such option, or it can't be that; the message has the nearest name.
+    """All options of a workload: those that are given, the others at their defaults. `name`: of the workload.
+    `given`: by name of the option. `where`: begins the message. Raises UserError: the workload has no such option,
+    or it can't be that; the message has the nearest name.
     """
     known = options_of(name)
     for key, value in given.items():
@@ -230,9 +224,8 @@ def whole_options(name: str, given: Mapping[str, int | float], where: str = "opt
 
 
 def check_framework(name: str, framework: str) -> None:
-    """See that a workload is written for a framework, before anything is launched.
-
-    Raises UserError: it is not, or there is no such framework; the message says which there are.
+    """See that a workload is written for a framework, before anything is launched. Raises UserError: it is not, or
+    there is no such framework; the message says which there are.
     """
     known = frameworks.names()
     if framework not in known:
@@ -244,10 +237,9 @@ def check_framework(name: str, framework: str) -> None:
 
 
 def describe_workload(name: str, options: Mapping[str, int | float] = NO_OPTIONS) -> dict[str, Any]:
-    """What a workload says of itself: title, dataset, parameter count, batch, optimizer, loss, samples.
-
-    `name`: of the workload. `options`: those that are given; counts of parameters and samples may follow from them.
-    Raises UserError: there is no such workload, or it can't have these options.
+    """What a workload says of itself: title, dataset, parameter count, batch, optimizer, loss, samples. `name`: of
+    the workload. `options`: those that are given; counts of parameters and samples may follow from them. Raises
+    UserError: there is no such workload, or it can't have these options.
     """
     whole = whole_options(name, options)
     module = workload(name)

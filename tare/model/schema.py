@@ -103,10 +103,9 @@ AnyFile = TypeVar("AnyFile", bound=FileRecord)
 
 
 def parse(kind: type[AnyRecord], value: Any, where: str, error: type[TareError] = IntegrityError) -> AnyRecord:
-    """A value as JSON holds it, checked.
-
-    `kind`: what it has to be. `value`: of JSON's types alone. `where`: the file or the pipe, for the message.
-    `error`: what to raise: `UserError` for what a person wrote. Raises TareError: `error`, in one line.
+    """A value as JSON holds it, checked. `kind`: what it has to be. `value`: of JSON's types alone. `where`: the
+    file or the pipe, for the message. `error`: what to raise: `UserError` for what a person wrote. Raises
+    TareError: `error`, in one line.
     """
     try:
         return kind.model_validate_json(json.dumps(value, default=str))  # a date in YAML is told by its place
@@ -117,18 +116,15 @@ def parse(kind: type[AnyRecord], value: Any, where: str, error: type[TareError] 
 
 
 def read(kind: type[AnyFile], path: Path) -> AnyFile:
-    """The record in a file.
-
-    Raises UserError: there is no such file. IntegrityError: cut short, of another version, or not what the type
-    says.
+    """The record in a file. Raises UserError: there is no such file. IntegrityError: cut short, of another version,
+    or not what the type says.
     """
     return parse_file(kind, read_json(path), str(path))
 
 
 def parse_file(kind: type[AnyFile], value: Any, where: str, error: type[TareError] = IntegrityError) -> AnyFile:
-    """What a file holds, with the version of its type under `schema`; as `parse`.
-
-    Raises TareError: `error`: no record, of another version, or not what the type says; with what to do about it.
+    """What a file holds, with the version of its type under `schema`; as `parse`. Raises TareError: `error`: no
+    record, of another version, or not what the type says; with what to do about it.
     """
     if not isinstance(value, dict):
         raise error(f"{where} is no record: {kind.REMAKE}")
@@ -195,9 +191,8 @@ def _values(node: yaml.Node, known: dict[int, int]) -> int:
 
 
 def parse_yaml(text: str, where: str) -> Any:
-    """What a YAML text holds; `where` begins the message.
-
-    Raises UserError: not YAML, or a key stands twice in one mapping.
+    """What a YAML text holds; `where` begins the message. Raises UserError: not YAML, or a key stands twice in one
+    mapping.
     """
     try:
         return yaml.load(text, Loader=_UniqueKeys)
@@ -209,17 +204,15 @@ def parse_yaml(text: str, where: str) -> Any:
 
 
 def read_yaml(path: Path, what: str) -> Any:
-    """What a YAML file holds; `what` it is for the message: `the study`.
-
-    Raises UserError: unreadable, not YAML, or a key stands twice in one mapping.
+    """What a YAML file holds; `what` it is for the message: `the study`. Raises UserError: unreadable, not YAML, or
+    a key stands twice in one mapping.
     """
     return parse_yaml(read_words(path, what), str(path))
 
 
 def read_words(path: Path, what: str) -> str:
-    """The text of a file that a user wrote; `what` it is for the message: `the study`.
-
-    Raises UserError: unreadable, not UTF-8, or far larger than anybody writes.
+    """The text of a file that a user wrote; `what` it is for the message: `the study`. Raises UserError:
+    unreadable, not UTF-8, or far larger than anybody writes.
     """
     try:
         with path.open("rb") as handle:
@@ -233,7 +226,6 @@ def read_words(path: Path, what: str) -> str:
 
 def explain(problem: ValidationError, kind: type[BaseModel], value: Any = None) -> str:
     """The first thing that is wrong, as `place: what, nearest valid word`; an unknown key before a missing one.
-
     `problem`: what the check found. `kind`: the type that was asked for. `value`: what was checked: an entry of a
     list is told with its name beside its number.
     """

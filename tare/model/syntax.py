@@ -20,9 +20,8 @@ WITH_DOCSTRING = ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunction
 
 
 def program_sha256(source: bytes, filename: str = "<source>") -> str:
-    """Hash of the program in a source: equal for equal programs, under each Python that can read it.
-
-    Raises SyntaxError: it is no Python.
+    """Hash of the program in a source: equal for equal programs, under each Python that can read it. Raises
+    SyntaxError: it is no Python.
     """
     return hashlib.sha256(text_of(program(source, filename)).encode()).hexdigest()
 

@@ -515,9 +515,8 @@ def once_per_table(function: Callable[[pd.DataFrame], Found]) -> Callable[[pd.Da
 
 
 def make(name: str, rows: Sequence[Mapping[str, object]]) -> pd.DataFrame:
-    """A table from rows, in its schema's columns and types.
-
-    Raises IntegrityError: a row does not fit the schema: a defect of the code that made it.
+    """A table from rows, in its schema's columns and types. Raises IntegrityError: a row does not fit the schema: a
+    defect of the code that made it.
     """
     columns = list(_schema(name).columns)
     if LEVELS in columns:
@@ -562,9 +561,7 @@ def read(name: str, path: Path) -> pd.DataFrame:
 
 
 def machine_of(table: pd.DataFrame) -> str | None:
-    """The machine that a table's rows are of; None where it has none.
-
-    Raises IntegrityError: they are of several.
+    """The machine that a table's rows are of; None where it has none. Raises IntegrityError: they are of several.
     """
     found = sorted(table[MACHINE].unique())
     if len(found) > 1:

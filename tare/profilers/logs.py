@@ -156,9 +156,8 @@ def _nvprof(text: str, path: Path) -> Log:
 
 
 def rows(log: Log, steps: int | None) -> list[dict[str, Any]]:
-    """What a log says, as rows of metric, value, unit, kind, source, reason, and per what the value is.
-
-    `steps`: training steps that it holds; None takes the file's own, and where it marks none, the whole log.
+    """What a log says, as rows of metric, value, unit, kind, source, reason, and per what the value is. `steps`:
+    training steps that it holds; None takes the file's own, and where it marks none, the whole log.
     """
     divisor = steps or log.steps
     found: list[dict[str, Any]] = []

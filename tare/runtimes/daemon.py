@@ -256,9 +256,9 @@ def last_error(log: Path) -> str:
 
 
 @contextlib.contextmanager
-def daemon_with_data(data: Path, *, containerd_store: bool) -> Iterator[dict[str, str]]:
-    """A daemon of the block's own, with its store, containerd's or the classic one, in the folder `data`, which
-    stays; the environment of its clients. UnavailableError where it can't be started or does not answer.
+def daemon_with_data(data: Path) -> Iterator[dict[str, str]]:
+    """A daemon of the block's own, with the classic store in the folder `data`, which stays; the environment of its
+    clients. UnavailableError where it can't be started or does not answer.
     """
     program = _program()
     data.mkdir(parents=True, exist_ok=True)
@@ -266,7 +266,7 @@ def daemon_with_data(data: Path, *, containerd_store: bool) -> Iterator[dict[str
     with scratch_folder("daemon") as scratch:
         places = State(folder=Path("/run") / key, data=data, log=scratch / "dockerd.log")
         places.folder.mkdir(mode=0o700)
-        settings = daemon_settings(places.folder, containerd_store)
+        settings = daemon_settings(places.folder, classic=True)
         (places.folder / "daemon.json").write_text(settings, encoding="utf-8")
         with places.log.open("wb") as log, at_death(key, folder=places.folder):
             argv = daemon_argv(places, program)
@@ -302,16 +302,14 @@ def daemon_argv(places: State, program: str) -> list[str]:
     ]
 
 
-def daemon_settings(folder: Path, containerd_store: bool | None = None) -> str:
-    """The daemon's settings: where a Docker before 23 puts its key, and whether images are in containerd's store.
+def daemon_settings(folder: Path, *, classic: bool = False) -> str:
+    """The daemon's settings: where a Docker before 23 puts its key, and whether its store is the `classic` one.
 
-    It would make /etc/docker for the key, which stays; later ones ignore that. `containerd_store`: None for the
-    daemon's own choice, from version 29 on containerd's.
+    It would make /etc/docker for the key, which stays; later ones ignore that. From version 29 on the daemon's own
+    choice is containerd's store.
     """
-    settings: dict[str, object] = {"deprecated-key-path": str(folder / "key.json")}
-    if containerd_store is not None:
-        settings["features"] = {"containerd-snapshotter": containerd_store}
-    return json.dumps(settings)
+    features = {"features": {"containerd-snapshotter": False}} if classic else {}
+    return json.dumps({"deprecated-key-path": str(folder / "key.json"), **features})
 
 
 def wait_until_idle(users: int, linger_s: float) -> None:

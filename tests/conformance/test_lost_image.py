@@ -53,7 +53,7 @@ def small(tmp_path, monkeypatch):
 def test_the_daemon_of_another_node_loads_the_image_once(small, tmp_path, monkeypatch):
     """It has a store of its own, as a node's; the archive lies in the cache that nodes share."""
     kept, record = small
-    with daemon_with_data(tmp_path / "node", containerd_store=False) as variables:
+    with daemon_with_data(tmp_path / "node") as variables:
         monkeypatch.setenv("DOCKER_HOST", variables["DOCKER_HOST"])
         assert not environment("docker").has(record.image_id)
         loaded = build.ensure(record)

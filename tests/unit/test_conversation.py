@@ -1,6 +1,5 @@
 """Conversations with programs that die, hang and talk nonsense: a reason within the deadline, and nobody left."""
 
-import contextlib
 import os
 import signal
 import stat
@@ -293,26 +292,6 @@ def test_of_nonsense_120_bytes_are_shown(silent):
     with pytest.raises(ConversationError) as caught:
         silent._parse(b"#" * 200)
     assert caught.value.reason.count("#") == 120
-
-
-@pytest.mark.parametrize(("deadline", "waits"), [(10.5, 0.5), (9.0, 0.0)])
-def test_an_exit_is_waited_for_until_the_deadline(monkeypatch, deadline, waits):
-    asked = []
-
-    class Selector(contextlib.nullcontext):
-        def __enter__(self):
-            return self
-
-        def register(self, *_):
-            pass
-
-        def select(self, timeout_s):
-            asked.append(timeout_s)
-            return []
-
-    monkeypatch.setattr(channel, "time", SimpleNamespace(monotonic=lambda: 10.0))
-    monkeypatch.setattr(channel, "selectors", SimpleNamespace(DefaultSelector=Selector, EVENT_READ=1))
-    assert channel._exited(os.getpid(), deadline) is False and asked == [waits]
 
 
 def test_a_program_that_is_not_there_says_so(tmp_path):

@@ -65,9 +65,8 @@ def test_every_path_of_what_was_measured_has_its_machine():
         layout.profile_record("s", "box", "w", "host"),
         layout.traces_folder("s", "box", "w", "host"),
         layout.pipeline_record("s", "box", "w"),
-        layout.machine_record("s", "box"),
+        layout.of_machine(Path("results"), "box", layout.MACHINE_FILE),
         layout.own_ceilings_record("s", "box"),
-        layout.network_record("s", "box"),
         layout.ceilings_record("box", "0"),
         layout.probe_record("box", "host"),
     ]

@@ -33,7 +33,7 @@ from tare.launch.run import Order
 from tare.launch.slicing import rounds as launches
 from tare.launch.slicing.pacing import Pace
 from tare.machine import caller, memory
-from tare.machine.caller import group_chains
+from tare.machine.caller import Group, group_chains
 from tare.model.environment import Launch
 from tare.model.journals.sealed import UNITS, read_rows, read_sealed, views
 from tare.model.journals.units import groups_of, measured_steps, real_s, shares, unsliced
@@ -309,13 +309,9 @@ def test_servers_are_those_around_a_launch_that_are_not_in_it(monkeypatch):
     names = {43: "squashfuse", 42: "squashfuse", 50: "fuse-overlayfs", 51: "conmon", 60: "squashfuse_ll"}
     monkeypatch.setattr(launches, "descendants", below.__getitem__)
     monkeypatch.setattr(launches, "carriers_of", lambda launch: [70, 43, 50] if launch == "tare-1" else [])
-    monkeypatch.setattr(launches, "_comm", {**names, 70: "fuse2fs"}.__getitem__)
+    names[70] = "fuse2fs"
+    monkeypatch.setattr(launches, "text_of", lambda path: names[int(path.parent.name)])
     assert launches.servers_of("tare-1", 9, 42) == [50, 60, 70]
-
-
-def test_the_name_of_a_process_is_as_the_kernel_shows_it():
-    assert launches._comm(os.getpid()) == Path("/proc/self/comm").read_text().rstrip("\n") != ""
-    assert launches._comm(0) == ""
 
 
 @pytest.mark.parametrize(("ends", "renewed", "timeout_s"), [(True, 1, 1.0), (False, 3, 0.0)])
@@ -458,31 +454,24 @@ def test_what_can_be_sliced_is_not_refused(monkeypatch):
 
 
 @pytest.mark.parametrize(
-    ("kind", "own", "name", "quota", "none"),
-    [
-        ("cgroup2 rw,nsdelegate", "0::/outer/inner", "cpu.max", "50000 100000", "max 100000"),
-        ("cgroup rw,cpu,cpuacct", "4:cpu,cpuacct:/outer/inner", "cpu.cfs_quota_us", "50000", "-1"),
-    ],
+    ("version", "name", "quota", "none"),
+    [(2, "cpu.max", "50000 100000", "max 100000"), (1, "cpu.cfs_quota_us", "50000", "-1")],
 )
 @pytest.mark.parametrize("place", ["outer", "outer/inner"])
-def test_a_quota_of_a_group_above_is_found_in_both_versions(tmp_path, kind, own, name, quota, none, place):
+def test_a_quota_of_a_group_above_is_found_in_both_versions(
+    tmp_path, monkeypatch, version, name, quota, none, place
+):
     (tmp_path / "outer/inner").mkdir(parents=True)
     for folder in ("outer", "outer/inner"):
         (tmp_path / folder / name).write_text(f"{none}\n")
-    kind, options = kind.split()
-    mounts = f"other /elsewhere tmpfs rw 0 0\ngroup {tmp_path} {kind} {options} 0 0\n"
-    groups = list(sliced._cpu_groups(mounts, f"7:pids:/\n{own}\n"))
-    assert groups == [tmp_path / "outer/inner", tmp_path / "outer", tmp_path]
-
-    def read(self, *_, **__):
-        texts = {"/proc/self/mounts": mounts, "/proc/self/cgroup": own}
-        return texts[str(self)] if str(self) in texts else open(self).read()  # noqa: PTH123
-
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(sliced.Path, "read_text", read)
-        assert sliced.quota_here() is None
-        (tmp_path / place / name).write_text(f"{quota}\n")
-        assert sliced.quota_here() == str(tmp_path / place / name)
+    chain = [
+        Group(folder=tmp_path / each, version=version, controllers=frozenset({"cpu"}), path=f"/{each}")
+        for each in ("outer/inner", "outer", ".")
+    ]
+    monkeypatch.setattr(sliced, "group_chains", lambda: [chain])
+    assert sliced.quota_here() is None
+    (tmp_path / place / name).write_text(f"{quota}\n")
+    assert sliced.quota_here() == str(tmp_path / place / name)
 
 
 # --- what the calibration decides
@@ -698,7 +687,7 @@ def test_an_arms_launch_stays_beside_its_baseline():
 def test_launches_that_do_not_fit_in_memory_together_take_turns_in_rounds(tmp_path, pids, monkeypatch):
     """Process and replicate take 1 GiB each; 7.9 GiB are there at first, later more, which changes nothing."""
     rooms = iter([int(7.9 * GIB)])
-    monkeypatch.setattr(sliced, "available_bytes", lambda: next(rooms, 99 * GIB))
+    monkeypatch.setattr(sliced, "available_memory_bytes", lambda: next(rooms, 99 * GIB))
     environments = fakes_of(pids, (*NAMES, "podman"), peak_rss_bytes=GIB)
     found = run(tmp_path / "c", environments, units=2)
     first, *counted = found.units
@@ -717,7 +706,7 @@ def test_launches_that_do_not_fit_in_memory_together_take_turns_in_rounds(tmp_pa
 
 
 def test_a_pilot_of_launches_that_do_not_fit_together_is_whole_for_each_environment(tmp_path, pids, monkeypatch):
-    monkeypatch.setattr(sliced, "available_bytes", lambda: 4 * GIB)
+    monkeypatch.setattr(sliced, "available_memory_bytes", lambda: 4 * GIB)
     environments = fakes_of(pids, (*NAMES, "podman"), peak_rss_bytes=GIB - 1, work_s=0.02)
     found = run(tmp_path / "c", environments, units=None, pilot=6, half_width=0.9, steps=None)
     for name in ("docker", "podman"):
@@ -764,9 +753,9 @@ def test_a_limit_of_memory_counts_as_well_as_the_machines(tmp_path, monkeypatch,
     monkeypatch.setattr(memory, "group_chains", lambda: group_chains(tmp_path, mounts))
     found = [room for chain in memory.group_chains() for room in memory.room_in(chain) if room < 1 << 40]
     assert found == ([] if origin == "/outer/inner" else [77])
-    assert (sliced.available_bytes() == 77) == bool(found)
+    assert (sliced.available_memory_bytes() == 77) == bool(found)
     groups.write_text("8:pids:/\n")
-    assert list(memory.group_chains()) == [] and sliced.available_bytes() > 1 << 20
+    assert list(memory.group_chains()) == [] and sliced.available_memory_bytes() > 1 << 20
 
 
 def test_a_limit_of_memory_that_has_ended_a_process_is_named_with_what_to_do(tmp_path, monkeypatch):

@@ -400,12 +400,9 @@ def test_a_probe_refuses_by_name_before_anything_is_loaded(tmp_path, monkeypatch
     assert daemon_images.noted() == {}
 
 
-@pytest.mark.parametrize(
-    ("store", "features"),
-    [(None, None), (True, {"containerd-snapshotter": True}), (False, {"containerd-snapshotter": False})],
-)
-def test_a_daemon_of_ours_is_told_its_store_where_something_rests_on_it(tmp_path, store, features):
-    assert json.loads(daemon.daemon_settings(tmp_path, store)).get("features") == features
+@pytest.mark.parametrize(("classic", "features"), [(False, None), (True, {"containerd-snapshotter": False})])
+def test_a_daemon_of_ours_is_told_its_store_where_something_rests_on_it(tmp_path, classic, features):
+    assert json.loads(daemon.daemon_settings(tmp_path, classic=classic)).get("features") == features
 
 
 # --- podman info

@@ -47,7 +47,7 @@ def test_without_a_host_that_ended_well_nobody_knows_what_a_step_takes():
 
 @pytest.mark.parametrize(("sizes", "together"), [((100, 300), 2), ((100,), 8), ((), None), ((0,), None)])
 def test_as_many_launches_fit_as_the_largest_times_their_number(monkeypatch, sizes, together):
-    monkeypatch.setattr(sliced, "available_bytes", lambda: 1000)
+    monkeypatch.setattr(sliced, "available_memory_bytes", lambda: 1000)
     launches = {str(one): held(1.0, sliced=False) for one in sizes}
     launches = {
         name: one.replace(slices=one.slices.replace(memory_bytes=int(name))) for name, one in launches.items()
@@ -149,18 +149,7 @@ def test_groups_of_hosts_alone_and_of_launches_that_are_all_apart(tmp_path):
     assert sliced.groups(plan.replace(unsliced={"docker": KERNEL}), [first]) == [[*NAMES]]
 
 
-def test_processors_are_limited_by_groups_of_this_process_alone(tmp_path, monkeypatch):
-    mounts = "\n".join(
-        f"group {mount} {kind} {options} 0 0"
-        for mount, kind, options in [
-            ("/a", "cgroup", "rw,memory"), ("/b", "tmpfs", "rw,cpu"), ("/c", "cgroup", "rw,cpuset"),
-            ("/d", "cgroup", "rw,cpu"), ("/e", "cgroup2", "rw"), ("/f", "bpf", "rw,cpu"),
-        ]
-    )  # fmt: skip
-    found = [str(one) for one in sliced._cpu_groups(mounts, "3:cpuacct,cpu:/in:side\n2:memory:/m\n")]
-    assert found == ["/d/in:side", "/d"]
-    assert [str(one) for one in sliced._cpu_groups(mounts, "0::/\n")] == ["/e"]
-
+def test_no_quota_is_told_where_control_groups_can_not_be_read(monkeypatch):
     def refuse(self, *_, **__):
         raise PermissionError
 
@@ -194,7 +183,7 @@ class Next:
         monkeypatch.setattr(sliced, "read_again", self.read_again)
         monkeypatch.setattr(sliced, "unheld", self.unheld)
         monkeypatch.setattr(sliced, "empty_launches", lambda asked, records: iter([EMPTY]))
-        monkeypatch.setattr(sliced, "available_bytes", lambda: 64 * GIB)
+        monkeypatch.setattr(sliced, "available_memory_bytes", lambda: 64 * GIB)
         monkeypatch.setattr(sliced.others, "watched", self.watched)
 
     @contextlib.contextmanager

@@ -27,66 +27,45 @@ class Cargo:
 
 @dataclass(frozen=True, kw_only=True)
 class Needs:
-    """Files of this machine that a program needs.
+    """Files of this machine that a program needs."""
 
-    Attributes:
-        inputs: folders or files that are only read, by name; a transport decides where the program finds them.
-            The first one is the program's code.
-        binds: what it sees at a path of its own choice, which takes an environment that shares files.
-        code_sha256: of the code; None where nobody knows what runs.
-    """
-
+    # folders or files that are only read, by name; a transport decides where the program finds them. The first one
+    # is the program's code
     inputs: Mapping[str, Path] = field(default_factory=dict)
+    # what it sees at a path of its own choice, which takes an environment that shares files
     binds: tuple[Bind, ...] = ()
-    code_sha256: str | None = None
+    code_sha256: str | None = None  # of the code; None where nobody knows what runs
 
 
 @dataclass(frozen=True, kw_only=True)
 class Place:
-    """Where a launch runs, as its program needs to know.
-
-    Attributes:
-        site, conditions: of the launch.
-        folder: the launch's own folder on this side.
-        inside: the same folder on the other side.
-        inputs: where the program finds what it needs (`Needs.inputs`), by name.
-        keep: files that it is to write into its folder, by the key under which it is told so.
-        shares_files: both sides see the same folder.
-        rank, size: which member of a group, of how many; None for a launch that is alone.
-    """
+    """Where a launch runs, as its program needs to know."""
 
     site: Site
     conditions: Conditions
-    folder: Path
-    inside: Path
-    inputs: Mapping[str, Path]
+    folder: Path  # the launch's own folder on this side
+    inside: Path  # the same folder on the other side
+    inputs: Mapping[str, Path]  # where the program finds what it needs (`Needs.inputs`), by name
+    # files that it is to write into its folder, by the key under which it is told so
     keep: Mapping[str, Path] = field(default_factory=dict)
-    shares_files: bool = True
-    rank: int | None = None
+    shares_files: bool = True  # both sides see the same folder
+    rank: int | None = None  # which member of a group; None for a launch that is alone
     size: int | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
 class Result:
-    """How a program's run went, as far as the program itself tells; the launcher may still refuse it.
-
-    Attributes:
-        status, reason: a run that did not succeed says why, in one line.
-        inside: what it wrote of itself; None where it writes nothing.
-        stdout, stderr: ends of its streams; None where the record keeps none.
-        exit_status: negative for a signal, as of a child process; None where the record keeps none.
-        metrics: what it measured itself, by name, in the unit that the name ends with.
-        steps: when its steps ended, of a job that a hook watched.
-    """
+    """How a program's run went, as far as the program itself tells; the launcher may still refuse it."""
 
     status: Literal["ok", "failed", "timeout"]
-    reason: str | None = None
-    inside: Inside | None = None
-    stdout: str | None = None
+    reason: str | None = None  # why a run did not succeed, in one line
+    inside: Inside | None = None  # what it wrote of itself; None where it writes nothing
+    stdout: str | None = None  # the end of the stream; None where the record keeps none
     stderr: str | None = None
-    exit_status: int | None = None
+    exit_status: int | None = None  # negative for a signal, as of a child process; None where the record keeps none
+    # what it measured itself, by name, in the unit that the name ends with
     metrics: Mapping[str, float] = field(default_factory=dict)
-    steps: Steps | None = None
+    steps: Steps | None = None  # when its steps ended, of a job that a hook watched
 
     def values(self) -> dict[str, Any]:
         """Fields of the launch's record beside status, reason and inside; what is as ever is left out."""
@@ -101,19 +80,13 @@ class Result:
 
 
 class Program(ABC):
-    """What a launch runs.
+    """What a launch runs."""
 
-    Attributes:
-        kind: as records name it.
-        announces: it makes a file (STARTED) at its first line, or is a conversation that greets.
-        keeps_output: its standard output is a part of its result.
-        as_given: it runs as its user would start it: the environment's own variables stay.
-    """
-
-    kind: ClassVar[str]
+    kind: ClassVar[str]  # as records name it
+    # it makes a file (STARTED) at its first line, or is a conversation that greets
     announces: ClassVar[bool] = False
-    keeps_output: ClassVar[bool] = True
-    as_given: ClassVar[bool] = False
+    keeps_output: ClassVar[bool] = True  # its standard output is a part of its result
+    as_given: ClassVar[bool] = False  # it runs as its user would start it: the environment's own variables stay
 
     @property
     def talks(self) -> bool:
@@ -132,11 +105,7 @@ class Program(ABC):
 
     @abstractmethod
     def needs(self, site: Site, conditions: Conditions) -> Needs:
-        """The files that it needs.
-
-        Raises:
-            UserError: it can't run at this site, or a file is not there.
-        """
+        """The files that it needs. Raises UserError: it can't run at this site, or a file is not there."""
 
     def write(self, place: Place) -> None:
         """Write what it reads into the launch's own folder, before the launch."""
@@ -144,11 +113,7 @@ class Program(ABC):
 
     @abstractmethod
     def argv_at(self, place: Place) -> tuple[str, ...]:
-        """Program and arguments inside.
-
-        Raises:
-            UnavailableError: the site lacks what it is started with.
-        """
+        """Program and arguments inside. Raises UnavailableError: the site lacks what it is started with."""
 
     def variables_at(self, place: Place) -> Mapping[str, str]:
         """Environment variables that come on top of those of the conditions and of the site."""
@@ -160,10 +125,6 @@ class Program(ABC):
 
     @abstractmethod
     def result(self, finished: Finished, folder: Path, environment: Environment) -> Result:
-        """How it went.
-
-        Args:
-            finished: how the runtime's client ended.
-            folder: the launch's own folder on this side, with what the program has written.
-            environment: in which it ran.
+        """How it went. `finished`: how the runtime's client ended. `folder`: the launch's own folder on this side,
+        with what the program has written. `environment`: in which it ran.
         """

@@ -27,28 +27,20 @@ SIGNALLED = 128  # a shell or a runtime adds the signal's number to it
 
 @dataclass(frozen=True)
 class CommandProgram(Program):
-    """A command.
+    """A command. Raises UserError: nothing can be run so."""
 
-    Attributes:
-        argv: program and arguments inside; no shell is involved. A relative path of the program counts from the
-            working directory, a name without a slash is looked for in PATH.
-        workdir: a folder of this machine that the command sees at the same path, may write to, and starts in; None
-            for the launch's own folder, which goes with the launch.
-        binds: what else of this machine it sees.
-        variables: on top of the environment that the conditions make. HOME and TMPDIR are empty folders of each
-            launch unless they are among these.
-        gpu: it is shown the NVIDIA devices of its site.
-
-    Raises:
-        UserError: nothing can be run so.
-    """
-
+    # program and arguments inside; no shell is involved. A relative path of the program counts from the working
+    # directory, a name without a slash is looked for in PATH
     argv: Sequence[str]
     _: KW_ONLY
+    # a folder of this machine that the command sees at the same path, may write to, and starts in; None for the
+    # launch's own folder, which goes with the launch
     workdir: Path | None = None
-    binds: tuple[Bind, ...] = ()
+    binds: tuple[Bind, ...] = ()  # what else of this machine it sees
+    # on top of the environment that the conditions make. HOME and TMPDIR are empty folders of each launch unless
+    # they are among these
     variables: Mapping[str, str] = field(default_factory=dict)
-    gpu: bool = False
+    gpu: bool = False  # it is shown the NVIDIA devices of its site
 
     kind: ClassVar[str] = COMMAND
 
@@ -83,11 +75,7 @@ class CommandProgram(Program):
         return tuple(sorted(every, key=lambda bind: len(bind.target.parts)))
 
     def needs(self, site: Site, conditions: Conditions) -> Needs:
-        """Its binds.
-
-        Raises:
-            UserError: one of them is not there.
-        """
+        """Its binds. Raises UserError: one of them is not there."""
         if self.workdir is not None and not self.workdir.is_dir():
             raise UserError(f"working directory {self.workdir} of a command: there is no such folder")
         for bind in self.shown:
@@ -96,10 +84,8 @@ class CommandProgram(Program):
         return Needs(binds=self.shown)
 
     def write(self, place: Place) -> None:
-        """Make its HOME and its folder for temporary files.
-
-        Raises:
-            UserError: files are to be kept, of which a command is told nothing.
+        """Make its HOME and its folder for temporary files. Raises UserError: files are to be kept, of which a
+        command is told nothing.
         """
         if place.keep:
             raise UserError(f"a command is not told of files to keep ({', '.join(place.keep)}): give it a workdir")
@@ -155,11 +141,7 @@ def last_lines(finished: Finished) -> str:
 
 
 def _check_path(target: Path) -> None:
-    """See that a runtime can show something at a path inside.
-
-    Raises:
-        UserError: it can't.
-    """
+    """See that a runtime can show something at a path inside. Raises UserError: it can't."""
     if not target.is_absolute() or target == Path("/") or ".." in target.parts:
         raise UserError(f"a command can't see a folder at {str(target)!r}: give an absolute path below /")
     if any(character in str(target) for character in ":,\n"):

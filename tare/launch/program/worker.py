@@ -29,13 +29,9 @@ TALKING = ("neighbour",)  # modes whose worker is talked to
 
 @dataclass(frozen=True)
 class WorkerProgram(Program):
-    """Tare's worker.
+    """Tare's worker."""
 
-    Attributes:
-        spec: what to do inside; paths and threads are filled in for each launch.
-    """
-
-    spec: Specification
+    spec: Specification  # what to do inside; paths and threads are filled in for each launch
 
     kind: ClassVar[str] = WORKER
     announces: ClassVar[bool] = True
@@ -62,10 +58,8 @@ class WorkerProgram(Program):
         return tuple(dict.fromkeys(job.workload for job in self.spec.served if job.workload))
 
     def needs(self, site: Site, conditions: Conditions) -> Needs:
-        """The staged code, and the site's data.
-
-        Raises:
-            UserError: a workload is not written for the site's framework.
+        """The staged code, and the site's data. Raises UserError: a workload is not written for the site's
+        framework.
         """
         for workload in self.workloads:
             check_framework(workload, site.framework)
@@ -96,10 +90,8 @@ class WorkerProgram(Program):
         write_json(place.folder / SPEC, inner)
 
     def argv_at(self, place: Place) -> tuple[str, ...]:
-        """The site's interpreter with the worker's first file and its specification.
-
-        Raises:
-            UnavailableError: the site has no interpreter.
+        """The site's interpreter with the worker's first file and its specification. Raises UnavailableError: the
+        site has no interpreter.
         """
         return place.site.interpreter, "-s", str(place.inputs[CODE] / MAIN), str(place.inside / SPEC)
 

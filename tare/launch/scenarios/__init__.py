@@ -34,17 +34,11 @@ Problem = Callable[[], str | None]
 
 @dataclass(frozen=True, kw_only=True)
 class Around:
-    """What a scenario is told of the unit that it surrounds.
+    """What a scenario is told of the unit that it surrounds."""
 
-    Attributes:
-        cpus: logical CPUs that the launches use.
-        environment: of the client, for programs that it starts.
-        conditions: of the launches; None where nobody asks for any.
-    """
-
-    cpus: tuple[int, ...]
-    environment: Mapping[str, str]
-    conditions: Conditions | None = None
+    cpus: tuple[int, ...]  # logical CPUs that the launches use
+    environment: Mapping[str, str]  # of the client, for programs that it starts
+    conditions: Conditions | None = None  # of the launches; None where nobody asks for any
 
 
 def around(cpus: Sequence[int], conditions: Conditions | None = None) -> Around:
@@ -81,11 +75,7 @@ class Span:
 
 
 def scenario(name: str) -> Scenario:
-    """The scenario of that name.
-
-    Raises:
-        UserError: there is none; the nearest is named.
-    """
+    """The scenario of that name. Raises UserError: there is none; the nearest is named."""
     if name not in SCENARIOS:
         known = scenario_names()
         if name not in known:
@@ -144,10 +134,8 @@ def surrounded(name: str, around: Around) -> Iterator[Span]:
 
 @contextlib.contextmanager
 def beside(argv: Sequence[str], around: Around) -> Iterator[Problem]:
-    """A program that runs beside the unit, and is ended with all that it started.
-
-    Raises:
-        UnavailableError: it is not there, or ends at once.
+    """A program that runs beside the unit, and is ended with all that it started. Raises UnavailableError: it is
+    not there, or ends at once.
     """
     null = subprocess.DEVNULL
     process = start(argv, env=around.environment, cwd=None, stdin=null, stdout=null, stderr=null)

@@ -26,10 +26,8 @@ SWITCH, OVERLAY, OVERLAY_OF_CONTAINERS = "switch", "overlay", "overlay-of-contai
 
 @contextlib.contextmanager
 def surround(around: Around) -> Iterator[Problem]:
-    """A switch as asked for, or as many nodes, can be had; nodes still answer at the end.
-
-    Raises:
-        UnavailableError: they can't.
+    """A switch as asked for, or as many nodes, can be had; nodes still answer at the end. Raises UnavailableError:
+    they can't.
     """
     group = group_of(around.conditions)
     network = network_of(group)  # an overlay, if any has one

@@ -47,14 +47,9 @@ def launch_member(
     """One launch of a unit beside its neighbour, or without one where its role is to be alone.
 
     What kept the neighbour from training, or ended it before the launch, is the reason why the launch failed: it
-    was not measured beside anything.
-
-    Args:
-        name: of the launch.
-        order: of the launch; its site has the data of the neighbour's workload in `data_of`.
-        neighbour: specification of the neighbour.
-        level: of the factor `limits`.
-        threads: of the neighbour's framework, where its share has as many CPUs; None for those of the launch.
+    was not measured beside anything. `order`: of the launch; its site has the data of the neighbour's workload in
+    `data_of`. `threads`: of the neighbour's framework, where its share has as many CPUs; None for those of the
+    launch.
     """
     cpus = choose_cpus(order.conditions.cpus)
     with contextlib.ExitStack() as stack:
@@ -107,11 +102,8 @@ class Live:
     has_ended: bool = False
 
     def end(self, beside: LaunchRecord) -> Neighbour:
-        """Let it finish its step and end; what it did beside a launch that has ended.
-
-        Raises:
-            ConversationError: it has gone, does not answer, or says something else than what it did.
-            UnavailableError: it failed.
+        """Let it finish its step and end; what it did beside a launch that has ended. Raises ConversationError: it
+        has gone, does not answer, or says something else than what it did. UnavailableError: it failed.
         """
         told = self.talk.ask("end", "ended", timeout_s=END_S)
         record = record_of(self.talk.end(timeout_s=END_S), self.prepared, self.conditions)
@@ -138,10 +130,8 @@ class Live:
 
 @contextlib.contextmanager
 def training(order: Order, spec: Specification, share: Share, threads: int | None = None) -> Iterator[Live]:
-    """A neighbour that has made its first steps and trains on; gone afterwards, whatever happens in between.
-
-    Raises:
-        ConversationError: it does not come to train; its reason.
+    """A neighbour that has made its first steps and trains on; gone afterwards, whatever happens in between. Raises
+    ConversationError: it does not come to train; its reason.
     """
     site = replace(order.site, data=order.site.data_of[spec.workload], data_of={})
     conditions = at_share(order.conditions, share, threads)

@@ -41,17 +41,11 @@ class StopError(Exception):
 
 @dataclass(frozen=True, kw_only=True)
 class Hierarchy:
-    """A mounted hierarchy of control groups that can freeze.
+    """A mounted hierarchy of control groups that can freeze."""
 
-    Attributes:
-        version: 1 or 2.
-        mount: where it is mounted.
-        own: the group of this process, relative to the mount.
-    """
-
-    version: int
-    mount: Path
-    own: str
+    version: int  # 1 or 2
+    mount: Path  # where it is mounted
+    own: str  # the group of this process, relative to the mount
 
     @property
     def home(self) -> Path:
@@ -64,11 +58,8 @@ class Hierarchy:
 
 
 def hierarchies(mounts: str, own: str) -> list[Hierarchy]:
-    """Hierarchies that can freeze, version 2 first; pure.
-
-    Args:
-        mounts: text of /proc/self/mounts.
-        own: text of /proc/self/cgroup.
+    """Hierarchies that can freeze, version 2 first; pure. `mounts`: text of /proc/self/mounts. `own`: text of
+    /proc/self/cgroup.
     """
     groups: dict[str, str] = {}
     for line in own.splitlines():
@@ -95,13 +86,9 @@ def used_ns(before: Clock, now: Clock) -> int:
 
 
 class Holder(ABC):
-    """The processes of one job, which are all stopped or all running.
+    """The processes of one job, which are all stopped or all running."""
 
-    Attributes:
-        means: how they are stopped: `cgroup2`, `cgroup1` or `signals`.
-    """
-
-    means: Literal["cgroup2", "cgroup1", "signals"]
+    means: Literal["cgroup2", "cgroup1", "signals"]  # how they are stopped
 
     @abstractmethod
     def pids(self) -> list[int]:
@@ -109,10 +96,7 @@ class Holder(ABC):
 
     @abstractmethod
     def stop(self) -> None:
-        """Stop all of them; returns once they are seen to be stopped.
-
-        Raises:
-            StopError: one is not, within STOP_S.
+        """Stop all of them; returns once they are seen to be stopped. Raises StopError: one is not, within STOP_S.
         """
 
     @abstractmethod
@@ -353,15 +337,9 @@ class Signals(Holder):
 
 
 def hold(roots: Sequence[int], name: str, found: list[Hierarchy] | None = None) -> Holder:
-    """Put processes, which have no others yet, where they and all that they start can be stopped.
-
-    Args:
-        roots: the process at its barrier, or those that serve a launch.
-        name: of the launch; names the group.
-        found: hierarchies to be tried; None for those of this machine.
-
-    Raises:
-        UnavailableError: nothing here can stop it.
+    """Put processes, which have no others yet, where they and all that they start can be stopped. `roots`: the
+    process at its barrier, or those that serve a launch. `name`: of the launch; names the group. `found`:
+    hierarchies to be tried; None for those of this machine. Raises UnavailableError: nothing here can stop it.
     """
     for hierarchy in machine_hierarchies() if found is None else found:
         with contextlib.suppress(OSError):

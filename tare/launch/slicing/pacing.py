@@ -22,11 +22,9 @@ class Pace:
 
     Progress is counted in seconds of the mean job: at progress p each job should have used `target(name, p)`
     seconds.
-
-    Attributes:
-        phases: expected seconds of each phase, by name of the launch; equally many phases for each.
     """
 
+    # expected seconds of each phase, by name of the launch; equally many phases for each
     phases: Mapping[str, tuple[float, ...]]
 
     @classmethod

@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from tare.core.errors import TareError, UnavailableError, reason_of
+from tare.core.files import text_of
 from tare.core.process import RENEW_S, Finished, Lease
 from tare.launch.barrier import Barrier, Gate
 from tare.launch.channel import Conversation
@@ -48,40 +49,28 @@ SERVERS = (
 
 @dataclass(frozen=True, kw_only=True)
 class Way:
-    """How the launches of a round share the machine.
+    """How the launches of a round share the machine."""
 
-    Attributes:
-        pace: how far each is to come in a cycle; None: each runs to its end, one after the other.
-        orders: of the launches in each cycle, by their numbers; what runs whole takes the first.
-        seed: of the quanta.
-        whole_first: whether each runs to its first gate in one slice, before they share the machine.
-        arrived: called with each launch's name and its program's first process, while it is held there.
-        before: called with the name of each launch that is to run to its end, while all are stopped.
-    """
-
-    pace: Pace | None
+    pace: Pace | None  # how far each is to come in a cycle; None: each runs to its end, one after the other
+    # of the launches in each cycle, by their numbers; what runs whole takes the first
     orders: Iterator[Sequence[int]]
-    seed: str
+    seed: str  # of the quanta
+    # called with each launch's name and its program's first process, while it is held there
     arrived: Callable[[str, int], None] | None = None
+    # called with the name of each launch that is to run to its end, while all are stopped
     before: Callable[[str], None] = lambda name: None
-    whole_first: bool = False
+    whole_first: bool = False  # whether each runs to its first gate in one slice, before they share the machine
 
 
 @dataclass(kw_only=True)
 class Round:
-    """What became of a round.
+    """What became of a round."""
 
-    Attributes:
-        records: by name of the launch, in own time.
-        voided: why it does not count; None where it does.
-        fault: the launch whose fault that is.
-        mapped: files that launches which ran to their ends were seen to run code from, by name, by paths inside.
-    """
-
-    records: dict[str, LaunchRecord] = field(default_factory=dict)
+    records: dict[str, LaunchRecord] = field(default_factory=dict)  # by name of the launch, in own time
+    # files that launches which ran to their ends were seen to run code from, by name, by paths inside
     mapped: dict[str, set[str]] = field(default_factory=dict)
-    voided: str | None = None
-    fault: str | None = None
+    voided: str | None = None  # why it does not count; None where it does
+    fault: str | None = None  # the launch whose fault that is
 
 
 @dataclass(kw_only=True)
@@ -102,11 +91,8 @@ class _Held:
 
 
 def run_launches(orders: Mapping[str, Order], way: Way) -> Round:
-    """Run launches to their ends, one at a time; a failure is a record too, with its reason.
-
-    Args:
-        orders: by name of the launch, in the order in which they are started.
-        way: how they share the machine.
+    """Run launches to their ends, one at a time; a failure is a record too, with its reason. `orders`: by name of
+    the launch, in the order in which they are started. `way`: how they share the machine.
     """
     found = Round()
     held: dict[str, _Held] = {}
@@ -215,23 +201,13 @@ def ours_alone(one: _Held) -> frozenset[str]:
 
 
 def servers_of(launch: str, client: int, root: int) -> list[int]:
-    """Processes that serve a launch from outside of its program.
-
-    Args:
-        launch: its name, which its runtime's processes may have in their environment.
-        client: of the runtime, from which others descend.
-        root: the program's first process.
+    """Processes that serve a launch from outside of its program. `launch`: its name, which its runtime's processes
+    may have in their environment. `client`: of the runtime, from which others descend. `root`: the program's first
+    process.
     """
     own = {root, *descendants(root)}
     around = {*descendants(client), *carriers_of(launch)} - own
-    return sorted(pid for pid in around if _comm(pid) in SERVERS)
-
-
-def _comm(pid: int) -> str:
-    try:
-        return Path(f"/proc/{pid}/comm").read_text(errors="replace").strip()
-    except OSError:
-        return ""
+    return sorted(pid for pid in around if text_of(Path(f"/proc/{pid}/comm")) in SERVERS)
 
 
 def _await_end(one: _Held, renew: Callable[[], None]) -> None:

@@ -37,10 +37,8 @@ SLEPT_S = 0.02  # by which the clock that counts a machine's sleep may run ahead
 
 
 class RoundVoid(Exception):
-    """What happened in a round that must not; the message is the reason.
-
-    Attributes:
-        job: whose fault it is; None where it is nobody's.
+    """What happened in a round that must not; the message is the reason. `job`: whose fault it is; None where it is
+    nobody's.
     """
 
     def __init__(self, reason: str, job: str | None = None) -> None:
@@ -50,55 +48,32 @@ class RoundVoid(Exception):
 
 @dataclass(kw_only=True)
 class Job:
-    """One job of a round, and what has been billed to it.
+    """One job of a round, and what has been billed to it."""
 
-    Attributes:
-        name: of its launch.
-        root: its first process.
-        holder: stops its processes.
-        servers: stops what works for it outside of it, such as the server of its image's file system; None for
-            none. began_ns, stopped_ns, quiet_ns: of each slice, when it was let go on, when its processes were
-            stopped, when its servers were as well.
-        quantum_s: of the cycle of each slice.
-        waited_s: by which each slice was longer because nothing could run.
-        cpu_ns: its processor time before its first slice and at the end of each.
-        looks, idle_looks: how often it was looked whether anything of it could run, and how often nothing could.
-        waiting_looks: how often something of it waited for the clock or a disk while something else could run.
-        memory_bytes: the most memory that it was seen to take while it ran to its end; mapped: the files that it
-            was seen to run code from then, as it sees their paths.
-        ended_ns: when its first process ended.
-        gate: where it waits for the others, if it says so; None for a program that has none.
-        gates_ns: when it was seen to have come to each gate; gates_cpu_ns: processor time then, its
-            own and that of its servers.
-        at_gate: whether it waits at one. part_ns: its own time when the last one was opened.
-        servers_at: processor time of its servers when they were found idle and left running; None where they are
-            stopped. servers_busy: whether they once went on working then, so that they are always stopped.
-    """
-
-    name: str
-    root: int
-    holder: Holder
-    servers: Holder | None = None
-    began_ns: list[int] = field(default_factory=list)
-    stopped_ns: list[int] = field(default_factory=list)
-    quiet_ns: list[int] = field(default_factory=list)
-    quantum_s: list[float] = field(default_factory=list)
-    waited_s: list[float] = field(default_factory=list)
-    cpu_ns: list[int] = field(default_factory=list)
-    looks: int = 0
-    idle_looks: int = 0
-    waiting_looks: int = 0
-    memory_bytes: int = 0
-    mapped: set[str] = field(default_factory=set)
-    ended_ns: int | None = None
+    name: str  # of its launch
+    root: int  # its first process
+    holder: Holder  # stops its processes
+    servers: Holder | None = None  # stops what works for it from outside, such as the server of its file system
+    began_ns: list[int] = field(default_factory=list)  # of each slice, when it was let go on
+    stopped_ns: list[int] = field(default_factory=list)  # when its processes were stopped
+    quiet_ns: list[int] = field(default_factory=list)  # when its servers were as well
+    quantum_s: list[float] = field(default_factory=list)  # of the cycle of each slice
+    waited_s: list[float] = field(default_factory=list)  # by which each slice was longer because nothing could run
+    cpu_ns: list[int] = field(default_factory=list)  # its processor time before its first slice, at the end of each
+    looks: int = 0  # how often it was looked whether anything of it could run
+    idle_looks: int = 0  # how often nothing could
+    waiting_looks: int = 0  # how often some of it waited for the clock or a disk while something else could run
+    memory_bytes: int = 0  # the most that it was seen to take while it ran to its end
+    mapped: set[str] = field(default_factory=set)  # files that it was seen to run code from then, as it sees them
+    ended_ns: int | None = None  # when its first process ended
     pidfd: int = field(init=False)
-    gate: Gate | None = None
-    gates_ns: list[int] = field(default_factory=list)
-    gates_cpu_ns: list[int] = field(default_factory=list)
-    servers_at: Clock | None = None
-    servers_busy: bool = False
-    at_gate: bool = False
-    part_ns: int = 0
+    gate: Gate | None = None  # where it waits for the others, if it says so; None for a program that has none
+    gates_ns: list[int] = field(default_factory=list)  # when it was seen to have come to each gate
+    gates_cpu_ns: list[int] = field(default_factory=list)  # processor time then, its own and that of its servers
+    servers_at: Clock | None = None  # of its servers when they were found idle and left running; None if stopped
+    servers_busy: bool = False  # they once went on working then, so that they are always stopped
+    at_gate: bool = False  # it waits at one
+    part_ns: int = 0  # its own time when the last gate was opened
     own_ns: int = 0
     stray_ns: int = 0
     clock: Clock = field(default_factory=dict)
@@ -164,10 +139,8 @@ class Job:
         """Stop it, then its servers; the instants at which both were.
 
         Servers with nothing to do are left as they are: nobody asks them for anything while it is stopped. To stop
-        them and wake them again takes a busy machine milliseconds, which would be billed.
-
-        Raises:
-            StopError: something is not stopped.
+        them and wake them again takes a busy machine milliseconds, which would be billed. Raises StopError:
+        something is not stopped.
         """
         self.holder.stop()
         stopped = time.monotonic_ns()
@@ -221,27 +194,18 @@ class Job:
 
 @dataclass(frozen=True, kw_only=True)
 class Limits:
-    """What a round may take.
+    """What a round may take."""
 
-    Attributes:
-        own_s: own time of a job, after which it is ended.
-        renew: called in every slice: whoever thaws everything when we hang is told that we do not.
-        ended: called with a job that has ended, while all others are stopped: its runtime's end is awaited there.
-        before: called with a job that is to run to its end, while all are stopped.
-    """
-
-    own_s: float
-    renew: Callable[[], None]
+    own_s: float  # own time of a job, after which it is ended
+    renew: Callable[[], None]  # called in every slice: whoever thaws everything when we hang is told that we do not
+    # called with a job that has ended, while all others are stopped: its runtime's end is awaited there
     ended: Callable[[Job], None]
+    # called with a job that is to run to its end, while all are stopped
     before: Callable[[Job], None] = lambda job: None
 
 
 def hold_all(jobs: Sequence[Job]) -> None:
-    """Stop jobs that wait at their barriers.
-
-    Raises:
-        RoundVoid: one can't be stopped.
-    """
+    """Stop jobs that wait at their barriers. Raises RoundVoid: one can't be stopped."""
     for job in jobs:
         try:
             job.stop()
@@ -264,6 +228,7 @@ def run_round(
     """Let stopped jobs run to their ends, one at a time; what is billed is in them afterwards.
 
     Jobs with gates make each part between two of them together: who has come to a gate waits there for all others.
+    Raises RoundVoid: what was measured does not count.
 
     Args:
         jobs: stopped (`hold_all`), their barriers open, or at their first gates (`run_first_parts`).
@@ -271,9 +236,6 @@ def run_round(
         orders: numbers of jobs, an order for each cycle.
         generator: of the quanta.
         limits: what the round may take.
-
-    Raises:
-        RoundVoid: what was measured does not count.
     """
     asleep = _slept_s()
     left = {number for number, job in enumerate(jobs) if job.ended_ns is None}
@@ -332,10 +294,8 @@ def run_first_parts(jobs: Sequence[Job], order: Sequence[int], limits: Limits) -
 
 
 def run_whole(jobs: Sequence[Job], order: Sequence[int], limits: Limits) -> None:
-    """Let stopped jobs run to their ends, one after the other: each has one slice.
-
-    Raises:
-        RoundVoid: what was measured does not count.
+    """Let stopped jobs run to their ends, one after the other: each has one slice. Raises RoundVoid: what was
+    measured does not count.
     """
     asleep = _slept_s()
     for number in order:
@@ -424,10 +384,7 @@ def _settle(job: Job) -> None:
     """Read the processor time of a stopped job again.
 
     The kernel adds to it when a thread leaves the processor, which on a busy machine is a moment after it is seen
-    to be stopped.
-
-    Raises:
-        RoundVoid: it is more than that.
+    to be stopped. Raises RoundVoid: it is more than that.
     """
     if job.ended_ns is not None:
         return
@@ -438,11 +395,7 @@ def _settle(job: Job) -> None:
 
 
 def _stood_still(job: Job) -> None:
-    """See that a stopped job has done nothing, and lives.
-
-    Raises:
-        RoundVoid: it has.
-    """
+    """See that a stopped job has done nothing, and lives. Raises RoundVoid: it has."""
     if job.has_ended():
         raise RoundVoid(f"{job.name} ended while it was stopped", job.name)
     stray_ns = job.use()

@@ -37,15 +37,10 @@ FUTEX_WAIT, FUTEX_WAIT_BITSET, FUTEX_COMMAND, FUTEX_CLOCK_REALTIME = 0, 9, 0x7F,
 
 @dataclass(frozen=True, kw_only=True)
 class Look:
-    """What the threads of a job do at one moment.
+    """What the threads of a job do at one moment."""
 
-    Attributes:
-        runnable: one runs, or waits for a processor.
-        waits: one waits for the clock or a disk, or hides what it waits for.
-    """
-
-    runnable: bool
-    waits: bool
+    runnable: bool  # one runs, or waits for a processor
+    waits: bool  # one waits for the clock or a disk, or hides what it waits for
 
 
 def look(threads: Iterable[tuple[Path, str | None]]) -> Look:

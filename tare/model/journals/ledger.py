@@ -148,7 +148,6 @@ def note_stamp(study: Path, sha256: str, at: str) -> None:
 
 def note_word(study: Path, text: str, at: str) -> Word:
     """Note the word that is given after the last stamp; the orders of campaigns that begin from now on follow it.
-
     Raises UserError: there is no stamp, or it has its word. IntegrityError: the ledger was edited.
     """
     with _writing(study) as entries:
@@ -238,7 +237,6 @@ def _try(question: Question, rows: Sequence[Entry], is_last: bool) -> Try:
 
 def attempt_of(tries: Mapping[Question, Sequence[Try]], question: Question, plan_sha256: str | None = None) -> int:
     """Which try of its question a campaign is: one more than there are others, or than one of them was planned as.
-
     `tries`: of the study. `question`: of the campaign. `plan_sha256`: of its plan, where it has been opened.
     """
     others = [
@@ -260,10 +258,9 @@ def set_aside_folders(campaign: Path) -> list[Path]:
 
 
 def unlisted(study: Path, entries: Sequence[Entry], ratios_of: RatiosOf) -> Iterator[Entry]:
-    """Rows that the folders on the disk ask for and the ledger lacks; `before` is empty in all of them.
-
-    `study`: folder of its campaigns on the machine. `entries`: of its ledger. `ratios_of`: what the units of a
-    campaign found.
+    """Rows that the folders on the disk ask for and the ledger lacks; `before` is empty in all of them. `study`:
+    folder of its campaigns on the machine. `entries`: of its ledger. `ratios_of`: what the units of a campaign
+    found.
     """
     known = tries_of(entries)
     for campaign in sorted({path.parent for path in study.glob(f"*/*/{PLAN}")} | _with_older(study)):

@@ -45,9 +45,8 @@ def recorded_machine(path: Path) -> str | None:
 
 
 def with_machine(record: AnyOnMachine, path: Path) -> AnyOnMachine:
-    """A record with the machine that it was measured on.
-
-    Raises IntegrityError: it names none, and lies in no reference campaign.
+    """A record with the machine that it was measured on. Raises IntegrityError: it names none, and lies in no
+    reference campaign.
     """
     if record.machine is not None:
         return record

@@ -155,9 +155,8 @@ def read_sealed(sealed: Path) -> SealedCampaign:
 
 
 def read_plan(path: Path) -> Plan:
-    """The plan of a campaign; of one in a reference campaign also as the version before wrote it.
-
-    Raises UserError: there is none. IntegrityError: damaged, or of a version that is not read.
+    """The plan of a campaign; of one in a reference campaign also as the version before wrote it. Raises UserError:
+    there is none. IntegrityError: damaged, or of a version that is not read.
     """
     value = read_json(path)
     if gone := former.campaign(value):
@@ -183,10 +182,9 @@ def _journal(folder: Path) -> bytes | None:
 
 
 def parse_rows(journal: bytes, path: Path) -> Rows:
-    """Rows of a journal's bytes; a last line that a crash has cut short is left out.
-
-    `journal`: lines of JSON. `path`: for messages. Raises IntegrityError for a row of no known kind, a unit that
-    stands twice, one missing before it, a second decision or end, a row after the seal, or a seal of other units.
+    """Rows of a journal's bytes; a last line that a crash has cut short is left out. `journal`: lines of JSON.
+    `path`: for messages. Raises IntegrityError for a row of no known kind, a unit that stands twice, one missing
+    before it, a second decision or end, a row after the seal, or a seal of other units.
     """
     units: list[Unit] = []
     lines: list[bytes] = []  # of the units, for the seal

@@ -80,7 +80,6 @@ def given_up(units: Iterable[Unit]) -> dict[str, str]:
 
 def groups_of(names: Sequence[str], most: int | None) -> list[list[str]]:
     """Launches that are alive together: both hosts in each group, every environment in one, beside its baseline.
-
     `names`: of the launches. `most`: how many fit in memory together; None for all. The smallest group is tried in
     any case.
     """

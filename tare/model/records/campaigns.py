@@ -25,9 +25,8 @@ SHARED, OWN = "shared", "own copy"  # provenance["control"]["files"]: what the s
 
 
 class Sampling(Record):
-    """How many units: a fixed number, or a pilot and a wanted half-width under a time budget.
-
-    `verdict_units`: with fewer of a comparison its verdict is `inconclusive`.
+    """How many units: a fixed number, or a pilot and a wanted half-width under a time budget. `verdict_units`: with
+    fewer of a comparison its verdict is `inconclusive`.
     """
 
     confidence: float

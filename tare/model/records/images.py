@@ -204,9 +204,8 @@ OF_STACK: dict[str, type[AnyImage]] = {"tree": TreeRecord, "oci": OciRecord}
 
 
 def read_images(folder: Path) -> dict[str, AnyImage]:
-    """Records of a stack by the names of their files: `tree`, `oci`, and the environments.
-
-    Raises IntegrityError: one of them is not what its type says.
+    """Records of a stack by the names of their files: `tree`, `oci`, and the environments. Raises IntegrityError:
+    one of them is not what its type says.
     """
     paths = sorted(folder.glob("*.json"))
     found: dict[str, AnyImage] = {}
@@ -299,9 +298,8 @@ class DataRecord(FileRecord):
 
 
 def read_probes(folder: Path, environments: Collection[str]) -> dict[str, ProbeRecord]:
-    """Records of trial launches, of these environments: other studies have theirs in the same folder.
-
-    Raises IntegrityError: one of them is not what its type says.
+    """Records of trial launches, of these environments: other studies have theirs in the same folder. Raises
+    IntegrityError: one of them is not what its type says.
     """
     paths = [path for path in sorted(folder.glob("*.json")) if path.stem in environments]
     return {path.stem: read(ProbeRecord, path) for path in paths}

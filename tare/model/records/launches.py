@@ -75,10 +75,9 @@ class OpenFiles(Record):
 
 
 class FrameworkFacts(Record):
-    """What the framework says of itself. Fields that a framework has no word for are None.
-
-    `compiled`: graphs that its compiler made, operators in them, breaks between graphs; None where it made none.
-    `compile_s`: seconds that it says that took; None where it says nothing of it.
+    """What the framework says of itself. Fields that a framework has no word for are None. `compiled`: graphs that
+    its compiler made, operators in them, breaks between graphs; None where it made none. `compile_s`: seconds that
+    it says that took; None where it says nothing of it.
     """
 
     name: str = "torch"
@@ -480,9 +479,8 @@ class Inside(Record):
     largest_batch: int | None = None
 
     def results_as(self, kind: type[AnyResults]) -> AnyResults:
-        """The results, checked as those of a mode.
-
-        Raises IntegrityError: the launch was of another mode, or its results are not what that mode leaves.
+        """The results, checked as those of a mode. Raises IntegrityError: the launch was of another mode, or its
+        results are not what that mode leaves.
         """
         wanted = next(mode for mode, results in RESULTS.items() if results is kind)
         if self.mode != wanted:
@@ -574,23 +572,14 @@ class Contention(Record):
 
 
 class Steps(Record):
-    """When the training steps of a job ended that a hook watched (tare/weigh/hook).
+    """When the training steps of a job ended that a hook watched (tare/weigh/hook)."""
 
-    Attributes:
-        teller: what told the steps, such as an optimizer; None where nothing did.
-        ends_ns: CLOCK_MONOTONIC, or own time of a launch that ran in slices.
-        others: what told other steps, which are not counted.
-        ran: the hook ran in a process of the job.
-        shadowed: a `sitecustomize` that the hook hid, and ran.
-        lacking: why a framework could not tell steps; errors: of the hook itself.
-    """
-
-    teller: str | None
-    ends_ns: tuple[int, ...] = ()
-    others: tuple[str, ...] = ()
-    ran: bool = True
-    shadowed: str | None = None
-    lacking: tuple[str, ...] = ()
+    teller: str | None  # what told the steps, such as an optimizer; None where nothing did
+    ends_ns: tuple[int, ...] = ()  # CLOCK_MONOTONIC, or own time of a launch that ran in slices
+    others: tuple[str, ...] = ()  # what told other steps, which are not counted
+    ran: bool = True  # the hook ran in a process of the job
+    shadowed: str | None = None  # a `sitecustomize` that the hook hid, and ran
+    lacking: tuple[str, ...] = ()  # why a framework could not tell steps
     errors: tuple[str, ...] = ()
 
     def moved(self, to: Callable[[int], int]) -> Steps:

@@ -117,16 +117,14 @@ class Slices(Record):
         return quiet - length > margin / 4 * length
 
     def is_served(self, margin: float) -> bool:
-        """Whether servers outside of the program take more than a quarter of a margin of its own time.
-
-        `margin`: of the ratio of two times, such as 0.05.
+        """Whether servers outside of the program take more than a quarter of a margin of its own time. `margin`: of
+        the ratio of two times, such as 0.05.
         """
         return self.servers_cpu_us / 1e6 > margin / 4 * self.body_s
 
     def own_ns(self, at_ns: Any) -> Any:
-        """Instants had the launch run alone and without a pause: the start as it was, then own time.
-
-        `at_ns`: one instant or several, CLOCK_MONOTONIC nanoseconds.
+        """Instants had the launch run alone and without a pause: the start as it was, then own time. `at_ns`: one
+        instant or several, CLOCK_MONOTONIC nanoseconds.
         """
         began = np.asarray(self.began_us, dtype=np.float64) * 1e3
         length = np.asarray(self.quiet_us, dtype=np.float64) * 1e3

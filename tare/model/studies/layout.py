@@ -87,9 +87,8 @@ class CampaignName:
 
 @cache
 def read_name(text: str) -> CampaignName:
-    """What the name of a campaign, or of the training steps of one, says.
-
-    Raises UserError: it has a part that is neither a factor's level nor a scenario.
+    """What the name of a campaign, or of the training steps of one, says. Raises UserError: it has a part that is
+    neither a factor's level nor a scenario.
     """
     kind, _, rest = text.partition(".")
     together, _, varied = rest.partition(".")
@@ -191,19 +190,9 @@ def of_machine(results: Path, machine: str, name: str) -> Path:
     return results / MACHINES / machine / name
 
 
-def machine_record(study: str, machine: str) -> Path:
-    """Record of what a machine is."""
-    return of_machine(Path(results_folder(study)), machine, MACHINE_FILE)
-
-
 def own_ceilings_record(study: str, machine: str) -> Path:
     """The machine's ceilings as a study took them from those that studies share."""
     return of_machine(Path(results_folder(study)), machine, CEILINGS_FILE)
-
-
-def network_record(study: str, machine: str) -> Path:
-    """Record of the network of instances that train together."""
-    return of_machine(Path(results_folder(study)), machine, NETWORK_FILE)
 
 
 def stack_record(folder: Path, name: str) -> Path:

@@ -69,9 +69,8 @@ def library_names() -> list[str]:
 
 
 def load_library(name: str, folder: Path | None = None) -> LibraryFile:
-    """Read how a library is compiled; `folder`: holds its file, where that is not containers/libraries/.
-
-    Raises UserError: no such library, or its file has an unknown or missing key.
+    """Read how a library is compiled; `folder`: holds its file, where that is not containers/libraries/. Raises
+    UserError: no such library, or its file has an unknown or missing key.
     """
     if folder is None and name not in library_names():
         raise UserError(f"no library {name!r} in containers/libraries/: {nearest(name, library_names())}")

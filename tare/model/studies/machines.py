@@ -22,29 +22,24 @@ class Nodes(Record):
 
     Where a study has several of them measured, each is a machine of its own: `thin`, with `nodes: 3`, is measured
     as `thin-1`, `thin-2` and `thin-3`.
-
-    Attributes:
-        partition, account, qos, constraint: as of sbatch; the scheduler's defaults where they are not given.
-        node: the one node to measure on; any of the partition where it is not given.
-        nodes: how many of them are measured, each with every campaign.
-        cpus: logical CPUs of a node; asked from the scheduler where it is not given. A job gets a node for itself.
-        gpus: of a node, that a job gets.
-        memory_mib: that a job gets; all that the scheduler has of a node where it is not given.
-        minutes: the longest that a job may take there; as long as the plan expects where it is not given.
-        scratch: whether jobs copy the images that they launch to a disk of the node ($SLURM_TMPDIR or $TMPDIR);
-            `auto`: where the cache lies on a file system that nodes share.
     """
 
+    # partition, account, qos, constraint: as of sbatch; the scheduler's defaults where they are not given
     partition: Word | None = None
     account: Word | None = None
     qos: Word | None = None
     constraint: Constraint | None = None
-    node: Word | None = None
-    nodes: Annotated[int, Field(ge=1, le=1000)] = 1
+    node: Word | None = None  # the one node to measure on; any of the partition where it is not given
+    nodes: Annotated[int, Field(ge=1, le=1000)] = 1  # how many of them are measured, each with every campaign
+    # logical CPUs of a node; asked from the scheduler where it is not given. A job gets a node for itself
     cpus: Annotated[int, Field(ge=1, le=4096)] | None = None
-    gpus: Annotated[int, Field(ge=0, le=64)] = 0
+    gpus: Annotated[int, Field(ge=0, le=64)] = 0  # of a node, that a job gets
+    # that a job gets; all that the scheduler has of a node where it is not given
     memory_mib: Annotated[int, Field(ge=64, le=1 << 30)] | None = None
+    # the longest that a job may take there; as long as the plan expects where it is not given
     minutes: Annotated[int, Field(ge=1, le=100_000)] | None = None
+    # whether jobs copy the images that they launch to a disk of the node ($SLURM_TMPDIR or $TMPDIR); `auto`: where
+    # the cache lies on a file system that nodes share
     scratch: Literal["auto", "always", "never"] = "auto"
 
     @model_validator(mode="after")
@@ -74,24 +69,15 @@ Machines = Annotated[Mapping[MachineName, Nodes], BeforeValidator(_named)]
 
 @dataclass(frozen=True, kw_only=True)
 class Measured:
-    """A machine that a study measures.
+    """A machine that a study measures."""
 
-    Attributes:
-        kind: the name that the study gives to it and to those equal to it.
-        nodes: what the scheduler is told.
-        number: which of the equal nodes it is, from 1; None where any of them will do.
-    """
-
-    kind: str
-    nodes: Nodes
-    number: int | None = None
+    kind: str  # the name that the study gives to it and to those equal to it
+    nodes: Nodes  # what the scheduler is told
+    number: int | None = None  # which of the equal nodes it is, from 1; None where any of them will do
 
 
 def measured(machines: Machines) -> dict[str, Measured]:
-    """By its name in paths and rows each machine that a study measures.
-
-    Raises:
-        UserError: two would have one name.
+    """By its name in paths and rows each machine that a study measures. Raises UserError: two would have one name.
     """
     found: dict[str, Measured] = {}
     for kind, nodes in machines.items():
@@ -107,14 +93,9 @@ def measured(machines: Machines) -> dict[str, Measured]:
 
 
 def chosen(machines: Machines, given: str | None) -> list[str]:
-    """Names of the machines that a run of the workflow measures; none: this machine.
-
-    Args:
-        machines: those that the study names.
-        given: what TARE_MACHINE says; None: all of them.
-
-    Raises:
-        UserError: it is none of them, or two would have one name.
+    """Names of the machines that a run of the workflow measures; none: this machine. `machines`: those that the
+    study names. `given`: what TARE_MACHINE says; None: all of them. Raises UserError: it is none of them, or two
+    would have one name.
     """
     names = list(measured(machines))
     if not names or given is None:

@@ -55,9 +55,8 @@ class Declared(FileRecord):
 
 
 def checked(value: Any) -> Minutes:
-    """A number of minutes as a person gave it, whole ones as an integer.
-
-    Raises UserError: no number from FEWEST to MOST.
+    """A number of minutes as a person gave it, whole ones as an integer. Raises UserError: no number from FEWEST to
+    MOST.
     """
     number = math.nan
     if isinstance(value, int | float | str) and not isinstance(value, bool):
@@ -84,11 +83,8 @@ def asked_of(study: Study) -> str:
 
 
 def declared(study: Study, minutes: Minutes, machine: str) -> Declared | None:
-    """What was chosen before; None where nothing was, or for other headline campaigns.
-
-    Raises:
-        IntegrityError: the file is damaged or of another version.
-        UserError: an earlier version wrote one, without the name of its machine.
+    """What was chosen before; None where nothing was, or for other headline campaigns. Raises IntegrityError: the
+    file is damaged or of another version. UserError: an earlier version wrote one, without the name of its machine.
     """
     path = path_of(study, minutes, machine)
     before = Path(results_folder(study.study), path.name)
@@ -107,10 +103,8 @@ def with_budgets(study: Study, found: Declared) -> Study:
 
 
 def declare(study: Study, found: Declared, machine: str) -> None:
-    """Write down what was chosen, before anything is measured; what was written before stays.
-
-    `study`: with the budgets that were chosen, or as its file has it. `found`: what was chosen. `machine`: that
-    measures.
+    """Write down what was chosen, before anything is measured; what was written before stays. `study`: with the
+    budgets that were chosen, or as its file has it. `found`: what was chosen. `machine`: that measures.
     """
     if declared(study, found.minutes, machine) is None:
         found.write(path_of(study, found.minutes, machine))
@@ -129,7 +123,6 @@ def told_without(study: Study, folder: Path) -> list[str]:
 
 def measured_for(study: Study, folder: Path) -> Minutes | None:
     """For how many minutes the sealed headline campaigns were measured; None where the study's file says how long.
-
     `study`: as its file has it. `folder`: of its campaigns on this machine.
     """
     for one in headlines(study):

@@ -48,26 +48,19 @@ NOT_OF_COMMANDS: Mapping[str, str] = {
 
 
 class OwnJob(Record):
-    """A command, where it runs, and in which images.
+    """A command, where it runs, and in which images."""
 
-    Attributes:
-        command: program and arguments; no shell is involved.
-        folder: in which it starts and may write, seen everywhere at the same path.
-        images: by environment what `--env` of `tare weigh` takes behind `=`: an image, and options of its runtime;
-            of `host`, which needs none, venv=FOLDER or conda=PREFIX. A path counts from the folder.
-        steps: `none`, `auto` (optimizers and their like tell them), or a pattern that a line of its output has at
-            each step's end.
-        network: whether it has one.
-        binds: what else of this machine it sees: SOURCE, SOURCE:TARGET or SOURCE:TARGET:ro.
-        variables: of its environment.
-    """
-
+    # no shell is involved
     command: Annotated[tuple[Annotated[str, Field(min_length=1)], ...], Field(min_length=1)]
-    folder: str
+    folder: str  # in which it starts and may write, seen everywhere at the same path
+    # by environment what `--env` of `tare weigh` takes behind `=`: an image, and options of its runtime; of `host`,
+    # which needs none, venv=FOLDER or conda=PREFIX. A path counts from the folder
     images: Mapping[str, str] = Field(default_factory=dict)
+    # `none`, `auto` (optimizers and their like tell them), or a pattern that a line of its output has at each
+    # step's end
     steps: str = "none"
     network: bool = False
-    binds: tuple[str, ...] = ()
+    binds: tuple[str, ...] = ()  # what else of this machine it sees: SOURCE, SOURCE:TARGET or SOURCE:TARGET:ro
     variables: Mapping[str, str] = Field(default_factory=dict)
 
     @property
@@ -77,16 +70,12 @@ class OwnJob(Record):
 
     @property
     def shown(self) -> tuple[Bind, ...]:
-        """Its binds.
-
-        Raises UserError: one is not there, or has another form.
-        """
+        """Its binds. Raises UserError: one is not there, or has another form."""
         return tuple(read_bind(text) for text in self.binds)
 
     def choice(self, env: str, where: str = "images") -> Choice:
-        """One of a study's environments, as `tare weigh` starts it; `where` begins the message.
-
-        Raises UserError: it can't be had without an image, or the image is named wrongly.
+        """One of a study's environments, as `tare weigh` starts it; `where` begins the message. Raises UserError:
+        it can't be had without an image, or the image is named wrongly.
         """
         text = self.images.get(env, "").strip()
         if env not in ENVIRONMENTS:
@@ -182,9 +171,8 @@ def _checked(name: str, settings: Mapping[str, Any], of_networks: set[str]) -> O
 
 
 def check(jobs: Mapping[str, OwnJob], environments: Iterable[str], known: Iterable[str]) -> None:
-    """See that each job has an image for each environment of its study; `known` are those that there are.
-
-    Raises UserError: one has not, or names an environment that there is not.
+    """See that each job has an image for each environment of its study; `known` are those that there are. Raises
+    UserError: one has not, or names an environment that there is not.
     """
     for name, job in jobs.items():
         where = f"config: workloads: {name}: images"
@@ -196,9 +184,8 @@ def check(jobs: Mapping[str, OwnJob], environments: Iterable[str], known: Iterab
 
 
 def refuse_missing(jobs: Mapping[str, OwnJob], environments: Iterable[str]) -> None:
-    """See that what jobs name of this machine is there, before anything is measured.
-
-    Raises UserError: a folder, a bind, or an image that is a file, is not.
+    """See that what jobs name of this machine is there, before anything is measured. Raises UserError: a folder, a
+    bind, or an image that is a file, is not.
     """
     for name, job in jobs.items():
         where = f"workloads: {name}"

@@ -42,7 +42,6 @@ def sums_of(table: Path) -> Path:
 
 def refuse_stale(papers: Iterable[str] = ()) -> Path:
     """The table of findings, where it is the one that was computed, and from the files of these papers as they are.
-
     Raises UserError: it is missing, or it is without one of the papers. IntegrityError: it was edited, or a paper's
     file was, since it was computed.
     """
@@ -65,10 +64,8 @@ def refuse_stale(papers: Iterable[str] = ()) -> Path:
 
 
 def repeated(papers: Iterable[str], workloads: Collection[str]) -> tuple[str, ...]:
-    """Those papers of which a study trains something: a page has nothing to say of another.
-
-    `papers`: names that the study has; each must be known. `workloads`: the study's. Raises UserError: a file can't
-    be read.
+    """Those papers of which a study trains something: a page has nothing to say of another. `papers`: names that
+    the study has; each must be known. `workloads`: the study's. Raises UserError: a file can't be read.
     """
     return tuple(name for name in papers if not set(trained(name)).isdisjoint(workloads))
 

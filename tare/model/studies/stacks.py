@@ -42,10 +42,8 @@ class Pruned(Record):
 
 
 class Variant(Record):
-    """One lock of a stack.
-
-    `index`: where builds with a local version are published; `otherwise`: the variant that stands in where no index
-    that answers has them.
+    """One lock of a stack. `index`: where builds with a local version are published; `otherwise`: the variant that
+    stands in where no index that answers has them.
     """
 
     lock: str
@@ -357,9 +355,8 @@ def _is_alike(value: Any) -> bool:
 
 
 def read_lock(path: Path) -> tuple[Requirement, ...]:
-    """The packages of a hash lock.
-
-    Raises UserError: the file can't be read. IntegrityError: an entry has no exact version or no hash.
+    """The packages of a hash lock. Raises UserError: the file can't be read. IntegrityError: an entry has no exact
+    version or no hash.
     """
     try:
         text = path.read_text(encoding="utf-8")

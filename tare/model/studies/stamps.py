@@ -102,9 +102,8 @@ def worded_seed(plan: Plan, campaign: str) -> str | None:
 
 
 def departures(stamp: Stamp, plan: Plan) -> list[str]:
-    """In what a campaign, and the analysis of today, are not as a stamp says; one line each.
-
-    `stamp`: made before or after it. `plan`: of the campaign.
+    """In what a campaign, and the analysis of today, are not as a stamp says; one line each. `stamp`: made before
+    or after it. `plan`: of the campaign.
     """
     lines = []
     if plan.part is None:

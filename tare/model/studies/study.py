@@ -124,7 +124,6 @@ class Batch(Record):
 
     def scaled(self, workload: str, batch: int | None = None, steps: int | None = None) -> str | None:
         """What of a job is not as it was published: `batch 8 (published 256), image_px 64 (published 224)`.
-
         `workload`: its name. `batch`: of the launch, where it is not the study's. `steps`: of the launch, where it
         takes so many whatever its samples. Returns None where nothing was published, or all is as it was.
         """
@@ -611,10 +610,7 @@ class Study(RoundsPart, CausesPart, SweepPart, ProfilePart, StartsPart, Ceilings
         return (*self.workloads, *self.own_jobs)
 
     def only(self, workload: str) -> Self:
-        """The study with one of these alone.
-
-        Raises UserError: it does not name it.
-        """
+        """The study with one of these alone. Raises UserError: it does not name it."""
         if workload in self.own_jobs:
             return self.replace(workloads={}, own_jobs={workload: self.own_jobs[workload]})
         return self.replace(workloads={workload: settings_of(self.workloads, workload)}, own_jobs={})
@@ -667,18 +663,15 @@ CONFIG = "config: "  # how a message of `check` begins
 
 
 def load_checked(source: str | Path, over: Mapping[str, Any] | None = None) -> Study:
-    """A whole study from a file or inline JSON: a partial preset is completed from config/config.yaml.
-
-    `source`: file or inline JSON. `over`: laid over it, from the command line.
+    """A whole study from a file or inline JSON: a partial preset is completed from config/config.yaml. `source`:
+    file or inline JSON. `over`: laid over it, from the command line.
     """
     return _checked(load(source), source, over)
 
 
 def checked_from(sources: Sources, config: Mapping[str, Any] | None = None) -> Study:
-    """The study that is laid together from these; a mistake is told with the name of what holds it.
-
-    `sources`: name and content of each, in order. `config`: what they come to, where it is known. Raises UserError:
-    as `check`.
+    """The study that is laid together from these; a mistake is told with the name of what holds it. `sources`: name
+    and content of each, in order. `config`: what they come to, where it is known. Raises UserError: as `check`.
     """
     if config is None:
         config = {}
@@ -704,9 +697,8 @@ def holder(key: str, sources: Sources) -> str:
 
 
 def refuse_nameless(sources: Sources) -> None:
-    """See that one of those that are laid over config/config.yaml names the study.
-
-    Raises UserError: none does; its results would be taken for the default study's.
+    """See that one of those that are laid over config/config.yaml names the study. Raises UserError: none does; its
+    results would be taken for the default study's.
     """
     if sources and not any("study" in content for _, content in sources):
         raise UserError(
@@ -721,7 +713,6 @@ def _name_of(source: str | Path) -> str:
 
 def load_part(kind: type[AnyPart], source: str | Path) -> AnyPart:
     """What one kind of work depends on, from its part of a study (`part_of`) or from a whole study or preset.
-
     Raises UserError: the study is wrong, or it is the part for another kind of work.
     """
     found = load(source)
@@ -756,9 +747,8 @@ def merge(base: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def check(config: Mapping[str, Any]) -> Study:
-    """The study, if it is right.
-
-    Raises UserError: the first thing that is wrong, with where it is and the nearest valid name.
+    """The study, if it is right. Raises UserError: the first thing that is wrong, with where it is and the nearest
+    valid name.
     """
     former.refuse_study(config, environment_names())
     _refuse_choices(config)
@@ -879,9 +869,8 @@ PRIMARY = (
 
 
 def refuse_minutes(config: Mapping[str, Any], name: str = "config") -> Mapping[str, Any]:
-    """What a study file of this name holds, as it is.
-
-    Raises UserError: it says for how many minutes it is to be run, which is said of a run and not of a study.
+    """What a study file of this name holds, as it is. Raises UserError: it says for how many minutes it is to be
+    run, which is said of a run and not of a study.
     """
     if "minutes" in config:
         raise UserError(

@@ -15,6 +15,7 @@ class Jax(frameworks.Framework):
 
     name = "jax"
     cpu_alone = True
+    told_threads = THREADS
     can_fork = False
     programs, compile_s = 0, 0.0  # compiled by this process so far
 
@@ -42,15 +43,12 @@ class Jax(frameworks.Framework):
 
     def facts(self) -> Dict[str, Any]:
         """Name, version, threads told, the compiler's flags and what it compiled: a step, single operators."""
-        told = os.environ.get(THREADS, "")
-        return {
-            "name": self.name,
-            "version": self.module.__version__,
-            "threads": int(told) if told.isdigit() else None,
-            "switches": {"xla": os.environ.get("XLA_FLAGS")},
-            "compiled": {"graphs": self.programs} if self.programs else None,
-            "compile_s": self.compile_s if self.programs else None,
-        }
+        return dict(
+            super(Jax, self).facts(),
+            switches={"xla": os.environ.get("XLA_FLAGS")},
+            compiled={"graphs": self.programs} if self.programs else None,
+            compile_s=self.compile_s if self.programs else None,
+        )
 
     def synchronize(self) -> None:
         """Wait for all arrays: a program whose inputs were not there yet runs behind the call, in any case."""

@@ -1,7 +1,6 @@
 """Apache MXNet on a CPU. Its engine runs operators behind the program, which waits for it after each timed step."""
 
-import os
-from typing import Any, Dict
+from typing import Any
 
 from tare.worker import frameworks
 
@@ -18,15 +17,6 @@ class MXNet(frameworks.Framework):
         import mxnet
 
         self.module = mxnet
-
-    def facts(self) -> Dict[str, Any]:
-        """Name, version, and the threads of an operator, which it was told when it was imported."""
-        told = os.environ.get("OMP_NUM_THREADS", "")
-        return {
-            "name": self.name,
-            "version": self.module.__version__,
-            "threads": int(told) if told.isdigit() else None,
-        }
 
     def synchronize(self) -> None:
         """Wait for the engine."""
