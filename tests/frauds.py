@@ -830,11 +830,6 @@ REDUNDANT: Mapping[str, str] = {
 }
 
 
-def redundant_list() -> str:
-    """The list of docs/frauds.md of checks that find nothing alone."""
-    return "\n".join(f"- `{name}`: {why}." for name, why in REDUNDANT.items())
-
-
 def checks_table() -> str:
     """The table of checks of docs/frauds.md, with the number of planted frauds that each has to find."""
     from tare.archive.checks import CHECKS
@@ -853,4 +848,4 @@ def open_table() -> str:
 
 if __name__ == "__main__":
     argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter).parse_args()
-    print("\n\n".join([checks_table(), redundant_list(), open_table()]))
+    print("\n\n".join([checks_table(), open_table()]))
