@@ -14,6 +14,7 @@ import copy
 import json
 import re
 import shutil
+from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -28,11 +29,6 @@ from tare.model.studies.layout import SEALED
 from tare.stats.fits import ratios_of
 
 AS_IT_IS, HASHES, ALL = "as it is", "hashes remade", "all remade"
-LEVELS = {
-    AS_IT_IS: "one thing is changed, and listed again in `archive.json`",
-    HASHES: "journal, seal and ledger have the new hashes",
-    ALL: "the tables are made again too",
-}
 Row = dict[str, Any]
 
 
@@ -794,79 +790,62 @@ CATALOGUE: tuple[Fraud, ...] = (
     _of("a stamp is taken away", remove_stamp, ALL, "stamps"),
 )
 
-# What no check can find, with the reason; the first is caught where a hash was left elsewhere (`held`).
+# What no check can find, with the reason; the first is found where a hash was kept elsewhere (`held`).
 UNDETECTABLE: Mapping[str, str] = {
-    "the whole chain is made again with other data, and no hash was left elsewhere after the data": (
-        "all of it is consistent; `--held` catches it if the hash of a later stamp, or of a row of the ledger, was "
-        "left in a signed tag or with a reviewer. A stamp from before the data is not enough: a forger can keep it"
+    "the whole chain is made again with other data, and no hash was kept elsewhere after the data": (
+        "all of it is consistent. `--held` finds it if the hash of a later stamp, or of a row of the ledger, was "
+        "kept in a signed tag or with a reviewer. A forger can keep a stamp from before the data"
     ),
     "all times of a launch are scaled, with slices, marks and processor time, and no gap is left": (
-        "it might be another launch; only a hash that was left elsewhere shows it"
+        "it might be another launch; only a hash that was kept elsewhere shows it"
     ),
-    "a program makes the records up, by the honest designs": (
-        "no number proves where it comes from; `tare rerun` measures again elsewhere"
+    "a program invents the records by the honest designs": (
+        "no number proves its origin; `tare rerun` measures again elsewhere"
     ),
-    "the study is run many times in other folders, and the run that pleases is archived": (
-        "each folder has its own ledger; a stamp that was left elsewhere before the first run names one"
+    "the study is run many times in other folders, and the most pleasing run is archived": (
+        "each folder has its own ledger; a stamp that was published before the first run names one"
     ),
     "the machine was loaded while one environment ran": (
-        "what others used of the processors is recorded, and is as easily forged as the times"
+        "the use of processors by others is recorded, but can be forged as easily as the times"
     ),
     "an order is chosen afterwards, every launch is put where that order has it, and no word was given": (
         "seed, orders, paddings and times agree then; after a word from outside, `words` finds it"
     ),
     "the order's seed was drawn until its order pleased, and no word was given": (
-        "a seed comes from the machine's own clock; a word from outside leaves no choice"
+        "a seed comes from the machine's clock; a word from outside leaves no choice"
     ),
     "a number of a table is changed by less than its column's tolerance": (
-        "other libraries could round so; archive.json has the hash of the table as it was"
+        "rounding by other libraries could cause it; archive.json has the hash of the original table"
     ),
 }
 
-# Checks of which no fraud is caught by them alone, each with the reason.
+# Checks that find no planted fraud which no other check finds, each with the reason.
 REDUNDANT: Mapping[str, str] = {
-    "ledger-chain": "of a broken chain nothing is read, so that `stamps` finds no row of its stamp",
-    "seals": "the ledger lists the same hashes; it finds edits where a study has no ledger",
-    "held": "it needs a hash from elsewhere; tests show that it finds a chain that was made again",
-    "installed": "it names programs that differ, and finds no fraud",
-    "machines": "it needs several machines; the tests of their table show that it finds an edit",
-    "figures": "tests that run whole studies show that it finds edited pictures and notebooks",
+    "ledger-chain": "nothing is read from a broken chain, so `stamps` finds no row for its stamp",
+    "seals": "the ledger lists the same hashes; `seals` finds edits if a study has no ledger",
+    "held": "it needs a hash from elsewhere; a test shows that it finds a chain that was made again",
+    "installed": "it lists programs that differ, and finds no fraud",
+    "machines": "it needs several machines; tests of their table show that it finds an edit",
+    "figures": "tests that run whole studies show that it finds edited figures and notebooks",
 }
-
-
-def redundant_list() -> str:
-    """The list of docs/frauds.md of checks that no fraud of the table needs."""
-    return "\n".join(f"- `{name}`: {why}." for name, why in REDUNDANT.items())
-
-
-def table() -> str:
-    """The tables of docs/frauds.md, one for each level of hiding."""
-    parts = []
-    for level, means in LEVELS.items():
-        lines = [f"**{level.capitalize()}**: {means}.", "", "| what is done | found by |", "| --- | --- |"]
-        for one in CATALOGUE:
-            if one.level == level:
-                caught = f"`{one.caught}`" + (", as not checked" if one.open else "")
-                lines.append(f"| {one.what} | {caught} |")
-        parts.append("\n".join(lines))
-    return "\n\n".join(parts)
 
 
 def checks_table() -> str:
-    """The table of checks of docs/frauds.md."""
+    """The table of checks of docs/frauds.md, with the number of planted frauds that each has to find."""
     from tare.archive.checks import CHECKS
 
-    lines = ["| check | what is true where it passes |", "| --- | --- |"]
-    return "\n".join([*lines, *(f"| `{one.name}` | {one.proves} |" for one in CHECKS)])
+    planted = Counter(one.caught for one in CATALOGUE)
+    lines = ["| check | true if it passes | planted |", "| --- | --- | --- |"]
+    return "\n".join([*lines, *(f"| `{one.name}` | {one.proves} | {planted[one.name]} |" for one in CHECKS)])
 
 
 def open_table() -> str:
     """The table of what can't be found."""
-    lines = ["| what is done | why no check finds it |", "| --- | --- |"]
+    lines = ["| fraud | why no check finds it |", "| --- | --- |"]
     lines += [f"| {what} | {why} |" for what, why in UNDETECTABLE.items()]
     return "\n".join(lines)
 
 
 if __name__ == "__main__":
     argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter).parse_args()
-    print("\n\n".join([checks_table(), table(), redundant_list(), open_table()]))
+    print("\n\n".join([checks_table(), open_table()]))
