@@ -184,26 +184,18 @@ def _other_row(first: Row, second: Row) -> str | None:
     """In what the cells of two rows differ that is not the machine's."""
     levels = sorted(name for name in {*first, *second} if name.startswith(LEVEL))
     for name in ("stack", "batch", *levels, "scaled"):
-        one, other = (_text(row.get(name)) for row in (first, second))
+        one, other = ("none" if pd.isna(row.get(name)) else str(row[name]) for row in (first, second))
         if one != other:
             what = "size" if name == "scaled" else name.removeprefix(LEVEL)
             return f"another {what}: {one} and {other}"
     return None
 
 
-def _text(value: Any) -> str:
-    return "none" if _is_missing(value) else str(value)
-
-
-def _is_missing(value: Any) -> bool:
-    return value is None or value != value or str(value) == "<NA>"
-
-
 def _untold(side: Side, row: Row) -> str | None:
     """Why a side's row has no interval; None where it has one."""
-    if not any(_is_missing(row[name]) for name in ("ratio", "ci_low", "ci_high")) and 0 < row["alpha"] < 1:
+    if not any(pd.isna(row[name]) for name in ("ratio", "ci_low", "ci_high")) and 0 < row["alpha"] < 1:
         return None
-    why = "" if _is_missing(row["reason"]) else f": {row['reason']}"
+    why = "" if pd.isna(row["reason"]) else f": {row['reason']}"
     return f"{side.name} has no interval{why}"
 
 

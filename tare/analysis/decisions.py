@@ -180,7 +180,8 @@ def decide(
     for workload in dict.fromkeys(verdicts["workload"]):
         own = {kind: count for (name, kind), count in fewest.items() if name == workload}
         compared = compared_rows(verdicts, made["metrics"], workload)
-        found += with_changes(with_reasons(compared, Case(workload, made, confidence, own)))
+        case = Case(workload, made, confidence, own)
+        found += with_changes([replace(one, reason=_reason(one, case)) for one in compared])
         found += _jobs(made["job_length"], workload)
     return found
 
@@ -257,12 +258,8 @@ def size_of(one: Decision) -> tuple[float, float] | None:
     return least, max(abs(low), abs(high))
 
 
-def with_reasons(found: Sequence[Decision], case: Case) -> list[Decision]:
-    """The same rows, each with what its difference is put down to."""
-    return [replace(one, reason=_reason(one, case)) for one in found]
-
-
 def _reason(one: Decision, case: Case) -> Reason:
+    """What a difference is put down to."""
     if one.verdict not in DIFFERENT:
         return NOTHING
     if one.factor != ENVIRONMENT:
@@ -373,7 +370,7 @@ def _of_job(own: pd.DataFrame, length_s: float) -> Reason:
 
 
 def _or_none(value: Any) -> Any:
-    return None if value is None or pd.isna(value) else value
+    return None if pd.isna(value) else value
 
 
 def _ends(row: Mapping[str, Any], name: str) -> tuple[float, float] | None:

@@ -63,10 +63,10 @@ ANSWERS = {
 }
 
 
-def failure(launch: LaunchRecord, otherwise: str = "") -> str:
+def failure(launch: LaunchRecord) -> str:
     """Why a launch has no numbers; of a group, also each member's reason."""
     members = [f"rank {one.rank}: {one.reason}" for one in launch.instances if one.status != "ok" and one.reason]
-    return f"{launch.status}: {'; '.join([launch.reason or otherwise, *members])}"
+    return f"{launch.status}: {'; '.join([launch.reason or "", *members])}"
 
 
 def profiler_of(launch: LaunchRecord) -> str:

@@ -110,7 +110,7 @@ def _together(
     return {
         **row,
         **{"kind": MEASURED, "margin": margin, "verdict": _verdict(both.mean, found, margin or 0.0)},
-        **_ratios(both.mean).columns("ratio", "ci_low", "ci_high"),
+        **both.mean.mapped(math.exp).columns("ratio", "ci_low", "ci_high"),
         # a standard deviation of logarithms, near zero that of the ratio itself
         **both.spread.columns("between_sd", "between_low", "between_high"),
         **{"further_low": _exp(further[0]), "further_high": _exp(further[1])},
@@ -130,10 +130,6 @@ def _effect(one: Decision) -> tuple[float, float] | None:
         return None
     half = math.log(one.told[1] / one.told[0]) / 2
     return (math.log(one.ratio), half / t_quantile(one.alpha, one.n - 1)) if half > 0 else None
-
-
-def _ratios(found: Interval) -> Interval:
-    return found.mapped(math.exp)
 
 
 def _exp(value: float | None) -> float | None:

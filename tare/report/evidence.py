@@ -11,7 +11,6 @@ from typing import TypeVar
 import pandas as pd
 
 from tare.analysis.capacity.ceilings import read_ceilings
-from tare.analysis.capacity.network import read_network
 from tare.analysis.capacity.pipeline import read_pipeline
 from tare.analysis.choice import KINDS, is_ours
 from tare.analysis.decisions import Decision, read_decisions
@@ -212,7 +211,7 @@ def gather(results: Path, shared: Path, study_source: str, images: Path | None =
             for name in passes
             if (path := here(layout.pipeline_record(study.study, machine, name))).exists()
         },
-        network=read_network(network) if study.distributed and network.exists() else None,
+        network=read(measured.NetworkRecord, network) if study.distributed and network.exists() else None,
     )
 
 

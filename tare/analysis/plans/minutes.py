@@ -37,12 +37,12 @@ from tare.model.records.campaigns import Unit
 from tare.model.studies.layout import SEALED
 from tare.model.studies.minutes import Declared, Minutes, asked_of, declared, with_budgets
 from tare.model.studies.study import CampaignId, Chosen, Rounds, Study, headlines
+from tare.model.tables import INCONCLUSIVE
 from tare.stats.costs import Work
 from tare.stats.fits import run_values, step_values
 from tare.stats.intervals import FEWEST_UNITS, MOST_UNITS, judge, log_ratios_of, rounds_needed, stein_units, student
 from tare.stats.planning import shared_out
 
-INCONCLUSIVE = "inconclusive"
 RUN, STEP = "whole run", "training step"
 HEADLINE_SHARE = 2 / 3  # of the measuring time that headline campaigns should have at least
 ROUND_MINUTES = (10, 15, 20, 30, 45, 60, 90, 120, 180, 240, 300, 360, 420, 480)

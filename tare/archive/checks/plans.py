@@ -29,7 +29,7 @@ from tare.model.studies.study import (
     sampling_in,
     sampling_of,
 )
-from tare.stats.fits import VALUES_OF
+from tare.stats.fits import run_values
 from tare.stats.intervals import log_ratios_of
 from tare.stats.planning import decide
 
@@ -261,8 +261,8 @@ def _decided(plan: Plan, done: Sequence[Unit]) -> Decision:
     pilot, sampling = counted(done), plan.sampling
     shares = max(1, round(len(pilot) / (sampling.pilot or 1)))
     own, together = in_slices(plan, done)
-    values = VALUES_OF["rounds"]
-    ratios = log_ratios_of([values(unit) for unit in together or pilot], own if together else plan.launch_names)
+    names = own if together else plan.launch_names
+    ratios = log_ratios_of([run_values(unit) for unit in together or pilot], names)
     ratios = {name: each[: sampling.pilot] for name, each in ratios.items()}
     found = decide(
         ratios,
