@@ -259,7 +259,6 @@ def size_of(one: Decision) -> tuple[float, float] | None:
 
 
 def _reason(one: Decision, case: Case) -> Reason:
-    """What a difference is put down to."""
     if one.verdict not in DIFFERENT:
         return NOTHING
     if one.factor != ENVIRONMENT:

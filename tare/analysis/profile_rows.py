@@ -221,10 +221,11 @@ class ProfileRows:
 
     def _usage(self) -> list[Row]:
         busy = [row["cpu_percent"] for row in self.sample_rows() if row["cpu_percent"] is not None]
+        mean = statistics.fmean(busy) if busy else None
         peak = self.record.seen_inside().memory.peak_rss_bytes
         return [
             measured("peak_rss_bytes", peak, "B", "getrusage"),
-            measured("cpu_percent_mean", statistics.fmean(busy) if busy else None, "%", "sampler", "fewer than two samples"),
+            measured("cpu_percent_mean", mean, "%", "sampler", "fewer than two samples"),
             *(self._total(name, of, unit, key) for name, (of, unit, key) in TOTALS.items()),
             *self._rates(),
             *self._sampling_cost(),

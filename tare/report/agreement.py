@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from types import SimpleNamespace
 from typing import Any
@@ -117,19 +117,17 @@ def _claim(row: Mapping[str, Any]) -> Cell:
 
 def follows(table: pd.DataFrame, titles: Sequence[str]) -> Table | None:
     """What each machine attributes a difference to, and advises; None where none says anything."""
-    rows = [row for row in table.to_dict("records") if any(filter(None, _followed(row)))]
+    rows = [
+        row
+        for row in table.to_dict("records")
+        if any(_cause(row, side) or _advice(row, side) for side in tables.SIDES)
+    ]
     columns: dict[str, Reader] = {"": _claim}
     for title, side in zip(titles, tables.SIDES, strict=True):
         columns[f"{title}: rank"] = partial(_rank, side=side)
         columns[f"{title}: attributed to"] = partial(_cause, side=side)
         columns[f"{title}: advised"] = partial(_advice, side=side)
     return Table.of(rows, columns, caption="What follows on each machine") if rows else None
-
-
-def _followed(row: Mapping[str, Any]) -> Iterator[str | None]:
-    for side in tables.SIDES:
-        yield _cause(row, side)
-        yield _advice(row, side)
 
 
 def _rank(row: Mapping[str, Any], side: str) -> str | None:
