@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from types import SimpleNamespace
 from typing import Any
 
 import pandas as pd
-from markupsafe import Markup
 
-from tare import __version__
 from tare.analysis.choice import EXPLORATORY, PRIMARY
 from tare.analysis.why.reasons import Cause, Reason
 from tare.literature.finding import listed
@@ -27,7 +24,6 @@ from tare.report.words.labels import arm_title, env_order, env_title, metric_ord
 from tare.report.words.layout import Cell, Table
 from tare.report.words.wording import missing, signed, verdict_text
 
-TEMPLATE = "agreement.html.j2"
 ROLES = {PRIMARY: "Main claims", EXPLORATORY: "Other claims"}
 FIRST = ("different", tables.UNDECIDED, tables.COMPATIBLE, tables.SAME)  # what a reader looks for first
 Reader = Callable[[Mapping[str, Any]], str | Cell | None]
@@ -60,11 +56,8 @@ def text(table: pd.DataFrame, sides: Mapping[str, MachineRecord | None], departu
     """
     titles, records = list(sides), {title: one for title, one in sides.items() if one is not None}
     main, rest = (table[table["role"] == role] for role in ROLES)
-    template = pages.templates().get_template(TEMPLATE)
-    return template.render(
-        css=Markup(pages.read_template("page.css")),
-        version=__version__,
-        written=time.strftime("%Y-%m-%d %H:%M UTC", time.gmtime()),
+    return pages.alone(
+        "agreement.html.j2",
         studies=listed(sorted({*table["first_study"].dropna(), *table["second_study"].dropna()})),
         summary=tally(table),
         departures=departures,
