@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 
 from tare.model.journals.ledger import Ratios
-from tare.model.journals.units import measured_steps, real_s
+from tare.model.journals.units import counted, in_slices, measured_steps, real_s
 from tare.model.records.campaigns import Plan, Unit
 from tare.model.studies.layout import ROUNDS
 from tare.stats.intervals import log_ratios_of
@@ -36,6 +36,18 @@ def step_values(unit: Unit, level: str) -> dict[str, float]:
     if len(own) == 1:
         return {name: float(np.median(steps)) for name, steps in own.items()}
     return step_seconds(matrix, list(own))
+
+
+def decisive_ratios(
+    plan: Plan, units: Sequence[Unit], values: Callable[[Unit], Mapping[str, float]]
+) -> dict[str, list[float]]:
+    """Log-ratios by which a number of units is decided: of launches in slices, where there are any.
+
+    Others vary far more, and have no say then.
+    """
+    names, together = in_slices(plan, units)
+    found = [values(unit) for unit in together or counted(units)]
+    return log_ratios_of(found, names if together else plan.launch_names)
 
 
 def ratios_of(plan: Plan, units: Sequence[Unit]) -> dict[str, Ratios]:

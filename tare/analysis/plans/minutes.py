@@ -24,22 +24,14 @@ from tare.machine import facts
 from tare.machine.fitting import images_folder
 from tare.model.journals.ledger import set_aside_folders
 from tare.model.journals.sealed import PLAN, SealedCampaign, read_sealed
-from tare.model.journals.units import (
-    compared,
-    family_alpha,
-    in_slices,
-    planned_alpha,
-    runs_counted,
-    share_of,
-    shares,
-)
+from tare.model.journals.units import compared, family_alpha, planned_alpha, runs_counted, share_of, shares
 from tare.model.records.campaigns import Unit
 from tare.model.studies.layout import SEALED
 from tare.model.studies.minutes import Declared, Minutes, asked_of, declared, with_budgets
 from tare.model.studies.study import CampaignId, Chosen, Rounds, Study, headlines
 from tare.model.tables import INCONCLUSIVE
 from tare.stats.costs import Work
-from tare.stats.fits import run_values, step_values
+from tare.stats.fits import decisive_ratios, run_values, step_values
 from tare.stats.intervals import FEWEST_UNITS, MOST_UNITS, judge, log_ratios_of, rounds_needed, stein_units, student
 from tare.stats.planning import shared_out
 
@@ -106,8 +98,7 @@ def earlier_of(campaign: SealedCampaign) -> Earlier | None:
     counted = campaign.counted
     found = tuple(_comparisons(campaign))
     seconds = [unit.cost_s for unit in counted]
-    sliced, together = in_slices(campaign.plan, campaign.units)
-    runs = log_ratios_of([run_values(unit) for unit in together or counted], sliced)
+    runs = decisive_ratios(campaign.plan, campaign.units, run_values)
     spreads = [float(np.std(ratios, ddof=1)) for ratios in runs.values() if len(ratios) >= FEWEST_UNITS]
     if not found or not spreads or not sum(seconds):
         return None
