@@ -48,19 +48,12 @@ Key = tuple[str, ...]
 
 @dataclass(frozen=True, kw_only=True)
 class Side:
-    """One of the two.
+    """One of the two, with its tables."""
 
-    Attributes:
-        name: what it is called in sentences.
-        verdicts: its table.
-        decisions: its table; None where it has none.
-        plans: of its campaigns, by workload and name; none where they are not there.
-    """
-
-    name: str
+    name: str  # in sentences
     verdicts: pd.DataFrame
     decisions: pd.DataFrame | None = None
-    plans: Mapping[Question, Plan] = field(default_factory=dict)
+    plans: Mapping[Question, Plan] = field(default_factory=dict)  # of campaigns, as far as they are there
 
     def plan_of(self, question: Question) -> Plan | None:
         """Of a campaign, or of the one that a view of training steps is of."""

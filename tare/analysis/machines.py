@@ -35,11 +35,8 @@ def compared(
 ) -> list[Row]:
     """Rows of the table `machines`, question by question.
 
-    Args:
-        found: by machine the decisions of its own results.
-        kinds: by machine the kind that it is of; machines of one kind are meant to be equal.
-        hosts: by machine its host name; None where it is not known.
-        confidence: of the rows of kinds; each by itself.
+    By machine: `found`, the decisions of its own results; `kinds`, of which equal machines have the same; `hosts`,
+    host names. `confidence`: of the rows of kinds; each by itself.
     """
     twice = {
         kind: _twice([hosts[machine] for machine in found if kinds[machine] == kind]) for kind in kinds.values()

@@ -52,32 +52,23 @@ HEADLINE = At()
 
 @dataclass(frozen=True, kw_only=True)
 class Ratio:
-    """An environment by another in one metric, with its interval.
-
-    Attributes:
-        against: the environment below the line.
-        low, high: None where there are too few units for an interval.
-        margin: relative, alike to both sides on a log scale.
-        more: units that would settle it, where that is known.
-        open: whether the verdict that this is from says that nothing can be told.
-        limited: whether that verdict has a reason beside its interval, such as launches that were stopped.
-        paired: whether it is a contrast of its own, for an order, and not a verdict beside a margin.
-        but_for_stalls: whether the verdict that this is from holds of the typical time alone.
-    """
+    """An environment by another in one metric, with its interval, where there are units enough for one."""
 
     env: str
-    against: str = HOST
+    against: str = HOST  # the environment below the line
     metric: str
     ratio: float | None
     low: float | None
     high: float | None
-    margin: float
+    margin: float  # relative, alike to both sides on a log scale
     units: int
-    more: int | None = None
+    more: int | None = None  # units that would settle it, where that is known
+    # of the verdict that this is from: whether it says that nothing can be told; whether it has a reason beside its
+    # interval, such as launches that were stopped; whether it holds of the typical time alone
     open: bool = False
     limited: bool = False
-    paired: bool = False
     but_for_stalls: bool = False
+    paired: bool = False  # whether it is a contrast of its own, for an order, and not a verdict beside a margin
 
     @property
     def span(self) -> tuple[float, float] | None:

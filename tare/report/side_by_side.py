@@ -38,12 +38,8 @@ def write(
 ) -> Path:
     """Write the page; returns its path.
 
-    Args:
-        study: its name.
-        table: `machines`.
-        machines: by name the record of each.
-        kinds: by machine the kind that it is of.
-        folder: of the page; the reports of the machines lie in ../on/<machine>/report.
+    `table`: `machines`. `kinds`: by machine the kind that it is of. `folder`: of the page; the reports of the
+    machines lie in ../on/<machine>/report.
     """
     page = folder / pages.INDEX
     html = pages.alone(
