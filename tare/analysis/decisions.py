@@ -172,8 +172,8 @@ def decide(
 ) -> list[Decision]:
     """Every decision of a study, workload by workload.
 
-    `made`: its tables by name: metrics, verdicts, job_length, kernels, fingerprints. `confidence`: that it asks
-    for. `fewest`: units before anything is told apart, by workload and kind of its headline campaigns.
+    `made`: its tables by name: metrics, verdicts, job_length, kernels, fingerprints. `fewest`: units before
+    anything is told apart, by workload and kind of its headline campaigns.
     """
     verdicts = made["verdicts"]
     found: list[Decision] = []
@@ -187,10 +187,7 @@ def decide(
 
 
 def compared_rows(verdicts: pd.DataFrame, metrics: pd.DataFrame, workload: str) -> list[Decision]:
-    """The comparisons of a workload on what each kind of campaign answers, ranked and weighed; no reasons yet.
-
-    `verdicts`, `metrics`: the tables. `workload`: its name.
-    """
+    """The comparisons of a workload on what each kind of campaign answers, ranked and weighed; no reasons yet."""
     own = verdicts[(verdicts["workload"] == workload) & verdicts["metric"].isin(METRIC_OF.values())]
     chosen = own["metric"] == own["campaign"].map(lambda name: METRIC_OF.get(kind_of(name)))
     medians = _medians(metrics, workload)

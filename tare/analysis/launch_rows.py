@@ -324,8 +324,7 @@ def _runtime_cpu(launch: LaunchRecord) -> Row:
 def step_rows(launch: LaunchRecord, level: str, step_s: float) -> list[Row]:
     """Metrics of the training steps that a whole run measured at a level of the allocator.
 
-    `launch`: its record, with replicates at this level. `level`: of the allocator. `step_s`: from the round's fit
-    (`tare.stats.fits.step_values`).
+    `step_s`: from the round's fit (`tare.stats.fits.step_values`).
     """
     own = replicates_at(launch, level)
     steps = [seconds for one in own for seconds in one.seconds]

@@ -103,8 +103,8 @@ def search(
     """Search for so many minutes, and go on where an earlier search stopped.
 
     No trial begins that is not expected to end in time, fresh rounds of the best included. `path`: of the storage
-    of all trials. `clock`: in seconds. Raises UnavailableError: there is nothing to search, or nothing can be measured
-    here. IntegrityError: the storage is damaged.
+    of all trials. `clock`: in seconds. Raises UnavailableError: there is nothing to search, or nothing can be
+    measured here. IntegrityError: the storage is damaged.
     """
     run = _Search(request=request, choice=choice, target=target, measure=measure, clock=clock, tell=tell)
     if not run.space:

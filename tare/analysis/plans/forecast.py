@@ -62,10 +62,9 @@ def forecasts(
 ) -> Iterator[Forecast]:
     """A forecast for every comparison of a study.
 
-    `study`: the checked study. `folders`: of campaigns, the likelier ones first
-    (results/campaigns/<study>/<machine>). `half_width`: wanted, relative; None for the study's. `budget_s`: of one
-    campaign; None for the study's. `tries`: those of the study so far; None for none. The next one may spend its
-    share of alpha.
+    `folders`: of campaigns, the likelier ones first (results/campaigns/<study>/<machine>). `half_width`: relative;
+    None for the study's. `budget_s`: of one campaign; None for the study's. `tries`: of the study so far; the next
+    one may spend its share of alpha.
     """
     settings = study.rounds
     for campaign in (campaign for campaign in campaigns(study) if campaign.kind == ROUNDS):

@@ -163,8 +163,7 @@ def newest_here(folder: Path) -> Earlier | None:
 def planned(study: Study, minutes: Minutes, campaigns: Path, images_s: float = 0.0) -> Declared:
     """Choose the budgets of a study's headline campaigns for so many minutes.
 
-    `study`: as its file has it. `minutes`: of the whole study. `campaigns`: folder of the campaigns of all studies.
-    `images_s`: that missing images will take.
+    `study`: as its file has it. `campaigns`: folder of those of all studies. `images_s`: for missing images.
     """
     own = headlines(study)
     folder = campaigns / study.study / facts.machine_name()
@@ -283,7 +282,6 @@ def headline_share(study: Study, found: Declared) -> tuple[float, float]:
 def laid_over(study: Study, minutes: Minutes, campaigns: Path) -> tuple[Study, Declared, bool]:
     """A study as it is run for so many minutes: what was chosen before, or what would be chosen now.
 
-    `study`: as its file has it. `minutes`: of the whole study. `campaigns`: folder of the campaigns of all studies.
     Returns the study with its budgets, what was chosen, and whether that was chosen before.
     """
     before = declared(study, minutes, facts.machine_name())
@@ -309,10 +307,7 @@ class Answer:
 
 
 def answered_by(study: Study, sealed: Sequence[SealedCampaign]) -> Answer | None:
-    """What would answer the comparisons that a study's headline campaigns left open; None where none is open.
-
-    `study`: of the campaigns. `sealed`: its campaigns, of any kind.
-    """
+    """What would answer the comparisons that a study's headline campaigns left open; None where none is open."""
     found: Mapping[str, Earlier] = {
         one.workload: earlier
         for one in headlines(study)
