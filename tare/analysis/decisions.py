@@ -112,11 +112,6 @@ class Decision:
         """Both ends of the interval; None where one is missing."""
         return None if self.low is None or self.high is None else (self.low, self.high)
 
-    @property
-    def is_open(self) -> bool:
-        """Whether nobody can tell yet."""
-        return self.verdict == INCONCLUSIVE
-
     def row(self) -> dict[str, Any]:
         """Its row of the table `decisions`."""
         ends = {

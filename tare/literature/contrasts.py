@@ -234,17 +234,13 @@ def _margin(judged: pd.DataFrame) -> float:
 
 
 def _of_verdict(row: Any) -> Ratio:
-    numbers = {name: _given(getattr(row, name)) for name in ("ratio", "ci_low", "ci_high")}
+    ratio, low, high = (None if pd.isna(one) else float(one) for one in (row.ratio, row.ci_low, row.ci_high))
     return Ratio(
-        env=row.launch, metric=row.metric, ratio=numbers["ratio"], low=numbers["ci_low"], high=numbers["ci_high"],
+        env=row.launch, metric=row.metric, ratio=ratio, low=low, high=high,
         margin=float(row.margin), units=int(row.n_units),
         more=None if pd.isna(row.more_units) else int(row.more_units), open=row.verdict.startswith("inconclusive"),
         but_for_stalls=row.verdict.endswith(BUT_FOR_STALLS), limited=pd.notna(row.reason),
     )  # fmt: skip
-
-
-def _given(value: float) -> float | None:
-    return None if pd.isna(value) else float(value)
 
 
 def _others(values: pd.DataFrame) -> list[str]:

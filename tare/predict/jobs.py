@@ -188,14 +188,11 @@ def build_script(plan: Plan, stack: Stack) -> str:
 # --- scripts
 
 
-def _passed(option: str, names: Sequence[str]) -> str:
-    return " ".join(f"{option} {name}" for name in names)
-
-
 def _start(plan: Plan, names: Sequence[str]) -> str:
     """The words before the job's command, as a shell reads them."""
     folder = shlex.quote(str(plan.folder))
-    engine = f'run --rm --volume "$PWD:$PWD" --workdir "$PWD" {_passed("--env", names)}'
+    passed = " ".join(f"--env {name}" for name in names)
+    engine = f'run --rm --volume "$PWD:$PWD" --workdir "$PWD" {passed}'
     return STARTS[plan.candidate.env].format(folder=folder, engine=engine, image=IMAGE)
 
 
