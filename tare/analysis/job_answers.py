@@ -27,7 +27,7 @@ class JobAnswer:
     env: str
     once_s: Ends | None  # seconds more at start and exit, once per job
     step: Ends | None  # share of a step more
-    # shortest and longest length, in seconds of steps on the host, from which on a job costs less than 1% (LIMIT) more
+    # shortest and longest length, in seconds of steps on the host, from which on a job costs less than 1% more
     little_from_s: Ends | None
     # `run`, `each`: what the differences of whole runs and of steps are put down to
     run: Reason = NOTHING

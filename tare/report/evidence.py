@@ -46,16 +46,10 @@ TABLES = (
 class Evidence:
     """What a finished study left behind: the whole study file, its folder of results, its tables and records.
 
-    Attributes:
-        published, claims: what other studies (`papers`) published, judged by their own data and by this machine.
-        machine, ceilings, network, copies: records of the machine, None where nobody measured them.
-        probes, images: records by environment.
-        trees, official: records of the trees and of the official images of all stacks, by stack.
-        campaigns: all that are sealed, superseded ones left out: headlines, arms, causes, sweeps; `views` are these
-            and the training steps that they measured.
-        profiles: records of profiled launches by workload and environment; pipelines: of the input alone.
-        answers: what `tare optimise` answered on the machine, a record for each request.
-        references, broken_references: campaigns recorded on other machines, newest first; those that can't be read.
+    `published`, `claims`: of other studies (`papers`), judged by their own data and by this machine. `probes`,
+    `images`: by environment. `trees`, `official`: trees and official images of all stacks, by stack. `campaigns`:
+    all that are sealed, superseded ones left out. `profiles`: by workload and environment. `pipelines`: of the
+    input alone. `answers`: of `tare optimise`. `references`: newest first.
     """
 
     study: Study
